@@ -1,0 +1,43 @@
+"""bigsvm: exact support vector machines on data larger than memory, certified by a duality gap.
+
+Importing this package is light: NumPy, numba, zarr and dask load when a name that needs them is
+first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+# public name -> module that defines it
+_PUBLIC = {
+    "fit": "bigsvm.run.api",
+    "ingest": "bigsvm.store.ingest",
+    "open_store": "bigsvm.store.opener",
+    "load_model": "bigsvm.problem.model",
+    "certify": "bigsvm.run.api",
+    "BigSVMError": "bigsvm.errors",
+}
+__all__ = ["__version__", *_PUBLIC]
+
+if TYPE_CHECKING:
+    from bigsvm.errors import BigSVMError as BigSVMError
+    from bigsvm.problem.model import load_model as load_model
+    from bigsvm.run.api import certify as certify
+    from bigsvm.run.api import fit as fit
+    from bigsvm.store.ingest import ingest as ingest
+    from bigsvm.store.opener import open_store as open_store
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name on first use (PEP 562), so that `import bigsvm` stays under 0.15 s."""
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'bigsvm' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_PUBLIC[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,98 @@
+"""What a fit was asked to do: one frozen record, validated once, shared by the command line and Python."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+from bigsvm.errors import UsageError
+from bigsvm.units import parse_bytes, parse_seconds
+
+Bias = Literal["augmented", "free", "none"]
+Stop = Literal["gap", "paper"]
+LOSSES = ("hinge", "squared_hinge", "epsilon_insensitive", "squared_epsilon_insensitive")
+
+
+@dataclass(frozen=True)
+class FitConfig:
+    """Options of a fit; names and defaults are those of the command line.
+
+    Raises UsageError (on creation) for a value that no solver could use.
+    """
+
+    # the problem
+    solver: str = "auto"
+    loss: str = "squared_hinge"
+    C: float = 1.0
+    lam: float | None = None
+    """The lambda of the mean form; C = 1 / (lambda n_samples).  Excludes C."""
+    bias: Bias = "augmented"
+    bias_scale: float = 1.0
+    class_weight: str | dict[str, float] | None = None
+    """'balanced', or weights by label as text: {'1': 10.0}; labels not named weigh 1."""
+    # when to stop
+    tol: float = 1e-3
+    stop: Stop = "gap"
+    max_passes: float | None = None
+    max_time: float | None = None  # seconds
+    seed: int = 0
+    blocks_per_round: int = 1
+    solver_options: dict[str, Any] = field(default_factory=dict)
+    # where it runs
+    memory: str | int | None = None
+    """Bytes, '2GiB' or '25%' of the memory limit in force; None: half of (limit - 256 MiB)."""
+    scratch: str | None = None
+    scratch_limit: str | int | None = None
+    stage: Literal["auto", "none"] = "auto"
+    threads: int | None = None
+    scheduler: str | None = None
+    """None: threads here; 'serial', 'threads', 'processes', or a dask scheduler's address."""
+    scheduler_file: str | None = None
+    workers: int | None = None
+    # what it leaves behind
+    no_dual: bool = False
+
+    def __post_init__(self) -> None:
+        if self.loss not in LOSSES:
+            raise UsageError(f"unknown loss {self.loss!r}", hint=f"one of {', '.join(LOSSES)}")
+        for name, choices in (("bias", Bias), ("stop", Stop), ("stage", Literal["auto", "none"])):
+            if getattr(self, name) not in get_args(choices):
+                raise UsageError(
+                    f"unknown {name} {getattr(self, name)!r}", hint=f"one of {', '.join(get_args(choices))}"
+                )
+        for name in ("C", "lam", "bias_scale", "tol", "max_passes", "max_time"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < float("inf"):
+                raise UsageError(f"{name} must be a positive number, not {value!r}")
+        for name in ("threads", "workers", "blocks_per_round"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise UsageError(f"{name} must be at least 1, not {value!r}")
+        if self.seed < 0:
+            raise UsageError(f"seed must not be negative, got {self.seed}")
+
+    @classmethod
+    def of(cls, **options: Any) -> FitConfig:
+        """A config from keyword options as a user writes them; unknown names are refused by name."""
+        known = {f.name for f in dataclasses.fields(cls)}
+        unknown = sorted(set(options) - known)
+        if unknown:
+            raise UsageError(f"unknown option {unknown[0]!r}", hint=f"known: {', '.join(sorted(known))}")
+        if isinstance(options.get("max_time"), str):
+            options["max_time"] = parse_seconds(options["max_time"])
+        return cls(**options)
+
+    def cost(self, n_samples: int) -> float:
+        """C, also where lambda was given."""
+        return 1.0 / (self.lam * n_samples) if self.lam is not None else self.C
+
+    def memory_bytes(self, limit_in_force: int) -> int:
+        """The budget in bytes: as asked, else half of what the limit leaves above the base of 256 MiB."""
+        if self.memory is None:
+            return max((limit_in_force - (256 << 20)) // 2, 16 << 20)
+        return parse_bytes(self.memory, total=limit_in_force)
+
+    def scratch_limit_bytes(self) -> int | None:
+        """Bytes that staged copies and per-row state may take on disk; None: what the disk has."""
+        return None if self.scratch_limit is None else parse_bytes(self.scratch_limit)

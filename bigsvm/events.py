@@ -1,0 +1,122 @@
+"""What a run says while it goes on: frozen dataclasses, each field with its unit.
+
+Producers pass events to an `Emit` and never format text; the record file, the progress bar and the plots
+are consumers of the same stream.  Watching a run does not change it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Event:
+    """Base of all events."""
+
+
+@dataclass(frozen=True)
+class FitStarted(Event):
+    """The first event of a run: all that is needed to repeat it."""
+
+    plan: dict[str, Any]
+    config: dict[str, Any]
+    store_fingerprint: str
+    versions: dict[str, str]
+
+
+@dataclass(frozen=True)
+class WorkStarted(Event):
+    """A piece of work of known length begins (ingest, staging, a pass, prediction)."""
+
+    what: str
+    total: float
+    unit: str  # "bytes", "rows" or "blocks"
+
+
+@dataclass(frozen=True)
+class WorkAdvanced(Event):
+    """The work named has come `done` units far, of its `total`."""
+
+    what: str
+    done: float
+
+
+@dataclass(frozen=True)
+class WorkEnded(Event):
+    """The work named is done."""
+
+    what: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class EpochEnd(Event):
+    """A solver's step has ended."""
+
+    epochs: float  # row visits / n_samples since the start
+    passes: float  # bytes read / data bytes since the start
+    active_rows: int
+    gap_estimate: float  # relative, from stale margins; never a proof
+    wall_s: float
+
+
+@dataclass(frozen=True)
+class CertificateMade(Event):
+    """The duality gap was computed, apart from the solver."""
+
+    epochs: float
+    passes: float
+    objective: float  # P(w), summed over the models
+    dual_objective: float
+    relative_gap: float  # the largest over the models
+    wall_s: float
+
+
+@dataclass(frozen=True)
+class BudgetReport(Event):
+    """Who holds how many bytes of the memory budget."""
+
+    limit_bytes: int
+    holders: list[tuple[str, int]]
+
+
+@dataclass(frozen=True)
+class Warned(Event):
+    """Something the user should know; also listed in the result."""
+
+    message: str
+
+
+@dataclass(frozen=True)
+class FitEnded(Event):
+    """The last event of a run."""
+
+    status: str
+    result: dict[str, Any] = field(default_factory=dict)
+
+
+Emit = Callable[[Event], None]
+
+
+def silent(event: Event) -> None:
+    """An Emit that does nothing."""
+
+
+def fan_out(consumers: Iterable[Emit]) -> Emit:
+    """One Emit that passes each event on to all `consumers`, in order.
+
+    A consumer that raises is dropped after a Warned event to the others: watching never ends a fit.
+    """
+    alive = list(consumers)
+
+    def emit(event: Event) -> None:
+        for consumer in tuple(alive):
+            try:
+                consumer(event)
+            except Exception as error:  # a full disk under the record file, a closed terminal
+                alive.remove(consumer)
+                emit(Warned(f"an observer failed and was dropped: {error!r}"))
+
+    return emit

@@ -1,0 +1,52 @@
+"""Arithmetic on arrays: NumPy and numba, nothing of ours.
+
+numba keeps compiled functions on disk, but does not notice when a function that they call in another
+file was edited.  So the cache folder is named after a hash of every source file here, of numba's version
+and of the processor; it is private to the user, and only our functions are sent there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numba
+import numba.core.config as numba_config
+
+
+def cache_folder() -> Path:
+    """Where compiled kernels of exactly these sources are kept; not created here."""
+    sources = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        sources.update(path.name.encode() + path.read_bytes())
+    sources.update(f"{numba.__version__} {numba_config.CPU_NAME} {numba_config.CPU_FEATURES}".encode())
+    base = os.environ.get("BIGSVM_CACHE") or os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    folder = Path(base) / "bigsvm" / f"kernels-{sources.hexdigest()[:16]}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:  # a read-only home: compile again in each machine's temporary folder
+        folder = Path(tempfile.gettempdir()) / f"bigsvm-{os.getuid()}" / folder.name
+    return folder
+
+
+@contextmanager
+def _our_cache() -> Iterator[None]:
+    """Send functions decorated inside the block to our folder, and leave other users of numba alone."""
+    former = numba_config.CACHE_DIR
+    numba_config.CACHE_DIR = str(cache_folder())
+    try:
+        yield
+    finally:
+        numba_config.CACHE_DIR = former
+
+
+with _our_cache():
+    from bigsvm.kernels import certify as certify
+    from bigsvm.kernels import dual_cd as dual_cd
+    from bigsvm.kernels import fingerprint as fingerprint
+    from bigsvm.kernels import rows as rows
+    from bigsvm.kernels import svmlight as svmlight

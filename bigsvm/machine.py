@@ -1,0 +1,128 @@
+"""The limits this process really has: memory (cgroup v1 and v2, nested, rlimits) and cores.
+
+Libraries look at the host's memory or at the cgroup mount's root; a batch slot limits a group further
+down.  So the process's own path is walked up to the mount point and the smallest limit wins.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from dataclasses import dataclass
+from pathlib import Path
+
+_UNLIMITED = 1 << 60  # cgroup v1 writes a number near 2^63 where there is no limit
+
+
+@dataclass(frozen=True)
+class MemoryLimit:
+    """Bytes this process may use, and which limit says so."""
+
+    nbytes: int
+    source: str
+
+
+def memory_limit(root: Path = Path("/")) -> MemoryLimit:
+    """The smallest of physical memory, RLIMIT_AS, RLIMIT_DATA and every cgroup limit above this process.
+
+    Parameters
+    ----------
+    root : folder that holds `proc` and `sys`; another one than / in tests.
+    """
+    limits = [MemoryLimit(_physical(root), "physical memory"), *_cgroup_limits(root)]
+    if root == Path("/"):
+        for name, which in (("RLIMIT_AS", resource.RLIMIT_AS), ("RLIMIT_DATA", resource.RLIMIT_DATA)):
+            soft, _ = resource.getrlimit(which)
+            if soft != resource.RLIM_INFINITY:
+                limits.append(MemoryLimit(soft, name))
+    return min(limits, key=lambda limit: limit.nbytes)
+
+
+def core_count(root: Path = Path("/")) -> int:
+    """Cores this process may use: its affinity, and the CPU quota of its cgroups, rounded up."""
+    cores = float(len(os.sched_getaffinity(0)))
+    for path, version in _cgroup_paths(root, "cpu"):
+        try:
+            if version == 2:
+                quota, period = (path / "cpu.max").read_text().split()
+            else:
+                quota = (path / "cpu.cfs_quota_us").read_text().strip()
+                period = (path / "cpu.cfs_period_us").read_text()
+            if quota not in ("max", "-1"):
+                cores = min(cores, int(quota) / int(period))
+        except (OSError, ValueError):
+            continue
+    return max(1, -int(-cores // 1))
+
+
+def _physical(root: Path) -> int:
+    for line in (root / "proc/meminfo").read_text().splitlines():
+        if line.startswith("MemTotal:"):
+            return int(line.split()[1]) << 10
+    return _UNLIMITED
+
+
+def _cgroup_limits(root: Path) -> list[MemoryLimit]:
+    limits = []
+    for path, version in _cgroup_paths(root, "memory"):
+        for name in ("memory.max", "memory.high") if version == 2 else ("memory.limit_in_bytes",):
+            try:
+                text = (path / name).read_text().strip()
+            except OSError:
+                continue
+            if text != "max" and int(text) < _UNLIMITED:
+                limits.append(MemoryLimit(int(text), f"cgroup v{version} {name}"))
+    return limits
+
+
+def _cgroup_paths(root: Path, controller: str) -> list[tuple[Path, int]]:
+    """(folder, version) of this process's groups for `controller`, from its own up to the mount point.
+
+    A v2 line of /proc/self/cgroup is `0::/path`, a v1 line `4:memory:/path`; both may be there.  The
+    path is relative to the mount's root field in mountinfo, which differs from / inside a container.
+    """
+    try:
+        groups = (root / "proc/self/cgroup").read_text().splitlines()
+        mounts = (root / "proc/self/mountinfo").read_text().splitlines()
+    except OSError:
+        return []
+    found = []
+    for group in groups:
+        number, names, path = group.split(":", 2)
+        version = 2 if number == "0" and not names else 1
+        if version == 1 and controller not in names.split(","):
+            continue
+        for mount in mounts:
+            fields = mount.split()
+            dash = fields.index("-")
+            kind, options = fields[dash + 1], fields[dash + 3].split(",")
+            if kind != ("cgroup2" if version == 2 else "cgroup") or (version == 1 and controller not in options):
+                continue
+            mount_root, mount_point = fields[3], fields[4]
+            top = root / mount_point.lstrip("/")
+            relative = os.path.relpath(path, mount_root)
+            # A path outside the mount's root is one we cannot see: only the mount point is left.
+            folder = top if relative == "." or relative.startswith("..") else top / relative
+            while True:
+                found.append((folder, version))
+                if folder == top:
+                    break
+                folder = folder.parent
+    return found
+
+
+def anonymous_bytes() -> int:
+    """Anonymous and shared resident memory of this process, now (RssAnon + RssShmem)."""
+    total = 0
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(("RssAnon:", "RssShmem:")):
+            total += int(line.split()[1]) << 10
+    return total
+
+
+def resident_peak_bytes() -> int:
+    """Largest resident set of this process so far, mapped files included (VmHWM)."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) << 10
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10

@@ -1,0 +1,133 @@
+"""What a solver may know of data: blocks of rows at addresses, the same in every format.
+
+A store tiles its rows; a block is read by its address, any number of times, by any thread.  There is no
+cursor and no `next`: the order of reading belongs to whoever reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, runtime_checkable
+
+import numpy as np
+
+from bigsvm.kernels.rows import CSR
+
+Matrix = np.ndarray | CSR
+
+
+@dataclass(frozen=True)
+class BlockRef:
+    """The address of a block: rows [start, stop) in working order."""
+
+    start: int
+    stop: int
+    nbytes: int  # decoded bytes of X, y and weights; an estimate where row lengths are not known yet
+    axis: Literal["rows", "cols"] = "rows"
+
+    @property
+    def n_rows(self) -> int:
+        return self.stop - self.start
+
+
+@dataclass(frozen=True)
+class Block:
+    """The data at an address; every array is read-only or treated so.
+
+    start, stop : rows in working order
+    X : float32 or float64, dense C-contiguous (stop - start, n_features), or CSR
+    y : shape (stop - start,); class codes (integers, positions in the store's `classes`) or float64 targets
+    sample_weight : float64, shape (stop - start,), each >= 0; None stands for ones
+    """
+
+    start: int
+    stop: int
+    X: Matrix
+    y: np.ndarray
+    sample_weight: np.ndarray | None = None
+
+    @property
+    def n_rows(self) -> int:
+        return self.stop - self.start
+
+    @property
+    def nbytes(self) -> int:
+        """Decoded bytes of X, y and weights."""
+        arrays = [self.y, *(self.X if isinstance(self.X, CSR) else (self.X,))]
+        if self.sample_weight is not None:
+            arrays.append(self.sample_weight)
+        return sum(array.nbytes for array in arrays)
+
+
+@runtime_checkable
+class RowBlocks(Protocol):
+    """Rows of a data set, wherever they lie.
+
+    Contract (`bigsvm.testing.RowBlocksContract`): `refs` tile range(n_samples) exactly once, in order, and
+    none is empty; `read` is pure, repeatable and safe from several threads; values are finite; an instance
+    pickles into something small that reads the same data in another process.
+    """
+
+    uri: str
+    """Where the data lies, for messages."""
+    layout: Literal["csr", "dense"]
+    n_samples: int
+    n_features: int
+    nnz: int | None
+    """Stored entries; None where only reading everything would tell.  Dense: n_samples * n_features."""
+    dtype: np.dtype
+    """float32 or float64, of X as `read` gives it."""
+    index_dtype: np.dtype
+    """int32 or int64, of CSR indices as `read` gives them (int32 for dense)."""
+    has_weights: bool
+    classes: np.ndarray | None
+    """Labels in ascending order, numbers or strings; None for a regression target."""
+    fingerprint: str
+    """Of the store's bytes: changes when any value changes."""
+    content_fingerprint: str | None
+    """Of the content, the same in every layout and chunking; None until somebody has read everything."""
+    row_order: np.ndarray | None
+    """Store row of each working row; None for the identity."""
+    feature_order: np.ndarray | None
+    """Store feature of each working feature; None for the identity."""
+
+    def refs(self, block_rows: int) -> Sequence[BlockRef]:
+        """Addresses of blocks of `block_rows` rows (the last may be shorter)."""
+        ...
+
+    def read(self, ref: BlockRef) -> Block:
+        """The data at an address.  Raises DataError naming the chunk or rows that are bad."""
+        ...
+
+
+def tile(n_samples: int, block_rows: int) -> Iterator[tuple[int, int]]:
+    """Half-open row ranges covering range(n_samples) exactly once, in order."""
+    for start in range(0, n_samples, block_rows):
+        yield start, min(start + block_rows, n_samples)
+
+
+def row_bytes(store: RowBlocks) -> float:
+    """Mean decoded bytes of a row of X, y and weight: what a block's size is planned with.
+
+    A function of logical metadata only (counts and dtypes, never encoded bytes), so that plans do not
+    depend on codecs.  A label counts 8 bytes and so does a weight.
+    """
+    fixed = 8 + 8 * store.has_weights
+    if store.layout == "dense":
+        return store.n_features * store.dtype.itemsize + fixed
+    nnz = store.nnz if store.nnz is not None else store.n_samples * min(store.n_features, 128)
+    per_entry = store.dtype.itemsize + store.index_dtype.itemsize
+    return nnz / max(store.n_samples, 1) * per_entry + 8 + fixed
+
+
+def make_refs(store: RowBlocks, block_rows: int) -> list[BlockRef]:
+    """The addresses that `RowBlocks.refs` promises, with sizes by the mean row."""
+    mean = row_bytes(store)
+    return [BlockRef(a, b, int((b - a) * mean) + 8) for a, b in tile(store.n_samples, block_rows)]
+
+
+def label_codes(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    """Class codes of labels that are all among `classes` (ascending): the smallest signed integer type."""
+    dtype = np.int8 if len(classes) < 128 else np.int16 if len(classes) < 32768 else np.int32
+    return np.searchsorted(classes, labels).astype(dtype)

@@ -1,0 +1,37 @@
+"""Shared fixtures.  Real data sets are used where they lie beside the checkout, else the test skips."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from hypothesis import settings
+
+# numba compiles on the first call, which hypothesis would take for a slow test.
+settings.register_profile("bigsvm", deadline=None, derandomize=True)
+settings.load_profile("bigsvm")
+
+_DATA = Path(os.environ.get("BIGSVM_TEST_DATA", Path(__file__).parents[2] / "shared" / "data"))
+
+
+@pytest.fixture(scope="session")
+def real_data() -> ModuleType:
+    """The module that loads the real data sets; skips the test where they are not at hand."""
+    path = _DATA / "load.py"
+    if not path.exists():
+        pytest.skip("the real data sets are not here (set BIGSVM_TEST_DATA)")
+    spec = importlib.util.spec_from_file_location("bigsvm_real_data", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(autouse=True)
+def _private_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scratch of each test in its own folder; the kernel cache stays shared, for speed."""
+    monkeypatch.setenv("BIGSVM_SCRATCH", str(tmp_path / "scratch"))
