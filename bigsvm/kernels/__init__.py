@@ -48,5 +48,7 @@ with _our_cache():
     from bigsvm.kernels import certify as certify
     from bigsvm.kernels import dual_cd as dual_cd
     from bigsvm.kernels import fingerprint as fingerprint
+    from bigsvm.kernels import losses as losses
+    from bigsvm.kernels import models as models
     from bigsvm.kernels import rows as rows
     from bigsvm.kernels import svmlight as svmlight

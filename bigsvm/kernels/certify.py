@@ -1,0 +1,71 @@
+r"""One block's share of the duality gap, the primal and the dual, and of w(alpha).
+
+For any w and any alpha in the box, with v = sum_i alpha_i y_i x_i,
+
+    P(w) - D(alpha) = sum_i [ C_i loss(s_i) + loss*(alpha_i) - alpha_i s_i ] + 1/2 ||w - v||^2,   s_i = 1 - y_i w.x_i
+
+Every bracket is non-negative, so nothing cancels and a negative gap cannot be forged by rounding.
+Derivation: add and subtract w.v; see Fenchel-Young.  Rows of cost 0 take no part.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from bigsvm.kernels.losses import gap_term, loss_value
+from bigsvm.kernels.models import add_weight, model_axpys, model_dots, n_models, weight
+
+# columns of `sums`
+GAP, LOSS, ALPHA, ALPHA_DIAG, SUPPORT = 0, 1, 2, 3, 4
+N_SUMS = 5
+_RUN = 128  # rows whose terms are added before they join the total: keeps the rounding error of long sums small
+
+
+@njit(cache=True, nogil=True)
+def certify_rows(X, codes, positive, cost, C, alpha, W, V, box, sums):
+    """Add this block's terms.
+
+    Parameters
+    ----------
+    X, codes, positive, cost, C, box : as in `dual_cd_sweeps`
+    alpha : float64, shape (n_rows, n_models)   clipped to its box before use, so always feasible
+    W : float64, shape (n_features + 1,) or (n_features + 1, n_models)   the primal point
+    V : float64, shape of W                     grows by sum_i alpha_i y_i x_i of this block
+    sums : float64, shape (n_models, 5)         grows by: gap brackets, losses, alpha, D alpha^2 / 2, and
+                                                the number of rows with alpha > 0
+    """
+    models = n_models(W)
+    last = W.shape[0] - 1
+    loss_code, upper_factor, diag_factor, bias = box
+    z = np.empty(models)
+    step = np.empty(models)
+    run = np.zeros((models, sums.shape[1]))
+    n = cost.shape[0]
+    for i in range(n):
+        if cost[i] > 0.0:
+            model_dots(X, i, W, z)
+            any_alpha = False
+            for m in range(models):
+                sign = 1.0 if codes[i] == positive[m] else -1.0
+                c = C[m] * cost[i]
+                a = min(max(alpha[i, m], 0.0), upper_factor * c)
+                s = 1.0 - sign * (z[m] + bias * weight(W, last, m))
+                run[m, 0] += gap_term(loss_code, s, a, c)
+                run[m, 1] += loss_value(loss_code, s, c)
+                step[m] = a * sign
+                if a > 0.0:
+                    run[m, 2] += a
+                    run[m, 3] += 0.5 * diag_factor / c * a * a
+                    run[m, 4] += 1.0
+                    any_alpha = True
+            if any_alpha:
+                model_axpys(step, X, i, V)
+                if bias != 0.0:
+                    for m in range(models):
+                        add_weight(V, last, m, step[m] * bias)
+        if i % _RUN == _RUN - 1 or i == n - 1:
+            for m in range(models):
+                for k in range(sums.shape[1]):
+                    sums[m, k] += run[m, k]
+                    run[m, k] = 0.0

@@ -1,0 +1,177 @@
+"""Decimal text to the nearest double, exactly, without a slow case for numbers of up to 19 digits.
+
+Small numbers go by Clinger's method: a mantissa of at most 53 bits times or over a power of ten that is
+itself a double is one correctly rounded operation (Clinger, PLDI 1990).  The rest goes by the product with
+a 128-bit power of five (Lemire, Software: Practice and Experience 51, 2021; that no fallback is needed:
+Mushtak and Lemire, ibid. 53, 2023).  Digits are taken eight at a time as one 64-bit word.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import types
+from numba.extending import intrinsic, register_jitable
+
+_LEAST, _GREATEST = -342, 308  # powers of ten outside give 0 or infinity with any 64-bit mantissa
+
+
+def _powers_of_five():
+    """The leading 128 bits of 5^q for q in [_LEAST, _GREATEST], as (high, low) words."""
+    words = []
+    for q in range(_LEAST, _GREATEST + 1):
+        if q >= 0:
+            c = 5**q
+            c = c << (128 - c.bit_length()) if c.bit_length() <= 128 else c >> (c.bit_length() - 128)
+        else:
+            five = 5**-q
+            z = (five - 1).bit_length()
+            c = (1 << (z + 127 if q >= -27 else 2 * z + 128)) // five + 1
+            c >>= max(c.bit_length() - 128, 0)
+        words.append((c >> 64, c & (2**64 - 1)))
+    return np.array(words, dtype=np.uint64)
+
+
+POWERS_OF_FIVE = _powers_of_five()
+EXACT_TENS = np.array([float(10**k) for k in range(23)])
+INTEGER_TENS = np.array([10**k for k in range(20)], dtype=np.uint64)
+
+
+@intrinsic
+def load_eight(typingctx, buffer, position):
+    """The eight bytes of a uint8 array from `position` as one little-endian word, without bounds check."""
+
+    def codegen(context, builder, signature, args):
+        array = context.make_array(signature.args[0])(context, builder, args[0])
+        pointer = builder.gep(array.data, [args[1]])
+        word = context.get_value_type(types.uint64)
+        loaded = builder.load(builder.bitcast(pointer, word.as_pointer()))
+        loaded.align = 1
+        return loaded
+
+    return types.uint64(buffer, types.uint64), codegen
+
+
+@intrinsic
+def _high_word(typingctx, a, b):
+    """The upper 64 bits of the 128-bit product of two words."""
+
+    def codegen(context, builder, signature, args):
+        from llvmlite import ir
+
+        wide = ir.IntType(128)
+        product = builder.mul(builder.zext(args[0], wide), builder.zext(args[1], wide))
+        return builder.trunc(builder.lshr(product, ir.Constant(wide, 64)), args[0].type)
+
+    return types.uint64(types.uint64, types.uint64), codegen
+
+
+@intrinsic
+def _trailing_zeros(typingctx, x):
+    """Zero bits below the lowest one bit; 64 for 0."""
+
+    def codegen(context, builder, signature, args):
+        from llvmlite import ir
+
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 0))
+
+    return types.uint64(types.uint64), codegen
+
+
+@intrinsic
+def _leading_zeros(typingctx, x):
+    """Zero bits above the highest one bit; 64 for 0."""
+
+    def codegen(context, builder, signature, args):
+        from llvmlite import ir
+
+        return builder.ctlz(args[0], ir.Constant(ir.IntType(1), 0))
+
+    return types.uint64(types.uint64), codegen
+
+
+@intrinsic
+def _as_double(typingctx, x):
+    """The float64 with the 64 bits of a word."""
+
+    def codegen(context, builder, signature, args):
+        return builder.bitcast(args[0], context.get_value_type(types.float64))
+
+    return types.float64(types.uint64), codegen
+
+
+@register_jitable
+def eight_digits(word):
+    """(count, value) of the ASCII digits at the start of an eight-byte word; count is 0 to 8.
+
+    The digits are shifted to the end, zeros before them, and neighbours are joined: 1 + 1, 2 + 2, 4 + 4.
+    A carry or borrow of the test can only spoil bytes after the first that is no digit.
+    """
+    less = word - np.uint64(0x3030303030303030)
+    no_digit = ((word + np.uint64(0x4646464646464646)) | less) & np.uint64(0x8080808080808080)
+    count = _trailing_zeros(no_digit) >> np.uint64(3)
+    if count == np.uint64(0):
+        return count, np.uint64(0)
+    x = less << ((np.uint64(8) - count) << np.uint64(3))
+    x = (x * np.uint64(10)) + (x >> np.uint64(8))
+    mask = np.uint64(0x000000FF000000FF)
+    x = (
+        (x & mask) * np.uint64(0x000F424000000064)
+        + ((x >> np.uint64(16)) & mask) * np.uint64(0x0000271000000001)
+    ) >> np.uint64(32)
+    return count, x & np.uint64(0xFFFFFFFF)
+
+
+@register_jitable
+def _by_powers_of_five(w, q):
+    """The double nearest to w * 10^q for any word w > 0; infinity when too large."""
+    if q < _LEAST:
+        return 0.0
+    if q > _GREATEST:
+        return np.inf
+    zeros = _leading_zeros(w)
+    w = w << zeros
+    row = q - _LEAST
+    high = _high_word(w, POWERS_OF_FIVE[row, 0])
+    low = w * POWERS_OF_FIVE[row, 0]
+    if high & np.uint64(0x1FF) == np.uint64(0x1FF):
+        second = _high_word(w, POWERS_OF_FIVE[row, 1])
+        low += second
+        if second > low:
+            high += np.uint64(1)
+    upper = high >> np.uint64(63)
+    shift = upper + np.uint64(9)
+    mantissa = high >> shift
+    power = ((217706 * q) >> 16) + 63 + np.int64(upper) - np.int64(zeros) + 1023
+    if power <= 0:
+        if power <= -63:
+            return 0.0
+        mantissa = mantissa >> np.uint64(1 - power)
+        # A subnormal that rounds up to 2^52 becomes the least normal number by its own carry.
+        mantissa = (mantissa + (mantissa & np.uint64(1))) >> np.uint64(1)
+        return _as_double(mantissa)
+    tie = low <= np.uint64(1) and -4 <= q <= 23 and mantissa & np.uint64(3) == np.uint64(1)
+    if tie and mantissa << shift == high:
+        mantissa = mantissa & ~np.uint64(1)
+    mantissa = (mantissa + (mantissa & np.uint64(1))) >> np.uint64(1)
+    if mantissa >= np.uint64(1 << 53):
+        mantissa = np.uint64(1 << 52)
+        power += 1
+    if power >= 0x7FF:
+        return np.inf
+    return _as_double((mantissa & np.uint64((1 << 52) - 1)) | (np.uint64(power) << np.uint64(52)))
+
+
+@register_jitable
+def nearest_double(w, q):
+    """The double nearest to w * 10^q, ties to even; infinity when too large.
+
+    w : uint64
+    q : int64
+    """
+    if w <= np.uint64(1 << 53) and -22 <= q <= 22:
+        if q < 0:
+            return np.float64(w) / EXACT_TENS[-q]
+        return np.float64(w) * EXACT_TENS[q]
+    if w == np.uint64(0):
+        return 0.0
+    return _by_powers_of_five(w, q)

@@ -1,0 +1,142 @@
+"""The optimisation problem of a fit, with everything about the data that it depends on resolved.
+
+For each model m (classes on one axis: one against the rest), with labels y_i in {-1, +1},
+
+    P(w) = 1/2 ||w||^2 + sum_i C_i loss(1 - y_i f(x_i)),   f(x) = w.x + b
+
+A sum, as in LIBLINEAR and LIBSVM, not a mean: C = 1 / (lambda n_samples) converts from the form
+lambda/2 ||w||^2 + mean loss, and P = P_mean / lambda.  scikit-learn's SGD calls lambda `alpha`.
+
+Bias `augmented`: a constant feature B is appended, so b = B w_last and ||w||^2 includes (b / B)^2, as
+LIBLINEAR's -B does.  `none`: b = 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bigsvm.config import FitConfig
+from bigsvm.errors import DataError, Unsupported, UsageError
+from bigsvm.kernels.dual_cd import DualBox
+from bigsvm.problem.loss import Loss, loss_named
+from bigsvm.store.blocks import Block, RowBlocks
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A loss, its costs and the models that are trained together.
+
+    loss : Loss
+    C : float64, shape (n_models,)
+    class_weight : float64, shape (n_classes,)   by class code; multiplies C for every row of that class
+    bias : 'augmented' | 'none'
+    bias_scale : float   the constant feature B
+    classes : labels in ascending order
+    positive : int32, shape (n_models,)   class code that is +1 for each model
+    """
+
+    loss: Loss
+    C: np.ndarray
+    class_weight: np.ndarray
+    bias: str
+    bias_scale: float
+    classes: np.ndarray
+    positive: np.ndarray
+
+    @property
+    def n_models(self) -> int:
+        return len(self.positive)
+
+    @property
+    def constant_feature(self) -> float:
+        """B, or 0 without a bias: kernels multiply by it and need no other case."""
+        return self.bias_scale if self.bias == "augmented" else 0.0
+
+    @property
+    def box(self) -> DualBox:
+        """Loss and bias as the numbers that dual kernels take."""
+        return DualBox(self.loss.code, self.loss.upper_factor, self.loss.diag_factor, self.constant_feature)
+
+    def codes_and_cost(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
+        """(class codes int32, cost float64) of a block's rows; cost = class weight times sample weight."""
+        codes = block.y.astype(np.int32)
+        cost = self.class_weight[codes]
+        if block.sample_weight is not None:
+            cost = cost * block.sample_weight
+        return codes, cost
+
+
+def zero_weights(n_features: int, n_models: int) -> np.ndarray:
+    """w = 0 with its bias entry: float64, (n_features + 1,) for one model, else (n_features + 1, n_models)."""
+    return np.zeros(n_features + 1) if n_models == 1 else np.zeros((n_features + 1, n_models))
+
+
+def make_problem(config: FitConfig, store: RowBlocks, class_counts: np.ndarray | None = None) -> Problem:
+    """The problem that `config` poses on the classes of `store`.
+
+    Parameters
+    ----------
+    class_counts : int, shape (n_classes,)   rows of each class, needed for class_weight='balanced'
+
+    Raises
+    ------
+    DataError : the store has one class only, or a regression target.
+    Unsupported : the loss is not a classification loss that exists.
+    UsageError : a class weight names no class, or is negative.
+    """
+    loss = loss_named(config.loss)
+    if config.bias == "free":
+        raise Unsupported(
+            "bias 'free' is not available for linear dual solvers",
+            hint="use --bias augmented (a regularised bias, as LIBLINEAR's) or none",
+        )
+    classes = store.classes
+    if classes is None:
+        raise DataError(f"{config.loss} needs class labels and the store holds a regression target", store.uri)
+    if len(classes) < 2:
+        raise DataError(
+            f"the store has one class only ({', '.join(map(str, classes))}); there is nothing to separate",
+            store.uri,
+        )
+    n_models = 1 if len(classes) == 2 else len(classes)
+    positive = np.array([1] if n_models == 1 else range(n_models), dtype=np.int32)
+    return Problem(
+        loss=loss,
+        C=np.full(n_models, config.cost(store.n_samples)),
+        class_weight=_class_weight(config, classes, class_counts),
+        bias=config.bias,
+        bias_scale=config.bias_scale,
+        classes=classes,
+        positive=positive,
+    )
+
+
+def _class_weight(config: FitConfig, classes: np.ndarray, counts: np.ndarray | None) -> np.ndarray:
+    """Weight of each class code.  'balanced' is scikit-learn's n_samples / (n_classes * count)."""
+    weights = np.ones(len(classes))
+    if config.class_weight is None:
+        return weights
+    if config.class_weight == "balanced":
+        if counts is None:
+            raise UsageError("class_weight='balanced' needs the class counts")
+        return counts.sum() / (len(classes) * np.maximum(counts, 1).astype(np.float64))
+    if isinstance(config.class_weight, str):
+        raise UsageError(f"class weight must be 'balanced' or label=weight, not {config.class_weight!r}")
+    names = {_plain(label): code for code, label in enumerate(classes)}
+    for label, weight in config.class_weight.items():
+        if _plain(label) not in names:
+            raise UsageError(f"class weight for {label!r}, which is no class", hint=f"classes: {', '.join(names)}")
+        if not 0 <= weight < np.inf:
+            raise UsageError(f"class weight of {label!r} must not be negative, got {weight!r}")
+        weights[names[_plain(label)]] = weight
+    return weights
+
+
+def _plain(label: object) -> str:
+    """'1' for 1, 1.0, '1' and '+1', so that labels may be written as people write them."""
+    try:
+        return f"{float(str(label)):g}"
+    except ValueError:
+        return str(label)
