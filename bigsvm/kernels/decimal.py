@@ -9,6 +9,7 @@ Mushtak and Lemire, ibid. 53, 2023).  Digits are taken eight at a time as one 64
 from __future__ import annotations
 
 import numpy as np
+from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic, register_jitable
 
@@ -56,8 +57,6 @@ def _high_word(typingctx, a, b):
     """The upper 64 bits of the 128-bit product of two words."""
 
     def codegen(context, builder, signature, args):
-        from llvmlite import ir
-
         wide = ir.IntType(128)
         product = builder.mul(builder.zext(args[0], wide), builder.zext(args[1], wide))
         return builder.trunc(builder.lshr(product, ir.Constant(wide, 64)), args[0].type)
@@ -70,8 +69,6 @@ def _trailing_zeros(typingctx, x):
     """Zero bits below the lowest one bit; 64 for 0."""
 
     def codegen(context, builder, signature, args):
-        from llvmlite import ir
-
         return builder.cttz(args[0], ir.Constant(ir.IntType(1), 0))
 
     return types.uint64(types.uint64), codegen
@@ -82,8 +79,6 @@ def _leading_zeros(typingctx, x):
     """Zero bits above the highest one bit; 64 for 0."""
 
     def codegen(context, builder, signature, args):
-        from llvmlite import ir
-
         return builder.ctlz(args[0], ir.Constant(ir.IntType(1), 0))
 
     return types.uint64(types.uint64), codegen

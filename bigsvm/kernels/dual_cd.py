@@ -70,7 +70,7 @@ def shuffled(n, seed, epoch, start):
 
 
 @register_jitable
-def _sweep(X, codes, positive, cost, C, sqnorm, alpha, W, active, box, thresholds, order, n, stats):
+def _sweep(X, codes, positive, cost, C, sqnorm, alpha, W, active, box, sigma, thresholds, order, n, stats):
     """Visit rows order[:n] once; fills stats, may clear entries of active."""
     models = n_models(W)
     last = W.shape[0] - 1
@@ -85,7 +85,7 @@ def _sweep(X, codes, positive, cost, C, sqnorm, alpha, W, active, box, threshold
             active[i] = 0
             continue
         model_dots(X, i, W, z)
-        h = sqnorm[i] + bias * bias
+        h = sigma * (sqnorm[i] + bias * bias)
         keep = False
         moved = False
         for m in range(models):
@@ -118,7 +118,7 @@ def _sweep(X, codes, positive, cost, C, sqnorm, alpha, W, active, box, threshold
                 new = min(max(a - G / H, 0.0), upper) if H > 0.0 else upper
                 if new != a:
                     alpha[i, m] = new
-                    step[m] = (new - a) * sign
+                    step[m] = sigma * (new - a) * sign
                     moved = True
         if not keep:
             active[i] = 0
@@ -131,10 +131,11 @@ def _sweep(X, codes, positive, cost, C, sqnorm, alpha, W, active, box, threshold
 
 @njit(cache=True, nogil=True)
 def dual_cd_sweeps(
-    X, codes, positive, cost, C, sqnorm, alpha, W, active, box, thresholds, n_sweeps, seed, epoch, start, eps, target,
-    stats,
+    X, codes, positive, cost, C, sqnorm, alpha, W, active, box, sigma, thresholds, n_sweeps, seed, epoch, start,
+    eps, target, floor, stats,
 ):  # fmt: skip
-    """Up to `n_sweeps` sweeps over the active rows of a block; returns (sweeps done, row visits, settled).
+    """Up to `n_sweeps` sweeps over the active rows of a block; returns
+    (sweeps done, row visits, rows visited by the last sweep, settled).
 
     Parameters
     ----------
@@ -148,11 +149,14 @@ def dual_cd_sweeps(
     W : float64, shape (n_features + 1,) for one model or (n_features + 1, n_models)
     active : uint8, shape (n_rows,)
     box : DualBox
+    sigma : float   stiffness of the local problem, 1 for the exact one; w changes by sigma times the sum
     thresholds : float64, shape (2, n_models)   shrinking: a bound row leaves above [0] or below [1]
     n_sweeps : int   1 where the caller sees other blocks before this one again
     seed, epoch, start : int   key of the visiting order; epoch counts up with each sweep
     eps : float      sweeps end when no projected gradient of the active rows spreads wider
     target : float   sweeps end when the stale relative gap of every model falls to this
+    floor : float64, shape (n_models,)   proved lower bounds of the primal, so that rows shrunk away at their
+            upper bound, whose losses are not seen, do not make the relative gap look large
     stats : float64, shape (n_models, 4), filled: largest and smallest projected gradient, gap and loss as
             seen at each row's visit, of the last sweep
 
@@ -161,6 +165,7 @@ def dual_cd_sweeps(
     models = n_models(W)
     order = np.empty(active.shape[0], np.int64)
     visits = 0
+    n = 0
     for sweep in range(n_sweeps):
         n = 0
         for i in range(active.shape[0]):
@@ -168,22 +173,22 @@ def dual_cd_sweeps(
                 order[n] = i
                 n += 1
         _shuffle(order, n, seed, epoch + sweep, start)
-        _sweep(X, codes, positive, cost, C, sqnorm, alpha, W, active, box, thresholds, order, n, stats)
+        _sweep(X, codes, positive, cost, C, sqnorm, alpha, W, active, box, sigma, thresholds, order, n, stats)
         visits += n
         if n_sweeps == 1:
             break
         if widest_spread(stats) <= eps:
-            return sweep + 1, visits, 1
+            return sweep + 1, visits, n, 1
         next_thresholds(stats, thresholds)
         reached = True
         for m in range(models):
             norm = 0.0
             for j in range(W.shape[0]):
                 norm += weight(W, j, m) ** 2
-            reached = reached and stats[m, 2] <= target * (0.5 * norm + stats[m, 3])
+            reached = reached and stats[m, 2] <= target * max(0.5 * norm + stats[m, 3], floor[m])
         if reached:
-            return sweep + 1, visits, 2
-    return n_sweeps, visits, 0
+            return sweep + 1, visits, n, 2
+    return n_sweeps, visits, n, 0
 
 
 @njit(cache=True, nogil=True)

@@ -8,7 +8,6 @@ can make it smaller than it is.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -16,7 +15,7 @@ import numpy as np
 
 from bigsvm.kernels import certify as kernel
 from bigsvm.problem.problem import Problem
-from bigsvm.store.blocks import BlockRef, RowBlocks
+from bigsvm.store.blocks import BlockRef, RowBlocks, kernel_matrix
 
 
 @dataclass(frozen=True)
@@ -24,8 +23,8 @@ class Certificate:
     """What one pass over all rows proved about (w, alpha); arrays have one entry a model.
 
     primal : float64   P(w)
-    dual : float64     best dual value seen so far, never below 0 (alpha = 0)
-    gap : float64      primal - dual, from non-negative terms where the dual is this pass's own
+    dual : float64     a dual value, never below 0 (alpha = 0) once `keep_best` has seen it
+    gap : float64      primal - dual, from non-negative terms where both are of one pass
     n_rows : int       rows seen; proves nothing unless all of them
     drift : float      largest |w - w(alpha)|
     n_support : int64  rows with alpha > 0
@@ -79,7 +78,7 @@ def certify_block(share: RowsShare) -> RowsTerms:
     sums = np.zeros((share.problem.n_models, kernel.N_SUMS))
     v = np.zeros_like(share.w)
     kernel.certify_rows(
-        block.X, codes, share.problem.positive, cost, share.problem.C, alpha, share.w, v, share.problem.box, sums
+        kernel_matrix(block.X), codes, share.problem.positive, cost, share.problem.C, alpha, share.w, v, share.problem.box, sums
     )
     return RowsTerms(sums, v, block.n_rows, block.nbytes)
 
@@ -99,12 +98,15 @@ class Accumulator:
         self._sums.append(terms.sums)
         self.n_rows += terms.n_rows
 
+    def sums(self) -> np.ndarray:
+        """The blocks' sums together, float64, shape (n_models, 5)."""
+        stacked = np.array(self._sums)
+        models, columns = range(self._problem.n_models), range(kernel.N_SUMS)
+        return np.array([[math.fsum(stacked[:, m, k]) for k in columns] for m in models])
+
     def finish(self) -> Certificate:
         """The certificate of everything added."""
-        stacked = np.array(self._sums)
-        total = np.array(
-            [[math.fsum(stacked[:, m, k]) for k in range(kernel.N_SUMS)] for m in range(self._problem.n_models)]
-        )
+        total = self.sums()
         difference = self._w - self.v
         primal = 0.5 * _sqnorms(self._w) + total[:, kernel.LOSS]
         gap = total[:, kernel.GAP] + 0.5 * _sqnorms(difference)
@@ -123,22 +125,26 @@ def _sqnorms(w: np.ndarray) -> np.ndarray:
     return np.atleast_1d(np.sum(w * w, axis=0))
 
 
-def keep_best_dual(new: Certificate, best_dual: np.ndarray | None) -> Certificate:
-    """`new` with the best dual value seen so far (and 0, the value of alpha = 0) taken into account."""
-    floor = np.zeros_like(new.dual) if best_dual is None else np.maximum(best_dual, 0.0)
-    better = floor > new.dual
-    return Certificate(
-        primal=new.primal,
-        dual=np.where(better, floor, new.dual),
-        # Where this pass's own dual is the best, the sum of non-negative terms stands: no cancellation.
-        gap=np.where(better, new.primal - floor, new.gap),
+def keep_best(new: Certificate, best: Certificate | None) -> tuple[Certificate, np.ndarray]:
+    """The best that is proved so far, and for which models `new` brought the better primal point.
+
+    Any primal point and any dual value bound the optimum from their side, whichever pass they come from; 0
+    is the dual value of alpha = 0.  So the gap that is reported never rises.
+    """
+    old_primal = np.full_like(new.primal, np.inf) if best is None else best.primal
+    old_dual = np.zeros_like(new.dual) if best is None else best.dual
+    better_primal, better_dual = new.primal < old_primal, new.dual > old_dual
+    primal = np.where(better_primal, new.primal, old_primal)
+    dual = np.where(better_dual, new.dual, old_dual)
+    # Where both are this pass's own, the sum of non-negative terms stands: nothing cancels in it.
+    gap = np.where(better_primal & better_dual, new.gap, primal - dual)
+    together = Certificate(
+        primal=primal,
+        dual=dual,
+        gap=gap,
         n_rows=new.n_rows,
         drift=new.drift,
         n_support=new.n_support,
         kind=new.kind,
     )
-
-
-def total_bytes(terms: Sequence[RowsTerms]) -> int:
-    """Bytes read for several blocks."""
-    return sum(t.bytes_read for t in terms)
+    return together, better_primal

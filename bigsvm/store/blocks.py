@@ -131,3 +131,21 @@ def label_codes(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:
     """Class codes of labels that are all among `classes` (ascending): the smallest signed integer type."""
     dtype = np.int8 if len(classes) < 128 else np.int16 if len(classes) < 32768 else np.int32
     return np.searchsorted(classes, labels).astype(dtype)
+
+
+def kernel_matrix(X: Matrix) -> Matrix:
+    """X as compiled kernels take it: read-only views, C order, int64 indptr.
+
+    One numba type for each dtype, whether the arrays are a read-only map or belong to the caller: kernels
+    are compiled once, and no kernel can write to the data.
+    """
+    if isinstance(X, CSR):
+        indptr = X.indptr if X.indptr.dtype == np.int64 else X.indptr.astype(np.int64)
+        return CSR(_frozen(X.data), _frozen(X.indices), _frozen(indptr))
+    return _frozen(X)
+
+
+def _frozen(array: np.ndarray) -> np.ndarray:
+    view = np.ascontiguousarray(array).view()
+    view.flags.writeable = False
+    return view

@@ -1,0 +1,59 @@
+"""bigsvm certify: the proof of a saved model, apart from the run that made it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bigsvm.cli import text
+from bigsvm.cli.command import bigsvm_command
+from bigsvm.cli.options import add, config_of, label_options, run_options
+from bigsvm.cli.session import Session
+
+
+@bigsvm_command(
+    help="Prove the duality gap of MODEL on STORE again, in one pass, from the saved arrays alone.\n\n"
+    "Without a saved dual point (fit --no-dual) only a weaker bound can be given."
+)
+@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("store")
+@add(label_options + run_options)
+@click.pass_context
+def command(
+    ctx: click.Context,
+    session: Session,
+    model: Path,
+    store: str,
+    label: str | None,
+    weight: str | None,
+    **options: Any,
+) -> int:
+    config = config_of(ctx, options)
+
+    from bigsvm.run.certify import certify_model
+    from bigsvm.store.opener import open_store
+
+    data = open_store(store, label=label, weight=weight)
+    session.warn_of(data)
+    with session.watching() as emit:
+        result = certify_model(model, data, config, emit)
+    for warning in result.pop("warnings", []):
+        session.warn(warning)
+    result = {"model": str(model), "store": store, **{k: v for k, v in result.items() if k not in ("model", "store")}}
+    return session.finish(result, describe(result))
+
+
+def describe(result: dict[str, Any]) -> str:
+    """The proof in a few lines."""
+    lines = [
+        ("certificate", result.get("certificate")),
+        ("objective", text.number(result.get("objective"), 10)),
+        ("dual objective", text.number(result.get("dual_objective"), 10)),
+        ("duality gap", text.number(result.get("duality_gap"), 4)),
+        ("relative gap", text.number(result.get("relative_gap"), 4)),
+        ("time", text.seconds(result["seconds"]) if isinstance(result.get("seconds"), dict) else None),
+        ("memory", text.memory(result.get("memory"))),
+    ]
+    return text.rows(lines)

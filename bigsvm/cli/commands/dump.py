@@ -1,0 +1,31 @@
+"""bigsvm dump: store to text."""
+
+from __future__ import annotations
+
+import click
+
+from bigsvm.cli import text
+from bigsvm.cli.command import bigsvm_command
+from bigsvm.cli.options import add, label_options
+from bigsvm.cli.session import Session
+from bigsvm.errors import UsageError
+
+
+@bigsvm_command(help="Write STORE as svmlight text to OUT (- for standard output); reading it back gives the same.")
+@click.argument("store")
+@click.argument("out")
+@add(label_options)
+def command(session: Session, store: str, out: str, label: str | None, weight: str | None) -> int:
+    if session.as_json and out == "-":
+        raise UsageError("--json and the text cannot both go to standard output", hint="name a file")
+
+    from bigsvm.store.dump import dump
+    from bigsvm.store.opener import open_store
+
+    data = open_store(store, label=label, weight=weight)
+    session.warn_of(data)
+    with session.watching() as emit:
+        result = dump(data, out, emit)
+    result = {"store": store, "output": out, **result}
+    line = f"{out}: {text.count(data.n_samples)} rows"
+    return session.finish(result, "" if out == "-" else line)

@@ -1,0 +1,78 @@
+"""bigsvm evaluate: how well a model does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bigsvm.cli import text
+from bigsvm.cli.command import bigsvm_command
+from bigsvm.cli.options import add, config_of, label_options, run_options
+from bigsvm.cli.session import Session
+
+_LARGEST_TABLE = 12
+
+
+@bigsvm_command(
+    help="Measure MODEL on STORE: accuracy, balanced accuracy, F1, ROC AUC, average precision, confusion matrix.\n\n"
+    "One pass over the data.  With more than two classes, F1, AUC and average precision are means over the classes."
+)
+@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("store")
+@add(label_options + run_options)
+@click.pass_context
+def command(
+    ctx: click.Context,
+    session: Session,
+    model: Path,
+    store: str,
+    label: str | None,
+    weight: str | None,
+    **options: Any,
+) -> int:
+    config = config_of(ctx, options)
+
+    from bigsvm.problem.model import load_model
+    from bigsvm.run.evaluate import evaluate
+    from bigsvm.store.opener import open_store
+
+    loaded = load_model(model)
+    data = open_store(store, label=label, weight=weight)
+    session.warn_of(data)
+    with session.watching() as emit:
+        result = evaluate(loaded, data, config, emit)
+    result = {"model": str(model), "store": store, **result}
+    return session.finish(result, describe(result))
+
+
+def describe(result: dict[str, Any]) -> str:
+    """Metrics, then the confusion matrix where it is small."""
+    rough = " (from binned scores)" if result["binned"] else ""
+    lines = [
+        ("rows", text.count(result["n_rows"]) + (", weighted" if result["weighted"] else "")),
+        ("accuracy", text.number(result["accuracy"], 5)),
+        ("balanced accuracy", text.number(result["balanced_accuracy"], 5)),
+        (f"F1 ({result['average']})", text.number(result["f1"], 5)),
+        ("ROC AUC", text.number(result["roc_auc"], 5) + rough),
+        ("average precision", text.number(result["average_precision"], 5) + rough),
+        ("time", text.seconds(result["seconds"])),
+        ("memory", text.memory(result["memory"])),
+    ]
+    return text.rows(lines) + "\n" + _table(result)
+
+
+def _table(result: dict[str, Any]) -> str:
+    labels, matrix = [str(label) for label in result["classes"]], result["confusion_matrix"]
+    if len(labels) > _LARGEST_TABLE:
+        return f"  confusion matrix of {len(labels)} labels: see --json"
+    cells = [[f"{value:,.6g}" for value in row] for row in matrix]
+    width = max(len(item) for item in [*labels, *(cell for row in cells for cell in row)])
+    side = max(len(label) for label in labels)
+    head = "  " + " " * side + "  " + "  ".join(f"{label:>{width}}" for label in labels) + "   <- predicted"
+    body = [
+        f"  {label:>{side}}  " + "  ".join(f"{cell:>{width}}" for cell in row)
+        for label, row in zip(labels, cells, strict=True)
+    ]
+    return "\n".join(["  confusion matrix, a line for each true label:", head, *body])

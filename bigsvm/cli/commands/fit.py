@@ -1,0 +1,108 @@
+"""bigsvm fit: the main job."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bigsvm.cli import text
+from bigsvm.cli.command import bigsvm_command
+from bigsvm.cli.options import add, config_of, fit_options
+from bigsvm.cli.session import Session
+from bigsvm.errors import OutputError
+from bigsvm.units import show_bytes
+
+SENTENCES = {
+    "converged": "converged: proved to be within {gap} of the optimum (asked: {tol:g})",
+    "paper_rule": "the solver's own rule is met; the gap is {gap} ({certificate})",
+    "kkt": "the optimality conditions hold; no gap can be proved for this kernel",
+    "stopped": "stopped before the tolerance: the gap is {gap} ({certificate}), asked: {tol:g}",
+    "stalled": "stalled before the tolerance: the gap is {gap} ({certificate}), asked: {tol:g}",
+    "interrupted": "interrupted: the gap is {gap} ({certificate}), asked: {tol:g}",
+}
+
+
+@bigsvm_command(
+    help="Train a support vector machine on STORE and prove how close to the optimum it is.\n\n"
+    "The data may be many times larger than --memory.  Exit 0: the tolerance is proved; 4: stopped before."
+)
+@click.argument("store")
+@add(fit_options)
+@click.option("-o", "--model", type=click.Path(path_type=Path), metavar="DIR", help="[default: STEM.model]")
+@click.option("--run", type=click.Path(path_type=Path), metavar="DIR", help="Record of the run.  [default: MODEL.run]")
+@click.option("--overwrite", is_flag=True, help="Replace an existing model and record.")
+@click.option("--allow-unconverged", is_flag=True, help="Exit 0 where it would be 4.")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    session: Session,
+    store: str,
+    label: str | None,
+    weight: str | None,
+    model: Path | None,
+    run: Path | None,
+    overwrite: bool,
+    allow_unconverged: bool,
+    **options: Any,
+) -> int:
+    config = config_of(ctx, options)
+    model = model or Path(stem_of(store) + ".model")
+    run = run or model.with_name(model.name + ".run")
+    check_output(model, overwrite)
+    check_output(run, overwrite)
+
+    from bigsvm.observe.jsonl import JsonlFile
+    from bigsvm.run.fit import fit_store
+    from bigsvm.store.opener import open_store
+
+    data = open_store(store, label=label, weight=weight)
+    session.warn_of(data)
+    if overwrite:
+        (run / "events.jsonl").unlink(missing_ok=True)
+    with JsonlFile(run / "events.jsonl") as record, session.watching(record) as emit:
+        result = fit_store(data, config, emit, run)
+    session.exit_code = result.exit_code(allow_unconverged)
+    result.save_model(model, overwrite=overwrite)
+    session.warn_of(result)
+    document = result.document(str(model), str(run))
+    return session.finish(document, summary(result.status, document, config.tol), result.status, session.exit_code)
+
+
+def stem_of(store: str) -> str:
+    """`a9a` for `/data/a9a.zarr/`, so that the model is `a9a.model` here."""
+    return Path(store.rstrip("/").split("://")[-1]).stem or "bigsvm"
+
+
+def check_output(path: Path, overwrite: bool) -> None:
+    """Refuse before any work what would fail after it.  Raises OutputError."""
+    if path.exists() and not overwrite:
+        raise OutputError("the output exists", str(path), "choose another name or say --overwrite")
+    parent = path.absolute().parent
+    while not parent.exists():
+        parent = parent.parent
+    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+        raise OutputError("cannot write there", str(parent), "choose another folder")
+
+
+def summary(status: str, result: dict[str, Any], tol: float) -> str:
+    """What a person wants to know first."""
+    gap = text.number(result.get("relative_gap"), 3)
+    sentence = SENTENCES.get(status, status).format(gap=gap, tol=tol, certificate=result.get("certificate"))
+    shape = f"{text.count(result['n_samples'])} rows x {text.count(result['n_features'])} features"
+    entries = f"{text.count(result['nnz'])} entries, {show_bytes(result['data_bytes'])}"
+    lines = [
+        ("data", f"{shape}, {entries}"),
+        ("problem", f"{result['loss']}, C = {result['C']:g}, bias {result['bias']}, solver {result['solver']}"),
+        ("objective", f"{result['objective']:.10g}   dual {text.number(result['dual_objective'], 10)}"),
+        ("relative gap", f"{gap} ({result['certificate']})"),
+        ("work", f"{result['passes']:.1f} passes over the data, {result['epochs']:.1f} epochs"),
+        ("support", f"{text.count(result['n_support'])} rows"),
+        ("time", text.seconds(result.get("seconds"))),
+        ("memory", text.memory(result.get("memory"))),
+        ("model", result["model"]),
+        ("record", result["run"]),
+    ]
+    return sentence + "\n" + text.rows(lines)

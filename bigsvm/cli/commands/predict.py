@@ -1,0 +1,89 @@
+"""bigsvm predict: labels and scores of rows."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bigsvm.cli import text
+from bigsvm.cli.command import bigsvm_command
+from bigsvm.cli.options import add, config_of, run_options
+from bigsvm.cli.session import Session
+from bigsvm.errors import UsageError
+
+_STORES = (".zarr", ".parquet", ".pq", ".zip")
+
+
+@bigsvm_command(
+    help="Write one line for each row of SOURCE: its label, and its score.\n\n"
+    "SOURCE is a store, or svmlight text (- for standard input), whose labels are read and not used."
+)
+@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("source")
+@click.option("-o", "--out", default="-", show_default=True, metavar="OUT|-", help="File to write.")
+@click.option("--scores", is_flag=True, help="Scores also where the format can do without (jsonl always has them).")
+@click.option(
+    "--format", "form", type=click.Choice(["jsonl", "csv", "parquet", "zarr"]),
+    help="[default: by the name of OUT, else jsonl]",
+)
+@click.option("--zero-based", is_flag=True, help="Indices of text count from 0.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing OUT.")
+@add(run_options)
+@click.pass_context
+def command(
+    ctx: click.Context,
+    session: Session,
+    model: Path,
+    source: str,
+    out: str,
+    scores: bool,
+    form: str | None,
+    zero_based: bool,
+    overwrite: bool,
+    **options: Any,
+) -> int:
+    if session.as_json and out == "-":
+        raise UsageError("--json and the predictions cannot both go to standard output", hint="name a file with -o")
+    config = config_of(ctx, options)
+
+    from bigsvm.problem.model import load_model
+    from bigsvm.run.prediction_files import format_of
+    from bigsvm.run.predict import predict
+    from bigsvm.store.opener import open_store
+
+    form = format_of(out, form)
+    loaded = load_model(model)
+    rows: Any = source
+    if not is_text(source):
+        rows = open_store(source)
+        session.warn_of(rows)
+    with session.watching() as emit:
+        result = predict(
+            loaded,
+            rows,
+            sys.stdout.buffer if out == "-" else Path(out),
+            form,
+            config,
+            with_scores=scores,
+            overwrite=overwrite,
+            zero_based=zero_based,
+            emit=emit,
+        )
+    result = {"model": str(model), "source": source, "output": out, **result}
+    counts = ", ".join(f"{label}: {text.count(n)}" for label, n in list(result["label_counts"].items())[:8])
+    lines = [
+        ("rows", text.count(result["n_samples"])),
+        ("labels", counts),
+        ("time", text.seconds(result["seconds"])),
+        ("memory", text.memory(result["memory"])),
+    ]
+    return session.finish(result, "" if out == "-" else f"{out}\n" + text.rows(lines))
+
+
+def is_text(source: str) -> bool:
+    """Whether a source is svmlight text: standard input, or something there that is neither folder nor store."""
+    path = Path(source)
+    return source == "-" or (path.suffix.lower() not in _STORES and path.exists() and not path.is_dir())

@@ -1,0 +1,190 @@
+"""The command line's entry: a group that loads a command only when it is called, and the exit codes.
+
+`bigsvm --help` costs click and nothing else: the one-line help of each command stands here, and its module
+is imported when the command is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import traceback
+import warnings
+from collections.abc import Sequence
+from importlib import import_module
+from types import FrameType
+from typing import Any
+
+import click
+
+import bigsvm
+from bigsvm.cli.command import Call
+from bigsvm.cli.session import write_failure
+from bigsvm.errors import BigSVMError
+
+EXIT_BUG, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 75
+
+# name -> one-line help, in the order of a first day with the program
+COMMANDS = {
+    "demo": "Train on a data set several times the memory budget; the first command to try.",
+    "ingest": "Turn svmlight text into a store.",
+    "fit": "Train a support vector machine on a store and prove how good it is.",
+    "plan": "Say what fit would do and need, without doing it.",
+    "predict": "Write the labels and scores of rows.",
+    "evaluate": "Measure a model on a store: accuracy, F1, ROC AUC, confusion matrix.",
+    "certify": "Prove the duality gap of a saved model again, apart from the run that made it.",
+    "inspect": "Say what a store, a model or a run holds.",
+    "dump": "Write a store as svmlight text.",
+    "seal": "Write the manifest of chunk digests into a store.",
+    "verify": "Check every chunk of a store against its manifest.",
+    "doctor": "Say what this machine gives: cores, memory limit, scratch space, versions.",
+    "cache": "Show or clear what bigsvm keeps: compiled kernels, manifests, staged copies.",
+    "completion": "Print the completion script of a shell.",
+}
+
+
+class LazyGroup(click.Group):
+    """A group of COMMANDS, each imported from bigsvm.cli.commands.NAME when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        return import_module(f"bigsvm.cli.commands.{cmd_name}").command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.command(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    help="Support vector machines on data larger than memory, exact and proved so by a duality gap.",
+)
+@click.version_option(bigsvm.__version__, prog_name="bigsvm", message="%(prog)s %(version)s")
+def group() -> None:
+    pass
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Run the command line and end the process with the contract's exit code."""
+    sys.exit(run(sys.argv[1:] if args is None else list(args)))
+
+
+def run(args: list[str]) -> int:
+    """Run the command line; the exit code."""
+    call = Call()
+    with _terminating_signals_interrupt(), _warnings_in_one_line(_flag(args, "--debug")):
+        try:
+            code = group.main(args, prog_name="bigsvm", obj=call, standalone_mode=False)
+            sys.stdout.flush()
+            return code if isinstance(code, int) else 0
+        except BrokenPipeError:
+            # Whoever read our output has seen enough.  Python would complain once more while closing.
+            _silence_stdout()
+            return call.session.exit_code if call.session is not None else 0
+        except (Exception, KeyboardInterrupt) as error:
+            try:
+                return _report(error, args, call)
+            except BrokenPipeError:
+                _silence_stdout()
+                return _exit_code(error)
+
+
+def _report(error: BaseException, args: list[str], call: Call) -> int:
+    """Write a failure as the contract has it; the exit code."""
+    session = call.session
+    as_json = session.as_json if session is not None else _flag(args, "--json")
+    debug = session.debug if session is not None else _flag(args, "--debug")
+    named = [arg for arg in args if arg in COMMANDS]
+    command = session.command if session is not None else (named[0] if named else "bigsvm")
+    code = _exit_code(error)
+    if debug:
+        traceback.print_exception(error)
+    hint = ""
+    message: Any = error
+    if isinstance(error, BigSVMError):
+        hint = error.hint
+    elif isinstance(error, click.exceptions.NoArgsIsHelpError):
+        if not as_json:
+            click.echo(error.format_message(), err=True)
+            return code
+        message = "a command is needed"
+    elif isinstance(error, click.ClickException):
+        message = error.format_message().rstrip(".")
+        if isinstance(error, click.UsageError) and error.ctx is not None:
+            hint = f"see {error.ctx.command_path} --help"
+    elif isinstance(error, KeyboardInterrupt | click.Abort):
+        message = "interrupted"
+    elif isinstance(error, MemoryError):
+        message = f"out of memory: {error}" if str(error) else "out of memory"
+        hint = "lower --memory: the process may not hold what the budget promises"
+    else:
+        message = f"{type(error).__name__}: {error}"
+        hint = "this is a bug; run again with --debug for the traceback" if not debug else "this is a bug"
+    write_failure(command, code, message, hint, as_json)
+    return code
+
+
+def _exit_code(error: BaseException) -> int:
+    if isinstance(error, BigSVMError):
+        return error.code
+    if isinstance(error, KeyboardInterrupt | click.Abort):
+        return EXIT_INTERRUPTED
+    if isinstance(error, click.ClickException):
+        return EXIT_USAGE
+    return EXIT_BUG
+
+
+def _flag(args: list[str], flag: str) -> bool:
+    """Whether a flag is among the arguments, for failures before they are parsed."""
+    before = args[: args.index("--")] if "--" in args else args
+    return flag in before
+
+
+@contextlib.contextmanager
+def _terminating_signals_interrupt() -> Any:
+    """SIGTERM unwinds the program as Ctrl-C does, so that nothing half-made stays; a second one kills."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        raise KeyboardInterrupt
+
+    try:
+        former = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGINT)}
+    except ValueError:  # not in the main thread: whoever called us owns the signals
+        yield
+        return
+    try:
+        yield
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _warnings_in_one_line(debug: bool) -> Any:
+    """Warnings of libraries as one line each, without the source line that means nothing to a user."""
+    former = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+        click.echo(f"bigsvm: warning: {message}", err=True)
+
+    if not debug:
+        warnings.showwarning = show  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        warnings.showwarning = former
+
+
+def _silence_stdout() -> None:
+    """Let the interpreter's last flush of a closed pipe go nowhere."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,133 @@
+"""Options that several commands share, and the FitConfig that they make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, get_args
+
+import click
+from click.core import ParameterSource
+
+from bigsvm.cli.types import ClassWeight, Duration, Setting, Size
+from bigsvm.config import LOSSES, Bias, FitConfig, Stop
+from bigsvm.errors import UsageError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+label_options = [
+    click.option("--label", metavar="NAME", help="Array of labels, such as obs/label."),
+    click.option("--weight", metavar="NAME", help="Array of sample weights, such as obs/weight."),
+]
+
+_problem = [
+    click.option("-s", "--solver", default=FitConfig.solver, show_default=True, help="Solver; auto chooses one."),
+    click.option(
+        "--loss", type=click.Choice(LOSSES), default=FitConfig.loss, show_default=True, help="Loss of the margin."
+    ),
+    click.option("-c", "--c", type=float, show_default="1", help="Cost C of the sum form, as in LIBLINEAR."),
+    click.option(
+        "--lambda", type=float, help="Lambda of the mean form instead of C: C = 1 / (lambda n_samples)."
+    ),
+    click.option(
+        "--bias", type=click.Choice(get_args(Bias)), default=FitConfig.bias, show_default=True,
+        help="augmented: a constant feature, regularised like the others (LIBLINEAR's -B).",
+    ),
+    click.option(
+        "-B", "--bias-scale", type=float, default=FitConfig.bias_scale, show_default=True,
+        help="Value of the constant feature.",
+    ),
+    click.option(
+        "--class-weight", type=ClassWeight(), metavar="balanced|LABEL=WEIGHT,...",
+        help="Multiplies C for the rows of a class.",
+    ),
+    click.option(
+        "--set", type=Setting(), multiple=True, metavar="KEY=VALUE", help="A parameter of the solver; repeatable."
+    ),
+]  # fmt: skip
+
+_stopping = [
+    click.option(
+        "-e", "--tol", type=float, default=FitConfig.tol, show_default=True,
+        help="Relative duality gap to prove: (P - D) / P.",
+    ),
+    click.option(
+        "--stop", type=click.Choice(get_args(Stop)), default=FitConfig.stop, show_default=True,
+        help="gap: stop on the proof; paper: on the solver's own published rule.",
+    ),
+    click.option("--max-passes", type=float, metavar="N", help="Stop after so many passes over the data."),
+    click.option("--max-time", type=Duration(), metavar="DURATION", help="Stop after so long: 90s, 15m, 2h."),
+    click.option("--seed", type=int, default=FitConfig.seed, show_default=True, help="Seed of every random order."),
+    click.option(
+        "--blocks-per-round", type=int, metavar="K", default=FitConfig.blocks_per_round, show_default=True,
+        help="Blocks solved apart before they are added up; part of the mathematics.",
+    ),
+    click.option("--no-dual", is_flag=True, help="Leave alpha out of the model; certify can then prove less."),
+]  # fmt: skip
+
+_storage = [
+    click.option("--scratch", metavar="DIR", help="Folder for staged copies.  [default: the temporary folder]"),
+    click.option("--scratch-limit", type=Size(percent=False), metavar="SIZE", help="Bytes to take there at most."),
+    click.option(
+        "--stage", type=click.Choice(["auto", "none"]), default=FitConfig.stage, show_default=True,
+        help="none: read the store itself in every pass.",
+    ),
+]  # fmt: skip
+
+_running = [
+    click.option(
+        "--memory", type=Size(), metavar="SIZE|PCT%",
+        help="Memory on top of the base.  [default: half of what the limit in force leaves]",
+    ),
+    click.option("--threads", type=int, metavar="N", help="[default: the cores this process may use]"),
+    click.option("--scheduler", metavar="threads|processes|ADDR", help="Where tasks run.  [default: threads]"),
+    click.option("--scheduler-file", metavar="FILE", help="File of a running dask scheduler."),
+    click.option("--workers", type=int, metavar="N", help="Worker processes."),
+]  # fmt: skip
+
+fit_options = [*label_options, *_problem, *_stopping, *_running[:1], *_storage, *_running[1:]]
+"""All that a fit takes, and therefore its plan."""
+
+run_options = _running
+"""What a command takes that only reads the data once."""
+
+
+def add(options: list[Callable[[F], F]]) -> Callable[[F], F]:
+    """Decorator: add options in the order of the list."""
+
+    def decorate(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+def config_of(ctx: click.Context, values: dict[str, Any]) -> FitConfig:
+    """The config that option values mean; those not given fall to FitConfig's defaults.
+
+    Raises UsageError where C and lambda are both asked for, or a value makes no sense.
+    """
+    values = dict(values)
+    options: dict[str, Any] = {}
+    cost, lam = values.pop("c", None), values.pop("lambda", None)
+    if cost is not None and lam is not None:
+        ranks = [_rank(ctx, "c"), _rank(ctx, "lambda")]
+        if ranks[0] == ranks[1]:
+            raise UsageError("--c and --lambda exclude each other", hint="C = 1 / (lambda n_samples)")
+        # One was typed and the other stands in a file or a variable: what was typed wins.
+        cost, lam = (cost, None) if ranks[0] < ranks[1] else (None, lam)
+    if cost is not None:
+        options["C"] = cost
+    if lam is not None:
+        options["lam"] = lam
+    settings = values.pop("set", ())
+    if settings:
+        options["solver_options"] = dict(settings)
+    options.update({name: value for name, value in values.items() if value is not None})
+    return FitConfig.of(**options)
+
+
+def _rank(ctx: click.Context, name: str) -> int:
+    order = [ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT, ParameterSource.DEFAULT_MAP]
+    source = ctx.get_parameter_source(name)
+    return order.index(source) if source in order else len(order)

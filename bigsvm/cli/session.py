@@ -1,0 +1,144 @@
+"""One call of the command line: its streams, its clock, and how a result or a failure is written."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bigsvm.events import Emit, Event, Warned, silent
+
+if TYPE_CHECKING:
+    from bigsvm.errors import BigSVMError
+
+SCHEMA_VERSION = 1
+
+
+class Session:
+    """What every command is lent.
+
+    command : name, for the JSON document
+    as_json : exactly one JSON document on standard output
+    quiet : nothing on standard error but failures
+    verbose : 0, 1 or more
+    log_format : 'text' or 'json', of standard error
+    progress : whether a live view may be drawn
+    debug : tracebacks
+    exit_code : what the process will end with, also when the reader of standard output goes away
+    """
+
+    def __init__(
+        self,
+        command: str,
+        as_json: bool = False,
+        quiet: bool = False,
+        verbose: int = 0,
+        log_format: str = "text",
+        progress: bool = True,
+        debug: bool = False,
+    ) -> None:
+        self.command, self.as_json, self.quiet, self.verbose = command, as_json, quiet, verbose
+        self.log_format, self.progress, self.debug = log_format, progress, debug
+        self.exit_code = 0
+        self.warnings: list[str] = []
+        self._began = time.monotonic()
+
+    def warn(self, message: str) -> None:
+        """A warning: one line on standard error, and an entry in the result.  Said once."""
+        if message in self.warnings:
+            return
+        self.warnings.append(message)
+        if self.quiet:
+            return
+        if self.log_format == "json":
+            click.echo(json.dumps({"event": "Warned", "message": message}), err=True)
+        else:
+            click.echo(f"bigsvm: warning: {message}", err=True)
+
+    def note(self, message: str) -> None:
+        """A line on standard error that is neither a warning nor the result."""
+        if not self.quiet and self.log_format == "text":
+            click.echo(message, err=True)
+
+    def warn_of(self, source: Any) -> None:
+        """The warnings that a store or a result carries."""
+        for message in getattr(source, "warnings", None) or []:
+            self.warn(message)
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[Emit]:
+        """An Emit that shows progress on standard error while the block runs."""
+        with contextlib.ExitStack() as stack:
+            view = self._view(stack)
+
+            def emit(event: Event) -> None:
+                if isinstance(event, Warned):
+                    if event.message in self.warnings:
+                        return
+                    self.warnings.append(event.message)
+                view(event)
+
+            yield emit
+
+    def _view(self, stack: contextlib.ExitStack) -> Emit:
+        if self.quiet:
+            return silent
+        if self.log_format == "json":
+            from bigsvm.observe.jsonl import JsonlStream
+
+            return JsonlStream(sys.stderr)
+        if self.progress and sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
+            # rich costs 0.1 s: only those who see it pay.
+            from bigsvm.observe.progress import LiveProgress
+
+            return stack.enter_context(LiveProgress(sys.stderr, verbose=self.verbose > 0))
+        from bigsvm.observe.lines import PlainLines
+
+        return PlainLines(sys.stderr, verbose=self.verbose > 0)
+
+    def finish(
+        self, result: dict[str, Any], text: str, status: str = "ok", exit_code: int = 0
+    ) -> int:
+        """Write the result to standard output, as text or as one JSON document; returns `exit_code`."""
+        self.exit_code = exit_code
+        if self.as_json:
+            from bigsvm.observe.jsonl import plain
+
+            write_json(
+                {
+                    "schema_version": SCHEMA_VERSION,
+                    "command": self.command,
+                    "status": status,
+                    "elapsed_s": round(time.monotonic() - self._began, 6),
+                    "warnings": self.warnings,
+                    "result": plain(result),
+                }
+            )
+        elif text:
+            click.echo(text)
+        sys.stdout.flush()
+        return exit_code
+
+
+def write_json(document: dict[str, Any]) -> None:
+    """One JSON document and a newline on standard output; never NaN."""
+    click.echo(json.dumps(document, allow_nan=False, ensure_ascii=False))
+
+
+def write_failure(command: str, code: int, error: BigSVMError | str, hint: str, as_json: bool) -> None:
+    """A failure: one line on standard error, or with --json the document on standard output as well."""
+    what, where = str(getattr(error, "what", error)), str(getattr(error, "where", ""))
+    line = " ".join(f"{where}: {what}".split() if where else what.split())
+    click.echo(f"bigsvm: error: {line}" + (f" ({hint})" if hint else ""), err=True)
+    if as_json:
+        detail: dict[str, Any] = {"code": code, "message": what, "where": where, "hint": hint}
+        smallest = getattr(error, "min_memory_bytes", None)
+        if smallest is not None:
+            detail["min_memory_bytes"] = smallest
+        write_json({"schema_version": SCHEMA_VERSION, "command": command, "status": "error", "error": detail})

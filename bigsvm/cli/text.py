@@ -1,0 +1,54 @@
+"""Results for people: aligned lines on standard output."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from bigsvm.units import show_bytes, show_seconds
+
+
+def rows(pairs: Iterable[tuple[str, object]]) -> str:
+    """Names and values in two columns; a pair whose value is None is left out."""
+    shown = [(name, str(value)) for name, value in pairs if value is not None]
+    width = max((len(name) for name, _ in shown), default=0)
+    return "\n".join(f"  {name:<{width}}  {value}".rstrip() for name, value in shown)
+
+
+def number(value: float | None, digits: int = 6) -> str:
+    """A number for people, or a dash."""
+    return "-" if value is None else f"{value:.{digits}g}"
+
+
+def count(value: float | None) -> str:
+    """12,345 or a dash."""
+    return "-" if value is None else f"{value:,.0f}"
+
+
+def listed(values: Iterable[Any], most: int = 8) -> str:
+    """The first few of many."""
+    shown = [str(value) for value in values]
+    return ", ".join(shown[:most]) + (f", ... ({len(shown)} in all)" if len(shown) > most else "")
+
+
+def memory(document: dict[str, Any] | None) -> str | None:
+    """`peak 61 MiB of 64 MiB, on a base of 120 MiB`."""
+    if not document:
+        return None
+    held = max(0, document["peak_anon_bytes"] - document["base_bytes"])
+    return (
+        f"peak {show_bytes(held)} of the budget of {show_bytes(document['budget_bytes'])}, "
+        f"on a base of {show_bytes(document['base_bytes'])}"
+    )
+
+
+def seconds(document: dict[str, float] | None) -> str | None:
+    """`12.3 s (staging 1.00 s, solving 10.1 s)`."""
+    if not document:
+        return None
+    parts = [
+        f"{name.replace('_', ' ')} {show_seconds(value)}"
+        for name, value in document.items()
+        if name != "total" and value
+    ]
+    return show_seconds(document["total"]) + (f" ({', '.join(parts)})" if parts else "")

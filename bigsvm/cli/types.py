@@ -1,0 +1,86 @@
+"""Values as people type them on the command line, checked before anything else happens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from bigsvm.errors import UsageError
+from bigsvm.units import parse_bytes, parse_seconds
+
+
+class Size(click.ParamType):
+    """512MiB, 4GB or, where `percent`, 25%; handed on as typed, since a percentage needs the machine."""
+
+    name = "size"
+
+    def __init__(self, percent: bool = True) -> None:
+        self._percent = percent
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        try:
+            # Any total will do to see whether it is a size at all.
+            parse_bytes(str(value), total=1 << 40 if self._percent else None)
+        except UsageError as error:
+            self.fail(str(error), param, ctx)
+        return str(value)
+
+
+class Duration(click.ParamType):
+    """90s, 15m or 2h, as seconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            return parse_seconds(value)
+        except UsageError as error:
+            self.fail(str(error), param, ctx)
+
+
+class ClassWeight(click.ParamType):
+    """'balanced', or LABEL=WEIGHT,LABEL=WEIGHT as a dictionary."""
+
+    name = "class weight"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str | dict[str, float]:
+        if value == "balanced":
+            return str(value)
+        pairs = value.items() if isinstance(value, dict) else (item.rpartition("=")[::2] for item in str(value).split(","))
+        try:
+            weights = {str(label).strip(): float(weight) for label, weight in pairs}
+        except ValueError:
+            weights = {}
+        if not weights or "" in weights:
+            self.fail(f"{value!r} is neither 'balanced' nor LABEL=WEIGHT,LABEL=WEIGHT", param, ctx)
+        return weights
+
+
+class Setting(click.ParamType):
+    """KEY=VALUE, the value read as a number or true/false where it is one."""
+
+    name = "key=value"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, Any]:
+        if isinstance(value, tuple):
+            return value
+        key, equals, text = str(value).partition("=")
+        if not equals or not key.strip():
+            self.fail(f"{value!r} is not KEY=VALUE", param, ctx)
+        return key.strip(), _plain_value(text.strip())
+
+
+def _plain_value(text: str) -> Any:
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

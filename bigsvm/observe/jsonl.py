@@ -1,0 +1,135 @@
+"""The record of a run: one event, one line of JSON.
+
+    {"event": "FitStarted", "at_s": 0.0, "plan": {...}, "config": {...}, "store_fingerprint": "...", ...}
+    {"event": "CertificateMade", "at_s": 1.2, "epochs": 1.0, "relative_gap": 0.08, ...}
+
+The first line holds all that is needed to repeat the run, so any plot can be drawn again from the file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TextIO
+
+from bigsvm.errors import DataError, MissingInput
+from bigsvm.events import Event, WorkAdvanced
+
+
+def plain(value: Any) -> Any:
+    """`value` as JSON can hold it: arrays as lists, paths as text, numbers that are not finite as null."""
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(item) for item in value]
+    if hasattr(value, "tolist"):  # NumPy arrays and scalars, without importing NumPy
+        return plain(value.tolist())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, str | int):
+        return value
+    return str(value)
+
+
+def event_line(event: Event, at_s: float) -> str:
+    """An event as one line, without its newline.
+
+    Parameters
+    ----------
+    at_s : seconds since the record began
+    """
+    fields = {f.name: plain(getattr(event, f.name)) for f in dataclasses.fields(event)}
+    return json.dumps({"event": type(event).__name__, "at_s": round(at_s, 6), **fields}, allow_nan=False)
+
+
+class JsonlStream:
+    """An Emit that writes each event as a line to an open text stream."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream, self._began = stream, time.monotonic()
+
+    def __call__(self, event: Event) -> None:
+        self._stream.write(event_line(event, time.monotonic() - self._began) + "\n")
+        self._stream.flush()
+
+
+class JsonlFile:
+    """An Emit that appends to a record file; a context manager.
+
+    The file and its folder appear with the first event, so a run that is refused before it starts leaves
+    nothing.  A last line torn by a crash is cut off before the record goes on.  WorkAdvanced is left out:
+    it is for the eye, and would be most of the file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file: TextIO | None = None
+        self._began = time.monotonic()
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, WorkAdvanced):
+            return
+        if self._file is None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            _cut_torn_line(self.path)
+            self._file = open(self.path, "a", buffering=1, encoding="utf-8")
+        self._file.write(event_line(event, time.monotonic() - self._began) + "\n")
+
+    def close(self) -> None:
+        """Close the file; harmless when done twice."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def __enter__(self) -> JsonlFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def read_events(path: Path) -> Iterator[dict[str, Any]]:
+    """The events of a record, in order; a torn last line is taken for the end.
+
+    Raises
+    ------
+    MissingInput : there is no record at `path`.
+    DataError : a line before the last is not an event; names file and line.
+    """
+    try:
+        file = open(path, encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise MissingInput(f"no record of events here: {error.strerror}", str(path)) from error
+    with file:
+        for number, line in enumerate(file, 1):
+            try:
+                event = json.loads(line)
+                if not isinstance(event, dict) or "event" not in event:
+                    raise ValueError("no event")
+            except ValueError as error:
+                if not line.endswith("\n"):
+                    return
+                raise DataError("this line is not an event", f"{path}:{number}") from error
+            yield event
+
+
+def _cut_torn_line(path: Path) -> None:
+    """Cut what follows the last newline, if anything does."""
+    if not path.exists():
+        return
+    with open(path, "rb+") as file:
+        end = size = file.seek(0, 2)
+        while end > 0:
+            start = max(0, end - 65536)
+            file.seek(start)
+            newline = file.read(end - start).rfind(b"\n")
+            if newline >= 0:
+                end = start + newline + 1
+                break
+            end = start
+        if end < size:
+            file.truncate(end)

@@ -1,0 +1,74 @@
+"""Progress where nobody watches live: one plain line for each certificate and each finished piece of work.
+
+For batch logs and pipes; the live view is in `progress.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TextIO
+
+from bigsvm.events import CertificateMade, EpochEnd, Event, Warned, WorkEnded, WorkStarted
+from bigsvm.units import show_bytes, show_seconds
+
+
+def show_count(value: float) -> str:
+    """A count for people: 12,345, 6 or 2.5."""
+    return f"{value:,.0f}" if value == int(value) else f"{value:,.2f}"
+
+
+def certificate_text(event: CertificateMade) -> str:
+    """A certificate in one line."""
+    return (
+        f"pass {event.passes:.1f}  objective {event.objective:.6g}  "
+        f"relative gap {event.relative_gap:.2e}  {show_seconds(event.wall_s)}"
+    )
+
+
+def work_text(what: str, amount: float, unit: str, seconds: float) -> str:
+    """A finished piece of work in one line: what, how much, how fast."""
+    if amount <= 0 or unit not in ("bytes", "rows", "blocks"):
+        return f"{what}: done in {show_seconds(seconds)}"
+    size = show_bytes(amount) if unit == "bytes" else f"{show_count(amount)} {unit}"
+    if seconds < 0.01:
+        return f"{what}: {size} in {show_seconds(seconds)}"
+    rate = amount / seconds
+    speed = f"{show_bytes(rate)}/s" if unit == "bytes" else f"{show_count(round(rate))} {unit}/s"
+    return f"{what}: {size} in {show_seconds(seconds)} ({speed})"
+
+
+class PlainLines:
+    """An Emit that writes plain lines to a text stream.
+
+    Parameters
+    ----------
+    verbose : also a line for each epoch
+    """
+
+    def __init__(self, stream: TextIO, verbose: bool = False) -> None:
+        self._stream, self._verbose = stream, verbose
+        self._work: dict[str, WorkStarted] = {}
+
+    def __call__(self, event: Event) -> None:
+        text = self._text(event)
+        if text is not None:
+            self._stream.write(text + "\n")
+            self._stream.flush()
+
+    def _text(self, event: Event) -> str | None:
+        if isinstance(event, WorkStarted):
+            self._work[event.what] = event
+        elif isinstance(event, WorkEnded):
+            begun = self._work.pop(event.what, None)
+            # Passes over the data come by the hundred; their certificates say enough.
+            if begun is not None and (self._verbose or not event.what.startswith("pass")):
+                return work_text(event.what, begun.total, begun.unit, event.seconds)
+        elif isinstance(event, CertificateMade):
+            return certificate_text(event)
+        elif isinstance(event, Warned):
+            return f"bigsvm: warning: {event.message}"
+        elif isinstance(event, EpochEnd) and self._verbose:
+            return (
+                f"epoch {event.epochs:.1f}  pass {event.passes:.1f}  active {event.active_rows:,}  "
+                f"gap estimate {event.gap_estimate:.2e}  {show_seconds(event.wall_s)}"
+            )
+        return None

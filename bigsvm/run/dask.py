@@ -1,0 +1,105 @@
+"""Tasks on dask workers: the only file that imports dask.distributed.
+
+dask schedules tasks over block addresses; data never becomes a dask collection.  A worker opens the store
+itself and reads its own block, so any worker may take any block and a lost one costs a retry, not an answer.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import dask
+from distributed import Client, LocalCluster
+
+from bigsvm.errors import BigSVMError, Interrupted, MissingInput, TaskFailed
+from bigsvm.machine import core_count
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+_RETRIES = 3
+
+
+class DaskMapper:
+    """Submits shares to a cluster, two for each worker in flight; yields results in order."""
+
+    in_process = False
+
+    def __init__(self, client: Any, n_workers: int) -> None:
+        self._client = client
+        self.n_workers = n_workers
+
+    def map(self, task: Callable[[T], U], shares: Iterable[T]) -> Iterator[U]:
+        flying: deque[Any] = deque()
+        try:
+            for share in shares:
+                # pure=False: the same share may be sent again in a later pass and must run again.
+                flying.append(self._client.submit(task, share, pure=False, retries=_RETRIES))
+                if len(flying) >= 2 * self.n_workers:
+                    yield self._result(flying.popleft())
+            while flying:
+                yield self._result(flying.popleft())
+        finally:
+            for future in flying:
+                future.cancel()
+
+    def _result(self, future: Any) -> Any:
+        try:
+            return future.result()
+        except BigSVMError:
+            raise
+        except (OSError, TimeoutError) as error:
+            raise Interrupted(f"the cluster was lost: {error}", hint="start it again and repeat the command") from error
+        except Exception as error:
+            if type(error).__name__ in ("CancelledError", "FutureCancelledError", "CommClosedError"):
+                raise Interrupted("the cluster was lost", hint="start it again and repeat the command") from error
+            raise TaskFailed(f"a block task failed on a worker: {error!r}") from error
+
+
+@contextmanager
+def open_dask_mapper(scheduler: str | None, scheduler_file: str | None, workers: int | None) -> Iterator[DaskMapper]:
+    """A mapper on worker processes of this machine ('processes') or on a running cluster.
+
+    Raises
+    ------
+    MissingInput : nobody answers at the address, or the scheduler file is not there.
+    """
+    # Workers own the cores: a BLAS or numba pool inside each would fight the others.
+    with dask.config.set({"distributed.worker.daemon": True}):
+        if scheduler_file is not None or scheduler not in (None, "processes"):
+            client = _connect(scheduler, scheduler_file)
+            try:
+                yield DaskMapper(client, max(len(client.scheduler_info(n_workers=-1)["workers"]), 1))
+            finally:
+                client.close()
+            return
+        n_workers = workers or core_count()
+        with (
+            LocalCluster(
+                n_workers=n_workers,
+                threads_per_worker=1,
+                processes=True,
+                dashboard_address=None,
+                memory_limit=0,  # our own budget rules
+                silence_logs=logging.ERROR,
+            ) as cluster,
+            Client(cluster) as client,
+        ):
+            yield DaskMapper(client, n_workers)
+
+
+def _connect(scheduler: str | None, scheduler_file: str | None) -> Any:
+    where = scheduler_file or scheduler or ""
+    if scheduler_file is not None and not os.path.exists(scheduler_file):
+        raise MissingInput("no such scheduler file", scheduler_file)
+    try:
+        if scheduler_file is not None:
+            return Client(scheduler_file=scheduler_file, timeout=30, set_as_default=False)
+        return Client(scheduler, timeout=30, set_as_default=False)
+    except (OSError, TimeoutError, ValueError) as error:
+        raise MissingInput(f"no dask scheduler answers: {error}", where) from error

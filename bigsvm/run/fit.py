@@ -1,0 +1,306 @@
+"""The loop: plan, open the rows, then step, certify, decide, until a proof or a limit ends it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import platform
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import bigsvm
+from bigsvm.budget import MemoryBudget
+from bigsvm.config import FitConfig
+from bigsvm.events import (
+    BudgetReport,
+    CertificateMade,
+    Emit,
+    EpochEnd,
+    FitEnded,
+    FitStarted,
+    Warned,
+    WorkAdvanced,
+    WorkEnded,
+    WorkStarted,
+    silent,
+)
+from bigsvm.problem.certificate import Certificate, keep_best
+from bigsvm.problem.problem import Problem, make_problem
+from bigsvm.run.certify import certify_view, models_document
+from bigsvm.run.mapper import open_mapper
+from bigsvm.run.memory import PeakMemory
+from bigsvm.run.outcome import FitResult, linear_model
+from bigsvm.run.plan import READ_DEPTH, Plan, make_plan
+from bigsvm.run.scratch import is_tmpfs, scratch_folder
+from bigsvm.run.staging import staged
+from bigsvm.run.survey import survey_pass
+from bigsvm.run.warm import warm
+from bigsvm.solvers.base import Context, Mapper
+from bigsvm.store.blocks import Block, RowBlocks
+from bigsvm.store.resident import ResidentRows
+from bigsvm.store.survey import Survey
+
+_FIRST_CHECK = 2  # sweeps of streamed data before the first proof; then each time they have doubled
+
+
+@dataclass
+class Clock:
+    """Seconds of a run, by kind of work.  Displays only: nothing is decided by them but --max-time."""
+
+    began: float
+    staging: float = 0.0
+    solving: float = 0.0
+    certify: float = 0.0
+
+    def total(self) -> float:
+        return time.monotonic() - self.began
+
+
+@dataclass
+class Progress:
+    """What a run has spent and reached."""
+
+    visits: int = 0
+    certificate_bytes: int = 0
+    certificate: Certificate | None = None
+    w: np.ndarray | None = None
+    """The primal point that `certificate` speaks of."""
+
+
+def fit_store(store: RowBlocks, config: FitConfig, emit: Emit = silent) -> FitResult:
+    """Train on `store` as `config` says, within its memory budget, until the gap is proved.
+
+    Raises
+    ------
+    PlanRefused : it cannot fit; DataError : rows are bad or a chunk is missing or damaged;
+    OutputError : scratch cannot be written; UsageError, Unsupported : the request makes no sense.
+    """
+    clock = Clock(time.monotonic())
+    warnings: list[str] = []
+
+    def note(event: Any) -> None:
+        if isinstance(event, Warned):
+            warnings.append(event.message)
+        emit(event)
+
+    for message in getattr(store, "warnings", ()):
+        note(Warned(message))
+    plan = make_plan(store, config)
+    note(FitStarted(plan.document(), dataclasses.asdict(config), store.fingerprint, versions()))
+    warm(store, plan.problem.n_models)
+    budget = MemoryBudget(plan.budget_bytes)
+    with ExitStack() as stack:
+        memory = stack.enter_context(PeakMemory())
+        mapper = stack.enter_context(open_mapper(config))
+        scratch = scratch_folder(config)
+        if plan.scratch_bytes and is_tmpfs(scratch):
+            note(Warned(f"the scratch folder {scratch} is in memory (tmpfs): say --scratch DIR on a disk"))
+        data, survey = stack.enter_context(_open_rows(store, plan, config, scratch, budget, mapper, note))
+        clock.staging = clock.total()
+        counts = survey.class_counts(store)
+        problem = make_problem(config, store, counts) if config.class_weight == "balanced" else plan.problem
+        ctx = Context(
+            data=data,
+            refs=data.refs(plan.block_rows),
+            resident=plan.resident,
+            mapper=mapper,
+            budget=budget,
+            seed=config.seed,
+            parallel=plan.parallel,
+            read_depth=READ_DEPTH,
+            workdir=scratch,
+            tol=config.tol,
+            bytes_read=survey.data_bytes if plan.resident else 0,
+        )
+        fixed = [need for need in plan.needs if not need.may_spill and need.what != "resident data"]
+        for need in fixed:
+            stack.enter_context(budget.reserve(need.what, need.nbytes))
+        state = plan.solver.init(problem, ctx)
+        note(BudgetReport(budget.limit, budget.report()))
+        progress = Progress()
+        status = _loop(problem, plan, config, state, ctx, progress, survey.data_bytes, clock, note)
+        result = _result(store, data, survey, problem, plan, config, state, ctx, progress, status, warnings)
+        memory.sample()
+        result.memory = {
+            "budget_bytes": plan.budget_bytes,
+            "base_bytes": memory.base_bytes,
+            "peak_anon_bytes": memory.peak_anon_bytes,
+            "peak_rss_bytes": memory.peak_rss_bytes,
+        }
+    result.seconds = {
+        "total": clock.total(),
+        "staging": clock.staging,
+        "solving": clock.solving,
+        "io_wait": 0.0,
+        "certify": clock.certify,
+    }
+    note(FitEnded(status, result.document()))
+    return result
+
+
+def _result(
+    store: RowBlocks,
+    data: RowBlocks,
+    survey: Survey,
+    problem: Problem,
+    plan: Plan,
+    config: FitConfig,
+    state: Any,
+    ctx: Context,
+    progress: Progress,
+    status: str,
+    warnings: list[str],
+) -> FitResult:
+    """The model of the last proof, and the figures of the run."""
+    certificate, w = progress.certificate, progress.w
+    assert certificate is not None
+    assert w is not None
+    figures = {
+        "solver": plan.solver.name,
+        "loss": problem.loss.name,
+        "bias": problem.bias,
+        "kernel": "linear",
+        "C": float(problem.C[0]),
+        "seed": config.seed,
+        "n_samples": store.n_samples,
+        "n_features": store.n_features,
+        "nnz": survey.nnz,
+        "classes": problem.classes.tolist(),
+        "store_fingerprint": store.fingerprint,
+        "content_fingerprint": survey.content_fingerprint,
+        "objective": math.fsum(certificate.primal),
+        "dual_objective": math.fsum(certificate.dual),
+        "duality_gap": math.fsum(certificate.gap),
+        "relative_gap": certificate.relative_gap,
+        "certificate": certificate.kind,
+        "passes": ctx.bytes_read / survey.data_bytes,
+        "epochs": progress.visits / store.n_samples,
+        "certificate_passes": progress.certificate_bytes / survey.data_bytes,
+        "bytes_read": ctx.bytes_read,
+        "data_bytes": survey.data_bytes,
+        "scratch_bytes": plan.scratch_bytes,
+        "n_support": int(certificate.n_support.sum()),
+        "kernel_rows": {"computed": 0, "ram_hits": 0, "disk_hits": 0},
+        "models": models_document(problem, certificate),
+    }
+    if config.lam is not None:
+        figures["objective_mean"] = math.fsum(certificate.primal) * config.lam
+    model = linear_model(problem, w, data, certificate, plan, config, survey, status)
+    alpha = plan.solver.view(state).alpha
+    if config.no_dual and alpha is not None:
+        alpha.close()
+        alpha = None
+    return FitResult(status, model, certificate, figures, warnings, alpha, data.row_order)
+
+
+def _loop(
+    problem: Problem,
+    plan: Plan,
+    config: FitConfig,
+    state: Any,
+    ctx: Context,
+    progress: Progress,
+    data_bytes: int,
+    clock: Clock,
+    emit: Emit,
+) -> str:
+    """Step, and prove when it is due; the status that ended it."""
+    n = ctx.data.n_samples
+    next_check = float(_FIRST_CHECK)
+    limit = config.max_passes or math.inf
+    while True:
+        epochs, passes = progress.visits / n, ctx.bytes_read / data_bytes
+        # Rows in memory are not read again: there the limit counts visits, as it would have counted passes.
+        spent = epochs if ctx.resident else passes
+        ctx.sweeps_left = None if math.isinf(limit) else max(int(limit - spent), 1)
+        before = clock.total()
+        info = plan.solver.step(problem, state, ctx)
+        clock.solving += clock.total() - before
+        progress.visits += info.visits
+        epochs, passes = progress.visits / n, ctx.bytes_read / data_bytes
+        emit(EpochEnd(epochs, passes, info.n_active, info.gap_estimate, clock.total()))
+        spent = epochs if ctx.resident else passes
+        step_cost = 1.0 if ctx.resident else 2.0  # the next step, and the proof that must follow it
+        out_of_passes = spent + step_cost > limit
+        out_of_time = config.max_time is not None and clock.total() > config.max_time
+        if not (info.ask_certificate or out_of_passes or out_of_time or epochs >= next_check):
+            continue
+        next_check = max(next_check, 2.0 * epochs)
+        certificate = _prove(problem, plan, state, ctx, progress, clock)
+        emit(
+            CertificateMade(
+                epochs,
+                ctx.bytes_read / data_bytes,
+                float(certificate.primal.sum()),
+                float(certificate.dual.sum()),
+                certificate.relative_gap,
+                clock.total(),
+            )
+        )
+        if certificate.relative_gap <= config.tol:
+            return "converged"
+        if info.exhausted:
+            return "stalled"
+        if out_of_passes or out_of_time:
+            return "stopped"
+
+
+def _prove(problem: Problem, plan: Plan, state: Any, ctx: Context, progress: Progress, clock: Clock) -> Certificate:
+    """Certify the solver's point, keep the best of both sides, and tell the solver what was learnt."""
+    before, read = clock.total(), ctx.bytes_read
+    view = plan.solver.view(state)
+    found, v = certify_view(problem, view, ctx, plan.certificate_workers)
+    certificate, better = keep_best(found, progress.certificate)
+    if progress.w is None:
+        progress.w = view.w.copy()
+    else:
+        np.copyto(progress.w, view.w, where=better)
+    progress.certificate = certificate
+    progress.certificate_bytes += ctx.bytes_read - read
+    clock.certify += clock.total() - before
+    plan.solver.learn(problem, state, certificate, v)
+    return certificate
+
+
+@contextmanager
+def _open_rows(
+    store: RowBlocks, plan: Plan, config: FitConfig, scratch: Path, budget: MemoryBudget, mapper: Mapper, emit: Emit
+) -> Iterator[tuple[RowBlocks, Survey]]:
+    """The rows as the plan wants them (in memory, staged or straight from the store), and their survey."""
+    if plan.mode == "resident":
+        with budget.reserve("resident data", next(n.nbytes for n in plan.needs if n.what == "resident data")):
+            rows, survey = ResidentRows(store, plan.piece_rows), Survey()
+
+            def seen(block: Block) -> None:
+                survey.add(block, store.classes)
+                emit(WorkAdvanced("reading", block.stop))
+
+            began = time.monotonic()
+            emit(WorkStarted("reading", store.n_samples, "rows"))
+            rows.load(seen)
+            emit(WorkEnded("reading", time.monotonic() - began))
+            yield rows, survey
+    elif plan.mode == "staged":
+        limit = config.scratch_limit_bytes()
+        with staged(store, scratch, plan.block_rows, plan.piece_rows, plan.data_bytes, limit, mapper, emit) as copy:
+            yield copy, copy.survey
+    else:
+        yield store, survey_pass(store, plan.block_rows, mapper, emit)
+
+
+def versions() -> dict[str, str]:
+    """What computed: recorded with a run, so that it can be repeated."""
+    import numba
+
+    return {
+        "bigsvm": bigsvm.__version__,
+        "numpy": np.__version__,
+        "numba": numba.__version__,
+        "python": platform.python_version(),
+    }

@@ -1,0 +1,143 @@
+"""Classification metrics from counts, and ranking metrics from scores in bounded memory.
+
+A ranking metric needs, for each distinct score in descending order, the weight of the positive and of the
+negative rows that have it.  Where all scores fit the budget they are sorted and the metric is exact, else
+scores are counted in bins: the leading bits of float32, which keep their order.  AUC and average precision
+are then those of the rounded scores.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+MAX_BITS, MIN_BITS = 22, 10
+EXACT_ROW_BYTES = 64
+"""Bytes of one row while exact metrics are made: score, sign, weight, their sorted copies and sums."""
+
+
+class Confusion:
+    """Weights of rows by true and by predicted label.
+
+    n_labels : labels of the model and of the data together
+    """
+
+    def __init__(self, n_labels: int) -> None:
+        self.matrix = np.zeros((n_labels, n_labels))
+
+    def add(self, true: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None) -> None:
+        """Count rows: label numbers (n,), weights (n,) or None for ones."""
+        n = len(self.matrix)
+        flat = np.bincount(true * n + predicted, weights=weights, minlength=n * n)
+        self.matrix += flat.reshape(n, n)
+
+    def accuracy(self) -> float | None:
+        """Share of rows whose label is right; None without rows."""
+        total = self.matrix.sum()
+        return float(np.trace(self.matrix) / total) if total > 0 else None
+
+    def balanced_accuracy(self) -> float | None:
+        """Mean recall of the labels that occur; None without rows."""
+        rows = self.matrix.sum(axis=1)
+        there = rows > 0
+        return float(np.mean(np.diag(self.matrix)[there] / rows[there])) if there.any() else None
+
+    def f1(self) -> np.ndarray:
+        """F1 of each label, 0 where it neither occurs nor is predicted."""
+        both = self.matrix.sum(axis=0) + self.matrix.sum(axis=1)
+        return np.divide(2 * np.diag(self.matrix), both, out=np.zeros(len(both)), where=both > 0)
+
+    def seen(self) -> np.ndarray:
+        """Which labels occur or are predicted."""
+        return (self.matrix.sum(axis=0) + self.matrix.sum(axis=1)) > 0
+
+
+class ExactRanking:
+    """Keeps every score of one model; sorts at the end."""
+
+    binned = False
+
+    def __init__(self, n_samples: int) -> None:
+        self._scores = np.empty(n_samples)
+        self._positive = np.empty(n_samples, bool)
+        self._weights: np.ndarray | None = None
+        self._n = 0
+
+    def add(self, scores: np.ndarray, positive: np.ndarray, weights: np.ndarray | None) -> None:
+        """Rows: scores (n,), whether positive (n,), weights (n,) or None for ones."""
+        rows = slice(self._n, self._n + len(scores))
+        self._scores[rows], self._positive[rows] = scores, positive
+        if weights is not None:
+            if self._weights is None:
+                self._weights = np.ones(len(self._scores))
+            self._weights[rows] = weights
+        self._n = rows.stop
+
+    def counts(self) -> tuple[np.ndarray, np.ndarray]:
+        """(positive, negative) weight at each distinct score, scores descending."""
+        scores = self._scores[: self._n]
+        order = np.argsort(scores)[::-1]
+        scores = scores[order]
+        last = np.flatnonzero(np.append(scores[1:] != scores[:-1], True)) if self._n else np.zeros(0, np.int64)
+        sign = self._positive[: self._n][order]
+        weights = np.ones(self._n) if self._weights is None else self._weights[: self._n][order]
+        positive = np.cumsum(np.where(sign, weights, 0.0))[last]
+        negative = np.cumsum(np.where(sign, 0.0, weights))[last]
+        return np.diff(positive, prepend=0.0), np.diff(negative, prepend=0.0)
+
+
+class BinnedRanking:
+    """Counts scores by the leading `bits` bits of float32."""
+
+    binned = True
+
+    def __init__(self, bits: int = MAX_BITS) -> None:
+        self._shift = np.uint32(32 - bits)
+        self._bins = np.zeros((2, 1 << bits))
+
+    def add(self, scores: np.ndarray, positive: np.ndarray, weights: np.ndarray | None) -> None:
+        """Rows: scores (n,), whether positive (n,), weights (n,) or None for ones."""
+        bins = ordered_bits(scores) >> self._shift
+        ones = np.ones(len(scores)) if weights is None else weights
+        np.add.at(self._bins, (positive.astype(np.intp), bins), ones)
+
+    def counts(self) -> tuple[np.ndarray, np.ndarray]:
+        """(positive, negative) weight in each bin, scores descending."""
+        return self._bins[1, ::-1], self._bins[0, ::-1]
+
+
+def ordered_bits(scores: np.ndarray) -> np.ndarray:
+    """uint32 that ascend as the float32 of the scores do: flip the sign bit, or all bits of a negative."""
+    with np.errstate(over="ignore"):
+        bits = (scores.astype(np.float32) + np.float32(0.0)).view(np.uint32)
+    return np.where(bits >> 31, ~bits, bits | np.uint32(1 << 31))
+
+
+def make_ranking(n_samples: int, n_models: int, nbytes: int) -> list[ExactRanking] | list[BinnedRanking]:
+    """One ranking for each model, exact where `nbytes` allow it, else binned as finely as they allow."""
+    # One model's scores are sorted at a time; the others only lie there.
+    if n_samples * (EXACT_ROW_BYTES + 17 * (n_models - 1)) <= nbytes:
+        return [ExactRanking(n_samples) for _ in range(n_models)]
+    bits = MAX_BITS
+    while bits > MIN_BITS and n_models * (16 << bits) > nbytes:
+        bits -= 1
+    return [BinnedRanking(bits) for _ in range(n_models)]
+
+
+def roc_auc(positive: np.ndarray, negative: np.ndarray) -> float | None:
+    """Area under the ROC curve from weights by descending score; ties count half.  None: one kind only."""
+    n_positive, n_negative = positive.sum(), negative.sum()
+    if not (n_positive > 0 and n_negative > 0):
+        return None
+    below = n_negative - np.cumsum(negative)
+    return float(np.dot(positive, below + 0.5 * negative) / (n_positive * n_negative))
+
+
+def average_precision(positive: np.ndarray, negative: np.ndarray) -> float | None:
+    """Sum over distinct scores of precision times the step in recall.  None: no positive rows."""
+    total = positive.sum()
+    if not total > 0:
+        return None
+    hits = np.cumsum(positive)
+    chosen = hits + np.cumsum(negative)
+    precision = np.divide(hits, chosen, out=np.zeros(len(hits)), where=chosen > 0)
+    return float(np.dot(precision, positive) / total)

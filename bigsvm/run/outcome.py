@@ -1,0 +1,128 @@
+"""What a fit gives back: status, model, proof, and the record of what it cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from bigsvm.config import FitConfig
+from bigsvm.problem.certificate import Certificate
+from bigsvm.problem.model import LinearModel
+from bigsvm.problem.problem import Problem
+from bigsvm.run.memory import PeakMemory
+from bigsvm.run.plan import Plan
+from bigsvm.store.blocks import RowBlocks
+from bigsvm.store.survey import Survey
+from bigsvm.store.vectors import RowVector
+
+_EXIT = {"converged": 0, "paper_rule": 0, "kkt": 0, "stopped": 4, "stalled": 4, "interrupted": 75}
+
+
+@dataclass
+class FitResult:
+    """Result of `bigsvm.fit`.
+
+    status : 'converged' | 'stopped' | 'stalled'
+    model : LinearModel, the one whose objective and gap are reported
+    certificate : Certificate
+    figures : the numbers of the contract's `result` object
+    warnings : what the user should know
+    """
+
+    status: str
+    model: LinearModel
+    certificate: Certificate
+    figures: dict[str, Any]
+    warnings: list[str]
+    alpha: RowVector | None = None
+    row_order: np.ndarray | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+    memory: dict[str, int] = field(default_factory=dict)
+
+    def document(self, model: str | None = None, run: str | None = None) -> dict[str, Any]:
+        """The `result` object: figures, seconds, memory, and where model and run were written."""
+        return {"model": model, "run": run, **self.figures, "seconds": self.seconds, "memory": self.memory}
+
+    def exit_code(self, allow_unconverged: bool = False) -> int:
+        """0 when the tolerance is proved, 4 when it is not (0 if that is allowed)."""
+        code = _EXIT[self.status]
+        return 0 if code == 4 and allow_unconverged else code
+
+    def save_model(self, path: str | Path, overwrite: bool = False) -> None:
+        """Write the model directory, alpha in bounded memory.  Raises OutputError."""
+        with PeakMemory() as peak:
+            alpha: Callable[[BinaryIO], None] | None = None if self.alpha is None else self._write_alpha
+            self.model.save(path, alpha, overwrite)
+        if self.memory:
+            self.memory["peak_anon_bytes"] = max(self.memory["peak_anon_bytes"], peak.peak_anon_bytes)
+            self.memory["peak_rss_bytes"] = max(self.memory["peak_rss_bytes"], peak.peak_rss_bytes)
+
+    def _write_alpha(self, file: BinaryIO) -> None:
+        """alpha.npy: (n_models, n_samples) float64 in store order, written model by model."""
+        assert self.alpha is not None
+        n_samples, n_models = self.alpha.values.shape
+        header = {"descr": "<f8", "fortran_order": False, "shape": (n_models, n_samples)}
+        np.lib.format.write_array_header_1_0(file, header)
+        for m in range(n_models):
+            for rows in self.alpha.in_store_order(self.row_order):
+                file.write(np.ascontiguousarray(rows[:, m]).astype("<f8", copy=False).data)
+
+    def close(self) -> None:
+        """Give back the memory or scratch file of alpha; the model stays usable."""
+        if self.alpha is not None:
+            self.alpha.close()
+            self.alpha = None
+
+
+def linear_model(
+    problem: Problem,
+    w: np.ndarray,
+    data: RowBlocks,
+    certificate: Certificate,
+    plan: Plan,
+    config: FitConfig,
+    survey: Survey,
+    status: str,
+) -> LinearModel:
+    """The model of a certified w, in the store's feature order.
+
+    w : float64, (n_features + 1,) or (n_features + 1, n_models), in working feature order
+    """
+    columns = w if w.ndim == 2 else w[:, None]
+    coef = np.empty((problem.n_models, data.n_features))
+    coef[:, slice(None) if data.feature_order is None else data.feature_order] = columns[:-1].T
+    return LinearModel(
+        coef=coef,
+        intercept=problem.constant_feature * columns[-1],
+        classes=problem.classes,
+        about={
+            "problem": {
+                "loss": problem.loss.name,
+                "kernel": "linear",
+                "C": problem.C.tolist(),
+                "bias": problem.bias,
+                "bias_scale": problem.bias_scale,
+                "class_weight": problem.class_weight.tolist(),
+                "multi_class": "ovr",
+            },
+            "status": status,
+            "tol": config.tol,
+            "seed": config.seed,
+            "certificate": {
+                "kind": certificate.kind,
+                "objective": certificate.primal.tolist(),
+                "dual_objective": certificate.dual.tolist(),
+                "duality_gap": certificate.gap.tolist(),
+                "relative_gap": certificate.relative_gaps.tolist(),
+                "n_support": certificate.n_support.tolist(),
+            },
+            "plan": plan.resolved(),
+            "n_samples": data.n_samples,
+            "nnz": survey.nnz,
+            "content_fingerprint": survey.content_fingerprint,
+        },
+    )

@@ -1,0 +1,233 @@
+"""The plan: what a fit will hold, read and write, decided before it starts from metadata alone.
+
+Whatever changes the mathematics (block rows, whether all rows are one resident block) is a function of
+logical metadata and of options, --memory being one of them; never of clocks, cores or the machine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from bigsvm.config import FitConfig
+from bigsvm.errors import PlanRefused
+from bigsvm.machine import MemoryLimit, memory_limit
+from bigsvm.problem.problem import Problem, make_problem
+from bigsvm.solvers.base import DataShape, Need, Solver
+from bigsvm.solvers.registry import choose_solver
+from bigsvm.store.blocks import RowBlocks, row_bytes
+from bigsvm.units import MIB, show_bytes
+
+BLOCK_BYTES = 4 * MIB  # small blocks in random order converge as if all rows were shuffled
+_SMALLEST_BLOCK = MIB // 4
+_FIXED = 6 * MIB  # events, indices, interpreter objects of a run
+READ_DEPTH = 2
+_PARALLEL = 2  # certificate tasks counted for, a constant: decisions must not depend on the cores
+_WIDE_COPIES = 6  # arrays as large as w beside it: v, tasks' parts, saving the model
+_ROW_EXTRA = 24  # bytes a row of a block in work: order, cost, code
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What was decided, in bytes and rows."""
+
+    solver: Solver
+    why: str
+    problem: Problem
+    shape: DataShape
+    budget_bytes: int
+    mode: Literal["resident", "staged", "streamed"]
+    block_rows: int
+    n_blocks: int
+    piece_rows: int
+    """Rows read from the store at a time while loading or staging."""
+    data_bytes: int
+    """Of X, y and weights decoded; an estimate until everything was read."""
+    needs: tuple[Need, ...]
+    spilled: tuple[str, ...]
+    scratch_bytes: int
+    certificate_workers: int
+    min_memory_bytes: int
+    parallel: int
+    memory_source: str
+
+    @property
+    def resident(self) -> bool:
+        return self.mode == "resident"
+
+    def resolved(self) -> dict[str, Any]:
+        """The values that decide the mathematics, as the model records them."""
+        return {
+            "solver": self.solver.name,
+            "why": self.why,
+            "budget_bytes": self.budget_bytes,
+            "resident": self.resident,
+            "block_rows": self.block_rows,
+            "n_blocks": self.n_blocks,
+            "blocks_per_round": self.parallel,
+        }
+
+    def document(self) -> dict[str, Any]:
+        """The plan as JSON."""
+        return {
+            **self.resolved(),
+            "mode": self.mode,
+            "n_samples": self.shape.n_samples,
+            "n_features": self.shape.n_features,
+            "nnz": self.shape.nnz,
+            "n_models": self.shape.n_models,
+            "data_bytes": self.data_bytes,
+            "needs": [{"what": n.what, "bytes": n.nbytes, "spilled": n.what in self.spilled} for n in self.needs],
+            "scratch_bytes": self.scratch_bytes,
+            "min_memory_bytes": self.min_memory_bytes,
+            "memory_source": self.memory_source,
+        }
+
+    def describe(self) -> list[tuple[str, str]]:
+        """Rows for people."""
+        how = {
+            "resident": "read once, kept in memory",
+            "staged": f"copied raw to scratch ({show_bytes(self.data_bytes)}), streamed from there",
+            "streamed": "streamed from the store itself in every pass",
+        }[self.mode]
+        rows = [
+            ("solver", f"{self.solver.name} ({self.why})"),
+            ("data", f"{self.shape.n_samples:,} x {self.shape.n_features:,}, {show_bytes(self.data_bytes)}; {how}"),
+            ("blocks", f"{self.n_blocks:,} of {self.block_rows:,} rows, {self.parallel} a round"),
+            ("memory", f"{show_bytes(self.budget_bytes)} ({self.memory_source}); {show_bytes(self.min_memory_bytes)} would do"),
+        ]
+        for need in self.needs:
+            rows.append((f"  {need.what}", show_bytes(need.nbytes) + (" on disk" if need.what in self.spilled else "")))
+        rows.append(("scratch", show_bytes(self.scratch_bytes)))
+        return rows
+
+
+def make_plan(store: RowBlocks, config: FitConfig, limit: MemoryLimit | None = None) -> Plan:
+    """The plan of fitting `store` as `config` says.  Reads metadata only.
+
+    Raises
+    ------
+    PlanRefused : it cannot fit; carries the smallest memory that would do.
+    UsageError, Unsupported, DataError : the problem makes no sense on this store.
+    """
+    solver, why = choose_solver(config)
+    balanced = config.class_weight == "balanced"
+    # The counts only scale C; a plan does not need them, and only a reading of all labels gives them.
+    counts = np.ones(0 if store.classes is None else len(store.classes), np.int64) if balanced else None
+    problem = make_problem(config, store, counts)
+    limit = limit or memory_limit()
+    budget = config.memory_bytes(limit.nbytes)
+    if config.memory is None:
+        source = f"half of {show_bytes(limit.nbytes)} ({limit.source}) less 256 MiB"
+    else:
+        source = "as asked"
+    nnz = store.nnz if store.nnz is not None else int(row_bytes(store) * store.n_samples / 8)
+    shape = DataShape(store.n_samples, store.n_features, nnz, problem.n_models)
+    sizes = _Sizes(store, shape, tuple(solver.needs(shape, problem.bias)), config.stage)
+
+    least = sizes.least_memory()
+    if budget < least:
+        raise PlanRefused(
+            f"{show_bytes(budget)} of memory cannot hold this fit; {show_bytes(least)} ({least} bytes) would do",
+            store.uri,
+            f"say --memory {-(-least // MIB)}MiB",
+            min_memory_bytes=-(-least // MIB) * MIB,
+        )
+    resident = sizes.resident_bytes() <= budget
+    raw = bool(getattr(store, "raw", False))
+    mode: Literal["resident", "staged", "streamed"]
+    mode = "resident" if resident else "streamed" if raw or config.stage == "none" else "staged"
+    block_rows = store.n_samples if resident else sizes.block_rows(budget)
+    spilled, taken = [], sizes.fixed_bytes(budget, resident)
+    for need in sizes.needs:
+        if need.may_spill:
+            if taken + need.nbytes <= budget:
+                taken += need.nbytes
+            else:
+                spilled.append(need.what)
+    scratch = sum(need.nbytes for need in sizes.needs if need.what in spilled)
+    if mode == "staged":
+        scratch += sizes.data_bytes
+    scratch_limit = config.scratch_limit_bytes()
+    if scratch_limit is not None and scratch > scratch_limit:
+        raise PlanRefused(
+            f"{show_bytes(scratch_limit)} of scratch cannot hold the {show_bytes(scratch)} ({scratch} bytes) needed",
+            store.uri,
+            f"say --scratch-limit {-(-scratch // MIB)}MiB, more --memory, or --stage none",
+        )
+    spare = max(budget - taken, 0)
+    return Plan(
+        solver=solver,
+        why=why,
+        problem=problem,
+        shape=shape,
+        budget_bytes=budget,
+        mode=mode,
+        block_rows=block_rows,
+        n_blocks=-(-store.n_samples // block_rows),
+        piece_rows=sizes.piece_rows(budget, block_rows, resident),
+        data_bytes=sizes.data_bytes,
+        needs=(*sizes.needs, Need("resident data" if resident else "block window", sizes.window(budget, resident))),
+        spilled=tuple(spilled),
+        scratch_bytes=scratch,
+        certificate_workers=1 + min(spare // max(sizes.wide, 1), 63),
+        min_memory_bytes=least,
+        parallel=config.blocks_per_round,
+        memory_source=source,
+    )
+
+
+class _Sizes:
+    """The arithmetic of a plan: pure functions of metadata and the budget."""
+
+    def __init__(self, store: RowBlocks, shape: DataShape, needs: tuple[Need, ...], stage: str) -> None:
+        self.store, self.shape, self.needs = store, shape, needs
+        self.row_bytes = max(row_bytes(store), 1.0)
+        self.data_bytes = int(self.row_bytes * shape.n_samples) + 8
+        self.wide = max((need.nbytes for need in needs if not need.may_spill), default=0)
+        # A foreign store is decoded chunk by chunk; its chunks decide how much one read holds.
+        self.decode = int(getattr(store, "decode_bytes", 0))
+        self.raw = bool(getattr(store, "raw", False))
+        self.stage = stage
+
+    def block_bytes(self, budget: int) -> int:
+        return int(min(BLOCK_BYTES, max(budget // 16, _SMALLEST_BLOCK)))
+
+    def block_rows(self, budget: int) -> int:
+        return int(min(max(self.block_bytes(budget) // self.row_bytes, 1), self.shape.n_samples))
+
+    def piece_rows(self, budget: int, block_rows: int, resident: bool) -> int:
+        """A multiple of the block's rows (staging cuts pieces into blocks): an eighth of what is left."""
+        room = max(min((budget - self.fixed_bytes(budget, resident)) // 8, 32 * MIB), _SMALLEST_BLOCK)
+        unit = 1 if resident else block_rows
+        return max(int(room // (self.row_bytes * unit)), 1) * unit
+
+    def window(self, budget: int, resident: bool) -> int:
+        """Bytes of rows in memory at one time: all of them, or the blocks in flight and in work."""
+        if resident:
+            return self.data_bytes + _ROW_EXTRA * self.shape.n_samples
+        rows = self.block_rows(budget)
+        block = int(max(rows * self.row_bytes, self.block_bytes(budget))) + _ROW_EXTRA * rows
+        return (READ_DEPTH + 1 + _PARALLEL) * block + _PARALLEL * self.decode
+
+    def fixed_bytes(self, budget: int, resident: bool) -> int:
+        """What must be in memory whatever else spills."""
+        window = self.window(budget, resident) + (2 * self.decode + 4 * MIB if resident else 0)
+        return _FIXED + window + (1 + _WIDE_COPIES) * self.wide
+
+    def resident_bytes(self) -> int:
+        """All rows and all per-row state in memory."""
+        return self.fixed_bytes(0, True) + sum(need.nbytes for need in self.needs if need.may_spill)
+
+    def least_memory(self) -> int:
+        """The smallest budget that works: blocks stream, per-row state is on disk."""
+        low, high = 0, 1 << 50
+        while low < high:
+            middle = (low + high) // 2
+            if self.fixed_bytes(middle, False) <= middle:
+                high = middle
+            else:
+                low = middle + 1
+        return min(low, self.resident_bytes())

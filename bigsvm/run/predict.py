@@ -1,0 +1,104 @@
+"""Labels and scores of rows, streamed from a store or from text into a file."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from bigsvm.budget import MemoryBudget
+from bigsvm.config import FitConfig
+from bigsvm.events import Emit, silent
+from bigsvm.problem.model import LinearModel
+from bigsvm.run.mapper import open_mapper
+from bigsvm.run.memory import PeakMemory
+from bigsvm.run.prediction_files import open_writer
+from bigsvm.run.scoring import Scored, block_rows_for, budget_of, score_store, score_text, text_dtype, warm_up
+from bigsvm.store.blocks import RowBlocks
+
+
+def predict(
+    model: LinearModel,
+    source: RowBlocks | str,
+    out: Path | BinaryIO,
+    form: str,
+    config: FitConfig,
+    *,
+    with_scores: bool = False,
+    overwrite: bool = False,
+    zero_based: bool = False,
+    emit: Emit = silent,
+) -> dict[str, Any]:
+    """Write one line, or row, for each row of `source`, in its order.
+
+    Parameters
+    ----------
+    source : a store, or the path of svmlight text (`-`: standard input)
+    out : file to make, or an open binary stream
+    form : one of `prediction_files.FORMATS`
+    config : of it memory, threads, scheduler and workers count
+
+    Returns the JSON result: n_samples, label_counts, seconds, memory.
+
+    Raises
+    ------
+    DataError : a row has more features than the model (names the line or row), or the data is bad.
+    OutputError : `out` exists or cannot be written; nothing half-written stays.
+    BudgetExceeded : the memory budget is too small; names the smallest that would do.
+    """
+    began = time.monotonic()
+    budget = budget_of(config)
+    if isinstance(source, str):
+        warm_up("csr", text_dtype(model), np.dtype(np.int32), model.n_models)
+    else:
+        warm_up(source.layout, source.dtype, source.index_dtype, model.n_models)
+    counts = np.zeros(len(model.classes), np.int64)
+    n_samples = 0
+    with (
+        PeakMemory() as memory,
+        budget.reserve("model weights", model.coef.nbytes if model.n_models > 1 else 0),
+        open_mapper(config) as mapper,
+        open_writer(out, form, model.classes, model.n_models, with_scores, overwrite) as writer,
+    ):
+        rows = _scored(model, source, mapper, config, budget, zero_based, emit)
+        for scored in rows:
+            codes = model.codes(scored.scores)
+            writer.append(scored.start, codes, scored.scores)
+            counts += np.bincount(codes, minlength=len(counts))
+            n_samples += len(codes)
+    return {
+        "n_samples": n_samples,
+        "n_features": model.n_features,
+        "format": form,
+        "label_counts": {str(label): int(n) for label, n in zip(model.classes.tolist(), counts, strict=True)},
+        "seconds": {"total": time.monotonic() - began},
+        "memory": memory_document(memory, budget),
+    }
+
+
+def memory_document(memory: PeakMemory, budget: MemoryBudget) -> dict[str, int]:
+    """The `memory` part of a result: what was allowed and what was held."""
+    return {
+        "budget_bytes": budget.limit,
+        "base_bytes": memory.base_bytes,
+        "peak_anon_bytes": memory.peak_anon_bytes,
+        "peak_rss_bytes": memory.peak_rss_bytes,
+    }
+
+
+def _scored(
+    model: LinearModel,
+    source: RowBlocks | str,
+    mapper: Any,
+    config: FitConfig,
+    budget: MemoryBudget,
+    zero_based: bool,
+    emit: Emit,
+) -> Iterator[Scored]:
+    if isinstance(source, str):
+        return score_text(source, model, mapper, budget, zero_based, emit)
+    block_rows = block_rows_for(source, model.n_models, budget, config)
+    return score_store(source, model, mapper, block_rows, emit)

@@ -1,0 +1,208 @@
+"""Scores of rows, streamed: the same task for prediction and for evaluation, over any store or text.
+
+Blocks go through the mapper, results come back in row order, and only what is in flight is held.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from bigsvm.budget import MemoryBudget
+from bigsvm.config import FitConfig
+from bigsvm.errors import DataError
+from bigsvm.events import Emit, WorkAdvanced, WorkEnded, WorkStarted, silent
+from bigsvm.kernels.rows import CSR, decision, n_rows_of
+from bigsvm.machine import core_count, memory_limit
+from bigsvm.problem.model import LinearModel
+from bigsvm.run.mapper import Mapper
+from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks, row_bytes
+from bigsvm.store.svmlight import Chunk, read_chunks
+from bigsvm.store.text import line_limit, read_pieces
+from bigsvm.units import KIB, MIB
+
+_LARGEST_BLOCK = 8 * MIB
+_PYTHON_ROW = 256
+"""Bytes that a row costs while it is written as text: a few short-lived objects."""
+
+
+class Weights(NamedTuple):
+    """A linear model as the kernel takes it.
+
+    W : float64, shape (n_features, n_models), C-contiguous
+    intercept : float64, shape (n_models,)
+    """
+
+    W: np.ndarray
+    intercept: np.ndarray
+
+
+class StoreShare(NamedTuple):
+    """What a worker needs to score one block of a store."""
+
+    data: RowBlocks
+    ref: BlockRef
+    weights: Weights
+
+
+class TextShare(NamedTuple):
+    """What a worker needs to score rows of text that were parsed already."""
+
+    start: int
+    chunk: Chunk
+    weights: Weights
+
+
+class Scored(NamedTuple):
+    """Rows [start, start + n) with their scores.
+
+    scores : float64, shape (n, n_models)
+    y : the block's class codes or targets, or the text's labels (float64)
+    sample_weight : float64, shape (n,), or None for ones
+    """
+
+    start: int
+    scores: np.ndarray
+    y: np.ndarray
+    sample_weight: np.ndarray | None
+
+
+def weights_of(model: LinearModel) -> Weights:
+    """The model's arrays in the kernel's order; a view where there is one model."""
+    return Weights(np.ascontiguousarray(model.coef.T), model.intercept)
+
+
+def score_block(share: StoreShare) -> Scored:
+    """Task: the scores of one block.  Pure."""
+    block = share.data.read(share.ref)
+    scores = score_rows(block.X, share.weights, share.data.uri, block.start)
+    return Scored(block.start, scores, block.y, block.sample_weight)
+
+
+def score_chunk(share: TextShare) -> Scored:
+    """Task: the scores of rows of text.  Pure."""
+    chunk = share.chunk
+    return Scored(share.start, score_rows(chunk.X, share.weights, chunk.where, 0), chunk.labels, None)
+
+
+def score_rows(X: Matrix, weights: Weights, where: str, first_row: int) -> np.ndarray:
+    """Scores, float64, shape (n_rows, n_models).  Rows narrower than the model count 0 for the rest.
+
+    Raises DataError naming the row that is wider.
+    """
+    W = weights.W
+    if isinstance(X, CSR):
+        if int(X.indices.max(initial=-1)) >= len(W):
+            place = int(np.argmax(X.indices >= len(W)))
+            row = first_row + int(np.searchsorted(X.indptr, place, "right")) - 1
+            raise DataError(
+                f"row {row} has feature {X.indices[place]} and the model only {len(W)} features (from 0)", where
+            )
+    elif X.shape[1] > len(W):
+        raise DataError(f"the rows have {X.shape[1]} features and the model {len(W)}", where)
+    else:
+        W = W[: X.shape[1]]
+    out = np.empty((n_rows_of(X), len(weights.intercept)))
+    decision(X, W, out)
+    out += weights.intercept
+    return out
+
+
+def warm_up(layout: str, dtype: np.dtype, index_dtype: np.dtype, n_models: int) -> None:
+    """Compile or load the kernel for data of that kind, so that memory measured later is the data's."""
+    weights = Weights(np.zeros((1, n_models)), np.zeros(n_models))
+    if layout == "dense":
+        score_rows(np.zeros((1, 1), dtype), weights, "", 0)
+    else:
+        X = CSR(np.zeros(1, dtype), np.zeros(1, index_dtype), np.array([0, 1], np.int64))
+        score_rows(X, weights, "", 0)
+
+
+def text_dtype(model: LinearModel) -> np.dtype:
+    """How text is read for `model`: as the data it was trained on, float32 where that is not known.
+
+    The same rows then get the same scores from text and from a store of that text.
+    """
+    return np.dtype(np.float64 if model.about.get("dtype") == "float64" else np.float32)
+
+
+def budget_of(config: FitConfig) -> MemoryBudget:
+    """The budget that a config means on this machine."""
+    return MemoryBudget(config.memory_bytes(memory_limit().nbytes))
+
+
+def block_rows_for(store: RowBlocks, n_models: int, budget: MemoryBudget, config: FitConfig) -> int:
+    """Rows of a block such that all blocks in flight, their scores and their text fit the budget.
+
+    Raises BudgetExceeded where not even single rows fit.
+    """
+    a_row = int(row_bytes(store)) + 24 * n_models + _PYTHON_ROW
+    # A block may be read, scored, waiting and being written; decoding holds about as much again.
+    copies = 2 * (2 * (config.threads or core_count()) + 2)
+    with budget.reserve("one row in flight", a_row * copies):
+        pass
+    return max(1, min(store.n_samples, _LARGEST_BLOCK // a_row, budget.free // copies // a_row))
+
+
+def score_store(
+    store: RowBlocks, model: LinearModel, mapper: Mapper, block_rows: int, emit: Emit = silent, what: str = "scoring"
+) -> Iterator[Scored]:
+    """Scores of all rows of a store, block by block, in order.
+
+    Raises
+    ------
+    DataError : a row has more features than the model, or the store is damaged.
+    """
+    if store.layout == "dense" and store.n_features > model.n_features:
+        raise DataError(
+            f"the rows have {store.n_features} features and the model {model.n_features}",
+            store.uri,
+            "was the model trained on other columns?",
+        )
+    weights = weights_of(model)
+    shares = (StoreShare(store, ref, weights) for ref in store.refs(block_rows))
+    yield from _watched(mapper.map(score_block, shares), emit, what, store.n_samples)
+
+
+def score_text(
+    source: str,
+    model: LinearModel,
+    mapper: Mapper,
+    budget: MemoryBudget,
+    zero_based: bool = False,
+    emit: Emit = silent,
+) -> Iterator[Scored]:
+    """Scores of the rows of svmlight text (`-`: standard input), in order; labels come along.
+
+    Raises
+    ------
+    DataError : the text is bad, or a row has more features than the model; names file and line.
+    """
+    weights = weights_of(model)
+    # Parsed rows take at most some six times their text; a few pieces are in flight.
+    piece_bytes = max(64 * KIB, min(4 * MIB, budget.limit // 64))
+
+    def shares() -> Iterator[TextShare]:
+        start = 0
+        pieces = read_pieces([source], piece_bytes=piece_bytes, line_bytes=line_limit(budget.limit))
+        for chunk in read_chunks(
+            pieces, dtype=text_dtype(model), zero_based=zero_based, n_features=model.n_features
+        ):
+            yield TextShare(start, chunk, weights)
+            start += len(chunk.labels)
+
+    yield from _watched(mapper.map(score_chunk, shares()), emit, "scoring", 0)
+
+
+def _watched(results: Iterable[Scored], emit: Emit, what: str, total: int) -> Iterator[Scored]:
+    """The results, with the progress of their rows told."""
+    emit(WorkStarted(what, total, "rows"))
+    began, done = time.monotonic(), 0
+    for scored in results:
+        yield scored
+        done = scored.start + len(scored.scores)
+        emit(WorkAdvanced(what, done))
+    emit(WorkEnded(what, time.monotonic() - began))

@@ -1,0 +1,113 @@
+"""What a solver is and what it is lent.
+
+A solver is a frozen dataclass of hyperparameters.  Its state is a plain dataclass of arrays, row vectors and
+numbers, so that generic code can save it.  It hands out pure block tasks to a mapper; it opens no file and
+sees no scheduler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+
+from bigsvm.budget import MemoryBudget
+from bigsvm.problem.certificate import Certificate
+from bigsvm.problem.problem import Problem
+from bigsvm.store.blocks import BlockRef, RowBlocks
+from bigsvm.store.vectors import RowVector
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+class Mapper(Protocol):
+    """Runs pure tasks somewhere; results come in the order of the shares.
+
+    `shares` is pulled lazily with a bounded number in flight.  A failed task raises, at its place.
+    """
+
+    in_process: bool
+    """Tasks see the caller's own arrays: nothing is copied, and in-place work is visible."""
+    n_workers: int
+
+    def map(self, task: Callable[[T], U], shares: Iterable[T]) -> Iterator[U]: ...
+
+
+class Need(NamedTuple):
+    """Bytes that a solver will ask for, by name; per-row needs may go to disk."""
+
+    what: str
+    nbytes: int
+    may_spill: bool = False
+
+
+@dataclass(frozen=True)
+class DataShape:
+    """What plans may depend on: logical metadata, never encoded bytes, clocks or machines."""
+
+    n_samples: int
+    n_features: int
+    nnz: int
+    n_models: int
+
+
+@dataclass
+class Context:
+    """What a solver is lent for a run; it owns none of it."""
+
+    data: RowBlocks
+    refs: Sequence[BlockRef]
+    resident: bool
+    """All rows are one block in memory: visiting it again reads nothing."""
+    mapper: Mapper
+    budget: MemoryBudget
+    seed: int
+    parallel: int
+    """Blocks per round (K): part of the mathematics, not of the machine."""
+    read_depth: int
+    workdir: Path
+    tol: float
+    bytes_read: int = 0
+    sweeps_left: int | None = None
+    """Sweeps that the user's limit still allows; None without a limit."""
+
+    def charge(self, nbytes: int) -> None:
+        """Count bytes of X, y and weights that were read; rows in memory cost nothing."""
+        if not self.resident:
+            self.bytes_read += nbytes
+
+
+@dataclass(frozen=True)
+class StepInfo:
+    """What a step was worth by the solver's own, cheap measure: never a stop rule by itself."""
+
+    gap_estimate: float  # relative, from stale margins
+    n_active: int  # rows not shrunk away
+    visits: int  # row visits
+    ask_certificate: bool  # the solver believes it is done, or cannot go on without a proof
+    exhausted: bool = False  # no further progress is possible in floating point
+
+
+class View(NamedTuple):
+    """A solver's point as the certificate wants it: w (with its bias entry), and alpha where there is one."""
+
+    w: np.ndarray
+    alpha: RowVector | None
+
+
+class Solver(Protocol):
+    """Implemented by frozen dataclasses of hyperparameters."""
+
+    name: ClassVar[str]
+    losses: ClassVar[tuple[str, ...]]
+    biases: ClassVar[tuple[str, ...]]
+
+    def needs(self, shape: DataShape, problem_bias: str) -> list[Need]: ...
+    def init(self, problem: Problem, ctx: Context) -> Any: ...
+    def step(self, problem: Problem, state: Any, ctx: Context) -> StepInfo: ...
+    def view(self, state: Any) -> View: ...
+    def learn(self, problem: Problem, state: Any, certificate: Certificate, v: np.ndarray) -> None: ...

@@ -1,0 +1,194 @@
+"""Bytes of a file, of standard input, or of what a compressed file holds; a file cut short is refused."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import os
+import sys
+import zlib
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Protocol, cast
+
+import numpy as np
+import zstandard
+
+from bigsvm.errors import DataError, MissingInput, ReadFailed
+from bigsvm.units import KIB
+
+_MAGIC = ((b"\x1f\x8b", ".gz"), (b"BZh", ".bz2"), (b"\xfd7zXZ\x00", ".xz"), (b"\x28\xb5\x2f\xfd", ".zst"))
+_DAMAGED = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, zstandard.ZstdError)
+
+
+class _Readable(Protocol):
+    def readinto(self, buffer: Any, /) -> int | None: ...
+
+
+def total_bytes(sources: Sequence[str]) -> int:
+    """Sum of the files' sizes in bytes, as they lie; standard input counts 0.
+
+    Raises
+    ------
+    MissingInput : a file is not there, or is a folder.
+    """
+    total = 0
+    for source in sources:
+        if source == "-":
+            continue
+        try:
+            total += os.stat(source).st_size
+        except OSError as error:
+            raise MissingInput(f"cannot be read: {error.strerror or error}", source) from error
+        if os.path.isdir(source):
+            raise MissingInput("is a folder, not a text file", source)
+    return total
+
+
+class ByteSource:
+    """The decompressed bytes of a path (by its suffix: .gz .bz2 .xz .zst), or of "-"; a context manager.
+
+    Raises
+    ------
+    MissingInput : the file cannot be opened.
+    """
+
+    def __init__(self, source: str) -> None:
+        self.name = "<stdin>" if source == "-" else source
+        self.consumed = 0
+        self._suffix = os.path.splitext(source)[1].lower() if source != "-" else ""
+        try:
+            self._raw = _standard_input() if source == "-" else io.FileIO(source)
+        except OSError as error:
+            raise MissingInput(f"cannot be read: {error.strerror or error}", source) from error
+        self._owned = source != "-"  # standard input stays open: it is not ours
+        self._counted = _Counted(self._raw)
+        self._file = self._open()
+        self._started = False
+
+    def _open(self) -> _Readable:
+        file = cast(Any, self._counted)
+        if self._suffix == ".gz":
+            return cast(_Readable, gzip.GzipFile(fileobj=file, mode="rb"))
+        if self._suffix == ".bz2":
+            return bz2.BZ2File(file)
+        if self._suffix == ".xz":
+            return lzma.LZMAFile(file)
+        if self._suffix == ".zst":
+            return _ZstdFile(self._counted)
+        return self._counted
+
+    def fill(self, buffer: np.ndarray) -> int:
+        """Read until `buffer` (uint8) is full or the end is reached; returns the bytes read.
+
+        Raises
+        ------
+        DataError : the compressed content is cut short or damaged
+        ReadFailed : the device failed.
+        """
+        view, done = buffer.data, 0
+        try:
+            while done < len(view):
+                got = self._file.readinto(view[done:])
+                if not got:
+                    break
+                done += got
+        except _DAMAGED as error:
+            raise self._damaged(error) from error
+        except OSError as error:
+            if error.errno is None:  # so bz2 says that its content makes no sense
+                raise self._damaged(error) from error
+            raise ReadFailed(f"reading failed: {error.strerror or error}", self.name) from error
+        self.consumed = self._counted.count
+        if not self._started:
+            self._started = True
+            self._look_at(bytes(view[: min(done, 3)]))
+        return done
+
+    def _look_at(self, start: bytes) -> None:
+        """Refuse what has the name of one thing and the content of another."""
+        if self._suffix in (suffix for _, suffix in _MAGIC):
+            if self._counted.count == 0:
+                raise DataError(
+                    "an empty file is no compressed file", self.name, "was its writing interrupted?"
+                )
+            return
+        for magic, suffix in _MAGIC:
+            if start.startswith(magic[:3]):
+                raise DataError(
+                    f"compressed, but not named {suffix}",
+                    self.name,
+                    f"rename it, or unpack it to {self.name}",
+                )
+
+    def _damaged(self, error: Exception) -> DataError:
+        cut = isinstance(error, EOFError)
+        what = "the compressed file ends too early" if cut else f"not a sound {self._suffix} file: {error}"
+        return DataError(what, self.name, "was its writing or copying interrupted?")
+
+    def __enter__(self) -> ByteSource:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._owned:
+            self._raw.close()
+
+
+def _standard_input() -> io.RawIOBase:
+    # The raw file has no lock: a thread that waits in it cannot hold up the end of the process.
+    buffer = sys.stdin.buffer
+    return cast(io.RawIOBase, getattr(buffer, "raw", buffer))
+
+
+class _Counted(io.RawIOBase):
+    """A raw file that knows how many bytes were read from it."""
+
+    def __init__(self, raw: io.RawIOBase) -> None:
+        self._raw, self.count = raw, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        got = self._raw.readinto(buffer) or 0
+        self.count += got
+        return got
+
+
+class _ZstdFile:
+    """Frames one after the other.  zstandard's own reader takes a frame cut short for a whole one."""
+
+    _STEP = 8 * KIB  # a step of the most repetitive content unpacks to some hundred MiB at worst
+
+    def __init__(self, file: io.RawIOBase) -> None:
+        self._file = file
+        self._frame = zstandard.ZstdDecompressor().decompressobj()
+        self._inside = False
+        self._ready = memoryview(b"")
+
+    def readinto(self, buffer: Any, /) -> int:
+        while not self._ready:
+            packed = self._file.read(self._STEP) or b""
+            if not packed:
+                if self._inside:
+                    raise EOFError
+                return 0
+            self._ready = memoryview(self._unpack(packed))
+        n = min(len(self._ready), len(buffer))
+        buffer[:n] = self._ready[:n]
+        self._ready = self._ready[n:]
+        return n
+
+    def _unpack(self, packed: bytes) -> bytes:
+        out = []
+        while packed:
+            out.append(self._frame.decompress(packed))
+            self._inside = not self._frame.eof
+            packed = self._frame.unused_data if self._frame.eof else b""
+            if self._frame.eof:
+                self._frame = zstandard.ZstdDecompressor().decompressobj()
+        return b"".join(out)

@@ -1,0 +1,109 @@
+"""The content fingerprint of rows as they stream by, and what is learnt of them on the way."""
+
+from __future__ import annotations
+
+import numpy as np
+import xxhash
+
+from bigsvm.kernels.fingerprint import content_hash
+from bigsvm.kernels.rows import CSR, n_rows_of
+
+SCALE_LIMIT = 1_000_000
+"""Columns beyond which no scales are kept: 4 bytes a column of a bounded memory."""
+
+_BAD_RATIO = 1e3
+
+
+def label_bits(labels: np.ndarray) -> np.ndarray:
+    """64 bits that stand for each label: those of a number's float64, xxh3-64 of a string's UTF-8.
+
+    labels : numbers or strings, shape (n,); returns uint64, shape (n,).
+    """
+    if labels.dtype.kind in "biuf":
+        # + 0.0 makes one zero of both.
+        return (labels.astype(np.float64) + 0.0).view(np.uint64)
+    names, which = np.unique(labels.astype(str), return_inverse=True)
+    return np.array([xxhash.xxh3_64_intdigest(str(name).encode()) for name in names], np.uint64)[which]
+
+
+class ContentHash:
+    """Sum mod 2^128 of the hashes of rows (`kernels/fingerprint`): blocks may come in any order.
+
+    Two ContentHash of different rows may be merged with `merge`.
+    """
+
+    def __init__(self) -> None:
+        self.total = 0
+
+    def add(self, X: np.ndarray | CSR, labels: np.ndarray, weights: np.ndarray | None, first_row: int) -> None:
+        """Add rows whose first is row `first_row` of the store.  labels : numbers or strings, (n_rows,)."""
+        self.add_bits(X, label_bits(labels), weights, first_row)
+
+    def add_bits(self, X: np.ndarray | CSR, bits: np.ndarray, weights: np.ndarray | None, first_row: int) -> None:
+        """`add` where the labels' bits are known already (uint64, shape (n_rows,))."""
+        ones = np.ones(n_rows_of(X)) if weights is None else np.ascontiguousarray(weights, np.float64)
+        low, high = content_hash(X, bits, ones, first_row)
+        self.total = (self.total + int(low) + (int(high) << 64)) % (1 << 128)
+
+    def merge(self, other: ContentHash) -> None:
+        self.total = (self.total + other.total) % (1 << 128)
+
+    def hexdigest(self) -> str:
+        """32 hex digits."""
+        return f"{self.total:032x}"
+
+
+class ColumnScales:
+    """Largest |value| of every column, up to SCALE_LIMIT columns; then it gives up, to stay bounded."""
+
+    def __init__(self) -> None:
+        self.largest: np.ndarray | None = np.zeros(0, np.float32)
+
+    def add(self, X: np.ndarray | CSR) -> None:
+        if self.largest is None:
+            return
+        if isinstance(X, CSR):
+            if len(X.data) == 0:
+                return
+            n_features = int(X.indices.max()) + 1
+        else:
+            n_features = X.shape[1]
+        if n_features > SCALE_LIMIT:
+            self.largest = None
+            return
+        if n_features > len(self.largest):
+            self.largest = np.pad(self.largest, (0, max(n_features, len(self.largest) * 5 // 4) - len(self.largest)))
+        with np.errstate(over="ignore"):  # a float64 beyond float32 becomes inf: large all the same
+            if isinstance(X, CSR):
+                np.maximum.at(self.largest, X.indices, np.abs(X.data).astype(np.float32, copy=False))
+            elif len(X):
+                peak = np.maximum(X.max(axis=0), -X.min(axis=0)).astype(np.float32)
+                np.maximum(self.largest[:n_features], peak, out=self.largest[:n_features])
+
+    def summary(self) -> dict[str, object]:
+        """JSON of the smallest, median and largest column scale and of the worst columns; empty if unknown."""
+        if self.largest is None or not np.any(self.largest):
+            return {}
+        columns = np.flatnonzero(self.largest)
+        scales = self.largest[columns]
+        median = float(np.median(scales))
+        ratio = scales / np.float32(median) if np.isfinite(median) else np.ones_like(scales)
+        bad = np.flatnonzero(ratio > _BAD_RATIO)
+        worst = bad[np.argsort(-ratio[bad], kind="stable")[:10]]
+        finite = np.nan_to_num(scales, posinf=np.finfo(np.float32).max)
+        return {
+            "min": float(finite.min()), "median": median if np.isfinite(median) else float(finite.max()),
+            "max": float(finite.max()), "n_badly_scaled": len(bad), "badly_scaled": columns[worst].tolist(),
+        }  # fmt: skip
+
+
+def scale_warning(summary: dict[str, object]) -> str | None:
+    """The warning that names badly scaled columns and the remedy; None where there are none."""
+    names, count = summary.get("badly_scaled"), summary.get("n_badly_scaled")
+    if not isinstance(names, list) or not names:
+        return None
+    shown = ", ".join(str(column) for column in names[:3])
+    return (
+        f"badly scaled columns: {count} exceed the median column {_BAD_RATIO:g} times (largest |value|), among them "
+        f"{shown} (from 0); scale the features to about [-1, 1] or training will be slow"
+    )

@@ -1,0 +1,35 @@
+"""Blocks that follow one another, as one block."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bigsvm.kernels.rows import CSR
+from bigsvm.store.blocks import Block
+
+
+def join_blocks(parts: Sequence[Block]) -> Block:
+    """One block of all rows of `parts`, which must follow one another; copies."""
+    X: Any
+    first = parts[0].X
+    if isinstance(first, CSR):
+        matrices = [part.X for part in parts]
+        lengths = np.concatenate([np.diff(matrix.indptr) for matrix in matrices])  # type: ignore[union-attr]
+        X = CSR(
+            np.concatenate([matrix.data for matrix in matrices]),
+            np.concatenate([matrix.indices for matrix in matrices]),  # type: ignore[union-attr]
+            np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+        )
+    else:
+        X = np.concatenate([np.asarray(part.X) for part in parts])
+    weights = [part.sample_weight for part in parts]
+    return Block(
+        parts[0].start,
+        parts[-1].stop,
+        X,
+        np.concatenate([part.y for part in parts]),
+        None if any(weight is None for weight in weights) else np.concatenate([w for w in weights if w is not None]),
+    )

@@ -1,0 +1,180 @@
+"""Rows of Parquet files: sparse lists, or one column per feature."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import xxhash
+
+from bigsvm.errors import DataError
+from bigsvm.kernels.rows import CSR
+from bigsvm.store.blocks import Block, BlockRef, label_codes, make_refs
+from bigsvm.store.checks import check_csr, check_finite, index_dtype
+from bigsvm.store.files import write_bytes
+from bigsvm.store.labels import Task, as_labels, check_weights, scan_classes
+from bigsvm.store.parquet_columns import csr_of, dense_of, find_layout, plain_of
+from bigsvm.store.parquet_files import ParquetFiles, find_files
+from bigsvm.store.paths import cache_folder
+
+
+class ParquetRows:
+    """RowBlocks over one Parquet file, a folder of them or a glob; files in order of their names.
+
+    Layouts: `label`, `indices: list<int>`, `values: list<float>` (CSR); or one numeric column per feature
+    beside the label (dense, in the schema's order).  A column `weight` is taken for weights.
+    All bytes are read once at the first opening, for the fingerprint; it is kept in the cache folder as long
+    as names, sizes and times stay.
+
+    Raises
+    ------
+    MissingInput : no files. DataError : damaged, or columns that cannot be used (names the file or row).
+    """
+
+    row_order: np.ndarray | None = None
+    feature_order: np.ndarray | None = None
+    content_fingerprint: str | None = None
+
+    def __init__(self, name: str, *, label: str | None = None, weight: str | None = None, task: Task = "auto") -> None:
+        self.uri = os.path.realpath(name)
+        self.warnings: list[str] = []
+        self._options, self._task = (label, weight, task), task
+        self._files = ParquetFiles(find_files(name))
+        self.n_samples = self._files.n_samples
+        assert self._files.schema is not None
+        self._layout = find_layout(self._files.schema, label, weight, self.uri)
+        self.layout: Literal["csr", "dense"] = self._layout.kind
+        self.dtype = self._layout.dtype
+        self.has_weights = self._layout.weight is not None
+        self._known = self._load_known()
+        self.fingerprint: str = self._known["fingerprint"]
+
+    def __reduce__(self) -> tuple[Callable[..., ParquetRows], tuple[Any, ...]]:
+        return reopen, (self.uri, *self._options, self.fingerprint)
+
+    def __repr__(self) -> str:
+        return f"ParquetRows({self.uri!r}, {self.n_samples} rows, {self.layout})"
+
+    @property
+    def n_features(self) -> int:
+        """Width.  Sparse: of the schema's metadata `n_features`, else one more than the largest index."""
+        return len(self._layout.features) if self.layout == "dense" else int(self._scan()["n_features"])
+
+    @property
+    def nnz(self) -> int | None:
+        """Stored entries.  Sparse: found by reading the indices once."""
+        return self.n_samples * self.n_features if self.layout == "dense" else int(self._scan()["nnz"])
+
+    @property
+    def index_dtype(self) -> np.dtype:
+        return np.dtype(np.int32) if self.layout == "dense" else index_dtype(self.n_features)
+
+    @functools.cached_property
+    def classes(self) -> np.ndarray | None:
+        """Labels in ascending order; None for a regression target.  Reads the label column once."""
+        return scan_classes(self._label_pieces(), self._task)
+
+    def refs(self, block_rows: int) -> Sequence[BlockRef]:
+        return make_refs(self, block_rows)
+
+    def read(self, ref: BlockRef) -> Block:
+        start, stop = ref.start, ref.stop
+        if not 0 <= start < stop <= self.n_samples:
+            raise DataError(f"no rows {start} to {stop} of {self.n_samples}", self.uri)
+        layout, matrices, labels, weights = self._layout, [], [], []
+        for first, batch in self._files.batches(start, stop, layout.columns):
+            if layout.kind == "csr":
+                matrices.append(csr_of(batch, layout.dtype, self.uri, first))
+            else:
+                matrices.append(dense_of(batch, layout.features, layout.dtype, self.uri, first))
+            labels.append(as_labels(plain_of(batch.column(layout.label), self.uri, first), self.uri, first))
+            if layout.weight is not None:
+                weights.append(plain_of(batch.column(layout.weight), self.uri, first))
+        X = self._sparse(matrices, start) if layout.kind == "csr" else self._dense(matrices, start)
+        y = np.concatenate(labels)
+        if self.classes is not None:
+            y = label_codes(y, self.classes)
+        weight = check_weights(np.concatenate(weights), self.uri, start) if weights else None
+        return Block(start, stop, X, y, weight)
+
+    def labels(self, start: int, stop: int) -> np.ndarray:
+        """Labels of rows [start, stop) as they are called: float64 or strings."""
+        name = self._layout.label
+        pieces = [plain_of(b.column(name), self.uri, a) for a, b in self._files.batches(start, stop, [name])]
+        return as_labels(np.concatenate(pieces), self.uri, start)
+
+    def _sparse(self, parts: list[Any], start: int) -> CSR:
+        n_features = self.n_features
+        indptr = [np.zeros(1, np.int64)]
+        for part in parts:
+            indptr.append(part.indptr[1:] + indptr[-1][-1])
+        # Checked before they are narrowed: an index beyond int32 must not wrap into range.
+        indices = np.concatenate([part.indices for part in parts])
+        data = np.concatenate([part.data for part in parts])
+        check_csr(CSR(data, indices, np.concatenate(indptr)), n_features, self.uri, start)
+        return CSR(data, indices.astype(index_dtype(n_features), copy=False), np.concatenate(indptr))
+
+    def _dense(self, parts: list[np.ndarray], start: int) -> np.ndarray:
+        X = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        check_finite(X, self.uri, start)
+        return X
+
+    def _label_pieces(self) -> Iterator[np.ndarray]:
+        name = self._layout.label
+        for first, batch in self._files.batches(0, self.n_samples, [name]):
+            yield as_labels(plain_of(batch.column(name), self.uri, first), self.uri, first)
+
+    def _load_known(self) -> dict[str, Any]:
+        """What earlier openings learnt of exactly these files, else the fingerprint alone."""
+        stamp = "\0".join(f"{file.path}\0{file.size}\0{file.mtime_ns}" for file in self._files.files)
+        self._known_path = cache_folder() / "manifests" / f"parquet-{xxhash.xxh3_128_hexdigest(stamp.encode())}.json"
+        try:
+            known = json.loads(self._known_path.read_bytes())
+            if isinstance(known, dict) and isinstance(known.get("fingerprint"), str):
+                return known
+        except (OSError, ValueError):
+            pass  # the cache is ours to renew
+        known = {"fingerprint": self._files.fingerprint()}
+        self._remember(known)
+        return known
+
+    def _remember(self, known: dict[str, Any]) -> None:
+        self._known_path.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(self._known_path, json.dumps(known).encode())
+
+    def _scan(self) -> dict[str, Any]:
+        """n_features and nnz of the sparse layout: one pass over the indices, the first time."""
+        if isinstance(self._known.get("n_features"), int) and isinstance(self._known.get("nnz"), int):
+            return self._known
+        largest, nnz = -1, 0
+        for first, batch in self._files.batches(0, self.n_samples, ["indices"]):
+            flat = batch.column("indices").flatten()
+            nnz += len(flat)
+            if len(flat) - flat.null_count:
+                indices = flat.drop_null().to_numpy(zero_copy_only=False)
+                largest = max(largest, int(indices.max()))
+                if int(indices.min()) < 0:
+                    raise DataError(f"a negative index in the rows from {first}", self.uri)
+        assert self._files.schema is not None
+        told = (self._files.schema.metadata or {}).get(b"n_features", b"")
+        n_features = largest + 1
+        if told.isdigit():
+            if int(told) < n_features:
+                raise DataError(f"index {largest} is beyond the {int(told)} features of the schema", self.uri)
+            n_features = int(told)
+        self._known = {**self._known, "n_features": n_features, "nnz": nnz}
+        self._remember(self._known)
+        return self._known
+
+
+@functools.lru_cache(maxsize=8)
+def reopen(uri: str, label: str | None, weight: str | None, task: Task, fingerprint: str) -> ParquetRows:
+    """The store of a pickled ParquetRows, opened once per process.  Raises DataError when it changed since."""
+    store = ParquetRows(uri, label=label, weight=weight, task=task)
+    if store.fingerprint != fingerprint:
+        raise DataError("the store changed since the run began", uri)
+    return store

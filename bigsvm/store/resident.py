@@ -1,0 +1,134 @@
+"""A store that fits the budget: read once, kept as one block, never read again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from bigsvm.errors import DataError
+from bigsvm.kernels.rows import CSR, take_rows
+from bigsvm.store.blocks import Block, BlockRef, RowBlocks, make_refs
+
+
+class ResidentRows:
+    """All rows of `source` in memory, loaded on the first read.
+
+    In another process (a pickled copy) the rows are read there, once, and kept as long as the process.
+    Its nbytes are what the plan reserves under "resident data".
+    """
+
+    def __init__(self, source: RowBlocks, piece_rows: int) -> None:
+        self.source, self.piece_rows = source, piece_rows
+        for name in (
+            "uri", "layout", "n_samples", "n_features", "nnz", "dtype", "index_dtype", "has_weights", "classes",
+            "fingerprint", "content_fingerprint", "row_order", "feature_order",
+        ):  # fmt: skip
+            setattr(self, name, getattr(source, name))
+        self._block: Block | None = None
+
+    # What `__init__` copies, for the type checker.
+    uri: str
+    layout: Any
+    n_samples: int
+    n_features: int
+    nnz: int | None
+    dtype: np.dtype
+    index_dtype: np.dtype
+    has_weights: bool
+    classes: np.ndarray | None
+    fingerprint: str
+    content_fingerprint: str | None
+    row_order: np.ndarray | None
+    feature_order: np.ndarray | None
+
+    def refs(self, block_rows: int) -> Sequence[BlockRef]:
+        return make_refs(self, block_rows)
+
+    def read(self, ref: BlockRef) -> Block:
+        whole = self.load()
+        if (ref.start, ref.stop) == (0, self.n_samples):
+            return whole
+        weight = whole.sample_weight
+        return Block(
+            ref.start,
+            ref.stop,
+            take_rows(whole.X, ref.start, ref.stop),
+            whole.y[ref.start : ref.stop],
+            None if weight is None else weight[ref.start : ref.stop],
+        )
+
+    def load(self, seen: Callable[[Block], None] | None = None) -> Block:
+        """All rows as one block; `seen` is called with each piece while they are read the first time."""
+        if self._block is None:
+            self._block = _load(self.source, self.piece_rows, seen)
+        return self._block
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _resident, (self.source, self.piece_rows, self.fingerprint)
+
+
+_open: dict[tuple[str, str], ResidentRows] = {}
+
+
+def _resident(source: RowBlocks, piece_rows: int, fingerprint: str) -> ResidentRows:
+    """The one copy of this process: many tasks share it, and a new store pushes the old one out."""
+    key = (source.uri, fingerprint)
+    if key not in _open:
+        _open.clear()
+        _open[key] = ResidentRows(source, piece_rows)
+    return _open[key]
+
+
+def _load(source: RowBlocks, piece_rows: int, seen: Callable[[Block], None] | None) -> Block:
+    refs = source.refs(piece_rows)
+    n = source.n_samples
+    weight = np.empty(n) if source.has_weights else None
+    y: np.ndarray | None = None
+    release = getattr(source, "release", lambda ref: None)
+    put_rows, finish = (_dense if source.layout == "dense" else _csr)(source, refs)
+    for ref in refs:
+        block = source.read(ref)
+        if y is None:
+            y = np.empty(n, block.y.dtype)
+        y[ref.start : ref.stop] = block.y
+        if weight is not None:
+            weight[ref.start : ref.stop] = 1.0 if block.sample_weight is None else block.sample_weight
+        put_rows(ref, block.X)
+        if seen is not None:
+            seen(block)
+        release(ref)
+    if y is None:
+        raise DataError("the store has no rows", source.uri)
+    return Block(0, n, finish(), y, weight)
+
+
+def _dense(source: RowBlocks, refs: Sequence[BlockRef]) -> tuple[Callable[[BlockRef, Any], None], Callable[[], Any]]:
+    X = np.empty((source.n_samples, source.n_features), source.dtype)
+
+    def put(ref: BlockRef, rows: Any) -> None:
+        X[ref.start : ref.stop] = rows
+
+    return put, lambda: X
+
+
+def _csr(source: RowBlocks, refs: Sequence[BlockRef]) -> tuple[Callable[[BlockRef, Any], None], Callable[[], Any]]:
+    # Where only reading tells how many entries there are, they are counted in a pass of its own: growing
+    # arrays would hold the data twice.
+    nnz = source.nnz
+    if nnz is None:
+        nnz = sum(int(source.read(ref).X.indptr[-1]) for ref in refs)  # type: ignore[union-attr]
+    data = np.empty(nnz, source.dtype)
+    indices = np.empty(nnz, source.index_dtype)
+    indptr = np.zeros(source.n_samples + 1, np.int64)
+
+    def put(ref: BlockRef, rows: CSR) -> None:
+        a = indptr[ref.start]
+        indptr[ref.start + 1 : ref.stop + 1] = a + rows.indptr[1:]
+        b = indptr[ref.stop]
+        if b > nnz:
+            raise DataError(f"more entries than the {nnz} that the store announces", source.uri)
+        data[a:b], indices[a:b] = rows.data, rows.indices
+
+    return put, lambda: CSR(data, indices, indptr)

@@ -1,0 +1,179 @@
+"""Arrays that are read once, from the front, a bounded number of rows at a time.
+
+The same calls for what lies in memory, in a memory-mapped .npy, in a member of an .npz (which cannot be
+mapped) and in a dask array.  Nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import lzma
+import zipfile
+import zlib
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+import numpy as np
+
+from bigsvm.errors import DataError, MissingInput, ReadFailed
+
+_DAMAGED = (EOFError, ValueError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, NotImplementedError)
+
+
+class Sequential(Protocol):
+    """An array of `shape` and `dtype` whose next rows are taken, again and again."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    where: str
+    sparse: bool
+    """Whether `take` gives scipy sparse matrices."""
+
+    def take(self, n: int) -> Any:
+        """The next `n` rows (fewer at the end).  Raises DataError or ReadFailed naming the file."""
+        ...
+
+
+class InMemory:
+    """An ndarray or a memory map."""
+
+    sparse = False
+
+    def __init__(self, array: np.ndarray, where: str) -> None:
+        self.array, self.where = array, where
+        self.shape, self.dtype = array.shape, array.dtype
+        self._next = 0
+
+    def take(self, n: int) -> np.ndarray:
+        part = self.array[self._next : self._next + n]
+        self._next += len(part)
+        return part
+
+
+class ZipMember:
+    """One array of an .npz, decompressed as it is asked for."""
+
+    sparse = False
+
+    def __init__(self, archive: zipfile.ZipFile, key: str, where: str) -> None:
+        self.where = f"{where}[{key}]"
+        try:
+            self._file: IO[bytes] = archive.open(f"{key}.npy")
+            version = np.lib.format.read_magic(self._file)
+            read = (
+                np.lib.format.read_array_header_1_0
+                if version == (1, 0)
+                else np.lib.format.read_array_header_2_0
+            )
+            self.shape, fortran, self.dtype = read(self._file)
+        except KeyError as error:
+            raise DataError(
+                f"has no array {key!r}", where, f"it has {', '.join(npz_keys(archive))}"
+            ) from error
+        except _DAMAGED as error:
+            raise DataError(f"not a sound array: {error}", self.where) from error
+        refuse_objects(self.dtype, self.where)
+        self._left = self.shape[0] if self.shape else 0
+        if fortran and len(self.shape) > 1:
+            raise DataError(
+                "a column-major array inside an .npz cannot be read by rows", self.where, "save a .npy"
+            )
+
+    def take(self, n: int) -> np.ndarray:
+        row = int(np.prod(self.shape[1:], dtype=np.int64)) * self.dtype.itemsize
+        n = min(n, self._left)
+        self._left -= n
+        try:
+            content = self._file.read(n * row)
+        except _DAMAGED as error:
+            raise DataError(f"damaged: {error}", self.where) from error
+        except OSError as error:
+            raise ReadFailed(f"reading failed: {error.strerror or error}", self.where) from error
+        if len(content) < n * row:
+            raise DataError("ends too early", self.where)
+        return np.frombuffer(content, self.dtype).reshape(n, *self.shape[1:])
+
+    def whole(self) -> np.ndarray:
+        """All of a small array, a scalar too."""
+        return np.frombuffer(self._file.read(), self.dtype).reshape(self.shape)
+
+
+class DaskRows:
+    """A dask array chunked along rows: one block is computed when its first row is asked for."""
+
+    def __init__(self, array: Any, where: str) -> None:
+        if any(size != size for size in array.shape):  # dask says NaN for a length that it does not know
+            raise DataError("has chunks of unknown length", where, "call compute_chunk_sizes() on it first")
+        self.where, self.dtype = where, array.dtype
+        self.sparse = hasattr(array._meta, "tocsr")
+        self.shape = tuple(int(size) for size in array.shape)
+        self._array = array.rechunk({1: -1}) if array.ndim > 1 and array.numblocks[1] > 1 else array
+        self._blocks = iter(range(self._array.numblocks[0]))
+        self._ready: Any = None
+
+    def take(self, n: int) -> Any:
+        """At most `n` rows: fewer where a block ends.  Blocks may be scipy matrices."""
+        while self._ready is None or self._ready.shape[0] == 0:
+            block = next(self._blocks, None)
+            if block is None:
+                return np.empty((0, *self.shape[1:]), self.dtype)
+            # One block at a time, in this thread: the scheduler's pools would compute ahead without bound.
+            self._ready = self._array.blocks[block].compute(scheduler="synchronous")
+        part, self._ready = self._ready[:n], self._ready[n:]
+        return part
+
+
+def take_exactly(source: Sequential, n: int) -> np.ndarray:
+    """The next `n` rows of a source that may give fewer at a time.  Raises DataError where it ends before."""
+    parts = []
+    while n > 0:
+        part = np.asarray(source.take(n))
+        if len(part) == 0:
+            raise DataError(f"ends {n} rows before the matrix does", source.where)
+        parts.append(part)
+        n -= len(part)
+    return parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else source.take(0)
+
+
+def open_npy(path: Path) -> InMemory:
+    """A memory-mapped .npy.
+
+    Raises
+    ------
+    MissingInput : not there
+    DataError : not an .npy, cut short, or one of Python objects.
+    """
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (FileNotFoundError, PermissionError, IsADirectoryError) as error:
+        raise MissingInput(f"cannot be read: {error.strerror}", str(path)) from error
+    except _DAMAGED as error:
+        raise DataError(f"not a sound .npy file: {error}", str(path)) from error
+    except OSError as error:
+        raise ReadFailed(f"reading failed: {error.strerror or error}", str(path)) from error
+    if not isinstance(array, np.ndarray):
+        raise DataError("an .npz, not an .npy", str(path), "rename it")
+    refuse_objects(array.dtype, str(path))
+    return InMemory(array, str(path))
+
+
+def open_npz(path: Path) -> zipfile.ZipFile:
+    """An .npz.  Raises MissingInput or DataError as `open_npy` does."""
+    try:
+        return zipfile.ZipFile(path)
+    except (FileNotFoundError, PermissionError, IsADirectoryError) as error:
+        raise MissingInput(f"cannot be read: {error.strerror}", str(path)) from error
+    except _DAMAGED as error:
+        raise DataError(f"not a sound .npz file: {error}", str(path)) from error
+
+
+def npz_keys(archive: zipfile.ZipFile) -> list[str]:
+    """Names of the arrays."""
+    return [name.removesuffix(".npy") for name in archive.namelist()]
+
+
+def refuse_objects(dtype: np.dtype, where: str) -> None:
+    """Raise DataError for arrays whose elements would have to be unpickled."""
+    if dtype.hasobject:
+        raise DataError(
+            "holds Python objects, which are never loaded", where, "save numbers or fixed-width strings"
+        )

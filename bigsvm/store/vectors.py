@@ -1,0 +1,110 @@
+"""Per-row state (alpha, activity, norms): an array with a row for each row of the data.
+
+It lies in memory where the budget allows, else in a scratch file, and is sliced by block either way.  Rows
+are in WORKING order, so that a block's slice is contiguous; `in_store_order` gives the user's order back.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from bigsvm.budget import MemoryBudget, Reservation
+from bigsvm.store.blocks import BlockRef, tile
+from bigsvm.store.files import cannot_write
+
+
+class RowVector:
+    """n_samples rows of `width` values of one dtype, all starting at `fill`.
+
+    Parameters
+    ----------
+    what : name under which the budget knows it
+    budget : reserved from where the rows fit; else the rows go to a file in `folder`
+    on_disk : force the file
+
+    Raises
+    ------
+    OutputError : the scratch folder cannot hold the file.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        n_samples: int,
+        width: int,
+        dtype: np.dtype | type,
+        budget: MemoryBudget,
+        folder: Path,
+        fill: float = 0,
+        on_disk: bool = False,
+    ) -> None:
+        self.what = what
+        self._reservation: Reservation | None = None
+        self._map: mmap.mmap | None = None
+        dtype = np.dtype(dtype)
+        nbytes = n_samples * width * dtype.itemsize
+        if not on_disk:
+            self._reservation = budget.try_reserve(what, nbytes)
+        if self._reservation is not None:
+            self.values = np.full((n_samples, width), fill, dtype)
+        else:
+            self._map = _scratch_map(folder, what, max(nbytes, 1))
+            self.values = np.frombuffer(self._map, dtype, n_samples * width).reshape(n_samples, width)
+            if fill != 0:
+                self.values[:] = fill
+        self.disk_bytes = 0 if self._map is None else nbytes
+
+    def get(self, ref: BlockRef) -> np.ndarray:
+        """The block's rows, a view of shape (n_rows, width): writing to it changes the vector."""
+        return self.values[ref.start : ref.stop]
+
+    def put(self, ref: BlockRef, rows: np.ndarray) -> None:
+        """Take over a block's rows; free when they are the view that `get` gave."""
+        target = self.values[ref.start : ref.stop]
+        if rows.base is None or not np.may_share_memory(rows, target):
+            target[:] = rows
+
+    def in_store_order(self, row_order: np.ndarray | None, rows: int = 1 << 16) -> Iterator[np.ndarray]:
+        """Pieces of at most `rows` rows, in the order of the store's rows.
+
+        row_order : store row of each working row, None for the identity.
+        """
+        if row_order is None:
+            for start, stop in tile(len(self.values), rows):
+                yield self.values[start:stop]
+            return
+        working_row = np.empty_like(row_order)
+        working_row[row_order] = np.arange(len(row_order))
+        for start, stop in tile(len(self.values), rows):
+            yield self.values[working_row[start:stop]]
+
+    def close(self) -> None:
+        """Give memory and file back."""
+        if self._reservation is not None:
+            self._reservation.release()
+        self.values = self.values[:0].copy()
+        if self._map is not None:
+            self._map.close()
+
+
+def _scratch_map(folder: Path, what: str, nbytes: int) -> mmap.mmap:
+    """A shared map of a new file of `nbytes` zeros that has no name: nothing is left whatever happens."""
+    path = folder / what
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{what.replace(' ', '-')}-", dir=folder)
+        os.unlink(name)
+        try:
+            # All blocks now: a full disk is an error here, not a SIGBUS in the middle of a pass.
+            os.posix_fallocate(handle, 0, nbytes)
+            return mmap.mmap(handle, nbytes)
+        finally:
+            os.close(handle)
+    except OSError as error:
+        raise cannot_write(path, error, nbytes) from error

@@ -1,0 +1,68 @@
+"""Makers of small stores in every format, by other hands than ours where there are any."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import scipy.sparse as sp
+import zarr
+from zarr.errors import UnstableSpecificationWarning
+
+from bigsvm.kernels.rows import CSR
+from bigsvm.store.zarr_writer import ZarrWriter
+
+
+def csr(X: np.ndarray) -> CSR:
+    matrix = sp.csr_matrix(X)
+    return CSR(matrix.data, matrix.indices, matrix.indptr.astype(np.int64))
+
+
+def written(path: Path, X, labels, weights=None, *, layout="csr", pieces=5, **options) -> Path:
+    """A store by our writer; chunks of a few values, so that blocks cross them."""
+    options = {"codec": "lz4", "chunk_bytes": 128, "dtype": X.dtype, "n_features": X.shape[1]} | options
+    with ZarrWriter(path, layout=layout, has_weights=weights is not None, **options) as writer:
+        for rows in np.array_split(np.arange(len(X)), pieces):
+            part = X[rows]
+            writer.append(csr(part) if layout == "csr" else part, labels[rows], None if weights is None else weights[rows])
+        writer.finish()
+    return path
+
+
+def foreign(path: Path, X, labels, weights=None, *, version=3, layout="csr", chunk=16, **array_options) -> Path:
+    """A store by zarr alone: plain number labels, no manifest."""
+    group = zarr.create_group(path, zarr_format=version, attributes={"encoding-type": "anndata"})
+    if layout == "csr":
+        matrix = sp.csr_matrix(X)
+        inner = group.create_group("X", attributes={"encoding-type": "csr_matrix", "shape": list(X.shape)})
+        parts = {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr}
+        for name, values in parts.items():
+            inner.create_array(name, data=values, chunks=(chunk,), **array_options)
+    else:
+        group.create_array("X", data=X, chunks=(chunk, X.shape[1]), **array_options)
+    frame = group.create_group("obs", attributes={"encoding-type": "dataframe", "column-order": ["label"]})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnstableSpecificationWarning)  # string labels in version 3
+        frame.create_array("label", data=labels, chunks=(chunk,), **array_options)
+    if weights is not None:
+        frame.create_array("weight", data=weights, chunks=(chunk,), **array_options)
+    return path
+
+
+def parquet(path: Path, X, labels, weights=None, *, layout="csr", row_group_size=10, metadata=None) -> Path:
+    columns = {"label": pa.array(labels)}
+    if layout == "csr":
+        matrix = sp.csr_matrix(X)
+        offsets = pa.array(matrix.indptr.astype(np.int32))
+        columns["indices"] = pa.ListArray.from_arrays(offsets, pa.array(matrix.indices.astype(np.int32)))
+        columns["values"] = pa.ListArray.from_arrays(offsets, pa.array(matrix.data))
+    else:
+        columns |= {f"f{j}": pa.array(X[:, j]) for j in range(X.shape[1])}
+    if weights is not None:
+        columns["weight"] = pa.array(weights)
+    table = pa.table(columns).replace_schema_metadata(metadata)
+    pq.write_table(table, path, row_group_size=row_group_size, write_page_checksum=True)
+    return path
