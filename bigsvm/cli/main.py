@@ -7,6 +7,7 @@ is imported when the command is.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import sys
@@ -24,7 +25,7 @@ from bigsvm.cli.command import Call
 from bigsvm.cli.session import write_failure
 from bigsvm.errors import BigSVMError
 
-EXIT_BUG, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 75
+EXIT_BUG, EXIT_USAGE, EXIT_OUTPUT, EXIT_IO, EXIT_INTERRUPTED = 1, 2, 73, 74, 75
 
 # name -> one-line help, in the order of a first day with the program
 COMMANDS = {
@@ -121,6 +122,10 @@ def _report(error: BaseException, args: list[str], call: Call) -> int:
             hint = f"see {error.ctx.command_path} --help"
     elif isinstance(error, KeyboardInterrupt | click.Abort):
         message = "interrupted"
+    elif isinstance(error, OSError):
+        message = error.strerror or str(error)
+        if error.filename is not None:
+            message = f"{error.filename}: {message}"
     elif isinstance(error, MemoryError):
         message = f"out of memory: {error}" if str(error) else "out of memory"
         hint = "lower --memory: the process may not hold what the budget promises"
@@ -138,6 +143,9 @@ def _exit_code(error: BaseException) -> int:
         return EXIT_INTERRUPTED
     if isinstance(error, click.ClickException):
         return EXIT_USAGE
+    if isinstance(error, OSError):
+        # Nobody made a better error of it: a full disk is an output's, all else is the device's.
+        return EXIT_OUTPUT if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else EXIT_IO
     return EXIT_BUG
 
 
@@ -177,7 +185,7 @@ def _warnings_in_one_line(debug: bool) -> Any:
         click.echo(f"bigsvm: warning: {message}", err=True)
 
     if not debug:
-        warnings.showwarning = show  # type: ignore[assignment]
+        warnings.showwarning = show
     try:
         yield
     finally:

@@ -20,69 +20,112 @@ label_options = [
 ]
 
 _problem = [
-    click.option("-s", "--solver", default=FitConfig.solver, show_default=True, help="Solver; auto chooses one."),
     click.option(
-        "--loss", type=click.Choice(LOSSES), default=FitConfig.loss, show_default=True, help="Loss of the margin."
+        "-s", "--solver", default=FitConfig.solver, show_default=True, help="Solver; auto chooses one."
+    ),
+    click.option(
+        "--loss",
+        type=click.Choice(LOSSES),
+        default=FitConfig.loss,
+        show_default=True,
+        help="Loss of the margin.",
     ),
     click.option("-c", "--c", type=float, show_default="1", help="Cost C of the sum form, as in LIBLINEAR."),
     click.option(
         "--lambda", type=float, help="Lambda of the mean form instead of C: C = 1 / (lambda n_samples)."
     ),
     click.option(
-        "--bias", type=click.Choice(get_args(Bias)), default=FitConfig.bias, show_default=True,
+        "--bias",
+        type=click.Choice(get_args(Bias)),
+        default=FitConfig.bias,
+        show_default=True,
         help="augmented: a constant feature, regularised like the others (LIBLINEAR's -B).",
     ),
     click.option(
-        "-B", "--bias-scale", type=float, default=FitConfig.bias_scale, show_default=True,
+        "-B",
+        "--bias-scale",
+        type=float,
+        default=FitConfig.bias_scale,
+        show_default=True,
         help="Value of the constant feature.",
     ),
     click.option(
-        "--class-weight", type=ClassWeight(), metavar="balanced|LABEL=WEIGHT,...",
+        "--class-weight",
+        type=ClassWeight(),
+        metavar="balanced|LABEL=WEIGHT,...",
         help="Multiplies C for the rows of a class.",
     ),
     click.option(
-        "--set", type=Setting(), multiple=True, metavar="KEY=VALUE", help="A parameter of the solver; repeatable."
+        "--set",
+        type=Setting(),
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="A parameter of the solver; repeatable.",
     ),
-]  # fmt: skip
+]
 
 _stopping = [
     click.option(
-        "-e", "--tol", type=float, default=FitConfig.tol, show_default=True,
+        "-e",
+        "--tol",
+        type=float,
+        default=FitConfig.tol,
+        show_default=True,
         help="Relative duality gap to prove: (P - D) / P.",
     ),
     click.option(
-        "--stop", type=click.Choice(get_args(Stop)), default=FitConfig.stop, show_default=True,
+        "--stop",
+        type=click.Choice(get_args(Stop)),
+        default=FitConfig.stop,
+        show_default=True,
         help="gap: stop on the proof; paper: on the solver's own published rule.",
     ),
     click.option("--max-passes", type=float, metavar="N", help="Stop after so many passes over the data."),
     click.option("--max-time", type=Duration(), metavar="DURATION", help="Stop after so long: 90s, 15m, 2h."),
-    click.option("--seed", type=int, default=FitConfig.seed, show_default=True, help="Seed of every random order."),
     click.option(
-        "--blocks-per-round", type=int, metavar="K", default=FitConfig.blocks_per_round, show_default=True,
+        "--seed", type=int, default=FitConfig.seed, show_default=True, help="Seed of all random orders."
+    ),
+    click.option(
+        "--blocks-per-round",
+        type=int,
+        metavar="K",
+        default=FitConfig.blocks_per_round,
+        show_default=True,
         help="Blocks solved apart before they are added up; part of the mathematics.",
     ),
-    click.option("--no-dual", is_flag=True, help="Leave alpha out of the model; certify can then prove less."),
-]  # fmt: skip
+    click.option(
+        "--no-dual", is_flag=True, help="Leave alpha out of the model; certify can then prove less."
+    ),
+]
 
 _storage = [
-    click.option("--scratch", metavar="DIR", help="Folder for staged copies.  [default: the temporary folder]"),
-    click.option("--scratch-limit", type=Size(percent=False), metavar="SIZE", help="Bytes to take there at most."),
+    click.option("--scratch", metavar="DIR", help="Folder for staged copies.  [default: temporary folder]"),
     click.option(
-        "--stage", type=click.Choice(["auto", "none"]), default=FitConfig.stage, show_default=True,
+        "--scratch-limit", type=Size(percent=False), metavar="SIZE", help="Bytes to take there at most."
+    ),
+    click.option(
+        "--stage",
+        type=click.Choice(["auto", "none"]),
+        default=FitConfig.stage,
+        show_default=True,
         help="none: read the store itself in every pass.",
     ),
-]  # fmt: skip
+]
 
 _running = [
     click.option(
-        "--memory", type=Size(), metavar="SIZE|PCT%",
+        "--memory",
+        type=Size(),
+        metavar="SIZE|PCT%",
         help="Memory on top of the base.  [default: half of what the limit in force leaves]",
     ),
     click.option("--threads", type=int, metavar="N", help="[default: the cores this process may use]"),
-    click.option("--scheduler", metavar="threads|processes|ADDR", help="Where tasks run.  [default: threads]"),
+    click.option(
+        "--scheduler", metavar="threads|processes|ADDR", help="Where tasks run.  [default: threads]"
+    ),
     click.option("--scheduler-file", metavar="FILE", help="File of a running dask scheduler."),
     click.option("--workers", type=int, metavar="N", help="Worker processes."),
-]  # fmt: skip
+]
 
 fit_options = [*label_options, *_problem, *_stopping, *_running[:1], *_storage, *_running[1:]]
 """All that a fit takes, and therefore its plan."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bigsvm.events import Emit, Event, Warned, silent
+from bigsvm.events import Emit, Event, Warned, fan_out, silent
 
 if TYPE_CHECKING:
     from bigsvm.errors import BigSVMError
@@ -72,15 +72,15 @@ class Session:
             self.warn(message)
 
     @contextlib.contextmanager
-    def watching(self) -> Iterator[Emit]:
-        """An Emit that shows progress on standard error while the block runs."""
+    def watching(self, *others: Emit) -> Iterator[Emit]:
+        """An Emit that shows progress on standard error while the block runs, and passes on to `others`."""
         with contextlib.ExitStack() as stack:
-            view = self._view(stack)
+            view = fan_out([self._view(stack), *others])
 
             def emit(event: Event) -> None:
                 if isinstance(event, Warned):
                     if event.message in self.warnings:
-                        return
+                        return  # said already, when the store was opened
                     self.warnings.append(event.message)
                 view(event)
 
@@ -102,9 +102,7 @@ class Session:
 
         return PlainLines(sys.stderr, verbose=self.verbose > 0)
 
-    def finish(
-        self, result: dict[str, Any], text: str, status: str = "ok", exit_code: int = 0
-    ) -> int:
+    def finish(self, result: dict[str, Any], text: str, status: str = "ok", exit_code: int = 0) -> int:
         """Write the result to standard output, as text or as one JSON document; returns `exit_code`."""
         self.exit_code = exit_code
         if self.as_json:

@@ -42,10 +42,10 @@ def memory(document: dict[str, Any] | None) -> str | None:
     )
 
 
-def seconds(document: dict[str, float] | None) -> str | None:
+def seconds(document: dict[str, float] | float | None) -> str | None:
     """`12.3 s (staging 1.00 s, solving 10.1 s)`."""
-    if not document:
-        return None
+    if document is None or not isinstance(document, dict):
+        return None if document is None else show_seconds(document)
     parts = [
         f"{name.replace('_', ' ')} {show_seconds(value)}"
         for name, value in document.items()

@@ -49,7 +49,11 @@ class ClassWeight(click.ParamType):
     ) -> str | dict[str, float]:
         if value == "balanced":
             return str(value)
-        pairs = value.items() if isinstance(value, dict) else (item.rpartition("=")[::2] for item in str(value).split(","))
+        pairs = (
+            value.items()
+            if isinstance(value, dict)
+            else (item.rpartition("=")[::2] for item in str(value).split(","))
+        )
         try:
             weights = {str(label).strip(): float(weight) for label, weight in pairs}
         except ValueError:

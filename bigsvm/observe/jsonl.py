@@ -76,7 +76,7 @@ class JsonlFile:
         if self._file is None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             _cut_torn_line(self.path)
-            self._file = open(self.path, "a", buffering=1, encoding="utf-8")
+            self._file = open(self.path, "a", buffering=1, encoding="utf-8")  # noqa: SIM115
         self._file.write(event_line(event, time.monotonic() - self._began) + "\n")
 
     def close(self) -> None:
@@ -101,7 +101,7 @@ def read_events(path: Path) -> Iterator[dict[str, Any]]:
     DataError : a line before the last is not an event; names file and line.
     """
     try:
-        file = open(path, encoding="utf-8", errors="replace")
+        file = open(path, encoding="utf-8", errors="replace")  # noqa: SIM115
     except OSError as error:
         raise MissingInput(f"no record of events here: {error.strerror}", str(path)) from error
     with file:

@@ -26,7 +26,7 @@ def certificate_text(event: CertificateMade) -> str:
 
 def work_text(what: str, amount: float, unit: str, seconds: float) -> str:
     """A finished piece of work in one line: what, how much, how fast."""
-    if amount <= 0 or unit not in ("bytes", "rows", "blocks"):
+    if amount <= 0 or unit not in ("bytes", "rows", "blocks", "chunks"):
         return f"{what}: done in {show_seconds(seconds)}"
     size = show_bytes(amount) if unit == "bytes" else f"{show_count(amount)} {unit}"
     if seconds < 0.01:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from typing import Any
 
@@ -13,9 +14,9 @@ from bigsvm.events import Emit, Warned, silent
 from bigsvm.problem.model import LinearModel
 from bigsvm.run.mapper import open_mapper
 from bigsvm.run.memory import PeakMemory
-from bigsvm.run.metrics import Confusion, average_precision, make_ranking, roc_auc
+from bigsvm.run.metrics import Confusion, average_precision, make_rankings, roc_auc
 from bigsvm.run.predict import memory_document
-from bigsvm.run.scoring import block_rows_for, budget_of, score_store, warm_up
+from bigsvm.run.scoring import Scored, budget_of, plan_reading, score_store, warm_up
 from bigsvm.store.blocks import RowBlocks
 
 
@@ -41,51 +42,86 @@ def evaluate(model: LinearModel, store: RowBlocks, config: FitConfig, emit: Emit
         raise DataError("the store holds a regression target and the model classes", store.uri)
     began = time.monotonic()
     budget = budget_of(config)
-    labels, model_numbers, store_numbers = join_labels(model.classes, store.classes)
     warm_up(store.layout, store.dtype, store.index_dtype, model.n_models)
-    confusion = Confusion(len(labels))
-    n_rows = 0
-    with PeakMemory() as memory, open_mapper(config) as mapper:
-        rankings = make_ranking(store.n_samples, model.n_models, budget.limit // 2)
-        half = FitConfig.of(memory=budget.limit // 2, threads=config.threads)
-        block_rows = block_rows_for(store, model.n_models, budget_of(half), config)
-        for scored in score_store(store, model, mapper, block_rows, emit, "evaluating"):
-            scores, weights = scored.scores, scored.sample_weight
-            true = store_numbers[scored.y.astype(np.int64)]
-            if weights is not None and not weights.all():
-                kept = weights > 0
-                scores, weights, true = scores[kept], weights[kept], true[kept]
-            n_rows += len(true)
-            confusion.add(true, model_numbers[model.codes(scores)], weights)
-            for m, ranking in enumerate(rankings):
-                ranking.add(scores[:, m], true == model_numbers[m if model.n_models > 1 else 1], weights)
-        pairs = [ranking.counts() for ranking in rankings]
-        aucs = [roc_auc(*pair) for pair in pairs]
-        precisions = [average_precision(*pair) for pair in pairs]
-    binary = model.n_models == 1
-    f1 = confusion.f1()
-    missing = [str(model.classes[m if not binary else 1]) for m, auc in enumerate(aucs) if auc is None]
-    if missing:
-        emit(Warned(f"ROC AUC needs rows inside and outside of each class; left out: {', '.join(missing[:5])}"))
-    strangers = [str(label) for label in labels if label not in model.classes]
-    if strangers:
-        emit(Warned(f"labels that the model does not know count as wrong: {', '.join(strangers[:5])}"))
+    with PeakMemory() as memory:
+        tally = Tally(model, store, budget.limit // 4)
+        with budget.reserve("scores", tally.nbytes):
+            reading = plan_reading(store, model.n_models, budget, config)
+            with open_mapper(dataclasses.replace(config, threads=reading.threads)) as mapper:
+                for scored in score_store(store, model, mapper, reading.block_rows, emit, "evaluating"):
+                    tally.add(scored)
+            result = tally.result()
+    if tally.without_auc:
+        names = ", ".join(tally.without_auc[:5])
+        emit(Warned(f"ROC AUC needs rows inside and outside of each class; left out: {names}"))
+    if tally.strangers:
+        names = ", ".join(tally.strangers[:5])
+        emit(Warned(f"labels that the model does not know count as wrong: {names}"))
     return {
         "n_samples": store.n_samples,
-        "n_rows": n_rows,
-        "weighted": store.has_weights,
-        "classes": labels.tolist(),
-        "accuracy": confusion.accuracy(),
-        "balanced_accuracy": confusion.balanced_accuracy(),
-        "f1": float(f1[model_numbers[1]]) if binary else float(f1[confusion.seen()].mean()),
-        "roc_auc": _mean(aucs),
-        "average_precision": _mean(precisions),
-        "average": "binary" if binary else "macro",
-        "binned": rankings[0].binned,
-        "confusion_matrix": _whole(confusion.matrix) if not store.has_weights else confusion.matrix.tolist(),
+        **result,
         "seconds": {"total": time.monotonic() - began},
         "memory": memory_document(memory, budget),
     }
+
+
+class Tally:
+    """Takes scored blocks in, gives metrics out; holds at most about `nbytes`.
+
+    without_auc : classes that have no AUC, after `result`
+    strangers : labels of the data that the model does not know
+    """
+
+    def __init__(self, model: LinearModel, store: RowBlocks, nbytes: int) -> None:
+        assert store.classes is not None
+        self._model, self._weighted = model, store.has_weights
+        self._labels, self._ours, self._theirs = join_labels(model.classes, store.classes)
+        self._confusion = Confusion(len(self._labels))
+        self._rankings, self.nbytes = make_rankings(store.n_samples, model.n_models, nbytes)
+        # With two classes there is one model, and the last class is its positive one.
+        self._positive = self._ours[1:] if model.n_models == 1 else self._ours
+        self._n_rows = 0
+        self.without_auc: list[str] = []
+        known = set(self._ours.tolist())
+        self.strangers = [str(label) for i, label in enumerate(self._labels) if i not in known]
+
+    def add(self, scored: Scored) -> None:
+        """Count a block."""
+        scores, weights = scored.scores, scored.sample_weight
+        true = self._theirs[scored.y.astype(np.int64)]
+        if weights is not None and not weights.all():
+            kept = weights > 0
+            scores, weights, true = scores[kept], weights[kept], true[kept]
+        self._n_rows += len(true)
+        self._confusion.add(true, self._ours[self._model.codes(scores)], weights)
+        for m, ranking in enumerate(self._rankings):
+            ranking.add(scores[:, m], true == self._positive[m], weights)
+
+    def result(self) -> dict[str, Any]:
+        """All metrics; None where the rows cannot give one."""
+        aucs, precisions = [], []
+        for ranking in self._rankings:
+            counts = ranking.counts()
+            aucs.append(roc_auc(*counts))
+            precisions.append(average_precision(*counts))
+        names = self._labels[self._positive]
+        self.without_auc = [str(name) for name, auc in zip(names, aucs, strict=True) if auc is None]
+        confusion, binary = self._confusion, self._model.n_models == 1
+        f1 = confusion.f1()
+        matrix = confusion.matrix if self._weighted else confusion.matrix.astype(np.int64)
+        return {
+            "n_rows": self._n_rows,
+            "weighted": self._weighted,
+            "classes": self._labels.tolist(),
+            "accuracy": confusion.accuracy(),
+            "balanced_accuracy": confusion.balanced_accuracy(),
+            "f1": float(f1[self._positive[0]]) if binary else float(f1[confusion.seen()].mean()),
+            "roc_auc": _mean(aucs),
+            "average_precision": _mean(precisions),
+            "average": "binary" if binary else "macro",
+            "binned": self._rankings[0].binned,
+            "confusion_matrix": matrix.tolist(),
+        }
 
 
 def join_labels(ours: np.ndarray, theirs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -103,7 +139,3 @@ def _mean(values: list[float | None]) -> float | None:
     """Mean of those that exist."""
     there = [value for value in values if value is not None]
     return float(np.mean(there)) if there else None
-
-
-def _whole(matrix: np.ndarray) -> list[list[int]]:
-    return [[int(value) for value in row] for row in matrix]

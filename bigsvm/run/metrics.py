@@ -77,7 +77,9 @@ class ExactRanking:
         scores = self._scores[: self._n]
         order = np.argsort(scores)[::-1]
         scores = scores[order]
-        last = np.flatnonzero(np.append(scores[1:] != scores[:-1], True)) if self._n else np.zeros(0, np.int64)
+        last = (
+            np.flatnonzero(np.append(scores[1:] != scores[:-1], True)) if self._n else np.zeros(0, np.int64)
+        )
         sign = self._positive[: self._n][order]
         weights = np.ones(self._n) if self._weights is None else self._weights[: self._n][order]
         positive = np.cumsum(np.where(sign, weights, 0.0))[last]
@@ -105,6 +107,9 @@ class BinnedRanking:
         return self._bins[1, ::-1], self._bins[0, ::-1]
 
 
+Ranking = ExactRanking | BinnedRanking
+
+
 def ordered_bits(scores: np.ndarray) -> np.ndarray:
     """uint32 that ascend as the float32 of the scores do: flip the sign bit, or all bits of a negative."""
     with np.errstate(over="ignore"):
@@ -112,15 +117,25 @@ def ordered_bits(scores: np.ndarray) -> np.ndarray:
     return np.where(bits >> 31, ~bits, bits | np.uint32(1 << 31))
 
 
-def make_ranking(n_samples: int, n_models: int, nbytes: int) -> list[ExactRanking] | list[BinnedRanking]:
-    """One ranking for each model, exact where `nbytes` allow it, else binned as finely as they allow."""
-    # One model's scores are sorted at a time; the others only lie there.
-    if n_samples * (EXACT_ROW_BYTES + 17 * (n_models - 1)) <= nbytes:
-        return [ExactRanking(n_samples) for _ in range(n_models)]
+def exact_bytes(n_samples: int, n_models: int) -> int:
+    """Bytes that exact rankings take: one model's scores are sorted at a time, the others only lie there."""
+    return n_samples * (EXACT_ROW_BYTES + 17 * (n_models - 1))
+
+
+def binned_bytes(bits: int, n_models: int) -> int:
+    """Bytes that binned rankings take: two float64 a bin, and their sums while one model is worked out."""
+    return (n_models + 2) * (16 << bits)
+
+
+def make_rankings(n_samples: int, n_models: int, nbytes: int) -> tuple[list[Ranking], int]:
+    """(one ranking for each model, their bytes): exact where `nbytes` allow it, else binned."""
+    exact = exact_bytes(n_samples, n_models)
+    if exact <= nbytes:
+        return [ExactRanking(n_samples) for _ in range(n_models)], exact
     bits = MAX_BITS
-    while bits > MIN_BITS and n_models * (16 << bits) > nbytes:
+    while bits > MIN_BITS and binned_bytes(bits, n_models) > nbytes:
         bits -= 1
-    return [BinnedRanking(bits) for _ in range(n_models)]
+    return [BinnedRanking(bits) for _ in range(n_models)], binned_bytes(bits, n_models)
 
 
 def roc_auc(positive: np.ndarray, negative: np.ndarray) -> float | None:

@@ -22,6 +22,7 @@ from bigsvm.units import MIB, show_bytes
 
 BLOCK_BYTES = 4 * MIB  # small blocks in random order converge as if all rows were shuffled
 _SMALLEST_BLOCK = MIB // 4
+_WELL_MIXED, _SMALLEST_ROWS = 128, 256  # blocks there should be; rows below which a block's overhead shows
 _FIXED = 6 * MIB  # events, indices, interpreter objects of a run
 READ_DEPTH = 2
 _PARALLEL = 2  # certificate tasks counted for, a constant: decisions must not depend on the cores
@@ -196,7 +197,9 @@ class _Sizes:
         return int(min(BLOCK_BYTES, max(budget // 16, _SMALLEST_BLOCK)))
 
     def block_rows(self, budget: int) -> int:
-        return int(min(max(self.block_bytes(budget) // self.row_bytes, 1), self.shape.n_samples))
+        """Rows of a streamed block: few enough that the random order of blocks mixes the rows well."""
+        mixing = max(self.shape.n_samples // _WELL_MIXED, _SMALLEST_ROWS)
+        return int(min(max(self.block_bytes(budget) // self.row_bytes, 1), mixing, self.shape.n_samples))
 
     def piece_rows(self, budget: int, block_rows: int, resident: bool) -> int:
         """A multiple of the block's rows (staging cuts pieces into blocks): an eighth of what is left."""

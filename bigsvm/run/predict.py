@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -16,7 +18,7 @@ from bigsvm.problem.model import LinearModel
 from bigsvm.run.mapper import open_mapper
 from bigsvm.run.memory import PeakMemory
 from bigsvm.run.prediction_files import open_writer
-from bigsvm.run.scoring import Scored, block_rows_for, budget_of, score_store, score_text, text_dtype, warm_up
+from bigsvm.run.scoring import Scored, budget_of, plan_reading, score_store, score_text, text_dtype, warm_up
 from bigsvm.store.blocks import RowBlocks
 
 
@@ -60,10 +62,9 @@ def predict(
     with (
         PeakMemory() as memory,
         budget.reserve("model weights", model.coef.nbytes if model.n_models > 1 else 0),
-        open_mapper(config) as mapper,
+        _scored(model, source, config, budget, zero_based, emit) as rows,
         open_writer(out, form, model.classes, model.n_models, with_scores, overwrite) as writer,
     ):
-        rows = _scored(model, source, mapper, config, budget, zero_based, emit)
         for scored in rows:
             codes = model.codes(scored.scores)
             writer.append(scored.start, codes, scored.scores)
@@ -89,16 +90,19 @@ def memory_document(memory: PeakMemory, budget: MemoryBudget) -> dict[str, int]:
     }
 
 
+@contextmanager
 def _scored(
     model: LinearModel,
     source: RowBlocks | str,
-    mapper: Any,
     config: FitConfig,
     budget: MemoryBudget,
     zero_based: bool,
     emit: Emit,
-) -> Iterator[Scored]:
+) -> Iterator[Iterator[Scored]]:
     if isinstance(source, str):
-        return score_text(source, model, mapper, budget, zero_based, emit)
-    block_rows = block_rows_for(source, model.n_models, budget, config)
-    return score_store(source, model, mapper, block_rows, emit)
+        with open_mapper(config) as mapper:
+            yield score_text(source, model, mapper, budget, zero_based, emit)
+        return
+    reading = plan_reading(source, model.n_models, budget, config)
+    with open_mapper(dataclasses.replace(config, threads=reading.threads)) as mapper:
+        yield score_store(source, model, mapper, reading.block_rows, emit)

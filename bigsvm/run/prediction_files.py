@@ -28,7 +28,14 @@ from bigsvm.errors import OutputError, UsageError
 from bigsvm.store.files import cannot_write, new_directory, sync_directory, temporary_name
 
 FORMATS = ("jsonl", "csv", "parquet", "zarr")
-_SUFFIXES = {".jsonl": "jsonl", ".json": "jsonl", ".csv": "csv", ".parquet": "parquet", ".pq": "parquet", ".zarr": "zarr"}
+_SUFFIXES = {
+    ".jsonl": "jsonl",
+    ".json": "jsonl",
+    ".csv": "csv",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".zarr": "zarr",
+}
 _GATHER_BYTES = 1 << 20
 
 
@@ -57,7 +64,12 @@ def format_of(out: str, asked: str | None) -> str:
 
 @contextmanager
 def open_writer(
-    out: Path | BinaryIO, form: str, classes: np.ndarray, n_models: int, with_scores: bool, overwrite: bool = False
+    out: Path | BinaryIO,
+    form: str,
+    classes: np.ndarray,
+    n_models: int,
+    with_scores: bool,
+    overwrite: bool = False,
 ) -> Iterator[Writer]:
     """A writer of predictions; the output appears when the block ends well, and not at all otherwise.
 
@@ -96,7 +108,7 @@ def _new_file(final: Path, overwrite: bool) -> Iterator[BinaryIO]:
         raise OutputError("the output is a folder", str(final), "choose another name")
     temporary = temporary_name(final)
     try:
-        file = open(temporary, "xb")
+        file = open(temporary, "xb")  # noqa: SIM115
     except OSError as error:
         raise cannot_write(final, error) from error
     try:
@@ -227,7 +239,9 @@ class _Parquet(_Gathered):
         columns = [pa.array(self._classes[codes])]
         if self._with_scores:
             flat = pa.array(np.ascontiguousarray(scores).reshape(-1))
-            columns.append(flat if self._n_models == 1 else pa.FixedSizeListArray.from_arrays(flat, self._n_models))
+            columns.append(
+                flat if self._n_models == 1 else pa.FixedSizeListArray.from_arrays(flat, self._n_models)
+            )
         self._file.write_table(pa.table(columns, schema=self._schema))
 
     def close(self) -> None:

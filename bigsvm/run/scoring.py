@@ -18,13 +18,16 @@ from bigsvm.events import Emit, WorkAdvanced, WorkEnded, WorkStarted, silent
 from bigsvm.kernels.rows import CSR, decision, n_rows_of
 from bigsvm.machine import core_count, memory_limit
 from bigsvm.problem.model import LinearModel
-from bigsvm.run.mapper import Mapper
-from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks, row_bytes
+from bigsvm.run.warm import compile_lock
+from bigsvm.solvers.base import Mapper
+from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks, kernel_matrix, row_bytes
 from bigsvm.store.svmlight import Chunk, read_chunks
 from bigsvm.store.text import line_limit, read_pieces
 from bigsvm.units import KIB, MIB
 
 _LARGEST_BLOCK = 8 * MIB
+_FIXED = 4 * MIB
+"""Buffers of files and codecs, and what else a run holds whatever the data."""
 _PYTHON_ROW = 256
 """Bytes that a row costs while it is written as text: a few short-lived objects."""
 
@@ -99,14 +102,15 @@ def score_rows(X: Matrix, weights: Weights, where: str, first_row: int) -> np.nd
             place = int(np.argmax(X.indices >= len(W)))
             row = first_row + int(np.searchsorted(X.indptr, place, "right")) - 1
             raise DataError(
-                f"row {row} has feature {X.indices[place]} and the model only {len(W)} features (from 0)", where
+                f"row {row} has feature {X.indices[place]} and the model only {len(W)} features (from 0)",
+                where,
             )
     elif X.shape[1] > len(W):
         raise DataError(f"the rows have {X.shape[1]} features and the model {len(W)}", where)
     else:
         W = W[: X.shape[1]]
     out = np.empty((n_rows_of(X), len(weights.intercept)))
-    decision(X, W, out)
+    decision(kernel_matrix(X), W, out)
     out += weights.intercept
     return out
 
@@ -114,10 +118,10 @@ def score_rows(X: Matrix, weights: Weights, where: str, first_row: int) -> np.nd
 def warm_up(layout: str, dtype: np.dtype, index_dtype: np.dtype, n_models: int) -> None:
     """Compile or load the kernel for data of that kind, so that memory measured later is the data's."""
     weights = Weights(np.zeros((1, n_models)), np.zeros(n_models))
-    if layout == "dense":
-        score_rows(np.zeros((1, 1), dtype), weights, "", 0)
-    else:
+    X: Matrix = np.zeros((1, 1), dtype)
+    if layout == "csr":
         X = CSR(np.zeros(1, dtype), np.zeros(1, index_dtype), np.array([0, 1], np.int64))
+    with compile_lock():
         score_rows(X, weights, "", 0)
 
 
@@ -134,21 +138,39 @@ def budget_of(config: FitConfig) -> MemoryBudget:
     return MemoryBudget(config.memory_bytes(memory_limit().nbytes))
 
 
-def block_rows_for(store: RowBlocks, n_models: int, budget: MemoryBudget, config: FitConfig) -> int:
-    """Rows of a block such that all blocks in flight, their scores and their text fit the budget.
+class Reading(NamedTuple):
+    """How a store is read within a budget: rows of a block, and blocks that are read at one time."""
 
-    Raises BudgetExceeded where not even single rows fit.
+    block_rows: int
+    threads: int
+
+
+def plan_reading(store: RowBlocks, n_models: int, budget: MemoryBudget, config: FitConfig) -> Reading:
+    """Blocks and threads such that everything in flight (blocks, scores, text, chunks) fits what is free.
+
+    Raises BudgetExceeded where not even one thread with single rows fits.
     """
     a_row = int(row_bytes(store)) + 24 * n_models + _PYTHON_ROW
-    # A block may be read, scored, waiting and being written; decoding holds about as much again.
-    copies = 2 * (2 * (config.threads or core_count()) + 2)
-    with budget.reserve("one row in flight", a_row * copies):
+    # Each reader holds the chunks that its rows lie in, decoded, and one of them as it is stored.
+    chunks = int(1.5 * getattr(store, "chunk_nbytes", 0))
+    threads = config.threads or core_count()
+    while threads > 1 and threads * chunks > budget.free // 2:
+        threads -= 1
+    # A block may be read, scored, waiting or being written; decoding holds about as much again.
+    copies = 2 * (threads + 3)
+    with budget.reserve("blocks being scored", _FIXED + threads * chunks + copies * a_row):
         pass
-    return max(1, min(store.n_samples, _LARGEST_BLOCK // a_row, budget.free // copies // a_row))
+    room = (budget.free - _FIXED - threads * chunks) // copies
+    return Reading(max(1, min(store.n_samples, _LARGEST_BLOCK // a_row, room // a_row)), threads)
 
 
 def score_store(
-    store: RowBlocks, model: LinearModel, mapper: Mapper, block_rows: int, emit: Emit = silent, what: str = "scoring"
+    store: RowBlocks,
+    model: LinearModel,
+    mapper: Mapper,
+    block_rows: int,
+    emit: Emit = silent,
+    what: str = "scoring",
 ) -> Iterator[Scored]:
     """Scores of all rows of a store, block by block, in order.
 

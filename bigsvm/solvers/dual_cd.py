@@ -1,8 +1,11 @@
 """`dcd`: dual coordinate descent on row blocks that stream from disk (`kernels/dual_cd.py`).
 
 Every pass visits the blocks in a random order, and the rows of a block in a random order; both are functions
-of (seed, sweep, first row).  Rows are shrunk away as in LIBLINEAR; a block with no active row is not read.
-Data that is one block in memory is swept many times a step, and read once.
+of (seed, sweep, first row).
+
+Data that is one block in memory is swept many times a step, and rows are shrunk away as in LIBLINEAR.  Blocks
+that stream are visited whole: reading them is the cost, and a sweep that skips rows needs more passes for
+the same gap (a9a, hinge, to 1e-3: 704 passes with shrinking, 133 without).
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from bigsvm.kernels.dual_cd import GAP, LOSS, PG_MAX, PG_MIN, dual_cd_sweeps, next_thresholds, shuffled, widest_spread
+from bigsvm.kernels.dual_cd import GAP, LOSS, PG_MAX, PG_MIN, dual_cd_sweeps, shuffled, widest_spread
 from bigsvm.kernels.rows import sqnorms
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import Problem, zero_weights
@@ -135,7 +138,6 @@ class DualCD:
         state.sweep += sweeps
         if not one_block:
             settled = int(widest_spread(stats) <= state.eps)
-            next_thresholds(stats, state.thresholds)
         primal = np.maximum(0.5 * np.atleast_1d(np.sum(state.w**2, axis=0)) + stats[:, LOSS], state.floor)
         state.estimate = float(np.max(stats[:, GAP] / np.maximum(primal, np.finfo(float).tiny)))
         exhausted = False

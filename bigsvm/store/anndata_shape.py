@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bigsvm.store.chunk_files import DEFAULT_CHUNK_BYTES, ChunkFiles
+from bigsvm.store.chunk_files import ChunkFiles
 
 _MAX_NAMED = 1 << 24  # features; beyond, `var/_index` stays unwritten: zeros, listed as empty
 
@@ -26,6 +26,7 @@ def write_frames(
     has_weights: bool,
     arrays: dict[str, ChunkFiles],
     codec: str,
+    chunk_bytes: int,
 ) -> list[ChunkFiles]:
     """Write the frames `obs` and `var` around the label and weight chunks; returns the arrays it added.
 
@@ -35,16 +36,16 @@ def write_frames(
     columns = ["label", *(["weight"] if has_weights else [])]
     _frame(group, "obs", columns)
     _frame(group, "var", [])
-    added = [_integers(root, "obs/_index", n_samples, codec)]
+    added = [_integers(root, "obs/_index", n_samples, codec, chunk_bytes)]
     if n_features <= _MAX_NAMED:
-        added.append(_integers(root, "var/_index", n_features, codec))
+        added.append(_integers(root, "var/_index", n_features, codec, chunk_bytes))
     if classes is None:
         arrays["obs/label"].create(group, **array_attributes(**{"bigsvm-task": "regression"}))
     else:
         encoding = {"encoding-type": "categorical", "encoding-version": "0.2.0", "ordered": False}
         group.create_group("obs/label", attributes=encoding)
         arrays["obs/label/codes"].create(group, **array_attributes())
-        added += _categories(group, root, classes, codec)
+        added += _categories(group, root, classes, codec, chunk_bytes)
     if has_weights:
         arrays["obs/weight"].create(group, **array_attributes())
     for part in added:
@@ -53,7 +54,7 @@ def write_frames(
 
 
 def unnamed_features(group: Any, n_features: int) -> list[str]:
-    """Create `var/_index` without chunks where the features are too many to number; returns the empty keys."""
+    """Create `var/_index` without chunks for features too many to number; returns the empty keys."""
     if n_features <= _MAX_NAMED:
         return []
     group.create_array(
@@ -67,30 +68,34 @@ def _frame(group: Any, name: str, columns: list[str]) -> None:
     group.create_group(
         name,
         attributes={
-            "encoding-type": "dataframe", "encoding-version": "0.2.0", "_index": "_index", "column-order": columns,
+            "encoding-type": "dataframe", "encoding-version": "0.2.0",
+            "_index": "_index", "column-order": columns,
         },
     )  # fmt: skip
 
 
-def _integers(root: Path, path: str, n: int, codec: str) -> ChunkFiles:
+def _integers(root: Path, path: str, n: int, codec: str, chunk_bytes: int) -> ChunkFiles:
     # Always compressed: nobody maps it, and raw it would be 8 bytes a row for nothing.
-    part = ChunkFiles(root, path, np.dtype(np.int64), "zstd" if codec == "none" else codec, DEFAULT_CHUNK_BYTES)
+    part = ChunkFiles(root, path, np.dtype(np.int64), "zstd" if codec == "none" else codec, chunk_bytes)
     for start in range(0, n, part.chunk_rows):
         part.append(np.arange(start, min(start + part.chunk_rows, n), dtype=np.int64))
     part.flush()
     return part
 
 
-def _categories(group: Any, root: Path, classes: np.ndarray, codec: str) -> list[ChunkFiles]:
+def _categories(
+    group: Any, root: Path, classes: np.ndarray, codec: str, chunk_bytes: int
+) -> list[ChunkFiles]:
     if classes.dtype.kind != "U":
-        part = ChunkFiles(root, "obs/label/categories", classes.dtype, codec, DEFAULT_CHUNK_BYTES)
+        part = ChunkFiles(root, "obs/label/categories", classes.dtype, codec, chunk_bytes)
         part.append(classes)
         part.flush()
         return [part]
     from zarr.core.dtype import VariableLengthUTF8
 
     group.create_array(
-        "obs/label/categories", shape=(len(classes),), chunks=(max(len(classes), 1),), dtype=VariableLengthUTF8(),
-        compressors=(), attributes={"encoding-type": "string-array", "encoding-version": "0.2.0"},
+        "obs/label/categories", shape=(len(classes),), chunks=(max(len(classes), 1),),
+        dtype=VariableLengthUTF8(), compressors=(),
+        attributes={"encoding-type": "string-array", "encoding-version": "0.2.0"},
     )[:] = classes.astype(object)  # fmt: skip
     return []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import scipy.sparse
@@ -12,7 +12,7 @@ import xxhash
 
 from bigsvm.errors import DataError, UsageError
 from bigsvm.kernels.rows import CSR
-from bigsvm.store.blocks import Block, BlockRef, label_codes, make_refs
+from bigsvm.store.blocks import Block, BlockRef, RowBlocks, label_codes, make_refs
 from bigsvm.store.checks import check_csr, check_finite, index_dtype, value_dtype
 from bigsvm.store.content import ContentHash
 from bigsvm.store.labels import Task, as_labels, check_weights, normal_classes, scan_classes
@@ -121,7 +121,7 @@ class ArrayRows:
                 hasher.update(b"none")
                 continue
             hasher.update(f"{part.dtype.str} {part.shape}".encode())
-            hasher.update(np.ascontiguousarray(part).view(np.uint8).reshape(-1))
+            hasher.update(np.ascontiguousarray(part).data.cast("B"))
         return hasher.hexdigest()
 
     @functools.cached_property
@@ -132,7 +132,7 @@ class ArrayRows:
         return content.hexdigest()
 
     def refs(self, block_rows: int) -> Sequence[BlockRef]:
-        return make_refs(self, block_rows)
+        return make_refs(cast(RowBlocks, self), block_rows)
 
     def read(self, ref: BlockRef) -> Block:
         start, stop = ref.start, ref.stop
@@ -185,6 +185,10 @@ def _permutation(order: Any, n: int, name: str) -> np.ndarray | None:
     if order is None:
         return None
     order = np.asarray(order)
-    if order.shape != (n,) or order.dtype.kind not in "iu" or not np.array_equal(np.sort(order), np.arange(n)):
+    if (
+        order.shape != (n,)
+        or order.dtype.kind not in "iu"
+        or not np.array_equal(np.sort(order), np.arange(n))
+    ):
         raise UsageError(f"{name} is not a permutation of {n}")
     return order.astype(np.int64)

@@ -33,11 +33,13 @@ def check_finite(values: np.ndarray, where: str, first_row: int, indptr: np.ndar
     place = int(np.flatnonzero(~np.isfinite(values.reshape(-1)))[0])
     bad = values.reshape(-1)[place]
     row = place // values.shape[1] if indptr is None else int(np.searchsorted(indptr, place, "right")) - 1
-    raise DataError(f"row {first_row + row} holds {bad}", where, "values must be finite: repair or drop the row")
+    raise DataError(
+        f"row {first_row + row} holds {bad}", where, "values must be finite: repair or drop the row"
+    )
 
 
 def check_csr(X: CSR, n_features: int, where: str, first_row: int) -> None:
-    """Raise DataError unless `X` is consistent: indptr from 0 and ascending, indices in range, values finite."""
+    """Raise DataError unless `X` is consistent: indptr from 0 and ascending, indices in range, finite."""
     indptr = X.indptr
     if indptr[0] != 0 or indptr[-1] != len(X.indices) or len(X.indices) != len(X.data):
         raise DataError(f"indptr does not fit the values of rows from {first_row}", where)

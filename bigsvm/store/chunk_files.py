@@ -21,7 +21,7 @@ DEFAULT_CHUNK_BYTES = 4 << 20
 """Per-chunk costs dominate below about 1 Mi elements; measured in `design/ecosystem.md`, section 5."""
 
 
-def compressor(codec: str, itemsize: int) -> tuple[Blosc | None, tuple[Any, ...]]:
+def compressor(codec: Any, itemsize: int) -> tuple[Blosc | None, tuple[Any, ...]]:
     """(encoder or None, what zarr's create_array takes as `compressors`) of a codec's name."""
     from zarr.codecs import BloscCodec
 
@@ -39,7 +39,9 @@ class ChunkFiles:
     the length is known.  An array shorter than one chunk becomes one chunk of exactly its length.
     """
 
-    def __init__(self, root: Path, path: str, dtype: np.dtype, codec: str, chunk_bytes: int, width: int | None = None) -> None:
+    def __init__(
+        self, root: Path, path: str, dtype: np.dtype, codec: str, chunk_bytes: int, width: int | None = None
+    ) -> None:
         if codec not in CODECS:
             raise UsageError(f"unknown codec {codec!r}", hint=f"one of {', '.join(CODECS)}")
         self.path, self.dtype, self.codec, self.width = path, np.dtype(dtype).newbyteorder("<"), codec, width
@@ -123,7 +125,7 @@ class ChunkFiles:
     def _key(self, number: int) -> str:
         return f"{self.path}/c/{number}" + ("" if self.width is None else "/0")
 
-    def _write(self, chunk: np.ndarray) -> None:
+    def _write(self, chunk: Any) -> None:
         key = self._key(len(self._digests) // 2)
         target = self._root / key
         content: Any = memoryview(chunk).cast("B") if self._encoder is None else self._encoder.encode(chunk)

@@ -22,7 +22,20 @@ from bigsvm.store.paths import local_path
 
 _MAX_MAPS = 256  # of 65,530 that Linux allows a process
 ALLOWED_CODECS = frozenset(
-    {"bytes", "blosc", "zstd", "gzip", "zlib", "lz4", "bz2", "lzma", "shuffle", "crc32c", "transpose", "vlen-utf8"}
+    {
+        "bytes",
+        "blosc",
+        "zstd",
+        "gzip",
+        "zlib",
+        "lz4",
+        "bz2",
+        "lzma",
+        "shuffle",
+        "crc32c",
+        "transpose",
+        "vlen-utf8",
+    }
     | {"sharding_indexed"}
 )
 """Decoders that compute and do nothing else; the rest, pickle among them, is refused by name."""
@@ -44,7 +57,9 @@ class ChunkedArray:
         codecs = _codec_names(metadata)
         for name in codecs:
             if name not in ALLOWED_CODECS:
-                raise DataError(f"codec {name!r} is not one that bigsvm will run", path, "store it with blosc or zstd")
+                raise DataError(
+                    f"codec {name!r} is not one that bigsvm will run", path, "store it with blosc or zstd"
+                )
         unit = array.shards or array.chunks
         self.unit_rows = int(unit[0]) if unit else 1
         width = int(np.prod(self.shape[1:], dtype=np.int64))
@@ -79,7 +94,12 @@ class ChunkedArray:
             offset = number * self.unit_rows
             a, b = max(start, offset), min(stop, offset + self.unit_rows)
             target = out[a - start : b - start]
-            if self._decoder is not None and not self.raw and b - a == self.unit_rows and not self._holds(number):
+            if (
+                self._decoder is not None
+                and not self.raw
+                and b - a == self.unit_rows
+                and not self._holds(number)
+            ):
                 self._decode(number, target)
             else:
                 target[...] = self._unit(number)[a - offset : b - offset]

@@ -35,11 +35,15 @@ class ContentHash:
     def __init__(self) -> None:
         self.total = 0
 
-    def add(self, X: np.ndarray | CSR, labels: np.ndarray, weights: np.ndarray | None, first_row: int) -> None:
+    def add(
+        self, X: np.ndarray | CSR, labels: np.ndarray, weights: np.ndarray | None, first_row: int
+    ) -> None:
         """Add rows whose first is row `first_row` of the store.  labels : numbers or strings, (n_rows,)."""
         self.add_bits(X, label_bits(labels), weights, first_row)
 
-    def add_bits(self, X: np.ndarray | CSR, bits: np.ndarray, weights: np.ndarray | None, first_row: int) -> None:
+    def add_bits(
+        self, X: np.ndarray | CSR, bits: np.ndarray, weights: np.ndarray | None, first_row: int
+    ) -> None:
         """`add` where the labels' bits are known already (uint64, shape (n_rows,))."""
         ones = np.ones(n_rows_of(X)) if weights is None else np.ascontiguousarray(weights, np.float64)
         low, high = content_hash(X, bits, ones, first_row)
@@ -72,7 +76,9 @@ class ColumnScales:
             self.largest = None
             return
         if n_features > len(self.largest):
-            self.largest = np.pad(self.largest, (0, max(n_features, len(self.largest) * 5 // 4) - len(self.largest)))
+            self.largest = np.pad(
+                self.largest, (0, max(n_features, len(self.largest) * 5 // 4) - len(self.largest))
+            )
         with np.errstate(over="ignore"):  # a float64 beyond float32 becomes inf: large all the same
             if isinstance(X, CSR):
                 np.maximum.at(self.largest, X.indices, np.abs(X.data).astype(np.float32, copy=False))
@@ -81,7 +87,7 @@ class ColumnScales:
                 np.maximum(self.largest[:n_features], peak, out=self.largest[:n_features])
 
     def summary(self) -> dict[str, object]:
-        """JSON of the smallest, median and largest column scale and of the worst columns; empty if unknown."""
+        """JSON of the smallest, median and largest column scale and the worst columns; empty if unknown."""
         if self.largest is None or not np.any(self.largest):
             return {}
         columns = np.flatnonzero(self.largest)
@@ -90,7 +96,7 @@ class ColumnScales:
         ratio = scales / np.float32(median) if np.isfinite(median) else np.ones_like(scales)
         bad = np.flatnonzero(ratio > _BAD_RATIO)
         worst = bad[np.argsort(-ratio[bad], kind="stable")[:10]]
-        finite = np.nan_to_num(scales, posinf=np.finfo(np.float32).max)
+        finite = np.minimum(scales, np.finfo(np.float32).max)
         return {
             "min": float(finite.min()), "median": median if np.isfinite(median) else float(finite.max()),
             "max": float(finite.max()), "n_badly_scaled": len(bad), "badly_scaled": columns[worst].tolist(),
@@ -104,6 +110,6 @@ def scale_warning(summary: dict[str, object]) -> str | None:
         return None
     shown = ", ".join(str(column) for column in names[:3])
     return (
-        f"badly scaled columns: {count} exceed the median column {_BAD_RATIO:g} times (largest |value|), among them "
-        f"{shown} (from 0); scale the features to about [-1, 1] or training will be slow"
+        f"badly scaled columns: {count} exceed the median column {_BAD_RATIO:g} times (largest |value|), "
+        f"among them {shown} (from 0); scale the features to about [-1, 1] or training will be slow"
     )

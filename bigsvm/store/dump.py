@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -149,22 +149,17 @@ def _text_file(out: str | Path, overwrite: bool) -> Iterator[IO[bytes]]:
     if final.exists() and not overwrite:
         raise OutputError("the output exists", str(final), "choose another name or say --overwrite")
     temporary = temporary_name(final)
-    try:
+    with ExitStack() as stack:
         try:
-            file = open(temporary, "xb")
+            file = stack.enter_context(open(temporary, "xb"))
         except OSError as error:
             raise cannot_write(final, error) from error
-        with file:
-            yield file
-            try:
-                file.flush()
-                os.fsync(file.fileno())
-            except OSError as error:
-                raise cannot_write(final, error) from error
+        stack.callback(temporary.unlink, missing_ok=True)
+        yield file
         try:
+            file.flush()
+            os.fsync(file.fileno())
             os.replace(temporary, final)
             sync_directory(final.parent)
         except OSError as error:
             raise cannot_write(final, error) from error
-    finally:
-        temporary.unlink(missing_ok=True)

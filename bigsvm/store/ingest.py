@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -31,7 +31,7 @@ def ingest(
     from_format: str | None = None,
     n_features: int | None = None,
     zero_based: bool = False,
-    task: str = "classification",
+    task: Literal["classification", "regression"] = "classification",
     dtype: str | None = None,
     codec: str = "lz4",
     chunk_bytes: int | None = None,
@@ -94,6 +94,7 @@ def ingest(
             from_format=from_format,
             n_features=n_features,
             zero_based=zero_based,
+            task=task,
             dtype=dtype,
             memory=None if memory is None else parse_bytes(memory),
             threads=threads,
@@ -142,10 +143,11 @@ def _copy(rows: RowSource, writer: ZarrWriter, task: str, threads: int, emit: Em
                 if len(fractional) > _MAX_FRACTIONAL_CLASSES:
                     raise DataError(
                         f"more than {_MAX_FRACTIONAL_CLASSES} different labels that are not whole numbers",
-                        hint="is this --task regression?",
+                        rows.where,
+                        "is this --task regression?",
                     )
             writer.append(part.X, part.labels, part.weights)
             seen += len(part.labels)
             emit(WorkAdvanced("ingest", part.consumed))
     if seen == 0:
-        raise DataError("there are no rows", hint="is the source empty?")
+        raise DataError("there are no rows", rows.where, "is it empty?")

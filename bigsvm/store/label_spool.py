@@ -25,7 +25,7 @@ class LabelSpool:
 
     def __init__(self, path: Path, where: str) -> None:
         self._path, self._where = path, where
-        self._file: Any = open(path, "w+b")
+        self._file: Any = open(path, "w+b")  # noqa: SIM115  closed by `finish` or `close`
         self._known: np.ndarray | None = None  # ascending
         self._codes = np.zeros(0, np.int32)  # of _known: provisional, by appearance
         self._bits = np.zeros(0, np.uint64)  # of provisional codes
@@ -65,7 +65,9 @@ class LabelSpool:
         values = values[np.argsort(where, kind="stable")]  # by appearance, however the rows are cut
         known = values if self._known is None else np.concatenate([self._known, values])
         if len(known) > MAX_CLASSES:
-            raise DataError(f"more than {MAX_CLASSES} classes", self._where, "for targets say --task regression")
+            raise DataError(
+                f"more than {MAX_CLASSES} classes", self._where, "for targets say --task regression"
+            )
         codes = np.concatenate([self._codes, np.arange(len(self._codes), len(known), dtype=np.int32)])
         order = np.argsort(known, kind="stable")
         self._known, self._codes = known[order], codes[order]
@@ -73,7 +75,7 @@ class LabelSpool:
         self._counts = np.concatenate([self._counts, np.zeros(len(values), np.int64)])
 
     def finish(self, open_codes: Callable[[np.dtype], ChunkFiles]) -> np.ndarray:
-        """Write final codes (positions among the ascending classes) and drop the spool; returns the classes."""
+        """Write final codes (positions among the classes) and drop the spool; returns the classes."""
         known = np.zeros(0) if self._known is None else self._known
         dtype = np.dtype(np.int8 if len(known) < 128 else np.int16 if len(known) < 32768 else np.int32)
         final = np.empty(len(known), dtype)

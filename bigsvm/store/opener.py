@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from bigsvm.errors import MissingInput, UsageError
 from bigsvm.store.blocks import RowBlocks
@@ -20,7 +20,9 @@ _TEXT = (".svm", ".svmlight", ".libsvm", ".txt", ".csv", ".tsv", ".dat", ".npz",
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 
 
-def open_store(source: Any, *, label: str | None = None, weight: str | None = None, task: Task = "auto") -> RowBlocks:
+def open_store(
+    source: Any, *, label: str | None = None, weight: str | None = None, task: Task = "auto"
+) -> RowBlocks:
     """Open rows for reading.
 
     Parameters
@@ -40,7 +42,7 @@ def open_store(source: Any, *, label: str | None = None, weight: str | None = No
             raise UsageError(f"a tuple of {len(source)} arrays", hint="(X, y) or (X, y, sample_weight)")
         from bigsvm.store.array_rows import ArrayRows  # here and below: one format's library, not all
 
-        return ArrayRows(*source, task=task)
+        return cast(RowBlocks, ArrayRows(*source, task=task))
     if isinstance(source, str | os.PathLike):
         return _open_path(os.fspath(source), label, weight, task)
     # On the class: asking the instance whether it has `classes` would read all labels.
@@ -62,18 +64,20 @@ def _open_path(name: str, label: str | None, weight: str | None, task: Task) -> 
     if path.is_dir() and any((path / mark).exists() for mark in _ZARR_MARKS):
         from bigsvm.store.zarr_rows import ZarrRows
 
-        return ZarrRows(path, label=label, weight=weight, task=task)
+        return cast(RowBlocks, ZarrRows(path, label=label, weight=weight, task=task))
     if _is_parquet(path):
         from bigsvm.store.parquet_rows import ParquetRows
 
-        return ParquetRows(name, label=label, weight=weight, task=task)
+        return cast(RowBlocks, ParquetRows(name, label=label, weight=weight, task=task))
     if not path.exists():
         raise MissingInput("no such store", name)
     if path.is_file():
         suffixes = [suffix for suffix in path.suffixes if suffix not in _COMPRESSED]
         if not suffixes or suffixes[-1] in _TEXT:
             raise UsageError("not a store", name, f"make one first: bigsvm ingest {name} {path.stem}.zarr")
-    raise UsageError("not a store of a known kind", name, "a Zarr folder, or Parquet; other files: bigsvm ingest")
+    raise UsageError(
+        "not a store of a known kind", name, "a Zarr folder, or Parquet; other files: bigsvm ingest"
+    )
 
 
 def _is_parquet(path: Path) -> bool:

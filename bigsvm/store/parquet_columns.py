@@ -46,7 +46,9 @@ def find_layout(schema: pa.Schema, label: str | None, weight: str | None, where:
         kinds = schema.field("indices").type, schema.field("values").type
         if not _is_list(kinds[1]) or not pa.types.is_integer(kinds[0].value_type):
             raise DataError("indices and values are not lists of integers and of numbers", where)
-        return Layout("csr", label, weight, ("indices", "values"), _dtype([kinds[1].value_type], ["values"], where))
+        return Layout(
+            "csr", label, weight, ("indices", "values"), _dtype([kinds[1].value_type], ["values"], where)
+        )
     features = tuple(name for name in names if name not in (label, weight))
     if not features:
         raise DataError("no feature columns", where)
@@ -63,7 +65,9 @@ def _dtype(kinds: list[pa.DataType], names: list[str], where: str) -> np.dtype:
     dtypes = []
     for kind, name in zip(kinds, names, strict=True):
         if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
-            raise DataError(f"column {name!r} of type {kind} is not numeric", where, "drop it, or name it with --label")
+            raise DataError(
+                f"column {name!r} of type {kind} is not numeric", where, "drop it, or name it with --label"
+            )
         dtypes.append(value_dtype(np.dtype(kind.to_pandas_dtype()), where))
     return np.dtype(np.float64 if np.dtype(np.float64) in dtypes else np.float32)
 
@@ -86,11 +90,16 @@ def csr_of(batch: pa.RecordBatch, dtype: np.dtype, where: str, first_row: int) -
     (indices, indptr), (data, other) = parts
     if not np.array_equal(indptr, other):
         row = int(np.flatnonzero(np.diff(indptr) != np.diff(other))[0])
-        raise DataError(f"row {first_row + row} has {np.diff(indptr)[row]} indices and {np.diff(other)[row]} values", where)
+        raise DataError(
+            f"row {first_row + row} has {np.diff(indptr)[row]} indices and {np.diff(other)[row]} values",
+            where,
+        )
     return CSR(np.asarray(data, dtype), indices, indptr)
 
 
-def dense_of(batch: pa.RecordBatch, features: tuple[str, ...], dtype: np.dtype, where: str, first_row: int) -> np.ndarray:
+def dense_of(
+    batch: pa.RecordBatch, features: tuple[str, ...], dtype: np.dtype, where: str, first_row: int
+) -> np.ndarray:
     """Rows of a batch of the one-column-a-feature layout."""
     out = np.empty((batch.num_rows, len(features)), dtype)
     for j, name in enumerate(features):
@@ -107,7 +116,11 @@ def plain_of(column: pa.Array, where: str, first_row: int) -> np.ndarray:
         column = column.dictionary_decode()
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         return np.array(column.to_pylist(), dtype=str)
-    if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_boolean(column.type)):
+    if not (
+        pa.types.is_integer(column.type)
+        or pa.types.is_floating(column.type)
+        or pa.types.is_boolean(column.type)
+    ):
         raise DataError(f"a column of type {column.type} can be neither label nor weight", where)
     return column.to_numpy(zero_copy_only=False)
 

@@ -21,6 +21,7 @@ from bigsvm.store.manifest import read_failed
 
 _BATCH_ROWS = 8192
 _PIECE = 1 << 20
+_BUFFERS = 32 << 20
 
 
 @dataclass(frozen=True)
@@ -49,12 +50,13 @@ def find_files(name: str) -> list[str]:
 class ParquetFiles:
     """Rows of several files in order; `batches` may be called from several threads.
 
-    The footers are read once; of data, at most a page per column and a batch are held.
+    The footers are read once; of data, about a page and a dictionary per column and a batch are held:
+    `page_bytes`, by the first row group of each file, where writers keep to 1 MiB pages as most do.
     """
 
     def __init__(self, paths: list[str]) -> None:
         self.files: list[File] = []
-        self.n_samples = 0
+        self.n_samples = self.page_bytes = 0
         self.schema: pa.Schema | None = None
         for path in paths:
             status = _stat(path)
@@ -64,6 +66,8 @@ class ParquetFiles:
                 for group in range(metadata.num_row_groups):
                     starts.append(self.n_samples)
                     self.n_samples += metadata.row_group(group).num_rows
+                if metadata.num_row_groups:
+                    self.page_bytes = max(self.page_bytes, _page_bytes(metadata.row_group(0)))
             if self.schema is None:
                 self.schema = schema
             elif not schema.equals(self.schema):
@@ -90,7 +94,9 @@ class ParquetFiles:
 
     def group_of(self, row: int) -> tuple[int, int]:
         """(file number, row group number) of a row."""
-        number = max(i for i, file in enumerate(self.files) if file.group_starts and file.group_starts[0] <= row)
+        number = max(
+            i for i, file in enumerate(self.files) if file.group_starts and file.group_starts[0] <= row
+        )
         return number, bisect.bisect_right(self.files[number].group_starts, row) - 1
 
     def fingerprint(self) -> str:
@@ -126,7 +132,11 @@ class _Cursor:
     def next(self, start: int, stop: int) -> pa.RecordBatch:
         """Rows from `start` (not behind) on, at most to `stop`; at least one."""
         while True:
-            batch = self._rest if self._rest is not None else next(self._stream)
+            batch = self._rest if self._rest is not None else next(self._stream, None)
+            if batch is None:
+                raise DataError(
+                    "holds fewer rows than its footer says", self._files.files[self._group[0]].path
+                )
             if self._position + batch.num_rows <= start:
                 self._position, self._rest = self._position + batch.num_rows, None
                 continue
@@ -142,17 +152,31 @@ class _Cursor:
             status = _stat(file.path)
             if (status.st_size, status.st_mtime_ns) != (file.size, file.mtime_ns):
                 raise DataError("the file changed since it was opened", file.path)
-            with parquet_errors(file.path), open_parquet(file.path) as source:
+            with parquet_errors(file.path), open_parquet(file.path, len(self.columns)) as source:
                 for number_here in range(group if file_number == number else 0, len(file.group_starts)):
                     self._group = (file_number, number_here)
-                    yield from source.iter_batches(
+                    left = source.metadata.row_group(number_here).num_rows
+                    for batch in source.iter_batches(
                         _BATCH_ROWS, row_groups=[number_here], columns=self.columns, use_threads=False
-                    )
+                    ):
+                        left -= batch.num_rows
+                        yield batch
+                    if left:
+                        raise DataError(
+                            f"row group {number_here} has not the rows that its footer says", file.path
+                        )
 
 
-def open_parquet(path: str) -> Any:
+def open_parquet(path: str, n_columns: int = 1) -> Any:
     """pyarrow's reader, set to hold pages and not whole row groups (`design/ecosystem.md`, section 6)."""
-    return pq.ParquetFile(path, pre_buffer=False, buffer_size=_PIECE, page_checksum_verification=True)
+    # One buffer a column: many columns share what few may have each.
+    buffer_size = max(min(_PIECE, _BUFFERS // max(n_columns, 1)), 1 << 14)
+    return pq.ParquetFile(path, pre_buffer=False, buffer_size=buffer_size, page_checksum_verification=True)
+
+
+def _page_bytes(group: Any) -> int:
+    columns = (group.column(j).total_uncompressed_size for j in range(group.num_columns))
+    return sum(min(size, 3 * _PIECE) for size in columns)
 
 
 def _stat(path: str) -> os.stat_result:

@@ -6,14 +6,14 @@ import functools
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import xxhash
 
 from bigsvm.errors import DataError
 from bigsvm.kernels.rows import CSR
-from bigsvm.store.blocks import Block, BlockRef, label_codes, make_refs
+from bigsvm.store.blocks import Block, BlockRef, RowBlocks, label_codes, make_refs
 from bigsvm.store.checks import check_csr, check_finite, index_dtype
 from bigsvm.store.files import write_bytes
 from bigsvm.store.labels import Task, as_labels, check_weights, scan_classes
@@ -39,7 +39,9 @@ class ParquetRows:
     feature_order: np.ndarray | None = None
     content_fingerprint: str | None = None
 
-    def __init__(self, name: str, *, label: str | None = None, weight: str | None = None, task: Task = "auto") -> None:
+    def __init__(
+        self, name: str, *, label: str | None = None, weight: str | None = None, task: Task = "auto"
+    ) -> None:
         self.uri = os.path.realpath(name)
         self.warnings: list[str] = []
         self._options, self._task = (label, weight, task), task
@@ -70,6 +72,11 @@ class ParquetRows:
         return self.n_samples * self.n_features if self.layout == "dense" else int(self._scan()["nnz"])
 
     @property
+    def chunk_nbytes(self) -> int:
+        """Decoded bytes that a reader holds besides the block: pages of every column (an estimate)."""
+        return self._files.page_bytes
+
+    @property
     def index_dtype(self) -> np.dtype:
         return np.dtype(np.int32) if self.layout == "dense" else index_dtype(self.n_features)
 
@@ -79,13 +86,15 @@ class ParquetRows:
         return scan_classes(self._label_pieces(), self._task)
 
     def refs(self, block_rows: int) -> Sequence[BlockRef]:
-        return make_refs(self, block_rows)
+        return make_refs(cast(RowBlocks, self), block_rows)
 
     def read(self, ref: BlockRef) -> Block:
         start, stop = ref.start, ref.stop
         if not 0 <= start < stop <= self.n_samples:
             raise DataError(f"no rows {start} to {stop} of {self.n_samples}", self.uri)
-        layout, matrices, labels, weights = self._layout, [], [], []
+        layout = self._layout
+        matrices: list[Any] = []
+        labels, weights = [], []
         for first, batch in self._files.batches(start, stop, layout.columns):
             if layout.kind == "csr":
                 matrices.append(csr_of(batch, layout.dtype, self.uri, first))
@@ -131,7 +140,9 @@ class ParquetRows:
     def _load_known(self) -> dict[str, Any]:
         """What earlier openings learnt of exactly these files, else the fingerprint alone."""
         stamp = "\0".join(f"{file.path}\0{file.size}\0{file.mtime_ns}" for file in self._files.files)
-        self._known_path = cache_folder() / "manifests" / f"parquet-{xxhash.xxh3_128_hexdigest(stamp.encode())}.json"
+        self._known_path = (
+            cache_folder() / "manifests" / f"parquet-{xxhash.xxh3_128_hexdigest(stamp.encode())}.json"
+        )
         try:
             known = json.loads(self._known_path.read_bytes())
             if isinstance(known, dict) and isinstance(known.get("fingerprint"), str):
@@ -173,7 +184,7 @@ class ParquetRows:
 
 @functools.lru_cache(maxsize=8)
 def reopen(uri: str, label: str | None, weight: str | None, task: Task, fingerprint: str) -> ParquetRows:
-    """The store of a pickled ParquetRows, opened once per process.  Raises DataError when it changed since."""
+    """The store of a pickled ParquetRows, opened once per process.  Raises DataError if it changed."""
     store = ParquetRows(uri, label=label, weight=weight, task=task)
     if store.fingerprint != fingerprint:
         raise DataError("the store changed since the run began", uri)

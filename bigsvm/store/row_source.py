@@ -40,6 +40,7 @@ class Rows(NamedTuple):
 class RowSource:
     """Where rows come from, and what the writer must know before the first."""
 
+    where: str
     layout: Literal["csr", "dense"]
     dtype: np.dtype
     n_features: int | None
@@ -110,7 +111,9 @@ def array_source(X: Sequential, y: Sequential, weights: Sequential | None, dtype
             row += n
 
     total = n_samples * row_nbytes
-    return RowSource("csr" if X.sparse else "dense", out, n_features, weights is not None, total, rows)
+    return RowSource(
+        X.where, "csr" if X.sparse else "dense", out, n_features, weights is not None, total, rows
+    )
 
 
 def csr_source(
@@ -153,7 +156,7 @@ def csr_source(
             yield _rows(X, y, weights, n, row, consumed)
             row += n
 
-    return RowSource("csr", out, n_features, weights is not None, nnz * entry, rows)
+    return RowSource(data.where, "csr", out, n_features, weights is not None, nnz * entry, rows)
 
 
 def _pointer_parts(indptr: Sequential, n_samples: int, nnz: int, entries: int) -> Iterator[np.ndarray]:
@@ -203,7 +206,7 @@ def store_source(store: RowBlocks, dtype: str | None) -> RowSource:
             yield Rows(X, labels, block.sample_weight, consumed)
 
     total = int(row_bytes(store) * store.n_samples)
-    return RowSource(store.layout, out, store.n_features, store.has_weights, total, rows)
+    return RowSource(store.uri, store.layout, out, store.n_features, store.has_weights, total, rows)
 
 
 def ascending_csr(

@@ -55,7 +55,9 @@ def load_or_make_manifest(path: Path) -> tuple[Manifest, bool]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise OutputError(f"cannot make the cache folder: {error.strerror}", str(folder), "set BIGSVM_CACHE") from error
+        raise OutputError(
+            f"cannot make the cache folder: {error.strerror}", str(folder), "set BIGSVM_CACHE"
+        ) from error
     return make_manifest(path, folder, stem=stem, stat=stat), True
 
 
@@ -88,7 +90,19 @@ def make_manifest(
             arrays.append((key.rpartition("/")[0], metadata))
     if not documents:
         raise MissingInput("no Zarr store here", str(path), "give a folder with zarr.json or .zgroup")
-    return write_manifest(folder, documents, _chunk_digests(path, arrays), content or {}, stem=stem, stat=stat)
+    return write_manifest(
+        folder, documents, _chunk_digests(path, arrays), content or {}, stem=stem, stat=stat
+    )
+
+
+def verify_documents(path: Path, manifest: Manifest) -> None:
+    """Hold every metadata document of the store against the manifest.  Raises DataError naming a bad one."""
+    for key in manifest.documents:
+        file = local_path(path, key)
+        try:
+            manifest.verify(key, file.read_bytes() if file.is_file() else None)
+        except OSError as error:
+            raise read_failed(key, error) from error
 
 
 def files_stat(path: Path) -> str:
@@ -122,7 +136,10 @@ def _document_keys(root: Path) -> list[str]:
         found += [prefix + name for name in names]
         if ".zarray" in names:
             continue
-        if "zarr.json" in names and _parse(key := f"{prefix}zarr.json", _read_document(root, key)).get("node_type") == "array":
+        if (
+            "zarr.json" in names
+            and _parse(key := f"{prefix}zarr.json", _read_document(root, key)).get("node_type") == "array"
+        ):
             continue
         try:
             with os.scandir(base) as entries:
@@ -195,7 +212,10 @@ def chunk_keys(path: str, metadata: dict[str, Any]) -> Iterator[str]:
             separator = encoding.get("configuration", {}).get("separator", default)
         else:
             name, separator = "v2", metadata.get("dimension_separator", ".")
-        grid = [-(-_natural(length) // max(_natural(chunk), 1)) for length, chunk in zip(shape, chunks, strict=True)]
+        grid = [
+            -(-_natural(length) // max(_natural(chunk), 1))
+            for length, chunk in zip(shape, chunks, strict=True)
+        ]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DataError(f"array metadata cannot be understood: {error!r}", path) from error
     if name not in ("default", "v2") or separator not in ("/", "."):

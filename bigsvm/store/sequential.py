@@ -9,6 +9,7 @@ from __future__ import annotations
 import lzma
 import zipfile
 import zlib
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -50,14 +51,14 @@ class InMemory:
 
 
 class ZipMember:
-    """One array of an .npz, decompressed as it is asked for."""
+    """One array of an .npz, decompressed as it is asked for; closed with the `stack`."""
 
     sparse = False
 
-    def __init__(self, archive: zipfile.ZipFile, key: str, where: str) -> None:
+    def __init__(self, archive: zipfile.ZipFile, key: str, where: str, stack: ExitStack) -> None:
         self.where = f"{where}[{key}]"
         try:
-            self._file: IO[bytes] = archive.open(f"{key}.npy")
+            self._file: IO[bytes] = stack.enter_context(archive.open(f"{key}.npy"))
             version = np.lib.format.read_magic(self._file)
             read = (
                 np.lib.format.read_array_header_1_0
@@ -75,7 +76,7 @@ class ZipMember:
         self._left = self.shape[0] if self.shape else 0
         if fortran and len(self.shape) > 1:
             raise DataError(
-                "a column-major array inside an .npz cannot be read by rows", self.where, "save a .npy"
+                "a column-major array in an .npz cannot be read by rows", self.where, "save a .npy"
             )
 
     def take(self, n: int) -> np.ndarray:

@@ -14,6 +14,7 @@ import scipy.sparse
 from bigsvm.errors import DataError, MissingInput, UsageError
 from bigsvm.kernels.rows import CSR
 from bigsvm.store.compressed import total_bytes
+from bigsvm.store.labels import Task
 from bigsvm.store.on_thread import on_thread
 from bigsvm.store.row_source import Rows, RowSource, array_source, csr_source, store_source
 from bigsvm.store.sequential import DaskRows, InMemory, Sequential, ZipMember, npz_keys, open_npy, open_npz
@@ -22,7 +23,8 @@ from bigsvm.store.text import PIECE_BYTES, line_limit, read_pieces
 from bigsvm.units import KIB
 
 FORMATS = ("svmlight", "npz", "npy", "folder", "store")
-_STORE_SUFFIXES = (".zarr", ".parquet", ".pq", ".csv", ".h5ad", ".zip")
+_STORE_SUFFIXES = (".zarr", ".parquet", ".pq")
+_NOT_YET = (".csv", ".tsv", ".h5ad", ".h5", ".mat", ".arff")
 _QID_WARNING = "query ids (qid:) are ignored"
 
 
@@ -31,6 +33,10 @@ def find_format(path: str) -> str:
     suffix = Path(path).suffix.lower()
     if path != "-" and ("://" in path or suffix in _STORE_SUFFIXES):
         return "store"
+    if suffix in _NOT_YET:
+        raise UsageError(
+            f"{suffix} files cannot be read", path, "make it Parquet, .npz or svmlight text first"
+        )
     if suffix in (".npz", ".npy"):
         return suffix[1:]
     if os.path.isdir(path):
@@ -75,7 +81,7 @@ def text_source(
                     warn(_QID_WARNING)
                 yield Rows(chunk.X, chunk.labels, None, chunk.consumed)
 
-    return RowSource("csr", out, n_features, False, size, rows)
+    return RowSource(", ".join(paths), "csr", out, n_features, False, size, rows)
 
 
 def folder_source(path: Path, label: str | None, weights: Sequential | None, dtype: str | None) -> RowSource:
@@ -104,6 +110,10 @@ def npz_source(
     where = str(path)
     archive = stack.enter_context(open_npz(path))
     keys = npz_keys(archive)
+
+    def member(key: str) -> ZipMember:
+        return ZipMember(archive, key, where, stack)
+
     y: Sequential
     if label is not None and label not in keys:
         if not label.endswith(".npy"):
@@ -113,18 +123,15 @@ def npz_source(
         name = label or next((key for key in ("y", "label") if key in keys), None)
         if name is None:
             raise UsageError("it has no labels", where, "name an array in it, or a .npy, with --label")
-        y = ZipMember(archive, name, where)
+        y = member(name)
     if "indptr" not in keys and "X" in keys:
-        return array_source(ZipMember(archive, "X", where), y, weights, dtype)
+        return array_source(member("X"), y, weights, dtype)
     if "format" in keys:
-        kind = ZipMember(archive, "format", where).whole().item()
+        kind = member("format").whole().item()
         if kind not in (b"csr", "csr"):
             raise DataError(f"a sparse matrix of format {kind!r}", where, "save it as CSR: matrix.tocsr()")
-    n_features = None
-    if "shape" in keys:
-        n_features = int(ZipMember(archive, "shape", where).whole()[1])
-    data, indices, indptr = (ZipMember(archive, name, where) for name in ("data", "indices", "indptr"))
-    return csr_source((data, indices, indptr), n_features, y, weights, dtype)
+    n_features = int(member("shape").whole()[1]) if "shape" in keys else None
+    return csr_source((member("data"), member("indices"), member("indptr")), n_features, y, weights, dtype)
 
 
 def memory_source(X: Any, y: Any, weights: Any, dtype: str | None) -> RowSource:
@@ -167,6 +174,7 @@ def open_source(
     from_format: str | None,
     n_features: int | None,
     zero_based: bool,
+    task: Task,
     dtype: str | None,
     memory: int | None,
     threads: int,
@@ -202,8 +210,7 @@ def open_source(
         # pyarrow and what else reads other formats is large, and not loaded for those who do not need it.
         from bigsvm.store.opener import open_store
 
-        options = {key: value for key, value in (("label", label), ("weight", weight)) if value is not None}
-        return store_source(open_store(paths[0], **options), dtype)
+        return store_source(open_store(paths[0], label=label, weight=weight, task=task), dtype)
     weights: Sequential | None = None
     if weight is not None:
         weights = open_npy(Path(weight))

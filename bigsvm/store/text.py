@@ -105,7 +105,7 @@ def _pieces_of(file: ByteSource, pool: _Pool, line_bytes: int) -> Generator[Piec
     while not at_end:
         buffer = pool.take()
         room = len(buffer) - PADDING - 1  # one byte for the newline that a torn last line lacks
-        size = 0
+        size = searched = 0
         while True:
             if len(kept) > room or size == room:
                 if room >= line_bytes:
@@ -123,11 +123,11 @@ def _pieces_of(file: ByteSource, pool: _Pool, line_bytes: int) -> Generator[Piec
                 size, kept = len(kept), b""
             got = file.fill(buffer[size:room])
             end, at_end = size + got, size + got < room
-            cut = _after_last_newline(buffer, size, end)
+            cut = _after_last_newline(buffer, searched, end)
             if at_end and end and buffer[end - 1] != _LF:
                 buffer[end] = _LF
                 cut = end = end + 1
-            size = end
+            size = searched = end
             if cut or at_end:
                 break
         kept = buffer[cut:end].tobytes()

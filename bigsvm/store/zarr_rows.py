@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import zarr
@@ -16,11 +16,11 @@ from zarr.storage import LocalStore
 
 from bigsvm.errors import BigSVMError, DataError, MissingInput
 from bigsvm.kernels.rows import CSR
-from bigsvm.store.blocks import Block, BlockRef, make_refs
+from bigsvm.store.blocks import Block, BlockRef, RowBlocks, make_refs
 from bigsvm.store.checks import check_csr, check_finite, index_dtype, value_dtype
 from bigsvm.store.chunked import ChunkedArray
 from bigsvm.store.labels import Task, check_weights
-from bigsvm.store.sealing import load_or_make_manifest
+from bigsvm.store.sealing import load_or_make_manifest, verify_documents
 from bigsvm.store.verified import VerifyingStore
 from bigsvm.store.zarr_label import LabelColumn, find, open_label
 
@@ -52,7 +52,10 @@ class ZarrRows:
         self.warnings: list[str] = []
         manifest, made = load_or_make_manifest(root)
         if made:
-            self.warnings.append(f"{root} was not sealed: its digests were taken now; seal it with: bigsvm seal {root}")
+            self.warnings.append(
+                f"{root} was not sealed: its digests were taken now; seal it with: bigsvm seal {root}"
+            )
+        verify_documents(root, manifest)
         self._manifest, self._root = manifest, root
         self.fingerprint = manifest.fingerprint
         known = manifest.content.get("content_fingerprint")
@@ -97,14 +100,16 @@ class ZarrRows:
         return self._manifest.content
 
     def refs(self, block_rows: int) -> Sequence[BlockRef]:
-        return make_refs(self, block_rows)
+        return make_refs(cast(RowBlocks, self), block_rows)
 
     def read(self, ref: BlockRef) -> Block:
         start, stop = ref.start, ref.stop
         if not 0 <= start < stop <= self.n_samples:
             raise DataError(f"no rows {start} to {stop} of {self.n_samples}", self.uri)
         X = self._read_dense(start, stop) if self._indptr is None else self._read_csr(start, stop)
-        weight = None if self._weight is None else check_weights(self._weight.read(start, stop), self.uri, start)
+        weight = (
+            None if self._weight is None else check_weights(self._weight.read(start, stop), self.uri, start)
+        )
         return Block(start, stop, X, self._label.y(start, stop), weight)
 
     def labels(self, start: int, stop: int) -> np.ndarray:
@@ -122,7 +127,9 @@ class ZarrRows:
         indptr = self._indptr.read(start, stop + 1).astype(np.int64)
         a, b = int(indptr[0]), int(indptr[-1])
         if not 0 <= a <= b <= len(self._data):
-            raise DataError(f"indptr of rows {start} to {stop} leads out of the {len(self._data)} values", self.uri)
+            raise DataError(
+                f"indptr of rows {start} to {stop} leads out of the {len(self._data)} values", self.uri
+            )
         indptr -= a
         indices = self._indices.read(a, b)
         if indices.dtype != self.index_dtype:
@@ -157,7 +164,9 @@ class ZarrRows:
             _check_csr_arrays(self._data, self._indices, self._indptr, self.n_samples)
         self.dtype = value_dtype(self._data.dtype, "X")
 
-    def _open_weights(self, group: Any, open_array: Callable[[str], ChunkedArray], weight: str | None) -> None:
+    def _open_weights(
+        self, group: Any, open_array: Callable[[str], ChunkedArray], weight: str | None
+    ) -> None:
         self._weight: ChunkedArray | None = None
         path = _column(weight or "weight")
         if weight is not None or path in group:
@@ -196,19 +205,26 @@ def _csr_shape(node: Any) -> tuple[int, int]:
     shape = attributes.get("shape", attributes.get("h5sparse_shape"))
     if kind not in ("csr_matrix", "csr"):
         raise DataError(f"X is stored as {kind!r}", "X", "rows are needed: a dense array or csr_matrix")
-    if not isinstance(shape, list) or len(shape) != 2 or not all(isinstance(n, int) and n >= 0 for n in shape):
+    if (
+        not isinstance(shape, list)
+        or len(shape) != 2
+        or not all(isinstance(n, int) and n >= 0 for n in shape)
+    ):
         raise DataError(f"bad shape {shape!r}", "X")
     return shape[0], shape[1]
 
 
-def _check_csr_arrays(data: ChunkedArray, indices: ChunkedArray, indptr: ChunkedArray, n_samples: int) -> None:
+def _check_csr_arrays(
+    data: ChunkedArray, indices: ChunkedArray, indptr: ChunkedArray, n_samples: int
+) -> None:
     if any(len(part.shape) != 1 for part in (data, indices, indptr)):
         raise DataError("data, indices and indptr have one dimension each", "X")
     if indices.dtype.kind not in "iu" or indptr.dtype.kind not in "iu":
         raise DataError(f"indices of type {indices.dtype} and indptr of type {indptr.dtype}", "X")
     if len(indptr) != n_samples + 1 or len(data) != len(indices):
         raise DataError(
-            f"{len(data)} values, {len(indices)} indices and {len(indptr)} row pointers for {n_samples} rows", "X"
+            f"{len(data)} values, {len(indices)} indices and {len(indptr)} row pointers for {n_samples} rows",
+            "X",
         )
     if int(indptr.read(0, 1)[0]) != 0 or int(indptr.read(n_samples, n_samples + 1)[0]) != len(data):
         raise DataError("indptr does not run from 0 to the number of values", "X/indptr")
@@ -219,7 +235,7 @@ def _zarr_errors(uri: str) -> Iterator[None]:
     """What zarr raises on bad metadata, as a DataError; its warnings on foreign stores are not the user's."""
     try:
         with warnings.catch_warnings():
-            # Variable-length strings "do not have a Zarr V3 specification": our categories are such, as AnnData's.
+            # Variable-length strings "do not have a Zarr V3 specification": string categories are such.
             warnings.simplefilter("ignore", zarr.errors.UnstableSpecificationWarning)
             yield
     except BigSVMError:

@@ -79,7 +79,9 @@ class ZarrWriter:
             self._open("X/indptr", np.dtype(np.int64)).append(np.zeros(1, np.int64))
         if self.has_weights:
             self._open("obs/weight", np.dtype(np.float64))
-        self._labels = LabelSpool(self._root / ".codes.tmp", str(self.path)) if self.task == "classification" else None
+        self._labels = (
+            LabelSpool(self._root / ".codes.tmp", str(self.path)) if self.task == "classification" else None
+        )
         if self._labels is None:
             self._open("obs/label", np.dtype(np.float64))
         return self
@@ -237,6 +239,7 @@ class ZarrWriter:
         else:
             self._arrays["X"].create(group, **array_attributes())
         added = write_frames(
-            group, self._root, self.n_samples, width, classes, self.has_weights, self._arrays, self._codec
-        )
+            group, self._root, self.n_samples, width, classes, self.has_weights, self._arrays,
+            self._codec, self._chunk_bytes,
+        )  # fmt: skip
         return store, added, [(key, EMPTY) for key in unnamed_features(group, width)]

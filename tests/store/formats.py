@@ -17,8 +17,8 @@ from bigsvm.store.zarr_writer import ZarrWriter
 
 
 def csr(X: np.ndarray) -> CSR:
-    matrix = sp.csr_matrix(X)
-    return CSR(matrix.data, matrix.indices, matrix.indptr.astype(np.int64))
+    matrix = sp.csr_matrix(X.astype(np.float64))  # SciPy knows no float16
+    return CSR(matrix.data.astype(X.dtype), matrix.indices, matrix.indptr.astype(np.int64))
 
 
 def written(path: Path, X, labels, weights=None, *, layout="csr", pieces=5, **options) -> Path:
@@ -27,16 +27,22 @@ def written(path: Path, X, labels, weights=None, *, layout="csr", pieces=5, **op
     with ZarrWriter(path, layout=layout, has_weights=weights is not None, **options) as writer:
         for rows in np.array_split(np.arange(len(X)), pieces):
             part = X[rows]
-            writer.append(csr(part) if layout == "csr" else part, labels[rows], None if weights is None else weights[rows])
+            writer.append(
+                csr(part) if layout == "csr" else part,
+                labels[rows],
+                None if weights is None else weights[rows],
+            )
         writer.finish()
     return path
 
 
-def foreign(path: Path, X, labels, weights=None, *, version=3, layout="csr", chunk=16, **array_options) -> Path:
+def foreign(
+    path: Path, X, labels, weights=None, *, version=3, layout="csr", chunk=16, **array_options
+) -> Path:
     """A store by zarr alone: plain number labels, no manifest."""
     group = zarr.create_group(path, zarr_format=version, attributes={"encoding-type": "anndata"})
     if layout == "csr":
-        matrix = sp.csr_matrix(X)
+        matrix = csr(X)
         inner = group.create_group("X", attributes={"encoding-type": "csr_matrix", "shape": list(X.shape)})
         parts = {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr}
         for name, values in parts.items():
@@ -55,7 +61,7 @@ def foreign(path: Path, X, labels, weights=None, *, version=3, layout="csr", chu
 def parquet(path: Path, X, labels, weights=None, *, layout="csr", row_group_size=10, metadata=None) -> Path:
     columns = {"label": pa.array(labels)}
     if layout == "csr":
-        matrix = sp.csr_matrix(X)
+        matrix = csr(X)
         offsets = pa.array(matrix.indptr.astype(np.int32))
         columns["indices"] = pa.ListArray.from_arrays(offsets, pa.array(matrix.indices.astype(np.int32)))
         columns["values"] = pa.ListArray.from_arrays(offsets, pa.array(matrix.data))

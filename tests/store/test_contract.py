@@ -115,7 +115,9 @@ class TestV3DenseSeveralChunksAcross(RowBlocksContract):
 class TestParquetCsr(RowBlocksContract):
     def make(self, X, labels, weights, folder):
         told = {"n_features": str(N_FEATURES)}
-        return open_store(formats.parquet(folder / "s.parquet", X, labels, weights, layout="csr", metadata=told))
+        return open_store(
+            formats.parquet(folder / "s.parquet", X, labels, weights, layout="csr", metadata=told)
+        )
 
 
 class TestParquetDense(RowBlocksContract):
@@ -151,8 +153,13 @@ class TestArraysCsr(TestArraysDense):
 class TestArraysOrderedBack(TestArraysDense):
     """Rows and features stored in another order, and read in the first one again."""
 
+    names_given_rows = False
+
     def make(self, X, labels, weights, folder):
-        rows, features = np.random.default_rng(0).permutation(len(X)), np.random.default_rng(1).permutation(X.shape[1])
+        rows, features = (
+            np.random.default_rng(0).permutation(len(X)),
+            np.random.default_rng(1).permutation(X.shape[1]),
+        )
         back = None if weights is None else weights[np.argsort(rows)]
         stored = X[np.argsort(rows)][:, np.argsort(features)]
         store = ArrayRows(stored, labels[np.argsort(rows)], back, rows, features)
@@ -164,7 +171,10 @@ class TestArraysCsrOrderedBack(TestArraysOrderedBack):
     dtypes = TestArraysCsr.dtypes
 
     def make(self, X, labels, weights, folder):
-        rows, features = np.random.default_rng(0).permutation(len(X)), np.random.default_rng(1).permutation(X.shape[1])
+        rows, features = (
+            np.random.default_rng(0).permutation(len(X)),
+            np.random.default_rng(1).permutation(X.shape[1]),
+        )
         back = None if weights is None else weights[np.argsort(rows)]
         stored = sp.csr_array(X[np.argsort(rows)][:, np.argsort(features)])
         store = ArrayRows(stored, labels[np.argsort(rows)], back, rows, features)

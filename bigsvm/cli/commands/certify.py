@@ -41,7 +41,7 @@ def command(
         result = certify_model(model, data, config, emit)
     for warning in result.pop("warnings", []):
         session.warn(warning)
-    result = {"model": str(model), "store": store, **{k: v for k, v in result.items() if k not in ("model", "store")}}
+    result = {**result, "model": str(model), "store": store}
     return session.finish(result, describe(result))
 
 
@@ -53,7 +53,8 @@ def describe(result: dict[str, Any]) -> str:
         ("dual objective", text.number(result.get("dual_objective"), 10)),
         ("duality gap", text.number(result.get("duality_gap"), 4)),
         ("relative gap", text.number(result.get("relative_gap"), 4)),
-        ("time", text.seconds(result["seconds"]) if isinstance(result.get("seconds"), dict) else None),
+        ("from", result.get("bound")),
+        ("time", text.seconds(result.get("seconds"))),
         ("memory", text.memory(result.get("memory"))),
     ]
     return text.rows(lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import click
 from bigsvm.cli import text
 from bigsvm.cli.command import bigsvm_command
 from bigsvm.cli.options import add, config_of, fit_options
+from bigsvm.cli.record import EVENTS, RUN, recorded
 from bigsvm.cli.session import Session
 from bigsvm.errors import OutputError
 from bigsvm.units import show_bytes
@@ -32,7 +34,9 @@ SENTENCES = {
 @click.argument("store")
 @add(fit_options)
 @click.option("-o", "--model", type=click.Path(path_type=Path), metavar="DIR", help="[default: STEM.model]")
-@click.option("--run", type=click.Path(path_type=Path), metavar="DIR", help="Record of the run.  [default: MODEL.run]")
+@click.option(
+    "--run", type=click.Path(path_type=Path), metavar="DIR", help="Record of the run.  [default: MODEL.run]"
+)
 @click.option("--overwrite", is_flag=True, help="Replace an existing model and record.")
 @click.option("--allow-unconverged", is_flag=True, help="Exit 0 where it would be 4.")
 @click.pass_context
@@ -61,14 +65,19 @@ def command(
     data = open_store(store, label=label, weight=weight)
     session.warn_of(data)
     if overwrite:
-        (run / "events.jsonl").unlink(missing_ok=True)
-    with JsonlFile(run / "events.jsonl") as record, session.watching(record) as emit:
-        result = fit_store(data, config, emit, run)
-    session.exit_code = result.exit_code(allow_unconverged)
-    result.save_model(model, overwrite=overwrite)
-    session.warn_of(result)
-    document = result.document(str(model), str(run))
-    return session.finish(document, summary(result.status, document, config.tol), result.status, session.exit_code)
+        for name in (EVENTS, RUN):
+            (run / name).unlink(missing_ok=True)
+    about = {"store": data.uri, "model": str(model.absolute()), "config": dataclasses.asdict(config)}
+    with recorded(run, about) as record, JsonlFile(run / EVENTS) as events:
+        with session.watching(events) as emit:
+            result = fit_store(data, config, emit)
+        session.exit_code = result.exit_code(allow_unconverged)
+        result.save_model(model, overwrite=overwrite)
+        session.warn_of(result)
+        document = result.document(str(model), str(run))
+        record.update(status=result.status, result=document)
+    said = summary(result.status, document, config.tol)
+    return session.finish(document, said, result.status, session.exit_code)
 
 
 def stem_of(store: str) -> str:
@@ -95,7 +104,8 @@ def summary(status: str, result: dict[str, Any], tol: float) -> str:
     entries = f"{text.count(result['nnz'])} entries, {show_bytes(result['data_bytes'])}"
     lines = [
         ("data", f"{shape}, {entries}"),
-        ("problem", f"{result['loss']}, C = {result['C']:g}, bias {result['bias']}, solver {result['solver']}"),
+        ("problem", f"{result['loss']}, C = {result['C']:g}, bias {result['bias']}"),
+        ("solver", result["solver"]),
         ("objective", f"{result['objective']:.10g}   dual {text.number(result['dual_objective'], 10)}"),
         ("relative gap", f"{gap} ({result['certificate']})"),
         ("work", f"{result['passes']:.1f} passes over the data, {result['epochs']:.1f} epochs"),

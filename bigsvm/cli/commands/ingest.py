@@ -63,17 +63,13 @@ def command(
         )
     for warning in result.pop("warnings", []):
         session.warn(warning)
-    result = {"store": str(store), **result}
+    result = {**result, "store": str(store)}
     lines = [
         ("rows", text.count(result["n_samples"])),
         ("features", text.count(result["n_features"])),
         ("entries", text.count(result["nnz"])),
         ("labels", text.listed(result["labels"]) if result.get("labels") else None),
         ("size", show_bytes(result["bytes"])),
-        ("time", _time(result.get("seconds"))),
+        ("time", text.seconds(result.get("seconds"))),
     ]
     return session.finish(result, f"{store}\n" + text.rows(lines))
-
-
-def _time(seconds: Any) -> str | None:
-    return text.seconds(seconds if isinstance(seconds, dict) or seconds is None else {"total": seconds})

@@ -24,9 +24,13 @@ _STORES = (".zarr", ".parquet", ".pq", ".zip")
 @click.argument("model", type=click.Path(path_type=Path))
 @click.argument("source")
 @click.option("-o", "--out", default="-", show_default=True, metavar="OUT|-", help="File to write.")
-@click.option("--scores", is_flag=True, help="Scores also where the format can do without (jsonl always has them).")
 @click.option(
-    "--format", "form", type=click.Choice(["jsonl", "csv", "parquet", "zarr"]),
+    "--scores", is_flag=True, help="Scores also where the format can do without (jsonl always has them)."
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["jsonl", "csv", "parquet", "zarr"]),
     help="[default: by the name of OUT, else jsonl]",
 )
 @click.option("--zero-based", is_flag=True, help="Indices of text count from 0.")
@@ -46,12 +50,14 @@ def command(
     **options: Any,
 ) -> int:
     if session.as_json and out == "-":
-        raise UsageError("--json and the predictions cannot both go to standard output", hint="name a file with -o")
+        raise UsageError(
+            "--json and the predictions cannot both go to standard output", hint="name a file with -o"
+        )
     config = config_of(ctx, options)
 
     from bigsvm.problem.model import load_model
-    from bigsvm.run.prediction_files import format_of
     from bigsvm.run.predict import predict
+    from bigsvm.run.prediction_files import format_of
     from bigsvm.store.opener import open_store
 
     form = format_of(out, form)
@@ -84,6 +90,6 @@ def command(
 
 
 def is_text(source: str) -> bool:
-    """Whether a source is svmlight text: standard input, or something there that is neither folder nor store."""
+    """Whether a source is svmlight text: standard input, or a file that is no store."""
     path = Path(source)
     return source == "-" or (path.suffix.lower() not in _STORES and path.exists() and not path.is_dir())

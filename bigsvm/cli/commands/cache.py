@@ -1,0 +1,60 @@
+"""bigsvm cache: what bigsvm keeps between runs."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bigsvm.cli import text
+from bigsvm.cli.command import bigsvm_command
+from bigsvm.cli.session import Session
+from bigsvm.config import FitConfig
+from bigsvm.units import show_bytes
+
+
+@bigsvm_command(
+    help="Show (info) or delete (clear) what bigsvm keeps between runs: compiled kernels, manifests of "
+    "stores that were never sealed, and staged copies that no run uses."
+)
+@click.argument("action", type=click.Choice(["info", "clear"]))
+@click.option("--scratch", metavar="DIR", help="Folder of staged copies.  [default: the temporary folder]")
+def command(session: Session, action: str, scratch: str | None) -> int:
+    from bigsvm.run.scratch import scratch_folder
+    from bigsvm.run.staging import copies_folder, remove_copy, tree_bytes
+    from bigsvm.store.paths import cache_folder
+
+    kernels = sorted(cache_folder().glob("kernels-*"))
+    manifests = cache_folder() / "manifests"
+    copies = copies_folder(scratch_folder(FitConfig.of(scratch=scratch)))
+    staged = sorted(path for path in copies.glob("rows-*") if path.is_dir())
+    result: dict[str, Any] = {
+        "cache": str(cache_folder()),
+        "kernels": {"n": len(kernels), "bytes": sum(map(tree_bytes, kernels))},
+        "manifests": {"n": _count(manifests), "bytes": tree_bytes(manifests)},
+        "scratch": str(copies),
+        "staged": {"n": len(staged), "bytes": sum(map(tree_bytes, staged))},
+    }
+    lines = [
+        ("compiled kernels", _size(result["kernels"], cache_folder())),
+        ("manifests", _size(result["manifests"], manifests)),
+        ("staged copies", _size(result["staged"], copies)),
+    ]
+    if action == "clear":
+        for folder in [*kernels, manifests]:
+            shutil.rmtree(folder, ignore_errors=True)
+        in_use = [path for path in staged if not remove_copy(path)]
+        for path in in_use:
+            session.warn(f"{path} is in use and stays")
+        result["in_use"] = len(in_use)
+    return session.finish(result, ("cleared\n" if action == "clear" else "") + text.rows(lines))
+
+
+def _count(folder: Path) -> int:
+    return sum(1 for path in folder.glob("*.json")) if folder.is_dir() else 0
+
+
+def _size(part: dict[str, int], where: Path) -> str:
+    return f"{part['n']}, {show_bytes(part['bytes'])} in {where}"

@@ -1,0 +1,34 @@
+"""bigsvm verify: every chunk against the manifest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from bigsvm.cli import text
+from bigsvm.cli.command import bigsvm_command
+from bigsvm.cli.session import Session
+from bigsvm.errors import DataError
+from bigsvm.units import show_bytes
+
+
+@bigsvm_command(
+    help="Check every chunk of STORE against its manifest.  Exit 65: something is damaged, and is named."
+)
+@click.argument("store", type=click.Path(path_type=Path))
+def command(session: Session, store: Path) -> int:
+    from bigsvm.run.verify import verify_store
+
+    with session.watching() as emit:
+        result = verify_store(store, emit)
+    if result["n_bad"]:
+        total = result["n_chunks"] + result["n_documents"]
+        raise DataError(
+            f"{result['n_bad']} of {total} objects are missing, damaged or exchanged: "
+            f"{text.listed(result['bad'], 5)}",
+            str(store),
+            "restore them, or ingest the store again",
+        )
+    line = f"{store}: {text.count(result['n_chunks'])} chunks, {show_bytes(result['bytes'])}, all as sealed"
+    return session.finish({"store": str(store), **result}, line)

@@ -1,0 +1,75 @@
+"""What a config means on a store: models, costs, refusals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bigsvm.config import FitConfig
+from bigsvm.errors import DataError, Unsupported, UsageError
+from bigsvm.problem.problem import make_problem
+from bigsvm.store.opener import open_store
+from bigsvm.testing.problems import random_problem
+
+
+def store(n_classes: int = 2):
+    return open_store(random_problem(30, 4, seed=1, n_classes=n_classes))
+
+
+def test_two_classes_are_one_model_and_the_last_class_is_positive() -> None:
+    problem = make_problem(FitConfig(), store())
+    assert problem.classes.tolist() == [-1, 1]
+    assert problem.positive.tolist() == [1]
+    assert problem.box.bias == 1.0
+
+
+def test_three_classes_are_three_models() -> None:
+    problem = make_problem(FitConfig(bias="none", C=2.0), store(3))
+    assert problem.positive.tolist() == [0, 1, 2]
+    assert problem.C.tolist() == [2.0, 2.0, 2.0]
+    assert problem.constant_feature == 0.0
+
+
+def test_lambda_is_one_over_c_n() -> None:
+    assert make_problem(FitConfig(lam=0.01), store()).C[0] == pytest.approx(1 / (0.01 * 30))
+
+
+def test_class_weights_by_name_and_balanced() -> None:
+    for name in ("1", "+1", "1.0"):
+        assert make_problem(FitConfig(class_weight={name: 5.0}), store()).class_weight.tolist() == [1.0, 5.0]
+    balanced = make_problem(FitConfig(class_weight="balanced"), store(), np.array([20, 10]))
+    np.testing.assert_allclose(balanced.class_weight, [0.75, 1.5])
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"loss": "epsilon_insensitive"}, Unsupported, "not available"),
+        ({"bias": "free"}, Unsupported, "augmented"),
+        ({"class_weight": {"7": 1.0}}, UsageError, "no class"),
+        ({"class_weight": {"1": -1.0}}, UsageError, "negative"),
+        ({"class_weight": "heavy"}, UsageError, "balanced"),
+    ],
+)
+def test_refusals_name_the_value(options: dict, error: type, words: str) -> None:
+    with pytest.raises(error, match=words):
+        make_problem(FitConfig(**options), store())
+
+
+def test_one_class_cannot_be_fitted() -> None:
+    with pytest.raises(DataError, match="one class only"):
+        make_problem(FitConfig(), open_store((np.ones((3, 2)), np.ones(3))))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"loss": "logistic"}, {"C": 0.0}, {"C": float("nan")}, {"tol": -1.0}, {"threads": 0}, {"seed": -1}, {"stop": "x"}],
+)
+def test_config_refuses_nonsense_at_once(options: dict) -> None:
+    with pytest.raises(UsageError):
+        FitConfig(**options)
+
+
+def test_config_names_unknown_options() -> None:
+    with pytest.raises(UsageError, match="unknown option 'Cost'"):
+        FitConfig.of(Cost=1)

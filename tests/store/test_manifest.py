@@ -1,0 +1,301 @@
+"""Whatever is done to a sealed store's objects is noticed and named; nothing is ever filled in."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+from bigsvm.errors import DataError, MissingInput
+from bigsvm.store import manifest as manifests
+from bigsvm.store.manifest import EMPTY, is_document, load_manifest, manifest_keys, write_manifest
+from bigsvm.store.sealing import chunk_keys, load_or_make_manifest, seal
+from bigsvm.store.zarr_rows import ZarrRows
+from bigsvm.testing.contracts import example
+from tests.store import formats
+
+# A zero block, so that a fill value in its place would change nothing that a checksum of values could see.
+X, LABELS = example()
+X = np.vstack([np.zeros((20, X.shape[1]), np.float32), X])
+LABELS = np.concatenate([np.ones(20), LABELS])
+WEIGHTS = np.ones(len(X))
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("BIGSVM_CACHE", str(tmp_path / "cache"))
+
+
+def make(folder: Path, kind: str) -> Path:
+    path = folder / "s.zarr"
+    if kind.startswith("ours"):
+        _, layout, codec = kind.split("-")
+        return formats.written(path, X, LABELS, WEIGHTS, layout=layout, codec=codec, chunk_bytes=400)
+    _, layout, version = kind.split("-")
+    formats.foreign(
+        path, X, LABELS, WEIGHTS, layout=layout, version=int(version), config={"write_empty_chunks": True}
+    )
+    seal(path)
+    return path
+
+
+def read_all(path: Path) -> None:
+    store = ZarrRows(path)
+    assert store.classes is not None
+    for ref in store.refs(25):
+        store.read(ref)
+
+
+def used_keys(path: Path) -> list[str]:
+    """Objects that a fit reads; index names are not among them."""
+    found = [str(file.relative_to(path)) for file in path.rglob("*") if file.is_file()]
+    return sorted(key for key in found if not key.startswith((manifests.STEM, "obs/_index", "var/")))
+
+
+KINDS = [
+    "ours-csr-lz4",
+    "ours-dense-zstd",
+    "ours-csr-none",
+    "ours-dense-none",
+    "foreign-csr-2",
+    "foreign-dense-3",
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("harm", ["flip", "truncate", "empty", "lengthen", "delete", "swap", "copy"])
+def test_any_harm_to_any_object_is_named(kind: str, harm: str, tmp_path: Path) -> None:
+    path = make(tmp_path, kind)
+    read_all(path)
+    keys = used_keys(path)
+    assert len(keys) > 12
+    rng = np.random.default_rng(0)
+    for key in keys:
+        file = path / key
+        content = file.read_bytes()
+        others = [
+            k for k in keys if is_document(k) == is_document(key) and (path / k).read_bytes() != content
+        ]
+        assert others
+        other = path / others[int(rng.integers(len(others)))]
+        saved = other.read_bytes()
+        if harm == "flip":
+            place = int(rng.integers(len(content)))
+            file.write_bytes(
+                content[:place] + bytes([content[place] ^ (1 << int(rng.integers(8)))]) + content[place + 1 :]
+            )
+        elif harm == "truncate":
+            file.write_bytes(content[: int(rng.integers(len(content)))])
+        elif harm == "empty":
+            file.write_bytes(b"")
+        elif harm == "lengthen":
+            file.write_bytes(content + b"\0")
+        elif harm == "delete":
+            file.unlink()
+        else:
+            file.write_bytes(saved)
+            if harm == "swap":
+                other.write_bytes(content)
+        with pytest.raises(DataError) as caught:
+            read_all(path)
+        assert caught.value.code == 65
+        named = {key, str(other.relative_to(path))} if harm == "swap" else {key}
+        assert any(name in str(caught.value) for name in named), (key, str(caught.value))
+        file.write_bytes(content)
+        other.write_bytes(saved)
+    read_all(path)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_chunk_or_document_that_appears_is_refused(version: int, tmp_path: Path) -> None:
+    path = formats.foreign(tmp_path / "s.zarr", X, LABELS, layout="dense", version=version)
+    seal(path)
+    key = "X/0.0" if version == 2 else "X/c/0/0"
+    assert not (path / key).exists()  # zarr leaves zeros out
+    assert dict(manifest_keys(path))[key] == EMPTY
+    store = ZarrRows(path)
+    np.testing.assert_array_equal(store.read(store.refs(5)[0]).X, 0)
+    (path / key).parent.mkdir(exist_ok=True)
+    shutil.copy(path / key.replace("0", "1", 1), path / key)
+    with pytest.raises(DataError, match=key):
+        read_all(path)
+    (path / key).unlink()
+    stranger = path / ".zgroup" if version == 3 else path / "zarr.json"
+    stranger.write_text('{"zarr_format": 2}' if version == 3 else '{"zarr_format": 3, "node_type": "group"}')
+    if version == 2:  # version 3 is asked for first
+        with pytest.raises(DataError, match=r"zarr\.json"):
+            read_all(path)
+
+
+def test_a_chunk_the_manifest_does_not_know_is_refused(tmp_path: Path) -> None:
+    path = make(tmp_path, "ours-csr-lz4")
+    main = json.loads((path / "bigsvm-manifest.json").read_text())
+    del main["chunks"]["X/data/c/1"]
+    main["n_chunks"] -= 1
+    (path / "bigsvm-manifest.json").write_text(json.dumps(main))
+    with pytest.raises(DataError, match="X/data/c/1"):
+        read_all(path)
+
+
+def test_links_out_of_the_store_are_not_followed(tmp_path: Path) -> None:
+    path = make(tmp_path, "ours-csr-lz4")
+    outside = tmp_path / "outside"
+    (path / "X/data/c/0").rename(outside)
+    (path / "X/data/c/0").symlink_to(outside)
+    with pytest.raises(DataError, match="X/data/c/0"):
+        read_all(path)
+    (path / "bigsvm-manifest.json").unlink()
+    with pytest.raises(DataError, match="X/data/c/0"):
+        read_all(path)
+
+
+def test_a_damaged_manifest_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manifests, "PART_CHUNKS", 5)
+    path = make(tmp_path, "ours-csr-lz4")
+    parts = sorted(path.glob("bigsvm-manifest*"))
+    assert len(parts) > 3
+    for part in parts:
+        content = part.read_bytes()
+        harms = [
+            b"", content[:-1], content.replace(b'"', b"'", 1), content.replace(b"0", b"1"), b"[]",
+            b"[" * 10**6,
+        ]  # fmt: skip
+        for harm in harms:
+            part.write_bytes(harm)
+            with pytest.raises(DataError):
+                read_all(path)
+        part.write_bytes(content)
+    parts[0].unlink()
+    with pytest.raises(DataError, match=parts[0].name):
+        read_all(path)
+
+
+def test_parts_hold_what_one_file_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = [(f"a/c/{i}", manifests.digest(f"a/c/{i}", b"x")) for i in range(25)] + [("a/c/25", EMPTY)]
+    monkeypatch.setattr(manifests, "PART_CHUNKS", 7)
+    made = write_manifest(tmp_path, {"zarr.json": "0" * 32}, entries, {"n_samples": 3})
+    assert len(list(tmp_path.glob("bigsvm-manifest-*.json"))) == 4
+    again = load_manifest(tmp_path)
+    assert again.fingerprint == made.fingerprint
+    for manifest in (made, again):
+        assert [manifest.lookup(key) for key, _ in entries] == [value for _, value in entries]
+        assert manifest.lookup("a/c/26") is None
+        assert manifest.content == {"n_samples": 3}
+    assert dict(manifest_keys(tmp_path)) == dict(entries)
+
+
+def test_sealing_again_gives_the_writers_fingerprint(tmp_path: Path) -> None:
+    for kind in ("ours-csr-lz4", "ours-dense-none"):
+        path = make(tmp_path / kind, kind)
+        written = load_manifest(path).fingerprint
+        assert seal(path).fingerprint == written
+    strings = formats.written(tmp_path / "strings.zarr", X, LABELS.astype(str))
+    written = load_manifest(strings).fingerprint
+    assert seal(strings).fingerprint == written
+
+
+def test_an_unsealed_store_gets_a_side_manifest_once(tmp_path: Path) -> None:
+    path = formats.foreign(tmp_path / "s.zarr", X, LABELS)
+    first = ZarrRows(path)
+    assert "bigsvm seal" in first.warnings[0]
+    assert not list(path.glob("bigsvm*"))
+    second = ZarrRows(path)
+    assert not second.warnings
+    assert second.fingerprint == first.fingerprint
+    # Changed on purpose: another store, with a warning; a reader that was open notices.
+    group = zarr.open_group(path, mode="a")
+    group["X/data"][:] = group["X/data"][:] * 2
+    third = ZarrRows(path)
+    assert third.warnings
+    assert third.fingerprint != first.fingerprint
+    with pytest.raises(DataError, match="X/data/c/"):
+        first.read(first.refs(len(X))[0])
+
+
+def test_damage_that_keeps_size_and_time_is_found_by_the_side_manifest(tmp_path: Path) -> None:
+    path = formats.foreign(tmp_path / "s.zarr", X, LABELS)
+    read_all(path)
+    file = path / "X/data/c/1"
+    status, content = file.stat(), bytearray(file.read_bytes())
+    content[-1] ^= 1
+    with open(file, "r+b") as same_inode:
+        same_inode.write(content)
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    with pytest.raises(DataError, match="X/data/c/1"):
+        read_all(path)
+
+
+def test_a_damaged_side_manifest_is_made_again(tmp_path: Path) -> None:
+    path = formats.foreign(tmp_path / "s.zarr", X, LABELS)
+    manifest, made = load_or_make_manifest(path)
+    assert made
+    (side,) = (tmp_path / "cache/bigsvm/manifests").iterdir()
+    side.write_text("nonsense")
+    again, made = load_or_make_manifest(path)
+    assert made
+    assert again.fingerprint == manifest.fingerprint
+    assert load_or_make_manifest(path)[1] is False
+
+
+def test_no_store_is_missing_input(tmp_path: Path) -> None:
+    with pytest.raises(MissingInput):
+        ZarrRows(tmp_path / "none.zarr")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(MissingInput):
+        ZarrRows(tmp_path / "folder")
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"node_type": "array"},
+        {"shape": [3]},
+        {"shape": [3], "chunks": [2, 2]},
+        {"shape": [-1], "chunks": [2]},
+        {"shape": [2**62], "chunks": [1]},
+        {"shape": [3], "chunks": [1], "dimension_separator": "../"},
+        {"shape": [True], "chunks": [1]},
+        {"shape": ["3"], "chunks": [1]},
+        {"shape": None, "chunks": None},
+    ],
+)
+def test_array_metadata_that_makes_no_sense_is_refused(metadata: dict) -> None:
+    with pytest.raises(DataError):
+        list(chunk_keys("X", metadata))
+
+
+def test_chunk_keys() -> None:
+    grid = {"name": "regular", "configuration": {"chunk_shape": [2, 5]}}
+    array: dict = {"node_type": "array", "shape": [3, 7], "chunk_grid": grid}
+    array["chunk_key_encoding"] = {"name": "default"}
+    assert list(chunk_keys("X", array)) == ["X/c/0/0", "X/c/0/1", "X/c/1/0", "X/c/1/1"]
+    array["chunk_key_encoding"] = {"name": "v2"}
+    assert list(chunk_keys("", array)) == ["0.0", "0.1", "1.0", "1.1"]
+    assert list(chunk_keys("a", {"shape": [], "chunks": []})) == ["a/0"]
+    assert list(chunk_keys("a", {"shape": [0], "chunks": [1]})) == []
+
+
+def test_nonsense_in_a_document_is_refused(tmp_path: Path) -> None:
+    """In any document of a store that was never sealed: one of our errors, never another."""
+    path = formats.foreign(tmp_path / "s.zarr", X, LABELS, WEIGHTS)
+    documents = [key for key in used_keys(path) if is_document(key)]
+    refused = 0
+    for key in documents:
+        content = (path / key).read_text()
+        harms = [
+            "", "{}", "[]", '{"zarr_format": 3}', content.replace("3", "4"), content.replace("[", "[7,"),
+            content.replace("bytes", "numcodecs.pickle"), content.replace("float", "object"), "\udcff",
+        ]  # fmt: skip
+        for harm in harms:
+            (path / key).write_text(harm, errors="surrogateescape")
+            try:
+                read_all(path)
+            except (DataError, MissingInput):
+                refused += 1
+        (path / key).write_text(content)
+    assert refused > len(documents) * 5

@@ -1,0 +1,133 @@
+"""What a user may name, and what is said of all else."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from bigsvm.errors import DataError, MissingInput, UsageError
+from bigsvm.store.array_rows import ArrayRows
+from bigsvm.store.opener import ENTRY_POINTS, open_store
+from bigsvm.store.parquet_rows import ParquetRows
+from bigsvm.store.zarr_rows import ZarrRows
+from bigsvm.testing.contracts import example
+from tests.store import formats
+
+X, LABELS = example()
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+
+
+def test_every_kind_is_known(tmp_path: Path) -> None:
+    path = formats.written(tmp_path / "s.zarr", X, LABELS)
+    for source in (path, str(path), f"file://{path}"):
+        assert isinstance(open_store(source), ZarrRows)
+    other = formats.parquet(tmp_path / "s.parquet", X, LABELS)
+    assert isinstance(open_store(other), ParquetRows)
+    store = open_store((X, LABELS, np.ones(len(X))))
+    assert isinstance(store, ArrayRows)
+    assert open_store(store) is store
+
+
+def test_what_cannot_be_opened_is_said(tmp_path: Path) -> None:
+    with pytest.raises(MissingInput):
+        open_store(tmp_path / "none.zarr")
+    text = tmp_path / "a9a.svm.gz"
+    text.write_bytes(b"")
+    with pytest.raises(UsageError, match="bigsvm ingest"):
+        open_store(text)
+    (tmp_path / "a9a").write_text("1 1:1\n")
+    with pytest.raises(UsageError, match="bigsvm ingest"):
+        open_store(str(tmp_path / "a9a"))
+    with pytest.raises(UsageError, match="not available yet"):
+        open_store("s3://bucket/store.zarr")
+    (tmp_path / "folder").mkdir()
+    for source in (3, X, (X,), tmp_path / "folder"):
+        with pytest.raises(UsageError):
+            open_store(source)
+
+
+def test_other_formats_come_by_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    class Entry:
+        def load(self):
+            return lambda path, **options: seen.append((path, options)) or ArrayRows(X, LABELS)
+
+    def entry_points(*, group: str, name: str):
+        return [Entry()] if (group, name) == (ENTRY_POINTS, "mine") else []
+
+    monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
+    assert open_store("data.mine", label="l").n_samples == len(X)
+    assert open_store("mine://data").n_samples == len(X)
+    assert [path for path, _ in seen] == ["data.mine", "mine://data"]
+    assert seen[0][1] == {"label": "l", "weight": None, "task": "auto"}
+
+
+def test_columns_by_name(tmp_path: Path) -> None:
+    path = formats.foreign(tmp_path / "s.zarr", X, LABELS, np.arange(len(X)) * 1.0)
+    assert open_store(path).has_weights
+    by_weight = open_store(
+        path, label="obs/weight", weight="label" if LABELS.min() >= 0 else None, task="regression"
+    )
+    assert by_weight.classes is None
+    with pytest.raises(DataError, match="columns there: label"):
+        open_store(path, label="nothing")
+    with pytest.raises(DataError, match="nothing"):
+        open_store(path, weight="nothing")
+
+
+def test_string_columns_of_foreign_stores(tmp_path: Path) -> None:
+    names = np.array(["b", "a", "ü"])[np.arange(len(X)) % 3]
+    for version in (2, 3):
+        store = open_store(formats.foreign(tmp_path / f"{version}.zarr", X, names, version=version))
+        assert store.classes.tolist() == ["a", "b", "ü"]
+        block = store.read(store.refs(20)[1])
+        np.testing.assert_array_equal(store.classes[block.y], names[20:40])
+
+
+def test_whole_numbers_are_classes_and_others_targets() -> None:
+    assert ArrayRows(X, LABELS).classes.tolist() == [-1, 1, 4]
+    assert ArrayRows(X, LABELS.astype(np.int8)).classes.dtype == np.int64
+    assert ArrayRows(X, LABELS > 0).classes.tolist() == [0, 1]
+    assert ArrayRows(X, LABELS / 3).classes is None
+    assert ArrayRows(X, LABELS, task="regression").classes is None
+    assert len(ArrayRows(X, LABELS / 3, task="classification").classes) == 3
+    assert ArrayRows(X, LABELS, classes=np.array([4, 1, 0, -1])).classes.tolist() == [-1, 0, 1, 4]
+    with pytest.raises(DataError, match="not among"):
+        ArrayRows(X, LABELS, classes=np.array([1, 4]))
+
+
+def test_arrays_are_viewed_and_not_copied() -> None:
+    sparse = sp.csr_array(X)
+    for source, mine in ((ArrayRows(X, LABELS), X), (ArrayRows(sparse, LABELS), sparse.data)):
+        matrix = source.read(source.refs(10)[2]).X
+        assert np.shares_memory(matrix if source.layout == "dense" else matrix.data, mine)
+
+
+def test_arrays_that_do_not_go_together_are_refused() -> None:
+    for bad in ((X[0], LABELS), (X, LABELS[:-1]), (X, LABELS, np.ones(3)), (sp.csc_array(X), LABELS)):
+        with pytest.raises(UsageError):
+            open_store(bad)
+    for order in ([0, 0, 1], np.arange(3), np.linspace(0, 52, 53)):
+        with pytest.raises(UsageError):
+            ArrayRows(X, LABELS, row_order=order)
+    with pytest.raises(DataError):
+        ArrayRows(X.astype(object), LABELS)
+
+
+def test_opening_arrays_needs_neither_zarr_nor_pyarrow() -> None:
+    code = (
+        "import sys; from bigsvm.store.opener import open_store; open_store(([[1.0]], [1.0]));"
+        "assert not {'zarr', 'pyarrow'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

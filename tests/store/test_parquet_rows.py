@@ -1,0 +1,177 @@
+"""Parquet: what the contract does not ask of every format."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from bigsvm.errors import DataError, MissingInput
+from bigsvm.kernels.rows import CSR
+from bigsvm.store.opener import open_store
+from bigsvm.store.parquet_rows import ParquetRows
+from bigsvm.testing.contracts import dense, example
+from tests.store import formats
+
+X, LABELS = example()
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+
+
+def write(path: Path, **columns: object) -> ParquetRows:
+    pq.write_table(pa.table(columns), path)
+    return ParquetRows(str(path))
+
+
+def read_all(store: ParquetRows) -> None:
+    assert store.classes is not None
+    for ref in store.refs(5):
+        store.read(ref)
+
+
+def test_width_is_found_or_told(tmp_path: Path) -> None:
+    narrow = np.pad(X[:, :4], ((0, 0), (0, 3)))
+    path = formats.parquet(tmp_path / "a.parquet", narrow, LABELS)
+    assert ParquetRows(str(path)).n_features == 4
+    assert ParquetRows(str(path)).nnz == np.count_nonzero(narrow)
+    told = formats.parquet(tmp_path / "b.parquet", narrow, LABELS, metadata={"n_features": "7"})
+    assert ParquetRows(str(told)).n_features == 7
+    short = formats.parquet(tmp_path / "c.parquet", narrow, LABELS, metadata={"n_features": "3"})
+    with pytest.raises(DataError, match="index 3"):
+        _ = ParquetRows(str(short)).n_features
+
+
+@pytest.mark.parametrize("layout", ["csr", "dense"])
+@pytest.mark.parametrize("row_group_size", [1, 3, 8, 1000])
+def test_any_row_groups_in_any_order_of_reading(layout: str, row_group_size: int, tmp_path: Path) -> None:
+    big = np.vstack([X] * 4)
+    labels = np.concatenate([LABELS] * 4)
+    path = formats.parquet(tmp_path / "a.parquet", big, labels, layout=layout, row_group_size=row_group_size)
+    store = ParquetRows(str(path))
+    refs = [*store.refs(5), *store.refs(64), *reversed(store.refs(7))]
+    for i in [*range(len(refs)), *np.random.default_rng(0).permutation(len(refs))]:
+        block = store.read(refs[i])
+        np.testing.assert_array_equal(dense(block.X, X.shape[1]), big[block.start : block.stop])
+
+
+def test_large_lists_and_wide_indices(tmp_path: Path) -> None:
+    store = write(
+        tmp_path / "a.parquet",
+        label=pa.array(["a", "b", "a"]),
+        indices=pa.array([[0, 2**31 + 1], [], [5]], pa.large_list(pa.int64())),
+        values=pa.array([[1.5, 2.5], [], [3.5]], pa.large_list(pa.float64())),
+    )
+    assert store.n_features == 2**31 + 2
+    assert store.index_dtype == np.int64
+    assert store.dtype == np.float64
+    assert store.classes.tolist() == ["a", "b"]
+    block = store.read(store.refs(3)[0])
+    assert isinstance(block.X, CSR)
+    np.testing.assert_array_equal(block.X.indices, [0, 2**31 + 1, 5])
+    np.testing.assert_array_equal(block.X.indptr, [0, 2, 2, 3])
+    np.testing.assert_array_equal(block.y, [0, 1, 0])
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"label": [1, None, 2], "f": [1.0, 2.0, 3.0]}, "row 1 "),
+        ({"label": [1, 1, 2], "f": [1.0, 2.0, None]}, "'f': row 2 "),
+        ({"label": [1.0, 1.0, np.nan], "f": [1.0, 2.0, 3.0]}, "row 2 "),
+        ({"label": [1, 2, 1], "weight": [1.0, None, 1.0], "f": [1.0, 2.0, 3.0]}, "row 1 "),
+        ({"label": [1, 2, 1], "f": ["a", "b", "c"]}, "'f'"),
+        ({"label": [1, 2, 1]}, "no feature"),
+        ({"target": [1, 2, 1], "f": [1.0, 2.0, 3.0]}, "target, f"),
+        ({"label": [1, 2], "indices": [[0], None], "values": [[1.0], [1.0]]}, "row 1 "),
+        ({"label": [1, 2], "indices": [[0], [1]], "values": [[1.0], [None]]}, "row 1 "),
+        ({"label": [1, 2], "indices": [[0], [None]], "values": [[1.0], [1.0]]}, "row 1 "),
+        ({"label": [1, 2], "indices": [[0], [1, 2]], "values": [[1.0], [1.0]]}, "row 1 "),
+        ({"label": [1, 2], "indices": [[0], [-1]], "values": [[1.0], [1.0]]}, "negative"),
+    ],
+)
+def test_what_cannot_be_used_is_named(columns: dict, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table(columns), path)
+    with pytest.raises(DataError, match=message):
+        read_all(ParquetRows(str(path)))
+
+
+def test_files_are_taken_by_name_and_must_agree(tmp_path: Path) -> None:
+    for number, rows in ((2, slice(30, 53)), (1, slice(0, 30))):
+        formats.parquet(tmp_path / f"{number}.parquet", X[rows], LABELS[rows], layout="dense")
+    for source in (tmp_path, str(tmp_path / "*.parquet")):
+        store = open_store(source)
+        assert store.n_samples == len(X)
+        np.testing.assert_array_equal(store.read(store.refs(100)[0]).X, X)
+    formats.parquet(tmp_path / "3.parquet", X.astype(np.float64), LABELS, layout="dense")
+    with pytest.raises(DataError, match=r"3\.parquet"):
+        open_store(tmp_path)
+    with pytest.raises(MissingInput):
+        open_store(str(tmp_path / "none*.parquet"))
+
+
+def test_damage_is_refused(tmp_path: Path) -> None:
+    """Each byte of pages has a checksum; the footer must parse.  Never another error, nor other numbers."""
+    path = formats.parquet(tmp_path / "a.parquet", X, LABELS, layout="dense")
+    content, truth = path.read_bytes(), X
+    rng = np.random.default_rng(0)
+    refused = 0
+    for place in rng.integers(0, len(content), 150):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 0x40]) + content[place + 1 :])
+        try:
+            store = ParquetRows(str(path))
+            values = np.concatenate([store.read(ref).X for ref in store.refs(20)])
+        except DataError as error:
+            assert str(path) in str(error)  # noqa: PT017  the others are read in vain
+            refused += 1
+            continue
+        if store.n_features == X.shape[1]:
+            np.testing.assert_array_equal(values, truth)
+    assert refused > 50
+    for size in (0, 3, len(content) // 2, len(content) - 1):
+        path.write_bytes(content[:size])
+        with pytest.raises(DataError, match=r"a\.parquet"):
+            ParquetRows(str(path))
+
+
+def test_a_file_changed_under_a_reader_is_refused(tmp_path: Path) -> None:
+    path = formats.parquet(tmp_path / "a.parquet", X, LABELS, layout="dense")
+    store = ParquetRows(str(path))
+    store.read(store.refs(10)[0])
+    formats.parquet(path, X + 1, LABELS, layout="dense")
+    status = path.stat()
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 10**9))
+    with pytest.raises(DataError, match="changed"):
+        store.read(store.refs(10)[3])
+    assert ParquetRows(str(path)).fingerprint != store.fingerprint
+
+
+def test_memory_is_a_batch_and_not_a_row_group(tmp_path: Path) -> None:
+    n = 2_000_000
+    rng = np.random.default_rng(0)
+    columns = {f"f{j}": rng.random(n, dtype=np.float32) for j in range(4)}
+    store = write(tmp_path / "a.parquet", label=np.arange(n) % 2, **columns)
+    assert store.classes is not None
+    before, held = pa.total_allocated_bytes(), 0
+    for ref in store.refs(10_000):
+        store.read(ref)
+        held = max(held, pa.total_allocated_bytes() - before)
+    assert held < store.chunk_nbytes + (4 << 20)
+    assert held < n * 4 * 4 / 2
+
+
+def test_real_iris(real_data) -> None:
+    path = Path(real_data.__file__).parent / "foreign" / "iris.parquet"
+    if not path.exists():
+        pytest.skip("not here")
+    store = ParquetRows(str(path), label="class")
+    assert store.n_samples == 150
+    assert len(store.classes) == 3
+    read_all(store)

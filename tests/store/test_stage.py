@@ -1,0 +1,134 @@
+"""Working copies: contract of RowBlocks, damage, resume, permuted rows."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bigsvm.config import FitConfig
+from bigsvm.errors import DataError, PlanRefused
+from bigsvm.events import silent
+from bigsvm.run.local import SerialMapper, ThreadMapper
+from bigsvm.run.staging import copies_folder, remove_copy, staged, tree_bytes
+from bigsvm.run.survey import survey_pass
+from bigsvm.store.opener import open_store
+from bigsvm.store.stage import BLOCKS_PER_SEGMENT, SegmentShare, stage_segment
+from bigsvm.testing.problems import random_problem
+
+N, BLOCK = 700, 3  # four segments of 64 blocks of 3 rows, the last one short
+
+
+def rows(layout: str, weights: bool = True, seed: int = 1) -> Any:
+    X, y = random_problem(N, 6, 0.5, seed=seed, n_classes=3)
+    from scipy import sparse
+
+    matrix = sparse.csr_array(X.astype(np.float32)) if layout == "csr" else X.astype(np.float32)
+    weight = np.random.default_rng(seed).uniform(0, 2, N)
+    return open_store((matrix, y, weight) if weights else (matrix, y))
+
+
+def make(store: Any, scratch: Path, **changed: Any) -> Any:
+    options = {"block_rows": BLOCK, "piece_rows": 7 * BLOCK, "data_bytes": 100_000, "scratch_limit": None, **changed}
+    return staged(store, scratch, mapper=options.pop("mapper", SerialMapper()), emit=silent, **options)
+
+
+@pytest.mark.parametrize("layout", ["csr", "dense"])
+@pytest.mark.parametrize("weights", [True, False])
+def test_a_copy_reads_as_its_store(tmp_path: Path, layout: str, weights: bool) -> None:
+    store = rows(layout, weights)
+    with make(store, tmp_path) as copy:
+        assert (copy.n_samples, copy.n_features, copy.classes.tolist()) == (N, 6, [0, 1, 2])
+        for block_rows in (BLOCK, 1, 50, N):
+            for ref in copy.refs(block_rows):
+                ours, theirs = copy.read(ref), store.read(ref)
+                assert (ours.start, ours.stop) == (ref.start, ref.stop)
+                np.testing.assert_array_equal(ours.y, theirs.y)
+                for mine, other in zip(ours.X, theirs.X, strict=True):
+                    np.testing.assert_array_equal(mine, other)
+                if weights:
+                    np.testing.assert_array_equal(ours.sample_weight, theirs.sample_weight)
+        reference = survey_pass(store, 100, SerialMapper(), silent)
+        assert copy.content_fingerprint == reference.content_fingerprint
+        assert copy.survey.counts == reference.counts
+
+
+def test_an_aligned_block_is_a_view_of_the_map(tmp_path: Path) -> None:
+    with make(rows("dense"), tmp_path) as copy:
+        block = copy.read(copy.refs(BLOCK)[5])
+        assert not block.X.flags.owndata
+        assert not block.X.flags.writeable
+        copy.release(copy.refs(BLOCK)[5])
+        np.testing.assert_array_equal(block.X, rows("dense").read(copy.refs(BLOCK)[5]).X)
+
+
+def test_threads_and_serial_write_the_same_bytes(tmp_path: Path) -> None:
+    with ThreadMapper(3) as threads:
+        for name, mapper in (("a", SerialMapper()), ("b", threads)):
+            with make(rows("csr"), tmp_path / name, mapper=mapper):
+                pass
+    files = sorted(p.relative_to(tmp_path / "a") for p in (tmp_path / "a").rglob("segment*"))
+    assert len(files) == 2 * -(-N // (BLOCK * BLOCKS_PER_SEGMENT))
+    for name in files:
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+def test_a_second_fit_shares_the_copy_and_another_store_does_not(tmp_path: Path) -> None:
+    for store in (rows("csr"), rows("csr"), rows("csr", seed=2)):
+        with make(store, tmp_path):
+            pass
+    assert len([p for p in copies_folder(tmp_path).iterdir() if p.is_dir()]) == 2
+
+
+def test_complete_segments_of_a_killed_run_are_kept(tmp_path: Path) -> None:
+    store = rows("csr")
+    with make(store, tmp_path) as copy:
+        folder = copy.folder
+    (folder / "staged.json").unlink()
+    (folder / "segment-00002.json").unlink()  # killed before the index was written
+    (folder / ".segment-00002.bin.tmp-1-abc").write_bytes(b"torn")
+    before = os.stat(folder / "segment-00000.bin").st_mtime_ns
+    with make(store, tmp_path) as copy:
+        assert copy.read(copy.refs(N)[0]).n_rows == N
+    assert os.stat(folder / "segment-00000.bin").st_mtime_ns == before
+    assert not list(folder.glob(".*"))
+
+
+@pytest.mark.parametrize("damage", ["flip", "truncate"])
+def test_a_damaged_copy_is_refused_naming_the_file(tmp_path: Path, damage: str) -> None:
+    with make(rows("csr"), tmp_path) as copy:
+        path = copy.folder / "segment-00001.bin"
+    content = bytearray(path.read_bytes())
+    content[1000] ^= 4
+    path.write_bytes(content if damage == "flip" else content[:-64])
+    with make(rows("csr"), tmp_path) as copy, pytest.raises(DataError, match=r"segment-00001\.bin"):
+        for ref in copy.refs(BLOCK):
+            copy.read(ref)
+
+
+def test_the_least_recently_used_copy_makes_room_and_a_used_one_stays(tmp_path: Path) -> None:
+    with make(rows("csr", seed=1), tmp_path) as first:
+        size = tree_bytes(first.folder)
+        limit = int(2.5 * size)
+        with make(rows("csr", seed=2), tmp_path, data_bytes=size, scratch_limit=limit) as second:
+            pass
+        assert not remove_copy(first.folder)
+        with make(rows("csr", seed=3), tmp_path, data_bytes=size, scratch_limit=limit) as third:
+            assert first.folder.exists()
+            assert not second.folder.exists()
+            assert third.folder.exists()
+            with pytest.raises(PlanRefused, match="scratch-limit"), make(
+                rows("csr", seed=4), tmp_path, data_bytes=size, scratch_limit=limit
+            ):
+                pass
+    assert remove_copy(first.folder)
+
+
+def test_segments_are_pure(tmp_path: Path) -> None:
+    share = SegmentShare(rows("dense"), str(tmp_path), 0, 0, 60, BLOCK, 2 * BLOCK)
+    first = stage_segment(share)
+    assert stage_segment(share) == first
+    assert FitConfig().stage == "auto"

@@ -1,0 +1,194 @@
+"""Stores by other hands: AnnData's older encodings, odd orders, and what is refused."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+from bigsvm.errors import DataError, ReadFailed
+from bigsvm.kernels.rows import CSR
+from bigsvm.store.zarr_rows import ZarrRows
+from bigsvm.testing.contracts import dense, example
+from tests.store import formats
+
+X, LABELS = example()
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.fixture
+def anndata_0_7(real_data, tmp_path: Path) -> Path:
+    """A store as AnnData 0.7.8 wrote it."""
+    archive = Path(real_data.__file__).parent / "foreign" / "anndata_v0.7.8.zarr.zip"
+    if not archive.exists():
+        pytest.skip("not here")
+    zipfile.ZipFile(archive).extractall(tmp_path / "old.zarr")
+    return tmp_path / "old.zarr"
+
+
+def test_anndata_0_7_categories_and_numbers(anndata_0_7: Path) -> None:
+    store = ZarrRows(anndata_0_7, label="obs_cat")
+    group = zarr.open_group(anndata_0_7, mode="r")
+    codes = group["obs/obs_cat"][:]
+    names = np.array(group["obs/__categories/obs_cat"][:].tolist())
+    assert (store.n_samples, store.n_features) == (30, 20)
+    assert set(store.classes) == set(names[codes])
+    blocks = [store.read(ref) for ref in store.refs(7)]
+    np.testing.assert_array_equal(store.classes[np.concatenate([b.y for b in blocks])], names[codes])
+    matrix = CSR(group["X/data"][:], group["X/indices"][:], group["X/indptr"][:])
+    np.testing.assert_array_equal(np.concatenate([dense(b.X, 20) for b in blocks]), dense(matrix, 20))
+    assert ZarrRows(anndata_0_7, label="obs/int64", weight="uint8").has_weights
+    assert ZarrRows(anndata_0_7, label="float64").n_samples == 30
+    with pytest.raises(DataError, match="obs_cat, cat_ordered, int64"):
+        ZarrRows(anndata_0_7)
+
+
+def test_only_classes_that_occur_count(tmp_path: Path) -> None:
+    path = formats.written(tmp_path / "s.zarr", X, LABELS)
+    group = zarr.open_group(path, mode="a")
+    codes, categories = group["obs/label/codes"][:], group["obs/label/categories"][:]
+    del group["obs/label/categories"], group["obs/label/codes"]
+    # Unordered, and two that nobody has.
+    group.create_array("obs/label/categories", data=np.array([9, 4, 1, 0, -1]))
+    shuffled = np.array([4, 2, 1])[codes].astype(np.int16)
+    group.create_array("obs/label/codes", data=shuffled)
+    (path / "bigsvm-manifest.json").unlink()
+    store = ZarrRows(path)
+    assert store.classes.tolist() == [-1, 1, 4]
+    y = np.concatenate([store.read(ref).y for ref in store.refs(10)])
+    np.testing.assert_array_equal(store.classes[y], categories[codes])
+    for row, code in ((31, -1), (8, 5)):
+        bad = shuffled.copy()
+        bad[row] = code
+        group["obs/label/codes"][:] = bad
+        with pytest.raises(DataError, match=f"row {row} "):
+            _ = ZarrRows(path).classes
+
+
+def test_big_endian_and_unsorted_and_double(tmp_path: Path) -> None:
+    path = formats.foreign(
+        tmp_path / "s.zarr", X.astype(">f8"), LABELS, version=2, layout="dense", compressors=None
+    )
+    store = ZarrRows(path)
+    assert not store.raw
+    assert store.dtype == np.float64
+    np.testing.assert_array_equal(store.read(store.refs(100)[0]).X, X)
+    path = formats.foreign(tmp_path / "u.zarr", X, LABELS)
+    inner = zarr.open_group(path, mode="a")["X"]
+    indptr = inner["indptr"][:]
+    for name in ("data", "indices"):
+        values = inner[name][:]
+        for i in range(len(X)):
+            values[indptr[i] : indptr[i + 1]] = values[indptr[i] : indptr[i + 1]][::-1]
+        inner[name][:] = values
+    store = ZarrRows(path)
+    np.testing.assert_array_equal(dense(store.read(store.refs(100)[0]).X, X.shape[1]), X)
+
+
+@pytest.mark.parametrize(
+    ("array", "place", "value", "message"),
+    [
+        ("indices", 9, 11, "has index 11"),
+        ("indices", 9, -1, "has index -1"),
+        ("indptr", 5, 100_000, "X/indptr|leads out|indptr"),
+        ("indptr", 5, 0, "indptr"),
+        ("indptr", 0, 1, "indptr"),
+        ("indptr", len(X), 3, "indptr"),
+    ],
+)
+def test_inconsistent_rows_are_refused(
+    array: str, place: int, value: int, message: str, tmp_path: Path
+) -> None:
+    path = formats.foreign(tmp_path / "s.zarr", X, LABELS)
+    zarr.open_group(path, mode="a")[f"X/{array}"][place] = value
+    for block_rows in (1, 4, 100):
+        with pytest.raises(DataError, match=message):
+            store = ZarrRows(path)
+            for ref in store.refs(block_rows):
+                store.read(ref)
+
+
+def replace(path: Path, key: str, data: np.ndarray, **options: object) -> None:
+    zarr.open_group(path, mode="a").create_array(key, data=data, overwrite=True, **options)
+
+
+@pytest.mark.parametrize(
+    ("key", "data", "message"),
+    [
+        ("X", np.zeros(5), "dimensions"),
+        ("X", np.zeros((53, 2), complex), "complex"),
+        ("X/indptr", np.zeros(5, int), "row pointers"),
+        ("X/indices", np.zeros(5, int), "values"),
+        ("X/indices", np.zeros(5), "values|type"),
+        ("obs/label", np.zeros(5), "5 labels"),
+        ("obs/label", np.zeros((53, 1)), "one dimension"),
+        ("obs/label", np.full(53, np.nan), "row 0"),
+        ("obs/weight", np.ones(5), "weights"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(key: str, data: np.ndarray, message: str, tmp_path: Path) -> None:
+    path = formats.foreign(tmp_path / "s.zarr", X, LABELS)
+    replace(path, key, data)
+    with pytest.raises(DataError, match=message):
+        _ = ZarrRows(path).classes
+
+
+def test_codecs_that_may_run_anything_are_refused_by_name(tmp_path: Path) -> None:
+    path = formats.foreign(tmp_path / "s.zarr", X, LABELS, version=2)
+    document = path / "X/data/.zarray"
+    text = document.read_text()
+    assert '"filters": null' in text
+    for codec in ("pickle", "json2", "msgpack2"):
+        document.write_text(text.replace('"filters": null', f'"filters": [{{"id": "{codec}"}}]'))
+        with pytest.raises(DataError, match=codec):
+            ZarrRows(path)
+
+
+def test_csc_is_refused(tmp_path: Path) -> None:
+    path = formats.foreign(tmp_path / "s.zarr", X, LABELS)
+    zarr.open_group(path, mode="a")["X"].attrs["encoding-type"] = "csc_matrix"
+    with pytest.raises(DataError, match="csc_matrix"):
+        ZarrRows(path)
+
+
+def test_a_store_that_changed_is_not_reopened_by_a_worker(tmp_path: Path) -> None:
+    path = formats.written(tmp_path / "s.zarr", X, LABELS)
+    content = pickle.dumps(ZarrRows(path))
+    assert pickle.loads(content) is pickle.loads(content)  # one opened store for all tasks of a process
+    formats.written(tmp_path / "other.zarr", X, LABELS)
+    shutil.rmtree(path)
+    formats.written(path, X + 1, LABELS)
+    from bigsvm.store.zarr_rows import reopen
+
+    reopen.cache_clear()
+    with pytest.raises(DataError, match="changed"):
+        pickle.loads(content)
+
+
+def test_a_failing_device_is_an_io_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = ZarrRows(formats.written(tmp_path / "s.zarr", X, LABELS))
+
+    def fails(self: Path) -> bytes:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(Path, "read_bytes", fails)
+    with pytest.raises(ReadFailed, match="X/") as caught:
+        store.read(store.refs(9)[2])
+    assert caught.value.code == 74
+
+
+def test_raw_blocks_are_maps_where_they_can(tmp_path: Path) -> None:
+    store = ZarrRows(formats.written(tmp_path / "s.zarr", X, LABELS, codec="none", chunk_bytes=1 << 20))
+    first, again = (store.read(store.refs(9)[1]).X for _ in range(2))
+    assert np.shares_memory(first.data, again.data)
+    assert not first.data.flags.writeable
+    assert type(first.data) is np.ndarray
