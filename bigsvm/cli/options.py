@@ -30,7 +30,9 @@ _problem = [
         show_default=True,
         help="Loss of the margin.",
     ),
-    click.option("-c", "--c", type=float, show_default="1", help="Cost C of the sum form, as in LIBLINEAR."),
+    click.option(
+        "-c", "--c", type=float, metavar="C", help="Cost of the sum form, as in LIBLINEAR.  [default: 1.0]"
+    ),
     click.option(
         "--lambda", type=float, help="Lambda of the mean form instead of C: C = 1 / (lambda n_samples)."
     ),

@@ -182,7 +182,7 @@ def parse(buffer, n, zero_based, n_features, labels, indptr, indices, values, sl
     Returns
     -------
     code : OK; REFUSED; WIDE: a feature number beyond int32 and indices is int32; FULL: `slow` is too short
-    where : byte offset of the start of the line that is refused
+    where : byte offset, in the line that is refused, of or just after the field that is bad
     n_rows, n_entries, n_slow : int
     qid : bool   a query id was seen, and ignored
     """
@@ -195,7 +195,6 @@ def parse(buffer, n, zero_based, n_features, labels, indptr, indices, values, sl
     qid = False
     indptr[0] = 0
     while p < stop:
-        line = p
         c = byte_at(p)
         while c in (_SPACE, _TAB):
             p += _ONE
@@ -207,7 +206,7 @@ def parse(buffer, n, zero_based, n_features, labels, indptr, indices, values, sl
             p += _ONE
             c = byte_at(p)
             if c != _LF:
-                return REFUSED, line - base, row, k, n_slow, qid
+                return REFUSED, p - base, row, k, n_slow, qid
         if c == _LF:
             p += _ONE
             continue
@@ -216,11 +215,11 @@ def parse(buffer, n, zero_based, n_features, labels, indptr, indices, values, sl
         status, p, value = _number(p)
         c = byte_at(p)
         if status == _BAD or not _ends_token(c) or np.isinf(value):
-            return REFUSED, line - base, row, k, n_slow, qid
+            return REFUSED, p - base, row, k, n_slow, qid
         labels[row] = value
         if status == _SLOW:
             if n_slow == slow.shape[0]:
-                return FULL, line - base, row, k, n_slow, qid
+                return FULL, p - base, row, k, n_slow, qid
             slow[n_slow, 0], slow[n_slow, 1], slow[n_slow, 2] = start - base, p - base, -1 - row
             n_slow += 1
 
@@ -234,9 +233,9 @@ def parse(buffer, n, zero_based, n_features, labels, indptr, indices, values, sl
                 fits, p, index = _index(p)
                 feature = index - origin
                 if not fits or byte_at(p) != _COLON or feature <= last or feature >= n_features:
-                    return REFUSED, line - base, row, k, n_slow, qid
+                    return REFUSED, p - base, row, k, n_slow, qid
                 if feature > largest:
-                    return WIDE, line - base, row, k, n_slow, qid
+                    return WIDE, p - base, row, k, n_slow, qid
                 p += _ONE
                 start = p
                 status, p, value = _number(p)
@@ -244,10 +243,10 @@ def parse(buffer, n, zero_based, n_features, labels, indptr, indices, values, sl
                 indices[k] = feature
                 values[k] = value
                 if status == _BAD or not _ends_token(c) or not np.isfinite(values[k]):
-                    return REFUSED, line - base, row, k, n_slow, qid
+                    return REFUSED, p - base, row, k, n_slow, qid
                 if status == _SLOW:
                     if n_slow == slow.shape[0]:
-                        return FULL, line - base, row, k, n_slow, qid
+                        return FULL, p - base, row, k, n_slow, qid
                     slow[n_slow, 0], slow[n_slow, 1], slow[n_slow, 2] = start - base, p - base, k
                     n_slow += 1
                 last = feature
@@ -261,7 +260,7 @@ def parse(buffer, n, zero_based, n_features, labels, indptr, indices, values, sl
                 p += _ONE
                 c = byte_at(p)
                 if c != _LF:
-                    return REFUSED, line - base, row, k, n_slow, qid
+                    return REFUSED, p - base, row, k, n_slow, qid
             if c == _LF:
                 p += _ONE
                 break
@@ -273,11 +272,11 @@ def parse(buffer, n, zero_based, n_features, labels, indptr, indices, values, sl
                 and byte_at(p + np.uint64(3)) == _COLON
                 and _is_digit(byte_at(p + np.uint64(4)))
             ):
-                return REFUSED, line - base, row, k, n_slow, qid
+                return REFUSED, p - base, row, k, n_slow, qid
             p, _ = _digits(p + np.uint64(4), np.uint64(0))
             c = byte_at(p)
             if not _ends_token(c):
-                return REFUSED, line - base, row, k, n_slow, qid
+                return REFUSED, p - base, row, k, n_slow, qid
             may_be_qid = False
             qid = True
         row += 1

@@ -19,7 +19,7 @@ def show_count(value: float) -> str:
 def certificate_text(event: CertificateMade) -> str:
     """A certificate in one line."""
     return (
-        f"pass {event.passes:.1f}  objective {event.objective:.6g}  "
+        f"pass {event.passes:.1f}  epoch {event.epochs:.1f}  objective {event.objective:.6g}  "
         f"relative gap {event.relative_gap:.2e}  {show_seconds(event.wall_s)}"
     )
 

@@ -226,10 +226,12 @@ def _loop(
         epochs, passes = progress.visits / n, ctx.bytes_read / data_bytes
         emit(EpochEnd(epochs, passes, info.n_active, info.gap_estimate, clock.total()))
         spent = epochs if ctx.resident else passes
-        step_cost = 1.0 if ctx.resident else 2.0  # the next step, and the proof that must follow it
-        out_of_passes = spent + step_cost > limit
+        # What the next step and the proof after it will cost, and a proof now.
+        proof = 0.0 if ctx.resident else 1.0
+        due = info.ask_certificate or epochs >= next_check
+        out_of_passes = spent + due * proof + 1.0 + proof > limit
         out_of_time = config.max_time is not None and clock.total() > config.max_time
-        if not (info.ask_certificate or out_of_passes or out_of_time or epochs >= next_check):
+        if not (due or out_of_passes or out_of_time):
             continue
         next_check = max(next_check, 2.0 * epochs)
         certificate = _prove(problem, plan, state, ctx, progress, clock)

@@ -133,8 +133,8 @@ def make_plan(store: RowBlocks, config: FitConfig, limit: MemoryLimit | None = N
         raise PlanRefused(
             f"{show_bytes(budget)} of memory cannot hold this fit; {show_bytes(least)} ({least} bytes) would do",
             store.uri,
-            f"say --memory {-(-least // MIB)}MiB",
-            min_memory_bytes=-(-least // MIB) * MIB,
+            f"say --memory {least // MIB}MiB",
+            min_memory_bytes=least,
         )
     resident = sizes.resident_bytes() <= budget
     raw = bool(getattr(store, "raw", False))
@@ -225,7 +225,7 @@ class _Sizes:
         return self.fixed_bytes(0, True) + sum(need.nbytes for need in self.needs if need.may_spill)
 
     def least_memory(self) -> int:
-        """The smallest budget that works: blocks stream, per-row state is on disk."""
+        """The smallest budget that works, in whole MiB: blocks stream, per-row state is on disk."""
         low, high = 0, 1 << 50
         while low < high:
             middle = (low + high) // 2
@@ -233,4 +233,4 @@ class _Sizes:
                 high = middle
             else:
                 low = middle + 1
-        return min(low, self.resident_bytes())
+        return -(-min(low, self.resident_bytes()) // MIB) * MIB

@@ -10,6 +10,7 @@ Files are written aside and renamed when all rows are there.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
@@ -91,8 +92,11 @@ def open_writer(
     with _new_file(out, overwrite) as file:
         if form == "parquet":
             parquet = _Parquet(file, classes, n_models, with_scores)
-            yield parquet
-            parquet.close()
+            try:
+                yield parquet
+                parquet.close()
+            finally:
+                parquet.release()
         else:
             writer = _text_writer(file, form, classes, with_scores)
             yield writer
@@ -247,6 +251,11 @@ class _Parquet(_Gathered):
     def close(self) -> None:
         super().close()
         self._file.close()
+
+    def release(self) -> None:
+        """Let go of the file, also after a failure: pyarrow would write its footer when collected."""
+        with contextlib.suppress(OSError):
+            self._file.close()
 
 
 class _Zarr(_Gathered):

@@ -199,6 +199,8 @@ def open_source(
         source, y = source
     paths = _paths(source)
     if paths is None:
+        if all(hasattr(type(source), name) for name in ("refs", "read")):  # a store that is open already
+            return store_source(source, dtype)
         return memory_source(source, y, sample_weight, dtype)
     if y is not None:
         raise UsageError("labels as an array go with a matrix as an array", hint="name a file with --label")

@@ -16,9 +16,12 @@ from bigsvm.errors import DataError
 from bigsvm.kernels import svmlight as kernel
 from bigsvm.kernels.rows import CSR
 from bigsvm.store.text import Piece
+from bigsvm.units import KIB
 
 UNLIMITED = 2**63 - 1
 """As many features as int64 can count: where the caller names no number."""
+
+_LONG = 64 * KIB
 
 _NUMBER = re.compile(rb"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _NOT_FINITE = re.compile(rb"[+-]?(?:nan|inf|infinity)(?:\(.*\))?", re.IGNORECASE)
@@ -217,12 +220,27 @@ class _Parser:
 
     def _refuse(self, piece: Piece, offset: int) -> None:
         """Raise what the specification says of the line around `offset`."""
-        number, line = piece.line_at(offset)
+        number, line, place = piece.line_at(offset)
+        where = piece.where(number)
         row = parse_line_strict(
-            line,
-            piece.where(number),
+            line if len(line) <= _LONG else _around(line, place),
+            where,
             zero_based=self.zero_based,
             n_features=self.n_features,
             dtype=self.dtype,
         )
-        raise AssertionError(f"{piece.where(number)}: the kernel refused what the grammar allows: {row}")
+        if len(line) > _LONG:
+            raise DataError(f"not svmlight text at byte {place} of the line", where)
+        raise AssertionError(f"{where}: the kernel refused what the grammar allows: {row}")
+
+
+def _around(line: bytes, place: int) -> bytes:
+    """A short line with the same fault: the field at `place` and the one before it, after a label.
+
+    As Python objects the fields of a line of many megabytes would need more memory than there is.
+    """
+    blanks = line[max(0, place - _LONG) : place].replace(b"\t", b" ")
+    start = max(0, place - _LONG) + blanks.rfind(b" ") + 1
+    field = line[start : place + _LONG].replace(b"\t", b" ").partition(b" ")[0]
+    before = line[max(0, start - _LONG) : start].replace(b"\t", b" ").rstrip(b" ").rpartition(b" ")[2]
+    return b"0 " + (before + b" " if b":" in before else b"") + field if before else field

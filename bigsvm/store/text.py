@@ -37,15 +37,15 @@ class Piece:
         """`file:LINE` for messages."""
         return f"{self._name}:{line}"
 
-    def line_at(self, offset: int) -> tuple[int, bytes]:
-        """(number in the file, content without its newline) of the line that holds byte `offset`."""
-        start = stop = offset
-        while start > 0 and self.buffer[start - 1] != _LF:
-            start -= 1
-        while self.buffer[stop] != _LF:
-            stop += 1
+    def line_at(self, offset: int) -> tuple[int, bytes, int]:
+        """(number in the file, content without its newline, position in it) of byte `offset`."""
+        start = _after_last_newline(self.buffer, 0, offset)
         before, _ = count_marks(self.buffer, start)
-        return self.first_line + before, self.buffer[start:stop].tobytes()
+        line = self.buffer[start : self.size].data  # a view: what follows may be long
+        stop = offset - start
+        while (step := bytes(line[stop : stop + 64 * KIB])) and b"\n" not in step:
+            stop += len(step)
+        return self.first_line + before, bytes(line[: stop + step.index(b"\n")]), offset - start
 
     def release(self) -> None:
         """Give the buffer back: the piece must not be used any more."""

@@ -50,7 +50,7 @@ def corner_problems() -> dict[str, tuple[np.ndarray, np.ndarray]]:
         "separable": (separable, y),
         "sorted by label": (X[sorted_rows], y[sorted_rows]),
         "more features than rows": random_problem(9, 40, seed=5),
-        "large values": (X * 1e3, y),
+        "large values": (X * 30.0, y),
         "tiny values": (X * 1e-3, y),
     }
 

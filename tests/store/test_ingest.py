@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -129,6 +131,12 @@ def test_every_source_gives_the_same_content(tmp_path: Path) -> None:
 def test_source_as_arrays_and_y_apart(tmp_path: Path) -> None:
     a, b = ingest((X, y), tmp_path / "a"), ingest(X, tmp_path / "b", y=y)
     assert a["store_fingerprint"] == b["store_fingerprint"]
+
+
+def test_an_open_store_is_a_source(tmp_path: Path) -> None:
+    a = ingest((X, y), tmp_path / "a")
+    b = ingest(open_store(tmp_path / "a"), tmp_path / "b", dtype="float64")
+    assert a["content_fingerprint"] == b["content_fingerprint"]
 
 
 def test_weights_reach_the_store(tmp_path: Path) -> None:
@@ -425,3 +433,10 @@ def test_exact_texts_are_short_and_exact() -> None:
     ]
     repeated = np.repeat(np.float32([0.1, 0.25]), 10_000)
     assert exact_texts(repeated) == ["0.1"] * 10_000 + ["0.25"] * 10_000
+
+
+@pytest.mark.slow
+def test_benchmark_runs() -> None:
+    script = Path(__file__).parents[2] / "scripts" / "bench_ingest.py"
+    done = subprocess.run([sys.executable, script, "--smoke"], capture_output=True, text=True, check=True)
+    assert "bigsvm ingest" in done.stdout

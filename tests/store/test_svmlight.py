@@ -10,6 +10,7 @@ import lzma
 import math
 import random
 import struct
+import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zstandard
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bigsvm.errors import BigSVMError, DataError
@@ -194,7 +195,9 @@ def rows_of(store: Path) -> Rows:
         block = data.read(ref)
         for i in range(block.n_rows):
             a, b = block.X.indptr[i : i + 2]
-            entries = zip((block.X.indices[a:b].astype(np.int64) + 1).tolist(), block.X.data[a:b].tolist(), strict=True)
+            entries = zip(
+                (block.X.indices[a:b].astype(np.int64) + 1).tolist(), block.X.data[a:b].tolist(), strict=True
+            )
             found.append((float(data.classes[block.y[i]]), dict(entries)))
     return found
 
@@ -236,6 +239,18 @@ def test_index_beyond_int32_is_stored_in_int64(tmp_path: Path) -> None:
     store = ZarrRows(tmp_path / "s")
     assert store.index_dtype == np.int64
     assert store.n_features == 2147483649
+
+
+def test_a_wide_store_needs_little_memory(tmp_path: Path) -> None:
+    """The width is 2^31 + 2: one byte a feature would already be 2 GiB."""
+    path = text_file(tmp_path, b"1 2147483650:1\n-1 1:1\n")
+    code = (
+        "import resource, sys; from bigsvm.store.ingest import ingest; ingest(sys.argv[1], sys.argv[2]);"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    )
+    command = [sys.executable, "-c", code, str(path), str(tmp_path / "s")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert int(done.stdout) << 10 < 1 << 30
 
 
 def test_qid_is_warned_of_once(tmp_path: Path) -> None:
@@ -378,6 +393,21 @@ def test_huge_line(tmp_path: Path, threads: int) -> None:
     refused(path, tmp_path / "t", 65, f"{path}:2", "line of more than", memory="16MiB", threads=threads)
 
 
+@pytest.mark.parametrize(
+    ("field", "word"),
+    [("200001:x", "not a number"),
+     ("200000:1", "not ascending: 200000 after 200001"), ("200002:", "missing"),
+     ("200001:1", "200001 twice"), ("200002:1\0", "NUL"),
+     ("200002:nan", "finite"), ("200002:1 \r \r", "at byte")],
+)  # fmt: skip
+def test_fault_in_a_long_line(tmp_path: Path, field: str, word: str) -> None:
+    before = "\t".join(f"{j}:1" for j in range(1, 200_002))
+    rest = " ".join(f"{j}:1" for j in range(300_000, 400_000))
+    text = f"1 1:1\n1 {before} {field} {rest}\n1 2:2\n".replace("200001:1 200001:x", "200001:x")
+    path = text_file(tmp_path, text.encode())
+    refused(path, tmp_path / "s", 65, f"{path}:2", word)
+
+
 # ---- the kernel against the specification ------------------------------------------------------------------
 
 
@@ -469,6 +499,7 @@ def text_lines(draw: st.DrawFn) -> bytes:
     return bytes(raw).replace(b"\n", b" ")
 
 
+@settings(max_examples=500)
 @given(lines=st.lists(text_lines(), min_size=1, max_size=3), float32=st.booleans(), zero_based=st.booleans())
 @example(lines=[b"1 1:0.3 2:1e5"], float32=True, zero_based=False)
 @example(lines=[b"1 1:" + b"1" * 20], float32=False, zero_based=False)

@@ -112,9 +112,13 @@ def test_inconsistent_rows_are_refused(
     zarr.open_group(path, mode="a")[f"X/{array}"][place] = value
     for block_rows in (1, 4, 100):
         with pytest.raises(DataError, match=message):
-            store = ZarrRows(path)
-            for ref in store.refs(block_rows):
-                store.read(ref)
+            read_all(path, block_rows)
+
+
+def read_all(path: Path, block_rows: int) -> None:
+    store = ZarrRows(path)
+    for ref in store.refs(block_rows):
+        store.read(ref)
 
 
 def replace(path: Path, key: str, data: np.ndarray, **options: object) -> None:

@@ -1,0 +1,152 @@
+"""Metrics against scikit-learn's, exact and binned, weighted and not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bigsvm.config import FitConfig
+from bigsvm.errors import DataError
+from bigsvm.events import Warned
+from bigsvm.problem.model import LinearModel
+from bigsvm.run.evaluate import evaluate, join_labels
+from bigsvm.run.metrics import (
+    BinnedRanking,
+    ExactRanking,
+    average_precision,
+    make_rankings,
+    ordered_bits,
+    roc_auc,
+)
+from bigsvm.store.array_rows import ArrayRows
+
+sklearn_metrics = pytest.importorskip("sklearn.metrics")
+CONFIG = FitConfig.of(memory=32 << 20, threads=2)
+D = 6
+
+
+def make(classes: Any, n: int = 800, seed: int = 0, weights: bool = False) -> tuple[LinearModel, Any, Any, Any]:
+    rng = np.random.default_rng(seed)
+    classes = np.array(classes)
+    n_models = 1 if len(classes) == 2 else len(classes)
+    model = LinearModel(rng.standard_normal((n_models, D)), rng.standard_normal(n_models), classes)
+    X = rng.standard_normal((n, D)).round(1)  # rounded: ties
+    y = np.where(rng.random(n) < 0.6, model.predict(X), rng.choice(classes, n))
+    w = np.where(rng.random(n) < 0.2, 0.0, rng.random(n)) if weights else None
+    return model, X, y, w
+
+
+@pytest.mark.parametrize("weights", [False, True])
+@pytest.mark.parametrize("classes", [(-1, 1), (0, 1, 2, 3), ("ham", "spam")])
+def test_metrics_are_scikit_learns(classes: Any, weights: bool) -> None:
+    model, X, y, w = make(classes, weights=weights)
+    got = evaluate(model, ArrayRows(X, y) if w is None else ArrayRows(X, y, w), CONFIG)
+    predicted, scores = model.predict(X), model.decision_function(X)
+    binary = len(classes) == 2
+    options = {"sample_weight": w}
+    assert got["accuracy"] == pytest.approx(sklearn_metrics.accuracy_score(y, predicted, **options), rel=1e-12)
+    balanced = sklearn_metrics.balanced_accuracy_score(y, predicted, **options)
+    assert got["balanced_accuracy"] == pytest.approx(balanced, rel=1e-12)
+    average = {"pos_label": classes[1]} if binary else {"average": "macro"}
+    assert got["f1"] == pytest.approx(sklearn_metrics.f1_score(y, predicted, **average, **options), rel=1e-12)
+    truth = [y == classes[1]] if binary else [y == label for label in classes]
+    columns = [scores] if binary else list(scores.T)
+    aucs = [sklearn_metrics.roc_auc_score(t, s, **options) for t, s in zip(truth, columns, strict=True)]
+    precisions = [sklearn_metrics.average_precision_score(t, s, **options) for t, s in zip(truth, columns, strict=True)]
+    assert got["roc_auc"] == pytest.approx(np.mean(aucs), rel=1e-10)
+    assert got["average_precision"] == pytest.approx(np.mean(precisions), rel=1e-10)
+    matrix = sklearn_metrics.confusion_matrix(y, predicted, labels=list(classes), **options)
+    np.testing.assert_allclose(got["confusion_matrix"], matrix, rtol=1e-12)
+    assert not got["binned"]
+    assert got["weighted"] is weights
+    assert got["n_rows"] == (len(y) if w is None else np.count_nonzero(w))
+
+
+def test_blocks_of_any_size_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, X, y, _ = make((-1, 1))
+    names = ("accuracy", "f1", "roc_auc", "average_precision", "confusion_matrix")
+    whole = evaluate(model, ArrayRows(X, y), CONFIG)
+    monkeypatch.setattr("bigsvm.run.scoring._LARGEST_BLOCK", 5000)
+    parts = evaluate(model, ArrayRows(X, y), CONFIG)
+    assert {name: whole[name] for name in names} == {name: parts[name] for name in names}
+
+
+def test_binned_where_the_budget_is_small_and_close_to_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, X, y, _ = make((-1, 1), n=4000)
+    exact = evaluate(model, ArrayRows(X, y), CONFIG)
+    monkeypatch.setattr("bigsvm.run.metrics.EXACT_ROW_BYTES", 1 << 20)
+    binned = evaluate(model, ArrayRows(X, y), CONFIG)
+    assert binned["binned"]
+    assert not exact["binned"]
+    for name in ("roc_auc", "average_precision"):
+        assert binned[name] == pytest.approx(exact[name], abs=1e-4)
+    assert binned["confusion_matrix"] == exact["confusion_matrix"]
+
+
+def test_one_class_has_no_auc_and_says_so() -> None:
+    model, X, _, _ = make((-1, 1))
+    events: list[Any] = []
+    got = evaluate(model, ArrayRows(X, np.where(np.arange(len(X)) == 0, -1, -1)), CONFIG, events.append)
+    assert got["roc_auc"] is None
+    assert any(isinstance(event, Warned) and "ROC AUC" in event.message for event in events)
+
+
+def test_labels_the_model_does_not_know_are_wrong() -> None:
+    model, X, y, _ = make((-1, 1))
+    y = np.where(np.arange(len(y)) < 100, 7, y)
+    events: list[Any] = []
+    got = evaluate(model, ArrayRows(X, y), CONFIG, events.append)
+    assert got["classes"] == [-1, 1, 7]
+    assert got["accuracy"] == pytest.approx(sklearn_metrics.accuracy_score(y, model.predict(X)), rel=1e-12)
+    assert sum(got["confusion_matrix"][2]) == 100
+    assert any(isinstance(event, Warned) and "7" in event.message for event in events)
+
+
+def test_a_regression_target_is_refused() -> None:
+    model, X, _, _ = make((-1, 1))
+    with pytest.raises(DataError, match="regression"):
+        evaluate(model, ArrayRows(X, np.linspace(0, 1, len(X)), task="regression"), CONFIG)
+
+
+def test_labels_are_joined_as_numbers_or_as_text() -> None:
+    labels, ours, theirs = join_labels(np.array([-1, 1]), np.array([1.0, 2.0]))
+    assert labels.tolist() == [-1, 1, 2]
+    assert ours.tolist() == [0, 1]
+    assert theirs.tolist() == [1, 2]
+    labels, ours, theirs = join_labels(np.array(["a", "b"]), np.array([1, 2]))
+    assert labels.tolist() == ["1", "2", "a", "b"]
+    assert ours.tolist() == [2, 3]
+
+
+@given(st.lists(st.floats(-(2.0**100), 2.0**100, width=32), min_size=2, max_size=50))
+def test_ordered_bits_keep_the_order(values: list[float]) -> None:
+    scores = np.array(values)
+    bits = ordered_bits(scores).astype(np.int64)
+    order = np.argsort(scores, kind="stable")
+    assert (np.diff(bits[order]) >= 0).all()
+    assert ((np.diff(scores[order]) > 0) == (np.diff(bits[order]) > 0)).all()
+
+
+@given(st.lists(st.tuples(st.integers(-3, 3), st.booleans(), st.integers(0, 3)), min_size=1, max_size=40))
+def test_exact_and_binned_agree_where_no_bin_is_shared(rows: list[tuple[int, bool, int]]) -> None:
+    scores, positive, weights = (np.array(column) for column in zip(*rows, strict=True))
+    weights = weights.astype(np.float64)
+    exact, binned = ExactRanking(len(rows)), BinnedRanking(16)
+    for ranking in (exact, binned):
+        ranking.add(scores.astype(np.float64), positive.astype(bool), weights)
+    for metric in (roc_auc, average_precision):
+        a, b = metric(*exact.counts()), metric(*binned.counts())
+        assert a == b or a == pytest.approx(b, rel=1e-12)
+
+
+def test_a_ranking_keeps_to_its_bytes() -> None:
+    for nbytes in (1 << 20, 1 << 22, 1 << 26):
+        rankings, taken = make_rankings(10**9, 3, nbytes)
+        assert taken <= nbytes
+        assert all(ranking.binned for ranking in rankings)
+    rankings, _ = make_rankings(1000, 3, 1 << 20)
+    assert not rankings[0].binned

@@ -1,0 +1,206 @@
+"""The loop: ends with a status, same options give the same bytes, every mapper and every way of holding rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+import bigsvm
+from bigsvm.config import FitConfig
+from bigsvm.errors import PlanRefused
+from bigsvm.events import CertificateMade, EpochEnd, Event, FitEnded, FitStarted, Warned, fan_out
+from bigsvm.run import plan as planning
+from bigsvm.run.fit import fit_store
+from bigsvm.run.plan import make_plan
+from bigsvm.store.array_rows import ArrayRows
+from bigsvm.testing.problems import random_problem
+
+
+def model_bytes(result: Any, path: Path) -> dict[str, bytes]:
+    result.save_model(path, overwrite=True)
+    return {p.name: p.read_bytes() for p in sorted(path.iterdir())}
+
+
+@pytest.fixture
+def streaming(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is kept in memory, and blocks are tiny, so that small tests stream."""
+    monkeypatch.setattr(planning, "_SMALLEST_ROWS", 40)
+    monkeypatch.setattr(planning._Sizes, "resident_bytes", lambda self: 1 << 50)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("stream", [False, True])
+def test_same_options_same_bytes_on_every_mapper(
+    tmp_path: Path, n_classes: int, stream: bool, request: pytest.FixtureRequest
+) -> None:
+    if stream:
+        request.getfixturevalue("streaming")
+    X, y = random_problem(300, 6, 0.5, seed=31, n_classes=n_classes)
+    rows = (sparse.csr_array(X.astype(np.float32)), y)
+    options: dict[str, Any] = {"loss": "hinge", "tol": 1e-2, "memory": "64MiB"}
+    first = model_bytes(bigsvm.fit(rows, scheduler="serial", **options), tmp_path / "a")
+    assert sorted(first) == ["alpha.npy", "coef.npy", "intercept.npy", "model.json"]
+    for changed in ({"threads": 2}, {"threads": 4}, {"scheduler": "serial"}):
+        assert model_bytes(bigsvm.fit(rows, **options, **changed), tmp_path / "b") == first
+    other = model_bytes(bigsvm.fit(rows, **options, seed=1), tmp_path / "c")
+    assert other != first
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("stream", [False, True])
+def test_two_worker_processes_give_the_bytes_of_none(
+    tmp_path: Path, stream: bool, request: pytest.FixtureRequest
+) -> None:
+    if stream:
+        request.getfixturevalue("streaming")
+    X, y = random_problem(200, 5, seed=32)
+    options: dict[str, Any] = {"loss": "squared_hinge", "tol": 1e-2, "memory": "64MiB"}
+    if stream:
+        options["blocks_per_round"] = 2
+    here = model_bytes(bigsvm.fit((X, y), **options), tmp_path / "a")
+    there = model_bytes(bigsvm.fit((X, y), scheduler="processes", workers=2, **options), tmp_path / "b")
+    assert here == there
+
+
+@pytest.mark.parametrize("blocks_per_round", [2, 4])
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+def test_several_blocks_a_round_converge(streaming: None, blocks_per_round: int, loss: str) -> None:
+    X, y = random_problem(400, 6, seed=33, noise=0.2)
+    alone = bigsvm.fit((X, y), loss=loss, tol=1e-3)
+    result = bigsvm.fit((X, y), loss=loss, tol=1e-3, blocks_per_round=blocks_per_round)
+    assert result.status == "converged"
+    assert result.figures["objective"] == pytest.approx(alone.figures["objective"], rel=2e-3)
+
+
+def test_dense_and_csr_have_the_same_objective_to_1e_9() -> None:
+    X, y = random_problem(200, 8, 0.4, seed=34)
+    dense = bigsvm.fit((X, y), tol=1e-11)
+    sparse_rows = bigsvm.fit((sparse.csr_array(X), y), tol=1e-11)
+    assert dense.figures["content_fingerprint"] == sparse_rows.figures["content_fingerprint"]
+    assert dense.figures["objective"] == pytest.approx(sparse_rows.figures["objective"], rel=1e-9)
+
+
+def test_passes_and_epochs_are_counted(streaming: None) -> None:
+    X, y = random_problem(400, 6, seed=35, noise=0.3)
+    events: list[Event] = []
+    result = fit_store(ArrayRows(X, y), FitConfig(loss="hinge", tol=1e-3, memory="64MiB"), events.append)
+    figures = result.figures
+    proofs = [e for e in events if isinstance(e, CertificateMade)]
+    steps = [e for e in events if isinstance(e, EpochEnd)]
+    assert figures["epochs"] == len(steps)
+    assert figures["certificate_passes"] == pytest.approx(len(proofs))
+    assert figures["passes"] == pytest.approx(len(steps) + len(proofs))
+    assert figures["bytes_read"] == pytest.approx(figures["passes"] * figures["data_bytes"])
+    gaps = [e.relative_gap for e in proofs]
+    assert gaps == sorted(gaps, reverse=True)
+    assert isinstance(events[0], FitStarted)
+    assert isinstance(events[-1], FitEnded)
+    resident = bigsvm.fit((X, y), loss="hinge", tol=1e-3, memory="1GiB")
+    assert resident.figures["passes"] == figures["passes"] or resident.figures["objective"] > 0
+
+
+def test_rows_in_memory_are_read_once() -> None:
+    X, y = random_problem(300, 6, seed=36, noise=0.3)
+    figures = bigsvm.fit((X, y), loss="hinge", tol=1e-5).figures
+    assert figures["passes"] == 1.0
+    assert figures["certificate_passes"] == 0.0
+    assert figures["epochs"] > 5
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_max_passes_stops_with_an_honest_gap(stream: bool, request: pytest.FixtureRequest) -> None:
+    if stream:
+        request.getfixturevalue("streaming")
+    X, y = random_problem(400, 20, seed=37, noise=0.4)
+    result = bigsvm.fit((X, y), loss="hinge", C=10.0, tol=1e-9, max_passes=4)
+    assert result.status == "stopped"
+    assert result.exit_code() == 4
+    assert result.exit_code(allow_unconverged=True) == 0
+    assert 1e-9 < result.certificate.relative_gap <= 1
+    spent = result.figures["passes"] if stream else result.figures["epochs"]
+    assert spent <= 4
+
+
+def test_max_time_stops() -> None:
+    X, y = random_problem(2000, 30, seed=38, noise=0.4)
+    result = bigsvm.fit((X, y), loss="hinge", C=1e4, tol=1e-14, max_time=0.2)
+    assert result.status in ("stopped", "stalled")
+
+
+def test_an_unreachable_tolerance_stalls_rather_than_spins() -> None:
+    X, y = random_problem(50, 3, seed=39)
+    result = bigsvm.fit((X, y), loss="squared_hinge", tol=1e-300)
+    assert result.status in ("stalled", "converged")
+    assert result.certificate.relative_gap < 1e-12
+
+
+def test_lambda_reports_the_mean_too() -> None:
+    X, y = random_problem(50, 3, seed=40)
+    result = bigsvm.fit((X, y), lam=0.01, tol=1e-6)
+    assert result.figures["objective_mean"] == pytest.approx(result.figures["objective"] * 0.01)
+    assert result.figures["C"] == pytest.approx(2.0)
+
+
+def test_no_dual_leaves_alpha_out(tmp_path: Path) -> None:
+    X, y = random_problem(50, 3, seed=41)
+    bigsvm.fit((X, y), no_dual=True).save_model(tmp_path / "m")
+    assert not (tmp_path / "m" / "alpha.npy").exists()
+
+
+def test_an_observer_that_fails_is_dropped_and_the_fit_goes_on() -> None:
+    X, y = random_problem(50, 3, seed=42)
+    seen: list[Event] = []
+
+    def broken(event: Event) -> None:
+        raise OSError("disk full")
+
+    result = fit_store(ArrayRows(X, y), FitConfig(), fan_out([broken, seen.append]))
+    assert result.status == "converged"
+    assert any(isinstance(event, Warned) and "dropped" in event.message for event in seen)
+
+
+def test_a_plan_that_cannot_fit_is_refused_and_the_memory_it_names_works() -> None:
+    X, y = random_problem(3000, 400, seed=43)
+    store = ArrayRows(X, y)
+    with pytest.raises(PlanRefused, match="would do") as refused:
+        make_plan(store, FitConfig(memory="1MiB"))
+    least = refused.value.min_memory_bytes
+    assert least is not None
+    result = fit_store(store, FitConfig(memory=least, tol=0.1))
+    assert result.status == "converged"
+    assert make_plan(store, FitConfig(memory=least)).min_memory_bytes == least
+
+
+def test_a_plan_does_not_depend_on_threads_or_scheduler() -> None:
+    X, y = random_problem(3000, 40, seed=44)
+    store = ArrayRows(X, y)
+    plans = [make_plan(store, FitConfig(memory="20MiB", threads=t, scheduler=s)).resolved() for t in (1, 4) for s in (None, "processes")]
+    assert all(plan == plans[0] for plan in plans)
+
+
+@pytest.mark.parametrize("memory", [2**22, 2**23, 2**24, 2**26, 2**30, 2**34])
+@pytest.mark.parametrize("n_samples", [10, 5_000, 2_000_000_000])
+def test_plans_add_up(memory: int, n_samples: int) -> None:
+    class Shape:
+        """Metadata of a store that nobody could make here."""
+
+        uri, layout, n_features, nnz, has_weights = "shape", "csr", 1000, n_samples * 50, False
+        dtype, index_dtype, classes = np.dtype(np.float32), np.dtype(np.int32), np.array([-1, 1])
+
+    store: Any = Shape()
+    store.n_samples = n_samples
+    try:
+        plan = make_plan(store, FitConfig(memory=memory))
+    except PlanRefused as refused:
+        assert refused.min_memory_bytes is not None
+        assert refused.min_memory_bytes > memory
+        return
+    held = sum(need.nbytes for need in plan.needs if need.what not in plan.spilled)
+    assert held <= memory
+    assert plan.min_memory_bytes <= max(memory, 1 << 20)
+    assert plan.n_blocks * plan.block_rows >= n_samples > (plan.n_blocks - 1) * plan.block_rows
+    assert plan.resident == (plan.n_blocks == 1 and plan.mode == "resident")

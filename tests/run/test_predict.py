@@ -1,0 +1,212 @@
+"""Prediction: every format, every source, the same rows in the same order, nothing half-written."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import zarr
+
+from bigsvm.config import FitConfig
+from bigsvm.errors import BudgetExceeded, DataError, OutputError, UsageError
+from bigsvm.kernels.rows import CSR
+from bigsvm.problem.model import LinearModel
+from bigsvm.run.prediction_files import format_of, open_writer
+from bigsvm.run.predict import predict
+from bigsvm.store.array_rows import ArrayRows
+from bigsvm.store.zarr_writer import ZarrWriter
+
+SMALL = FitConfig.of(memory=32 << 20, threads=2)
+N, D = 500, 12
+
+
+def make_model(classes: Any = (-1, 1), n_features: int = D, seed: int = 0) -> LinearModel:
+    rng = np.random.default_rng(seed)
+    classes = np.array(classes)
+    n_models = 1 if len(classes) == 2 else len(classes)
+    return LinearModel(rng.standard_normal((n_models, n_features)), rng.standard_normal(n_models), classes)
+
+
+def make_rows(seed: int = 1, n_features: int = D) -> tuple[CSR, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    dense = np.where(rng.random((N, n_features)) < 0.4, rng.standard_normal((N, n_features)), 0).astype(np.float32)
+    kept = dense != 0
+    indices = np.nonzero(kept)[1].astype(np.int32)
+    indptr = np.concatenate(([0], np.cumsum(kept.sum(axis=1)))).astype(np.int64)
+    return CSR(dense[kept], indices, indptr), np.where(rng.random(N) < 0.5, -1.0, 1.0)
+
+
+def write_store(path: Path, X: CSR, y: np.ndarray, n_features: int | None = D) -> Any:
+    from bigsvm.store.opener import open_store
+
+    with ZarrWriter(path, layout="csr", dtype=np.float32, n_features=n_features, chunk_bytes=1024) as writer:
+        writer.append(X, y)
+        writer.finish()
+    return open_store(str(path))
+
+
+def lines_of(model: LinearModel, source: Any, form: str, **options: Any) -> list[str]:
+    out = io.BytesIO()
+    predict(model, source, out, form, SMALL, **options)
+    return out.getvalue().decode().splitlines()
+
+
+@pytest.mark.parametrize("classes", [(-1, 1), (0, 1, 2), ("ham", "spam")])
+def test_jsonl_from_a_store(tmp_path: Path, classes: Any) -> None:
+    X, y = make_rows()
+    model = make_model(classes)
+    rows = [json.loads(line) for line in lines_of(model, write_store(tmp_path / "s.zarr", X, y), "jsonl")]
+    scores = model.decision_function(X)
+    assert [row["row"] for row in rows] == list(range(N))
+    assert [row["label"] for row in rows] == model.predict(X).tolist()
+    np.testing.assert_array_equal(np.array([row["score"] for row in rows]), scores)
+
+
+def test_blocks_of_any_size_give_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = make_rows()
+    store = write_store(tmp_path / "s.zarr", X, y)
+    model = make_model()
+    expected = lines_of(model, store, "jsonl")
+    monkeypatch.setattr("bigsvm.run.scoring._LARGEST_BLOCK", 4000)
+    assert lines_of(model, store, "jsonl") == expected
+
+
+def test_csv_has_one_line_a_row_and_quotes_labels(tmp_path: Path) -> None:
+    X, y = make_rows()
+    model = make_model(("a,b", 'c"d'))
+    store = write_store(tmp_path / "s.zarr", X, y)
+    names = {"a,b": '"a,b"', 'c"d': '"c""d"'}
+    labels = [names[label] for label in model.predict(X).tolist()]
+    assert lines_of(model, store, "csv") == labels
+    scored = lines_of(model, store, "csv", with_scores=True)
+    expected = [f"{label},{score!r}" for label, score in zip(labels, model.decision_function(X).tolist(), strict=True)]
+    assert scored == expected
+
+
+@pytest.mark.parametrize("classes", [(-1, 1), (0.5, 1.5, 2.5), ("x", "y", "z")])
+@pytest.mark.parametrize("with_scores", [False, True])
+def test_parquet_and_zarr(tmp_path: Path, classes: Any, with_scores: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bigsvm.run.scoring._LARGEST_BLOCK", 20_000)
+    monkeypatch.setattr("bigsvm.run.prediction_files._GATHER_BYTES", 1)
+    X, y = make_rows()
+    model = make_model(classes)
+    store = write_store(tmp_path / "s.zarr", X, y)
+    for form in ("parquet", "zarr"):
+        predict(model, store, tmp_path / f"out.{form}", form, SMALL, with_scores=with_scores)
+    table = pq.read_table(tmp_path / "out.parquet")
+    assert table.column_names == (["label", "score"] if with_scores else ["label"])
+    assert table["label"].to_pylist() == model.predict(X).tolist()
+    group = zarr.open_group(tmp_path / "out.zarr", mode="r")
+    labels = np.asarray(group["label"])
+    if isinstance(classes[0], str):
+        labels = np.array(group.attrs["classes"])[labels]
+    assert labels.tolist() == model.predict(X).tolist()
+    if with_scores:
+        np.testing.assert_array_equal(np.array(table["score"].to_pylist()), model.decision_function(X))
+        np.testing.assert_array_equal(np.asarray(group["score"]), model.decision_function(X))
+
+
+def test_text_gives_what_its_store_gives(tmp_path: Path) -> None:
+    from bigsvm.store.dump import dump
+
+    X, y = make_rows()
+    store = write_store(tmp_path / "s.zarr", X, y)
+    dump(store, tmp_path / "s.svm")
+    model = make_model()
+    assert lines_of(model, str(tmp_path / "s.svm"), "jsonl") == lines_of(model, store, "jsonl")
+
+
+def test_dense_rows_and_narrow_rows(tmp_path: Path) -> None:
+    model = make_model()
+    X = np.random.default_rng(3).standard_normal((40, D - 5))
+    rows = ArrayRows(X, np.where(np.arange(40) % 2, 1, -1))
+    got = [json.loads(line)["score"] for line in lines_of(model, rows, "jsonl")]
+    np.testing.assert_allclose(got, X @ model.coef[0, : D - 5] + model.intercept[0], rtol=1e-12)
+
+
+def test_wide_rows_are_refused_by_name(tmp_path: Path) -> None:
+    model = make_model(n_features=5)
+    (tmp_path / "t.svm").write_text("1 1:1\n-1 2:1 6:1\n")
+    with pytest.raises(DataError, match="6") as seen:
+        lines_of(model, str(tmp_path / "t.svm"), "jsonl")
+    assert seen.value.where.endswith("t.svm:2")
+    X = CSR(np.ones(3, np.float32), np.array([0, 4, 7], np.int32), np.array([0, 1, 2, 3]))
+    store = write_store(tmp_path / "s.zarr", X, np.array([1.0, -1, 1]), None)
+    with pytest.raises(DataError, match="row 2 has feature 7 and the model 5 features"):
+        lines_of(model, store, "jsonl")
+    with pytest.raises(DataError, match="12 features and the model 5"):
+        lines_of(model, ArrayRows(np.zeros((4, 12)), np.array([0, 1, 0, 1])), "jsonl")
+
+
+def test_a_store_with_unused_wide_columns_is_fine(tmp_path: Path) -> None:
+    X, y = make_rows()
+    store = write_store(tmp_path / "s.zarr", X, y, D + 100)
+    assert len(lines_of(make_model(), store, "csv")) == N
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv", "parquet", "zarr"])
+def test_an_existing_output_is_kept(tmp_path: Path, form: str) -> None:
+    X, y = make_rows()
+    store = write_store(tmp_path / "s.zarr", X, y)
+    out = tmp_path / f"out.{form}"
+    predict(make_model(), store, out, form, SMALL)
+    with pytest.raises(OutputError, match="exists"):
+        predict(make_model(), store, out, form, SMALL)
+    predict(make_model(), store, out, form, SMALL, overwrite=True)
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv", "parquet", "zarr"])
+def test_a_failure_leaves_nothing(tmp_path: Path, form: str) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    with (
+        pytest.raises(ZeroDivisionError),
+        open_writer(folder / "o", form, np.array([-1, 1]), 1, True) as writer,
+    ):
+        writer.append(0, np.array([0, 1]), np.zeros((2, 1)))
+        raise ZeroDivisionError
+    assert list(folder.iterdir()) == []
+
+
+def test_a_full_disk_is_an_output_error() -> None:
+    with open("/dev/full", "wb", buffering=0) as full, pytest.raises(OutputError, match="No space left"):
+        predict(make_model(), ArrayRows(np.zeros((4, D)), np.array([0, 1, 0, 1])), full, "csv", SMALL)
+
+
+def test_scores_that_overflow_are_null() -> None:
+    out = io.BytesIO()
+    with open_writer(out, "jsonl", np.array([0, 1, 2]), 3, True) as writer:
+        writer.append(0, np.array([1]), np.array([[np.inf, 1.5, -np.inf]]))
+    assert json.loads(out.getvalue()) == {"row": 0, "label": 1, "score": [None, 1.5, None]}
+
+
+def test_formats_by_name() -> None:
+    assert [format_of(name, None) for name in ("-", "a.csv", "a.PARQUET", "a.zarr", "a.txt")] == [
+        "jsonl", "csv", "parquet", "zarr", "jsonl",
+    ]  # fmt: skip
+    assert format_of("a.csv", "jsonl") == "jsonl"
+    with pytest.raises(UsageError, match="standard output"):
+        format_of("-", "parquet")
+
+
+def test_an_impossible_budget_is_refused_and_the_named_one_works(tmp_path: Path) -> None:
+    X, y = make_rows()
+    store = write_store(tmp_path / "s.zarr", X, y)
+    with pytest.raises(BudgetExceeded) as seen:
+        predict(make_model(), store, tmp_path / "o", "csv", FitConfig.of(memory=100_000, threads=1))
+    assert not (tmp_path / "o").exists()
+    least = seen.value.min_memory_bytes
+    assert least is not None
+    predict(make_model(), store, tmp_path / "o", "csv", FitConfig.of(memory=least, threads=1))
+
+
+def test_no_rows_of_text_give_an_empty_file(tmp_path: Path) -> None:
+    (tmp_path / "t.svm").write_text("# nothing\n\n")
+    result = predict(make_model(), str(tmp_path / "t.svm"), tmp_path / "o.csv", "csv", SMALL)
+    assert result["n_samples"] == 0
+    assert (tmp_path / "o.csv").read_bytes() == b""

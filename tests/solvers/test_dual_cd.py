@@ -1,0 +1,135 @@
+"""dcd against an independent solver, over losses, layouts, biases, corners and ways of holding the rows."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+import bigsvm
+from bigsvm.config import FitConfig
+from bigsvm.errors import Unsupported, UsageError
+from bigsvm.events import silent
+from bigsvm.run import plan as planning
+from bigsvm.run.fit import fit_store
+from bigsvm.solvers.registry import choose_solver
+from bigsvm.store.array_rows import ArrayRows
+from bigsvm.testing.problems import corner_problems, random_problem
+from bigsvm.testing.reference import dual_optimum
+
+CORNERS = corner_problems()
+
+
+@pytest.mark.parametrize("layout", ["dense", "csr"])
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+@pytest.mark.parametrize("bias", ["augmented", "none"])
+@pytest.mark.parametrize("corner", CORNERS)
+@pytest.mark.parametrize("C", [1e-4, 1.0])
+def test_every_corner_is_proved_and_agrees_with_lbfgsb(corner: str, bias: str, loss: str, layout: str, C: float) -> None:
+    X, y = CORNERS[corner]
+    rows: Any = sparse.csr_array(X) if layout == "csr" else X
+    result = bigsvm.fit((rows, y), loss=loss, bias=bias, C=C, tol=1e-6, threads=1, max_passes=100_000)
+    assert result.status == "converged"
+    assert result.certificate.relative_gap <= 1e-6
+    expected = dual_optimum(X, y, np.full(len(y), C), loss, 1.0 if bias == "augmented" else 0.0)
+    objective = result.figures["objective"]
+    assert objective >= expected * (1 - 1e-9)
+    if corner != "large values":  # there L-BFGS-B stops short, and its dual value is only a lower bound
+        assert objective == pytest.approx(expected, rel=2e-6)
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+@pytest.mark.parametrize("layout", ["dense", "csr"])
+def test_streamed_rows_reach_the_same_optimum(loss: str, layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "_SMALLEST_ROWS", 7)
+    X, y = random_problem(400, 6, 0.7, seed=21, noise=0.2)
+    rows: Any = sparse.csr_array(X) if layout == "csr" else X
+    # Just below what keeping everything in memory takes: the rows stream from a working copy.
+    config = FitConfig(loss=loss, tol=1e-4, memory="64MiB", threads=1)
+    monkeypatch.setattr(planning._Sizes, "resident_bytes", lambda self: 1 << 50)
+    streamed = fit_store(ArrayRows(rows, y), config)
+    assert streamed.figures["passes"] > 2
+    assert not streamed.model.about["plan"]["resident"]
+    expected = dual_optimum(X, y, np.ones(400), loss)
+    assert streamed.figures["objective"] == pytest.approx(expected, rel=1e-4)
+    assert streamed.figures["dual_objective"] <= expected * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+def test_a_row_of_weight_two_is_two_rows(loss: str) -> None:
+    X, y = random_problem(60, 4, seed=22)
+    weights = np.ones(60)
+    weights[10:20] = 2.0
+    weights[30:35] = 0.0
+    weighted = bigsvm.fit((X, y, weights), loss=loss, tol=1e-8)
+    keep = np.concatenate([np.arange(30), np.arange(35, 60), np.arange(10, 20)])
+    repeated = bigsvm.fit((X[keep], y[keep]), loss=loss, tol=1e-8)
+    assert weighted.figures["objective"] == pytest.approx(repeated.figures["objective"], rel=3e-8)
+    np.testing.assert_allclose(weighted.model.coef, repeated.model.coef, atol=1e-3)
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+def test_class_weights_scale_the_cost_of_their_rows(loss: str) -> None:
+    X, y = random_problem(80, 4, seed=23, noise=0.3)
+    result = bigsvm.fit((X, y), loss=loss, tol=1e-7, class_weight={"-1": 0.25, "1": 3.0})
+    expected = dual_optimum(X, y, np.where(y > 0, 3.0, 0.25), loss)
+    assert result.figures["objective"] == pytest.approx(expected, rel=1e-6)
+    balanced = bigsvm.fit((X, y), loss=loss, tol=1e-7, class_weight="balanced")
+    costs = 80 / (2 * np.where(y > 0, (y > 0).sum(), (y < 0).sum()))
+    assert balanced.figures["objective"] == pytest.approx(dual_optimum(X, y, costs, loss), rel=1e-6)
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+def test_scaling_x_by_s_and_c_by_one_over_s_squared_changes_no_decision(loss: str) -> None:
+    X, y = random_problem(60, 5, seed=24, noise=0.2)
+    plain = bigsvm.fit((X, y), loss=loss, tol=1e-9, bias="none", C=0.5)
+    scaled = bigsvm.fit((8 * X, y), loss=loss, tol=1e-9, bias="none", C=0.5 / 64)
+    np.testing.assert_allclose(plain.model.decision_function(X), scaled.model.decision_function(8 * X), atol=2e-4)
+    assert plain.figures["objective"] == pytest.approx(64 * scaled.figures["objective"], rel=1e-8)
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+def test_one_against_rest_is_every_class_alone(loss: str) -> None:
+    X, y = random_problem(150, 6, seed=25, n_classes=4)
+    together = bigsvm.fit((X, y), loss=loss, tol=1e-6)
+    assert len(together.figures["models"]) == 4
+    for m, entry in enumerate(together.figures["models"]):
+        assert entry["class"] == m
+        alone = dual_optimum(X, np.where(y == m, 1.0, -1.0), np.ones(150), loss)
+        assert entry["objective"] == pytest.approx(alone, rel=2e-6)
+    assert together.figures["objective"] == pytest.approx(sum(e["objective"] for e in together.figures["models"]))
+    assert together.figures["relative_gap"] == max(e["relative_gap"] for e in together.figures["models"])
+
+
+def test_permuted_working_rows_and_features_come_back_in_the_users_order() -> None:
+    X, y = random_problem(90, 6, seed=26)
+    rng = np.random.default_rng(1)
+    rows, features = rng.permutation(90), rng.permutation(6)
+    plain = bigsvm.fit((X, y), loss="squared_hinge", tol=1e-10)
+    moved = fit_store(
+        ArrayRows(X, y, row_order=rows, feature_order=features), FitConfig(loss="squared_hinge", tol=1e-10), silent
+    )
+    np.testing.assert_allclose(moved.model.coef, plain.model.coef, atol=1e-4)
+    assert moved.alpha is not None
+    assert plain.alpha is not None
+    ours = np.concatenate(list(moved.alpha.in_store_order(moved.row_order)))
+    np.testing.assert_allclose(ours, plain.alpha.values, atol=1e-3)
+
+
+def test_options_and_names_are_checked_in_milliseconds() -> None:
+    solver, why = choose_solver(FitConfig(solver="dcd", solver_options={"max_sweeps_per_step": "3"}))
+    assert dataclasses.asdict(solver) == {"max_sweeps_per_step": 3}
+    assert why == "as asked"
+    for options, error, words in (
+        ({"solver": "smo"}, UsageError, "unknown solver"),
+        ({"solver": "dcd", "bias": "free"}, Unsupported, "dcd"),
+        ({"solver": "dcd", "loss": "epsilon_insensitive"}, Unsupported, "hinge"),
+        ({"solver": "dcd", "stop": "paper"}, Unsupported, "gap"),
+        ({"solver": "dcd", "solver_options": {"eps1": "1"}}, UsageError, "no option 'eps1'"),
+        ({"solver": "dcd", "solver_options": {"max_sweeps_per_step": "x"}}, UsageError, "max_sweeps_per_step"),
+    ):
+        with pytest.raises(error, match=words):
+            choose_solver(FitConfig(**options))
