@@ -37,7 +37,10 @@ def test_every_error_is_in_the_table_above() -> None:
 
 
 def test_text_is_where_what_and_hint() -> None:
-    assert str(errors.DataError("bad label", "a.svm:7", "write a number")) == "a.svm:7: bad label (write a number)"
+    assert (
+        str(errors.DataError("bad label", "a.svm:7", "write a number"))
+        == "a.svm:7: bad label (write a number)"
+    )
     assert str(errors.DataError("bad label")) == "bad label"
 
 

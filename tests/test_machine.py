@@ -105,7 +105,10 @@ def test_v1(machine: Machine) -> None:
 
 def test_hybrid_v1_memory_beside_an_empty_v2(machine: Machine) -> None:
     machine.groups("4:memory:/job", "1:name=systemd:/job", "0::/job")
-    machine.mounts(V1_MOUNT.format(root="/", name="memory"), V2_MOUNT.format(root="/").replace("group ", "group/unified ", 1))
+    machine.mounts(
+        V1_MOUNT.format(root="/", name="memory"),
+        V2_MOUNT.format(root="/").replace("group ", "group/unified ", 1),
+    )
     machine.write("sys/fs/cgroup/memory/job/memory.limit_in_bytes", 256 * MIB)
     assert machine.limit.nbytes == 256 * MIB
 

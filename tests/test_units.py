@@ -43,7 +43,8 @@ def test_what_is_no_size(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("90s", 90), ("15m", 900), ("2h", 7200), ("3", 3), ("1.5h", 5400), ("2min", 120), (7, 7)]
+    ("text", "seconds"),
+    [("90s", 90), ("15m", 900), ("2h", 7200), ("3", 3), ("1.5h", 5400), ("2min", 120), (7, 7)],
 )
 def test_durations(text: str | float, seconds: float) -> None:
     assert parse_seconds(text) == seconds

@@ -27,6 +27,8 @@ from bigsvm.errors import BigSVMError
 
 EXIT_BUG, EXIT_USAGE, EXIT_OUTPUT, EXIT_IO, EXIT_INTERRUPTED = 1, 2, 73, 74, 75
 
+COMPLETE = "_BIGSVM_COMPLETE"
+
 # name -> one-line help, in the order of a first day with the program
 COMMANDS = {
     "demo": "Train on a data set several times the memory budget; the first command to try.",
@@ -82,9 +84,9 @@ def run(args: list[str]) -> int:
     call = Call()
     with _terminating_signals_interrupt(), _warnings_in_one_line(_flag(args, "--debug")):
         try:
-            code = group.main(args, prog_name="bigsvm", obj=call, standalone_mode=False)
+            code = _invoke(args, call)
             sys.stdout.flush()
-            return code if isinstance(code, int) else 0
+            return code
         except BrokenPipeError:
             # Whoever read our output has seen enough.  Python would complain once more while closing.
             _silence_stdout()
@@ -95,6 +97,21 @@ def run(args: list[str]) -> int:
             except BrokenPipeError:
                 _silence_stdout()
                 return _exit_code(error)
+
+
+def _invoke(args: list[str], call: Call) -> int:
+    """Parse and run, by hand: click's own `main` has another mind on Ctrl-C and on closed pipes."""
+    completion = os.environ.get(COMPLETE)
+    if completion:
+        from click.shell_completion import shell_complete
+
+        return shell_complete(group, {}, "bigsvm", COMPLETE, completion)
+    try:
+        with group.make_context("bigsvm", args, obj=call) as ctx:
+            code = group.invoke(ctx)
+            return code if isinstance(code, int) else 0
+    except click.exceptions.Exit as end:  # --help and --version
+        return end.exit_code
 
 
 def _report(error: BaseException, args: list[str], call: Call) -> int:

@@ -12,6 +12,9 @@ from numba import njit
 from numba.extending import register_jitable
 
 from bigsvm.kernels.decimal import address_of, byte_at, eight_at, eight_digits, nearest_double
+from bigsvm.kernels.svmlight_lines import ENTRY_BYTES, shortest, write_lines
+
+__all__ = ["ENTRY_BYTES", "PADDING", "count_marks", "parse", "shortest", "write_lines"]
 
 OK, REFUSED, WIDE, FULL = 0, 1, 2, 3
 PADDING = 16  # bytes that must exist (with any content) after the text: digits are read eight at a time

@@ -48,6 +48,9 @@ class LiveProgress:
             TextColumn("{task.fields[note]}"),
             console=self.console,
             transient=True,
+            # Standard output may be a file while this is a terminal: it is not ours to move.
+            redirect_stdout=False,
+            redirect_stderr=False,
             refresh_per_second=8,
         )
         self._tasks: dict[str, TaskID] = {}

@@ -27,6 +27,7 @@ from bigsvm.store.vectors import RowVector
 
 _FIRST_EPS = 0.1  # LIBLINEAR's default; it only decides when shrunk rows come back, the gap decides the end
 _SMALLEST_EPS = 1e-13  # projected gradients below this are rounding
+_SHORTFALL = 4  # proved gap over estimate beyond which shrunk rows are to blame
 _VISITS_PER_STEP = 1 << 27  # non-zeros: about a second of work, so that a step answers to signals
 
 
@@ -161,13 +162,14 @@ class DualCD:
     def learn(self, problem: Problem, state: DualCDState, certificate: Certificate, v: np.ndarray) -> None:
         """Take over w(alpha) as the certificate rebuilt it, and its lower bounds.
 
-        Where the estimate promised more than the proof gave, rows were wrongly shrunk or margins too stale:
-        all rows come back and the estimate must fall further before the next proof is asked for.
+        Where the proof falls far short of what the active rows promised, rows were wrongly shrunk (or margins
+        too stale): all rows come back, and the next proof is asked for at a smaller estimate.
         """
         state.w[...] = v
         state.floor[...] = np.maximum(state.floor, certificate.dual)
         if state.estimate <= state.target:
             state.target = 0.7 * min(state.target, max(state.estimate, 0.1 * state.target))
+        if certificate.relative_gap > _SHORTFALL * state.estimate:
             self._reactivate(state)
 
     @staticmethod

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numcodecs
 import numpy as np
 from numcodecs.blosc import BITSHUFFLE, Blosc
 
@@ -110,13 +109,14 @@ class ChunkFiles:
 
     def move(self, path: str) -> None:
         """Move the chunk files written so far to another path below the root."""
-        target = self._root / path
-        (self._root / self.path).rename(target)
+        if self._digests:  # before the first chunk there is no folder
+            (self._root / self.path).rename(self._root / path)
         self.path = path
 
     def remove(self) -> None:
         """Delete the chunk files."""
-        shutil.rmtree(self._root / self.path)
+        if self._digests:
+            shutil.rmtree(self._root / self.path)
 
     def _shape(self, rows: int) -> tuple[int, ...]:
         rows = max(rows, 0)
@@ -141,6 +141,3 @@ class ChunkFiles:
         number = int(digest(key, content), 16)
         self._digests.extend((number >> 64, number & 0xFFFF_FFFF_FFFF_FFFF))
         self.nbytes += len(content)
-
-
-numcodecs.blosc.use_threads = False  # as zarr sets it: our threads are counted by --threads

@@ -16,28 +16,16 @@ import numpy as np
 import zstandard
 from numcodecs.blosc import Blosc
 
-from bigsvm.errors import DataError
+from bigsvm.errors import BigSVMError, DataError
 from bigsvm.store.manifest import Manifest, read_failed
 from bigsvm.store.paths import local_path
 
+_MAX_UNIT_BYTES = 1 << 36
 _MAX_MAPS = 256  # of 65,530 that Linux allows a process
-ALLOWED_CODECS = frozenset(
-    {
-        "bytes",
-        "blosc",
-        "zstd",
-        "gzip",
-        "zlib",
-        "lz4",
-        "bz2",
-        "lzma",
-        "shuffle",
-        "crc32c",
-        "transpose",
-        "vlen-utf8",
-    }
-    | {"sharding_indexed"}
-)
+ALLOWED_CODECS = frozenset({
+    "bytes", "blosc", "zstd", "gzip", "zlib", "lz4", "bz2", "lzma",
+    "shuffle", "crc32c", "transpose", "vlen-utf8", "sharding_indexed",
+})  # fmt: skip
 """Decoders that compute and do nothing else; the rest, pickle among them, is refused by name."""
 
 
@@ -45,7 +33,7 @@ class ChunkedArray:
     """Rows [a, b) of a zarr array as read-only NumPy arrays; safe from several threads.
 
     raw : the chunks are mapped (no copy where a range lies within one)
-    chunk_nbytes : decoded bytes of the largest unit that is decoded at once
+    chunk_nbytes : decoded bytes of the unit that is decoded at once; 0 where maps need no memory
     Holds one decoded unit: the one that the last read ended in, where the next read begins.
     """
 
@@ -65,8 +53,12 @@ class ChunkedArray:
         width = int(np.prod(self.shape[1:], dtype=np.int64))
         self._one_across = bool(unit) and tuple(unit[1:]) == self.shape[1:]
         self._unit_bytes = self.unit_rows * width * self.dtype.itemsize
-        self.chunk_nbytes = self._unit_bytes
         self._decoder, self.raw = self._choose_decoder(metadata)
+        self.chunk_nbytes = 0 if self.raw else self._unit_bytes
+        if self.chunk_nbytes > _MAX_UNIT_BYTES:
+            raise DataError(
+                f"chunks of {self._unit_bytes} bytes", path, "store it again with chunks of a few MiB"
+            )
         self._lock = threading.Lock()
         self._last: tuple[int, np.ndarray] | None = None
         self._maps: OrderedDict[int, np.ndarray] = OrderedDict()
@@ -171,9 +163,9 @@ class ChunkedArray:
         start = number * self.unit_rows
         try:
             values = np.asarray(self._array[start : min(start + self.unit_rows, len(self))])
-        except DataError:
+        except BigSVMError:
             raise
-        except (ValueError, RuntimeError, TypeError, KeyError) as error:
+        except Exception as error:  # every decoder has errors of its own, and none a common base
             raise DataError(f"rows from {start} cannot be decoded: {error}", self.path) from error
         return values.astype(self.dtype, copy=False)
 

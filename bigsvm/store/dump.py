@@ -8,18 +8,19 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any
 
 import numpy as np
 
 from bigsvm.errors import DataError, OutputError
 from bigsvm.events import Emit, Warned, WorkAdvanced, WorkEnded, WorkStarted, silent
+from bigsvm.kernels import svmlight as kernel
 from bigsvm.kernels.rows import CSR
 from bigsvm.store.blocks import Block, Matrix, RowBlocks, row_bytes
 from bigsvm.store.files import cannot_write, sync_directory, temporary_name
 from bigsvm.units import MIB
 
-_BLOCK_BYTES = MIB  # decoded; the text and its Python strings take some thirty times more
+_BLOCK_BYTES = MIB  # decoded; the room for the text is some ten times more
 
 
 def dump(
@@ -44,7 +45,7 @@ def dump(
     """
     began = time.perf_counter()
     rows = block_rows or max(1, int(_BLOCK_BYTES / max(row_bytes(store), 1)))
-    label_texts = None if store.classes is None else _class_texts(store)
+    labels = _Labels(store)
     warnings: list[str] = []
 
     def warn(message: str) -> None:
@@ -59,7 +60,7 @@ def dump(
         for ref in store.refs(rows):
             block = store.read(ref)
             X = _as_csr(block.X)
-            content = _lines(block, X, label_texts)
+            content = _lines(block, X, labels)
             try:
                 file.write(content)
             except BrokenPipeError:
@@ -85,15 +86,33 @@ def dump(
     }
 
 
-def _class_texts(store: RowBlocks) -> np.ndarray:
-    """The text of each class.  Raises DataError for classes that are not numbers."""
-    classes = cast(np.ndarray, store.classes)
-    if classes.dtype.kind not in "biuf":
-        raise DataError(
-            f"labels such as {str(classes[0])!r} are not numbers", store.uri, "svmlight text has numbers only"
-        )
-    numbers = classes.astype(np.float64) if classes.dtype.kind == "f" else classes.astype(np.int64)
-    return np.array([repr(value).removesuffix(".0") for value in numbers.tolist()], object)
+class _Labels:
+    """The texts of labels, one after the other, and which of them each row of a block has."""
+
+    def __init__(self, store: RowBlocks) -> None:
+        self._classes = store.classes
+        if store.classes is not None:
+            if store.classes.dtype.kind not in "biuf":
+                raise DataError(
+                    f"labels such as {str(store.classes[0])!r} are not numbers",
+                    store.uri,
+                    "svmlight text has numbers only",
+                )
+            whole = store.classes.dtype.kind != "f"
+            self._set(store.classes.astype(np.int64 if whole else np.float64))
+
+    def _set(self, numbers: np.ndarray) -> None:
+        texts = [repr(value).removesuffix(".0").encode() for value in numbers.tolist()]
+        self.text = np.frombuffer(b"".join(texts), np.uint8)
+        self.starts = np.concatenate([[0], np.cumsum([len(text) for text in texts])])
+        self.longest = max(map(len, texts), default=0)
+
+    def of(self, block: Block) -> np.ndarray:
+        """For each row, the number of its label in `starts`."""
+        if self._classes is not None:
+            return block.y
+        self._set(block.y)
+        return np.arange(block.n_rows)
 
 
 def _as_csr(X: Matrix) -> CSR:
@@ -104,38 +123,27 @@ def _as_csr(X: Matrix) -> CSR:
     return CSR(X[rows, columns], columns, indptr)
 
 
-def _lines(block: Block, X: CSR, label_texts: np.ndarray | None) -> bytes:
-    if label_texts is None:
-        labels = [repr(value).removesuffix(".0") for value in block.y.tolist()]
-    else:
-        labels = label_texts[block.y].tolist()
-    numbers = (X.indices.astype(np.int64) + 1).tolist()
-    items = [f"{number}:{text}" for number, text in zip(numbers, exact_texts(X.data), strict=True)]
-    ends = X.indptr.tolist()
-    lines = [
-        f"{label} {' '.join(items[start:stop])}" if stop > start else label
-        for label, start, stop in zip(labels, ends, ends[1:], strict=False)
-    ]
-    lines.append("")
-    return "\n".join(lines).encode()
+def _lines(block: Block, X: CSR, labels: _Labels) -> memoryview:
+    which = labels.of(block)
+    mantissas, exponents = exact_decimals(X.data)
+    out = np.empty(kernel.ENTRY_BYTES * len(X.data) + (labels.longest + 1) * block.n_rows, np.uint8)
+    size = kernel.write_lines(
+        labels.text, labels.starts, which, X.indptr, X.indices, X.data, mantissas, exponents, out
+    )
+    return out[:size].data
 
 
-def exact_texts(values: np.ndarray) -> list[str]:
-    """The shortest decimal that is read back as each value (float32 or float64)."""
-    distinct, places = np.unique(values[:4096], return_inverse=True)
-    if len(values) > 4096 and len(distinct) < 1024:  # often there are few: counts, ones
-        distinct, places = np.unique(values, return_inverse=True)
-    if 2 * len(distinct) < len(values) == len(places):
-        # The two zeros are one to `unique`, and so both lose their sign: no content changes by it.
-        return np.array(exact_texts(distinct), object)[places].tolist()
-    if values.dtype == np.float64:
-        return [repr(value).removesuffix(".0") for value in values.tolist()]
-    texts: list[str] = values.astype("U24").tolist()
-    # Text is read as a double and then rounded to float32: in rare cases that is not the nearest float32.
-    doubles = np.array([float(text) for text in texts])
-    for place in np.flatnonzero(doubles.astype(np.float32) != values).tolist():
-        texts[place] = repr(float(values[place]))
-    return [text.removesuffix(".0") for text in texts]
+def exact_decimals(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(mantissas, exponents): |values| = mantissa * 10^exponent when read back, in as few digits as do."""
+    mantissas, exponents = np.empty(len(values), np.uint64), np.empty(len(values), np.int64)
+    left = np.empty(len(values), np.int64)
+    n_left = kernel.shortest(values, mantissas, exponents, left)
+    for place in left[:n_left].tolist():  # float64 of 16 and 17 digits: Python knows the shortest
+        digits, _, power = repr(abs(float(values[place]))).partition("e")
+        whole, _, fraction = digits.partition(".")
+        mantissas[place] = int(whole + fraction)
+        exponents[place] = int(power or 0) - len(fraction)
+    return mantissas, exponents
 
 
 @contextmanager

@@ -12,16 +12,32 @@ from bigsvm.errors import DataError
 from bigsvm.kernels.rows import CSR
 from bigsvm.store.checks import value_dtype
 
+_SPARK = ("type", "size", "indices", "values")
+
+
+Form = Literal["lists", "spark", "columns", "fixed"]
+
 
 @dataclass(frozen=True)
 class Layout:
-    """Which columns mean what."""
+    """Which columns mean what.
 
-    kind: Literal["csr", "dense"]
+    form : lists (`indices` and `values`), spark (a vector struct), columns (one a feature), fixed (a list of
+        one length)
+    features : the columns that hold X, in order
+    width : features where the schema tells, else None
+    """
+
+    form: Form
     label: str
     weight: str | None
-    features: tuple[str, ...]  # dense: one column a feature; csr: ("indices", "values")
+    features: tuple[str, ...]
     dtype: np.dtype  # of X as given
+    width: int | None = None
+
+    @property
+    def sparse(self) -> bool:
+        return self.form in ("lists", "spark")
 
     @property
     def columns(self) -> list[str]:
@@ -29,7 +45,7 @@ class Layout:
 
 
 def find_layout(schema: pa.Schema, label: str | None, weight: str | None, where: str) -> Layout:
-    """Sparse where `indices` and `values` are lists, else one feature per numeric column.
+    """The first that fits: lists `indices` and `values`; one vector column; numeric columns.
 
     Raises
     ------
@@ -42,71 +58,119 @@ def find_layout(schema: pa.Schema, label: str | None, weight: str | None, where:
             raise DataError(f"no column {name!r}", where, f"columns there: {', '.join(names[:20])}")
     if weight is None and names.count("weight") == 1:
         weight = "weight"
-    if "indices" in names and "values" in names and _is_list(schema.field("indices").type):
-        kinds = schema.field("indices").type, schema.field("values").type
-        if not _is_list(kinds[1]) or not pa.types.is_integer(kinds[0].value_type):
+    kinds = {name: schema.field(i).type for i, name in enumerate(names) if name not in (label, weight)}
+    if "indices" in kinds and "values" in kinds and _is_list(kinds["indices"]):
+        if not _is_list(kinds["values"]) or not pa.types.is_integer(kinds["indices"].value_type):
             raise DataError("indices and values are not lists of integers and of numbers", where)
-        return Layout(
-            "csr", label, weight, ("indices", "values"), _dtype([kinds[1].value_type], ["values"], where)
-        )
-    features = tuple(name for name in names if name not in (label, weight))
-    if not features:
-        raise DataError("no feature columns", where)
-    kinds_of = [schema.field(name).type for name in features]
-    return Layout("dense", label, weight, features, _dtype(kinds_of, list(features), where))
+        dtype = _dtype({"values": kinds["values"].value_type}, where)
+        return Layout("lists", label, weight, ("indices", "values"), dtype)
+    for name, kind in kinds.items():
+        if pa.types.is_struct(kind) and [field.name for field in kind] == list(_SPARK):
+            dtype = _dtype({name: kind.field("values").type.value_type}, where)
+            return Layout("spark", label, weight, (name,), dtype)
+        if pa.types.is_fixed_size_list(kind) and len(kinds) == 1:
+            dtype = _dtype({name: kind.value_type}, where)
+            return Layout("fixed", label, weight, (name,), dtype, kind.list_size)
+    if not kinds or len(kinds) != len(names) - 1 - (weight is not None):
+        raise DataError("no feature columns, or two of one name", where)
+    return Layout("columns", label, weight, tuple(kinds), _dtype(kinds, where), len(kinds))
 
 
 def _is_list(kind: pa.DataType) -> bool:
     return pa.types.is_list(kind) or pa.types.is_large_list(kind)
 
 
-def _dtype(kinds: list[pa.DataType], names: list[str], where: str) -> np.dtype:
+def _dtype(kinds: dict[str, pa.DataType], where: str) -> np.dtype:
     """float64 where any column is, else float32."""
     dtypes = []
-    for kind, name in zip(kinds, names, strict=True):
+    for name, kind in kinds.items():
         if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
-            raise DataError(
-                f"column {name!r} of type {kind} is not numeric", where, "drop it, or name it with --label"
-            )
+            hint = "drop it, or name it with --label"
+            raise DataError(f"column {name!r} of type {kind} is not numeric", where, hint)
         dtypes.append(value_dtype(np.dtype(kind.to_pandas_dtype()), where))
     return np.dtype(np.float64 if np.dtype(np.float64) in dtypes else np.float32)
 
 
-def csr_of(batch: pa.RecordBatch, dtype: np.dtype, where: str, first_row: int) -> CSR:
-    """Rows of a batch of the sparse layout; indices int64, not yet checked against a width."""
-    columns = [batch.column(name) for name in ("indices", "values")]
-    parts = []
-    for column in columns:
+def matrix_of(batch: pa.RecordBatch, layout: Layout, where: str, first_row: int) -> CSR | np.ndarray:
+    """Rows of a batch, dense or CSR; CSR indices as they are stored, not yet checked against a width."""
+    if layout.form == "lists":
+        return _csr_of_lists(batch, layout.dtype, where, first_row)
+    column = batch.column(layout.features[0])
+    if layout.form == "spark":
+        return _csr_of_vectors(column, layout.dtype, where, first_row)[0]
+    if layout.form == "fixed":
         refuse_nulls(column, where, first_row)
-        # After a slice `values` would give the whole child; `flatten` gives what belongs to the rows.
         flat = column.flatten()
-        offsets = column.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
-        offsets -= offsets[0]
-        if flat.null_count:
-            place = int(np.flatnonzero(flat.is_null().to_numpy(zero_copy_only=False))[0])
-            row = int(np.searchsorted(offsets, place, "right")) - 1
-            raise DataError(f"row {first_row + row} holds a null", where)
-        parts.append((flat.to_numpy(zero_copy_only=False), offsets))
-    (indices, indptr), (data, other) = parts
-    if not np.array_equal(indptr, other):
-        row = int(np.flatnonzero(np.diff(indptr) != np.diff(other))[0])
-        raise DataError(
-            f"row {first_row + row} has {np.diff(indptr)[row]} indices and {np.diff(other)[row]} values",
-            where,
-        )
+        refuse_nulls(flat, where, first_row, layout.width)
+        return np.asarray(flat.to_numpy(zero_copy_only=False), layout.dtype).reshape(len(column), -1)
+    out = np.empty((batch.num_rows, len(layout.features)), layout.dtype)
+    for j, name in enumerate(layout.features):
+        refuse_nulls(batch.column(name), f"{where}, column {name!r}", first_row)
+        out[:, j] = batch.column(name).to_numpy(zero_copy_only=False)
+    return out
+
+
+def measure(batch: pa.RecordBatch, layout: Layout, where: str, first_row: int) -> tuple[int, int]:
+    """(features needed, stored entries) of a batch of a sparse form; of lists, `indices` alone is enough.
+
+    Raises DataError for a negative index.
+    """
+    if layout.form == "spark":
+        X, width = _csr_of_vectors(batch.column(layout.features[0]), layout.dtype, where, first_row)
+        indices, width_told = X.indices, width
+    else:
+        indices = batch.column("indices").flatten().drop_null().to_numpy(zero_copy_only=False)
+        width_told = 0
+    if len(indices) == 0:
+        return width_told, 0
+    if int(indices.min()) < 0:
+        raise DataError(f"a negative index in the rows from {first_row}", where)
+    return max(width_told, int(indices.max()) + 1), len(indices)
+
+
+def _csr_of_lists(batch: pa.RecordBatch, dtype: np.dtype, where: str, first_row: int) -> CSR:
+    indices, indptr = _flat(batch.column("indices"), where, first_row)
+    data, other = _flat(batch.column("values"), where, first_row)
+    _same_lengths(np.diff(indptr), np.diff(other), where, first_row)
     return CSR(np.asarray(data, dtype), indices, indptr)
 
 
-def dense_of(
-    batch: pa.RecordBatch, features: tuple[str, ...], dtype: np.dtype, where: str, first_row: int
-) -> np.ndarray:
-    """Rows of a batch of the one-column-a-feature layout."""
-    out = np.empty((batch.num_rows, len(features)), dtype)
-    for j, name in enumerate(features):
-        column = batch.column(name)
-        refuse_nulls(column, f"{where}, column {name!r}", first_row)
-        out[:, j] = column.to_numpy(zero_copy_only=False)
-    return out
+def _csr_of_vectors(column: pa.StructArray, dtype: np.dtype, where: str, first_row: int) -> tuple[CSR, int]:
+    """Spark ML vectors: type 0 sparse (size, indices, values), type 1 dense (values); and the largest."""
+    refuse_nulls(column, where, first_row)
+    # `flatten`, not `field`: after a slice the fields alone would be those of the whole column.
+    kinds, sizes, indices, values = column.flatten()
+    refuse_nulls(kinds, where, first_row)
+    sparse = kinds.to_numpy(zero_copy_only=False) == 0
+    data, indptr = _flat(values, where, first_row)
+    lengths = np.diff(indptr)
+    stored, own = _flat(indices.filter(pa.array(sparse)), where, first_row)
+    _same_lengths(np.diff(own), lengths[sparse], where, first_row)
+    places = np.arange(len(data)) - np.repeat(indptr[:-1], lengths)
+    places[np.repeat(sparse, lengths)] = stored
+    told = sizes.drop_null().to_numpy(zero_copy_only=False)
+    width = max(int(told.max(initial=0)), int(lengths[~sparse].max(initial=0)))
+    return CSR(np.asarray(data, dtype), places, indptr), width
+
+
+def _flat(column: pa.Array, where: str, first_row: int) -> tuple[np.ndarray, np.ndarray]:
+    """(values, offsets from 0) of a list column without nulls."""
+    refuse_nulls(column, where, first_row)
+    # After a slice `values` would give the whole child; `flatten` gives what belongs to the rows.
+    flat = column.flatten()
+    offsets = column.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
+    offsets -= offsets[0]
+    if flat.null_count:
+        place = int(np.flatnonzero(flat.is_null().to_numpy(zero_copy_only=False))[0])
+        row = int(np.searchsorted(offsets, place, "right")) - 1
+        raise DataError(f"row {first_row + row} holds a null", where)
+    return flat.to_numpy(zero_copy_only=False), offsets
+
+
+def _same_lengths(indices: np.ndarray, values: np.ndarray, where: str, first_row: int) -> None:
+    if not np.array_equal(indices, values):
+        row = int(np.flatnonzero(indices != values)[0])
+        raise DataError(f"row {first_row + row} has {indices[row]} indices and {values[row]} values", where)
 
 
 def plain_of(column: pa.Array, where: str, first_row: int) -> np.ndarray:
@@ -125,8 +189,8 @@ def plain_of(column: pa.Array, where: str, first_row: int) -> np.ndarray:
     return column.to_numpy(zero_copy_only=False)
 
 
-def refuse_nulls(column: pa.Array, where: str, first_row: int) -> None:
-    """Raise DataError naming the first row without a value."""
+def refuse_nulls(column: pa.Array, where: str, first_row: int, per_row: int | None = 1) -> None:
+    """Raise DataError naming the first row without a value; `per_row` values make a row."""
     if column.null_count:
-        row = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
+        row = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0]) // (per_row or 1)
         raise DataError(f"row {first_row + row} holds a null", where, "repair or drop the row")

@@ -17,7 +17,7 @@ from bigsvm.store.blocks import Block, BlockRef, RowBlocks, label_codes, make_re
 from bigsvm.store.checks import check_csr, check_finite, index_dtype
 from bigsvm.store.files import write_bytes
 from bigsvm.store.labels import Task, as_labels, check_weights, scan_classes
-from bigsvm.store.parquet_columns import csr_of, dense_of, find_layout, plain_of
+from bigsvm.store.parquet_columns import find_layout, matrix_of, measure, plain_of
 from bigsvm.store.parquet_files import ParquetFiles, find_files
 from bigsvm.store.paths import cache_folder
 
@@ -25,8 +25,9 @@ from bigsvm.store.paths import cache_folder
 class ParquetRows:
     """RowBlocks over one Parquet file, a folder of them or a glob; files in order of their names.
 
-    Layouts: `label`, `indices: list<int>`, `values: list<float>` (CSR); or one numeric column per feature
-    beside the label (dense, in the schema's order).  A column `weight` is taken for weights.
+    Layouts: `label`, `indices: list<int>`, `values: list<float>` (CSR); Spark ML vectors (CSR); one numeric
+    column per feature beside the label (dense, in the schema's order); one fixed-size list (dense).
+    A column `weight` is taken for weights.
     All bytes are read once at the first opening, for the fingerprint; it is kept in the cache folder as long
     as names, sizes and times stay.
 
@@ -49,7 +50,7 @@ class ParquetRows:
         self.n_samples = self._files.n_samples
         assert self._files.schema is not None
         self._layout = find_layout(self._files.schema, label, weight, self.uri)
-        self.layout: Literal["csr", "dense"] = self._layout.kind
+        self.layout: Literal["csr", "dense"] = "csr" if self._layout.sparse else "dense"
         self.dtype = self._layout.dtype
         self.has_weights = self._layout.weight is not None
         self._known = self._load_known()
@@ -64,7 +65,7 @@ class ParquetRows:
     @property
     def n_features(self) -> int:
         """Width.  Sparse: of the schema's metadata `n_features`, else one more than the largest index."""
-        return len(self._layout.features) if self.layout == "dense" else int(self._scan()["n_features"])
+        return int(self._scan()["n_features"]) if self._layout.width is None else self._layout.width
 
     @property
     def nnz(self) -> int | None:
@@ -96,14 +97,11 @@ class ParquetRows:
         matrices: list[Any] = []
         labels, weights = [], []
         for first, batch in self._files.batches(start, stop, layout.columns):
-            if layout.kind == "csr":
-                matrices.append(csr_of(batch, layout.dtype, self.uri, first))
-            else:
-                matrices.append(dense_of(batch, layout.features, layout.dtype, self.uri, first))
+            matrices.append(matrix_of(batch, layout, self.uri, first))
             labels.append(as_labels(plain_of(batch.column(layout.label), self.uri, first), self.uri, first))
             if layout.weight is not None:
                 weights.append(plain_of(batch.column(layout.weight), self.uri, first))
-        X = self._sparse(matrices, start) if layout.kind == "csr" else self._dense(matrices, start)
+        X = self._sparse(matrices, start) if layout.sparse else self._dense(matrices, start)
         y = np.concatenate(labels)
         if self.classes is not None:
             y = label_codes(y, self.classes)
@@ -161,21 +159,17 @@ class ParquetRows:
         """n_features and nnz of the sparse layout: one pass over the indices, the first time."""
         if isinstance(self._known.get("n_features"), int) and isinstance(self._known.get("nnz"), int):
             return self._known
-        largest, nnz = -1, 0
-        for first, batch in self._files.batches(0, self.n_samples, ["indices"]):
-            flat = batch.column("indices").flatten()
-            nnz += len(flat)
-            if len(flat) - flat.null_count:
-                indices = flat.drop_null().to_numpy(zero_copy_only=False)
-                largest = max(largest, int(indices.max()))
-                if int(indices.min()) < 0:
-                    raise DataError(f"a negative index in the rows from {first}", self.uri)
+        n_features = nnz = 0
+        for first, batch in self._files.batches(0, self.n_samples, [self._layout.features[0]]):
+            width, entries = measure(batch, self._layout, self.uri, first)
+            n_features, nnz = max(n_features, width), nnz + entries
         assert self._files.schema is not None
         told = (self._files.schema.metadata or {}).get(b"n_features", b"")
-        n_features = largest + 1
         if told.isdigit():
             if int(told) < n_features:
-                raise DataError(f"index {largest} is beyond the {int(told)} features of the schema", self.uri)
+                raise DataError(
+                    f"index {n_features - 1} is beyond the {int(told)} features of the schema", self.uri
+                )
             n_features = int(told)
         self._known = {**self._known, "n_features": n_features, "nnz": nnz}
         self._remember(self._known)

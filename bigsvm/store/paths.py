@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from pathlib import Path
 
@@ -26,7 +27,18 @@ def local_path(root: Path, key: str) -> Path:
     if os.path.isabs(key) or ".." in key.split("/") or "\0" in key:
         raise DataError("leads out of the store", key, "a store may not point to other places")
     path = root / key
-    real, base = os.path.realpath(path), os.path.realpath(root)
-    if real != base and not real.startswith(base.rstrip(os.sep) + os.sep):
-        raise DataError(f"links out of the store, to {real}", key, "a store may not point to other places")
+    # Chunks share a folder, which is looked at once; a chunk costs one lstat.
+    inside = _folder_is_inside(os.fspath(path.parent), os.fspath(root))
+    if not inside or (os.path.islink(path) and not _is_inside(path, root)):
+        raise DataError("links out of the store", key, "a store may not point to other places")
     return path
+
+
+@functools.lru_cache(maxsize=256)
+def _folder_is_inside(folder: str, root: str) -> bool:
+    return _is_inside(folder, root)
+
+
+def _is_inside(path: str | Path, root: str | Path) -> bool:
+    real, base = os.path.realpath(path), os.path.realpath(root)
+    return real == base or real.startswith(base.rstrip(os.sep) + os.sep)

@@ -26,7 +26,7 @@ from bigsvm.store.manifest import (
 from bigsvm.store.paths import cache_folder, local_path
 
 _MAX_DOCUMENT_BYTES = 64 << 20
-_MAX_EMPTY = 1_000_000
+_MAX_EMPTY = 100_000  # of 4 MiB each that were 400 GB of nothing
 _PIECE = 1 << 20
 
 
@@ -40,7 +40,10 @@ def load_or_make_manifest(path: Path) -> tuple[Manifest, bool]:
     try:
         return load_manifest(path), False
     except FileNotFoundError:
-        pass
+        if (path / f"{STEM}-00001.json").exists():
+            raise DataError(
+                "the manifest is missing, its parts are there", str(path), "run: bigsvm seal"
+            ) from None
     except OSError as error:
         raise read_failed(str(path / f"{STEM}.json"), error) from error
     folder = cache_folder() / "manifests"

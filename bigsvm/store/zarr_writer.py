@@ -192,6 +192,8 @@ class ZarrWriter:
             raise UsageError("this writer takes dense rows")
         if self.n_features is None:
             self.n_features = X.shape[1]
+        if X.shape[1] == 0:
+            raise DataError("rows without features", str(self.path))
         if X.shape[1] != self.n_features:
             raise DataError(f"row {first} has {X.shape[1]} features, not {self.n_features}", str(self.path))
         if "X" not in self._arrays:

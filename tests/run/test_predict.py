@@ -16,8 +16,8 @@ from bigsvm.config import FitConfig
 from bigsvm.errors import BudgetExceeded, DataError, OutputError, UsageError
 from bigsvm.kernels.rows import CSR
 from bigsvm.problem.model import LinearModel
-from bigsvm.run.prediction_files import format_of, open_writer
 from bigsvm.run.predict import predict
+from bigsvm.run.prediction_files import format_of, open_writer
 from bigsvm.store.array_rows import ArrayRows
 from bigsvm.store.zarr_writer import ZarrWriter
 
@@ -34,7 +34,9 @@ def make_model(classes: Any = (-1, 1), n_features: int = D, seed: int = 0) -> Li
 
 def make_rows(seed: int = 1, n_features: int = D) -> tuple[CSR, np.ndarray]:
     rng = np.random.default_rng(seed)
-    dense = np.where(rng.random((N, n_features)) < 0.4, rng.standard_normal((N, n_features)), 0).astype(np.float32)
+    dense = np.where(rng.random((N, n_features)) < 0.4, rng.standard_normal((N, n_features)), 0).astype(
+        np.float32
+    )
     kept = dense != 0
     indices = np.nonzero(kept)[1].astype(np.int32)
     indptr = np.concatenate(([0], np.cumsum(kept.sum(axis=1)))).astype(np.int64)
@@ -84,13 +86,17 @@ def test_csv_has_one_line_a_row_and_quotes_labels(tmp_path: Path) -> None:
     labels = [names[label] for label in model.predict(X).tolist()]
     assert lines_of(model, store, "csv") == labels
     scored = lines_of(model, store, "csv", with_scores=True)
-    expected = [f"{label},{score!r}" for label, score in zip(labels, model.decision_function(X).tolist(), strict=True)]
+    expected = [
+        f"{label},{score!r}" for label, score in zip(labels, model.decision_function(X).tolist(), strict=True)
+    ]
     assert scored == expected
 
 
 @pytest.mark.parametrize("classes", [(-1, 1), (0.5, 1.5, 2.5), ("x", "y", "z")])
 @pytest.mark.parametrize("with_scores", [False, True])
-def test_parquet_and_zarr(tmp_path: Path, classes: Any, with_scores: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parquet_and_zarr(
+    tmp_path: Path, classes: Any, with_scores: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("bigsvm.run.scoring._LARGEST_BLOCK", 20_000)
     monkeypatch.setattr("bigsvm.run.prediction_files._GATHER_BYTES", 1)
     X, y = make_rows()
@@ -137,7 +143,7 @@ def test_wide_rows_are_refused_by_name(tmp_path: Path) -> None:
     assert seen.value.where.endswith("t.svm:2")
     X = CSR(np.ones(3, np.float32), np.array([0, 4, 7], np.int32), np.array([0, 1, 2, 3]))
     store = write_store(tmp_path / "s.zarr", X, np.array([1.0, -1, 1]), None)
-    with pytest.raises(DataError, match="row 2 has feature 7 and the model 5 features"):
+    with pytest.raises(DataError, match="row 2 has feature 7 and the model only 5 features"):
         lines_of(model, store, "jsonl")
     with pytest.raises(DataError, match="12 features and the model 5"):
         lines_of(model, ArrayRows(np.zeros((4, 12)), np.array([0, 1, 0, 1])), "jsonl")
@@ -164,12 +170,14 @@ def test_an_existing_output_is_kept(tmp_path: Path, form: str) -> None:
 def test_a_failure_leaves_nothing(tmp_path: Path, form: str) -> None:
     folder = tmp_path / "out"
     folder.mkdir()
-    with (
-        pytest.raises(ZeroDivisionError),
-        open_writer(folder / "o", form, np.array([-1, 1]), 1, True) as writer,
-    ):
-        writer.append(0, np.array([0, 1]), np.zeros((2, 1)))
-        raise ZeroDivisionError
+
+    def fail() -> None:
+        with open_writer(folder / "o", form, np.array([-1, 1]), 1, True) as writer:
+            writer.append(0, np.array([0, 1]), np.zeros((2, 1)))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
     assert list(folder.iterdir()) == []
 
 

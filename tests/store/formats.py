@@ -65,6 +65,11 @@ def parquet(path: Path, X, labels, weights=None, *, layout="csr", row_group_size
         offsets = pa.array(matrix.indptr.astype(np.int32))
         columns["indices"] = pa.ListArray.from_arrays(offsets, pa.array(matrix.indices.astype(np.int32)))
         columns["values"] = pa.ListArray.from_arrays(offsets, pa.array(matrix.data))
+    elif layout == "fixed":
+        flat = pa.array(np.ascontiguousarray(X).reshape(-1))
+        columns["embedding"] = pa.FixedSizeListArray.from_arrays(flat, X.shape[1])
+    elif layout == "spark":
+        columns["features"] = spark_vectors(X)
     else:
         columns |= {f"f{j}": pa.array(X[:, j]) for j in range(X.shape[1])}
     if weights is not None:
@@ -72,3 +77,20 @@ def parquet(path: Path, X, labels, weights=None, *, layout="csr", row_group_size
     table = pa.table(columns).replace_schema_metadata(metadata)
     pq.write_table(table, path, row_group_size=row_group_size, write_page_checksum=True)
     return path
+
+
+def spark_vectors(X: np.ndarray) -> pa.Array:
+    """As Spark ML writes them: most rows sparse, every seventh dense."""
+    kind = pa.struct(
+        [("type", pa.int8()), ("size", pa.int32()), ("indices", pa.list_(pa.int32())),
+         ("values", pa.list_(pa.from_numpy_dtype(X.dtype)))]
+    )  # fmt: skip
+    rows = []
+    for i, row in enumerate(X):
+        if i % 7 == 0:
+            rows.append({"type": 1, "size": None, "indices": None, "values": row.tolist()})
+        else:
+            places = np.flatnonzero(row)
+            values = row[places].tolist()
+            rows.append({"type": 0, "size": len(row), "indices": places.tolist(), "values": values})
+    return pa.array(rows, kind)

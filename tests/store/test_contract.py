@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -17,6 +19,7 @@ INTEGERS = ("float32", "float64", "float16", "int64", "uint8", "int16", "bool")
 @pytest.fixture(autouse=True)
 def _cache(tmp_path_factory, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+    monkeypatch.setattr(os, "fsync", lambda handle: None)  # for speed: nobody pulls the plug here
 
 
 class _Written(RowBlocksContract):
@@ -84,6 +87,10 @@ class TestV2DenseRaw(_Foreign):
     raw = True
 
 
+class TestV2DenseFortran(_Foreign):
+    options = {"version": 2, "layout": "dense", "order": "F"}
+
+
 class TestV3CsrDefaultCodec(_Foreign):
     options = {"layout": "csr"}
 
@@ -125,6 +132,20 @@ class TestParquetDense(RowBlocksContract):
 
     def make(self, X, labels, weights, folder):
         return open_store(formats.parquet(folder / "s.parquet", X, labels, weights, layout="dense"))
+
+
+class TestParquetFixedLists(RowBlocksContract):
+    dtypes = ("float32", "float64", "float16", "int16")
+
+    def make(self, X, labels, weights, folder):
+        return open_store(formats.parquet(folder / "s.parquet", X, labels, weights, layout="fixed"))
+
+
+class TestParquetSparkVectors(RowBlocksContract):
+    stores_zeros = True  # of dense vectors among the sparse
+
+    def make(self, X, labels, weights, folder):
+        return open_store(formats.parquet(folder / "s.parquet", X, labels, weights, layout="spark"))
 
 
 class TestParquetFolder(RowBlocksContract):

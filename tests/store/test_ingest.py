@@ -20,7 +20,7 @@ from bigsvm.errors import BigSVMError, DataError, MissingInput, OutputError, Usa
 from bigsvm.events import Event, Warned, WorkAdvanced, WorkEnded, WorkStarted
 from bigsvm.kernels.rows import CSR
 from bigsvm.store import row_source
-from bigsvm.store.dump import dump, exact_texts
+from bigsvm.store.dump import dump, exact_decimals
 from bigsvm.store.ingest import ingest
 from bigsvm.store.on_thread import on_thread
 from bigsvm.store.opener import open_store
@@ -44,7 +44,7 @@ def write_text(path: Path) -> Path:
     lines = []
     for i in range(N):
         a, b = X.indptr[i : i + 2]
-        entries = [f"{j + 1}:{v}" for j, v in zip(X.indices[a:b], exact_texts(X.data[a:b]), strict=True)]
+        entries = [f"{j + 1}:{v!s}" for j, v in zip(X.indices[a:b], X.data[a:b], strict=True)]
         lines.append(" ".join([str(y[i]), *entries]))
     path.write_text("\n".join(lines) + "\n")
     return path
@@ -390,6 +390,32 @@ def test_dump_of_targets_weights_and_an_empty_last_column(tmp_path: Path) -> Non
     assert np.array_equal(np.concatenate([store.read(ref).y for ref in store.refs(64)]), targets)
 
 
+def test_dump_writes_numbers_as_people_do(tmp_path: Path) -> None:
+    values = [
+        1,
+        0.1,
+        -2.5,
+        1e15,
+        1e16,
+        1.5e20,
+        1e-4,
+        1.25e-5,
+        123456.75,
+        5e-324,
+        1.7976931348623157e308,
+        0.1 + 0.2,
+    ]
+    ingest((np.array([values]), [2.5]), tmp_path / "a")
+    dump(open_store(tmp_path / "a", task="classification"), tmp_path / "a.svm")
+    label, *entries = (tmp_path / "a.svm").read_text().split()
+    texts = [entry.partition(":")[2] for entry in entries]
+    assert label == "2.5"
+    assert [entry.partition(":")[0] for entry in entries] == [str(k) for k in range(1, 13)]
+    assert [float(text) for text in texts] == values
+    assert texts == ["1", "0.1", "-2.5", "1000000000000000", "1e16", "1.5e20", "0.0001", "1.25e-5",
+                     "123456.75", "5e-324", "1.7976931348623157e308", "0.30000000000000004"]  # fmt: skip
+
+
 def test_dump_to_standard_output(tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     ingest((np.array([[0.5, 0.0], [0.0, 3.0]], np.float32), [1, -1]), tmp_path / "a")
     dump(open_store(tmp_path / "a"), "-")
@@ -418,21 +444,27 @@ def test_dump_leaves_nothing_half_made(tmp_path: Path) -> None:
     assert dump(store, tmp_path / "there", overwrite=True)["n_samples"] == N
 
 
-def test_exact_texts_are_short_and_exact() -> None:
-    rng = np.random.default_rng(1)
-    singles = rng.integers(0, 2**32, 200_000, dtype=np.uint64).astype(np.uint32).view(np.float32)
-    singles = singles[np.isfinite(singles)]
-    texts = exact_texts(singles)
-    assert np.array_equal(np.array([float(t) for t in texts]).astype(np.float32), singles)
-    assert exact_texts(np.array([1, 0.1, -2.5, 1e20, 3e-40], np.float32)) == [
-        "1",
-        "0.1",
-        "-2.5",
-        "1e+20",
-        "3e-40",
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_decimals_are_short_and_exact(dtype: type[np.floating]) -> None:
+    bits = np.random.default_rng(1).integers(0, 2**64, 20_000, dtype=np.uint64)
+    wild = (
+        (bits >> np.uint64(32)).astype(np.uint32).view(np.float32)
+        if dtype is np.float32
+        else bits.view(dtype)
+    )
+    round_ones = np.random.default_rng(2).integers(-999, 999, 20_000) / 10.0 ** (np.arange(20_000) % 30)
+    values = np.concatenate(
+        [wild[np.isfinite(wild)], round_ones.astype(dtype), np.array([0, 1, 2**20], dtype)]
+    )
+    mantissas, exponents = exact_decimals(values)
+    texts = [f"{m}e{e}" for m, e in zip(mantissas.tolist(), exponents.tolist(), strict=True)]
+    assert np.array_equal(np.array([float(text) for text in texts]).astype(dtype), np.abs(values))
+    shortest = [
+        len(np.format_float_scientific(v, trim="-").partition("e")[0].replace(".", "").strip("-"))
+        for v in values
     ]
-    repeated = np.repeat(np.float32([0.1, 0.25]), 10_000)
-    assert exact_texts(repeated) == ["0.1"] * 10_000 + ["0.25"] * 10_000
+    longer = sum(len(str(m)) > n for m, n in zip(mantissas.tolist(), shortest, strict=True))
+    assert longer <= len(values) / 1000
 
 
 @pytest.mark.slow

@@ -29,6 +29,7 @@ WEIGHTS = np.ones(len(X))
 @pytest.fixture(autouse=True)
 def _cache(tmp_path, monkeypatch):
     monkeypatch.setenv("BIGSVM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(os, "fsync", lambda handle: None)  # for speed: nobody pulls the plug here
 
 
 def make(folder: Path, kind: str) -> Path:
@@ -37,9 +38,17 @@ def make(folder: Path, kind: str) -> Path:
         _, layout, codec = kind.split("-")
         return formats.written(path, X, LABELS, WEIGHTS, layout=layout, codec=codec, chunk_bytes=400)
     _, layout, version = kind.split("-")
-    formats.foreign(
-        path, X, LABELS, WEIGHTS, layout=layout, version=int(version), config={"write_empty_chunks": True}
-    )
+    options: dict = {
+        "layout": layout,
+        "version": int(version),
+        "chunk": 30,
+        "config": {"write_empty_chunks": True},
+    }
+    if kind.startswith("shards"):
+        options |= {"chunk": 10, "shards": (30,)}
+    if kind.startswith("gzip"):
+        options["compressors"] = ({"name": "gzip", "configuration": {"level": 1}},)
+    formats.foreign(path, X, LABELS, WEIGHTS, **options)
     seal(path)
     return path
 
@@ -64,6 +73,8 @@ KINDS = [
     "ours-dense-none",
     "foreign-csr-2",
     "foreign-dense-3",
+    "shards-csr-3",  # this and the next go through zarr
+    "gzip-dense-3",
 ]
 
 
@@ -170,6 +181,10 @@ def test_a_damaged_manifest_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
             with pytest.raises(DataError):
                 read_all(path)
         part.write_bytes(content)
+    (path / "bigsvm-manifest.json").rename(tmp_path / "aside")
+    with pytest.raises(DataError, match="manifest is missing"):
+        read_all(path)
+    (tmp_path / "aside").rename(path / "bigsvm-manifest.json")
     parts[0].unlink()
     with pytest.raises(DataError, match=parts[0].name):
         read_all(path)

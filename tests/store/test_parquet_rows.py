@@ -48,7 +48,7 @@ def test_width_is_found_or_told(tmp_path: Path) -> None:
         _ = ParquetRows(str(short)).n_features
 
 
-@pytest.mark.parametrize("layout", ["csr", "dense"])
+@pytest.mark.parametrize("layout", ["csr", "dense", "spark", "fixed"])
 @pytest.mark.parametrize("row_group_size", [1, 3, 8, 1000])
 def test_any_row_groups_in_any_order_of_reading(layout: str, row_group_size: int, tmp_path: Path) -> None:
     big = np.vstack([X] * 4)

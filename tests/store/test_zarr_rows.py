@@ -157,6 +157,38 @@ def test_codecs_that_may_run_anything_are_refused_by_name(tmp_path: Path) -> Non
             ZarrRows(path)
 
 
+@pytest.mark.parametrize(
+    "codec",
+    [
+        {"id": "blosc", "cname": "lz4", "clevel": 5, "shuffle": 2},
+        {"id": "zstd", "level": 3},
+        {"id": "lz4", "acceleration": 1},
+        {"id": "gzip", "level": 1},
+        {"id": "zlib", "level": 1},
+        {"id": "bz2", "level": 1},
+        None,
+    ],
+)
+def test_chunks_that_were_bad_when_sealed_are_refused_by_their_decoder(
+    codec: dict | None, tmp_path: Path
+) -> None:
+    path = formats.foreign(tmp_path / "s.zarr", X, LABELS, version=2, compressors=codec)
+    read_all(path, 9)
+    chunk = path / "X/data/1"
+    content = chunk.read_bytes()
+    for harm in (
+        b"",
+        b"\0",
+        content[:-3],
+        content[: len(content) // 2],
+        b"\xff" * len(content),
+        content[3:] * 9,
+    ):
+        chunk.write_bytes(harm)
+        with pytest.raises(DataError, match=r"X/data|row "):
+            read_all(path, 9)
+
+
 def test_csc_is_refused(tmp_path: Path) -> None:
     path = formats.foreign(tmp_path / "s.zarr", X, LABELS)
     zarr.open_group(path, mode="a")["X"].attrs["encoding-type"] = "csc_matrix"

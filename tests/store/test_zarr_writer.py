@@ -115,10 +115,11 @@ def test_regression_targets_stay_numbers(targets: np.ndarray, tmp_path: Path) ->
     assert store.content_fingerprint == ArrayRows(X, targets).content_fingerprint
 
 
+@pytest.mark.parametrize("n_before", [0, 1, 9])
 @pytest.mark.parametrize("codec", ["lz4", "none"])
-def test_indices_beyond_int32_seen_late(codec: str, tmp_path: Path) -> None:
+def test_indices_beyond_int32_seen_late(codec: str, n_before: int, tmp_path: Path) -> None:
     path = tmp_path / "s.zarr"
-    rows = [CSR(np.ones(20, np.float32), np.arange(i, i + 20), np.array([0, 20])) for i in range(9)]
+    rows = [CSR(np.ones(20, np.float32), np.arange(i, i + 20), np.array([0, 20])) for i in range(n_before)]
     far = CSR(np.ones(2, np.float32), np.array([3, 2**31 + 5]), np.array([0, 2]))
     with ZarrWriter(path, layout="csr", dtype="float32", codec=codec, chunk_bytes=128) as writer:
         for row in [*rows, far, *rows]:
@@ -149,6 +150,14 @@ def test_no_rows_and_no_values(layout: str, codec: str, tmp_path: Path) -> None:
     assert list(store.refs(5)) == []
     zeros = formats.written(tmp_path / "z.zarr", X * 0, LABELS, layout=layout, codec=codec)
     np.testing.assert_array_equal(rows_of(zeros), X * 0)
+
+
+def test_no_features(tmp_path: Path) -> None:
+    store = ZarrRows(formats.written(tmp_path / "s.zarr", np.zeros((3, 0), np.float32), np.ones(3), pieces=1))
+    assert store.n_features == store.nnz == 0
+    assert store.read(store.refs(3)[0]).X.indptr.tolist() == [0, 0, 0, 0]
+    with pytest.raises(DataError, match="without features"):
+        formats.written(tmp_path / "d.zarr", np.zeros((3, 0), np.float32), np.ones(3), layout="dense")
 
 
 def test_width_told_grown_and_refused(tmp_path: Path) -> None:

@@ -17,10 +17,13 @@ from bigsvm.cli.session import Session
 from bigsvm.cli.types import Size
 from bigsvm.config import FitConfig
 from bigsvm.errors import OutputError
+from bigsvm.events import CertificateMade, Emit, Event
 from bigsvm.units import parse_bytes, show_bytes, show_seconds
 
 TIMES_THE_BUDGET = 5
 HELD_OUT_ROWS = 20_000
+_PROVED = ("objective", "dual_objective", "relative_gap", "certificate")
+_MEASURED = ("n_rows", "accuracy", "roc_auc", "average_precision")
 
 
 @bigsvm_command(
@@ -44,7 +47,7 @@ def command(session: Session, folder: Path | None, rows: int | None, memory: str
 def _show(
     session: Session, place: Path, rows: int | None, memory: str, kept: bool
 ) -> tuple[dict[str, Any], int]:
-    """The steps, each said on standard output as it happens (unless that belongs to --json)."""
+    """The steps, each said on standard output when it is done (unless that belongs to --json)."""
     from bigsvm.problem.model import load_model
     from bigsvm.run.certify import certify_model
     from bigsvm.run.demo import HELD_OUT, ROW_BYTES, write_problem
@@ -53,86 +56,91 @@ def _show(
     from bigsvm.run.plan import make_plan
     from bigsvm.store.opener import open_store
 
-    def say(line: str) -> None:
+    def say(*lines: str) -> None:
         if not session.as_json:
-            click.echo(line)
+            click.echo("\n".join(lines))
 
     budget = parse_bytes(memory)
     rows = rows or TIMES_THE_BUDGET * budget // ROW_BYTES
     train, test, model = place / "train.zarr", place / "test.zarr", place / "demo.model"
     config = FitConfig.of(memory=budget, scratch=str(place / "scratch"))
 
+    # A live view is drawn only inside each step, so that it never shares the terminal with these lines.
+    say(f"1. Data: {rows:,} sparse rows, labelled by a hidden direction, 3 % of the labels wrong.")
     with session.watching() as emit:
-        say(f"1. Data: {rows:,} sparse rows from a planted direction, 3 % of the labels wrong.")
         write_problem(train, rows, 0, emit)
         write_problem(test, min(HELD_OUT_ROWS, rows), HELD_OUT, emit, "making held-out data")
-        store = open_store(str(train))
-        plan = make_plan(store, config)
-        document = plan.document()
-        times = document["data_bytes"] / budget
-        say(
-            f"   {rows:,} rows x {store.n_features:,} features, {store.nnz:,} entries, "
-            f"{show_bytes(document['data_bytes'])} decoded:\n"
-            f"   {times:.1f} times the memory budget of {show_bytes(budget)}.\n"
-        )
-        say("2. Plan: decided from the store's metadata before a row is read.")
-        say(text.rows(plan.describe()) + "\n")
-
-        say("3. Fit: until a relative duality gap of 1e-3 is proved.")
-        fitted = fit_store(store, config, _with_gaps(emit, say))
-        fitted.save_model(model)
-        result = fitted.document(str(model), None)
-        held = result["memory"]["peak_anon_bytes"] - result["memory"]["base_bytes"]
-        say(
-            f"   {fitted.status} in {show_seconds(result['seconds']['total'])}, "
-            f"{result['passes']:.1f} passes over the data.\n"
-            f"   Memory: {show_bytes(held)} at the peak, of {show_bytes(budget)} allowed; "
-            f"all rows at once would take {show_bytes(result['data_bytes'])}.\n"
-        )
-        fitted.close()
-
-        say("4. Proof: the saved model and its dual point, read back and certified apart from the fit.")
+    store = open_store(str(train))
+    plan = make_plan(store, config)
+    data_bytes = plan.document()["data_bytes"]
+    times = data_bytes / budget
+    say(
+        f"   {store.n_features:,} features, {store.nnz:,} entries, {show_bytes(data_bytes)} decoded: "
+        f"{times:.1f} times the memory budget of {show_bytes(budget)}.",
+        "",
+        "2. Plan: decided from the store's metadata before a row is read.",
+        text.rows(plan.describe()),
+        "",
+        "3. Fit: until a relative duality gap of 1e-3 is proved.",
+    )
+    proofs: list[CertificateMade] = []
+    with session.watching() as emit:
+        fitted = fit_store(store, config, _keeping(proofs, emit))
+    fitted.save_model(model)
+    result = fitted.document(str(model), None)
+    say(
+        *map(_proof_line, proofs),
+        f"   {fitted.status} in {show_seconds(result['seconds']['total'])}, "
+        f"{result['passes']:.1f} passes over the data.",
+        f"   memory: {text.memory(result['memory'])}",
+        "",
+        "4. Proof: the saved model and its dual point, read back and certified apart from the fit.",
+    )
+    code = fitted.exit_code(False)
+    fitted.close()
+    with session.watching() as emit:
         proof = certify_model(model, store, config, emit)
-        say(
-            f"   objective {proof['objective']:.8g}, optimum at least {proof['dual_objective']:.8g}: "
-            f"within {proof['relative_gap']:.2e} of it, {proof['certificate']}.\n"
-        )
-
-        say("5. Use: rows that the fit never saw.")
+    say(
+        f"   objective {proof['objective']:.8g}, and no model has less than {proof['dual_objective']:.8g}:",
+        f"   within {proof['relative_gap']:.2e} of the optimum, {proof['certificate']}.",
+        "",
+        "5. Use: rows that the fit never saw.",
+    )
+    with session.watching() as emit:
         quality = evaluate(load_model(model), open_store(str(test)), config, emit)
-        say(
-            f"   accuracy {quality['accuracy']:.4f}, ROC AUC {quality['roc_auc']:.4f} on "
-            f"{quality['n_rows']:,} rows (with 3 % wrong labels no accuracy exceeds 0.97).\n"
-        )
-    say(_next_steps(place, memory, kept))
-    names = ("n_rows", "accuracy", "roc_auc", "average_precision")
-    certificate = {
-        name: proof[name] for name in ("objective", "dual_objective", "relative_gap", "certificate")
-    }
+    say(
+        f"   accuracy {quality['accuracy']:.4f}, ROC AUC {quality['roc_auc']:.4f} on "
+        f"{quality['n_rows']:,} rows (with 3 % wrong labels no accuracy exceeds 0.97).",
+        "",
+        _next_steps(place, memory, kept),
+    )
     return {
         "folder": str(place) if kept else None,
         "data_over_budget": times,
         "status": fitted.status,
         "fit": {**result, "model": str(model) if kept else None},
-        "certify": certificate,
-        "evaluate": {name: quality[name] for name in names},
-    }, fitted.exit_code(False)
+        "certify": {name: proof[name] for name in _PROVED},
+        "evaluate": {name: quality[name] for name in _MEASURED},
+    }, code
 
 
-def _with_gaps(emit: Any, say: Any) -> Any:
-    """`emit`, with each proof also told on standard output: it is what the demonstration is about."""
-    from bigsvm.events import CertificateMade, Event
+def _keeping(proofs: list[CertificateMade], emit: Emit) -> Emit:
+    """`emit`, but for proofs, which are kept: they are what the demonstration is about."""
 
-    def both(event: Event) -> None:
+    def keep(event: Event) -> None:
         if isinstance(event, CertificateMade):
-            say(
-                f"   after {event.passes:5.1f} passes, {show_seconds(event.wall_s):>7}: objective "
-                f"{event.objective:.6g}, proved within {event.relative_gap:.1e}"
-            )
+            proofs.append(event)
         else:
             emit(event)
 
-    return both
+    return keep
+
+
+def _proof_line(event: CertificateMade) -> str:
+    return (
+        f"   after {event.passes:5.1f} passes, {show_seconds(event.wall_s):>7}: objective "
+        f"{event.objective:.6g}, proved within {event.relative_gap:.1e}"
+    )
 
 
 def _next_steps(place: Path, memory: str, kept: bool) -> str:

@@ -29,6 +29,8 @@ def command(
 
     data = open_store(store, label=label, weight=weight)
     session.warn_of(data)
+    if out == "-":
+        session.progress = False  # a bar and the lines would share the terminal
     with session.watching() as emit:
         result = dump(data, out, emit=emit, overwrite=overwrite)
     for warning in result.pop("warnings", []):

@@ -66,6 +66,8 @@ def command(
     if not is_text(source):
         rows = open_store(source)
         session.warn_of(rows)
+    if out == "-":
+        session.progress = False  # a bar and the lines would share the terminal
     with session.watching() as emit:
         result = predict(
             loaded,

@@ -1,0 +1,258 @@
+"""Each command end to end on a small store: its JSON, its text, its exit codes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bigsvm.problem.model import load_model
+from tests.cli.conftest import Bigsvm
+
+FIT_KEYS = {
+    "model", "run", "solver", "loss", "bias", "kernel", "C", "seed", "n_samples", "n_features", "nnz",
+    "classes", "store_fingerprint", "content_fingerprint", "objective", "dual_objective", "duality_gap",
+    "relative_gap", "certificate", "passes", "epochs", "certificate_passes", "bytes_read", "data_bytes",
+    "scratch_bytes", "n_support", "seconds", "memory", "kernel_rows", "models",
+}  # fmt: skip
+
+
+def test_fit_document_is_the_contracts(bigsvm: Bigsvm, store: Path) -> None:
+    said = bigsvm("fit", store, "--json", "--loss", "hinge", "--memory", "24MiB")
+    assert said.code == 0
+    document = said.document
+    assert set(document) == {"schema_version", "command", "status", "elapsed_s", "warnings", "result"}
+    assert (document["command"], document["status"]) == ("fit", "converged")
+    result = document["result"]
+    assert set(result) >= FIT_KEYS
+    assert result["relative_gap"] <= 1e-3
+    assert (result["model"], result["run"]) == ("small.model", "small.model.run")
+    assert load_model("small.model").n_features == result["n_features"]
+    record = json.loads(Path("small.model.run/run.json").read_text())
+    assert record["status"] == "converged"
+    assert record["result"]["objective"] == result["objective"]
+
+
+def test_fit_says_something_worth_reading(bigsvm: Bigsvm, store: Path) -> None:
+    said = bigsvm("fit", store, "-o", "m")
+    assert said.code == 0
+    for word in ("converged", "objective", "proved", "passes", "memory", "m.run"):
+        assert word in said.out
+    assert "relative gap" in said.err
+    assert bigsvm("fit", store, "-o", "m", "--overwrite", "--quiet").err == ""
+
+
+def test_fit_refuses_an_existing_output_before_any_work(bigsvm: Bigsvm, tmp_path: Path) -> None:
+    (tmp_path / "m").mkdir()
+    said = bigsvm("fit", "there-is-no.zarr", "-o", "m", "--json")  # the store is not even looked at
+    assert said.code == 73
+    assert said.document["error"]["where"] == "m"
+    assert bigsvm("fit", "there-is-no.zarr", "-o", "missing/deep/m").code == 66
+    Path("file").write_text("")
+    assert bigsvm("fit", "there-is-no.zarr", "-o", "file/m").code == 73
+
+
+def test_fit_that_stops_early(bigsvm: Bigsvm, store: Path) -> None:
+    stop = ["fit", store, "-e", "1e-12", "--max-passes", "2", "-o", "m"]
+    said = bigsvm(*stop, "--json")
+    assert (said.code, said.document["status"]) == (4, "stopped")
+    assert Path("m/model.json").exists()
+    assert bigsvm(*stop, "--overwrite", "--allow-unconverged", "--json").code == 0
+
+
+def test_fit_tells_events_as_json(bigsvm: Bigsvm, store: Path) -> None:
+    said = bigsvm("fit", store, "--json", "--log-format", "json")
+    events = [json.loads(line) for line in said.err.splitlines()]
+    assert events[0]["event"] == "FitStarted"
+    assert events[-1]["event"] == "FitEnded"
+    assert said.document["status"] == "converged"
+
+
+def test_a_refused_fit_leaves_nothing(bigsvm: Bigsvm, store: Path, tmp_path: Path) -> None:
+    said = bigsvm("fit", store, "--memory", "1MiB", "--json")
+    assert said.code == 78
+    least = said.document["error"]["min_memory_bytes"]
+    assert [path.name for path in tmp_path.iterdir() if path.name != "scratch"] == []
+    assert bigsvm("plan", store, "--memory", f"{least}b").code == 0
+    assert bigsvm("fit", store, "--memory", f"{least}b", "--json").code == 0
+
+
+def test_plan(bigsvm: Bigsvm, store: Path) -> None:
+    said = bigsvm("plan", store, "--json")
+    assert said.code == 0
+    assert said.document["result"]["min_memory_bytes"] > 0
+    assert "memory" in bigsvm("plan", store).out
+
+
+def test_ingest_dump_and_back(bigsvm: Bigsvm, store: Path) -> None:
+    assert bigsvm("dump", store, "a.svm").code == 0
+    said = bigsvm("ingest", "a.svm", "a.zarr", "--n-features", 20000, "--json")
+    assert said.code == 0, said.err
+    assert said.document["result"]["n_samples"] == 1500
+    ours = bigsvm("inspect", store, "--json").document["result"]
+    back = bigsvm("inspect", "a.zarr", "--json").document["result"]
+    assert back["content_fingerprint"] == ours["content_fingerprint"]
+    assert bigsvm("ingest", "a.svm", "a.zarr").code == 73
+    assert bigsvm("dump", store, "a.svm").code == 73
+    assert bigsvm("dump", store, "a.svm", "--overwrite").code == 0
+    assert bigsvm("dump", store, "-", "--json").code == 2
+    text = bigsvm("dump", store, "-", "--quiet").out
+    assert text == Path("a.svm").read_text()
+
+
+def test_ingest_names_the_bad_line(bigsvm: Bigsvm) -> None:
+    Path("bad.svm").write_text("1 1:1\n-1 2:x\n")
+    said = bigsvm("ingest", "bad.svm", "a.zarr", "--json")
+    assert said.code == 65
+    assert said.document["error"]["where"].endswith("bad.svm:2")
+    assert not Path("a.zarr").exists()
+    assert bigsvm("ingest", "none.svm", "a.zarr").code == 66
+
+
+def test_fit_of_text_says_to_ingest_first(bigsvm: Bigsvm) -> None:
+    Path("a.svm").write_text("1 1:1\n-1 2:1\n")
+    said = bigsvm("fit", "a.svm")
+    assert said.code == 2
+    assert "bigsvm ingest" in said.err
+
+
+def test_predict_to_standard_output(bigsvm: Bigsvm, store: Path, model: Path) -> None:
+    said = bigsvm("predict", model, store)
+    assert said.code == 0
+    rows = [json.loads(line) for line in said.out.splitlines()]
+    assert [row["row"] for row in rows] == list(range(1500))
+    assert {row["label"] for row in rows} <= {-1, 1}
+    assert bigsvm("predict", model, store, "--json").code == 2
+    assert bigsvm("predict", model, store, "--format", "parquet").code == 2
+
+
+def test_predict_to_files(bigsvm: Bigsvm, store: Path, model: Path) -> None:
+    for name in ("o.jsonl", "o.csv", "o.parquet", "o.zarr"):
+        said = bigsvm("predict", model, store, "-o", name, "--json")
+        assert said.code == 0
+        assert said.document["result"]["n_samples"] == 1500
+        assert sum(said.document["result"]["label_counts"].values()) == 1500
+    assert bigsvm("predict", model, store, "-o", "o.csv").code == 73
+    assert "rows" in bigsvm("predict", model, store, "-o", "o.csv", "--overwrite", "--scores").out
+    assert Path("o.csv").read_text().count(",") == 1500
+
+
+def test_predict_reads_standard_input(bigsvm: Bigsvm, store: Path, model: Path) -> None:
+    assert bigsvm("dump", store, "a.svm").code == 0
+    expected = bigsvm("predict", model, "a.svm", "--format", "csv").out
+    program = [sys.executable, "-c", "from bigsvm.cli.main import main; main()"]
+    with open("a.svm", "rb") as text:
+        done = subprocess.run(
+            [*program, "predict", str(model), "-", "--format", "csv", "--quiet"],
+            stdin=text, capture_output=True, text=True, check=True, timeout=120,
+        )  # fmt: skip
+    assert done.stdout == expected
+
+
+def test_predict_of_what_is_not_there(bigsvm: Bigsvm, store: Path, model: Path) -> None:
+    assert bigsvm("predict", "none.model", store).code == 66
+    assert bigsvm("predict", model, "none.svm").code == 66
+
+
+def test_evaluate(bigsvm: Bigsvm, store: Path, model: Path) -> None:
+    said = bigsvm("evaluate", model, store, "--json", "--memory", "32MiB")
+    assert said.code == 0
+    result = said.document["result"]
+    assert 0.9 < result["accuracy"] <= 1.0
+    assert 0.9 < result["roc_auc"] <= 1.0
+    assert sum(map(sum, result["confusion_matrix"])) == 1500
+    assert "confusion matrix" in bigsvm("evaluate", model, store).out
+
+
+def test_certify(bigsvm: Bigsvm, store: Path, model: Path) -> None:
+    said = bigsvm("certify", model, store, "--json")
+    assert said.code == 0
+    result = said.document["result"]
+    assert result["certificate"] == "proved"
+    assert 0 <= result["relative_gap"] <= 1e-3
+    assert "relative gap" in bigsvm("certify", model, store).out
+
+
+def test_inspect_a_store_a_model_and_a_run(bigsvm: Bigsvm, store: Path, model: Path) -> None:
+    kinds = {"store": store, "model": model, "run": model.with_name("small.model.run")}
+    for kind, path in kinds.items():
+        said = bigsvm("inspect", path, "--json")
+        assert said.code == 0
+        assert said.document["result"]["kind"] == kind
+        assert f"a {kind}" in bigsvm("inspect", path).out
+    result = bigsvm("inspect", store, "--json").document["result"]
+    assert result["n_samples"] == 1500
+    assert sum(result["class_counts"].values()) == 1500
+    assert bigsvm("inspect", "none").code == 66
+
+
+def test_verify_and_seal(bigsvm: Bigsvm, store: Path) -> None:
+    shutil.copytree(store, "s.zarr")
+    said = bigsvm("verify", "s.zarr", "--json")
+    assert said.code == 0
+    assert said.document["result"]["n_bad"] == 0
+    chunk = next(path for path in Path("s.zarr/X/data/c").iterdir() if path.is_file())
+    content = bytearray(chunk.read_bytes())
+    content[len(content) // 2] ^= 1
+    chunk.write_bytes(content)
+    said = bigsvm("verify", "s.zarr", "--json")
+    assert said.code == 65
+    assert "X/data/c/" in said.document["error"]["message"]
+    chunk.write_bytes(bytes(np.bitwise_xor(np.frombuffer(content, np.uint8), 0)))
+    assert bigsvm("seal", "s.zarr", "--json").code == 0
+    assert bigsvm("verify", "s.zarr").code == 0
+    assert bigsvm("verify", "none.zarr").code == 66
+    Path("s.zarr/bigsvm-manifest.json").unlink()
+    assert bigsvm("verify", "s.zarr").code == 66
+
+
+def test_doctor(bigsvm: Bigsvm) -> None:
+    said = bigsvm("doctor", "--json")
+    assert said.code == 0
+    result = said.document["result"]
+    assert result["cores"] >= 1
+    assert result["memory"]["base_bytes"] > 0
+    assert result["memory"]["default_budget_bytes"] < result["memory"]["limit_bytes"]
+    assert "numpy" in result["versions"]
+    assert "memory limit" in bigsvm("doctor").out
+
+
+def test_cache(bigsvm: Bigsvm, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("BIGSVM_CACHE", str(tmp_path / "cache"))
+    kernels = tmp_path / "cache" / "bigsvm" / "kernels-0123"
+    staged = tmp_path / "scratch" / "bigsvm" / "rows-0123"
+    for folder in (kernels, staged):
+        folder.mkdir(parents=True)
+        (folder / "x").write_bytes(b"12345")
+    result = bigsvm("cache", "info", "--json").document["result"]
+    assert result["kernels"] == {"n": 1, "bytes": 5}
+    assert result["staged"] == {"n": 1, "bytes": 5}
+    assert bigsvm("cache", "clear").code == 0
+    assert not kernels.exists()
+    assert not staged.exists()
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion(bigsvm: Bigsvm, shell: str) -> None:
+    said = bigsvm("completion", shell)
+    assert said.code == 0
+    assert "_BIGSVM_COMPLETE" in said.out
+
+
+def test_demo(bigsvm: Bigsvm, tmp_path: Path) -> None:
+    said = bigsvm("demo", "--rows", 4000, "--memory", "32MiB", "--quiet")
+    assert said.code == 0, said.err
+    for word in ("1. Data", "2. Plan", "3. Fit", "4. Proof", "5. Use", "proved within", "memory:"):
+        assert word in said.out
+    said = bigsvm("demo", "--rows", 4000, "--memory", "32MiB", "--json", "--dir", tmp_path / "d")
+    result: dict[str, Any] = said.document["result"]
+    assert (said.code, result["status"]) == (0, "converged")
+    assert result["certify"]["relative_gap"] <= 1e-3
+    assert (tmp_path / "d" / "demo.model").is_dir()
+    assert bigsvm("demo", "--rows", 4000, "--dir", tmp_path / "d").code == 73

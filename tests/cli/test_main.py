@@ -1,0 +1,152 @@
+"""The entry: help, exit codes, one line per failure, one JSON document per call."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bigsvm.cli.main import COMMANDS
+from bigsvm.errors import DataError, Interrupted, PlanRefused
+from tests.cli.conftest import Bigsvm
+
+PROGRAM = [sys.executable, "-c", "from bigsvm.cli.main import main; main()"]
+
+
+def test_help_lists_every_command(bigsvm: Bigsvm) -> None:
+    said = bigsvm("--help")
+    assert said.code == 0
+    assert all(name in said.out for name in COMMANDS)
+    assert said.err == ""
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_and_the_common_options(bigsvm: Bigsvm, name: str) -> None:
+    said = bigsvm(name, "--help")
+    assert said.code == 0
+    for option in ("--json", "--quiet", "--verbose", "--log-format", "--no-progress", "--debug", "--config"):
+        assert option in said.out
+
+
+def test_version(bigsvm: Bigsvm) -> None:
+    import bigsvm as package
+
+    assert bigsvm("--version").out == f"bigsvm {package.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    "args",
+    [["nonsense"], ["fit"], ["fit", "a", "b"], ["fit", "a", "--no-such"], ["fit", "a", "--memory", "many"],
+     ["fit", "a", "--max-time", "soon"], ["fit", "a", "--loss", "log"], ["fit", "a", "--set", "x"],
+     ["fit", "a", "--class-weight", "x"], ["fit", "a", "-e", "0"], ["fit", "a", "--threads", "0"],
+     ["fit", "a", "-c", "1", "--lambda", "1"], ["fit", "a", "-c", "nan"]],
+)  # fmt: skip
+def test_usage_errors(bigsvm: Bigsvm, args: list[str]) -> None:
+    said = bigsvm(*args)
+    assert (said.code, said.out) == (2, "")
+    assert said.err.startswith("bigsvm: error: ")
+    assert said.err.count("\n") == 1
+    said = bigsvm(*args, "--json")
+    assert said.code == 2
+    document = said.document
+    assert document["schema_version"] == 1
+    assert document["status"] == "error"
+    assert document["command"] == ("fit" if args[0] == "fit" else "bigsvm")
+    assert document["error"]["code"] == 2
+    assert set(document["error"]) == {"code", "message", "where", "hint"}
+
+
+def test_no_command_prints_help_as_an_error(bigsvm: Bigsvm) -> None:
+    said = bigsvm()
+    assert (said.code, said.out) == (2, "")
+    assert "Commands" in said.err
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (DataError("bad", "f:1", "mend it"), 65),
+        (Interrupted("lost"), 75),
+        (PlanRefused("too small", min_memory_bytes=7), 78),
+        (KeyboardInterrupt(), 75),
+        (ZeroDivisionError("oops"), 1),
+        (OSError(errno.ENOSPC, "No space left on device", "x"), 73),
+        (OSError(errno.EIO, "Input/output error", "x"), 74),
+        (MemoryError(), 1),
+    ],
+)
+def test_failures(bigsvm: Bigsvm, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int) -> None:
+    def fail(*args: Any, **kwargs: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr("bigsvm.store.opener.open_store", fail)
+    said = bigsvm("plan", "x.zarr")
+    assert (said.code, said.out) == (code, "")
+    assert said.err.count("\n") == 1
+    assert "Traceback" not in said.err
+    document = bigsvm("plan", "x.zarr", "--json").document
+    assert document["error"]["code"] == code
+    if isinstance(error, PlanRefused):
+        assert document["error"]["min_memory_bytes"] == 7
+    if isinstance(error, DataError):
+        assert document["error"] == {"code": 65, "message": "bad", "where": "f:1", "hint": "mend it"}
+    if isinstance(error, ZeroDivisionError):
+        assert "run again with --debug" in said.err
+    assert "Traceback" in bigsvm("plan", "x.zarr", "--debug").err
+
+
+def test_a_message_of_many_lines_becomes_one(bigsvm: Bigsvm, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: Any, **kwargs: Any) -> Any:
+        raise DataError("first\n  second", "a\nb")
+
+    monkeypatch.setattr("bigsvm.store.opener.open_store", fail)
+    assert bigsvm("plan", "x").err == "bigsvm: error: a b: first second\n"
+
+
+def test_missing_store(bigsvm: Bigsvm) -> None:
+    said = bigsvm("fit", "nothing.zarr", "--json")
+    assert said.code == 66
+    assert said.document["error"]["where"] == "nothing.zarr"
+    assert os.listdir() == []  # no model, no run
+
+
+def test_a_reader_that_goes_away_is_quiet(model: Path, store: Path) -> None:
+    command = [*PROGRAM, "predict", str(model), str(store), "--quiet", "--scores"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(30) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_with_75_and_leaves_no_model(store: Path, tmp_path: Path, number: int) -> None:
+    # Far from separable, a tolerance that nothing meets, and steps that hardly move: it would take minutes.
+    command = [*PROGRAM, "fit", str(store), "-c", "1e6", "--loss", "hinge", "-e", "1e-300", "-o", "m"]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline()
+        time.sleep(0.1)
+        process.send_signal(number)
+        _, err = process.communicate(timeout=30)
+    assert process.returncode == 75
+    assert b"Traceback" not in err
+    assert not (tmp_path / "m").exists()
+    assert not [name for name in os.listdir(tmp_path) if ".tmp-" in name]
+
+
+def test_a_full_standard_output_is_73(store: Path) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [*PROGRAM, "inspect", str(store)], stdout=full, stderr=subprocess.PIPE, check=False, timeout=60
+        )
+    assert done.returncode == 73
+    assert b"Traceback" not in done.stderr

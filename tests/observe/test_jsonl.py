@@ -1,0 +1,103 @@
+"""The record of a run: its lines, its first and last moments."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bigsvm.errors import DataError, MissingInput
+from bigsvm.events import CertificateMade, EpochEnd, FitEnded, FitStarted, Warned, WorkAdvanced
+from bigsvm.observe.jsonl import JsonlFile, event_line, plain, read_events
+
+STARTED = FitStarted({"block_rows": 10}, {"C": 1.0}, "abc", {"bigsvm": "0.1.0"})
+PROOF = CertificateMade(2.0, 1.0, 10.0, 9.5, 0.05, 1.25)
+
+
+def test_a_line_is_golden() -> None:
+    assert event_line(PROOF, 1.5) == (
+        '{"event": "CertificateMade", "at_s": 1.5, "epochs": 2.0, "passes": 1.0, "objective": 10.0, '
+        '"dual_objective": 9.5, "relative_gap": 0.05, "wall_s": 1.25}'
+    )
+
+
+def test_what_json_cannot_hold_becomes_what_it_can() -> None:
+    value = {
+        1: np.float64(0.5),
+        "a": [np.int64(2), np.array([1.0, np.nan])],
+        "p": Path("x"),
+        "i": float("inf"),
+    }
+    text = json.dumps(plain(value), allow_nan=False)
+    assert json.loads(text) == {"1": 0.5, "a": [2, [1.0, None]], "p": "x", "i": None}
+    assert json.loads(event_line(EpochEnd(1.0, 1.0, 5, float("nan"), 0.1), 0.0))["gap_estimate"] is None
+
+
+def test_write_and_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "run" / "events.jsonl"
+    with JsonlFile(path) as record:
+        assert not path.parent.exists()  # nothing before the first event
+        for event in (STARTED, WorkAdvanced("pass", 1), PROOF, FitEnded("converged")):
+            record(event)
+            assert len(list(read_events(path))) > 0  # a line is there as soon as it is written
+    events = list(read_events(path))
+    assert [event["event"] for event in events] == ["FitStarted", "CertificateMade", "FitEnded"]
+    assert events[0]["plan"] == {"block_rows": 10}
+    assert events[0]["store_fingerprint"] == "abc"
+    assert all(event["at_s"] >= 0 for event in events)
+
+
+def test_a_torn_last_line_is_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    with JsonlFile(path) as record:
+        record(STARTED)
+        record(PROOF)
+    whole = path.read_bytes()
+    for cut in (len(whole) - 1, len(whole) - 20, whole.index(b"\n") + 2):
+        path.write_bytes(whole[:cut])
+        assert next(read_events(path))["event"] == "FitStarted"
+        assert len(list(read_events(path))) == (2 if cut == len(whole) - 1 else 1)
+
+
+def test_going_on_after_a_torn_line_cuts_it_off(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    with JsonlFile(path) as record:
+        record(STARTED)
+    with open(path, "a") as file:
+        file.write('{"event": "Certif' + "x" * 100_000)
+    with JsonlFile(path) as record:
+        record(PROOF)
+    assert [event["event"] for event in read_events(path)] == ["FitStarted", "CertificateMade"]
+
+
+def test_a_torn_only_line_leaves_an_empty_record(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_text("{")
+    with JsonlFile(path) as record:
+        record(PROOF)
+    assert [event["event"] for event in read_events(path)] == ["CertificateMade"]
+
+
+def test_a_bad_line_in_the_middle_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_text(event_line(STARTED, 0) + "\nnot json\n" + event_line(PROOF, 0) + "\n")
+    with pytest.raises(DataError) as seen:
+        list(read_events(path))
+    assert seen.value.where.endswith("events.jsonl:2")
+
+
+def test_no_record(tmp_path: Path) -> None:
+    with pytest.raises(MissingInput):
+        list(read_events(tmp_path / "none.jsonl"))
+
+
+def test_closing_twice_and_unused(tmp_path: Path) -> None:
+    record = JsonlFile(tmp_path / "a" / "events.jsonl")
+    record.close()
+    record.close()
+    assert not (tmp_path / "a").exists()
+    record(Warned("late"))  # a record opens again: nothing is lost
+    record.close()
+    assert len(list(read_events(record.path))) == 1

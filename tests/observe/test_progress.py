@@ -1,0 +1,101 @@
+"""Progress: plain lines in a log, a live view on a terminal, and nothing on standard output."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from bigsvm.events import (
+    CertificateMade,
+    EpochEnd,
+    Event,
+    FitEnded,
+    FitStarted,
+    Warned,
+    WorkAdvanced,
+    WorkEnded,
+    WorkStarted,
+    fan_out,
+)
+from bigsvm.observe.lines import PlainLines
+from bigsvm.observe.progress import LiveProgress
+
+STREAM: list[Event] = [
+    FitStarted({}, {}, "f", {}),
+    WorkStarted("staging", 1000, "rows"),
+    WorkAdvanced("staging", 500),
+    WorkAdvanced("staging", 1000),
+    WorkEnded("staging", 2.0),
+    WorkStarted("pass 1", 4 << 20, "bytes"),
+    WorkAdvanced("pass 1", 1 << 20),
+    WorkEnded("pass 1", 0.5),
+    EpochEnd(1.0, 1.0, 1000, 0.1, 2.5),
+    CertificateMade(1.0, 2.0, 123.0, 100.0, 0.187, 3.0),
+    Warned("[bold]odd[/bold] path [x]"),
+    FitEnded("converged"),
+]
+
+
+def test_plain_lines() -> None:
+    out = io.StringIO()
+    lines = PlainLines(out)
+    for event in STREAM:
+        lines(event)
+    assert out.getvalue().splitlines() == [
+        "staging: 1,000 rows in 2.00 s (500 rows/s)",
+        "pass 2.0  epoch 1.0  objective 123  relative gap 1.87e-01  3.00 s",
+        "bigsvm: warning: [bold]odd[/bold] path [x]",
+    ]
+
+
+def test_plain_lines_say_more_when_asked() -> None:
+    out = io.StringIO()
+    lines = PlainLines(out, verbose=True)
+    for event in STREAM:
+        lines(event)
+    assert "pass 1: 4 MiB in 0.50 s (8 MiB/s)" in out.getvalue()
+    assert "active 1,000" in out.getvalue()
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_live_view(capsys: pytest.CaptureFixture[str], verbose: bool) -> None:
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=100, color_system=None)
+    with LiveProgress(out, verbose=verbose, console=console) as live:
+        for event in STREAM:
+            live(event)
+    shown = out.getvalue()
+    assert "staging: 1,000 rows in 2.00 s" in shown
+    assert "relative gap 1.87e-01" in shown
+    assert "[bold]odd[/bold] path [x]" in shown
+    assert ("active 1,000" in shown) is verbose
+    assert capsys.readouterr().out == ""
+
+
+def test_work_of_unknown_length_and_work_nobody_started() -> None:
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=100, color_system=None)
+    with LiveProgress(out, console=console) as live:
+        live(WorkStarted("reading", 0, "rows"))
+        live(WorkAdvanced("reading", 7))
+        live(WorkStarted("reading", 0, "rows"))  # again, without an end: the first is forgotten
+        live(WorkEnded("reading", 0.0))
+        live(WorkAdvanced("other", 1))
+        live(WorkEnded("other", 1.0))
+    assert "reading: done in 0.00 s" in out.getvalue()
+
+
+def test_an_observer_that_fails_is_dropped_and_the_others_go_on() -> None:
+    seen: list[Event] = []
+
+    def broken(event: Event) -> None:
+        raise OSError("disk full")
+
+    emit = fan_out([broken, seen.append])
+    emit(Warned("a"))
+    emit(Warned("b"))
+    texts = [event.message for event in seen if isinstance(event, Warned)]
+    assert texts[-2:] == ["a", "b"] or texts == ["a", texts[1], "b"]
+    assert sum("was dropped" in text for text in texts) == 1
