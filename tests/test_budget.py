@@ -24,9 +24,7 @@ def test_reservations_add_up_and_come_back() -> None:
 def test_a_refusal_names_the_holders_and_the_smallest_budget() -> None:
     budget = MemoryBudget(100)
     budget.reserve("alpha", 60)
-    with pytest.raises(
-        BudgetExceeded, match=r"kernel rows needs 50 B, 40 B free of 100 B; held: alpha 60 B"
-    ) as seen:
+    with pytest.raises(BudgetExceeded, match=r"kernel rows needs 50 B, 40 B free of 100 B; held: alpha 60 B") as seen:
         budget.reserve("kernel rows", 50)
     assert seen.value.code == 78
     assert seen.value.min_memory_bytes == 110

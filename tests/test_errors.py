@@ -29,18 +29,13 @@ def test_exit_codes_are_the_contract(name: str, code: int) -> None:
 
 def test_every_error_is_in_the_table_above() -> None:
     kinds = {
-        name
-        for name, kind in vars(errors).items()
-        if isinstance(kind, type) and issubclass(kind, errors.BigSVMError)
+        name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, errors.BigSVMError)
     }
     assert len(kinds) == 11
 
 
 def test_text_is_where_what_and_hint() -> None:
-    assert (
-        str(errors.DataError("bad label", "a.svm:7", "write a number"))
-        == "a.svm:7: bad label (write a number)"
-    )
+    assert str(errors.DataError("bad label", "a.svm:7", "write a number")) == "a.svm:7: bad label (write a number)"
     assert str(errors.DataError("bad label")) == "bad label"
 
 

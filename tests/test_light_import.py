@@ -16,9 +16,7 @@ ALLOWED_S = 0.15
 
 IMPORT = "import bigsvm"
 HELP = "from bigsvm.cli.main import run; assert run(['--help']) == 0"
-COMMAND_HELP = (
-    "from bigsvm.cli.main import COMMANDS, run; assert not any(run([c, '--help']) for c in COMMANDS)"
-)
+COMMAND_HELP = "from bigsvm.cli.main import COMMANDS, run; assert not any(run([c, '--help']) for c in COMMANDS)"
 VERSION = "from bigsvm.cli.main import run; assert run(['--version']) == 0"
 USAGE = "from bigsvm.cli.main import run; assert run(['fit', '--no-such-option', '--json']) == 2"
 
@@ -36,9 +34,7 @@ def test_only_click_comes_from_outside() -> None:
         "roots = {m.partition('.')[0] for m in sys.modules}\n"
         "print('LOADED', *(m for m in roots if m[0] != '_' and m not in sys.stdlib_module_names))"
     )
-    done = subprocess.run(
-        [sys.executable, "-S", "-c", _with_path(check)], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-S", "-c", _with_path(check)], capture_output=True, text=True, check=True)
     assert set(done.stdout.splitlines()[-1].split()[1:]) <= {"bigsvm", "click"}
 
 

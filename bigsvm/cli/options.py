@@ -20,9 +20,7 @@ label_options = [
 ]
 
 _problem = [
-    click.option(
-        "-s", "--solver", default=FitConfig.solver, show_default=True, help="Solver; auto chooses one."
-    ),
+    click.option("-s", "--solver", default=FitConfig.solver, show_default=True, help="Solver; auto chooses one."),
     click.option(
         "--loss",
         type=click.Choice(LOSSES),
@@ -30,12 +28,8 @@ _problem = [
         show_default=True,
         help="Loss of the margin.",
     ),
-    click.option(
-        "-c", "--c", type=float, metavar="C", help="Cost of the sum form, as in LIBLINEAR.  [default: 1.0]"
-    ),
-    click.option(
-        "--lambda", type=float, help="Lambda of the mean form instead of C: C = 1 / (lambda n_samples)."
-    ),
+    click.option("-c", "--c", type=float, metavar="C", help="Cost of the sum form, as in LIBLINEAR.  [default: 1.0]"),
+    click.option("--lambda", type=float, help="Lambda of the mean form instead of C: C = 1 / (lambda n_samples)."),
     click.option(
         "--bias",
         type=click.Choice(get_args(Bias)),
@@ -84,9 +78,7 @@ _stopping = [
     ),
     click.option("--max-passes", type=float, metavar="N", help="Stop after so many passes over the data."),
     click.option("--max-time", type=Duration(), metavar="DURATION", help="Stop after so long: 90s, 15m, 2h."),
-    click.option(
-        "--seed", type=int, default=FitConfig.seed, show_default=True, help="Seed of all random orders."
-    ),
+    click.option("--seed", type=int, default=FitConfig.seed, show_default=True, help="Seed of all random orders."),
     click.option(
         "--blocks-per-round",
         type=int,
@@ -95,16 +87,12 @@ _stopping = [
         show_default=True,
         help="Blocks solved apart before they are added up; part of the mathematics.",
     ),
-    click.option(
-        "--no-dual", is_flag=True, help="Leave alpha out of the model; certify can then prove less."
-    ),
+    click.option("--no-dual", is_flag=True, help="Leave alpha out of the model; certify can then prove less."),
 ]
 
 _storage = [
     click.option("--scratch", metavar="DIR", help="Folder for staged copies.  [default: temporary folder]"),
-    click.option(
-        "--scratch-limit", type=Size(percent=False), metavar="SIZE", help="Bytes to take there at most."
-    ),
+    click.option("--scratch-limit", type=Size(percent=False), metavar="SIZE", help="Bytes to take there at most."),
     click.option(
         "--stage",
         type=click.Choice(["auto", "none"]),
@@ -122,9 +110,7 @@ _running = [
         help="Memory on top of the base.  [default: half of what the limit in force leaves]",
     ),
     click.option("--threads", type=int, metavar="N", help="[default: the cores this process may use]"),
-    click.option(
-        "--scheduler", metavar="threads|processes|ADDR", help="Where tasks run.  [default: threads]"
-    ),
+    click.option("--scheduler", metavar="threads|processes|ADDR", help="Where tasks run.  [default: threads]"),
     click.option("--scheduler-file", metavar="FILE", help="File of a running dask scheduler."),
     click.option("--workers", type=int, metavar="N", help="Worker processes."),
 ]

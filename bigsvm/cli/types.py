@@ -44,15 +44,11 @@ class ClassWeight(click.ParamType):
 
     name = "class weight"
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> str | dict[str, float]:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str | dict[str, float]:
         if value == "balanced":
             return str(value)
         pairs = (
-            value.items()
-            if isinstance(value, dict)
-            else (item.rpartition("=")[::2] for item in str(value).split(","))
+            value.items() if isinstance(value, dict) else (item.rpartition("=")[::2] for item in str(value).split(","))
         )
         try:
             weights = {str(label).strip(): float(weight) for label, weight in pairs}
@@ -68,9 +64,7 @@ class Setting(click.ParamType):
 
     name = "key=value"
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, Any]:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, Any]:
         if isinstance(value, tuple):
             return value
         key, equals, text = str(value).partition("=")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import platform
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +24,8 @@ def cache_folder() -> Path:
     sources = hashlib.sha256()
     for path in sorted(Path(__file__).parent.glob("*.py")):
         sources.update(path.name.encode() + path.read_bytes())
-    sources.update(f"{numba.__version__} {numba_config.CPU_NAME} {numba_config.CPU_FEATURES}".encode())
+    processor = getattr(numba_config, "CPU_NAME", None), getattr(numba_config, "CPU_FEATURES", None)
+    sources.update(f"{numba.__version__} {platform.machine()} {processor}".encode())
     base = os.environ.get("BIGSVM_CACHE") or os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     folder = Path(base) / "bigsvm" / f"kernels-{sources.hexdigest()[:16]}"
     try:
@@ -36,12 +38,12 @@ def cache_folder() -> Path:
 @contextmanager
 def _our_cache() -> Iterator[None]:
     """Send functions decorated inside the block to our folder, and leave other users of numba alone."""
-    former = numba_config.CACHE_DIR
-    numba_config.CACHE_DIR = str(cache_folder())
+    former = numba_config.CACHE_DIR  # type: ignore[attr-defined]
+    numba_config.CACHE_DIR = str(cache_folder())  # type: ignore[attr-defined]
     try:
         yield
     finally:
-        numba_config.CACHE_DIR = former
+        numba_config.CACHE_DIR = former  # type: ignore[attr-defined]
 
 
 with _our_cache():

@@ -132,8 +132,7 @@ def eight_digits(word):
     x = (x * np.uint64(10)) + (x >> np.uint64(8))
     mask = np.uint64(0x000000FF000000FF)
     x = (
-        (x & mask) * np.uint64(0x000F424000000064)
-        + ((x >> np.uint64(16)) & mask) * np.uint64(0x0000271000000001)
+        (x & mask) * np.uint64(0x000F424000000064) + ((x >> np.uint64(16)) & mask) * np.uint64(0x0000271000000001)
     ) >> np.uint64(32)
     return count, x & np.uint64(0xFFFFFFFF)
 

@@ -102,11 +102,11 @@ def _sweep(X, codes, positive, cost, C, sqnorm, alpha, W, active, box, sigma, th
             G = margin - 1.0 + diag * a
             PG = G
             if a == 0.0:
-                if G > thresholds[0, m]:
+                if thresholds[0, m] < G:
                     continue
                 PG = min(G, 0.0)
             elif a == upper:
-                if G < thresholds[1, m]:
+                if thresholds[1, m] > G:
                     continue
                 PG = max(G, 0.0)
             keep = True

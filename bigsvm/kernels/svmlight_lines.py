@@ -9,9 +9,7 @@ from numba.extending import intrinsic, register_jitable
 
 from bigsvm.kernels.decimal import EXACT_TENS, address_of, byte_at, nearest_double
 
-ENTRY_BYTES = (
-    56  # of text of one entry at most: blank, 19 digits, colon, sign, 17 digits, dot, zeros, exponent
-)
+ENTRY_BYTES = 56  # of text of one entry at most: blank, 19 digits, colon, sign, 17 digits, dot, zeros, exponent
 _ONE, _TEN, _ZERO = np.uint64(1), np.uint64(10), np.uint64(ord("0"))
 _BLANK, _COLON, _DOT, _MINUS, _LF, _E = (np.uint64(ord(c)) for c in " :.-\ne")
 

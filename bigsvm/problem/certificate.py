@@ -78,7 +78,16 @@ def certify_block(share: RowsShare) -> RowsTerms:
     sums = np.zeros((share.problem.n_models, kernel.N_SUMS))
     v = np.zeros_like(share.w)
     kernel.certify_rows(
-        kernel_matrix(block.X), codes, share.problem.positive, cost, share.problem.C, alpha, share.w, v, share.problem.box, sums
+        kernel_matrix(block.X),
+        codes,
+        share.problem.positive,
+        cost,
+        share.problem.C,
+        alpha,
+        share.w,
+        v,
+        share.problem.box,
+        sums,
     )
     return RowsTerms(sums, v, block.n_rows, block.nbytes)
 

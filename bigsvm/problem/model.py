@@ -167,8 +167,7 @@ def load_model(path: str | Path) -> LinearModel:
         raise DataError(f"model.json lacks or garbles {error}", str(folder / "model.json")) from error
     if coef.shape != (n_models, n_features) or intercept.shape != (n_models,):
         raise DataError(
-            f"coef {coef.shape} and intercept {intercept.shape} do not fit {n_models} models of "
-            f"{n_features} features",
+            f"coef {coef.shape} and intercept {intercept.shape} do not fit {n_models} models of {n_features} features",
             str(folder),
         )
     for name in ("format", "format_version", "kind"):

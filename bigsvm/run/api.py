@@ -13,7 +13,9 @@ from bigsvm.run.outcome import FitResult
 from bigsvm.store.opener import open_store
 
 
-def fit(source: Any, *, label: str | None = None, weight: str | None = None, emit: Emit = silent, **options: Any) -> FitResult:
+def fit(
+    source: Any, *, label: str | None = None, weight: str | None = None, emit: Emit = silent, **options: Any
+) -> FitResult:
     """Train an SVM on a store, with a proof of how far it is from the optimum.
 
     Parameters

@@ -18,11 +18,10 @@ from bigsvm.problem.certificate import Accumulator, Certificate, RowsShare, Rows
 from bigsvm.problem.loss import loss_named
 from bigsvm.problem.model import LinearModel, load_alpha, load_model
 from bigsvm.problem.problem import Problem, zero_weights
-from bigsvm.run.local import SerialMapper
 from bigsvm.run.mapper import open_mapper
 from bigsvm.run.plan import BLOCK_BYTES
 from bigsvm.run.warm import warm
-from bigsvm.solvers.base import Context, Mapper, View
+from bigsvm.solvers.base import Context, View
 from bigsvm.store.blocks import BlockRef, RowBlocks, kernel_matrix, row_bytes
 from bigsvm.store.survey import Survey
 
@@ -32,16 +31,13 @@ def certify_view(problem: Problem, view: View, ctx: Context, workers: int) -> tu
 
     workers : tasks whose parts (as large as w) fit the budget at one time
     """
-    mapper: Mapper = ctx.mapper
-    if mapper.in_process and (workers < mapper.n_workers + 2 or len(ctx.refs) == 1):
-        mapper = SerialMapper()
     shares = (
         RowsShare(ctx.data, ref, problem, view.w, None if view.alpha is None else view.alpha.get(ref))
         for ref in ctx.refs
     )
     total = Accumulator(problem, view.w)
     release = getattr(ctx.data, "release", lambda ref: None)
-    for ref, terms in zip(ctx.refs, mapper.map(certify_block, shares), strict=True):
+    for ref, terms in zip(ctx.refs, ctx.mapper.map(certify_block, shares, workers), strict=True):
         total.add(terms)
         ctx.charge(terms.bytes_read)
         release(ref)

@@ -34,13 +34,14 @@ class DaskMapper:
         self._client = client
         self.n_workers = n_workers
 
-    def map(self, task: Callable[[T], U], shares: Iterable[T]) -> Iterator[U]:
+    def map(self, task: Callable[[T], U], shares: Iterable[T], at_most: int | None = None) -> Iterator[U]:
         flying: deque[Any] = deque()
+        limit = min(at_most or 2 * self.n_workers, 2 * self.n_workers)
         try:
             for share in shares:
                 # pure=False: the same share may be sent again in a later pass and must run again.
                 flying.append(self._client.submit(task, share, pure=False, retries=_RETRIES))
-                if len(flying) >= 2 * self.n_workers:
+                if len(flying) >= limit:
                     yield self._result(flying.popleft())
             while flying:
                 yield self._result(flying.popleft())

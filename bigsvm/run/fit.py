@@ -96,8 +96,8 @@ def fit_store(store: RowBlocks, config: FitConfig, emit: Emit = silent) -> FitRe
     warm(store, plan.problem.n_models)
     budget = MemoryBudget(plan.budget_bytes)
     with ExitStack() as stack:
-        memory = stack.enter_context(PeakMemory())
         mapper = stack.enter_context(open_mapper(config))
+        memory = stack.enter_context(PeakMemory())
         scratch = scratch_folder(config)
         if plan.scratch_bytes and is_tmpfs(scratch):
             note(Warned(f"the scratch folder {scratch} is in memory (tmpfs): say --scratch DIR on a disk"))
@@ -272,7 +272,13 @@ def _prove(problem: Problem, plan: Plan, state: Any, ctx: Context, progress: Pro
 
 @contextmanager
 def _open_rows(
-    store: RowBlocks, plan: Plan, config: FitConfig, scratch: Path, budget: MemoryBudget, mapper: Mapper, emit: Emit
+    store: RowBlocks,
+    plan: Plan,
+    config: FitConfig,
+    scratch: Path,
+    budget: MemoryBudget,
+    mapper: Mapper,
+    emit: Emit,
 ) -> Iterator[tuple[RowBlocks, Survey]]:
     """The rows as the plan wants them (in memory, staged or straight from the store), and their survey."""
     if plan.mode == "resident":
@@ -290,7 +296,17 @@ def _open_rows(
             yield rows, survey
     elif plan.mode == "staged":
         limit = config.scratch_limit_bytes()
-        with staged(store, scratch, plan.block_rows, plan.piece_rows, plan.data_bytes, limit, mapper, emit) as copy:
+        with staged(
+            store,
+            scratch,
+            plan.block_rows,
+            plan.piece_rows,
+            plan.data_bytes,
+            limit,
+            mapper,
+            emit,
+            plan.staging_workers,
+        ) as copy:
             yield copy, copy.survey
     else:
         yield store, survey_pass(store, plan.block_rows, mapper, emit)

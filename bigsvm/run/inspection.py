@@ -39,9 +39,7 @@ def inspect_store(store: RowBlocks) -> dict[str, Any]:
         "class_counts": _named_counts(classes, counts),
         "has_weights": store.has_weights,
         "data_bytes": int(row_bytes(store) * store.n_samples),
-        "stored_bytes": (path.stat().st_size if path.is_file() else tree_bytes(path))
-        if path.exists()
-        else None,
+        "stored_bytes": (path.stat().st_size if path.is_file() else tree_bytes(path)) if path.exists() else None,
         "chunk_bytes": getattr(store, "chunk_nbytes", None),
         "column_scale": scales,
         "scale_warning": scale_warning(scales),

@@ -18,12 +18,12 @@ class SerialMapper:
     in_process = True
     n_workers = 1
 
-    def map(self, task: Callable[[T], U], shares: Iterable[T]) -> Iterator[U]:
+    def map(self, task: Callable[[T], U], shares: Iterable[T], at_most: int | None = None) -> Iterator[U]:
         return map(task, shares)
 
 
 class ThreadMapper:
-    """`n_workers` threads; at most one share more than that is in flight."""
+    """`n_workers` threads."""
 
     in_process = True
 
@@ -31,16 +31,17 @@ class ThreadMapper:
         self.n_workers = n_workers
         self._pool = ThreadPoolExecutor(n_workers, "bigsvm-task")
 
-    def map(self, task: Callable[[T], U], shares: Iterable[T]) -> Iterator[U]:
+    def map(self, task: Callable[[T], U], shares: Iterable[T], at_most: int | None = None) -> Iterator[U]:
         if isinstance(shares, list) and len(shares) == 1:
             # A round of one block: no thread could help, and the hop costs more than a small block.
             yield task(shares[0])
             return
         flying: deque[Future[U]] = deque()
+        limit = min(at_most or self.n_workers + 1, self.n_workers + 1)
         try:
             for share in shares:
                 flying.append(self._pool.submit(task, share))
-                if len(flying) > self.n_workers:
+                if len(flying) >= limit:
                     yield flying.popleft().result()
             while flying:
                 yield flying.popleft().result()

@@ -77,9 +77,7 @@ class ExactRanking:
         scores = self._scores[: self._n]
         order = np.argsort(scores)[::-1]
         scores = scores[order]
-        last = (
-            np.flatnonzero(np.append(scores[1:] != scores[:-1], True)) if self._n else np.zeros(0, np.int64)
-        )
+        last = np.flatnonzero(np.append(scores[1:] != scores[:-1], True)) if self._n else np.zeros(0, np.int64)
         sign = self._positive[: self._n][order]
         weights = np.ones(self._n) if self._weights is None else self._weights[: self._n][order]
         positive = np.cumsum(np.where(sign, weights, 0.0))[last]

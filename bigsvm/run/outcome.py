@@ -123,6 +123,7 @@ def linear_model(
             "plan": plan.resolved(),
             "n_samples": data.n_samples,
             "nnz": survey.nnz,
+            "dtype": data.dtype.name,
             "content_fingerprint": survey.content_fingerprint,
         },
     )

@@ -27,6 +27,8 @@ _FIXED = 6 * MIB  # events, indices, interpreter objects of a run
 READ_DEPTH = 2
 _PARALLEL = 2  # certificate tasks counted for, a constant: decisions must not depend on the cores
 _WIDE_COPIES = 6  # arrays as large as w beside it: v, tasks' parts, saving the model
+_PIECE = MIB  # bytes read from a store at a time where memory is scarce
+_PIECE_COPIES = 1.25  # a piece, and its labels, weights and hashes
 _ROW_EXTRA = 24  # bytes a row of a block in work: order, cost, code
 
 
@@ -44,6 +46,8 @@ class Plan:
     n_blocks: int
     piece_rows: int
     """Rows read from the store at a time while loading or staging."""
+    staging_workers: int
+    """Segments that are copied at one time, as the budget allows."""
     data_bytes: int
     """Of X, y and weights decoded; an estimate until everything was read."""
     needs: tuple[Need, ...]
@@ -95,12 +99,23 @@ class Plan:
         }[self.mode]
         rows = [
             ("solver", f"{self.solver.name} ({self.why})"),
-            ("data", f"{self.shape.n_samples:,} x {self.shape.n_features:,}, {show_bytes(self.data_bytes)}; {how}"),
+            (
+                "data",
+                f"{self.shape.n_samples:,} x {self.shape.n_features:,}, {show_bytes(self.data_bytes)}; {how}",
+            ),
             ("blocks", f"{self.n_blocks:,} of {self.block_rows:,} rows, {self.parallel} a round"),
-            ("memory", f"{show_bytes(self.budget_bytes)} ({self.memory_source}); {show_bytes(self.min_memory_bytes)} would do"),
+            (
+                "memory",
+                f"{show_bytes(self.budget_bytes)} ({self.memory_source}); {show_bytes(self.min_memory_bytes)} would do",
+            ),
         ]
         for need in self.needs:
-            rows.append((f"  {need.what}", show_bytes(need.nbytes) + (" on disk" if need.what in self.spilled else "")))
+            rows.append(
+                (
+                    f"  {need.what}",
+                    show_bytes(need.nbytes) + (" on disk" if need.what in self.spilled else ""),
+                )
+            )
         rows.append(("scratch", show_bytes(self.scratch_bytes)))
         return rows
 
@@ -168,12 +183,16 @@ def make_plan(store: RowBlocks, config: FitConfig, limit: MemoryLimit | None = N
         mode=mode,
         block_rows=block_rows,
         n_blocks=-(-store.n_samples // block_rows),
-        piece_rows=sizes.piece_rows(budget, block_rows, resident),
+        piece_rows=(piece_rows := sizes.piece_rows(budget, resident)),
+        staging_workers=sizes.staging_workers(budget, piece_rows),
         data_bytes=sizes.data_bytes,
-        needs=(*sizes.needs, Need("resident data" if resident else "block window", sizes.window(budget, resident))),
+        needs=(
+            *sizes.needs,
+            Need("resident data" if resident else "block window", sizes.window(budget, resident)),
+        ),
         spilled=tuple(spilled),
         scratch_bytes=scratch,
-        certificate_workers=1 + min(spare // max(sizes.wide, 1), 63),
+        certificate_workers=_PARALLEL + min(spare // max(sizes.wide, 1), 62),
         min_memory_bytes=least,
         parallel=config.blocks_per_round,
         memory_source=source,
@@ -184,14 +203,15 @@ class _Sizes:
     """The arithmetic of a plan: pure functions of metadata and the budget."""
 
     def __init__(self, store: RowBlocks, shape: DataShape, needs: tuple[Need, ...], stage: str) -> None:
-        self.store, self.shape, self.needs = store, shape, needs
+        self.shape, self.needs = shape, needs
         self.row_bytes = max(row_bytes(store), 1.0)
         self.data_bytes = int(self.row_bytes * shape.n_samples) + 8
         self.wide = max((need.nbytes for need in needs if not need.may_spill), default=0)
-        # A foreign store is decoded chunk by chunk; its chunks decide how much one read holds.
-        self.decode = int(getattr(store, "decode_bytes", 0))
         self.raw = bool(getattr(store, "raw", False))
-        self.stage = stage
+        self.staged = not self.raw and stage == "auto"
+        # An open store keeps the chunks it read last, and every reader decodes others beside them.
+        self.open_chunks = int(getattr(store, "chunk_nbytes", 0))
+        self.decode = self.open_chunks * 3 // 2
 
     def block_bytes(self, budget: int) -> int:
         return int(min(BLOCK_BYTES, max(budget // 16, _SMALLEST_BLOCK)))
@@ -201,11 +221,21 @@ class _Sizes:
         mixing = max(self.shape.n_samples // _WELL_MIXED, _SMALLEST_ROWS)
         return int(min(max(self.block_bytes(budget) // self.row_bytes, 1), mixing, self.shape.n_samples))
 
-    def piece_rows(self, budget: int, block_rows: int, resident: bool) -> int:
-        """A multiple of the block's rows (staging cuts pieces into blocks): an eighth of what is left."""
-        room = max(min((budget - self.fixed_bytes(budget, resident)) // 8, 32 * MIB), _SMALLEST_BLOCK)
-        unit = 1 if resident else block_rows
-        return max(int(room // (self.row_bytes * unit)), 1) * unit
+    def piece_rows(self, budget: int, resident: bool) -> int:
+        """Rows read from the store at a time; a multiple of the block's, since staging cuts pieces into blocks."""
+        if resident:
+            return max(int(_PIECE // self.row_bytes), 1)
+        rows = self.block_rows(budget)
+        room = (budget - _FIXED - self.open_chunks - _PARALLEL * self.decode) / (_PIECE_COPIES * _PARALLEL)
+        return max(int(min(room, 8 * _PIECE) // (self.row_bytes * rows)), 1) * rows
+
+    def staging_bytes(self, piece_rows: int) -> int:
+        """What one worker holds while it copies."""
+        return int(_PIECE_COPIES * piece_rows * self.row_bytes) + self.decode
+
+    def staging_workers(self, budget: int, piece_rows: int) -> int:
+        spare = budget - _FIXED - self.open_chunks
+        return int(min(max(spare // max(self.staging_bytes(piece_rows), 1), 1), 64))
 
     def window(self, budget: int, resident: bool) -> int:
         """Bytes of rows in memory at one time: all of them, or the blocks in flight and in work."""
@@ -213,12 +243,15 @@ class _Sizes:
             return self.data_bytes + _ROW_EXTRA * self.shape.n_samples
         rows = self.block_rows(budget)
         block = int(max(rows * self.row_bytes, self.block_bytes(budget))) + _ROW_EXTRA * rows
-        return (READ_DEPTH + 1 + _PARALLEL) * block + _PARALLEL * self.decode
+        decode = 0 if self.staged else (1 + _PARALLEL) * self.decode
+        return (READ_DEPTH + 1 + _PARALLEL) * block + decode
 
     def fixed_bytes(self, budget: int, resident: bool) -> int:
         """What must be in memory whatever else spills."""
-        window = self.window(budget, resident) + (2 * self.decode + 4 * MIB if resident else 0)
-        return _FIXED + window + (1 + _WIDE_COPIES) * self.wide
+        loading = int(_PIECE_COPIES * _PIECE) + self.decode if resident else 0
+        training = self.window(budget, resident) + loading + (1 + _WIDE_COPIES) * self.wide
+        copying = self.staging_bytes(self.block_rows(budget)) if self.staged and not resident else 0
+        return _FIXED + self.open_chunks + max(training, copying)
 
     def resident_bytes(self) -> int:
         """All rows and all per-row state in memory."""

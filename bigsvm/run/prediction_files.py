@@ -179,9 +179,7 @@ class _Csv:
             return
         names = [self._labels[code] for code in codes.tolist()]
         if self._with_scores:
-            names = [
-                ",".join((name, *map(repr, row))) for name, row in zip(names, scores.tolist(), strict=True)
-            ]
+            names = [",".join((name, *map(repr, row))) for name, row in zip(names, scores.tolist(), strict=True)]
         _write(self._file, names)
 
     def close(self) -> None:
@@ -243,9 +241,7 @@ class _Parquet(_Gathered):
         columns = [pa.array(self._classes[codes])]
         if self._with_scores:
             flat = pa.array(np.ascontiguousarray(scores).reshape(-1))
-            columns.append(
-                flat if self._n_models == 1 else pa.FixedSizeListArray.from_arrays(flat, self._n_models)
-            )
+            columns.append(flat if self._n_models == 1 else pa.FixedSizeListArray.from_arrays(flat, self._n_models))
         self._file.write_table(pa.table(columns, schema=self._schema))
 
     def close(self) -> None:

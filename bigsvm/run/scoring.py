@@ -210,9 +210,7 @@ def score_text(
     def shares() -> Iterator[TextShare]:
         start = 0
         pieces = read_pieces([source], piece_bytes=piece_bytes, line_bytes=line_limit(budget.limit))
-        for chunk in read_chunks(
-            pieces, dtype=text_dtype(model), zero_based=zero_based, n_features=model.n_features
-        ):
+        for chunk in read_chunks(pieces, dtype=text_dtype(model), zero_based=zero_based, n_features=model.n_features):
             yield TextShare(start, chunk, weights)
             start += len(chunk.labels)
 

@@ -22,7 +22,14 @@ from bigsvm.events import Emit, WorkAdvanced, WorkEnded, WorkStarted
 from bigsvm.solvers.base import Mapper
 from bigsvm.store.blocks import RowBlocks, tile
 from bigsvm.store.files import cannot_write, write_bytes
-from bigsvm.store.stage import BLOCKS_PER_SEGMENT, LAYOUT_VERSION, SegmentShare, StagedMeta, StagedRows, stage_segment
+from bigsvm.store.stage import (
+    BLOCKS_PER_SEGMENT,
+    LAYOUT_VERSION,
+    SegmentShare,
+    StagedMeta,
+    StagedRows,
+    stage_segment,
+)
 from bigsvm.store.survey import Survey
 from bigsvm.units import MIB, show_bytes
 
@@ -42,8 +49,11 @@ def staged(
     scratch_limit: int | None,
     mapper: Mapper,
     emit: Emit,
+    workers: int | None = None,
 ) -> Iterator[StagedRows]:
     """The working copy of `store`, made now unless it is there; kept from deletion inside the block.
+
+    workers : segments copied at one time; None: as many as the mapper likes
 
     Raises
     ------
@@ -64,7 +74,7 @@ def staged(
             folder.mkdir(parents=True, exist_ok=True)
             if not (folder / "staged.json").exists():
                 _make_room(folder, data_bytes, scratch_limit)
-                _make(store, folder, block_rows, piece_rows, mapper, emit)
+                _make(store, folder, block_rows, piece_rows, mapper, emit, workers)
             fcntl.flock(lock, fcntl.LOCK_SH)
         os.utime(folder)  # recently used
         yield StagedRows(folder)
@@ -78,7 +88,15 @@ def _key(store: RowBlocks, block_rows: int) -> str:
     return xxhash.xxh3_128_hexdigest(json.dumps(described).encode())
 
 
-def _make(store: RowBlocks, folder: Path, block_rows: int, piece_rows: int, mapper: Mapper, emit: Emit) -> None:
+def _make(
+    store: RowBlocks,
+    folder: Path,
+    block_rows: int,
+    piece_rows: int,
+    mapper: Mapper,
+    emit: Emit,
+    workers: int | None,
+) -> None:
     for litter in folder.glob(".*.tmp-*"):  # we hold the lock: whoever wrote these is gone
         litter.unlink()
     rows = list(tile(store.n_samples, block_rows * BLOCKS_PER_SEGMENT))
@@ -89,7 +107,7 @@ def _make(store: RowBlocks, folder: Path, block_rows: int, piece_rows: int, mapp
     began = time.monotonic()
     emit(WorkStarted("staging", store.n_samples, "rows"))
     survey, indices = Survey(), []
-    for index in mapper.map(stage_segment, shares):
+    for index in mapper.map(stage_segment, shares, workers):
         survey.merge(Survey.of(index["survey"]))
         indices.append(index)
         emit(WorkAdvanced("staging", index["stop"]))
@@ -116,7 +134,10 @@ def _make(store: RowBlocks, folder: Path, block_rows: int, piece_rows: int, mapp
 def _make_room(folder: Path, needed: int, scratch_limit: int | None) -> None:
     """Delete the least recently used copies that nobody reads until `needed` bytes fit."""
     have = tree_bytes(folder)
-    others = sorted((p for p in folder.parent.glob("rows-*") if p.is_dir() and p != folder), key=lambda p: p.stat().st_mtime)
+    others = sorted(
+        (p for p in folder.parent.glob("rows-*") if p.is_dir() and p != folder),
+        key=lambda p: p.stat().st_mtime,
+    )
     held = {path: tree_bytes(path) for path in others}
 
     def short() -> int:

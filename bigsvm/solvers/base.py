@@ -27,14 +27,15 @@ U = TypeVar("U")
 class Mapper(Protocol):
     """Runs pure tasks somewhere; results come in the order of the shares.
 
-    `shares` is pulled lazily with a bounded number in flight.  A failed task raises, at its place.
+    `shares` is pulled lazily, and at most `at_most` tasks (a few more than workers by default) run or wait to
+    be taken at one time: what they hold is the caller's memory.  A failed task raises, at its place.
     """
 
     in_process: bool
     """Tasks see the caller's own arrays: nothing is copied, and in-place work is visible."""
     n_workers: int
 
-    def map(self, task: Callable[[T], U], shares: Iterable[T]) -> Iterator[U]: ...
+    def map(self, task: Callable[[T], U], shares: Iterable[T], at_most: int | None = None) -> Iterator[U]: ...
 
 
 class Need(NamedTuple):

@@ -10,7 +10,7 @@ from bigsvm.errors import Unsupported, UsageError
 from bigsvm.solvers.base import Solver
 from bigsvm.solvers.dual_cd import DualCD
 
-SOLVERS: dict[str, type] = {solver.name: solver for solver in (DualCD,)}
+SOLVERS: dict[str, type[Any]] = {solver.name: solver for solver in (DualCD,)}
 
 
 def choose_solver(config: FitConfig) -> tuple[Solver, str]:
@@ -40,8 +40,8 @@ def choose_solver(config: FitConfig) -> tuple[Solver, str]:
     return _with_options(SOLVERS[name], config.solver_options), why
 
 
-def _with_options(solver: type, options: dict[str, Any]) -> Solver:
-    known = {f.name: f.default for f in dataclasses.fields(solver)}
+def _with_options(solver: type[Any], options: dict[str, Any]) -> Solver:
+    known: dict[str, Any] = {f.name: f.default for f in dataclasses.fields(solver)}
     values = {}
     for key, text in options.items():
         if key not in known:

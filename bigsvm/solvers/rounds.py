@@ -59,7 +59,7 @@ def run_rounds(
     read_ahead = None
     if ctx.mapper.in_process and not ctx.resident:
         read_ahead = ReadAhead(ctx.data, refs, ctx.read_depth)
-        data = read_ahead  # type: ignore[assignment]
+        data = read_ahead
     try:
         for first in range(0, len(refs), K):
             group = refs[first : first + K]

@@ -83,9 +83,7 @@ def _integers(root: Path, path: str, n: int, codec: str, chunk_bytes: int) -> Ch
     return part
 
 
-def _categories(
-    group: Any, root: Path, classes: np.ndarray, codec: str, chunk_bytes: int
-) -> list[ChunkFiles]:
+def _categories(group: Any, root: Path, classes: np.ndarray, codec: str, chunk_bytes: int) -> list[ChunkFiles]:
     if classes.dtype.kind != "U":
         part = ChunkFiles(root, "obs/label/categories", classes.dtype, codec, chunk_bytes)
         part.append(classes)

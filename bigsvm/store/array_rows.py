@@ -185,10 +185,6 @@ def _permutation(order: Any, n: int, name: str) -> np.ndarray | None:
     if order is None:
         return None
     order = np.asarray(order)
-    if (
-        order.shape != (n,)
-        or order.dtype.kind not in "iu"
-        or not np.array_equal(np.sort(order), np.arange(n))
-    ):
+    if order.shape != (n,) or order.dtype.kind not in "iu" or not np.array_equal(np.sort(order), np.arange(n)):
         raise UsageError(f"{name} is not a permutation of {n}")
     return order.astype(np.int64)

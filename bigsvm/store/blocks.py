@@ -69,28 +69,53 @@ class RowBlocks(Protocol):
     pickles into something small that reads the same data in another process.
     """
 
-    uri: str
-    """Where the data lies, for messages."""
-    layout: Literal["csr", "dense"]
-    n_samples: int
-    n_features: int
-    nnz: int | None
-    """Stored entries; None where only reading everything would tell.  Dense: n_samples * n_features."""
-    dtype: np.dtype
-    """float32 or float64, of X as `read` gives it."""
-    index_dtype: np.dtype
-    """int32 or int64, of CSR indices as `read` gives them (int32 for dense)."""
-    has_weights: bool
-    classes: np.ndarray | None
-    """Labels in ascending order, numbers or strings; None for a regression target."""
-    fingerprint: str
-    """Of the store's bytes: changes when any value changes."""
-    content_fingerprint: str | None
-    """Of the content, the same in every layout and chunking; None until somebody has read everything."""
-    row_order: np.ndarray | None
-    """Store row of each working row; None for the identity."""
-    feature_order: np.ndarray | None
-    """Store feature of each working feature; None for the identity."""
+    @property
+    def uri(self) -> str:
+        """Where the data lies, for messages."""
+
+    @property
+    def layout(self) -> Literal["csr", "dense"]: ...
+
+    @property
+    def n_samples(self) -> int: ...
+
+    @property
+    def n_features(self) -> int: ...
+
+    @property
+    def nnz(self) -> int | None:
+        """Stored entries; None where only reading everything would tell.  Dense: n_samples * n_features."""
+
+    @property
+    def dtype(self) -> np.dtype:
+        """float32 or float64, of X as `read` gives it."""
+
+    @property
+    def index_dtype(self) -> np.dtype:
+        """int32 or int64, of CSR indices as `read` gives them (int32 for dense)."""
+
+    @property
+    def has_weights(self) -> bool: ...
+
+    @property
+    def classes(self) -> np.ndarray | None:
+        """Labels in ascending order, numbers or strings; None for a regression target."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the store's bytes: changes when any value changes."""
+
+    @property
+    def content_fingerprint(self) -> str | None:
+        """Of the content, the same in every layout and chunking; None until somebody has read everything."""
+
+    @property
+    def row_order(self) -> np.ndarray | None:
+        """Store row of each working row; None for the identity."""
+
+    @property
+    def feature_order(self) -> np.ndarray | None:
+        """Store feature of each working feature; None for the identity."""
 
     def refs(self, block_rows: int) -> Sequence[BlockRef]:
         """Addresses of blocks of `block_rows` rows (the last may be shorter)."""

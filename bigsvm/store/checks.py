@@ -33,9 +33,7 @@ def check_finite(values: np.ndarray, where: str, first_row: int, indptr: np.ndar
     place = int(np.flatnonzero(~np.isfinite(values.reshape(-1)))[0])
     bad = values.reshape(-1)[place]
     row = place // values.shape[1] if indptr is None else int(np.searchsorted(indptr, place, "right")) - 1
-    raise DataError(
-        f"row {first_row + row} holds {bad}", where, "values must be finite: repair or drop the row"
-    )
+    raise DataError(f"row {first_row + row} holds {bad}", where, "values must be finite: repair or drop the row")
 
 
 def check_csr(X: CSR, n_features: int, where: str, first_row: int) -> None:

@@ -45,9 +45,7 @@ class ChunkedArray:
         codecs = _codec_names(metadata)
         for name in codecs:
             if name not in ALLOWED_CODECS:
-                raise DataError(
-                    f"codec {name!r} is not one that bigsvm will run", path, "store it with blosc or zstd"
-                )
+                raise DataError(f"codec {name!r} is not one that bigsvm will run", path, "store it with blosc or zstd")
         unit = array.shards or array.chunks
         self.unit_rows = int(unit[0]) if unit else 1
         width = int(np.prod(self.shape[1:], dtype=np.int64))
@@ -56,9 +54,7 @@ class ChunkedArray:
         self._decoder, self.raw = self._choose_decoder(metadata)
         self.chunk_nbytes = 0 if self.raw else self._unit_bytes
         if self.chunk_nbytes > _MAX_UNIT_BYTES:
-            raise DataError(
-                f"chunks of {self._unit_bytes} bytes", path, "store it again with chunks of a few MiB"
-            )
+            raise DataError(f"chunks of {self._unit_bytes} bytes", path, "store it again with chunks of a few MiB")
         self._lock = threading.Lock()
         self._last: tuple[int, np.ndarray] | None = None
         self._maps: OrderedDict[int, np.ndarray] = OrderedDict()
@@ -86,12 +82,7 @@ class ChunkedArray:
             offset = number * self.unit_rows
             a, b = max(start, offset), min(stop, offset + self.unit_rows)
             target = out[a - start : b - start]
-            if (
-                self._decoder is not None
-                and not self.raw
-                and b - a == self.unit_rows
-                and not self._holds(number)
-            ):
+            if self._decoder is not None and not self.raw and b - a == self.unit_rows and not self._holds(number):
                 self._decode(number, target)
             else:
                 target[...] = self._unit(number)[a - offset : b - offset]

@@ -111,9 +111,7 @@ class ByteSource:
         """Refuse what has the name of one thing and the content of another."""
         if self._suffix in (suffix for _, suffix in _MAGIC):
             if self._counted.count == 0:
-                raise DataError(
-                    "an empty file is no compressed file", self.name, "was its writing interrupted?"
-                )
+                raise DataError("an empty file is no compressed file", self.name, "was its writing interrupted?")
             return
         for magic, suffix in _MAGIC:
             if start.startswith(magic[:3]):

@@ -35,15 +35,11 @@ class ContentHash:
     def __init__(self) -> None:
         self.total = 0
 
-    def add(
-        self, X: np.ndarray | CSR, labels: np.ndarray, weights: np.ndarray | None, first_row: int
-    ) -> None:
+    def add(self, X: np.ndarray | CSR, labels: np.ndarray, weights: np.ndarray | None, first_row: int) -> None:
         """Add rows whose first is row `first_row` of the store.  labels : numbers or strings, (n_rows,)."""
         self.add_bits(X, label_bits(labels), weights, first_row)
 
-    def add_bits(
-        self, X: np.ndarray | CSR, bits: np.ndarray, weights: np.ndarray | None, first_row: int
-    ) -> None:
+    def add_bits(self, X: np.ndarray | CSR, bits: np.ndarray, weights: np.ndarray | None, first_row: int) -> None:
         """`add` where the labels' bits are known already (uint64, shape (n_rows,))."""
         ones = np.ones(n_rows_of(X)) if weights is None else np.ascontiguousarray(weights, np.float64)
         low, high = content_hash(X, bits, ones, first_row)
@@ -76,9 +72,7 @@ class ColumnScales:
             self.largest = None
             return
         if n_features > len(self.largest):
-            self.largest = np.pad(
-                self.largest, (0, max(n_features, len(self.largest) * 5 // 4) - len(self.largest))
-            )
+            self.largest = np.pad(self.largest, (0, max(n_features, len(self.largest) * 5 // 4) - len(self.largest)))
         with np.errstate(over="ignore"):  # a float64 beyond float32 becomes inf: large all the same
             if isinstance(X, CSR):
                 np.maximum.at(self.largest, X.indices, np.abs(X.data).astype(np.float32, copy=False))

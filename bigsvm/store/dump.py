@@ -127,9 +127,7 @@ def _lines(block: Block, X: CSR, labels: _Labels) -> memoryview:
     which = labels.of(block)
     mantissas, exponents = exact_decimals(X.data)
     out = np.empty(kernel.ENTRY_BYTES * len(X.data) + (labels.longest + 1) * block.n_rows, np.uint8)
-    size = kernel.write_lines(
-        labels.text, labels.starts, which, X.indptr, X.indices, X.data, mantissas, exponents, out
-    )
+    size = kernel.write_lines(labels.text, labels.starts, which, X.indptr, X.indices, X.data, mantissas, exponents, out)
     return out[:size].data
 
 

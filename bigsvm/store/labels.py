@@ -67,7 +67,5 @@ def check_weights(weights: np.ndarray, where: str, first_row: int = 0) -> np.nda
     numbers = np.ascontiguousarray(weights, np.float64)
     if len(numbers) and not (numbers.min() >= 0.0 and numbers.max() < np.inf):
         row = int(np.flatnonzero(~((numbers >= 0.0) & (numbers < np.inf)))[0])
-        raise DataError(
-            f"weight of row {first_row + row} is {numbers[row]}", where, "weights are finite and >= 0"
-        )
+        raise DataError(f"weight of row {first_row + row} is {numbers[row]}", where, "weights are finite and >= 0")
     return numbers

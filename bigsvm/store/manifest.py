@@ -95,9 +95,7 @@ class Manifest:
         elif expected is None:
             raise DataError(f"{kind} is not in the manifest", key, "remove it, or run: bigsvm seal")
         elif expected == EMPTY:
-            raise DataError(
-                f"{kind} was empty when the store was sealed", key, "remove it, or run: bigsvm seal"
-            )
+            raise DataError(f"{kind} was empty when the store was sealed", key, "remove it, or run: bigsvm seal")
         elif digest(key, value) != expected:
             raise DataError(
                 f"{kind} is damaged or was exchanged: its digest differs from the manifest", key,
@@ -151,9 +149,7 @@ def load_manifest(folder: Path, stem: str = STEM) -> Manifest:
     path = folder / f"{stem}.json"
     main = _object(path, path.read_bytes())
     if main.get("format") != _FORMAT or main.get("version") != _VERSION or main.get("digest") != _DIGEST:
-        raise DataError(
-            "not a manifest that this version reads", str(path), "upgrade bigsvm, or run: bigsvm seal"
-        )
+        raise DataError("not a manifest that this version reads", str(path), "upgrade bigsvm, or run: bigsvm seal")
     stat = main.pop("stat", "")
     documents, content = main.get("documents"), main.get("content")
     if not isinstance(documents, dict) or not isinstance(content, dict) or not isinstance(stat, str):
@@ -162,9 +158,7 @@ def load_manifest(folder: Path, stem: str = STEM) -> Manifest:
     for part_path, chunks in _chunk_tables(folder, path, main):
         for key, hexdigest in chunks.items():
             if not _is_digest(hexdigest) and hexdigest != EMPTY:
-                raise DataError(
-                    f"damaged manifest: bad digest of {key!r}", str(part_path), "run: bigsvm seal"
-                )
+                raise DataError(f"damaged manifest: bad digest of {key!r}", str(part_path), "run: bigsvm seal")
             index.add(key, hexdigest)
     if len(index) != main.get("n_chunks") or not all(map(_is_digest, documents.values())):
         raise DataError("damaged manifest", str(path), "run: bigsvm seal")
@@ -244,9 +238,7 @@ class _Index:
         number = 0 if hexdigest == EMPTY else int(hexdigest, 16)
         self._digests.extend((number >> 64, number & 0xFFFF_FFFF_FFFF_FFFF))
 
-    def manifest(
-        self, documents: dict[str, str], content: dict[str, Any], fingerprint: str, stat: str
-    ) -> Manifest:
+    def manifest(self, documents: dict[str, str], content: dict[str, Any], fingerprint: str, stat: str) -> Manifest:
         hashes = np.frombuffer(self._hashes, np.uint64) if self._hashes else _NONE
         order = np.argsort(hashes, kind="stable")
         digests = np.frombuffer(self._digests, np.uint64) if self._digests else _NONE

@@ -20,9 +20,7 @@ _TEXT = (".svm", ".svmlight", ".libsvm", ".txt", ".csv", ".tsv", ".dat", ".npz",
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 
 
-def open_store(
-    source: Any, *, label: str | None = None, weight: str | None = None, task: Task = "auto"
-) -> RowBlocks:
+def open_store(source: Any, *, label: str | None = None, weight: str | None = None, task: Task = "auto") -> RowBlocks:
     """Open rows for reading.
 
     Parameters
@@ -75,9 +73,7 @@ def _open_path(name: str, label: str | None, weight: str | None, task: Task) -> 
         suffixes = [suffix for suffix in path.suffixes if suffix not in _COMPRESSED]
         if not suffixes or suffixes[-1] in _TEXT:
             raise UsageError("not a store", name, f"make one first: bigsvm ingest {name} {path.stem}.zarr")
-    raise UsageError(
-        "not a store of a known kind", name, "a Zarr folder, or Parquet; other files: bigsvm ingest"
-    )
+    raise UsageError("not a store of a known kind", name, "a Zarr folder, or Parquet; other files: bigsvm ingest")
 
 
 def _is_parquet(path: Path) -> bool:

@@ -180,11 +180,7 @@ def plain_of(column: pa.Array, where: str, first_row: int) -> np.ndarray:
         column = column.dictionary_decode()
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         return np.array(column.to_pylist(), dtype=str)
-    if not (
-        pa.types.is_integer(column.type)
-        or pa.types.is_floating(column.type)
-        or pa.types.is_boolean(column.type)
-    ):
+    if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_boolean(column.type)):
         raise DataError(f"a column of type {column.type} can be neither label nor weight", where)
     return column.to_numpy(zero_copy_only=False)
 

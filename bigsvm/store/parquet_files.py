@@ -94,9 +94,7 @@ class ParquetFiles:
 
     def group_of(self, row: int) -> tuple[int, int]:
         """(file number, row group number) of a row."""
-        number = max(
-            i for i, file in enumerate(self.files) if file.group_starts and file.group_starts[0] <= row
-        )
+        number = max(i for i, file in enumerate(self.files) if file.group_starts and file.group_starts[0] <= row)
         return number, bisect.bisect_right(self.files[number].group_starts, row) - 1
 
     def fingerprint(self) -> str:
@@ -134,9 +132,7 @@ class _Cursor:
         while True:
             batch = self._rest if self._rest is not None else next(self._stream, None)
             if batch is None:
-                raise DataError(
-                    "holds fewer rows than its footer says", self._files.files[self._group[0]].path
-                )
+                raise DataError("holds fewer rows than its footer says", self._files.files[self._group[0]].path)
             if self._position + batch.num_rows <= start:
                 self._position, self._rest = self._position + batch.num_rows, None
                 continue
@@ -162,9 +158,7 @@ class _Cursor:
                         left -= batch.num_rows
                         yield batch
                     if left:
-                        raise DataError(
-                            f"row group {number_here} has not the rows that its footer says", file.path
-                        )
+                        raise DataError(f"row group {number_here} has not the rows that its footer says", file.path)
 
 
 def open_parquet(path: str, n_columns: int = 1) -> Any:

@@ -40,9 +40,7 @@ class ParquetRows:
     feature_order: np.ndarray | None = None
     content_fingerprint: str | None = None
 
-    def __init__(
-        self, name: str, *, label: str | None = None, weight: str | None = None, task: Task = "auto"
-    ) -> None:
+    def __init__(self, name: str, *, label: str | None = None, weight: str | None = None, task: Task = "auto") -> None:
         self.uri = os.path.realpath(name)
         self.warnings: list[str] = []
         self._options, self._task = (label, weight, task), task
@@ -138,9 +136,7 @@ class ParquetRows:
     def _load_known(self) -> dict[str, Any]:
         """What earlier openings learnt of exactly these files, else the fingerprint alone."""
         stamp = "\0".join(f"{file.path}\0{file.size}\0{file.mtime_ns}" for file in self._files.files)
-        self._known_path = (
-            cache_folder() / "manifests" / f"parquet-{xxhash.xxh3_128_hexdigest(stamp.encode())}.json"
-        )
+        self._known_path = cache_folder() / "manifests" / f"parquet-{xxhash.xxh3_128_hexdigest(stamp.encode())}.json"
         try:
             known = json.loads(self._known_path.read_bytes())
             if isinstance(known, dict) and isinstance(known.get("fingerprint"), str):
@@ -167,9 +163,7 @@ class ParquetRows:
         told = (self._files.schema.metadata or {}).get(b"n_features", b"")
         if told.isdigit():
             if int(told) < n_features:
-                raise DataError(
-                    f"index {n_features - 1} is beyond the {int(told)} features of the schema", self.uri
-                )
+                raise DataError(f"index {n_features - 1} is beyond the {int(told)} features of the schema", self.uri)
             n_features = int(told)
         self._known = {**self._known, "n_features": n_features, "nnz": nnz}
         self._remember(self._known)

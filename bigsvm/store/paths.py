@@ -11,9 +11,7 @@ from bigsvm.errors import DataError
 
 def cache_folder() -> Path:
     """$BIGSVM_CACHE, else $XDG_CACHE_HOME, else ~/.cache, and `bigsvm` below it; not created here."""
-    base = (
-        os.environ.get("BIGSVM_CACHE") or os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    )
+    base = os.environ.get("BIGSVM_CACHE") or os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return Path(base) / "bigsvm"
 
 

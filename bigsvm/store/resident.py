@@ -118,7 +118,11 @@ def _csr(source: RowBlocks, refs: Sequence[BlockRef]) -> tuple[Callable[[BlockRe
     # arrays would hold the data twice.
     nnz = source.nnz
     if nnz is None:
-        nnz = sum(int(source.read(ref).X.indptr[-1]) for ref in refs)  # type: ignore[union-attr]
+        nnz = 0
+        for ref in refs:
+            rows = source.read(ref).X
+            assert isinstance(rows, CSR)
+            nnz += len(rows.data)
     data = np.empty(nnz, source.dtype)
     indices = np.empty(nnz, source.index_dtype)
     indptr = np.zeros(source.n_samples + 1, np.int64)

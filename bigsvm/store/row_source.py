@@ -72,9 +72,7 @@ def plain_labels(labels: np.ndarray, where: str, first_row: int) -> np.ndarray:
         large = np.flatnonzero((labels > _LARGEST_WHOLE) | (labels < -_LARGEST_WHOLE))
         if len(large):
             row = int(large[0])
-            raise DataError(
-                f"label {labels[row]} of row {first_row + row} is beyond 2^53", where, "use strings"
-            )
+            raise DataError(f"label {labels[row]} of row {first_row + row} is beyond 2^53", where, "use strings")
     return labels
 
 
@@ -111,9 +109,7 @@ def array_source(X: Sequential, y: Sequential, weights: Sequential | None, dtype
             row += n
 
     total = n_samples * row_nbytes
-    return RowSource(
-        X.where, "csr" if X.sparse else "dense", out, n_features, weights is not None, total, rows
-    )
+    return RowSource(X.where, "csr" if X.sparse else "dense", out, n_features, weights is not None, total, rows)
 
 
 def csr_source(
@@ -150,9 +146,7 @@ def csr_source(
         for part in _pointer_parts(indptr, n_samples, nnz, max(1, _PART_BYTES // entry)):
             n, n_entries = len(part) - 1, int(part[-1])
             consumed += n_entries * entry
-            X = ascending_csr(
-                data.take(n_entries), indices.take(n_entries), part, limit, out, data.where, row
-            )
+            X = ascending_csr(data.take(n_entries), indices.take(n_entries), part, limit, out, data.where, row)
             yield _rows(X, y, weights, n, row, consumed)
             row += n
 
@@ -241,9 +235,7 @@ def ascending_csr(
     return CSR(S.data, S.indices, S.indptr.astype(np.int64))
 
 
-def _rows(
-    X: Matrix, y: Sequential, weights: Sequential | None, n: int, first_row: int, consumed: int
-) -> Rows:
+def _rows(X: Matrix, y: Sequential, weights: Sequential | None, n: int, first_row: int, consumed: int) -> Rows:
     labels = plain_labels(take_exactly(y, n), y.where, first_row)
     return Rows(X, labels, None if weights is None else take_exactly(weights, n), consumed)
 

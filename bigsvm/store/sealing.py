@@ -41,9 +41,7 @@ def load_or_make_manifest(path: Path) -> tuple[Manifest, bool]:
         return load_manifest(path), False
     except FileNotFoundError:
         if (path / f"{STEM}-00001.json").exists():
-            raise DataError(
-                "the manifest is missing, its parts are there", str(path), "run: bigsvm seal"
-            ) from None
+            raise DataError("the manifest is missing, its parts are there", str(path), "run: bigsvm seal") from None
     except OSError as error:
         raise read_failed(str(path / f"{STEM}.json"), error) from error
     folder = cache_folder() / "manifests"
@@ -58,9 +56,7 @@ def load_or_make_manifest(path: Path) -> tuple[Manifest, bool]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise OutputError(
-            f"cannot make the cache folder: {error.strerror}", str(folder), "set BIGSVM_CACHE"
-        ) from error
+        raise OutputError(f"cannot make the cache folder: {error.strerror}", str(folder), "set BIGSVM_CACHE") from error
     return make_manifest(path, folder, stem=stem, stat=stat), True
 
 
@@ -93,9 +89,7 @@ def make_manifest(
             arrays.append((key.rpartition("/")[0], metadata))
     if not documents:
         raise MissingInput("no Zarr store here", str(path), "give a folder with zarr.json or .zgroup")
-    return write_manifest(
-        folder, documents, _chunk_digests(path, arrays), content or {}, stem=stem, stat=stat
-    )
+    return write_manifest(folder, documents, _chunk_digests(path, arrays), content or {}, stem=stem, stat=stat)
 
 
 def verify_documents(path: Path, manifest: Manifest) -> None:
@@ -215,10 +209,7 @@ def chunk_keys(path: str, metadata: dict[str, Any]) -> Iterator[str]:
             separator = encoding.get("configuration", {}).get("separator", default)
         else:
             name, separator = "v2", metadata.get("dimension_separator", ".")
-        grid = [
-            -(-_natural(length) // max(_natural(chunk), 1))
-            for length, chunk in zip(shape, chunks, strict=True)
-        ]
+        grid = [-(-_natural(length) // max(_natural(chunk), 1)) for length, chunk in zip(shape, chunks, strict=True)]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DataError(f"array metadata cannot be understood: {error!r}", path) from error
     if name not in ("default", "v2") or separator not in ("/", "."):

@@ -60,24 +60,16 @@ class ZipMember:
         try:
             self._file: IO[bytes] = stack.enter_context(archive.open(f"{key}.npy"))
             version = np.lib.format.read_magic(self._file)
-            read = (
-                np.lib.format.read_array_header_1_0
-                if version == (1, 0)
-                else np.lib.format.read_array_header_2_0
-            )
+            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
             self.shape, fortran, self.dtype = read(self._file)
         except KeyError as error:
-            raise DataError(
-                f"has no array {key!r}", where, f"it has {', '.join(npz_keys(archive))}"
-            ) from error
+            raise DataError(f"has no array {key!r}", where, f"it has {', '.join(npz_keys(archive))}") from error
         except _DAMAGED as error:
             raise DataError(f"not a sound array: {error}", self.where) from error
         refuse_objects(self.dtype, self.where)
         self._left = self.shape[0] if self.shape else 0
         if fortran and len(self.shape) > 1:
-            raise DataError(
-                "a column-major array in an .npz cannot be read by rows", self.where, "save a .npy"
-            )
+            raise DataError("a column-major array in an .npz cannot be read by rows", self.where, "save a .npy")
 
     def take(self, n: int) -> np.ndarray:
         row = int(np.prod(self.shape[1:], dtype=np.int64)) * self.dtype.itemsize
@@ -175,6 +167,4 @@ def npz_keys(archive: zipfile.ZipFile) -> list[str]:
 def refuse_objects(dtype: np.dtype, where: str) -> None:
     """Raise DataError for arrays whose elements would have to be unpickled."""
     if dtype.hasobject:
-        raise DataError(
-            "holds Python objects, which are never loaded", where, "save numbers or fixed-width strings"
-        )
+        raise DataError("holds Python objects, which are never loaded", where, "save numbers or fixed-width strings")

@@ -34,9 +34,7 @@ def find_format(path: str) -> str:
     if path != "-" and ("://" in path or suffix in _STORE_SUFFIXES):
         return "store"
     if suffix in _NOT_YET:
-        raise UsageError(
-            f"{suffix} files cannot be read", path, "make it Parquet, .npz or svmlight text first"
-        )
+        raise UsageError(f"{suffix} files cannot be read", path, "make it Parquet, .npz or svmlight text first")
     if suffix in (".npz", ".npy"):
         return suffix[1:]
     if os.path.isdir(path):
@@ -153,9 +151,7 @@ def memory_source(X: Any, y: Any, weights: Any, dtype: str | None) -> RowSource:
 def _sequential(array: Any, where: str) -> Sequential:
     # By name: dask is not loaded for those who do not use it.
     if type(array).__module__.partition(".")[0] == "dask":
-        return DaskRows(
-            array.to_dask_array(lengths=True) if hasattr(array, "to_dask_array") else array, where
-        )
+        return DaskRows(array.to_dask_array(lengths=True) if hasattr(array, "to_dask_array") else array, where)
     known = np.asarray(array)
     if known.dtype == object:
         if not all(isinstance(value, str) for value in known.flat):
@@ -190,12 +186,7 @@ def open_source(
     """
     if from_format is not None and from_format not in FORMATS:
         raise UsageError(f"unknown format {from_format!r}", hint=f"one of {', '.join(FORMATS)}")
-    if (
-        isinstance(source, tuple)
-        and len(source) == 2
-        and y is None
-        and not isinstance(source[0], str | os.PathLike)
-    ):
+    if isinstance(source, tuple) and len(source) == 2 and y is None and not isinstance(source[0], str | os.PathLike):
         source, y = source
     paths = _paths(source)
     if paths is None:

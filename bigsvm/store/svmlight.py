@@ -207,9 +207,7 @@ class _Parser:
         X = CSR(values[:n_entries], indices[:n_entries], indptr[: n_rows + 1])
         return Chunk(labels[:n_rows], X, bool(qid), piece.consumed, piece.where(piece.first_line))
 
-    def _read_slow_numbers(
-        self, piece: Piece, slow: np.ndarray, labels: np.ndarray, values: np.ndarray
-    ) -> None:
+    def _read_slow_numbers(self, piece: Piece, slow: np.ndarray, labels: np.ndarray, values: np.ndarray) -> None:
         for start, stop, destination in slow.tolist():
             value = float(piece.buffer[start:stop].tobytes())
             out, at = (values, destination) if destination >= 0 else (labels, -1 - destination)

@@ -26,9 +26,7 @@ class Piece:
     consumed : int     bytes of all sources read so far, compressed where they are
     """
 
-    def __init__(
-        self, pool: _Pool, name: str, buffer: np.ndarray, size: int, first_line: int, consumed: int
-    ) -> None:
+    def __init__(self, pool: _Pool, name: str, buffer: np.ndarray, size: int, first_line: int, consumed: int) -> None:
         self._pool, self._name = pool, name
         self.buffer, self.size, self.first_line, self.consumed = buffer, size, first_line, consumed
         self.n_lines, self.n_colons = count_marks(buffer, size)

@@ -45,9 +45,7 @@ class LabelColumn:
         bad = (codes < 0) | (codes >= len(self._categories))
         if np.any(bad):
             row = int(np.flatnonzero(bad)[0])
-            raise DataError(
-                f"row {start + row} has no label (code {codes[row]})", self._where, "label or drop it"
-            )
+            raise DataError(f"row {start + row} has no label (code {codes[row]})", self._where, "label or drop it")
         return codes
 
     @property
@@ -55,9 +53,7 @@ class LabelColumn:
         """Labels that occur, ascending; None for a regression target.  Reads the column once."""
         if not self._scanned:
             self._classes = (
-                self._occurring()
-                if self._categories is not None
-                else scan_classes(self._pieces(), self._task)
+                self._occurring() if self._categories is not None else scan_classes(self._pieces(), self._task)
             )
             self._scanned = True
         return self._classes
@@ -111,12 +107,8 @@ def open_label(group: Any, path: str, open_array: Open, task: Task) -> LabelColu
             task = "regression"
         return LabelColumn(values, None, path, task)
     if node.attrs.get("encoding-type") != "categorical":
-        raise DataError(
-            f"unknown encoding {node.attrs.get('encoding-type')!r}", path, "a categorical or plain column"
-        )
-    return LabelColumn(
-        open_array(f"{path}/codes"), _categories(open_array(f"{path}/categories"), path), path, task
-    )
+        raise DataError(f"unknown encoding {node.attrs.get('encoding-type')!r}", path, "a categorical or plain column")
+    return LabelColumn(open_array(f"{path}/codes"), _categories(open_array(f"{path}/categories"), path), path, task)
 
 
 def find(group: Any, path: str) -> Any:

@@ -52,9 +52,7 @@ class ZarrRows:
         self.warnings: list[str] = []
         manifest, made = load_or_make_manifest(root)
         if made:
-            self.warnings.append(
-                f"{root} was not sealed: its digests were taken now; seal it with: bigsvm seal {root}"
-            )
+            self.warnings.append(f"{root} was not sealed: its digests were taken now; seal it with: bigsvm seal {root}")
         verify_documents(root, manifest)
         self._manifest, self._root = manifest, root
         self.fingerprint = manifest.fingerprint
@@ -107,9 +105,7 @@ class ZarrRows:
         if not 0 <= start < stop <= self.n_samples:
             raise DataError(f"no rows {start} to {stop} of {self.n_samples}", self.uri)
         X = self._read_dense(start, stop) if self._indptr is None else self._read_csr(start, stop)
-        weight = (
-            None if self._weight is None else check_weights(self._weight.read(start, stop), self.uri, start)
-        )
+        weight = None if self._weight is None else check_weights(self._weight.read(start, stop), self.uri, start)
         return Block(start, stop, X, self._label.y(start, stop), weight)
 
     def labels(self, start: int, stop: int) -> np.ndarray:
@@ -127,9 +123,7 @@ class ZarrRows:
         indptr = self._indptr.read(start, stop + 1).astype(np.int64)
         a, b = int(indptr[0]), int(indptr[-1])
         if not 0 <= a <= b <= len(self._data):
-            raise DataError(
-                f"indptr of rows {start} to {stop} leads out of the {len(self._data)} values", self.uri
-            )
+            raise DataError(f"indptr of rows {start} to {stop} leads out of the {len(self._data)} values", self.uri)
         indptr -= a
         indices = self._indices.read(a, b)
         if indices.dtype != self.index_dtype:
@@ -164,9 +158,7 @@ class ZarrRows:
             _check_csr_arrays(self._data, self._indices, self._indptr, self.n_samples)
         self.dtype = value_dtype(self._data.dtype, "X")
 
-    def _open_weights(
-        self, group: Any, open_array: Callable[[str], ChunkedArray], weight: str | None
-    ) -> None:
+    def _open_weights(self, group: Any, open_array: Callable[[str], ChunkedArray], weight: str | None) -> None:
         self._weight: ChunkedArray | None = None
         path = _column(weight or "weight")
         if weight is not None or path in group:
@@ -205,18 +197,12 @@ def _csr_shape(node: Any) -> tuple[int, int]:
     shape = attributes.get("shape", attributes.get("h5sparse_shape"))
     if kind not in ("csr_matrix", "csr"):
         raise DataError(f"X is stored as {kind!r}", "X", "rows are needed: a dense array or csr_matrix")
-    if (
-        not isinstance(shape, list)
-        or len(shape) != 2
-        or not all(isinstance(n, int) and n >= 0 for n in shape)
-    ):
+    if not isinstance(shape, list) or len(shape) != 2 or not all(isinstance(n, int) and n >= 0 for n in shape):
         raise DataError(f"bad shape {shape!r}", "X")
     return shape[0], shape[1]
 
 
-def _check_csr_arrays(
-    data: ChunkedArray, indices: ChunkedArray, indptr: ChunkedArray, n_samples: int
-) -> None:
+def _check_csr_arrays(data: ChunkedArray, indices: ChunkedArray, indptr: ChunkedArray, n_samples: int) -> None:
     if any(len(part.shape) != 1 for part in (data, indices, indptr)):
         raise DataError("data, indices and indptr have one dimension each", "X")
     if indices.dtype.kind not in "iu" or indptr.dtype.kind not in "iu":

@@ -79,9 +79,7 @@ class ZarrWriter:
             self._open("X/indptr", np.dtype(np.int64)).append(np.zeros(1, np.int64))
         if self.has_weights:
             self._open("obs/weight", np.dtype(np.float64))
-        self._labels = (
-            LabelSpool(self._root / ".codes.tmp", str(self.path)) if self.task == "classification" else None
-        )
+        self._labels = LabelSpool(self._root / ".codes.tmp", str(self.path)) if self.task == "classification" else None
         if self._labels is None:
             self._open("obs/label", np.dtype(np.float64))
         return self

@@ -9,7 +9,12 @@ from bigsvm.kernels.rows import CSR
 
 
 def random_problem(
-    n_samples: int, n_features: int, density: float = 1.0, seed: int = 0, noise: float = 0.1, n_classes: int = 2
+    n_samples: int,
+    n_features: int,
+    density: float = 1.0,
+    seed: int = 0,
+    noise: float = 0.1,
+    n_classes: int = 2,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Dense float64 X (n_samples, n_features) and labels from a planted linear model.
 
@@ -64,5 +69,5 @@ def as_csr(X: np.ndarray, index_dtype: type = np.int32) -> CSR:
 def full_csr(X: np.ndarray, index_dtype: type = np.int32) -> CSR:
     """A dense array as CSR with every entry stored, zeros too."""
     n, d = X.shape
-    indices = np.tile(np.arange(d, dtype=index_dtype), n)
+    indices: np.ndarray = np.tile(np.arange(d), n).astype(index_dtype)
     return CSR(np.ascontiguousarray(X).reshape(-1), indices, np.arange(n + 1, dtype=np.int64) * d)

@@ -44,7 +44,9 @@ def primal_value(X: np.ndarray, y: np.ndarray, C: np.ndarray, loss: str, w: np.n
     return 0.5 * float(w @ w) + float(np.sum(C * (slack if loss == "hinge" else slack**2)))
 
 
-def dual_value(X: np.ndarray, y: np.ndarray, C: np.ndarray, loss: str, alpha: np.ndarray, constant: float = 1.0) -> float:
+def dual_value(
+    X: np.ndarray, y: np.ndarray, C: np.ndarray, loss: str, alpha: np.ndarray, constant: float = 1.0
+) -> float:
     """D(alpha) straight from its definition, for alpha inside its box."""
     v = with_bias(X, constant).T @ (alpha * y)
     quadratic = 0.0 if loss == "hinge" else float(np.sum(alpha**2 / (4.0 * C)))

@@ -50,9 +50,7 @@ def test_all_kinds_of_values(bigsvm: Bigsvm, store: Path, monkeypatch: pytest.Mo
     assert seen[1].class_weight == {"a=b": 2.0, "c": 1.0}
 
 
-def test_a_flag_beats_its_opposite_in_the_file(
-    bigsvm: Bigsvm, store: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_flag_beats_its_opposite_in_the_file(bigsvm: Bigsvm, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
 
     def look(data: Any, config: Any) -> Any:

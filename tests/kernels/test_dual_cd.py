@@ -29,8 +29,8 @@ def sweep(X: Any, y: np.ndarray, box: DualBox, n_sweeps: int, positive: list[int
     sqnorms(kernel_matrix(X), norms)
     alpha, w, active = np.zeros((n, m)), zero_weights(d, m), np.ones(n, np.uint8)
     done = dual_cd_sweeps(
-        kernel_matrix(X), codes, np.array(positive or [1], np.int32), cost, np.full(m, 0.7), norms, alpha, w, active, box,
-        1.0, np.repeat(OPEN, m, axis=1), n_sweeps, 3, 0, 0, changed.pop("eps", 0.0), 0.0, np.zeros(m), stats,
+        kernel_matrix(X), codes, np.array(positive or [1], np.int32), cost, np.full(m, 0.7), norms, alpha, w, active,
+        box, 1.0, np.repeat(OPEN, m, axis=1), n_sweeps, 3, 0, 0, changed.pop("eps", 0.0), 0.0, np.zeros(m), stats,
     )  # fmt: skip
     return alpha, w, active, stats, done
 
@@ -138,7 +138,12 @@ def test_sigma_makes_the_local_problem_stiffer() -> None:
     np.testing.assert_allclose(w / 4.0, np.append(X.T @ (alpha[:, 0] * y), alpha[:, 0] @ y), atol=1e-12)
 
 
-@given(n=st.integers(0, 300), seed=st.integers(0, 2**40), epoch=st.integers(0, 2**40), start=st.integers(0, 2**40))
+@given(
+    n=st.integers(0, 300),
+    seed=st.integers(0, 2**40),
+    epoch=st.integers(0, 2**40),
+    start=st.integers(0, 2**40),
+)
 def test_an_order_is_a_permutation_and_a_function_of_its_key(n: int, seed: int, epoch: int, start: int) -> None:
     order = shuffled(n, seed, epoch, start)
     assert sorted(order) == list(range(n))

@@ -63,7 +63,15 @@ def test_one_class_cannot_be_fitted() -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"loss": "logistic"}, {"C": 0.0}, {"C": float("nan")}, {"tol": -1.0}, {"threads": 0}, {"seed": -1}, {"stop": "x"}],
+    [
+        {"loss": "logistic"},
+        {"C": 0.0},
+        {"C": float("nan")},
+        {"tol": -1.0},
+        {"threads": 0},
+        {"seed": -1},
+        {"stop": "x"},
+    ],
 )
 def test_config_refuses_nonsense_at_once(options: dict) -> None:
     with pytest.raises(UsageError):

@@ -29,9 +29,7 @@ CONFIG = FitConfig.of(memory=32 << 20, threads=2)
 D = 6
 
 
-def make(
-    classes: Any, n: int = 800, seed: int = 0, weights: bool = False
-) -> tuple[LinearModel, Any, Any, Any]:
+def make(classes: Any, n: int = 800, seed: int = 0, weights: bool = False) -> tuple[LinearModel, Any, Any, Any]:
     rng = np.random.default_rng(seed)
     classes = np.array(classes)
     n_models = 1 if len(classes) == 2 else len(classes)
@@ -50,9 +48,7 @@ def test_metrics_are_scikit_learns(classes: Any, weights: bool) -> None:
     predicted, scores = model.predict(X), model.decision_function(X)
     binary = len(classes) == 2
     options = {"sample_weight": w}
-    assert got["accuracy"] == pytest.approx(
-        sklearn_metrics.accuracy_score(y, predicted, **options), rel=1e-12
-    )
+    assert got["accuracy"] == pytest.approx(sklearn_metrics.accuracy_score(y, predicted, **options), rel=1e-12)
     balanced = sklearn_metrics.balanced_accuracy_score(y, predicted, **options)
     assert got["balanced_accuracy"] == pytest.approx(balanced, rel=1e-12)
     average = {"pos_label": classes[1]} if binary else {"average": "macro"}
@@ -60,9 +56,7 @@ def test_metrics_are_scikit_learns(classes: Any, weights: bool) -> None:
     truth = [y == classes[1]] if binary else [y == label for label in classes]
     columns = [scores] if binary else list(scores.T)
     aucs = [sklearn_metrics.roc_auc_score(t, s, **options) for t, s in zip(truth, columns, strict=True)]
-    precisions = [
-        sklearn_metrics.average_precision_score(t, s, **options) for t, s in zip(truth, columns, strict=True)
-    ]
+    precisions = [sklearn_metrics.average_precision_score(t, s, **options) for t, s in zip(truth, columns, strict=True)]
     assert got["roc_auc"] == pytest.approx(np.mean(aucs), rel=1e-10)
     assert got["average_precision"] == pytest.approx(np.mean(precisions), rel=1e-10)
     matrix = sklearn_metrics.confusion_matrix(y, predicted, labels=list(classes), **options)

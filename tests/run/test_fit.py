@@ -178,7 +178,11 @@ def test_a_plan_that_cannot_fit_is_refused_and_the_memory_it_names_works() -> No
 def test_a_plan_does_not_depend_on_threads_or_scheduler() -> None:
     X, y = random_problem(3000, 40, seed=44)
     store = ArrayRows(X, y)
-    plans = [make_plan(store, FitConfig(memory="20MiB", threads=t, scheduler=s)).resolved() for t in (1, 4) for s in (None, "processes")]
+    plans = [
+        make_plan(store, FitConfig(memory="20MiB", threads=t, scheduler=s)).resolved()
+        for t in (1, 4)
+        for s in (None, "processes")
+    ]
     assert all(plan == plans[0] for plan in plans)
 
 
@@ -195,7 +199,11 @@ def test_plans_add_up(memory: int, n_samples: int) -> None:
     store.n_samples = n_samples
     try:
         plan = make_plan(store, FitConfig(memory=memory))
-    except PlanRefused as refused:
+    except PlanRefused as error:
+        refused = error
+    else:
+        refused = None
+    if refused is not None:
         assert refused.min_memory_bytes is not None
         assert refused.min_memory_bytes > memory
         return

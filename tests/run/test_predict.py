@@ -34,9 +34,7 @@ def make_model(classes: Any = (-1, 1), n_features: int = D, seed: int = 0) -> Li
 
 def make_rows(seed: int = 1, n_features: int = D) -> tuple[CSR, np.ndarray]:
     rng = np.random.default_rng(seed)
-    dense = np.where(rng.random((N, n_features)) < 0.4, rng.standard_normal((N, n_features)), 0).astype(
-        np.float32
-    )
+    dense = np.where(rng.random((N, n_features)) < 0.4, rng.standard_normal((N, n_features)), 0).astype(np.float32)
     kept = dense != 0
     indices = np.nonzero(kept)[1].astype(np.int32)
     indptr = np.concatenate(([0], np.cumsum(kept.sum(axis=1)))).astype(np.int64)
@@ -86,17 +84,13 @@ def test_csv_has_one_line_a_row_and_quotes_labels(tmp_path: Path) -> None:
     labels = [names[label] for label in model.predict(X).tolist()]
     assert lines_of(model, store, "csv") == labels
     scored = lines_of(model, store, "csv", with_scores=True)
-    expected = [
-        f"{label},{score!r}" for label, score in zip(labels, model.decision_function(X).tolist(), strict=True)
-    ]
+    expected = [f"{label},{score!r}" for label, score in zip(labels, model.decision_function(X).tolist(), strict=True)]
     assert scored == expected
 
 
 @pytest.mark.parametrize("classes", [(-1, 1), (0.5, 1.5, 2.5), ("x", "y", "z")])
 @pytest.mark.parametrize("with_scores", [False, True])
-def test_parquet_and_zarr(
-    tmp_path: Path, classes: Any, with_scores: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parquet_and_zarr(tmp_path: Path, classes: Any, with_scores: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bigsvm.run.scoring._LARGEST_BLOCK", 20_000)
     monkeypatch.setattr("bigsvm.run.prediction_files._GATHER_BYTES", 1)
     X, y = make_rows()

@@ -28,7 +28,9 @@ CORNERS = corner_problems()
 @pytest.mark.parametrize("bias", ["augmented", "none"])
 @pytest.mark.parametrize("corner", CORNERS)
 @pytest.mark.parametrize("C", [1e-4, 1.0])
-def test_every_corner_is_proved_and_agrees_with_lbfgsb(corner: str, bias: str, loss: str, layout: str, C: float) -> None:
+def test_every_corner_is_proved_and_agrees_with_lbfgsb(
+    corner: str, bias: str, loss: str, layout: str, C: float
+) -> None:
     X, y = CORNERS[corner]
     rows: Any = sparse.csr_array(X) if layout == "csr" else X
     result = bigsvm.fit((rows, y), loss=loss, bias=bias, C=C, tol=1e-6, threads=1, max_passes=100_000)
@@ -110,7 +112,9 @@ def test_permuted_working_rows_and_features_come_back_in_the_users_order() -> No
     rows, features = rng.permutation(90), rng.permutation(6)
     plain = bigsvm.fit((X, y), loss="squared_hinge", tol=1e-10)
     moved = fit_store(
-        ArrayRows(X, y, row_order=rows, feature_order=features), FitConfig(loss="squared_hinge", tol=1e-10), silent
+        ArrayRows(X, y, row_order=rows, feature_order=features),
+        FitConfig(loss="squared_hinge", tol=1e-10),
+        silent,
     )
     np.testing.assert_allclose(moved.model.coef, plain.model.coef, atol=1e-4)
     assert moved.alpha is not None
@@ -129,7 +133,11 @@ def test_options_and_names_are_checked_in_milliseconds() -> None:
         ({"solver": "dcd", "loss": "epsilon_insensitive"}, Unsupported, "hinge"),
         ({"solver": "dcd", "stop": "paper"}, Unsupported, "gap"),
         ({"solver": "dcd", "solver_options": {"eps1": "1"}}, UsageError, "no option 'eps1'"),
-        ({"solver": "dcd", "solver_options": {"max_sweeps_per_step": "x"}}, UsageError, "max_sweeps_per_step"),
+        (
+            {"solver": "dcd", "solver_options": {"max_sweeps_per_step": "x"}},
+            UsageError,
+            "max_sweeps_per_step",
+        ),
     ):
         with pytest.raises(error, match=words):
             choose_solver(FitConfig(**options))

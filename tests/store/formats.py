@@ -36,9 +36,7 @@ def written(path: Path, X, labels, weights=None, *, layout="csr", pieces=5, **op
     return path
 
 
-def foreign(
-    path: Path, X, labels, weights=None, *, version=3, layout="csr", chunk=16, **array_options
-) -> Path:
+def foreign(path: Path, X, labels, weights=None, *, version=3, layout="csr", chunk=16, **array_options) -> Path:
     """A store by zarr alone: plain number labels, no manifest."""
     group = zarr.create_group(path, zarr_format=version, attributes={"encoding-type": "anndata"})
     if layout == "csr":

@@ -122,9 +122,7 @@ class TestV3DenseSeveralChunksAcross(RowBlocksContract):
 class TestParquetCsr(RowBlocksContract):
     def make(self, X, labels, weights, folder):
         told = {"n_features": str(N_FEATURES)}
-        return open_store(
-            formats.parquet(folder / "s.parquet", X, labels, weights, layout="csr", metadata=told)
-        )
+        return open_store(formats.parquet(folder / "s.parquet", X, labels, weights, layout="csr", metadata=told))
 
 
 class TestParquetDense(RowBlocksContract):

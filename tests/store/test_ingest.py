@@ -84,9 +84,7 @@ def sources(folder: Path) -> Iterator[tuple[str, Any, dict[str, Any]]]:
     yield "text, one thread", write_text(folder / "b.svm"), {"threads": 1}
     yield "npz", npz(folder, True), labels
     yield "npz, stored", npz(folder, False), labels
-    np.savez_compressed(
-        folder / "own.npz", data=X.data, indices=X.indices, indptr=X.indptr, shape=X.shape, y=y, z=y
-    )
+    np.savez_compressed(folder / "own.npz", data=X.data, indices=X.indices, indptr=X.indptr, shape=X.shape, y=y, z=y)
     yield "npz with its labels", folder / "own.npz", {}
     yield "npz with named labels", folder / "own.npz", {"label": "z"}
     np.savez(folder / "dense.npz", X=DENSE, y=y)
@@ -447,21 +445,14 @@ def test_dump_leaves_nothing_half_made(tmp_path: Path) -> None:
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_decimals_are_short_and_exact(dtype: type[np.floating]) -> None:
     bits = np.random.default_rng(1).integers(0, 2**64, 20_000, dtype=np.uint64)
-    wild = (
-        (bits >> np.uint64(32)).astype(np.uint32).view(np.float32)
-        if dtype is np.float32
-        else bits.view(dtype)
-    )
+    wild = (bits >> np.uint64(32)).astype(np.uint32).view(np.float32) if dtype is np.float32 else bits.view(dtype)
     round_ones = np.random.default_rng(2).integers(-999, 999, 20_000) / 10.0 ** (np.arange(20_000) % 30)
-    values = np.concatenate(
-        [wild[np.isfinite(wild)], round_ones.astype(dtype), np.array([0, 1, 2**20], dtype)]
-    )
+    values = np.concatenate([wild[np.isfinite(wild)], round_ones.astype(dtype), np.array([0, 1, 2**20], dtype)])
     mantissas, exponents = exact_decimals(values)
     texts = [f"{m}e{e}" for m, e in zip(mantissas.tolist(), exponents.tolist(), strict=True)]
     assert np.array_equal(np.array([float(text) for text in texts]).astype(dtype), np.abs(values))
     shortest = [
-        len(np.format_float_scientific(v, trim="-").partition("e")[0].replace(".", "").strip("-"))
-        for v in values
+        len(np.format_float_scientific(v, trim="-").partition("e")[0].replace(".", "").strip("-")) for v in values
     ]
     longer = sum(len(str(m)) > n for m, n in zip(mantissas.tolist(), shortest, strict=True))
     assert longer <= len(values) / 1000

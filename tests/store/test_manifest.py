@@ -89,9 +89,7 @@ def test_any_harm_to_any_object_is_named(kind: str, harm: str, tmp_path: Path) -
     for key in keys:
         file = path / key
         content = file.read_bytes()
-        others = [
-            k for k in keys if is_document(k) == is_document(key) and (path / k).read_bytes() != content
-        ]
+        others = [k for k in keys if is_document(k) == is_document(key) and (path / k).read_bytes() != content]
         assert others
         other = path / others[int(rng.integers(len(others)))]
         saved = other.read_bytes()

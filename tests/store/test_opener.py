@@ -76,9 +76,7 @@ def test_other_formats_come_by_entry_point(monkeypatch: pytest.MonkeyPatch) -> N
 def test_columns_by_name(tmp_path: Path) -> None:
     path = formats.foreign(tmp_path / "s.zarr", X, LABELS, np.arange(len(X)) * 1.0)
     assert open_store(path).has_weights
-    by_weight = open_store(
-        path, label="obs/weight", weight="label" if LABELS.min() >= 0 else None, task="regression"
-    )
+    by_weight = open_store(path, label="obs/weight", weight="label" if LABELS.min() >= 0 else None, task="regression")
     assert by_weight.classes is None
     with pytest.raises(DataError, match="columns there: label"):
         open_store(path, label="nothing")

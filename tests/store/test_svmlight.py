@@ -195,16 +195,12 @@ def rows_of(store: Path) -> Rows:
         block = data.read(ref)
         for i in range(block.n_rows):
             a, b = block.X.indptr[i : i + 2]
-            entries = zip(
-                (block.X.indices[a:b].astype(np.int64) + 1).tolist(), block.X.data[a:b].tolist(), strict=True
-            )
+            entries = zip((block.X.indices[a:b].astype(np.int64) + 1).tolist(), block.X.data[a:b].tolist(), strict=True)
             found.append((float(data.classes[block.y[i]]), dict(entries)))
     return found
 
 
-def refused(
-    source: Any, out: Path, code: int, where: str = "", word: str = "", **options: Any
-) -> BigSVMError:
+def refused(source: Any, out: Path, code: int, where: str = "", word: str = "", **options: Any) -> BigSVMError:
     """Ingest, which must fail so; nothing is left at the final path nor beside it."""
     before = set(out.parent.iterdir())
     with pytest.raises(BigSVMError) as caught:
@@ -216,9 +212,7 @@ def refused(
     return caught.value
 
 
-@pytest.mark.parametrize(
-    ("content", "rows"), [case[1:] for case in ACCEPTED], ids=[case[0] for case in ACCEPTED]
-)
+@pytest.mark.parametrize(("content", "rows"), [case[1:] for case in ACCEPTED], ids=[case[0] for case in ACCEPTED])
 def test_accepted(tmp_path: Path, content: bytes, rows: Rows) -> None:
     result = ingest(text_file(tmp_path, content), tmp_path / "s")
     assert rows_of(tmp_path / "s") == rows
@@ -582,9 +576,7 @@ def test_pieces_of_any_size_give_the_same_rows(tmp_path: Path, piece_bytes: int,
     rng = random.Random(2)
     lines = []
     for k in range(150):
-        entries = " ".join(
-            f"{j}:{rng.random():.5g}" for j in sorted(rng.sample(range(1, 99), rng.randint(0, 8)))
-        )
+        entries = " ".join(f"{j}:{rng.random():.5g}" for j in sorted(rng.sample(range(1, 99), rng.randint(0, 8))))
         lines.append(f"{k} {entries}{rng.choice(['', ' ', ' # note'])}{rng.choice(['', chr(13)])}")
         lines += [""] * rng.choice([0, 0, 2])
     content = ("\ufeff" + "\n".join(lines)).encode()

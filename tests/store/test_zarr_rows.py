@@ -75,9 +75,7 @@ def test_only_classes_that_occur_count(tmp_path: Path) -> None:
 
 
 def test_big_endian_and_unsorted_and_double(tmp_path: Path) -> None:
-    path = formats.foreign(
-        tmp_path / "s.zarr", X.astype(">f8"), LABELS, version=2, layout="dense", compressors=None
-    )
+    path = formats.foreign(tmp_path / "s.zarr", X.astype(">f8"), LABELS, version=2, layout="dense", compressors=None)
     store = ZarrRows(path)
     assert not store.raw
     assert store.dtype == np.float64
@@ -105,9 +103,7 @@ def test_big_endian_and_unsorted_and_double(tmp_path: Path) -> None:
         ("indptr", len(X), 3, "indptr"),
     ],
 )
-def test_inconsistent_rows_are_refused(
-    array: str, place: int, value: int, message: str, tmp_path: Path
-) -> None:
+def test_inconsistent_rows_are_refused(array: str, place: int, value: int, message: str, tmp_path: Path) -> None:
     path = formats.foreign(tmp_path / "s.zarr", X, LABELS)
     zarr.open_group(path, mode="a")[f"X/{array}"][place] = value
     for block_rows in (1, 4, 100):
@@ -169,9 +165,7 @@ def test_codecs_that_may_run_anything_are_refused_by_name(tmp_path: Path) -> Non
         None,
     ],
 )
-def test_chunks_that_were_bad_when_sealed_are_refused_by_their_decoder(
-    codec: dict | None, tmp_path: Path
-) -> None:
+def test_chunks_that_were_bad_when_sealed_are_refused_by_their_decoder(codec: dict | None, tmp_path: Path) -> None:
     path = formats.foreign(tmp_path / "s.zarr", X, LABELS, version=2, compressors=codec)
     read_all(path, 9)
     chunk = path / "X/data/1"

@@ -38,14 +38,10 @@ def test_the_result_tells_what_was_written(tmp_path: Path) -> None:
     assert result["labels"] == [-1, 1, 4]
     assert all(type(label) is int for label in result["labels"])
     assert result["store_fingerprint"] == store.fingerprint
-    assert (
-        result["content_fingerprint"] == store.content_fingerprint == ArrayRows(X, LABELS).content_fingerprint
-    )
+    assert result["content_fingerprint"] == store.content_fingerprint == ArrayRows(X, LABELS).content_fingerprint
     assert result["bytes"] == sum(file.stat().st_size for file in path.rglob("*") if file.parent.name == "c")
     assert result["warnings"] == []
-    assert [store.content["class_counts"][i] for i in (0, 1, 2)] == [
-        int((c == LABELS).sum()) for c in (-1, 1, 4)
-    ]
+    assert [store.content["class_counts"][i] for i in (0, 1, 2)] == [int((c == LABELS).sum()) for c in (-1, 1, 4)]
 
 
 @pytest.mark.parametrize("layout", ["csr", "dense"])
@@ -93,10 +89,7 @@ def test_string_labels(tmp_path: Path) -> None:
     y = np.concatenate([store.read(ref).y for ref in store.refs(8)])
     np.testing.assert_array_equal(store.classes[y], names)
     assert store.content_fingerprint == ArrayRows(X, names).content_fingerprint
-    assert (
-        ZarrRows(formats.written(tmp_path / "o.zarr", X, names.astype(object))).fingerprint
-        == store.fingerprint
-    )
+    assert ZarrRows(formats.written(tmp_path / "o.zarr", X, names.astype(object))).fingerprint == store.fingerprint
 
 
 def test_more_classes_than_a_byte_holds(tmp_path: Path) -> None:
@@ -194,9 +187,7 @@ def test_nothing_shows_unless_it_was_finished(tmp_path: Path) -> None:
     assert ZarrRows(path).n_samples == 5
 
 
-def test_a_full_disk_names_the_path_and_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_names_the_path_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from bigsvm.store import chunk_files
 
     class Full:

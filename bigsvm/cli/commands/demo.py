@@ -30,12 +30,8 @@ _MEASURED = ("n_rows", "accuracy", "roc_auc", "average_precision")
     help="Make a data set several times the memory budget, train on it, prove the model and evaluate it.\n\n"
     "Needs no file and no network; about half a minute and 300 MB of disk, given back at the end."
 )
-@click.option(
-    "--dir", "folder", type=click.Path(path_type=Path), metavar="DIR", help="Work in DIR, and keep it."
-)
-@click.option(
-    "--rows", type=click.IntRange(min=10), metavar="N", help="[default: so that data is 5 x --memory]"
-)
+@click.option("--dir", "folder", type=click.Path(path_type=Path), metavar="DIR", help="Work in DIR, and keep it.")
+@click.option("--rows", type=click.IntRange(min=10), metavar="N", help="[default: so that data is 5 x --memory]")
 @click.option("--memory", type=Size(percent=False), default="32MiB", show_default=True, metavar="SIZE")
 @click.option("--keep", is_flag=True, help="Keep the folder with data and model.")
 def command(session: Session, folder: Path | None, rows: int | None, memory: str, keep: bool) -> int:
@@ -44,9 +40,7 @@ def command(session: Session, folder: Path | None, rows: int | None, memory: str
     return session.finish(result, "", result["status"], code)
 
 
-def _show(
-    session: Session, place: Path, rows: int | None, memory: str, kept: bool
-) -> tuple[dict[str, Any], int]:
+def _show(session: Session, place: Path, rows: int | None, memory: str, kept: bool) -> tuple[dict[str, Any], int]:
     """The steps, each said on standard output when it is done (unless that belongs to --json)."""
     from bigsvm.problem.model import load_model
     from bigsvm.run.certify import certify_model

@@ -11,16 +11,12 @@ from bigsvm.cli.session import Session
 from bigsvm.errors import UsageError
 
 
-@bigsvm_command(
-    help="Write STORE as svmlight text to OUT (- for standard output); reading it back gives the same."
-)
+@bigsvm_command(help="Write STORE as svmlight text to OUT (- for standard output); reading it back gives the same.")
 @click.argument("store")
 @click.argument("out")
 @click.option("--overwrite", is_flag=True, help="Replace an existing OUT.")
 @add(label_options)
-def command(
-    session: Session, store: str, out: str, overwrite: bool, label: str | None, weight: str | None
-) -> int:
+def command(session: Session, store: str, out: str, overwrite: bool, label: str | None, weight: str | None) -> int:
     if session.as_json and out == "-":
         raise UsageError("--json and the text cannot both go to standard output", hint="name a file")
 

@@ -34,9 +34,7 @@ SENTENCES = {
 @click.argument("store")
 @add(fit_options)
 @click.option("-o", "--model", type=click.Path(path_type=Path), metavar="DIR", help="[default: STEM.model]")
-@click.option(
-    "--run", type=click.Path(path_type=Path), metavar="DIR", help="Record of the run.  [default: MODEL.run]"
-)
+@click.option("--run", type=click.Path(path_type=Path), metavar="DIR", help="Record of the run.  [default: MODEL.run]")
 @click.option("--overwrite", is_flag=True, help="Replace an existing model and record.")
 @click.option("--allow-unconverged", is_flag=True, help="Exit 0 where it would be 4.")
 @click.pass_context

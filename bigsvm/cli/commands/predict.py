@@ -24,9 +24,7 @@ _STORES = (".zarr", ".parquet", ".pq", ".zip")
 @click.argument("model", type=click.Path(path_type=Path))
 @click.argument("source")
 @click.option("-o", "--out", default="-", show_default=True, metavar="OUT|-", help="File to write.")
-@click.option(
-    "--scores", is_flag=True, help="Scores also where the format can do without (jsonl always has them)."
-)
+@click.option("--scores", is_flag=True, help="Scores also where the format can do without (jsonl always has them).")
 @click.option(
     "--format",
     "form",
@@ -50,9 +48,7 @@ def command(
     **options: Any,
 ) -> int:
     if session.as_json and out == "-":
-        raise UsageError(
-            "--json and the predictions cannot both go to standard output", hint="name a file with -o"
-        )
+        raise UsageError("--json and the predictions cannot both go to standard output", hint="name a file with -o")
     config = config_of(ctx, options)
 
     from bigsvm.problem.model import load_model

@@ -25,7 +25,5 @@ def command(session: Session, store: Path) -> int:
         "n_chunks": len(manifest.key_hashes),
         "store_fingerprint": manifest.fingerprint,
     }
-    line = (
-        f"{store}: sealed, {text.count(len(manifest.key_hashes))} chunks, fingerprint {manifest.fingerprint}"
-    )
+    line = f"{store}: sealed, {text.count(len(manifest.key_hashes))} chunks, fingerprint {manifest.fingerprint}"
     return session.finish(result, line)

@@ -13,9 +13,7 @@ from bigsvm.errors import DataError
 from bigsvm.units import show_bytes
 
 
-@bigsvm_command(
-    help="Check every chunk of STORE against its manifest.  Exit 65: something is damaged, and is named."
-)
+@bigsvm_command(help="Check every chunk of STORE against its manifest.  Exit 65: something is damaged, and is named.")
 @click.argument("store", type=click.Path(path_type=Path))
 def command(session: Session, store: Path) -> int:
     from bigsvm.run.verify import verify_store
@@ -25,8 +23,7 @@ def command(session: Session, store: Path) -> int:
     if result["n_bad"]:
         total = result["n_chunks"] + result["n_documents"]
         raise DataError(
-            f"{result['n_bad']} of {total} objects are missing, damaged or exchanged: "
-            f"{text.listed(result['bad'], 5)}",
+            f"{result['n_bad']} of {total} objects are missing, damaged or exchanged: {text.listed(result['bad'], 5)}",
             str(store),
             "restore them, or ingest the store again",
         )
