@@ -33,11 +33,11 @@ def certify_view(problem: Problem, view: View, ctx: Context, workers: int) -> tu
     """
     shares = (
         RowsShare(ctx.data, ref, problem, view.w, None if view.alpha is None else view.alpha.get(ref))
-        for ref in ctx.refs
+        for ref in ctx.proof_refs
     )
     total = Accumulator(problem, view.w)
     release = getattr(ctx.data, "release", lambda ref: None)
-    for ref, terms in zip(ctx.refs, ctx.mapper.map(certify_block, shares, workers), strict=True):
+    for ref, terms in zip(ctx.proof_refs, ctx.mapper.map(certify_block, shares, workers), strict=True):
         total.add(terms)
         ctx.charge(terms.bytes_read)
         release(ref)

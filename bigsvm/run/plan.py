@@ -20,9 +20,9 @@ from bigsvm.solvers.registry import choose_solver
 from bigsvm.store.blocks import RowBlocks, row_bytes
 from bigsvm.units import MIB, show_bytes
 
-BLOCK_BYTES = 4 * MIB  # small blocks in random order converge as if all rows were shuffled
-_SMALLEST_BLOCK = MIB // 4
-_WELL_MIXED, _SMALLEST_ROWS = 128, 256  # blocks there should be; rows below which a block's overhead shows
+BLOCK_BYTES = 4 * MIB  # rows worked on together: small blocks from all over the data, as many as this holds
+_SMALLEST_GROUP = MIB // 4
+_SMALL_ROWS, _SMALL_BYTES = 256, MIB // 4  # a small block: what one read brings, at most
 _FIXED = 6 * MIB  # events, indices, interpreter objects of a run
 READ_DEPTH = 2
 _PARALLEL = 2  # certificate tasks counted for, a constant: decisions must not depend on the cores
@@ -44,6 +44,8 @@ class Plan:
     mode: Literal["resident", "staged", "streamed"]
     block_rows: int
     n_blocks: int
+    group_blocks: int
+    """Blocks read and worked on together."""
     piece_rows: int
     """Rows read from the store at a time while loading or staging."""
     staging_workers: int
@@ -71,6 +73,7 @@ class Plan:
             "resident": self.resident,
             "block_rows": self.block_rows,
             "n_blocks": self.n_blocks,
+            "group_blocks": self.group_blocks,
             "blocks_per_round": self.parallel,
         }
 
@@ -103,7 +106,7 @@ class Plan:
                 "data",
                 f"{self.shape.n_samples:,} x {self.shape.n_features:,}, {show_bytes(self.data_bytes)}; {how}",
             ),
-            ("blocks", f"{self.n_blocks:,} of {self.block_rows:,} rows, {self.parallel} a round"),
+            ("blocks", f"{self.n_blocks:,} of {self.block_rows:,} rows, {self.group_blocks:,} at a time"),
             (
                 "memory",
                 f"{show_bytes(self.budget_bytes)} ({self.memory_source}); {show_bytes(self.min_memory_bytes)} would do",
@@ -183,6 +186,7 @@ def make_plan(store: RowBlocks, config: FitConfig, limit: MemoryLimit | None = N
         mode=mode,
         block_rows=block_rows,
         n_blocks=-(-store.n_samples // block_rows),
+        group_blocks=1 if resident else sizes.group_blocks(budget),
         piece_rows=(piece_rows := sizes.piece_rows(budget, resident)),
         staging_workers=sizes.staging_workers(budget, piece_rows),
         data_bytes=sizes.data_bytes,
@@ -213,13 +217,19 @@ class _Sizes:
         self.open_chunks = int(getattr(store, "chunk_nbytes", 0))
         self.decode = self.open_chunks * 3 // 2
 
-    def block_bytes(self, budget: int) -> int:
-        return int(min(BLOCK_BYTES, max(budget // 16, _SMALLEST_BLOCK)))
+    def group_bytes(self, budget: int) -> int:
+        return int(min(BLOCK_BYTES, max(budget // 16, _SMALLEST_GROUP)))
 
     def block_rows(self, budget: int) -> int:
-        """Rows of a streamed block: few enough that the random order of blocks mixes the rows well."""
-        mixing = max(self.shape.n_samples // _WELL_MIXED, _SMALLEST_ROWS)
-        return int(min(max(self.block_bytes(budget) // self.row_bytes, 1), mixing, self.shape.n_samples))
+        """Rows of a streamed block: few, where any rows can be read alone, so that groups mix well."""
+        if self.staged or self.raw:
+            rows = min(_SMALL_ROWS, _SMALL_BYTES // self.row_bytes)
+        else:
+            rows = self.group_bytes(budget) // self.row_bytes
+        return int(min(max(rows, 1), self.shape.n_samples))
+
+    def group_blocks(self, budget: int) -> int:
+        return max(int(self.group_bytes(budget) // (self.block_rows(budget) * self.row_bytes)), 1)
 
     def piece_rows(self, budget: int, resident: bool) -> int:
         """Rows read from the store at a time; a multiple of the block's, since staging cuts pieces into blocks."""
@@ -241,10 +251,11 @@ class _Sizes:
         """Bytes of rows in memory at one time: all of them, or the blocks in flight and in work."""
         if resident:
             return self.data_bytes + _ROW_EXTRA * self.shape.n_samples
-        rows = self.block_rows(budget)
-        block = int(max(rows * self.row_bytes, self.block_bytes(budget))) + _ROW_EXTRA * rows
+        rows = self.block_rows(budget) * self.group_blocks(budget)
+        block = int(max(rows * self.row_bytes, self.group_bytes(budget))) + _ROW_EXTRA * rows
         decode = 0 if self.staged else (1 + _PARALLEL) * self.decode
-        return (READ_DEPTH + 1 + _PARALLEL) * block + decode
+        # A group is a copy beside the maps that it is made of.
+        return (READ_DEPTH + 1 + _PARALLEL) * 2 * block + decode
 
     def fixed_bytes(self, budget: int, resident: bool) -> int:
         """What must be in memory whatever else spills."""

@@ -70,6 +70,10 @@ class Context:
     parallel: int
     """Blocks per round (K): part of the mathematics, not of the machine."""
     read_depth: int
+    group_blocks: int
+    """Blocks that are read and worked on together."""
+    proof_refs: Sequence[BlockRef]
+    """Larger blocks in store order, for passes whose result does not depend on the order."""
     workdir: Path
     tol: float
     bytes_read: int = 0

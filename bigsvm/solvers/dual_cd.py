@@ -1,7 +1,7 @@
 """`dcd`: dual coordinate descent on row blocks that stream from disk (`kernels/dual_cd.py`).
 
-Every pass visits the blocks in a random order, and the rows of a block in a random order; both are functions
-of (seed, sweep, first row).
+Every pass draws an order of the blocks, takes them in groups from far apart (`BlockGroup` says why) and visits
+the rows of a group in a random order; all orders are functions of (seed, sweep, first row).
 
 Data that is one block in memory is swept many times a step, and rows are shrunk away as in LIBLINEAR.  Blocks
 that stream are visited whole: reading them is the cost, and a sweep that skips rows needs more passes for
@@ -21,13 +21,14 @@ from bigsvm.kernels.rows import sqnorms
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import Problem, zero_weights
 from bigsvm.solvers.base import Context, DataShape, Need, StepInfo, View
-from bigsvm.solvers.rounds import Share, Update, run_rounds
-from bigsvm.store.blocks import BlockRef, RowBlocks, kernel_matrix
+from bigsvm.solvers.rounds import Share, Update, rows_of, run_rounds
+from bigsvm.store.blocks import BlockGroup, RowBlocks, in_groups, kernel_matrix
 from bigsvm.store.vectors import RowVector
 
 _FIRST_EPS = 0.1  # LIBLINEAR's default; it only decides when shrunk rows come back, the gap decides the end
 _SMALLEST_EPS = 1e-13  # projected gradients below this are rounding
-_SHORTFALL = 4  # proved gap over estimate beyond which shrunk rows are to blame
+_BLOCK_ORDER = 1 << 62  # in place of a first row, in the key of the order of blocks
+_SHORTFALL = 2.0  # proved gap over estimate beyond which shrunk rows are to blame
 _VISITS_PER_STEP = 1 << 27  # non-zeros: about a second of work, so that a step answers to signals
 
 
@@ -37,8 +38,6 @@ class DualCDState:
 
     w : float64, (n_features + 1,) or (n_features + 1, n_models)
     alpha : RowVector float64 (n_samples, n_models);  active : RowVector uint8;  sqnorm : RowVector float64
-    block_rows : int64, (n_blocks,)    rows of each block
-    active_rows : int64, (n_blocks,)   those not shrunk away
     thresholds : float64, (2, n_models)
     floor : float64, (n_models,)       proved lower bounds of the primal
     """
@@ -48,8 +47,6 @@ class DualCDState:
     alpha: RowVector
     active: RowVector
     sqnorm: RowVector
-    block_rows: np.ndarray
-    active_rows: np.ndarray
     thresholds: np.ndarray
     floor: np.ndarray
     eps: float
@@ -93,8 +90,6 @@ class DualCD:
             alpha=vector("alpha", m, np.float64, 0),
             active=vector("active rows", 1, np.uint8, 1),
             sqnorm=vector("row norms", 1, np.float64, -1),
-            block_rows=np.array([ref.n_rows for ref in ctx.refs], np.int64),
-            active_rows=np.array([ref.n_rows for ref in ctx.refs], np.int64),
             thresholds=_open_thresholds(m),
             floor=np.zeros(m),
             eps=_FIRST_EPS,
@@ -104,31 +99,30 @@ class DualCD:
 
     def step(self, problem: Problem, state: DualCDState, ctx: Context) -> StepInfo:
         """One pass over the blocks with active rows; on data in memory, up to `max_sweeps_per_step` sweeps."""
-        block_of = {ref.start: b for b, ref in enumerate(ctx.refs)}
-        todo = [b for b in shuffled(len(ctx.refs), ctx.seed, state.sweep, 1 << 62) if state.active_rows[b] > 0]
         one_block = len(ctx.refs) == 1
+        order = shuffled(len(ctx.refs), ctx.seed, state.sweep, _BLOCK_ORDER)
         nnz = max(ctx.data.nnz or ctx.data.n_samples, 1)
         n_sweeps = min(max(_VISITS_PER_STEP // nnz, 1), self.max_sweeps_per_step) if one_block else 1
         if ctx.sweeps_left is not None:
             n_sweeps = max(min(n_sweeps, ctx.sweeps_left), 1)
         params = (float(n_sweeps), state.eps, state.target)
 
-        def share(data: RowBlocks, ref: BlockRef, w: np.ndarray, alone: bool, sigma: float) -> Share:
+        def share(data: RowBlocks, group: BlockGroup, w: np.ndarray, alone: bool, sigma: float) -> Share:
             local = {
-                "alpha": state.alpha.get(ref),
-                "active": state.active.get(ref),
-                "sqnorm": state.sqnorm.get(ref),
+                "alpha": state.alpha.get(group),
+                "active": state.active.get(group),
+                "sqnorm": state.sqnorm.get(group),
                 "thresholds": state.thresholds,
                 "floor": state.floor,
             }
-            return Share(data, ref, problem, local, w, alone, sigma, params, (ctx.seed, state.sweep))
+            return Share(data, group, problem, local, w, alone, sigma, params, (ctx.seed, state.sweep))
 
         all_stats, visits, last_visits, sweeps, settled = [], 0, 0, 1, 0
-        for ref, update in run_rounds(dual_cd_task, [ctx.refs[b] for b in todo], share, state.w, ctx):
-            state.alpha.put(ref, update.local["alpha"])
-            state.active.put(ref, update.local["active"])
-            state.sqnorm.put(ref, update.local["sqnorm"])
-            state.active_rows[block_of[ref.start]] = int(update.local["active"].sum())
+        groups = in_groups(ctx.refs, order, ctx.group_blocks)
+        for group, update in run_rounds(dual_cd_task, groups, share, state.w, ctx):
+            state.alpha.put(group, update.local["alpha"])
+            state.active.put(group, update.local["active"])
+            state.sqnorm.put(group, update.local["sqnorm"])
             if one_block:
                 state.thresholds[...] = update.local["thresholds"]
             all_stats.append(update.stats)
@@ -149,7 +143,7 @@ class DualCD:
             self._reactivate(state)
         return StepInfo(
             gap_estimate=state.estimate,
-            n_active=int(state.active_rows.sum()),
+            n_active=last_visits,
             visits=visits,
             ask_certificate=one_block or exhausted or state.estimate <= state.target,
             exhausted=exhausted,
@@ -176,26 +170,25 @@ class DualCD:
     def _reactivate(state: DualCDState) -> None:
         """Every row is active again and no row shrinks in the next sweep."""
         state.active.values[:] = 1
-        state.active_rows[:] = state.block_rows
         state.thresholds[...] = _open_thresholds(state.thresholds.shape[1])
 
 
 def dual_cd_task(share: Share) -> Update:
     """Task: sweep one block.  Changes the arrays of an in-process share in place; pure across processes."""
-    block = share.data.read(share.ref)
+    block = rows_of(share)
     X = kernel_matrix(block.X)
     codes, cost = share.problem.codes_and_cost(block)
     local = {name: _writable(array) for name, array in share.local.items()}
     w = _writable(share.w) if share.alone else share.w.copy()
     sqnorm = local["sqnorm"][:, 0]
-    if share.ref.n_rows and sqnorm[0] < 0:  # norms are never negative: these rows were not seen yet
+    if sqnorm[0] < 0:  # norms are never negative: these rows were not seen yet
         sqnorms(X, sqnorm)
     n_sweeps, eps, target = share.params
     stats = np.empty((share.problem.n_models, 4))
     sweeps, visits, last_visits, settled = dual_cd_sweeps(
         X, codes, share.problem.positive, cost, share.problem.C, sqnorm, local["alpha"], w,
         local["active"][:, 0], share.problem.box, share.sigma, local["thresholds"], int(n_sweeps), *share.key,
-        share.ref.start, eps, target, local["floor"], stats,
+        share.group.start, eps, target, local["floor"], stats,
     )  # fmt: skip
     change = w if share.alone else (w - share.w) / share.sigma
     return Update(local, change, stats, visits, last_visits, sweeps, settled, block.nbytes)

@@ -1,9 +1,9 @@
-"""The one block-round engine: K blocks at a time, shared out, run anywhere, combined in block order.
+"""The one block-round engine: K groups of blocks at a time, shared out, run anywhere, combined in order.
 
-K = 1 is block minimisation (Yu, Hsieh, Chang, Lin, KDD 2010): each block sees the weights that the one
-before it left.  K > 1 gives every block of a round the same weights and adds the K changes; the task makes
+K = 1 is block minimisation (Yu, Hsieh, Chang, Lin, KDD 2010): each group sees the weights that the one
+before it left.  K > 1 gives every group of a round the same weights and adds the K changes; the task makes
 its local problem K times as stiff, which is the safe "adding" rule of CoCoA+ (Ma et al., ICML 2015).
-K belongs to the mathematics: K blocks a round give the same bits on one thread, on four, or on a cluster.
+K belongs to the mathematics: K groups a round give the same bits on one thread, on four, or on a cluster.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import numpy as np
 
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import Context
-from bigsvm.store.blocks import BlockRef, RowBlocks
+from bigsvm.store.blocks import Block, BlockGroup, RowBlocks
+from bigsvm.store.join import read_group
 from bigsvm.store.read_ahead import ReadAhead
 
 
@@ -23,9 +24,9 @@ class Share(NamedTuple):
     """What goes to a worker: all that a block task needs."""
 
     data: RowBlocks
-    ref: BlockRef
+    group: BlockGroup
     problem: Problem
-    local: dict[str, np.ndarray]  # this block's slices of per-row vectors
+    local: dict[str, np.ndarray]  # this group's slices of per-row vectors
     w: np.ndarray
     alone: bool  # the only block of its round: w may change in place and comes back as it is
     sigma: float  # stiffness of the local problem, = K
@@ -46,25 +47,32 @@ class Update(NamedTuple):
     bytes_read: int
 
 
+def rows_of(share: Share) -> Block:
+    """The rows of a share, read ahead where the task runs in the process that reads ahead."""
+    if isinstance(share.data, ReadAhead):
+        return share.data.read_group(share.group)
+    return read_group(share.data, share.group)
+
+
 def run_rounds(
     task: Callable[[Share], Update],
-    refs: Sequence[BlockRef],
-    make_share: Callable[[RowBlocks, BlockRef, np.ndarray, bool, float], Share],
+    groups: Sequence[BlockGroup],
+    make_share: Callable[[RowBlocks, BlockGroup, np.ndarray, bool, float], Share],
     w: np.ndarray,
     ctx: Context,
-) -> Iterator[tuple[BlockRef, Update]]:
-    """Visit `refs` in their order, `ctx.parallel` a round, changing `w` in place; yields updates in order."""
+) -> Iterator[tuple[BlockGroup, Update]]:
+    """Visit `groups` in their order, `ctx.parallel` a round, changing `w` in place; yields updates in order."""
     K = ctx.parallel
     data: RowBlocks = ctx.data
     read_ahead = None
     if ctx.mapper.in_process and not ctx.resident:
-        read_ahead = ReadAhead(ctx.data, refs, ctx.read_depth)
+        read_ahead = ReadAhead(ctx.data, groups, ctx.read_depth)
         data = read_ahead
     try:
-        for first in range(0, len(refs), K):
-            group = refs[first : first + K]
+        for first in range(0, len(groups), K):
+            together = groups[first : first + K]
             alone = K == 1
-            shares = [make_share(data, ref, w, alone, float(K)) for ref in group]
+            shares = [make_share(data, group, w, alone, float(K)) for group in together]
             updates = list(ctx.mapper.map(task, shares))
             if alone:
                 if updates[0].w is not w:
@@ -72,11 +80,11 @@ def run_rounds(
             else:
                 for update in updates:
                     w += update.w
-            for ref, update in zip(group, updates, strict=True):
+            for group, update in zip(together, updates, strict=True):
                 ctx.charge(update.bytes_read)
                 if read_ahead is not None:
-                    read_ahead.done(ref)
-                yield ref, update
+                    read_ahead.done(group)
+                yield group, update
     finally:
         if read_ahead is not None:
             read_ahead.__exit__(None, None, None)

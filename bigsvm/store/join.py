@@ -1,4 +1,4 @@
-"""Blocks that follow one another, as one block."""
+"""Several blocks as one."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from typing import Any
 import numpy as np
 
 from bigsvm.kernels.rows import CSR
-from bigsvm.store.blocks import Block
+from bigsvm.store.blocks import Block, BlockGroup, RowBlocks
 
 
 def join_blocks(parts: Sequence[Block]) -> Block:
-    """One block of all rows of `parts`, which must follow one another; copies."""
+    """One block of all rows of `parts`, in their order; copies.
+
+    It starts where the first part starts; its row numbers mean something only if the parts follow one another.
+    """
     X: Any
     first = parts[0].X
     if isinstance(first, CSR):
@@ -28,8 +31,14 @@ def join_blocks(parts: Sequence[Block]) -> Block:
     weights = [part.sample_weight for part in parts]
     return Block(
         parts[0].start,
-        parts[-1].stop,
+        parts[0].start + sum(part.n_rows for part in parts),
         X,
         np.concatenate([part.y for part in parts]),
         None if any(weight is None for weight in weights) else np.concatenate([w for w in weights if w is not None]),
     )
+
+
+def read_group(data: RowBlocks, group: BlockGroup) -> Block:
+    """The rows of a group: the block itself where there is one, else a copy of all of them."""
+    parts = [data.read(ref) for ref in group.refs]
+    return parts[0] if len(parts) == 1 else join_blocks(parts)

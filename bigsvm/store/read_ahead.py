@@ -8,21 +8,22 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Any
 
-from bigsvm.store.blocks import Block, BlockRef, RowBlocks
+from bigsvm.store.blocks import Block, BlockGroup, RowBlocks
+from bigsvm.store.join import read_group
 
 
 class ReadAhead:
-    """Reads `refs` of `data`, at most `depth` blocks ahead of the last one asked for.
+    """Reads `groups` of blocks of `data`, at most `depth` groups ahead of the last one asked for.
 
     The blocks in flight are paid for by the plan under "block window".  A pickled copy is the store itself:
     read-ahead belongs to the process that asked for it.
 
-    Use: `with ReadAhead(data, refs, depth) as source: ... source.read(ref) ... source.done(ref)`.
+    Use: `with ReadAhead(data, groups, depth) as source: ... source.read_group(g) ... source.done(g)`.
     """
 
-    def __init__(self, data: RowBlocks, refs: Iterable[BlockRef], depth: int) -> None:
+    def __init__(self, data: RowBlocks, groups: Iterable[BlockGroup], depth: int) -> None:
         self._data = data
-        self._waiting = deque(refs)
+        self._waiting = deque(groups)
         self._depth = depth
         self._reading: dict[int, Future[Block]] = {}
         self._pool = ThreadPoolExecutor(1, "bigsvm-read")
@@ -32,25 +33,26 @@ class ReadAhead:
             raise AttributeError(name)
         return getattr(self._data, name)
 
-    def read(self, ref: BlockRef) -> Block:
-        """The block, waiting for it if need be; blocks must be asked for in the order of `refs`."""
+    def read_group(self, group: BlockGroup) -> Block:
+        """The group's rows, waiting for them if need be; groups must be asked for in their order."""
         self._fill()
-        if ref.start not in self._reading:
-            return self._data.read(ref)
-        block = self._reading.pop(ref.start).result()
+        if group.start not in self._reading:
+            return read_group(self._data, group)
+        block = self._reading.pop(group.start).result()
         self._fill()
         return block
 
-    def done(self, ref: BlockRef) -> None:
-        """The block is not used any more: its pages need not stay in the page cache."""
+    def done(self, group: BlockGroup) -> None:
+        """The group is not used any more: its pages need not stay in the page cache."""
         release = getattr(self._data, "release", None)
         if release is not None:
-            release(ref)
+            for ref in group.refs:
+                release(ref)
 
     def _fill(self) -> None:
         while self._waiting and len(self._reading) < self._depth:
-            ref = self._waiting.popleft()
-            self._reading[ref.start] = self._pool.submit(self._data.read, ref)
+            group = self._waiting.popleft()
+            self._reading[group.start] = self._pool.submit(read_group, self._data, group)
 
     def __enter__(self) -> ReadAhead:
         self._fill()

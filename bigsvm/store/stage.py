@@ -1,7 +1,7 @@
 """The working copy: raw row blocks in the scratch folder, mapped and read again at the speed of the disk.
 
     <scratch>/bigsvm/rows-<key>/
-        segment-00000.bin      up to 64 blocks back to back; a block's arrays follow one another, each at a
+        segment-00000.bin      up to 1024 blocks back to back; a block's arrays follow one another, each at a
                                multiple of 64 bytes:  CSR: indptr int64, indices, data, y, weight
                                                       dense: X, y, weight
         segment-00000.json     its index: for each block offset, bytes, entries, xxh3-128; and its survey
@@ -34,7 +34,7 @@ from bigsvm.store.join import join_blocks
 from bigsvm.store.survey import Survey
 
 LAYOUT_VERSION = 1
-BLOCKS_PER_SEGMENT = 64
+BLOCKS_PER_SEGMENT = 1024
 _ALIGN = 64
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from bigsvm.budget import MemoryBudget, Reservation
-from bigsvm.store.blocks import BlockRef, tile
+from bigsvm.store.blocks import BlockGroup, BlockRef, tile
 from bigsvm.store.files import cannot_write
 
 
@@ -60,15 +60,26 @@ class RowVector:
                 self.values[:] = fill
         self.disk_bytes = 0 if self._map is None else nbytes
 
-    def get(self, ref: BlockRef) -> np.ndarray:
-        """The block's rows, a view of shape (n_rows, width): writing to it changes the vector."""
-        return self.values[ref.start : ref.stop]
+    def get(self, where: BlockRef | BlockGroup) -> np.ndarray:
+        """The rows of a block or group, shape (n_rows, width).
 
-    def put(self, ref: BlockRef, rows: np.ndarray) -> None:
-        """Take over a block's rows; free when they are the view that `get` gave."""
-        target = self.values[ref.start : ref.stop]
-        if rows.base is None or not np.may_share_memory(rows, target):
-            target[:] = rows
+        Of one block a view: writing to it changes the vector.  Of several a copy, for `put` to bring back.
+        """
+        refs = where.refs if isinstance(where, BlockGroup) else (where,)
+        if len(refs) == 1:
+            return self.values[refs[0].start : refs[0].stop]
+        return np.concatenate([self.values[ref.start : ref.stop] for ref in refs])
+
+    def put(self, where: BlockRef | BlockGroup, rows: np.ndarray) -> None:
+        """Take over the rows of a block or group; free when they are the view that `get` gave."""
+        refs = where.refs if isinstance(where, BlockGroup) else (where,)
+        first = 0
+        for ref in refs:
+            target = self.values[ref.start : ref.stop]
+            part = rows[first : first + ref.n_rows]
+            first += ref.n_rows
+            if not np.may_share_memory(part, target):
+                target[:] = part
 
     def in_store_order(self, row_order: np.ndarray | None, rows: int = 1 << 16) -> Iterator[np.ndarray]:
         """Pieces of at most `rows` rows, in the order of the store's rows.

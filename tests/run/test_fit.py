@@ -28,7 +28,8 @@ def model_bytes(result: Any, path: Path) -> dict[str, bytes]:
 @pytest.fixture
 def streaming(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is kept in memory, and blocks are tiny, so that small tests stream."""
-    monkeypatch.setattr(planning, "_SMALLEST_ROWS", 40)
+    monkeypatch.setattr(planning, "_SMALL_ROWS", 10)
+    monkeypatch.setattr(planning, "BLOCK_BYTES", 3000)
     monkeypatch.setattr(planning._Sizes, "resident_bytes", lambda self: 1 << 50)
 
 

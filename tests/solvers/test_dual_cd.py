@@ -46,7 +46,8 @@ def test_every_corner_is_proved_and_agrees_with_lbfgsb(
 @pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
 @pytest.mark.parametrize("layout", ["dense", "csr"])
 def test_streamed_rows_reach_the_same_optimum(loss: str, layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning, "_SMALLEST_ROWS", 7)
+    monkeypatch.setattr(planning, "_SMALL_ROWS", 7)
+    monkeypatch.setattr(planning, "BLOCK_BYTES", 2048)
     X, y = random_problem(400, 6, 0.7, seed=21, noise=0.2)
     rows: Any = sparse.csr_array(X) if layout == "csr" else X
     # Just below what keeping everything in memory takes: the rows stream from a working copy.

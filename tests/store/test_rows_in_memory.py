@@ -11,7 +11,7 @@ import pytest
 from bigsvm.budget import MemoryBudget
 from bigsvm.errors import DataError
 from bigsvm.kernels.rows import CSR
-from bigsvm.store.blocks import Block, BlockRef
+from bigsvm.store.blocks import Block, BlockGroup, BlockRef, in_groups
 from bigsvm.store.opener import open_store
 from bigsvm.store.read_ahead import ReadAhead
 from bigsvm.store.resident import ResidentRows
@@ -71,6 +71,14 @@ def test_vectors_in_memory_and_on_disk_behave_alike(tmp_path: Path) -> None:
         vector.put(ref, vector.get(ref))
     np.testing.assert_array_equal(inside.values, outside.values)
     assert inside.values[15].tolist() == [1.5, 7.0]
+    group = BlockGroup((BlockRef(30, 33, 0), BlockRef(4, 5, 0)))
+    for vector in (inside, outside):
+        rows = vector.get(group)
+        assert rows.shape == (4, 2)
+        rows[3, 0] = -1.0
+        assert vector.values[4, 0] == 1.5  # of several blocks, a copy
+        vector.put(group, rows)
+        assert vector.values[4, 0] == -1.0
     order = np.random.default_rng(1).permutation(50)
     working = np.arange(50.0)
     inside.values[:, 0] = order[working.astype(int)]  # each working row holds its store row
@@ -85,23 +93,24 @@ def test_read_ahead_gives_blocks_in_order_and_errors_at_their_place() -> None:
     X, y = random_problem(40, 3, seed=2)
     store = open_store((X, y))
     refs = store.refs(4)
-    order = [refs[i] for i in np.random.default_rng(3).permutation(10)]
+    order = in_groups(refs, np.random.default_rng(3).permutation(10), 3)
     with ReadAhead(store, order, 3) as source:
         assert source.n_features == 3
         assert pickle.loads(pickle.dumps(source)).n_samples == 40
-        for ref in order:
-            np.testing.assert_array_equal(source.read(ref).X, X[ref.start : ref.stop])
-            source.done(ref)
+        for group in order:
+            rows = np.concatenate([np.arange(ref.start, ref.stop) for ref in group.refs])
+            np.testing.assert_array_equal(source.read_group(group).X, X[rows])
+            source.done(group)
     plain = store.read
 
     def failing(ref: BlockRef) -> Block:
-        if ref.start == order[2].start:
+        if ref == order[2].refs[1]:
             raise DataError("bad", "row 3")
         return plain(ref)
 
     store.read = failing  # type: ignore[method-assign]
     with ReadAhead(store, order, 3) as source:
-        source.read(order[0])
-        source.read(order[1])
+        source.read_group(order[0])
+        source.read_group(order[1])
         with pytest.raises(DataError, match="row 3"):
-            source.read(order[2])
+            source.read_group(order[2])

@@ -12,14 +12,22 @@ import pytest
 from bigsvm.config import FitConfig
 from bigsvm.errors import DataError, PlanRefused
 from bigsvm.events import silent
+from bigsvm.run import staging
 from bigsvm.run.local import SerialMapper, ThreadMapper
 from bigsvm.run.staging import copies_folder, remove_copy, staged, tree_bytes
 from bigsvm.run.survey import survey_pass
+from bigsvm.store import stage
 from bigsvm.store.opener import open_store
-from bigsvm.store.stage import BLOCKS_PER_SEGMENT, SegmentShare, stage_segment
+from bigsvm.store.stage import SegmentShare, stage_segment
 from bigsvm.testing.problems import random_problem
 
 N, BLOCK = 700, 3  # four segments of 64 blocks of 3 rows, the last one short
+
+
+@pytest.fixture(autouse=True)
+def _small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (stage, staging):
+        monkeypatch.setattr(module, "BLOCKS_PER_SEGMENT", 64)
 
 
 def rows(layout: str, weights: bool = True, seed: int = 1) -> Any:
@@ -77,7 +85,7 @@ def test_threads_and_serial_write_the_same_bytes(tmp_path: Path) -> None:
             with make(rows("csr"), tmp_path / name, mapper=mapper):
                 pass
     files = sorted(p.relative_to(tmp_path / "a") for p in (tmp_path / "a").rglob("segment*"))
-    assert len(files) == 2 * -(-N // (BLOCK * BLOCKS_PER_SEGMENT))
+    assert len(files) == 2 * -(-N // (BLOCK * 64))
     for name in files:
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
