@@ -77,7 +77,11 @@ def staged(
                 _make(store, folder, block_rows, piece_rows, mapper, emit, workers)
             fcntl.flock(lock, fcntl.LOCK_SH)
         os.utime(folder)  # recently used
-        yield StagedRows(folder)
+        copy = StagedRows(folder)
+        try:
+            yield copy
+        finally:
+            copy.close()
 
 
 def _key(store: RowBlocks, block_rows: int) -> str:

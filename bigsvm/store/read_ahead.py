@@ -52,6 +52,10 @@ class ReadAhead:
     def _fill(self) -> None:
         while self._waiting and len(self._reading) < self._depth:
             group = self._waiting.popleft()
+            will_need = getattr(self._data, "will_need", None)
+            if will_need is not None:
+                for ref in group.refs:
+                    will_need(ref)
             self._reading[group.start] = self._pool.submit(read_group, self._data, group)
 
     def __enter__(self) -> ReadAhead:

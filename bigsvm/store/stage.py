@@ -18,10 +18,11 @@ from __future__ import annotations
 import json
 import mmap
 import os
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import xxhash
@@ -185,6 +186,14 @@ class StagedRows:
         self.feature_order: np.ndarray | None = None
         self._index = [json.loads((self.folder / name).read_bytes()) for name in document["segments"]]
         self._maps: dict[int, mmap.mmap] = {}
+        self._files: dict[int, BinaryIO] = {}
+        self._opening = threading.Lock()
+
+    def close(self) -> None:
+        """Give maps and files back; blocks that were read stay usable until they are dropped."""
+        for file in self._files.values():
+            file.close()
+        self._maps, self._files = {}, {}
 
     def refs(self, block_rows: int) -> Sequence[BlockRef]:
         """Addresses; only multiples of the copy's own `meta.block_rows` are read without a copy."""
@@ -203,20 +212,39 @@ class StagedRows:
             return whole
         return _part(whole, ref.start, ref.stop)
 
+    def will_need(self, ref: BlockRef) -> None:
+        """Ask the kernel to bring these rows into the page cache, and do not wait for it.
+
+        Small blocks at random places are far slower when each page fault waits for the disk: asked for
+        together, before they are touched, many of them are on their way at one time.
+        """
+        self._advise(ref, os.POSIX_FADV_WILLNEED)
+
     def release(self, ref: BlockRef) -> None:
         """Let the pages of these rows leave memory and page cache: streamed data must not pile up there."""
+        for segment, start, length in self._pages(ref):
+            self._map(segment).madvise(mmap.MADV_DONTNEED, start, length)
+        self._advise(ref, os.POSIX_FADV_DONTNEED)
+
+    def _advise(self, ref: BlockRef, advice: int) -> None:
+        for segment, start, length in self._pages(ref):
+            self._map(segment)
+            os.posix_fadvise(self._files[segment].fileno(), start, length, advice)
+
+    def _pages(self, ref: BlockRef) -> Iterator[tuple[int, int, int]]:
+        """(segment, offset, bytes) of whole pages that hold the blocks of these rows, runs joined."""
+        run: tuple[int, int, int] | None = None
         for number in range(ref.start // self.meta.block_rows, -(-ref.stop // self.meta.block_rows)):
             segment, offset, nbytes, _, _ = self._entry(number)
-            view = self._map(segment)
-            start = -(-offset // mmap.PAGESIZE) * mmap.PAGESIZE
-            length = min(offset + nbytes, len(view)) - start
-            if length > 0:
-                view.madvise(mmap.MADV_DONTNEED, start, length)
-                handle = os.open(self.folder / f"segment-{segment:05d}.bin", os.O_RDONLY)
-                try:
-                    os.posix_fadvise(handle, start, length, os.POSIX_FADV_DONTNEED)
-                finally:
-                    os.close(handle)
+            start = offset - offset % mmap.PAGESIZE
+            if run is not None and run[0] == segment:
+                run = (segment, run[1], offset + nbytes - run[1])
+                continue
+            if run is not None:
+                yield run
+            run = (segment, start, offset + nbytes - start)
+        if run is not None:
+            yield run
 
     def _entry(self, number: int) -> tuple[int, int, int, int, str]:
         """(segment, offset, bytes, entries, digest) of a block."""
@@ -225,14 +253,17 @@ class StagedRows:
         return segment, offset, nbytes, nnz, digest
 
     def _map(self, segment: int) -> mmap.mmap:
-        if segment not in self._maps:
+        with self._opening:
+            if segment in self._maps:
+                return self._maps[segment]
             path = self.folder / f"segment-{segment:05d}.bin"
             try:
-                with open(path, "rb") as file:
-                    self._maps[segment] = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+                file = open(path, "rb")  # kept open, for advice on its pages
+                self._maps[segment] = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+                self._files[segment] = file
             except (OSError, ValueError) as error:
                 raise DataError(f"the working copy is damaged: {error}", str(path), "bigsvm cache clear") from error
-        return self._maps[segment]
+            return self._maps[segment]
 
     def _block(self, number: int) -> Block:
         segment, offset, nbytes, nnz, digest = self._entry(number)
