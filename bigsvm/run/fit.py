@@ -139,7 +139,7 @@ def fit_store(store: RowBlocks, config: FitConfig, emit: Emit = silent) -> FitRe
         "total": clock.total(),
         "staging": clock.staging,
         "solving": clock.solving,
-        "io_wait": 0.0,
+        "io_wait": ctx.io_wait_s,
         "certify": clock.certify,
     }
     note(FitEnded(status, result.document()))

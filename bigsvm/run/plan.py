@@ -218,7 +218,7 @@ class _Sizes:
         self.decode = self.open_chunks * 3 // 2
 
     def group_bytes(self, budget: int) -> int:
-        return int(min(BLOCK_BYTES, max(budget // 16, _SMALLEST_GROUP)))
+        return int(min(BLOCK_BYTES, max(budget // 32, _SMALLEST_GROUP)))
 
     def block_rows(self, budget: int) -> int:
         """Rows of a streamed block: few, where any rows can be read alone, so that groups mix well."""

@@ -77,6 +77,7 @@ class Context:
     workdir: Path
     tol: float
     bytes_read: int = 0
+    io_wait_s: float = 0.0  # for displays: nothing is decided by it
     sweeps_left: int | None = None
     """Sweeps that the user's limit still allows; None without a limit."""
 

@@ -87,4 +87,5 @@ def run_rounds(
                 yield group, update
     finally:
         if read_ahead is not None:
+            ctx.io_wait_s += read_ahead.waited_s
             read_ahead.__exit__(None, None, None)

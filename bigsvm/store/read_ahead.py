@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -27,6 +28,7 @@ class ReadAhead:
         self._depth = depth
         self._reading: dict[int, Future[Block]] = {}
         self._pool = ThreadPoolExecutor(1, "bigsvm-read")
+        self.waited_s = 0.0
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -38,7 +40,9 @@ class ReadAhead:
         self._fill()
         if group.start not in self._reading:
             return read_group(self._data, group)
+        began = time.monotonic()
         block = self._reading.pop(group.start).result()
+        self.waited_s += time.monotonic() - began
         self._fill()
         return block
 

@@ -22,7 +22,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import xxhash
@@ -186,13 +186,13 @@ class StagedRows:
         self.feature_order: np.ndarray | None = None
         self._index = [json.loads((self.folder / name).read_bytes()) for name in document["segments"]]
         self._maps: dict[int, mmap.mmap] = {}
-        self._files: dict[int, BinaryIO] = {}
+        self._files: dict[int, int] = {}
         self._opening = threading.Lock()
 
     def close(self) -> None:
         """Give maps and files back; blocks that were read stay usable until they are dropped."""
-        for file in self._files.values():
-            file.close()
+        for handle in self._files.values():
+            os.close(handle)
         self._maps, self._files = {}, {}
 
     def refs(self, block_rows: int) -> Sequence[BlockRef]:
@@ -229,7 +229,7 @@ class StagedRows:
     def _advise(self, ref: BlockRef, advice: int) -> None:
         for segment, start, length in self._pages(ref):
             self._map(segment)
-            os.posix_fadvise(self._files[segment].fileno(), start, length, advice)
+            os.posix_fadvise(self._files[segment], start, length, advice)
 
     def _pages(self, ref: BlockRef) -> Iterator[tuple[int, int, int]]:
         """(segment, offset, bytes) of whole pages that hold the blocks of these rows, runs joined."""
@@ -258,9 +258,9 @@ class StagedRows:
                 return self._maps[segment]
             path = self.folder / f"segment-{segment:05d}.bin"
             try:
-                file = open(path, "rb")  # kept open, for advice on its pages
-                self._maps[segment] = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-                self._files[segment] = file
+                handle = os.open(path, os.O_RDONLY)  # kept open, for advice on its pages
+                self._files[segment] = handle
+                self._maps[segment] = mmap.mmap(handle, 0, prot=mmap.PROT_READ)
             except (OSError, ValueError) as error:
                 raise DataError(f"the working copy is damaged: {error}", str(path), "bigsvm cache clear") from error
             return self._maps[segment]
