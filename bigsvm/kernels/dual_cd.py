@@ -36,6 +36,8 @@ class DualBox(NamedTuple):
     bias: float
 
 
+SMALL_ROWS, MIXED_RUNS = 256, 28  # see `_visiting_order`
+
 # columns of `stats`, one row a model
 PG_MAX, PG_MIN, GAP, LOSS = 0, 1, 2, 3
 
@@ -48,25 +50,67 @@ def _mix64(z):
 
 
 @register_jitable
-def _shuffle(order, n, seed, epoch, start):
-    """Fisher-Yates on order[:n], a function of (seed, epoch, start) only (splitmix64)."""
+def _key(seed, epoch, start):
+    """Start of a stream of random numbers that is a function of (seed, epoch, start) only."""
     golden = np.uint64(0x9E3779B97F4A7C15)
     state = _mix64(np.uint64(seed) + golden)
     state = _mix64(state ^ (np.uint64(epoch) * golden))
-    state = _mix64(state ^ (np.uint64(start) * golden))
-    for t in range(n - 1, 0, -1):
+    return _mix64(state ^ (np.uint64(start) * golden))
+
+
+@register_jitable
+def _shuffle(order, first, stop, state):
+    """Fisher-Yates on order[first:stop] with splitmix64; returns the stream's new state."""
+    golden = np.uint64(0x9E3779B97F4A7C15)
+    for t in range(stop - 1, first, -1):
         state += golden
         r = _mix64(state) >> np.uint64(32)
-        u = np.int64((r * np.uint64(t + 1)) >> np.uint64(32))
+        u = first + np.int64((r * np.uint64(t - first + 1)) >> np.uint64(32))
         order[t], order[u] = order[u], order[t]
+    return state
+
+
+@register_jitable
+def _visiting_order(active, order, small, seed, epoch, start):
+    """Fill `order` with the active rows in a random order that is kind to caches; returns how many.
+
+    Runs of SMALL_ROWS rows are drawn in random order, and MIXED_RUNS of them at a time are shuffled together:
+    the rows in work lie in a few MiB, and still meet others in every sweep.  `small` is work space for the
+    order of the runs.
+    """
+    state = _key(seed, epoch, start)
+    runs = small.shape[0]
+    for b in range(runs):
+        small[b] = b
+    state = _shuffle(small, 0, runs, state)
+    n = 0
+    mixed = 0
+    for b in range(runs):
+        a = small[b] * SMALL_ROWS
+        for i in range(a, min(a + SMALL_ROWS, active.shape[0])):
+            if active[i] != 0:
+                order[n] = i
+                n += 1
+        if b % MIXED_RUNS == MIXED_RUNS - 1 or b == runs - 1:
+            state = _shuffle(order, mixed, n, state)
+            mixed = n
+    return n
 
 
 @njit(cache=True)
 def shuffled(n, seed, epoch, start):
     """The visiting order of n rows whose first is `start`, in sweep `epoch`: int64, shape (n,)."""
     order = np.arange(n)
-    _shuffle(order, n, seed, epoch, start)
+    _shuffle(order, 0, n, _key(seed, epoch, start))
     return order
+
+
+@njit(cache=True)
+def visiting_order(active, seed, epoch, start):
+    """The rows that sweep `epoch` visits, in order: int64, shape (number of active rows,)."""
+    order = np.empty(active.shape[0], np.int64)
+    small = np.empty(-(-active.shape[0] // SMALL_ROWS), np.int64)
+    return order[: _visiting_order(active, order, small, seed, epoch, start)]
 
 
 @register_jitable
@@ -131,7 +175,7 @@ def _sweep(X, codes, positive, cost, C, sqnorm, alpha, W, active, box, sigma, th
 
 @njit(cache=True, nogil=True)
 def dual_cd_sweeps(
-    X, codes, positive, cost, C, sqnorm, alpha, W, active, box, sigma, thresholds, n_sweeps, seed, epoch, start,
+    X, codes, positive, cost, C, sqnorm, alpha, W, active, box, sigma, thresholds, n_sweeps, whole, seed, epoch, start,
     eps, target, floor, stats,
 ):  # fmt: skip
     """Up to `n_sweeps` sweeps over the active rows of a block; returns
@@ -151,7 +195,8 @@ def dual_cd_sweeps(
     box : DualBox
     sigma : float   stiffness of the local problem, 1 for the exact one; w changes by sigma times the sum
     thresholds : float64, shape (2, n_models)   shrinking: a bound row leaves above [0] or below [1]
-    n_sweeps : int   1 where the caller sees other blocks before this one again
+    n_sweeps : int   sweeps at most; 1 where the caller sees other blocks before this one again
+    whole : bool     these are all the rows: thresholds are renewed and the ends below hold
     seed, epoch, start : int   key of the visiting order; epoch counts up with each sweep
     eps : float      sweeps end when no projected gradient of the active rows spreads wider
     target : float   sweeps end when the stale relative gap of every model falls to this
@@ -164,18 +209,14 @@ def dual_cd_sweeps(
     """
     models = n_models(W)
     order = np.empty(active.shape[0], np.int64)
+    small = np.empty(-(-active.shape[0] // SMALL_ROWS), np.int64)
     visits = 0
     n = 0
     for sweep in range(n_sweeps):
-        n = 0
-        for i in range(active.shape[0]):
-            if active[i] != 0:
-                order[n] = i
-                n += 1
-        _shuffle(order, n, seed, epoch + sweep, start)
+        n = _visiting_order(active, order, small, seed, epoch + sweep, start)
         _sweep(X, codes, positive, cost, C, sqnorm, alpha, W, active, box, sigma, thresholds, order, n, stats)
         visits += n
-        if n_sweeps == 1:
+        if not whole:
             break
         if widest_spread(stats) <= eps:
             return sweep + 1, visits, n, 1

@@ -105,7 +105,7 @@ class DualCD:
         n_sweeps = min(max(_VISITS_PER_STEP // nnz, 1), self.max_sweeps_per_step) if one_block else 1
         if ctx.sweeps_left is not None:
             n_sweeps = max(min(n_sweeps, ctx.sweeps_left), 1)
-        params = (float(n_sweeps), state.eps, state.target)
+        params = (n_sweeps, one_block, state.eps, state.target)
 
         def share(data: RowBlocks, group: BlockGroup, w: np.ndarray, alone: bool, sigma: float) -> Share:
             local = {
@@ -145,7 +145,8 @@ class DualCD:
             gap_estimate=state.estimate,
             n_active=last_visits,
             visits=visits,
-            ask_certificate=one_block or exhausted or state.estimate <= state.target,
+            # A step of many sweeps makes a proof cheap beside it.
+            ask_certificate=n_sweeps > 1 or exhausted or state.estimate <= state.target,
             exhausted=exhausted,
         )
 
@@ -183,12 +184,12 @@ def dual_cd_task(share: Share) -> Update:
     sqnorm = local["sqnorm"][:, 0]
     if sqnorm[0] < 0:  # norms are never negative: these rows were not seen yet
         sqnorms(X, sqnorm)
-    n_sweeps, eps, target = share.params
+    n_sweeps, whole, eps, target = share.params
     stats = np.empty((share.problem.n_models, 4))
     sweeps, visits, last_visits, settled = dual_cd_sweeps(
         X, codes, share.problem.positive, cost, share.problem.C, sqnorm, local["alpha"], w,
-        local["active"][:, 0], share.problem.box, share.sigma, local["thresholds"], int(n_sweeps), *share.key,
-        share.group.start, eps, target, local["floor"], stats,
+        local["active"][:, 0], share.problem.box, share.sigma, local["thresholds"], int(n_sweeps), bool(whole),
+        *share.key, share.group.start, eps, target, local["floor"], stats,
     )  # fmt: skip
     change = w if share.alone else (w - share.w) / share.sigma
     return Update(local, change, stats, visits, last_visits, sweeps, settled, block.nbytes)

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigsvm.kernels.dual_cd import DualBox, dual_cd_sweeps, shuffled
+from bigsvm.kernels.dual_cd import MIXED_RUNS, SMALL_ROWS, DualBox, dual_cd_sweeps, shuffled, visiting_order
 from bigsvm.kernels.rows import CSR, n_rows_of, sqnorms
 from bigsvm.problem.problem import zero_weights
 from bigsvm.store.blocks import kernel_matrix
@@ -30,7 +30,8 @@ def sweep(X: Any, y: np.ndarray, box: DualBox, n_sweeps: int, positive: list[int
     alpha, w, active = np.zeros((n, m)), zero_weights(d, m), np.ones(n, np.uint8)
     done = dual_cd_sweeps(
         kernel_matrix(X), codes, np.array(positive or [1], np.int32), cost, np.full(m, 0.7), norms, alpha, w, active,
-        box, 1.0, np.repeat(OPEN, m, axis=1), n_sweeps, 3, 0, 0, changed.pop("eps", 0.0), 0.0, np.zeros(m), stats,
+        box, 1.0, np.repeat(OPEN, m, axis=1), n_sweeps, n_sweeps > 1, 3, 0, 0, changed.pop("eps", 0.0), 0.0,
+        np.zeros(m), stats,
     )  # fmt: skip
     return alpha, w, active, stats, done
 
@@ -100,7 +101,7 @@ def test_shrinking_reaches_the_same_point_in_fewer_visits() -> None:
         active[:] = 1
         done = dual_cd_sweeps(
             kernel_matrix(X), codes, positive, np.ones(n), C, norms, alpha, w, active, HINGE, 1.0, thresholds, 3000,
-            3, sweeps, 0, 1e-9, 0.0, np.zeros(1), stats,
+            True, 3, sweeps, 0, 1e-9, 0.0, np.zeros(1), stats,
         )  # fmt: skip
         sweeps, visits = sweeps + done[0], visits + done[1]
         if done[2] == n:
@@ -133,7 +134,7 @@ def test_sigma_makes_the_local_problem_stiffer() -> None:
     alpha, w = np.zeros((n, 1)), np.zeros(5)
     dual_cd_sweeps(
         kernel_matrix(X), (y > 0).astype(np.int32), np.ones(1, np.int32), np.ones(n), np.ones(1), norms, alpha, w,
-        np.ones(n, np.uint8), HINGE, 4.0, OPEN.copy(), 1, 0, 0, 0, 0.0, 0.0, np.zeros(1), stats,
+        np.ones(n, np.uint8), HINGE, 4.0, OPEN.copy(), 1, False, 0, 0, 0, 0.0, 0.0, np.zeros(1), stats,
     )  # fmt: skip
     np.testing.assert_allclose(w / 4.0, np.append(X.T @ (alpha[:, 0] * y), alpha[:, 0] @ y), atol=1e-12)
 
@@ -154,6 +155,37 @@ def test_orders_of_different_keys_differ_and_are_uniform() -> None:
     assert len({tuple(shuffled(20, s, e, b)) for s in range(5) for e in range(5) for b in range(5)}) == 125
     first = np.bincount([shuffled(10, 0, e, 0)[0] for e in range(20_000)], minlength=10)
     assert abs(first - 2000).max() < 200  # 4.7 standard deviations
+
+
+@settings(max_examples=25)
+@given(n=st.integers(0, 20_000), seed=st.integers(0, 2**30), share=st.floats(0, 1))
+def test_the_visiting_order_meets_every_active_row_once_and_stays_local(n: int, seed: int, share: float) -> None:
+    active = (np.random.default_rng(seed).random(n) < share).astype(np.uint8)
+    order = visiting_order(active, seed, 5, 0)
+    np.testing.assert_array_equal(np.sort(order), np.flatnonzero(active))
+    runs = order // SMALL_ROWS
+    seen, last = set(), -1
+    for mixed in np.split(runs, np.flatnonzero(np.diff([_group_of(runs)[r] for r in runs])) + 1) if n else []:
+        assert len(set(mixed)) <= MIXED_RUNS
+        assert not seen & set(mixed)
+        seen |= set(mixed)
+        last = max(last, len(mixed))
+    assert last <= SMALL_ROWS * MIXED_RUNS
+
+
+def _group_of(runs: np.ndarray) -> dict[int, int]:
+    """Number of the group of each run: runs whose visits overlap are of one group."""
+    first, final = {}, {}
+    for place, run in enumerate(runs):
+        first.setdefault(run, place)
+        final[run] = place
+    groups, number, end = {}, 0, -1
+    for run in sorted(first, key=first.__getitem__):
+        if first[run] > end:
+            number += 1
+        groups[run] = number
+        end = max(end, final[run])
+    return groups
 
 
 def test_empty_block() -> None:
