@@ -7,7 +7,7 @@
 
 What is current is what the link says.  A reader takes `current(registry)` once and loads what it names:
 versions stay where they are, so it sees one whole model, whatever happens meanwhile.  A crash leaves the
-link as it was or as it was to be; the next change removes what is left over and writes down what is missing.
+link as it was or as it was to be; the next change removes what is left and writes down what is missing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from bigsvm.errors import BigSVMError, DataError, MissingInput, ReadFailed
+from bigsvm.errors import BigSVMError, DataError, MissingInput
 from bigsvm.problem.model import LinearModel, file_digest, load_model
 from bigsvm.store.files import cannot_write, new_directory, sync_directory, temporary_name
 
@@ -49,16 +49,15 @@ def promote(
     Parameters
     ----------
     registry : folder; made where it does not exist
-    note : a line for the history
-    metrics : further figures for the history, as JSON can hold them
+    note, metrics : a line, and figures as JSON can hold them, for the history
     allow_other_shape : accept other classes or another number of features than the current model has
 
     Returns the new version's number.
 
     Raises
     ------
-    MissingInput : there is no model. DataError : it is damaged or not finite, or of another shape than the
-    current one. OutputError : the registry cannot be written.  In all cases the current model stays.
+    MissingInput : there is no model. DataError : it is damaged, not finite, or of another shape than the
+    current one. OutputError : the registry cannot be written.  The current model stays in all cases.
     """
     root, source = Path(registry), Path(model_path)
     model = check_model(source)
@@ -93,17 +92,12 @@ def rollback(registry: str | Path, to: int | None = None, note: str = "") -> int
 
     Raises
     ------
-    MissingInput : there is no such version, or none before the current one. DataError : it is damaged.
-    In both cases the current model stays.
+    MissingInput : there is no such version. DataError : it is damaged.  The current model stays in both cases.
     """
     root = Path(registry)
     with _changing(root):
         former = current_version(root)
-        if to is None:
-            before = _before_current(history(root))
-            if before is None:
-                raise MissingInput("there is no earlier version to go back to", str(root))
-            to = before
+        to = _before_current(root) if to is None else to
         folder = _folder(root, to)
         if not folder.is_dir():
             raise MissingInput(f"there is no version {to}", str(root), f"see bigsvm history {root}")
@@ -115,19 +109,10 @@ def rollback(registry: str | Path, to: int | None = None, note: str = "") -> int
 
 
 def history(registry: str | Path) -> list[dict[str, Any]]:
-    """What happened, oldest first; empty where nothing did.  A last line torn by a crash is left out.
-
-    Raises DataError naming a line that cannot be read.
-    """
+    """What happened, oldest first.  A last line torn by a crash is left out; DataError names any other."""
     path = Path(registry) / HISTORY
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise ReadFailed(f"cannot be read: {error.strerror}", str(path)) from error
     entries = []
-    for number, line in enumerate(content.split(b"\n")[:-1], 1):
+    for number, line in enumerate((path.read_bytes() if path.exists() else b"").split(b"\n")[:-1], 1):
         try:
             entry = json.loads(line)
             entries.append({**entry, "version": int(entry["version"]), "action": str(entry["action"])})
@@ -205,17 +190,13 @@ def model_fingerprint(path: str | Path) -> str:
 @contextmanager
 def _changing(root: Path, create: bool = False) -> Iterator[None]:
     """Alone with the registry, tidied up: every temporary seen under the lock was left by the dead."""
-    if create:
-        try:
-            (root / VERSIONS).mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise cannot_write(root, error) from error
-    elif not (root / VERSIONS).is_dir():
+    if not create and not (root / VERSIONS).is_dir():
         raise MissingInput("no registry here", str(root), "bigsvm promote makes one")
     try:
+        (root / VERSIONS).mkdir(parents=True, exist_ok=True)
         lock = open(root / LOCK, "ab")  # noqa: SIM115
     except OSError as error:
-        raise cannot_write(root / LOCK, error) from error
+        raise cannot_write(root, error) from error
     with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         _tidy(root)
@@ -236,19 +217,14 @@ def _tidy(root: Path) -> None:
     elif entries and version is not None:
         # Copied but never current: whoever copied it died before the swap.
         newest = max(entry["version"] for entry in entries)
-        for number in _numbers(root):
-            if number > newest:
-                shutil.rmtree(_folder(root, number), ignore_errors=True)
+        for number in (number for number in _numbers(root) if number > newest):
+            shutil.rmtree(_folder(root, number), ignore_errors=True)
 
 
 def _copy_model(source: Path, model: LinearModel, copy: Path) -> None:
     """The files that model.json names, and itself; read-only, since a version never changes."""
     for name in ["model.json", *model.about["digests"]]:
-        try:
-            reading = open(source / name, "rb")  # noqa: SIM115
-        except OSError as error:
-            raise ReadFailed(f"cannot be read: {error.strerror}", str(source / name)) from error
-        with reading, open(copy / name, "xb") as writing:
+        with open(source / name, "rb") as reading, open(copy / name, "xb") as writing:
             shutil.copyfileobj(reading, writing, 1 << 20)
             os.fchmod(writing.fileno(), os.fstat(writing.fileno()).st_mode & 0o444)
 
@@ -296,13 +272,14 @@ def _write_down(
         raise cannot_write(path, error, len(line)) from error
 
 
-def _before_current(entries: list[dict[str, Any]]) -> int | None:
+def _before_current(root: Path) -> int:
     """The version under the current one: promotions pile up, a rollback takes off what lies above."""
     pile: list[int] = []
-    for entry in entries:
-        version = entry["version"]
+    for version in (entry["version"] for entry in history(root)):
         pile = pile[: pile.index(version) + 1] if version in pile else [*pile, version]
-    return pile[-2] if len(pile) > 1 else None
+    if len(pile) < 2:
+        raise MissingInput("there is no earlier version to go back to", str(root))
+    return pile[-2]
 
 
 def _folder(root: Path, version: int) -> Path:

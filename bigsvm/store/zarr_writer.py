@@ -166,7 +166,10 @@ class ZarrWriter:
         }  # fmt: skip
 
     def _open(self, path: str, dtype: np.dtype, width: int | None = None) -> ChunkFiles:
-        self._arrays[path] = ChunkFiles(self._root, path, dtype, self._codec, self._chunk_bytes, width)
+        # A reader holds a chunk of each array: those with a number a row need not be as large as those with
+        # hundreds.
+        chunk_bytes = self._chunk_bytes if path.startswith("X") and path != "X/indptr" else self._chunk_bytes // 8
+        self._arrays[path] = ChunkFiles(self._root, path, dtype, self._codec, max(chunk_bytes, 1), width)
         return self._arrays[path]
 
     def _append_csr(self, X: CSR | np.ndarray, first: int) -> CSR:

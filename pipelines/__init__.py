@@ -1,0 +1,1 @@
+"""Scheduled retraining on top of bigsvm: plain steps that cron, systemd or SLURM can run."""

@@ -1,0 +1,170 @@
+"""One retraining job from beginning to end: `python -m pipelines.retrain --config JOB.toml`.
+
+Exit 0: promoted, or nothing to do; 4: not converged; 65: data refused; 75: interrupted; 76: a gate refused.
+Whatever the code, but for a promotion, the current model is the one it was.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import click
+
+from bigsvm.cli.session import Session, write_failure
+from bigsvm.errors import BigSVMError, OutputError
+from pipelines import steps
+from pipelines.config import Job, read_job
+
+NOT_CONVERGED, INTERRUPTED, GATE_REFUSED = 4, 75, 76
+_CODES = {"promoted": 0, "unchanged": 0, "not_converged": NOT_CONVERGED, "refused": GATE_REFUSED}
+
+
+def retrain(job: Job, session: Session, force: bool = False) -> dict[str, Any]:
+    """Run the steps of a job; what came of it, with `status` and `exit_code`.
+
+    Raises BigSVMError where the data are bad, the plan refuses, or something cannot be written.
+    """
+    began = time.monotonic()
+    with steps.alone(job):
+        document: dict[str, Any] = {"status": "error", "store": job.store, "registry": str(job.registry)}
+        try:
+            document.update(_run(job, session, force))
+        except BaseException as error:
+            document.update(exit_code=exit_code(error), error=str(error) or type(error).__name__)
+            raise
+        finally:
+            document["seconds"] = round(time.monotonic() - began, 3)
+            try:
+                steps.record(job, document)
+            except OutputError as error:  # what happened has happened: the log may not say otherwise
+                session.warn(str(error))
+    return document
+
+
+def _run(job: Job, session: Session, force: bool) -> dict[str, Any]:
+    found = steps.detect(job)
+    session.warn_of(found.store)
+    about: dict[str, Any] = {"reason": found.reason, "store_fingerprint": found.store.fingerprint, "version": None}
+    if not found.changed and not force:
+        return {**about, **_ended("unchanged")}
+    with session.watching() as emit:
+        candidate = steps.fit(job, found, emit)
+        about["fit"] = candidate.result
+        if candidate.status != "converged" and not _good_enough(job, candidate):
+            return {**about, **_ended("not_converged"), "fit_status": candidate.status}
+        verdict = steps.judge(job, found, candidate.path, emit)
+    about["fit_status"] = candidate.status
+    about["gates"] = [dataclasses.asdict(gate) for gate in verdict.gates]
+    about["metrics"] = verdict.metrics
+    if not verdict.passed:
+        return {**about, **_ended("refused")}
+    return {**about, "version": steps.promote(job, found, candidate.path, verdict), **_ended("promoted")}
+
+
+def _ended(status: str) -> dict[str, Any]:
+    return {"status": status, "exit_code": _CODES[status]}
+
+
+def _good_enough(job: Job, candidate: steps.Candidate) -> bool:
+    """Stopped before the tolerance, but the job says in so many words that a wider gap will do."""
+    asked = job.gates.max_relative_gap
+    return asked is not None and candidate.result["relative_gap"] <= asked
+
+
+def exit_code(error: BaseException) -> int:
+    """The contract's exit code of a failure."""
+    if isinstance(error, BigSVMError):
+        return error.code
+    if isinstance(error, KeyboardInterrupt | click.Abort):
+        return INTERRUPTED
+    if isinstance(error, click.ClickException):
+        return 2
+    if isinstance(error, OSError):
+        return 73 if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else 74
+    return 1
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]}, help=__doc__)
+@click.option("--config", required=True, type=click.Path(path_type=Path), metavar="JOB.toml", help="The job.")
+@click.option("--force", is_flag=True, help="Train also where nothing has changed.")
+@click.option("--json", "as_json", is_flag=True, help="Exactly one JSON document on standard output.")
+@click.option("--quiet", is_flag=True, help="Nothing on standard error but failures.")
+def command(config: Path, force: bool, as_json: bool, quiet: bool) -> int:
+    session = Session("retrain", as_json=as_json, quiet=quiet, progress=False)
+    document = retrain(read_job(config), session, force)
+    status, code = document.pop("status"), document.pop("exit_code")
+    if code:
+        click.echo(f"bigsvm: error: {_complaint(status, document)}", err=True)
+    return session.finish(document, _sentence(status, document), status, code)
+
+
+def _sentence(status: str, document: dict[str, Any]) -> str:
+    if status == "promoted":
+        return f"promoted version {document['version']} to {document['registry']} ({document['reason']})"
+    return f"nothing to do: {document['reason']}" if status == "unchanged" else ""
+
+
+def _complaint(status: str, document: dict[str, Any]) -> str:
+    kept = "the current model stays"
+    if status == "not_converged":
+        return f"{document['fit_status']} at a relative gap of {document['fit']['relative_gap']:.3g}; {kept}"
+    gates = [gate for gate in document["gates"] if not gate["passed"]]
+    said = "; ".join(
+        f"{gate['name']}: {gate['message']}" + (f", limit {gate['limit']:.6g}" if gate["limit"] is not None else "")
+        for gate in gates
+    )
+    return f"refused by gate {said}; {kept}"
+
+
+def main(args: list[str] | None = None) -> int:
+    """Run the command line; the exit code."""
+    args = sys.argv[1:] if args is None else args
+    with _signals_interrupt():
+        try:
+            with command.make_context("retrain", list(args)) as context:
+                return int(command.invoke(context))
+        except click.exceptions.Exit as end:  # --help
+            return end.exit_code
+        except (Exception, KeyboardInterrupt) as error:
+            code = exit_code(error)
+            what: Any = error
+            if isinstance(error, KeyboardInterrupt | click.Abort):
+                what = "interrupted; the current model stays"
+            elif isinstance(error, click.ClickException):
+                what = error.format_message()
+            elif not isinstance(error, BigSVMError):
+                what = f"{type(error).__name__}: {error}"
+            write_failure("retrain", code, what, getattr(error, "hint", ""), "--json" in args)
+            return code
+
+
+@contextmanager
+def _signals_interrupt() -> Iterator[None]:
+    """SIGTERM, which batch systems send, unwinds the job as Ctrl-C does; a second one kills."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        raise KeyboardInterrupt
+
+    try:
+        former = signal.signal(signal.SIGTERM, interrupt)
+    except ValueError:  # not in the main thread: whoever called us owns the signals
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, former)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

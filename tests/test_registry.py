@@ -1,0 +1,359 @@
+"""Registry: what is bad never becomes current, readers see whole models, crashes and rollbacks lose nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bigsvm import registry
+from bigsvm.errors import BigSVMError, DataError, MissingInput, OutputError
+from bigsvm.problem.model import LinearModel, file_digest, load_model
+from tests.cli.conftest import Bigsvm, bigsvm
+
+__all__ = ["bigsvm"]
+
+
+def make_model(path: Path, seed: int = 0, n_features: int = 6, classes: tuple[int, ...] = (-1, 1)) -> Path:
+    rng = np.random.default_rng(seed)
+    n_models = 1 if len(classes) == 2 else len(classes)
+    model = LinearModel(rng.standard_normal((n_models, n_features)), np.full(n_models, float(seed)), np.array(classes))
+    model.save(path, alpha=rng.random((n_models, 9)))
+    return path
+
+
+def tree(path: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(path)): file.read_bytes() for file in sorted(path.rglob("*")) if file.is_file()}
+
+
+def with_digest(path: Path, name: str) -> None:
+    """Make the digest of a file what it should be."""
+    document = json.loads((path / "model.json").read_text())
+    document["digests"][name] = file_digest(path / name)
+    (path / "model.json").write_text(json.dumps(document))
+
+
+def edit(path: Path, **values: object) -> None:
+    document = json.loads((path / "model.json").read_text())
+    (path / "model.json").write_text(json.dumps({**document, **values}))
+
+
+def spoil_nan(path: Path, name: str = "coef.npy", value: float = np.nan) -> None:
+    array = np.load(path / name)
+    array.flat[0] = value
+    np.save(path / name, array)
+    with_digest(path, name)
+
+
+def spoil_size(path: Path, name: str, keep: int, fix: bool) -> None:
+    (path / name).write_bytes((path / name).read_bytes()[:keep])
+    if fix:
+        with_digest(path, name)
+
+
+def spoil_shape(path: Path, shape: tuple[int, ...], classes: list[int], n_features: int) -> None:
+    np.save(path / "coef.npy", np.zeros(shape))
+    np.save(path / "intercept.npy", np.zeros(shape[0]))
+    edit(path, classes=classes, n_features=n_features)
+    with_digest(path, "coef.npy")
+    with_digest(path, "intercept.npy")
+
+
+SPOILT: dict[str, Callable[[Path], None]] = {
+    "nan coef": spoil_nan,
+    "infinite coef": lambda p: spoil_nan(p, value=np.inf),
+    "nan intercept": lambda p: spoil_nan(p, "intercept.npy"),
+    "nan alpha, old digest": lambda p: np.save(p / "alpha.npy", np.full((1, 9), np.nan)),
+    "truncated": lambda p: spoil_size(p, "coef.npy", 40, fix=False),
+    "truncated, digest fixed": lambda p: spoil_size(p, "coef.npy", 150, fix=True),
+    "cut in the header, digest fixed": lambda p: spoil_size(p, "coef.npy", 40, fix=True),
+    "no bytes, digest fixed": lambda p: spoil_size(p, "coef.npy", 0, fix=True),
+    "missing coef": lambda p: (p / "coef.npy").unlink(),
+    "missing intercept": lambda p: (p / "intercept.npy").unlink(),
+    "missing alpha": lambda p: (p / "alpha.npy").unlink(),
+    "missing model.json": lambda p: (p / "model.json").unlink(),
+    "model.json torn": lambda p: spoil_size(p, "model.json", 30, fix=False),
+    "model.json empty": lambda p: spoil_size(p, "model.json", 0, fix=False),
+    "model.json not text": lambda p: (p / "model.json").write_bytes(b"\xff\xfe\x00"),
+    "model.json a list": lambda p: (p / "model.json").write_text("[]"),
+    "no digests": lambda p: edit(p, digests={}),
+    "digest leads out": lambda p: edit(p, digests={**registry_digests(p), "../x": "0"}),
+    "newer format": lambda p: edit(p, format_version=99),
+    "no features": lambda p: spoil_shape(p, (1, 0), [-1, 1], 0),
+    "no classes": lambda p: spoil_shape(p, (0, 6), [], 6),
+    "one class": lambda p: spoil_shape(p, (1, 6), [1], 6),
+    "a class twice": lambda p: spoil_shape(p, (1, 6), [1, 1], 6),
+    "other feature count": lambda p: spoil_shape(p, (1, 7), [-1, 1], 7),
+    "other classes": lambda p: spoil_shape(p, (1, 6), [0, 1], 6),
+    "a claimed feature count": lambda p: edit(p, n_features=7),
+}
+
+
+def registry_digests(path: Path) -> dict[str, str]:
+    return json.loads((path / "model.json").read_text())["digests"]
+
+
+def test_promote_copies_and_points(tmp_path: Path) -> None:
+    root, model = tmp_path / "reg", make_model(tmp_path / "m")
+    assert registry.current(root) is None
+    assert registry.history(root) == []
+    assert registry.promote(root, model, "first", metrics={"accuracy": 0.9}) == 1
+    assert os.readlink(root / "current") == "versions/000001"
+    assert tree(root / "current") == tree(model)
+    (entry,) = registry.history(root)
+    assert (entry["action"], entry["version"], entry["from"], entry["note"]) == ("promote", 1, None, "first")
+    assert entry["metrics"] == {"accuracy": 0.9}
+    assert entry["model_fingerprint"] == registry.model_fingerprint(model)
+    shutil.rmtree(model)
+    where = registry.current(root)
+    assert where is not None
+    assert load_model(where).intercept[0] == 0.0
+
+
+def test_the_registry_may_move(tmp_path: Path) -> None:
+    registry.promote(tmp_path / "reg", make_model(tmp_path / "m"))
+    os.rename(tmp_path / "reg", tmp_path / "elsewhere")
+    assert load_model(tmp_path / "elsewhere" / "current").n_features == 6
+
+
+def test_only_what_the_model_names_is_copied(tmp_path: Path) -> None:
+    model = make_model(tmp_path / "m")
+    (model / "core.dump").write_bytes(b"x" * 100)
+    registry.promote(tmp_path / "reg", model)
+    assert set(tree(tmp_path / "reg" / "current")) == {"model.json", "coef.npy", "intercept.npy", "alpha.npy"}
+
+
+@pytest.mark.parametrize("name", SPOILT)
+def test_bad_models_are_never_promoted(tmp_path: Path, name: str) -> None:
+    root = tmp_path / "reg"
+    registry.promote(root, make_model(tmp_path / "good"))
+    before = tree(root)
+    bad = make_model(tmp_path / "bad", seed=1)
+    SPOILT[name](bad)
+    with pytest.raises((DataError, MissingInput)) as caught:
+        registry.promote(root, bad)
+    assert caught.value.where
+    assert tree(root) == before
+    assert os.readlink(root / "current") == "versions/000001"
+
+
+def test_another_shape_is_promoted_where_it_is_meant(tmp_path: Path) -> None:
+    root = tmp_path / "reg"
+    registry.promote(root, make_model(tmp_path / "a"))
+    assert registry.promote(root, make_model(tmp_path / "b", n_features=9), allow_other_shape=True) == 2
+
+
+def test_rollback_goes_back_step_by_step_and_byte_for_byte(tmp_path: Path) -> None:
+    root = tmp_path / "reg"
+    models = [make_model(tmp_path / f"m{seed}", seed) for seed in range(3)]
+    for model in models:
+        registry.promote(root, model)
+    assert registry.rollback(root, note="worse on Sundays") == 2
+    assert tree(root / "current") == tree(models[1])
+    assert registry.rollback(root) == 1
+    assert tree(root / "current") == tree(models[0])
+    with pytest.raises(MissingInput, match="no earlier version"):
+        registry.rollback(root)
+    assert registry.rollback(root, to=3) == 3
+    assert tree(root / "current") == tree(models[2])
+    with pytest.raises(MissingInput, match="no version 9"):
+        registry.rollback(root, to=9)
+    # Numbers are never used again, and 3 came after 1.
+    assert registry.promote(root, models[1]) == 4
+    assert registry.rollback(root) == 3
+    actions = [(entry["action"], entry["version"], entry["from"]) for entry in registry.history(root)]
+    assert actions[3:] == [
+        ("rollback", 2, 3), ("rollback", 1, 2), ("rollback", 3, 1), ("promote", 4, 3), ("rollback", 3, 4)
+    ]  # fmt: skip
+
+
+def test_rollback_refuses_a_damaged_version(tmp_path: Path) -> None:
+    root = tmp_path / "reg"
+    for seed in range(2):
+        registry.promote(root, make_model(tmp_path / f"m{seed}", seed))
+    file = root / "versions" / "000001" / "coef.npy"
+    file.chmod(0o644)
+    file.write_bytes(file.read_bytes()[:-8])
+    with pytest.raises(DataError, match="digest"):
+        registry.rollback(root)
+    assert registry.current_version(root) == 2
+
+
+def test_rollback_without_a_registry(tmp_path: Path) -> None:
+    with pytest.raises(MissingInput):
+        registry.rollback(tmp_path / "nothing")
+    assert not (tmp_path / "nothing").exists()
+
+
+@pytest.mark.parametrize("target", ["nowhere", "../m", "versions/000007"])
+def test_a_strange_link_is_named(tmp_path: Path, target: str) -> None:
+    root = tmp_path / "reg"
+    registry.promote(root, make_model(tmp_path / "m"))
+    (root / "current").unlink()
+    (root / "current").symlink_to(target)
+    with pytest.raises(DataError):
+        registry.current(root)
+
+
+def test_a_torn_history_line_is_cut_off(tmp_path: Path) -> None:
+    root = tmp_path / "reg"
+    registry.promote(root, make_model(tmp_path / "a"))
+    with open(root / "history.jsonl", "ab") as file:
+        file.write(b'{"action": "prom')
+    assert len(registry.history(root)) == 1
+    registry.promote(root, make_model(tmp_path / "b", 1))
+    assert [entry["version"] for entry in registry.history(root)] == [1, 2]
+    with open(root / "history.jsonl", "ab") as file:
+        file.write(b"nonsense\n")
+    with pytest.raises(DataError, match="line 3"):
+        registry.history(root)
+
+
+def test_a_failing_swap_leaves_everything_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "reg"
+    registry.promote(root, make_model(tmp_path / "a"))
+    before = tree(root)
+    replace = os.replace
+
+    def fail(source: object, target: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(OutputError, match="No space"):
+        registry.promote(root, make_model(tmp_path / "b", 1))
+    monkeypatch.setattr(os, "replace", replace)
+    assert tree(root) == before
+    assert registry.promote(root, tmp_path / "b") == 2
+
+
+_DIE = """
+import os, sys
+from bigsvm import registry
+from bigsvm.store import files
+place, root, model = sys.argv[1:]
+def die(*args): os.kill(os.getpid(), 9)
+if place == "copying": registry._copy_model = lambda source, model, copy: ((copy / "coef.npy").write_bytes(b"x"), die())
+if place == "before publishing": files.os.rename = die
+if place == "before the swap": os.replace = die
+if place == "after the swap": registry._write_down = die
+registry.promote(root, model)
+"""
+
+
+@pytest.mark.parametrize("place", ["copying", "before publishing", "before the swap", "after the swap"])
+@pytest.mark.parametrize("first", [True, False])
+def test_killed_anywhere_the_next_promotion_works(tmp_path: Path, place: str, first: bool) -> None:
+    root = tmp_path / "reg"
+    old, new, last = (make_model(tmp_path / name, seed) for seed, name in enumerate("abc"))
+    if not first:
+        registry.promote(root, old)
+    died = subprocess.run([sys.executable, "-c", _DIE, place, str(root), str(new)], check=False, capture_output=True)
+    assert died.returncode == -signal.SIGKILL
+    swapped = place == "after the swap"
+    where = registry.current(root)
+    if swapped:
+        assert where is not None
+        assert tree(where) == tree(new)
+    elif first:
+        assert where is None
+    else:
+        assert where is not None
+        assert tree(where) == tree(old)
+    version = registry.promote(root, last)
+    assert tree(root / "current") == tree(last)
+    assert [path for path in root.rglob("*") if ".tmp-" in path.name] == []
+    entries = registry.history(root)
+    assert entries[-1]["version"] == version
+    assert [entry["action"] for entry in entries].count("recovered") == swapped
+    if not first:
+        folders = sorted(int(path.name) for path in (root / "versions").iterdir())
+        assert folders == sorted({entry["version"] for entry in entries}), "copies that never became current are gone"
+        assert registry.rollback(root) == (2 if swapped else 1)
+
+
+def test_readers_see_one_whole_model_always(tmp_path: Path) -> None:
+    root = tmp_path / "reg"
+    models = [make_model(tmp_path / f"m{seed}", seed) for seed in range(2)]
+    registry.promote(root, models[0])
+    weights = [load_model(model).coef for model in models]
+    stop, reads, wrong = threading.Event(), [0], []
+
+    def read() -> None:
+        while not stop.is_set():
+            try:
+                where = registry.current(root)
+                assert where is not None
+                model = load_model(where)
+                assert np.array_equal(model.coef, weights[int(model.intercept[0])])
+            except Exception as error:
+                wrong.append(repr(error))
+            reads[0] += 1
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    until = time.monotonic() + 2.0
+    turns = 0
+    while time.monotonic() < until:
+        registry.promote(root, models[turns % 2])
+        registry.rollback(root, to=1)
+        turns += 1
+    stop.set()
+    for reader in readers:
+        reader.join()
+    assert wrong == []
+    assert reads[0] > 100
+    assert turns > 3
+
+
+def test_promoters_take_turns(tmp_path: Path) -> None:
+    root = tmp_path / "reg"
+    models = [make_model(tmp_path / f"m{seed}", seed) for seed in range(4)]
+    code = "import sys; from bigsvm.registry import promote; [promote(*sys.argv[1:]) for _ in range(3)]"
+    running = [subprocess.Popen([sys.executable, "-c", code, str(root), str(model)]) for model in models[:3]]
+    assert [process.wait(60) for process in running] == [0, 0, 0]
+    entries = registry.history(root)
+    assert [entry["version"] for entry in entries] == list(range(1, 10))
+    assert [entry["from"] for entry in entries] == [None, *range(1, 9)]
+
+
+def test_commands(bigsvm: Bigsvm, tmp_path: Path) -> None:
+    root = tmp_path / "reg"
+    first, second = make_model(tmp_path / "a"), make_model(tmp_path / "b", 1)
+    assert bigsvm("history", root).code == 66
+    assert bigsvm("rollback", root, "--json").document["error"]["code"] == 66
+    assert "promoted" in bigsvm("promote", root, first).out
+    said = bigsvm("promote", root, second, "--note", "better", "--json")
+    result = said.document["result"]
+    assert (said.code, result["version"], result["from"], result["note"]) == (0, 2, 1, "better")
+    document = bigsvm("history", root, "--json").document["result"]
+    assert document["current_version"] == 2
+    assert len(document["entries"]) == 2
+    assert "version 2 is current" in bigsvm("history", root).out
+    said = bigsvm("rollback", root, "--json")
+    assert (said.code, said.document["result"]["version"], said.document["result"]["from"]) == (0, 1, 2)
+    assert said.document["result"]["model_fingerprint"] == registry.model_fingerprint(first)
+    assert bigsvm("rollback", root, "--to", 7).code == 66
+    assert bigsvm("rollback", root, "--to", 0).code == 2
+    assert bigsvm("promote", root, tmp_path / "none").code == 66
+    spoil_nan(second)
+    said = bigsvm("promote", root, second)
+    assert (said.code, said.out, said.err.count("\n")) == (65, "", 1)
+    assert registry.current_version(root) == 1
+
+
+def test_a_read_only_registry_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BigSVMError) as caught:
+        registry.promote(tmp_path / "file", make_model(tmp_path / "m"))
+    assert caught.value.code == 73
