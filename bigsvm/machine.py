@@ -6,6 +6,8 @@ down.  So the process's own path is walked up to the mount point and the smalles
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import os
 import resource
 from dataclasses import dataclass
@@ -109,6 +111,22 @@ def _cgroup_paths(root: Path, controller: str) -> list[tuple[Path, int]]:
                     break
                 folder = folder.parent
     return found
+
+
+@functools.cache
+def return_freed_memory() -> None:
+    """Make the C library give large freed arrays back to the system at once; done once a process.
+
+    glibc raises its threshold each time a large block is freed, up to 32 MiB, and keeps what lies below in the
+    arena of the thread that freed it.  Chunks decoded by two threads then hold twice what is in use: measured
+    95 MiB, and 50 MiB with the threshold fixed, where 52 MiB are counted on.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):  # another C library: its ways are its own
+        return
+    for parameter in (-3, -1):  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD
+        mallopt(parameter, 1 << 20)
 
 
 def anonymous_bytes() -> int:

@@ -122,10 +122,7 @@ def history(registry: str | Path) -> list[dict[str, Any]]:
 
 
 def current(registry: str | Path) -> Path | None:
-    """The folder of the current model, without a link in its last part; None where there is none yet.
-
-    Raises DataError where the link leads nowhere.
-    """
+    """The folder that the link names, itself no link; None where nothing is current.  Raises DataError."""
     version = current_version(Path(registry))
     if version is None:
         return None
@@ -150,10 +147,7 @@ def current_version(root: Path) -> int | None:
 
 
 def check_model(path: Path) -> LinearModel:
-    """A model that may be shown to readers: loads, matches its digests, is finite and not empty.
-
-    Raises MissingInput, DataError.
-    """
+    """A model that readers may see: whole, finite, not empty.  Raises MissingInput, DataError."""
     try:
         model = load_model(path)
         named = model.about["digests"]

@@ -131,7 +131,10 @@ def report(options: argparse.Namespace, store: Path) -> None:
     """Run every solver on a store and print the table."""
     X, y = load(store)
     data_bytes = X.data.nbytes + X.indices.nbytes + X.indptr.nbytes
-    solvers = [("bigsvm, in memory", str(options.tol), "4GiB"), ("bigsvm, out of core", str(options.tol), options.memory)]
+    solvers = [
+        ("bigsvm, in memory", str(options.tol), "4GiB"),
+        ("bigsvm, out of core", str(options.tol), options.memory),
+    ]
     try:
         import liblinear  # noqa: F401
     except ImportError:
@@ -165,7 +168,9 @@ def report(options: argparse.Namespace, store: Path) -> None:
     for row in figures:
         passes = f"{row['passes']:.0f}" if row["passes"] else "in RAM"
         memory = row["memory_bytes"] / 2**20
-        write(f"| {row['loss']} | {row['solver']} | {row['seconds']:.2f} | {memory:.0f} | {row['gap']:.1e} | {passes} |\n")
+        write(
+            f"| {row['loss']} | {row['solver']} | {row['seconds']:.2f} | {memory:.0f} | {row['gap']:.1e} | {passes} |\n"
+        )
     if options.json:
         Path(options.json).write_text(json.dumps({"data_bytes": data_bytes, "rows": figures}, indent=1))
 

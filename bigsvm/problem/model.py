@@ -54,8 +54,8 @@ class LinearModel:
     def scores(self, X: Matrix) -> np.ndarray:
         """Scores of rows, float64, shape (n_rows, n_models).
 
-        Rows may have fewer features than the model (the rest count 0).  Raises DataError where they have
-        more, unless the further weights would be zero anyway because no entry uses them.
+        Rows may have fewer features than the model (the rest count 0).  Raises DataError where dense rows have
+        more, or where an entry of sparse rows lies beyond.
         """
         if isinstance(X, CSR):
             top = int(X.indices.max(initial=-1))
@@ -138,14 +138,15 @@ def load_model(path: str | Path) -> LinearModel:
     MissingInput : there is no model at `path`.
     DataError : it is not a bigsvm model, is of a newer format, or an array does not match its digest.
     """
-    folder = Path(path)
+    # A link is followed once: `current` of a registry may be swapped while its files are read.
+    folder = Path(path).resolve()
     try:
-        text = (folder / "model.json").read_text()
+        content = (folder / "model.json").read_bytes()
     except OSError as error:
         raise MissingInput("no model here", str(path), "a model is a directory with model.json") from error
     try:
-        document = json.loads(text)
-    except ValueError as error:
+        document = json.loads(content)
+    except (ValueError, RecursionError) as error:
         raise DataError(f"model.json is not JSON: {error}", str(path)) from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise DataError("this is not a bigsvm model", str(folder / "model.json"))
@@ -165,6 +166,8 @@ def load_model(path: str | Path) -> LinearModel:
         n_models = 1 if len(classes) == 2 else len(classes)
     except (KeyError, TypeError, AttributeError) as error:
         raise DataError(f"model.json lacks or garbles {error}", str(folder / "model.json")) from error
+    if len(classes) < 2 or not isinstance(n_features, int) or n_features < 1:
+        raise DataError(f"{len(classes)} classes and {n_features!r} features make no model", str(folder))
     if coef.shape != (n_models, n_features) or intercept.shape != (n_models,):
         raise DataError(
             f"coef {coef.shape} and intercept {intercept.shape} do not fit {n_models} models of {n_features} features",
@@ -218,7 +221,7 @@ def _read_array(path: Path, digest: str) -> np.ndarray:
         raise DataError("damaged: its digest does not match model.json", str(path))
     try:
         array = np.load(io.BytesIO(content), allow_pickle=False)
-    except ValueError as error:
+    except (ValueError, EOFError) as error:
         raise DataError(f"not a plain array: {error}", str(path)) from error
     if array.dtype != np.float64 or not np.isfinite(array).all():
         raise DataError(f"dtype {array.dtype} or values that are not finite", str(path))

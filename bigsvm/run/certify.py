@@ -14,6 +14,7 @@ from bigsvm.errors import DataError
 from bigsvm.events import Emit, WorkAdvanced, WorkEnded, WorkStarted, silent
 from bigsvm.kernels.certify import ALPHA, ALPHA_DIAG
 from bigsvm.kernels.rows import decision
+from bigsvm.machine import return_freed_memory
 from bigsvm.problem.certificate import Accumulator, Certificate, RowsShare, RowsTerms, certify_block
 from bigsvm.problem.loss import loss_named
 from bigsvm.problem.model import LinearModel, load_alpha, load_model
@@ -90,6 +91,7 @@ def certify_model(path: Path, store: RowBlocks, config: FitConfig, emit: Emit = 
     ------
     DataError : the store's content is not what the model was trained on, or the model is damaged.
     """
+    return_freed_memory()
     began = time.monotonic()
     model = load_model(path)
     alpha = load_alpha(path, model)

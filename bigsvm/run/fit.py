@@ -30,6 +30,7 @@ from bigsvm.events import (
     WorkStarted,
     silent,
 )
+from bigsvm.machine import return_freed_memory
 from bigsvm.problem.certificate import Certificate, keep_best
 from bigsvm.problem.problem import Problem, make_problem
 from bigsvm.run.certify import certify_view, models_document
@@ -81,6 +82,7 @@ def fit_store(store: RowBlocks, config: FitConfig, emit: Emit = silent) -> FitRe
     PlanRefused : it cannot fit; DataError : rows are bad or a chunk is missing or damaged;
     OutputError : scratch cannot be written; UsageError, Unsupported : the request makes no sense.
     """
+    return_freed_memory()
     clock = Clock(time.monotonic())
     warnings: list[str] = []
 

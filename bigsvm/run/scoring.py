@@ -16,7 +16,7 @@ from bigsvm.config import FitConfig
 from bigsvm.errors import DataError
 from bigsvm.events import Emit, WorkAdvanced, WorkEnded, WorkStarted, silent
 from bigsvm.kernels.rows import CSR, decision, n_rows_of
-from bigsvm.machine import core_count, memory_limit
+from bigsvm.machine import core_count, memory_limit, return_freed_memory
 from bigsvm.problem.model import LinearModel
 from bigsvm.run.warm import compile_lock
 from bigsvm.solvers.base import Mapper
@@ -135,6 +135,7 @@ def text_dtype(model: LinearModel) -> np.dtype:
 
 def budget_of(config: FitConfig) -> MemoryBudget:
     """The budget that a config means on this machine."""
+    return_freed_memory()
     return MemoryBudget(config.memory_bytes(memory_limit().nbytes))
 
 

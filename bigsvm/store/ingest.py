@@ -11,6 +11,7 @@ import numpy as np
 
 from bigsvm.errors import DataError, OutputError, UsageError
 from bigsvm.events import Emit, Warned, WorkAdvanced, WorkEnded, WorkStarted, silent
+from bigsvm.machine import return_freed_memory
 from bigsvm.store.on_thread import on_thread
 from bigsvm.store.row_source import RowSource
 from bigsvm.store.sources import open_source
@@ -70,6 +71,7 @@ def ingest(
     DataError : names the file and the line, or the row, that is bad
     OutputError : `path` exists, or cannot be written.
     """
+    return_freed_memory()
     began = time.perf_counter()
     path = Path(path)
     if dtype not in (None, "float32", "float64"):

@@ -87,6 +87,8 @@ def test_damage_is_refused_by_name(tmp_path: Path, name: str, damage: str) -> No
         ({"format": "other"}, "not a bigsvm model"),
         ({"n_features": 7}, "do not fit"),
         ({"digests": {}}, "lacks"),
+        ({"classes": [1]}, "make no model"),
+        ({"n_features": 0}, "make no model"),
     ],
 )
 def test_foreign_documents_are_refused(tmp_path: Path, change: dict, words: str) -> None:
@@ -102,6 +104,9 @@ def test_no_model_and_no_json(tmp_path: Path) -> None:
         load_model(tmp_path / "nothing")
     (tmp_path / "m").mkdir()
     (tmp_path / "m" / "model.json").write_text("{")
+    with pytest.raises(DataError, match="not JSON"):
+        load_model(tmp_path / "m")
+    (tmp_path / "m" / "model.json").write_bytes(b"\xff\xfe{}")
     with pytest.raises(DataError, match="not JSON"):
         load_model(tmp_path / "m")
 
