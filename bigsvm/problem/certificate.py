@@ -8,14 +8,17 @@ can make it smaller than it is.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from bigsvm.kernels import certify as kernel
+from bigsvm.kernels.rows import decision
 from bigsvm.problem.problem import Problem
-from bigsvm.store.blocks import BlockRef, RowBlocks, kernel_matrix
+from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks, kernel_matrix
+from bigsvm.store.survey import Survey
 
 
 @dataclass(frozen=True)
@@ -50,46 +53,69 @@ class Certificate:
 
 
 class RowsShare(NamedTuple):
-    """What a worker needs to certify one block."""
+    """What a worker needs to certify a run of blocks that follow one another.
+
+    Several blocks a task, because each task gives back a part of v as large as w.
+    """
 
     data: RowBlocks
-    ref: BlockRef
+    refs: tuple[BlockRef, ...]
     problem: Problem
     w: np.ndarray
-    alpha: np.ndarray | None  # None: no dual point is at hand, alpha = 0 stands in
+    alpha: np.ndarray | None  # (rows of all refs, n_models); None: the one that the margins give
+    with_survey: bool = False  # also hash the content, for those who do not know yet what they read
 
 
 class RowsTerms(NamedTuple):
-    """A block's terms: sums (n_models, 5), v shaped like w, bytes read."""
+    """The terms of some rows: sums (n_models, 5), v shaped like w, bytes read, survey if asked for."""
 
     sums: np.ndarray
     v: np.ndarray
     n_rows: int
     bytes_read: int
+    survey: Survey | None
 
 
-def certify_block(share: RowsShare) -> RowsTerms:
-    """Task: the terms of one block.  Pure."""
-    block = share.data.read(share.ref)
-    codes, cost = share.problem.codes_and_cost(block)
-    alpha = share.alpha
-    if alpha is None:
-        alpha = np.zeros((block.n_rows, share.problem.n_models))
-    sums = np.zeros((share.problem.n_models, kernel.N_SUMS))
-    v = np.zeros_like(share.w)
-    kernel.certify_rows(
-        kernel_matrix(block.X),
-        codes,
-        share.problem.positive,
-        cost,
-        share.problem.C,
-        alpha,
-        share.w,
-        v,
-        share.problem.box,
-        sums,
-    )
-    return RowsTerms(sums, v, block.n_rows, block.nbytes)
+def certify_blocks(share: RowsShare) -> RowsTerms:
+    """Task: the terms of a run of blocks.  Pure."""
+    problem = share.problem
+    sums, v = np.zeros((problem.n_models, kernel.N_SUMS)), np.zeros_like(share.w)
+    survey = Survey() if share.with_survey else None
+    release = getattr(share.data, "release", lambda ref: None)
+    n_rows = bytes_read = 0
+    for ref in share.refs:
+        block = share.data.read(ref)
+        X, (codes, cost) = kernel_matrix(block.X), problem.codes_and_cost(block)
+        if share.alpha is None:
+            alpha = _alpha_of_margins(problem, X, codes, cost, share.w)
+        else:
+            alpha = share.alpha[n_rows : n_rows + block.n_rows]
+        kernel.certify_rows(X, codes, problem.positive, cost, problem.C, alpha, share.w, v, problem.box, sums)
+        if survey is not None:
+            survey.add(block, share.data.classes)
+        n_rows += block.n_rows
+        bytes_read += block.nbytes
+        release(ref)
+    return RowsTerms(sums, v, n_rows, bytes_read, survey)
+
+
+def runs_of(refs: Sequence[BlockRef], blocks: int) -> Iterator[tuple[BlockRef, ...]]:
+    """Runs of `blocks` blocks in store order (the last may be shorter): the shares of a certificate."""
+    for first in range(0, len(refs), blocks):
+        yield tuple(refs[first : first + blocks])
+
+
+def _alpha_of_margins(problem: Problem, X: Matrix, codes: np.ndarray, cost: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """alpha_i = C_i loss'(s_i): in the box always, and tight at the optimum of the squared hinge."""
+    W = w if w.ndim == 2 else w[:, None]
+    n_columns = X.shape[1] if isinstance(X, np.ndarray) else len(W) - 1
+    scores = np.empty((len(codes), problem.n_models))
+    decision(X, np.ascontiguousarray(W[:n_columns]), scores)
+    scores += problem.constant_feature * W[-1]
+    sign = np.where(codes[:, None] == problem.positive[None, :], 1.0, -1.0)
+    s = np.maximum(1.0 - sign * scores, 0.0)
+    C = cost[:, None] * problem.C[None, :]
+    return C * (s > 0) if problem.loss.name == "hinge" else 2.0 * C * s
 
 
 class Accumulator:
@@ -102,7 +128,7 @@ class Accumulator:
         self.n_rows = 0
 
     def add(self, terms: RowsTerms) -> None:
-        """Add one block; call in block order."""
+        """Add one task's terms; call in the order of the rows."""
         self.v += terms.v
         self._sums.append(terms.sums)
         self.n_rows += terms.n_rows

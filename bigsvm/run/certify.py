@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -13,9 +13,8 @@ from bigsvm.config import FitConfig
 from bigsvm.errors import DataError
 from bigsvm.events import Emit, WorkAdvanced, WorkEnded, WorkStarted, silent
 from bigsvm.kernels.certify import ALPHA, ALPHA_DIAG
-from bigsvm.kernels.rows import decision
-from bigsvm.machine import return_freed_memory
-from bigsvm.problem.certificate import Accumulator, Certificate, RowsShare, RowsTerms, certify_block
+from bigsvm.machine import memory_limit, return_freed_memory
+from bigsvm.problem.certificate import Accumulator, Certificate, RowsShare, certify_blocks, runs_of
 from bigsvm.problem.loss import loss_named
 from bigsvm.problem.model import LinearModel, load_alpha, load_model
 from bigsvm.problem.problem import Problem, zero_weights
@@ -23,8 +22,10 @@ from bigsvm.run.mapper import open_mapper
 from bigsvm.run.plan import BLOCK_BYTES
 from bigsvm.run.warm import warm
 from bigsvm.solvers.base import Context, View
-from bigsvm.store.blocks import BlockRef, RowBlocks, kernel_matrix, row_bytes
+from bigsvm.store.blocks import RowBlocks, row_bytes
 from bigsvm.store.survey import Survey
+
+_BLOCKS_PER_TASK = 16
 
 
 def certify_view(problem: Problem, view: View, ctx: Context, workers: int) -> tuple[Certificate, np.ndarray]:
@@ -32,54 +33,19 @@ def certify_view(problem: Problem, view: View, ctx: Context, workers: int) -> tu
 
     workers : tasks whose parts (as large as w) fit the budget at one time
     """
+    alpha = view.alpha
     shares = (
-        RowsShare(ctx.data, ref, problem, view.w, None if view.alpha is None else view.alpha.get(ref))
-        for ref in ctx.proof_refs
+        RowsShare(ctx.data, run, problem, view.w, None if alpha is None else alpha.between(run[0].start, run[-1].stop))
+        for run in runs_of(ctx.proof_refs, _BLOCKS_PER_TASK)
     )
     total = Accumulator(problem, view.w)
-    release = getattr(ctx.data, "release", lambda ref: None)
-    for ref, terms in zip(ctx.proof_refs, ctx.mapper.map(certify_block, shares, workers), strict=True):
+    for terms in ctx.mapper.map(certify_blocks, shares, workers):
         total.add(terms)
         ctx.charge(terms.bytes_read)
-        release(ref)
     certificate = total.finish()
     if certificate.n_rows != ctx.data.n_samples:
         raise DataError(f"{certificate.n_rows} rows seen of {ctx.data.n_samples}: nothing is proved", ctx.data.uri)
     return certificate, total.v
-
-
-class ModelShare(NamedTuple):
-    """What a worker needs to certify one block of a saved model."""
-
-    rows: RowsShare
-    margins_dual: bool  # no alpha was saved: take the one that the margins give
-
-
-def certify_model_block(share: ModelShare) -> tuple[RowsTerms, Survey]:
-    """Task: the terms of one block, and its share of the content fingerprint."""
-    rows = share.rows
-    block = rows.data.read(rows.ref)
-    survey = Survey()
-    survey.add(block, rows.data.classes)
-    if share.margins_dual:
-        rows = rows._replace(alpha=_alpha_of_margins(rows))
-    return certify_block(rows), survey
-
-
-def _alpha_of_margins(rows: RowsShare) -> np.ndarray:
-    """alpha_i = C_i loss'(s_i): in the box always, and tight at the optimum of the squared hinge."""
-    block = rows.data.read(rows.ref)
-    problem = rows.problem
-    codes, cost = problem.codes_and_cost(block)
-    W = rows.w if rows.w.ndim == 2 else rows.w[:, None]
-    n_columns = block.X.shape[1] if isinstance(block.X, np.ndarray) else len(W) - 1
-    scores = np.empty((block.n_rows, problem.n_models))
-    decision(kernel_matrix(block.X), np.ascontiguousarray(W[:n_columns]), scores)
-    scores += problem.constant_feature * W[-1]
-    sign = np.where(codes[:, None] == problem.positive[None, :], 1.0, -1.0)
-    s = np.maximum(1.0 - sign * scores, 0.0)
-    C = cost[:, None] * problem.C[None, :]
-    return C * (s > 0) if problem.loss.name == "hinge" else 2.0 * C * s
 
 
 def certify_model(path: Path, store: RowBlocks, config: FitConfig, emit: Emit = silent) -> dict[str, Any]:
@@ -106,16 +72,23 @@ def certify_model(path: Path, store: RowBlocks, config: FitConfig, emit: Emit = 
     refs = store.refs(block_rows)
     total, survey = Accumulator(problem, w), Survey()
 
-    def shares() -> Iterator[ModelShare]:
-        for ref in refs:
-            yield ModelShare(RowsShare(store, ref, problem, w, _alpha_rows(alpha, ref)), alpha is None)
+    def shares() -> Iterator[RowsShare]:
+        for run in runs_of(refs, _BLOCKS_PER_TASK):
+            rows = None if alpha is None else np.ascontiguousarray(alpha[:, run[0].start : run[-1].stop].T)
+            yield RowsShare(store, run, problem, w, rows, with_survey=True)
 
+    # Each task holds its part of v, a block that is decoded, and its rows of alpha.
+    chunks = int(getattr(store, "chunk_nbytes", 0))
+    each = w.nbytes + 2 * BLOCK_BYTES + chunks * 3 // 2 + 8 * problem.n_models * block_rows * _BLOCKS_PER_TASK
+    budget = config.memory_bytes(memory_limit().nbytes)
+    at_most = max((budget - 3 * w.nbytes - chunks) // each, 1)
     emit(WorkStarted("certificate", store.n_samples, "rows"))
     with open_mapper(config) as mapper:
-        for ref, (terms, seen) in zip(refs, mapper.map(certify_model_block, shares()), strict=True):
+        for terms in mapper.map(certify_blocks, shares(), at_most):
             total.add(terms)
-            survey.merge(seen)
-            emit(WorkAdvanced("certificate", ref.stop))
+            assert terms.survey is not None
+            survey.merge(terms.survey)
+            emit(WorkAdvanced("certificate", total.n_rows))
     emit(WorkEnded("certificate", time.monotonic() - began))
     expected = model.about.get("content_fingerprint")
     if expected != survey.content_fingerprint:
@@ -138,10 +111,6 @@ def certify_model(path: Path, store: RowBlocks, config: FitConfig, emit: Emit = 
         "models": models_document(problem, certificate),
         "seconds": time.monotonic() - began,
     }
-
-
-def _alpha_rows(alpha: np.ndarray | None, ref: BlockRef) -> np.ndarray | None:
-    return None if alpha is None else np.ascontiguousarray(alpha[:, ref.start : ref.stop].T)
 
 
 def _best_scaled(total: Accumulator, problem: Problem) -> Certificate:

@@ -70,6 +70,10 @@ class RowVector:
             return self.values[refs[0].start : refs[0].stop]
         return np.concatenate([self.values[ref.start : ref.stop] for ref in refs])
 
+    def between(self, start: int, stop: int) -> np.ndarray:
+        """Working rows [start, stop), a view."""
+        return self.values[start:stop]
+
     def put(self, where: BlockRef | BlockGroup, rows: np.ndarray) -> None:
         """Take over the rows of a block or group; free when they are the view that `get` gave."""
         refs = where.refs if isinstance(where, BlockGroup) else (where,)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bigsvm.config import FitConfig
-from bigsvm.problem.certificate import Accumulator, Certificate, RowsShare, certify_block, keep_best
+from bigsvm.problem.certificate import Accumulator, Certificate, RowsShare, certify_blocks, keep_best, runs_of
 from bigsvm.problem.problem import make_problem
 from bigsvm.store.opener import open_store
 from bigsvm.testing.problems import random_problem
@@ -24,8 +24,9 @@ def test_blocks_add_up_to_primal_and_dual(loss: str, block_rows: int) -> None:
     costs = 0.5 * weights * np.where(y > 0, 2.0, 1.0)
     w, alpha = rng.standard_normal(6), rng.uniform(0, 1, (60, 1)) * costs[:, None]
     total = Accumulator(problem, w)
-    for ref in store.refs(block_rows):
-        total.add(certify_block(RowsShare(store, ref, problem, w, alpha[ref.start : ref.stop])))
+    for run in runs_of(store.refs(block_rows), 2):
+        rows = alpha[run[0].start : run[-1].stop]
+        total.add(certify_blocks(RowsShare(store, run, problem, w, rows)))
     proof = total.finish()
     assert proof.n_rows == 60
     assert proof.primal[0] == pytest.approx(primal_value(X, y, costs, loss, w), rel=1e-12)
