@@ -63,14 +63,14 @@ class FitConfig:
                 )
         for name in ("C", "lam", "bias_scale", "tol", "max_passes", "max_time"):
             value = getattr(self, name)
-            if value is not None and not 0 < value < float("inf"):
+            if value is not None and not (isinstance(value, int | float) and 0 < value < float("inf")):
                 raise UsageError(f"{name} must be a positive number, not {value!r}")
         for name in ("threads", "workers", "blocks_per_round"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise UsageError(f"{name} must be at least 1, not {value!r}")
-        if self.seed < 0:
-            raise UsageError(f"seed must not be negative, got {self.seed}")
+        if not 0 <= self.seed < 2**63:
+            raise UsageError(f"seed must be between 0 and 2^63 - 1, got {self.seed}")
 
     @classmethod
     def of(cls, **options: Any) -> FitConfig:

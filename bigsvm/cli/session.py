@@ -139,4 +139,7 @@ def write_failure(command: str, code: int, error: BigSVMError | str, hint: str, 
         smallest = getattr(error, "min_memory_bytes", None)
         if smallest is not None:
             detail["min_memory_bytes"] = smallest
-        write_json({"schema_version": SCHEMA_VERSION, "command": command, "status": "error", "error": detail})
+        try:
+            write_json({"schema_version": SCHEMA_VERSION, "command": command, "status": "error", "error": detail})
+        except OSError:
+            pass  # standard output is what failed, or fails as well: the line on standard error has said it

@@ -43,8 +43,9 @@ class Certificate:
 
     @property
     def relative_gaps(self) -> np.ndarray:
-        """(primal - best dual) / primal of each model, 0 where both are 0."""
-        return np.divide(self.gap, self.primal, out=np.zeros_like(self.gap), where=self.primal > 0)
+        """(primal - best dual) / primal of each model, 0 where both are 0; infinite where either is no number."""
+        ratio = np.divide(self.gap, self.primal, out=np.zeros_like(self.gap), where=self.primal != 0)
+        return np.where(np.isfinite(self.primal) & np.isfinite(self.gap), ratio, np.inf)
 
     @property
     def relative_gap(self) -> float:

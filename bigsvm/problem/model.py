@@ -26,6 +26,8 @@ from bigsvm.store.files import new_directory
 
 FORMAT = "bigsvm-model"
 FORMAT_VERSION = 1
+MARKS = ("model.json",)
+"""Files by which a folder is known as a model."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,7 @@ class LinearModel:
         ------
         OutputError : the path exists (unless overwrite) or cannot be written.
         """
-        with new_directory(Path(path), overwrite) as folder:
+        with new_directory(Path(path), overwrite, MARKS, "model") as folder:
             digests = {
                 "coef.npy": _write_array(folder / "coef.npy", self.coef),
                 "intercept.npy": _write_array(folder / "intercept.npy", self.intercept),
@@ -151,9 +153,9 @@ def load_model(path: str | Path) -> LinearModel:
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise DataError("this is not a bigsvm model", str(folder / "model.json"))
     version = document.get("format_version")
-    if not isinstance(version, int) or version > FORMAT_VERSION:
+    if type(version) is not int or not 1 <= version <= FORMAT_VERSION:
         raise DataError(
-            f"model format version {version!r} is newer than this program's {FORMAT_VERSION}",
+            f"model format version {version!r} is not one of, or newer than, this program's {FORMAT_VERSION}",
             str(folder / "model.json"),
             "upgrade bigsvm",
         )

@@ -95,6 +95,8 @@ def make_problem(config: FitConfig, store: RowBlocks, class_counts: np.ndarray |
     classes = store.classes
     if classes is None:
         raise DataError(f"{config.loss} needs class labels and the store holds a regression target", store.uri)
+    if store.n_features < 1:
+        raise DataError("the rows have no features", store.uri)
     if len(classes) < 2:
         raise DataError(
             f"the store has one class only ({', '.join(map(str, classes))}); there is nothing to separate",

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bigsvm.config import FitConfig
-from bigsvm.errors import DataError
+from bigsvm.errors import DataError, PlanRefused, Unsupported
 from bigsvm.events import Emit, WorkAdvanced, WorkEnded, WorkStarted, silent
 from bigsvm.kernels.certify import ALPHA, ALPHA_DIAG
 from bigsvm.machine import memory_limit, return_freed_memory
@@ -19,13 +19,16 @@ from bigsvm.problem.loss import loss_named
 from bigsvm.problem.model import LinearModel, load_alpha, load_model
 from bigsvm.problem.problem import Problem, zero_weights
 from bigsvm.run.mapper import open_mapper
+from bigsvm.run.memory import PeakMemory
 from bigsvm.run.plan import BLOCK_BYTES
 from bigsvm.run.warm import warm
 from bigsvm.solvers.base import Context, View
 from bigsvm.store.blocks import RowBlocks, row_bytes
 from bigsvm.store.survey import Survey
+from bigsvm.units import MIB, show_bytes
 
 _BLOCKS_PER_TASK = 16
+_FIXED = 6 * MIB
 
 
 def certify_view(problem: Problem, view: View, ctx: Context, workers: int) -> tuple[Certificate, np.ndarray]:
@@ -81,9 +84,17 @@ def certify_model(path: Path, store: RowBlocks, config: FitConfig, emit: Emit = 
     chunks = int(getattr(store, "chunk_nbytes", 0))
     each = w.nbytes + 2 * BLOCK_BYTES + chunks * 3 // 2 + 8 * problem.n_models * block_rows * _BLOCKS_PER_TASK
     budget = config.memory_bytes(memory_limit().nbytes)
-    at_most = max((budget - 3 * w.nbytes - chunks) // each, 1)
+    at_most = (budget - 3 * w.nbytes - chunks - _FIXED) // each
+    if at_most < 1:
+        least = -(-(each + 3 * w.nbytes + chunks + _FIXED) // MIB)
+        raise PlanRefused(
+            f"{show_bytes(budget)} of memory cannot hold this proof; {least} MiB would do",
+            store.uri,
+            f"say --memory {least}MiB",
+            min_memory_bytes=least * MIB,
+        )
     emit(WorkStarted("certificate", store.n_samples, "rows"))
-    with open_mapper(config) as mapper:
+    with open_mapper(config) as mapper, PeakMemory() as memory:
         for terms in mapper.map(certify_blocks, shares(), at_most):
             total.add(terms)
             assert terms.survey is not None
@@ -98,6 +109,8 @@ def certify_model(path: Path, store: RowBlocks, config: FitConfig, emit: Emit = 
             "certify with the training store",
         )
     certificate = total.finish() if alpha is not None else _best_scaled(total, problem)
+    if not (np.all(np.isfinite(certificate.primal)) and np.all(np.isfinite(certificate.gap))):
+        raise DataError("the objective of this model is not a finite number: nothing can be proved", str(path))
     return {
         "model": str(path),
         "n_samples": store.n_samples,
@@ -110,6 +123,7 @@ def certify_model(path: Path, store: RowBlocks, config: FitConfig, emit: Emit = 
         "content_fingerprint": survey.content_fingerprint,
         "models": models_document(problem, certificate),
         "seconds": time.monotonic() - began,
+        "memory": memory.document(budget),
     }
 
 
@@ -137,16 +151,31 @@ def problem_of(model: LinearModel, store: RowBlocks) -> Problem:
 
     Raises DataError where the store has other classes than the model.
     """
-    about = model.about["problem"]
     if store.classes is None or store.classes.tolist() != model.classes.tolist():
         raise DataError(f"classes {store.classes} are not the model's {model.classes}", store.uri)
     n_models = model.n_models
+    try:
+        about = model.about["problem"]
+        C, class_weight = np.array(about["C"], np.float64), np.array(about["class_weight"], np.float64)
+        loss, bias, bias_scale = loss_named(about["loss"]), about["bias"], float(about["bias_scale"])
+    except (KeyError, TypeError, ValueError, Unsupported) as error:
+        raise DataError(f"model.json lacks or garbles the problem: {error!r}", "model.json") from error
+    sound = (
+        C.shape == (n_models,)
+        and class_weight.shape == (len(model.classes),)
+        and np.all(np.isfinite(C) & (C > 0))
+        and np.all(np.isfinite(class_weight) & (class_weight >= 0))
+        and bias in ("augmented", "none")
+        and 0 < bias_scale < np.inf
+    )
+    if not sound:
+        raise DataError(f"C = {C.tolist()}, class weights {class_weight.tolist()}, bias {bias!r}", "model.json")
     return Problem(
-        loss=loss_named(about["loss"]),
-        C=np.array(about["C"], np.float64),
-        class_weight=np.array(about["class_weight"], np.float64),
-        bias=about["bias"],
-        bias_scale=float(about["bias_scale"]),
+        loss=loss,
+        C=C,
+        class_weight=class_weight,
+        bias=bias,
+        bias_scale=bias_scale,
         classes=model.classes,
         positive=np.array([1] if n_models == 1 else range(n_models), np.int32),
     )

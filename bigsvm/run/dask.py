@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import dask
 from distributed import Client, LocalCluster
 
-from bigsvm.errors import BigSVMError, Interrupted, MissingInput, TaskFailed
+from bigsvm.errors import BigSVMError, Interrupted, MissingInput, TaskFailed, UsageError
 from bigsvm.machine import core_count
 
 T = TypeVar("T")
@@ -96,11 +96,15 @@ def open_dask_mapper(scheduler: str | None, scheduler_file: str | None, workers:
 
 def _connect(scheduler: str | None, scheduler_file: str | None) -> Any:
     where = scheduler_file or scheduler or ""
+    if scheduler is not None and scheduler_file is None and ":" not in scheduler:
+        raise UsageError(
+            f"not a scheduler: {scheduler!r}", hint="threads, serial, processes, or an address such as tcp://host:8786"
+        )
     if scheduler_file is not None and not os.path.exists(scheduler_file):
         raise MissingInput("no such scheduler file", scheduler_file)
     try:
         if scheduler_file is not None:
-            return Client(scheduler_file=scheduler_file, timeout=30, set_as_default=False)
-        return Client(scheduler, timeout=30, set_as_default=False)
+            return Client(scheduler_file=scheduler_file, timeout=10, set_as_default=False)
+        return Client(scheduler, timeout=10, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:
         raise MissingInput(f"no dask scheduler answers: {error}", where) from error

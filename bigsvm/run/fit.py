@@ -17,6 +17,7 @@ import numpy as np
 import bigsvm
 from bigsvm.budget import MemoryBudget
 from bigsvm.config import FitConfig
+from bigsvm.errors import DataError
 from bigsvm.events import (
     BudgetReport,
     CertificateMade,
@@ -107,6 +108,7 @@ def fit_store(store: RowBlocks, config: FitConfig, emit: Emit = silent) -> FitRe
         clock.staging = clock.total()
         counts = survey.class_counts(store)
         problem = make_problem(config, store, counts) if config.class_weight == "balanced" else plan.problem
+        _check_classes(problem, counts, store)
         ctx = Context(
             data=data,
             refs=data.refs(plan.block_rows),
@@ -131,12 +133,7 @@ def fit_store(store: RowBlocks, config: FitConfig, emit: Emit = silent) -> FitRe
         status = _loop(problem, plan, config, state, ctx, progress, survey.data_bytes, clock, note)
         result = _result(store, data, survey, problem, plan, config, state, ctx, progress, status, warnings)
         memory.sample()
-        result.memory = {
-            "budget_bytes": plan.budget_bytes,
-            "base_bytes": memory.base_bytes,
-            "peak_anon_bytes": memory.peak_anon_bytes,
-            "peak_rss_bytes": memory.peak_rss_bytes,
-        }
+        result.memory = memory.document(plan.budget_bytes)
     result.seconds = {
         "total": clock.total(),
         "staging": clock.staging,
@@ -146,6 +143,14 @@ def fit_store(store: RowBlocks, config: FitConfig, emit: Emit = silent) -> FitRe
     }
     note(FitEnded(status, result.document()))
     return result
+
+
+def _check_classes(problem: Problem, counts: np.ndarray, store: RowBlocks) -> None:
+    """Refuse what has nothing to separate: fewer than two classes with rows that weigh something."""
+    taking_part = problem.classes[(counts > 0) & (problem.class_weight > 0)]
+    if len(taking_part) < 2:
+        which = f"only class {taking_part[0]} takes" if len(taking_part) else "no class takes"
+        raise DataError(f"{which} part: every other row has weight 0", store.uri)
 
 
 def _result(
@@ -268,6 +273,10 @@ def _prove(problem: Problem, plan: Plan, state: Any, ctx: Context, progress: Pro
     else:
         np.copyto(progress.w, view.w, where=better)
     progress.certificate = certificate
+    if not np.all(np.isfinite(certificate.primal)):
+        raise DataError(
+            "the objective overflows: the values are too large", ctx.data.uri, "scale the features to about [-1, 1]"
+        )
     progress.certificate_bytes += ctx.bytes_read - read
     clock.certify += clock.total() - before
     plan.solver.learn(problem, state, certificate, v)

@@ -45,6 +45,15 @@ class PeakMemory:
             self._thread.start()
         return self
 
+    def document(self, budget_bytes: int) -> dict[str, int]:
+        """The `memory` object of a result."""
+        return {
+            "budget_bytes": budget_bytes,
+            "base_bytes": self.base_bytes,
+            "peak_anon_bytes": self.peak_anon_bytes,
+            "peak_rss_bytes": self.peak_rss_bytes,
+        }
+
     def sample(self) -> None:
         """Look once; also called by those who know that a peak is now."""
         self.peak_anon_bytes = max(self.peak_anon_bytes, anonymous_bytes())

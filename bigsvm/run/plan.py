@@ -27,6 +27,7 @@ _FIXED = 6 * MIB  # events, indices, interpreter objects of a run
 READ_DEPTH = 2
 _PARALLEL = 2  # certificate tasks counted for, a constant: decisions must not depend on the cores
 _WIDE_COPIES = 6  # arrays as large as w beside it: v, tasks' parts, saving the model
+_LOADING = 24 * MIB  # what reading a store into memory takes: chunks of the default size, decoded
 _PIECE = MIB  # bytes read from a store at a time where memory is scarce
 _PIECE_COPIES = 1.25  # a piece, and its labels, weights and hashes
 _ROW_EXTRA = 24  # bytes a row of a block in work: order, cost, code
@@ -69,7 +70,6 @@ class Plan:
         return {
             "solver": self.solver.name,
             "why": self.why,
-            "budget_bytes": self.budget_bytes,
             "resident": self.resident,
             "block_rows": self.block_rows,
             "n_blocks": self.n_blocks,
@@ -82,6 +82,7 @@ class Plan:
         return {
             **self.resolved(),
             "mode": self.mode,
+            "budget_bytes": self.budget_bytes,
             "n_samples": self.shape.n_samples,
             "n_features": self.shape.n_features,
             "nnz": self.shape.nnz,
@@ -148,13 +149,11 @@ def make_plan(store: RowBlocks, config: FitConfig, limit: MemoryLimit | None = N
 
     least = sizes.least_memory()
     if budget < least:
-        raise PlanRefused(
-            f"{show_bytes(budget)} of memory cannot hold this fit; {show_bytes(least)} ({least} bytes) would do",
-            store.uri,
-            f"say --memory {least // MIB}MiB",
-            min_memory_bytes=least,
-        )
-    resident = sizes.resident_bytes() <= budget
+        raise _refused(store, budget, least)
+    resident = sizes.resident_from() <= budget
+    if resident and sizes.resident_bytes() > budget:
+        least = -(-sizes.resident_bytes() // MIB) * MIB
+        raise _refused(store, budget, least)
     raw = bool(getattr(store, "raw", False))
     mode: Literal["resident", "staged", "streamed"]
     mode = "resident" if resident else "streamed" if raw or config.stage == "none" else "staged"
@@ -200,6 +199,15 @@ def make_plan(store: RowBlocks, config: FitConfig, limit: MemoryLimit | None = N
         min_memory_bytes=least,
         parallel=config.blocks_per_round,
         memory_source=source,
+    )
+
+
+def _refused(store: RowBlocks, budget: int, least: int) -> PlanRefused:
+    return PlanRefused(
+        f"{show_bytes(budget)} of memory cannot hold this fit; {show_bytes(least)} ({least} bytes) would do",
+        store.uri,
+        f"say --memory {least // MIB}MiB",
+        min_memory_bytes=least,
     )
 
 
@@ -264,9 +272,19 @@ class _Sizes:
         copying = self.staging_bytes(self.block_rows(budget)) if self.staged and not resident else 0
         return _FIXED + self.open_chunks + max(training, copying)
 
+    def resident_from(self) -> int:
+        """Budgets from which all rows are kept in memory: a function of content and dtype, not of chunks.
+
+        A constant stands for what reading the store takes, so that the mathematics is the same for every
+        chunking; where the chunks are larger than that, `resident_bytes` is what must be there.
+        """
+        state = sum(need.nbytes for need in self.needs if need.may_spill)
+        return _FIXED + self.window(0, True) + _LOADING + (1 + _WIDE_COPIES) * self.wide + state
+
     def resident_bytes(self) -> int:
-        """All rows and all per-row state in memory."""
-        return self.fixed_bytes(0, True) + sum(need.nbytes for need in self.needs if need.may_spill)
+        """All rows and all per-row state in memory, and what reading this store takes."""
+        state = sum(need.nbytes for need in self.needs if need.may_spill)
+        return max(self.resident_from(), self.fixed_bytes(0, True) + state)
 
     def least_memory(self) -> int:
         """The smallest budget that works, in whole MiB: blocks stream, per-row state is on disk."""

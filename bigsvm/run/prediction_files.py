@@ -84,7 +84,7 @@ def open_writer(
         writer.close()
         return
     if form == "zarr":
-        with new_directory(out, overwrite) as folder:
+        with new_directory(out, overwrite, ("zarr.json", ".zgroup"), "Zarr store") as folder:
             zarr_writer = _Zarr(folder, classes, n_models, with_scores)
             yield zarr_writer
             zarr_writer.close()
@@ -106,10 +106,14 @@ def open_writer(
 @contextmanager
 def _new_file(final: Path, overwrite: bool) -> Iterator[BinaryIO]:
     """A temporary file that becomes `final` when the block ends well, and vanishes when it does not."""
-    if final.exists() and not overwrite:
-        raise OutputError("the output exists", str(final), "choose another name or say --overwrite")
     if final.is_dir():
         raise OutputError("the output is a folder", str(final), "choose another name")
+    if final.exists() and not final.is_file():  # a pipe or a device is written to, never replaced
+        with open(final, "wb") as file:
+            yield file
+        return
+    if final.exists() and not overwrite:
+        raise OutputError("the output exists", str(final), "choose another name or say --overwrite")
     temporary = temporary_name(final)
     try:
         file = open(temporary, "xb")  # noqa: SIM115

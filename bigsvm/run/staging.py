@@ -28,6 +28,7 @@ from bigsvm.store.stage import (
     SegmentShare,
     StagedMeta,
     StagedRows,
+    is_complete,
     stage_segment,
 )
 from bigsvm.store.survey import Survey
@@ -67,12 +68,12 @@ def staged(
         raise cannot_write(folder, error) from error
     with open(folder.with_suffix(".lock"), "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_SH)
-        if not (folder / "staged.json").exists():
+        if not is_complete(folder):
             # A shared lock does not become exclusive in one step: let go, wait for the others, look again.
             fcntl.flock(lock, fcntl.LOCK_UN)
             fcntl.flock(lock, fcntl.LOCK_EX)
             folder.mkdir(parents=True, exist_ok=True)
-            if not (folder / "staged.json").exists():
+            if not is_complete(folder):
                 _make_room(folder, data_bytes, scratch_limit)
                 _make(store, folder, block_rows, piece_rows, mapper, emit, workers)
             fcntl.flock(lock, fcntl.LOCK_SH)

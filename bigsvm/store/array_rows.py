@@ -79,6 +79,8 @@ class ArrayRows:
         elif scipy.sparse.issparse(X):
             if X.format != "csr":
                 raise UsageError(f"a sparse matrix in {X.format} format", hint="convert it with .tocsr()")
+            if not X.has_sorted_indices:
+                X = X.sorted_indices()  # a copy: the same content gives the same sums in the same order
             shape, matrix = X.shape, CSR(X.data, X.indices, X.indptr)
         else:
             dense = np.asarray(X)

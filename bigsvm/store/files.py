@@ -10,7 +10,7 @@ import errno
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -46,16 +46,37 @@ def write_bytes(final: Path, content: bytes) -> None:
         raise cannot_write(final, error, len(content)) from error
 
 
+def check_replaceable(final: Path, overwrite: bool, marks: Sequence[str], kind: str) -> None:
+    """Refuse an output that exists, unless it may be overwritten and is of the kind that will replace it.
+
+    marks : names of files of which such a folder holds one; an empty folder may always be replaced
+
+    Raises
+    ------
+    OutputError : it exists; or it is something else than a `kind`, which `--overwrite` must not delete.
+    """
+    if not final.name or final.name == "..":
+        raise OutputError("not a name for an output", str(final), "give a folder that may be made or replaced")
+    if not (final.exists() or final.is_symlink()):
+        return
+    if not overwrite:
+        raise OutputError("the output exists", str(final), "choose another name or say --overwrite")
+    ours = final.is_dir() and (any((final / mark).exists() for mark in marks) or not any(final.iterdir()))
+    if not ours or final.is_symlink():
+        raise OutputError(f"is not a {kind}, so --overwrite will not replace it", str(final), "choose another name")
+
+
 @contextmanager
-def new_directory(final: Path, overwrite: bool = False) -> Iterator[Path]:
+def new_directory(
+    final: Path, overwrite: bool = False, marks: Sequence[str] = (), kind: str = "folder of ours"
+) -> Iterator[Path]:
     """A temporary folder that becomes `final` when the block ends well, and vanishes when it does not.
 
     Raises
     ------
-    OutputError : `final` exists and `overwrite` is False, or it cannot be written.
+    OutputError : `final` exists and may not be replaced (`check_replaceable`), or it cannot be written.
     """
-    if final.exists() and not overwrite:
-        raise OutputError("the output exists", str(final), "choose another name or say --overwrite")
+    check_replaceable(final, overwrite, marks, kind)
     temporary = temporary_name(final)
     try:
         temporary.mkdir(parents=True)

@@ -12,10 +12,11 @@ import numpy as np
 from bigsvm.errors import DataError, OutputError, UsageError
 from bigsvm.events import Emit, Warned, WorkAdvanced, WorkEnded, WorkStarted, silent
 from bigsvm.machine import return_freed_memory
+from bigsvm.store.files import check_replaceable
 from bigsvm.store.on_thread import on_thread
 from bigsvm.store.row_source import RowSource
 from bigsvm.store.sources import open_source
-from bigsvm.store.zarr_writer import ZarrWriter
+from bigsvm.store.zarr_writer import MARKS, ZarrWriter
 from bigsvm.units import parse_bytes
 
 _MAX_FRACTIONAL_CLASSES = 1000
@@ -76,10 +77,11 @@ def ingest(
     path = Path(path)
     if dtype not in (None, "float32", "float64"):
         raise UsageError(f"unknown dtype {dtype!r}", hint="float32 or float64")
-    if n_features is not None and n_features < 1:
-        raise UsageError(f"n_features must be positive, not {n_features}")
-    if path.exists() and not overwrite:
-        raise OutputError("the output exists", str(path), "choose another name or say --overwrite")
+    if n_features is not None and not 1 <= n_features < 2**63:
+        raise UsageError(f"n_features must be between 1 and 2^63 - 1, not {n_features}")
+    check_replaceable(path, overwrite, MARKS, "store")
+    if isinstance(source, str | Path) and path.exists() and Path(source).exists() and path.samefile(source):
+        raise OutputError("is the source itself", str(path), "choose another name")
     warnings: list[str] = []
 
     def warn(message: str) -> None:

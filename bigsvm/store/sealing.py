@@ -20,6 +20,7 @@ from bigsvm.store.manifest import (
     Manifest,
     digest,
     load_manifest,
+    manifest_keys,
     read_failed,
     write_manifest,
 )
@@ -47,12 +48,20 @@ def load_or_make_manifest(path: Path) -> tuple[Manifest, bool]:
     folder = cache_folder() / "manifests"
     stem = xxhash.xxh3_128_hexdigest(os.path.realpath(path).encode())
     stat = files_stat(path)
+    former: Manifest | None = None
     try:
-        manifest = load_manifest(folder, stem)
-        if manifest.stat == stat:
-            return manifest, False
+        former = load_manifest(folder, stem)
+        if former.stat == stat:
+            return former, False
     except (OSError, DataError):
         pass  # the cache is ours to renew
+    if former is not None:
+        for key, known in manifest_keys(folder, stem):
+            if known != EMPTY and not local_path(path, key).exists():
+                raise DataError(
+                    "chunk is missing that was there when the store was last used", key,
+                    "restore it; if the store was made anew on purpose: bigsvm seal",
+                )  # fmt: skip
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -169,8 +178,13 @@ def _parse(key: str, text: bytes) -> dict[str, Any]:
 def _chunk_digests(root: Path, arrays: list[tuple[str, dict[str, Any]]]) -> Iterator[tuple[str, str]]:
     n_empty = 0
     for path, metadata in sorted(arrays, key=lambda item: item[0]):
-        for key in chunk_keys(path, metadata):
+        # Zarr leaves out chunks that hold nothing but the fill value.  The parts of a CSR matrix are never that
+        # (but for the row pointers of leading empty rows), so there a chunk that is not on disk was lost.
+        part = path.rpartition("/")[2]
+        for number, key in enumerate(chunk_keys(path, metadata)):
             hexdigest = _file_digest(root, key)
+            if hexdigest == EMPTY and (part in ("data", "indices") or (part == "indptr" and number > 0)):
+                raise DataError("chunk is missing", key, "restore it, or ingest the store again")
             n_empty += hexdigest == EMPTY
             if n_empty > _MAX_EMPTY:
                 raise DataError(f"more than {_MAX_EMPTY} chunks are missing", path or str(root))

@@ -145,6 +145,18 @@ def _arrays(block: Block) -> list[np.ndarray]:
     return arrays
 
 
+def is_complete(folder: Path) -> bool:
+    """Whether a working copy is there with an index that can be read and segments of the right size."""
+    try:
+        document = json.loads((folder / "staged.json").read_bytes())
+        return all(
+            _complete_index(folder / f"{Path(name).stem}.bin", folder / name) is not None
+            for name in document["segments"]
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
 @dataclass(frozen=True)
 class StagedMeta:
     """What staged.json says of the copy as a whole."""

@@ -30,6 +30,10 @@ class _Abandoned(Exception):
     """Tells the temporary folder to vanish."""
 
 
+MARKS = ("bigsvm-manifest.json", "zarr.json", ".zgroup")
+"""Files by which a folder is known as a store."""
+
+
 class ZarrWriter:
     """Rows in, in order; a sealed store at `path` when all went well, and nothing otherwise.
 
@@ -71,7 +75,7 @@ class ZarrWriter:
         self._finished = False
 
     def __enter__(self) -> ZarrWriter:
-        self._context = new_directory(self.path, self._overwrite)
+        self._context = new_directory(self.path, self._overwrite, MARKS, "store")
         self._root = self._context.__enter__()
         if self.layout == "csr":
             self._open("X/data", self.dtype)

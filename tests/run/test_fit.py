@@ -30,7 +30,7 @@ def streaming(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is kept in memory, and blocks are tiny, so that small tests stream."""
     monkeypatch.setattr(planning, "_SMALL_ROWS", 10)
     monkeypatch.setattr(planning, "BLOCK_BYTES", 3000)
-    monkeypatch.setattr(planning._Sizes, "resident_bytes", lambda self: 1 << 50)
+    monkeypatch.setattr(planning._Sizes, "resident_from", lambda self: 1 << 50)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -213,3 +213,26 @@ def test_plans_add_up(memory: int, n_samples: int) -> None:
     assert plan.min_memory_bytes <= max(memory, 1 << 20)
     assert plan.n_blocks * plan.block_rows >= n_samples > (plan.n_blocks - 1) * plan.block_rows
     assert plan.resident == (plan.n_blocks == 1 and plan.mode == "resident")
+
+
+@pytest.mark.parametrize("memory", ["40MiB", "1GiB", "streamed"])
+def test_chunking_codec_and_order_of_entries_do_not_change_a_byte(
+    tmp_path: Path, memory: str, request: pytest.FixtureRequest
+) -> None:
+    if memory == "streamed":
+        request.getfixturevalue("streaming")
+        memory = "64MiB"
+    X, y = random_problem(4000, 60, 0.5, seed=45, noise=0.3)
+    rows = (sparse.csr_array(X.astype(np.float32)), y)
+    outcome = []
+    for number, options in enumerate(({"codec": "none"}, {"codec": "lz4", "chunk_bytes": 100_000}, {"codec": "zstd"})):
+        bigsvm.ingest(rows, tmp_path / f"{number}.zarr", **options)
+        result = bigsvm.fit(tmp_path / f"{number}.zarr", loss="hinge", tol=1e-2, memory=memory)
+        outcome.append(model_bytes(result, tmp_path / "m"))
+    shuffled = rows[0].copy()
+    for i in range(0, 4000, 3):  # entries of a row in another order are the same content
+        a, b = shuffled.indptr[i], shuffled.indptr[i + 1]
+        shuffled.data[a:b], shuffled.indices[a:b] = shuffled.data[a:b][::-1].copy(), shuffled.indices[a:b][::-1].copy()
+    shuffled.has_sorted_indices = False
+    outcome.append(model_bytes(bigsvm.fit((shuffled, y), loss="hinge", tol=1e-2, memory=memory), tmp_path / "m"))
+    assert all(found == outcome[0] for found in outcome)

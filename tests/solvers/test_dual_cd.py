@@ -52,7 +52,7 @@ def test_streamed_rows_reach_the_same_optimum(loss: str, layout: str, monkeypatc
     rows: Any = sparse.csr_array(X) if layout == "csr" else X
     # Just below what keeping everything in memory takes: the rows stream from a working copy.
     config = FitConfig(loss=loss, tol=1e-4, memory="64MiB", threads=1)
-    monkeypatch.setattr(planning._Sizes, "resident_bytes", lambda self: 1 << 50)
+    monkeypatch.setattr(planning._Sizes, "resident_from", lambda self: 1 << 50)
     streamed = fit_store(ArrayRows(rows, y), config)
     assert streamed.figures["passes"] > 2
     assert not streamed.model.about["plan"]["resident"]

@@ -111,15 +111,29 @@ def test_complete_segments_of_a_killed_run_are_kept(tmp_path: Path) -> None:
     assert not list(folder.glob(".*"))
 
 
-@pytest.mark.parametrize("damage", ["flip", "truncate"])
-def test_a_damaged_copy_is_refused_naming_the_file(tmp_path: Path, damage: str) -> None:
+def test_a_damaged_copy_is_refused_naming_the_file(tmp_path: Path) -> None:
     with make(rows("csr"), tmp_path) as copy:
         path = copy.folder / "segment-00001.bin"
     content = bytearray(path.read_bytes())
     content[1000] ^= 4
-    path.write_bytes(content if damage == "flip" else content[:-64])
+    path.write_bytes(content)
     with make(rows("csr"), tmp_path) as copy, pytest.raises(DataError, match=r"segment-00001\.bin"):
         copy.read(copy.refs(N)[0])
+
+
+@pytest.mark.parametrize("damage", ["truncate", "index", "remove"])
+def test_a_copy_that_is_not_whole_is_made_again(tmp_path: Path, damage: str) -> None:
+    with make(rows("csr"), tmp_path) as copy:
+        folder = copy.folder
+    if damage == "truncate":
+        content = (folder / "segment-00001.bin").read_bytes()
+        (folder / "segment-00001.bin").write_bytes(content[:-64])
+    elif damage == "index":
+        (folder / "staged.json").write_text("{")
+    else:
+        (folder / "segment-00000.bin").unlink()
+    with make(rows("csr"), tmp_path) as copy:
+        assert copy.read(copy.refs(N)[0]).n_rows == N
 
 
 def test_the_least_recently_used_copy_makes_room_and_a_used_one_stays(tmp_path: Path) -> None:

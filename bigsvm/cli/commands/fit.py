@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -53,8 +54,9 @@ def command(
     config = config_of(ctx, options)
     model = model or Path(stem_of(store) + ".model")
     run = run or model.with_name(model.name + ".run")
-    check_output(model, overwrite)
-    check_output(run, overwrite)
+    check_output(model, overwrite, ("model.json",), "model")
+    # The record of a run that ended without a model stands in nobody's way: a job is simply started again.
+    check_output(run, overwrite or (not model.exists() and is_unfinished(run)), (EVENTS, RUN), "record of a run")
 
     from bigsvm.observe.jsonl import JsonlFile
     from bigsvm.run.fit import fit_store
@@ -62,9 +64,8 @@ def command(
 
     data = open_store(store, label=label, weight=weight)
     session.warn_of(data)
-    if overwrite:
-        for name in (EVENTS, RUN):
-            (run / name).unlink(missing_ok=True)
+    for name in (EVENTS, RUN):
+        (run / name).unlink(missing_ok=True)
     about = {"store": data.uri, "model": str(model.absolute()), "config": dataclasses.asdict(config)}
     with recorded(run, about) as record, JsonlFile(run / EVENTS) as events:
         with session.watching(events) as emit:
@@ -83,10 +84,21 @@ def stem_of(store: str) -> str:
     return Path(store.rstrip("/").split("://")[-1]).stem or "bigsvm"
 
 
-def check_output(path: Path, overwrite: bool) -> None:
+def is_unfinished(run: Path) -> bool:
+    """Whether a folder is the record of a run that wrote no model: interrupted, failed or killed."""
+    if not run.is_dir() or not (run / EVENTS).exists():
+        return False
+    try:
+        return json.loads((run / RUN).read_bytes()).get("status") in ("error", "interrupted")
+    except (OSError, ValueError, AttributeError):  # killed before it could say how it ended
+        return True
+
+
+def check_output(path: Path, overwrite: bool, marks: tuple[str, ...], kind: str) -> None:
     """Refuse before any work what would fail after it.  Raises OutputError."""
-    if path.exists() and not overwrite:
-        raise OutputError("the output exists", str(path), "choose another name or say --overwrite")
+    from bigsvm.store.files import check_replaceable
+
+    check_replaceable(path, overwrite, marks, kind)
     parent = path.absolute().parent
     while not parent.exists():
         parent = parent.parent

@@ -9,6 +9,7 @@ import click
 from bigsvm.cli import text
 from bigsvm.cli.command import bigsvm_command
 from bigsvm.cli.session import Session
+from bigsvm.errors import MissingInput
 
 
 @bigsvm_command(
@@ -18,6 +19,8 @@ from bigsvm.cli.session import Session
 def command(session: Session, store: Path) -> int:
     from bigsvm.store.sealing import seal
 
+    if not store.is_dir():
+        raise MissingInput("no such store", str(store))
     manifest = seal(store)
     result = {
         "store": str(store),
