@@ -25,6 +25,7 @@ from numba.extending import register_jitable
 
 from bigsvm.kernels.losses import gap_term, loss_value
 from bigsvm.kernels.models import add_weight, model_axpys, model_dots, n_models, weight
+from bigsvm.kernels.rows import CSR
 
 
 class DualBox(NamedTuple):
@@ -36,7 +37,15 @@ class DualBox(NamedTuple):
     bias: float
 
 
-SMALL_ROWS, MIXED_RUNS = 256, 28  # see `_visiting_order`
+SMALL_ROWS = 256
+_MIXED_BYTES = 6 << 20  # of values and indices: what caches hold; data of this size is shuffled as a whole
+
+
+def mixed_runs_of(X):
+    """How many runs of SMALL_ROWS rows `dual_cd_sweeps` should mix: a function of shape and entries only."""
+    n_rows, entries = (len(X.indptr) - 1, len(X.data)) if isinstance(X, CSR) else (len(X), X.size)
+    return max(int(_MIXED_BYTES * n_rows // max(8 * entries * SMALL_ROWS, 1)), 1)
+
 
 # columns of `stats`, one row a model
 PG_MAX, PG_MIN, GAP, LOSS = 0, 1, 2, 3
@@ -71,10 +80,10 @@ def _shuffle(order, first, stop, state):
 
 
 @register_jitable
-def _visiting_order(active, order, small, seed, epoch, start):
+def _visiting_order(active, order, small, mixed_runs, seed, epoch, start):
     """Fill `order` with the active rows in a random order that is kind to caches; returns how many.
 
-    Runs of SMALL_ROWS rows are drawn in random order, and MIXED_RUNS of them at a time are shuffled together:
+    Runs of SMALL_ROWS rows are drawn in random order, and `mixed_runs` of them at a time are shuffled together:
     the rows in work lie in a few MiB, and still meet others in every sweep.  `small` is work space for the
     order of the runs.
     """
@@ -91,7 +100,7 @@ def _visiting_order(active, order, small, seed, epoch, start):
             if active[i] != 0:
                 order[n] = i
                 n += 1
-        if b % MIXED_RUNS == MIXED_RUNS - 1 or b == runs - 1:
+        if b % mixed_runs == mixed_runs - 1 or b == runs - 1:
             state = _shuffle(order, mixed, n, state)
             mixed = n
     return n
@@ -106,11 +115,11 @@ def shuffled(n, seed, epoch, start):
 
 
 @njit(cache=True)
-def visiting_order(active, seed, epoch, start):
+def visiting_order(active, mixed_runs, seed, epoch, start):
     """The rows that sweep `epoch` visits, in order: int64, shape (number of active rows,)."""
     order = np.empty(active.shape[0], np.int64)
     small = np.empty(-(-active.shape[0] // SMALL_ROWS), np.int64)
-    return order[: _visiting_order(active, order, small, seed, epoch, start)]
+    return order[: _visiting_order(active, order, small, mixed_runs, seed, epoch, start)]
 
 
 @register_jitable
@@ -175,8 +184,8 @@ def _sweep(X, codes, positive, cost, C, sqnorm, alpha, W, active, box, sigma, th
 
 @njit(cache=True, nogil=True)
 def dual_cd_sweeps(
-    X, codes, positive, cost, C, sqnorm, alpha, W, active, box, sigma, thresholds, n_sweeps, whole, seed, epoch, start,
-    eps, target, floor, stats,
+    X, codes, positive, cost, C, sqnorm, alpha, W, active, box, sigma, thresholds, n_sweeps, whole, mixed_runs,
+    seed, epoch, start, eps, target, floor, stats,
 ):  # fmt: skip
     """Up to `n_sweeps` sweeps over the active rows of a block; returns
     (sweeps done, row visits, rows visited by the last sweep, settled).
@@ -197,6 +206,7 @@ def dual_cd_sweeps(
     thresholds : float64, shape (2, n_models)   shrinking: a bound row leaves above [0] or below [1]
     n_sweeps : int   sweeps at most; 1 where the caller sees other blocks before this one again
     whole : bool     these are all the rows: thresholds are renewed and the ends below hold
+    mixed_runs : int  runs of SMALL_ROWS rows that are shuffled together, see `mixed_runs_of`
     seed, epoch, start : int   key of the visiting order; epoch counts up with each sweep
     eps : float      sweeps end when no projected gradient of the active rows spreads wider
     target : float   sweeps end when the stale relative gap of every model falls to this
@@ -213,7 +223,7 @@ def dual_cd_sweeps(
     visits = 0
     n = 0
     for sweep in range(n_sweeps):
-        n = _visiting_order(active, order, small, seed, epoch + sweep, start)
+        n = _visiting_order(active, order, small, mixed_runs, seed, epoch + sweep, start)
         _sweep(X, codes, positive, cost, C, sqnorm, alpha, W, active, box, sigma, thresholds, order, n, stats)
         visits += n
         if not whole:

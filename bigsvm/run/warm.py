@@ -51,7 +51,7 @@ def warm_for(layout: str, dtype: np.dtype, index_dtype: np.dtype, n_models: int)
     with compile_lock():
         sqnorms(X, norms)
         dual_cd_sweeps(
-            X, codes, positive, cost, C, norms, alpha, w, active, box, 1.0, thresholds, 1, True, 0, 0, 0, 0.0, 0.0,
+            X, codes, positive, cost, C, norms, alpha, w, active, box, 1.0, thresholds, 1, True, 1, 0, 0, 0, 0.0, 0.0,
             np.zeros(n_models), stats,
         )  # fmt: skip
         shuffled(2, 0, 0, 0)

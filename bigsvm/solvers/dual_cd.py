@@ -16,7 +16,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from bigsvm.kernels.dual_cd import GAP, LOSS, PG_MAX, PG_MIN, dual_cd_sweeps, shuffled, widest_spread
+from bigsvm.kernels.dual_cd import GAP, LOSS, PG_MAX, PG_MIN, dual_cd_sweeps, mixed_runs_of, shuffled, widest_spread
 from bigsvm.kernels.rows import sqnorms
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import Problem, zero_weights
@@ -189,7 +189,7 @@ def dual_cd_task(share: Share) -> Update:
     sweeps, visits, last_visits, settled = dual_cd_sweeps(
         X, codes, share.problem.positive, cost, share.problem.C, sqnorm, local["alpha"], w,
         local["active"][:, 0], share.problem.box, share.sigma, local["thresholds"], int(n_sweeps), bool(whole),
-        *share.key, share.group.start, eps, target, local["floor"], stats,
+        mixed_runs_of(X), *share.key, share.group.start, eps, target, local["floor"], stats,
     )  # fmt: skip
     change = w if share.alone else (w - share.w) / share.sigma
     return Update(local, change, stats, visits, last_visits, sweeps, settled, block.nbytes)

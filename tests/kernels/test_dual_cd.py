@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigsvm.kernels.dual_cd import MIXED_RUNS, SMALL_ROWS, DualBox, dual_cd_sweeps, shuffled, visiting_order
+from bigsvm.kernels.dual_cd import SMALL_ROWS, DualBox, dual_cd_sweeps, mixed_runs_of, shuffled, visiting_order
 from bigsvm.kernels.rows import CSR, n_rows_of, sqnorms
 from bigsvm.problem.problem import zero_weights
 from bigsvm.store.blocks import kernel_matrix
@@ -17,6 +17,7 @@ from bigsvm.testing.problems import as_csr, full_csr, random_problem
 from bigsvm.testing.reference import dual_value, primal_value
 
 HINGE, SQUARED = DualBox(0, 1.0, 0.0, 1.0), DualBox(1, np.inf, 0.5, 1.0)
+MIXED_RUNS = 28
 OPEN = np.array([[np.inf], [-np.inf]])
 
 
@@ -30,7 +31,7 @@ def sweep(X: Any, y: np.ndarray, box: DualBox, n_sweeps: int, positive: list[int
     alpha, w, active = np.zeros((n, m)), zero_weights(d, m), np.ones(n, np.uint8)
     done = dual_cd_sweeps(
         kernel_matrix(X), codes, np.array(positive or [1], np.int32), cost, np.full(m, 0.7), norms, alpha, w, active,
-        box, 1.0, np.repeat(OPEN, m, axis=1), n_sweeps, n_sweeps > 1, 3, 0, 0, changed.pop("eps", 0.0), 0.0,
+        box, 1.0, np.repeat(OPEN, m, axis=1), n_sweeps, n_sweeps > 1, 28, 3, 0, 0, changed.pop("eps", 0.0), 0.0,
         np.zeros(m), stats,
     )  # fmt: skip
     return alpha, w, active, stats, done
@@ -101,7 +102,7 @@ def test_shrinking_reaches_the_same_point_in_fewer_visits() -> None:
         active[:] = 1
         done = dual_cd_sweeps(
             kernel_matrix(X), codes, positive, np.ones(n), C, norms, alpha, w, active, HINGE, 1.0, thresholds, 3000,
-            True, 3, sweeps, 0, 1e-9, 0.0, np.zeros(1), stats,
+            True, 28, 3, sweeps, 0, 1e-9, 0.0, np.zeros(1), stats,
         )  # fmt: skip
         sweeps, visits = sweeps + done[0], visits + done[1]
         if done[2] == n:
@@ -134,7 +135,7 @@ def test_sigma_makes_the_local_problem_stiffer() -> None:
     alpha, w = np.zeros((n, 1)), np.zeros(5)
     dual_cd_sweeps(
         kernel_matrix(X), (y > 0).astype(np.int32), np.ones(1, np.int32), np.ones(n), np.ones(1), norms, alpha, w,
-        np.ones(n, np.uint8), HINGE, 4.0, OPEN.copy(), 1, False, 0, 0, 0, 0.0, 0.0, np.zeros(1), stats,
+        np.ones(n, np.uint8), HINGE, 4.0, OPEN.copy(), 1, False, 28, 0, 0, 0, 0.0, 0.0, np.zeros(1), stats,
     )  # fmt: skip
     np.testing.assert_allclose(w / 4.0, np.append(X.T @ (alpha[:, 0] * y), alpha[:, 0] @ y), atol=1e-12)
 
@@ -161,7 +162,7 @@ def test_orders_of_different_keys_differ_and_are_uniform() -> None:
 @given(n=st.integers(0, 20_000), seed=st.integers(0, 2**30), share=st.floats(0, 1))
 def test_the_visiting_order_meets_every_active_row_once_and_stays_local(n: int, seed: int, share: float) -> None:
     active = (np.random.default_rng(seed).random(n) < share).astype(np.uint8)
-    order = visiting_order(active, seed, 5, 0)
+    order = visiting_order(active, MIXED_RUNS, seed, 5, 0)
     np.testing.assert_array_equal(np.sort(order), np.flatnonzero(active))
     runs = order // SMALL_ROWS
     seen, last = set(), -1
@@ -186,6 +187,16 @@ def _group_of(runs: np.ndarray) -> dict[int, int]:
         groups[run] = number
         end = max(end, final[run])
     return groups
+
+
+def test_small_data_is_shuffled_as_a_whole_and_large_data_in_parts() -> None:
+    X, _ = random_problem(1000, 10, seed=18)
+    assert mixed_runs_of(X) * SMALL_ROWS > 100_000
+    wide = CSR(np.empty(0, np.float32), np.empty(0, np.int32), np.zeros(3, np.int64))
+    assert mixed_runs_of(wide) >= 1
+    entries = np.broadcast_to(np.float32(1), 100_000_000)
+    large = CSR(entries, entries.view(np.int32), np.linspace(0, 100_000_000, 1_000_001).astype(np.int64))
+    assert 10 < mixed_runs_of(large) < 200
 
 
 def test_empty_block() -> None:
