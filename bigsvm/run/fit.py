@@ -6,10 +6,8 @@ import dataclasses
 import math
 import platform
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,9 +24,6 @@ from bigsvm.events import (
     FitEnded,
     FitStarted,
     Warned,
-    WorkAdvanced,
-    WorkEnded,
-    WorkStarted,
     silent,
 )
 from bigsvm.machine import return_freed_memory
@@ -39,13 +34,11 @@ from bigsvm.run.mapper import open_mapper
 from bigsvm.run.memory import PeakMemory
 from bigsvm.run.outcome import FitResult, linear_model
 from bigsvm.run.plan import READ_DEPTH, Plan, make_plan
+from bigsvm.run.rows import open_rows
 from bigsvm.run.scratch import is_tmpfs, scratch_folder
-from bigsvm.run.staging import staged
-from bigsvm.run.survey import survey_pass
 from bigsvm.run.warm import warm
-from bigsvm.solvers.base import Context, Mapper
-from bigsvm.store.blocks import Block, RowBlocks
-from bigsvm.store.resident import ResidentRows
+from bigsvm.solvers.base import Context
+from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.survey import Survey
 
 _FIRST_CHECK = 2  # sweeps of streamed data before the first proof; then each time they have doubled
@@ -104,7 +97,7 @@ def fit_store(store: RowBlocks, config: FitConfig, emit: Emit = silent) -> FitRe
         scratch = scratch_folder(config)
         if plan.scratch_bytes and is_tmpfs(scratch):
             note(Warned(f"the scratch folder {scratch} is in memory (tmpfs): say --scratch DIR on a disk"))
-        data, survey = stack.enter_context(_open_rows(store, plan, config, scratch, budget, mapper, note))
+        data, survey = stack.enter_context(open_rows(store, plan, config, scratch, budget, mapper, note))
         clock.staging = clock.total()
         counts = survey.class_counts(store)
         problem = make_problem(config, store, counts) if config.class_weight == "balanced" else plan.problem
@@ -281,48 +274,6 @@ def _prove(problem: Problem, plan: Plan, state: Any, ctx: Context, progress: Pro
     clock.certify += clock.total() - before
     plan.solver.learn(problem, state, certificate, v)
     return certificate
-
-
-@contextmanager
-def _open_rows(
-    store: RowBlocks,
-    plan: Plan,
-    config: FitConfig,
-    scratch: Path,
-    budget: MemoryBudget,
-    mapper: Mapper,
-    emit: Emit,
-) -> Iterator[tuple[RowBlocks, Survey]]:
-    """The rows as the plan wants them (in memory, staged or straight from the store), and their survey."""
-    if plan.mode == "resident":
-        with budget.reserve("resident data", next(n.nbytes for n in plan.needs if n.what == "resident data")):
-            rows, survey = ResidentRows(store, plan.piece_rows), Survey()
-
-            def seen(block: Block) -> None:
-                survey.add(block, store.classes)
-                emit(WorkAdvanced("reading", block.stop))
-
-            began = time.monotonic()
-            emit(WorkStarted("reading", store.n_samples, "rows"))
-            rows.load(seen)
-            emit(WorkEnded("reading", time.monotonic() - began))
-            yield rows, survey
-    elif plan.mode == "staged":
-        limit = config.scratch_limit_bytes()
-        with staged(
-            store,
-            scratch,
-            plan.block_rows,
-            plan.piece_rows,
-            plan.data_bytes,
-            limit,
-            mapper,
-            emit,
-            plan.staging_workers,
-        ) as copy:
-            yield copy, copy.survey
-    else:
-        yield store, survey_pass(store, plan.block_rows, mapper, emit)
 
 
 def versions() -> dict[str, str]:
