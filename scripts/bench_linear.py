@@ -1,178 +1,143 @@
 #!/usr/bin/env python3
-"""Linear solvers on the same problems in one run: bigsvm (in memory, and out of core) beside LIBLINEAR.
+"""Linear solvers on the same problems in one run: bigsvm in memory and out of core, LIBLINEAR, snapml, streamed SGD.
 
-Every solver runs in a process of its own, alternating, `--repeats` times; the table shows medians.  Objectives and
-gaps are computed here, by one evaluator, from the weights that each solver leaves: `gap` is (P - best D) / P with the
-best dual value that any run of bigsvm proved for the problem.  Seconds are training only: reading text into
-LIBLINEAR's nodes and ingesting into a store are left out, reading the store is not.
+Every run is a process of its own, pinned to one core or to more, the solvers taking turns; medians of the rounds.
+Objectives and gaps are computed here, by one evaluator, from the weights that each solver leaves.  Out-of-core runs
+have a tenth of the data as budget, in a cgroup of budget + 256 MiB, and start with the working copy out of the page
+cache; with --throttle the kernel also slows the device down (scripts/memory_cage.py).
 
-    scripts/bench_linear.py                          synthetic, 1,000,000 sparse rows
-    scripts/bench_linear.py --data a.npz --labels y.npy
-    scripts/bench_linear.py --smoke                  seconds, for the test suite
+    scripts/bench_linear.py                                      built in, sparse, 200,000 rows
+    scripts/bench_linear.py --csr DIR --cores 1,2 --throttle 300MB/s --json a.json --plot a.svg
+    scripts/bench_linear.py --problem 20news --classes 20        all classes, and one, and their ratio
+    scripts/bench_linear.py --smoke                              seconds, for the test suite
 
-LIBLINEAR needs the extra `bench`; without it only bigsvm is measured.
+A --csr folder holds data.npy, indices.npy, indptr.npy, or X.npy; and y.npy.  Peers come with the extra `bench`;
+those that are not installed are left out, and the report says so.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import platform
-import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-from scipy import sparse
+from bench.plan import PEERS, Findings, Settings, ladders, missing_peers, run_problem, say
+from bench.problems import MADE, REAL, Problem, against_rest, demo_problem, make_problem, open_problem, real_problem
+from bench.table import markdown, model_axis, write_json
 
-import bigsvm
-from bigsvm.run.demo import write_problem
+from bigsvm.units import parse_bytes
 
-LOSSES = {"hinge": "3", "squared_hinge": "1"}
-
-
-def run_bigsvm(store: Path, loss: str, tol: float, memory: str) -> dict[str, Any]:
-    """One fit in this process: seconds, passes, memory, and the weights."""
-    result = bigsvm.fit(store, loss=loss, tol=tol, memory=memory, scratch=str(store.parent / "scratch"))
-    memory_used = result.memory["peak_anon_bytes"] - result.memory["base_bytes"]
-    weights = np.append(result.model.coef[0], result.model.intercept[0])
-    return {
-        "seconds": result.seconds["total"] - (0 if "GiB" in memory else result.seconds["staging"]),
-        "staging_s": result.seconds["staging"],
-        "passes": result.figures["passes"],
-        "epochs": result.figures["epochs"],
-        "memory_bytes": memory_used,
-        "dual": result.figures["dual_objective"],
-        "w": weights,
-    }
+_BESIDE = Path(__file__).resolve().parents[2] / "shared" / "data"
+_SMOKE = {"repeats": 1, "tols": (1e-2,), "cores": (1,), "losses": ("hinge",), "throttle": None}
 
 
-def run_liblinear(store: Path, loss: str, eps: float) -> dict[str, Any]:
-    """One training of the C library on the same rows, in memory."""
-    from liblinear.liblinearutil import parameter, problem, train
-
-    from bigsvm.machine import anonymous_bytes
-
-    X, y = load(store)
-    before = anonymous_bytes()
-    rows = problem(y, X.astype(np.float64), bias=1)
-    began = time.monotonic()
-    model = train(rows, parameter(f"-s {LOSSES[loss]} -c 1 -B 1 -e {eps} -q"))
-    seconds = time.monotonic() - began
-    w, b = model.get_decfun()
-    sign = 1.0 if model.get_labels()[0] == max(model.get_labels()) else -1.0
-    held = anonymous_bytes() - before
-    return {"seconds": seconds, "memory_bytes": held, "w": sign * np.append(w, b)}
+def numbers(kind: type) -> object:
+    """A comma-separated list as argparse takes it."""
+    return lambda text: tuple(kind(part) for part in text.split(","))
 
 
-def load(store: Path) -> tuple[sparse.csr_matrix, np.ndarray]:
-    """All rows of a store as SciPy's matrix, and labels of -1 and 1."""
-    rows = bigsvm.open_store(store)
-    block = rows.read(rows.refs(rows.n_samples)[0])
-    X = sparse.csr_matrix(tuple(block.X), shape=(rows.n_samples, rows.n_features))
-    return X, np.where(block.y == 1, 1.0, -1.0)
+def parse() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--problem", action="append", choices=["demo", "planted", *MADE, *REAL], help="repeatable")
+    add("--csr", action="append", type=Path, default=[], metavar="DIR", help="a problem as .npy files; repeatable")
+    add("--make", type=Path, help="generator program of the problems sparse and dense")
+    add("--data-dir", type=Path, default=_BESIDE, help="folder of the real sets, with load.py [%(default)s]")
+    add("--rows", type=int, help="of demo, planted, sparse and dense")
+    add("--classes", type=int, default=1, help="1: the first class against the rest; more: all, one, and their ratio")
+    add("--losses", type=numbers(str), default=("hinge", "squared_hinge"))
+    add("--tols", type=numbers(float), default=(1e-2, 1e-3, 1e-4))
+    add("--cores", type=numbers(int), default=(1,), help="columns: 1,2")
+    add("--peers", type=numbers(str), default=tuple(PEERS), help="of liblinear,snapml,sgd; none: '-'")
+    add("--C", type=float, default=1.0)
+    add("--bias", choices=["none", "augmented"], default="none", help="augmented leaves SGD out: it differs there")
+    add("--memory", help="budget out of core [a tenth of the data]")
+    add("--throttle", help="also with the device slowed down, such as 300MB/s")
+    add("--repeats", type=int, default=3)
+    add("--limit", type=float, default=120.0, help="seconds; a ladder ends with the run that takes longer")
+    add("--work", type=Path, help="folder for stores and scratch, on a disk; a temporary one by default")
+    add("--markdown", type=Path, help="file for the report [standard output]")
+    add("--json", type=Path)
+    add("--plot", type=Path, help="such as gaps.svg")
+    add("--smoke", action="store_true", help="a few seconds, to see that it works")
+    options = parser.parse_args()
+    if options.smoke:
+        vars(options).update(_SMOKE)
+        options.rows = options.rows or 3000
+    options.problem = options.problem or ([] if options.csr else ["demo"])
+    if any(name in MADE for name in options.problem) and options.make is None:
+        parser.error("the problems sparse and dense need --make PROGRAM")
+    return options
 
 
-def objective(X: sparse.csr_matrix, y: np.ndarray, loss: str, w: np.ndarray) -> float:
-    """P(w) for C = 1 with the bias entry last."""
-    padded = np.zeros(X.shape[1])
-    padded[: len(w) - 1] = w[:-1]
-    slack = np.maximum(1 - y * (X @ padded + w[-1]), 0)
-    return 0.5 * float(w @ w) + float(np.sum(slack if loss == "hinge" else slack**2))
+def problems(options: argparse.Namespace, work: Path) -> list[tuple[Problem, Problem | None]]:
+    """(problem, the same with all its classes) of all that was asked for; what is not here is left out."""
+    found: list[tuple[Problem, Problem | None]] = []
+    for folder in options.csr:
+        found.append(_in_two(open_problem(folder, folder.resolve().name, work), options, work))
+    for name in options.problem:
+        if name in REAL and not (options.data_dir / "load.py").exists():
+            say(f"{name}: there is no {options.data_dir / 'load.py'}; say --data-dir")
+            continue
+        if name in REAL:
+            problem = real_problem(name, options.data_dir, work)
+        elif name in MADE:
+            problem = make_problem(name, options.make, options.rows, work)
+        else:
+            classes = 1 if name == "demo" else max(options.classes, 3)
+            problem = demo_problem(options.rows or 200_000, work, classes)
+        found.append(_in_two(problem, options, work))
+    return found
 
 
-def child(arguments: list[str]) -> dict[str, Any]:
-    """Run this script again in its own process; weights come back in a file."""
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "out.npz"
-        subprocess.run([sys.executable, __file__, "--child", *arguments, str(out)], check=True)
-        with np.load(out, allow_pickle=False) as stored:
-            return {key: stored[key] if key == "w" else float(stored[key]) for key in stored.files}
+def _in_two(problem: Problem, options: argparse.Namespace, work: Path) -> tuple[Problem, Problem | None]:
+    if problem.n_models == 1:
+        return problem, None
+    return against_rest(problem, work), problem if options.classes > 1 else None
 
 
 def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--data", help="rows to use instead of the synthetic ones: what `bigsvm ingest` reads")
-    parser.add_argument("--labels", help="their label column or file")
-    parser.add_argument("--memory", default="64MiB", help="budget of the out-of-core run")
-    parser.add_argument("--tol", type=float, default=1e-3)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--work", help="folder for stores and scratch; a temporary one by default")
-    parser.add_argument("--json", help="file for the figures")
-    parser.add_argument("--smoke", action="store_true", help="a few seconds, to see that it works")
-    parser.add_argument("--child", nargs=5, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.child:
-        kind, store, loss, parameter, out = options.child
-        if kind == "liblinear":
-            measured = run_liblinear(Path(store), loss, float(parameter))
+    """Measure and report."""
+    options = parse()
+    asked = tuple(peer for peer in options.peers if peer in PEERS and not (peer == "sgd" and options.bias != "none"))
+    absent = missing_peers(asked)
+    report: list[Findings] = []
+    axes: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="bench-linear-", dir=options.work) as folder:
+        work = Path(folder).resolve()
+        for one_class, all_classes in problems(options, work):
+            for loss in options.losses:
+                settings = Settings(
+                    C=options.C, bias=options.bias, tols=options.tols, cores=options.cores, repeats=options.repeats,
+                    limit_s=options.limit, read_rate=_rate(options.throttle),
+                    peers=tuple(peer for peer in asked if peer not in absent), ladders=ladders(loss, options.smoke),
+                    budget=None if options.memory is None else parse_bytes(options.memory),
+                )  # fmt: skip
+                report.append(run_problem(one_class, loss, settings, work))
+                if all_classes is not None:
+                    report.append(run_problem(all_classes, loss, settings, work))
+                    axes += model_axis(report[-1], report[-2], settings)
+        if not report:
+            raise SystemExit("no problem to measure")
+        text = "\n".join([*markdown(report, settings, [PEERS[name] for name in absent]), *axes, ""])
+        if options.markdown:
+            options.markdown.write_text(text)
         else:
-            measured = run_bigsvm(Path(store), loss, options.tol if kind == "bigsvm" else float(kind), parameter)
-        np.savez(out, **measured)
-        return
-    if options.smoke:
-        options.rows, options.repeats, options.memory = 3000, 1, "32MiB"
-    with tempfile.TemporaryDirectory(dir=options.work) as folder:
-        store = Path(folder) / "rows.zarr"
-        if options.data:
-            bigsvm.ingest(options.data, store, label=options.labels)
-        else:
-            write_problem(store, options.rows)
-        report(options, store)
+            sys.stdout.write(text)
+        if options.json:
+            write_json(options.json, report, settings, absent)
+        if options.plot:
+            from bench.plot import draw  # matplotlib, only where it is asked for
+
+            draw(options.plot, report)
+    if options.smoke and any(findings.errors for findings in report):
+        raise SystemExit("a run failed")
 
 
-def report(options: argparse.Namespace, store: Path) -> None:
-    """Run every solver on a store and print the table."""
-    X, y = load(store)
-    data_bytes = X.data.nbytes + X.indices.nbytes + X.indptr.nbytes
-    solvers = [
-        ("bigsvm, in memory", str(options.tol), "4GiB"),
-        ("bigsvm, out of core", str(options.tol), options.memory),
-    ]
-    try:
-        import liblinear  # noqa: F401
-    except ImportError:
-        sys.stderr.write("LIBLINEAR is not installed (extra `bench`): only bigsvm is measured\n")
-    else:
-        solvers += [(f"LIBLINEAR -e {eps}", "liblinear", eps) for eps in ("0.3", "0.1")]
-    figures: list[dict[str, Any]] = []
-    for loss in LOSSES:
-        runs: dict[str, list[dict[str, Any]]] = {name: [] for name, _, _ in solvers}
-        for _ in range(options.repeats):  # alternating, so that a busy minute hits everybody
-            for name, kind, parameter in solvers:
-                runs[name].append(child([kind, str(store), loss, parameter]))
-        best_dual = max(run["dual"] for found in runs.values() for run in found if "dual" in run)
-        for name, found in runs.items():
-            P = objective(X, y, loss, found[0]["w"])
-            figures.append(
-                {
-                    "loss": loss,
-                    "solver": name,
-                    "seconds": statistics.median(run["seconds"] for run in found),
-                    "passes": found[0].get("passes"),
-                    "memory_bytes": max(run["memory_bytes"] for run in found),
-                    "objective": P,
-                    "gap": (P - best_dual) / P,
-                }
-            )
-    write = sys.stdout.write
-    write(f"{X.shape[0]:,} x {X.shape[1]:,}, {X.nnz:,} non-zeros, {data_bytes / 2**20:.0f} MiB; C = 1, B = 1; ")
-    write(f"{platform.machine()}, medians of {options.repeats}\n\n")
-    write("| loss | solver | seconds | memory, MiB | gap | passes |\n|---|---|---|---|---|---|\n")
-    for row in figures:
-        passes = f"{row['passes']:.0f}" if row["passes"] else "in RAM"
-        memory = row["memory_bytes"] / 2**20
-        write(
-            f"| {row['loss']} | {row['solver']} | {row['seconds']:.2f} | {memory:.0f} | {row['gap']:.1e} | {passes} |\n"
-        )
-    if options.json:
-        Path(options.json).write_text(json.dumps({"data_bytes": data_bytes, "rows": figures}, indent=1))
+def _rate(text: str | None) -> int | None:
+    return None if text is None else parse_bytes(text.removesuffix("/s"))
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from bigsvm.kernels.compile import inner_loop
 from bigsvm.kernels.losses import gap_term, loss_value
 from bigsvm.kernels.models import add_weight, model_axpys, model_dots, n_models, weight
 
@@ -36,11 +37,16 @@ def certify_rows(X, codes, positive, cost, C, alpha, W, V, box, sums):
                                                 the number of rows with alpha > 0
     """
     models = n_models(W)
+    run = np.zeros((models, sums.shape[1]))
+    _certify(X, codes, positive, cost, C, alpha, W, V, box, sums, np.empty(models), np.empty(models), run)
+
+
+@inner_loop
+def _certify(X, codes, positive, cost, C, alpha, W, V, box, sums, z, step, run):
+    """`certify_rows` with its work space: z and step float64 (n_models,), run of the shape of sums, zeros."""
+    models = n_models(W)
     last = W.shape[0] - 1
     loss_code, upper_factor, diag_factor, bias = box
-    z = np.empty(models)
-    step = np.empty(models)
-    run = np.zeros((models, sums.shape[1]))
     n = cost.shape[0]
     for i in range(n):
         if cost[i] > 0.0:
@@ -68,4 +74,27 @@ def certify_rows(X, codes, positive, cost, C, alpha, W, V, box, sums):
             for m in range(models):
                 for k in range(sums.shape[1]):
                     sums[m, k] += run[m, k]
+                    run[m, k] = 0.0
+
+
+@njit(cache=True, nogil=True)
+def distances(W, V, out):
+    """out[m] += (squared norm of W, squared norm of W - V, largest |W - V|) of each model; no copies.
+
+    W : float32 or float64;  V : float64, shape of W;  out : float64, shape (n_models, 3), zeros
+    """
+    models = n_models(W)
+    run = np.zeros((models, 2))
+    n = W.shape[0]
+    for j in range(n):
+        for m in range(models):
+            w = np.float64(weight(W, j, m))
+            difference = w - weight(V, j, m)
+            run[m, 0] += w * w
+            run[m, 1] += difference * difference
+            out[m, 2] = max(out[m, 2], abs(difference))
+        if j % _RUN == _RUN - 1 or j == n - 1:
+            for m in range(models):
+                for k in range(2):
+                    out[m, k] += run[m, k]
                     run[m, k] = 0.0

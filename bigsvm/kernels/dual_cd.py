@@ -1,6 +1,6 @@
 r"""Dual coordinate descent for linear SVM, on one block of rows, for all models at once.
 
-Solves, for each model m with labels y_i in {-1, +1} and row costs C_i = C[m] cost[i],
+Solves, for each model m with labels y_i in {-1, +1} and row costs C_i = C[m] class_weight[code_i] sample_weight_i,
 
     min_alpha  1/2 || sum_i alpha_i y_i x_i ||^2 + 1/2 sum_i D_i alpha_i^2 - sum_i alpha_i,   0 <= alpha_i <= U_i
 
@@ -8,7 +8,7 @@ with U_i = upper_factor C_i and D_i = diag_factor / C_i: hinge (1, 0), squared h
 weight is the last entry of w, with the constant feature `bias` (0 for none).
 
 Given   X, labels, alpha, w = sum_i alpha_i y_i x_i
-        active : uint8, rows not shrunk away
+        active : uint8, rows not shrunk streams
 Changed alpha, w, active, thresholds.
 
 Source: Hsieh, Chang, Lin, Keerthi, Sundararajan, ICML 2008, Algorithm 3 (shrinking with thresholds of the
@@ -21,11 +21,11 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
-from numba.extending import register_jitable
 
+from bigsvm.kernels.compile import inner_loop
 from bigsvm.kernels.losses import gap_term, loss_value
 from bigsvm.kernels.models import add_weight, model_axpys, model_dots, n_models, weight
-from bigsvm.kernels.rows import CSR
+from bigsvm.kernels.visiting import RUN_ROWS, fill_order, row_at
 
 
 class DualBox(NamedTuple):
@@ -37,117 +37,48 @@ class DualBox(NamedTuple):
     bias: float
 
 
-SMALL_ROWS = 256
-_MIXED_BYTES = 6 << 20  # of values and indices: what caches hold; data of this size is shuffled as a whole
-
-
-def mixed_runs_of(X):
-    """How many runs of SMALL_ROWS rows `dual_cd_sweeps` should mix: a function of shape and entries only."""
-    n_rows, entries = (len(X.indptr) - 1, len(X.data)) if isinstance(X, CSR) else (len(X), X.size)
-    return max(int(_MIXED_BYTES * n_rows // max(8 * entries * SMALL_ROWS, 1)), 1)
-
-
 # columns of `stats`, one row a model
 PG_MAX, PG_MIN, GAP, LOSS = 0, 1, 2, 3
 
 
-@register_jitable
-def _mix64(z):
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
+@inner_loop
+def _sweep(
+    X, codes, class_weight, sample_weight, positive, C, sqnorm, alpha, at, W, active, box, sigma, thresholds,
+    order, n, stats, score, z, step,
+):  # fmt: skip
+    """Visit local rows order[:n] once; fills stats and score, may clear entries of active.
 
-
-@register_jitable
-def _key(seed, epoch, start):
-    """Start of a stream of random numbers that is a function of (seed, epoch, start) only."""
-    golden = np.uint64(0x9E3779B97F4A7C15)
-    state = _mix64(np.uint64(seed) + golden)
-    state = _mix64(state ^ (np.uint64(epoch) * golden))
-    return _mix64(state ^ (np.uint64(start) * golden))
-
-
-@register_jitable
-def _shuffle(order, first, stop, state):
-    """Fisher-Yates on order[first:stop] with splitmix64; returns the stream's new state."""
-    golden = np.uint64(0x9E3779B97F4A7C15)
-    for t in range(stop - 1, first, -1):
-        state += golden
-        r = _mix64(state) >> np.uint64(32)
-        u = first + np.int64((r * np.uint64(t - first + 1)) >> np.uint64(32))
-        order[t], order[u] = order[u], order[t]
-    return state
-
-
-@register_jitable
-def _visiting_order(active, order, small, mixed_runs, seed, epoch, start):
-    """Fill `order` with the active rows in a random order that is kind to caches; returns how many.
-
-    Runs of SMALL_ROWS rows are drawn in random order, and `mixed_runs` of them at a time are shuffled together:
-    the rows in work lie in a few MiB, and still meet others in every sweep.  `small` is work space for the
-    order of the runs.
+    z, step : float64, shape (n_models,)   work space
     """
-    state = _key(seed, epoch, start)
-    runs = small.shape[0]
-    for b in range(runs):
-        small[b] = b
-    state = _shuffle(small, 0, runs, state)
-    n = 0
-    mixed = 0
-    for b in range(runs):
-        a = small[b] * SMALL_ROWS
-        for i in range(a, min(a + SMALL_ROWS, active.shape[0])):
-            if active[i] != 0:
-                order[n] = i
-                n += 1
-        if b % mixed_runs == mixed_runs - 1 or b == runs - 1:
-            state = _shuffle(order, mixed, n, state)
-            mixed = n
-    return n
-
-
-@njit(cache=True)
-def shuffled(n, seed, epoch, start):
-    """The visiting order of n rows whose first is `start`, in sweep `epoch`: int64, shape (n,)."""
-    order = np.arange(n)
-    _shuffle(order, 0, n, _key(seed, epoch, start))
-    return order
-
-
-@njit(cache=True)
-def visiting_order(active, mixed_runs, seed, epoch, start):
-    """The rows that sweep `epoch` visits, in order: int64, shape (number of active rows,)."""
-    order = np.empty(active.shape[0], np.int64)
-    small = np.empty(-(-active.shape[0] // SMALL_ROWS), np.int64)
-    return order[: _visiting_order(active, order, small, mixed_runs, seed, epoch, start)]
-
-
-@register_jitable
-def _sweep(X, codes, positive, cost, C, sqnorm, alpha, W, active, box, sigma, thresholds, order, n, stats):
-    """Visit rows order[:n] once; fills stats, may clear entries of active."""
     models = n_models(W)
     last = W.shape[0] - 1
-    z = np.empty(models)
-    step = np.empty(models)
     loss_code, upper_factor, diag_factor, bias = box
     for m in range(models):
         stats[m, 0], stats[m, 1], stats[m, 2], stats[m, 3] = -np.inf, np.inf, 0.0, 0.0
     for t in range(n):
         i = order[t]
-        if cost[i] == 0.0:
-            active[i] = 0
+        row = row_at(at, i)
+        cost = class_weight[codes[i]]
+        if sample_weight.shape[0]:
+            cost *= sample_weight[i]
+        if cost == 0.0:
+            if active.shape[0]:
+                active[row] = 0
+            if score.shape[0]:
+                score[i] = 0.0
             continue
         model_dots(X, i, W, z)
         h = sigma * (sqnorm[i] + bias * bias)
         keep = False
         moved = False
+        violation = 0.0
         for m in range(models):
             step[m] = 0.0
             sign = 1.0 if codes[i] == positive[m] else -1.0
-            c = C[m] * cost[i]
+            c = C[m] * cost
             upper = upper_factor * c
             diag = diag_factor / c
-            a = alpha[i, m]
+            a = alpha[row, m]
             margin = sign * (z[m] + bias * weight(W, last, m))
             s = 1.0 - margin
             stats[m, 2] += gap_term(loss_code, s, a, c)
@@ -165,16 +96,19 @@ def _sweep(X, codes, positive, cost, C, sqnorm, alpha, W, active, box, sigma, th
             keep = True
             stats[m, 0] = max(stats[m, 0], PG)
             stats[m, 1] = min(stats[m, 1], PG)
+            violation = max(violation, abs(PG))
             if abs(PG) > 1e-12:
                 H = h + diag
                 # A zero row of the hinge has H = 0 and G = -1: its best alpha is the upper bound.
                 new = min(max(a - G / H, 0.0), upper) if H > 0.0 else upper
                 if new != a:
-                    alpha[i, m] = new
+                    alpha[row, m] = new
                     step[m] = sigma * (new - a) * sign
                     moved = True
-        if not keep:
-            active[i] = 0
+        if score.shape[0]:
+            score[i] = violation
+        if not keep and active.shape[0]:
+            active[row] = 0
         if moved:
             model_axpys(step, X, i, W)
             if bias != 0.0:
@@ -184,33 +118,34 @@ def _sweep(X, codes, positive, cost, C, sqnorm, alpha, W, active, box, sigma, th
 
 @njit(cache=True, nogil=True)
 def dual_cd_sweeps(
-    X, codes, positive, cost, C, sqnorm, alpha, W, active, box, sigma, thresholds, n_sweeps, whole, mixed_runs,
-    seed, epoch, start, eps, target, floor, stats,
+    X, codes, class_weight, sample_weight, positive, C, sqnorm, alpha, W, active, box, sigma, thresholds,
+    n_sweeps, whole, mixed_runs, seed, epoch, start, eps, target, floor, stats,
 ):  # fmt: skip
     """Up to `n_sweeps` sweeps over the active rows of a block; returns
     (sweeps done, row visits, rows visited by the last sweep, settled).
 
     Parameters
     ----------
-    X : dense (n_rows, n_features) or CSR, float32 or float64
-    codes : int32, shape (n_rows,)          class code of each row
+    X : dense (n_rows, n_features) or CSR
+    codes : integers, shape (n_rows,)       class code of each row
+    class_weight : float64, shape (n_classes,)
+    sample_weight : float64, shape (n_rows,) or (0,) for ones; a row whose weight is 0 takes no part
     positive : int32, shape (n_models,)     class code that is +1 for each model
-    cost : float64, shape (n_rows,)         class weight times sample weight; rows of 0 take no part
     C : float64, shape (n_models,)
     sqnorm : float64, shape (n_rows,)       squared norms of the rows, bias not included
     alpha : float64, shape (n_rows, n_models)
-    W : float64, shape (n_features + 1,) for one model or (n_features + 1, n_models)
+    W : float32 or float64, shape (n_features + 1,) for one model or (n_features + 1, n_models)
     active : uint8, shape (n_rows,)
     box : DualBox
     sigma : float   stiffness of the local problem, 1 for the exact one; w changes by sigma times the sum
     thresholds : float64, shape (2, n_models)   shrinking: a bound row leaves above [0] or below [1]
     n_sweeps : int   sweeps at most; 1 where the caller sees other blocks before this one again
     whole : bool     these are all the rows: thresholds are renewed and the ends below hold
-    mixed_runs : int  runs of SMALL_ROWS rows that are shuffled together, see `mixed_runs_of`
+    mixed_runs : int  see `visiting.fill_order`
     seed, epoch, start : int   key of the visiting order; epoch counts up with each sweep
     eps : float      sweeps end when no projected gradient of the active rows spreads wider
     target : float   sweeps end when the stale relative gap of every model falls to this
-    floor : float64, shape (n_models,)   proved lower bounds of the primal, so that rows shrunk away at their
+    floor : float64, shape (n_models,)   proved lower bounds of the primal, so that rows shrunk streams at their
             upper bound, whose losses are not seen, do not make the relative gap look large
     stats : float64, shape (n_models, 4), filled: largest and smallest projected gradient, gap and loss as
             seen at each row's visit, of the last sweep
@@ -218,13 +153,18 @@ def dual_cd_sweeps(
     `settled` is 1 when eps was met on the active rows, 2 when target was met, else 0.
     """
     models = n_models(W)
-    order = np.empty(active.shape[0], np.int64)
-    small = np.empty(-(-active.shape[0] // SMALL_ROWS), np.int64)
+    rows = active.shape[0]
+    order, runs = np.empty(rows, np.int64), np.empty(-(-rows // RUN_ROWS), np.int64)
+    at, score = np.empty(0, np.int64), np.empty(0, np.float32)
+    z, step = np.empty(models), np.empty(models)
     visits = 0
     n = 0
     for sweep in range(n_sweeps):
-        n = _visiting_order(active, order, small, mixed_runs, seed, epoch + sweep, start)
-        _sweep(X, codes, positive, cost, C, sqnorm, alpha, W, active, box, sigma, thresholds, order, n, stats)
+        n = fill_order(rows, at, active, order, runs, mixed_runs, seed, epoch + sweep, start)
+        _sweep(
+            X, codes, class_weight, sample_weight, positive, C, sqnorm, alpha, at, W, active, box, sigma, thresholds,
+            order, n, stats, score, z, step,
+        )  # fmt: skip
         visits += n
         if not whole:
             break
@@ -235,11 +175,37 @@ def dual_cd_sweeps(
         for m in range(models):
             norm = 0.0
             for j in range(W.shape[0]):
-                norm += weight(W, j, m) ** 2
+                norm += np.float64(weight(W, j, m)) ** 2
             reached = reached and stats[m, 2] <= target * max(0.5 * norm + stats[m, 3], floor[m])
         if reached:
             return sweep + 1, visits, n, 2
     return n_sweeps, visits, n, 0
+
+
+@njit(cache=True, nogil=True)
+def dual_cd_visit(
+    X, codes, class_weight, sample_weight, positive, C, sqnorm, alpha, at, W, streams, box, mixed_runs,
+    seed, epoch, start, order, stats, score,
+):  # fmt: skip
+    """One step for each row of X, in a random order; returns how many were visited.
+
+    As `dual_cd_sweeps` (exact local problem, no shrinking), but alpha is that of all rows:
+
+    at : int64, shape (n_rows,)       working row of each row of X, where its alpha lies
+    streams : uint8, by working row, or (0,) for all ones   rows that are kept elsewhere (the arena) have 0
+    order : int64, shape (n_rows,)    filled with the rows visited
+    score : float32, shape (n_rows,)  filled where visited: the row's largest violation before its step
+    """
+    rows, models = at.shape[0], n_models(W)
+    runs = np.empty(-(-rows // RUN_ROWS), np.int64)
+    thresholds = np.empty((2, models))
+    thresholds[0, :], thresholds[1, :] = np.inf, -np.inf
+    n = fill_order(rows, at, streams, order, runs, mixed_runs, seed, epoch, start)
+    _sweep(
+        X, codes, class_weight, sample_weight, positive, C, sqnorm, alpha, at, W, streams[:0], box, 1.0, thresholds,
+        order, n, stats, score, np.empty(models), np.empty(models),
+    )  # fmt: skip
+    return n
 
 
 @njit(cache=True, nogil=True)

@@ -11,8 +11,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numba.extending import overload, register_jitable
+
+from bigsvm.kernels.compile import inner_loop
 
 
 class CSR(NamedTuple):
@@ -194,45 +196,43 @@ def row_axpys(a, X, i, W):
     (_csr_row_axpys if isinstance(X, CSR) else _dense_row_axpys)(a, X, i, W)
 
 
+def _is_csr(X):
+    return isinstance(X, types.BaseNamedTuple) and X.instance_class is CSR
+
+
 @overload(row_dot)
 def _row_dot(X, i, w):
-    return _dense_row_dot_call if isinstance(X, types.Array) else _csr_row_dot_call
-
-
-def _dense_row_dot_call(X, i, w):
-    return _dense_row_dot(X, i, w)
-
-
-def _csr_row_dot_call(X, i, w):
-    return _csr_row_dot(X, i, w)
+    if isinstance(X, types.Array):
+        return lambda X, i, w: _dense_row_dot(X, i, w)
+    return (lambda X, i, w: _csr_row_dot(X, i, w)) if _is_csr(X) else None
 
 
 @overload(row_axpy)
 def _row_axpy(a, X, i, w):
     if isinstance(X, types.Array):
         return lambda a, X, i, w: _dense_row_axpy(a, X, i, w)
-    return lambda a, X, i, w: _csr_row_axpy(a, X, i, w)
+    return (lambda a, X, i, w: _csr_row_axpy(a, X, i, w)) if _is_csr(X) else None
 
 
 @overload(row_sqnorm)
 def _row_sqnorm(X, i):
     if isinstance(X, types.Array):
         return lambda X, i: _dense_row_sqnorm(X, i)
-    return lambda X, i: _csr_row_sqnorm(X, i)
+    return (lambda X, i: _csr_row_sqnorm(X, i)) if _is_csr(X) else None
 
 
 @overload(row_dots)
 def _row_dots(X, i, W, out):
     if isinstance(X, types.Array):
         return lambda X, i, W, out: _dense_row_dots(X, i, W, out)
-    return lambda X, i, W, out: _csr_row_dots(X, i, W, out)
+    return (lambda X, i, W, out: _csr_row_dots(X, i, W, out)) if _is_csr(X) else None
 
 
 @overload(row_axpys)
 def _row_axpys(a, X, i, W):
     if isinstance(X, types.Array):
         return lambda a, X, i, W: _dense_row_axpys(a, X, i, W)
-    return lambda a, X, i, W: _csr_row_axpys(a, X, i, W)
+    return (lambda a, X, i, W: _csr_row_axpys(a, X, i, W)) if _is_csr(X) else None
 
 
 @overload(n_rows_of)
@@ -242,14 +242,14 @@ def _n_rows_of(X):
     return lambda X: X.indptr.shape[0] - 1
 
 
-@njit(cache=True, nogil=True)
+@inner_loop
 def sqnorms(X, out):
     """out[i] = squared norm of row i; out is float64, shape (n_rows,)."""
     for i in range(out.shape[0]):
         out[i] = row_sqnorm(X, i)
 
 
-@njit(cache=True, nogil=True)
+@inner_loop
 def decision(X, W, out):
     """out[i, m] = sum over features of X[i, j] * W[j, m]; out is float64, shape (n_rows, n_models)."""
     for i in range(out.shape[0]):

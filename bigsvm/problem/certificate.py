@@ -20,6 +20,8 @@ from bigsvm.problem.problem import Problem
 from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks, kernel_matrix
 from bigsvm.store.survey import Survey
 
+_AT_MOST_SUMS = 4096  # blocks whose sums are kept apart; more are added up, so that lists do not grow with the data
+
 
 @dataclass(frozen=True)
 class Certificate:
@@ -80,7 +82,7 @@ class RowsTerms(NamedTuple):
 def certify_blocks(share: RowsShare) -> RowsTerms:
     """Task: the terms of a run of blocks.  Pure."""
     problem = share.problem
-    sums, v = np.zeros((problem.n_models, kernel.N_SUMS)), np.zeros_like(share.w)
+    sums, v = np.zeros((problem.n_models, kernel.N_SUMS)), np.zeros(share.w.shape)
     survey = Survey() if share.with_survey else None
     release = getattr(share.data, "release", lambda ref: None)
     n_rows = bytes_read = 0
@@ -124,15 +126,21 @@ class Accumulator:
 
     def __init__(self, problem: Problem, w: np.ndarray) -> None:
         self._problem, self._w = problem, w
-        self.v = np.zeros_like(w)
+        self.v = np.zeros(w.shape)
         self._sums: list[np.ndarray] = []
         self.n_rows = 0
 
     def add(self, terms: RowsTerms) -> None:
         """Add one task's terms; call in the order of the rows."""
         self.v += terms.v
-        self._sums.append(terms.sums)
-        self.n_rows += terms.n_rows
+        self.count(terms.sums, terms.n_rows)
+
+    def count(self, sums: np.ndarray, n_rows: int) -> None:
+        """Add the sums of rows whose part of v is in `v` already."""
+        self._sums.append(sums)
+        if len(self._sums) > _AT_MOST_SUMS:
+            self._sums = [self.sums()]
+        self.n_rows += n_rows
 
     def sums(self) -> np.ndarray:
         """The blocks' sums together, float64, shape (n_models, 5)."""
@@ -143,22 +151,32 @@ class Accumulator:
     def finish(self) -> Certificate:
         """The certificate of everything added."""
         total = self.sums()
-        difference = self._w - self.v
-        primal = 0.5 * _sqnorms(self._w) + total[:, kernel.LOSS]
-        gap = total[:, kernel.GAP] + 0.5 * _sqnorms(difference)
+        norms = np.zeros((self._problem.n_models, 3))
+        kernel.distances(self._w, self.v, norms)
+        primal = 0.5 * norms[:, 0] + total[:, kernel.LOSS]
+        gap = total[:, kernel.GAP] + 0.5 * norms[:, 1]
         return Certificate(
             primal=primal,
             dual=primal - gap,
             gap=gap,
             n_rows=self.n_rows,
-            drift=float(np.abs(difference).max(initial=0.0)),
+            drift=float(norms[:, 2].max()),
             n_support=total[:, kernel.SUPPORT].astype(np.int64),
         )
 
 
-def _sqnorms(w: np.ndarray) -> np.ndarray:
-    """Squared norm of each model's weights, shape (n_models,)."""
-    return np.atleast_1d(np.sum(w * w, axis=0))
+def joined(certificates: Sequence[Certificate]) -> Certificate:
+    """One certificate of several groups of models, trained and proved apart."""
+    if len(certificates) == 1:
+        return certificates[0]
+    return Certificate(
+        primal=np.concatenate([c.primal for c in certificates]),
+        dual=np.concatenate([c.dual for c in certificates]),
+        gap=np.concatenate([c.gap for c in certificates]),
+        n_rows=min(c.n_rows for c in certificates),
+        drift=max(c.drift for c in certificates),
+        n_support=np.concatenate([c.n_support for c in certificates]),
+    )
 
 
 def keep_best(new: Certificate, best: Certificate | None) -> tuple[Certificate, np.ndarray]:

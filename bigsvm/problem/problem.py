@@ -68,9 +68,9 @@ class Problem:
         return codes, cost
 
 
-def zero_weights(n_features: int, n_models: int) -> np.ndarray:
-    """w = 0 with its bias entry: float64, (n_features + 1,) for one model, else (n_features + 1, n_models)."""
-    return np.zeros(n_features + 1) if n_models == 1 else np.zeros((n_features + 1, n_models))
+def zero_weights(n_features: int, n_models: int, dtype: type = np.float64) -> np.ndarray:
+    """w = 0 with its bias entry: (n_features + 1,) for one model, else (n_features + 1, n_models)."""
+    return np.zeros(n_features + 1 if n_models == 1 else (n_features + 1, n_models), dtype)
 
 
 def make_problem(config: FitConfig, store: RowBlocks, class_counts: np.ndarray | None = None) -> Problem:

@@ -1,4 +1,4 @@
-"""Proofs: the certificate pass of a running fit, and of a saved model on its own."""
+"""The proof of a saved model, apart from the run that made it."""
 
 from __future__ import annotations
 
@@ -22,33 +22,12 @@ from bigsvm.run.mapper import open_mapper
 from bigsvm.run.memory import PeakMemory
 from bigsvm.run.plan import BLOCK_BYTES
 from bigsvm.run.warm import warm
-from bigsvm.solvers.base import Context, View
 from bigsvm.store.blocks import RowBlocks, row_bytes
 from bigsvm.store.survey import Survey
 from bigsvm.units import MIB, show_bytes
 
 _BLOCKS_PER_TASK = 16
 _FIXED = 6 * MIB
-
-
-def certify_view(problem: Problem, view: View, ctx: Context, workers: int) -> tuple[Certificate, np.ndarray]:
-    """One pass: the certificate of a solver's point, and w(alpha) rebuilt.
-
-    workers : tasks whose parts (as large as w) fit the budget at one time
-    """
-    alpha = view.alpha
-    shares = (
-        RowsShare(ctx.data, run, problem, view.w, None if alpha is None else alpha.between(run[0].start, run[-1].stop))
-        for run in runs_of(ctx.proof_refs, _BLOCKS_PER_TASK)
-    )
-    total = Accumulator(problem, view.w)
-    for terms in ctx.mapper.map(certify_blocks, shares, workers):
-        total.add(terms)
-        ctx.charge(terms.bytes_read)
-    certificate = total.finish()
-    if certificate.n_rows != ctx.data.n_samples:
-        raise DataError(f"{certificate.n_rows} rows seen of {ctx.data.n_samples}: nothing is proved", ctx.data.uri)
-    return certificate, total.v
 
 
 def certify_model(path: Path, store: RowBlocks, config: FitConfig, emit: Emit = silent) -> dict[str, Any]:
@@ -70,7 +49,7 @@ def certify_model(path: Path, store: RowBlocks, config: FitConfig, emit: Emit = 
             f"the model was trained on {alpha.shape[1]} rows and the store has {store.n_samples}", store.uri
         )
     w = weights_of(model, problem, store.n_features)
-    warm(store, problem.n_models)
+    warm(store, n_models=problem.n_models)
     block_rows = int(min(max(BLOCK_BYTES // row_bytes(store), 1), store.n_samples))
     refs = store.refs(block_rows)
     total, survey = Accumulator(problem, w), Survey()

@@ -26,14 +26,15 @@ from bigsvm.events import (
     Warned,
     silent,
 )
-from bigsvm.machine import return_freed_memory
-from bigsvm.problem.certificate import Certificate, keep_best
+from bigsvm.machine import core_count, return_freed_memory
+from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import Problem, make_problem
-from bigsvm.run.certify import certify_view, models_document
+from bigsvm.run.certify import models_document
 from bigsvm.run.mapper import open_mapper
 from bigsvm.run.memory import PeakMemory
 from bigsvm.run.outcome import FitResult, linear_model
 from bigsvm.run.plan import READ_DEPTH, Plan, make_plan
+from bigsvm.run.proofs import Prover
 from bigsvm.run.rows import open_rows
 from bigsvm.run.scratch import is_tmpfs, scratch_folder
 from bigsvm.run.warm import warm
@@ -41,7 +42,8 @@ from bigsvm.solvers.base import Context
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.survey import Survey
 
-_FIRST_CHECK = 2  # sweeps of streamed data before the first proof; then each time they have doubled
+_FIRST_CHECK = 1  # passes before the first proof rides along; then each time they have doubled
+_RIDE_BELOW = 4.0  # forecasts above the tolerance by less than this let a proof ride along
 
 
 @dataclass
@@ -51,21 +53,9 @@ class Clock:
     began: float
     staging: float = 0.0
     solving: float = 0.0
-    certify: float = 0.0
 
     def total(self) -> float:
         return time.monotonic() - self.began
-
-
-@dataclass
-class Progress:
-    """What a run has spent and reached."""
-
-    visits: int = 0
-    certificate_bytes: int = 0
-    certificate: Certificate | None = None
-    w: np.ndarray | None = None
-    """The primal point that `certificate` speaks of."""
 
 
 def fit_store(store: RowBlocks, config: FitConfig, emit: Emit = silent) -> FitResult:
@@ -89,7 +79,7 @@ def fit_store(store: RowBlocks, config: FitConfig, emit: Emit = silent) -> FitRe
         note(Warned(message))
     plan = make_plan(store, config)
     note(FitStarted(plan.document(), dataclasses.asdict(config), store.fingerprint, versions()))
-    warm(store, plan.problem.n_models)
+    warm(store, plan)
     budget = MemoryBudget(plan.budget_bytes)
     with ExitStack() as stack:
         mapper = stack.enter_context(open_mapper(config))
@@ -104,17 +94,22 @@ def fit_store(store: RowBlocks, config: FitConfig, emit: Emit = silent) -> FitRe
         _check_classes(problem, counts, store)
         ctx = Context(
             data=data,
-            refs=data.refs(plan.block_rows),
+            refs=data.refs(plan.extent_rows),
             resident=plan.resident,
             mapper=mapper,
             budget=budget,
             seed=config.seed,
             parallel=plan.parallel,
+            threads=config.threads or core_count(),
             read_depth=READ_DEPTH,
             group_blocks=plan.group_blocks,
-            proof_refs=data.refs(plan.block_rows * plan.group_blocks),
+            proof_refs=data.refs(plan.extent_rows * plan.group_blocks),
             workdir=scratch,
             tol=config.tol,
+            arena_bytes=plan.arena_bytes,
+            arena_sweeps=plan.arena_sweeps,
+            spilled=plan.spilled,
+            buffers=plan.buffers(data),
             bytes_read=survey.data_bytes if plan.resident else 0,
         )
         fixed = [need for need in plan.needs if not need.may_spill and need.what != "resident data"]
@@ -122,9 +117,10 @@ def fit_store(store: RowBlocks, config: FitConfig, emit: Emit = silent) -> FitRe
             stack.enter_context(budget.reserve(need.what, need.nbytes))
         state = plan.solver.init(problem, ctx)
         note(BudgetReport(budget.limit, budget.report()))
-        progress = Progress()
-        status = _loop(problem, plan, config, state, ctx, progress, survey.data_bytes, clock, note)
-        result = _result(store, data, survey, problem, plan, config, state, ctx, progress, status, warnings)
+        prover = Prover(plan.solver, state, ctx, plan.certificate_workers)
+        status, visits = _loop(problem, plan, config, state, ctx, prover, survey.data_bytes, clock, note)
+        plan.solver.finish(state)
+        result = _result(store, data, survey, problem, plan, config, visits, ctx, prover, status, warnings)
         memory.sample()
         result.memory = memory.document(plan.budget_bytes)
     result.seconds = {
@@ -132,7 +128,7 @@ def fit_store(store: RowBlocks, config: FitConfig, emit: Emit = silent) -> FitRe
         "staging": clock.staging,
         "solving": clock.solving,
         "io_wait": ctx.io_wait_s,
-        "certify": clock.certify,
+        "certify": prover.seconds,
     }
     note(FitEnded(status, result.document()))
     return result
@@ -153,16 +149,15 @@ def _result(
     problem: Problem,
     plan: Plan,
     config: FitConfig,
-    state: Any,
+    visits: int,
     ctx: Context,
-    progress: Progress,
+    prover: Prover,
     status: str,
     warnings: list[str],
 ) -> FitResult:
     """The model of the last proof, and the figures of the run."""
-    certificate, w = progress.certificate, progress.w
+    certificate = prover.certificate
     assert certificate is not None
-    assert w is not None
     figures = {
         "solver": plan.solver.name,
         "loss": problem.loss.name,
@@ -182,8 +177,8 @@ def _result(
         "relative_gap": certificate.relative_gap,
         "certificate": certificate.kind,
         "passes": ctx.bytes_read / survey.data_bytes,
-        "epochs": progress.visits / store.n_samples,
-        "certificate_passes": progress.certificate_bytes / survey.data_bytes,
+        "epochs": visits / store.n_samples,
+        "certificate_passes": prover.bytes_read / survey.data_bytes,
         "bytes_read": ctx.bytes_read,
         "data_bytes": survey.data_bytes,
         "scratch_bytes": plan.scratch_bytes,
@@ -193,12 +188,12 @@ def _result(
     }
     if config.lam is not None:
         figures["objective_mean"] = math.fsum(certificate.primal) * config.lam
-    model = linear_model(problem, w, data, certificate, plan, config, survey, status)
-    alpha = plan.solver.view(state).alpha
-    if config.no_dual and alpha is not None:
-        alpha.close()
-        alpha = None
-    return FitResult(status, model, certificate, figures, warnings, alpha, data.row_order)
+    model = linear_model(problem, prover.w, data, certificate, plan, config, survey, status)
+    if config.no_dual:
+        for vector in prover.alpha:
+            vector.close()
+        prover.alpha = []
+    return FitResult(status, model, certificate, figures, warnings, prover.alpha, data.working_row)
 
 
 def _loop(
@@ -207,73 +202,57 @@ def _loop(
     config: FitConfig,
     state: Any,
     ctx: Context,
-    progress: Progress,
+    prover: Prover,
     data_bytes: int,
     clock: Clock,
     emit: Emit,
-) -> str:
-    """Step, and prove when it is due; the status that ended it."""
+) -> tuple[str, int]:
+    """Step, and prove when it is due; the status that ended it, and the row visits.
+
+    On rows that stream, a proof rides on the next pass while the tolerance is near or the passes have doubled,
+    and has a pass of its own only when the solver expects it to succeed.  Once that expectation failed, proofs
+    only ride: at most one pass is spent on a proof alone, unless a limit ends the run.
+    """
     n = ctx.data.n_samples
-    next_check = float(_FIRST_CHECK)
+    visits, steps, next_check, alone = 0, 0, float(_FIRST_CHECK), True
     limit = config.max_passes or math.inf
-    while True:
-        epochs, passes = progress.visits / n, ctx.bytes_read / data_bytes
+    rides = not ctx.resident and ctx.parallel == 1
+
+    def spent() -> float:
         # Rows in memory are not read again: there the limit counts visits, as it would have counted passes.
-        spent = epochs if ctx.resident else passes
-        ctx.sweeps_left = None if math.isinf(limit) else max(int(limit - spent), 1)
+        return visits / n if ctx.resident else ctx.bytes_read / data_bytes
+
+    def report(certificate: Certificate) -> bool:
+        primal, dual = float(certificate.primal.sum()), float(certificate.dual.sum())
+        passes = ctx.bytes_read / data_bytes
+        emit(CertificateMade(visits / n, passes, primal, dual, certificate.relative_gap, clock.total()))
+        return certificate.relative_gap <= config.tol
+
+    while True:
+        ctx.sweeps_left = None if math.isinf(limit) else max(int(limit - spent()), 1)
         before = clock.total()
         info = plan.solver.step(problem, state, ctx)
         clock.solving += clock.total() - before
-        progress.visits += info.visits
-        epochs, passes = progress.visits / n, ctx.bytes_read / data_bytes
-        emit(EpochEnd(epochs, passes, info.n_active, info.gap_estimate, clock.total()))
-        spent = epochs if ctx.resident else passes
-        # What the next step and the proof after it will cost, and a proof now.
-        proof = 0.0 if ctx.resident else 1.0
-        due = info.ask_certificate or epochs >= next_check
-        out_of_passes = spent + due * proof + 1.0 + proof > limit
+        visits, steps = visits + info.visits, steps + 1
+        emit(EpochEnd(visits / n, ctx.bytes_read / data_bytes, info.n_active, info.gap_estimate, clock.total()))
+        if info.rode and report(prover.dismount()):
+            return "converged", visits
+        # What the next step and the proof after it will cost.
+        out_of_passes = spent() + (1.0 if ctx.resident else 2.0) > limit
         out_of_time = config.max_time is not None and clock.total() > config.max_time
-        if not (due or out_of_passes or out_of_time):
-            continue
-        next_check = max(next_check, 2.0 * epochs)
-        certificate = _prove(problem, plan, state, ctx, progress, clock)
-        emit(
-            CertificateMade(
-                epochs,
-                ctx.bytes_read / data_bytes,
-                float(certificate.primal.sum()),
-                float(certificate.dual.sum()),
-                certificate.relative_gap,
-                clock.total(),
-            )
-        )
-        if certificate.relative_gap <= config.tol:
-            return "converged"
-        if info.exhausted:
-            return "stalled"
-        if out_of_passes or out_of_time:
-            return "stopped"
-
-
-def _prove(problem: Problem, plan: Plan, state: Any, ctx: Context, progress: Progress, clock: Clock) -> Certificate:
-    """Certify the solver's point, keep the best of both sides, and tell the solver what was learnt."""
-    before, read = clock.total(), ctx.bytes_read
-    view = plan.solver.view(state)
-    found, v = certify_view(problem, view, ctx, plan.certificate_workers)
-    certificate, better = keep_best(found, progress.certificate)
-    if progress.w is None:
-        progress.w = view.w.copy()
-    else:
-        np.copyto(progress.w, view.w, where=better)
-    progress.certificate = certificate
-    if not np.all(np.isfinite(certificate.primal)):
-        raise DataError(
-            "the objective overflows: the values are too large", ctx.data.uri, "scale the features to about [-1, 1]"
-        )
-    progress.certificate_bytes += ctx.bytes_read - read
-    clock.certify += clock.total() - before
-    plan.solver.learn(problem, state, certificate, v)
-    return certificate
+        ending = out_of_passes or out_of_time or info.exhausted
+        counted = visits / n if ctx.resident else steps
+        due = counted >= next_check
+        if due:
+            next_check = 2.0 * counted
+        if ending or (info.ask_certificate and alone) or (not rides and (due or info.ask_certificate)):
+            alone = False
+            if report(prover.prove()):
+                return "converged", visits
+            if ending:
+                return ("stalled" if info.exhausted else "stopped"), visits
+        elif rides and (due or info.gap_forecast <= _RIDE_BELOW * config.tol):
+            prover.mount()
 
 
 def versions() -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -38,8 +38,10 @@ class FitResult:
     certificate: Certificate
     figures: dict[str, Any]
     warnings: list[str]
-    alpha: RowVector | None = None
-    row_order: np.ndarray | None = None
+    alpha: list[RowVector] = field(default_factory=list)
+    """Of each group of models, (n_samples, n_models) in working order; empty where none is kept."""
+    working_row: np.ndarray | None = None
+    """Row of `alpha` of each store row, may be a map; None for the identity."""
     seconds: dict[str, float] = field(default_factory=dict)
     memory: dict[str, int] = field(default_factory=dict)
 
@@ -55,7 +57,7 @@ class FitResult:
     def save_model(self, path: str | Path, overwrite: bool = False) -> None:
         """Write the model directory, alpha in bounded memory.  Raises OutputError."""
         with PeakMemory() as peak:
-            alpha: Callable[[BinaryIO], None] | None = None if self.alpha is None else self._write_alpha
+            alpha: Callable[[BinaryIO], None] | None = self._write_alpha if self.alpha else None
             self.model.save(path, alpha, overwrite)
         if self.memory:
             self.memory["peak_anon_bytes"] = max(self.memory["peak_anon_bytes"], peak.peak_anon_bytes)
@@ -63,24 +65,25 @@ class FitResult:
 
     def _write_alpha(self, file: BinaryIO) -> None:
         """alpha.npy: (n_models, n_samples) float64 in store order, written model by model."""
-        assert self.alpha is not None
-        n_samples, n_models = self.alpha.values.shape
+        n_samples = len(self.alpha[0].values)
+        n_models = sum(vector.values.shape[1] for vector in self.alpha)
         header = {"descr": "<f8", "fortran_order": False, "shape": (n_models, n_samples)}
         np.lib.format.write_array_header_1_0(file, header)
-        for m in range(n_models):
-            for rows in self.alpha.in_store_order(self.row_order):
-                file.write(np.ascontiguousarray(rows[:, m]).astype("<f8", copy=False).data)
+        for vector in self.alpha:
+            for m in range(vector.values.shape[1]):
+                for rows in vector.in_store_order(self.working_row):
+                    file.write(np.ascontiguousarray(rows[:, m]).astype("<f8", copy=False).data)
 
     def close(self) -> None:
         """Give back the memory or scratch file of alpha; the model stays usable."""
-        if self.alpha is not None:
-            self.alpha.close()
-            self.alpha = None
+        for vector in self.alpha:
+            vector.close()
+        self.alpha = []
 
 
 def linear_model(
     problem: Problem,
-    w: np.ndarray,
+    w: Sequence[np.ndarray],
     data: RowBlocks,
     certificate: Certificate,
     plan: Plan,
@@ -90,14 +93,20 @@ def linear_model(
 ) -> LinearModel:
     """The model of a certified w, in the store's feature order.
 
-    w : float64, (n_features + 1,) or (n_features + 1, n_models), in working feature order
+    w : of each group of models (n_features + 1,) or (n_features + 1, n_models), in working feature order
     """
-    columns = w if w.ndim == 2 else w[:, None]
-    coef = np.empty((problem.n_models, data.n_features))
-    coef[:, slice(None) if data.feature_order is None else data.feature_order] = columns[:-1].T
+    coef, intercept = np.empty((problem.n_models, data.n_features)), np.empty(problem.n_models)
+    order = slice(None) if data.feature_order is None else data.feature_order
+    first = 0
+    for group in w:
+        columns = group if group.ndim == 2 else group[:, None]
+        for m in range(columns.shape[1]):
+            coef[first + m][order] = columns[:-1, m]
+            intercept[first + m] = problem.constant_feature * columns[-1, m]
+        first += columns.shape[1]
     return LinearModel(
         coef=coef,
-        intercept=problem.constant_feature * columns[-1],
+        intercept=intercept,
         classes=problem.classes,
         about={
             "problem": {

@@ -6,6 +6,7 @@ logical metadata and of options, --memory being one of them; never of clocks, co
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,22 +16,32 @@ from bigsvm.config import FitConfig
 from bigsvm.errors import PlanRefused
 from bigsvm.machine import MemoryLimit, memory_limit
 from bigsvm.problem.problem import Problem, make_problem
+from bigsvm.solvers.arena import packed_bytes, slots_in
 from bigsvm.solvers.base import DataShape, Need, Solver
 from bigsvm.solvers.registry import choose_solver
 from bigsvm.store.blocks import RowBlocks, row_bytes
+from bigsvm.store.group_buffers import GroupBuffers
+from bigsvm.store.stage import StagedRows
 from bigsvm.units import MIB, show_bytes
 
-BLOCK_BYTES = 4 * MIB  # rows worked on together: small blocks from all over the data, as many as this holds
+BLOCK_BYTES = 4 * MIB  # rows worked on together: extents from all over the data, as many as this holds
 _SMALLEST_GROUP = MIB // 4
-_SMALL_ROWS, _SMALL_BYTES = 256, MIB // 4  # a small block: what one read brings, at most
+_COPY_BLOCK = MIB // 4  # a block of a working copy; the same for every budget, so that fits share copies
+_EXTENTS = 4  # places that a group's rows come from, each read in one piece
 _FIXED = 6 * MIB  # events, indices, interpreter objects of a run
 READ_DEPTH = 2
 _PARALLEL = 2  # certificate tasks counted for, a constant: decisions must not depend on the cores
-_WIDE_COPIES = 6  # arrays as large as w beside it: v, tasks' parts, saving the model
+_WIDE_COPIES = 6  # float64 arrays as large as w beside it: v, tasks' parts, saving the model
+_SPARE_SHARE = 16  # of streamed fits: per-row vectors of more than this part of the budget go to disk
+_SMALLEST_ARENA = MIB // 4
+_ARENA_SWEEPS = 20  # a pass; more gain little where features are many
+_ARENA_SWEEPS_NARROW = 60  # where the arena holds many more rows than there are features, they pay
+_NARROW = 16  # rows a feature, from which that is so
 _LOADING = 24 * MIB  # what reading a store into memory takes: chunks of the default size, decoded
 _PIECE = MIB  # bytes read from a store at a time where memory is scarce
 _PIECE_COPIES = 1.25  # a piece, and its labels, weights and hashes
-_ROW_EXTRA = 24  # bytes a row of a block in work: order, cost, code
+_UNEVEN = 1.1  # a group's bytes over those of average rows
+_ROW_EXTRA = 44  # bytes a row of a block in work: order, cost, code
 
 
 @dataclass(frozen=True)
@@ -45,8 +56,13 @@ class Plan:
     mode: Literal["resident", "staged", "streamed"]
     block_rows: int
     n_blocks: int
+    extent_rows: int
+    """Rows read in one piece: some blocks that follow one another."""
     group_blocks: int
-    """Blocks read and worked on together."""
+    """Extents, from far apart, that are worked on together."""
+    arena_bytes: int
+    """Of rows that stay in memory while the others stream by."""
+    arena_sweeps: int
     piece_rows: int
     """Rows read from the store at a time while loading or staging."""
     staging_workers: int
@@ -65,6 +81,13 @@ class Plan:
     def resident(self) -> bool:
         return self.mode == "resident"
 
+    def buffers(self, data: RowBlocks) -> Callable[[], GroupBuffers] | None:
+        """Makes room for a group of blocks, where `data` can be read into it."""
+        if not isinstance(data, StagedRows) or self.parallel > 1:
+            return None
+        blocks = self.group_blocks * -(-self.extent_rows // self.block_rows)
+        return lambda: data.group_buffers(blocks)
+
     def resolved(self) -> dict[str, Any]:
         """The values that decide the mathematics, as the model records them."""
         return {
@@ -73,7 +96,10 @@ class Plan:
             "resident": self.resident,
             "block_rows": self.block_rows,
             "n_blocks": self.n_blocks,
-            "group_blocks": self.group_blocks,
+            "extent_rows": self.extent_rows,
+            "group_extents": self.group_blocks,
+            "arena_bytes": self.arena_bytes,
+            "arena_sweeps": self.arena_sweeps,
             "blocks_per_round": self.parallel,
         }
 
@@ -107,7 +133,11 @@ class Plan:
                 "data",
                 f"{self.shape.n_samples:,} x {self.shape.n_features:,}, {show_bytes(self.data_bytes)}; {how}",
             ),
-            ("blocks", f"{self.n_blocks:,} of {self.block_rows:,} rows, {self.group_blocks:,} at a time"),
+            (
+                "blocks",
+                f"{self.n_blocks:,} of {self.block_rows:,} rows, read {self.extent_rows:,} rows at a time from "
+                f"{self.group_blocks:,} places",
+            ),
             (
                 "memory",
                 f"{show_bytes(self.budget_bytes)} ({self.memory_source}); {show_bytes(self.min_memory_bytes)} would do",
@@ -144,13 +174,17 @@ def make_plan(store: RowBlocks, config: FitConfig, limit: MemoryLimit | None = N
     else:
         source = "as asked"
     nnz = store.nnz if store.nnz is not None else int(row_bytes(store) * store.n_samples / 8)
-    shape = DataShape(store.n_samples, store.n_features, nnz, problem.n_models)
-    sizes = _Sizes(store, shape, tuple(solver.needs(shape, problem.bias)), config.stage)
+    K = config.blocks_per_round
+    weight_bytes = solver.weight_bytes(config.tol, K)
+    shape = DataShape(store.n_samples, store.n_features, nnz, problem.n_models, K, weight_bytes)
+    in_memory = _Sizes(store, shape, tuple(solver.needs(shape, True)), config.stage)
+    sizes = _Sizes(store, shape, tuple(solver.needs(shape, False)), config.stage)
 
-    least = sizes.least_memory()
+    least = min(sizes.least_memory(), -(-in_memory.resident_bytes() // MIB) * MIB)
     if budget < least:
         raise _refused(store, budget, least)
-    resident = sizes.resident_from() <= budget
+    resident = in_memory.resident_from() <= budget
+    sizes = in_memory if resident else sizes
     if resident and sizes.resident_bytes() > budget:
         least = -(-sizes.resident_bytes() // MIB) * MIB
         raise _refused(store, budget, least)
@@ -159,12 +193,18 @@ def make_plan(store: RowBlocks, config: FitConfig, limit: MemoryLimit | None = N
     mode = "resident" if resident else "streamed" if raw or config.stage == "none" else "staged"
     block_rows = store.n_samples if resident else sizes.block_rows(budget)
     spilled, taken = [], sizes.fixed_bytes(budget, resident)
+    room = budget if resident else min(budget, taken + budget // _SPARE_SHARE)
     for need in sizes.needs:
         if need.may_spill:
-            if taken + need.nbytes <= budget:
+            if taken + need.nbytes <= room:
                 taken += need.nbytes
             else:
                 spilled.append(need.what)
+    arena = 0
+    if not resident and K == 1 and getattr(solver, "arena", "off") != "off":
+        kept = sum(need.nbytes for need in sizes.needs if need.may_spill and need.what not in spilled)
+        arena = sizes.arena(store, budget - sizes.beside_arena(budget) - kept)
+        taken = max(taken, budget if arena else 0)
     scratch = sum(need.nbytes for need in sizes.needs if need.what in spilled)
     if mode == "staged":
         scratch += sizes.data_bytes
@@ -185,12 +225,16 @@ def make_plan(store: RowBlocks, config: FitConfig, limit: MemoryLimit | None = N
         mode=mode,
         block_rows=block_rows,
         n_blocks=-(-store.n_samples // block_rows),
-        group_blocks=1 if resident else sizes.group_blocks(budget),
+        extent_rows=block_rows if resident else sizes.extent_rows(budget),
+        group_blocks=1 if resident else sizes.group_extents(budget),
+        arena_bytes=arena,
+        arena_sweeps=sizes.arena_sweeps(store, arena),
         piece_rows=(piece_rows := sizes.piece_rows(budget, resident)),
         staging_workers=sizes.staging_workers(budget, piece_rows),
         data_bytes=sizes.data_bytes,
         needs=(
             *sizes.needs,
+            *([Need("arena", arena)] if arena else []),
             Need("resident data" if resident else "block window", sizes.window(budget, resident)),
         ),
         spilled=tuple(spilled),
@@ -229,15 +273,32 @@ class _Sizes:
         return int(min(BLOCK_BYTES, max(budget // 32, _SMALLEST_GROUP)))
 
     def block_rows(self, budget: int) -> int:
-        """Rows of a streamed block: few, where any rows can be read alone, so that groups mix well."""
-        if self.staged or self.raw:
-            rows = min(_SMALL_ROWS, _SMALL_BYTES // self.row_bytes)
-        else:
-            rows = self.group_bytes(budget) // self.row_bytes
-        return int(min(max(rows, 1), self.shape.n_samples))
+        """Rows of a block: of a working copy the same for every budget; else what is read in one piece."""
+        if self.staged:
+            return int(min(max(_COPY_BLOCK // self.row_bytes, 1), self.shape.n_samples))
+        pieces = _EXTENTS if self.raw else 1
+        return int(min(max(self.group_bytes(budget) // pieces // self.row_bytes, 1), self.shape.n_samples))
 
-    def group_blocks(self, budget: int) -> int:
-        return max(int(self.group_bytes(budget) // (self.block_rows(budget) * self.row_bytes)), 1)
+    def extent_rows(self, budget: int) -> int:
+        rows = self.block_rows(budget)
+        return rows * max(int(self.group_bytes(budget) / _EXTENTS // (rows * self.row_bytes)), 1)
+
+    def group_extents(self, budget: int) -> int:
+        return max(int(self.group_bytes(budget) // (self.extent_rows(budget) * self.row_bytes)), 1)
+
+    def beside_arena(self, budget: int) -> int:
+        return _FIXED + self.open_chunks + self.streaming(budget)
+
+    def arena(self, store: RowBlocks, spare: int) -> int:
+        """Bytes for rows that stay: all that is spare, if that is worth having."""
+        nbytes = min(spare, packed_bytes(store))
+        return nbytes if nbytes >= _SMALLEST_ARENA else 0
+
+    def arena_sweeps(self, store: RowBlocks, arena: int) -> int:
+        if arena == 0:
+            return 0
+        narrow = slots_in(arena, store) >= _NARROW * self.shape.n_features
+        return _ARENA_SWEEPS_NARROW if narrow else _ARENA_SWEEPS
 
     def piece_rows(self, budget: int, resident: bool) -> int:
         """Rows read from the store at a time; a multiple of the block's, since staging cuts pieces into blocks."""
@@ -259,18 +320,27 @@ class _Sizes:
         """Bytes of rows in memory at one time: all of them, or the blocks in flight and in work."""
         if resident:
             return self.data_bytes + _ROW_EXTRA * self.shape.n_samples
-        rows = self.block_rows(budget) * self.group_blocks(budget)
-        block = int(max(rows * self.row_bytes, self.group_bytes(budget))) + _ROW_EXTRA * rows
-        decode = 0 if self.staged else (1 + _PARALLEL) * self.decode
+        rows = self.extent_rows(budget) * self.group_extents(budget)
+        block = int(max(rows * self.row_bytes * _UNEVEN, self.group_bytes(budget)))
+        beside = (_ROW_EXTRA + 8 * self.shape.n_models) * rows
+        if self.shape.parallel == 1 and self.staged:
+            return (READ_DEPTH + 1) * block + 2 * beside
         # A group is a copy beside the maps that it is made of.
-        return (READ_DEPTH + 1 + _PARALLEL) * 2 * block + decode
+        decode = 0 if self.staged else (1 + _PARALLEL) * self.decode
+        return (READ_DEPTH + 1 + _PARALLEL) * 2 * block + 2 * beside + decode
 
     def fixed_bytes(self, budget: int, resident: bool) -> int:
-        """What must be in memory whatever else spills."""
+        """What must be in memory whatever else spills, without an arena."""
         loading = int(_PIECE_COPIES * _PIECE) + self.decode if resident else 0
-        training = self.window(budget, resident) + loading + (1 + _WIDE_COPIES) * self.wide
+        saving = (1 + _WIDE_COPIES) * self.wide * 8 // self.shape.weight_bytes
         copying = self.staging_bytes(self.block_rows(budget)) if self.staged and not resident else 0
-        return _FIXED + self.open_chunks + max(training, copying)
+        streams = not resident and self.shape.parallel == 1
+        training = self.streaming(budget) if streams else self.window(budget, resident) + loading + saving
+        return _FIXED + self.open_chunks + max(training, copying, saving)
+
+    def streaming(self, budget: int) -> int:
+        """What a pass over streamed rows holds: the rows, w and two copies of it, and a float64 one of a proof."""
+        return self.window(budget, False) + (3 + 8 // self.shape.weight_bytes) * self.wide
 
     def resident_from(self) -> int:
         """Budgets from which all rows are kept in memory: a function of content and dtype, not of chunks.
@@ -279,7 +349,8 @@ class _Sizes:
         chunking; where the chunks are larger than that, `resident_bytes` is what must be there.
         """
         state = sum(need.nbytes for need in self.needs if need.may_spill)
-        return _FIXED + self.window(0, True) + _LOADING + (1 + _WIDE_COPIES) * self.wide + state
+        wide = (1 + _WIDE_COPIES) * self.wide * 8 // self.shape.weight_bytes
+        return _FIXED + self.window(0, True) + _LOADING + wide + state
 
     def resident_bytes(self) -> int:
         """All rows and all per-row state in memory, and what reading this store takes."""

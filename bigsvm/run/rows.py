@@ -17,6 +17,9 @@ from bigsvm.solvers.base import Mapper
 from bigsvm.store.blocks import Block, RowBlocks
 from bigsvm.store.resident import ResidentRows
 from bigsvm.store.survey import Survey
+from bigsvm.units import MIB
+
+_FIXED = 8 * MIB  # events, indices, interpreter objects: nothing else is held before the solver begins
 
 
 @contextmanager
@@ -55,6 +58,7 @@ def open_rows(
             mapper,
             emit,
             plan.staging_workers,
+            max(plan.budget_bytes - _FIXED, MIB),
         ) as copy:
             yield copy, copy.survey
     else:

@@ -11,9 +11,11 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import xxhash
 
@@ -22,17 +24,23 @@ from bigsvm.events import Emit, WorkAdvanced, WorkEnded, WorkStarted
 from bigsvm.solvers.base import Mapper
 from bigsvm.store.blocks import RowBlocks, tile
 from bigsvm.store.files import cannot_write, write_bytes
-from bigsvm.store.stage import (
-    BLOCKS_PER_SEGMENT,
-    LAYOUT_VERSION,
+from bigsvm.store.permutation import save_order
+from bigsvm.store.stage import StagedMeta, StagedRows
+from bigsvm.store.stage_index import LAYOUT_VERSION, is_complete, segment_blocks
+from bigsvm.store.stage_write import (
+    FEATURE_ORDER,
+    FEATURE_RANK,
+    ROW_ORDER,
+    WORKING_ROW,
     SegmentShare,
-    StagedMeta,
-    StagedRows,
-    is_complete,
     stage_segment,
+    stage_shuffled,
 )
 from bigsvm.store.survey import Survey
+from bigsvm.store.working_order import WorkingOrder, inverse_order, working_order
 from bigsvm.units import MIB, show_bytes
+
+_TELL = 200  # events of progress in one piece of work
 
 
 def copies_folder(scratch: Path) -> Path:
@@ -51,10 +59,16 @@ def staged(
     mapper: Mapper,
     emit: Emit,
     workers: int | None = None,
+    memory: int = 64 * MIB,
 ) -> Iterator[StagedRows]:
     """The working copy of `store`, made now unless it is there; kept from deletion inside the block.
 
+    Rows that a sample shows to be sorted are shuffled on the way, features of wide sparse data renumbered
+    by frequency (`working_order`).
+
+    piece_rows : rows read from the store at a time by each worker, a multiple of block_rows
     workers : segments copied at one time; None: as many as the mapper likes
+    memory : bytes to hold while rows are shuffled, the store's chunks included
 
     Raises
     ------
@@ -74,8 +88,9 @@ def staged(
             fcntl.flock(lock, fcntl.LOCK_EX)
             folder.mkdir(parents=True, exist_ok=True)
             if not is_complete(folder):
-                _make_room(folder, data_bytes, scratch_limit)
-                _make(store, folder, block_rows, piece_rows, mapper, emit, workers)
+                order = working_order(store, piece_rows)
+                _make_room(folder, _copy_bytes(store, order, data_bytes, memory), scratch_limit)
+                _make(store, folder, order, block_rows, piece_rows, mapper, emit, workers, memory)
             fcntl.flock(lock, fcntl.LOCK_SH)
         os.utime(folder)  # recently used
         copy = StagedRows(folder)
@@ -86,37 +101,63 @@ def staged(
 
 
 def _key(store: RowBlocks, block_rows: int) -> str:
+    # Whether rows are shuffled and how features are numbered follows from the content and the version.
     described = [
-        store.fingerprint, getattr(store, "selection", ""), block_rows, BLOCKS_PER_SEGMENT, LAYOUT_VERSION,
-        store.dtype.name, store.index_dtype.name,
+        store.fingerprint, getattr(store, "selection", ""), block_rows, LAYOUT_VERSION, store.dtype.name,
+        store.index_dtype.name, segment_blocks(-(-store.n_samples // block_rows)),
     ]  # fmt: skip
     return xxhash.xxh3_128_hexdigest(json.dumps(described).encode())
+
+
+def _copy_bytes(store: RowBlocks, order: WorkingOrder, data_bytes: int, memory: int) -> int:
+    """About the most that the copy takes while it is made: norms, orders, and a bucket of the shuffle."""
+    n = store.n_samples
+    features = 0 if order.feature_order is None else 2 * order.feature_order.nbytes
+    # A bucket takes no more than a third of the memory; what a row has in it beside its data, orders take later.
+    return data_bytes + 8 * n + features + (24 * n + min(memory // 3, data_bytes) if order.shuffle else 0)
 
 
 def _make(
     store: RowBlocks,
     folder: Path,
+    order: WorkingOrder,
     block_rows: int,
     piece_rows: int,
     mapper: Mapper,
     emit: Emit,
     workers: int | None,
+    memory: int,
 ) -> None:
     for litter in folder.glob(".*.tmp-*"):  # we hold the lock: whoever wrote these is gone
         litter.unlink()
-    rows = list(tile(store.n_samples, block_rows * BLOCKS_PER_SEGMENT))
-    shares = [
-        SegmentShare(store, str(folder), number, start, stop, block_rows, piece_rows)
-        for number, (start, stop) in enumerate(rows)
-    ]
-    began = time.monotonic()
-    emit(WorkStarted("staging", store.n_samples, "rows"))
-    survey, indices = Survey(), []
-    for index in mapper.map(stage_segment, shares, workers):
-        survey.merge(Survey.of(index["survey"]))
-        indices.append(index)
-        emit(WorkAdvanced("staging", index["stop"]))
-    emit(WorkEnded("staging", time.monotonic() - began))
+    per_segment = segment_blocks(-(-store.n_samples // block_rows))
+    orders = []
+    renumbered = order.feature_order is not None
+    if order.feature_order is not None:
+        save_order(folder / FEATURE_RANK, inverse_order(order.feature_order))
+        before = store.feature_order
+        save_order(folder / FEATURE_ORDER, order.feature_order if before is None else before[order.feature_order])
+        orders += [FEATURE_RANK, FEATURE_ORDER]
+    elif store.feature_order is not None:
+        save_order(folder / FEATURE_ORDER, store.feature_order)
+        orders += [FEATURE_ORDER]
+    if order.shuffle:
+        for whole in folder.glob("segment-*"):  # of a killed run: they would take the room of the spools
+            whole.unlink()
+        held = 0 if order.feature_order is None else order.feature_order.nbytes
+        order = replace(order, feature_order=None)  # on disk now, and mapped from there
+        segments, survey = _shuffle(
+            store, folder, block_rows, per_segment * block_rows, renumbered, memory - held, emit
+        )
+    else:
+        segments, survey = _copy(
+            store, folder, block_rows, per_segment * block_rows, renumbered, piece_rows, mapper, emit, workers
+        )
+        if store.row_order is not None:
+            save_order(folder / ROW_ORDER, store.row_order)
+            save_order(folder / WORKING_ROW, inverse_order(store.row_order))
+    if order.shuffle or store.row_order is not None:
+        orders += [ROW_ORDER, WORKING_ROW]
     meta = StagedMeta(
         uri=store.uri,
         layout=store.layout,
@@ -125,15 +166,88 @@ def _make(
         nnz=survey.nnz,
         dtype=store.dtype.name,
         index_dtype=store.index_dtype.name,
-        y_dtype=indices[0]["y_dtype"],
+        y_dtype=segments[0]["y_dtype"],
         has_weights=store.has_weights,
         classes=None if store.classes is None else store.classes.tolist(),
         fingerprint=store.fingerprint,
         block_rows=block_rows,
+        segment_blocks=per_segment,
+        shuffled=order.shuffle,
+        sorted_z=order.z,
+        sorted_by=order.what,
     )
-    segments = [f"segment-{number:05d}.json" for number in range(len(rows))]
-    document = {"meta": meta.__dict__, "survey": survey.document(), "segments": segments}
+    document = {
+        "meta": meta.__dict__,
+        "survey": survey.document(),
+        "orders": {name: (folder / name).stat().st_size for name in orders},
+        "segments": [{"nbytes": found["nbytes"], "index_digest": found["index_digest"]} for found in segments],
+    }
     write_bytes(folder / "staged.json", json.dumps(document).encode())
+
+
+def _copy(
+    store: RowBlocks,
+    folder: Path,
+    block_rows: int,
+    segment_rows: int,
+    renumbered: bool,
+    piece_rows: int,
+    mapper: Mapper,
+    emit: Emit,
+    workers: int | None,
+) -> tuple[list[dict[str, Any]], Survey]:
+    """Write all segments with the rows in the store's order, each a task; their summaries and survey."""
+    shares = (
+        SegmentShare(store, str(folder), number, start, stop, block_rows, piece_rows, renumbered)
+        for number, (start, stop) in enumerate(tile(store.n_samples, segment_rows))
+    )
+    survey, segments = Survey(), []
+    with _work("staging", store.n_samples, emit) as advanced:
+        for found in mapper.map(stage_segment, shares, workers):
+            survey.merge(Survey.of(found["survey"]))
+            segments.append(found)
+            advanced(found["stop"])
+    return segments, survey
+
+
+def _shuffle(
+    store: RowBlocks,
+    folder: Path,
+    block_rows: int,
+    segment_rows: int,
+    renumbered: bool,
+    memory: int,
+    emit: Emit,
+) -> tuple[list[dict[str, Any]], Survey]:
+    """Write all segments with the rows shuffled, in this process; their summaries and survey."""
+    with ExitStack() as stack:
+        scattered = stack.enter_context(_work("shuffling", store.n_samples, emit))
+        written: Callable[[int], None] | None = None
+
+        def advanced(rows: int) -> None:
+            nonlocal written
+            if written is None:
+                stack.close()  # the first block is there: all rows have been scattered
+                written = stack.enter_context(_work("staging", store.n_samples, emit))
+            written(rows)
+
+        return stage_shuffled(store, folder, block_rows, segment_rows, renumbered, memory, scattered, advanced)
+
+
+@contextmanager
+def _work(what: str, rows: int, emit: Emit) -> Iterator[Callable[[int], None]]:
+    """Events of a piece of work on rows; gives the function to tell how many are done."""
+    began, told = time.monotonic(), 0
+
+    def advanced(done: int) -> None:
+        nonlocal told
+        if done - told >= rows / _TELL or done == rows:  # a large copy has millions of blocks
+            told = done
+            emit(WorkAdvanced(what, done))
+
+    emit(WorkStarted(what, rows, "rows"))
+    yield advanced
+    emit(WorkEnded(what, time.monotonic() - began))
 
 
 def _make_room(folder: Path, needed: int, scratch_limit: int | None) -> None:

@@ -6,6 +6,7 @@ a filled cache this takes milliseconds.
 
 from __future__ import annotations
 
+import dataclasses
 import fcntl
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,11 +14,16 @@ from contextlib import contextmanager
 import numpy as np
 
 from bigsvm.kernels import cache_folder
-from bigsvm.kernels.certify import N_SUMS, certify_rows
-from bigsvm.kernels.dual_cd import DualBox, dual_cd_sweeps, next_thresholds, shuffled, widest_spread
+from bigsvm.kernels.arena import evict
+from bigsvm.kernels.certify import N_SUMS, certify_rows, distances
+from bigsvm.kernels.dual_cd import DualBox, dual_cd_sweeps, dual_cd_visit
 from bigsvm.kernels.fingerprint import content_hash, first_bad_value
 from bigsvm.kernels.rows import CSR, decision, sqnorms
+from bigsvm.kernels.visiting import shuffled
 from bigsvm.problem.problem import zero_weights
+from bigsvm.run.plan import Plan
+from bigsvm.solvers.arena import make_arena
+from bigsvm.solvers.dual_cd import groups_of_models
 from bigsvm.store.blocks import Matrix, RowBlocks, kernel_matrix
 
 
@@ -31,33 +37,64 @@ def compile_lock() -> Iterator[None]:
         yield
 
 
-def warm(store: RowBlocks, n_models: int) -> None:
-    """Compile, or load, every kernel that a fit, certificate or prediction on `store` will call."""
-    warm_for(store.layout, store.dtype, store.index_dtype, n_models)
+def warm(store: RowBlocks, plan: Plan | None = None, n_models: int = 1) -> None:
+    """Compile, or load, every kernel that a fit (with its plan), certificate or prediction on `store` will call."""
+    warm_for(store.layout, store.dtype, store.index_dtype, n_models if plan is None else plan.shape.n_models)
+    if plan is not None:
+        warm_training(store, plan)
 
 
 def warm_for(layout: str, dtype: np.dtype, index_dtype: np.dtype, n_models: int) -> None:
-    """As `warm`, for a kind of matrix."""
-    X: Matrix
-    if layout == "csr":
-        X = CSR(np.ones(2, dtype), np.zeros(2, index_dtype), np.arange(3))
-    else:
-        X = np.ones((2, 1), dtype)
-    X = kernel_matrix(X)
+    """What a certificate or a prediction calls, for a kind of matrix."""
+    X = _two_rows(layout, dtype, index_dtype)
     codes, positive, cost = np.array([0, 1], np.int32), np.ones(n_models, np.int32), np.ones(2)
     C, w, alpha = np.ones(n_models), zero_weights(1, n_models), np.zeros((2, n_models))
-    active, box = np.ones((2, 1), np.uint8)[:, 0], DualBox(0, 1.0, 0.0, 1.0)
-    norms, stats, thresholds = np.empty((2, 1))[:, 0], np.empty((n_models, 4)), np.zeros((2, n_models))
+    box = DualBox(0, 1.0, 0.0, 1.0)
     with compile_lock():
-        sqnorms(X, norms)
-        dual_cd_sweeps(
-            X, codes, positive, cost, C, norms, alpha, w, active, box, 1.0, thresholds, 1, True, 1, 0, 0, 0, 0.0, 0.0,
-            np.zeros(n_models), stats,
-        )  # fmt: skip
-        shuffled(2, 0, 0, 0)
-        widest_spread(stats)
-        next_thresholds(stats, thresholds)
         certify_rows(X, codes, positive, cost, C, alpha, w, w.copy(), box, np.zeros((n_models, N_SUMS)))
+        distances(w, w.copy(), np.zeros((n_models, 3)))
         decision(X, np.zeros((1, n_models)), np.empty((2, n_models)))
         content_hash(X, np.zeros(2, np.uint64), cost, 0)
         first_bad_value(np.ones(2, dtype))
+
+
+def warm_training(store: RowBlocks, plan: Plan) -> None:
+    """What training by `plan` calls: a step on two rows, streamed or in memory as the plan has it."""
+    X = _two_rows(store.layout, store.dtype, store.index_dtype)
+    codes, cost, classes = np.array([0, 1], np.int32), np.ones(2), np.ones(2)
+    weights = np.ones(2 if store.has_weights else 0)
+    sqnorm, box = np.ones((2, 1)), DualBox(0, 1.0, 0.0, 1.0)
+    wide = np.float32 if plan.shape.weight_bytes == 4 else np.float64
+    for models in groups_of_models(plan.shape.n_models, plan.parallel):
+        m = models.stop - models.start
+        C, positive, alpha, W = np.ones(m), np.ones(m, np.int32), np.zeros((2, m)), zero_weights(1, m, wide)
+        stats, thresholds, active = np.zeros((m, 4)), np.zeros((2, m)), np.ones((2, 1), np.uint8)[:, 0]
+        with compile_lock():
+            shuffled(2, 0, 0, 0)
+            sqnorms(X, sqnorm[:, 0])
+            certify_rows(X, codes, positive, cost, C, alpha, W, np.zeros(W.shape), box, np.zeros((m, N_SUMS)))
+            distances(W, np.zeros(W.shape), np.zeros((m, 3)))
+            if plan.resident or plan.parallel > 1:
+                dual_cd_sweeps(
+                    X, codes, classes, weights, positive, C, sqnorm[:, 0], alpha, W, active, box, 1.0, thresholds, 1,
+                    True, 1, 0, 0, 0, 0.0, 0.0, np.zeros(m), stats,
+                )  # fmt: skip
+                continue
+            sqnorms(X, sqnorm.ravel())
+            order, score, at = np.zeros(2, np.int64), np.ones(2, np.float32), np.arange(2)
+            dual_cd_visit(
+                X, codes, classes, weights, positive, C, sqnorm.ravel(), alpha, at, W, active, box, 1, 0, 0, 0, order,
+                stats, score,
+            )  # fmt: skip
+            if plan.arena_bytes:
+                part = dataclasses.replace(plan.problem, C=C, positive=positive, class_weight=classes)
+                arena = make_arena(4096, store, at_least=2)
+                arena.admit(X, codes, weights, sqnorm.ravel(), at, order, score, active)
+                arena.sweep(part, alpha, W, (0, 0), 0)
+                evict(arena.rows, arena.slots, arena.n, 0.0, active)
+
+
+def _two_rows(layout: str, dtype: np.dtype, index_dtype: np.dtype) -> Matrix:
+    if layout == "csr":
+        return kernel_matrix(CSR(np.ones(2, dtype), np.zeros(2, index_dtype), np.arange(3)))
+    return kernel_matrix(np.ones((2, 1), dtype))

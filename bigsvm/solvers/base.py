@@ -17,6 +17,7 @@ import numpy as np
 from bigsvm.budget import MemoryBudget
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import Problem
+from bigsvm.problem.riding import RidingProof
 from bigsvm.store.blocks import BlockRef, RowBlocks
 from bigsvm.store.vectors import RowVector
 
@@ -54,6 +55,8 @@ class DataShape:
     n_features: int
     nnz: int
     n_models: int
+    parallel: int = 1
+    weight_bytes: int = 8
 
 
 @dataclass
@@ -69,6 +72,8 @@ class Context:
     seed: int
     parallel: int
     """Blocks per round (K): part of the mathematics, not of the machine."""
+    threads: int
+    """For work whose result does not depend on them."""
     read_depth: int
     group_blocks: int
     """Blocks that are read and worked on together."""
@@ -76,6 +81,16 @@ class Context:
     """Larger blocks in store order, for passes whose result does not depend on the order."""
     workdir: Path
     tol: float
+    arena_bytes: int = 0
+    """For rows that stay in memory while others stream by; 0 for none."""
+    arena_sweeps: int = 0
+    """Sweeps of the arena in a pass."""
+    spilled: Sequence[str] = ()
+    """Per-row vectors that go to disk, by name."""
+    buffers: Callable[[], Any] | None = None
+    """Makes room that a group of blocks is read into, where the data can be read that way."""
+    riding: Sequence[RidingProof] = ()
+    """Proofs of earlier points that want to see the rows of the next pass."""
     bytes_read: int = 0
     io_wait_s: float = 0.0  # for displays: nothing is decided by it
     sweeps_left: int | None = None
@@ -92,15 +107,23 @@ class StepInfo:
     """What a step was worth by the solver's own, cheap measure: never a stop rule by itself."""
 
     gap_estimate: float  # relative, from stale margins
+    gap_forecast: float  # what a proof now is expected to give
     n_active: int  # rows not shrunk away
     visits: int  # row visits
     ask_certificate: bool  # the solver believes it is done, or cannot go on without a proof
     exhausted: bool = False  # no further progress is possible in floating point
+    rode: bool = False  # the riding proofs have seen all rows
 
 
-class View(NamedTuple):
-    """A solver's point as the certificate wants it: w (with its bias entry), and alpha where there is one."""
+class Point(NamedTuple):
+    """A solver's point for a group of models, as the certificate wants it.
 
+    problem : of these models only
+    w : (n_features + 1,) or (n_features + 1, n_models)   with its bias entry
+    alpha : (n_samples, n_models), where there is one
+    """
+
+    problem: Problem
     w: np.ndarray
     alpha: RowVector | None
 
@@ -112,8 +135,20 @@ class Solver(Protocol):
     losses: ClassVar[tuple[str, ...]]
     biases: ClassVar[tuple[str, ...]]
 
-    def needs(self, shape: DataShape, problem_bias: str) -> list[Need]: ...
+    def weight_bytes(self, tol: float, parallel: int) -> int: ...
+    def needs(self, shape: DataShape, resident: bool) -> list[Need]: ...
     def init(self, problem: Problem, ctx: Context) -> Any: ...
     def step(self, problem: Problem, state: Any, ctx: Context) -> StepInfo: ...
-    def view(self, state: Any) -> View: ...
-    def learn(self, problem: Problem, state: Any, certificate: Certificate, v: np.ndarray) -> None: ...
+    def points(self, state: Any) -> list[Point]: ...
+    def learn(
+        self, state: Any, certificate: Certificate, rebuilt: Sequence[np.ndarray], of: Sequence[np.ndarray]
+    ) -> None:
+        """What a proof found: w(alpha) of each point as `rebuilt`, and the w that it looked at as `of`.
+
+        `of` is the point's own array where nothing has moved since, an earlier copy where the proof rode.
+        """
+        ...
+
+    def finish(self, state: Any) -> None:
+        """Give back what only training needs."""
+        ...

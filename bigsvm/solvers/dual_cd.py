@@ -1,57 +1,80 @@
-"""`dcd`: dual coordinate descent on row blocks that stream from disk (`kernels/dual_cd.py`).
+"""`dcd`: dual coordinate descent (`kernels/dual_cd.py`) on rows in memory, on rows that stream, or in rounds.
 
-Every pass draws an order of the blocks, takes them in groups from far apart (`BlockGroup` says why) and visits
-the rows of a group in a random order; all orders are functions of (seed, sweep, first row).
+Rows in memory are swept many times a step, and shrunk away as in LIBLINEAR.  Rows that stream are visited once a
+pass, with an arena of violating rows in memory (`dual_cd_stream.py`); nothing is shrunk there, because reading
+is the cost (a9a, hinge, to 1e-3: 704 passes with shrinking, 133 without).  K > 1 blocks a round run as tasks
+anywhere (`dual_cd_rounds.py`).
 
-Data that is one block in memory is swept many times a step, and rows are shrunk away as in LIBLINEAR.  Blocks
-that stream are visited whole: reading them is the cost, and a sweep that skips rows needs more passes for
-the same gap (a9a, hinge, to 1e-3: 704 passes with shrinking, 133 without).
+Models are trained in groups that share nothing but the reading; see `groups_of_models`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from bigsvm.kernels.dual_cd import GAP, LOSS, PG_MAX, PG_MIN, dual_cd_sweeps, mixed_runs_of, shuffled, widest_spread
+from bigsvm.kernels.dual_cd import GAP, LOSS, dual_cd_sweeps
 from bigsvm.kernels.rows import sqnorms
+from bigsvm.kernels.visiting import mixed_runs_of
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import Problem, zero_weights
-from bigsvm.solvers.base import Context, DataShape, Need, StepInfo, View
-from bigsvm.solvers.rounds import Share, Update, rows_of, run_rounds
-from bigsvm.store.blocks import BlockGroup, RowBlocks, in_groups, kernel_matrix
+from bigsvm.solvers.arena import Arena
+from bigsvm.solvers.base import Context, DataShape, Need, Point, StepInfo
+from bigsvm.solvers.dual_cd_rounds import round_pass
+from bigsvm.solvers.dual_cd_stream import streamed_pass, writable
+from bigsvm.store.blocks import kernel_matrix
 from bigsvm.store.vectors import RowVector
 
 _FIRST_EPS = 0.1  # LIBLINEAR's default; it only decides when shrunk rows come back, the gap decides the end
 _SMALLEST_EPS = 1e-13  # projected gradients below this are rounding
-_BLOCK_ORDER = 1 << 62  # in place of a first row, in the key of the order of blocks
 _SHORTFALL = 2.0  # proved gap over estimate beyond which shrunk rows are to blame
-_VISITS_PER_STEP = 1 << 27  # non-zeros: about a second of work, so that a step answers to signals
+_VISITS_PER_STEP = 1 << 28  # non-zeros: about half a second of work, so that a step answers to signals
+_FLOAT32_FROM = 1e-4  # tolerances from which w is kept in float32
+_PIECE = 1 << 16  # features
+_MODELS_PER_GROUP = 4  # at least, before models are split over two groups
+
+
+@dataclass
+class ModelGroup:
+    """Models that are trained together, and all that a resumed run needs of them.
+
+    problem : of these models
+    w : (n_features + 1,) or (n_features + 1, n_models)
+    alpha : RowVector float64, (n_samples, n_models)
+    active : RowVector uint8   rows not shrunk away; of streamed data: rows that are not in the arena
+    thresholds : float64, (2, n_models);  floor : float64, (n_models,), proved lower bounds of the primal
+    """
+
+    problem: Problem
+    w: np.ndarray
+    alpha: RowVector
+    active: RowVector
+    thresholds: np.ndarray
+    floor: np.ndarray
+    eps: float = _FIRST_EPS
+    target: float = 0.0
+    estimate: float = math.inf
+    arena: Arena | None = None
 
 
 @dataclass
 class DualCDState:
     """All that a resumed run needs.
 
-    w : float64, (n_features + 1,) or (n_features + 1, n_models)
-    alpha : RowVector float64 (n_samples, n_models);  active : RowVector uint8;  sqnorm : RowVector float64
-    thresholds : float64, (2, n_models)
-    floor : float64, (n_models,)       proved lower bounds of the primal
+    sqnorm : RowVector float64, squared norms of rows that are in memory or visited in rounds
+    estimates : stale relative gaps of the last two passes, the newest first
     """
 
     sweep: int
-    w: np.ndarray
-    alpha: RowVector
-    active: RowVector
-    sqnorm: RowVector
-    thresholds: np.ndarray
-    floor: np.ndarray
-    eps: float
-    target: float
-    estimate: float
+    groups: list[ModelGroup]
+    sqnorm: RowVector | None
+    estimates: tuple[float, float] = (math.inf, math.inf)
 
 
 @dataclass(frozen=True)
@@ -59,6 +82,7 @@ class DualCD:
     """Hyperparameters of `dcd`.
 
     max_sweeps_per_step : int   sweeps over data in memory before the loop looks up; no effect on streamed data
+    arena : str     'auto': rows that stream leave the violating ones in memory; 'off': never
     """
 
     name: ClassVar[str] = "dcd"
@@ -66,152 +90,191 @@ class DualCD:
     biases: ClassVar[tuple[str, ...]] = ("augmented", "none")
 
     max_sweeps_per_step: int = 64
+    arena: str = "auto"
 
-    def needs(self, shape: DataShape, problem_bias: str) -> list[Need]:
+    def needs(self, shape: DataShape, resident: bool) -> list[Need]:
         """Bytes by name; per-row needs may go to disk."""
         n, m = shape.n_samples, shape.n_models
-        return [
-            Need("w", 8 * (shape.n_features + 1) * m),
+        needs = [
+            Need("w", shape.weight_bytes * (shape.n_features + 1) * m),
             Need("alpha", 8 * n * m, may_spill=True),
-            Need("active rows", n, may_spill=True),
-            Need("row norms", 8 * n, may_spill=True),
+            Need("active rows", n * len(groups_of_models(m, shape.parallel)), may_spill=True),
         ]
+        if resident or shape.parallel > 1:
+            needs.append(Need("row norms", 8 * n, may_spill=True))
+        else:
+            needs.append(Need("alpha of a riding proof", 8 * n * m, may_spill=True))
+        return needs
+
+    def weight_bytes(self, tol: float, parallel: int) -> int:
+        """4 where w is float32: its rounding is far below such a gap, and proofs are computed in float64."""
+        return 4 if tol >= _FLOAT32_FROM and parallel == 1 else 8
 
     def init(self, problem: Problem, ctx: Context) -> DualCDState:
         """alpha = 0, w = 0, every row active."""
-        n, m = ctx.data.n_samples, problem.n_models
+        n = ctx.data.n_samples
+        dtype = np.float32 if self.weight_bytes(ctx.tol, ctx.parallel) == 4 else np.float64
 
         def vector(what: str, width: int, dtype: type, fill: float) -> RowVector:
-            return RowVector(what, n, width, dtype, ctx.budget, ctx.workdir, fill)
+            return RowVector(what, n, width, dtype, ctx.budget, ctx.workdir, fill, on_disk=what in ctx.spilled)
 
-        return DualCDState(
-            sweep=0,
-            w=zero_weights(ctx.data.n_features, m),
-            alpha=vector("alpha", m, np.float64, 0),
-            active=vector("active rows", 1, np.uint8, 1),
-            sqnorm=vector("row norms", 1, np.float64, -1),
-            thresholds=_open_thresholds(m),
-            floor=np.zeros(m),
-            eps=_FIRST_EPS,
-            target=ctx.tol,
-            estimate=math.inf,
-        )
+        groups = []
+        for models in groups_of_models(problem.n_models, ctx.parallel):
+            m = models.stop - models.start
+            part = dataclasses.replace(problem, C=problem.C[models], positive=problem.positive[models])
+            groups.append(
+                ModelGroup(
+                    problem=part,
+                    w=zero_weights(ctx.data.n_features, m, dtype),
+                    alpha=vector("alpha", m, np.float64, 0),
+                    active=vector("active rows", 1, np.uint8, 1),
+                    thresholds=open_thresholds(m),
+                    floor=np.zeros(m),
+                    target=ctx.tol,
+                )
+            )
+        with_norms = ctx.resident or ctx.parallel > 1
+        return DualCDState(0, groups, vector("row norms", 1, np.float64, -1) if with_norms else None)
 
     def step(self, problem: Problem, state: DualCDState, ctx: Context) -> StepInfo:
-        """One pass over the blocks with active rows; on data in memory, up to `max_sweeps_per_step` sweeps."""
-        one_block = len(ctx.refs) == 1
-        order = shuffled(len(ctx.refs), ctx.seed, state.sweep, _BLOCK_ORDER)
-        nnz = max(ctx.data.nnz or ctx.data.n_samples, 1)
-        n_sweeps = min(max(_VISITS_PER_STEP // nnz, 1), self.max_sweeps_per_step) if one_block else 1
-        if ctx.sweeps_left is not None:
-            n_sweeps = max(min(n_sweeps, ctx.sweeps_left), 1)
-        params = (n_sweeps, one_block, state.eps, state.target)
-
-        def share(data: RowBlocks, group: BlockGroup, w: np.ndarray, alone: bool, sigma: float) -> Share:
-            local = {
-                "alpha": state.alpha.get(group),
-                "active": state.active.get(group),
-                "sqnorm": state.sqnorm.get(group),
-                "thresholds": state.thresholds,
-                "floor": state.floor,
-            }
-            return Share(data, group, problem, local, w, alone, sigma, params, (ctx.seed, state.sweep))
-
-        all_stats, visits, last_visits, sweeps, settled = [], 0, 0, 1, 0
-        groups = in_groups(ctx.refs, order, ctx.group_blocks)
-        for group, update in run_rounds(dual_cd_task, groups, share, state.w, ctx):
-            state.alpha.put(group, update.local["alpha"])
-            state.active.put(group, update.local["active"])
-            state.sqnorm.put(group, update.local["sqnorm"])
-            if one_block:
-                state.thresholds[...] = update.local["thresholds"]
-            all_stats.append(update.stats)
-            visits += update.visits
-            last_visits += update.last_visits
-            sweeps, settled = update.sweeps, update.settled
-        stats = _together(all_stats, problem.n_models)
-        state.sweep += sweeps
-        if not one_block:
-            settled = int(widest_spread(stats) <= state.eps)
-        primal = np.maximum(0.5 * np.atleast_1d(np.sum(state.w**2, axis=0)) + stats[:, LOSS], state.floor)
-        state.estimate = float(np.max(stats[:, GAP] / np.maximum(primal, np.finfo(float).tiny)))
-        exhausted = False
-        if settled == 1:
-            if last_visits == ctx.data.n_samples:  # no row was shrunk away: eps is met by all
-                exhausted = state.eps <= _SMALLEST_EPS
-                state.eps = max(state.eps * 0.1, _SMALLEST_EPS)
-            self._reactivate(state)
+        """One pass over rows that stream; on data in memory, up to `max_sweeps_per_step` sweeps."""
+        if ctx.resident:
+            return self._sweep_memory(state, ctx)
+        if ctx.parallel > 1:
+            sums, visits = round_pass(state, ctx)
+        else:
+            sums, visits = streamed_pass(state.groups, state.sweep, ctx)
+        state.sweep += 1
+        newest = 0.0
+        for group, (gap, loss) in zip(state.groups, (part.T for part in sums), strict=True):
+            group.estimate = _relative(gap, loss, group)
+            newest = max(newest, group.estimate)
+        state.estimates = (newest, state.estimates[0])
+        forecast = _forecast(*state.estimates)
         return StepInfo(
-            gap_estimate=state.estimate,
-            n_active=last_visits,
+            gap_estimate=newest,
+            gap_forecast=forecast,
+            n_active=ctx.data.n_samples,
             visits=visits,
-            # A step of many sweeps makes a proof cheap beside it.
-            ask_certificate=n_sweeps > 1 or exhausted or state.estimate <= state.target,
-            exhausted=exhausted,
+            ask_certificate=forecast <= ctx.tol,
+            rode=bool(ctx.riding),
         )
 
-    def view(self, state: DualCDState) -> View:
-        """w and alpha."""
-        return View(state.w, state.alpha)
+    def _sweep_memory(self, state: DualCDState, ctx: Context) -> StepInfo:
+        assert state.sqnorm is not None
+        block = ctx.data.read(ctx.refs[0])
+        X = kernel_matrix(block.X)
+        sqnorm = state.sqnorm.values[:, 0]
+        if sqnorm[0] < 0:  # norms are never negative: these rows were not seen yet
+            sqnorms(X, sqnorm)
+        entries = max(ctx.data.nnz or ctx.data.n_samples, 1) * max(len(group.floor) for group in state.groups)
+        n_sweeps = min(max(_VISITS_PER_STEP // entries, 1), self.max_sweeps_per_step)
+        if ctx.sweeps_left is not None:
+            n_sweeps = max(min(n_sweeps, ctx.sweeps_left), 1)
+        codes, weight = block.y.astype(np.int32), writable(block.sample_weight)
 
-    def learn(self, problem: Problem, state: DualCDState, certificate: Certificate, v: np.ndarray) -> None:
-        """Take over w(alpha) as the certificate rebuilt it, and its lower bounds.
+        def run(group: ModelGroup) -> tuple[int, int, bool]:
+            part = group.problem
+            stats = np.empty((part.n_models, 4))
+            sweeps, visits, last_visits, settled = dual_cd_sweeps(
+                X, codes, part.class_weight, weight, part.positive, part.C, sqnorm, group.alpha.values, group.w,
+                group.active.values[:, 0], part.box, 1.0, group.thresholds, n_sweeps, True,
+                mixed_runs_of(X, part.constant_feature != 0.0), ctx.seed, state.sweep, 0, group.eps, group.target,
+                group.floor, stats,
+            )  # fmt: skip
+            group.estimate = _relative(stats[:, GAP], stats[:, LOSS], group)
+            exhausted = False
+            if settled == 1:
+                if last_visits == ctx.data.n_samples:  # no row was shrunk away: eps is met by all
+                    exhausted = group.eps <= _SMALLEST_EPS
+                    group.eps = max(group.eps * 0.1, _SMALLEST_EPS)
+                _reactivate(group)
+            return visits, last_visits, exhausted
+
+        with ThreadPoolExecutor(min(ctx.threads, len(state.groups)), "bigsvm-models") as pool:
+            done = list(pool.map(run, state.groups))
+        state.sweep += n_sweeps
+        estimate = max(group.estimate for group in state.groups)
+        return StepInfo(
+            gap_estimate=estimate,
+            gap_forecast=estimate,
+            n_active=max(last for _, last, _ in done),
+            visits=sum(visits for visits, _, _ in done) // len(done),
+            # A step of many sweeps makes a proof cheap beside it.
+            ask_certificate=n_sweeps > 1 or any(e for _, _, e in done) or estimate <= ctx.tol,
+            exhausted=all(exhausted for _, _, exhausted in done),
+        )
+
+    def points(self, state: DualCDState) -> list[Point]:
+        """w and alpha of each group of models."""
+        return [Point(group.problem, group.w, group.alpha) for group in state.groups]
+
+    def learn(
+        self, state: DualCDState, certificate: Certificate, rebuilt: Sequence[np.ndarray], of: Sequence[np.ndarray]
+    ) -> None:
+        """Take the rounding out of w, as the certificate found it, and take over its lower bounds.
 
         Where the proof falls far short of what the active rows promised, rows were wrongly shrunk (or margins
         too stale): all rows come back, and the next proof is asked for at a smaller estimate.
         """
-        state.w[...] = v
-        state.floor[...] = np.maximum(state.floor, certificate.dual)
-        if state.estimate <= state.target:
-            state.target = 0.7 * min(state.target, max(state.estimate, 0.1 * state.target))
-        if certificate.relative_gap > _SHORTFALL * state.estimate:
-            self._reactivate(state)
-
-    @staticmethod
-    def _reactivate(state: DualCDState) -> None:
-        """Every row is active again and no row shrinks in the next sweep."""
-        state.active.values[:] = 1
-        state.thresholds[...] = _open_thresholds(state.thresholds.shape[1])
-
-
-def dual_cd_task(share: Share) -> Update:
-    """Task: sweep one block.  Changes the arrays of an in-process share in place; pure across processes."""
-    block = rows_of(share)
-    X = kernel_matrix(block.X)
-    codes, cost = share.problem.codes_and_cost(block)
-    local = {name: _writable(array) for name, array in share.local.items()}
-    w = _writable(share.w) if share.alone else share.w.copy()
-    sqnorm = local["sqnorm"][:, 0]
-    if sqnorm[0] < 0:  # norms are never negative: these rows were not seen yet
-        sqnorms(X, sqnorm)
-    n_sweeps, whole, eps, target = share.params
-    stats = np.empty((share.problem.n_models, 4))
-    sweeps, visits, last_visits, settled = dual_cd_sweeps(
-        X, codes, share.problem.positive, cost, share.problem.C, sqnorm, local["alpha"], w,
-        local["active"][:, 0], share.problem.box, share.sigma, local["thresholds"], int(n_sweeps), bool(whole),
-        mixed_runs_of(X), *share.key, share.group.start, eps, target, local["floor"], stats,
-    )  # fmt: skip
-    change = w if share.alone else (w - share.w) / share.sigma
-    return Update(local, change, stats, visits, last_visits, sweeps, settled, block.nbytes)
+        first = 0
+        for group, v, w in zip(state.groups, rebuilt, of, strict=True):
+            if w is group.w:
+                group.w[...] = v
+            else:
+                for start in range(0, len(w), _PIECE):  # in pieces: no copy as large as w
+                    piece = slice(start, start + _PIECE)
+                    group.w[piece] += v[piece] - w[piece]
+            models = slice(first, first + len(group.floor))
+            first = models.stop
+            group.floor = np.maximum(group.floor, certificate.dual[models])
+            if state.sqnorm is None:
+                continue
+            if group.estimate <= group.target:
+                group.target = 0.7 * min(group.target, max(group.estimate, 0.1 * group.target))
+            if float(certificate.relative_gaps[models].max()) > _SHORTFALL * group.estimate:
+                _reactivate(group)
 
 
-def _writable(array: np.ndarray) -> np.ndarray:
-    """The array itself, or a copy where it came out of a message and may not be written."""
-    return array if array.flags.writeable else array.copy()
+    def finish(self, state: DualCDState) -> None:
+        """Give back what only training needs."""
+        for group in state.groups:
+            group.arena = None
+            group.active.close()
+        if state.sqnorm is not None:
+            state.sqnorm.close()
 
 
-def _open_thresholds(n_models: int) -> np.ndarray:
+def groups_of_models(n_models: int, parallel: int) -> list[slice]:
+    """Two groups where there are models enough for both cores: a constant, the machine has no say."""
+    if n_models < 2 * _MODELS_PER_GROUP or parallel > 1:
+        return [slice(0, n_models)]
+    return [slice(0, n_models // 2), slice(n_models // 2, n_models)]
+
+
+def open_thresholds(n_models: int) -> np.ndarray:
     """Thresholds under which no row shrinks."""
     return np.array([[math.inf] * n_models, [-math.inf] * n_models])
 
 
-def _together(all_stats: list[np.ndarray], n_models: int) -> np.ndarray:
-    """Statistics of a pass from those of its blocks, sums taken in block order."""
-    stats = np.zeros((n_models, 4))
-    stats[:, PG_MAX], stats[:, PG_MIN] = -math.inf, math.inf
-    for block in all_stats:
-        stats[:, PG_MAX] = np.maximum(stats[:, PG_MAX], block[:, PG_MAX])
-        stats[:, PG_MIN] = np.minimum(stats[:, PG_MIN], block[:, PG_MIN])
-    for column in (GAP, LOSS):
-        stats[:, column] = [math.fsum(block[m, column] for block in all_stats) for m in range(n_models)]
-    return stats
+def _reactivate(group: ModelGroup) -> None:
+    """Every row is active again and no row shrinks in the next sweep."""
+    group.active.values[:] = 1
+    group.thresholds[...] = open_thresholds(len(group.floor))
+
+
+def _relative(gap: np.ndarray, loss: np.ndarray, group: ModelGroup) -> float:
+    """Largest relative gap of a group from what its rows showed when they were visited."""
+    norms = np.atleast_1d(np.einsum("j...,j...->...", group.w, group.w, dtype=np.float64))
+    primal = np.maximum(np.maximum(0.5 * norms + loss, group.floor), np.finfo(float).tiny)
+    return float(np.max(gap / primal))
+
+
+def _forecast(newest: float, former: float) -> float:
+    """The gap at the end of a pass from what was seen in it and in the one before.
+
+    What a pass shows is, on average, the gap in its middle; by the end it has fallen by half a pass' worth.
+    """
+    if not 0 < newest < former or math.isinf(former):
+        return newest
+    return newest * math.sqrt(newest / former)

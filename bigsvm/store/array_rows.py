@@ -60,6 +60,7 @@ class ArrayRows:
                 raise UsageError(f"weights of shape {self._weight.shape} for {self.n_samples} rows")
         self.has_weights = self._weight is not None
         self.row_order = _permutation(row_order, self.n_samples, "row_order")
+        self.working_row = None if self.row_order is None else np.argsort(self.row_order)
         self.feature_order = _permutation(feature_order, self.n_features, "feature_order")
         self._place: np.ndarray | None = None  # working position of each stored feature
         if self.feature_order is not None:

@@ -60,6 +60,7 @@ class Block:
     X : float32 or float64, dense C-contiguous (stop - start, n_features), or CSR
     y : shape (stop - start,); class codes (integers, positions in the store's `classes`) or float64 targets
     sample_weight : float64, shape (stop - start,), each >= 0; None stands for ones
+    sqnorm : float64, shape (stop - start,), squared norms of the rows; None where nobody has computed them
     """
 
     start: int
@@ -67,6 +68,7 @@ class Block:
     X: Matrix
     y: np.ndarray
     sample_weight: np.ndarray | None = None
+    sqnorm: np.ndarray | None = None
 
     @property
     def n_rows(self) -> int:

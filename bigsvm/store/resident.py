@@ -1,4 +1,8 @@
-"""A store that fits the budget: read once, kept as one block, never read again."""
+"""A store that fits the budget: read once, kept as one block, never read again.
+
+Rows keep the store's order, since who has all of them mixes them anyway; features of wide sparse data are
+renumbered by frequency (`working_order`).
+"""
 
 from __future__ import annotations
 
@@ -9,11 +13,13 @@ import numpy as np
 
 from bigsvm.errors import DataError
 from bigsvm.kernels.rows import CSR, take_rows
+from bigsvm.kernels.shuffle import renumber
 from bigsvm.store.blocks import Block, BlockRef, RowBlocks, make_refs
+from bigsvm.store.working_order import frequency_order, inverse_order
 
 
 class ResidentRows:
-    """All rows of `source` in memory, loaded on the first read.
+    """All rows of `source` in memory, loaded on the first read; opening it may read a sample.
 
     In another process (a pickled copy) the rows are read there, once, and kept as long as the process.
     Its nbytes are what the plan reserves under "resident data".
@@ -23,9 +29,16 @@ class ResidentRows:
         self.source, self.piece_rows = source, piece_rows
         for name in (
             "uri", "layout", "n_samples", "n_features", "nnz", "dtype", "index_dtype", "has_weights", "classes",
-            "fingerprint", "content_fingerprint", "row_order", "feature_order",
+            "fingerprint", "content_fingerprint", "row_order",
         ):  # fmt: skip
             setattr(self, name, getattr(source, name))
+        self.working_row: np.ndarray | None = getattr(source, "working_row", None)
+        # Of the source's features; the user's numbers are those that the source's own order leads to.
+        self._renumbering = frequency_order(source, piece_rows)
+        self.feature_order = source.feature_order
+        if self._renumbering is not None:
+            order, before = self._renumbering, source.feature_order
+            self.feature_order = order if before is None else before[order]
         self._block: Block | None = None
 
     # What `__init__` copies, for the type checker.
@@ -41,7 +54,6 @@ class ResidentRows:
     fingerprint: str
     content_fingerprint: str | None
     row_order: np.ndarray | None
-    feature_order: np.ndarray | None
 
     def refs(self, block_rows: int) -> Sequence[BlockRef]:
         return make_refs(self, block_rows)
@@ -62,7 +74,7 @@ class ResidentRows:
     def load(self, seen: Callable[[Block], None] | None = None) -> Block:
         """All rows as one block; `seen` is called with each piece while they are read the first time."""
         if self._block is None:
-            self._block = _load(self.source, self.piece_rows, seen)
+            self._block = _load(self.source, self.piece_rows, self._renumbering, seen)
         return self._block
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -81,13 +93,16 @@ def _resident(source: RowBlocks, piece_rows: int, fingerprint: str) -> ResidentR
     return _open[key]
 
 
-def _load(source: RowBlocks, piece_rows: int, seen: Callable[[Block], None] | None) -> Block:
+def _load(
+    source: RowBlocks, piece_rows: int, feature_order: np.ndarray | None, seen: Callable[[Block], None] | None
+) -> Block:
     refs = source.refs(piece_rows)
     n = source.n_samples
     weight = np.empty(n) if source.has_weights else None
     y: np.ndarray | None = None
     release = getattr(source, "release", lambda ref: None)
-    put_rows, finish = (_dense if source.layout == "dense" else _csr)(source, refs)
+    rank = None if feature_order is None else inverse_order(feature_order)
+    put_rows, finish = _dense(source) if source.layout == "dense" else _csr(source, refs, rank)
     for ref in refs:
         block = source.read(ref)
         if y is None:
@@ -104,7 +119,7 @@ def _load(source: RowBlocks, piece_rows: int, seen: Callable[[Block], None] | No
     return Block(0, n, finish(), y, weight)
 
 
-def _dense(source: RowBlocks, refs: Sequence[BlockRef]) -> tuple[Callable[[BlockRef, Any], None], Callable[[], Any]]:
+def _dense(source: RowBlocks) -> tuple[Callable[[BlockRef, Any], None], Callable[[], Any]]:
     X = np.empty((source.n_samples, source.n_features), source.dtype)
 
     def put(ref: BlockRef, rows: Any) -> None:
@@ -113,7 +128,9 @@ def _dense(source: RowBlocks, refs: Sequence[BlockRef]) -> tuple[Callable[[Block
     return put, lambda: X
 
 
-def _csr(source: RowBlocks, refs: Sequence[BlockRef]) -> tuple[Callable[[BlockRef, Any], None], Callable[[], Any]]:
+def _csr(
+    source: RowBlocks, refs: Sequence[BlockRef], rank: np.ndarray | None
+) -> tuple[Callable[[BlockRef, Any], None], Callable[[], Any]]:
     # Where only reading tells how many entries there are, they are counted in a pass of its own: growing
     # arrays would hold the data twice.
     nnz = source.nnz
@@ -133,6 +150,10 @@ def _csr(source: RowBlocks, refs: Sequence[BlockRef]) -> tuple[Callable[[BlockRe
         b = indptr[ref.stop]
         if b > nnz:
             raise DataError(f"more entries than the {nnz} that the store announces", source.uri)
-        data[a:b], indices[a:b] = rows.data, rows.indices
+        data[a:b] = rows.data
+        if rank is None:
+            indices[a:b] = rows.indices
+        else:
+            renumber(rows.indices, rank, indices[a:b])
 
     return put, lambda: CSR(data, indices, indptr)

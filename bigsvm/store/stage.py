@@ -1,16 +1,19 @@
-"""The working copy: raw row blocks in the scratch folder, mapped and read again at the speed of the disk.
+"""The working copy: raw row blocks in the scratch folder, read again at the speed of the disk.
 
     <scratch>/bigsvm/rows-<key>/
-        segment-00000.bin      up to 1024 blocks back to back; a block's arrays follow one another, each at a
-                               multiple of 64 bytes:  CSR: indptr int64, indices, data, y, weight
-                                                      dense: X, y, weight
-        segment-00000.json     its index: for each block offset, bytes, entries, xxh3-128; and its survey
+        segment-00000.bin      1024 blocks or more back to back; a block's arrays follow one another, each at a
+                               multiple of 64 bytes:  CSR: indptr int64, indices, data, y, weight, sqnorm
+                                                      dense: X, y, weight, sqnorm
+        segment-00000.idx      for each block offset, bytes, entries, xxh3-128 (`stage_index.BLOCK_ENTRY`)
+        segment-00000.json     written when the two are complete; its survey
+        row_order.npy          store row of each working row, and working_row.npy, its inverse; absent where
+                               the rows are in the store's order
+        feature_order.npy      store feature of each working feature, and feature_rank.npy, its inverse
         staged.json            written last: the copy is complete
 
-A segment is one task: any worker may write it, a killed run keeps the ones that are complete.  The key is a
-digest of the store's fingerprint and of everything that decides the layout, so fits share a copy and a
-changed store never meets an old one.  Rows and features may be permuted on the way (`row_order`,
-`feature_order`); the plain layout keeps the store's order.
+A segment in the store's order is one task: any worker may write it, a killed run keeps the ones that are
+complete.  The key is a digest of the store's fingerprint and of everything that decides the layout, so fits
+share a copy and a changed store never meets an old one.
 """
 
 from __future__ import annotations
@@ -20,141 +23,24 @@ import mmap
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import xxhash
 
-from bigsvm.errors import DataError, MissingInput
+from bigsvm.errors import MissingInput
 from bigsvm.kernels.rows import CSR
-from bigsvm.store.blocks import Block, BlockRef, RowBlocks, make_refs, tile
-from bigsvm.store.files import cannot_write, temporary_name, write_bytes
+from bigsvm.store.blocks import Block, BlockGroup, BlockRef, row_bytes
+from bigsvm.store.group_buffers import GroupBuffers
 from bigsvm.store.join import join_blocks
+from bigsvm.store.lazy_refs import LazyRefs
+from bigsvm.store.stage_index import damaged, damaged_block, open_index, padded, segment_files
+from bigsvm.store.stage_scatter import Extent, read_extents
+from bigsvm.store.stage_write import FEATURE_ORDER, ROW_ORDER, WORKING_ROW, part
 from bigsvm.store.survey import Survey
-
-LAYOUT_VERSION = 1
-BLOCKS_PER_SEGMENT = 1024
-_ALIGN = 64
-
-
-class SegmentShare(NamedTuple):
-    """What a worker needs to write one segment."""
-
-    data: RowBlocks
-    folder: str
-    number: int
-    start: int
-    stop: int
-    block_rows: int
-    piece_rows: int  # rows read from the store at a time, a multiple of block_rows
-
-
-def stage_segment(share: SegmentShare) -> dict[str, Any]:
-    """Task: write one segment and its index unless both are there; returns the index.
-
-    Raises
-    ------
-    OutputError : the scratch folder is full or cannot be written.
-    """
-    folder = Path(share.folder)
-    path, index_path = folder / f"segment-{share.number:05d}.bin", folder / f"segment-{share.number:05d}.json"
-    found = _complete_index(path, index_path)
-    if found is not None:
-        return found
-    blocks, survey, offset = [], Survey(), 0
-    temporary = temporary_name(path)
-    try:
-        with open(temporary, "xb") as file:
-            for piece_start, piece_stop in _pieces(share.start, share.stop, share.piece_rows):
-                piece = share.data.read(BlockRef(piece_start, piece_stop, 0))
-                survey.add(piece, share.data.classes)
-                for start in range(piece_start, piece_stop, share.block_rows):
-                    block = _part(piece, start, min(start + share.block_rows, piece_stop))
-                    digest = xxhash.xxh3_128()
-                    nbytes = 0
-                    for array in _arrays(block):
-                        raw = np.ascontiguousarray(array).view(np.uint8).reshape(-1).data
-                        padding = bytes(-len(raw) % _ALIGN)
-                        for part in (raw, padding):
-                            file.write(part)
-                            digest.update(part)
-                        nbytes += len(raw) + len(padding)
-                    nnz = len(block.X.data) if isinstance(block.X, CSR) else block.X.size
-                    blocks.append([offset, nbytes, nnz, digest.hexdigest()])
-                    offset += nbytes
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        raise cannot_write(path, error, int((share.stop - share.start) * _mean_bytes(share.data))) from error
-    finally:
-        temporary.unlink(missing_ok=True)
-    index = {
-        "number": share.number,
-        "start": share.start,
-        "stop": share.stop,
-        "nbytes": offset,
-        "y_dtype": piece.y.dtype.name,
-        "blocks": blocks,
-        "survey": survey.document(),
-    }
-    write_bytes(index_path, json.dumps(index).encode())
-    return index
-
-
-def _mean_bytes(data: RowBlocks) -> float:
-    return make_refs(data, data.n_samples)[0].nbytes / data.n_samples
-
-
-def _pieces(start: int, stop: int, rows: int) -> Sequence[tuple[int, int]]:
-    return [(start + a, start + b) for a, b in tile(stop - start, rows)]
-
-
-def _complete_index(path: Path, index_path: Path) -> dict[str, Any] | None:
-    """The index of a segment that an earlier run finished, or None."""
-    try:
-        index = json.loads(index_path.read_bytes())
-        return index if path.stat().st_size == index["nbytes"] else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def _part(piece: Block, start: int, stop: int) -> Block:
-    a, b = start - piece.start, stop - piece.start
-    X: Any
-    if isinstance(piece.X, CSR):
-        k0, k1 = piece.X.indptr[a], piece.X.indptr[b]
-        X = CSR(piece.X.data[k0:k1], piece.X.indices[k0:k1], piece.X.indptr[a : b + 1] - k0)
-    else:
-        X = piece.X[a:b]
-    weight = None if piece.sample_weight is None else piece.sample_weight[a:b]
-    return Block(start, stop, X, piece.y[a:b], weight)
-
-
-def _arrays(block: Block) -> list[np.ndarray]:
-    """A block's arrays in file order."""
-    if isinstance(block.X, CSR):
-        arrays = [block.X.indptr.astype(np.int64, copy=False), block.X.indices, block.X.data]
-    else:
-        arrays = [block.X]
-    arrays.append(block.y)
-    if block.sample_weight is not None:
-        arrays.append(block.sample_weight)
-    return arrays
-
-
-def is_complete(folder: Path) -> bool:
-    """Whether a working copy is there with an index that can be read and segments of the right size."""
-    try:
-        document = json.loads((folder / "staged.json").read_bytes())
-        return all(
-            _complete_index(folder / f"{Path(name).stem}.bin", folder / name) is not None
-            for name in document["segments"]
-        )
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
 
 
 @dataclass(frozen=True)
@@ -173,10 +59,20 @@ class StagedMeta:
     classes: list[Any] | None
     fingerprint: str
     block_rows: int
+    segment_blocks: int
+    shuffled: bool
+    sorted_z: float
+    """Evidence of the test for sorted rows (`working_order`), and the number of a row that gave it."""
+    sorted_by: str
 
 
 class StagedRows:
-    """A finished working copy as RowBlocks: blocks are views of a memory map, verified at every read."""
+    """A finished working copy as RowBlocks: mapped, or read into buffers; verified at every read.
+
+    Raises
+    ------
+    MissingInput : no finished copy is there. DataError : it changed since it was made (names the file).
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = Path(folder)
@@ -194,35 +90,91 @@ class StagedRows:
         self.classes = None if meta.classes is None else np.array(meta.classes)
         self.fingerprint = meta.fingerprint
         self.content_fingerprint: str | None = self.survey.content_fingerprint
-        self.row_order: np.ndarray | None = None
-        self.feature_order: np.ndarray | None = None
-        self._index = [json.loads((self.folder / name).read_bytes()) for name in document["segments"]]
+        self.row_order = self._order(ROW_ORDER, document["orders"])
+        self.working_row = self._order(WORKING_ROW, document["orders"])
+        self.feature_order = self._order(FEATURE_ORDER, document["orders"])
+        self._segments: list[dict[str, Any]] = document["segments"]
+        self._indices: dict[int, np.ndarray] = {}
         self._maps: dict[int, mmap.mmap] = {}
         self._files: dict[int, int] = {}
-        self._opening = threading.Lock()
+        self._opening = threading.RLock()
 
     def close(self) -> None:
         """Give maps and files back; blocks that were read stay usable until they are dropped."""
-        for handle in self._files.values():
-            os.close(handle)
-        self._maps, self._files = {}, {}
+        with self._opening:
+            for handle in self._files.values():
+                os.close(handle)
+            self._maps, self._files, self._indices = {}, {}, {}
 
     def refs(self, block_rows: int) -> Sequence[BlockRef]:
-        """Addresses; only multiples of the copy's own `meta.block_rows` are read without a copy."""
-        if block_rows != self.meta.block_rows:
-            return make_refs(self, block_rows)
-        blocks = [entry for segment in self._index for entry in segment["blocks"]]
-        rows = tile(self.n_samples, block_rows)
-        return [BlockRef(a, b, entry[1]) for (a, b), entry in zip(rows, blocks, strict=True)]
+        """Addresses, made when they are asked for; multiples of `meta.block_rows` know their bytes on disk."""
+        whole = self.disk_bytes if block_rows % self.meta.block_rows == 0 else None
+        return LazyRefs(self.n_samples, block_rows, row_bytes(self), whole)
 
     def read(self, ref: BlockRef) -> Block:
-        rows = self.meta.block_rows
-        first, last = ref.start // rows, -(-ref.stop // rows)
-        parts = [self._block(number) for number in range(first, last)]
-        whole = parts[0] if len(parts) == 1 else join_blocks(parts)
+        """Rows at any address; of one whole block views of the map, else copies."""
+        parts = [self._block(number) for number in self._numbers(ref)]
+        whole = parts[0]
+        if len(parts) > 1:
+            norms = [block.sqnorm for block in parts if block.sqnorm is not None]
+            whole = replace(join_blocks(parts), sqnorm=np.concatenate(norms))
         if (whole.start, whole.stop) == (ref.start, ref.stop):
             return whole
-        return _part(whole, ref.start, ref.stop)
+        return part(whole, ref.start, ref.stop)
+
+    def group_buffers(self, n_blocks: int) -> GroupBuffers:
+        """Buffers for groups of about `n_blocks` whole blocks: a tenth more entries than their mean."""
+        rows = min(n_blocks * self.meta.block_rows, self.n_samples)
+        entries = -(-rows * self.nnz // self.n_samples)
+        if self.layout == "csr":
+            entries += entries // 10
+        y_dtype = np.dtype(self.meta.y_dtype)
+        return GroupBuffers(
+            self.layout, self.n_features, self.dtype, self.index_dtype, y_dtype, self.has_weights, rows, entries,
+            n_blocks,
+        )  # fmt: skip
+
+    def read_group(self, group: BlockGroup, buffers: GroupBuffers, pool: ThreadPoolExecutor | None = None) -> Block:
+        """Whole blocks from the disk straight into `buffers`; the block's arrays are views of them.
+
+        group : each ref covers one or several whole blocks of the copy
+        pool : refs are read by its threads at one time; must not be the pool that runs this call
+
+        Safe from several threads, each with buffers of its own.
+
+        Raises
+        ------
+        DataError : a block is damaged or cut off (names block and file).
+        ValueError : a ref does not cover whole blocks.
+        """
+        runs = [self._whole(ref) for ref in group.refs]
+        found = [[self._entry(number) for number in run] for run in runs]
+        numbers = [number for run in runs for number in run]
+        rows = np.array([self._rows(number) for number in numbers])
+        entries = np.array([entry[3] for run in found for entry in run])
+        buffers.reserve(int(rows.sum()), int(entries.sum()), len(numbers))
+        places = [
+            buffers.places(*sizes)
+            for sizes in zip(
+                rows.tolist(),
+                entries.tolist(),
+                (np.cumsum(rows) - rows).tolist(),
+                (np.cumsum(entries) - entries).tolist(),
+                range(len(rows)),
+                strict=True,
+            )
+        ]
+        extents: list[Extent] = []
+        k = 0
+        for run, entries_of_run in zip(runs, found, strict=True):
+            for number, (segment, offset, nbytes, _, digest) in zip(run, entries_of_run, strict=True):
+                if number == run[0] or extents[-1].segment != segment:
+                    path = segment_files(self.folder, segment).blocks
+                    extents.append(Extent(self._file(segment), path, segment, offset, []))
+                extents[-1].add(number, nbytes, places[k], digest)
+                k += 1
+        read_extents(extents, pool)
+        return buffers.block(group.start, rows, entries)
 
     def will_need(self, ref: BlockRef) -> None:
         """Ask the kernel to bring these rows into the page cache, and do not wait for it.
@@ -235,18 +187,18 @@ class StagedRows:
     def release(self, ref: BlockRef) -> None:
         """Let the pages of these rows leave memory and page cache: streamed data must not pile up there."""
         for segment, start, length in self._pages(ref):
-            self._map(segment).madvise(mmap.MADV_DONTNEED, start, length)
+            if segment in self._maps:
+                self._maps[segment].madvise(mmap.MADV_DONTNEED, start, length)
         self._advise(ref, os.POSIX_FADV_DONTNEED)
 
     def _advise(self, ref: BlockRef, advice: int) -> None:
         for segment, start, length in self._pages(ref):
-            self._map(segment)
-            os.posix_fadvise(self._files[segment], start, length, advice)
+            os.posix_fadvise(self._file(segment), start, length, advice)
 
     def _pages(self, ref: BlockRef) -> Iterator[tuple[int, int, int]]:
         """(segment, offset, bytes) of whole pages that hold the blocks of these rows, runs joined."""
         run: tuple[int, int, int] | None = None
-        for number in range(ref.start // self.meta.block_rows, -(-ref.stop // self.meta.block_rows)):
+        for number in self._numbers(ref):
             segment, offset, nbytes, _, _ = self._entry(number)
             start = offset - offset % mmap.PAGESIZE
             if run is not None and run[0] == segment:
@@ -258,36 +210,68 @@ class StagedRows:
         if run is not None:
             yield run
 
-    def _entry(self, number: int) -> tuple[int, int, int, int, str]:
+    def disk_bytes(self, start: int, stop: int) -> int:
+        """Bytes on disk of the blocks that hold rows [start, stop)."""
+        return sum(self._entry(number)[2] for number in self._numbers(BlockRef(start, stop, 0)))
+
+    def _numbers(self, ref: BlockRef) -> range:
+        """Blocks that hold rows of `ref`."""
+        return range(ref.start // self.meta.block_rows, -(-ref.stop // self.meta.block_rows))
+
+    def _whole(self, ref: BlockRef) -> range:
+        rows = self.meta.block_rows
+        if ref.start % rows or (ref.stop % rows and ref.stop != self.n_samples) or not ref.start < ref.stop:
+            raise ValueError(f"rows {ref.start} to {ref.stop} are not whole blocks of {rows} rows")
+        return self._numbers(ref)
+
+    def _rows(self, number: int) -> int:
+        return min(self.meta.block_rows, self.n_samples - number * self.meta.block_rows)
+
+    def _entry(self, number: int) -> tuple[int, int, int, int, bytes]:
         """(segment, offset, bytes, entries, digest) of a block."""
-        segment, inside = divmod(number, BLOCKS_PER_SEGMENT)
-        offset, nbytes, nnz, digest = self._index[segment]["blocks"][inside]
-        return segment, offset, nbytes, nnz, digest
+        segment, inside = divmod(number, self.meta.segment_blocks)
+        index = self._indices.get(segment)
+        if index is None:
+            with self._opening:
+                index = open_index(self.folder, segment, self._segments[segment]["index_digest"])
+                self._indices[segment] = index
+        return segment, *index[inside].tolist()
+
+    def _file(self, segment: int) -> int:
+        """The file of a segment, kept open."""
+        with self._opening:
+            if segment not in self._files:
+                path = segment_files(self.folder, segment).blocks
+                try:
+                    self._files[segment] = os.open(path, os.O_RDONLY)
+                except OSError as error:
+                    raise damaged(path, str(error)) from error
+            return self._files[segment]
 
     def _map(self, segment: int) -> mmap.mmap:
         with self._opening:
-            if segment in self._maps:
-                return self._maps[segment]
-            path = self.folder / f"segment-{segment:05d}.bin"
-            try:
-                handle = os.open(path, os.O_RDONLY)  # kept open, for advice on its pages
-                self._files[segment] = handle
-                self._maps[segment] = mmap.mmap(handle, 0, prot=mmap.PROT_READ)
-            except (OSError, ValueError) as error:
-                raise DataError(f"the working copy is damaged: {error}", str(path), "bigsvm cache clear") from error
+            if segment not in self._maps:
+                try:
+                    self._maps[segment] = mmap.mmap(self._file(segment), 0, prot=mmap.PROT_READ)
+                except (OSError, ValueError) as error:
+                    raise damaged(segment_files(self.folder, segment).blocks, str(error)) from error
             return self._maps[segment]
+
+    def _order(self, name: str, orders: dict[str, int]) -> np.ndarray | None:
+        """An order of the copy as a map; None where the copy has none."""
+        if name not in orders:
+            return None
+        try:
+            return np.load(self.folder / name, mmap_mode="r")
+        except (OSError, ValueError) as error:
+            raise damaged(self.folder / name, str(error)) from error
 
     def _block(self, number: int) -> Block:
         segment, offset, nbytes, nnz, digest = self._entry(number)
         view = memoryview(self._map(segment))[offset : offset + nbytes]
-        if len(view) != nbytes or xxhash.xxh3_128_hexdigest(view) != digest:
-            raise DataError(
-                f"block {number} of the working copy is damaged: its digest does not match",
-                str(self.folder / f"segment-{segment:05d}.bin"),
-                "bigsvm cache clear",
-            )
-        start = number * self.meta.block_rows
-        n = min(self.meta.block_rows, self.n_samples - start)
+        if len(view) != nbytes or xxhash.xxh3_128_digest(view) != digest:
+            raise damaged_block(segment_files(self.folder, segment).blocks, number)
+        n = self._rows(number)
         take = _taker(view)
         X: Any
         if self.layout == "csr":
@@ -298,7 +282,8 @@ class StagedRows:
             X = take(self.dtype, n * self.n_features).reshape(n, self.n_features)
         y = take(np.dtype(self.meta.y_dtype), n)
         weight = take(np.dtype(np.float64), n) if self.has_weights else None
-        return Block(start, start + n, X, y, weight)
+        start = number * self.meta.block_rows
+        return Block(start, start + n, X, y, weight, take(np.dtype(np.float64), n))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _staged, (str(self.folder), self.fingerprint)
@@ -311,7 +296,7 @@ def _taker(view: memoryview) -> Callable[[np.dtype, int], np.ndarray]:
     def take(dtype: np.dtype, count: int) -> np.ndarray:
         nonlocal position
         array = np.frombuffer(view, dtype, count, position)
-        position += -(-array.nbytes // _ALIGN) * _ALIGN
+        position += padded(array.nbytes)
         return array
 
     return take

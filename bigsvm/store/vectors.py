@@ -85,19 +85,14 @@ class RowVector:
             if not np.may_share_memory(part, target):
                 target[:] = part
 
-    def in_store_order(self, row_order: np.ndarray | None, rows: int = 1 << 16) -> Iterator[np.ndarray]:
+    def in_store_order(self, working_row: np.ndarray | None, rows: int = 1 << 16) -> Iterator[np.ndarray]:
         """Pieces of at most `rows` rows, in the order of the store's rows.
 
-        row_order : store row of each working row, None for the identity.
+        working_row : int64, shape (n_samples,), working row of each store row, may be a map; None for the
+            identity.  Only a piece of it is in memory at one time.
         """
-        if row_order is None:
-            for start, stop in tile(len(self.values), rows):
-                yield self.values[start:stop]
-            return
-        working_row = np.empty_like(row_order)
-        working_row[row_order] = np.arange(len(row_order))
         for start, stop in tile(len(self.values), rows):
-            yield self.values[working_row[start:stop]]
+            yield self.values[start:stop] if working_row is None else self.values[working_row[start:stop]]
 
     def close(self) -> None:
         """Give memory and file back."""

@@ -82,7 +82,7 @@ def test_vectors_in_memory_and_on_disk_behave_alike(tmp_path: Path) -> None:
     order = np.random.default_rng(1).permutation(50)
     working = np.arange(50.0)
     inside.values[:, 0] = order[working.astype(int)]  # each working row holds its store row
-    pieces = np.concatenate(list(inside.in_store_order(order, rows=7)))
+    pieces = np.concatenate(list(inside.in_store_order(np.argsort(order), rows=7)))
     np.testing.assert_array_equal(pieces[:, 0], np.arange(50.0))
     inside.close()
     outside.close()

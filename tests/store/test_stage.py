@@ -12,13 +12,15 @@ import pytest
 from bigsvm.config import FitConfig
 from bigsvm.errors import DataError, PlanRefused
 from bigsvm.events import silent
-from bigsvm.run import staging
+from bigsvm.kernels.rows import sqnorms
 from bigsvm.run.local import SerialMapper, ThreadMapper
 from bigsvm.run.staging import copies_folder, remove_copy, staged, tree_bytes
 from bigsvm.run.survey import survey_pass
-from bigsvm.store import stage
+from bigsvm.store import stage_index
+from bigsvm.store.array_rows import ArrayRows
+from bigsvm.store.blocks import label_codes
 from bigsvm.store.opener import open_store
-from bigsvm.store.stage import SegmentShare, stage_segment
+from bigsvm.store.stage_write import SegmentShare, stage_segment
 from bigsvm.testing.problems import random_problem
 
 N, BLOCK = 700, 3  # four segments of 64 blocks of 3 rows, the last one short
@@ -26,8 +28,7 @@ N, BLOCK = 700, 3  # four segments of 64 blocks of 3 rows, the last one short
 
 @pytest.fixture(autouse=True)
 def _small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (stage, staging):
-        monkeypatch.setattr(module, "BLOCKS_PER_SEGMENT", 64)
+    monkeypatch.setattr(stage_index, "BLOCKS_PER_SEGMENT", 64)
 
 
 def rows(layout: str, weights: bool = True, seed: int = 1) -> Any:
@@ -65,6 +66,9 @@ def test_a_copy_reads_as_its_store(tmp_path: Path, layout: str, weights: bool) -
                     np.testing.assert_array_equal(mine, other)
                 if weights:
                     np.testing.assert_array_equal(ours.sample_weight, theirs.sample_weight)
+                norms = np.empty(ours.n_rows)
+                sqnorms(theirs.X, norms)
+                np.testing.assert_array_equal(ours.sqnorm, norms)
         reference = survey_pass(store, 100, SerialMapper(), silent)
         assert copy.content_fingerprint == reference.content_fingerprint
         assert copy.survey.counts == reference.counts
@@ -85,9 +89,35 @@ def test_threads_and_serial_write_the_same_bytes(tmp_path: Path) -> None:
             with make(rows("csr"), tmp_path / name, mapper=mapper):
                 pass
     files = sorted(p.relative_to(tmp_path / "a") for p in (tmp_path / "a").rglob("segment*"))
-    assert len(files) == 2 * -(-N // (BLOCK * 64))
+    assert len(files) == 3 * -(-N // (BLOCK * 64))
     for name in files:
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+def test_addresses_take_no_memory_and_know_their_bytes(tmp_path: Path) -> None:
+    with make(rows("csr"), tmp_path) as copy:
+        refs = copy.refs(BLOCK)
+        assert refs[-1] == refs[len(refs) - 1] == list(refs)[-1]
+        assert refs[2:4] == [refs[2], refs[3]]
+        with pytest.raises(IndexError):
+            refs[len(refs)]
+        size = sum(path.stat().st_size for path in copy.folder.glob("*.bin"))
+        assert sum(ref.nbytes for ref in refs) == sum(ref.nbytes for ref in copy.refs(5 * BLOCK)) == size
+
+
+def test_a_store_with_orders_of_its_own_is_traced_to_the_users_rows(tmp_path: Path) -> None:
+    X, y = random_problem(N, 6, seed=3)
+    rng = np.random.default_rng(1)
+    for name, labels in (("plain", y), ("sorted", np.sort(y))):
+        order, features = rng.permutation(N), rng.permutation(6)
+        if name == "sorted":  # what the copy reads is sorted, not what the user gave
+            labels = labels[np.argsort(order)]
+        store = ArrayRows(X, labels, row_order=order, feature_order=features)
+        with make(store, tmp_path / name) as copy:
+            assert copy.meta.shuffled == (name == "sorted")
+            whole = copy.read(copy.refs(N)[0])
+            np.testing.assert_array_equal(whole.X, X[copy.row_order][:, copy.feature_order])
+            np.testing.assert_array_equal(whole.y[copy.working_row], label_codes(labels, copy.classes))
 
 
 def test_a_second_fit_shares_the_copy_and_another_store_does_not(tmp_path: Path) -> None:
@@ -121,15 +151,18 @@ def test_a_damaged_copy_is_refused_naming_the_file(tmp_path: Path) -> None:
         copy.read(copy.refs(N)[0])
 
 
-@pytest.mark.parametrize("damage", ["truncate", "index", "remove"])
+@pytest.mark.parametrize("damage", ["truncate", "document", "index", "remove"])
 def test_a_copy_that_is_not_whole_is_made_again(tmp_path: Path, damage: str) -> None:
     with make(rows("csr"), tmp_path) as copy:
         folder = copy.folder
     if damage == "truncate":
         content = (folder / "segment-00001.bin").read_bytes()
         (folder / "segment-00001.bin").write_bytes(content[:-64])
-    elif damage == "index":
+    elif damage == "document":
         (folder / "staged.json").write_text("{")
+    elif damage == "index":
+        content = (folder / "segment-00001.idx").read_bytes()
+        (folder / "segment-00001.idx").write_bytes(content[:-1] + b"?")
     else:
         (folder / "segment-00000.bin").unlink()
     with make(rows("csr"), tmp_path) as copy:

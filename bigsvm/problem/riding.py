@@ -1,0 +1,43 @@
+"""A certificate that rides on a training pass: the proof of a fixed point from rows that are read anyway.
+
+The point is (w, alpha) as the last pass left it.  While the solver moves on, the same rows give the margins of
+that w and rebuild w(alpha), on another core; at the end of the pass the proof is there, one pass late and
+without one of its own.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bigsvm.kernels import certify as kernel
+from bigsvm.problem.certificate import Accumulator, Certificate
+from bigsvm.problem.problem import Problem
+from bigsvm.store.blocks import Block, BlockGroup, kernel_matrix
+from bigsvm.store.vectors import RowVector
+
+
+class RidingProof:
+    """Adds groups of rows in the order in which they are read.
+
+    w : float32 or float64, (n_features + 1,) or (n_features + 1, n_models)   not to change until `finish`
+    alpha : RowVector, (n_samples, n_models)   likewise
+    """
+
+    def __init__(self, problem: Problem, w: np.ndarray, alpha: RowVector) -> None:
+        self.problem, self.w, self.alpha = problem, w, alpha
+        self._total = Accumulator(problem, w)
+
+    def add(self, block: Block, group: BlockGroup) -> None:
+        """The terms of one group; groups must come in an order that is the same in every run."""
+        problem = self.problem
+        codes, cost = problem.codes_and_cost(block)
+        sums = np.zeros((problem.n_models, kernel.N_SUMS))
+        kernel.certify_rows(
+            kernel_matrix(block.X), codes, problem.positive, cost, problem.C, self.alpha.get(group), self.w,
+            self._total.v, problem.box, sums,
+        )  # fmt: skip
+        self._total.count(sums, block.n_rows)
+
+    def finish(self) -> tuple[Certificate, np.ndarray]:
+        """The certificate and w(alpha), float64."""
+        return self._total.finish(), self._total.v

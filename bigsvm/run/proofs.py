@@ -1,0 +1,135 @@
+"""Proofs of a running fit: from a pass of their own, or riding on the next training pass."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bigsvm.errors import DataError
+from bigsvm.problem.certificate import Accumulator, Certificate, RowsShare, certify_blocks, joined, keep_best, runs_of
+from bigsvm.problem.riding import RidingProof
+from bigsvm.solvers.base import Context, Point, Solver
+from bigsvm.store.blocks import in_groups
+from bigsvm.store.read_ahead import ReadAhead
+from bigsvm.store.vectors import RowVector
+
+_BLOCKS_PER_TASK = 16
+
+
+class Prover:
+    """Keeps the best that is proved, the weights that it speaks of, and the alpha of the last proof.
+
+    certificate : Certificate or None
+    w : one array a group of models, the primal points of `certificate`
+    alpha : RowVectors whose dual value was proved last
+    """
+
+    def __init__(self, solver: Solver, state: Any, ctx: Context, workers: int) -> None:
+        self._solver, self._state, self._ctx, self._workers = solver, state, ctx, workers
+        self.certificate: Certificate | None = None
+        self.w: list[np.ndarray] = []
+        self.alpha: list[RowVector] = []
+        self._former: list[RowVector] = []
+        self.bytes_read = 0
+        self.seconds = 0.0
+
+    def prove(self) -> Certificate:
+        """A pass of its own over all rows, now."""
+        began, read = time.monotonic(), self._ctx.bytes_read
+        points = self._solver.points(self._state)
+        streams = not self._ctx.resident and self._ctx.parallel == 1
+        proofs = self._stream(points) if streams else [self._tasks(point) for point in points]
+        self.alpha = [point.alpha for point in points if point.alpha is not None]
+        certificate = self._take(proofs, [point.w for point in points])
+        self.bytes_read += self._ctx.bytes_read - read
+        self.seconds += time.monotonic() - began
+        return certificate
+
+    def mount(self) -> None:
+        """Let a proof of the present point ride on the next step."""
+        began = time.monotonic()
+        points = self._solver.points(self._state)
+        if not self._former:
+            self._former = [self._copy_of(point) for point in points]
+        for former, point in zip(self._former, points, strict=True):
+            assert point.alpha is not None
+            former.values[:] = point.alpha.values
+        self._ctx.riding = [
+            RidingProof(point.problem, point.w.copy(), former)
+            for point, former in zip(points, self._former, strict=True)
+        ]
+        self.seconds += time.monotonic() - began
+
+    def dismount(self) -> Certificate:
+        """The certificate of the proof that rode: of the point before the step."""
+        began = time.monotonic()
+        riding, self._ctx.riding = self._ctx.riding, ()
+        self.alpha = self._former
+        certificate = self._take([proof.finish() for proof in riding], [proof.w for proof in riding])
+        self.seconds += time.monotonic() - began
+        return certificate
+
+    def _take(self, proofs: Sequence[tuple[Certificate, np.ndarray]], points: Sequence[np.ndarray]) -> Certificate:
+        found = joined([certificate for certificate, _ in proofs])
+        if found.n_rows != self._ctx.data.n_samples:
+            raise DataError(f"{found.n_rows} rows seen of {self._ctx.data.n_samples}: nothing is proved")
+        if not np.all(np.isfinite(found.primal)):
+            raise DataError(
+                "the objective overflows: the values are too large",
+                self._ctx.data.uri,
+                "scale the features to about [-1, 1]",
+            )
+        best, better = keep_best(found, self.certificate)
+        if self.certificate is None:
+            self.w = [w.copy() for w in points]
+        else:
+            first = 0
+            for kept, w in zip(self.w, points, strict=True):
+                n_models = 1 if w.ndim == 1 else w.shape[1]
+                np.copyto(kept, w, where=better[first : first + n_models])
+                first += n_models
+        self.certificate = best
+        self._solver.learn(self._state, best, [v for _, v in proofs], points)
+        return best
+
+    def _stream(self, points: Sequence[Point]) -> list[tuple[Certificate, np.ndarray]]:
+        ctx = self._ctx
+        riding = []
+        for point in points:
+            assert point.alpha is not None
+            riding.append(RidingProof(point.problem, point.w, point.alpha))
+        groups = in_groups(ctx.refs, np.arange(len(ctx.refs)), ctx.group_blocks)
+        with ReadAhead(ctx.data, groups, ctx.read_depth, ctx.buffers) as source:
+            for group, block in source:
+                ctx.charge(block.nbytes)
+                for proof in riding:
+                    proof.add(block, group)
+        ctx.io_wait_s += source.waited_s
+        return [proof.finish() for proof in riding]
+
+    def _tasks(self, point: Point) -> tuple[Certificate, np.ndarray]:
+        ctx, alpha = self._ctx, point.alpha
+        shares = (
+            RowsShare(
+                ctx.data, run, point.problem, point.w,
+                None if alpha is None else alpha.between(run[0].start, run[-1].stop),
+            )
+            for run in runs_of(ctx.proof_refs, _BLOCKS_PER_TASK)
+        )  # fmt: skip
+        total = Accumulator(point.problem, point.w)
+        for terms in ctx.mapper.map(certify_blocks, shares, self._workers):
+            total.add(terms)
+            ctx.charge(terms.bytes_read)
+        return total.finish(), total.v
+
+    def _copy_of(self, point: Point) -> RowVector:
+        assert point.alpha is not None
+        what = "alpha of a riding proof"
+        shape = point.alpha.values.shape
+        ctx = self._ctx
+        return RowVector(
+            what, shape[0], shape[1], np.float64, ctx.budget, ctx.workdir, on_disk=what in ctx.spilled
+        )  # fmt: skip

@@ -1,0 +1,144 @@
+"""The resident arena: rows that violate stay in memory and are swept between arrivals (dual cached loops).
+
+StreamSVM (Matsushima, Vishwanathan, Smola, KDD 2012) keeps the rows whose dual variables still move; here the
+schedule is a function of counters, so the bits do not depend on the speed of the disk.  Rows are kept in 16-bit
+pieces (`kernels/packed.py`), twice as many for the same bytes: they only choose the steps of alpha.  What that
+does to w is taken out again when a certificate rebuilds w from alpha.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bigsvm.kernels import arena as kernel
+from bigsvm.kernels.arena import Slots
+from bigsvm.kernels.dual_cd import dual_cd_visit
+from bigsvm.kernels.packed import PackedCSR, PackedDense
+from bigsvm.kernels.visiting import MIXED_BYTES, RUN_ROWS
+from bigsvm.problem.problem import Problem
+from bigsvm.store.blocks import Matrix, RowBlocks, row_bytes
+
+_KEEP = 0.9  # of a full arena; the rows that violate least leave
+_SLOT_BYTES = 36  # what a slot holds beside the packed entries (`Slots`, ptr, hot, scale)
+_ENTRY_BYTES = 4.5  # packed: two of value, two or four of feature number
+_PLACE = 1 << 61  # in place of a first row, in the key of an arena sweep's order
+
+
+@dataclass
+class Arena:
+    """Rows that stay; all that a resumed run needs of them.
+
+    rows : PackedCSR or PackedDense
+    slots : Slots
+    n : int             slots in use
+    threshold : float   score that a row must exceed to be admitted
+    full : bool         it has overflowed in this pass
+    """
+
+    rows: Any
+    slots: Slots
+    n: int = 0
+    threshold: float = 0.0
+    full: bool = False
+
+    def begin_pass(self) -> None:
+        """Anybody who violates may come in again."""
+        self.threshold, self.full = 0.0, False
+
+    def admit(
+        self, X: Matrix, codes: np.ndarray, sample_weight: np.ndarray, sqnorm: np.ndarray, at: np.ndarray,
+        order: np.ndarray, score: np.ndarray, streams: np.ndarray,
+    ) -> None:  # fmt: skip
+        """Take over rows that were just visited and violated; make room by letting the least ones go.
+
+        All as for `dual_cd_visit`, which has filled order (cut to the rows visited) and score.
+        """
+        begin = 0
+        while begin < len(order):
+            self.n, begin = kernel.admit(
+                self.rows, self.slots, self.n, X, codes, sample_weight, sqnorm, at, order, len(order), score,
+                self.threshold, begin, streams,
+            )  # fmt: skip
+            if begin < len(order):
+                if self.n == 0:
+                    return  # a row that is larger than the arena
+                self.full = True
+                self.threshold = self._least()
+                self.n = kernel.evict(self.rows, self.slots, self.n, self.threshold, streams)
+
+    def sweep(
+        self, problem: Problem, alpha: np.ndarray, W: np.ndarray, key: tuple[int, int], number: int
+    ) -> np.ndarray:
+        """Visit every row once, in a random order; the sweep's statistics, float64, shape (n_models, 4).
+
+        key : (seed, pass);  number : of the sweep within the pass
+        """
+        n, slots = self.n, self.slots
+        stats = np.zeros((problem.n_models, 4))
+        if n == 0:
+            return stats
+        weight = slots.sample_weight[:n] if len(slots.sample_weight) else slots.sample_weight
+        mixed = 0
+        if problem.constant_feature:
+            used = self.rows.ptr[n] * 2 if isinstance(self.rows, PackedCSR) else self.rows.values[:n].nbytes
+            mixed = max(int(MIXED_BYTES * n // max(used * RUN_ROWS, 1)), 1)
+        dual_cd_visit(
+            self.rows, slots.code[:n], problem.class_weight, weight, problem.positive, problem.C, slots.sqnorm[:n],
+            alpha, slots.row[:n], W, _ALL, problem.box, mixed, *key, _PLACE + number,
+            np.empty(n, np.int64), stats, slots.score[:n],
+        )  # fmt: skip
+        if self.full:
+            self.threshold = self._least()
+        return stats
+
+    def _least(self) -> float:
+        """The score below which the least violating tenth lies."""
+        scores = self.slots.score[: self.n]
+        place = int((1.0 - _KEEP) * self.n)
+        return float(np.partition(scores, place)[place])
+
+
+_ALL = np.empty(0, np.uint8)
+
+
+def slots_in(nbytes: int, data: RowBlocks) -> int:
+    """Rows of average length that `nbytes` hold."""
+    return int(nbytes // (_SLOT_BYTES + 8 * data.has_weights + _packed_row_bytes(data)))
+
+
+def packed_bytes(data: RowBlocks) -> int:
+    """Bytes of an arena that would hold every row: no larger one is of use."""
+    return int(data.n_samples * (_SLOT_BYTES + 8 * data.has_weights + _packed_row_bytes(data)))
+
+
+def _packed_row_bytes(data: RowBlocks) -> float:
+    if data.layout == "dense":
+        return 2.0 * data.n_features
+    nnz = data.nnz if data.nnz is not None else row_bytes(data) * data.n_samples / 8
+    return _ENTRY_BYTES * nnz / max(data.n_samples, 1)
+
+
+def make_arena(nbytes: int, data: RowBlocks, at_least: int = 1) -> Arena:
+    """An empty arena of at most `nbytes`; its memory is touched only as it fills."""
+    n = max(slots_in(nbytes, data), at_least)
+    rows: Any
+    if data.layout == "csr":
+        # Half as many rows again may come as are average: the entries run out first.
+        n += n // 2
+        pool = np.empty(max(int(nbytes - n * (_SLOT_BYTES + 8 * data.has_weights)) // 2, 1), np.uint16)
+        rows = PackedCSR(
+            pool, pool.view(np.int16), np.zeros(n + 1, np.int64), np.empty(n, np.int32), np.empty(n, np.float32)
+        )
+    else:
+        rows = PackedDense(np.empty((n, data.n_features), np.int16), np.empty(n, np.float32))
+    slots = Slots(
+        row=np.empty(n, np.int64),
+        code=np.empty(n, np.int32),
+        sample_weight=np.empty(n if data.has_weights else 0),
+        sqnorm=np.empty(n, np.float32),
+        score=np.empty(n, np.float32),
+    )
+    return Arena(rows, slots)

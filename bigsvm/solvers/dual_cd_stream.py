@@ -1,0 +1,144 @@
+"""One pass of dual coordinate descent over rows that stream from disk, one group of blocks after another.
+
+Each group is visited once, in a random order; the arena takes the rows that still violate, and is swept between
+arrivals.  Groups of models share the reading and nothing else: each has its weights, its alpha and its arena,
+and may run on a thread of its own.  The first pass takes the blocks in their order, every later one in a random
+order of (seed, pass).
+"""
+
+from __future__ import annotations
+
+import math
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from bigsvm.kernels.dual_cd import GAP, LOSS, dual_cd_visit
+from bigsvm.kernels.rows import sqnorms
+from bigsvm.kernels.visiting import mixed_runs_of, shuffled
+from bigsvm.solvers.arena import Arena, make_arena
+from bigsvm.solvers.base import Context
+from bigsvm.store.blocks import Block, BlockGroup, Matrix, in_groups, kernel_matrix
+from bigsvm.store.read_ahead import ReadAhead
+
+if TYPE_CHECKING:
+    from bigsvm.solvers.dual_cd import ModelGroup
+
+BLOCK_ORDER = 1 << 62  # in place of a first row, in the key of the order of blocks
+
+
+class PassSums(NamedTuple):
+    """What a pass saw of each group of models: stale gaps and losses, float64, shape (n_models, 2); visits."""
+
+    sums: list[np.ndarray]
+    visits: int
+
+
+class _Work(NamedTuple):
+    """A group of rows on its way to every group of models; arrays as `dual_cd_visit` takes them."""
+
+    start: int
+    X: Matrix
+    codes: np.ndarray
+    sample_weight: np.ndarray
+    sqnorm: np.ndarray
+    at: np.ndarray
+    key: tuple[int, int]
+    sweeps: range  # numbers of the arena sweeps that follow
+
+
+def streamed_pass(models: list[ModelGroup], number: int, ctx: Context) -> PassSums:
+    """Visit every row once; `number` is the pass."""
+    order = np.arange(len(ctx.refs)) if number == 0 else shuffled(len(ctx.refs), ctx.seed, number, BLOCK_ORDER)
+    groups = in_groups(ctx.refs, order, ctx.group_blocks)
+    runs = [_Run(group_of_models, ctx, ctx.arena_bytes // len(models)) for group_of_models in models]
+
+    def ride(block: Block, group: BlockGroup) -> None:
+        for proof in ctx.riding:
+            proof.add(block, group)
+
+    also = ride if ctx.riding else None
+    with (
+        ReadAhead(ctx.data, groups, ctx.read_depth, ctx.buffers, also) as source,
+        ThreadPoolExecutor(min(ctx.threads, len(models)), "bigsvm-models") as pool,
+    ):
+        for arrived, (group, block) in enumerate(source, 1):
+            ctx.charge(block.nbytes)
+            due = range((arrived - 1) * ctx.arena_sweeps // len(groups), arrived * ctx.arena_sweeps // len(groups))
+            work = _work(group, block, (ctx.seed, number), due)
+            if len(runs) == 1:
+                runs[0].take(work)
+            else:
+                list(pool.map(lambda run, work=work: run.take(work), runs))
+    ctx.io_wait_s += source.waited_s
+    return PassSums([run.sums() for run in runs], sum(run.visits for run in runs) // len(runs))
+
+
+def _work(group: BlockGroup, block: Block, key: tuple[int, int], due: range) -> _Work:
+    X = kernel_matrix(block.X)
+    sqnorm = block.sqnorm
+    if sqnorm is None:
+        sqnorm = np.empty(block.n_rows)
+        sqnorms(X, sqnorm)
+    codes = block.y.astype(np.int32)
+    weight = writable(block.sample_weight)
+    at = np.concatenate([np.arange(ref.start, ref.stop) for ref in group.refs])
+    return _Work(group.start, X, codes, weight, sqnorm, at, key, due)
+
+
+def writable(sample_weight: np.ndarray | None) -> np.ndarray:
+    """Sample weights as kernels take them: one numba type, whether they are a map or not; empty for ones."""
+    if sample_weight is None:
+        return np.empty(0)
+    return sample_weight if sample_weight.flags.writeable else sample_weight.copy()
+
+
+class _Run:
+    """One group of models in one pass."""
+
+    def __init__(self, models: ModelGroup, ctx: Context, arena_bytes: int) -> None:
+        self.models, self.problem, self.data = models, models.problem, ctx.data
+        self._arena_bytes = arena_bytes
+        self.visits = 0
+        self._seen: list[np.ndarray] = []
+        self._arena_stats = np.zeros((self.problem.n_models, 4))
+        if models.arena is not None:
+            models.arena.begin_pass()
+
+    def take(self, work: _Work) -> None:
+        """Visit the rows, keep those that violate, sweep the arena as often as is due."""
+        models, problem = self.models, self.problem
+        n = len(work.at)
+        order, score, stats = np.empty(n, np.int64), np.empty(n, np.float32), np.empty((problem.n_models, 4))
+        alpha, streams = models.alpha.values, models.active.values[:, 0]
+        visited = dual_cd_visit(
+            work.X, work.codes, problem.class_weight, work.sample_weight, problem.positive, problem.C, work.sqnorm,
+            alpha, work.at, models.w, streams, problem.box, mixed_runs_of(work.X, problem.constant_feature != 0.0),
+            *work.key, work.start, order, stats, score,
+        )  # fmt: skip
+        self.visits += visited
+        self._note(stats)
+        arena = self._arena()
+        if arena is None:
+            return
+        arena.admit(work.X, work.codes, work.sample_weight, work.sqnorm, work.at, order[:visited], score, streams)
+        for number in work.sweeps:
+            self._arena_stats = arena.sweep(problem, alpha, models.w, work.key, number)
+            self.visits += arena.n
+
+    def sums(self) -> np.ndarray:
+        """(gap, loss) as seen at the visits, the arena's rows as its last sweep saw them."""
+        seen = [*self._seen, self._arena_stats[:, (GAP, LOSS)]]
+        models = range(self.problem.n_models)
+        return np.array([[math.fsum(part[m, k] for part in seen) for k in range(2)] for m in models])
+
+    def _note(self, stats: np.ndarray) -> None:
+        self._seen.append(stats[:, (GAP, LOSS)])
+        if len(self._seen) > 4096:
+            self._seen = [np.sum(self._seen, axis=0)]
+
+    def _arena(self) -> Arena | None:
+        if self.models.arena is None and self._arena_bytes:
+            self.models.arena = make_arena(self._arena_bytes, self.data)
+        return self.models.arena

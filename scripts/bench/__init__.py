@@ -1,0 +1,1 @@
+"""Parts of the benchmarks: problems, solvers, measured runs, one evaluator, tables."""

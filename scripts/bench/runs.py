@@ -1,0 +1,83 @@
+"""Measured runs: each in a process of its own, pinned to its cores, caged where asked, while the parent waits."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.cold import drop_pages
+from bench.solvers import Job
+
+SCRIPTS = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True)
+class Cage:
+    """Limits of a run: bytes of memory, bytes a second from the device of the scratch folder."""
+
+    memory: int | None = None
+    read_rate: int | None = None
+
+    def command(self, scratch: str) -> list[str]:
+        """What stands before the command."""
+        if self.memory is None and self.read_rate is None:
+            return []
+        rate = [] if self.read_rate is None else ["--read-rate", str(self.read_rate), "--device-of", scratch]
+        limit = "none" if self.memory is None else str(self.memory)
+        return [sys.executable, str(SCRIPTS / "memory_cage.py"), limit, *rate, "--"]
+
+
+@dataclass
+class Run:
+    """What came back: figures and weights, or the reason why not."""
+
+    about: dict[str, Any]
+    weights: list[np.ndarray]
+    error: str = ""
+
+
+def measure(job: Job, cage: Cage | None = None, cold: tuple[Path, ...] = ()) -> Run:
+    """Do a job in a child; `cold`: folders whose files leave the page cache first."""
+    for folder in cold:
+        drop_pages(folder)
+    cage = cage or Cage()
+    paths = os.pathsep.join([str(SCRIPTS), *filter(None, [os.environ.get("PYTHONPATH")])])
+    with tempfile.TemporaryDirectory() as folder:
+        asked, out = Path(folder) / "job.json", Path(folder) / "out.npz"
+        asked.write_text(json.dumps(asdict(job)))
+        done = subprocess.run(
+            [*cage.command(job.scratch), sys.executable, "-P", "-m", "bench.child", str(asked), str(out)],
+            env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": str(job.cores)},
+            preexec_fn=functools.partial(os.sched_setaffinity, 0, _cores(job.cores)),
+            stdout=subprocess.DEVNULL,  # solvers print what they like
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        said = [line for line in done.stderr.splitlines() if line.strip()]
+        caged = _cage_report(said)
+        if done.returncode or not out.exists():
+            reasons = [line for line in said if not line.startswith('{"limit_bytes"')]
+            killed = "killed: out of memory" if caged.get("oom_kills") else ""
+            return Run({"job": asdict(job), "cage": caged}, [], killed or (reasons or [f"exit {done.returncode}"])[-1])
+        with np.load(out, allow_pickle=False) as stored:
+            about = json.loads(str(stored["about"]))
+            weights = [stored[f"w{k}"] for k in range(len(about["points"]))]
+        return Run({**about, "cage": caged}, weights)
+
+
+def _cores(count: int) -> list[int]:
+    """The first cores that this process may use."""
+    return sorted(os.sched_getaffinity(0))[:count]
+
+
+def _cage_report(said: list[str]) -> dict[str, Any]:
+    return next((json.loads(line) for line in reversed(said) if line.startswith('{"limit_bytes"')), {})

@@ -1,0 +1,203 @@
+"""The solvers as a child process runs them: each takes a job and gives back the points that it reached.
+
+A point is the weights, (n_features + 1, n_models) float64 with the bias entry last, and what it cost.  Seconds are
+of training; bringing the data into the solver's own form is `load_s`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from bench.cold import files_below, raw_read
+from bench.problems import Arrays
+
+_LIBLINEAR = {"hinge": "3", "squared_hinge": "1"}
+_PIECE_ROWS = 20_000
+
+
+@dataclass(frozen=True)
+class Job:
+    """What one child is to do."""
+
+    solver: str
+    folder: str
+    n_features: int
+    loss: str
+    C: float
+    bias: str
+    rung: float  # tol, -e, iterations or epochs
+    cores: int
+    limit_s: float
+    memory: int = 0  # bigsvm: budget in bytes
+    scratch: str = ""
+
+
+@dataclass
+class Point:
+    """Weights that were reached, and their price."""
+
+    rung: float
+    seconds: float
+    w: np.ndarray
+    passes: float | None = None
+
+
+def bigsvm_fit(job: Job, points: list[Point]) -> dict[str, Any]:
+    """One fit, with the proofs that it made on the way."""
+    import bigsvm
+    from bigsvm.events import CertificateMade, Event, FitStarted
+
+    trace: list[tuple[float, float, float]] = []
+    mode = ""
+
+    def watch(event: Event) -> None:
+        nonlocal mode
+        if isinstance(event, CertificateMade):
+            trace.append((event.wall_s, event.passes, event.relative_gap))
+        elif isinstance(event, FitStarted):
+            mode = event.plan["mode"]
+
+    options = {"loss": job.loss, "C": job.C, "bias": job.bias, "tol": job.rung, "memory": job.memory}
+    result = bigsvm.fit(
+        str(Path(job.folder) / "store.zarr"),
+        emit=watch, threads=job.cores, scratch=job.scratch, max_time=job.limit_s, **options,
+    )  # fmt: skip
+    total, staging = result.seconds["total"], result.seconds["staging"]
+    w = np.vstack([result.model.coef.T, result.model.intercept])
+    points.append(Point(job.rung, total - staging, w, result.figures["passes"]))
+    models = result.figures["models"]
+    return {
+        "status": result.status,
+        "mode": mode,
+        "load_s": staging,
+        "total_s": total,
+        "io_wait_s": result.seconds["io_wait"],
+        "certify_s": result.seconds["certify"],
+        "proven_gap": result.certificate.relative_gap,
+        "dual": [model["objective"] - model["duality_gap"] for model in models],
+        "bytes_read": result.figures["bytes_read"],
+        "data_bytes": result.figures["data_bytes"],
+        "epochs": result.figures["epochs"],
+        "memory_bytes": result.memory["peak_anon_bytes"] - result.memory["base_bytes"],
+        "trace": [(wall - staging, passes, gap) for wall, passes, gap in trace],
+    }
+
+
+def liblinear(job: Job, points: list[Point]) -> dict[str, Any]:
+    """LIBLINEAR's dual coordinate descent, rows in memory."""
+    from liblinear.liblinearutil import parameter, problem, train
+
+    began = time.perf_counter()
+    X, y = Arrays(Path(job.folder), job.n_features, mapped=False).whole()
+    bias = 1 if job.bias == "augmented" else -1
+    rows = problem(y.astype(np.float64), X.astype(np.float64), bias=bias)
+    del X
+    loaded = time.perf_counter()
+    model = train(rows, parameter(f"-s {_LIBLINEAR[job.loss]} -c {job.C} -B {bias} -e {job.rung} -q"))
+    seconds = time.perf_counter() - loaded
+    labels = model.get_labels()
+    binary = len(labels) == 2
+    wide = job.n_features + (bias > 0)
+    W = np.ctypeslib.as_array(model.w, (wide, 1 if binary else len(labels))).astype(np.float64)
+    W = W if bias > 0 else np.vstack([W, np.zeros(W.shape[1])])
+    if binary:
+        W = W if labels[0] > labels[1] else -W
+    else:
+        W = W[:, np.argsort(labels)]
+    points.append(Point(job.rung, seconds, W))
+    return {"load_s": loaded - began}
+
+
+def snapml(job: Job, points: list[Point]) -> dict[str, Any]:
+    """snapml's SupportVectorMachine, rows in memory; its conversion of the data is part of fit, so of training."""
+    from snapml import SupportVectorMachine
+
+    began = time.perf_counter()
+    X, y = Arrays(Path(job.folder), job.n_features, mapped=False).whole()
+    loaded = time.perf_counter()
+    model = SupportVectorMachine(
+        loss=job.loss, max_iter=int(job.rung), tol=1e-12, regularizer=1 / job.C, n_jobs=job.cores,
+        fit_intercept=job.bias == "augmented", random_state=0,
+    )  # fmt: skip
+    model.fit(X, y)
+    seconds = time.perf_counter() - loaded
+    coef = np.atleast_2d(np.asarray(model.coef_, np.float64))
+    intercept = np.zeros(len(coef)) + np.ravel(model.intercept_) if job.bias == "augmented" else np.zeros(len(coef))
+    points.append(Point(job.rung, seconds, np.vstack([coef.T, intercept]), float(job.rung)))
+    return {"load_s": loaded - began}
+
+
+def sgd(job: Job, points: list[Point]) -> dict[str, Any]:
+    """scikit-learn's SGDClassifier streamed from mapped files, cast to float64 (its float32 loses the L2 term)."""
+    from sklearn.linear_model import SGDClassifier
+
+    began = time.perf_counter()
+    parts = Arrays(Path(job.folder), job.n_features, mapped=True)
+    n = len(parts.y)
+    classes = np.unique(parts.y)
+    model = SGDClassifier(loss=job.loss, alpha=1 / (job.C * n), fit_intercept=False, random_state=0)
+    loaded = time.perf_counter()
+    stops, spent = {2**k for k in range(12)}, 0.0
+    for epoch in range(1, int(job.rung) + 1):
+        began_epoch = time.perf_counter()
+        order = np.random.default_rng([0, epoch]).permutation(-(-n // _PIECE_ROWS))
+        for number in order:
+            X, y = parts.rows(number * _PIECE_ROWS, min((number + 1) * _PIECE_ROWS, n))
+            model.partial_fit(X.astype(np.float64), y, classes=classes)
+        spent += time.perf_counter() - began_epoch  # looking at the weights is not training
+        over = spent > job.limit_s
+        if epoch in stops or over or epoch == int(job.rung):
+            w = np.vstack([model.coef_.T, np.zeros(len(model.coef_))])
+            points.append(Point(float(epoch), spent, w, float(epoch)))
+        if over:
+            break
+    return {"load_s": loaded - began}
+
+
+def read_only(job: Job, points: list[Point]) -> dict[str, Any]:
+    """The files of the scratch folder from end to end: what the device gives under the same limits."""
+    nbytes, seconds = raw_read(files_below(Path(job.scratch)))
+    return {"bytes_read": nbytes, "total_s": seconds}
+
+
+SOLVERS: dict[str, Callable[[Job, list[Point]], dict[str, Any]]] = {
+    "bigsvm": bigsvm_fit,
+    "liblinear": liblinear,
+    "snapml": snapml,
+    "sgd": sgd,
+    "read": read_only,
+}
+
+
+def _load_libraries(solver: str) -> None:
+    """Import, and compile, what is no part of a run."""
+    if solver == "bigsvm":
+        import bigsvm.run.fit  # noqa: F401
+    elif solver == "snapml":
+        import snapml  # noqa: F401
+    elif solver == "sgd":
+        import sklearn.linear_model  # noqa: F401
+    elif solver == "liblinear":
+        from liblinear.liblinearutil import problem
+
+        problem(np.ones(1), sparse.csr_matrix(np.ones((1, 1))))  # its conversion is compiled on the first call
+
+
+def run(job: Job) -> tuple[dict[str, Any], list[Point]]:
+    """Do a job in this process.  Memory is anonymous memory above what was held before the data came."""
+    from bigsvm.run.memory import PeakMemory
+
+    _load_libraries(job.solver)
+    points: list[Point] = []
+    with PeakMemory() as peak:
+        about = SOLVERS[job.solver](job, points)
+    about.setdefault("memory_bytes", peak.peak_anon_bytes - peak.base_bytes)
+    about["peak_rss_bytes"] = peak.peak_rss_bytes
+    return {"job": asdict(job), **about}, points
