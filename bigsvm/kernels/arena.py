@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bigsvm.kernels.compile import inner_loop
-from bigsvm.kernels.packed import move_row, pack_row
+from bigsvm.kernels.packed import move_rows, pack_row
 
 
 class Slots(NamedTuple):
@@ -55,18 +55,27 @@ def admit(A, slots, n, X, codes, sample_weight, sqnorm, at, order, visited, scor
 
 
 @inner_loop
-def evict(A, slots, n, threshold, streams):
-    """Let rows go whose score is not above `threshold`, close the gaps; returns the slots in use."""
+def evict(A, slots, n, threshold, streams, spare):
+    """Let rows go whose score is not above `threshold`, close the gaps; returns the slots in use.
+
+    spare : uint16, work space
+    """
     kept = 0
-    for slot in range(n):
-        if not slots.score[slot] > threshold:
+    slot = 0
+    while slot < n:
+        while slot < n and not slots.score[slot] > threshold:
             streams[slots.row[slot]] = 1
-            continue
-        if kept < slot:
-            move_row(A, kept, slot)
-            slots.row[kept], slots.code[kept] = slots.row[slot], slots.code[slot]
-            if slots.sample_weight.shape[0]:
-                slots.sample_weight[kept] = slots.sample_weight[slot]
-            slots.sqnorm[kept], slots.score[kept] = slots.sqnorm[slot], slots.score[slot]
-        kept += 1
+            slot += 1
+        first = slot
+        while slot < n and slots.score[slot] > threshold:
+            slot += 1
+        if kept < first < slot:
+            move_rows(A, kept, first, slot, spare)
+            for s in range(first, slot):
+                to = kept + s - first
+                slots.row[to], slots.code[to] = slots.row[s], slots.code[s]
+                if slots.sample_weight.shape[0]:
+                    slots.sample_weight[to] = slots.sample_weight[s]
+                slots.sqnorm[to], slots.score[to] = slots.sqnorm[s], slots.score[s]
+        kept += slot - first
     return kept

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from numba import njit
 
-inner_loop = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+inner_loop = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)  # type: ignore[call-overload]
 """For loops over rows that allocate nothing.
 
 Without numba's reference counts: every row would otherwise pay dozens of atomic additions for taking the arrays

@@ -25,6 +25,7 @@ from numba import njit
 from bigsvm.kernels.compile import inner_loop
 from bigsvm.kernels.losses import gap_term, loss_value
 from bigsvm.kernels.models import add_weight, model_axpys, model_dots, n_models, weight
+from bigsvm.kernels.prefetch import prefetch
 from bigsvm.kernels.visiting import RUN_ROWS, fill_order, row_at
 
 
@@ -36,6 +37,8 @@ class DualBox(NamedTuple):
     diag_factor: float
     bias: float
 
+
+_AHEAD = 8  # rows: their alpha lies anywhere in memory
 
 # columns of `stats`, one row a model
 PG_MAX, PG_MIN, GAP, LOSS = 0, 1, 2, 3
@@ -58,6 +61,8 @@ def _sweep(
     for t in range(n):
         i = order[t]
         row = row_at(at, i)
+        if t + _AHEAD < n:
+            prefetch(alpha, row_at(at, order[t + _AHEAD]))
         cost = class_weight[codes[i]]
         if sample_weight.shape[0]:
             cost *= sample_weight[i]

@@ -176,42 +176,60 @@ def pack_row(A, slot, X, i):
     raise NotImplementedError
 
 
-def move_row(A, target, source):
-    """Row `source` of A to `target` <= source, when all rows below `target` are in place.  Compiled only."""
+def move_rows(A, target, first, stop, spare):
+    """Rows [first, stop) of A to `target` <= first and after; `spare` is work space, uint16.  Compiled only."""
     raise NotImplementedError
+
+
+@register_jitable
+def _move(array, target, first, stop, spare):
+    """array[first:stop] to `target` <= first and after, by way of `spare`: neither copy overlaps itself, and
+    both use whole vector registers."""
+    a, b, end = np.uint64(first), np.uint64(target), np.uint64(stop)  # unsigned: no test for negative places
+    room = np.uint64(spare.shape[0])
+    while a < end:
+        n = min(end - a, room)
+        for k in range(n):
+            spare[k] = array[a + k]
+        for k in range(n):
+            array[b + k] = spare[k]
+        a += n
+        b += n
 
 
 @overload(pack_row)
 def _pack_row(A, slot, X, i):
     def sparse(A, slot, X, i):
-        first, stop = X.indptr[i], X.indptr[i + 1]
-        n = stop - first
+        data, indices, pool, values = X.data, X.indices, A.pool, A.values
+        first, stop = np.uint64(X.indptr[i]), np.uint64(X.indptr[i + 1])
+        n = np.int64(stop - first)
         hot = 0
         largest = 0.0
         for k in range(first, stop):
-            hot += X.indices[k] < _SMALL
-            largest = max(largest, abs(np.float64(X.data[k])))
+            hot += indices[k] < _SMALL
+            largest = max(largest, abs(np.float64(data[k])))
         a = A.ptr[slot]
         end = a + n + hot + 2 * (n - hot)
-        if slot >= A.hot.shape[0] or end > A.pool.shape[0]:
+        if slot >= A.hot.shape[0] or end > pool.shape[0]:
             return False
         inverse = _LARGEST / largest if largest > 0.0 else 0.0
-        p, q = a, a + hot  # values of small numbers first
-        j, wide = a + n, a + n + hot
+        one = np.uint64(1)
+        p, q = np.uint64(a), np.uint64(a + hot)  # values of small numbers first
+        j, wide = np.uint64(a + n), np.uint64(a + n + hot)
         for k in range(first, stop):
-            x = np.int16(np.rint(np.float64(X.data[k]) * inverse))
-            index = X.indices[k]
+            x = np.int16(np.rint(np.float64(data[k]) * inverse))
+            index = indices[k]
             if index < _SMALL:
-                A.values[p] = x
-                A.pool[j] = np.uint16(index)
-                p += 1
-                j += 1
+                values[p] = x
+                pool[j] = np.uint16(index)
+                p += one
+                j += one
             else:
-                A.values[q] = x
-                A.pool[wide] = np.uint16(index & 0xFFFF)
-                A.pool[wide + 1] = np.uint16(index >> 16)
-                q += 1
-                wide += 2
+                values[q] = x
+                pool[wide] = np.uint16(index & 0xFFFF)
+                pool[wide + one] = np.uint16(index >> 16)
+                q += one
+                wide += one + one
         A.hot[slot] = hot
         A.scale[slot] = np.float32(largest / _LARGEST)
         A.ptr[slot + 1] = end
@@ -234,18 +252,21 @@ def _pack_row(A, slot, X, i):
     return sparse if _is(A, PackedCSR) and _is_csr(X) else None
 
 
-@overload(move_row)
-def _move_row(A, target, source):
-    def sparse(A, target, source):
-        a, b = A.ptr[source], A.ptr[target]
-        n = A.ptr[source + 1] - a
-        for k in range(n):
-            A.pool[b + k] = A.pool[a + k]
-        A.hot[target], A.scale[target] = A.hot[source], A.scale[source]
-        A.ptr[target + 1] = b + n
+@overload(move_rows)
+def _move_rows(A, target, first, stop, spare):
+    def sparse(A, target, first, stop, spare):
+        shift = A.ptr[first] - A.ptr[target]
+        _move(A.pool, A.ptr[target], A.ptr[first], A.ptr[stop], spare)
+        for slot in range(first, stop):
+            to = target + slot - first
+            A.hot[to], A.scale[to] = A.hot[slot], A.scale[slot]
+            A.ptr[to + 1] = A.ptr[slot + 1] - shift
 
-    def dense(A, target, source):
-        A.values[target, :] = A.values[source, :]
-        A.scale[target] = A.scale[source]
+    def dense(A, target, first, stop, spare):
+        for slot in range(first, stop):
+            to = target + slot - first
+            for j in range(A.values.shape[1]):  # another row: nothing overlaps
+                A.values[to, j] = A.values[slot, j]
+            A.scale[to] = A.scale[slot]
 
     return dense if _is(A, PackedDense) else sparse if _is(A, PackedCSR) else None

@@ -42,8 +42,8 @@ from bigsvm.solvers.base import Context
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.survey import Survey
 
-_FIRST_CHECK = 1  # passes before the first proof rides along; then each time they have doubled
-_RIDE_BELOW = 4.0  # forecasts above the tolerance by less than this let a proof ride along
+_FIRST_CHECK = 4  # passes before the first proof rides along; then each time they have doubled
+_RIDE_BELOW = 6.0  # forecasts above the tolerance by less than this let a proof ride along
 
 
 @dataclass
@@ -245,13 +245,15 @@ def _loop(
         due = counted >= next_check
         if due:
             next_check = 2.0 * counted
-        if ending or (info.ask_certificate and alone) or (not rides and (due or info.ask_certificate)):
+        forecast = plan.solver.forecast(state)
+        hopeful = info.ask_certificate or forecast <= config.tol
+        if ending or (hopeful and alone) or (not rides and (due or hopeful)):
             alone = False
             if report(prover.prove()):
                 return "converged", visits
             if ending:
                 return ("stalled" if info.exhausted else "stopped"), visits
-        elif rides and (due or info.gap_forecast <= _RIDE_BELOW * config.tol):
+        elif rides and (due or forecast <= _RIDE_BELOW * config.tol):
             prover.mount()
 
 

@@ -60,14 +60,15 @@ def warm_for(layout: str, dtype: np.dtype, index_dtype: np.dtype, n_models: int)
 
 def warm_training(store: RowBlocks, plan: Plan) -> None:
     """What training by `plan` calls: a step on two rows, streamed or in memory as the plan has it."""
-    X = _two_rows(store.layout, store.dtype, store.index_dtype)
+    width = 1 if store.layout == "csr" else store.n_features
+    X = _two_rows(store.layout, store.dtype, store.index_dtype, width)
     codes, cost, classes = np.array([0, 1], np.int32), np.ones(2), np.ones(2)
     weights = np.ones(2 if store.has_weights else 0)
     sqnorm, box = np.ones((2, 1)), DualBox(0, 1.0, 0.0, 1.0)
     wide = np.float32 if plan.shape.weight_bytes == 4 else np.float64
     for models in groups_of_models(plan.shape.n_models, plan.parallel):
         m = models.stop - models.start
-        C, positive, alpha, W = np.ones(m), np.ones(m, np.int32), np.zeros((2, m)), zero_weights(1, m, wide)
+        C, positive, alpha, W = np.ones(m), np.ones(m, np.int32), np.zeros((2, m)), zero_weights(width, m, wide)
         stats, thresholds, active = np.zeros((m, 4)), np.zeros((2, m)), np.ones((2, 1), np.uint8)[:, 0]
         with compile_lock():
             shuffled(2, 0, 0, 0)
@@ -91,10 +92,10 @@ def warm_training(store: RowBlocks, plan: Plan) -> None:
                 arena = make_arena(4096, store, at_least=2)
                 arena.admit(X, codes, weights, sqnorm.ravel(), at, order, score, active)
                 arena.sweep(part, alpha, W, (0, 0), 0)
-                evict(arena.rows, arena.slots, arena.n, 0.0, active)
+                evict(arena.rows, arena.slots, arena.n, 0.0, active, np.empty(1, np.uint16))
 
 
-def _two_rows(layout: str, dtype: np.dtype, index_dtype: np.dtype) -> Matrix:
+def _two_rows(layout: str, dtype: np.dtype, index_dtype: np.dtype, width: int = 1) -> Matrix:
     if layout == "csr":
         return kernel_matrix(CSR(np.ones(2, dtype), np.zeros(2, index_dtype), np.arange(3)))
-    return kernel_matrix(np.ones((2, 1), dtype))
+    return kernel_matrix(np.ones((2, width), dtype))

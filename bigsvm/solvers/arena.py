@@ -22,6 +22,7 @@ from bigsvm.problem.problem import Problem
 from bigsvm.store.blocks import Matrix, RowBlocks, row_bytes
 
 _KEEP = 0.9  # of a full arena; the rows that violate least leave
+_KEEP_FIRST = 0.75  # in the first pass, where nearly every row violates and letting go is the cost
 _SLOT_BYTES = 36  # what a slot holds beside the packed entries (`Slots`, ptr, hot, scale)
 _ENTRY_BYTES = 4.5  # packed: two of value, two or four of feature number
 _PLACE = 1 << 61  # in place of a first row, in the key of an arena sweep's order
@@ -36,6 +37,7 @@ class Arena:
     n : int             slots in use
     threshold : float   score that a row must exceed to be admitted
     full : bool         it has overflowed in this pass
+    keep : float        part of the rows that stays when it overflows
     """
 
     rows: Any
@@ -43,10 +45,11 @@ class Arena:
     n: int = 0
     threshold: float = 0.0
     full: bool = False
+    keep: float = _KEEP_FIRST
 
     def begin_pass(self) -> None:
         """Anybody who violates may come in again."""
-        self.threshold, self.full = 0.0, False
+        self.threshold, self.full, self.keep = 0.0, False, _KEEP
 
     def admit(
         self, X: Matrix, codes: np.ndarray, sample_weight: np.ndarray, sqnorm: np.ndarray, at: np.ndarray,
@@ -67,7 +70,7 @@ class Arena:
                     return  # a row that is larger than the arena
                 self.full = True
                 self.threshold = self._least()
-                self.n = kernel.evict(self.rows, self.slots, self.n, self.threshold, streams)
+                self.n = kernel.evict(self.rows, self.slots, self.n, self.threshold, streams, np.empty(4096, np.uint16))
 
     def sweep(
         self, problem: Problem, alpha: np.ndarray, W: np.ndarray, key: tuple[int, int], number: int
@@ -95,9 +98,9 @@ class Arena:
         return stats
 
     def _least(self) -> float:
-        """The score below which the least violating tenth lies."""
+        """The score up to which rows do not stay."""
         scores = self.slots.score[: self.n]
-        place = int((1.0 - _KEEP) * self.n)
+        place = int((1.0 - self.keep) * self.n)
         return float(np.partition(scores, place)[place])
 
 

@@ -107,7 +107,6 @@ class StepInfo:
     """What a step was worth by the solver's own, cheap measure: never a stop rule by itself."""
 
     gap_estimate: float  # relative, from stale margins
-    gap_forecast: float  # what a proof now is expected to give
     n_active: int  # rows not shrunk away
     visits: int  # row visits
     ask_certificate: bool  # the solver believes it is done, or cannot go on without a proof
@@ -139,6 +138,10 @@ class Solver(Protocol):
     def needs(self, shape: DataShape, resident: bool) -> list[Need]: ...
     def init(self, problem: Problem, ctx: Context) -> Any: ...
     def step(self, problem: Problem, state: Any, ctx: Context) -> StepInfo: ...
+    def forecast(self, state: Any) -> float:
+        """The relative gap that a proof of the present point is expected to show."""
+        ...
+
     def points(self, state: Any) -> list[Point]: ...
     def learn(
         self, state: Any, certificate: Certificate, rebuilt: Sequence[np.ndarray], of: Sequence[np.ndarray]

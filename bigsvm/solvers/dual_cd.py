@@ -36,6 +36,7 @@ _SMALLEST_EPS = 1e-13  # projected gradients below this are rounding
 _SHORTFALL = 2.0  # proved gap over estimate beyond which shrunk rows are to blame
 _VISITS_PER_STEP = 1 << 28  # non-zeros: about half a second of work, so that a step answers to signals
 _FLOAT32_FROM = 1e-4  # tolerances from which w is kept in float32
+_ROOM = 1.2  # a forecast over what the last proof would make it
 _PIECE = 1 << 16  # features
 _MODELS_PER_GROUP = 4  # at least, before models are split over two groups
 
@@ -69,12 +70,14 @@ class DualCDState:
 
     sqnorm : RowVector float64, squared norms of rows that are in memory or visited in rounds
     estimates : stale relative gaps of the last two passes, the newest first
+    share : proved gap over estimate, as of the last proof
     """
 
     sweep: int
     groups: list[ModelGroup]
     sqnorm: RowVector | None
     estimates: tuple[float, float] = (math.inf, math.inf)
+    share: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,10 @@ class DualCD:
 
     max_sweeps_per_step: int = 64
     arena: str = "auto"
+
+    def __post_init__(self) -> None:
+        if self.arena not in ("auto", "off"):
+            raise ValueError(f"arena must be auto or off, not {self.arena!r}")
 
     def needs(self, shape: DataShape, resident: bool) -> list[Need]:
         """Bytes by name; per-row needs may go to disk."""
@@ -150,15 +157,11 @@ class DualCD:
             group.estimate = _relative(gap, loss, group)
             newest = max(newest, group.estimate)
         state.estimates = (newest, state.estimates[0])
-        forecast = _forecast(*state.estimates)
-        return StepInfo(
-            gap_estimate=newest,
-            gap_forecast=forecast,
-            n_active=ctx.data.n_samples,
-            visits=visits,
-            ask_certificate=forecast <= ctx.tol,
-            rode=bool(ctx.riding),
-        )
+        return StepInfo(newest, ctx.data.n_samples, visits, ask_certificate=False, rode=bool(ctx.riding))
+
+    def forecast(self, state: DualCDState) -> float:
+        """The relative gap that a proof of the present point is expected to show."""
+        return _forecast(*state.estimates, state.share)
 
     def _sweep_memory(self, state: DualCDState, ctx: Context) -> StepInfo:
         assert state.sqnorm is not None
@@ -176,7 +179,7 @@ class DualCD:
         def run(group: ModelGroup) -> tuple[int, int, bool]:
             part = group.problem
             stats = np.empty((part.n_models, 4))
-            sweeps, visits, last_visits, settled = dual_cd_sweeps(
+            _, visits, last_visits, settled = dual_cd_sweeps(
                 X, codes, part.class_weight, weight, part.positive, part.C, sqnorm, group.alpha.values, group.w,
                 group.active.values[:, 0], part.box, 1.0, group.thresholds, n_sweeps, True,
                 mixed_runs_of(X, part.constant_feature != 0.0), ctx.seed, state.sweep, 0, group.eps, group.target,
@@ -195,9 +198,9 @@ class DualCD:
             done = list(pool.map(run, state.groups))
         state.sweep += n_sweeps
         estimate = max(group.estimate for group in state.groups)
+        state.estimates = (estimate, math.inf)
         return StepInfo(
             gap_estimate=estimate,
-            gap_forecast=estimate,
             n_active=max(last for _, last, _ in done),
             visits=sum(visits for visits, _, _ in done) // len(done),
             # A step of many sweeps makes a proof cheap beside it.
@@ -217,6 +220,11 @@ class DualCD:
         Where the proof falls far short of what the active rows promised, rows were wrongly shrunk (or margins
         too stale): all rows come back, and the next proof is asked for at a smaller estimate.
         """
+        proved = certificate.relative_gap
+        moved = any(w is not group.w for group, w in zip(state.groups, of, strict=True))
+        estimate = state.estimates[1] if moved else state.estimates[0]
+        if 0 < estimate < math.inf:
+            state.share = min(proved / estimate, 1.0)
         first = 0
         for group, v, w in zip(state.groups, rebuilt, of, strict=True):
             if w is group.w:
@@ -234,7 +242,6 @@ class DualCD:
                 group.target = 0.7 * min(group.target, max(group.estimate, 0.1 * group.target))
             if float(certificate.relative_gaps[models].max()) > _SHORTFALL * group.estimate:
                 _reactivate(group)
-
 
     def finish(self, state: DualCDState) -> None:
         """Give back what only training needs."""
@@ -270,11 +277,14 @@ def _relative(gap: np.ndarray, loss: np.ndarray, group: ModelGroup) -> float:
     return float(np.max(gap / primal))
 
 
-def _forecast(newest: float, former: float) -> float:
-    """The gap at the end of a pass from what was seen in it and in the one before.
+def _forecast(newest: float, former: float, share: float) -> float:
+    """The gap at the end of a pass, from the stale gaps seen in it and in the one before.
 
-    What a pass shows is, on average, the gap in its middle; by the end it has fallen by half a pass' worth.
+    What a pass shows is older than its end.  How much that makes is known once a gap was proved (`share`, with
+    some room); before, half a pass' progress is assumed.
     """
+    if share > 0:
+        return min(_ROOM * share, 1.0) * newest
     if not 0 < newest < former or math.isinf(former):
         return newest
     return newest * math.sqrt(newest / former)

@@ -137,6 +137,10 @@ class RowBlocks(Protocol):
         """Store row of each working row; None for the identity."""
 
     @property
+    def working_row(self) -> np.ndarray | None:
+        """Working row of each store row, the inverse of `row_order`; None for the identity."""
+
+    @property
     def feature_order(self) -> np.ndarray | None:
         """Store feature of each working feature; None for the identity."""
 

@@ -29,12 +29,14 @@ def join_blocks(parts: Sequence[Block]) -> Block:
     else:
         X = np.concatenate([np.asarray(part.X) for part in parts])
     weights = [part.sample_weight for part in parts]
+    norms = [part.sqnorm for part in parts if part.sqnorm is not None]
     return Block(
         parts[0].start,
         parts[0].start + sum(part.n_rows for part in parts),
         X,
         np.concatenate([part.y for part in parts]),
         None if any(weight is None for weight in weights) else np.concatenate([w for w in weights if w is not None]),
+        np.concatenate(norms) if len(norms) == len(parts) else None,
     )
 
 

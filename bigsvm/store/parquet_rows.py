@@ -37,6 +37,7 @@ class ParquetRows:
     """
 
     row_order: np.ndarray | None = None
+    working_row: np.ndarray | None = None
     feature_order: np.ndarray | None = None
     content_fingerprint: str | None = None
 

@@ -39,6 +39,7 @@ class ZarrRows:
     """
 
     row_order: np.ndarray | None = None
+    working_row: np.ndarray | None = None
     feature_order: np.ndarray | None = None
 
     def __init__(

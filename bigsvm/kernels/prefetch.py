@@ -1,0 +1,31 @@
+"""Asking for memory before it is needed, where no processor could guess the address."""
+
+from __future__ import annotations
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+_READ_OR_WRITE, _KEEP, _DATA = 1, 3, 1
+
+
+@intrinsic
+def prefetch(typingctx, array, i):
+    """Bring the cache line of array[i] (first axis, C order); changes nothing else."""
+
+    def generate(context, builder, signature, arguments):
+        kind = signature.args[0]
+        values = context.make_array(kind)(context, builder, arguments[0])
+        index = [arguments[1]] + [ir.Constant(arguments[1].type, 0)] * (kind.ndim - 1)
+        shape = cgutils.unpack_tuple(builder, values.shape, kind.ndim)
+        strides = cgutils.unpack_tuple(builder, values.strides, kind.ndim)
+        place = cgutils.get_item_pointer2(context, builder, values.data, shape, strides, kind.layout, index)
+        place = builder.bitcast(place, cgutils.voidptr_t)
+        i32 = ir.IntType(32)
+        call = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, i32, i32, i32])
+        function = cgutils.get_or_insert_function(builder.module, call, "llvm.prefetch.p0")
+        builder.call(function, [place, i32(_READ_OR_WRITE), i32(_KEEP), i32(_DATA)])
+        return context.get_dummy_value()
+
+    return types.void(array, i), generate
