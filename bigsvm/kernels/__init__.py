@@ -53,6 +53,7 @@ with _our_cache():
     from bigsvm.kernels import dual_cd as dual_cd
     from bigsvm.kernels import fingerprint as fingerprint
     from bigsvm.kernels import losses as losses
+    from bigsvm.kernels import many as many
     from bigsvm.kernels import models as models
     from bigsvm.kernels import packed as packed
     from bigsvm.kernels import rows as rows

@@ -15,7 +15,7 @@ from numba import njit
 
 from bigsvm.kernels.compile import inner_loop
 from bigsvm.kernels.losses import gap_term, loss_value
-from bigsvm.kernels.models import add_weight, model_axpys, model_dots, n_models, weight
+from bigsvm.kernels.models import add_weight, ask_weights, model_axpys, model_dots, n_models, weight
 
 # columns of `sums`
 GAP, LOSS, ALPHA, ALPHA_DIAG, SUPPORT = 0, 1, 2, 3, 4
@@ -48,9 +48,12 @@ def _certify(X, codes, positive, cost, C, alpha, W, V, box, sums, z, step, run):
     last = W.shape[0] - 1
     loss_code, upper_factor, diag_factor, bias = box
     n = cost.shape[0]
+    everybody = ~np.uint64(0)
     for i in range(n):
+        if i + 1 < n:
+            ask_weights(X, i + 1, W)
         if cost[i] > 0.0:
-            model_dots(X, i, W, z)
+            model_dots(X, i, W, z, everybody)
             any_alpha = False
             for m in range(models):
                 sign = 1.0 if codes[i] == positive[m] else -1.0

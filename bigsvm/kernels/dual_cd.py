@@ -12,7 +12,8 @@ Given   X, labels, alpha, w = sum_i alpha_i y_i x_i
 Changed alpha, w, active, thresholds.
 
 Source: Hsieh, Chang, Lin, Keerthi, Sundararajan, ICML 2008, Algorithm 3 (shrinking with thresholds of the
-sweep before).  On the model axis a row is shrunk when every model would shrink it.
+sweep before), each model for itself: a row is left out when every model has shrunk it, and costs less when most
+have.  At most 64 models.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from numba import njit
 
 from bigsvm.kernels.compile import inner_loop
 from bigsvm.kernels.losses import gap_term, loss_value
-from bigsvm.kernels.models import add_weight, model_axpys, model_dots, n_models, weight
-from bigsvm.kernels.prefetch import prefetch
+from bigsvm.kernels.models import add_weight, ask_weights, model_axpys, model_dots, n_models, weight
+from bigsvm.kernels.prefetch import ask_row, prefetch
 from bigsvm.kernels.visiting import RUN_ROWS, fill_order, row_at
 
 
@@ -56,11 +57,16 @@ def _sweep(
     models = n_models(W)
     last = W.shape[0] - 1
     loss_code, upper_factor, diag_factor, bias = box
+    everybody = ~np.uint64(0)
     for m in range(models):
         stats[m, 0], stats[m, 1], stats[m, 2], stats[m, 3] = -np.inf, np.inf, 0.0, 0.0
     for t in range(n):
         i = order[t]
         row = row_at(at, i)
+        if t + 2 < n:
+            ask_row(X, order[t + 2])
+        if t + 1 < n:
+            ask_weights(X, order[t + 1], W)
         if t + _AHEAD < n:
             prefetch(alpha, row_at(at, order[t + _AHEAD]))
         cost = class_weight[codes[i]]
@@ -72,13 +78,16 @@ def _sweep(
             if score.shape[0]:
                 score[i] = 0.0
             continue
-        model_dots(X, i, W, z)
+        live = np.uint64(active[row]) if active.shape[0] else everybody
+        model_dots(X, i, W, z, live)
         h = sigma * (sqnorm[i] + bias * bias)
-        keep = False
         moved = False
         violation = 0.0
         for m in range(models):
             step[m] = 0.0
+            bit = np.uint64(1) << np.uint64(m)
+            if not live & bit:
+                continue
             sign = 1.0 if codes[i] == positive[m] else -1.0
             c = C[m] * cost
             upper = upper_factor * c
@@ -92,13 +101,14 @@ def _sweep(
             PG = G
             if a == 0.0:
                 if thresholds[0, m] < G:
+                    live ^= bit
                     continue
                 PG = min(G, 0.0)
             elif a == upper:
                 if thresholds[1, m] > G:
+                    live ^= bit
                     continue
                 PG = max(G, 0.0)
-            keep = True
             stats[m, 0] = max(stats[m, 0], PG)
             stats[m, 1] = min(stats[m, 1], PG)
             violation = max(violation, abs(PG))
@@ -112,8 +122,8 @@ def _sweep(
                     moved = True
         if score.shape[0]:
             score[i] = violation
-        if not keep and active.shape[0]:
-            active[row] = 0
+        if active.shape[0]:
+            active[row] = live
         if moved:
             model_axpys(step, X, i, W)
             if bias != 0.0:
@@ -140,7 +150,7 @@ def dual_cd_sweeps(
     sqnorm : float64, shape (n_rows,)       squared norms of the rows, bias not included
     alpha : float64, shape (n_rows, n_models)
     W : float32 or float64, shape (n_features + 1,) for one model or (n_features + 1, n_models)
-    active : uint8, shape (n_rows,)
+    active : uint8 or uint64, shape (n_rows,)   bit m: the row has not been shrunk away by model m
     box : DualBox
     sigma : float   stiffness of the local problem, 1 for the exact one; w changes by sigma times the sum
     thresholds : float64, shape (2, n_models)   shrinking: a bound row leaves above [0] or below [1]
@@ -189,17 +199,17 @@ def dual_cd_sweeps(
 
 @njit(cache=True, nogil=True)
 def dual_cd_visit(
-    X, codes, class_weight, sample_weight, positive, C, sqnorm, alpha, at, W, streams, box, mixed_runs,
+    X, codes, class_weight, sample_weight, positive, C, sqnorm, alpha, at, W, streams, box, sigma, mixed_runs,
     seed, epoch, start, order, stats, score,
 ):  # fmt: skip
     """One step for each row of X, in a random order; returns how many were visited.
 
-    As `dual_cd_sweeps` (exact local problem, no shrinking), but alpha is that of all rows:
+    As `dual_cd_sweeps` without shrinking, and alpha may be that of all rows:
 
     at : int64, shape (n_rows,)       working row of each row of X, where its alpha lies
     streams : uint8, by working row, or (0,) for all ones   rows that are kept elsewhere (the arena) have 0
     order : int64, shape (n_rows,)    filled with the rows visited
-    score : float32, shape (n_rows,)  filled where visited: the row's largest violation before its step
+    score : float32, shape (n_rows,) or (0,)  filled where visited: the row's largest violation before its step
     """
     rows, models = at.shape[0], n_models(W)
     runs = np.empty(-(-rows // RUN_ROWS), np.int64)
@@ -207,7 +217,7 @@ def dual_cd_visit(
     thresholds[0, :], thresholds[1, :] = np.inf, -np.inf
     n = fill_order(rows, at, streams, order, runs, mixed_runs, seed, epoch, start)
     _sweep(
-        X, codes, class_weight, sample_weight, positive, C, sqnorm, alpha, at, W, streams[:0], box, 1.0, thresholds,
+        X, codes, class_weight, sample_weight, positive, C, sqnorm, alpha, at, W, streams[:0], box, sigma, thresholds,
         order, n, stats, score, np.empty(models), np.empty(models),
     )  # fmt: skip
     return n

@@ -3,8 +3,9 @@
 hash(row) mixes (row number, label, weight) with the sum, mod 2^64 in each of two lanes, of a mix of every
 non-zero (index, value); a sum, so that the order of entries inside a row does not matter.  The hash of a
 set of rows is the sum mod 2^128 of its rows' hashes, so blocks may be hashed apart and added.  Values
-enter as float64: float32 data and the same data widened agree.  The mixer is the finaliser of splitmix64
-(Steele, Lea, Flood, OOPSLA 2014).  Not cryptographic: it tells data sets apart, it does not stop a forger.
+enter as float64: integers and floats of every width agree where they are the same numbers.  The mixer is
+the finaliser of splitmix64 (Steele, Lea, Flood, OOPSLA 2014).  Not cryptographic: it tells data sets apart,
+it does not stop a forger.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ def content_hash(X, label_bits, weights, first_row):
 
     Parameters
     ----------
-    X : dense or CSR, any float dtype
+    X : dense or CSR, any dtype of real numbers
     label_bits : uint64, shape (n_rows,)   64 bits that stand for each row's label
     weights : float64, shape (n_rows,)
     first_row : int   store row number of row 0

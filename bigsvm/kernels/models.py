@@ -9,7 +9,8 @@ from __future__ import annotations
 from numba import types
 from numba.extending import overload
 
-from bigsvm.kernels.rows import row_axpy, row_axpys, row_dot, row_dots
+from bigsvm.kernels.many import few, many_axpys, many_dots, prefetch_weights, some_dots
+from bigsvm.kernels.rows import row_axpy, row_dot
 
 
 def n_models(W):
@@ -30,20 +31,19 @@ def add_weight(W, j, m, value):
         W[j, m] += value
 
 
-def model_dots(X, i, W, out):
-    """out[m] = X[i] . W[:, m], bias weight not included."""
-    if W.ndim == 1:
-        out[0] = row_dot(X, i, W)
-    else:
-        row_dots(X, i, W, out)
+def model_dots(X, i, W, out, live):
+    """out[m] = X[i] . W[:, m] for the models whose bit is set in `live`; bias weight not included.  Compiled only."""
+    raise NotImplementedError
 
 
 def model_axpys(a, X, i, W):
-    """W[:, m] += a[m] X[i]."""
-    if W.ndim == 1:
-        row_axpy(a[0], X, i, W)
-    else:
-        row_axpys(a, X, i, W)
+    """W[:, m] += a[m] X[i].  Compiled only."""
+    raise NotImplementedError
+
+
+def ask_weights(X, i, W):
+    """Prefetch the weights of row i where there are many models; one model's stay in caches.  Compiled only."""
+    raise NotImplementedError
 
 
 def _one(W):
@@ -72,12 +72,15 @@ def _add_weight(W, j, m, value):
 
 
 @overload(model_dots)
-def _model_dots(X, i, W, out):
-    def one(X, i, W, out):
+def _model_dots(X, i, W, out, live):
+    def one(X, i, W, out, live):
         out[0] = row_dot(X, i, W)
 
-    def many(X, i, W, out):
-        row_dots(X, i, W, out)
+    def many(X, i, W, out, live):
+        if few(live):
+            some_dots(X, i, W, out, live)
+        else:
+            many_dots(X, i, W, out)
 
     return one if _one(W) else many
 
@@ -88,6 +91,11 @@ def _model_axpys(a, X, i, W):
         row_axpy(a[0], X, i, W)
 
     def many(a, X, i, W):
-        row_axpys(a, X, i, W)
+        many_axpys(a, X, i, W)
 
     return one if _one(W) else many
+
+
+@overload(ask_weights)
+def _ask_weights(X, i, W):
+    return (lambda X, i, W: None) if _one(W) else (lambda X, i, W: prefetch_weights(X, i, W))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
+from numba.extending import intrinsic, overload
 
 _READ_OR_WRITE, _KEEP, _DATA = 1, 3, 1
 
@@ -29,3 +30,28 @@ def prefetch(typingctx, array, i):
         return context.get_dummy_value()
 
     return types.void(array, i), generate
+
+
+def ask_row(X, i):
+    """Prefetch the entries of row i, where rows are visited in an order that no processor could guess."""
+    raise NotImplementedError
+
+
+@overload(ask_row)
+def _ask_row(X, i):
+    def sparse(X, i):
+        for k in range(np.uint64(X.indptr[i]), np.uint64(X.indptr[i + 1]), np.uint64(16)):
+            prefetch(X.data, k)
+            prefetch(X.indices, k)
+
+    def pooled(X, i):
+        for k in range(np.uint64(X.ptr[i]), np.uint64(X.ptr[i + 1]), np.uint64(32)):
+            prefetch(X.pool, k)
+
+    if isinstance(X, types.Array):
+        return lambda X, i: prefetch(X, i)
+    if "indptr" in X.fields:
+        return sparse
+    if "pool" in X.fields:
+        return pooled
+    return lambda X, i: prefetch(X.values, i)

@@ -3,7 +3,8 @@
 A solver's kernel is written once: `row_dot(X, i, w)` picks an implementation when numba compiles the
 kernel for the type of X.  All sums are float64, taken in four lanes by position in the row and added as
 (0 + 1) + (2 + 3): the chain of additions is four times shorter, and a dense row gives the same bits as
-the same row stored as CSR with every entry.
+the same row stored as CSR with every entry.  Values of 8 bits are widened to float32 as they are read,
+so they give the bits that the same values give in float32.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from bigsvm.kernels.compile import inner_loop
 class CSR(NamedTuple):
     """Compressed sparse rows: row i is `indices[indptr[i]:indptr[i+1]]` with the same slice of `data`.
 
-    data : float32 or float64, shape (nnz,)
+    data : float32, float64, int8 or uint8, shape (nnz,)
     indices : int32 or int64, shape (nnz,)   feature numbers from 0
     indptr : int64 or int32, shape (n_rows + 1,)   starts at 0
     """
@@ -43,22 +44,32 @@ def take_rows(X, start, stop):
     return X[start:stop]
 
 
+def _number(x):
+    """A value of X to compute with: 8 bits as float32, others as they are."""
+    return np.float32(x) if isinstance(x, np.int8 | np.uint8) else x
+
+
+@overload(_number)
+def _overload_number(x):
+    return (lambda x: np.float32(x)) if x in (types.int8, types.uint8) else (lambda x: x)
+
+
 @register_jitable
 def _dense_row_dot(X, i, w):
     n = X.shape[1]
     s0 = s1 = s2 = s3 = 0.0
     stop = n - n % 4
     for j in range(0, stop, 4):
-        s0 += X[i, j] * w[j]
-        s1 += X[i, j + 1] * w[j + 1]
-        s2 += X[i, j + 2] * w[j + 2]
-        s3 += X[i, j + 3] * w[j + 3]
+        s0 += _number(X[i, j]) * w[j]
+        s1 += _number(X[i, j + 1]) * w[j + 1]
+        s2 += _number(X[i, j + 2]) * w[j + 2]
+        s3 += _number(X[i, j + 3]) * w[j + 3]
     if stop < n:
-        s0 += X[i, stop] * w[stop]
+        s0 += _number(X[i, stop]) * w[stop]
     if stop + 1 < n:
-        s1 += X[i, stop + 1] * w[stop + 1]
+        s1 += _number(X[i, stop + 1]) * w[stop + 1]
     if stop + 2 < n:
-        s2 += X[i, stop + 2] * w[stop + 2]
+        s2 += _number(X[i, stop + 2]) * w[stop + 2]
     return (s0 + s1) + (s2 + s3)
 
 
@@ -72,31 +83,31 @@ def _csr_row_dot(X, i, w):
     end = a + n
     k = a
     while k < stop:
-        s0 += data[k] * w[indices[k]]
-        s1 += data[k + np.uint64(1)] * w[indices[k + np.uint64(1)]]
-        s2 += data[k + np.uint64(2)] * w[indices[k + np.uint64(2)]]
-        s3 += data[k + np.uint64(3)] * w[indices[k + np.uint64(3)]]
+        s0 += _number(data[k]) * w[indices[k]]
+        s1 += _number(data[k + np.uint64(1)]) * w[indices[k + np.uint64(1)]]
+        s2 += _number(data[k + np.uint64(2)]) * w[indices[k + np.uint64(2)]]
+        s3 += _number(data[k + np.uint64(3)]) * w[indices[k + np.uint64(3)]]
         k += np.uint64(4)
     if k < end:
-        s0 += data[k] * w[indices[k]]
+        s0 += _number(data[k]) * w[indices[k]]
     if k + np.uint64(1) < end:
-        s1 += data[k + np.uint64(1)] * w[indices[k + np.uint64(1)]]
+        s1 += _number(data[k + np.uint64(1)]) * w[indices[k + np.uint64(1)]]
     if k + np.uint64(2) < end:
-        s2 += data[k + np.uint64(2)] * w[indices[k + np.uint64(2)]]
+        s2 += _number(data[k + np.uint64(2)]) * w[indices[k + np.uint64(2)]]
     return (s0 + s1) + (s2 + s3)
 
 
 @register_jitable
 def _dense_row_axpy(a, X, i, w):
     for j in range(X.shape[1]):
-        w[j] += a * X[i, j]
+        w[j] += a * _number(X[i, j])
 
 
 @register_jitable
 def _csr_row_axpy(a, X, i, w):
     data, indices = X.data, X.indices
     for k in range(np.uint64(X.indptr[i]), np.uint64(X.indptr[i + 1])):
-        w[indices[k]] += a * data[k]
+        w[indices[k]] += a * _number(data[k])
 
 
 @register_jitable
@@ -139,7 +150,7 @@ def _csr_row_sqnorm(X, i):
 def _dense_row_dots(X, i, W, out):
     out[:] = 0.0
     for j in range(X.shape[1]):
-        x = X[i, j]
+        x = _number(X[i, j])
         for m in range(out.shape[0]):
             out[m] += x * W[j, m]
 
@@ -148,7 +159,7 @@ def _dense_row_dots(X, i, W, out):
 def _csr_row_dots(X, i, W, out):
     out[:] = 0.0
     for k in range(np.uint64(X.indptr[i]), np.uint64(X.indptr[i + 1])):
-        x = X.data[k]
+        x = _number(X.data[k])
         j = X.indices[k]
         for m in range(out.shape[0]):
             out[m] += x * W[j, m]
@@ -157,7 +168,7 @@ def _csr_row_dots(X, i, W, out):
 @register_jitable
 def _dense_row_axpys(a, X, i, W):
     for j in range(X.shape[1]):
-        x = X[i, j]
+        x = _number(X[i, j])
         for m in range(a.shape[0]):
             W[j, m] += x * a[m]
 
@@ -165,7 +176,7 @@ def _dense_row_axpys(a, X, i, W):
 @register_jitable
 def _csr_row_axpys(a, X, i, W):
     for k in range(np.uint64(X.indptr[i]), np.uint64(X.indptr[i + 1])):
-        x = X.data[k]
+        x = _number(X.data[k])
         j = X.indices[k]
         for m in range(a.shape[0]):
             W[j, m] += x * a[m]

@@ -207,11 +207,9 @@ def file_digest(path: Path) -> str:
 
 
 def _write_array(path: Path, array: np.ndarray) -> str:
-    buffer = io.BytesIO()
-    np.save(buffer, np.ascontiguousarray(array, dtype=np.float64), allow_pickle=False)
-    content = buffer.getvalue()
-    path.write_bytes(content)
-    return xxhash.xxh3_128_hexdigest(content)
+    with open(path, "xb") as file:  # straight from the array: a wide model is not held twice
+        np.save(file, np.ascontiguousarray(array, dtype=np.float64), allow_pickle=False)
+    return file_digest(path)
 
 
 def _read_array(path: Path, digest: str) -> np.ndarray:

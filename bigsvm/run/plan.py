@@ -31,7 +31,7 @@ _EXTENTS = 4  # places that a group's rows come from, each read in one piece
 _FIXED = 6 * MIB  # events, indices, interpreter objects of a run
 READ_DEPTH = 2
 _PARALLEL = 2  # certificate tasks counted for, a constant: decisions must not depend on the cores
-_WIDE_COPIES = 6  # float64 arrays as large as w beside it: v, tasks' parts, saving the model
+_WIDE_BESIDE = 32  # bytes a weight beside w: its best copy, v, the parts of two tasks; or saving the model
 _SPARE_SHARE = 16  # of streamed fits: per-row vectors of more than this part of the budget go to disk
 _SMALLEST_ARENA = MIB // 4
 _ARENA_SWEEPS = 20  # a pass; more gain little where features are many
@@ -332,7 +332,7 @@ class _Sizes:
     def fixed_bytes(self, budget: int, resident: bool) -> int:
         """What must be in memory whatever else spills, without an arena."""
         loading = int(_PIECE_COPIES * _PIECE) + self.decode if resident else 0
-        saving = (1 + _WIDE_COPIES) * self.wide * 8 // self.shape.weight_bytes
+        saving = self.wide_bytes()
         copying = self.staging_bytes(self.block_rows(budget)) if self.staged and not resident else 0
         streams = not resident and self.shape.parallel == 1
         training = self.streaming(budget) if streams else self.window(budget, resident) + loading + saving
@@ -349,8 +349,11 @@ class _Sizes:
         chunking; where the chunks are larger than that, `resident_bytes` is what must be there.
         """
         state = sum(need.nbytes for need in self.needs if need.may_spill)
-        wide = (1 + _WIDE_COPIES) * self.wide * 8 // self.shape.weight_bytes
-        return _FIXED + self.window(0, True) + _LOADING + wide + state
+        return _FIXED + self.window(0, True) + _LOADING + self.wide_bytes() + state
+
+    def wide_bytes(self) -> int:
+        """Bytes for arrays as large as w: while rows in memory are certified, or while the model is saved."""
+        return self.wide + _WIDE_BESIDE * self.wide // self.shape.weight_bytes
 
     def resident_bytes(self) -> int:
         """All rows and all per-row state in memory, and what reading this store takes."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,7 @@ class Prover:
         began, read = time.monotonic(), self._ctx.bytes_read
         points = self._solver.points(self._state)
         streams = not self._ctx.resident and self._ctx.parallel == 1
-        proofs = self._stream(points) if streams else [self._tasks(point) for point in points]
+        proofs = self._stream(points) if streams else self._in_tasks(points)
         self.alpha = [point.alpha for point in points if point.alpha is not None]
         certificate = self._take(proofs, [point.w for point in points])
         self.bytes_read += self._ctx.bytes_read - read
@@ -109,6 +110,10 @@ class Prover:
                     proof.add(block, group)
         ctx.io_wait_s += source.waited_s
         return [proof.finish() for proof in riding]
+
+    def _in_tasks(self, points: Sequence[Point]) -> list[tuple[Certificate, np.ndarray]]:
+        with ThreadPoolExecutor(min(len(points), self._ctx.threads), "bigsvm-proof") as pool:
+            return list(pool.map(self._tasks, points))
 
     def _tasks(self, point: Point) -> tuple[Certificate, np.ndarray]:
         ctx, alpha = self._ctx, point.alpha

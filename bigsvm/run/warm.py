@@ -75,7 +75,9 @@ def warm_training(store: RowBlocks, plan: Plan) -> None:
             sqnorms(X, sqnorm[:, 0])
             certify_rows(X, codes, positive, cost, C, alpha, W, np.zeros(W.shape), box, np.zeros((m, N_SUMS)))
             distances(W, np.zeros(W.shape), np.zeros((m, 3)))
-            if plan.resident or plan.parallel > 1:
+            if plan.resident:
+                if m > 8:
+                    active = active.astype(np.uint64)
                 dual_cd_sweeps(
                     X, codes, classes, weights, positive, C, sqnorm[:, 0], alpha, W, active, box, 1.0, thresholds, 1,
                     True, 1, 0, 0, 0, 0.0, 0.0, np.zeros(m), stats,
@@ -84,8 +86,8 @@ def warm_training(store: RowBlocks, plan: Plan) -> None:
             sqnorms(X, sqnorm.ravel())
             order, score, at = np.zeros(2, np.int64), np.ones(2, np.float32), np.arange(2)
             dual_cd_visit(
-                X, codes, classes, weights, positive, C, sqnorm.ravel(), alpha, at, W, active, box, 1, 0, 0, 0, order,
-                stats, score,
+                X, codes, classes, weights, positive, C, sqnorm.ravel(), alpha, at, W, active, box, 1.0, 1, 0, 0, 0,
+                order, stats, score,
             )  # fmt: skip
             if plan.arena_bytes:
                 part = dataclasses.replace(plan.problem, C=C, positive=positive, class_weight=classes)

@@ -90,7 +90,7 @@ class Arena:
             mixed = max(int(MIXED_BYTES * n // max(used * RUN_ROWS, 1)), 1)
         dual_cd_visit(
             self.rows, slots.code[:n], problem.class_weight, weight, problem.positive, problem.C, slots.sqnorm[:n],
-            alpha, slots.row[:n], W, _ALL, problem.box, mixed, *key, _PLACE + number,
+            alpha, slots.row[:n], W, _ALL, problem.box, 1.0, mixed, *key, _PLACE + number,
             np.empty(n, np.int64), stats, slots.score[:n],
         )  # fmt: skip
         if self.full:

@@ -15,7 +15,7 @@ import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -38,6 +38,7 @@ _VISITS_PER_STEP = 1 << 28  # non-zeros: about half a second of work, so that a 
 _FLOAT32_FROM = 1e-4  # tolerances from which w is kept in float32
 _ROOM = 1.2  # a forecast over what the last proof would make it
 _PIECE = 1 << 16  # features
+_MOST_PER_GROUP = 64  # bits
 _MODELS_PER_GROUP = 4  # at least, before models are split over two groups
 
 
@@ -48,7 +49,7 @@ class ModelGroup:
     problem : of these models
     w : (n_features + 1,) or (n_features + 1, n_models)
     alpha : RowVector float64, (n_samples, n_models)
-    active : RowVector uint8   rows not shrunk away; of streamed data: rows that are not in the arena
+    active : RowVector of bits, one a model: not shrunk away; of streamed data: 1 for rows not in the arena
     thresholds : float64, (2, n_models);  floor : float64, (n_models,), proved lower bounds of the primal
     """
 
@@ -105,7 +106,7 @@ class DualCD:
         needs = [
             Need("w", shape.weight_bytes * (shape.n_features + 1) * m),
             Need("alpha", 8 * n * m, may_spill=True),
-            Need("active rows", n * len(groups_of_models(m, shape.parallel)), may_spill=True),
+            Need("active rows", n * sum(_bytes_active(g, resident) for g in groups_of_models(m, shape.parallel)), True),
         ]
         if resident or shape.parallel > 1:
             needs.append(Need("row norms", 8 * n, may_spill=True))
@@ -122,7 +123,7 @@ class DualCD:
         n = ctx.data.n_samples
         dtype = np.float32 if self.weight_bytes(ctx.tol, ctx.parallel) == 4 else np.float64
 
-        def vector(what: str, width: int, dtype: type, fill: float) -> RowVector:
+        def vector(what: str, width: int, dtype: Any, fill: float) -> RowVector:
             return RowVector(what, n, width, dtype, ctx.budget, ctx.workdir, fill, on_disk=what in ctx.spilled)
 
         groups = []
@@ -134,7 +135,7 @@ class DualCD:
                     problem=part,
                     w=zero_weights(ctx.data.n_features, m, dtype),
                     alpha=vector("alpha", m, np.float64, 0),
-                    active=vector("active rows", 1, np.uint8, 1),
+                    active=vector("active rows", 1, np.dtype(f"u{_bytes_active(models, ctx.resident)}"), all_live(m)),
                     thresholds=open_thresholds(m),
                     floor=np.zeros(m),
                     target=ctx.tol,
@@ -253,10 +254,21 @@ class DualCD:
 
 
 def groups_of_models(n_models: int, parallel: int) -> list[slice]:
-    """Two groups where there are models enough for both cores: a constant, the machine has no say."""
-    if n_models < 2 * _MODELS_PER_GROUP or parallel > 1:
-        return [slice(0, n_models)]
-    return [slice(0, n_models // 2), slice(n_models // 2, n_models)]
+    """Two groups where there are models enough for both cores, more beyond 128: the machine has no say."""
+    n = -(-n_models // _MOST_PER_GROUP)
+    if parallel == 1 and n_models >= 2 * _MODELS_PER_GROUP:
+        n = max(n, 2)
+    return [slice(g * n_models // n, (g + 1) * n_models // n) for g in range(n)]
+
+
+def _bytes_active(models: slice, resident: bool) -> int:
+    """Bytes a row for what is active: a bit for each model where rows are shrunk, else a flag."""
+    return 8 if resident and models.stop - models.start > 8 else 1
+
+
+def all_live(n_models: int) -> int:
+    """Bits of `active` for a row that no model has shrunk away."""
+    return (1 << n_models) - 1
 
 
 def open_thresholds(n_models: int) -> np.ndarray:
@@ -266,7 +278,7 @@ def open_thresholds(n_models: int) -> np.ndarray:
 
 def _reactivate(group: ModelGroup) -> None:
     """Every row is active again and no row shrinks in the next sweep."""
-    group.active.values[:] = 1
+    group.active.values[:] = all_live(len(group.floor))
     group.thresholds[...] = open_thresholds(len(group.floor))
 
 

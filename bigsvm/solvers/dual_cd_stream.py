@@ -114,8 +114,8 @@ class _Run:
         alpha, streams = models.alpha.values, models.active.values[:, 0]
         visited = dual_cd_visit(
             work.X, work.codes, problem.class_weight, work.sample_weight, problem.positive, problem.C, work.sqnorm,
-            alpha, work.at, models.w, streams, problem.box, mixed_runs_of(work.X, problem.constant_feature != 0.0),
-            *work.key, work.start, order, stats, score,
+            alpha, work.at, models.w, streams, problem.box, 1.0,
+            mixed_runs_of(work.X, problem.constant_feature != 0.0), *work.key, work.start, order, stats, score,
         )  # fmt: skip
         self.visits += visited
         self._note(stats)

@@ -19,7 +19,7 @@ from bigsvm.store.labels import Task, as_labels, check_weights, normal_classes, 
 
 
 class ArrayRows:
-    """RowBlocks over arrays; blocks are views where no order is asked for and the dtype is a float's.
+    """RowBlocks over arrays; blocks are views where no order is asked for and the dtype is one of X's.
 
     X : (n_samples, n_features) array, SciPy CSR matrix or array, or our CSR with `n_features` given
     y : labels, numbers or strings, shape (n_samples,)

@@ -57,7 +57,7 @@ class Block:
     """The data at an address; every array is read-only or treated so.
 
     start, stop : rows in working order
-    X : float32 or float64, dense C-contiguous (stop - start, n_features), or CSR
+    X : float32, float64, int8 or uint8, dense C-contiguous (stop - start, n_features), or CSR
     y : shape (stop - start,); class codes (integers, positions in the store's `classes`) or float64 targets
     sample_weight : float64, shape (stop - start,), each >= 0; None stands for ones
     sqnorm : float64, shape (stop - start,), squared norms of the rows; None where nobody has computed them
@@ -111,7 +111,7 @@ class RowBlocks(Protocol):
 
     @property
     def dtype(self) -> np.dtype:
-        """float32 or float64, of X as `read` gives it."""
+        """float32, float64, int8 or uint8, of X as `read` gives it."""
 
     @property
     def index_dtype(self) -> np.dtype:

@@ -75,9 +75,10 @@ class ColumnScales:
             self.largest = np.pad(self.largest, (0, max(n_features, len(self.largest) * 5 // 4) - len(self.largest)))
         with np.errstate(over="ignore"):  # a float64 beyond float32 becomes inf: large all the same
             if isinstance(X, CSR):
-                np.maximum.at(self.largest, X.indices, np.abs(X.data).astype(np.float32, copy=False))
+                np.maximum.at(self.largest, X.indices, np.abs(X.data.astype(np.float32, copy=False)))
             elif len(X):
-                peak = np.maximum(X.max(axis=0), -X.min(axis=0)).astype(np.float32)
+                # Widened first: -(-128) is no int8, and uint8 has no negatives.
+                peak = np.maximum(X.max(axis=0).astype(np.float32), -X.min(axis=0).astype(np.float32))
                 np.maximum(self.largest[:n_features], peak, out=self.largest[:n_features])
 
     def summary(self) -> dict[str, object]:

@@ -44,7 +44,8 @@ def dump(
     OutputError : `out` exists, or cannot be written.
     """
     began = time.perf_counter()
-    rows = block_rows or max(1, int(_BLOCK_BYTES / max(row_bytes(store), 1)))
+    widened = max(4 // store.dtype.itemsize, 1)  # text is made of float32 at least
+    rows = block_rows or max(1, int(_BLOCK_BYTES / max(row_bytes(store) * widened, 1)))
     labels = _Labels(store)
     warnings: list[str] = []
 
@@ -116,11 +117,13 @@ class _Labels:
 
 
 def _as_csr(X: Matrix) -> CSR:
+    """X with floating values: the digits of a number are sought in the precision it is stored in."""
     if isinstance(X, CSR):
-        return X
+        return X if X.data.dtype.kind == "f" else X._replace(data=X.data.astype(np.float32))
     rows, columns = np.nonzero(X)
     indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(X)))])
-    return CSR(X[rows, columns], columns, indptr)
+    values = X[rows, columns]
+    return CSR(values if values.dtype.kind == "f" else values.astype(np.float32), columns, indptr)
 
 
 def _lines(block: Block, X: CSR, labels: _Labels) -> memoryview:

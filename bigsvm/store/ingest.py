@@ -55,7 +55,8 @@ def ingest(
     n_features : width of the store; text features from there on are refused
     zero_based : the text counts features from 0
     task : classification, or regression: labels stay numbers
-    dtype : float32 or float64; default float32 for text and small integers, else the source's
+    dtype : float32 or float64; default float32 for text and 16-bit integers, uint8 for bool, else the source's:
+        8-bit integers stay
     codec, chunk_bytes : of the store
     memory : bytes, or a size such as "512MiB": smaller pieces where it is small
     threads : with 1, reading, parsing and writing take turns

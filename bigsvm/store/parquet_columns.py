@@ -81,13 +81,15 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _dtype(kinds: dict[str, pa.DataType], where: str) -> np.dtype:
-    """float64 where any column is, else float32."""
+    """That of all columns where they are alike, else float64 where any column is, else float32."""
     dtypes = []
     for name, kind in kinds.items():
         if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
             hint = "drop it, or name it with --label"
             raise DataError(f"column {name!r} of type {kind} is not numeric", where, hint)
         dtypes.append(value_dtype(np.dtype(kind.to_pandas_dtype()), where))
+    if len(set(dtypes)) == 1:
+        return dtypes[0]
     return np.dtype(np.float64 if np.dtype(np.float64) in dtypes else np.float32)
 
 

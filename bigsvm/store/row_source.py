@@ -12,7 +12,7 @@ import scipy.sparse
 from bigsvm.errors import DataError
 from bigsvm.kernels.rows import CSR
 from bigsvm.store.blocks import Matrix, RowBlocks, row_bytes
-from bigsvm.store.checks import check_csr, check_finite
+from bigsvm.store.checks import as_values, check_csr, check_finite, value_dtype
 from bigsvm.store.sequential import Sequential, take_exactly
 from bigsvm.units import MIB
 
@@ -50,7 +50,9 @@ class RowSource:
 
 
 def stored_dtype(given: np.dtype, wanted: str | None, where: str) -> np.dtype:
-    """float32 or float64, of a store for values of dtype `given`: as they are, small integers as float32.
+    """The dtype of a store for values of dtype `given`: as they are, 16-bit integers as float32, wider as float64.
+
+    wanted : float32 or float64, or None for what `given` says
 
     Raises
     ------
@@ -60,6 +62,8 @@ def stored_dtype(given: np.dtype, wanted: str | None, where: str) -> np.dtype:
         raise DataError(f"values of type {given} cannot be used", where, "give real numbers")
     if wanted is not None:
         return np.dtype(wanted)
+    if given.itemsize == 1:
+        return value_dtype(given, where)
     exact = given.itemsize <= (4 if given.kind == "f" else 2)
     return np.dtype(np.float32 if exact else np.float64)
 
@@ -102,8 +106,7 @@ def array_source(X: Sequential, y: Sequential, weights: Sequential | None, dtype
                 S = scipy.sparse.csr_matrix(part)
                 block = ascending_csr(S.data, S.indices, S.indptr, n_features, out, X.where, row)
             else:
-                with np.errstate(over="ignore"):
-                    block = np.ascontiguousarray(part, out)
+                block = as_values(part, out, X.where, row)
                 check_finite(block, X.where, row)
             yield _rows(block, y, weights, n, row, consumed)
             row += n
@@ -190,13 +193,12 @@ def store_source(store: RowBlocks, dtype: str | None) -> RowSource:
             labels = block.y if store.classes is None else store.classes[block.y]
             consumed += block.nbytes
             X: Matrix
-            with np.errstate(over="ignore"):
-                if isinstance(block.X, CSR):
-                    X = block.X._replace(data=block.X.data.astype(out, copy=False))
-                    check_finite(X.data, store.uri, ref.start, X.indptr)
-                else:
-                    X = block.X.astype(out, copy=False)
-                    check_finite(X, store.uri, ref.start)
+            if isinstance(block.X, CSR):
+                X = block.X._replace(data=as_values(block.X.data, out, store.uri, ref.start, block.X.indptr))
+                check_finite(X.data, store.uri, ref.start, X.indptr)
+            else:
+                X = as_values(block.X, out, store.uri, ref.start)
+                check_finite(X, store.uri, ref.start)
             yield Rows(X, labels, block.sample_weight, consumed)
 
     total = int(row_bytes(store) * store.n_samples)
@@ -218,8 +220,8 @@ def ascending_csr(
     ------
     DataError : names the row of what is inconsistent, out of range or not finite.
     """
-    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused by its row
-        values = np.ascontiguousarray(data, dtype)
+    # What float32 cannot hold becomes infinite, and is refused by its row.
+    values = as_values(data, dtype, where, first_row, indptr)
     if indices.dtype not in (np.dtype(np.int32), np.dtype(np.int64)):
         indices = indices.astype(np.int64)
     X = CSR(values, indices, np.asarray(indptr, np.int64))
@@ -230,9 +232,10 @@ def ascending_csr(
     if not falls.any():
         return X
     width = int(X.indices.max()) + 1
-    S = scipy.sparse.csr_matrix((X.data, X.indices, X.indptr), shape=(len(X.indptr) - 1, width), copy=True)
+    wide = X.data.astype(np.float32) if dtype.itemsize == 1 else X.data  # sums of 8 bits need more
+    S = scipy.sparse.csr_matrix((wide, X.indices, X.indptr), shape=(len(X.indptr) - 1, width), copy=True)
     S.sum_duplicates()
-    return CSR(S.data, S.indices, S.indptr.astype(np.int64))
+    return CSR(as_values(S.data, dtype, where, first_row, S.indptr), S.indices, S.indptr.astype(np.int64))
 
 
 def _rows(X: Matrix, y: Sequential, weights: Sequential | None, n: int, first_row: int, consumed: int) -> Rows:

@@ -14,7 +14,7 @@ from zarr.storage import LocalStore
 from bigsvm.errors import DataError, UsageError
 from bigsvm.kernels.rows import CSR, n_rows_of
 from bigsvm.store.anndata_shape import array_attributes, unnamed_features, write_frames
-from bigsvm.store.checks import check_csr, check_finite
+from bigsvm.store.checks import VALUE_DTYPES, as_values, check_csr, check_finite
 from bigsvm.store.chunk_files import DEFAULT_CHUNK_BYTES, ChunkFiles
 from bigsvm.store.content import ColumnScales, ContentHash, label_bits, scale_warning
 from bigsvm.store.files import new_directory
@@ -38,7 +38,7 @@ class ZarrWriter:
     """Rows in, in order; a sealed store at `path` when all went well, and nothing otherwise.
 
     layout : X as CSR or dense; all blocks appended are of that kind
-    dtype : float32 or float64, of X in the store
+    dtype : float32, float64, int8 or uint8, of X in the store
     n_features : width, where known; CSR grows without it, dense takes the first block's
     codec : lz4, zstd or none (none can be memory-mapped)
     chunk_bytes : decoded bytes of a chunk, 4 MiB by default
@@ -61,8 +61,8 @@ class ZarrWriter:
         overwrite: bool = False,
     ) -> None:
         self.path, self.layout, self.dtype = Path(path), layout, np.dtype(dtype)
-        if self.dtype not in (np.dtype(np.float32), np.dtype(np.float64)):
-            raise UsageError(f"a store holds float32 or float64, not {self.dtype}")
+        if self.dtype not in VALUE_DTYPES:
+            raise UsageError(f"a store holds {', '.join(map(str, VALUE_DTYPES))}, not {self.dtype}")
         if task not in ("classification", "regression"):
             raise UsageError(f"unknown task {task!r}", hint="classification or regression")
         self.n_features, self.has_weights, self.task = n_features, has_weights, task
@@ -179,8 +179,8 @@ class ZarrWriter:
     def _append_csr(self, X: CSR | np.ndarray, first: int) -> CSR:
         if not isinstance(X, CSR):
             raise UsageError("this writer takes CSR rows")
-        with np.errstate(over="ignore"):  # a float64 beyond float32 becomes infinite, which is refused below
-            X = X._replace(data=np.ascontiguousarray(X.data, self.dtype))
+        # A float64 beyond float32 becomes infinite, which is refused below.
+        X = X._replace(data=as_values(X.data, self.dtype, str(self.path), first, X.indptr))
         check_csr(X, 2**63 - 1 if self.n_features is None else self.n_features, str(self.path), first)
         width = int(X.indices.max()) + 1 if len(X.indices) else 0
         if width - 1 > _INT32_MAX and self._arrays["X/indices"].dtype.itemsize == 4:
@@ -203,8 +203,7 @@ class ZarrWriter:
             raise DataError(f"row {first} has {X.shape[1]} features, not {self.n_features}", str(self.path))
         if "X" not in self._arrays:
             self._open("X", self.dtype, width=self.n_features)
-        with np.errstate(over="ignore"):
-            X = np.ascontiguousarray(X, self.dtype)
+        X = as_values(X, self.dtype, str(self.path), first)
         check_finite(X, str(self.path), first)
         self._arrays["X"].append(X)
         self._width = self.n_features

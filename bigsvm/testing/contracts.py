@@ -52,6 +52,8 @@ class RowBlocksContract:
     """Types of X that the format can hold."""
     wide: ClassVar[tuple[str, ...]] = ("float64",)
     """Those of them that `read` gives as float64."""
+    small: ClassVar[tuple[str, ...]] = ("int8", "uint8", "bool")
+    """Those that `read` gives in 8 bits: as they are, bool as uint8."""
     pickles_data: ClassVar[bool] = False
     """True for what lies in memory, whose pickle is as large as the data."""
     stores_zeros: ClassVar[bool] = False
@@ -136,8 +138,10 @@ class RowBlocksContract:
             folder = tmp_path / dtype
             folder.mkdir()
             store = self.make(X, labels, None, folder)
-            assert store.dtype == (np.float64 if dtype in self.wide else np.float32)
+            kept = "uint8" if dtype == "bool" else dtype
+            assert store.dtype == (np.float64 if dtype in self.wide else kept if dtype in self.small else np.float32)
             block = store.read(store.refs(N_SAMPLES)[0])
+            assert (block.X.data.dtype if isinstance(block.X, CSR) else block.X.dtype) == store.dtype
             np.testing.assert_array_equal(dense(block.X, N_FEATURES), X.astype(store.dtype))
 
     def test_fingerprint_changes_with_any_value(self, tmp_path: Path) -> None:
@@ -166,6 +170,14 @@ class RowBlocksContract:
         weights = np.linspace(0, 2, N_SAMPLES)
         store = self.make(X, labels, weights, tmp_path)
         assert store.content_fingerprint in (None, ArrayRows(X, labels, weights).content_fingerprint)
+
+    def test_content_fingerprint_is_that_of_the_numbers(self, tmp_path: Path) -> None:
+        for dtype in self.dtypes:
+            X, labels = example(dtype)
+            folder = tmp_path / dtype
+            folder.mkdir()
+            known = self.make(X, labels, None, folder).content_fingerprint
+            assert known in (None, ArrayRows(X.astype(np.float64), labels).content_fingerprint)
 
     @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
     def test_what_is_not_finite_is_refused_with_its_row(self, value: float, tmp_path: Path) -> None:

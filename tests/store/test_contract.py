@@ -13,7 +13,7 @@ from bigsvm.store.opener import open_store
 from bigsvm.testing.contracts import N_FEATURES, RowBlocksContract
 from tests.store import formats
 
-INTEGERS = ("float32", "float64", "float16", "int64", "uint8", "int16", "bool")
+INTEGERS = ("float32", "float64", "float16", "int64", "uint8", "int8", "int16", "bool")
 
 
 @pytest.fixture(autouse=True)
@@ -23,6 +23,7 @@ def _cache(tmp_path_factory, monkeypatch):
 
 
 class _Written(RowBlocksContract):
+    dtypes = ("float32", "float64", "int8", "uint8")
     layout = codec = ""
 
     def make(self, X, labels, weights, folder):
@@ -64,7 +65,7 @@ class _Foreign(RowBlocksContract):
 
     def make(self, X, labels, weights, folder):
         store = open_store(formats.foreign(folder / "s.zarr", X, labels, weights, **self.options))
-        assert store.raw == (self.raw and X.dtype in (np.float32, np.float64))
+        assert store.raw == (self.raw and X.dtype == store.dtype)
         assert len(store.warnings) == 1
         return store
 
@@ -133,7 +134,7 @@ class TestParquetDense(RowBlocksContract):
 
 
 class TestParquetFixedLists(RowBlocksContract):
-    dtypes = ("float32", "float64", "float16", "int16")
+    dtypes = ("float32", "float64", "float16", "int16", "uint8", "int8", "bool")
 
     def make(self, X, labels, weights, folder):
         return open_store(formats.parquet(folder / "s.parquet", X, labels, weights, layout="fixed"))
@@ -163,7 +164,7 @@ class TestArraysDense(RowBlocksContract):
 
 
 class TestArraysCsr(TestArraysDense):
-    dtypes = ("float32", "float64", "int64", "uint8", "bool")
+    dtypes = ("float32", "float64", "int64", "uint8", "int8", "bool")
 
     def make(self, X, labels, weights, folder):
         return ArrayRows(sp.csr_array(X), labels, weights)

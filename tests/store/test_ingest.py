@@ -165,8 +165,9 @@ def test_string_labels_and_regression_targets(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("given", "stored"),
-    [("float32", "float32"), ("float64", "float64"), ("float16", "float32"), ("int8", "float32"),
-     ("uint16", "float32"), ("int32", "float64"), ("int64", "float64"), ("bool", "float32")],
+    [("float32", "float32"), ("float64", "float64"), ("float16", "float32"), ("int8", "int8"),
+     ("uint8", "uint8"), ("int16", "float32"), ("uint16", "float32"), ("int32", "float64"), ("int64", "float64"),
+     ("bool", "uint8")],
 )  # fmt: skip
 def test_dtype_follows_the_source(tmp_path: Path, given: str, stored: str) -> None:
     ingest((np.ones((3, 2), given), [0, 1, 1]), tmp_path / "a")

@@ -30,7 +30,9 @@ from bigsvm.units import parse_bytes, show_bytes
 @click.option(
     "--task", type=click.Choice(["classification", "regression"]), default="classification", show_default=True
 )
-@click.option("--dtype", type=click.Choice(["float32", "float64"]), help="Of values.  [default: float32]")
+@click.option(
+    "--dtype", type=click.Choice(["float32", "float64"]), help="Of values.  [default: float32 for text, else as in SRC]"
+)
 @click.option("--codec", type=click.Choice(["lz4", "zstd", "none"]), default="lz4", show_default=True)
 @click.option("--chunk-bytes", type=Size(percent=False), metavar="SIZE", help="Decoded bytes of a chunk.")
 @click.option("--memory", type=Size(), metavar="SIZE|PCT%", help="Memory on top of the base.")

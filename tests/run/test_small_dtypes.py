@@ -1,0 +1,85 @@
+"""A fit on 8-bit values is the fit on the same numbers in float32."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+import bigsvm
+from bigsvm.config import FitConfig
+from bigsvm.run import plan as planning
+from bigsvm.run.evaluate import evaluate
+from bigsvm.store.ingest import ingest
+from bigsvm.store.opener import open_store
+
+
+def problem(dtype: str, n_classes: int = 2) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers over the whole range of the dtype, two thirds of them zero, and labels of a noisy linear rule."""
+    rng = np.random.default_rng(41)
+    low, high = (0, 256) if dtype == "uint8" else (-128, 128)
+    X = rng.integers(low, high, (400, 9)) * (rng.random((400, 9)) < 0.35)
+    X[0, :2] = (low, high - 1)
+    scores = X @ rng.standard_normal((9, n_classes)) + 40 * rng.standard_normal((400, n_classes))
+    return X.astype(dtype), np.argmax(scores - scores.mean(axis=0), axis=1)
+
+
+def rows_of(X: np.ndarray, layout: str) -> Any:
+    return sparse.csr_array(X) if layout == "csr" else X
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("layout", ["csr", "dense"])
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("tol", [1e-2, 1e-6])
+def test_same_bits_in_memory(dtype: str, layout: str, n_classes: int, tol: float) -> None:
+    X, y = problem(dtype, n_classes)
+    models = []
+    for stored in (dtype, "float32"):
+        result = bigsvm.fit((rows_of(X.astype(stored), layout), y), C=1e-4, tol=tol)
+        assert result.model.about["dtype"] == stored
+        models.append((result.model.coef.tobytes(), result.model.intercept.tobytes(), result.figures["objective"]))
+    assert models[0] == models[1]
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("layout", ["csr", "dense"])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_same_objective_streamed(
+    tmp_path: Path, dtype: str, layout: str, n_classes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks of as many bytes have more rows, so the order of the steps differs, and the optimum does not."""
+    for size in ("BLOCK_BYTES", "_COPY_BLOCK", "_SMALLEST_GROUP"):
+        monkeypatch.setattr(planning, size, 1000)
+    monkeypatch.setattr(planning._Sizes, "resident_from", lambda self: 1 << 50)
+    X, y = problem(dtype, n_classes)
+    objectives = []
+    for stored in (dtype, "float32"):
+        ingest((rows_of(X.astype(stored), layout), y), tmp_path / stored)
+        result = bigsvm.fit(
+            str(tmp_path / stored), C=1e-4, tol=1e-10, memory="64MiB", scratch=str(tmp_path / "scratch")
+        )
+        assert result.status == "converged"
+        assert not result.model.about["plan"].get("resident", False)
+        objectives.append(result.figures["objective"])
+    assert objectives[0] == pytest.approx(objectives[1], rel=1e-9)
+
+
+@pytest.mark.parametrize("layout", ["csr", "dense"])
+def test_scores_figures_and_certificates_are_those_of_float32(tmp_path: Path, layout: str) -> None:
+    X, y = problem("int8", 3)
+    for stored in ("int8", "float32"):
+        ingest((rows_of(X.astype(stored), layout), y), tmp_path / stored)
+    bigsvm.fit(str(tmp_path / "int8"), C=1e-4).save_model(tmp_path / "m")
+    model = bigsvm.load_model(tmp_path / "m")
+    figures = [evaluate(model, open_store(tmp_path / d), FitConfig()) for d in ("int8", "float32")]
+    assert figures[0] == figures[1]
+    # Proved again on the other store: its content is the same.
+    proofs = [bigsvm.certify(tmp_path / "m", str(tmp_path / d))["duality_gap"] for d in ("int8", "float32")]
+    assert proofs[0] == proofs[1]
+    np.testing.assert_array_equal(
+        model.decision_function(rows_of(X, layout)), model.decision_function(rows_of(X.astype(np.float32), layout))
+    )
