@@ -129,6 +129,14 @@ def return_freed_memory() -> None:
         mallopt(parameter, 1 << 20)
 
 
+def trim_heap() -> None:
+    """Give back what the C library keeps of freed small blocks: for the end of a phase that held many."""
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+    except (OSError, AttributeError):  # another C library: its ways are its own
+        return
+
+
 def anonymous_bytes() -> int:
     """Anonymous and shared resident memory of this process, now (RssAnon + RssShmem)."""
     total = 0

@@ -10,6 +10,7 @@ from pathlib import Path
 from bigsvm.budget import MemoryBudget
 from bigsvm.config import FitConfig
 from bigsvm.events import Emit, WorkAdvanced, WorkEnded, WorkStarted
+from bigsvm.machine import trim_heap
 from bigsvm.run.plan import Plan
 from bigsvm.run.staging import staged
 from bigsvm.run.survey import survey_pass
@@ -44,6 +45,7 @@ def open_rows(
             began = time.monotonic()
             emit(WorkStarted("reading", store.n_samples, "rows"))
             rows.load(seen)
+            _settle(store)
             emit(WorkEnded("reading", time.monotonic() - began))
             yield rows, survey
     elif plan.mode == "staged":
@@ -60,6 +62,15 @@ def open_rows(
             plan.staging_workers,
             max(plan.budget_bytes - _FIXED, MIB),
         ) as copy:
+            _settle(store)
             yield copy, copy.survey
     else:
         yield store, survey_pass(store, plan.block_rows, mapper, emit)
+
+
+def _settle(store: RowBlocks) -> None:
+    """The store has been read: what it and the C library keep for more reading is needed elsewhere."""
+    forget = getattr(store, "forget", None)
+    if forget is not None:
+        forget()
+    trim_heap()

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import fcntl
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 
+from bigsvm.events import silent
 from bigsvm.kernels import cache_folder
 from bigsvm.kernels.arena import evict
 from bigsvm.kernels.certify import N_SUMS, certify_rows, distances
@@ -21,10 +24,16 @@ from bigsvm.kernels.fingerprint import content_hash, first_bad_value
 from bigsvm.kernels.rows import CSR, decision, sqnorms
 from bigsvm.kernels.visiting import shuffled
 from bigsvm.problem.problem import zero_weights
+from bigsvm.run.local import SerialMapper
 from bigsvm.run.plan import Plan
+from bigsvm.run.staging import staged
 from bigsvm.solvers.arena import make_arena
 from bigsvm.solvers.dual_cd import groups_of_models
-from bigsvm.store.blocks import Matrix, RowBlocks, kernel_matrix
+from bigsvm.store.array_rows import ArrayRows
+from bigsvm.store.blocks import BlockGroup, Matrix, RowBlocks, kernel_matrix
+from bigsvm.store.working_order import MANY_FEATURES
+
+_MANY_ROWS = 4096  # enough for a sample to tell that they are sorted
 
 
 @contextmanager
@@ -42,6 +51,8 @@ def warm(store: RowBlocks, plan: Plan | None = None, n_models: int = 1) -> None:
     warm_for(store.layout, store.dtype, store.index_dtype, n_models if plan is None else plan.shape.n_models)
     if plan is not None:
         warm_training(store, plan)
+    if plan is not None and plan.mode == "staged":
+        warm_staging(store)
 
 
 def warm_for(layout: str, dtype: np.dtype, index_dtype: np.dtype, n_models: int) -> None:
@@ -95,6 +106,32 @@ def warm_training(store: RowBlocks, plan: Plan) -> None:
                 arena.admit(X, codes, weights, sqnorm.ravel(), at, order, score, active)
                 arena.sweep(part, alpha, W, (0, 0), 0)
                 evict(arena.rows, arena.slots, arena.n, 0.0, active, np.empty(1, np.uint16))
+
+
+def warm_staging(store: RowBlocks) -> None:
+    """What making a working copy calls: a small one is made, of sorted rows with many features, once a kind of data.
+
+    Nothing is done where the kernel cache says that it was: loading them takes next to no memory.
+    """
+    kind = (store.layout, store.dtype.name, store.index_dtype.name, "weights" if store.has_weights else "plain")
+    done = cache_folder() / f"staging-{'-'.join(kind)}"
+    if done.exists():
+        return
+    n, width = _MANY_ROWS, 2 if store.layout == "dense" else MANY_FEATURES + 2
+    X: Matrix = np.ones((n, width), store.dtype)
+    if store.layout == "csr":
+        X = CSR(np.ones(n, store.dtype), np.arange(n, dtype=store.index_dtype) % width, np.arange(n + 1))
+    y = np.arange(n) >= n // 2
+    weight = np.ones(n) if store.has_weights else None
+    small = ArrayRows(X, y.astype(np.int64), weight, n_features=width)
+    with (
+        compile_lock(),
+        tempfile.TemporaryDirectory(prefix="bigsvm-") as folder,
+        staged(small, Path(folder), n // 4, n // 4, 1 << 20, None, SerialMapper(), silent) as copy,
+    ):
+        refs = copy.refs(n // 4)
+        copy.read_group(BlockGroup((refs[0], refs[1])), copy.group_buffers(2))
+    done.touch()
 
 
 def _two_rows(layout: str, dtype: np.dtype, index_dtype: np.dtype, width: int = 1) -> Matrix:

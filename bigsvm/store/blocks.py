@@ -193,11 +193,12 @@ def kernel_matrix(X: Matrix) -> Matrix:
     """
     if isinstance(X, CSR):
         indptr = X.indptr if X.indptr.dtype == np.int64 else X.indptr.astype(np.int64)
-        return CSR(_frozen(X.data), _frozen(X.indices), _frozen(indptr))
-    return _frozen(X)
+        return CSR(frozen(X.data), frozen(X.indices), frozen(indptr))
+    return frozen(X)
 
 
-def _frozen(array: np.ndarray) -> np.ndarray:
+def frozen(array: np.ndarray) -> np.ndarray:
+    """A read-only view in C order."""
     view = np.ascontiguousarray(array).view()
     view.flags.writeable = False
     return view

@@ -88,6 +88,10 @@ class ChunkedArray:
                 target[...] = self._unit(number)[a - offset : b - offset]
         return _frozen(out)
 
+    def forget(self) -> None:
+        """Let go of the chunk that was read last."""
+        self._last = None
+
     def _holds(self, number: int) -> bool:
         last = self._last
         return last is not None and last[0] == number

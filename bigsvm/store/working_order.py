@@ -19,7 +19,7 @@ import numpy as np
 
 from bigsvm.kernels.rows import CSR
 from bigsvm.kernels.sample import PROJECTIONS, count_features, row_statistics
-from bigsvm.store.blocks import Block, BlockRef, RowBlocks, kernel_matrix, tile
+from bigsvm.store.blocks import Block, BlockRef, RowBlocks, frozen, kernel_matrix, tile
 
 SAMPLE_BLOCKS, SAMPLE_ROWS = 32, 512
 SORTED_Z = 5.0  # of about 40 tests on shuffled rows one exceeds this in one data set of 10^5
@@ -57,7 +57,7 @@ def working_order(store: RowBlocks, piece_rows: int = SAMPLE_ROWS) -> WorkingOrd
         numbers.append(_numbers(block, store.n_features))
         runs.append(np.full(block.n_rows, run))
         if counts is not None and isinstance(block.X, CSR):
-            count_features(block.X.indices, counts)
+            count_features(frozen(block.X.indices), counts)
     z, what = _largest_z(numbers, np.concatenate(runs), store.classes)
     return WorkingOrder(z > SORTED_Z, None if counts is None else _by_count(counts, store.index_dtype), z, what)
 
@@ -69,7 +69,7 @@ def frequency_order(store: RowBlocks, piece_rows: int = SAMPLE_ROWS) -> np.ndarr
         return None
     for _, block in _sample(store, piece_rows):
         assert isinstance(block.X, CSR)
-        count_features(block.X.indices, counts)
+        count_features(frozen(block.X.indices), counts)
     return _by_count(counts, store.index_dtype)
 
 

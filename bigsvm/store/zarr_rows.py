@@ -113,6 +113,12 @@ class ZarrRows:
         """Labels of rows [start, stop) as they are called: float64 or strings."""
         return self._label.labels(start, stop)
 
+    def forget(self) -> None:
+        """Let go of the chunks that are kept for the next read: for who has read all that is to be read."""
+        for array in vars(self).values():
+            if isinstance(array, ChunkedArray):
+                array.forget()
+
     def _read_dense(self, start: int, stop: int) -> np.ndarray:
         X = np.ascontiguousarray(self._data.read(start, stop), self.dtype)
         check_finite(X, self.uri, start)

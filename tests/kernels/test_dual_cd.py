@@ -1,4 +1,4 @@
-"""The coordinate descent kernel: against ten lines of NumPy, dense = CSR, one model = many, orders."""
+"""The coordinate descent kernel: against ten lines of NumPy, dense = CSR, one model = many, visits = a sweep."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from bigsvm.kernels.dual_cd import SMALL_ROWS, DualBox, dual_cd_sweeps, mixed_runs_of, shuffled, visiting_order
+from bigsvm.kernels.dual_cd import DualBox, _sweep, dual_cd_sweeps, dual_cd_visit
 from bigsvm.kernels.rows import CSR, n_rows_of, sqnorms
+from bigsvm.kernels.visiting import shuffled
 from bigsvm.problem.problem import zero_weights
+from bigsvm.solvers.dual_cd import all_live
 from bigsvm.store.blocks import kernel_matrix
 from bigsvm.testing.problems import as_csr, full_csr, random_problem
 from bigsvm.testing.reference import dual_value, primal_value
 
 HINGE, SQUARED = DualBox(0, 1.0, 0.0, 1.0), DualBox(1, np.inf, 0.5, 1.0)
-MIXED_RUNS = 28
+CLASSES = np.ones(5)  # weight of each class
 OPEN = np.array([[np.inf], [-np.inf]])
 
 
@@ -25,15 +27,17 @@ def sweep(X: Any, y: np.ndarray, box: DualBox, n_sweeps: int, positive: list[int
     n, m = n_rows_of(X), len(positive or [1])
     d = int(changed.pop("n_features"))
     codes = changed.pop("codes", (y > 0).astype(np.int32))
-    cost = changed.pop("cost", np.ones(n))
+    weight = changed.pop("sample_weight", np.empty(0))
     norms, stats = np.empty(n), np.empty((m, 4))
     sqnorms(kernel_matrix(X), norms)
-    alpha, w, active = np.zeros((n, m)), zero_weights(d, m), np.ones(n, np.uint8)
+    w = zero_weights(d, m, changed.pop("wide", np.float64))
+    alpha, active = np.zeros((n, m)), np.full(n, all_live(m), np.uint8)
     done = dual_cd_sweeps(
-        kernel_matrix(X), codes, np.array(positive or [1], np.int32), cost, np.full(m, 0.7), norms, alpha, w, active,
-        box, 1.0, np.repeat(OPEN, m, axis=1), n_sweeps, n_sweeps > 1, 28, 3, 0, 0, changed.pop("eps", 0.0), 0.0,
-        np.zeros(m), stats,
+        kernel_matrix(X), codes, changed.pop("class_weight", CLASSES), weight, np.array(positive or [1], np.int32),
+        np.full(m, 0.7), norms, alpha, w, active, box, 1.0, np.repeat(OPEN, m, axis=1), n_sweeps, n_sweeps > 1, 28,
+        3, 0, 0, changed.pop("eps", 0.0), 0.0, np.zeros(m), stats,
     )  # fmt: skip
+    assert not changed
     return alpha, w, active, stats, done
 
 
@@ -101,8 +105,8 @@ def test_shrinking_reaches_the_same_point_in_fewer_visits() -> None:
         thresholds = OPEN.copy()
         active[:] = 1
         done = dual_cd_sweeps(
-            kernel_matrix(X), codes, positive, np.ones(n), C, norms, alpha, w, active, HINGE, 1.0, thresholds, 3000,
-            True, 28, 3, sweeps, 0, 1e-9, 0.0, np.zeros(1), stats,
+            kernel_matrix(X), codes, CLASSES, np.empty(0), positive, C, norms, alpha, w, active, HINGE, 1.0, thresholds,
+            3000, True, 28, 3, sweeps, 0, 1e-9, 0.0, np.zeros(1), stats,
         )  # fmt: skip
         sweeps, visits = sweeps + done[0], visits + done[1]
         if done[2] == n:
@@ -118,9 +122,9 @@ def test_shrinking_reaches_the_same_point_in_fewer_visits() -> None:
 def test_rows_of_cost_zero_and_zero_rows() -> None:
     X, y = random_problem(30, 4, seed=16)
     X[5] = 0.0
-    cost = np.ones(30)
-    cost[[2, 9]] = 0.0
-    alpha, w, active, *_ = sweep(as_csr(X), y, HINGE._replace(bias=0.0), 3, n_features=4, cost=cost)
+    weight = np.ones(30)
+    weight[[2, 9]] = 0.0
+    alpha, w, active, *_ = sweep(as_csr(X), y, HINGE._replace(bias=0.0), 3, n_features=4, sample_weight=weight)
     assert alpha[2, 0] == alpha[9, 0] == 0.0
     assert active[2] == active[9] == 0
     assert alpha[5, 0] == 0.7  # a zero row always has slack 1: its best alpha is its bound
@@ -134,69 +138,10 @@ def test_sigma_makes_the_local_problem_stiffer() -> None:
     sqnorms(kernel_matrix(X), norms)
     alpha, w = np.zeros((n, 1)), np.zeros(5)
     dual_cd_sweeps(
-        kernel_matrix(X), (y > 0).astype(np.int32), np.ones(1, np.int32), np.ones(n), np.ones(1), norms, alpha, w,
-        np.ones(n, np.uint8), HINGE, 4.0, OPEN.copy(), 1, False, 28, 0, 0, 0, 0.0, 0.0, np.zeros(1), stats,
+        kernel_matrix(X), (y > 0).astype(np.int32), CLASSES, np.empty(0), np.ones(1, np.int32), np.ones(1), norms,
+        alpha, w, np.ones(n, np.uint8), HINGE, 4.0, OPEN.copy(), 1, False, 28, 0, 0, 0, 0.0, 0.0, np.zeros(1), stats,
     )  # fmt: skip
     np.testing.assert_allclose(w / 4.0, np.append(X.T @ (alpha[:, 0] * y), alpha[:, 0] @ y), atol=1e-12)
-
-
-@given(
-    n=st.integers(0, 300),
-    seed=st.integers(0, 2**40),
-    epoch=st.integers(0, 2**40),
-    start=st.integers(0, 2**40),
-)
-def test_an_order_is_a_permutation_and_a_function_of_its_key(n: int, seed: int, epoch: int, start: int) -> None:
-    order = shuffled(n, seed, epoch, start)
-    assert sorted(order) == list(range(n))
-    np.testing.assert_array_equal(order, shuffled(n, seed, epoch, start))
-
-
-def test_orders_of_different_keys_differ_and_are_uniform() -> None:
-    assert len({tuple(shuffled(20, s, e, b)) for s in range(5) for e in range(5) for b in range(5)}) == 125
-    first = np.bincount([shuffled(10, 0, e, 0)[0] for e in range(20_000)], minlength=10)
-    assert abs(first - 2000).max() < 200  # 4.7 standard deviations
-
-
-@settings(max_examples=25)
-@given(n=st.integers(0, 20_000), seed=st.integers(0, 2**30), share=st.floats(0, 1))
-def test_the_visiting_order_meets_every_active_row_once_and_stays_local(n: int, seed: int, share: float) -> None:
-    active = (np.random.default_rng(seed).random(n) < share).astype(np.uint8)
-    order = visiting_order(active, MIXED_RUNS, seed, 5, 0)
-    np.testing.assert_array_equal(np.sort(order), np.flatnonzero(active))
-    runs = order // SMALL_ROWS
-    seen, last = set(), -1
-    for mixed in np.split(runs, np.flatnonzero(np.diff([_group_of(runs)[r] for r in runs])) + 1) if n else []:
-        assert len(set(mixed)) <= MIXED_RUNS
-        assert not seen & set(mixed)
-        seen |= set(mixed)
-        last = max(last, len(mixed))
-    assert last <= SMALL_ROWS * MIXED_RUNS
-
-
-def _group_of(runs: np.ndarray) -> dict[int, int]:
-    """Number of the group of each run: runs whose visits overlap are of one group."""
-    first, final = {}, {}
-    for place, run in enumerate(runs):
-        first.setdefault(run, place)
-        final[run] = place
-    groups, number, end = {}, 0, -1
-    for run in sorted(first, key=first.__getitem__):
-        if first[run] > end:
-            number += 1
-        groups[run] = number
-        end = max(end, final[run])
-    return groups
-
-
-def test_small_data_is_shuffled_as_a_whole_and_large_data_in_parts() -> None:
-    X, _ = random_problem(1000, 10, seed=18)
-    assert mixed_runs_of(X) * SMALL_ROWS > len(X)
-    wide = CSR(np.empty(0, np.float32), np.empty(0, np.int32), np.zeros(3, np.int64))
-    assert mixed_runs_of(wide) >= 1
-    entries = np.broadcast_to(np.float32(1), 100_000_000)
-    large = CSR(entries, entries.view(np.int32), np.linspace(0, 100_000_000, 1_000_001).astype(np.int64))
-    assert 10 < mixed_runs_of(large) < 200
 
 
 def test_empty_block() -> None:
@@ -204,3 +149,94 @@ def test_empty_block() -> None:
     alpha, w, *_ = sweep(empty, np.empty(0), HINGE, 1, n_features=3)
     assert alpha.shape == (0, 1)
     assert not w.any()
+
+
+def test_cost_is_the_weight_of_the_class_times_that_of_the_row() -> None:
+    X, y = random_problem(60, 5, 0.7, seed=19)
+    weight = np.random.default_rng(1).uniform(0.5, 2.0, 60)
+    by_class = np.array([0.5, 3.0])
+    apart = sweep(as_csr(X), y, SQUARED, 5, n_features=5, class_weight=by_class, sample_weight=weight)
+    product = weight * by_class[(y > 0).astype(int)]
+    together = sweep(as_csr(X), y, SQUARED, 5, n_features=5, sample_weight=product)
+    for ours, theirs in zip(apart[:3], together[:3], strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-14)
+
+
+def visit(
+    X: Any, codes: np.ndarray, box: DualBox, alpha: np.ndarray, at: np.ndarray, w: np.ndarray, streams: np.ndarray
+) -> Any:
+    """One visit of the rows of X that stream; (rows visited in order, score, stats)."""
+    n, m = n_rows_of(X), alpha.shape[1]
+    norms, stats = np.empty(n), np.empty((m, 4))
+    sqnorms(kernel_matrix(X), norms)
+    order, score = np.full(n, -1), np.full(n, np.nan, np.float32)
+    positive = np.arange(m, dtype=np.int32) if m > 1 else np.ones(1, np.int32)
+    visited = dual_cd_visit(
+        kernel_matrix(X), codes, CLASSES, np.empty(0), positive, np.full(m, 0.7), norms, alpha, at, w, streams, box,
+        1.0, 28, 3, 0, 0, order, stats, score,
+    )  # fmt: skip
+    return order[:visited], score, stats
+
+
+@pytest.mark.parametrize("box", [HINGE, SQUARED])
+@pytest.mark.parametrize("wide", [np.float32, np.float64])
+@pytest.mark.parametrize("models", [1, 4])
+def test_a_visit_of_all_rows_is_one_sweep(box: DualBox, wide: type, models: int) -> None:
+    X, y = random_problem(150, 9, 0.5, seed=20, n_classes=4)
+    codes = y.astype(np.int32)
+    positive = [0, 1, 2, 3] if models == 4 else [1]
+    alpha, w, _, stats, _ = sweep(as_csr(X), y, box, 1, positive, n_features=9, codes=codes, wide=wide)
+    for streams in (np.ones(150, np.uint8), np.empty(0, np.uint8)):
+        ours, weights = np.zeros((150, models)), zero_weights(9, models, wide)
+        order, score, seen = visit(as_csr(X), codes, box, ours, np.arange(150), weights, streams)
+        assert weights.dtype == wide
+        np.testing.assert_array_equal(ours, alpha)
+        np.testing.assert_array_equal(weights, w)
+        np.testing.assert_array_equal(seen, stats)
+        assert sorted(order) == list(range(150))
+        assert np.all(score >= 0)
+
+
+@pytest.mark.parametrize("wide", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_visit_of_dense_rows_and_of_csr_gives_the_same_bits(wide: type, dtype: type) -> None:
+    X, y = random_problem(90, 7, seed=21)
+    X, codes, outcome = X.astype(dtype), (y > 0).astype(np.int32), []
+    for rows in (X, full_csr(X), full_csr(X, np.int64)):
+        alpha, w = np.zeros((90, 1)), zero_weights(7, 1, wide)
+        order, score, stats = visit(rows, codes, HINGE, alpha, np.arange(90), w, np.ones(90, np.uint8))
+        outcome.append((alpha, w, order, score, stats))
+    for other in outcome[1:]:
+        for ours, theirs in zip(outcome[0], other, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+
+
+@given(n=st.integers(1, 200), seed=st.integers(0, 1000), share=st.floats(0, 1))
+def test_a_visit_meets_exactly_the_rows_that_stream(n: int, seed: int, share: float) -> None:
+    X, y = random_problem(n, 4, seed=seed)
+    rng = np.random.default_rng(seed)
+    at = rng.permutation(2 * n)[:n]  # these rows lie anywhere among twice as many
+    streams = (rng.random(2 * n) < share).astype(np.uint8)
+    before = rng.uniform(0, 0.7, (2 * n, 1))
+    alpha = before.copy()
+    order, score, _ = visit(X, (y > 0).astype(np.int32), HINGE, alpha, at, zero_weights(4, 1), streams)
+    np.testing.assert_array_equal(np.sort(order), np.flatnonzero(streams[at]))
+    np.testing.assert_array_equal(np.flatnonzero(~np.isnan(score)), np.sort(order))
+    others = np.setdiff1d(np.arange(2 * n), at[order])
+    np.testing.assert_array_equal(alpha[others], before[others])
+
+
+@pytest.mark.parametrize("models", [1, 3])
+def test_the_inner_loop_counts_no_references(models: int) -> None:
+    # Taking the arrays out of X for every row would cost more than the row (`kernels/compile.py`).
+    X, y = random_problem(10, 3, seed=22, n_classes=3)
+    plain = type(_sweep)(_sweep.py_func, {}, _sweep.targetoptions)  # not from the cache, which cannot be inspected
+    stats, m = np.zeros((models, 4)), models
+    plain(
+        kernel_matrix(as_csr(X)), y.astype(np.int32), CLASSES, np.empty(0), np.arange(m, dtype=np.int32), np.ones(m),
+        np.ones(10), np.zeros((10, m)), np.arange(10), zero_weights(3, m), np.empty(0, np.uint8), HINGE, 1.0,
+        np.repeat(OPEN, m, axis=1), np.arange(10), 10, stats, np.zeros(10, np.float32), np.zeros(m), np.zeros(m),
+    )  # fmt: skip
+    (code,) = plain.inspect_llvm().values()
+    assert "define" in code
+    assert not [line for line in code.splitlines() if "call" in line and "NRT_incref" in line]

@@ -139,7 +139,7 @@ def test_what_8_bits_cannot_hold_is_refused_with_its_row(tmp_path: Path, bad: fl
 
 def test_entries_of_one_place_are_added_beyond_8_bits(tmp_path: Path) -> None:
     twice = CSR(np.array([1, 200, 100], np.uint8), np.array([0, 1, 1]), np.array([0, 1, 3]))
-    with pytest.raises(DataError, match="row 1 holds 300.0, which uint8 cannot hold"):
+    with pytest.raises(DataError, match=r"row 1 holds 300\.0, which uint8 cannot hold"):
         ingest((twice, [0, 1]), tmp_path / "a")
     ingest((twice, [0, 1]), tmp_path / "b", dtype="float32")
     fits = twice._replace(data=np.array([1, 200, 55], np.uint8))
