@@ -6,9 +6,12 @@ import importlib.util
 import os
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from hypothesis import settings
+
+from bigsvm.solvers.arena import packed_bytes
 
 # numba compiles on the first call, which hypothesis would take for a slow test.
 settings.register_profile("bigsvm", deadline=None, derandomize=True)
@@ -35,3 +38,18 @@ def real_data() -> ModuleType:
 def _private_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Scratch of each test in its own folder; the kernel cache stays shared, for speed."""
     monkeypatch.setenv("BIGSVM_SCRATCH", str(tmp_path / "scratch"))
+
+
+@pytest.fixture
+def streaming(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small data streams: a dozen rows a block, several groups of blocks from several places, a small arena."""
+    from bigsvm.run import sizes as planning
+
+    monkeypatch.setattr(planning, "_COPY_BLOCK", 600)
+    monkeypatch.setattr(planning, "BLOCK_BYTES", 6000)
+    monkeypatch.setattr(planning.Sizes, "resident_from", lambda self: 1 << 50)
+
+    def small_arena(self: Any, store: Any, spare: int) -> int:
+        return min(spare, packed_bytes(store) // 3)
+
+    monkeypatch.setattr(planning.Sizes, "arena", small_arena)

@@ -20,7 +20,7 @@ from bigsvm.problem.model import LinearModel, load_alpha, load_model
 from bigsvm.problem.problem import Problem, zero_weights
 from bigsvm.run.mapper import open_mapper
 from bigsvm.run.memory import PeakMemory
-from bigsvm.run.plan import BLOCK_BYTES
+from bigsvm.run.sizes import BLOCK_BYTES
 from bigsvm.run.warm import warm
 from bigsvm.store.blocks import RowBlocks, row_bytes
 from bigsvm.store.survey import Survey

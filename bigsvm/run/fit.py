@@ -33,16 +33,18 @@ from bigsvm.run.certify import models_document
 from bigsvm.run.mapper import open_mapper
 from bigsvm.run.memory import PeakMemory
 from bigsvm.run.outcome import FitResult, linear_model
-from bigsvm.run.plan import READ_DEPTH, Plan, make_plan
+from bigsvm.run.plan import Plan, make_plan
 from bigsvm.run.proofs import Prover
 from bigsvm.run.rows import open_rows
 from bigsvm.run.scratch import is_tmpfs, scratch_folder
+from bigsvm.run.sizes import READ_DEPTH
 from bigsvm.run.warm import warm
 from bigsvm.solvers.base import Context
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.survey import Survey
 
 _FIRST_CHECK = 4  # passes before the first proof rides along; then each time they have doubled
+_STALLED = 20  # proofs in a row that bring nothing: rounding is all that moves
 _RIDE_BELOW = 6.0  # forecasts above the tolerance by less than this let a proof ride along
 
 
@@ -215,6 +217,7 @@ def _loop(
     """
     n = ctx.data.n_samples
     visits, steps, next_check, alone = 0, 0, float(_FIRST_CHECK), True
+    best, fruitless = math.inf, 0
     limit = config.max_passes or math.inf
     rides = not ctx.resident and ctx.parallel == 1
 
@@ -223,6 +226,9 @@ def _loop(
         return visits / n if ctx.resident else ctx.bytes_read / data_bytes
 
     def report(certificate: Certificate) -> bool:
+        nonlocal best, fruitless
+        fruitless = 0 if certificate.relative_gap < 0.999 * best else fruitless + 1
+        best = min(best, certificate.relative_gap)
         primal, dual = float(certificate.primal.sum()), float(certificate.dual.sum())
         passes = ctx.bytes_read / data_bytes
         emit(CertificateMade(visits / n, passes, primal, dual, certificate.relative_gap, clock.total()))
@@ -240,7 +246,8 @@ def _loop(
         # What the next step and the proof after it will cost.
         out_of_passes = spent() + (1.0 if ctx.resident else 2.0) > limit
         out_of_time = config.max_time is not None and clock.total() > config.max_time
-        ending = out_of_passes or out_of_time or info.exhausted
+        exhausted = info.exhausted or fruitless >= _STALLED
+        ending = out_of_passes or out_of_time or exhausted
         counted = visits / n if ctx.resident else steps
         due = counted >= next_check
         if due:
@@ -252,7 +259,7 @@ def _loop(
             if report(prover.prove()):
                 return "converged", visits
             if ending:
-                return ("stalled" if info.exhausted else "stopped"), visits
+                return ("stalled" if exhausted else "stopped"), visits
         elif rides and (due or forecast <= _RIDE_BELOW * config.tol):
             prover.mount()
 

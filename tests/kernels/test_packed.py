@@ -176,14 +176,14 @@ def slots_for(n: int, weights: bool) -> Slots:
     )  # fmt: skip
 
 
-def filled(kind: str, n: int, seed: int, weights: bool, capacity: int | None = None) -> Any:
+def filled(kind: str, n: int, seed: int, weights: bool) -> Any:
     """An arena of n rows, admitted all, and what was put there: (A, slots, in use, streams, X, features, columns)."""
     X, d = example(kind, n, seed)
     rng = np.random.default_rng(seed)
     at = rng.permutation(2 * n)[:n]
     codes, weight = rng.integers(0, 9, n).astype(np.int32), rng.random(n if weights else 0)
     norms, score = rng.random(n), rng.random(n).astype(np.float32)
-    A, slots, streams = room(kind, n, d, 60 * n), slots_for(n, weights), np.ones(2 * n, np.uint8)
+    A, slots, streams = room(kind, n, d, 100 * n), slots_for(n, weights), np.ones(2 * n, np.uint8)
     used, seen = admit(
         A, slots, 0, kernel_matrix(X), codes, weight, norms, at, np.arange(n), n, score, -1.0, 0, streams
     )

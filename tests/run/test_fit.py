@@ -13,7 +13,6 @@ import bigsvm
 from bigsvm.config import FitConfig
 from bigsvm.errors import PlanRefused
 from bigsvm.events import CertificateMade, EpochEnd, Event, FitEnded, FitStarted, Warned, fan_out
-from bigsvm.run import plan as planning
 from bigsvm.run.fit import fit_store
 from bigsvm.run.plan import make_plan
 from bigsvm.store.array_rows import ArrayRows
@@ -25,15 +24,7 @@ def model_bytes(result: Any, path: Path) -> dict[str, bytes]:
     return {p.name: p.read_bytes() for p in sorted(path.iterdir())}
 
 
-@pytest.fixture
-def streaming(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is kept in memory, and blocks are tiny, so that small tests stream."""
-    monkeypatch.setattr(planning, "_SMALL_ROWS", 10)
-    monkeypatch.setattr(planning, "BLOCK_BYTES", 3000)
-    monkeypatch.setattr(planning._Sizes, "resident_from", lambda self: 1 << 50)
-
-
-@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("n_classes", [2, 3, 10])  # ten: two groups of models
 @pytest.mark.parametrize("stream", [False, True])
 def test_same_options_same_bytes_on_every_mapper(
     tmp_path: Path, n_classes: int, stream: bool, request: pytest.FixtureRequest
@@ -43,28 +34,32 @@ def test_same_options_same_bytes_on_every_mapper(
     X, y = random_problem(300, 6, 0.5, seed=31, n_classes=n_classes)
     rows = (sparse.csr_array(X.astype(np.float32)), y)
     options: dict[str, Any] = {"loss": "hinge", "tol": 1e-2, "memory": "64MiB"}
-    first = model_bytes(bigsvm.fit(rows, scheduler="serial", **options), tmp_path / "a")
+    result = bigsvm.fit(rows, scheduler="serial", **options)
+    assert (result.model.about["plan"]["arena_bytes"] > 0) == stream
+    first = model_bytes(result, tmp_path / "a")
     assert sorted(first) == ["alpha.npy", "coef.npy", "intercept.npy", "model.json"]
-    for changed in ({"threads": 2}, {"threads": 4}, {"scheduler": "serial"}):
+    for changed in ({"threads": 1}, {"threads": 2}, {"threads": 4}, {"scheduler": "serial"}):
         assert model_bytes(bigsvm.fit(rows, **options, **changed), tmp_path / "b") == first
     other = model_bytes(bigsvm.fit(rows, **options, seed=1), tmp_path / "c")
     assert other != first
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("stream", "n_classes", "blocks_per_round"), [(False, 2, 1), (True, 2, 1), (True, 10, 1), (True, 2, 2), (True, 10, 2)]
+)
 def test_two_worker_processes_give_the_bytes_of_none(
-    tmp_path: Path, stream: bool, request: pytest.FixtureRequest
+    tmp_path: Path, stream: bool, n_classes: int, blocks_per_round: int, request: pytest.FixtureRequest
 ) -> None:
     if stream:
         request.getfixturevalue("streaming")
-    X, y = random_problem(200, 5, seed=32)
-    options: dict[str, Any] = {"loss": "squared_hinge", "tol": 1e-2, "memory": "64MiB"}
-    if stream:
-        options["blocks_per_round"] = 2
-    here = model_bytes(bigsvm.fit((X, y), **options), tmp_path / "a")
-    there = model_bytes(bigsvm.fit((X, y), scheduler="processes", workers=2, **options), tmp_path / "b")
-    assert here == there
+    X, y = random_problem(200, 5, seed=32, n_classes=n_classes)
+    options: dict[str, Any] = {"loss": "squared_hinge", "tol": 1e-2, "memory": "64MiB", "C": 0.1}
+    options["blocks_per_round"] = blocks_per_round
+    here = model_bytes(bigsvm.fit((X, y), threads=1, **options), tmp_path / "a")
+    for number, changed in enumerate(({"threads": 4}, {"scheduler": "processes", "workers": 2})):
+        options["scratch"] = str(tmp_path / f"scratch{number}")  # a working copy of its own
+        assert model_bytes(bigsvm.fit((X, y), **options, **changed), tmp_path / "b") == here
 
 
 @pytest.mark.parametrize("blocks_per_round", [2, 4])
@@ -88,20 +83,21 @@ def test_dense_and_csr_have_the_same_objective_to_1e_9() -> None:
 def test_passes_and_epochs_are_counted(streaming: None) -> None:
     X, y = random_problem(400, 6, seed=35, noise=0.3)
     events: list[Event] = []
-    result = fit_store(ArrayRows(X, y), FitConfig(loss="hinge", tol=1e-3, memory="64MiB"), events.append)
-    figures = result.figures
+    config = FitConfig(loss="hinge", tol=1e-3, memory="64MiB", solver_options={"arena": "off"})
+    figures = fit_store(ArrayRows(X, y), config, events.append).figures
     proofs = [e for e in events if isinstance(e, CertificateMade)]
     steps = [e for e in events if isinstance(e, EpochEnd)]
     assert figures["epochs"] == len(steps)
-    assert figures["certificate_passes"] == pytest.approx(len(proofs))
-    assert figures["passes"] == pytest.approx(len(steps) + len(proofs))
+    assert figures["passes"] == pytest.approx(len(steps) + figures["certificate_passes"], rel=1e-2)
+    assert figures["certificate_passes"] <= 1.0
     assert figures["bytes_read"] == pytest.approx(figures["passes"] * figures["data_bytes"])
     gaps = [e.relative_gap for e in proofs]
     assert gaps == sorted(gaps, reverse=True)
+    assert gaps[-1] == figures["relative_gap"]
     assert isinstance(events[0], FitStarted)
     assert isinstance(events[-1], FitEnded)
     resident = bigsvm.fit((X, y), loss="hinge", tol=1e-3, memory="1GiB")
-    assert resident.figures["passes"] == figures["passes"] or resident.figures["objective"] > 0
+    assert resident.figures["objective"] == pytest.approx(figures["objective"], rel=1e-3)
 
 
 def test_rows_in_memory_are_read_once() -> None:

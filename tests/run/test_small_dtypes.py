@@ -11,7 +11,7 @@ from scipy import sparse
 
 import bigsvm
 from bigsvm.config import FitConfig
-from bigsvm.run import plan as planning
+from bigsvm.run import sizes as planning
 from bigsvm.run.evaluate import evaluate
 from bigsvm.store.ingest import ingest
 from bigsvm.store.opener import open_store
@@ -54,7 +54,7 @@ def test_same_objective_streamed(
     """Blocks of as many bytes have more rows, so the order of the steps differs, and the optimum does not."""
     for size in ("BLOCK_BYTES", "_COPY_BLOCK", "_SMALLEST_GROUP"):
         monkeypatch.setattr(planning, size, 1000)
-    monkeypatch.setattr(planning._Sizes, "resident_from", lambda self: 1 << 50)
+    monkeypatch.setattr(planning.Sizes, "resident_from", lambda self: 1 << 50)
     X, y = problem(dtype, n_classes)
     objectives = []
     for stored in (dtype, "float32"):

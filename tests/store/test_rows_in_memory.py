@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import pickle
+import threading
+import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -89,28 +91,77 @@ def test_vectors_in_memory_and_on_disk_behave_alike(tmp_path: Path) -> None:
     assert budget.report() == []
 
 
-def test_read_ahead_gives_blocks_in_order_and_errors_at_their_place() -> None:
+def scattered(n_groups: int = 4) -> tuple[np.ndarray, Any, list[BlockGroup]]:
+    """Rows, a store of them, and blocks in random order, three a group."""
     X, y = random_problem(40, 3, seed=2)
     store = open_store((X, y))
-    refs = store.refs(4)
-    order = in_groups(refs, np.random.default_rng(3).permutation(10), 3)
-    with ReadAhead(store, order, 3) as source:
-        assert source.n_features == 3
-        assert pickle.loads(pickle.dumps(source)).n_samples == 40
-        for group in order:
-            rows = np.concatenate([np.arange(ref.start, ref.stop) for ref in group.refs])
-            np.testing.assert_array_equal(source.read_group(group).X, X[rows])
-            source.done(group)
+    groups = in_groups(store.refs(4), np.random.default_rng(3).permutation(10), 3)
+    assert len(groups) == n_groups
+    return X, store, groups
+
+
+def rows_in(group: BlockGroup) -> np.ndarray:
+    return np.concatenate([np.arange(ref.start, ref.stop) for ref in group.refs])
+
+
+@pytest.mark.parametrize("depth", [0, 1, 3, 9])
+def test_read_ahead_gives_every_group_in_order_and_to_whoever_else_looks(depth: int) -> None:
+    X, store, groups = scattered()
+    also: list[tuple[BlockGroup, np.ndarray]] = []
+
+    def look(block: Block, group: BlockGroup) -> None:
+        also.append((group, np.array(block.X)))
+
+    with ReadAhead(store, groups, depth, also=look) as source:
+        seen = [(group, np.array(block.X)) for group, block in source]
+    assert [group for group, _ in seen] == [group for group, _ in also] == groups
+    for (group, ours), (_, theirs) in zip(seen, also, strict=True):
+        np.testing.assert_array_equal(ours, X[rows_in(group)])
+        np.testing.assert_array_equal(theirs, ours)
+
+
+def test_read_ahead_uses_its_buffers_again_and_never_one_that_is_in_use() -> None:
+    X, store, groups = scattered()
+    made: list[np.ndarray] = []
+
+    def buffers() -> np.ndarray:
+        made.append(np.zeros((12, 3)))
+        return made[-1]
+
+    def read_group(group: BlockGroup, buffer: np.ndarray, pool: Any) -> Block:
+        rows = rows_in(group)
+        buffer[: len(rows)] = X[rows]
+        return Block(group.start, group.start + len(rows), buffer[: len(rows)], np.zeros(len(rows)))
+
+    store.read_group = read_group
+    seen = 0
+    with ReadAhead(store, groups * 5, 2, buffers, lambda block, group: None) as source:
+        for group, block in source:
+            time.sleep(0.002)  # the reader may go on as far as it can
+            np.testing.assert_array_equal(block.X, X[rows_in(group)])
+            seen += 1
+    assert seen == 20
+    assert len(made) == 3
+
+
+@pytest.mark.parametrize("who", ["reader", "companion"])
+def test_read_ahead_raises_errors_at_their_place_and_leaves_no_threads(who: str) -> None:
+    _, store, groups = scattered()
     plain = store.read
 
     def failing(ref: BlockRef) -> Block:
-        if ref == order[2].refs[1]:
+        if who == "reader" and ref == groups[2].refs[1]:
             raise DataError("bad", "row 3")
         return plain(ref)
 
-    store.read = failing  # type: ignore[method-assign]
-    with ReadAhead(store, order, 3) as source:
-        source.read_group(order[0])
-        source.read_group(order[1])
-        with pytest.raises(DataError, match="row 3"):
-            source.read_group(order[2])
+    def look(block: Block, group: BlockGroup) -> None:
+        if who == "companion" and group == groups[1]:
+            raise DataError("bad", "row 3")
+
+    store.read = failing
+    seen = []
+    with pytest.raises(DataError, match="row 3"), ReadAhead(store, groups, 3, also=look) as source:
+        for group, _ in source:
+            seen.append(group)
+    assert seen == groups[:2]
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("bigsvm")]
