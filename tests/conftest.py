@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from bigsvm.solvers.arena import packed_bytes
+from bigsvm.solvers.arena import whole_arena
 
 # numba compiles on the first call, which hypothesis would take for a slow test.
 settings.register_profile("bigsvm", deadline=None, derandomize=True)
@@ -50,6 +50,6 @@ def streaming(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning.Sizes, "resident_from", lambda self: 1 << 50)
 
     def small_arena(self: Any, store: Any, spare: int) -> int:
-        return min(spare, packed_bytes(store) // 3)
+        return min(spare, whole_arena(store, self.packed) // 3)
 
     monkeypatch.setattr(planning.Sizes, "arena", small_arena)

@@ -3,6 +3,7 @@
 A value is round(x / scale) as int16 with one scale a row, so it is off by at most 1.6e-5 of the row's largest.
 Feature numbers below 65536 take 16 bits and others 32: where features are numbered by frequency that is 2.3
 bytes an entry on average.  Lossy, so nothing that is proved is computed from it.
+Where that is too coarse, CSR and dense arrays serve as they are: `pack_row` and `move_rows` take them too.
 
     PackedCSR    a row is `n` values, then its `hot` small feature numbers, then the large ones in two pieces,
                  at pool[ptr[i]:ptr[i+1]]; `values` is the same memory as int16
@@ -247,8 +248,31 @@ def _pack_row(A, slot, X, i):
         A.scale[slot] = np.float32(largest / _LARGEST)
         return True
 
+    def as_it_is(A, slot, X, i):
+        first, stop = np.uint64(X.indptr[i]), np.uint64(X.indptr[i + 1])
+        a = np.uint64(A.indptr[slot])
+        n = stop - first
+        if slot + 1 >= A.indptr.shape[0] or a + n > np.uint64(A.data.shape[0]):
+            return False
+        for k in range(n):
+            A.data[a + k] = X.data[first + k]
+            A.indices[a + k] = X.indices[first + k]
+        A.indptr[slot + 1] = a + n
+        return True
+
+    def dense_as_it_is(A, slot, X, i):
+        if slot >= A.shape[0]:
+            return False
+        for j in range(X.shape[1]):
+            A[slot, j] = X[i, j]
+        return True
+
     if _is(A, PackedDense):
         return dense
+    if isinstance(A, types.Array):
+        return dense_as_it_is
+    if _is_csr(A):
+        return as_it_is
     return sparse if _is(A, PackedCSR) and _is_csr(X) else None
 
 
@@ -269,4 +293,20 @@ def _move_rows(A, target, first, stop, spare):
                 A.values[to, j] = A.values[slot, j]
             A.scale[to] = A.scale[slot]
 
+    def as_it_is(A, target, first, stop, spare):
+        a, b = np.uint64(A.indptr[first]), np.uint64(A.indptr[target])
+        for k in range(np.uint64(A.indptr[stop]) - a):  # upwards: what is overwritten has been read
+            A.data[b + k], A.indices[b + k] = A.data[a + k], A.indices[a + k]
+        for slot in range(first, stop):
+            A.indptr[target + slot - first + 1] = A.indptr[slot + 1] - np.int64(a - b)
+
+    def dense_as_it_is(A, target, first, stop, spare):
+        for slot in range(first, stop):
+            for j in range(A.shape[1]):
+                A[target + slot - first, j] = A[slot, j]
+
+    if isinstance(A, types.Array):
+        return dense_as_it_is
+    if _is_csr(A):
+        return as_it_is
     return dense if _is(A, PackedDense) else sparse if _is(A, PackedCSR) else None

@@ -110,6 +110,7 @@ def fit_store(store: RowBlocks, config: FitConfig, emit: Emit = silent) -> FitRe
             tol=config.tol,
             arena_bytes=plan.arena_bytes,
             arena_sweeps=plan.arena_sweeps,
+            arena_packed=plan.arena_packed,
             spilled=plan.spilled,
             buffers=plan.buffers(data),
             bytes_read=survey.data_bytes if plan.resident else 0,

@@ -17,6 +17,7 @@ from bigsvm.errors import PlanRefused
 from bigsvm.machine import MemoryLimit, memory_limit
 from bigsvm.problem.problem import Problem, make_problem
 from bigsvm.run.sizes import PARALLEL, SPARE_SHARE, Sizes
+from bigsvm.solvers.arena import packs
 from bigsvm.solvers.base import DataShape, Need, Solver
 from bigsvm.solvers.registry import choose_solver
 from bigsvm.store.blocks import RowBlocks, row_bytes
@@ -44,6 +45,8 @@ class Plan:
     arena_bytes: int
     """Of rows that stay in memory while the others stream by."""
     arena_sweeps: int
+    arena_packed: bool
+    """They are kept in 16 bits a value; the proof is of the exact rows all the same."""
     piece_rows: int
     """Rows read from the store at a time while loading or staging."""
     staging_workers: int
@@ -81,6 +84,7 @@ class Plan:
             "group_extents": self.group_blocks,
             "arena_bytes": self.arena_bytes,
             "arena_sweeps": self.arena_sweeps,
+            "arena_packed": self.arena_packed,
             "blocks_per_round": self.parallel,
         }
 
@@ -158,8 +162,9 @@ def make_plan(store: RowBlocks, config: FitConfig, limit: MemoryLimit | None = N
     K = config.blocks_per_round
     weight_bytes = solver.weight_bytes(config.tol, K)
     shape = DataShape(store.n_samples, store.n_features, nnz, problem.n_models, K, weight_bytes)
-    in_memory = Sizes(store, shape, tuple(solver.needs(shape, True)), config.stage)
-    sizes = Sizes(store, shape, tuple(solver.needs(shape, False)), config.stage)
+    packed = packs(problem, config.tol) and store.dtype.itemsize > 1
+    in_memory = Sizes(store, shape, tuple(solver.needs(shape, True)), config.stage, packed)
+    sizes = Sizes(store, shape, tuple(solver.needs(shape, False)), config.stage, packed)
 
     least = min(sizes.least_memory(), -(-in_memory.resident_bytes() // MIB) * MIB)
     if budget < least:
@@ -210,6 +215,7 @@ def make_plan(store: RowBlocks, config: FitConfig, limit: MemoryLimit | None = N
         group_blocks=1 if resident else sizes.group_extents(budget),
         arena_bytes=arena,
         arena_sweeps=sizes.arena_sweeps(store, arena),
+        arena_packed=packed,
         piece_rows=(piece_rows := sizes.piece_rows(budget, resident)),
         staging_workers=sizes.staging_workers(budget, piece_rows),
         data_bytes=sizes.data_bytes,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bigsvm.solvers.arena import packed_bytes, slots_in
+from bigsvm.solvers.arena import slots_in, whole_arena
 from bigsvm.solvers.base import DataShape, Need
 from bigsvm.store.blocks import RowBlocks, row_bytes
 from bigsvm.units import MIB
@@ -30,8 +30,8 @@ _ROW_EXTRA = 44  # bytes a row of a block in work: order, cost, code
 class Sizes:
     """What a fit of `shape` holds at any budget."""
 
-    def __init__(self, store: RowBlocks, shape: DataShape, needs: tuple[Need, ...], stage: str) -> None:
-        self.shape, self.needs = shape, needs
+    def __init__(self, store: RowBlocks, shape: DataShape, needs: tuple[Need, ...], stage: str, packed: bool) -> None:
+        self.shape, self.needs, self.packed = shape, needs, packed
         self.row_bytes = max(row_bytes(store), 1.0)
         self.data_bytes = int(self.row_bytes * shape.n_samples) + 8
         self.wide = max((need.nbytes for need in needs if not need.may_spill), default=0)
@@ -63,13 +63,13 @@ class Sizes:
 
     def arena(self, store: RowBlocks, spare: int) -> int:
         """Bytes for rows that stay: all that is spare, if that is worth having."""
-        nbytes = min(spare, packed_bytes(store))
+        nbytes = min(spare, whole_arena(store, self.packed))
         return nbytes if nbytes >= _SMALLEST_ARENA else 0
 
     def arena_sweeps(self, store: RowBlocks, arena: int) -> int:
         if arena == 0:
             return 0
-        narrow = slots_in(arena, store) >= _NARROW * self.shape.n_features
+        narrow = slots_in(arena, store, self.packed) >= _NARROW * self.shape.n_features
         return _ARENA_SWEEPS_NARROW if narrow else _ARENA_SWEEPS
 
     def piece_rows(self, budget: int, resident: bool) -> int:

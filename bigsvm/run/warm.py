@@ -102,7 +102,7 @@ def warm_training(store: RowBlocks, plan: Plan) -> None:
             )  # fmt: skip
             if plan.arena_bytes:
                 part = dataclasses.replace(plan.problem, C=C, positive=positive, class_weight=classes)
-                arena = make_arena(4096, store, at_least=2)
+                arena = make_arena(4096, store, plan.arena_packed, at_least=2)
                 arena.admit(X, codes, weights, sqnorm.ravel(), at, order, score, active)
                 arena.sweep(part, alpha, W, (0, 0), 0)
                 evict(arena.rows, arena.slots, arena.n, 0.0, active, np.empty(1, np.uint16))

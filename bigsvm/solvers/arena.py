@@ -3,7 +3,8 @@
 StreamSVM (Matsushima, Vishwanathan, Smola, KDD 2012) keeps the rows whose dual variables still move; here the
 schedule is a function of counters, so the bits do not depend on the speed of the disk.  Rows are kept in 16-bit
 pieces (`kernels/packed.py`), twice as many for the same bytes: they only choose the steps of alpha.  What that
-does to w is taken out again when a certificate rebuilds w from alpha.
+does to w is taken out again when a certificate rebuilds w from alpha.  For very small tolerances they are kept
+as they are.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from bigsvm.kernels import arena as kernel
 from bigsvm.kernels.arena import Slots
 from bigsvm.kernels.dual_cd import dual_cd_visit
 from bigsvm.kernels.packed import PackedCSR, PackedDense
+from bigsvm.kernels.rows import CSR
 from bigsvm.kernels.visiting import MIXED_BYTES, RUN_ROWS
 from bigsvm.problem.problem import Problem
 from bigsvm.store.blocks import Matrix, RowBlocks, row_bytes
@@ -32,7 +34,7 @@ _PLACE = 1 << 61  # in place of a first row, in the key of an arena sweep's orde
 class Arena:
     """Rows that stay; all that a resumed run needs of them.
 
-    rows : PackedCSR or PackedDense
+    rows : PackedCSR or PackedDense; CSR or a dense array where 16 bits are too coarse
     slots : Slots
     n : int             slots in use
     threshold : float   score that a row must exceed to be admitted
@@ -50,11 +52,6 @@ class Arena:
     def begin_pass(self) -> None:
         """Anybody who violates may come in again."""
         self.threshold, self.full, self.keep = 0.0, False, _KEEP
-
-    def dissolve(self, streams: np.ndarray) -> None:
-        """Let every row go."""
-        streams[self.slots.row[: self.n]] = 1
-        self.n = 0
 
     def admit(
         self, X: Matrix, codes: np.ndarray, sample_weight: np.ndarray, sqnorm: np.ndarray, at: np.ndarray,
@@ -91,8 +88,7 @@ class Arena:
         weight = slots.sample_weight[:n] if len(slots.sample_weight) else slots.sample_weight
         mixed = 0
         if problem.constant_feature:
-            used = self.rows.ptr[n] * 2 if isinstance(self.rows, PackedCSR) else self.rows.values[:n].nbytes
-            mixed = max(int(MIXED_BYTES * n // max(used * RUN_ROWS, 1)), 1)
+            mixed = max(int(MIXED_BYTES * n // max(_bytes_used(self.rows, n) * RUN_ROWS, 1)), 1)
         dual_cd_visit(
             self.rows, slots.code[:n], problem.class_weight, weight, problem.positive, problem.C, slots.sqnorm[:n],
             alpha, slots.row[:n], W, _ALL, problem.box, 1.0, mixed, *key, _PLACE + number,
@@ -112,44 +108,60 @@ class Arena:
 _ALL = np.empty(0, np.uint8)
 
 
-def precision(problem: Problem) -> float:
-    """The relative gap below which 16-bit values are noise: rows that stayed would settle beside the optimum.
+def _bytes_used(rows: Any, n: int) -> int:
+    if isinstance(rows, PackedCSR):
+        return int(rows.ptr[n]) * 2
+    if isinstance(rows, CSR):
+        return int(rows.indptr[n]) * (rows.data.itemsize + rows.indices.itemsize)
+    return (rows.values if isinstance(rows, PackedDense) else rows)[:n].nbytes
+
+
+def packs(problem: Problem, tol: float) -> bool:
+    """Whether 16-bit values serve: below some gap they are noise, and rows that stay settle beside the optimum.
 
     An error e of the margins costs a gap of order e with the hinge, and e^2 where the dual has a diagonal.
     """
-    return 2e-5 if problem.loss.diag_factor == 0.0 else 1e-8
+    return tol >= (2e-5 if problem.loss.diag_factor == 0.0 else 1e-8)
 
 
-def slots_in(nbytes: int, data: RowBlocks) -> int:
+def slots_in(nbytes: int, data: RowBlocks, packed: bool) -> int:
     """Rows of average length that `nbytes` hold."""
-    return int(nbytes // (_SLOT_BYTES + 8 * data.has_weights + _packed_row_bytes(data)))
+    return int(nbytes // _row_bytes(data, packed))
 
 
-def packed_bytes(data: RowBlocks) -> int:
+def whole_arena(data: RowBlocks, packed: bool) -> int:
     """Bytes of an arena that would hold every row: no larger one is of use."""
-    return int(data.n_samples * (_SLOT_BYTES + 8 * data.has_weights + _packed_row_bytes(data)))
+    return int(data.n_samples * _row_bytes(data, packed))
 
 
-def _packed_row_bytes(data: RowBlocks) -> float:
+def _row_bytes(data: RowBlocks, packed: bool) -> float:
+    per_slot = _SLOT_BYTES + 8 * data.has_weights
     if data.layout == "dense":
-        return 2.0 * data.n_features
+        return per_slot + data.n_features * (2.0 if packed else data.dtype.itemsize)
     nnz = data.nnz if data.nnz is not None else row_bytes(data) * data.n_samples / 8
-    return _ENTRY_BYTES * nnz / max(data.n_samples, 1)
+    each = _ENTRY_BYTES if packed else data.dtype.itemsize + data.index_dtype.itemsize
+    return per_slot + each * nnz / max(data.n_samples, 1)
 
 
-def make_arena(nbytes: int, data: RowBlocks, at_least: int = 1) -> Arena:
+def make_arena(nbytes: int, data: RowBlocks, packed: bool, at_least: int = 1) -> Arena:
     """An empty arena of at most `nbytes`; its memory is touched only as it fills."""
-    n = max(slots_in(nbytes, data), at_least)
+    n = max(slots_in(nbytes, data, packed), at_least)
     rows: Any
     if data.layout == "csr":
         # Half as many rows again may come as are average: the entries run out first.
         n += n // 2
-        pool = np.empty(max(int(nbytes - n * (_SLOT_BYTES + 8 * data.has_weights)) // 2, 1), np.uint16)
-        rows = PackedCSR(
-            pool, pool.view(np.int16), np.zeros(n + 1, np.int64), np.empty(n, np.int32), np.empty(n, np.float32)
-        )
-    else:
+        room = max(int(nbytes - n * (_SLOT_BYTES + 8 * data.has_weights)), 16)
+        ptr = np.zeros(n + 1, np.int64)
+        if packed:
+            pool = np.empty(room // 2, np.uint16)
+            rows = PackedCSR(pool, pool.view(np.int16), ptr, np.empty(n, np.int32), np.empty(n, np.float32))
+        else:
+            entries = room // (data.dtype.itemsize + data.index_dtype.itemsize)
+            rows = CSR(np.empty(entries, data.dtype), np.empty(entries, data.index_dtype), ptr)
+    elif packed:
         rows = PackedDense(np.empty((n, data.n_features), np.int16), np.empty(n, np.float32))
+    else:
+        rows = np.empty((n, data.n_features), data.dtype)
     slots = Slots(
         row=np.empty(n, np.int64),
         code=np.empty(n, np.int32),

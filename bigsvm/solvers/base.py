@@ -85,6 +85,7 @@ class Context:
     """For rows that stay in memory while others stream by; 0 for none."""
     arena_sweeps: int = 0
     """Sweeps of the arena in a pass."""
+    arena_packed: bool = False
     spilled: Sequence[str] = ()
     """Per-row vectors that go to disk, by name."""
     buffers: Callable[[], Any] | None = None

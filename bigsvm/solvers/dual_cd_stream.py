@@ -17,7 +17,7 @@ import numpy as np
 from bigsvm.kernels.dual_cd import GAP, LOSS, dual_cd_visit
 from bigsvm.kernels.rows import sqnorms
 from bigsvm.kernels.visiting import mixed_runs_of, shuffled
-from bigsvm.solvers.arena import Arena, make_arena, precision
+from bigsvm.solvers.arena import Arena, make_arena
 from bigsvm.solvers.base import Context
 from bigsvm.store.blocks import Block, BlockGroup, Matrix, in_groups, kernel_matrix
 from bigsvm.store.read_ahead import ReadAhead
@@ -52,9 +52,7 @@ def streamed_pass(models: list[ModelGroup], number: int, ctx: Context) -> PassSu
     """Visit every row once; `number` is the pass."""
     order = np.arange(len(ctx.refs)) if number == 0 else shuffled(len(ctx.refs), ctx.seed, number, BLOCK_ORDER)
     groups = in_groups(ctx.refs, order, ctx.group_blocks)
-    # One decision for all groups of models: rows that stay do so while the gap is above what packing can tell.
-    stay = max(group_of_models.estimate for group_of_models in models) > precision(models[0].problem)
-    runs = [_Run(group_of_models, ctx, ctx.arena_bytes // len(models) if stay else 0) for group_of_models in models]
+    runs = [_Run(group_of_models, ctx, ctx.arena_bytes // len(models)) for group_of_models in models]
 
     def ride(block: Block, group: BlockGroup) -> None:
         for proof in ctx.riding:
@@ -101,14 +99,12 @@ class _Run:
 
     def __init__(self, models: ModelGroup, ctx: Context, arena_bytes: int) -> None:
         self.models, self.problem, self.data = models, models.problem, ctx.data
-        self._arena_bytes = arena_bytes
+        self._arena_bytes, self._packed = arena_bytes, ctx.arena_packed
         self.visits = 0
         self._seen: list[np.ndarray] = []
         self._arena_stats = np.zeros((self.problem.n_models, 4))
         if models.arena is not None:
             models.arena.begin_pass()
-            if arena_bytes == 0:
-                models.arena.dissolve(models.active.values[:, 0])
 
     def take(self, work: _Work) -> None:
         """Visit the rows, keep those that violate, sweep the arena as often as is due."""
@@ -146,5 +142,5 @@ class _Run:
         if self._arena_bytes == 0:
             return None
         if self.models.arena is None:
-            self.models.arena = make_arena(self._arena_bytes, self.data)
+            self.models.arena = make_arena(self._arena_bytes, self.data, self._packed)
         return self.models.arena
