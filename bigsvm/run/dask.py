@@ -85,7 +85,7 @@ def open_dask_mapper(scheduler: str | None, scheduler_file: str | None, workers:
                 n_workers=n_workers,
                 threads_per_worker=1,
                 processes=True,
-                dashboard_address=None,
+                dashboard_address=":0",  # any free port: two fits on one machine must not meet
                 memory_limit=0,  # our own budget rules
                 silence_logs=logging.ERROR,
             ) as cluster,

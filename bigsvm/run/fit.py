@@ -44,7 +44,7 @@ from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.survey import Survey
 
 _FIRST_CHECK = 4  # passes before the first proof rides along; then each time they have doubled
-_STALLED = 20  # proofs in a row that bring nothing: rounding is all that moves
+_STALLED = 20  # proofs in a row that find neither a better primal nor a better dual point
 _RIDE_BELOW = 6.0  # forecasts above the tolerance by less than this let a proof ride along
 
 
@@ -218,7 +218,7 @@ def _loop(
     """
     n = ctx.data.n_samples
     visits, steps, next_check, alone = 0, 0, float(_FIRST_CHECK), True
-    best, fruitless = math.inf, 0
+    best, fruitless = (math.inf, -math.inf), 0
     limit = config.max_passes or math.inf
     rides = not ctx.resident and ctx.parallel == 1
 
@@ -228,9 +228,9 @@ def _loop(
 
     def report(certificate: Certificate) -> bool:
         nonlocal best, fruitless
-        fruitless = 0 if certificate.relative_gap < 0.999 * best else fruitless + 1
-        best = min(best, certificate.relative_gap)
         primal, dual = float(certificate.primal.sum()), float(certificate.dual.sum())
+        fruitless = fruitless + 1 if (primal, dual) == best else 0
+        best = primal, dual
         passes = ctx.bytes_read / data_bytes
         emit(CertificateMade(visits / n, passes, primal, dual, certificate.relative_gap, clock.total()))
         return certificate.relative_gap <= config.tol

@@ -174,9 +174,8 @@ def make_plan(store: RowBlocks, config: FitConfig, limit: MemoryLimit | None = N
     if resident and sizes.resident_bytes() > budget:
         least = -(-sizes.resident_bytes() // MIB) * MIB
         raise _refused(store, budget, least)
-    raw = bool(getattr(store, "raw", False))
     mode: Literal["resident", "staged", "streamed"]
-    mode = "resident" if resident else "streamed" if raw or config.stage == "none" else "staged"
+    mode = "resident" if resident else "streamed" if config.stage == "none" else "staged"
     block_rows = store.n_samples if resident else sizes.block_rows(budget)
     spilled, taken = [], sizes.fixed_bytes(budget, resident)
     room = budget if resident else min(budget, taken + budget // SPARE_SHARE)

@@ -36,7 +36,7 @@ class Sizes:
         self.data_bytes = int(self.row_bytes * shape.n_samples) + 8
         self.wide = max((need.nbytes for need in needs if not need.may_spill), default=0)
         self.raw = bool(getattr(store, "raw", False))
-        self.staged = not self.raw and stage == "auto"
+        self.staged = stage == "auto"
         # An open store keeps the chunks it read last, and every reader decodes others beside them.
         self.open_chunks = int(getattr(store, "chunk_nbytes", 0))
         self.decode = self.open_chunks * 3 // 2

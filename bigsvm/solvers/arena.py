@@ -150,7 +150,7 @@ def make_arena(nbytes: int, data: RowBlocks, packed: bool, at_least: int = 1) ->
     if data.layout == "csr":
         # Half as many rows again may come as are average: the entries run out first.
         n += n // 2
-        room = max(int(nbytes - n * (_SLOT_BYTES + 8 * data.has_weights)), 16)
+        room = max(int(nbytes - 8 - n * (_SLOT_BYTES + 8 * data.has_weights)), 16)
         ptr = np.zeros(n + 1, np.int64)
         if packed:
             pool = np.empty(room // 2, np.uint16)

@@ -135,7 +135,12 @@ class DualCD:
                     problem=part,
                     w=zero_weights(ctx.data.n_features, m, dtype),
                     alpha=vector("alpha", m, np.float64, 0),
-                    active=vector("active rows", 1, np.dtype(f"u{_bytes_active(models, ctx.resident)}"), all_live(m)),
+                    active=vector(
+                        "active rows",
+                        1,
+                        np.dtype(f"u{_bytes_active(models, ctx.resident)}"),
+                        all_live(m) if ctx.resident else 1,
+                    ),
                     thresholds=open_thresholds(m),
                     floor=np.zeros(m),
                     target=ctx.tol,

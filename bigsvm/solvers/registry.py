@@ -50,7 +50,10 @@ def _with_options(solver: type[Any], options: dict[str, Any]) -> Solver:
             values[key] = type(known[key])(text)
         except ValueError as error:
             raise UsageError(f"option {key}: {error}") from error
-    return solver(**values)
+    try:
+        return solver(**values)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
 
 
 def _all() -> str:

@@ -46,7 +46,8 @@ def test_same_options_same_bytes_on_every_mapper(
 
 @pytest.mark.cluster
 @pytest.mark.parametrize(
-    ("stream", "n_classes", "blocks_per_round"), [(False, 2, 1), (True, 2, 1), (True, 10, 1), (True, 2, 2), (True, 10, 2)]
+    ("stream", "n_classes", "blocks_per_round"),
+    [(False, 2, 1), (True, 2, 1), (True, 10, 1), (True, 2, 2), (True, 10, 2)],
 )
 def test_two_worker_processes_give_the_bytes_of_none(
     tmp_path: Path, stream: bool, n_classes: int, blocks_per_round: int, request: pytest.FixtureRequest
@@ -89,7 +90,7 @@ def test_passes_and_epochs_are_counted(streaming: None) -> None:
     steps = [e for e in events if isinstance(e, EpochEnd)]
     assert figures["epochs"] == len(steps)
     assert figures["passes"] == pytest.approx(len(steps) + figures["certificate_passes"], rel=1e-2)
-    assert figures["certificate_passes"] <= 1.0
+    assert figures["certificate_passes"] <= 1.01
     assert figures["bytes_read"] == pytest.approx(figures["passes"] * figures["data_bytes"])
     gaps = [e.relative_gap for e in proofs]
     assert gaps == sorted(gaps, reverse=True)

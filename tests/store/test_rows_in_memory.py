@@ -159,9 +159,8 @@ def test_read_ahead_raises_errors_at_their_place_and_leaves_no_threads(who: str)
             raise DataError("bad", "row 3")
 
     store.read = failing
-    seen = []
+    seen: list[BlockGroup] = []
     with pytest.raises(DataError, match="row 3"), ReadAhead(store, groups, 3, also=look) as source:
-        for group, _ in source:
-            seen.append(group)
+        seen.extend(group for group, _ in source)
     assert seen == groups[:2]
     assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("bigsvm")]

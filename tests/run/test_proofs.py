@@ -1,0 +1,252 @@
+"""Proofs: one that rides is one of its own; a saved model proves what its fit said; passes that are spent on them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+import bigsvm
+from bigsvm.budget import MemoryBudget
+from bigsvm.config import FitConfig
+from bigsvm.errors import DataError
+from bigsvm.events import silent
+from bigsvm.kernels.visiting import shuffled
+from bigsvm.problem.certificate import Certificate
+from bigsvm.problem.problem import make_problem
+from bigsvm.problem.riding import RidingProof
+from bigsvm.run.certify import certify_model
+from bigsvm.run.fit import fit_store
+from bigsvm.run.local import SerialMapper
+from bigsvm.run.proofs import Prover
+from bigsvm.run.staging import copies_folder, staged
+from bigsvm.solvers.base import Context
+from bigsvm.solvers.dual_cd import DualCD
+from bigsvm.solvers.dual_cd_stream import BLOCK_ORDER
+from bigsvm.store.array_rows import ArrayRows
+from bigsvm.store.blocks import BlockGroup, RowBlocks, in_groups
+from bigsvm.store.join import read_group
+from bigsvm.store.vectors import RowVector
+from bigsvm.testing.problems import random_problem
+from bigsvm.testing.reference import dual_value, primal_value
+
+BLOCK = 8
+
+
+def problem_rows(layout: str = "csr", n: int = 400, n_classes: int = 2, noise: float = 0.2) -> ArrayRows:
+    X, y = random_problem(n, 12, 0.5, seed=5, noise=noise, n_classes=n_classes)
+    return ArrayRows(sparse.csr_array(X.astype(np.float32)) if layout == "csr" else X, y)
+
+
+def context(data: Any, tmp_path: Path, tol: float) -> Context:
+    return Context(
+        data=data, refs=data.refs(BLOCK), resident=False, mapper=SerialMapper(), budget=MemoryBudget(1 << 30), seed=3,
+        parallel=1, threads=2, read_depth=2, group_blocks=5, proof_refs=data.refs(5 * BLOCK), workdir=tmp_path, tol=tol,
+        arena_bytes=8000, arena_sweeps=10, buffers=lambda: data.group_buffers(5),
+    )  # fmt: skip
+
+
+def fed(proof: RidingProof, data: RowBlocks, groups: list[BlockGroup]) -> tuple[Certificate, np.ndarray]:
+    for group in groups:
+        proof.add(read_group(data, group), group)
+    return proof.finish()
+
+
+@pytest.mark.parametrize("layout", ["csr", "dense"])
+@pytest.mark.parametrize("n_classes", [2, 10])  # ten: two groups of models
+@pytest.mark.parametrize("tol", [1e-3, 1e-6])  # weights in float32 and in float64
+def test_a_proof_that_rode_is_the_proof_of_the_point_before(
+    layout: str, n_classes: int, tol: float, tmp_path: Path
+) -> None:
+    store = problem_rows(layout, n_classes=n_classes)
+    problem, solver = make_problem(FitConfig(loss="hinge", C=0.3), store), DualCD()
+    with staged(store, tmp_path, BLOCK, 7 * BLOCK, 200_000, None, SerialMapper(), silent) as data:
+        ctx = context(data, tmp_path, tol)
+        state = solver.init(problem, ctx)
+        prover = Prover(solver, state, ctx, 2)
+        for _ in range(3):
+            solver.step(problem, state, ctx)
+        points, number = [], state.sweep
+        for group in state.groups:
+            values = group.alpha.values.copy()
+            alpha = RowVector("alpha", len(values), values.shape[1], np.float64, ctx.budget, tmp_path)
+            alpha.values[:] = values
+            points.append((group.problem, group.w.copy(), alpha))
+        prover.mount()
+        assert solver.step(problem, state, ctx).rode
+        assert all(np.any(group.w != w) for group, (_, w, _) in zip(state.groups, points, strict=True))
+        rebuilt = [proof._total.v.copy() for proof in ctx.riding]
+        rode = prover.dismount()
+        assert rode.n_rows == store.n_samples
+        assert not ctx.riding
+        same = in_groups(ctx.refs, shuffled(len(ctx.refs), ctx.seed, number, BLOCK_ORDER), ctx.group_blocks)
+        other = in_groups(ctx.refs, np.arange(len(ctx.refs)), ctx.group_blocks)
+        first = 0
+        for (part, w, alpha), v in zip(points, rebuilt, strict=True):
+            models = slice(first, first := first + part.n_models)
+            own, own_v = fed(RidingProof(part, w, alpha), data, same)
+            np.testing.assert_array_equal(rode.primal[models], own.primal)
+            np.testing.assert_array_equal(rode.gap[models], own.gap)
+            np.testing.assert_array_equal(v, own_v)
+            own, own_v = fed(RidingProof(part, w, alpha), data, other)
+            np.testing.assert_allclose(rode.primal[models], own.primal, rtol=1e-12)
+            np.testing.assert_allclose(rode.gap[models], own.gap, rtol=1e-12)
+            np.testing.assert_allclose(v, own_v, atol=1e-12)
+
+
+@pytest.fixture
+def proofs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the proofs of the fits that follow, in order: 'prove' (a pass of its own) or 'dismount' (rode)."""
+    made: list[str] = []
+
+    def noted(name: str, plain: Callable[[Prover], Certificate]) -> Callable[[Prover], Certificate]:
+        def proof(prover: Prover) -> Certificate:
+            made.append(name)
+            return plain(prover)
+
+        return proof
+
+    for name in ("prove", "dismount"):
+        monkeypatch.setattr(Prover, name, noted(name, getattr(Prover, name)))
+    return made
+
+
+def sorted_and_wide(n: int = 1600) -> ArrayRows:
+    """Sparse rows sorted by label, more features than keep their numbers, the frequent ones last."""
+    rng = np.random.default_rng(8)
+    d = 20_000
+    X = sparse.lil_array((n, d), dtype=np.float64)
+    direction = rng.standard_normal(d)
+    for i in range(n):
+        features = d - 1 - np.unique((d ** rng.random(12)).astype(int) - 1)
+        X[i, features] = rng.standard_normal(len(features)).astype(np.float32)
+    X = X.tocsr()
+    y = np.where(X @ direction + rng.standard_normal(n) > 0, 1.0, -1.0)
+    order = np.argsort(y, kind="stable")
+    return ArrayRows(sparse.csr_array(X[order]), y[order])
+
+
+@pytest.mark.parametrize("end", ["rode", "alone", "limit", "resident"])
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+@pytest.mark.parametrize("rows", ["plain", "sorted and wide"])
+def test_a_saved_model_proves_what_its_fit_said(
+    end: str, loss: str, rows: str, tmp_path: Path, proofs: list[str], request: pytest.FixtureRequest
+) -> None:
+    monkeypatch: pytest.MonkeyPatch = request.getfixturevalue("monkeypatch")
+    options: dict[str, Any] = {"loss": loss, "tol": 1e-3, "C": 0.2}
+    if end != "resident":
+        request.getfixturevalue("streaming")
+    if end == "rode":
+        monkeypatch.setattr(DualCD, "forecast", lambda self, state: np.inf)  # never hopeful: proofs ride when due
+    elif end == "alone":
+        monkeypatch.setattr("bigsvm.run.fit._FIRST_CHECK", 1e9)
+        monkeypatch.setattr("bigsvm.run.fit._RIDE_BELOW", 0.0)
+        monkeypatch.setattr(DualCD, "forecast", lambda self, state: 0.0 if state.sweep >= 30 else np.inf)
+    elif end == "limit":
+        options |= {"tol": 1e-12, "max_passes": 12}
+    store = problem_rows() if rows == "plain" else sorted_and_wide()
+    result = fit_store(store, FitConfig.of(**options))
+    assert result.status == ("stopped" if end == "limit" else "converged")
+    assert proofs[-1] == ("dismount" if end == "rode" else "prove")
+    if rows != "plain" and end != "resident":
+        assert result.working_row is not None
+        assert np.any(result.working_row[1:] < result.working_row[:-1])
+    result.save_model(tmp_path / "m")
+    proved = certify_model(tmp_path / "m", store, FitConfig())
+    assert proved["relative_gap"] == pytest.approx(result.certificate.relative_gap, rel=1e-9, abs=1e-15)
+    assert proved["objective"] == pytest.approx(result.figures["objective"], rel=1e-12)
+    # And by NumPy, from the files alone: rows and features came back in the store's order.
+    block = store.read(store.refs(store.n_samples)[0])
+    X = sparse.csr_array(tuple(block.X), shape=(store.n_samples, store.n_features))
+    used = np.unique(X.indices)
+    X, y = X[:, used].toarray().astype(np.float64), np.where(block.y == 1, 1.0, -1.0)
+    alpha = np.load(tmp_path / "m" / "alpha.npy")[0]
+    w = np.append(result.model.coef[0, used], result.model.intercept)
+    assert not np.delete(result.model.coef[0], used).any()
+    costs = np.full(len(y), 0.2)
+    assert alpha.min() >= 0
+    assert loss != "hinge" or alpha.max() <= 0.2
+    primal, dual = primal_value(X, y, costs, loss, w), dual_value(X, y, costs, loss, alpha)
+    assert primal == pytest.approx(result.figures["objective"], rel=1e-11)
+    assert dual == pytest.approx(result.figures["dual_objective"], rel=1e-11)
+    assert primal - dual == pytest.approx(result.figures["duality_gap"], abs=1e-10 * primal)
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+@pytest.mark.parametrize("n_classes", [2, 10])
+@pytest.mark.parametrize("tol", [1e-1, 1e-2, 1e-3, 1e-4])
+@pytest.mark.parametrize("noise", [0.02, 0.3])
+def test_one_pass_at_most_is_spent_on_a_proof_alone(
+    loss: str, n_classes: int, tol: float, noise: float, proofs: list[str], streaming: None
+) -> None:
+    store = problem_rows(n_classes=n_classes, noise=noise)
+    result = fit_store(store, FitConfig(loss=loss, tol=tol, C=0.2))
+    assert result.status == "converged"
+    assert proofs.count("prove") <= 1
+    assert result.figures["certificate_passes"] == pytest.approx(proofs.count("prove"), rel=1e-2)
+    assert result.figures["relative_gap"] <= tol
+
+
+@pytest.mark.parametrize("max_passes", [2, 3, 5, 9])
+@pytest.mark.parametrize("blocks_per_round", [1, 2])
+def test_the_limit_on_passes_is_kept_with_its_proof(max_passes: int, blocks_per_round: int, streaming: None) -> None:
+    config = FitConfig(loss="hinge", tol=1e-9, max_passes=max_passes, blocks_per_round=blocks_per_round)
+    result = fit_store(problem_rows(), config)
+    assert result.status == "stopped"
+    assert result.figures["passes"] == pytest.approx(max_passes, rel=1e-2)
+    assert result.figures["passes"] <= max_passes
+    assert 1e-9 < result.certificate.relative_gap <= 1
+
+
+@pytest.mark.parametrize("lie", [0.0, np.inf])
+def test_a_forecast_decides_when_and_never_what_is_reported(
+    lie: float, streaming: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, y = random_problem(400, 12, seed=6, noise=0.3)
+    monkeypatch.setattr(DualCD, "forecast", lambda self, state: lie)
+    result = bigsvm.fit((X, y), loss="hinge", tol=1e-3, C=0.2)
+    assert result.status == "converged"
+    assert result.certificate.relative_gap <= 1e-3
+    (vector,) = result.alpha
+    alpha = np.concatenate(list(vector.in_store_order(result.working_row)))[:, 0]
+    w, costs = np.append(result.model.coef[0], result.model.intercept), np.full(400, 0.2)
+    gap = primal_value(X, y, costs, "hinge", w) - dual_value(X, y, costs, "hinge", alpha)
+    assert gap == pytest.approx(result.figures["duality_gap"], rel=1e-9)
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+def test_rows_sorted_by_label_need_the_passes_of_shuffled_ones(loss: str, streaming: None) -> None:
+    X, y = random_problem(4000, 12, 0.5, seed=7, noise=0.2)
+    order = np.argsort(y, kind="stable")
+    passes = []
+    for rows in (np.arange(4000), order):
+        result = bigsvm.fit((X[rows], y[rows]), loss=loss, tol=1e-3, C=0.01)
+        assert result.status == "converged"
+        passes.append(result.figures["passes"] - result.figures["certificate_passes"])
+    assert result.working_row is not None
+    assert abs(passes[0] - passes[1]) <= 1.01
+
+
+@pytest.mark.parametrize("layout", ["csr", "dense"])
+def test_a_damaged_block_ends_the_fit_names_itself_and_leaves_no_threads(
+    layout: str, tmp_path: Path, streaming: None
+) -> None:
+    store = problem_rows(layout)
+    config = FitConfig(loss="hinge", tol=1e-3, scratch=str(tmp_path / "s"), threads=2)
+    fit_store(store, config).close()
+    (path,) = copies_folder(tmp_path / "s").glob("rows-*/segment-00000.bin")
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    before = {thread.name for thread in threading.enumerate()}
+    with pytest.raises(DataError, match=r"block \d+ of the working copy is damaged") as damage:
+        fit_store(store, config)
+    assert damage.value.code == 65
+    assert str(path) in str(damage.value.where)
+    assert {thread.name for thread in threading.enumerate()} <= before
+    assert not [name for name in before if name.startswith("bigsvm")]

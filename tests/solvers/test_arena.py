@@ -1,0 +1,113 @@
+"""The arena: keeps to its bytes, its sweeps lower the dual objective, and what it does is a function of its input."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from bigsvm.config import FitConfig
+from bigsvm.kernels.rows import sqnorms
+from bigsvm.problem.problem import Problem, make_problem, zero_weights
+from bigsvm.solvers.arena import Arena, make_arena, whole_arena
+from bigsvm.store.array_rows import ArrayRows
+from bigsvm.store.blocks import kernel_matrix
+from bigsvm.testing.problems import random_problem
+from bigsvm.testing.reference import dual_value
+
+N, FEATURES = 400, 30
+
+
+def store_of(layout: str, weights: bool, density: float = 0.3) -> ArrayRows:
+    X, y = random_problem(N, FEATURES, density, seed=3, noise=0.2)
+    rows: Any = sparse.csr_array(X) if layout == "csr" else X
+    return ArrayRows(rows, y, np.random.default_rng(4).uniform(0.5, 2.0, N) if weights else None)
+
+
+def arrays_of(arena: Arena) -> list[np.ndarray]:
+    """Every array of its own; two views of one memory count once."""
+    rows = arena.rows if isinstance(arena.rows, tuple) else (arena.rows,)
+    own = {array.__array_interface__["data"][0]: array for array in (*rows, *arena.slots) if len(array)}
+    return list(own.values())
+
+
+@pytest.mark.parametrize("layout", ["csr", "dense"])
+@pytest.mark.parametrize("packed", [True, False])
+@pytest.mark.parametrize("weights", [True, False])
+@pytest.mark.parametrize("nbytes", [5_000, 20_001, 1_000_000])
+def test_it_keeps_to_its_bytes(packed: bool, layout: str, weights: bool, nbytes: int) -> None:
+    arena = make_arena(nbytes, store_of(layout, weights), packed)
+    assert 0.8 * nbytes <= sum(array.nbytes for array in arrays_of(arena)) <= nbytes
+
+
+def offer(arena: Arena, store: ArrayRows, score: np.ndarray, streams: np.ndarray) -> None:
+    """Bring all rows of the store that stream, in order."""
+    block = store.read(store.refs(N)[0])
+    X, norms = kernel_matrix(block.X), np.empty(N)
+    sqnorms(X, norms)
+    weight = np.empty(0) if block.sample_weight is None else block.sample_weight
+    waiting = np.flatnonzero(streams)
+    arena.admit(X, block.y.astype(np.int32), weight, norms, np.arange(N), waiting, score, streams)
+
+
+def dual_of(problem: Problem, store: ArrayRows, alpha: np.ndarray) -> float:
+    block = store.read(store.refs(N)[0])
+    X = block.X if isinstance(block.X, np.ndarray) else sparse.csr_array(tuple(block.X), shape=(N, FEATURES)).toarray()
+    weight = np.ones(N) if block.sample_weight is None else block.sample_weight
+    y = np.where(block.y == 1, 1.0, -1.0)
+    return dual_value(X, y, problem.C[0] * weight, problem.loss.name, alpha[:, 0], problem.constant_feature)
+
+
+@pytest.mark.parametrize("layout", ["csr", "dense"])
+@pytest.mark.parametrize("packed", [True, False])
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+@pytest.mark.parametrize("bias", ["augmented", "none"])
+@pytest.mark.parametrize("wide", [np.float32, np.float64])
+def test_every_sweep_raises_the_dual_value_up_to_packing(
+    packed: bool, layout: str, loss: str, bias: str, wide: type
+) -> None:
+    store = store_of(layout, weights=True)
+    problem = make_problem(FitConfig.of(loss=loss, bias=bias, C=0.5), store)
+    outcome = []
+    for _ in range(2):  # and twice the same bits
+        arena, streams = make_arena(whole_arena(store, packed) * 2, store, packed), np.ones(N, np.uint8)
+        offer(arena, store, np.ones(N, np.float32), streams)
+        assert arena.n == N
+        assert not streams.any()
+        alpha, w, values = np.zeros((N, 1)), zero_weights(FEATURES, 1, wide), [0.0]
+        for number in range(12):
+            arena.sweep(problem, alpha, w, (7, 0), number)
+            values.append(dual_of(problem, store, alpha))
+        assert np.all(np.diff(values) >= (-1e-4 if packed else -1e-6 if wide is np.float32 else -1e-12) * values[-1])
+        assert values[-1] > values[1] > 0
+        outcome.append((alpha.tobytes(), w.tobytes(), arena.slots.score[:N].tobytes()))
+    assert outcome[0] == outcome[1]
+
+
+@pytest.mark.parametrize("layout", ["csr", "dense"])
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_small_one_holds_the_rows_that_violate_most(packed: bool, layout: str) -> None:
+    store = store_of(layout, weights=False)
+    score = np.random.default_rng(5).permutation(N).astype(np.float32) + 1
+    arena, streams = make_arena(whole_arena(store, packed) // 4, store, packed), np.ones(N, np.uint8)
+    offer(arena, store, score, streams)
+    inside = arena.slots.row[: arena.n]
+    assert arena.full
+    assert 0.1 * N < arena.n < 0.4 * N
+    assert len(set(inside.tolist())) == arena.n
+    np.testing.assert_array_equal(np.sort(inside), np.flatnonzero(streams == 0))
+    np.testing.assert_array_equal(arena.slots.score[: arena.n], score[inside])
+    # Rows were let go by their score only: whoever is out was worth no more than the least of an arena once full.
+    assert score[inside].mean() > np.quantile(score, 0.6)
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_row_larger_than_the_arena_streams_on(packed: bool) -> None:
+    X = sparse.csr_array(np.ones((N, FEATURES)))
+    store = ArrayRows(X, np.where(np.arange(N) % 2, 1.0, -1.0))
+    arena, streams = make_arena(100, store, packed), np.ones(N, np.uint8)
+    offer(arena, store, np.ones(N, np.float32), streams)
+    assert arena.n == 0
+    assert streams.all()
