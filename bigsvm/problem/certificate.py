@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -141,6 +141,17 @@ class Accumulator:
         if len(self._sums) > _AT_MOST_SUMS:
             self._sums = [self.sums()]
         self.n_rows += n_rows
+
+    def dump(self) -> dict[str, Any]:
+        """What was added so far, for a checkpoint."""
+        sums = np.array(self._sums).reshape(-1, self._problem.n_models, kernel.N_SUMS)
+        return {"v": self.v, "sums": sums, "n_rows": self.n_rows}
+
+    def load(self, tree: dict[str, Any]) -> None:
+        """Take over what `dump` gave."""
+        self.v[...] = tree["v"]
+        self._sums = [np.array(part) for part in tree["sums"]]
+        self.n_rows = tree["n_rows"]
 
     def sums(self) -> np.ndarray:
         """The blocks' sums together, float64, shape (n_models, 5)."""

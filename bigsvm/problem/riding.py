@@ -7,6 +7,8 @@ without one of its own.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from bigsvm.kernels import certify as kernel
@@ -26,6 +28,7 @@ class RidingProof:
     def __init__(self, problem: Problem, w: np.ndarray, alpha: RowVector) -> None:
         self.problem, self.w, self.alpha = problem, w, alpha
         self._total = Accumulator(problem, w)
+        self.n_groups = 0
 
     def add(self, block: Block, group: BlockGroup) -> None:
         """The terms of one group; groups must come in an order that is the same in every run."""
@@ -37,7 +40,18 @@ class RidingProof:
             self._total.v, problem.box, sums,
         )  # fmt: skip
         self._total.count(sums, block.n_rows)
+        self.n_groups += 1
 
     def finish(self) -> tuple[Certificate, np.ndarray]:
         """The certificate and w(alpha), float64."""
         return self._total.finish(), self._total.v
+
+    def dump(self) -> dict[str, Any]:
+        """What was seen so far, for a checkpoint; the point's alpha is saved by its owner."""
+        return {"w": self.w, "n_groups": self.n_groups, **self._total.dump()}
+
+    def load(self, tree: dict[str, Any]) -> None:
+        """Take over what `dump` gave."""
+        self.w[...] = tree["w"]
+        self.n_groups = tree["n_groups"]
+        self._total.load(tree)

@@ -15,9 +15,14 @@ from bigsvm.problem.riding import RidingProof
 from bigsvm.solvers.base import Context, Point, Solver
 from bigsvm.store.blocks import in_groups
 from bigsvm.store.read_ahead import ReadAhead
+from bigsvm.store.state_files import dump
 from bigsvm.store.vectors import RowVector
 
 _BLOCKS_PER_TASK = 16
+
+
+class ProofLeft(Exception):
+    """A proof of its own was left because the run is to stop: it changes nothing, and is begun again later."""
 
 
 class Prover:
@@ -73,6 +78,25 @@ class Prover:
         self.seconds += time.monotonic() - began
         return certificate
 
+    def dump(self) -> dict[str, Any]:
+        """For a checkpoint: the best that is proved, and proofs that are riding."""
+        riding = [proof.dump() for proof in self._ctx.riding]
+        former = [vector.values for vector in self._former] if riding else []
+        return {"best": dump(self.certificate), "w": self.w, "riding": riding, "former": former, "read": self.bytes_read}
+
+    def load(self, tree: dict[str, Any]) -> None:
+        """Take over what `dump` gave."""
+        if tree["best"] is not None:
+            best = {name: np.array(value) if isinstance(value, np.ndarray) else value for name, value in tree["best"].items()}
+            self.certificate = Certificate(**best)
+        self.w, self.bytes_read = [np.array(w) for w in tree["w"]], tree["read"]
+        if tree["riding"]:
+            self.mount()
+            for vector, values in zip(self._former, tree["former"], strict=True):
+                vector.values[:] = values
+            for proof, saved in zip(self._ctx.riding, tree["riding"], strict=True):
+                proof.load(saved)
+
     def _take(self, proofs: Sequence[tuple[Certificate, np.ndarray]], points: Sequence[np.ndarray]) -> Certificate:
         found = joined([certificate for certificate, _ in proofs])
         if found.n_rows != self._ctx.data.n_samples:
@@ -108,6 +132,8 @@ class Prover:
                 ctx.charge(block.nbytes)
                 for proof in riding:
                     proof.add(block, group)
+                if ctx.stopping():
+                    raise ProofLeft
         ctx.io_wait_s += source.waited_s
         return [proof.finish() for proof in riding]
 

@@ -53,6 +53,31 @@ class Arena:
         """Anybody who violates may come in again."""
         self.threshold, self.full, self.keep = 0.0, False, _KEEP
 
+    def dump(self) -> dict[str, Any]:
+        """What is in use, for a checkpoint."""
+        n, rows = self.n, self.rows
+        if isinstance(rows, PackedCSR):
+            used = [rows.pool[: rows.ptr[n]], rows.ptr[: n + 1], rows.hot[:n], rows.scale[:n]]
+        elif isinstance(rows, CSR):
+            used = [rows.data[: rows.indptr[n]], rows.indices[: rows.indptr[n]], rows.indptr[: n + 1]]
+        elif isinstance(rows, PackedDense):
+            used = [rows.values[:n], rows.scale[:n]]
+        else:
+            used = [rows[:n]]
+        slots = [array[:n] for array in self.slots]
+        numbers = {"n": n, "threshold": self.threshold, "full": self.full, "keep": self.keep}
+        return {"rows": used, "slots": slots, **numbers}
+
+    def load(self, tree: dict[str, Any]) -> None:
+        """Take over what `dump` gave."""
+        rows = self.rows
+        arrays = [rows] if isinstance(rows, np.ndarray) else list(rows)
+        if isinstance(rows, PackedCSR):
+            del arrays[1]  # the same memory as the pool
+        for array, saved in [*zip(arrays, tree["rows"], strict=True), *zip(self.slots, tree["slots"], strict=True)]:
+            array[: len(saved)] = saved
+        self.n, self.threshold, self.full, self.keep = tree["n"], tree["threshold"], tree["full"], tree["keep"]
+
     def admit(
         self, X: Matrix, codes: np.ndarray, sample_weight: np.ndarray, sqnorm: np.ndarray, at: np.ndarray,
         order: np.ndarray, score: np.ndarray, streams: np.ndarray,

@@ -92,6 +92,10 @@ class Context:
     """Makes room that a group of blocks is read into, where the data can be read that way."""
     riding: Sequence[RidingProof] = ()
     """Proofs of earlier points that want to see the rows of the next pass."""
+    stopping: Callable[[], bool] = lambda: False
+    """Whether the run was asked to stop."""
+    pause: Callable[[], bool] = lambda: False
+    """Asked between groups of rows: whether to leave the step, whose state is then whole."""
     bytes_read: int = 0
     io_wait_s: float = 0.0  # for displays: nothing is decided by it
     sweeps_left: int | None = None
@@ -112,6 +116,7 @@ class StepInfo:
     visits: int  # row visits
     ask_certificate: bool  # the solver believes it is done, or cannot go on without a proof
     exhausted: bool = False  # no further progress is possible in floating point
+    paused: bool = False  # the step is not over: `Context.pause` asked, and the state may be saved
     rode: bool = False  # the riding proofs have seen all rows
 
 
@@ -139,6 +144,10 @@ class Solver(Protocol):
     def needs(self, shape: DataShape, resident: bool) -> list[Need]: ...
     def init(self, problem: Problem, ctx: Context) -> Any: ...
     def step(self, problem: Problem, state: Any, ctx: Context) -> StepInfo: ...
+    def before_load(self, state: Any, tree: Any, ctx: Context) -> None:
+        """Make `state`, as new, ready to take a saved `tree` (`store/state_files.py`)."""
+        ...
+
     def forecast(self, state: Any) -> float:
         """The relative gap that a proof of the present point is expected to show."""
         ...

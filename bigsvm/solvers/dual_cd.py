@@ -14,7 +14,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,10 +24,10 @@ from bigsvm.kernels.rows import sqnorms
 from bigsvm.kernels.visiting import mixed_runs_of
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import Problem, zero_weights
-from bigsvm.solvers.arena import Arena
+from bigsvm.solvers.arena import Arena, make_arena
 from bigsvm.solvers.base import Context, DataShape, Need, Point, StepInfo
 from bigsvm.solvers.dual_cd_rounds import round_pass
-from bigsvm.solvers.dual_cd_stream import streamed_pass, writable
+from bigsvm.solvers.dual_cd_stream import pass_sums, streamed_pass, writable
 from bigsvm.store.blocks import kernel_matrix
 from bigsvm.store.vectors import RowVector
 
@@ -50,10 +50,11 @@ class ModelGroup:
     w : (n_features + 1,) or (n_features + 1, n_models)
     alpha : RowVector float64, (n_samples, n_models)
     active : RowVector of bits, one a model: not shrunk away; of streamed data: 1 for rows not in the arena
+    seen, arena_stats, visits : of the pass that is going on (`dual_cd_stream.py`)
     thresholds : float64, (2, n_models);  floor : float64, (n_models,), proved lower bounds of the primal
     """
 
-    problem: Problem
+    problem: Problem = field(metadata={"derived": True})
     w: np.ndarray
     alpha: RowVector
     active: RowVector
@@ -63,6 +64,9 @@ class ModelGroup:
     target: float = 0.0
     estimate: float = math.inf
     arena: Arena | None = None
+    seen: np.ndarray = field(default_factory=lambda: np.empty((0, 1, 2)))
+    arena_stats: np.ndarray = field(default_factory=lambda: np.empty((1, 4)))
+    visits: int = 0
 
 
 @dataclass
@@ -72,6 +76,7 @@ class DualCDState:
     sqnorm : RowVector float64, squared norms of rows that are in memory or visited in rounds
     estimates : stale relative gaps of the last two passes, the newest first
     share : proved gap over estimate, as of the last proof
+    done : groups of rows of the present pass that have been visited
     """
 
     sweep: int
@@ -79,6 +84,7 @@ class DualCDState:
     sqnorm: RowVector | None
     estimates: tuple[float, float] = (math.inf, math.inf)
     share: float = 0.0
+    done: int = 0
 
 
 @dataclass(frozen=True)
@@ -156,7 +162,10 @@ class DualCD:
         if ctx.parallel > 1:
             sums, visits = round_pass(state, ctx)
         else:
-            sums, visits = streamed_pass(state.groups, state.sweep, ctx)
+            state.done = streamed_pass(state.groups, state.sweep, state.done, ctx)
+            if state.done:
+                return StepInfo(state.estimates[0], ctx.data.n_samples, 0, ask_certificate=False, paused=True)
+            sums, visits = pass_sums(state.groups)
         state.sweep += 1
         newest = 0.0
         for group, (gap, loss) in zip(state.groups, (part.T for part in sums), strict=True):
@@ -164,6 +173,14 @@ class DualCD:
             newest = max(newest, group.estimate)
         state.estimates = (newest, state.estimates[0])
         return StepInfo(newest, ctx.data.n_samples, visits, ask_certificate=False, rode=bool(ctx.riding))
+
+    def before_load(self, state: DualCDState, tree: Any, ctx: Context) -> None:
+        """Make room for what a saved state has beyond a new one: its arenas."""
+        for group, saved in zip(state.groups, tree["groups"], strict=True):
+            if saved["arena"] is not None:
+                group.arena = make_arena(ctx.arena_bytes // len(state.groups), ctx.data, ctx.arena_packed)
+            for name in ("seen", "arena_stats"):
+                setattr(group, name, np.empty(saved[name].shape))
 
     def forecast(self, state: DualCDState) -> float:
         """The relative gap that a proof of the present point is expected to show."""

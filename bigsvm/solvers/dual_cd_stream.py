@@ -48,31 +48,54 @@ class _Work(NamedTuple):
     sweeps: range  # numbers of the arena sweeps that follow
 
 
-def streamed_pass(models: list[ModelGroup], number: int, ctx: Context) -> PassSums:
-    """Visit every row once; `number` is the pass."""
+def streamed_pass(models: list[ModelGroup], number: int, done: int, ctx: Context) -> int:
+    """Visit every row once, or the groups of rows after the first `done`; `number` is the pass.
+
+    Returns how many groups of rows of the pass are done: fewer than all where `ctx.pause` said so.  What was seen
+    is in the groups of models, `pass_sums` adds it up.
+    """
     order = np.arange(len(ctx.refs)) if number == 0 else shuffled(len(ctx.refs), ctx.seed, number, BLOCK_ORDER)
     groups = in_groups(ctx.refs, order, ctx.group_blocks)
-    runs = [_Run(group_of_models, ctx, ctx.arena_bytes // len(models)) for group_of_models in models]
+    runs = [_Run(group_of_models, ctx, ctx.arena_bytes // len(models), done == 0) for group_of_models in models]
+    ridden = done
 
     def ride(block: Block, group: BlockGroup) -> None:
+        nonlocal ridden
         for proof in ctx.riding:
-            proof.add(block, group)
+            if proof.n_groups == ridden:  # else it has seen the group before the run was interrupted
+                proof.add(block, group)
+        ridden += 1
 
     also = ride if ctx.riding else None
     with (
-        ReadAhead(ctx.data, groups, ctx.read_depth, ctx.buffers, also) as source,
+        ReadAhead(ctx.data, groups[done:], ctx.read_depth, ctx.buffers, also) as source,
         ThreadPoolExecutor(min(ctx.threads, len(models)), "bigsvm-models") as pool,
     ):
-        for arrived, (group, block) in enumerate(source, 1):
+        for group, block in source:
             ctx.charge(block.nbytes)
-            due = range((arrived - 1) * ctx.arena_sweeps // len(groups), arrived * ctx.arena_sweeps // len(groups))
+            due = range(done * ctx.arena_sweeps // len(groups), (done + 1) * ctx.arena_sweeps // len(groups))
             work = _work(group, block, (ctx.seed, number), due)
             if len(runs) == 1:
                 runs[0].take(work)
             else:
                 list(pool.map(lambda run, work=work: run.take(work), runs))
+            done += 1
+            if done < len(groups) and ctx.pause():
+                break
     ctx.io_wait_s += source.waited_s
-    return PassSums([run.sums() for run in runs], sum(run.visits for run in runs) // len(runs))
+    for run in runs:
+        run.close()
+    return done if done < len(groups) else 0
+
+
+def pass_sums(models: list[ModelGroup]) -> PassSums:
+    """(gap, loss) as the pass saw them, the arena's rows as its last sweep did."""
+    sums = []
+    for group in models:
+        seen = [*group.seen, group.arena_stats[:, (GAP, LOSS)]]
+        each = range(group.problem.n_models)
+        sums.append(np.array([[math.fsum(part[m, k] for part in seen) for k in range(2)] for m in each]))
+    return PassSums(sums, sum(group.visits for group in models) // len(models))
 
 
 def _work(group: BlockGroup, block: Block, key: tuple[int, int], due: range) -> _Work:
@@ -97,14 +120,19 @@ def writable(sample_weight: np.ndarray | None) -> np.ndarray:
 class _Run:
     """One group of models in one pass."""
 
-    def __init__(self, models: ModelGroup, ctx: Context, arena_bytes: int) -> None:
+    def __init__(self, models: ModelGroup, ctx: Context, arena_bytes: int, begins: bool) -> None:
         self.models, self.problem, self.data = models, models.problem, ctx.data
         self._arena_bytes, self._packed = arena_bytes, ctx.arena_packed
-        self.visits = 0
-        self._seen: list[np.ndarray] = []
-        self._arena_stats = np.zeros((self.problem.n_models, 4))
-        if models.arena is not None:
-            models.arena.begin_pass()
+        if begins:
+            m = self.problem.n_models
+            models.seen, models.arena_stats, models.visits = np.empty((0, m, 2)), np.zeros((m, 4)), 0
+            if models.arena is not None:
+                models.arena.begin_pass()
+        self._seen: list[np.ndarray] = list(models.seen)
+
+    def close(self) -> None:
+        """What was seen goes to the state, which may be saved now."""
+        self.models.seen = np.array(self._seen).reshape(-1, self.problem.n_models, 2)
 
     def take(self, work: _Work) -> None:
         """Visit the rows, keep those that violate, sweep the arena as often as is due."""
@@ -117,21 +145,15 @@ class _Run:
             alpha, work.at, models.w, streams, problem.box, 1.0,
             mixed_runs_of(work.X, problem.constant_feature != 0.0), *work.key, work.start, order, stats, score,
         )  # fmt: skip
-        self.visits += visited
+        models.visits += visited
         self._note(stats)
         arena = self._arena()
         if arena is None:
             return
         arena.admit(work.X, work.codes, work.sample_weight, work.sqnorm, work.at, order[:visited], score, streams)
         for number in work.sweeps:
-            self._arena_stats = arena.sweep(problem, alpha, models.w, work.key, number)
-            self.visits += arena.n
-
-    def sums(self) -> np.ndarray:
-        """(gap, loss) as seen at the visits, the arena's rows as its last sweep saw them."""
-        seen = [*self._seen, self._arena_stats[:, (GAP, LOSS)]]
-        models = range(self.problem.n_models)
-        return np.array([[math.fsum(part[m, k] for part in seen) for k in range(2)] for m in models])
+            models.arena_stats = arena.sweep(problem, alpha, models.w, work.key, number)
+            models.visits += arena.n
 
     def _note(self, stats: np.ndarray) -> None:
         self._seen.append(stats[:, (GAP, LOSS)])

@@ -1,0 +1,87 @@
+"""Checkpoints of a run: written aside, swapped in, the last two kept.
+
+    RUN/checkpoint/00000012/    state.json and arrays (`store/state_files.py`), the newest whole one counts
+
+A checkpoint belongs to a store, a plan and a problem; another one is refused, never bent to fit.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+from bigsvm.errors import DataError
+from bigsvm.store.files import cannot_write, new_directory
+from bigsvm.store.state_files import read_tree, write_tree
+
+KEPT = 2
+
+
+class Checkpoints:
+    """Of one run, in `folder`.
+
+    identity : what must be the same when the run goes on: fingerprints and all options that change the result
+    every_s : seconds between two checkpoints
+    """
+
+    def __init__(self, folder: Path, identity: dict[str, Any], every_s: float) -> None:
+        self.folder, self.identity, self.every_s = folder, identity, every_s
+        self._last = time.monotonic()
+        self.seconds = 0.0
+        self.written = 0
+
+    def due(self) -> bool:
+        """Whether it is time for one.  Only that: what a run computes does not depend on it."""
+        return time.monotonic() - self._last >= max(self.every_s, 20.0 * self.seconds / max(self.written, 1))
+
+    def save(self, tree: dict[str, Any]) -> None:
+        """Write the next one, then let the oldest go.  Raises OutputError; what was there stays."""
+        began = time.monotonic()
+        found = self._numbers()
+        number = found[-1] + 1 if found else 1
+        with new_directory(self.folder / f"{number:08d}", marks=("state.json",), kind="checkpoint") as folder:
+            try:
+                write_tree(folder, {"identity": self.identity, "state": tree})
+            except OSError as error:
+                raise cannot_write(self.folder, error) from error
+        for old in found[: 1 - KEPT] if KEPT > 1 else found:
+            shutil.rmtree(self.folder / f"{old:08d}", ignore_errors=True)
+        self._last = time.monotonic()
+        self.seconds += self._last - began
+        self.written += 1
+
+    def newest(self) -> dict[str, Any] | None:
+        """The tree of the newest checkpoint that is whole, None where there is none.
+
+        Raises DataError where the run that wrote it was another one: names what differs.
+        """
+        damaged: DataError | None = None
+        for number in reversed(self._numbers()):
+            try:
+                found = read_tree(self.folder / f"{number:08d}")
+                identity, state = found["identity"], found["state"]
+            except (DataError, KeyError, TypeError) as error:
+                damaged = error if isinstance(error, DataError) else DataError(f"not a checkpoint: {error}")
+                continue
+            for name, value in self.identity.items():
+                if identity.get(name) != value:
+                    raise DataError(
+                        f"the checkpoint is of another run: {name} was {identity.get(name)!r} and is {value!r}",
+                        str(self.folder),
+                        "start again without --resume",
+                    )
+            return state
+        if damaged is not None:
+            raise damaged
+        return None
+
+    def clear(self) -> None:
+        """The run is over."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _numbers(self) -> list[int]:
+        if not self.folder.is_dir():
+            return []
+        return sorted(int(path.name) for path in self.folder.iterdir() if path.name.isdigit())

@@ -1,0 +1,47 @@
+"""SIGTERM, SIGINT and SIGHUP: the first asks a run to stop at the next block, the second ends it at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+INTERRUPTED = 75
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class Stop:
+    """Whether, and by which signal, a run was asked to stop."""
+
+    def __init__(self) -> None:
+        self.by: str | None = None
+
+    def __bool__(self) -> bool:
+        return self.by is not None
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[Stop]:
+    """A `Stop` that signals set while the block runs; former handlers come back after it.
+
+    In a thread that is not the main one signals are somebody else's business, and nothing is changed.
+    """
+    stop = Stop()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if stop:
+            os._exit(INTERRUPTED)
+        stop.by = signal.Signals(number).name
+
+    former = {number: signal.signal(number, handle) for number in _SIGNALS}
+    try:
+        yield stop
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
