@@ -19,7 +19,7 @@ class Slots(NamedTuple):
     row : int64        working row
     code : int32       class code
     sample_weight : float64, or (0,) for ones
-    sqnorm : float32   squared norm of the exact row
+    sqnorm : float64   squared norm of the exact row
     score : float32    largest violation when it was visited last
     """
 

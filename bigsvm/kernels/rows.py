@@ -1,7 +1,7 @@
 """Rows of a data matrix, dense or CSR, behind the same few calls.
 
 A solver's kernel is written once: `row_dot(X, i, w)` picks an implementation when numba compiles the
-kernel for the type of X.  All sums are float64, taken in four lanes by position in the row and added as
+kernel for the type of X.  All products and sums are float64, taken in four lanes by position in the row and added as
 (0 + 1) + (2 + 3): the chain of additions is four times shorter, and a dense row gives the same bits as
 the same row stored as CSR with every entry.  Values of 8 bits are widened to float32 as they are read,
 so they give the bits that the same values give in float32.
@@ -60,16 +60,16 @@ def _dense_row_dot(X, i, w):
     s0 = s1 = s2 = s3 = 0.0
     stop = n - n % 4
     for j in range(0, stop, 4):
-        s0 += _number(X[i, j]) * w[j]
-        s1 += _number(X[i, j + 1]) * w[j + 1]
-        s2 += _number(X[i, j + 2]) * w[j + 2]
-        s3 += _number(X[i, j + 3]) * w[j + 3]
+        s0 += np.float64(X[i, j]) * w[j]
+        s1 += np.float64(X[i, j + 1]) * w[j + 1]
+        s2 += np.float64(X[i, j + 2]) * w[j + 2]
+        s3 += np.float64(X[i, j + 3]) * w[j + 3]
     if stop < n:
-        s0 += _number(X[i, stop]) * w[stop]
+        s0 += np.float64(X[i, stop]) * w[stop]
     if stop + 1 < n:
-        s1 += _number(X[i, stop + 1]) * w[stop + 1]
+        s1 += np.float64(X[i, stop + 1]) * w[stop + 1]
     if stop + 2 < n:
-        s2 += _number(X[i, stop + 2]) * w[stop + 2]
+        s2 += np.float64(X[i, stop + 2]) * w[stop + 2]
     return (s0 + s1) + (s2 + s3)
 
 
@@ -83,17 +83,17 @@ def _csr_row_dot(X, i, w):
     end = a + n
     k = a
     while k < stop:
-        s0 += _number(data[k]) * w[indices[k]]
-        s1 += _number(data[k + np.uint64(1)]) * w[indices[k + np.uint64(1)]]
-        s2 += _number(data[k + np.uint64(2)]) * w[indices[k + np.uint64(2)]]
-        s3 += _number(data[k + np.uint64(3)]) * w[indices[k + np.uint64(3)]]
+        s0 += np.float64(data[k]) * w[indices[k]]
+        s1 += np.float64(data[k + np.uint64(1)]) * w[indices[k + np.uint64(1)]]
+        s2 += np.float64(data[k + np.uint64(2)]) * w[indices[k + np.uint64(2)]]
+        s3 += np.float64(data[k + np.uint64(3)]) * w[indices[k + np.uint64(3)]]
         k += np.uint64(4)
     if k < end:
-        s0 += _number(data[k]) * w[indices[k]]
+        s0 += np.float64(data[k]) * w[indices[k]]
     if k + np.uint64(1) < end:
-        s1 += _number(data[k + np.uint64(1)]) * w[indices[k + np.uint64(1)]]
+        s1 += np.float64(data[k + np.uint64(1)]) * w[indices[k + np.uint64(1)]]
     if k + np.uint64(2) < end:
-        s2 += _number(data[k + np.uint64(2)]) * w[indices[k + np.uint64(2)]]
+        s2 += np.float64(data[k + np.uint64(2)]) * w[indices[k + np.uint64(2)]]
     return (s0 + s1) + (s2 + s3)
 
 

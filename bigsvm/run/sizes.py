@@ -59,7 +59,9 @@ class Sizes:
         return max(int(self.group_bytes(budget) // (self.extent_rows(budget) * self.row_bytes)), 1)
 
     def beside_arena(self, budget: int) -> int:
-        return _FIXED + self.open_chunks + self.streaming(budget)
+        # A store that was staged has let go of its chunks: the arena, and with it the bytes of the model, must not
+        # depend on how it is chunked.
+        return _FIXED + (0 if self.staged else self.open_chunks) + self.streaming(budget)
 
     def arena(self, store: RowBlocks, spare: int) -> int:
         """Bytes for rows that stay: all that is spare, if that is worth having."""

@@ -25,7 +25,7 @@ from bigsvm.store.blocks import Matrix, RowBlocks, row_bytes
 
 _KEEP = 0.9  # of a full arena; the rows that violate least leave
 _KEEP_FIRST = 0.75  # in the first pass, where nearly every row violates and letting go is the cost
-_SLOT_BYTES = 36  # what a slot holds beside the packed entries (`Slots`, ptr, hot, scale)
+_SLOT_BYTES = 40  # what a slot holds beside the packed entries (`Slots`, ptr, hot, scale)
 _ENTRY_BYTES = 4.5  # packed: two of value, two or four of feature number
 _PLACE = 1 << 61  # in place of a first row, in the key of an arena sweep's order
 
@@ -191,7 +191,7 @@ def make_arena(nbytes: int, data: RowBlocks, packed: bool, at_least: int = 1) ->
         row=np.empty(n, np.int64),
         code=np.empty(n, np.int32),
         sample_weight=np.empty(n if data.has_weights else 0),
-        sqnorm=np.empty(n, np.float32),
+        sqnorm=np.empty(n),
         score=np.empty(n, np.float32),
     )
     return Arena(rows, slots)

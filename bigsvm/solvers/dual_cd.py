@@ -74,6 +74,7 @@ class DualCDState:
     """All that a resumed run needs.
 
     sqnorm : RowVector float64, squared norms of rows that are in memory or visited in rounds
+    shrinks : rows leave the active ones; only where they are in memory
     estimates : stale relative gaps of the last two passes, the newest first
     share : proved gap over estimate, as of the last proof
     done : groups of rows of the present pass that have been visited
@@ -82,6 +83,7 @@ class DualCDState:
     sweep: int
     groups: list[ModelGroup]
     sqnorm: RowVector | None
+    shrinks: bool
     estimates: tuple[float, float] = (math.inf, math.inf)
     share: float = 0.0
     done: int = 0
@@ -153,7 +155,8 @@ class DualCD:
                 )
             )
         with_norms = ctx.resident or ctx.parallel > 1
-        return DualCDState(0, groups, vector("row norms", 1, np.float64, -1) if with_norms else None)
+        sqnorm = vector("row norms", 1, np.float64, -1) if with_norms else None
+        return DualCDState(0, groups, sqnorm, shrinks=ctx.resident)
 
     def step(self, problem: Problem, state: DualCDState, ctx: Context) -> StepInfo:
         """One pass over rows that stream; on data in memory, up to `max_sweeps_per_step` sweeps."""
@@ -259,7 +262,7 @@ class DualCD:
             models = slice(first, first + len(group.floor))
             first = models.stop
             group.floor = np.maximum(group.floor, certificate.dual[models])
-            if state.sqnorm is None:
+            if not state.shrinks:
                 continue
             if group.estimate <= group.target:
                 group.target = 0.7 * min(group.target, max(group.estimate, 0.1 * group.target))

@@ -76,11 +76,12 @@ class Block:
 
     @property
     def nbytes(self) -> int:
-        """Decoded bytes of X, y and weights."""
+        """Decoded bytes of X, y and weights; a row pointer for each row, so that parts add up to the whole."""
         arrays = [self.y, *(self.X if isinstance(self.X, CSR) else (self.X,))]
         if self.sample_weight is not None:
             arrays.append(self.sample_weight)
-        return sum(array.nbytes for array in arrays)
+        first = self.X.indptr.itemsize if isinstance(self.X, CSR) else 0
+        return sum(array.nbytes for array in arrays) - first
 
 
 @runtime_checkable
