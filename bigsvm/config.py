@@ -11,6 +11,11 @@ from bigsvm.units import parse_bytes, parse_seconds
 
 Bias = Literal["augmented", "free", "none"]
 Stop = Literal["gap", "paper"]
+RESULT_OPTIONS = (
+    "solver", "loss", "C", "lam", "bias", "bias_scale", "class_weight", "tol", "stop", "max_passes", "seed",
+    "blocks_per_round", "solver_options", "memory",
+)  # fmt: skip
+"""Options that change the bytes of a model; the others only say where and how fast."""
 LOSSES = ("hinge", "squared_hinge", "epsilon_insensitive", "squared_epsilon_insensitive")
 
 

@@ -75,6 +75,14 @@ class CertificateMade(Event):
 
 
 @dataclass(frozen=True)
+class CheckpointSaved(Event):
+    """The state of the run is on disk."""
+
+    folder: str
+    seconds: float  # spent on all checkpoints so far
+
+
+@dataclass(frozen=True)
 class BudgetReport(Event):
     """Who holds how many bytes of the memory budget."""
 

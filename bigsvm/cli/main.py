@@ -34,6 +34,7 @@ COMMANDS = {
     "demo": "Train on a data set several times the memory budget; the first command to try.",
     "ingest": "Turn svmlight text into a store.",
     "fit": "Train a support vector machine on a store and prove how good it is.",
+    "resume": "Go on with a fit that was stopped, to the same bytes.",
     "plan": "Say what fit would do and need, without doing it.",
     "predict": "Write the labels and scores of rows.",
     "evaluate": "Measure a model on a store: accuracy, F1, ROC AUC, confusion matrix.",

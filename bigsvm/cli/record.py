@@ -13,6 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from bigsvm.errors import Interrupted
+
 EVENTS, RUN = "events.jsonl", "run.json"
 
 
@@ -22,9 +24,6 @@ def recorded(run: Path, about: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
     A run that was refused before its first event has no folder, and gets none.
     """
-    from bigsvm.observe.jsonl import plain
-    from bigsvm.store.files import write_bytes
-
     document = {
         "schema_version": 1,
         "status": "error",
@@ -36,9 +35,18 @@ def recorded(run: Path, about: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield document
     except BaseException as error:
         document["error"] = str(error) or type(error).__name__
+        if isinstance(error, Interrupted):
+            document["status"] = "interrupted"
         raise
     finally:
         if run.is_dir():
             document["ended"] = datetime.now(UTC).isoformat(timespec="seconds")
-            text = json.dumps(plain(document), indent=1, allow_nan=False)
-            write_bytes(run / RUN, text.encode() + b"\n")
+            write_record(run, document)
+
+
+def write_record(run: Path, document: dict[str, Any]) -> None:
+    """Write run.json, whole or not at all."""
+    from bigsvm.observe.jsonl import plain
+    from bigsvm.store.files import write_bytes
+
+    write_bytes(run / RUN, json.dumps(plain(document), indent=1, allow_nan=False).encode() + b"\n")

@@ -1,4 +1,4 @@
-"""The loop: plan, open the rows, then step, certify, decide, until a proof or a limit ends it."""
+"""A fit from its plan to its result: rows are opened, the loop runs, the model of the last proof comes back."""
 
 from __future__ import annotations
 
@@ -7,29 +7,20 @@ import math
 import platform
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 import bigsvm
 from bigsvm.budget import MemoryBudget
-from bigsvm.config import FitConfig
-from bigsvm.errors import DataError
-from bigsvm.events import (
-    BudgetReport,
-    CertificateMade,
-    Emit,
-    EpochEnd,
-    FitEnded,
-    FitStarted,
-    Warned,
-    silent,
-)
+from bigsvm.config import RESULT_OPTIONS, FitConfig
+from bigsvm.errors import DataError, Interrupted
+from bigsvm.events import BudgetReport, Emit, FitEnded, FitStarted, Warned, WorkAdvanced, silent
 from bigsvm.machine import core_count, return_freed_memory
-from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import Problem, make_problem
 from bigsvm.run.certify import models_document
+from bigsvm.run.checkpoint import Checkpoints
+from bigsvm.run.loop import Loop
 from bigsvm.run.mapper import open_mapper
 from bigsvm.run.memory import PeakMemory
 from bigsvm.run.outcome import FitResult, linear_model
@@ -37,45 +28,44 @@ from bigsvm.run.plan import Plan, make_plan
 from bigsvm.run.proofs import Prover
 from bigsvm.run.rows import open_rows
 from bigsvm.run.scratch import is_tmpfs, scratch_folder
+from bigsvm.run.signals import Stop, stop_on_signals
 from bigsvm.run.sizes import READ_DEPTH
 from bigsvm.run.warm import warm
 from bigsvm.solvers.base import Context
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.survey import Survey
 
-_FIRST_CHECK = 4  # passes before the first proof rides along; then each time they have doubled
-_STALLED = 20  # proofs in a row that find neither a better primal nor a better dual point
-_RIDE_BELOW = 6.0  # forecasts above the tolerance by less than this let a proof ride along
 
-
-@dataclass
-class Clock:
-    """Seconds of a run, by kind of work.  Displays only: nothing is decided by them but --max-time."""
-
-    began: float
-    staging: float = 0.0
-    solving: float = 0.0
-
-    def total(self) -> float:
-        return time.monotonic() - self.began
-
-
-def fit_store(store: RowBlocks, config: FitConfig, emit: Emit = silent) -> FitResult:
+def fit_store(
+    store: RowBlocks,
+    config: FitConfig,
+    emit: Emit = silent,
+    checkpoints: Checkpoints | None = None,
+    resume: bool = False,
+) -> FitResult:
     """Train on `store` as `config` says, within its memory budget, until the gap is proved.
+
+    checkpoints : where the state is saved, by time and when a signal stops the run
+    resume : go on from the newest checkpoint, to the same bytes as if the run had never stopped; without one, begin
 
     Raises
     ------
+    Interrupted : SIGTERM, SIGINT or SIGHUP came, and the state was saved.
     PlanRefused : it cannot fit; DataError : rows are bad or a chunk is missing or damaged;
     OutputError : scratch cannot be written; UsageError, Unsupported : the request makes no sense.
     """
     return_freed_memory()
-    clock = Clock(time.monotonic())
+    began = time.monotonic()
     warnings: list[str] = []
+
+    stop = Stop()
 
     def note(event: Any) -> None:
         if isinstance(event, Warned):
             warnings.append(event.message)
         emit(event)
+        if stop and isinstance(event, WorkAdvanced):  # while rows are read or staged: what is there is kept
+            raise Interrupted(f"stopped by {stop.by} before training began", hint="the same command goes on")
 
     for message in getattr(store, "warnings", ()):
         note(Warned(message))
@@ -84,13 +74,14 @@ def fit_store(store: RowBlocks, config: FitConfig, emit: Emit = silent) -> FitRe
     warm(store, plan)
     budget = MemoryBudget(plan.budget_bytes)
     with ExitStack() as stack:
+        stack.enter_context(stop_on_signals(stop))
         mapper = stack.enter_context(open_mapper(config))
         memory = stack.enter_context(PeakMemory())
         scratch = scratch_folder(config)
         if plan.scratch_bytes and is_tmpfs(scratch):
             note(Warned(f"the scratch folder {scratch} is in memory (tmpfs): say --scratch DIR on a disk"))
         data, survey = stack.enter_context(open_rows(store, plan, config, scratch, budget, mapper, note))
-        clock.staging = clock.total()
+        staged_s = time.monotonic() - began
         counts = survey.class_counts(store)
         problem = make_problem(config, store, counts) if config.class_weight == "balanced" else plan.problem
         _check_classes(problem, counts, store)
@@ -121,20 +112,38 @@ def fit_store(store: RowBlocks, config: FitConfig, emit: Emit = silent) -> FitRe
         state = plan.solver.init(problem, ctx)
         note(BudgetReport(budget.limit, budget.report()))
         prover = Prover(plan.solver, state, ctx, plan.certificate_workers)
-        status, visits = _loop(problem, plan, config, state, ctx, prover, survey.data_bytes, clock, note)
+        loop = Loop(problem, plan.solver, state, config, ctx, prover, survey.data_bytes, stop, checkpoints, note)
+        if checkpoints is not None:
+            checkpoints.identity = _identity(store, survey, plan, config)
+            saved = checkpoints.newest() if resume else None
+            if saved is not None:
+                loop.resume(saved)
+        status = loop.run()
         plan.solver.finish(state)
-        result = _result(store, data, survey, problem, plan, config, visits, ctx, prover, status, warnings)
+        result = _result(store, data, survey, problem, plan, config, loop.at.visits, ctx, prover, status, warnings)
         memory.sample()
         result.memory = memory.document(plan.budget_bytes)
     result.seconds = {
-        "total": clock.total(),
-        "staging": clock.staging,
-        "solving": clock.solving,
+        "total": time.monotonic() - began,
+        "staging": staged_s,
+        "solving": loop.solving_s,
         "io_wait": ctx.io_wait_s,
         "certify": prover.seconds,
+        "checkpoints": 0.0 if checkpoints is None else checkpoints.seconds,
     }
     note(FitEnded(status, result.document()))
     return result
+
+
+def _identity(store: RowBlocks, survey: Survey, plan: Plan, config: FitConfig) -> dict[str, Any]:
+    """What a checkpoint belongs to: the data, and every option that changes the result."""
+    return {
+        "store": store.fingerprint,
+        "content": survey.content_fingerprint,
+        "plan": plan.resolved(),
+        "options": {name: getattr(config, name) for name in RESULT_OPTIONS},
+        "versions": versions(),
+    }
 
 
 def _check_classes(problem: Problem, counts: np.ndarray, store: RowBlocks) -> None:
@@ -197,72 +206,6 @@ def _result(
             vector.close()
         prover.alpha = []
     return FitResult(status, model, certificate, figures, warnings, prover.alpha, data.working_row)
-
-
-def _loop(
-    problem: Problem,
-    plan: Plan,
-    config: FitConfig,
-    state: Any,
-    ctx: Context,
-    prover: Prover,
-    data_bytes: int,
-    clock: Clock,
-    emit: Emit,
-) -> tuple[str, int]:
-    """Step, and prove when it is due; the status that ended it, and the row visits.
-
-    On rows that stream, a proof rides on the next pass while the tolerance is near or the passes have doubled,
-    and has a pass of its own only when the solver expects it to succeed.  Once that expectation failed, proofs
-    only ride: at most one pass is spent on a proof alone, unless a limit ends the run.
-    """
-    n = ctx.data.n_samples
-    visits, steps, next_check, alone = 0, 0, float(_FIRST_CHECK), True
-    best, fruitless = (math.inf, -math.inf), 0
-    limit = config.max_passes or math.inf
-    rides = not ctx.resident and ctx.parallel == 1
-
-    def spent() -> float:
-        # Rows in memory are not read again: there the limit counts visits, as it would have counted passes.
-        return visits / n if ctx.resident else ctx.bytes_read / data_bytes
-
-    def report(certificate: Certificate) -> bool:
-        nonlocal best, fruitless
-        primal, dual = float(certificate.primal.sum()), float(certificate.dual.sum())
-        fruitless = fruitless + 1 if (primal, dual) == best else 0
-        best = primal, dual
-        passes = ctx.bytes_read / data_bytes
-        emit(CertificateMade(visits / n, passes, primal, dual, certificate.relative_gap, clock.total()))
-        return certificate.relative_gap <= config.tol
-
-    while True:
-        ctx.sweeps_left = None if math.isinf(limit) else max(int(limit - spent()), 1)
-        before = clock.total()
-        info = plan.solver.step(problem, state, ctx)
-        clock.solving += clock.total() - before
-        visits, steps = visits + info.visits, steps + 1
-        emit(EpochEnd(visits / n, ctx.bytes_read / data_bytes, info.n_active, info.gap_estimate, clock.total()))
-        if info.rode and report(prover.dismount()):
-            return "converged", visits
-        # What the next step and the proof after it will cost.
-        out_of_passes = spent() + (1.0 if ctx.resident else 2.0) > limit
-        out_of_time = config.max_time is not None and clock.total() > config.max_time
-        exhausted = info.exhausted or fruitless >= _STALLED
-        ending = out_of_passes or out_of_time or exhausted
-        counted = visits / n if ctx.resident else steps
-        due = counted >= next_check
-        if due:
-            next_check = 2.0 * counted
-        forecast = plan.solver.forecast(state)
-        hopeful = info.ask_certificate or forecast <= config.tol
-        if ending or (hopeful and alone) or (not rides and (due or hopeful)):
-            alone = False
-            if report(prover.prove()):
-                return "converged", visits
-            if ending:
-                return ("stalled" if exhausted else "stopped"), visits
-        elif rides and (due or forecast <= _RIDE_BELOW * config.tol):
-            prover.mount()
 
 
 def versions() -> dict[str, str]:

@@ -18,7 +18,7 @@ from bigsvm.events import CertificateMade, CheckpointSaved, Emit, EpochEnd
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import Problem
 from bigsvm.run.checkpoint import Checkpoints
-from bigsvm.run.proofs import Prover, ProofLeft
+from bigsvm.run.proofs import ProofLeft, Prover
 from bigsvm.run.signals import Stop
 from bigsvm.solvers.base import Context, Solver
 from bigsvm.store.state_files import dump, load
@@ -56,7 +56,13 @@ class Loop:
         data_bytes: int, stop: Stop, checkpoints: Checkpoints | None, emit: Emit,
     ) -> None:  # fmt: skip
         self.problem, self.solver, self.state, self.config, self.ctx = problem, solver, state, config, ctx
-        self.prover, self.data_bytes, self.stop, self.checkpoints, self.emit = prover, data_bytes, stop, checkpoints, emit
+        self.prover, self.data_bytes, self.stop, self.checkpoints, self.emit = (
+            prover,
+            data_bytes,
+            stop,
+            checkpoints,
+            emit,
+        )
         self.at = LoopState()
         self.solving_s = 0.0
         self._began = time.monotonic()

@@ -82,13 +82,20 @@ class Prover:
         """For a checkpoint: the best that is proved, and proofs that are riding."""
         riding = [proof.dump() for proof in self._ctx.riding]
         former = [vector.values for vector in self._former] if riding else []
-        return {"best": dump(self.certificate), "w": self.w, "riding": riding, "former": former, "read": self.bytes_read}
+        return {
+            "best": dump(self.certificate),
+            "w": self.w,
+            "riding": riding,
+            "former": former,
+            "read": self.bytes_read,
+        }
 
     def load(self, tree: dict[str, Any]) -> None:
         """Take over what `dump` gave."""
         if tree["best"] is not None:
-            best = {name: np.array(value) if isinstance(value, np.ndarray) else value for name, value in tree["best"].items()}
-            self.certificate = Certificate(**best)
+            best = tree["best"]
+            arrays = {name: np.array(best[name]) for name in ("primal", "dual", "gap", "n_support")}
+            self.certificate = Certificate(n_rows=best["n_rows"], drift=best["drift"], kind=best["kind"], **arrays)
         self.w, self.bytes_read = [np.array(w) for w in tree["w"]], tree["read"]
         if tree["riding"]:
             self.mount()

@@ -24,14 +24,13 @@ class Stop:
 
 
 @contextmanager
-def stop_on_signals() -> Iterator[Stop]:
-    """A `Stop` that signals set while the block runs; former handlers come back after it.
+def stop_on_signals(stop: Stop) -> Iterator[None]:
+    """Signals set `stop` while the block runs; former handlers come back after it.
 
     In a thread that is not the main one signals are somebody else's business, and nothing is changed.
     """
-    stop = Stop()
     if threading.current_thread() is not threading.main_thread():
-        yield stop
+        yield
         return
 
     def handle(number: int, frame: FrameType | None) -> None:
@@ -41,7 +40,7 @@ def stop_on_signals() -> Iterator[Stop]:
 
     former = {number: signal.signal(number, handle) for number in _SIGNALS}
     try:
-        yield stop
+        yield
     finally:
         for number, handler in former.items():
             signal.signal(number, handler)

@@ -83,7 +83,7 @@ class DualCDState:
     sweep: int
     groups: list[ModelGroup]
     sqnorm: RowVector | None
-    shrinks: bool
+    shrinks: bool = field(metadata={"derived": True})
     estimates: tuple[float, float] = (math.inf, math.inf)
     share: float = 0.0
     done: int = 0

@@ -129,4 +129,4 @@ def _pieces(array: np.ndarray) -> Iterator[memoryview]:
     """The bytes of an array, a piece at a time: it may be a map of a file larger than memory."""
     rows = max(_PIECE // max(array[:1].nbytes, 1), 1)
     for start in range(0, len(array) if array.ndim else 0, rows):
-        yield memoryview(np.ascontiguousarray(array[start : start + rows]).reshape(-1).view(np.uint8))
+        yield np.ascontiguousarray(array[start : start + rows]).reshape(-1).view(np.uint8).data

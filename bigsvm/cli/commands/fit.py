@@ -13,10 +13,14 @@ import click
 from bigsvm.cli import text
 from bigsvm.cli.command import bigsvm_command
 from bigsvm.cli.options import add, config_of, fit_options
-from bigsvm.cli.record import EVENTS, RUN, recorded
+from bigsvm.cli.record import EVENTS, RUN, recorded, write_record
 from bigsvm.cli.session import Session
-from bigsvm.errors import OutputError
-from bigsvm.units import show_bytes
+from bigsvm.config import FitConfig
+from bigsvm.errors import DataError, OutputError, UsageError
+from bigsvm.events import Event, FitStarted
+from bigsvm.units import parse_seconds, show_bytes
+
+CHECKPOINTS = "checkpoint"
 
 SENTENCES = {
     "converged": "converged: proved to be within {gap} of the optimum (asked: {tol:g})",
@@ -36,6 +40,10 @@ SENTENCES = {
 @add(fit_options)
 @click.option("-o", "--model", type=click.Path(path_type=Path), metavar="DIR", help="[default: STEM.model]")
 @click.option("--run", type=click.Path(path_type=Path), metavar="DIR", help="Record of the run.  [default: MODEL.run]")
+@click.option("--resume", is_flag=True, help="Go on from the run's last checkpoint, where there is one.")
+@click.option(
+    "--checkpoint-every", metavar="DUR", default="60s", show_default=True, help="Time between checkpoints, such as 5m."
+)
 @click.option("--overwrite", is_flag=True, help="Replace an existing model and record.")
 @click.option("--allow-unconverged", is_flag=True, help="Exit 0 where it would be 4.")
 @click.pass_context
@@ -47,6 +55,8 @@ def command(
     weight: str | None,
     model: Path | None,
     run: Path | None,
+    resume: bool,
+    checkpoint_every: str,
     overwrite: bool,
     allow_unconverged: bool,
     **options: Any,
@@ -54,28 +64,81 @@ def command(
     config = config_of(ctx, options)
     model = model or Path(stem_of(store) + ".model")
     run = run or model.with_name(model.name + ".run")
-    check_output(model, overwrite, ("model.json",), "model")
+    job = Job(store, label, weight, model, run, config, parse_seconds(checkpoint_every), overwrite, allow_unconverged)
+    return train(session, job, resume)
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A fit as it was asked for: all that `bigsvm resume` needs to go on with it."""
+
+    store: str
+    label: str | None
+    weight: str | None
+    model: Path
+    run: Path
+    config: FitConfig
+    checkpoint_every_s: float
+    overwrite: bool
+    allow_unconverged: bool
+
+    def document(self) -> dict[str, Any]:
+        """As JSON, paths absolute."""
+        return {
+            **dataclasses.asdict(self),
+            "store": str(Path(self.store).absolute()) if "://" not in self.store else self.store,
+            "model": str(self.model.absolute()),
+            "run": str(self.run.absolute()),
+        }
+
+    @classmethod
+    def of(cls, document: dict[str, Any]) -> Job:
+        """From `document()`.  Raises DataError where it is none."""
+        try:
+            values = dict(document)
+            values.update(model=Path(values["model"]), run=Path(values["run"]), config=FitConfig.of(**values["config"]))
+            return cls(**values)
+        except (KeyError, TypeError, UsageError) as error:
+            raise DataError(f"not the record of a fit: {error}", RUN) from error
+
+
+def train(session: Session, job: Job, resume: bool) -> int:
+    """Run a job, or go on with it; the exit code."""
+    model, run = job.model, job.run
+    check_output(model, job.overwrite, ("model.json",), "model")
     # The record of a run that ended without a model stands in nobody's way: a job is simply started again.
-    check_output(run, overwrite or (not model.exists() and is_unfinished(run)), (EVENTS, RUN), "record of a run")
+    unfinished = not model.exists() and is_unfinished(run)
+    check_output(run, job.overwrite or resume or unfinished, (EVENTS, RUN, CHECKPOINTS), "record of a run")
 
     from bigsvm.observe.jsonl import JsonlFile
+    from bigsvm.run.checkpoint import Checkpoints
     from bigsvm.run.fit import fit_store
     from bigsvm.store.opener import open_store
 
-    data = open_store(store, label=label, weight=weight)
+    data = open_store(job.store, label=job.label, weight=job.weight)
     session.warn_of(data)
-    for name in (EVENTS, RUN):
-        (run / name).unlink(missing_ok=True)
-    about = {"store": data.uri, "model": str(model.absolute()), "config": dataclasses.asdict(config)}
+    checkpoints = Checkpoints(run / CHECKPOINTS, {}, job.checkpoint_every_s)
+    if not resume:
+        checkpoints.clear()
+        for name in (EVENTS, RUN):
+            (run / name).unlink(missing_ok=True)
+    about = {"store": data.uri, "model": str(model.absolute()), "job": job.document()}
     with recorded(run, about) as record, JsonlFile(run / EVENTS) as events:
         with session.watching(events) as emit:
-            result = fit_store(data, config, emit)
-        session.exit_code = result.exit_code(allow_unconverged)
-        result.save_model(model, overwrite=overwrite)
+
+            def started(event: Event) -> None:
+                emit(event)
+                if isinstance(event, FitStarted):  # from here on a killed run can be taken up again
+                    write_record(run, {**record, "status": "running"})
+
+            result = fit_store(data, job.config, started, checkpoints, resume)
+        session.exit_code = result.exit_code(job.allow_unconverged)
+        result.save_model(model, overwrite=job.overwrite)
+        checkpoints.clear()
         session.warn_of(result)
         document = result.document(str(model), str(run))
         record.update(status=result.status, result=document)
-    said = summary(result.status, document, config.tol)
+    said = summary(result.status, document, job.config.tol)
     return session.finish(document, said, result.status, session.exit_code)
 
 
@@ -89,7 +152,7 @@ def is_unfinished(run: Path) -> bool:
     if not run.is_dir() or not (run / EVENTS).exists():
         return False
     try:
-        return json.loads((run / RUN).read_bytes()).get("status") in ("error", "interrupted")
+        return json.loads((run / RUN).read_bytes()).get("status") in ("error", "interrupted", "running")
     except (OSError, ValueError, AttributeError):  # killed before it could say how it ended
         return True
 

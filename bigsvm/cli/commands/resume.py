@@ -1,0 +1,34 @@
+"""bigsvm resume: go on with a fit that was stopped."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from bigsvm.cli.command import bigsvm_command
+from bigsvm.cli.commands.fit import Job, train
+from bigsvm.cli.record import RUN
+from bigsvm.cli.session import Session
+from bigsvm.errors import DataError, MissingInput
+
+
+@bigsvm_command(
+    help="Go on with the fit whose record is RUN, from its last checkpoint; the model has the same bytes as if it had "
+    "never been stopped.  Without a checkpoint it begins again."
+)
+@click.argument("run", type=click.Path(path_type=Path))
+def command(session: Session, run: Path) -> int:
+    try:
+        record = json.loads((run / RUN).read_bytes())
+    except OSError as error:
+        raise MissingInput("no record of a run here", str(run), "a run is a directory with run.json") from error
+    except ValueError as error:
+        raise DataError(f"run.json is not JSON: {error}", str(run)) from error
+    if not isinstance(record, dict) or not isinstance(record.get("job"), dict):
+        raise DataError("run.json does not say what was asked for", str(run))
+    job = Job.of({**record["job"], "run": str(run)})
+    if job.model.exists() and record.get("status") not in ("running", "error", "interrupted"):
+        raise DataError(f"the run is over: it {record.get('status')}", str(run), f"the model is {job.model}")
+    return train(session, job, resume=True)

@@ -1,0 +1,168 @@
+"""A run that is stopped and goes on gives the bytes of one that was never stopped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bigsvm
+from bigsvm.config import FitConfig
+from bigsvm.errors import DataError, Interrupted
+from bigsvm.run import loop as looping
+from bigsvm.run.checkpoint import Checkpoints
+from bigsvm.run.fit import fit_store
+from bigsvm.run.signals import Stop
+from bigsvm.store.state_files import dump, load, read_tree, write_tree
+
+
+def classes(n_classes: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(n_classes)
+    X = rng.normal(size=(700, 12)).astype(np.float32)
+    return X, np.argmax(X @ rng.normal(size=(12, n_classes)) + 0.5 * rng.normal(size=(700, n_classes)), axis=1)
+
+
+def same_folder(one: Path, two: Path) -> bool:
+    names = sorted(path.name for path in one.iterdir())
+    assert names == sorted(path.name for path in two.iterdir())
+    return all((one / name).read_bytes() == (two / name).read_bytes() for name in names)
+
+
+def interrupt_after(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run is asked to stop when it looks for the `count`-th time."""
+    left = count
+
+    def asked(self: Stop) -> bool:
+        nonlocal left
+        left -= 1
+        return left <= 0
+
+    monkeypatch.setattr(Stop, "__bool__", asked)
+    monkeypatch.setattr(Stop, "by", "SIGTERM", raising=False)
+
+
+def until_done(store: Any, config: FitConfig, folder: Path, every: int) -> tuple[Any, int]:
+    """Run with an interruption every `every` looks until it is done; the result and the number of interruptions."""
+    stops = 0
+    while True:
+        with pytest.MonkeyPatch.context() as patch:
+            interrupt_after(every + stops, patch)
+            try:
+                return fit_store(store, config, checkpoints=Checkpoints(folder, {}, 1e9), resume=True), stops
+            except Interrupted:
+                stops += 1
+
+
+@pytest.mark.parametrize("tol", [1e-3, 1e-7])
+@pytest.mark.parametrize(
+    ("n_classes", "options"),
+    [
+        (2, {}),
+        (2, {"bias": "none", "loss": "squared_hinge"}),
+        (10, {}),
+        (2, {"blocks_per_round": 2}),
+        (2, {"class_weight": {"0": 2.0}, "no_dual": True}),
+    ],
+)
+@pytest.mark.usefixtures("streaming")
+def test_interrupted_anywhere_it_comes_to_the_same_bytes(
+    n_classes: int, options: dict[str, Any], tol: float, tmp_path: Path
+) -> None:
+    store = bigsvm.open_store(classes(n_classes))
+    config = FitConfig.of(**{"loss": "hinge", "tol": tol, "memory": "64MiB", "max_passes": 60, **options})
+    undisturbed = fit_store(store, config)
+    undisturbed.save_model(tmp_path / "a")
+    disturbed, stops = until_done(store, config, tmp_path / "checkpoint", 20)
+    disturbed.save_model(tmp_path / "b")
+    assert stops >= 3
+    assert same_folder(tmp_path / "a", tmp_path / "b")
+    for name in ("passes", "epochs", "certificate_passes", "status"):
+        assert disturbed.figures.get(name) == undisturbed.figures.get(name)
+
+
+def test_rows_in_memory_go_on_too(tmp_path: Path) -> None:
+    store = bigsvm.open_store(classes(3))
+    config = FitConfig.of(loss="hinge", tol=1e-9, memory="1GiB", solver_options={"max_sweeps_per_step": "2"})
+    fit_store(store, config).save_model(tmp_path / "a")
+    disturbed, stops = until_done(store, config, tmp_path / "checkpoint", 4)
+    disturbed.save_model(tmp_path / "b")
+    assert stops >= 1
+    assert same_folder(tmp_path / "a", tmp_path / "b")
+
+
+@pytest.mark.usefixtures("streaming")
+def test_often_saved_is_not_otherwise_computed(tmp_path: Path) -> None:
+    store = bigsvm.open_store(classes(2))
+    config = FitConfig.of(loss="hinge", memory="64MiB")
+    fit_store(store, config).save_model(tmp_path / "a")
+    often = Checkpoints(tmp_path / "checkpoint", {}, 0.0)
+    often.due = lambda: True  # type: ignore[method-assign]
+    fit_store(store, config, checkpoints=often).save_model(tmp_path / "b")
+    assert often.written > 10
+    assert len([path for path in often.folder.iterdir()]) == 2
+    assert same_folder(tmp_path / "a", tmp_path / "b")
+
+
+@pytest.mark.usefixtures("streaming")
+def test_a_torn_newest_checkpoint_falls_back_to_the_one_before(tmp_path: Path) -> None:
+    store = bigsvm.open_store(classes(2))
+    config = FitConfig.of(loss="hinge", memory="64MiB")
+    fit_store(store, config).save_model(tmp_path / "a")
+    folder = tmp_path / "checkpoint"
+    for _ in range(2):
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(Interrupted, match="SIGTERM"):
+            interrupt_after(25, patch)
+            fit_store(store, config, checkpoints=Checkpoints(folder, {}, 1e9), resume=True)
+    newest = sorted(folder.iterdir())[-1]
+    for file in sorted(newest.iterdir()):
+        content = file.read_bytes()
+        file.write_bytes(content[: len(content) // 2])
+        saved = Checkpoints(folder, {}, 60.0).newest()
+        assert saved is not None
+        file.write_bytes(content)
+    file.write_bytes(content[:-1])
+    fit_store(store, config, checkpoints=Checkpoints(folder, {}, 1e9), resume=True).save_model(tmp_path / "b")
+    assert same_folder(tmp_path / "a", tmp_path / "b")
+
+
+@pytest.mark.usefixtures("streaming")
+@pytest.mark.parametrize("changed", [{"seed": 1}, {"C": 2.0}, {"tol": 1e-4}])
+def test_a_checkpoint_of_another_run_is_refused_by_name(changed: dict[str, Any], tmp_path: Path) -> None:
+    store = bigsvm.open_store(classes(2))
+    options = {"loss": "hinge", "memory": "64MiB"}
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Interrupted):
+        interrupt_after(10, patch)
+        fit_store(store, FitConfig.of(**options), checkpoints=Checkpoints(tmp_path / "c", {}, 1e9))
+    with pytest.raises(DataError, match="of another run"):
+        fit_store(
+            store, FitConfig.of(**options, **changed), checkpoints=Checkpoints(tmp_path / "c", {}, 1e9), resume=True
+        )
+    other = bigsvm.open_store((classes(2)[0] + 1, classes(2)[1]))
+    with pytest.raises(DataError, match="of another run: store was"):
+        fit_store(other, FitConfig.of(**options), checkpoints=Checkpoints(tmp_path / "c", {}, 1e9), resume=True)
+
+
+def test_trees_come_back_as_they_were(tmp_path: Path) -> None:
+    tree = {
+        "a": np.arange(6.0).reshape(2, 3),
+        "b": [np.zeros((0, 4), np.uint8), {"c": None, "d": [1, 2.5, True, "x", float("inf")]}],
+        "e": np.float64(3.5),
+        "f": np.arange(10, dtype=np.int64)[::2],
+    }
+    tmp_path.joinpath("t").mkdir()
+    write_tree(tmp_path / "t", tree)
+    back = read_tree(tmp_path / "t")
+    np.testing.assert_array_equal(back["a"], tree["a"])
+    assert back["b"][0].shape == (0, 4)
+    assert back["b"][1] == tree["b"][1]
+    assert back["e"] == 3.5
+    np.testing.assert_array_equal(back["f"], [0, 2, 4, 6, 8])
+
+
+def test_load_fills_in_place() -> None:
+    state = looping.LoopState()
+    other = looping.LoopState(visits=3, ending="stopped", primal=2.0)
+    assert load(state, dump(other)) is state
+    assert state == other
