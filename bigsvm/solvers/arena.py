@@ -173,9 +173,10 @@ def make_arena(nbytes: int, data: RowBlocks, packed: bool, at_least: int = 1) ->
     n = max(slots_in(nbytes, data, packed), at_least)
     rows: Any
     if data.layout == "csr":
-        # Half as many rows again may come as are average: the entries run out first.
-        n += n // 2
-        room = max(int(nbytes - 8 - n * (_SLOT_BYTES + 8 * data.has_weights)), 16)
+        # Slots for rows that are a quarter shorter than average: the entries run out first.
+        per_slot = _SLOT_BYTES + 8 * data.has_weights
+        n = max(int(nbytes // (per_slot + 0.75 * (_row_bytes(data, packed) - per_slot))), at_least)
+        room = max(int(nbytes - 8 - n * per_slot), 16)
         ptr = np.zeros(n + 1, np.int64)
         if packed:
             pool = np.empty(room // 2, np.uint16)
