@@ -181,12 +181,15 @@ def _terminating_signals_interrupt() -> Any:
     """SIGTERM unwinds the program as Ctrl-C does, so that nothing half-made stays; a second one kills."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        for heeded in former:
+            signal.signal(heeded, signal.SIG_DFL)
         raise KeyboardInterrupt
 
+    former: dict[signal.Signals, Any] = {}
     try:
-        former = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGINT)}
+        for which in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            if signal.getsignal(which) is not signal.SIG_IGN:  # nohup, or a background job of a shell
+                former[which] = signal.signal(which, interrupt)
     except ValueError:  # not in the main thread: whoever called us owns the signals
         yield
         return

@@ -8,21 +8,42 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from bigsvm.errors import Interrupted
 
-EVENTS, RUN = "events.jsonl", "run.json"
+EVENTS, LOCK, RUN = "events.jsonl", "lock", "run.json"
+
+
+@contextmanager
+def run_folder(run: Path) -> Iterator[None]:
+    """The folder of a run, made now and ours alone while the block runs; it goes again where nothing came into it.
+
+    Raises OutputError: another process is at it (named), or it cannot be written.
+    """
+    from bigsvm.store.files import cannot_write
+    from bigsvm.store.locks import alone
+
+    try:
+        run.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(run, error) from error
+    try:
+        with alone(run / LOCK, "the run"):
+            yield
+    finally:
+        with suppress(OSError):
+            run.rmdir()
 
 
 @contextmanager
 def recorded(run: Path, about: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """A dictionary that becomes run.json when the block ends, well or not.
 
-    A run that was refused before its first event has no folder, and gets none.
+    A run that was refused before its first event leaves nothing, and gets none.
     """
     document = {
         "schema_version": 1,
@@ -39,7 +60,7 @@ def recorded(run: Path, about: dict[str, Any]) -> Iterator[dict[str, Any]]:
             document["status"] = "interrupted"
         raise
     finally:
-        if run.is_dir():
+        if (run / EVENTS).exists():
             document["ended"] = datetime.now(UTC).isoformat(timespec="seconds")
             write_record(run, document)
 

@@ -13,11 +13,13 @@ import json
 import math
 import time
 from collections.abc import Iterator
+from io import FileIO
 from pathlib import Path
 from typing import Any, TextIO
 
 from bigsvm.errors import DataError, MissingInput
 from bigsvm.events import Event, WorkAdvanced
+from bigsvm.store.files import cannot_write
 
 
 def plain(value: Any) -> Any:
@@ -67,17 +69,21 @@ class JsonlFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._file: TextIO | None = None
+        self._file: FileIO | None = None
         self._began = time.monotonic()
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, WorkAdvanced):
             return
-        if self._file is None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            _cut_torn_line(self.path)
-            self._file = open(self.path, "a", buffering=1, encoding="utf-8")  # noqa: SIM115
-        self._file.write(event_line(event, time.monotonic() - self._began) + "\n")
+        line = event_line(event, time.monotonic() - self._began) + "\n"
+        try:
+            if self._file is None:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                _cut_torn_line(self.path)
+                self._file = open(self.path, "ab", buffering=0)  # noqa: SIM115
+            self._file.write(line.encode())
+        except OSError as error:
+            raise cannot_write(self.path, error, len(line)) from error
 
     def close(self) -> None:
         """Close the file; harmless when done twice."""

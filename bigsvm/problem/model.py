@@ -96,18 +96,22 @@ class LinearModel:
     def _weights(self) -> np.ndarray:
         return np.ascontiguousarray(self.coef.T)
 
-    def save(self, path: str | Path, alpha: Any = None, overwrite: bool = False) -> None:
+    def save(self, path: str | Path, alpha: Any = None, overwrite: bool = False, alpha_bytes: int = 0) -> None:
         """Write the model directory, whole or not at all.
 
         Parameters
         ----------
         alpha : callable(file) that writes alpha.npy's bytes in bounded memory, an array, or None
+        alpha_bytes : what such a callable writes, for the message where the disk is full
 
         Raises
         ------
         OutputError : the path exists (unless overwrite) or cannot be written.
         """
-        with new_directory(Path(path), overwrite, MARKS, "model") as folder:
+        if isinstance(alpha, np.ndarray):
+            alpha_bytes = alpha.nbytes
+        nbytes = self.coef.nbytes + self.intercept.nbytes + alpha_bytes
+        with new_directory(Path(path), overwrite, MARKS, "model", nbytes) as folder:
             digests = {
                 "coef.npy": _write_array(folder / "coef.npy", self.coef),
                 "intercept.npy": _write_array(folder / "intercept.npy", self.intercept),

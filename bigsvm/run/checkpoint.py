@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from bigsvm.errors import DataError
-from bigsvm.store.files import cannot_write, new_directory
-from bigsvm.store.state_files import read_tree, write_tree
+from bigsvm.store.files import new_directory, remove_dead
+from bigsvm.store.state_files import read_tree, tree_bytes, write_tree
 
 KEPT = 2
 
@@ -41,12 +41,11 @@ class Checkpoints:
         began = time.monotonic()
         found = self._numbers()
         number = found[-1] + 1 if found else 1
-        with new_directory(self.folder / f"{number:08d}", marks=("state.json",), kind="checkpoint") as folder:
-            try:
-                write_tree(folder, {"identity": self.identity, "state": tree})
-            except OSError as error:
-                raise cannot_write(self.folder, error) from error
-        for old in found[: 1 - KEPT] if KEPT > 1 else found:
+        remove_dead(self.folder)
+        final, nbytes = self.folder / f"{number:08d}", tree_bytes(tree)
+        with new_directory(final, marks=("state.json",), kind="checkpoint", nbytes=nbytes) as folder:
+            write_tree(folder, {"identity": self.identity, "state": tree})
+        for old in found[: 1 - KEPT]:
             shutil.rmtree(self.folder / f"{old:08d}", ignore_errors=True)
         self._last = time.monotonic()
         self.seconds += self._last - began

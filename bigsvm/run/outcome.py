@@ -58,7 +58,8 @@ class FitResult:
         """Write the model directory, alpha in bounded memory.  Raises OutputError."""
         with PeakMemory() as peak:
             alpha: Callable[[BinaryIO], None] | None = self._write_alpha if self.alpha else None
-            self.model.save(path, alpha, overwrite)
+            alpha_bytes = sum(8 * vector.values.size for vector in self.alpha)
+            self.model.save(path, alpha, overwrite, alpha_bytes)
         if self.memory:
             self.memory["peak_anon_bytes"] = max(self.memory["peak_anon_bytes"], peak.peak_anon_bytes)
             self.memory["peak_rss_bytes"] = max(self.memory["peak_rss_bytes"], peak.peak_rss_bytes)

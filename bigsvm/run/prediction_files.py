@@ -14,7 +14,6 @@ import contextlib
 import csv
 import io
 import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,7 +25,7 @@ import pyarrow.parquet as pq
 import zarr
 
 from bigsvm.errors import OutputError, UsageError
-from bigsvm.store.files import cannot_write, new_directory, sync_directory, temporary_name
+from bigsvm.store.files import cannot_write, new_directory, new_file
 
 FORMATS = ("jsonl", "csv", "parquet", "zarr")
 _SUFFIXES = {
@@ -114,20 +113,8 @@ def _new_file(final: Path, overwrite: bool) -> Iterator[BinaryIO]:
         return
     if final.exists() and not overwrite:
         raise OutputError("the output exists", str(final), "choose another name or say --overwrite")
-    temporary = temporary_name(final)
-    try:
-        file = open(temporary, "xb")  # noqa: SIM115
-    except OSError as error:
-        raise cannot_write(final, error) from error
-    try:
-        with file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, final)
-        sync_directory(final.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with new_file(final) as file:
+        yield file
 
 
 def _text_writer(file: BinaryIO, form: str, classes: np.ndarray, with_scores: bool) -> Writer:

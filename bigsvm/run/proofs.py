@@ -134,12 +134,14 @@ class Prover:
             assert point.alpha is not None
             riding.append(RidingProof(point.problem, point.w, point.alpha))
         groups = in_groups(ctx.refs, np.arange(len(ctx.refs)), ctx.group_blocks)
+        before = ctx.bytes_read
         with ReadAhead(ctx.data, groups, ctx.read_depth, ctx.buffers) as source:
             for group, block in source:
                 ctx.charge(block.nbytes)
                 for proof in riding:
                     proof.add(block, group)
                 if ctx.stopping():
+                    ctx.bytes_read = before  # limits count what an undisturbed run reads
                     raise ProofLeft
         ctx.io_wait_s += source.waited_s
         return [proof.finish() for proof in riding]

@@ -27,7 +27,8 @@ class Stop:
 def stop_on_signals(stop: Stop) -> Iterator[None]:
     """Signals set `stop` while the block runs; former handlers come back after it.
 
-    In a thread that is not the main one signals are somebody else's business, and nothing is changed.
+    A signal that is ignored stays so: `nohup` and background jobs of a shell count on that.  In a thread that is
+    not the main one signals are somebody else's business, and nothing is changed.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -38,7 +39,8 @@ def stop_on_signals(stop: Stop) -> Iterator[None]:
             os._exit(INTERRUPTED)
         stop.by = signal.Signals(number).name
 
-    former = {number: signal.signal(number, handle) for number in _SIGNALS}
+    heeded = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    former = {number: signal.signal(number, handle) for number in heeded}
     try:
         yield
     finally:

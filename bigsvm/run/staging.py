@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import xxhash
 
@@ -24,6 +24,7 @@ from bigsvm.events import Emit, WorkAdvanced, WorkEnded, WorkStarted
 from bigsvm.solvers.base import Mapper
 from bigsvm.store.blocks import RowBlocks, tile
 from bigsvm.store.files import cannot_write, write_bytes
+from bigsvm.store.locks import sign, take, wait_for
 from bigsvm.store.permutation import save_order
 from bigsvm.store.stage import StagedMeta, StagedRows
 from bigsvm.store.stage_index import LAYOUT_VERSION, is_complete, segment_blocks
@@ -80,12 +81,13 @@ def staged(
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise cannot_write(folder, error) from error
-    with open(folder.with_suffix(".lock"), "a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_SH)
+    with open(folder.with_suffix(".lock"), "a+") as lock:
+        _wait(lock, fcntl.LOCK_SH, emit)
         if not is_complete(folder):
             # A shared lock does not become exclusive in one step: let go, wait for the others, look again.
             fcntl.flock(lock, fcntl.LOCK_UN)
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            _wait(lock, fcntl.LOCK_EX, emit)
+            sign(lock)
             folder.mkdir(parents=True, exist_ok=True)
             if not is_complete(folder):
                 order = working_order(store, piece_rows)
@@ -98,6 +100,22 @@ def staged(
             yield copy
         finally:
             copy.close()
+
+
+def _wait(lock: IO[str], how: int, emit: Emit) -> None:
+    """Take the lock of a copy; while somebody else makes it, events say who."""
+    began, told = time.monotonic(), ""
+
+    def waiting(holder: str) -> None:
+        nonlocal told
+        if not told:
+            told = f"waiting for {holder}, which makes the working copy"
+            emit(WorkStarted(told, 0, ""))
+        emit(WorkAdvanced(told, 0))
+
+    wait_for(lock, how, waiting)
+    if told:
+        emit(WorkEnded(told, time.monotonic() - began))
 
 
 def _key(store: RowBlocks, block_rows: int) -> str:
@@ -284,9 +302,7 @@ def remove_copy(folder: Path) -> bool:
     """Delete a working copy unless a run uses it; True when it is gone."""
     lock_path = folder.with_suffix(".lock")
     with open(lock_path, "a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        if not take(lock, fcntl.LOCK_EX):
             return False
         (folder / "staged.json").unlink(missing_ok=True)  # first: what is left is no copy any more
         shutil.rmtree(folder, ignore_errors=True)

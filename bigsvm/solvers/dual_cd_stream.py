@@ -71,7 +71,10 @@ def streamed_pass(models: list[ModelGroup], number: int, done: int, ctx: Context
         ReadAhead(ctx.data, groups[done:], ctx.read_depth, ctx.buffers, also) as source,
         ThreadPoolExecutor(min(ctx.threads, len(models)), "bigsvm-models") as pool,
     ):
+        paused = False
         for group, block in source:
+            if paused:  # only now have the proofs, too, seen the rows of the group before
+                break
             ctx.charge(block.nbytes)
             due = range(done * ctx.arena_sweeps // len(groups), (done + 1) * ctx.arena_sweeps // len(groups))
             work = _work(group, block, (ctx.seed, number), due)
@@ -80,8 +83,7 @@ def streamed_pass(models: list[ModelGroup], number: int, done: int, ctx: Context
             else:
                 list(pool.map(lambda run, work=work: run.take(work), runs))
             done += 1
-            if done < len(groups) and ctx.pause():
-                break
+            paused = done < len(groups) and ctx.pause()
     ctx.io_wait_s += source.waited_s
     for run in runs:
         run.close()

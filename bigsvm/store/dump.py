@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -17,7 +16,7 @@ from bigsvm.events import Emit, Warned, WorkAdvanced, WorkEnded, WorkStarted, si
 from bigsvm.kernels import svmlight as kernel
 from bigsvm.kernels.rows import CSR
 from bigsvm.store.blocks import Block, Matrix, RowBlocks, row_bytes
-from bigsvm.store.files import cannot_write, sync_directory, temporary_name
+from bigsvm.store.files import cannot_write, new_file
 from bigsvm.units import MIB
 
 _BLOCK_BYTES = MIB  # decoded; the room for the text is some ten times more
@@ -157,18 +156,5 @@ def _text_file(out: str | Path, overwrite: bool) -> Iterator[IO[bytes]]:
     final = Path(out)
     if final.exists() and not overwrite:
         raise OutputError("the output exists", str(final), "choose another name or say --overwrite")
-    temporary = temporary_name(final)
-    with ExitStack() as stack:
-        try:
-            file = stack.enter_context(open(temporary, "xb"))
-        except OSError as error:
-            raise cannot_write(final, error) from error
-        stack.callback(temporary.unlink, missing_ok=True)
+    with new_file(final) as file:
         yield file
-        try:
-            file.flush()
-            os.fsync(file.fileno())
-            os.replace(temporary, final)
-            sync_directory(final.parent)
-        except OSError as error:
-            raise cannot_write(final, error) from error

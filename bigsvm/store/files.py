@@ -6,20 +6,53 @@ name says who wrote it.
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from bigsvm.errors import OutputError
+from bigsvm.process import Process, this_process
+
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # renameat2(2)
+
+
+_TEMPORARY = re.compile(r"\.(?P<name>.+)\.tmp-(?P<machine>[0-9a-f]{8})-(?P<pid>\d+)-(?P<started>\d+)-[0-9a-f]{8}")
 
 
 def temporary_name(final: Path) -> Path:
-    """A name beside `final` that no other process chooses: `.NAME.tmp-PID-RANDOM`."""
-    return final.with_name(f".{final.name}.tmp-{os.getpid()}-{secrets.token_hex(4)}")
+    """A name beside `final` that no other process chooses, and that says who chose it."""
+    machine, pid, started = this_process()
+    return final.with_name(f".{final.name}.tmp-{machine}-{pid}-{started}-{secrets.token_hex(4)}")
+
+
+def remove_dead(folder: Path, name: str | None = None) -> None:
+    """Remove the temporaries in a folder whose writers are gone; of one output, or of all."""
+    try:
+        entries = [entry for entry in os.scandir(folder) if ".tmp-" in entry.name]
+    except OSError:
+        return
+    for entry in entries:
+        found = _TEMPORARY.fullmatch(entry.name)
+        if found is None or name not in (None, found["name"]):
+            continue
+        if Process(found["machine"], int(found["pid"]), int(found["started"])).is_gone():
+            remove(Path(entry.path))
+
+
+def remove(path: Path) -> None:
+    """Delete a file, a link or a folder; that it is gone or stays is no error."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink()
 
 
 def sync_directory(path: Path) -> None:
@@ -31,19 +64,43 @@ def sync_directory(path: Path) -> None:
         os.close(handle)
 
 
-def write_bytes(final: Path, content: bytes) -> None:
-    """Write a file so that it is whole or absent.  Raises OutputError naming the path."""
+@contextmanager
+def new_file(final: Path, nbytes: int | None = None) -> Iterator[BinaryIO]:
+    """A temporary file that takes the name `final` when the block ends well, durably, and vanishes when not.
+
+    nbytes : how much will be written, for the message where it does not fit
+
+    Raises OutputError naming the path, for every OSError inside.
+    """
+    remove_dead(final.parent, final.name)
     temporary = temporary_name(final)
     try:
-        with open(temporary, "xb") as file:
-            file.write(content)
+        with _closed_quietly(open(temporary, "xb")) as file:
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, final)
         sync_directory(final.parent)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise cannot_write(final, error, len(content)) from error
+        raise cannot_write(final, error, nbytes) from error
+    finally:
+        remove(temporary)
+
+
+@contextmanager
+def _closed_quietly(file: BinaryIO) -> Iterator[BinaryIO]:
+    """Closed at the end; what the disk then says of buffers that were never flushed hides no earlier error."""
+    try:
+        yield file
+    finally:
+        with suppress(OSError):
+            file.close()
+
+
+def write_bytes(final: Path, content: bytes) -> None:
+    """Write a file so that it is whole or absent.  Raises OutputError naming the path."""
+    with new_file(final, len(content)) as file:
+        file.write(content)
 
 
 def check_replaceable(final: Path, overwrite: bool, marks: Sequence[str], kind: str) -> None:
@@ -68,31 +125,38 @@ def check_replaceable(final: Path, overwrite: bool, marks: Sequence[str], kind: 
 
 @contextmanager
 def new_directory(
-    final: Path, overwrite: bool = False, marks: Sequence[str] = (), kind: str = "folder of ours"
+    final: Path,
+    overwrite: bool = False,
+    marks: Sequence[str] = (),
+    kind: str = "folder of ours",
+    nbytes: int | None = None,
 ) -> Iterator[Path]:
     """A temporary folder that becomes `final` when the block ends well, and vanishes when it does not.
+
+    nbytes : how much will be written, for the message where it does not fit
 
     Raises
     ------
     OutputError : `final` exists and may not be replaced (`check_replaceable`), or it cannot be written.
     """
     check_replaceable(final, overwrite, marks, kind)
+    remove_dead(final.parent, final.name)
     temporary = temporary_name(final)
     try:
         temporary.mkdir(parents=True)
-    except OSError as error:
-        raise cannot_write(final, error) from error
-    try:
         yield temporary
         publish_directory(temporary, final)
     except OSError as error:
-        raise cannot_write(final, error) from error
+        raise cannot_write(final, error, nbytes) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
 def publish_directory(temporary: Path, final: Path) -> None:
-    """Flush every file below `temporary` and rename it to `final`, whose former content goes away."""
+    """Flush every file below `temporary` and put it in the place of `final`, whose former content goes away.
+
+    Where the system can exchange two names in one step (Linux), one of the two is there at every instant.
+    """
     for folder, _, names in os.walk(temporary):
         for name in names:
             handle = os.open(os.path.join(folder, name), os.O_RDONLY)
@@ -101,28 +165,51 @@ def publish_directory(temporary: Path, final: Path) -> None:
             finally:
                 os.close(handle)
         sync_directory(Path(folder))
-    former = None
-    if final.exists():
+    if not final.exists():
+        os.rename(temporary, final)
+        sync_directory(final.parent)
+        return
+    former = temporary
+    if not _exchange(temporary, final):
         former = temporary_name(final)
         os.rename(final, former)
-    try:
-        os.rename(temporary, final)
-    except OSError:
-        if former is not None:
+        try:
+            os.rename(temporary, final)
+        except OSError:
             os.rename(former, final)
-        raise
+            raise
     sync_directory(final.parent)
-    if former is not None:
-        if former.is_dir():
-            shutil.rmtree(former, ignore_errors=True)
-        else:
-            former.unlink()
+    remove(former)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Exchange two names in one step; False where the system or the file system cannot."""
+    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if renameat2 is None:
+        return False
+    if renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM):
+        return False
+    raise OSError(number, os.strerror(number), str(other))
 
 
 def cannot_write(path: Path, error: OSError, nbytes: int | None = None) -> OutputError:
     """The OutputError for an OSError while writing `path`, with the space needed where it is known."""
     what = f"cannot write: {error.strerror or error}"
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     if nbytes is not None:
         what += f", {nbytes} bytes needed"
-    hint = "free space there or choose another folder" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
-    return OutputError(what, str(path), hint)
+    if full:
+        with suppress(OSError):
+            what += f", {shutil.disk_usage(_there(path)).free} are free"
+    return OutputError(what, str(path), "free space there or choose another folder" if full else "")
+
+
+def _there(path: Path) -> Path:
+    """The path itself, or the nearest folder above it that exists."""
+    path = path.absolute()
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    return path

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from bigsvm.store.blocks import tile
-from bigsvm.store.files import cannot_write, sync_directory, temporary_name
+from bigsvm.store.files import cannot_write, new_file, sync_directory, temporary_name
 
 _MOST_FILES = 256
 _CHUNK_BYTES, _WINDOW_BYTES = 64, 32  # held for each row of a chunk that is distributed, of a window that is filled
@@ -60,18 +60,8 @@ class OrderWriter:
 
 def save_order(path: Path, order: np.ndarray) -> None:
     """Write an order that is in memory as a .npy file, whole or not at all.  Raises OutputError."""
-    temporary = temporary_name(path)
-    try:
-        with open(temporary, "xb") as file:
-            np.save(file, order)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-        sync_directory(path.parent)
-    except OSError as error:
-        raise cannot_write(path, error, order.nbytes) from error
-    finally:
-        temporary.unlink(missing_ok=True)
+    with new_file(path, order.nbytes) as file:
+        np.save(file, order)
 
 
 def write_inverse(order: np.ndarray, path: Path, memory: int) -> None:

@@ -25,6 +25,8 @@ _PIECE = 1 << 20  # bytes
 
 def dump(value: Any) -> Any:
     """The tree of a value.  Fields marked `derived` in a dataclass's metadata are left out."""
+    if isinstance(value, np.ndarray):
+        return value
     if hasattr(value, "dump"):
         return value.dump()
     if isinstance(value, RowVector):
@@ -81,6 +83,15 @@ def write_tree(folder: Path, tree: Any) -> None:
 
     content = json.dumps(stored(tree)).encode()
     (folder / _TREE).write_bytes(xxhash.xxh3_128_hexdigest(content).encode() + b"\n" + content)
+
+
+def tree_bytes(tree: Any) -> int:
+    """Bytes of all arrays in a tree."""
+    if isinstance(tree, np.ndarray):
+        return tree.nbytes
+    if isinstance(tree, dict):
+        return sum(tree_bytes(item) for item in tree.values())
+    return sum(tree_bytes(item) for item in tree) if isinstance(tree, list) else 0
 
 
 def read_tree(folder: Path) -> Any:

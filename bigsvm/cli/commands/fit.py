@@ -13,7 +13,7 @@ import click
 from bigsvm.cli import text
 from bigsvm.cli.command import bigsvm_command
 from bigsvm.cli.options import add, config_of, fit_options
-from bigsvm.cli.record import EVENTS, RUN, recorded, write_record
+from bigsvm.cli.record import EVENTS, LOCK, RUN, recorded, run_folder, write_record
 from bigsvm.cli.session import Session
 from bigsvm.config import FitConfig
 from bigsvm.errors import DataError, OutputError, UsageError
@@ -108,7 +108,7 @@ def train(session: Session, job: Job, resume: bool) -> int:
     check_output(model, job.overwrite, ("model.json",), "model")
     # The record of a run that ended without a model stands in nobody's way: a job is simply started again.
     unfinished = not model.exists() and is_unfinished(run)
-    check_output(run, job.overwrite or resume or unfinished, (EVENTS, RUN, CHECKPOINTS), "record of a run")
+    check_output(run, job.overwrite or resume or unfinished, (EVENTS, RUN, CHECKPOINTS, LOCK), "record of a run")
 
     from bigsvm.observe.jsonl import JsonlFile
     from bigsvm.run.checkpoint import Checkpoints
@@ -117,27 +117,28 @@ def train(session: Session, job: Job, resume: bool) -> int:
 
     data = open_store(job.store, label=job.label, weight=job.weight)
     session.warn_of(data)
-    checkpoints = Checkpoints(run / CHECKPOINTS, {}, job.checkpoint_every_s)
-    if not resume:
-        checkpoints.clear()
-        for name in (EVENTS, RUN):
-            (run / name).unlink(missing_ok=True)
-    about = {"store": data.uri, "model": str(model.absolute()), "job": job.document()}
-    with recorded(run, about) as record, JsonlFile(run / EVENTS) as events:
-        with session.watching(events) as emit:
+    with run_folder(run):
+        checkpoints = Checkpoints(run / CHECKPOINTS, {}, job.checkpoint_every_s)
+        if not resume:
+            checkpoints.clear()
+            for name in (EVENTS, RUN):
+                (run / name).unlink(missing_ok=True)
+        about = {"store": data.uri, "model": str(model.absolute()), "job": job.document()}
+        with recorded(run, about) as record, JsonlFile(run / EVENTS) as events:
+            with session.watching(events) as emit:
 
-            def started(event: Event) -> None:
-                emit(event)
-                if isinstance(event, FitStarted):  # from here on a killed run can be taken up again
-                    write_record(run, {**record, "status": "running"})
+                def started(event: Event) -> None:
+                    emit(event)
+                    if isinstance(event, FitStarted):  # from here on a killed run can be taken up again
+                        write_record(run, {**record, "status": "running"})
 
-            result = fit_store(data, job.config, started, checkpoints, resume)
-        session.exit_code = result.exit_code(job.allow_unconverged)
-        result.save_model(model, overwrite=job.overwrite)
-        checkpoints.clear()
-        session.warn_of(result)
-        document = result.document(str(model), str(run))
-        record.update(status=result.status, result=document)
+                result = fit_store(data, job.config, started, checkpoints, resume)
+            session.exit_code = result.exit_code(job.allow_unconverged)
+            result.save_model(model, overwrite=job.overwrite)
+            checkpoints.clear()
+            session.warn_of(result)
+            document = result.document(str(model), str(run))
+            record.update(status=result.status, result=document)
     said = summary(result.status, document, job.config.tol)
     return session.finish(document, said, result.status, session.exit_code)
 
