@@ -28,8 +28,8 @@ from typing import Any
 import numpy as np
 
 from bigsvm.errors import BigSVMError, DataError, MissingInput
-from bigsvm.problem.model import LinearModel, file_digest, load_model
-from bigsvm.store.files import cannot_write, new_directory, sync_directory, temporary_name
+from bigsvm.problem.model import LinearModel, load_model
+from bigsvm.store.files import cannot_write, file_digest, new_directory, sync_directory, temporary_name
 
 CURRENT, HISTORY, LOCK, VERSIONS = "current", "history.jsonl", ".lock", "versions"
 _LINK = re.compile(rf"{VERSIONS}/(\d{{6,}})")

@@ -18,7 +18,8 @@ import pytest
 
 from bigsvm import registry
 from bigsvm.errors import BigSVMError, DataError, MissingInput, OutputError
-from bigsvm.problem.model import LinearModel, file_digest, load_model
+from bigsvm.problem.model import LinearModel, load_model
+from bigsvm.store.files import file_digest
 from tests.cli.conftest import Bigsvm, bigsvm
 
 __all__ = ["bigsvm"]

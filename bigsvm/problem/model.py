@@ -22,7 +22,7 @@ import xxhash
 from bigsvm.errors import DataError, MissingInput
 from bigsvm.kernels.rows import CSR, decision, n_rows_of
 from bigsvm.store.blocks import Matrix
-from bigsvm.store.files import new_directory
+from bigsvm.store.files import file_digest, new_directory
 
 FORMAT = "bigsvm-model"
 FORMAT_VERSION = 1
@@ -199,15 +199,6 @@ def load_alpha(path: str | Path, model: LinearModel) -> np.ndarray | None:
     if alpha.dtype != np.float64 or alpha.ndim != 2 or alpha.shape[0] != model.n_models:
         raise DataError(f"alpha.npy has shape {alpha.shape} and dtype {alpha.dtype}", str(file))
     return alpha
-
-
-def file_digest(path: Path) -> str:
-    """xxh3-128 of a file, read in pieces."""
-    digest = xxhash.xxh3_128()
-    with open(path, "rb") as file:
-        while piece := file.read(1 << 20):
-            digest.update(piece)
-    return digest.hexdigest()
 
 
 def _write_array(path: Path, array: np.ndarray) -> str:

@@ -23,9 +23,10 @@ from bigsvm.errors import PlanRefused
 from bigsvm.events import Emit, WorkAdvanced, WorkEnded, WorkStarted
 from bigsvm.solvers.base import Mapper
 from bigsvm.store.blocks import RowBlocks, tile
-from bigsvm.store.files import cannot_write, write_bytes
+from bigsvm.store.files import cannot_write, file_digest
 from bigsvm.store.locks import sign, take, wait_for
 from bigsvm.store.permutation import save_order
+from bigsvm.store.sealed_json import write_sealed
 from bigsvm.store.stage import StagedMeta, StagedRows
 from bigsvm.store.stage_index import LAYOUT_VERSION, is_complete, segment_blocks
 from bigsvm.store.stage_write import (
@@ -197,10 +198,10 @@ def _make(
     document = {
         "meta": meta.__dict__,
         "survey": survey.document(),
-        "orders": {name: (folder / name).stat().st_size for name in orders},
+        "orders": {name: file_digest(folder / name) for name in orders},
         "segments": [{"nbytes": found["nbytes"], "index_digest": found["index_digest"]} for found in segments],
     }
-    write_bytes(folder / "staged.json", json.dumps(document).encode())
+    write_sealed(folder / "staged.json", document)
 
 
 def _copy(

@@ -17,9 +17,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+import xxhash
+
 from bigsvm.errors import OutputError
 from bigsvm.process import Process, this_process
 
+_PIECE = 1 << 20  # bytes
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # renameat2(2)
 
 
@@ -193,6 +196,15 @@ def _exchange(one: Path, other: Path) -> bool:
     if number in (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM):
         return False
     raise OSError(number, os.strerror(number), str(other))
+
+
+def file_digest(path: Path) -> str:
+    """xxh3-128 of a file, read in pieces."""
+    digest = xxhash.xxh3_128()
+    with open(path, "rb", buffering=0) as file:
+        while piece := file.read(_PIECE):
+            digest.update(piece)
+    return digest.hexdigest()
 
 
 def cannot_write(path: Path, error: OSError, nbytes: int | None = None) -> OutputError:

@@ -18,7 +18,6 @@ share a copy and a changed store never meets an old one.
 
 from __future__ import annotations
 
-import json
 import mmap
 import os
 import threading
@@ -37,6 +36,7 @@ from bigsvm.store.blocks import Block, BlockGroup, BlockRef, row_bytes
 from bigsvm.store.group_buffers import GroupBuffers
 from bigsvm.store.join import join_blocks
 from bigsvm.store.lazy_refs import LazyRefs
+from bigsvm.store.sealed_json import read_sealed
 from bigsvm.store.stage_index import damaged, damaged_block, open_index, padded, segment_files
 from bigsvm.store.stage_scatter import Extent, read_extents
 from bigsvm.store.stage_write import FEATURE_ORDER, ROW_ORDER, WORKING_ROW, part
@@ -77,9 +77,11 @@ class StagedRows:
     def __init__(self, folder: Path) -> None:
         self.folder = Path(folder)
         try:
-            document = json.loads((self.folder / "staged.json").read_bytes())
+            document = read_sealed(self.folder / "staged.json")
         except OSError as error:
             raise MissingInput("no finished working copy here", str(folder)) from error
+        except ValueError as error:
+            raise damaged(self.folder / "staged.json", str(error)) from error
         self.meta = meta = StagedMeta(**document["meta"])
         self.survey = Survey.of(document["survey"])
         self.uri = meta.uri
@@ -257,7 +259,7 @@ class StagedRows:
                     raise damaged(segment_files(self.folder, segment).blocks, str(error)) from error
             return self._maps[segment]
 
-    def _order(self, name: str, orders: dict[str, int]) -> np.ndarray | None:
+    def _order(self, name: str, orders: dict[str, str]) -> np.ndarray | None:
         """An order of the copy as a map; None where the copy has none."""
         if name not in orders:
             return None

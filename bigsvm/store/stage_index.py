@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,10 +9,11 @@ import numpy as np
 import xxhash
 
 from bigsvm.errors import DataError
-from bigsvm.store.files import write_bytes
+from bigsvm.store.files import file_digest, write_bytes
+from bigsvm.store.sealed_json import read_sealed, write_sealed
 from bigsvm.store.survey import Survey
 
-LAYOUT_VERSION = 2
+LAYOUT_VERSION = 3
 BLOCKS_PER_SEGMENT = 1024
 MOST_SEGMENTS = 256  # each is a file that a reader keeps open
 ALIGN = 64  # bytes: the arrays of a block start at multiples of this
@@ -66,14 +66,14 @@ def write_index(
         "y_dtype": y_dtype.name,
         "survey": survey.document(),
     }
-    write_bytes(files.summary, json.dumps(summary).encode())
+    write_sealed(files.summary, summary)
     return summary
 
 
 def complete_segment(folder: Path, number: int) -> dict[str, Any] | None:
     """The summary of a segment that an earlier run finished, or None."""
     try:
-        summary = json.loads(segment_files(folder, number).summary.read_bytes())
+        summary = read_sealed(segment_files(folder, number).summary)
         return summary if _is_whole(folder, number, summary) else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -87,11 +87,11 @@ def _is_whole(folder: Path, number: int, summary: dict[str, Any]) -> bool:
 
 
 def is_complete(folder: Path) -> bool:
-    """Whether a working copy is there: indices that can be trusted, every file of the right size."""
+    """Whether a working copy is there: indices and orders that can be trusted, every file of the right size."""
     try:
-        document = json.loads((folder / "staged.json").read_bytes())
-        sizes = all((folder / name).stat().st_size == nbytes for name, nbytes in document["orders"].items())
-        return sizes and all(_is_whole(folder, number, found) for number, found in enumerate(document["segments"]))
+        document = read_sealed(folder / "staged.json")
+        whole = all(file_digest(folder / name) == digest for name, digest in document["orders"].items())
+        return whole and all(_is_whole(folder, number, found) for number, found in enumerate(document["segments"]))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
 

@@ -8,7 +8,6 @@ code: JSON beside plain .npy files, each with its digest.
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import numpy as np
 import xxhash
 
 from bigsvm.errors import DataError
+from bigsvm.store.sealed_json import read_sealed, sealed
 from bigsvm.store.vectors import RowVector
 
 _TREE = "state.json"
@@ -81,8 +81,7 @@ def write_tree(folder: Path, tree: Any) -> None:
             return {"value": value.item()}
         return {"value": value}
 
-    content = json.dumps(stored(tree)).encode()
-    (folder / _TREE).write_bytes(xxhash.xxh3_128_hexdigest(content).encode() + b"\n" + content)
+    (folder / _TREE).write_bytes(sealed(stored(tree)))
 
 
 def tree_bytes(tree: Any) -> int:
@@ -110,10 +109,7 @@ def read_tree(folder: Path) -> Any:
         return [found(item) for item in content] if kind == "list" else content
 
     try:
-        digest, content = (folder / _TREE).read_bytes().split(b"\n", 1)
-        if xxhash.xxh3_128_hexdigest(content).encode() != digest:
-            raise DataError("a saved state is damaged: a digest does not match", str(folder / _TREE))
-        return found(json.loads(content))
+        return found(read_sealed(folder / _TREE))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(f"a saved state cannot be read: {error}", str(folder)) from error
 

@@ -19,7 +19,8 @@ import pytest
 
 from bigsvm import registry
 from bigsvm.errors import MissingInput, OutputError, UsageError
-from bigsvm.problem.model import file_digest, load_model
+from bigsvm.problem.model import load_model
+from bigsvm.store.files import file_digest
 from bigsvm.store.zarr_writer import ZarrWriter
 from pipelines import steps
 from pipelines.config import Job, read_job
