@@ -5,10 +5,11 @@
              row), then `bigsvm resume` until it ends
     torn     as kill, and the newest checkpoint is cut short before the resume
     term     SIGTERM: out within 10 s with exit 75, then resume
+    shared   three fits at one time share an empty scratch folder, a third of them are killed
 
 After each: the model directories are the same, nothing half-written is visible, no temporary is left beside the model.
 
-    scripts/kill_test.py --kills 100 --torn 50 --terms 50
+    scripts/kill_test.py --kills 100 --torn 50 --terms 50 --shared 20
     scripts/kill_test.py --smoke
 """
 
@@ -17,6 +18,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -49,8 +51,8 @@ class Trial:
     def fit(self, name: str) -> Command:
         return [
             *(sys.executable, "-m", "bigsvm", "fit", str(self.store), "--loss", "hinge", "--memory", self.memory),
-            *("--tol", str(self.tol), "--scratch", str(self.work / "scratch"), "--checkpoint-every", "0.1s", "--quiet"),
-            *("-o", str(self.work / f"{name}.model")),
+            *("--tol", str(self.tol), "--checkpoint-every", "0.1s", "--quiet"),
+            *("--scratch", str(self.work / "scratch"), "-o", str(self.work / f"{name}.model")),
         ]
 
     def resume(self, name: str) -> Command:
@@ -120,6 +122,27 @@ class Trial:
         self.compare(name)
         return hits
 
+    def together(self, name: str) -> int:
+        """Three fits share a scratch folder, about a third of them die; how many did."""
+        scratch, killed = self.work / f"{name}.scratch", 0
+        names = [f"{name}-{letter}" for letter in "abc"]
+        commands = [[*self.fit(one)[:-4], "--scratch", str(scratch), *self.fit(one)[-2:]] for one in names]
+        running = [subprocess.Popen(c, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for c in commands]
+        for process in running:
+            if self.random.random() < 1 / 3:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(self.random.uniform(0.0, 2.0) * self.seconds)
+                killed += process.poll() is None
+                process.kill()
+        for one, command, process in zip(names, commands, running, strict=True):
+            if process.wait(60 + 20 * self.seconds) != 0:
+                if process.returncode != -signal.SIGKILL:
+                    raise SystemExit(f"{one}: exit {process.returncode}")
+                self.run_to_end([*command, "--resume"])
+            self.compare(one)
+        shutil.rmtree(scratch)
+        return killed
+
     def compare(self, name: str) -> None:
         one, two = self.work / "reference.model", self.work / f"{name}.model"
         names = [sorted(path.name for path in folder.iterdir()) for folder in (one, two)]
@@ -140,6 +163,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--torn", type=int, default=50)
     parser.add_argument("--terms", type=int, default=50)
+    parser.add_argument("--shared", type=int, default=20)
     parser.add_argument("--rows", type=int, default=400_000)
     parser.add_argument("--memory", default="48MiB")
     parser.add_argument("--tol", type=float, default=1e-4)
@@ -148,7 +172,7 @@ def main() -> None:
     parser.add_argument("--smoke", action="store_true", help="one of each, small")
     options = parser.parse_args()
     if options.smoke:
-        options.kills = options.torn = options.terms = 1
+        options.kills = options.torn = options.terms = options.shared = 1
         options.rows, options.memory, options.tol = 30_000, "27MiB", 1e-3
     with tempfile.TemporaryDirectory(dir=options.work) as folder:
         trial = Trial(Path(folder), options.rows, options.memory, options.tol, options.seed)
@@ -161,6 +185,9 @@ def main() -> None:
             hits = sum(trial.one(f"{what}{number}", how, torn) for number in range(count))
             sys.stdout.write(f"{what}: {count} of {count} byte-identical, {hits} times hit while running\n")
             sys.stdout.flush()
+        killed = sum(trial.together(f"shared{number}") for number in range(options.shared))
+        fits = 3 * options.shared
+        sys.stdout.write(f"shared: {fits} of {fits} byte-identical, {killed} of them killed while running\n")
 
 
 if __name__ == "__main__":

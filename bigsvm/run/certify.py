@@ -56,7 +56,8 @@ def certify_model(path: Path, store: RowBlocks, config: FitConfig, emit: Emit = 
 
     def shares() -> Iterator[RowsShare]:
         for run in runs_of(refs, _BLOCKS_PER_TASK):
-            rows = None if alpha is None else np.ascontiguousarray(alpha[:, run[0].start : run[-1].stop].T)
+            # A copy, never a view of the map: kernels are compiled for arrays that may be written.
+            rows = None if alpha is None else np.array(alpha[:, run[0].start : run[-1].stop].T, order="C")
             yield RowsShare(store, run, problem, w, rows, with_survey=True)
 
     # Each task holds its part of v, a block that is decoded, and its rows of alpha.
