@@ -10,19 +10,17 @@ Nothing in it names a time, a host or a path: same options, same bytes.
 
 from __future__ import annotations
 
-import io
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import xxhash
 
 from bigsvm.errors import DataError, MissingInput
 from bigsvm.kernels.rows import CSR, decision, n_rows_of
 from bigsvm.store.blocks import Matrix
-from bigsvm.store.files import file_digest, new_directory
+from bigsvm.store.files import file_digest, new_directory, read_bytes
 
 FORMAT = "bigsvm-model"
 FORMAT_VERSION = 1
@@ -147,7 +145,7 @@ def load_model(path: str | Path) -> LinearModel:
     # A link is followed once: `current` of a registry may be swapped while its files are read.
     folder = Path(path).resolve()
     try:
-        content = (folder / "model.json").read_bytes()
+        content = read_bytes(folder / "model.json")
     except OSError as error:
         raise MissingInput("no model here", str(path), "a model is a directory with model.json") from error
     try:
@@ -209,14 +207,15 @@ def _write_array(path: Path, array: np.ndarray) -> str:
 
 def _read_array(path: Path, digest: str) -> np.ndarray:
     try:
-        content = path.read_bytes()
+        found = file_digest(path)
     except OSError as error:
         raise DataError(f"cannot be read: {error.strerror}", str(path)) from error
-    if xxhash.xxh3_128_hexdigest(content) != digest:
+    if found != digest:
         raise DataError("damaged: its digest does not match model.json", str(path))
     try:
-        array = np.load(io.BytesIO(content), allow_pickle=False)
-    except (ValueError, EOFError) as error:
+        # A map first: a header that promises more than the file has is found out before memory is taken.
+        array = np.array(np.load(path, mmap_mode="r", allow_pickle=False))
+    except (ValueError, EOFError, OSError) as error:
         raise DataError(f"not a plain array: {error}", str(path)) from error
     if array.dtype != np.float64 or not np.isfinite(array).all():
         raise DataError(f"dtype {array.dtype} or values that are not finite", str(path))

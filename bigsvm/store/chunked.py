@@ -17,6 +17,7 @@ import zstandard
 from numcodecs.blosc import Blosc
 
 from bigsvm.errors import BigSVMError, DataError
+from bigsvm.store.files import open_regular, read_bytes
 from bigsvm.store.manifest import Manifest, read_failed
 from bigsvm.store.paths import local_path
 
@@ -120,7 +121,8 @@ class ChunkedArray:
             key = self._key(number)
             path = local_path(self._root, key)
             try:
-                mapped = np.memmap(path, np.uint8, mode="r").view(np.ndarray)
+                with open(open_regular(path), "rb") as file:
+                    mapped = np.memmap(file, np.uint8, mode="r").view(np.ndarray)
             except FileNotFoundError:
                 self._manifest.verify(key, None)
                 return self._filled()
@@ -143,7 +145,7 @@ class ChunkedArray:
         """Decode one chunk into `out`, which is contiguous and as large as the chunk."""
         key = self._key(number)
         try:
-            content: bytes | None = local_path(self._root, key).read_bytes()
+            content: bytes | None = read_bytes(local_path(self._root, key))
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             content = None
         except OSError as error:

@@ -12,6 +12,7 @@ import os
 import re
 import secrets
 import shutil
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -198,10 +199,31 @@ def _exchange(one: Path, other: Path) -> bool:
     raise OSError(number, os.strerror(number), str(other))
 
 
+def open_regular(path: Path) -> int:
+    """A descriptor for reading a plain file; a link to one will do.
+
+    Raises OSError: it is not there, or a folder; or a pipe or device, which may have no end or never begin.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    mode = os.fstat(handle).st_mode
+    if stat.S_ISREG(mode):
+        return handle
+    os.close(handle)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    raise OSError(errno.EINVAL, "Not a plain file", str(path))
+
+
+def read_bytes(path: Path) -> bytes:
+    """All bytes of a plain file.  Raises OSError as `open_regular` does."""
+    with open(open_regular(path), "rb", buffering=0) as file:
+        return file.read()
+
+
 def file_digest(path: Path) -> str:
     """xxh3-128 of a file, read in pieces."""
     digest = xxhash.xxh3_128()
-    with open(path, "rb", buffering=0) as file:
+    with open(open_regular(path), "rb", buffering=0) as file:
         while piece := file.read(_PIECE):
             digest.update(piece)
     return digest.hexdigest()

@@ -9,17 +9,19 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bigsvm.errors import DataError, OutputError, UsageError
+from bigsvm.errors import DataError, OutputError, PlanRefused, UsageError
 from bigsvm.events import Emit, Warned, WorkAdvanced, WorkEnded, WorkStarted, silent
 from bigsvm.machine import return_freed_memory
+from bigsvm.store.chunk_files import DEFAULT_CHUNK_BYTES
 from bigsvm.store.files import check_replaceable
 from bigsvm.store.on_thread import on_thread
 from bigsvm.store.row_source import RowSource
 from bigsvm.store.sources import open_source
 from bigsvm.store.zarr_writer import MARKS, ZarrWriter
-from bigsvm.units import parse_bytes
+from bigsvm.units import MIB, parse_bytes, show_bytes
 
 _MAX_FRACTIONAL_CLASSES = 1000
+_FIXED = 4 * MIB  # labels, indices, interpreter objects
 
 
 def ingest(
@@ -58,7 +60,7 @@ def ingest(
     dtype : float32 or float64; default float32 for text and 16-bit integers, uint8 for bool, else the source's:
         8-bit integers stay
     codec, chunk_bytes : of the store
-    memory : bytes, or a size such as "512MiB": smaller pieces where it is small
+    memory : bytes, or a size such as "512MiB": smaller pieces where it is small, refused where it is too small
     threads : with 1, reading, parsing and writing take turns
 
     Returns
@@ -72,6 +74,7 @@ def ingest(
     MissingInput, ReadFailed : the source is not there, or its device fails
     DataError : names the file and the line, or the row, that is bad
     OutputError : `path` exists, or cannot be written.
+    PlanRefused : `memory` cannot hold it; says what would.
     """
     return_freed_memory()
     began = time.perf_counter()
@@ -106,6 +109,8 @@ def ingest(
             warn=warn,
             stack=stack,
         )
+        if memory is not None:
+            _check_memory(parse_bytes(memory), rows, chunk_bytes or DEFAULT_CHUNK_BYTES)
         writer = ZarrWriter(
             path,
             layout=rows.layout,
@@ -126,6 +131,19 @@ def ingest(
     seconds = time.perf_counter() - began
     emit(WorkEnded("ingest", seconds))
     return {**result, "seconds": seconds, "store": str(path), "warnings": warnings}
+
+
+def _check_memory(memory: int, rows: RowSource, chunk_bytes: int) -> None:
+    """Refuse what cannot be kept: the chunks being filled and encoded do not get smaller with the memory."""
+    least = _FIXED + 4 * chunk_bytes + rows.held_bytes
+    if memory < least:
+        least = -(-least // MIB) * MIB
+        raise PlanRefused(
+            f"{show_bytes(memory)} of memory cannot hold this ingest; {show_bytes(least)} would do",
+            rows.where,
+            f"say --memory {least // MIB}MiB, or a smaller --chunk-bytes",
+            min_memory_bytes=least,
+        )
 
 
 def _width(rows: RowSource, n_features: int | None) -> int | None:

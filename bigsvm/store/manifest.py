@@ -19,7 +19,7 @@ import numpy as np
 import xxhash
 
 from bigsvm.errors import DataError, MissingInput, ReadFailed
-from bigsvm.store.files import write_bytes
+from bigsvm.store.files import read_bytes, write_bytes
 
 STEM = "bigsvm-manifest"
 PART_CHUNKS = 100_000
@@ -147,7 +147,7 @@ def load_manifest(folder: Path, stem: str = STEM) -> Manifest:
     DataError : it is damaged, incomplete, or of a newer version.
     """
     path = folder / f"{stem}.json"
-    main = _object(path, path.read_bytes())
+    main = _object(path, read_bytes(path))
     if main.get("format") != _FORMAT or main.get("version") != _VERSION or main.get("digest") != _DIGEST:
         raise DataError("not a manifest that this version reads", str(path), "upgrade bigsvm, or run: bigsvm seal")
     stat = main.pop("stat", "")
@@ -168,7 +168,7 @@ def load_manifest(folder: Path, stem: str = STEM) -> Manifest:
 def manifest_keys(folder: Path, stem: str = STEM) -> Iterator[tuple[str, str]]:
     """(key, digest or EMPTY) of every chunk listed, a part at a time: for `verify`, which names them all."""
     path = folder / f"{stem}.json"
-    for _, chunks in _chunk_tables(folder, path, _object(path, path.read_bytes())):
+    for _, chunks in _chunk_tables(folder, path, _object(path, read_bytes(path))):
         yield from chunks.items()
 
 
@@ -182,7 +182,7 @@ def _chunk_tables(folder: Path, path: Path, main: dict[str, Any]) -> Iterator[tu
         # The name is computed, never read: a manifest cannot point outside its folder.
         part_path = folder / _part_name(stem, number)
         try:
-            text = part_path.read_bytes()
+            text = read_bytes(part_path)
         except FileNotFoundError:
             raise DataError("part of the manifest is missing", str(part_path), "run: bigsvm seal") from None
         except OSError as error:

@@ -47,6 +47,8 @@ class RowSource:
     has_weights: bool
     total_bytes: int
     rows: Callable[[], Generator[Rows, None, None]]
+    held_bytes: int = 4 * _PART_BYTES
+    """What reading holds at least: parts that are read, waiting and being written."""
 
 
 def stored_dtype(given: np.dtype, wanted: str | None, where: str) -> np.dtype:
@@ -202,7 +204,8 @@ def store_source(store: RowBlocks, dtype: str | None) -> RowSource:
             yield Rows(X, labels, block.sample_weight, consumed)
 
     total = int(row_bytes(store) * store.n_samples)
-    return RowSource(store.uri, store.layout, out, store.n_features, store.has_weights, total, rows)
+    held = 2 * _PART_BYTES + 3 * int(getattr(store, "chunk_nbytes", 0))
+    return RowSource(store.uri, store.layout, out, store.n_features, store.has_weights, total, rows, held)
 
 
 def ascending_csr(

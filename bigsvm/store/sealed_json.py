@@ -8,7 +8,7 @@ from typing import Any
 
 import xxhash
 
-from bigsvm.store.files import write_bytes
+from bigsvm.store.files import read_bytes, write_bytes
 
 
 def sealed(content: Any) -> bytes:
@@ -34,7 +34,7 @@ def write_sealed(path: Path, content: Any) -> None:
 
 def read_sealed(path: Path) -> Any:
     """The content of a file.  Raises OSError, or ValueError where it is damaged."""
-    return unsealed(path.read_bytes())
+    return unsealed(read_bytes(path))
 
 
 def _canonical(content: Any) -> bytes:

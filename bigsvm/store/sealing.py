@@ -13,6 +13,7 @@ from typing import Any
 import xxhash
 
 from bigsvm.errors import DataError, MissingInput, OutputError
+from bigsvm.store.files import read_bytes
 from bigsvm.store.manifest import (
     DOCUMENTS,
     EMPTY,
@@ -160,7 +161,7 @@ def _read_document(root: Path, key: str) -> bytes:
     try:
         if path.stat().st_size > _MAX_DOCUMENT_BYTES:
             raise DataError("metadata document is too large", key)
-        return path.read_bytes()
+        return read_bytes(path)
     except OSError as error:
         raise read_failed(key, error) from error
 

@@ -79,7 +79,7 @@ def text_source(
                     warn(_QID_WARNING)
                 yield Rows(chunk.X, chunk.labels, None, chunk.consumed)
 
-    return RowSource(", ".join(paths), "csr", out, n_features, False, size, rows)
+    return RowSource(", ".join(paths), "csr", out, n_features, False, size, rows, 16 * 64 * KIB)
 
 
 def folder_source(path: Path, label: str | None, weights: Sequential | None, dtype: str | None) -> RowSource:

@@ -9,7 +9,7 @@ import numpy as np
 import xxhash
 
 from bigsvm.errors import DataError
-from bigsvm.store.files import file_digest, write_bytes
+from bigsvm.store.files import file_digest, read_bytes, write_bytes
 from bigsvm.store.sealed_json import read_sealed, write_sealed
 from bigsvm.store.survey import Survey
 
@@ -83,7 +83,7 @@ def _is_whole(folder: Path, number: int, summary: dict[str, Any]) -> bool:
     files = segment_files(folder, number)
     if files.blocks.stat().st_size != summary["nbytes"]:
         return False
-    return xxhash.xxh3_128_hexdigest(files.entries.read_bytes()) == summary["index_digest"]
+    return xxhash.xxh3_128_hexdigest(read_bytes(files.entries)) == summary["index_digest"]
 
 
 def is_complete(folder: Path) -> bool:
