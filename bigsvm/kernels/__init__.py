@@ -20,10 +20,11 @@ import numba.core.config as numba_config
 
 
 def cache_folder() -> Path:
-    """Where compiled kernels of exactly these sources are kept; not created here."""
+    """Where compiled kernels of exactly these sources, in this place, are kept; not created here."""
     sources = hashlib.sha256()
     for path in sorted(Path(__file__).parent.glob("*.py")):
-        sources.update(path.name.encode() + path.read_bytes())
+        # numba knows a file by its path and time: what another installation compiled is of no use to this one.
+        sources.update(f"{path} {path.stat().st_mtime_ns} ".encode() + path.read_bytes())
     processor = getattr(numba_config, "CPU_NAME", None), getattr(numba_config, "CPU_FEATURES", None)
     sources.update(f"{numba.__version__} {platform.machine()} {processor}".encode())
     base = os.environ.get("BIGSVM_CACHE") or os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")

@@ -50,7 +50,9 @@ def certify_model(path: Path, store: RowBlocks, config: FitConfig, emit: Emit = 
         )
     w = weights_of(model, problem, store.n_features)
     warm(store, n_models=problem.n_models)
-    block_rows = int(min(max(BLOCK_BYTES // row_bytes(store), 1), store.n_samples))
+    budget = config.memory_bytes(memory_limit().nbytes)
+    block_bytes = min(BLOCK_BYTES, max(budget // 32, 1))
+    block_rows = int(min(max(block_bytes // row_bytes(store), 1), store.n_samples))
     refs = store.refs(block_rows)
     total, survey = Accumulator(problem, w), Survey()
 
@@ -60,13 +62,12 @@ def certify_model(path: Path, store: RowBlocks, config: FitConfig, emit: Emit = 
             rows = None if alpha is None else np.array(alpha[:, run[0].start : run[-1].stop].T, order="C")
             yield RowsShare(store, run, problem, w, rows, with_survey=True)
 
-    # Each task holds its part of v, a block that is decoded, and its rows of alpha.
+    # Each task holds its part of v, the chunks that a block lies in, the block, and its rows of alpha.
     chunks = int(getattr(store, "chunk_nbytes", 0))
-    each = w.nbytes + 2 * BLOCK_BYTES + chunks * 3 // 2 + 8 * problem.n_models * block_rows * _BLOCKS_PER_TASK
-    budget = config.memory_bytes(memory_limit().nbytes)
-    at_most = (budget - 3 * w.nbytes - chunks - _FIXED) // each
+    each = w.nbytes + 2 * block_bytes + chunks * 3 // 2 + 8 * problem.n_models * block_rows * _BLOCKS_PER_TASK
+    at_most = (budget - 3 * w.nbytes - _FIXED) // each
     if at_most < 1:
-        least = -(-(each + 3 * w.nbytes + chunks + _FIXED) // MIB)
+        least = -(-(each + 3 * w.nbytes + _FIXED) // MIB)
         raise PlanRefused(
             f"{show_bytes(budget)} of memory cannot hold this proof; {least} MiB would do",
             store.uri,

@@ -104,6 +104,7 @@ class ChunkedArray:
         last = self._last
         if last is not None and last[0] == number:
             return last[1]
+        last = self._last = None  # two chunks at a time would be one too many
         if self._decoder is not None:
             values = np.empty((self.unit_rows, *self.shape[1:]), self.dtype)
             self._decode(number, values)

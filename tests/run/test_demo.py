@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bigsvm.cli.main import run
 from bigsvm.errors import UsageError
 from bigsvm.run.demo import HELD_OUT, N_FEATURES, ROW_BYTES, make_block, write_problem
 from bigsvm.store.opener import open_store
@@ -40,3 +41,12 @@ def test_a_store_of_it(tmp_path: Path) -> None:
     assert (store.n_samples, store.n_features) == (9000, N_FEATURES)
     with pytest.raises(UsageError, match="at least 10"):
         write_problem(tmp_path / "b.zarr", 3)
+
+
+@pytest.mark.slow
+def test_the_demonstration_comes_to_its_end(capsys: pytest.CaptureFixture[str]) -> None:
+    """As a newcomer runs it, with its own sizes: every step must fit the budget of the first."""
+    assert run(["demo"]) == 0
+    said = capsys.readouterr().out
+    for part in ("5. Use: rows that the fit never saw.", "of the optimum, proved.", "accuracy 0.9"):
+        assert part in said
