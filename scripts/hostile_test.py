@@ -379,7 +379,7 @@ class Bench:
             wrong = wrong or self.harmless(folder)
         elif code not in REFUSED | {0, 4}:
             wrong = wrong or f"exit {code}"
-        elif code and len(lines) != 1:
+        elif code not in (0, 4) and len(lines) != 1:
             wrong = wrong or "more than one line"
         if payload.exists():
             wrong, _ = "the payload ran", payload.rmdir()

@@ -215,7 +215,7 @@ def _read_array(path: Path, digest: str) -> np.ndarray:
     try:
         # A map first: a header that promises more than the file has is found out before memory is taken.
         array = np.array(np.load(path, mmap_mode="r", allow_pickle=False))
-    except (ValueError, EOFError, OSError) as error:
+    except (ValueError, EOFError, OSError, OverflowError) as error:
         raise DataError(f"not a plain array: {error}", str(path)) from error
     if array.dtype != np.float64 or not np.isfinite(array).all():
         raise DataError(f"dtype {array.dtype} or values that are not finite", str(path))

@@ -15,10 +15,10 @@ from bigsvm.budget import MemoryBudget
 from bigsvm.config import FitConfig
 from bigsvm.errors import DataError
 from bigsvm.events import Emit, WorkAdvanced, WorkEnded, WorkStarted, silent
+from bigsvm.kernels.aside import compiled_aside
 from bigsvm.kernels.rows import CSR, decision, n_rows_of
 from bigsvm.machine import core_count, memory_limit, return_freed_memory
 from bigsvm.problem.model import LinearModel
-from bigsvm.run.warm import compile_lock
 from bigsvm.solvers.base import Mapper
 from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks, kernel_matrix, row_bytes
 from bigsvm.store.svmlight import Chunk, read_chunks
@@ -121,8 +121,8 @@ def warm_up(layout: str, dtype: np.dtype, index_dtype: np.dtype, n_models: int) 
     X: Matrix = np.zeros((1, 1), dtype)
     if layout == "csr":
         X = CSR(np.zeros(1, dtype), np.zeros(1, index_dtype), np.array([0, 1], np.int64))
-    with compile_lock():
-        score_rows(X, weights, "", 0)
+    kind = ("scores", layout, dtype.name, index_dtype.name, n_models)
+    compiled_aside(kind, lambda: score_rows(X, weights, "", 0))
 
 
 def text_dtype(model: LinearModel) -> np.dtype:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 import threading
+import zlib
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
@@ -221,12 +222,24 @@ def _decode_zstd(content: bytes, out: np.ndarray, key: str) -> None:
     out.reshape(-1).view(np.uint8)[:] = np.frombuffer(values, np.uint8)
 
 
+def _decode_deflate(content: bytes, out: np.ndarray, key: str) -> None:
+    inflater = zlib.decompressobj(_GZIP_OR_ZLIB)
+    try:
+        values = inflater.decompress(content, out.nbytes + 1)  # one more byte than there may be, never gigabytes
+    except zlib.error as error:
+        raise _cannot_decode(key, str(error)) from error
+    if len(values) != out.nbytes or not inflater.eof:
+        raise _cannot_decode(key, f"does not hold {out.nbytes} bytes")
+    out.reshape(-1).view(np.uint8)[:] = np.frombuffer(values, np.uint8)
+
+
 def _cannot_decode(key: str, why: str) -> DataError:
     return DataError(f"chunk cannot be decoded: {why}", key, "restore it, or ingest the store again")
 
 
 _BLOSC = Blosc()
-_DECODERS = {"blosc": _decode_blosc, "zstd": _decode_zstd}
+_GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
+_DECODERS = {"blosc": _decode_blosc, "zstd": _decode_zstd, "gzip": _decode_deflate, "zlib": _decode_deflate}
 
 
 def _codec_names(metadata: dict[str, Any]) -> list[str]:

@@ -13,12 +13,12 @@ from bigsvm.run.demo import write_problem
 from bigsvm.units import MIB
 
 CAGE = Path(__file__).parents[2] / "scripts" / "memory_cage.py"
-BUDGET = 48
+BUDGET = 32
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """About 250 MiB of rows: five times the budget."""
+    """About 250 MiB of rows: eight times the budget."""
     path = tmp_path_factory.mktemp("memory") / "rows.zarr"
     write_problem(path, 600_000)
     return path
