@@ -162,7 +162,7 @@ def load_model(path: str | Path) -> LinearModel:
             "upgrade bigsvm",
         )
     try:
-        digests, classes = document.pop("digests"), np.array(document.pop("classes"))
+        digests, classes = document.pop("digests"), _classes(document.pop("classes"), folder)
         n_features = document.pop("n_features")
         coef = _read_array(folder / "coef.npy", digests["coef.npy"])
         intercept = _read_array(folder / "intercept.npy", digests["intercept.npy"])
@@ -215,11 +215,22 @@ def _read_array(path: Path, digest: str) -> np.ndarray:
     try:
         # A map first: a header that promises more than the file has is found out before memory is taken.
         array = np.array(np.load(path, mmap_mode="r", allow_pickle=False))
-    except (ValueError, EOFError, OSError, OverflowError) as error:
+    except Exception as error:  # its header is read as Python text: a tokenizer has errors of many kinds
         raise DataError(f"not a plain array: {error}", str(path)) from error
     if array.dtype != np.float64 or not np.isfinite(array).all():
         raise DataError(f"dtype {array.dtype} or values that are not finite", str(path))
     return array
+
+
+def _classes(labels: Any, folder: Path) -> np.ndarray:
+    """Labels as a document has them: all text, or all numbers.  Raises DataError."""
+    kinds = {type(label) for label in labels} if isinstance(labels, list) else set()
+    if kinds != {str} and not (kinds and kinds <= {int, float}):
+        raise DataError("the classes are neither all text nor all numbers", str(folder / "model.json"))
+    found = np.array(labels)
+    if found.dtype.kind not in "iufU":
+        raise DataError("a class is a number beyond 64 bits", str(folder / "model.json"))
+    return found
 
 
 def _json_label(label: Any) -> Any:

@@ -50,6 +50,8 @@ class ChunkedArray:
                 raise DataError(f"codec {name!r} is not one that bigsvm will run", path, "store it with blosc or zstd")
         unit = array.shards or array.chunks
         self.unit_rows = int(unit[0]) if unit else 1
+        if 0 in (unit or ()) and 0 not in self.shape:
+            raise DataError(f"chunks of shape {tuple(unit)} hold nothing", path)
         width = int(np.prod(self.shape[1:], dtype=np.int64))
         self._one_across = bool(unit) and tuple(unit[1:]) == self.shape[1:]
         self._unit_bytes = self.unit_rows * width * self.dtype.itemsize

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import stat
 from pathlib import Path
 
 from bigsvm.errors import DataError
@@ -29,6 +30,21 @@ def local_path(root: Path, key: str) -> Path:
     inside = _folder_is_inside(os.fspath(path.parent), os.fspath(root))
     if not inside or (os.path.islink(path) and not _is_inside(path, root)):
         raise DataError("links out of the store", key, "a store may not point to other places")
+    return path
+
+
+def plain_path(root: Path, key: str) -> Path:
+    """`local_path`, of a plain file, a folder or nothing.  Raises DataError for a pipe or a device as well.
+
+    Whoever opens a pipe that nobody writes to waits for ever, and so does the thread that was told to.
+    """
+    path = local_path(root, key)
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return path
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise DataError("is not a plain file", key)
     return path
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import xxhash
 
 from bigsvm.errors import DataError, MissingInput, OutputError
-from bigsvm.store.files import read_bytes
+from bigsvm.store.files import open_regular, read_bytes
 from bigsvm.store.manifest import (
     DOCUMENTS,
     EMPTY,
@@ -196,7 +196,7 @@ def _file_digest(root: Path, key: str) -> str:
     path = local_path(root, key)
     hasher = xxhash.xxh3_128(key.encode() + b"\0")
     try:
-        with open(path, "rb", buffering=0) as file:
+        with open(open_regular(path), "rb", buffering=0) as file:
             while piece := file.read(_PIECE):
                 hasher.update(piece)
     except (FileNotFoundError, NotADirectoryError):

@@ -10,7 +10,7 @@ from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 from zarr.storage import LocalStore, WrapperStore
 
 from bigsvm.store.manifest import Manifest, digest, read_failed
-from bigsvm.store.paths import local_path
+from bigsvm.store.paths import plain_path
 
 
 class DigestingStore(WrapperStore[LocalStore]):
@@ -59,7 +59,7 @@ class VerifyingStore(WrapperStore[LocalStore]):
         former = self._partial
         if byte_range is not None and former is not None and former[0] == key:
             return _slice(former[1], byte_range)
-        local_path(self._store.root, key)
+        plain_path(self._store.root, key)
         try:
             value = await self._store.get(key, prototype or default_buffer_prototype())
         except OSError as error:
