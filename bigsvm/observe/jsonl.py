@@ -17,9 +17,8 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, TextIO
 
-from bigsvm.errors import DataError, MissingInput
+from bigsvm.errors import DataError, MissingInput, OutputError
 from bigsvm.events import Event, WorkAdvanced
-from bigsvm.store.files import cannot_write
 
 
 def plain(value: Any) -> Any:
@@ -83,7 +82,7 @@ class JsonlFile:
                 self._file = open(self.path, "ab", buffering=0)  # noqa: SIM115
             self._file.write(line.encode())
         except OSError as error:
-            raise cannot_write(self.path, error, len(line)) from error
+            raise OutputError(f"cannot write: {error.strerror}, {len(line)} bytes needed", str(self.path)) from error
 
     def close(self) -> None:
         """Close the file; harmless when done twice."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from bigsvm.config import FitConfig
@@ -37,7 +37,7 @@ class LoopState:
 
     visits: int = 0
     steps: int = 0
-    next_check: float = _FIRST_CHECK
+    next_check: float = field(default_factory=lambda: _FIRST_CHECK)
     alone: bool = True
     primal: float = math.inf
     dual: float = -math.inf

@@ -320,7 +320,7 @@ def test_sigterm_ends_with_75(job: Place, retrain: Retrain, tmp_path: Path) -> N
     out, err = process.communicate(timeout=60)
     assert process.returncode == 75, err
     assert json.loads(out)["error"]["code"] == 75
-    assert err.splitlines()[-1].startswith("bigsvm: error: interrupted")
+    assert err.splitlines()[-1].startswith("bigsvm: error: stopped by SIGTERM")
     assert current(tmp_path) == before
 
 

@@ -144,8 +144,8 @@ def test_a_saved_model_proves_what_its_fit_said(
     if end == "rode":
         monkeypatch.setattr(DualCD, "forecast", lambda self, state: np.inf)  # never hopeful: proofs ride when due
     elif end == "alone":
-        monkeypatch.setattr("bigsvm.run.fit._FIRST_CHECK", 1e9)
-        monkeypatch.setattr("bigsvm.run.fit._RIDE_BELOW", 0.0)
+        monkeypatch.setattr("bigsvm.run.loop._FIRST_CHECK", 1e9)
+        monkeypatch.setattr("bigsvm.run.loop._RIDE_BELOW", 0.0)
         monkeypatch.setattr(DualCD, "forecast", lambda self, state: 0.0 if state.sweep >= 30 else np.inf)
     elif end == "limit":
         options |= {"tol": 1e-12, "max_passes": 12}

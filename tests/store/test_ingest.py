@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 
-from bigsvm.errors import BigSVMError, DataError, MissingInput, OutputError, UsageError
+from bigsvm.errors import BigSVMError, DataError, MissingInput, OutputError, PlanRefused, UsageError
 from bigsvm.events import Event, Warned, WorkAdvanced, WorkEnded, WorkStarted
 from bigsvm.kernels.rows import CSR
 from bigsvm.store import row_source
@@ -323,14 +323,14 @@ def test_threads_end_with_the_work(tmp_path: Path) -> None:
     before = {thread.name for thread in threading.enumerate()}
     (tmp_path / "bad.svm").write_text("1 1:1\n" * 300_000 + "1 1:x\n")
     with pytest.raises(DataError, match=":300001"):
-        ingest(tmp_path / "bad.svm", tmp_path / "a", memory="2MiB")
+        ingest(tmp_path / "bad.svm", tmp_path / "a", memory="8MiB", chunk_bytes=1 << 18)
 
     def observer(event: Event) -> None:
         if isinstance(event, WorkAdvanced):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        ingest(tmp_path / "bad.svm", tmp_path / "a", memory="2MiB", emit=observer)
+        ingest(tmp_path / "bad.svm", tmp_path / "a", memory="8MiB", chunk_bytes=1 << 18, emit=observer)
     left = {thread.name for thread in threading.enumerate()} - before
     assert not {name for name in left if "bigsvm" in name}
     assert [path.name for path in tmp_path.iterdir()] == ["bad.svm"]
@@ -464,3 +464,12 @@ def test_benchmark_runs() -> None:
     script = Path(__file__).parents[2] / "scripts" / "bench_ingest.py"
     done = subprocess.run([sys.executable, script, "--smoke"], capture_output=True, text=True, check=True)
     assert "bigsvm ingest" in done.stdout
+
+
+def test_too_little_memory_is_refused_and_what_it_names_will_do(tmp_path: Path) -> None:
+    (tmp_path / "a.svm").write_text("1 1:1\n-1 2:1\n" * 1000)
+    with pytest.raises(PlanRefused, match="would do") as caught:
+        ingest(tmp_path / "a.svm", tmp_path / "a", memory="5MiB")
+    least = caught.value.min_memory_bytes
+    assert least is not None
+    assert ingest(tmp_path / "a.svm", tmp_path / "a", memory=least)["n_samples"] == 2000

@@ -384,7 +384,8 @@ def test_huge_line(tmp_path: Path, threads: int) -> None:
     result = ingest(path, tmp_path / "s", memory="64MiB", threads=threads)
     assert (result["n_samples"], result["nnz"]) == (3, 400_002)
     assert line_limit(16 << 20) < len(line)
-    refused(path, tmp_path / "t", 65, f"{path}:2", "line of more than", memory="16MiB", threads=threads)
+    less: dict[str, Any] = {"memory": "16MiB", "chunk_bytes": 1 << 20, "threads": threads}
+    refused(path, tmp_path / "t", 65, f"{path}:2", "line of more than", **less)
 
 
 @pytest.mark.parametrize(

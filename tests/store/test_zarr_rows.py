@@ -207,10 +207,10 @@ def test_a_store_that_changed_is_not_reopened_by_a_worker(tmp_path: Path) -> Non
 def test_a_failing_device_is_an_io_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = ZarrRows(formats.written(tmp_path / "s.zarr", X, LABELS))
 
-    def fails(self: Path) -> bytes:
+    def fails(path: Path) -> bytes:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(Path, "read_bytes", fails)
+    monkeypatch.setattr("bigsvm.store.chunked.read_bytes", fails)
     with pytest.raises(ReadFailed, match="X/") as caught:
         store.read(store.refs(9)[2])
     assert caught.value.code == 74
