@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -63,3 +64,27 @@ def test_memory_cage_reports_and_passes_the_exit_code_on() -> None:
     report = json.loads(done.stderr.splitlines()[-1])
     assert report["limit_bytes"] == 300 << 20
     assert report["exit"] == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("kill_test.py", "shared: 3 of 3 byte-identical"),
+        ("anomaly_loop.py", "(and all after it)"),
+        ("damage_test.py", "model: 13 kinds x 1"),
+        ("hostile_test.py", "unpickled: nothing"),
+        ("fuzz.py", "the rest finite"),
+        ("soak.py", "1 and 1 distinct models"),
+        ("memory_test.py", "bytes: done"),
+    ],
+)
+def test_promises_smoke(script: str, said: str) -> None:
+    assert said in run(script, "--smoke").stdout
+
+
+@pytest.mark.slow
+def test_disk_full_smoke() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root may mount a small disk")
+    assert "all clean" in run("disk_full.py", "--smoke").stdout

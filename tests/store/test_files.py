@@ -1,0 +1,173 @@
+"""What is written appears whole; what the dead leave goes; what is locked names its holder."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from bigsvm import process
+from bigsvm.errors import OutputError
+from bigsvm.process import Process, this_process
+from bigsvm.store.files import (
+    new_directory,
+    new_file,
+    open_regular,
+    read_bytes,
+    remove_dead,
+    temporary_name,
+    write_bytes,
+)
+from bigsvm.store.locks import alone
+from bigsvm.store.sealed_json import sealed, unsealed
+
+
+def a_dead_process() -> Process:
+    """One that was here and is gone."""
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    was = Process(this_process().machine, child.pid, process.started(child.pid))
+    assert not was.is_gone()
+    child.communicate(b"\n")
+    return was
+
+
+def test_temporaries_of_the_dead_go_and_others_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    final = tmp_path / "a.b"
+    ours = temporary_name(final)
+    ours.touch()
+    machine, pid, started = a_dead_process()
+    dead = ours.with_name(f".a.b.tmp-{machine}-{pid}-{started}-00000000")
+    elsewhere = ours.with_name(f".a.b.tmp-ffffffff-{pid}-{started}-00000000")
+    reused = ours.with_name(f".a.b.tmp-{machine}-{os.getpid()}-1-00000000")  # our number, another start
+    other_output = ours.with_name(f".c.tmp-{machine}-{pid}-{started}-00000000")
+    foreign = tmp_path / ".a.b.tmp-notes"
+    for path in (elsewhere, reused, other_output, foreign):
+        path.touch()
+    dead.mkdir()
+    (dead / "half").touch()
+    remove_dead(tmp_path, "a.b")
+    assert set(tmp_path.iterdir()) == {ours, elsewhere, other_output, foreign}
+    remove_dead(tmp_path)
+    assert set(tmp_path.iterdir()) == {ours, elsewhere, foreign}
+
+
+def test_the_next_writer_cleans_up(tmp_path: Path) -> None:
+    machine, pid, started = a_dead_process()
+    for name in ("file", "folder"):
+        (tmp_path / f".{name}.tmp-{machine}-{pid}-{started}-00000000").mkdir()
+    write_bytes(tmp_path / "file", b"x")
+    with new_directory(tmp_path / "folder") as folder:
+        (folder / "y").touch()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
+
+
+def test_a_file_is_whole_or_not_there(tmp_path: Path) -> None:
+    def fails() -> None:
+        with new_file(tmp_path / "a") as file:
+            file.write(b"half")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fails()
+    assert list(tmp_path.iterdir()) == []
+    write_bytes(tmp_path / "a", b"old")
+
+    def full() -> None:
+        with new_file(tmp_path / "a", 12345) as file:
+            file.write(b"new")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(
+        OutputError, match=r"/a: cannot write: No space left on device, 12345 bytes needed, \d+ are free"
+    ):
+        full()
+    assert (tmp_path / "a").read_bytes() == b"old"
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_folder_that_is_replaced_is_there_at_every_instant(tmp_path: Path) -> None:
+    final, missing, done = tmp_path / "a", [], threading.Event()
+
+    def put(content: str) -> None:
+        with new_directory(final, overwrite=True, marks=("x",)) as folder:
+            (folder / "x").write_text(content)
+
+    def watch() -> None:
+        while not done.is_set():
+            try:
+                os.stat(final / "x")
+            except OSError as error:
+                missing.append(error)
+
+    put("0")
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    for number in range(200):
+        put(str(number))
+    done.set()
+    watcher.join()
+    assert not missing
+    assert (final / "x").read_text() == "199"
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_without_an_exchange_a_folder_is_still_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bigsvm.store.files._exchange", lambda one, other: False)
+    for content in ("1", "2"):
+        with new_directory(tmp_path / "a", overwrite=True, marks=("x",)) as folder:
+            (folder / "x").write_text(content)
+    assert (tmp_path / "a" / "x").read_text() == "2"
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+HOLD = """
+import sys, pathlib
+from bigsvm.store.locks import alone
+with alone(pathlib.Path(sys.argv[1]), "the run"):
+    print("held", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_a_lock_names_its_holder_and_goes_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    child = subprocess.Popen([sys.executable, "-c", HOLD, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    assert child.stdout.readline() == b"held\n"
+    with (
+        pytest.raises(OutputError, match=rf"the run is in use by process {child.pid} on .* since 20"),
+        alone(path, "the run"),
+    ):
+        pass
+    child.kill()
+    child.communicate()
+    assert path.exists()  # the dead leave it, and it blocks nobody
+    with alone(path, "the run"):
+        assert json.loads(path.read_text())["pid"] == os.getpid()
+    assert not path.exists()
+
+
+def test_pipes_and_devices_are_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(OSError, match="plain file"):
+            open_regular(path)
+    with pytest.raises(IsADirectoryError):
+        read_bytes(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        read_bytes(tmp_path / "none")
+
+
+def test_sealed_documents_come_back_or_not_at_all() -> None:
+    content = {"b": [1, 2.5, None], "a": "é", "inf": float("inf")}
+    document = sealed(content)
+    assert unsealed(document) == content
+    for at in range(len(document) - 1):  # but for the newline at the end
+        with pytest.raises(ValueError, match="."):
+            unsealed(document[:at] + bytes([document[at] ^ 1]) + document[at + 1 :])
