@@ -17,6 +17,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
+import os
 import random
 import shutil
 import signal
@@ -92,8 +94,14 @@ class Trial:
         folder = self.work / f"{name}.model.run" / "checkpoint"
         until = time.monotonic() + 2.0
         while process.poll() is None and time.monotonic() < until:
-            if folder.is_dir() and any(path.name.startswith(".") for path in folder.iterdir()):
-                return
+            with contextlib.suppress(OSError):
+                if any(name.startswith(".") for name in os.listdir(folder)):
+                    return
+
+    def over(self, name: str) -> bool:
+        """Whether a run has come to its end, by its record."""
+        record = self.work / f"{name}.model.run" / "run.json"
+        return record.exists() and json.loads(record.read_bytes())["status"] == "converged"
 
     def tear(self, name: str) -> None:
         """Cut a file of the newest checkpoint in two."""
@@ -109,13 +117,13 @@ class Trial:
         """Disturb, resume to the end, compare; how often it was hit."""
         hits = int(self.disturb(self.fit(name), name, how))
         for _ in range(self.random.choice((0, 0, 1, 3))):
-            if (self.work / f"{name}.model").exists():
+            if self.over(name):
                 break
             hits += self.disturb(self.resume(name), name, how)
         model = self.work / f"{name}.model"
         if model.exists():
             bigsvm.load_model(model)  # whole wherever it is visible
-        else:
+        if not self.over(name):
             if torn:
                 self.tear(name)
             self.run_to_end(self.resume(name))

@@ -78,7 +78,8 @@ class Checkpoints:
 
     def clear(self) -> None:
         """The run is over."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        for _ in range(2):  # a file that could not be deleted may go at the second try
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     def _numbers(self) -> list[int]:
         if not self.folder.is_dir():

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import filecmp
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,6 +20,9 @@ from bigsvm.config import FitConfig
 from bigsvm.errors import DataError, OutputError, UsageError
 from bigsvm.events import Event, FitStarted
 from bigsvm.units import parse_seconds, show_bytes
+
+if TYPE_CHECKING:
+    from bigsvm.run.outcome import FitResult
 
 CHECKPOINTS = "checkpoint"
 
@@ -105,9 +109,11 @@ class Job:
 def train(session: Session, job: Job, resume: bool) -> int:
     """Run a job, or go on with it; the exit code."""
     model, run = job.model, job.run
-    check_output(model, job.overwrite, ("model.json",), "model")
+    unfinished = is_unfinished(run)
+    if not (resume and unfinished):  # else the model may be this run's own, written just before it was killed
+        check_output(model, job.overwrite, ("model.json",), "model")
     # The record of a run that ended without a model stands in nobody's way: a job is simply started again.
-    unfinished = not model.exists() and is_unfinished(run)
+    unfinished = unfinished and not model.exists()
     check_output(run, job.overwrite or resume or unfinished, (EVENTS, RUN, CHECKPOINTS, LOCK), "record of a run")
 
     from bigsvm.observe.jsonl import JsonlFile
@@ -134,13 +140,34 @@ def train(session: Session, job: Job, resume: bool) -> int:
 
                 result = fit_store(data, job.config, started, checkpoints, resume)
             session.exit_code = result.exit_code(job.allow_unconverged)
-            result.save_model(model, overwrite=job.overwrite)
+            save_once(result, model, job.overwrite)
             checkpoints.clear()
             session.warn_of(result)
             document = result.document(str(model), str(run))
             record.update(status=result.status, result=document)
     said = summary(result.status, document, job.config.tol)
     return session.finish(document, said, result.status, session.exit_code)
+
+
+def save_once(result: FitResult, model: Path, overwrite: bool) -> None:
+    """Write the model; where the very same one is there already, a run that was killed after writing it goes on.
+
+    Raises OutputError: another one is there, or it cannot be written.
+    """
+    from bigsvm.store.files import remove, temporary_name
+
+    if overwrite or not model.exists():
+        result.save_model(model, overwrite=overwrite)
+        return
+    ours = temporary_name(model)
+    try:
+        result.save_model(ours)
+        # model.json has the digests of all other files.
+        same = (model / "model.json").is_file() and filecmp.cmp(ours / "model.json", model / "model.json", False)
+    finally:
+        remove(ours)
+    if not same:
+        raise OutputError("another model is there", str(model), "choose another name or say --overwrite")
 
 
 def stem_of(store: str) -> str:
@@ -150,8 +177,8 @@ def stem_of(store: str) -> str:
 
 def is_unfinished(run: Path) -> bool:
     """Whether a folder is the record of a run that wrote no model: interrupted, failed or killed."""
-    if not run.is_dir() or not (run / EVENTS).exists():
-        return False
+    if not (run / EVENTS).exists():
+        return (run / LOCK).exists()  # killed, or still alive, before its first event
     try:
         return json.loads((run / RUN).read_bytes()).get("status") in ("error", "interrupted", "running")
     except (OSError, ValueError, AttributeError):  # killed before it could say how it ended

@@ -1,0 +1,103 @@
+"""`bigsvm resume` and `fit --resume` on the command line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bigsvm.cli.main import run
+from bigsvm.run.signals import Stop
+from bigsvm.store.ingest import ingest
+
+
+@pytest.fixture
+def fit(tmp_path: Path) -> list[str]:
+    """A fit's command line."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(900, 8)).astype(np.float32)
+    ingest((X, np.where(X[:, 0] + rng.normal(size=900) > 0, 1, -1)), tmp_path / "s.zarr")
+    return [
+        *("fit", str(tmp_path / "s.zarr"), "--loss", "hinge", "--memory", "64MiB", "--tol", "1e-4", "--quiet"),
+        *("--scratch", str(tmp_path / "scratch"), "-o", str(tmp_path / "m")),
+    ]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def interrupted(fit: list[str], monkeypatch: pytest.MonkeyPatch, looks: int) -> int:
+    """Run it with a signal that comes when the run looks for the `looks`-th time."""
+    left = looks
+
+    def asked(self: Stop) -> bool:
+        nonlocal left
+        left -= 1
+        self.by = "SIGTERM" if left <= 0 else None
+        return left <= 0
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Stop, "__bool__", asked)
+        return run(fit)
+
+
+@pytest.mark.usefixtures("streaming")
+@pytest.mark.parametrize("how", ["resume", "fit --resume"])
+def test_what_was_stopped_goes_on(
+    how: str, fit: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(fit) == 0
+    right = contents(tmp_path / "m")
+    shutil.rmtree(tmp_path / "m")
+    shutil.rmtree(tmp_path / "m.run")
+    capsys.readouterr()
+    assert interrupted(fit, monkeypatch, 15) == 75
+    assert f"stopped by SIGTERM (bigsvm resume {tmp_path / 'm.run'})" in capsys.readouterr().err
+    assert json.loads((tmp_path / "m.run" / "run.json").read_text())["status"] == "interrupted"
+    assert len(list((tmp_path / "m.run" / "checkpoint").iterdir())) == 1
+    assert run(["resume", str(tmp_path / "m.run"), "--quiet"] if how == "resume" else [*fit, "--resume"]) == 0
+    assert contents(tmp_path / "m") == right
+    assert sorted(path.name for path in (tmp_path / "m.run").iterdir()) == ["events.jsonl", "run.json"]
+    assert run(["resume", str(tmp_path / "m.run")]) == 65
+    assert "the run is over" in capsys.readouterr().err
+
+
+def test_killed_after_the_model_was_written(fit: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(fit) == 0
+    right, record = contents(tmp_path / "m"), tmp_path / "m.run" / "run.json"
+    record.write_text(json.dumps({**json.loads(record.read_text()), "status": "running"}))
+    assert run(["resume", str(tmp_path / "m.run"), "--quiet"]) == 0
+    assert contents(tmp_path / "m") == right
+    assert json.loads(record.read_text())["status"] == "converged"
+    # Another run's model in its place is not replaced.
+    record.write_text(json.dumps({**json.loads(record.read_text()), "status": "running"}))
+    assert run([*fit[:-1], str(tmp_path / "n"), "--c", "2"]) == 0
+    shutil.rmtree(tmp_path / "m")
+    (tmp_path / "n").rename(tmp_path / "m")
+    other = contents(tmp_path / "m")
+    assert run(["resume", str(tmp_path / "m.run"), "--quiet"]) == 73
+    assert "another model is there" in capsys.readouterr().err
+    assert contents(tmp_path / "m") == other
+
+
+def test_a_run_in_use_is_left_alone(fit: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from bigsvm.store.locks import alone
+
+    (tmp_path / "m.run").mkdir()
+    with alone(tmp_path / "m.run" / "lock", "the run"):
+        assert run(fit) == 73
+    assert "the run is in use by process" in capsys.readouterr().err
+    (tmp_path / "m.run").mkdir(exist_ok=True)
+    (tmp_path / "m.run" / "lock").touch()  # as the dead leave it
+    assert run(fit) == 0
+
+
+def test_no_run_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["resume", str(tmp_path)]) == 66
+    (tmp_path / "run.json").write_text("{}")
+    assert run(["resume", str(tmp_path)]) == 65
+    assert "does not say what was asked for" in capsys.readouterr().err
