@@ -17,6 +17,8 @@ from bigsvm.store.files import new_directory, remove_dead
 from bigsvm.store.state_files import read_tree, tree_bytes, write_tree
 
 KEPT = 2
+_SPACING = 20.0  # times what one takes
+_AFTER_PROOF_S = 1.0
 
 
 class Checkpoints:
@@ -29,12 +31,22 @@ class Checkpoints:
     def __init__(self, folder: Path, identity: dict[str, Any], every_s: float) -> None:
         self.folder, self.identity, self.every_s = folder, identity, every_s
         self._last = time.monotonic()
+        self._proved = False
         self.seconds = 0.0
         self.written = 0
+        self.damaged: list[str] = []
 
     def due(self) -> bool:
-        """Whether it is time for one.  Only that: what a run computes does not depend on it."""
-        return time.monotonic() - self._last >= max(self.every_s, 20.0 * self.seconds / max(self.written, 1))
+        """Whether it is time for one.  Only that: what a run computes does not depend on it.
+
+        It is after `every_s`, and after something was proved; never so soon that they take over 5 % of the run.
+        """
+        wait = min(self.every_s, _AFTER_PROOF_S) if self._proved else self.every_s
+        return time.monotonic() - self._last >= max(wait, _SPACING * self.seconds / max(self.written, 1))
+
+    def proved(self) -> None:
+        """There is a new certificate: what was proved is worth saving soon."""
+        self._proved = True
 
     def save(self, tree: dict[str, Any]) -> None:
         """Write the next one, then let the oldest go.  Raises OutputError; what was there stays."""
@@ -48,21 +60,21 @@ class Checkpoints:
         for old in found[: 1 - KEPT]:
             shutil.rmtree(self.folder / f"{old:08d}", ignore_errors=True)
         self._last = time.monotonic()
+        self._proved = False
         self.seconds += self._last - began
         self.written += 1
 
     def newest(self) -> dict[str, Any] | None:
-        """The tree of the newest checkpoint that is whole, None where there is none.
+        """The tree of the newest checkpoint that is whole, None where there is none; `damaged` are those that are not.
 
         Raises DataError where the run that wrote it was another one: names what differs.
         """
-        damaged: DataError | None = None
         for number in reversed(self._numbers()):
             try:
                 found = read_tree(self.folder / f"{number:08d}")
                 identity, state = found["identity"], found["state"]
             except (DataError, KeyError, TypeError) as error:
-                damaged = error if isinstance(error, DataError) else DataError(f"not a checkpoint: {error}")
+                self.damaged.append(str(error))
                 continue
             for name, value in self.identity.items():
                 if identity.get(name) != value:
@@ -72,8 +84,6 @@ class Checkpoints:
                         "start again without --resume",
                     )
             return state
-        if damaged is not None:
-            raise damaged
         return None
 
     def clear(self) -> None:

@@ -116,6 +116,8 @@ def fit_store(
         if checkpoints is not None:
             checkpoints.identity = _identity(store, survey, plan, config)
             saved = checkpoints.newest() if resume else None
+            for damage in checkpoints.damaged:
+                note(Warned(f"a checkpoint is not whole: {damage}"))
             if saved is not None:
                 loop.resume(saved)
         status = loop.run()

@@ -138,6 +138,8 @@ class Loop:
         primal, dual = float(certificate.primal.sum()), float(certificate.dual.sum())
         at.fruitless = at.fruitless + 1 if (primal, dual) == (at.primal, at.dual) else 0
         at.primal, at.dual = primal, dual
+        if self.checkpoints is not None:
+            self.checkpoints.proved()
         passes, epochs = ctx.bytes_read / self.data_bytes, at.visits / ctx.data.n_samples
         self.emit(CertificateMade(epochs, passes, primal, dual, certificate.relative_gap, self._seconds()))
         return certificate.relative_gap <= self.config.tol

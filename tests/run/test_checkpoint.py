@@ -130,7 +130,14 @@ def test_a_torn_newest_checkpoint_falls_back_to_the_one_before(tmp_path: Path) -
         saved = Checkpoints(folder, {}, 60.0).newest()
         assert saved is not None
         file.write_bytes(content)
-    file.write_bytes(content[:-1])
+    file.write_bytes(content[:-2])
+    for older in sorted(folder.iterdir())[:-1]:  # and where none is whole, it begins again
+        kept = tmp_path / "kept"
+        older.rename(kept)
+        again = Checkpoints(folder, {}, 1e9)
+        assert again.newest() is None
+        assert len(again.damaged) == 1
+        kept.rename(older)
     fit_store(store, config, checkpoints=Checkpoints(folder, {}, 1e9), resume=True).save_model(tmp_path / "b")
     assert same_folder(tmp_path / "a", tmp_path / "b")
 
@@ -172,3 +179,21 @@ def test_load_fills_in_place() -> None:
     other = looping.LoopState(visits=3, ending="stopped", primal=2.0)
     assert load(state, dump(other)) is state
     assert state == other
+
+
+def test_checkpoints_are_due_by_time_and_sooner_after_a_proof(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr("bigsvm.run.checkpoint.time.monotonic", lambda: now)
+    checkpoints = Checkpoints(tmp_path / "c", {}, 60.0)
+    now = 59.0
+    assert not checkpoints.due()
+    checkpoints.proved()
+    assert checkpoints.due()
+    checkpoints.save({"x": 1})
+    assert not checkpoints.due()
+    now += 60.0
+    assert checkpoints.due()
+    checkpoints.seconds = 10.0  # of one: they would take more of the run than it is worth
+    assert not checkpoints.due()
+    now += 140.0
+    assert checkpoints.due()
