@@ -118,9 +118,11 @@ def warm_staging(store: RowBlocks) -> None:
     if done.exists():
         return
     n, width = _MANY_ROWS, 2 if store.layout == "dense" else MANY_FEATURES + 2
-    X: Matrix = np.ones((n, width), store.dtype)
+    X: Matrix
     if store.layout == "csr":
         X = CSR(np.ones(n, store.dtype), np.arange(n, dtype=store.index_dtype) % width, np.arange(n + 1))
+    else:
+        X = np.ones((n, width), store.dtype)
     y = np.arange(n) >= n // 2
     weight = np.ones(n) if store.has_weights else None
     small = ArrayRows(X, y.astype(np.int64), weight, n_features=width)
