@@ -76,13 +76,10 @@ class Checkpoints:
             except (DataError, KeyError, TypeError) as error:
                 self.damaged.append(str(error))
                 continue
-            for name, value in self.identity.items():
-                if identity.get(name) != value:
-                    raise DataError(
-                        f"the checkpoint is of another run: {name} was {identity.get(name)!r} and is {value!r}",
-                        str(self.folder),
-                        "start again without --resume",
-                    )
+            other = _first_difference(identity, self.identity)
+            if other:
+                hint = "start again without --resume"
+                raise DataError(f"the checkpoint is of another run: {other}", str(self.folder), hint)
             return state
         return None
 
@@ -95,3 +92,14 @@ class Checkpoints:
         if not self.folder.is_dir():
             return []
         return sorted(int(path.name) for path in self.folder.iterdir() if path.name.isdigit())
+
+
+def _first_difference(was: Any, now: Any, name: str = "it") -> str:
+    """What differs first between two trees of dictionaries, '' where nothing does."""
+    if isinstance(was, dict) and isinstance(now, dict):
+        for key, value in now.items():
+            found = _first_difference(was.get(key), value, str(key))
+            if found:
+                return found
+        return ""
+    return "" if was == now else f"{name} was {was!r} and is {now!r}"

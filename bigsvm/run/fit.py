@@ -142,8 +142,8 @@ def _identity(store: RowBlocks, survey: Survey, plan: Plan, config: FitConfig) -
     return {
         "store": store.fingerprint,
         "content": survey.content_fingerprint,
-        "plan": plan.resolved(),
         "options": {name: getattr(config, name) for name in RESULT_OPTIONS},
+        "plan": plan.resolved(),
         "versions": versions(),
     }
 
