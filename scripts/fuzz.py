@@ -17,9 +17,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import copy
 import json
 import os
 import random
+import resource
 import shutil
 import subprocess
 import sys
@@ -242,17 +244,17 @@ def damage(document: Any, rng: random.Random) -> Any:
     for _ in range(rng.choice((1, 1, 2))):
         found = list(places(document))
         if not found:
-            return rng.choice(JUNK)
+            return copy.deepcopy(rng.choice(JUNK))
         container, key = rng.choice(found)
         kind = rng.randrange(4)
         if kind == 0 and isinstance(container, dict):
             del container[key]
         elif kind == 1 and isinstance(container, list):
-            container.insert(key, rng.choice(JUNK))
+            container.insert(key, copy.deepcopy(rng.choice(JUNK)))
         elif kind == 2 and isinstance(container[key], int | float) and not isinstance(container[key], bool):
             container[key] = container[key] + rng.choice((-1, 1, 7, -container[key]))
         else:
-            container[key] = rng.choice(JUNK)
+            container[key] = copy.deepcopy(rng.choice(JUNK))
     return document
 
 
@@ -328,6 +330,7 @@ def main() -> None:
         options.grow.write_text(json.dumps([line.hex() for line in grow(options.seconds, options.seed)]))
         return
     seconds = 1.0 if options.smoke else options.seconds
+    resource.setrlimit(resource.RLIMIT_DATA, (2 << 30, 2 << 30))  # small inputs that want more are a find
     with tempfile.TemporaryDirectory() as folder, contextlib.suppress(KeyboardInterrupt):
         for fuzz in (fuzz_text, fuzz_metadata, fuzz_model):
             sys.stdout.write(fuzz(seconds, options.seed, Path(folder)) + "\n")

@@ -15,7 +15,7 @@ ENTRY_POINTS = "bigsvm.stores"
 """Entry point group of further formats: name = file suffix without dot, or URI scheme; object = a callable
 (path, *, label, weight, task) -> RowBlocks."""
 
-_ZARR_MARKS = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
+_ZARR_MARKS = ("zarr.json", ".zgroup", ".zarray", ".zmetadata", "bigsvm-manifest.json")
 _TEXT = (".svm", ".svmlight", ".libsvm", ".txt", ".csv", ".tsv", ".dat", ".npz", ".npy", ".h5ad")
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import os
@@ -232,11 +231,21 @@ def chunk_keys(path: str, metadata: dict[str, Any]) -> Iterator[str]:
     if math.prod(grid) > 2**40:
         raise DataError(f"{math.prod(grid)} chunks in one array", path)
     prefix = f"{path}/" if path else ""
-    for place in itertools.product(*map(range, grid)):
+    for place in _places(grid):
         if name == "default":
             yield prefix + separator.join(["c", *map(str, place)])
         else:
             yield prefix + (separator.join(map(str, place)) or "0")
+
+
+def _places(grid: list[int]) -> Iterator[tuple[int, ...]]:
+    """All places of a grid in C order, one at a time: metadata may promise any number of them."""
+    for number in range(math.prod(grid)):
+        place = []
+        for length in reversed(grid):
+            number, at = divmod(number, length)
+            place.append(at)
+        yield tuple(reversed(place))
 
 
 def _natural(number: Any) -> int:
