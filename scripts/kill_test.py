@@ -83,6 +83,8 @@ class Trial:
         began = time.monotonic()
         code = process.wait(60)
         took = time.monotonic() - began
+        if code == -signal.SIGTERM and not (self.work / f"{name}.model.run").exists():
+            return True  # the interpreter was still starting: nothing had begun
         if how is signal.SIGTERM and (took > 10 or code not in (75, 0)):
             raise SystemExit(f"SIGTERM: exit {code} after {took:.1f} s")
         return code != 0
