@@ -59,7 +59,7 @@ def one_size(times: int, budget: int, work: Path) -> None:
     """All commands on data `times` the budget."""
     rows, text, store, model = times * budget // ROW_BYTES, work / "rows.svm", work / "rows.zarr", work / "m"
     write_problem(work / "made.zarr", rows)
-    run(["dump", work / "made.zarr", text], None, work)
+    run(["dump", work / "made.zarr", text, "--overwrite"], None, work)
     memory = ["--memory", budget]
     scratch = ["--scratch", work / "scratch"]
     commands: dict[str, list[object]] = {
@@ -120,8 +120,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=options.work) as folder:
         for times in options.times.split(","):
             one_size(int(times), options.memory, Path(folder))
-            for entry in ("made.zarr",):
-                subprocess.run(["rm", "-rf", str(Path(folder) / entry)], check=True)
+            subprocess.run(["rm", "-rf", str(Path(folder) / "made.zarr")], check=True)
         refusal(Path(folder))
 
 
