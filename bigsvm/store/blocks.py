@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, overload, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -205,32 +205,9 @@ def frozen(array: np.ndarray) -> np.ndarray:
     return view
 
 
-class Groups(Sequence[BlockGroup]):
-    """The blocks numbered by `order`, `blocks` a group (the last may be smaller); made when they are asked for.
-
-    There may be millions: kept, they would take memory that grows with the data.
-    """
-
-    def __init__(self, refs: Sequence[BlockRef], order: Sequence[int] | np.ndarray, blocks: int) -> None:
-        self._refs, self._order, self._blocks = refs, order, blocks
-
-    def __len__(self) -> int:
-        return -(-len(self._order) // self._blocks)
-
-    @overload
-    def __getitem__(self, number: int) -> BlockGroup: ...
-    @overload
-    def __getitem__(self, number: slice) -> Sequence[BlockGroup]: ...
-    def __getitem__(self, number: int | slice) -> BlockGroup | Sequence[BlockGroup]:
-        if isinstance(number, slice):
-            start, stop, step = number.indices(len(self))
-            if step != 1:
-                raise ValueError("groups are sliced in their order")
-            return Groups(self._refs, self._order[start * self._blocks : stop * self._blocks], self._blocks)
-        first = range(len(self))[number] * self._blocks  # negative numbers, and the IndexError that ends an iteration
-        return BlockGroup(tuple(self._refs[k] for k in self._order[first : first + self._blocks]))
-
-
-def in_groups(refs: Sequence[BlockRef], order: Sequence[int] | np.ndarray, blocks: int) -> Groups:
-    """The blocks numbered by `order`, `blocks` a group."""
-    return Groups(refs, order, blocks)
+def in_groups(refs: Sequence[BlockRef], order: Sequence[int] | np.ndarray, blocks: int) -> list[BlockGroup]:
+    """The blocks numbered by `order`, `blocks` a group (the last may be smaller)."""
+    return [
+        BlockGroup(tuple(refs[number] for number in order[first : first + blocks]))
+        for first in range(0, len(order), blocks)
+    ]
