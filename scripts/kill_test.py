@@ -32,7 +32,6 @@ import bigsvm
 from bigsvm.run.demo import write_problem
 
 Command = list[str]
-STARTING_S = 0.5  # until a process that has just been started heeds signals
 
 
 class Trial:
@@ -71,7 +70,6 @@ class Trial:
 
     def disturb(self, command: Command, name: str, how: signal.Signals) -> bool:
         """Start, wait, send; whether the run was still going on when the signal came."""
-        started = time.monotonic()
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         wait = self.random.uniform(0.0, 1.1) * self.seconds
         if self.random.random() < 1 / 3:
@@ -85,8 +83,8 @@ class Trial:
         began = time.monotonic()
         code = process.wait(60)
         took = time.monotonic() - began
-        if code == -signal.SIGTERM and began - started < STARTING_S:
-            return True  # the interpreter was still starting: nothing had begun
+        if code == -signal.SIGTERM and not (self.work / f"{name}.model.run" / "lock").exists():
+            return not self.over(name)  # the interpreter was starting, or ending: no run was going on
         if how is signal.SIGTERM and (took > 10 or code not in (75, 0)):
             raise SystemExit(f"SIGTERM: exit {code} after {took:.1f} s")
         return code != 0
