@@ -139,16 +139,27 @@ def trim_heap() -> None:
 
 def anonymous_bytes() -> int:
     """Anonymous and shared resident memory of this process, now (RssAnon + RssShmem)."""
-    total = 0
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(("RssAnon:", "RssShmem:")):
-            total += int(line.split()[1]) << 10
-    return total
+    return _status("RssAnon:") + _status("RssShmem:")
+
+
+def resident_bytes() -> int:
+    """Resident set of this process now, mapped files included (VmRSS)."""
+    return _status("VmRSS:")
 
 
 def resident_peak_bytes() -> int:
     """Largest resident set of this process so far, mapped files included (VmHWM)."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) << 10
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+    return _status("VmHWM:") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+
+
+def _status(field: str) -> int:
+    """Bytes of a field of this process's status; 0 where there is none.
+
+    Called many times a second, so without pathlib: that interns every part of every path, which fills the
+    interpreter's table of strings until it is doubled.
+    """
+    with open("/proc/self/status", encoding="latin-1") as file:
+        for line in file:
+            if line.startswith(field):
+                return int(line.split()[1]) << 10
+    return 0

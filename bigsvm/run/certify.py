@@ -27,7 +27,7 @@ from bigsvm.store.survey import Survey
 from bigsvm.units import MIB, show_bytes
 
 _BLOCKS_PER_TASK = 16
-_FIXED = 6 * MIB
+_FIXED = 8 * MIB  # events, indices, interpreter objects; as in a fit
 
 
 def certify_model(path: Path, store: RowBlocks, config: FitConfig, emit: Emit = silent) -> dict[str, Any]:
@@ -65,7 +65,9 @@ def certify_model(path: Path, store: RowBlocks, config: FitConfig, emit: Emit = 
     # Each task holds its part of v, the chunks that a block lies in, the block, and its rows of alpha.
     chunks = int(getattr(store, "chunk_nbytes", 0))
     each = w.nbytes + 2 * block_bytes + chunks * 3 // 2 + 8 * problem.n_models * block_rows * _BLOCKS_PER_TASK
-    at_most = (budget - 3 * w.nbytes - _FIXED) // each
+    spare = budget - 3 * w.nbytes - _FIXED
+    # Beside several tasks the store keeps what one of them read last; a task alone has it among its own.
+    at_most = max((spare - chunks) // each, min(spare // each, 1))
     if at_most < 1:
         least = -(-(each + 3 * w.nbytes + _FIXED) // MIB)
         raise PlanRefused(

@@ -8,10 +8,9 @@ gets its turn.
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 from types import TracebackType
 
-from bigsvm.machine import anonymous_bytes, resident_peak_bytes
+from bigsvm.machine import anonymous_bytes, resident_bytes, resident_peak_bytes
 
 INTERVAL_S = 0.02
 
@@ -57,7 +56,7 @@ class PeakMemory:
     def sample(self) -> None:
         """Look once; also called by those who know that a peak is now."""
         self.peak_anon_bytes = max(self.peak_anon_bytes, anonymous_bytes())
-        self.peak_rss_bytes = max(self.peak_rss_bytes, _resident_bytes())
+        self.peak_rss_bytes = max(self.peak_rss_bytes, resident_bytes())
 
     def stop(self) -> None:
         """Look a last time and end the thread; harmless when already stopped."""
@@ -84,11 +83,3 @@ class PeakMemory:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-
-
-def _resident_bytes() -> int:
-    """Resident set now, in bytes (VmRSS)."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) << 10
-    return 0

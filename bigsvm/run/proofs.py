@@ -13,7 +13,7 @@ from bigsvm.errors import DataError
 from bigsvm.problem.certificate import Accumulator, Certificate, RowsShare, certify_blocks, joined, keep_best, runs_of
 from bigsvm.problem.riding import RidingProof
 from bigsvm.solvers.base import Context, Point, Solver
-from bigsvm.store.blocks import in_groups
+from bigsvm.store.addresses import in_groups
 from bigsvm.store.read_ahead import ReadAhead
 from bigsvm.store.state_files import dump
 from bigsvm.store.vectors import RowVector

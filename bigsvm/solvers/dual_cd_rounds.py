@@ -13,7 +13,8 @@ from bigsvm.kernels.visiting import mixed_runs_of, shuffled
 from bigsvm.solvers.base import Context
 from bigsvm.solvers.dual_cd_stream import BLOCK_ORDER, PassSums, writable
 from bigsvm.solvers.rounds import Share, Update, rows_of, run_rounds
-from bigsvm.store.blocks import BlockGroup, RowBlocks, in_groups, kernel_matrix
+from bigsvm.store.addresses import in_groups
+from bigsvm.store.blocks import BlockGroup, RowBlocks, kernel_matrix
 
 if TYPE_CHECKING:
     from bigsvm.solvers.dual_cd import DualCDState

@@ -19,7 +19,8 @@ from bigsvm.kernels.rows import sqnorms
 from bigsvm.kernels.visiting import mixed_runs_of, shuffled
 from bigsvm.solvers.arena import Arena, make_arena
 from bigsvm.solvers.base import Context
-from bigsvm.store.blocks import Block, BlockGroup, Matrix, in_groups, kernel_matrix
+from bigsvm.store.addresses import in_groups
+from bigsvm.store.blocks import Block, BlockGroup, Matrix, kernel_matrix
 from bigsvm.store.read_ahead import ReadAhead
 
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ class _Run:
 
     def _note(self, stats: np.ndarray) -> None:
         self._seen.append(stats[:, (GAP, LOSS)])
-        if len(self._seen) > 4096:
+        if len(self._seen) > 512:
             self._seen = [np.sum(self._seen, axis=0)]
 
     def _arena(self) -> Arena | None:

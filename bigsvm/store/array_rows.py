@@ -12,7 +12,8 @@ import xxhash
 
 from bigsvm.errors import DataError, UsageError
 from bigsvm.kernels.rows import CSR
-from bigsvm.store.blocks import Block, BlockRef, RowBlocks, label_codes, make_refs
+from bigsvm.store.addresses import make_refs
+from bigsvm.store.blocks import Block, BlockRef, RowBlocks, label_codes
 from bigsvm.store.checks import check_csr, check_finite, index_dtype, value_dtype
 from bigsvm.store.content import ContentHash
 from bigsvm.store.labels import Task, as_labels, check_weights, normal_classes, scan_classes

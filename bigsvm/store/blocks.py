@@ -174,12 +174,6 @@ def row_bytes(store: RowBlocks) -> float:
     return nnz / max(store.n_samples, 1) * per_entry + 8 + fixed
 
 
-def make_refs(store: RowBlocks, block_rows: int) -> list[BlockRef]:
-    """The addresses that `RowBlocks.refs` promises, with sizes by the mean row."""
-    mean = row_bytes(store)
-    return [BlockRef(a, b, int((b - a) * mean) + 8) for a, b in tile(store.n_samples, block_rows)]
-
-
 def label_codes(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:
     """Class codes of labels that are all among `classes` (ascending): the smallest signed integer type."""
     dtype = np.int8 if len(classes) < 128 else np.int16 if len(classes) < 32768 else np.int32
@@ -203,11 +197,3 @@ def frozen(array: np.ndarray) -> np.ndarray:
     view = np.ascontiguousarray(array).view()
     view.flags.writeable = False
     return view
-
-
-def in_groups(refs: Sequence[BlockRef], order: Sequence[int] | np.ndarray, blocks: int) -> list[BlockGroup]:
-    """The blocks numbered by `order`, `blocks` a group (the last may be smaller)."""
-    return [
-        BlockGroup(tuple(refs[number] for number in order[first : first + blocks]))
-        for first in range(0, len(order), blocks)
-    ]

@@ -13,7 +13,8 @@ import xxhash
 
 from bigsvm.errors import DataError
 from bigsvm.kernels.rows import CSR
-from bigsvm.store.blocks import Block, BlockRef, RowBlocks, label_codes, make_refs
+from bigsvm.store.addresses import make_refs
+from bigsvm.store.blocks import Block, BlockRef, RowBlocks, label_codes
 from bigsvm.store.checks import check_csr, check_finite, index_dtype
 from bigsvm.store.files import write_bytes
 from bigsvm.store.labels import Task, as_labels, check_weights, scan_classes

@@ -14,7 +14,8 @@ import numpy as np
 from bigsvm.errors import DataError
 from bigsvm.kernels.rows import CSR, take_rows
 from bigsvm.kernels.shuffle import renumber
-from bigsvm.store.blocks import Block, BlockRef, RowBlocks, make_refs
+from bigsvm.store.addresses import make_refs
+from bigsvm.store.blocks import Block, BlockRef, RowBlocks
 from bigsvm.store.working_order import frequency_order, inverse_order
 
 

@@ -32,10 +32,10 @@ import xxhash
 
 from bigsvm.errors import MissingInput
 from bigsvm.kernels.rows import CSR
+from bigsvm.store.addresses import LazyRefs
 from bigsvm.store.blocks import Block, BlockGroup, BlockRef, row_bytes
 from bigsvm.store.group_buffers import GroupBuffers
 from bigsvm.store.join import join_blocks
-from bigsvm.store.lazy_refs import LazyRefs
 from bigsvm.store.sealed_json import read_sealed
 from bigsvm.store.stage_index import damaged, damaged_block, open_index, padded, segment_files
 from bigsvm.store.stage_scatter import Extent, read_extents

@@ -16,7 +16,8 @@ from zarr.storage import LocalStore
 
 from bigsvm.errors import BigSVMError, DataError, MissingInput
 from bigsvm.kernels.rows import CSR
-from bigsvm.store.blocks import Block, BlockRef, RowBlocks, make_refs
+from bigsvm.store.addresses import make_refs
+from bigsvm.store.blocks import Block, BlockRef, RowBlocks
 from bigsvm.store.checks import check_csr, check_finite, index_dtype, value_dtype
 from bigsvm.store.chunked import ChunkedArray
 from bigsvm.store.labels import Task, check_weights

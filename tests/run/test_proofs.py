@@ -28,8 +28,9 @@ from bigsvm.run.staging import copies_folder, staged
 from bigsvm.solvers.base import Context
 from bigsvm.solvers.dual_cd import DualCD
 from bigsvm.solvers.dual_cd_stream import BLOCK_ORDER
+from bigsvm.store.addresses import in_groups
 from bigsvm.store.array_rows import ArrayRows
-from bigsvm.store.blocks import BlockGroup, RowBlocks, in_groups
+from bigsvm.store.blocks import BlockGroup, RowBlocks
 from bigsvm.store.join import read_group
 from bigsvm.store.vectors import RowVector
 from bigsvm.testing.problems import random_problem

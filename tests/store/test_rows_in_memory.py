@@ -13,7 +13,8 @@ import pytest
 from bigsvm.budget import MemoryBudget
 from bigsvm.errors import DataError
 from bigsvm.kernels.rows import CSR
-from bigsvm.store.blocks import Block, BlockGroup, BlockRef, in_groups
+from bigsvm.store.addresses import in_groups
+from bigsvm.store.blocks import Block, BlockGroup, BlockRef
 from bigsvm.store.opener import open_store
 from bigsvm.store.read_ahead import ReadAhead
 from bigsvm.store.resident import ResidentRows
@@ -95,7 +96,7 @@ def scattered(n_groups: int = 4) -> tuple[np.ndarray, Any, list[BlockGroup]]:
     """Rows, a store of them, and blocks in random order, three a group."""
     X, y = random_problem(40, 3, seed=2)
     store = open_store((X, y))
-    groups = in_groups(store.refs(4), np.random.default_rng(3).permutation(10), 3)
+    groups = list(in_groups(store.refs(4), np.random.default_rng(3).permutation(10), 3))
     assert len(groups) == n_groups
     return X, store, groups
 
