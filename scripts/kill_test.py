@@ -148,7 +148,8 @@ class Trial:
             if process.wait(60 + 20 * self.seconds) != 0:
                 if process.returncode != -signal.SIGKILL:
                     raise SystemExit(f"{one}: exit {process.returncode}")
-                self.run_to_end([*command, "--resume"])
+                if not self.over(one):  # else it was killed on its way out
+                    self.run_to_end([*command, "--resume"])
             self.compare(one)
         shutil.rmtree(scratch)
         return killed
