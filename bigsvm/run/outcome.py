@@ -22,6 +22,12 @@ from bigsvm.store.vectors import RowVector
 _EXIT = {"converged": 0, "paper_rule": 0, "kkt": 0, "stopped": 4, "stalled": 4, "interrupted": 75}
 
 
+def exit_code(status: str, allow_unconverged: bool) -> int:
+    """0 when the tolerance is proved, 4 when it is not (0 if that is allowed)."""
+    code = _EXIT[status]
+    return 0 if code == 4 and allow_unconverged else code
+
+
 @dataclass
 class FitResult:
     """Result of `bigsvm.fit`.
@@ -51,8 +57,7 @@ class FitResult:
 
     def exit_code(self, allow_unconverged: bool = False) -> int:
         """0 when the tolerance is proved, 4 when it is not (0 if that is allowed)."""
-        code = _EXIT[self.status]
-        return 0 if code == 4 and allow_unconverged else code
+        return exit_code(self.status, allow_unconverged)
 
     def save_model(self, path: str | Path, overwrite: bool = False) -> None:
         """Write the model directory, alpha in bounded memory.  Raises OutputError."""

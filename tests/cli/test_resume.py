@@ -62,8 +62,38 @@ def test_what_was_stopped_goes_on(
     assert run(["resume", str(tmp_path / "m.run"), "--quiet"] if how == "resume" else [*fit, "--resume"]) == 0
     assert contents(tmp_path / "m") == right
     assert sorted(path.name for path in (tmp_path / "m.run").iterdir()) == ["events.jsonl", "run.json"]
-    assert run(["resume", str(tmp_path / "m.run")]) == 65
-    assert "the run is over" in capsys.readouterr().err
+
+
+def test_what_is_over_is_not_done_again(fit: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*fit, "--json"]) == 0
+    first = json.loads(capsys.readouterr().out)
+    model, record = tmp_path / "m", tmp_path / "m.run" / "run.json"
+    written = [(model / "model.json").stat().st_ino, record.stat().st_ino]
+    for command in (["resume", str(tmp_path / "m.run")], [*fit, "--resume"]):
+        assert run(command) == 0
+        assert "The run was over: nothing was done again." in capsys.readouterr().out
+        assert run([*command, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["result"] == first["result"]
+        assert [(model / "model.json").stat().st_ino, record.stat().st_ino] == written
+
+
+def test_a_run_that_is_over_says_again_that_it_did_not_converge(fit: list[str]) -> None:
+    limited = [*fit, "--max-passes", "1", "--tol", "1e-9"]
+    assert run(limited) == run([*limited, "--resume"]) == 4
+    assert run([*limited, "--resume", "--allow-unconverged"]) == 73
+
+
+@pytest.mark.parametrize("what", ["options", "store"])
+def test_another_fit_is_not_taken_for_the_one_that_is_over(what: str, fit: list[str], tmp_path: Path) -> None:
+    assert run(fit) == 0
+    before = contents(tmp_path / "m")
+    if what == "options":
+        fit = [*fit, "--c", "2"]
+    else:
+        shutil.rmtree(fit[1])
+        ingest((np.eye(8, dtype=np.float32), np.array([1, -1] * 4)), fit[1])
+    assert run([*fit, "--resume"]) == 73
+    assert contents(tmp_path / "m") == before
 
 
 def test_killed_after_the_model_was_written(fit: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -109,6 +109,13 @@ class Job:
 def train(session: Session, job: Job, resume: bool) -> int:
     """Run a job, or go on with it; the exit code."""
     model, run = job.model, job.run
+    finished = finished_job(job) if resume else None
+    if finished is not None:
+        from bigsvm.run.outcome import exit_code
+
+        status, document = finished
+        said = f"{summary(status, document, job.config.tol)}\n\nThe run was over: nothing was done again."
+        return session.finish(document, said, status, exit_code(status, job.allow_unconverged))
     unfinished = is_unfinished(run)
     if not (resume and unfinished):  # else the model may be this run's own, written just before it was killed
         check_output(model, job.overwrite, ("model.json",), "model")
@@ -147,6 +154,27 @@ def train(session: Session, job: Job, resume: bool) -> int:
             record.update(status=result.status, result=document)
     said = summary(result.status, document, job.config.tol)
     return session.finish(document, said, result.status, session.exit_code)
+
+
+def finished_job(job: Job) -> tuple[str, dict[str, Any]] | None:
+    """(status, result) of the very same job on the very same store, where it is over and its model is there.
+
+    So a scheduler may send the same command again, whatever instant the former one died in.
+    """
+    if job.overwrite or not (job.model / "model.json").is_file():
+        return None
+    try:
+        record = json.loads((job.run / RUN).read_bytes())
+        status, result, was = record["status"], record["result"], Job.of(record["job"])
+    except (OSError, ValueError, KeyError, TypeError, DataError):
+        return None
+    over = status in SENTENCES and status != "interrupted" and isinstance(result, dict)
+    if not over or was.document() != job.document():
+        return None
+    from bigsvm.store.opener import open_store
+
+    store = open_store(job.store, label=job.label, weight=job.weight)
+    return (status, result) if result.get("store_fingerprint") == store.fingerprint else None
 
 
 def save_once(result: FitResult, model: Path, overwrite: bool) -> None:

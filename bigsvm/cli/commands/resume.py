@@ -29,6 +29,4 @@ def command(session: Session, run: Path) -> int:
     if not isinstance(record, dict) or not isinstance(record.get("job"), dict):
         raise DataError("run.json does not say what was asked for", str(run))
     job = Job.of({**record["job"], "run": str(run)})
-    if job.model.exists() and record.get("status") not in ("running", "error", "interrupted"):
-        raise DataError(f"the run is over: it {record.get('status')}", str(run), f"the model is {job.model}")
     return train(session, job, resume=True)
