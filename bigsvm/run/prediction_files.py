@@ -37,6 +37,7 @@ _SUFFIXES = {
     ".zarr": "zarr",
 }
 _GATHER_BYTES = 1 << 20
+_ENCODING = "bigsvm-predictions"
 
 
 class Writer(Protocol):
@@ -83,6 +84,7 @@ def open_writer(
         writer.close()
         return
     if form == "zarr":
+        _check_predictions(out, overwrite)
         with new_directory(out, overwrite, ("zarr.json", ".zgroup"), "Zarr store") as folder:
             zarr_writer = _Zarr(folder, classes, n_models, with_scores)
             yield zarr_writer
@@ -100,6 +102,18 @@ def open_writer(
             writer = _text_writer(file, form, classes, with_scores)
             yield writer
             writer.close()
+
+
+def _check_predictions(out: Path, overwrite: bool) -> None:
+    """Refuse to replace a Zarr store that holds something else than predictions.  Raises OutputError."""
+    if not (overwrite and out.is_dir() and (out / "zarr.json").exists()):
+        return
+    try:
+        ours = json.loads((out / "zarr.json").read_bytes())["attributes"]["encoding-type"] == _ENCODING
+    except (OSError, ValueError, KeyError, TypeError):
+        ours = False
+    if not ours:
+        raise OutputError("holds no predictions, so --overwrite will not replace it", str(out), "choose another name")
 
 
 @contextmanager
@@ -250,7 +264,9 @@ class _Zarr(_Gathered):
         super().__init__(n_models)
         numbers = classes.dtype.kind in "biuf"
         self._values = classes if numbers else np.arange(len(classes), dtype=np.int32)
-        group = zarr.create_group(folder, zarr_format=3, attributes={"classes": classes.tolist()})
+        group = zarr.create_group(
+            folder, zarr_format=3, attributes={"encoding-type": _ENCODING, "classes": classes.tolist()}
+        )
         self._label = group.create_array(
             "label", shape=(0,), chunks=(self.piece_rows,), dtype=self._values.dtype,
             attributes={} if numbers else {"codes-into": "classes"},

@@ -30,7 +30,7 @@ class _Abandoned(Exception):
     """Tells the temporary folder to vanish."""
 
 
-MARKS = ("bigsvm-manifest.json", "zarr.json", ".zgroup")
+MARKS = ("bigsvm-manifest.json",)
 """Files by which a folder is known as a store."""
 
 

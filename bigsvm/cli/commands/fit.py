@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import filecmp
-import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,18 +11,16 @@ import click
 
 from bigsvm.cli import text
 from bigsvm.cli.command import bigsvm_command
+from bigsvm.cli.job import CHECKPOINTS, Job, check_same_fit, digest_of, finished_job, is_unfinished
 from bigsvm.cli.options import add, config_of, fit_options
 from bigsvm.cli.record import EVENTS, LOCK, RUN, recorded, run_folder, write_record
 from bigsvm.cli.session import Session
-from bigsvm.config import FitConfig
-from bigsvm.errors import DataError, OutputError, UsageError
+from bigsvm.errors import OutputError, UsageError
 from bigsvm.events import Event, FitStarted
 from bigsvm.units import parse_seconds, show_bytes
 
 if TYPE_CHECKING:
     from bigsvm.run.outcome import FitResult
-
-CHECKPOINTS = "checkpoint"
 
 SENTENCES = {
     "converged": "converged: proved to be within {gap} of the optimum (asked: {tol:g})",
@@ -67,43 +63,13 @@ def command(
 ) -> int:
     config = config_of(ctx, options)
     model = model or Path(stem_of(store) + ".model")
+    if not model.name or model.name == "..":
+        raise OutputError("not a name for an output", str(model), "give a folder that may be made or replaced")
     run = run or model.with_name(model.name + ".run")
+    if model.absolute() == run.absolute():
+        raise UsageError("the model and the record of its run cannot be one folder", str(run))
     job = Job(store, label, weight, model, run, config, parse_seconds(checkpoint_every), overwrite, allow_unconverged)
     return train(session, job, resume)
-
-
-@dataclasses.dataclass(frozen=True)
-class Job:
-    """A fit as it was asked for: all that `bigsvm resume` needs to go on with it."""
-
-    store: str
-    label: str | None
-    weight: str | None
-    model: Path
-    run: Path
-    config: FitConfig
-    checkpoint_every_s: float
-    overwrite: bool
-    allow_unconverged: bool
-
-    def document(self) -> dict[str, Any]:
-        """As JSON, paths absolute."""
-        return {
-            **dataclasses.asdict(self),
-            "store": str(Path(self.store).absolute()) if "://" not in self.store else self.store,
-            "model": str(self.model.absolute()),
-            "run": str(self.run.absolute()),
-        }
-
-    @classmethod
-    def of(cls, document: dict[str, Any]) -> Job:
-        """From `document()`.  Raises DataError where it is none."""
-        try:
-            values = dict(document)
-            values.update(model=Path(values["model"]), run=Path(values["run"]), config=FitConfig.of(**values["config"]))
-            return cls(**values)
-        except (KeyError, TypeError, UsageError) as error:
-            raise DataError(f"not the record of a fit: {error}", RUN) from error
 
 
 def train(session: Session, job: Job, resume: bool) -> int:
@@ -116,6 +82,8 @@ def train(session: Session, job: Job, resume: bool) -> int:
         status, document = finished
         said = f"{summary(status, document, job.config.tol)}\n\nThe run was over: nothing was done again."
         return session.finish(document, said, status, exit_code(status, job.allow_unconverged))
+    if resume:
+        check_same_fit(job)
     unfinished = is_unfinished(run)
     if not (resume and unfinished):  # else the model may be this run's own, written just before it was killed
         check_output(model, job.overwrite, ("model.json",), "model")
@@ -148,33 +116,13 @@ def train(session: Session, job: Job, resume: bool) -> int:
                 result = fit_store(data, job.config, started, checkpoints, resume)
             session.exit_code = result.exit_code(job.allow_unconverged)
             save_once(result, model, job.overwrite)
+            record["model_digest"] = digest_of(model)
             checkpoints.clear()
             session.warn_of(result)
             document = result.document(str(model), str(run))
             record.update(status=result.status, result=document)
     said = summary(result.status, document, job.config.tol)
     return session.finish(document, said, result.status, session.exit_code)
-
-
-def finished_job(job: Job) -> tuple[str, dict[str, Any]] | None:
-    """(status, result) of the very same job on the very same store, where it is over and its model is there.
-
-    So a scheduler may send the same command again, whatever instant the former one died in.
-    """
-    if job.overwrite or not (job.model / "model.json").is_file():
-        return None
-    try:
-        record = json.loads((job.run / RUN).read_bytes())
-        status, result, was = record["status"], record["result"], Job.of(record["job"])
-    except (OSError, ValueError, KeyError, TypeError, DataError):
-        return None
-    over = status in SENTENCES and status != "interrupted" and isinstance(result, dict)
-    if not over or was.document() != job.document():
-        return None
-    from bigsvm.store.opener import open_store
-
-    store = open_store(job.store, label=job.label, weight=job.weight)
-    return (status, result) if result.get("store_fingerprint") == store.fingerprint else None
 
 
 def save_once(result: FitResult, model: Path, overwrite: bool) -> None:
@@ -201,16 +149,6 @@ def save_once(result: FitResult, model: Path, overwrite: bool) -> None:
 def stem_of(store: str) -> str:
     """`a9a` for `/data/a9a.zarr/`, so that the model is `a9a.model` here."""
     return Path(store.rstrip("/").split("://")[-1]).stem or "bigsvm"
-
-
-def is_unfinished(run: Path) -> bool:
-    """Whether a folder is the record of a run that wrote no model: interrupted, failed or killed."""
-    if not (run / EVENTS).exists():
-        return (run / LOCK).exists()  # killed, or still alive, before its first event
-    try:
-        return json.loads((run / RUN).read_bytes()).get("status") in ("error", "interrupted", "running")
-    except (OSError, ValueError, AttributeError):  # killed before it could say how it ended
-        return True
 
 
 def check_output(path: Path, overwrite: bool, marks: tuple[str, ...], kind: str) -> None:

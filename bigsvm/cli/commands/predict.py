@@ -12,8 +12,9 @@ from bigsvm.cli import text
 from bigsvm.cli.command import bigsvm_command
 from bigsvm.cli.options import add, config_of, run_options
 from bigsvm.cli.session import Session
-from bigsvm.errors import UsageError
+from bigsvm.errors import OutputError, UsageError
 
+_STANDARD_OUTPUT = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 _STORES = (".zarr", ".parquet", ".pq", ".zip")
 
 
@@ -47,6 +48,8 @@ def command(
     overwrite: bool,
     **options: Any,
 ) -> int:
+    if out in _STANDARD_OUTPUT:
+        out = "-"
     if session.as_json and out == "-":
         raise UsageError("--json and the predictions cannot both go to standard output", hint="name a file with -o")
     config = config_of(ctx, options)
@@ -57,6 +60,9 @@ def command(
     from bigsvm.store.opener import open_store
 
     form = format_of(out, form)
+    for given, what in ((model, "the model"), (Path(source), "the rows to predict")):
+        if source != "-" and out != "-" and given.exists() and Path(out).exists() and given.samefile(out):
+            raise OutputError(f"is {what}", out, "choose another name")
     loaded = load_model(model)
     rows: Any = source
     if not is_text(source):

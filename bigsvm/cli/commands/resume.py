@@ -8,7 +8,8 @@ from pathlib import Path
 import click
 
 from bigsvm.cli.command import bigsvm_command
-from bigsvm.cli.commands.fit import Job, train
+from bigsvm.cli.commands.fit import train
+from bigsvm.cli.job import Job
 from bigsvm.cli.record import RUN
 from bigsvm.cli.session import Session
 from bigsvm.errors import DataError, MissingInput

@@ -1,0 +1,108 @@
+"""A fit as it was asked for, and what its record says: stopped, over, or another fit's."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from bigsvm.cli.record import EVENTS, LOCK, RUN
+from bigsvm.config import RESULT_OPTIONS, FitConfig
+from bigsvm.errors import DataError, UsageError
+
+CHECKPOINTS = "checkpoint"
+_OVER = ("converged", "paper_rule", "kkt", "stopped", "stalled")
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A fit as it was asked for: all that `bigsvm resume` needs to go on with it."""
+
+    store: str
+    label: str | None
+    weight: str | None
+    model: Path
+    run: Path
+    config: FitConfig
+    checkpoint_every_s: float
+    overwrite: bool
+    allow_unconverged: bool
+
+    def document(self) -> dict[str, Any]:
+        """As JSON, paths absolute."""
+        return {
+            **dataclasses.asdict(self),
+            "store": str(Path(self.store).absolute()) if "://" not in self.store else self.store,
+            "model": str(self.model.absolute()),
+            "run": str(self.run.absolute()),
+        }
+
+    @classmethod
+    def of(cls, document: dict[str, Any]) -> Job:
+        """From `document()`.  Raises DataError where it is none."""
+        try:
+            values = dict(document)
+            values.update(model=Path(values["model"]), run=Path(values["run"]), config=FitConfig.of(**values["config"]))
+            return cls(**values)
+        except (KeyError, TypeError, UsageError) as error:
+            raise DataError(f"not the record of a fit: {error}", RUN) from error
+
+
+def is_unfinished(run: Path) -> bool:
+    """Whether a folder is the record of a run that wrote no model: interrupted, failed or killed."""
+    if not (run / EVENTS).exists():
+        return (run / LOCK).exists()  # killed, or still alive, before its first event
+    try:
+        return json.loads((run / RUN).read_bytes()).get("status") in ("error", "interrupted", "running")
+    except (OSError, ValueError, AttributeError):  # killed before it could say how it ended
+        return True
+
+
+def finished_job(job: Job) -> tuple[str, dict[str, Any]] | None:
+    """(status, result) of the very same job on the very same store, where it is over and its model is there.
+
+    So a scheduler may send the same command again, whatever instant the former one died in.
+    """
+    if job.overwrite or not (job.model / "model.json").is_file():
+        return None
+    try:
+        record = json.loads((job.run / RUN).read_bytes())
+        status, result, was = record["status"], record["result"], Job.of(record["job"])
+    except (OSError, ValueError, KeyError, TypeError, DataError):
+        return None
+    over = status in _OVER and isinstance(result, dict)
+    over = over and record.get("model_digest") == digest_of(job.model)
+    if not over or was.document() != job.document():
+        return None
+    from bigsvm.store.opener import open_store
+
+    store = open_store(job.store, label=job.label, weight=job.weight)
+    return (status, result) if result.get("store_fingerprint") == store.fingerprint else None
+
+
+def check_same_fit(job: Job) -> None:
+    """Refuse to go on with another fit's checkpoint, before its record is touched.  Raises DataError."""
+    if not (job.run / CHECKPOINTS).is_dir() or not any((job.run / CHECKPOINTS).iterdir()):
+        return
+    try:
+        was = Job.of(json.loads((job.run / RUN).read_bytes())["job"])
+    except (OSError, ValueError, KeyError, TypeError, DataError):
+        return  # the checkpoint itself says what it belongs to
+    now = job.document()
+    theirs = was.document()
+    names = [(name, theirs[name], now[name]) for name in ("store", "label", "weight")]
+    names += [(name, getattr(was.config, name), getattr(job.config, name)) for name in RESULT_OPTIONS]
+    for name, one, two in names:
+        if one != two:
+            hint = f"bigsvm resume {job.run} goes on with it; without --resume another fit begins"
+            raise DataError(f"the stopped run is of another fit: {name} was {one!r} and is {two!r}", str(job.run), hint)
+
+
+def digest_of(model: Path) -> str:
+    """SHA-256 of a model.json, which has the digests of all other files; '' where none can be read."""
+    try:
+        return hashlib.sha256((model / "model.json").read_bytes()).hexdigest()
+    except OSError:
+        return ""
