@@ -9,23 +9,22 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import signal
 import sys
 import traceback
 import warnings
 from collections.abc import Sequence
 from importlib import import_module
-from types import FrameType
 from typing import Any
 
 import click
 
 import bigsvm
 from bigsvm.cli.command import Call
+from bigsvm.cli.interrupts import INTERRUPTED, unwinding_on_signals
 from bigsvm.cli.session import write_failure
 from bigsvm.errors import BigSVMError
 
-EXIT_BUG, EXIT_USAGE, EXIT_OUTPUT, EXIT_IO, EXIT_INTERRUPTED = 1, 2, 73, 74, 75
+EXIT_BUG, EXIT_USAGE, EXIT_OUTPUT, EXIT_IO, EXIT_INTERRUPTED = 1, 2, 73, 74, INTERRUPTED
 
 COMPLETE = "_BIGSVM_COMPLETE"
 
@@ -80,13 +79,17 @@ def group() -> None:
 
 def main(args: Sequence[str] | None = None) -> None:
     """Run the command line and end the process with the contract's exit code."""
-    sys.exit(run(sys.argv[1:] if args is None else list(args)))
+    _open_closed_streams()
+    sys.exit(run(sys.argv[1:] if args is None else list(args), to_the_end=True))
 
 
-def run(args: list[str]) -> int:
-    """Run the command line; the exit code."""
+def run(args: list[str], to_the_end: bool = False) -> int:
+    """Run the command line; the exit code.
+
+    to_the_end : the process ends after it
+    """
     call = Call()
-    with _terminating_signals_interrupt(), _warnings_in_one_line(_flag(args, "--debug")):
+    with unwinding_on_signals(to_the_end), _warnings_in_one_line(_flag(args, "--debug")):
         try:
             code = _invoke(args, call)
             sys.stdout.flush()
@@ -96,6 +99,8 @@ def run(args: list[str]) -> int:
             _silence_stdout()
             return call.session.exit_code if call.session is not None else 0
         except (Exception, KeyboardInterrupt) as error:
+            if isinstance(error, KeyboardInterrupt) and call.session is not None and call.session.finished:
+                return call.session.exit_code  # it came too late: the result is out
             try:
                 return _report(error, args, call)
             except BrokenPipeError:
@@ -177,30 +182,6 @@ def _flag(args: list[str], flag: str) -> bool:
 
 
 @contextlib.contextmanager
-def _terminating_signals_interrupt() -> Any:
-    """SIGTERM unwinds the program as Ctrl-C does, so that nothing half-made stays; a second one kills."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        for heeded in former:
-            signal.signal(heeded, signal.SIG_DFL)
-        raise KeyboardInterrupt
-
-    former: dict[signal.Signals, Any] = {}
-    try:
-        for which in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            if signal.getsignal(which) is not signal.SIG_IGN:  # nohup, or a background job of a shell
-                former[which] = signal.signal(which, interrupt)
-    except ValueError:  # not in the main thread: whoever called us owns the signals
-        yield
-        return
-    try:
-        yield
-    finally:
-        for number, handler in former.items():
-            signal.signal(number, handler)
-
-
-@contextlib.contextmanager
 def _warnings_in_one_line(debug: bool) -> Any:
     """Warnings of libraries as one line each, without the source line that means nothing to a user."""
     former = warnings.showwarning
@@ -214,6 +195,17 @@ def _warnings_in_one_line(debug: bool) -> Any:
         yield
     finally:
         warnings.showwarning = former
+
+
+def _open_closed_streams() -> None:
+    """Where a standard stream was closed, what is written there goes nowhere, and no file takes its number."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+    sys.stdout = sys.stdout or os.fdopen(1, "w", encoding="utf-8")
+    sys.stderr = sys.stderr or os.fdopen(2, "w", encoding="utf-8")
 
 
 def _silence_stdout() -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bigsvm.cli.interrupts import check_interrupted
 from bigsvm.events import Emit, Event, Warned, fan_out, silent
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ class Session:
         self.command, self.as_json, self.quiet, self.verbose = command, as_json, quiet, verbose
         self.log_format, self.progress, self.debug = log_format, progress, debug
         self.exit_code = 0
+        self.finished = False
+        """The result is written."""
         self.warnings: list[str] = []
         self._began = time.monotonic()
 
@@ -78,6 +81,7 @@ class Session:
             view = fan_out([self._view(stack), *others])
 
             def emit(event: Event) -> None:
+                check_interrupted()
                 if isinstance(event, Warned):
                     if event.message in self.warnings:
                         return  # said already, when the store was opened
@@ -121,12 +125,16 @@ class Session:
         elif text:
             click.echo(text)
         sys.stdout.flush()
+        self.finished = True
         return exit_code
 
 
 def write_json(document: dict[str, Any]) -> None:
     """One JSON document and a newline on standard output; never NaN."""
-    click.echo(json.dumps(document, allow_nan=False, ensure_ascii=False))
+    text = json.dumps(document, allow_nan=False, ensure_ascii=False)
+    if any("\ud800" <= letter <= "\udfff" for letter in text):  # of a path that is not UTF-8
+        text = json.dumps(document, allow_nan=False)
+    click.echo(text)
 
 
 def write_failure(command: str, code: int, error: BigSVMError | str, hint: str, as_json: bool) -> None:

@@ -47,11 +47,14 @@ class ClassWeight(click.ParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str | dict[str, float]:
         if value == "balanced":
             return str(value)
-        pairs = (
+        given = (
             value.items() if isinstance(value, dict) else (item.rpartition("=")[::2] for item in str(value).split(","))
         )
+        pairs = [(str(label).strip(), weight) for label, weight in given]
+        if len(dict(pairs)) < len(pairs):
+            self.fail(f"{value!r} gives a class two weights", param, ctx)
         try:
-            weights = {str(label).strip(): float(weight) for label, weight in pairs}
+            weights = {label: float(weight) for label, weight in pairs}
         except ValueError:
             weights = {}
         if not weights or "" in weights:

@@ -20,6 +20,7 @@ from bigsvm.problem.problem import Problem
 from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks, kernel_matrix
 from bigsvm.store.survey import Survey
 
+_ROUNDING = 2.0**-50  # of sums in float64, relative
 _AT_MOST_SUMS = 4096  # blocks whose sums are kept apart; more are added up, so that lists do not grow with the data
 
 
@@ -202,7 +203,8 @@ def keep_best(new: Certificate, best: Certificate | None) -> tuple[Certificate, 
     primal = np.where(better_primal, new.primal, old_primal)
     dual = np.where(better_dual, new.dual, old_dual)
     # Where both are this pass's own, the sum of non-negative terms stands: nothing cancels in it.
-    gap = np.where(better_primal & better_dual, new.gap, primal - dual)
+    # Elsewhere two sums are subtracted, and nothing below their rounding is proved.
+    gap = np.where(better_primal & better_dual, new.gap, np.maximum(primal - dual, _ROUNDING * np.abs(primal)))
     together = Certificate(
         primal=primal,
         dual=dual,

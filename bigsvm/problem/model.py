@@ -228,8 +228,15 @@ def _classes(labels: Any, folder: Path) -> np.ndarray:
     if kinds != {str} and not (kinds and kinds <= {int, float}):
         raise DataError("the classes are neither all text nor all numbers", str(folder / "model.json"))
     found = np.array(labels)
-    if found.dtype.kind not in "iufU":
-        raise DataError("a class is a number beyond 64 bits", str(folder / "model.json"))
+    if found.dtype.kind not in "iufU":  # whole numbers beyond 64 bits are those of a float64, or nobody's
+        try:
+            found = np.array([float(label) for label in labels])
+        except OverflowError:
+            found = np.full(1, np.inf)
+        if found.tolist() != labels:
+            raise DataError("a class is a number beyond 64 bits", str(folder / "model.json"))
+    if not np.array_equal(found, np.unique(found)):
+        raise DataError("the classes are not in ascending order", str(folder / "model.json"))
     return found
 
 

@@ -6,17 +6,19 @@ itself and reads its own block, so any worker may take any block and a lost one 
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 import dask
 from distributed import Client, LocalCluster
 
-from bigsvm.errors import BigSVMError, Interrupted, MissingInput, TaskFailed, UsageError
+from bigsvm.errors import BigSVMError, DataError, Interrupted, MissingInput, TaskFailed, UsageError
 from bigsvm.machine import core_count
 
 T = TypeVar("T")
@@ -94,6 +96,13 @@ def open_dask_mapper(scheduler: str | None, scheduler_file: str | None, workers:
             yield DaskMapper(client, n_workers)
 
 
+def _names_an_address(scheduler_file: str) -> bool:
+    try:
+        return isinstance(json.loads(Path(scheduler_file).read_bytes())["address"], str)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
 def _connect(scheduler: str | None, scheduler_file: str | None) -> Any:
     where = scheduler_file or scheduler or ""
     if scheduler is not None and scheduler_file is None and ":" not in scheduler:
@@ -102,6 +111,8 @@ def _connect(scheduler: str | None, scheduler_file: str | None) -> Any:
         )
     if scheduler_file is not None and not os.path.exists(scheduler_file):
         raise MissingInput("no such scheduler file", scheduler_file)
+    if scheduler_file is not None and not _names_an_address(scheduler_file):
+        raise DataError("not a scheduler file: it names no address", scheduler_file)
     try:
         if scheduler_file is not None:
             return Client(scheduler_file=scheduler_file, timeout=10, set_as_default=False)

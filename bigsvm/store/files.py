@@ -24,6 +24,7 @@ from bigsvm.errors import OutputError
 from bigsvm.process import Process, this_process
 
 _PIECE = 1 << 20  # bytes
+_LONGEST_NAME = 255  # bytes, of Linux's file systems
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # renameat2(2)
 
 
@@ -118,6 +119,8 @@ def check_replaceable(final: Path, overwrite: bool, marks: Sequence[str], kind: 
     """
     if not final.name or final.name == "..":
         raise OutputError("not a name for an output", str(final), "give a folder that may be made or replaced")
+    if len(os.fsencode(temporary_name(final).name)) > _LONGEST_NAME:
+        raise OutputError("the name is too long", str(final), "choose a shorter one")
     if not (final.exists() or final.is_symlink()):
         return
     if not overwrite:

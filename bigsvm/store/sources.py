@@ -31,7 +31,9 @@ _QID_WARNING = "query ids (qid:) are ignored"
 def find_format(path: str) -> str:
     """One of FORMATS, by the name of a path and by what lies in a folder; a plain file is svmlight text."""
     suffix = Path(path).suffix.lower()
-    if path != "-" and ("://" in path or suffix in _STORE_SUFFIXES):
+    if path == "-":
+        return "svmlight"
+    if "://" in path or suffix in _STORE_SUFFIXES:
         return "store"
     if suffix in _NOT_YET:
         raise UsageError(f"{suffix} files cannot be read", path, "make it Parquet, .npz or svmlight text first")

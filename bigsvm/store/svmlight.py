@@ -137,7 +137,7 @@ def parse_line_strict(
         if indices and feature < indices[-1]:
             before = indices[-1] + (0 if zero_based else 1)
             raise refuse(f"feature numbers are not ascending: {index} after {before}", "sort each line")
-        values.append(number(value_text, f"the value of feature {index},", dtype))
+        values.append(number(value_text, f"the value of feature {index}", dtype))
         indices.append(feature)
     return Row(label, indices, values, qid)
 

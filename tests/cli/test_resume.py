@@ -131,3 +131,29 @@ def test_no_run_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     (tmp_path / "run.json").write_text("{}")
     assert run(["resume", str(tmp_path)]) == 65
     assert "does not say what was asked for" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("streaming")
+def test_a_refused_resume_leaves_the_record_as_it_was(
+    fit: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert interrupted(fit, monkeypatch, 15) == 75
+    record = (tmp_path / "m.run" / "run.json").read_bytes()
+    for other in (["--c", "7"], ["--seed", "3"], ["--memory", "65MiB"]):
+        assert run([*fit, *other, "--resume"]) == 65
+        assert "the stopped run is of another fit" in capsys.readouterr().err
+        assert (tmp_path / "m.run" / "run.json").read_bytes() == record
+    assert run(["resume", str(tmp_path / "m.run"), "--quiet"]) == 0
+
+
+@pytest.mark.parametrize("harm", ["another fit's", "garbage", "gone"])
+def test_a_model_that_is_not_the_runs_own_is_no_result(harm: str, fit: list[str], tmp_path: Path) -> None:
+    assert run(fit) == 0
+    if harm == "another fit's":
+        assert run([*fit, "--c", "0.01", "--overwrite", "--run", str(tmp_path / "r2")]) == 0
+    elif harm == "garbage":
+        (tmp_path / "m" / "model.json").write_text("garbage")
+    else:
+        shutil.rmtree(tmp_path / "m")
+    assert run([*fit, "--resume"]) == (0 if harm == "gone" else 73)
+    assert harm == "garbage" or (tmp_path / "m" / "model.json").exists()

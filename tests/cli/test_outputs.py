@@ -1,0 +1,108 @@
+"""What is named as an output: what may be replaced, what is refused before any work, and closed streams."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+from tests.cli.conftest import Bigsvm
+from tests.cli.test_main import PROGRAM
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_predictions_replace_predictions_and_nothing_else(bigsvm: Bigsvm, store: Path, model: Path) -> None:
+    data = shutil.copytree(store, "rows.zarr")
+    before = files_of(Path(data))
+    for out in ("rows.zarr", "./rows.zarr/"):
+        said = bigsvm("predict", model, "rows.zarr", "-o", out, "--overwrite")
+        assert (said.code, "is the rows to predict" in said.err) == (73, True)
+    said = bigsvm("predict", model, store, "-o", "rows.zarr", "--overwrite")
+    assert (said.code, "holds no predictions" in said.err) == (73, True)
+    assert files_of(Path(data)) == before
+    assert bigsvm("predict", model, store, "-o", "p.zarr").code == 0
+    assert bigsvm("predict", model, store, "-o", "p.zarr", "--overwrite").code == 0
+    assert zarr.open_group("p.zarr", mode="r")["label"].shape == (1500,)
+    bigsvm("dump", store, "rows.svm")
+    text = Path("rows.svm").read_bytes()
+    assert bigsvm("predict", model, "rows.svm", "-o", "rows.svm", "--overwrite").code == 73
+    assert Path("rows.svm").read_bytes() == text
+
+
+def test_ingest_replaces_stores_of_its_own_only(bigsvm: Bigsvm) -> None:
+    zarr.create_group("theirs.zarr").create_array("precious", data=np.arange(3))
+    Path("a.svm").write_text("1 1:1\n-1 1:2\n")
+    before = files_of(Path("theirs.zarr"))
+    assert bigsvm("ingest", "a.svm", "theirs.zarr", "--overwrite").code == 73
+    assert files_of(Path("theirs.zarr")) == before
+
+
+def test_standard_output_by_its_file_name(bigsvm: Bigsvm, store: Path, model: Path) -> None:
+    assert bigsvm("predict", model, store, "-o", "/dev/stdout", "--json").code == 2
+
+
+@pytest.mark.parametrize("name", [".", "/", "", ".."])
+def test_no_name_for_a_model(bigsvm: Bigsvm, store: Path, name: str) -> None:
+    said = bigsvm("fit", store, "-o", name)
+    assert (said.code, "not a name for an output" in said.err) == (73, True)
+
+
+def test_names_are_checked_before_the_work(bigsvm: Bigsvm, store: Path) -> None:
+    said = bigsvm("fit", store, "-o", "m" * 248)
+    assert (said.code, "the name is too long" in said.err) == (73, True)
+    assert bigsvm("fit", store, "-o", "same", "--run", "same").code == 2
+    assert list(Path().iterdir()) == []
+
+
+@pytest.mark.parametrize("streams", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_no_failure(store: Path, tmp_path: Path, streams: str) -> None:
+    command = ["sh", "-c", f'"$@" {streams}', "sh", *PROGRAM, "fit", str(store), "-o", str(tmp_path / "m"), "--json"]
+    done = subprocess.run(command, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "m" / "model.json").exists()
+
+
+def test_a_path_that_is_not_utf8_is_valid_json(store: Path, tmp_path: Path) -> None:
+    command = [*map(str.encode, PROGRAM), b"fit", str(store).encode(), b"-o", b"\xff.model", b"--json", b"--quiet"]
+    done = subprocess.run(command, capture_output=True, check=True, cwd=tmp_path)
+    assert json.loads(done.stdout.decode())["result"]["model"] == "\udcff.model"
+
+
+def test_a_scheduler_file_that_is_none(bigsvm: Bigsvm, store: Path) -> None:
+    Path("s.json").write_text("1 1:1\n")
+    said = bigsvm("fit", store, "--scheduler-file", "s.json")
+    assert (said.code, "not a scheduler file" in said.err) == (65, True)
+
+
+def test_a_class_has_one_weight(bigsvm: Bigsvm, store: Path) -> None:
+    assert bigsvm("fit", store, "--class-weight", "1=2,1=3").code == 2
+
+
+def test_a_tolerance_below_rounding_is_not_proved(bigsvm: Bigsvm, store: Path) -> None:
+    said = bigsvm("fit", store, "--tol", "1e-300", "--max-passes", "60", "--json")
+    assert said.code == 4
+    assert said.document["result"]["relative_gap"] > 0
+
+
+def test_whole_numbers_beyond_64_bits_as_classes(bigsvm: Bigsvm) -> None:
+    Path("a.svm").write_text("1e308 1:1\n-1e308 1:-1\n")
+    assert bigsvm("ingest", "a.svm", "a.zarr").code == 0
+    assert bigsvm("fit", "a.zarr", "-o", "a.model").code == 0
+    said = bigsvm("predict", "a.model", "a.zarr", "--format", "csv")
+    assert [float(line) for line in said.out.split()] == [1e308, -1e308]
+
+
+def test_classes_out_of_order_are_refused(bigsvm: Bigsvm, store: Path, model: Path) -> None:
+    shutil.copytree(model, "m")
+    path = Path("m/model.json")
+    document = json.loads(path.read_text())
+    path.write_text(json.dumps({**document, "classes": document["classes"][::-1]}))
+    assert bigsvm("predict", "m", store).code == 65
