@@ -63,5 +63,6 @@ def test_a_signal_at_any_instant_gives_75_or_the_result(store: Path, tmp_path: P
         assert process.returncode in (0, 75), err.decode()
         document = json.loads(out)
         assert document["status"] == ("converged" if process.returncode == 0 else "error")
-        assert (tmp_path / f"m{trial}").exists() == (process.returncode == 0)
+        # Between writing the model and saying so, it is there and the code is 75: `resume` says the rest.
+        assert process.returncode == 75 or (tmp_path / f"m{trial}").exists()
         assert b"Traceback" not in err
