@@ -212,8 +212,8 @@ class Loop:
             raise SystemExit(f"{where}: exit 0 and nothing there")
         if contents(self.store) != self.rows_right:
             raise SystemExit(f"{where}: the store has changed")
-        if not (folder / "m").exists():
-            self.must(command)
+        if not (folder / "m").exists() or (what == "fit" and code):
+            self.must(command)  # of a fit that failed with its model written as well: it says so now
         if contents(folder / "m") != right:
             raise SystemExit(f"{where}: after it another result\n{said}")
         litter = [path for path in folder.rglob("*") if ".tmp-" in path.name or path.name == "checkpoint"]
