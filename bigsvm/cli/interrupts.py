@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -43,6 +44,10 @@ def unwinding_on_signals(to_the_end: bool) -> Iterator[None]:
         _came.append(number)
         raise Interruption
 
+    def not_ours(unraisable: Any) -> None:
+        if not isinstance(unraisable.exc_value, Interruption):  # else it is raised again, and needs no traceback
+            hook(unraisable)
+
     former: dict[signal.Signals, Any] = {}
     _came.clear()
     try:
@@ -52,9 +57,11 @@ def unwinding_on_signals(to_the_end: bool) -> Iterator[None]:
     except ValueError:  # not in the main thread: whoever called us owns the signals
         yield
         return
+    hook, sys.unraisablehook = sys.unraisablehook, not_ours
     try:
         yield
     finally:
+        sys.unraisablehook = hook
         for number, handler in former.items():
             signal.signal(number, signal.SIG_IGN if to_the_end else handler)
         _came.clear()
