@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-INTERRUPTED = 75
+from bigsvm.run.signals import INTERRUPTED, handled_by
 
 _came: list[int] = []
 
@@ -33,9 +32,7 @@ def check_interrupted() -> None:
 def unwinding_on_signals(to_the_end: bool) -> Iterator[None]:
     """The first signal raises Interruption, a second one ends the process at once with 75.
 
-    to_the_end : the process ends after the block; what comes then is too late to change anything, and is ignored
-
-    A signal that is ignored stays so (`nohup`); in a thread that is not the main one nothing is changed.
+    to_the_end : as in `handled_by`
     """
 
     def interrupt(number: int, frame: FrameType | None) -> None:
@@ -48,20 +45,11 @@ def unwinding_on_signals(to_the_end: bool) -> Iterator[None]:
         if not isinstance(unraisable.exc_value, Interruption):  # else it is raised again, and needs no traceback
             hook(unraisable)
 
-    former: dict[signal.Signals, Any] = {}
     _came.clear()
-    try:
-        for which in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            if signal.getsignal(which) is not signal.SIG_IGN:
-                former[which] = signal.signal(which, interrupt)
-    except ValueError:  # not in the main thread: whoever called us owns the signals
-        yield
-        return
     hook, sys.unraisablehook = sys.unraisablehook, not_ours
     try:
-        yield
+        with handled_by(interrupt, to_the_end):
+            yield
     finally:
         sys.unraisablehook = hook
-        for number, handler in former.items():
-            signal.signal(number, signal.SIG_IGN if to_the_end else handler)
         _came.clear()

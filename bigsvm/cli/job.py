@@ -65,16 +65,11 @@ def finished_job(job: Job) -> tuple[str, dict[str, Any]] | None:
 
     So a scheduler may send the same command again, whatever instant the former one died in.
     """
-    if job.overwrite or not (job.model / "model.json").is_file():
+    record, was = _recorded(job.run)
+    status, result = record.get("status"), record.get("result")
+    if job.overwrite or status not in _OVER or not isinstance(result, dict) or was != job.document():
         return None
-    try:
-        record = json.loads((job.run / RUN).read_bytes())
-        status, result, was = record["status"], record["result"], Job.of(record["job"])
-    except (OSError, ValueError, KeyError, TypeError, DataError):
-        return None
-    over = status in _OVER and isinstance(result, dict)
-    over = over and record.get("model_digest") == digest_of(job.model)
-    if not over or was.document() != job.document():
+    if not record.get("model_digest") or record["model_digest"] != digest_of(job.model):
         return None
     from bigsvm.store.opener import open_store
 
@@ -86,18 +81,26 @@ def check_same_fit(job: Job) -> None:
     """Refuse to go on with another fit's checkpoint, before its record is touched.  Raises DataError."""
     if not (job.run / CHECKPOINTS).is_dir() or not any((job.run / CHECKPOINTS).iterdir()):
         return
-    try:
-        was = Job.of(json.loads((job.run / RUN).read_bytes())["job"])
-    except (OSError, ValueError, KeyError, TypeError, DataError):
+    _, was = _recorded(job.run)
+    if not was:
         return  # the checkpoint itself says what it belongs to
-    now = job.document()
-    theirs = was.document()
-    names = [(name, theirs[name], now[name]) for name in ("store", "label", "weight")]
-    names += [(name, getattr(was.config, name), getattr(job.config, name)) for name in RESULT_OPTIONS]
-    for name, one, two in names:
-        if one != two:
-            hint = f"bigsvm resume {job.run} goes on with it; without --resume another fit begins"
-            raise DataError(f"the stopped run is of another fit: {name} was {one!r} and is {two!r}", str(job.run), hint)
+    was, now = ({**document, **document["config"]} for document in (was, job.document()))
+    for name in ("store", "label", "weight", *RESULT_OPTIONS):
+        if was[name] != now[name]:
+            raise DataError(
+                f"the stopped run is of another fit: {name} was {was[name]!r} and is {now[name]!r}",
+                str(job.run),
+                f"bigsvm resume {job.run} goes on with it; without --resume another fit begins",
+            )
+
+
+def _recorded(run: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """run.json, and its job as `Job.document` has it; both empty where there is none that can be read."""
+    try:
+        record = json.loads((run / RUN).read_bytes())
+        return record, Job.of(record["job"]).document()
+    except (OSError, ValueError, KeyError, TypeError, DataError):
+        return {}, {}
 
 
 def digest_of(model: Path) -> str:

@@ -20,14 +20,13 @@ from bigsvm.problem.model import LinearModel, load_alpha, load_model
 from bigsvm.problem.problem import Problem, zero_weights
 from bigsvm.run.mapper import open_mapper
 from bigsvm.run.memory import PeakMemory
-from bigsvm.run.sizes import BLOCK_BYTES
+from bigsvm.run.sizes import BLOCK_BYTES, FIXED
 from bigsvm.run.warm import warm
 from bigsvm.store.blocks import RowBlocks, row_bytes
 from bigsvm.store.survey import Survey
 from bigsvm.units import MIB, show_bytes
 
 _BLOCKS_PER_TASK = 16
-_FIXED = 8 * MIB  # events, indices, interpreter objects; as in a fit
 
 
 def certify_model(path: Path, store: RowBlocks, config: FitConfig, emit: Emit = silent) -> dict[str, Any]:
@@ -65,11 +64,11 @@ def certify_model(path: Path, store: RowBlocks, config: FitConfig, emit: Emit = 
     # Each task holds its part of v, the chunks that a block lies in, the block, and its rows of alpha.
     chunks = int(getattr(store, "chunk_nbytes", 0))
     each = w.nbytes + 2 * block_bytes + chunks * 3 // 2 + 8 * problem.n_models * block_rows * _BLOCKS_PER_TASK
-    spare = budget - 3 * w.nbytes - _FIXED
+    spare = budget - 3 * w.nbytes - FIXED
     # Beside several tasks the store keeps what one of them read last; a task alone has it among its own.
     at_most = max((spare - chunks) // each, min(spare // each, 1))
     if at_most < 1:
-        least = -(-(each + 3 * w.nbytes + _FIXED) // MIB)
+        least = -(-(each + 3 * w.nbytes + FIXED) // MIB)
         raise PlanRefused(
             f"{show_bytes(budget)} of memory cannot hold this proof; {least} MiB would do",
             store.uri,

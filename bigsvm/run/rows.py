@@ -12,6 +12,7 @@ from bigsvm.config import FitConfig
 from bigsvm.events import Emit, WorkAdvanced, WorkEnded, WorkStarted
 from bigsvm.machine import trim_heap
 from bigsvm.run.plan import Plan
+from bigsvm.run.sizes import FIXED
 from bigsvm.run.staging import staged
 from bigsvm.run.survey import survey_pass
 from bigsvm.solvers.base import Mapper
@@ -19,8 +20,6 @@ from bigsvm.store.blocks import Block, RowBlocks
 from bigsvm.store.resident import ResidentRows
 from bigsvm.store.survey import Survey
 from bigsvm.units import MIB
-
-_FIXED = 8 * MIB  # events, indices, interpreter objects: nothing else is held before the solver begins
 
 
 @contextmanager
@@ -60,7 +59,7 @@ def open_rows(
             mapper,
             emit,
             plan.staging_workers,
-            max(plan.budget_bytes - _FIXED, MIB),
+            max(plan.budget_bytes - FIXED, MIB),
         ) as copy:
             _settle(store)
             yield copy, copy.survey

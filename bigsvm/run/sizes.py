@@ -11,7 +11,7 @@ BLOCK_BYTES = 4 * MIB  # rows worked on together: extents from all over the data
 _SMALLEST_GROUP = MIB // 4
 _COPY_BLOCK = MIB // 4  # a block of a working copy; the same for every budget, so that fits share copies
 _EXTENTS = 4  # places that a group's rows come from, each read in one piece
-_FIXED = 8 * MIB  # events, indices, interpreter objects of a run: its table of strings alone may double, by 2 MiB
+FIXED = 8 * MIB  # events, indices, interpreter objects of a run: its table of strings alone may double, by 2 MiB
 READ_DEPTH = 2
 PARALLEL = 2  # certificate tasks counted for, a constant: decisions must not depend on the cores
 _WIDE_BESIDE = 32  # bytes a weight beside w: its best copy, v, the parts of two tasks; or saving the model
@@ -61,7 +61,7 @@ class Sizes:
     def beside_arena(self, budget: int) -> int:
         # A store that was staged has let go of its chunks: the arena, and with it the bytes of the model, must not
         # depend on how it is chunked.
-        return _FIXED + (0 if self.staged else self.open_chunks) + self.streaming(budget)
+        return FIXED + (0 if self.staged else self.open_chunks) + self.streaming(budget)
 
     def arena(self, store: RowBlocks, spare: int) -> int:
         """Bytes for rows that stay: all that is spare, if that is worth having."""
@@ -79,7 +79,7 @@ class Sizes:
         if resident:
             return max(int(_PIECE // self.row_bytes), 1)
         rows = self.block_rows(budget)
-        room = (budget - _FIXED - self.open_chunks - PARALLEL * self.decode) / (_PIECE_COPIES * PARALLEL)
+        room = (budget - FIXED - self.open_chunks - PARALLEL * self.decode) / (_PIECE_COPIES * PARALLEL)
         return max(int(min(room, 8 * _PIECE) // (self.row_bytes * rows)), 1) * rows
 
     def staging_bytes(self, piece_rows: int) -> int:
@@ -87,7 +87,7 @@ class Sizes:
         return int(_PIECE_COPIES * piece_rows * self.row_bytes) + self.decode
 
     def staging_workers(self, budget: int, piece_rows: int) -> int:
-        spare = budget - _FIXED - self.open_chunks
+        spare = budget - FIXED - self.open_chunks
         return int(min(max(spare // max(self.staging_bytes(piece_rows), 1), 1), 64))
 
     def window(self, budget: int, resident: bool) -> int:
@@ -110,7 +110,7 @@ class Sizes:
         copying = self.staging_bytes(self.block_rows(budget)) if self.staged and not resident else 0
         streams = not resident and self.shape.parallel == 1
         training = self.streaming(budget) if streams else self.window(budget, resident) + loading + saving
-        return _FIXED + self.open_chunks + max(training, copying, saving)
+        return FIXED + self.open_chunks + max(training, copying, saving)
 
     def streaming(self, budget: int) -> int:
         """What a pass over streamed rows holds: the rows, w and two copies of it, and a float64 one of a proof."""
@@ -123,7 +123,7 @@ class Sizes:
         chunking; where the chunks are larger than that, `resident_bytes` is what must be there.
         """
         state = sum(need.nbytes for need in self.needs if need.may_spill)
-        return _FIXED + self.window(0, True) + _LOADING + self.wide_bytes() + state
+        return FIXED + self.window(0, True) + _LOADING + self.wide_bytes() + state
 
     def wide_bytes(self) -> int:
         """Bytes for arrays as large as w: while rows in memory are certified, or while the model is saved."""

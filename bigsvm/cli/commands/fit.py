@@ -63,9 +63,7 @@ def command(
 ) -> int:
     config = config_of(ctx, options)
     model = model or Path(stem_of(store) + ".model")
-    if not model.name or model.name == "..":
-        raise OutputError("not a name for an output", str(model), "give a folder that may be made or replaced")
-    run = run or model.with_name(model.name + ".run")
+    run = run or model.parent / f"{model.name}.run"
     if model.absolute() == run.absolute():
         raise UsageError("the model and the record of its run cannot be one folder", str(run))
     job = Job(store, label, weight, model, run, config, parse_seconds(checkpoint_every), overwrite, allow_unconverged)
