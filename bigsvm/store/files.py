@@ -153,6 +153,10 @@ def new_directory(
         temporary.mkdir(parents=True)
         yield temporary
         publish_directory(temporary, final)
+    except OutputError as error:
+        if Path(error.where).is_relative_to(temporary):  # the name that a user knows, not the temporary's
+            error.where = str(final)
+        raise
     except OSError as error:
         raise cannot_write(final, error, nbytes) from error
     finally:

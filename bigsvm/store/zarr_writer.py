@@ -11,7 +11,7 @@ import numpy as np
 import zarr
 from zarr.storage import LocalStore
 
-from bigsvm.errors import DataError, UsageError
+from bigsvm.errors import DataError, OutputError, UsageError
 from bigsvm.kernels.rows import CSR, n_rows_of
 from bigsvm.store.anndata_shape import array_attributes, unnamed_features, write_frames
 from bigsvm.store.checks import VALUE_DTYPES, as_values, check_csr, check_finite
@@ -96,6 +96,8 @@ class ZarrWriter:
             self._labels.close()
         if kind is None and self._finished:
             self._context.__exit__(None, None, None)
+        elif isinstance(error, OutputError):
+            self._context.__exit__(kind, error, trace)
         else:
             # Not the caller's own error: an OSError of the input must not be reported as one of the output.
             self._context.__exit__(_Abandoned, _Abandoned(), None)

@@ -16,6 +16,7 @@ from bigsvm import process
 from bigsvm.errors import OutputError
 from bigsvm.process import Process, this_process
 from bigsvm.store.files import (
+    cannot_write,
     new_directory,
     new_file,
     open_regular,
@@ -171,3 +172,11 @@ def test_sealed_documents_come_back_or_not_at_all() -> None:
     for at in range(len(document) - 1):  # but for the newline at the end
         with pytest.raises(ValueError, match=r"file|digest|Expecting|codec|delimiter|char|data|quote"):
             unsealed(document[:at] + bytes([document[at] ^ 1]) + document[at + 1 :])
+
+
+def test_a_failure_inside_a_new_directory_names_what_it_was_to_become(tmp_path: Path) -> None:
+    final, full = tmp_path / "x.zarr", OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(OutputError, match="7 bytes needed") as caught, new_directory(final) as folder:
+        raise cannot_write(folder / "X" / "c" / "0", full, 7)
+    assert caught.value.where == str(final)
+    assert list(tmp_path.iterdir()) == []
