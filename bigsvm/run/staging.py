@@ -24,7 +24,7 @@ from bigsvm.events import Emit, WorkAdvanced, WorkEnded, WorkStarted
 from bigsvm.solvers.base import Mapper
 from bigsvm.store.blocks import RowBlocks, tile
 from bigsvm.store.files import cannot_write, file_digest
-from bigsvm.store.locks import sign, take, wait_for
+from bigsvm.store.locks import holder, sign, take
 from bigsvm.store.permutation import save_order
 from bigsvm.store.sealed_json import write_sealed
 from bigsvm.store.stage import StagedMeta, StagedRows
@@ -42,12 +42,18 @@ from bigsvm.store.survey import Survey
 from bigsvm.store.working_order import WorkingOrder, inverse_order, working_order
 from bigsvm.units import MIB, show_bytes
 
+_LOOK_S = 0.1
 _TELL = 200  # events of progress in one piece of work
 
 
 def copies_folder(scratch: Path) -> Path:
     """Where the working copies of a scratch folder are."""
     return scratch / "bigsvm"
+
+
+def copies_in(folder: Path) -> list[Path]:
+    """The working copies of rows and of columns in such a folder."""
+    return sorted(path for kind in ("rows", "columns") for path in folder.glob(f"{kind}-*") if path.is_dir())
 
 
 @contextmanager
@@ -83,17 +89,11 @@ def staged(
     except OSError as error:
         raise cannot_write(folder, error) from error
     with open(folder.with_suffix(".lock"), "a+") as lock:
-        _wait(lock, fcntl.LOCK_SH, emit)
-        if not is_complete(folder):
-            # A shared lock does not become exclusive in one step: let go, wait for the others, look again.
-            fcntl.flock(lock, fcntl.LOCK_UN)
-            _wait(lock, fcntl.LOCK_EX, emit)
-            sign(lock)
+        if not lock_copy(lock, lambda: is_complete(folder), emit):
             folder.mkdir(parents=True, exist_ok=True)
-            if not is_complete(folder):
-                order = working_order(store, piece_rows)
-                _make_room(folder, _copy_bytes(store, order, data_bytes, memory), scratch_limit)
-                _make(store, folder, order, block_rows, piece_rows, mapper, emit, workers, memory)
+            order = working_order(store, piece_rows)
+            make_room(folder, _copy_bytes(store, order, data_bytes, memory), scratch_limit)
+            _make(store, folder, order, block_rows, piece_rows, mapper, emit, workers, memory)
             fcntl.flock(lock, fcntl.LOCK_SH)
         os.utime(folder)  # recently used
         copy = StagedRows(folder)
@@ -103,20 +103,33 @@ def staged(
             copy.close()
 
 
-def _wait(lock: IO[str], how: int, emit: Emit) -> None:
-    """Take the lock of a copy; while somebody else makes it, events say who."""
-    began, told = time.monotonic(), ""
+def lock_copy(lock: IO[str], is_whole: Callable[[], bool], emit: Emit) -> bool:
+    """Take the lock of a copy: shared where the copy is whole (True), else alone, for making it (False).
 
-    def waiting(holder: str) -> None:
-        nonlocal told
-        if not told:
-            told = f"waiting for {holder}, which makes the working copy"
-            emit(WorkStarted(told, 0, ""))
-        emit(WorkAdvanced(told, 0))
-
-    wait_for(lock, how, waiting)
+    While somebody else makes it, events say who.
+    """
+    began, told, rounds = time.monotonic(), "", 0
+    # Never a wait for being alone: who has made the copy uses it for hours, and we could use it with them.
+    while not (found := take(lock, fcntl.LOCK_SH) and is_whole()):
+        # A shared lock does not become exclusive in one step: let go, then look again.
+        fcntl.flock(lock, fcntl.LOCK_UN)
+        if rounds > 0:  # without any lock, so that of several who wait one gets it
+            if not told:
+                told = f"waiting for {holder(lock)}, which makes the working copy"
+                emit(WorkStarted(told, 0, ""))
+            emit(WorkAdvanced(told, 0))
+            time.sleep(_LOOK_S)
+        rounds += 1
+        if take(lock, fcntl.LOCK_EX):
+            found = is_whole()
+            if found:
+                fcntl.flock(lock, fcntl.LOCK_SH)
+            else:
+                sign(lock)
+            break
     if told:
         emit(WorkEnded(told, time.monotonic() - began))
+    return found
 
 
 def _key(store: RowBlocks, block_rows: int) -> str:
@@ -221,7 +234,7 @@ def _copy(
         for number, (start, stop) in enumerate(tile(store.n_samples, segment_rows))
     )
     survey, segments = Survey(), []
-    with _work("staging", store.n_samples, emit) as advanced:
+    with work("staging", store.n_samples, emit) as advanced:
         for found in mapper.map(stage_segment, shares, workers):
             survey.merge(Survey.of(found["survey"]))
             segments.append(found)
@@ -240,21 +253,21 @@ def _shuffle(
 ) -> tuple[list[dict[str, Any]], Survey]:
     """Write all segments with the rows shuffled, in this process; their summaries and survey."""
     with ExitStack() as stack:
-        scattered = stack.enter_context(_work("shuffling", store.n_samples, emit))
+        scattered = stack.enter_context(work("shuffling", store.n_samples, emit))
         written: Callable[[int], None] | None = None
 
         def advanced(rows: int) -> None:
             nonlocal written
             if written is None:
                 stack.close()  # the first block is there: all rows have been scattered
-                written = stack.enter_context(_work("staging", store.n_samples, emit))
+                written = stack.enter_context(work("staging", store.n_samples, emit))
             written(rows)
 
         return stage_shuffled(store, folder, block_rows, segment_rows, renumbered, memory, scattered, advanced)
 
 
 @contextmanager
-def _work(what: str, rows: int, emit: Emit) -> Iterator[Callable[[int], None]]:
+def work(what: str, rows: int, emit: Emit) -> Iterator[Callable[[int], None]]:
     """Events of a piece of work on rows; gives the function to tell how many are done."""
     began, told = time.monotonic(), 0
 
@@ -269,13 +282,10 @@ def _work(what: str, rows: int, emit: Emit) -> Iterator[Callable[[int], None]]:
     emit(WorkEnded(what, time.monotonic() - began))
 
 
-def _make_room(folder: Path, needed: int, scratch_limit: int | None) -> None:
+def make_room(folder: Path, needed: int, scratch_limit: int | None) -> None:
     """Delete the least recently used copies that nobody reads until `needed` bytes fit."""
     have = tree_bytes(folder)
-    others = sorted(
-        (p for p in folder.parent.glob("rows-*") if p.is_dir() and p != folder),
-        key=lambda p: p.stat().st_mtime,
-    )
+    others = sorted((p for p in copies_in(folder.parent) if p != folder), key=lambda p: p.stat().st_mtime)
     held = {path: tree_bytes(path) for path in others}
 
     def short() -> int:
@@ -305,7 +315,8 @@ def remove_copy(folder: Path) -> bool:
     with open(lock_path, "a") as lock:
         if not take(lock, fcntl.LOCK_EX):
             return False
-        (folder / "staged.json").unlink(missing_ok=True)  # first: what is left is no copy any more
+        for document in ("staged.json", "columns.json"):
+            (folder / document).unlink(missing_ok=True)  # first: what is left is no copy any more
         shutil.rmtree(folder, ignore_errors=True)
     return True
 

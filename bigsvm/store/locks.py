@@ -6,8 +6,7 @@ import fcntl
 import json
 import os
 import platform
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,8 +14,6 @@ from typing import IO
 
 from bigsvm.errors import OutputError
 from bigsvm.store.files import cannot_write
-
-_LOOK_S = 0.1
 
 
 @contextmanager
@@ -43,13 +40,6 @@ def alone(path: Path, what: str) -> Iterator[None]:
             finally:
                 path.unlink(missing_ok=True)
             return
-
-
-def wait_for(lock: IO[str], how: int, waiting: Callable[[str], None]) -> None:
-    """Take a lock, however long it lasts; `waiting` is told the holder now and then, and may raise to give up."""
-    while not take(lock, how):
-        waiting(holder(lock))
-        time.sleep(_LOOK_S)
 
 
 def take(lock: IO[str], how: int) -> bool:

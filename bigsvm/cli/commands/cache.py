@@ -23,13 +23,13 @@ from bigsvm.units import show_bytes
 @click.option("--scratch", metavar="DIR", help="Folder of staged copies.  [default: the temporary folder]")
 def command(session: Session, action: str, scratch: str | None) -> int:
     from bigsvm.run.scratch import scratch_folder
-    from bigsvm.run.staging import copies_folder, remove_copy, tree_bytes
+    from bigsvm.run.staging import copies_folder, copies_in, remove_copy, tree_bytes
     from bigsvm.store.paths import cache_folder
 
     kernels = sorted(cache_folder().glob("kernels-*"))
     manifests = cache_folder() / "manifests"
     copies = copies_folder(scratch_folder(FitConfig.of(scratch=scratch)))
-    staged = sorted(path for path in copies.glob("rows-*") if path.is_dir())
+    staged = copies_in(copies)
     result: dict[str, Any] = {
         "cache": str(cache_folder()),
         "kernels": {"n": len(kernels), "bytes": sum(map(tree_bytes, kernels))},
