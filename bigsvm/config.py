@@ -17,6 +17,8 @@ RESULT_OPTIONS = (
 )  # fmt: skip
 """Options that change the bytes of a model; the others only say where and how fast."""
 LOSSES = ("hinge", "squared_hinge", "epsilon_insensitive", "squared_epsilon_insensitive")
+_NO_BIAS_IN_PAPER = ("hyperpass", "pegasos")
+"""Solvers whose papers have no bias: under --stop paper that is the default."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,8 @@ class FitConfig:
             raise UsageError(f"unknown option {unknown[0]!r}", hint=f"known: {', '.join(sorted(known))}")
         if isinstance(options.get("max_time"), str):
             options["max_time"] = parse_seconds(options["max_time"])
+        if options.get("stop") == "paper" and options.get("solver", "").startswith(_NO_BIAS_IN_PAPER):
+            options.setdefault("bias", "none")
         return cls(**options)
 
     def cost(self, n_samples: int) -> float:

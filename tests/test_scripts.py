@@ -88,3 +88,25 @@ def test_disk_full_smoke() -> None:
     if os.geteuid() != 0:
         pytest.skip("only root may mount a small disk")
     assert "all clean" in run("disk_full.py", "--smoke").stdout
+
+
+@pytest.mark.slow
+def test_reproduce_smoke(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    done = run("reproduce.py", "--smoke", "--out", str(tmp_path))
+    page = (tmp_path / "reproduction.md").read_text()
+    assert done.stdout == page
+    for paper, heading in (("rosenbrock", "### Accuracy and seconds"), ("hyperpass", "### The same work: 28 passes")):
+        assert heading in page
+        found = json.loads((tmp_path / "reproduction" / f"{paper}.json").read_text())
+        assert found["command"] == f"scripts/reproduce.py {paper} --smoke"
+        assert (tmp_path / "reproduction" / f"{paper}.svg").read_text().startswith("<?xml")
+        assert f"reproduction/{paper}.svg" in page
+
+
+@pytest.mark.slow
+def test_reproduce_says_what_data_it_misses(tmp_path: Path) -> None:
+    command = [sys.executable, str(SCRIPTS / "reproduce.py"), "rosenbrock", "--data", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 66
+    assert "--data DIR" in done.stderr

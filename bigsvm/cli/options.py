@@ -139,6 +139,8 @@ def config_of(ctx: click.Context, values: dict[str, Any]) -> FitConfig:
     Raises UsageError where C and lambda are both asked for, or a value makes no sense.
     """
     values = dict(values)
+    if ctx.get_parameter_source("bias") is ParameterSource.DEFAULT:
+        values.pop("bias")  # some solvers' papers have another
     options: dict[str, Any] = {}
     cost, lam = values.pop("c", None), values.pop("lambda", None)
     if cost is not None and lam is not None:

@@ -6,6 +6,7 @@ that beside a run.  So a forked child compiles into the cache on disk, and this 
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import hashlib
 import os
@@ -19,6 +20,7 @@ from bigsvm.kernels import cache_folder
 
 _PATIENCE_S = 300.0  # a child that takes longer is stuck: it was forked from many threads
 _LOOK_S = 0.01
+_PR_SET_PDEATHSIG = 1
 
 
 def compiled_aside(kind: object, call: Callable[[], object], load: bool = True) -> None:
@@ -52,14 +54,18 @@ def _in_child(call: Callable[[], object]) -> bool:
     """Whether a forked child came to the end of `call`."""
     if sys.platform != "linux":
         return False
+    parent, libc = os.getpid(), ctypes.CDLL(None)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside threads: the child only compiles
         child = os.fork()
     if child == 0:
         status = 1
         try:
-            call()
-            status = 0
+            # It holds what the parent held, locks too: killed, the parent must not live on in its child.
+            libc.prctl(_PR_SET_PDEATHSIG, 9)
+            if os.getppid() == parent:
+                call()
+                status = 0
         finally:
             os._exit(status)
     until, ended = time.monotonic() + _PATIENCE_S, 0

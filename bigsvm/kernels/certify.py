@@ -81,14 +81,15 @@ def _certify(X, codes, positive, cost, C, alpha, W, V, box, sums, z, step, run):
 
 
 @njit(cache=True, nogil=True)
-def distances(W, V, out):
+def distances(W, V, out, without):
     """out[m] += (squared norm of W, squared norm of W - V, largest |W - V|) of each model; no copies.
 
     W : float32 or float64;  V : float64, shape of W;  out : float64, shape (n_models, 3), zeros
+    without : entries at the end that are left out: 1 for a bias that costs nothing
     """
     models = n_models(W)
     run = np.zeros((models, 2))
-    n = W.shape[0]
+    n = W.shape[0] - without
     for j in range(n):
         for m in range(models):
             w = np.float64(weight(W, j, m))

@@ -66,11 +66,12 @@ def _csr_sums(X, i):
     return low, high
 
 
-def _row_sums(X, i):
+def row_sums(X, i):
+    """(low, high): sums mod 2^64 of a mix of every non-zero (index, value) of row i, in two lanes."""
     return (_csr_sums if isinstance(X, CSR) else _dense_sums)(X, i)
 
 
-@overload(_row_sums)
+@overload(row_sums)
 def _overload_row_sums(X, i):
     if isinstance(X, types.Array):
         return lambda X, i: _dense_sums(X, i)
@@ -90,7 +91,7 @@ def content_hash(X, label_bits, weights, first_row):
     """
     total_low = total_high = np.uint64(0)
     for i in range(label_bits.shape[0]):
-        low, high = _row_sums(X, i)
+        low, high = row_sums(X, i)
         head = _mix(np.uint64(first_row + i) * _GOLDEN) + label_bits[i]
         head = _mix(head) + _bits(weights[i])
         low = _mix(low + _mix(head + _GOLDEN))

@@ -21,6 +21,7 @@ from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks, kernel_matrix
 from bigsvm.store.survey import Survey
 
 _ROUNDING = 2.0**-50  # of sums in float64, relative
+_BALANCED = 2.0**-44  # of sum y alpha against sum alpha, where the dual wants it 0
 _AT_MOST_SUMS = 4096  # blocks whose sums are kept apart; more are added up, so that lists do not grow with the data
 
 
@@ -164,9 +165,12 @@ class Accumulator:
         """The certificate of everything added."""
         total = self.sums()
         norms = np.zeros((self._problem.n_models, 3))
-        kernel.distances(self._w, self.v, norms)
+        free = self._problem.bias == "free"
+        kernel.distances(self._w, self.v, norms, 1 if free else 0)
         primal = 0.5 * norms[:, 0] + total[:, kernel.LOSS]
         gap = total[:, kernel.GAP] + 0.5 * norms[:, 1]
+        if free:
+            gap += self._infeasible(total[:, kernel.ALPHA])
         return Certificate(
             primal=primal,
             dual=primal - gap,
@@ -175,6 +179,19 @@ class Accumulator:
             drift=float(norms[:, 2].max()),
             n_support=total[:, kernel.SUPPORT].astype(np.int64),
         )
+
+    def _infeasible(self, alpha: np.ndarray) -> np.ndarray:
+        """What sum y alpha != 0 costs each model where the bias is free: -b sum y alpha, or all of the proof.
+
+        alpha : float64, (n_models,)   sum of alpha.  Rounding is forgiven: to scale the alphas of one class by as
+        little changes the dual value by no more than is added here.
+        """
+        unbalanced = np.atleast_1d(self.v[-1]) / self._problem.constant_feature
+        b = np.atleast_1d(self._w[-1]) * self._problem.constant_feature
+        rounding = np.abs(unbalanced) <= _BALANCED * alpha
+        norms = np.atleast_1d(np.einsum("j...,j...->...", self.v[:-1], self.v[:-1]))
+        cost = np.abs(b * unbalanced) + _BALANCED * (alpha + norms)
+        return np.where(alpha == 0.0, 0.0, np.where(rounding, cost, np.inf))
 
 
 def joined(certificates: Sequence[Certificate]) -> Certificate:

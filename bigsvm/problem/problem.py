@@ -8,7 +8,8 @@ A sum, as in LIBLINEAR and LIBSVM, not a mean: C = 1 / (lambda n_samples) conver
 lambda/2 ||w||^2 + mean loss, and P = P_mean / lambda.  scikit-learn's SGD calls lambda `alpha`.
 
 Bias `augmented`: a constant feature B is appended, so b = B w_last and ||w||^2 includes (b / B)^2, as
-LIBLINEAR's -B does.  `none`: b = 0.
+LIBLINEAR's -B does.  `none`: b = 0.  `free`: the same feature, but its weight costs nothing; the dual then has
+the constraint sum_i alpha_i y_i = 0.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bigsvm.config import FitConfig
-from bigsvm.errors import DataError, Unsupported, UsageError
+from bigsvm.errors import DataError, UsageError
 from bigsvm.kernels.dual_cd import DualBox
 from bigsvm.problem.loss import Loss, loss_named
 from bigsvm.store.blocks import Block, RowBlocks
@@ -31,7 +32,7 @@ class Problem:
     loss : Loss
     C : float64, shape (n_models,)
     class_weight : float64, shape (n_classes,)   by class code; multiplies C for every row of that class
-    bias : 'augmented' | 'none'
+    bias : 'augmented' | 'none' | 'free'
     bias_scale : float   the constant feature B
     classes : labels in ascending order
     positive : int32, shape (n_models,)   class code that is +1 for each model
@@ -52,7 +53,7 @@ class Problem:
     @property
     def constant_feature(self) -> float:
         """B, or 0 without a bias: kernels multiply by it and need no other case."""
-        return self.bias_scale if self.bias == "augmented" else 0.0
+        return 0.0 if self.bias == "none" else self.bias_scale
 
     @property
     def box(self) -> DualBox:
@@ -87,11 +88,6 @@ def make_problem(config: FitConfig, store: RowBlocks, class_counts: np.ndarray |
     UsageError : a class weight names no class, or is negative.
     """
     loss = loss_named(config.loss)
-    if config.bias == "free":
-        raise Unsupported(
-            "bias 'free' is not available for linear dual solvers",
-            hint="use --bias augmented (a regularised bias, as LIBLINEAR's) or none",
-        )
     classes = store.classes
     if classes is None:
         raise DataError(f"{config.loss} needs class labels and the store holds a regression target", store.uri)

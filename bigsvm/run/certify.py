@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -115,6 +116,9 @@ def _best_scaled(total: Accumulator, problem: Problem) -> Certificate:
     D(t) = t A - t^2 (||v||^2 / 2 + sum D_i alpha_i^2 / 2), and t <= 1 where alpha has upper bounds.
     """
     certificate = total.finish()
+    if problem.bias == "free":  # a multiple is no better balanced: nothing but alpha = 0 is sure
+        dual = np.maximum(certificate.dual, 0.0)
+        return dataclasses.replace(certificate, dual=dual, gap=certificate.primal - dual)
     sums = total.sums()
     v = total.v if total.v.ndim == 2 else total.v[:, None]
     quadratic = 0.5 * np.sum(v * v, axis=0) + sums[:, ALPHA_DIAG]
@@ -147,7 +151,7 @@ def problem_of(model: LinearModel, store: RowBlocks) -> Problem:
         and class_weight.shape == (len(model.classes),)
         and np.all(np.isfinite(C) & (C > 0))
         and np.all(np.isfinite(class_weight) & (class_weight >= 0))
-        and bias in ("augmented", "none")
+        and bias in ("augmented", "none", "free")
         and 0 < bias_scale < np.inf
     )
     if not sound:

@@ -6,7 +6,9 @@ import dataclasses
 import math
 import platform
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,7 @@ from bigsvm.machine import core_count, return_freed_memory
 from bigsvm.problem.problem import Problem, make_problem
 from bigsvm.run.certify import models_document
 from bigsvm.run.checkpoint import Checkpoints
+from bigsvm.run.columns import staged_columns
 from bigsvm.run.loop import Loop
 from bigsvm.run.mapper import open_mapper
 from bigsvm.run.memory import PeakMemory
@@ -33,7 +36,9 @@ from bigsvm.run.sizes import READ_DEPTH
 from bigsvm.run.warm import warm
 from bigsvm.solvers.base import Context
 from bigsvm.store.blocks import RowBlocks
+from bigsvm.store.columns import ColumnBlocks, ResidentColumns
 from bigsvm.store.survey import Survey
+from bigsvm.units import MIB
 
 
 def fit_store(
@@ -99,6 +104,8 @@ def fit_store(
             proof_refs=data.refs(plan.extent_rows * plan.group_blocks),
             workdir=scratch,
             tol=config.tol,
+            columns=column_access(data, plan, config, scratch, budget, stack, note),
+            pass_workers=plan.certificate_workers,
             arena_bytes=plan.arena_bytes,
             arena_sweeps=plan.arena_sweeps,
             arena_packed=plan.arena_packed,
@@ -135,6 +142,24 @@ def fit_store(
     }
     note(FitEnded(status, result.document()))
     return result
+
+
+def column_access(
+    data: RowBlocks, plan: Plan, config: FitConfig, scratch: Path, budget: MemoryBudget, stack: ExitStack, emit: Emit
+) -> Callable[[], ColumnBlocks]:
+    """Makes the columns of `data` on the first call; they stay until `stack` is closed."""
+    made: list[ColumnBlocks] = []
+
+    def columns() -> ColumnBlocks:
+        if not made and plan.resident:
+            (ref,) = data.refs(data.n_samples)
+            made.append(ResidentColumns(data.read(ref), data.n_features))
+        elif not made:
+            limit = config.scratch_limit_bytes()
+            made.append(stack.enter_context(staged_columns(data, scratch, max(budget.free, MIB), limit, emit)))
+        return made[0]
+
+    return columns
 
 
 def _identity(store: RowBlocks, survey: Survey, plan: Plan, config: FitConfig) -> dict[str, Any]:

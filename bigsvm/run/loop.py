@@ -79,7 +79,7 @@ class Loop:
         self.ctx.bytes_read, self._before_s = self.at.bytes_read, self.at.spent_s
 
     def run(self) -> str:
-        """The status that ended it: converged, stopped or stalled."""
+        """The status that ended it: converged, paper_rule, stopped or stalled."""
         while True:
             if not self.at.proving and self._step():
                 return "converged"
@@ -90,7 +90,7 @@ class Loop:
                     self._pause()
                     continue
                 self.at.proving = False
-                if proved:
+                if proved and self.config.stop == "gap":
                     return "converged"
                 if self.at.ending:
                     return self.at.ending
@@ -100,7 +100,7 @@ class Loop:
         """One step of the solver; whether a proof that rode on it met the tolerance.  Decides what comes next."""
         at, ctx, config = self.at, self.ctx, self.config
         n, limit = ctx.data.n_samples, config.max_passes or math.inf
-        rides = not ctx.resident and ctx.parallel == 1
+        rides = self.solver.rides and not ctx.resident and ctx.parallel == 1
         ctx.sweeps_left = None if math.isinf(limit) else max(int(limit - self._spent()), 1)
         while True:
             before = time.monotonic()
@@ -120,11 +120,15 @@ class Loop:
         exhausted = info.exhausted or at.fruitless >= _STALLED
         at.ending = "stalled" if exhausted else "stopped" if out_of_passes or out_of_time else ""
         counted = epochs if ctx.resident else at.steps
-        due = counted >= at.next_check
+        due = self.solver.rides and counted >= at.next_check  # the others know their gap
         if due:
             at.next_check = 2.0 * counted
         forecast = self.solver.forecast(self.state)
         hopeful = info.ask_certificate or forecast <= config.tol
+        if config.stop == "paper":  # the proof is for the report only
+            due = hopeful = False
+            if info.rule_met:
+                at.ending = "paper_rule"
         if at.ending or (hopeful and at.alone) or (not rides and (due or hopeful)):
             at.alone, at.proving = False, True
         elif rides and (due or forecast <= _RIDE_BELOW * config.tol):

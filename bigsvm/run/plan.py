@@ -6,6 +6,7 @@ logical metadata and of options, --memory being one of them; never of clocks, co
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -19,8 +20,10 @@ from bigsvm.problem.problem import Problem, make_problem
 from bigsvm.run.sizes import PARALLEL, SPARE_SHARE, Sizes
 from bigsvm.solvers.arena import packs
 from bigsvm.solvers.base import DataShape, Need, Solver
-from bigsvm.solvers.registry import choose_solver
+from bigsvm.solvers.registry import choose_solvers
 from bigsvm.store.blocks import RowBlocks, row_bytes
+from bigsvm.store.column_addresses import row_dtype
+from bigsvm.store.columns_write import copy_bytes
 from bigsvm.store.group_buffers import GroupBuffers
 from bigsvm.store.stage import StagedRows
 from bigsvm.units import MIB, show_bytes
@@ -147,7 +150,6 @@ def make_plan(store: RowBlocks, config: FitConfig, limit: MemoryLimit | None = N
     PlanRefused : it cannot fit; carries the smallest memory that would do.
     UsageError, Unsupported, DataError : the problem makes no sense on this store.
     """
-    solver, why = choose_solver(config)
     balanced = config.class_weight == "balanced"
     # The counts only scale C; a plan does not need them, and only a reading of all labels gives them.
     counts = np.ones(0 if store.classes is None else len(store.classes), np.int64) if balanced else None
@@ -160,8 +162,9 @@ def make_plan(store: RowBlocks, config: FitConfig, limit: MemoryLimit | None = N
         source = "as asked"
     nnz = store.nnz if store.nnz is not None else int(row_bytes(store) * store.n_samples / 8)
     K = config.blocks_per_round
-    weight_bytes = solver.weight_bytes(config.tol, K)
-    shape = DataShape(store.n_samples, store.n_features, nnz, problem.n_models, K, weight_bytes)
+    entry_bytes = store.dtype.itemsize + (row_dtype(store.n_samples).itemsize if store.layout == "csr" else 0)
+    shape = DataShape(store.n_samples, store.n_features, nnz, problem.n_models, K, entry_bytes=entry_bytes)
+    solver, why, shape = _first_that_fits(choose_solvers(config, shape), store, shape, config, budget)
     packed = packs(problem, config.tol) and store.dtype.itemsize > 1
     in_memory = Sizes(store, shape, tuple(solver.needs(shape, True)), config.stage, packed)
     sizes = Sizes(store, shape, tuple(solver.needs(shape, False)), config.stage, packed)
@@ -193,6 +196,8 @@ def make_plan(store: RowBlocks, config: FitConfig, limit: MemoryLimit | None = N
     scratch = sum(need.nbytes for need in sizes.needs if need.what in spilled)
     if mode == "staged":
         scratch += sizes.data_bytes
+    if not resident and getattr(solver, "column_access", False):
+        scratch += copy_bytes(store)
     scratch_limit = config.scratch_limit_bytes()
     if scratch_limit is not None and scratch > scratch_limit:
         raise PlanRefused(
@@ -230,6 +235,18 @@ def make_plan(store: RowBlocks, config: FitConfig, limit: MemoryLimit | None = N
         parallel=config.blocks_per_round,
         memory_source=source,
     )
+
+
+def _first_that_fits(
+    choices: list[tuple[Solver, str]], store: RowBlocks, shape: DataShape, config: FitConfig, budget: int
+) -> tuple[Solver, str, DataShape]:
+    """The first choice whose smallest plan fits; the last one where none does, to be refused by its own figures."""
+    for number, (solver, _) in enumerate(choices):
+        found = dataclasses.replace(shape, weight_bytes=solver.weight_bytes(config.tol, shape.parallel))
+        sizes = Sizes(store, found, tuple(solver.needs(found, False)), config.stage, False)
+        if number == len(choices) - 1 or sizes.least_memory() <= budget:
+            break
+    return *choices[number], found
 
 
 def _refused(store: RowBlocks, budget: int, least: int) -> PlanRefused:

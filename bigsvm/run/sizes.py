@@ -34,7 +34,8 @@ class Sizes:
         self.shape, self.needs, self.packed = shape, needs, packed
         self.row_bytes = max(row_bytes(store), 1.0)
         self.data_bytes = int(self.row_bytes * shape.n_samples) + 8
-        self.wide = max((need.nbytes for need in needs if not need.may_spill), default=0)
+        self.wide = next((need.nbytes for need in needs if need.what == "w"), 0)
+        self.beside = sum(need.nbytes for need in needs if not need.may_spill) - self.wide
         self.raw = bool(getattr(store, "raw", False))
         self.staged = stage == "auto"
         # An open store keeps the chunks it read last, and every reader decodes others beside them.
@@ -109,12 +110,12 @@ class Sizes:
         saving = self.wide_bytes()
         copying = self.staging_bytes(self.block_rows(budget)) if self.staged and not resident else 0
         streams = not resident and self.shape.parallel == 1
-        training = self.streaming(budget) if streams else self.window(budget, resident) + loading + saving
+        training = self.streaming(budget) if streams else self.window(budget, resident) + loading + saving + self.beside
         return FIXED + self.open_chunks + max(training, copying, saving)
 
     def streaming(self, budget: int) -> int:
         """What a pass over streamed rows holds: the rows, w and two copies of it, and a float64 one of a proof."""
-        return self.window(budget, False) + (3 + 8 // self.shape.weight_bytes) * self.wide
+        return self.window(budget, False) + (3 + 8 // self.shape.weight_bytes) * self.wide + self.beside
 
     def resident_from(self) -> int:
         """Budgets from which all rows are kept in memory: a function of content and dtype, not of chunks.
@@ -123,7 +124,7 @@ class Sizes:
         chunking; where the chunks are larger than that, `resident_bytes` is what must be there.
         """
         state = sum(need.nbytes for need in self.needs if need.may_spill)
-        return FIXED + self.window(0, True) + _LOADING + self.wide_bytes() + state
+        return FIXED + self.window(0, True) + _LOADING + self.wide_bytes() + self.beside + state
 
     def wide_bytes(self) -> int:
         """Bytes for arrays as large as w: while rows in memory are certified, or while the model is saved."""

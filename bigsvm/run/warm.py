@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from bigsvm.budget import MemoryBudget
 from bigsvm.events import silent
 from bigsvm.kernels.arena import evict
 from bigsvm.kernels.aside import compiled_aside
@@ -18,13 +19,16 @@ from bigsvm.kernels.fingerprint import content_hash, first_bad_value
 from bigsvm.kernels.rows import CSR, decision, sqnorms
 from bigsvm.kernels.visiting import shuffled
 from bigsvm.problem.problem import zero_weights
+from bigsvm.run.columns import staged_columns
 from bigsvm.run.local import SerialMapper
 from bigsvm.run.plan import Plan
 from bigsvm.run.staging import staged
 from bigsvm.solvers.arena import make_arena
-from bigsvm.solvers.dual_cd import groups_of_models
+from bigsvm.solvers.base import Context
+from bigsvm.solvers.dual_cd import DualCD, groups_of_models
 from bigsvm.store.array_rows import ArrayRows
 from bigsvm.store.blocks import BlockGroup, Matrix, RowBlocks, kernel_matrix
+from bigsvm.store.columns import ResidentColumns
 from bigsvm.store.working_order import MANY_FEATURES
 from bigsvm.units import MIB
 
@@ -41,9 +45,12 @@ def warm(store: RowBlocks, plan: Plan | None = None, n_models: int = 1) -> None:
 
     def fit() -> None:
         warm_for(store, plan.shape.n_models)
-        warm_training(store, plan)
+        if isinstance(plan.solver, DualCD):
+            warm_training(store, plan)
+        else:
+            warm_by_fitting(store, plan)
 
-    compiled_aside(("fit", *kind, *how, plan.arena_packed), fit)
+    compiled_aside(("fit", repr(plan.solver), *kind, *how, plan.arena_packed), fit)
     if plan.mode == "staged":
         # Once: loading it takes next to no memory, and the call makes a small copy.
         compiled_aside(("staging", *kind), lambda: warm_staging(store), load=False)
@@ -56,7 +63,7 @@ def warm_for(store: RowBlocks, n_models: int) -> None:
     C, w, alpha = np.ones(n_models), zero_weights(1, n_models), np.zeros((2, n_models))
     box = DualBox(0, 1.0, 0.0, 1.0)
     certify_rows(X, codes, positive, cost, C, alpha, w, w.copy(), box, np.zeros((n_models, N_SUMS)))
-    distances(w, w.copy(), np.zeros((n_models, 3)))
+    distances(w, w.copy(), np.zeros((n_models, 3)), 0)
     decision(X, np.zeros((1, n_models)), np.empty((2, n_models)))
     content_hash(X, np.zeros(2, np.uint64), cost, 0)
     first_bad_value(np.ones(2, store.dtype))
@@ -77,7 +84,7 @@ def warm_training(store: RowBlocks, plan: Plan) -> None:
         shuffled(2, 0, 0, 0)
         sqnorms(X, sqnorm[:, 0])
         certify_rows(X, codes, positive, cost, C, alpha, W, np.zeros(W.shape), box, np.zeros((m, N_SUMS)))
-        distances(W, np.zeros(W.shape), np.zeros((m, 3)))
+        distances(W, np.zeros(W.shape), np.zeros((m, 3)), 0)
         if plan.resident:
             if m > 8:
                 active = active.astype(np.uint64)
@@ -98,6 +105,40 @@ def warm_training(store: RowBlocks, plan: Plan) -> None:
             arena.admit(X, codes, weights, sqnorm.ravel(), at, order, score, active)
             arena.sweep(part, alpha, W, (0, 0), 0)
             evict(arena.rows, arena.slots, arena.n, 0.0, active, np.empty(1, np.uint16))
+
+
+def warm_by_fitting(store: RowBlocks, plan: Plan) -> None:
+    """What a solver calls, whatever that is: a few of its steps on a few rows in memory."""
+    n, m = 8, plan.shape.n_models
+    X: Matrix
+    if store.layout == "csr":
+        X = CSR(np.ones(n, store.dtype), np.arange(n, dtype=store.index_dtype) % 2, np.arange(n + 1))
+    else:
+        X = np.ones((n, store.n_features), store.dtype)
+        X[:4] = 0
+    n_classes = 2 if m == 1 else m
+    y = np.arange(n) % n_classes
+    small = ArrayRows(
+        X,
+        y.astype(np.int64),
+        np.ones(n) if store.has_weights else None,
+        n_features=X.shape[1] if isinstance(X, np.ndarray) else 2,
+    )
+    problem = dataclasses.replace(plan.problem, C=np.ones(m), class_weight=np.ones(n_classes))
+    with tempfile.TemporaryDirectory(prefix="bigsvm-") as folder:
+        refs = small.refs(n)
+        ctx = Context(
+            data=small, refs=refs, resident=True, mapper=SerialMapper(), budget=MemoryBudget(MIB << 10), seed=0,
+            parallel=1, threads=1, read_depth=1, group_blocks=1, proof_refs=refs, workdir=Path(folder), tol=1e-12,
+            columns=lambda: ResidentColumns(small.read(refs[0]), small.n_features),
+        )  # fmt: skip
+        if not plan.resident and getattr(plan.solver, "column_access", False):
+            with staged_columns(small, Path(folder), MIB, None, silent) as copy:
+                copy.read(copy.refs(MIB)[0])
+        state = plan.solver.init(problem, ctx)
+        for _ in range(3):
+            plan.solver.step(problem, state, ctx)
+        plan.solver.finish(state)
 
 
 def warm_staging(store: RowBlocks) -> None:

@@ -19,6 +19,7 @@ from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import Problem
 from bigsvm.problem.riding import RidingProof
 from bigsvm.store.blocks import BlockRef, RowBlocks
+from bigsvm.store.columns import ColumnBlocks
 from bigsvm.store.vectors import RowVector
 
 T = TypeVar("T")
@@ -57,6 +58,8 @@ class DataShape:
     n_models: int
     parallel: int = 1
     weight_bytes: int = 8
+    entry_bytes: int = 12
+    """Of a value by columns, with its row number where the data are sparse."""
 
 
 @dataclass
@@ -81,6 +84,10 @@ class Context:
     """Larger blocks in store order, for passes whose result does not depend on the order."""
     workdir: Path
     tol: float
+    columns: Callable[[], ColumnBlocks] | None = None
+    """The data by columns, made on the first call: in memory where the rows are, else a copy on disk."""
+    pass_workers: int = 2
+    """Tasks of a pass whose sums the plan has counted."""
     arena_bytes: int = 0
     """For rows that stay in memory while others stream by; 0 for none."""
     arena_sweeps: int = 0
@@ -118,6 +125,7 @@ class StepInfo:
     exhausted: bool = False  # no further progress is possible in floating point
     paused: bool = False  # the step is not over: `Context.pause` asked, and the state may be saved
     rode: bool = False  # the riding proofs have seen all rows
+    rule_met: bool = False  # the stop rule of the solver's paper holds
 
 
 class Point(NamedTuple):
@@ -139,6 +147,14 @@ class Solver(Protocol):
     name: ClassVar[str]
     losses: ClassVar[tuple[str, ...]]
     biases: ClassVar[tuple[str, ...]]
+    rides: ClassVar[bool]
+    """Proofs may ride on its passes."""
+    paper_rule: ClassVar[bool]
+    """It has a stop rule of its paper's, for --stop paper."""
+
+    def refusal(self, shape: DataShape) -> str | None:
+        """Why data of such a shape are not for this solver; None where they are."""
+        ...
 
     def weight_bytes(self, tol: float, parallel: int) -> int: ...
     def needs(self, shape: DataShape, resident: bool) -> list[Need]: ...

@@ -100,6 +100,8 @@ class DualCD:
     name: ClassVar[str] = "dcd"
     losses: ClassVar[tuple[str, ...]] = ("hinge", "squared_hinge")
     biases: ClassVar[tuple[str, ...]] = ("augmented", "none")
+    rides: ClassVar[bool] = True
+    paper_rule: ClassVar[bool] = False
 
     max_sweeps_per_step: int = 64
     arena: str = "auto"
@@ -107,6 +109,10 @@ class DualCD:
     def __post_init__(self) -> None:
         if self.arena not in ("auto", "off"):
             raise ValueError(f"arena must be auto or off, not {self.arena!r}")
+
+    def refusal(self, shape: DataShape) -> str | None:
+        """None: any shape will do."""
+        return None
 
     def needs(self, shape: DataShape, resident: bool) -> list[Need]:
         """Bytes by name; per-row needs may go to disk."""

@@ -7,53 +7,106 @@ from typing import Any
 
 from bigsvm.config import FitConfig
 from bigsvm.errors import Unsupported, UsageError
-from bigsvm.solvers.base import Solver
+from bigsvm.solvers.auto import Preference, preferences
+from bigsvm.solvers.base import DataShape, Solver
+from bigsvm.solvers.coordinate_descent import CoordinateDescent
 from bigsvm.solvers.dual_cd import DualCD
+from bigsvm.solvers.hyperpass import HyperPass
+from bigsvm.solvers.hyperpass_shrink import HyperPassShrink
+from bigsvm.solvers.newton import Newton
+from bigsvm.solvers.pegasos import Pegasos
+from bigsvm.solvers.primal_cd import PrimalCD
+from bigsvm.solvers.rosenbrock import Rosenbrock
+from bigsvm.solvers.ssvm import SSVM
 
-SOLVERS: dict[str, type[Any]] = {solver.name: solver for solver in (DualCD,)}
+SOLVERS: dict[str, type[Any]] = {
+    solver.name: solver
+    for solver in (DualCD, Newton, SSVM, PrimalCD, CoordinateDescent, Rosenbrock, Pegasos, HyperPass, HyperPassShrink)
+}
+_SMALL = DataShape(n_samples=1000, n_features=10, nnz=10_000, n_models=1)
 
 
-def choose_solver(config: FitConfig) -> tuple[Solver, str]:
-    """The solver that `config` names (or 'auto' picks), with its options, and why.
+def choose_solvers(config: FitConfig, shape: DataShape) -> list[tuple[Solver, str]]:
+    """The solver that `config` names, with its options, and why; for 'auto' those that will do, the best first.
 
     Raises
     ------
     UsageError : no solver of that name, or an option that it does not have.
-    Unsupported : the solver does not solve that loss and bias; names the ones that do.
+    Unsupported : the solver does not solve that loss and bias, or not on data of such a shape; names those that do.
     """
-    able = [s.name for s in SOLVERS.values() if config.loss in s.losses and config.bias in s.biases]
+    able = able_solvers(config, shape)
+    others = f"solvers that do: {', '.join(able)}" if able else _all()
     if config.solver == "auto":
+        knowing = [name for name in able if set(config.solver_options) <= _options_of(SOLVERS[name]).keys()]
+        found = [p for p in preferences(config, shape) if p.name in knowing]
+        found += [Preference(name, "the first that can") for name in knowing if not found]
         if not able:
             raise Unsupported(f"no solver for loss {config.loss!r} with bias {config.bias!r}", hint=_all())
-        name, why = able[0], f"the solver for {config.loss} with bias {config.bias}"
-    elif config.solver in SOLVERS:
-        name, why = config.solver, "as asked"
-    else:
-        raise UsageError(f"unknown solver {config.solver!r}", hint=f"one of auto, {', '.join(SOLVERS)}")
-    if name not in able:
-        raise Unsupported(
-            f"solver {name!r} does not solve loss {config.loss!r} with bias {config.bias!r}",
-            hint=f"solvers that do: {', '.join(able)}" if able else _all(),
-        )
-    if config.stop == "paper":
-        raise Unsupported(f"solver {name!r} has no stop rule of a paper's", hint="use --stop gap")
-    return _with_options(SOLVERS[name], config.solver_options), why
+        if not found:
+            options = ", ".join(config.solver_options)
+            raise UsageError(f"no solver of {', '.join(able)} has options {options}", hint="name the solver with -s")
+        return [(_with_options(SOLVERS[p.name], config.solver_options), p.why) for p in found]
+    name = config.solver
+    if name not in SOLVERS:
+        raise UsageError(f"unknown solver {name!r}", hint=f"one of auto, {', '.join(SOLVERS)}")
+    solver = SOLVERS[name]
+    if config.loss not in solver.losses or config.bias not in solver.biases:
+        what = f"loss {config.loss!r} with bias {config.bias!r}"
+        raise Unsupported(f"solver {name!r} does not solve {what}", hint=others)
+    if config.stop == "paper" and not solver.paper_rule:
+        raise Unsupported(f"solver {name!r} has no stop rule of a paper's", hint=f"{others}; or use --stop gap")
+    made = _with_options(solver, config.solver_options)
+    refusal = made.refusal(shape)
+    if refusal is not None:
+        raise Unsupported(refusal, hint=others)
+    return [(made, "as asked")]
+
+
+def able_solvers(config: FitConfig, shape: DataShape) -> list[str]:
+    """Names of the solvers that solve the problem of `config` on data of such a shape."""
+    return [
+        name
+        for name, solver in SOLVERS.items()
+        if config.loss in solver.losses
+        and config.bias in solver.biases
+        and (solver.paper_rule or config.stop == "gap")
+        and solver().refusal(shape) is None
+    ]
+
+
+def choose_solver(config: FitConfig, shape: DataShape = _SMALL) -> tuple[Solver, str]:
+    """The first of `choose_solvers`."""
+    return choose_solvers(config, shape)[0]
+
+
+def _options_of(solver: type[Any]) -> dict[str, Any]:
+    """Names and defaults of what --set takes."""
+    return {f.name: f.default for f in dataclasses.fields(solver)}
 
 
 def _with_options(solver: type[Any], options: dict[str, Any]) -> Solver:
-    known: dict[str, Any] = {f.name: f.default for f in dataclasses.fields(solver)}
-    values = {}
+    known, values = _options_of(solver), {}
     for key, text in options.items():
         if key not in known:
             raise UsageError(f"{solver.__name__} has no option {key!r}", hint=f"it has: {', '.join(known)}")
         try:
-            values[key] = type(known[key])(text)
+            values[key] = _parsed(type(known[key]), text)
         except ValueError as error:
             raise UsageError(f"option {key}: {error}") from error
     try:
         return solver(**values)
     except ValueError as error:
         raise UsageError(str(error)) from error
+
+
+def _parsed(kind: type[Any], text: Any) -> Any:
+    """A value of an option's type from what was typed.  Raises ValueError."""
+    if kind is not bool or isinstance(text, bool):
+        return kind(text)
+    words = {"true": True, "yes": True, "1": True, "on": True, "false": False, "no": False, "0": False, "off": False}
+    if str(text).lower() not in words:
+        raise ValueError(f"true or false, not {text!r}")
+    return words[str(text).lower()]
 
 
 def _all() -> str:

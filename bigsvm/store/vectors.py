@@ -9,6 +9,7 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -47,6 +48,7 @@ class RowVector:
         self.what = what
         self._reservation: Reservation | None = None
         self._map: mmap.mmap | None = None
+        self._handle = -1
         dtype = np.dtype(dtype)
         nbytes = n_samples * width * dtype.itemsize
         if not on_disk:
@@ -54,7 +56,9 @@ class RowVector:
         if self._reservation is not None:
             self.values = np.full((n_samples, width), fill, dtype)
         else:
-            self._map = _scratch_map(folder, what, max(nbytes, 1))
+            self._path = folder / what
+            self._map, self._handle = _scratch_map(self._path, max(nbytes, 1))
+            self._close_handle = weakref.finalize(self, os.close, self._handle)
             self.values = np.frombuffer(self._map, dtype, n_samples * width).reshape(n_samples, width)
             if fill != 0:
                 self.values[:] = fill
@@ -94,6 +98,20 @@ class RowVector:
         for start, stop in tile(len(self.values), rows):
             yield self.values[start:stop] if working_row is None else self.values[working_row[start:stop]]
 
+    def clear(self) -> None:
+        """Make all values 0, before they are written anew: what lies in a file is then not read back for that.
+
+        Raises OutputError where the disk has filled meanwhile.
+        """
+        if self._map is None:
+            self.values[...] = 0
+            return
+        try:
+            os.ftruncate(self._handle, 0)
+            os.posix_fallocate(self._handle, 0, len(self._map))
+        except OSError as error:
+            raise cannot_write(self._path, error, len(self._map)) from error
+
     def close(self) -> None:
         """Give memory and file back."""
         if self._reservation is not None:
@@ -101,20 +119,20 @@ class RowVector:
         self.values = self.values[:0].copy()
         if self._map is not None:
             self._map.close()
+            self._close_handle()
 
 
-def _scratch_map(folder: Path, what: str, nbytes: int) -> mmap.mmap:
-    """A shared map of a new file of `nbytes` zeros that has no name: nothing is left whatever happens."""
-    path = folder / what
+def _scratch_map(path: Path, nbytes: int) -> tuple[mmap.mmap, int]:
+    """A shared map of a new file of `nbytes` zeros that has no name, and its descriptor: nothing is ever left."""
+    handle = -1
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{what.replace(' ', '-')}-", dir=folder)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name.replace(' ', '-')}-", dir=path.parent)
         os.unlink(name)
-        try:
-            # All blocks now: a full disk is an error here, not a SIGBUS in the middle of a pass.
-            os.posix_fallocate(handle, 0, nbytes)
-            return mmap.mmap(handle, nbytes)
-        finally:
-            os.close(handle)
+        # All blocks now: a full disk is an error here, not a SIGBUS in the middle of a pass.
+        os.posix_fallocate(handle, 0, nbytes)
+        return mmap.mmap(handle, nbytes), handle
     except OSError as error:
+        if handle >= 0:
+            os.close(handle)
         raise cannot_write(path, error, nbytes) from error

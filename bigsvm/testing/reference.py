@@ -51,3 +51,49 @@ def dual_value(
     v = with_bias(X, constant).T @ (alpha * y)
     quadratic = 0.0 if loss == "hinge" else float(np.sum(alpha**2 / (4.0 * C)))
     return float(alpha.sum()) - 0.5 * float(v @ v) - quadratic
+
+
+def optimum(X: np.ndarray, y: np.ndarray, C: np.ndarray, loss: str, bias: str) -> float:
+    """Optimal value of the linear SVM by an interior-point method on its dual; any bias, any C, small data.
+
+    X : dense (n, d);  y : -1 and 1;  C : float64 (n,), rows of 0 take no part;  bias : augmented (B = 1), none, free
+    """
+    keep = C > 0
+    Z = (with_bias(X, 1.0 if bias == "augmented" else 0.0) * y[:, None])[keep]
+    y, C = y[keep], C[keep]
+    n = len(C)
+    upper = np.full(n, np.inf) if loss == "squared_hinge" else C
+    Q = Z @ Z.T + (np.diag(1.0 / (2.0 * C)) if loss == "squared_hinge" else 0.0)
+    bounded = np.isfinite(upper)
+    equal = y[:, None] if bias == "free" else np.zeros((n, 0))
+    scale = float(np.max(np.where(bounded, upper, 1.0)))
+    a = np.where(bounded, 0.5 * np.where(bounded, upper, 1.0), scale)
+    z, s, multiplier = np.ones(n), np.where(bounded, 1.0, 0.0), np.zeros(equal.shape[1])
+    value = 0.0
+    for _ in range(200):
+        room = np.where(bounded, upper - a, 1.0)
+        dual = Q @ a - 1.0 - z + s + equal @ multiplier
+        unequal = equal.T @ a
+        gap = float(a @ z + room @ s)
+        value = float(a.sum() - 0.5 * a @ Q @ a)
+        feasible = np.abs(dual).max() < 1e-7 and np.all(np.abs(unequal) < 1e-9 * scale)
+        if gap <= 1e-10 * abs(value) + 1e-300 and feasible:
+            break
+        target = 0.1 * gap / (n + bounded.sum())
+        with np.errstate(over="ignore", divide="ignore"):
+            rhs = -dual + (target / a - z) - np.where(bounded, target / room - s, 0.0)
+            M = Q + np.diag(z / a + np.where(bounded, s / room, 0.0))
+        K = np.block([[M, equal], [equal.T, np.zeros((equal.shape[1],) * 2)]])
+        if not np.isfinite(K).all():  # as near as float64 comes
+            break
+        step = np.linalg.solve(K, np.concatenate([rhs, -unequal]))
+        da, dm = step[:n], step[n:]
+        dz = target / a - z - z / a * da
+        ds = np.where(bounded, target / room - s + s / room * da, 0.0)
+        t = 1.0
+        for now, change in ((a, da), (z, dz), (room, np.where(bounded, -da, 0.0)), (s, ds)):
+            falling = change < 0
+            if falling.any():
+                t = min(t, 0.995 * float(np.min(-now[falling] / change[falling])))
+        a, z, s, multiplier = a + t * da, z + t * dz, s + t * ds, multiplier + t * dm
+    return value

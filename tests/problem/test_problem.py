@@ -45,7 +45,6 @@ def test_class_weights_by_name_and_balanced() -> None:
     ("options", "error", "words"),
     [
         ({"loss": "epsilon_insensitive"}, Unsupported, "not available"),
-        ({"bias": "free"}, Unsupported, "augmented"),
         ({"class_weight": {"7": 1.0}}, UsageError, "no class"),
         ({"class_weight": {"1": -1.0}}, UsageError, "negative"),
         ({"class_weight": "heavy"}, UsageError, "balanced"),

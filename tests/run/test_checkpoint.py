@@ -15,6 +15,7 @@ from bigsvm.run import loop as looping
 from bigsvm.run.checkpoint import Checkpoints
 from bigsvm.run.fit import fit_store
 from bigsvm.run.signals import Stop
+from bigsvm.solvers.registry import SOLVERS
 from bigsvm.store.state_files import dump, load, read_tree, write_tree
 
 
@@ -81,7 +82,9 @@ def test_interrupted_anywhere_it_comes_to_the_same_bytes(
     n_classes: int, options: dict[str, Any], tol: float, tmp_path: Path
 ) -> None:
     store = bigsvm.open_store(classes(n_classes))
-    config = FitConfig.of(**{"loss": "hinge", "tol": tol, "memory": "64MiB", "max_passes": 60, **options})
+    config = FitConfig.of(
+        **{"solver": "dcd", "loss": "hinge", "tol": tol, "memory": "64MiB", "max_passes": 60, **options}
+    )
     undisturbed = fit_store(store, config)
     undisturbed.save_model(tmp_path / "a")
     disturbed, stops = until_done(store, config, tmp_path / "checkpoint", 20)
@@ -90,6 +93,23 @@ def test_interrupted_anywhere_it_comes_to_the_same_bytes(
     assert same_folder(tmp_path / "a", tmp_path / "b")
     for name in ("passes", "epochs", "certificate_passes", "status"):
         assert disturbed.figures.get(name) == undisturbed.figures.get(name)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("name", [name for name in SOLVERS if name != "dcd"])
+@pytest.mark.usefixtures("streaming")
+def test_every_solver_comes_to_the_same_bytes(name: str, n_classes: int, tmp_path: Path) -> None:
+    store = bigsvm.open_store(classes(n_classes))
+    loss = SOLVERS[name].losses[0]
+    config = FitConfig.of(solver=name, loss=loss, C=0.01, tol=1e-3, memory="64MiB", max_passes=40)
+    undisturbed = fit_store(store, config)
+    undisturbed.save_model(tmp_path / "a")
+    disturbed, stops = until_done(store, config, tmp_path / "checkpoint", 3)
+    disturbed.save_model(tmp_path / "b")
+    assert stops >= 2
+    assert same_folder(tmp_path / "a", tmp_path / "b")
+    for figure in ("passes", "epochs", "certificate_passes", "status"):
+        assert disturbed.figures.get(figure) == undisturbed.figures.get(figure)
 
 
 def test_rows_in_memory_go_on_too(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_two_worker_processes_give_the_bytes_of_none(
     if stream:
         request.getfixturevalue("streaming")
     X, y = random_problem(200, 5, seed=32, n_classes=n_classes)
-    options: dict[str, Any] = {"loss": "squared_hinge", "tol": 1e-2, "memory": "64MiB", "C": 0.1}
+    options: dict[str, Any] = {"solver": "dcd", "loss": "squared_hinge", "tol": 1e-2, "memory": "64MiB", "C": 0.1}
     options["blocks_per_round"] = blocks_per_round
     here = model_bytes(bigsvm.fit((X, y), threads=1, **options), tmp_path / "a")
     for number, changed in enumerate(({"threads": 4}, {"scheduler": "processes", "workers": 2})):
@@ -67,8 +67,8 @@ def test_two_worker_processes_give_the_bytes_of_none(
 @pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
 def test_several_blocks_a_round_converge(streaming: None, blocks_per_round: int, loss: str) -> None:
     X, y = random_problem(400, 6, seed=33, noise=0.2)
-    alone = bigsvm.fit((X, y), loss=loss, tol=1e-3)
-    result = bigsvm.fit((X, y), loss=loss, tol=1e-3, blocks_per_round=blocks_per_round)
+    alone = bigsvm.fit((X, y), solver="dcd", loss=loss, tol=1e-3)
+    result = bigsvm.fit((X, y), solver="dcd", loss=loss, tol=1e-3, blocks_per_round=blocks_per_round)
     assert result.status == "converged"
     assert result.figures["objective"] == pytest.approx(alone.figures["objective"], rel=2e-3)
 
@@ -131,7 +131,7 @@ def test_max_time_stops() -> None:
 
 def test_an_unreachable_tolerance_stalls_rather_than_spins() -> None:
     X, y = random_problem(50, 3, seed=39)
-    result = bigsvm.fit((X, y), loss="squared_hinge", tol=1e-300)
+    result = bigsvm.fit((X, y), solver="dcd", loss="squared_hinge", tol=1e-300)
     assert result.status in ("stalled", "converged")
     assert result.certificate.relative_gap < 1e-12
 

@@ -139,7 +139,7 @@ def test_a_saved_model_proves_what_its_fit_said(
     end: str, loss: str, rows: str, tmp_path: Path, proofs: list[str], request: pytest.FixtureRequest
 ) -> None:
     monkeypatch: pytest.MonkeyPatch = request.getfixturevalue("monkeypatch")
-    options: dict[str, Any] = {"loss": loss, "tol": 1e-3, "C": 0.2}
+    options: dict[str, Any] = {"solver": "dcd", "loss": loss, "tol": 1e-3, "C": 0.2}
     if end != "resident":
         request.getfixturevalue("streaming")
     if end == "rode":
@@ -186,7 +186,7 @@ def test_one_pass_at_most_is_spent_on_a_proof_alone(
     loss: str, n_classes: int, tol: float, noise: float, proofs: list[str], streaming: None
 ) -> None:
     store = problem_rows(n_classes=n_classes, noise=noise)
-    result = fit_store(store, FitConfig(loss=loss, tol=tol, C=0.2))
+    result = fit_store(store, FitConfig(solver="dcd", loss=loss, tol=tol, C=0.2))
     assert result.status == "converged"
     assert proofs.count("prove") <= 1
     assert result.figures["certificate_passes"] == pytest.approx(proofs.count("prove"), rel=1e-2)
@@ -226,7 +226,7 @@ def test_rows_sorted_by_label_need_the_passes_of_shuffled_ones(loss: str, stream
     order = np.argsort(y, kind="stable")
     passes = []
     for rows in (np.arange(4000), order):
-        result = bigsvm.fit((X[rows], y[rows]), loss=loss, tol=1e-3, C=0.01)
+        result = bigsvm.fit((X[rows], y[rows]), solver="dcd", loss=loss, tol=1e-3, C=0.01)
         assert result.status == "converged"
         passes.append(result.figures["passes"] - result.figures["certificate_passes"])
     assert result.working_row is not None

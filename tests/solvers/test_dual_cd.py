@@ -32,7 +32,7 @@ def test_every_corner_is_proved_and_agrees_with_lbfgsb(
 ) -> None:
     X, y = CORNERS[corner]
     rows: Any = sparse.csr_array(X) if layout == "csr" else X
-    result = bigsvm.fit((rows, y), loss=loss, bias=bias, C=C, tol=1e-6, threads=1, max_passes=100_000)
+    result = bigsvm.fit((rows, y), solver="dcd", loss=loss, bias=bias, C=C, tol=1e-6, threads=1, max_passes=100_000)
     assert result.status == "converged"
     assert result.certificate.relative_gap <= 1e-6
     expected = dual_optimum(X, y, np.full(len(y), C), loss, 1.0 if bias == "augmented" else 0.0)
@@ -49,7 +49,7 @@ def test_every_corner_is_proved_and_agrees_with_lbfgsb(
 def test_streamed_rows_reach_the_same_optimum(loss: str, layout: str, tol: float, arena: str, streaming: None) -> None:
     X, y = random_problem(400, 6, 0.7, seed=21, noise=0.2)
     rows: Any = sparse.csr_array(X) if layout == "csr" else X
-    config = FitConfig(loss=loss, tol=tol, C=0.1, threads=1, solver_options={"arena": arena})
+    config = FitConfig(solver="dcd", loss=loss, tol=tol, C=0.1, threads=1, solver_options={"arena": arena})
     streamed = fit_store(ArrayRows(rows, y), config)
     plan = streamed.model.about["plan"]
     assert not plan["resident"]
@@ -68,7 +68,7 @@ def test_streamed_rows_reach_the_same_optimum(loss: str, layout: str, tol: float
 @pytest.mark.parametrize("n_classes", [10, 20])
 def test_many_streamed_models_are_every_class_alone(loss: str, n_classes: int, streaming: None) -> None:
     X, y = random_problem(300, 6, seed=27, n_classes=n_classes)
-    result = bigsvm.fit((X, y), loss=loss, tol=1e-3, C=0.1)
+    result = bigsvm.fit((X, y), solver="dcd", loss=loss, tol=1e-3, C=0.1)
     assert len(result.alpha) == 2
     assert result.status == "converged"
     for m in range(n_classes):
@@ -92,9 +92,9 @@ def test_a_row_of_weight_two_is_two_rows(loss: str) -> None:
     weights = np.ones(60)
     weights[10:20] = 2.0
     weights[30:35] = 0.0
-    weighted = bigsvm.fit((X, y, weights), loss=loss, tol=1e-8)
+    weighted = bigsvm.fit((X, y, weights), solver="dcd", loss=loss, tol=1e-8)
     keep = np.concatenate([np.arange(30), np.arange(35, 60), np.arange(10, 20)])
-    repeated = bigsvm.fit((X[keep], y[keep]), loss=loss, tol=1e-8)
+    repeated = bigsvm.fit((X[keep], y[keep]), solver="dcd", loss=loss, tol=1e-8)
     assert weighted.figures["objective"] == pytest.approx(repeated.figures["objective"], rel=3e-8)
     np.testing.assert_allclose(weighted.model.coef, repeated.model.coef, atol=1e-3)
 
@@ -102,10 +102,10 @@ def test_a_row_of_weight_two_is_two_rows(loss: str) -> None:
 @pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
 def test_class_weights_scale_the_cost_of_their_rows(loss: str) -> None:
     X, y = random_problem(80, 4, seed=23, noise=0.3)
-    result = bigsvm.fit((X, y), loss=loss, tol=1e-7, class_weight={"-1": 0.25, "1": 3.0})
+    result = bigsvm.fit((X, y), solver="dcd", loss=loss, tol=1e-7, class_weight={"-1": 0.25, "1": 3.0})
     expected = dual_optimum(X, y, np.where(y > 0, 3.0, 0.25), loss)
     assert result.figures["objective"] == pytest.approx(expected, rel=1e-6)
-    balanced = bigsvm.fit((X, y), loss=loss, tol=1e-7, class_weight="balanced")
+    balanced = bigsvm.fit((X, y), solver="dcd", loss=loss, tol=1e-7, class_weight="balanced")
     costs = 80 / (2 * np.where(y > 0, (y > 0).sum(), (y < 0).sum()))
     assert balanced.figures["objective"] == pytest.approx(dual_optimum(X, y, costs, loss), rel=1e-6)
 
@@ -113,8 +113,8 @@ def test_class_weights_scale_the_cost_of_their_rows(loss: str) -> None:
 @pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
 def test_scaling_x_by_s_and_c_by_one_over_s_squared_changes_no_decision(loss: str) -> None:
     X, y = random_problem(60, 5, seed=24, noise=0.2)
-    plain = bigsvm.fit((X, y), loss=loss, tol=1e-9, bias="none", C=0.5)
-    scaled = bigsvm.fit((8 * X, y), loss=loss, tol=1e-9, bias="none", C=0.5 / 64)
+    plain = bigsvm.fit((X, y), solver="dcd", loss=loss, tol=1e-9, bias="none", C=0.5)
+    scaled = bigsvm.fit((8 * X, y), solver="dcd", loss=loss, tol=1e-9, bias="none", C=0.5 / 64)
     np.testing.assert_allclose(plain.model.decision_function(X), scaled.model.decision_function(8 * X), atol=2e-4)
     assert plain.figures["objective"] == pytest.approx(64 * scaled.figures["objective"], rel=1e-8)
 
@@ -122,7 +122,7 @@ def test_scaling_x_by_s_and_c_by_one_over_s_squared_changes_no_decision(loss: st
 @pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
 def test_one_against_rest_is_every_class_alone(loss: str) -> None:
     X, y = random_problem(150, 6, seed=25, n_classes=4)
-    together = bigsvm.fit((X, y), loss=loss, tol=1e-6)
+    together = bigsvm.fit((X, y), solver="dcd", loss=loss, tol=1e-6)
     assert len(together.figures["models"]) == 4
     for m, entry in enumerate(together.figures["models"]):
         assert entry["class"] == m
@@ -136,10 +136,10 @@ def test_permuted_working_rows_and_features_come_back_in_the_users_order() -> No
     X, y = random_problem(90, 6, seed=26)
     rng = np.random.default_rng(1)
     rows, features = rng.permutation(90), rng.permutation(6)
-    plain = bigsvm.fit((X, y), loss="squared_hinge", tol=1e-10)
+    plain = bigsvm.fit((X, y), solver="dcd", loss="squared_hinge", tol=1e-10)
     moved = fit_store(
         ArrayRows(X, y, row_order=rows, feature_order=features),
-        FitConfig(loss="squared_hinge", tol=1e-10),
+        FitConfig(solver="dcd", loss="squared_hinge", tol=1e-10),
         silent,
     )
     np.testing.assert_allclose(moved.model.coef, plain.model.coef, atol=1e-4)

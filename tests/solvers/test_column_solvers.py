@@ -1,0 +1,305 @@
+"""`pcd` and `cd`: searches along columns, measured iteration counts, optima, corners, blocks, pauses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+import bigsvm
+from bigsvm.errors import UsageError
+from bigsvm.events import CertificateMade
+from bigsvm.kernels.losses import SQUARED_HINGE
+from bigsvm.kernels.primal_cd import EXACT, GLOBAL_NEWTON, NEWTON_STEP, column_total, search
+from bigsvm.solvers import column_sweeps
+from bigsvm.solvers.coordinate_descent import CoordinateDescent
+from bigsvm.solvers.line_search import exact_step
+from bigsvm.solvers.primal_cd import PrimalCD
+from bigsvm.store.blocks import kernel_matrix
+from bigsvm.store.state_files import dump, load, read_tree, write_tree
+from bigsvm.testing.problems import as_csr, corner_problems, random_problem
+from tests.solvers.stepping import Bench, ElsewhereMapper, iterations_to, paper_data
+
+OPTIMA = {
+    ("heart", 0.1): 12.063203, ("heart", 10.0): 1143.361332, ("heart", 1e-3): 0.206018,
+    ("diabetes", 0.1): 49.264624, ("diabetes", 10.0): 4784.8915, ("diabetes", 1e-3): 0.661344,
+}  # fmt: skip
+WELL_SCALED = [name for name in corner_problems() if name not in ("large values", "more features than rows")]
+ONE_ROW_A_CLASS = (np.array([[1.0, 2.0], [-1.0, 0.5]]), np.array([1.0, -1.0]))
+
+
+def column_problem(seed: int) -> dict[str, Any]:
+    """One column and its rows: ties, rows without weight, rows on their hyperplane, scales apart."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(1, 400))
+    x = rng.standard_normal(n) * 10.0 ** rng.uniform(-3, 3)
+    x[rng.random(n) < 0.3] = 0.0
+    s = rng.standard_normal((n, 1)) * 10.0 ** rng.uniform(-2, 2)
+    s[rng.random(n) < 0.1] = 0.0
+    repeated = rng.random(n) < 0.2
+    x[repeated], s[repeated] = x[0], s[0]
+    cost = rng.choice([0.0, 0.5, 1.0, 3.0], n)
+    codes = rng.integers(0, 2, n).astype(np.int32)
+    return {"x": x, "s": s, "cost": cost, "codes": codes, "C": 10.0 ** rng.uniform(-4, 3), "linear": rng.normal()}
+
+
+def slope(p: dict[str, Any], t: float) -> tuple[float, float]:
+    """phi'(t), and the size of the terms that it is a sum of."""
+    signed = np.where(p["codes"] == 1, p["x"], -p["x"])
+    terms = 2.0 * p["C"] * p["cost"] * signed * np.maximum(p["s"][:, 0] - t * signed, 0.0)
+    return p["linear"] + t - terms.sum(), abs(p["linear"]) + abs(t) + np.abs(terms).sum()
+
+
+def along(p: dict[str, Any], X: Any, rule: int, eps2: float = 1e-12) -> tuple[float, np.ndarray]:
+    s = p["s"].copy()
+    positive = np.array([1], np.int32)
+    t = search(kernel_matrix(X), 0, 0, s, p["codes"], positive, p["cost"], p["C"], p["linear"], 1.0, rule, eps2)
+    return t, s
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_search_finds_where_the_slope_changes_its_sign(seed: int) -> None:
+    p = column_problem(seed)
+    dense = p["x"][None, :]
+    t, s = along(p, dense, EXACT)
+    value, size = slope(p, t)
+    assert abs(value) <= 1e-13 * size
+    reach = 1e-6 * max(abs(t), 1e-9)
+    assert slope(p, t - reach)[0] <= 1e-13 * size
+    assert slope(p, t + reach)[0] >= -1e-13 * size
+    signed = np.where(p["codes"] == 1, p["x"], -p["x"])
+    np.testing.assert_array_equal(s[:, 0], p["s"][:, 0] - t * signed)
+
+    by_csr, _ = along(p, as_csr(dense), EXACT)
+    assert by_csr == pytest.approx(t, rel=1e-12, abs=1e-300)
+    way = -1.0 if slope(p, 0.0)[0] > 0 else 1.0
+    selected = exact_step(
+        lambda: iter([(p["s"][:, 0], way * signed, p["cost"])]), p["C"], SQUARED_HINGE, way * p["linear"], 1.0
+    )  # fmt: skip
+    assert way * selected.length == pytest.approx(t, rel=1e-11, abs=1e-15 * size)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_papers_newton_ends_within_its_tolerance(seed: int) -> None:
+    p = column_problem(seed)
+    exact, _ = along(p, p["x"][None, :], EXACT)
+    for eps2 in (1.0, 1e-3):
+        t, _ = along(p, p["x"][None, :], GLOBAL_NEWTON, eps2)
+        value, size = slope(p, t)
+        assert abs(value) < eps2 + 1e-13 * size
+        assert abs(t - exact) < eps2 + 1e-13 * size  # phi'' >= 1
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_newton_step_decreases_the_objective_enough(seed: int) -> None:
+    p = column_problem(seed)
+    t, s = along(p, p["x"][None, :], NEWTON_STEP)
+    C = p["C"] * p["cost"]
+    before, after = (float((C * np.maximum(v[:, 0], 0.0) ** 2).sum()) for v in (p["s"], s))
+    rise = p["linear"] * t + 0.5 * t * t + after - before
+    assert rise <= -0.01 * t * t + 1e-12 * before
+
+
+def test_a_flat_column_stays_where_it_is() -> None:
+    p = column_problem(1)
+    X, positive = kernel_matrix(np.zeros((1, len(p["x"])))), np.array([1], np.int32)
+    for rule in (EXACT, GLOBAL_NEWTON, NEWTON_STEP):
+        s = p["s"].copy()
+        t = search(X, 0, 0, s, p["codes"], positive, p["cost"], p["C"], 0.0, 0.0, rule, 0.1)
+        assert t == 0.0
+        np.testing.assert_array_equal(s, p["s"])
+        assert search(X, 0, 0, s, p["codes"], positive, p["cost"], p["C"], 2.5, 1.0, rule, 1e-9) == -2.5
+
+
+def test_column_total_is_the_signed_sum() -> None:
+    p = column_problem(2)
+    alpha = np.abs(p["s"])
+    signed = np.where(p["codes"] == 1, p["x"], -p["x"])
+    for X in (p["x"][None, :], as_csr(p["x"][None, :])):
+        total = column_total(kernel_matrix(X), 0, 0, alpha, p["codes"], np.array([1], np.int32))
+        assert total == pytest.approx((alpha[:, 0] * signed).sum(), rel=1e-12)
+
+
+COUNTS = [
+    ("heart", 0.1, [17, 26, 45]), ("diabetes", 0.1, [14, 44, 89]), ("diabetes", 10.0, [15, 47, 86]),
+    ("australian", 0.1, [67, 180, 407]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "C", "counts"), COUNTS)
+@pytest.mark.parametrize("line_search", ["exact", "newton"])
+def test_cd_takes_the_measured_iterations(
+    tmp_path: Path, real_data: ModuleType, name: str, C: float, counts: list[int], line_search: str
+) -> None:
+    X, y = paper_data(real_data, name)
+    best = bigsvm.fit((X, y), solver="newton", loss="squared_hinge", C=C, tol=1e-12).figures["objective"]
+    solver = CoordinateDescent(start="ones", line_search=line_search, eps2=1e-8)
+    found = iterations_to(Bench(solver, X, y, tmp_path, options={"C": C}).objectives(450), best)
+    within = [1, 1, 1 if name != "australian" else 60]
+    assert np.all(np.abs(np.subtract(found, counts)) <= within), found
+
+
+@pytest.mark.parametrize("solver", ["pcd", "cd"])
+@pytest.mark.parametrize(("name", "C"), OPTIMA)
+def test_reference_optima(real_data: ModuleType, solver: str, name: str, C: float) -> None:
+    X, y = paper_data(real_data, name)
+    events: list[Any] = []
+    result = bigsvm.fit((X, y), solver=solver, loss="squared_hinge", C=C, tol=5e-7, emit=events.append)
+    assert result.status == "converged"
+    assert result.figures["relative_gap"] <= 5e-7
+    assert result.figures["objective"] == pytest.approx(OPTIMA[name, C], rel=1e-6, abs=6e-7)
+    # The gap is known before it is proved.
+    assert len([e for e in events if isinstance(e, CertificateMade)]) == 1
+
+
+def agrees_with_newton(rows: Any, solver: str, **options: Any) -> None:
+    given: dict[str, Any] = {"loss": "squared_hinge", "memory": "64MiB", "threads": 1, **options}
+    result = bigsvm.fit(rows, solver=solver, tol=1e-6, max_passes=100_000, **given)
+    assert result.status == "converged", result.figures["relative_gap"]
+    assert 0 <= result.certificate.relative_gap <= 1e-6
+    judge = bigsvm.fit(rows, solver="newton", tol=1e-10, **given)
+    assert result.figures["objective"] == pytest.approx(judge.figures["objective"], rel=2e-6)
+    assert result.figures["objective"] >= judge.figures["objective"] * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("solver", ["pcd", "cd"])
+@pytest.mark.parametrize("bias", ["augmented", "none", "free"])
+@pytest.mark.parametrize("corner", WELL_SCALED)
+def test_corners(solver: str, bias: str, corner: str) -> None:
+    X, y = corner_problems()[corner]
+    for C in (1e-4, 1.0, 1e3):
+        agrees_with_newton((X, y), solver, bias=bias, C=C)
+    agrees_with_newton((sparse.csr_array(X), y), solver, bias=bias, C=0.1)
+
+
+@pytest.mark.parametrize("solver", ["pcd", "cd"])
+@pytest.mark.parametrize("bias", ["augmented", "none", "free"])
+def test_weights_and_several_classes(solver: str, bias: str) -> None:
+    X, y = random_problem(60, 5, seed=4, noise=0.2, n_classes=3)
+    weight = np.random.default_rng(0).choice([0.0, 0.5, 2.0], 60)
+    for rows in ((X, y), (sparse.csr_array(X), y)):
+        agrees_with_newton((*rows, weight), solver, bias=bias, C=0.5, class_weight="balanced")
+    agrees_with_newton(ONE_ROW_A_CLASS, solver, bias=bias, C=2.0, bias_scale=3.0)
+
+
+def test_dense_and_csr_make_the_same_sweeps(tmp_path: Path) -> None:
+    X, y = random_problem(80, 6, 0.5, seed=5)
+    for solver in (PrimalCD(), CoordinateDescent()):
+        dense, by_csr = (Bench(solver, rows, y, tmp_path).objectives(20) for rows in (X, sparse.csr_array(X)))
+        np.testing.assert_allclose(dense, by_csr, rtol=1e-12)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_blocks_of_rows_do_not_change_cd(tmp_path: Path, n_classes: int) -> None:
+    X, y = random_problem(43, 6, seed=6, n_classes=n_classes)
+    whole = Bench(CoordinateDescent(), X, y, tmp_path)
+    whole.objectives(15)
+    for lent in ({"block_rows": 1}, {"block_rows": 7}, {"block_rows": 43}, {"mapper": ElsewhereMapper()}):
+        other = Bench(CoordinateDescent(), X, y, tmp_path, **lent)
+        other.objectives(15)
+        np.testing.assert_allclose(other.state.w, whole.state.w, rtol=1e-11, atol=1e-14)
+
+
+@pytest.mark.parametrize("layout", ["dense", "csr"])
+def test_a_column_copy_on_disk_gives_what_memory_gives(streaming: None, tmp_path: Path, layout: str) -> None:
+    X, y = random_problem(300, 9, 0.5, seed=7)
+    rows: Any = (sparse.csr_array(X) if layout == "csr" else X, y)
+    for solver in ("cd", "pcd"):
+        result = bigsvm.fit(rows, solver=solver, loss="squared_hinge", tol=1e-7, memory="64MiB")
+        assert result.model.about["plan"]["resident"] is False
+        assert result.figures["scratch_bytes"] > 0
+        assert result.figures["passes"] == pytest.approx(result.figures["epochs"], rel=0.4)
+        judge = bigsvm.fit(rows, solver="newton", loss="squared_hinge", tol=1e-10)
+        assert result.figures["objective"] == pytest.approx(judge.figures["objective"], rel=2e-7)
+        straight = bigsvm.fit(rows, solver=solver, loss="squared_hinge", tol=1e-7, stage="none", memory="64MiB")
+        assert straight.figures["objective"] == pytest.approx(judge.figures["objective"], rel=2e-7)
+
+
+def test_threads_do_not_change_the_bytes(streaming: None) -> None:
+    X, y = random_problem(200, 7, seed=8)
+    first, second = (
+        bigsvm.fit((X, y), solver="pcd", loss="squared_hinge", tol=1e-6, threads=threads) for threads in (1, 4)
+    )
+    np.testing.assert_array_equal(first.model.coef, second.model.coef)
+    other = bigsvm.fit((X, y), solver="pcd", loss="squared_hinge", tol=1e-6, seed=1)
+    assert not np.array_equal(first.model.coef, other.model.coef)
+
+
+@pytest.mark.parametrize("solver", [PrimalCD(), CoordinateDescent()])
+@pytest.mark.parametrize("bias", ["augmented", "free"])
+def test_a_run_that_was_left_in_a_sweep_goes_on_to_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, solver: Any, bias: str
+) -> None:
+    monkeypatch.setattr(column_sweeps, "BLOCK_BYTES", 1000)  # some blocks of columns
+    X, y = random_problem(50, 8, seed=9, n_classes=3)
+    options = {"bias": bias}
+    straight = Bench(solver, X, y, tmp_path, 10, options)
+    straight.objectives(6)
+    left = Bench(solver, X, y, tmp_path, 10, options)
+    left.objectives(3)
+    left.ctx.pause = lambda: True
+    for number in range(3):  # in the middle of a sweep
+        assert left.solver.step(left.problem, left.state, left.ctx).paused
+        assert left.state.done == number + 1
+        (tmp_path / f"state{number}").mkdir()
+        write_tree(tmp_path / f"state{number}", dump(left.state))
+        again = Bench(solver, X, y, tmp_path, 10, options)
+        tree = read_tree(tmp_path / f"state{number}")
+        again.solver.before_load(again.state, tree, again.ctx)
+        load(again.state, tree)
+        again.ctx.pause = lambda: True
+        left = again
+    assert left.step().paused is False
+    left.objectives(2)
+    np.testing.assert_array_equal(left.state.w, straight.state.w)
+    np.testing.assert_array_equal(left.state.rows.s.values, straight.state.rows.s.values)
+    np.testing.assert_array_equal(left.state.rows.alpha.values, straight.state.rows.alpha.values)
+    assert left.state.estimate == straight.state.estimate
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("solver", ["cd", "rosenbrock"])
+def test_worker_processes_give_the_bytes_of_none(streaming: None, tmp_path: Path, solver: str) -> None:
+    X, y = random_problem(200, 5, seed=13, n_classes=3)
+    options: dict[str, Any] = {"solver": solver, "loss": "squared_hinge", "tol": 1e-4, "memory": "64MiB"}
+    here = bigsvm.fit((X, y), threads=1, **options)
+    there = bigsvm.fit((X, y), scheduler="processes", workers=2, scratch=str(tmp_path / "other"), **options)
+    np.testing.assert_array_equal(here.model.coef, there.model.coef)
+    assert here.figures["dual_objective"] == there.figures["dual_objective"]
+
+
+def test_slacks_stay_those_of_w(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(column_sweeps, "_REFRESH", 3)
+    X, y = random_problem(60, 5, seed=10)
+    bench = Bench(CoordinateDescent(), X, y, tmp_path)
+    bench.objectives(8)
+    w = bench.state.w
+    np.testing.assert_allclose(bench.state.rows.s.values[:, 0], 1 - y * (X @ w[:-1] + w[-1]), atol=1e-13)
+
+
+def test_cd_visits_features_in_the_users_order() -> None:
+    ctx = SimpleNamespace(data=SimpleNamespace(feature_order=np.array([4, 2, 5, 0, 1, 3])))
+    block = SimpleNamespace(start=1, stop=5)
+    np.testing.assert_array_equal(CoordinateDescent().order(block, None, ctx), [2, 3, 0, 1])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("solver", ["pcd", "cd"])
+def test_the_papers_rule_stops_at_a_short_step(solver: str) -> None:
+    X, y = random_problem(80, 5, seed=11)
+    ends = [
+        bigsvm.fit((X, y), solver=solver, loss="squared_hinge", stop="paper", solver_options={"eps1": eps1})
+        for eps1 in (1.0, 1e-3)
+    ]
+    assert [result.status for result in ends] == ["paper_rule", "paper_rule"]
+    assert ends[0].figures["epochs"] < ends[1].figures["epochs"]
+
+
+@pytest.mark.parametrize("bad", [{"start": "twos"}, {"line_search": "golden"}, {"eps1": -1.0}, {"eps2": 0.0}])
+def test_options_that_make_no_sense_are_refused(bad: dict[str, Any]) -> None:
+    X, y = random_problem(20, 3, seed=12)
+    with pytest.raises(UsageError):
+        bigsvm.fit((X, y), solver="cd", loss="squared_hinge", solver_options=bad)
