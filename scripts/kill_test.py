@@ -38,10 +38,14 @@ class Trial:
     """One problem, its undisturbed model, and ways to disturb the making of it."""
 
     def __init__(self, work: Path, rows: int, memory: str, tol: float, seed: int) -> None:
-        self.work, self.memory, self.tol = work, memory, tol
-        self.random = random.Random(seed)
+        self.work, self.tol = work, tol
         self.store = work / "rows.zarr"
         write_problem(self.store, rows)
+        self.prepare(memory, seed)
+
+    def prepare(self, memory: str, seed: int) -> None:
+        """The undisturbed model, and how long it takes to make."""
+        self.memory, self.random = memory, random.Random(seed)
         began = time.monotonic()
         self.run_to_end(self.fit("reference"))
         self.seconds = time.monotonic() - began

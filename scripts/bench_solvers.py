@@ -1,0 +1,214 @@
+#!/usr/bin/env python3
+"""All solvers on three kinds of problem, out of core: relative gap against passes and against seconds.
+
+Problems: sparse (20,000 features, 54 of them in a row), dense and narrow (100 features), dense and wide (2000
+features).  Every run is a `bigsvm fit` of its own with a tenth of the data as budget (or the least that the solver's
+plan names), one for each gap to prove; seconds are of training and proofs, without staging.  The curves are the
+solvers' own gaps after each of their steps (for dcd its proofs), the marks are proved.
+
+    scripts/bench_solvers.py --work DIR --markdown solvers.md --json solvers.json --plot solvers.svg
+    scripts/bench_solvers.py --smoke
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bigsvm.run.demo import write_problem
+from bigsvm.solvers.registry import SOLVERS
+from bigsvm.store.zarr_writer import ZarrWriter
+
+TOLERANCES = (1e-2, 1e-3, 1e-4)
+SETTINGS: dict[str, list[dict[str, str]]] = {
+    "ssvm": [{"smoothing": "50"}],
+    "hyperpass": [{"direction": "lbfgs"}, {"direction": "steepest"}],
+    "pegasos": [{"batch": "100"}],
+    "rosenbrock": [{}, {"plan": "model"}],
+}
+
+
+@dataclass
+class Line:
+    """One solver on one problem: what each tolerance cost, and the way there."""
+
+    problem: str
+    loss: str
+    solver: str
+    reached: dict[str, tuple[float, float]] = field(default_factory=dict)  # tolerance: (passes, seconds)
+    curve: list[tuple[float, float, float]] = field(default_factory=list)  # (passes, seconds, gap)
+    memory: int = 0
+    why_not: str = ""
+
+
+def write_dense(path: Path, n_samples: int, n_features: int) -> None:
+    """Correlated dense rows; a planted direction on a tenth of the features, a tenth of the labels wrong."""
+    rng = np.random.default_rng(7)
+    direction = rng.standard_normal(n_features) * (rng.random(n_features) < 0.1)
+    direction[0] = 1.0
+    scale = rng.uniform(0.3, 1.0, n_features)
+    rows = max((1 << 22) // (4 * n_features), 1)
+    with ZarrWriter(path, layout="dense", dtype=np.float32, n_features=n_features) as writer:
+        for start in range(0, n_samples, rows):
+            rng = np.random.default_rng([7, start])
+            X = rng.standard_normal((min(rows, n_samples - start), n_features), dtype=np.float32)
+            X = (X + 0.5 * rng.standard_normal((len(X), 1), dtype=np.float32)) * scale / np.sqrt(n_features / 10)
+            scores = X @ direction
+            y = np.where(scores + 0.3 * scores.std() * rng.standard_normal(len(X)) > 0, 1.0, -1.0)
+            y[rng.random(len(X)) < 0.1] *= -1.0
+            writer.append(X.astype(np.float32), y)
+        writer.finish()
+
+
+def fit(store: Path, work: Path, arguments: list[str]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Document and events of a fit."""
+    model = work / "model"
+    command = [
+        *(sys.executable, "-m", "bigsvm", "fit", str(store), *arguments, "--scratch", str(work / "scratch")),
+        *("-o", str(model), "--overwrite", "--json", "--quiet", "--allow-unconverged"),
+    ]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    document = json.loads(done.stdout)
+    record = Path(f"{model}.run") / "events.jsonl"
+    events = [json.loads(line) for line in record.read_text().splitlines()] if record.exists() else []
+    return document, events
+
+
+def run_line(line: Line, store: Path, work: Path, data_bytes: int, options: dict[str, str], asked: Any) -> None:
+    """One run for each tolerance, until one is not reached in time."""
+    memory = max(data_bytes // 10, 32 << 20)
+    settings = [text for key, value in options.items() for text in ("--set", f"{key}={value}")]
+    name = line.solver.split(" ")[0]
+    for tolerance in asked.tols:
+        arguments = [
+            *("--solver", name, "--loss", line.loss, "--c", str(asked.C), "--tol", str(tolerance), *settings),
+            *("--bias", "none", "--max-time", f"{asked.limit}s"),
+        ]
+        document, events = fit(store, work, [*arguments, "--memory", str(memory)])
+        if document["status"] == "error" and document["error"].get("min_memory_bytes", 0) > memory:
+            memory = document["error"]["min_memory_bytes"]
+            document, events = fit(store, work, [*arguments, "--memory", str(memory)])
+        if document["status"] == "error":
+            line.why_not = document["error"]["message"]
+            return
+        result = document["result"]
+        seconds = result["seconds"]["total"] - result["seconds"]["staging"]
+        line.memory = memory
+        line.curve = _curve(events, result["seconds"]["staging"], name)
+        if result["relative_gap"] > tolerance:
+            line.why_not = f"{result['relative_gap']:.0e} after {result['passes']:.0f} passes"
+            return
+        line.reached[f"{tolerance:g}"] = (result["passes"], seconds)
+        line.curve.append((result["passes"], seconds, max(result["relative_gap"], 1e-12)))
+
+
+def _curve(events: list[dict[str, Any]], staging: float, name: str) -> list[tuple[float, float, float]]:
+    kind, gap = ("CertificateMade", "relative_gap") if name in ("dcd", "pegasos") else ("EpochEnd", "gap_estimate")
+    found = [(e["passes"], e["wall_s"], e[gap]) for e in events if e["event"] == kind and e[gap]]
+    return [(passes, max(seconds, 1e-3), value) for passes, seconds, value in found if value > 0]
+
+
+def markdown(lines: list[Line], tols: tuple[float, ...]) -> str:
+    """A table: passes and seconds to each gap."""
+    heads = [f"{tolerance:g}" for tolerance in tols]
+    rows = ["| problem | loss | solver | " + " | ".join(heads) + " | memory |", "|---" * (4 + len(heads)) + "|"]
+    for line in lines:
+        cells = []
+        for head in heads:
+            found = line.reached.get(head)
+            cells.append(f"{found[0]:.0f} passes, {found[1]:.1f} s" if found else "")
+        if line.why_not:
+            cells[min(len(line.reached), len(cells) - 1)] = line.why_not
+        memory = f"{line.memory / 2**20:.0f} MiB" if line.memory else ""
+        rows.append(f"| {line.problem} | {line.loss} | {line.solver} | {' | '.join(cells)} | {memory} |")
+    return "\n".join(rows) + "\n"
+
+
+def draw(path: Path, lines: list[Line]) -> None:
+    """Gap against passes and against seconds, a row of axes for each problem and loss; needs matplotlib."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    matplotlib.rcParams["svg.hashsalt"] = "bigsvm"
+    from matplotlib import pyplot
+
+    kinds = list(dict.fromkeys((line.problem, line.loss) for line in lines))
+    figure, grid = pyplot.subplots(len(kinds), 2, figsize=(11, 3.6 * len(kinds)), squeeze=False)
+    colours = {name: f"C{number}" for number, name in enumerate(dict.fromkeys(line.solver for line in lines))}
+    for (problem, loss), axes in zip(kinds, grid, strict=True):
+        for line in lines:
+            if (line.problem, line.loss) != (problem, loss) or not line.curve:
+                continue
+            for axis, column in zip(axes, (0, 1), strict=True):
+                style = {"color": colours[line.solver], "marker": "o", "markersize": 2.5, "label": line.solver}
+                axis.plot([point[column] for point in line.curve], [point[2] for point in line.curve], **style)
+        for axis, what in zip(axes, ("passes over the data", "seconds"), strict=True):
+            axis.set(xscale="log", yscale="log", xlabel=what, ylim=(3e-6, 2))
+            axis.grid(alpha=0.3)
+        axes[0].set(ylabel="relative gap", title=f"{problem}, {loss}")
+        axes[0].legend(fontsize=7)
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+
+
+def main() -> None:
+    """Measure and report."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--solvers", default=",".join(SOLVERS))
+    add("--problems", default="sparse,dense,wide")
+    add("--losses", default="hinge,squared_hinge")
+    add("--C", type=float, default=1.0)
+    add("--limit", type=float, default=60.0, help="seconds of a run")
+    add("--scale", type=float, default=1.0, help="of the rows")
+    add("--work", help="folder on a disk; a temporary one by default")
+    add("--markdown", type=Path, help="file for the table [standard output]")
+    add("--json", type=Path)
+    add("--plot", type=Path, help="such as solvers.svg")
+    add("--smoke", action="store_true", help="tiny, two tolerances, ten seconds a run")
+    asked = parser.parse_args()
+    asked.tols = TOLERANCES
+    if asked.smoke:
+        asked.scale, asked.limit, asked.tols = 0.003, 5.0, (1e-1, 1e-2)
+    sizes = {"sparse": (400_000, 0), "dense": (1_000_000, 100), "wide": (40_000, 2000)}
+    lines: list[Line] = []
+    with tempfile.TemporaryDirectory(prefix="bench-solvers-", dir=asked.work) as folder:
+        for problem in asked.problems.split(","):
+            n_samples, n_features = sizes[problem]
+            n_samples, store = max(int(n_samples * asked.scale), 100), Path(folder) / f"{problem}.zarr"
+            if problem == "sparse":
+                summary = write_problem(store, n_samples)
+            else:
+                write_dense(store, n_samples, n_features)
+            data_bytes = int(summary["nnz"]) * 8 if problem == "sparse" else 4 * n_samples * n_features
+            for loss in asked.losses.split(","):
+                for name in asked.solvers.split(","):
+                    if loss not in SOLVERS[name].losses:
+                        continue
+                    for options in SETTINGS.get(name, [{}]):
+                        said = " ".join([name, *(f"{key}={value}" for key, value in options.items())])
+                        line = Line(problem, loss, said)
+                        run_line(line, store, Path(folder), data_bytes, options, asked)
+                        lines.append(line)
+                        sys.stderr.write(markdown([line], asked.tols).splitlines()[-1] + "\n")
+    table = markdown(lines, asked.tols)
+    if asked.markdown:
+        asked.markdown.write_text(table)
+    else:
+        sys.stdout.write(table)
+    if asked.json:
+        asked.json.write_text(json.dumps([asdict(line) for line in lines], indent=1) + "\n")
+    if asked.plot:
+        draw(asked.plot, lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""The tables and figures of the papers beside ours: Markdown, JSON and SVG, into docs/.
+
+    scripts/reproduce.py rosenbrock --data ../shared/data
+    scripts/reproduce.py hyperpass --seeds 5
+    scripts/reproduce.py rosenbrock --smoke --out /tmp/docs       small made-up data, for the test suite
+
+Each paper's figures go to <out>/reproduction/<paper>.json and .svg; <out>/reproduction.md is then written anew from
+the figures of all papers that are there.  The data are a folder with a `load.py`, given by --data, by
+BIGSVM_TEST_DATA, or ../shared/data beside the checkout; 66 where there is none.  Needs the extra `bench`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from reproduction import hyperpass, hyperpass_report, rosenbrock, rosenbrock_report
+from reproduction.report import save, write_page
+from reproduction.sets import made_up, mnist_zero, open_folder, rosenbrock_sets
+
+ROOT = Path(__file__).resolve().parents[1]
+_BESIDE = ROOT.parent / "shared" / "data"
+REPORTS = {"rosenbrock": rosenbrock_report, "hyperpass": hyperpass_report}
+
+
+def say(text: str) -> None:
+    """Progress goes to standard error."""
+    sys.stderr.write(f"{text}\n")
+
+
+def run_rosenbrock(options: argparse.Namespace) -> dict[str, Any]:
+    """20 splits of each set, unless --splits says otherwise."""
+    if options.smoke:
+        sets = [made_up(80, 3, 1, "balance, L and R"), made_up(80, 4, 2, "heart")]
+        few = rosenbrock.Protocol(splits=2, folds=2, costs=(0.01, 1.0), searches=(0.1,))
+        return rosenbrock.run(sets, few, say)
+    return rosenbrock.run(rosenbrock_sets(open_folder(options.data)), rosenbrock.Protocol(options.splits), say)
+
+
+def run_hyperpass(options: argparse.Namespace) -> dict[str, Any]:
+    """MNIST, as many seeds of the mini-batches as --seeds says."""
+    if options.smoke:
+        train, test = made_up(400, 5, 1), made_up(100, 5, 1)
+        return hyperpass.run(train, test, hyperpass.Protocol(seeds=2, shorter=20), say)
+    train, test = mnist_zero(open_folder(options.data))
+    return hyperpass.run(train, test, hyperpass.Protocol(options.seeds), say)
+
+
+RUNS = {"rosenbrock": run_rosenbrock, "hyperpass": run_hyperpass}
+
+
+def parse() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("paper", nargs="?", choices=list(RUNS), help="all of them with --smoke and no name")
+    add("--data", type=Path, default=Path(os.environ.get("BIGSVM_TEST_DATA", _BESIDE)), help="folder with load.py")
+    add("--out", type=Path, help="folder for reproduction.md and reproduction/ [docs; with --smoke a temporary one]")
+    add("--splits", type=int, default=20, help="of rosenbrock")
+    add("--seeds", type=int, default=5, help="of the mini-batches of hyperpass")
+    add("--smoke", action="store_true", help="a few seconds, on made-up data, to see that it works")
+    options = parser.parse_args()
+    if options.paper is None and not options.smoke:
+        parser.error(f"name a paper: {', '.join(RUNS)}")
+    return options
+
+
+def reproduce(paper: str, options: argparse.Namespace, out: Path) -> None:
+    """One paper: figures, plot, and the page of all."""
+    found, folder = RUNS[paper](options), out / "reproduction"
+    save(folder, paper, f"scripts/reproduce.py {paper}" + (" --smoke" if options.smoke else ""), found)
+    REPORTS[paper].draw(found, folder / f"{paper}.svg")
+    write_page(out / "reproduction.md", folder, {name: report.section for name, report in REPORTS.items()})
+
+
+def main() -> None:
+    """Run, write, and say where."""
+    options = parse()
+    with tempfile.TemporaryDirectory(prefix="reproduce-") as folder:
+        out = options.out or (Path(folder) if options.smoke else ROOT / "docs")
+        for paper in [options.paper] if options.paper else list(RUNS):
+            reproduce(paper, options, out)
+        page = out / "reproduction.md"
+        sys.stdout.write(page.read_text() if options.smoke else f"{page}\n")
+
+
+if __name__ == "__main__":
+    main()

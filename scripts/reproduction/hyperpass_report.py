@@ -1,0 +1,135 @@
+"""What `hyperpass.py` found, as Markdown and as the paper's Fig. 3."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from reproduction.hyperpass import BASE, EQUAL_WORK, METHODS, PRECISIONS, TITLE, WORK_TO
+from reproduction.report import figure, paragraph, spread, table
+
+
+def section(found: dict[str, Any], plot: str) -> list[str]:
+    """The section of docs/reproduction.md."""
+    lines = [
+        f"## {TITLE}",
+        "",
+        paragraph(f"""
+            {found["rows"]:,} training and {found["test_rows"]:,} test rows; lambda = {found["lambda"]:g}, which the
+            paper does not print. {_settled(found)} The optimum is {found["optimum"]:.9f} (`dcd`, relative gap
+            {found["gap"]:.0e} proved). Work is counted in passes over all rows, the paper's O(Nd). Mini-batches are
+            drawn as one permutation of the rows a pass; their figures are the median of {found["seeds"]} seeds, and
+            the range."""),
+        "",
+        "### The same work: 28 passes",
+        "",
+    ]
+    rows = []
+    for name, (primal, error) in EQUAL_WORK.items():
+        ours = found["equal_work"].get(name)
+        if ours is None:
+            rows.append([METHODS[name].label, "not run", f"{primal:.7f}", "", f"{error:.2f}", ""])
+            continue
+        rows.append([
+            METHODS[name].label, spread([one["work"] for one in ours], 0), f"{primal:.7f}",
+            spread([one["primal"] for one in ours], 7), f"{error:.2f}", spread([one["error"] for one in ours], 2),
+        ])  # fmt: skip
+    lines += table(["method", "passes", "paper P", "our P", "paper error %", "our error %"], rows)
+    lines += ["29 passes: 7 cycles or 28 steps, and the look at w = 0, which the paper does not count.", ""]
+    lines += [f"### The work for {BASE} + eps", ""]
+    rows = []
+    for name, published in WORK_TO.items():
+        for k, (passes, primal, error) in enumerate(published):
+            ours = _found(found["work_to"][name], k)
+            key = "steps" if name == "pegasos-all" else "work"
+            rows.append([
+                METHODS[name].label, f"{PRECISIONS[k]:.0e}", passes, _range(ours, key, 0, len(found["work_to"][name])),
+                f"{primal:.7f}", _range(ours, "primal", 7), f"{error:.2f}", _range(ours, "error", 2),
+            ])  # fmt: skip
+    head = ["method", "eps", "paper passes", "our passes", "paper P", "our P", "paper error %", "our error %"]
+    lines += table(head, rows)
+    lines += _differences(found)
+    lines += ["### Fig. 3: primal against passes", "", f"![primal against passes]({plot})", ""]
+    lines += ["Passes to the optimum + eps, first seed:", ""]
+    rows = [
+        [METHODS[name].label, *(_range(_found(some[:1], k), "work", 0) for k in range(len(PRECISIONS)))]
+        for name, some in found["work_to_optimum"].items()
+    ]
+    lines += table(["method", *(f"{precision:.0e}" for precision in PRECISIONS)], rows)
+    return lines
+
+
+def draw(found: dict[str, Any], path: Path) -> None:
+    """P - P* against passes."""
+
+    def panel(axes: Any) -> None:
+        for name, curve in found["curves"].items():
+            shown = [(work, above) for work, above in curve if above > 0 and work > 0]
+            axes[0].plot(*zip(*shown, strict=True), linewidth=1.1, label=METHODS[name].label)
+        axes[0].set(xscale="log", yscale="log", xlabel="passes", ylabel="P - P*", ylim=(1e-6, None))
+        axes[0].grid(alpha=0.3)
+        axes[0].legend(fontsize=7, loc="upper left", bbox_to_anchor=(1.01, 1.0))
+
+    figure(path, 1, panel, width=8.0)
+
+
+def _settled(found: dict[str, Any]) -> str:
+    published = (EQUAL_WORK["pegasos-all"][0], *(primal for _, primal, _ in WORK_TO["pegasos-all"]))
+    ours = [None if one is None else one["primal"] for one in found["neighbours"]]
+    same = sum(o is not None and abs(o - p) <= 0.51e-7 for o, p in zip(ours, published, strict=True))
+    return f"""With it and the step 1/(lambda (t+1)), Pegasos on all rows has the paper's primal in all digits at
+        {same} of the paper's {len(published)} iterations, which settles data, scaling and lambda."""
+
+
+def _differences(found: dict[str, Any]) -> list[str]:
+    some, reasons = found["equal_work"], []
+    exact = [one for one in found["neighbours"] if one is not None]
+    if exact:
+        around = "; ".join(f"{n['steps']}: " + ", ".join(f"{e:.2f}" for e in n["errors"]) for n in exact)
+        reasons.append(f"""
+            * **Test errors of Pegasos on all rows.** At the iterates whose primal agrees in every digit not all
+            errors do, so the paper's column is not of these iterates on these test rows; why is not known. The
+            method jumps from side to side. Errors before, at and after the paper's iterations: {around}.""")
+    inside = {n: _within(EQUAL_WORK[n][0], [o["primal"] for o in some[n]]) for n in ("pegasos-100", "pegasos-10")}
+    said = " and ".join(f"{'inside' if ok else 'outside'} with {METHODS[n].label[9:]}" for n, ok in inside.items())
+    reasons.append(f"""
+        * **Mini-batches.** How the paper samples, and how many runs it shows, is not said. The last iterate varies
+        with the random order: after 28 passes the paper's primal is, of our range, {said}. For the last two
+        thresholds the paper needs about twice our passes. Drawing with replacement is slower: 100 rows a step then
+        need {_replaced(found)} passes (a dash: not in 1000), the paper
+        {", ".join(str(passes) for passes, _, _ in WORK_TO["pegasos-100"])}. That is nearer to the paper at 1e-4, and
+        neither way gives all four; so the paper's way is not settled.
+        Iterates are looked at once a pass, and the first below the threshold ends the count.""")
+    if "shrink" in some:
+        one, (theirs, _) = some["shrink"][0], EQUAL_WORK["shrink"]
+        reasons.append(f"""
+            * **HyperPass, shrinking.** After {one["steps"]} cycles ours is {one["primal"] - found["optimum"]:.1e}
+            above the optimum, the paper's {theirs - found["optimum"]:.1e} after 7. Which rows count as on their
+            hyperplane is not said, and the steps depend on it.""")
+    return ["Why they differ:", "", *(paragraph(reason) for reason in reasons), ""]
+
+
+def _replaced(found: dict[str, Any]) -> str:
+    counts = []
+    for k in range(len(PRECISIONS)):
+        some = [one[k] for one in found["with_replacement"] if one[k] is not None]
+        never = len(found["with_replacement"]) - len(some)
+        text = spread(some, 0) if some else "-"
+        counts.append(f"{text}, {never} never" if some and never else text)
+    return "; ".join(counts)
+
+
+def _within(value: float, values: Sequence[float]) -> bool:
+    return min(values) <= value <= max(values)
+
+
+def _found(some: Sequence[Sequence[dict[str, float] | None]], k: int) -> list[dict[str, float]]:
+    return [one for seed in some if (one := seed[k]) is not None]
+
+
+def _range(ours: Sequence[dict[str, float]], key: str, digits: int, of: int = 0) -> str:
+    if not ours:
+        return "-"
+    text = spread([one[key] for one in ours], digits)
+    return text if of <= len(ours) else f"{text}, {of - len(ours)} of {of} never"

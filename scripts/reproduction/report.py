@@ -1,0 +1,78 @@
+"""The reproductions as Markdown, JSON and SVG, the same bytes for the same figures."""
+
+from __future__ import annotations
+
+import json
+import platform
+import textwrap
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import bigsvm
+
+INTRO = """# Published numbers beside ours
+
+Each section is written by one command, from figures that it leaves as JSON beside the plots (`docs/reproduction/`).
+Seconds are of one core of the machine that ran it, and comparable with the papers' in their ratios only. "Paper" is
+what is printed; where ours differs by more than rounding, the reason is said, or that it is not known.
+"""
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
+    """A Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return ["| " + " | ".join(str(cell) for cell in line) + " |" for line in lines] + [""]
+
+
+def paragraph(text: str) -> str:
+    """Text in lines as long as the house's; what begins with "* " is indented like an item of a list."""
+    words = " ".join(text.split())
+    indent = "  " if words.startswith("* ") else ""
+    return textwrap.fill(words, 118, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+def save(folder: Path, name: str, command: str, found: dict[str, Any]) -> None:
+    """<folder>/<name>.json: what was found, and what computed it."""
+    import numpy
+
+    versions = {"bigsvm": bigsvm.__version__, "numpy": numpy.__version__, "python": platform.python_version()}
+    folder.mkdir(parents=True, exist_ok=True)
+    document = {"command": command, "versions": versions, "found": found}
+    (folder / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n")
+
+
+def write_page(page: Path, folder: Path, sections: dict[str, Callable[[dict[str, Any], str], list[str]]]) -> None:
+    """The page of all papers whose figures are in `folder`; `sections` turns those of each into Markdown."""
+    lines = [INTRO]
+    for name, section in sections.items():
+        path = folder / f"{name}.json"
+        if path.exists():
+            document = json.loads(path.read_text())
+            lines += section(document["found"], f"{folder.name}/{name}.svg")
+            lines += [f"Made by `{document['command']}`; figures in `{folder.name}/{name}.json`.", ""]
+    page.write_text("\n".join(lines))
+
+
+def figure(path: Path, panels: int, draw: Callable[[Any], None], width: float = 3.7) -> None:
+    """Axes side by side, drawn on by `draw`; without a date and with the same identifiers every time."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot
+
+    with mpl.rc_context({"svg.hashsalt": path.stem, "svg.fonttype": "none"}):
+        drawn, axes = pyplot.subplots(1, panels, figsize=(width * panels, 3.4), squeeze=False)
+        draw(axes[0])
+        drawn.tight_layout()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        drawn.savefig(path, metadata={"Date": None})
+        pyplot.close(drawn)
+
+
+def spread(values: Sequence[float], digits: int) -> str:
+    """The median, and from where to where the values go."""
+    ordered = sorted(values)
+    middle = ordered[len(ordered) // 2] if len(ordered) % 2 else sum(ordered[len(ordered) // 2 - 1 :][:2]) / 2
+    low, high = f"{ordered[0]:.{digits}f}", f"{ordered[-1]:.{digits}f}"
+    return low if low == high else f"{middle:.{digits}f} ({low} to {high})"

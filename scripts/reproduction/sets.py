@@ -1,0 +1,99 @@
+"""The data of the papers, from a folder with a `load.py`; small made-up ones for a smoke run."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+import numpy as np
+
+
+class DataSet(NamedTuple):
+    """X : float64, (n_samples, n_features);  y : -1 and 1;  about : what was done to it"""
+
+    name: str
+    X: np.ndarray
+    y: np.ndarray
+    about: str
+
+
+def open_folder(folder: Path) -> ModuleType:
+    """The module `load.py` of a data folder; SystemExit(66) where there is none."""
+    path = folder / "load.py"
+    if not path.exists():
+        raise SystemExit(_missing(path))
+    spec = importlib.util.spec_from_file_location("reproduction_data", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def rosenbrock_sets(data: ModuleType) -> list[DataSet]:
+    """Diabetes, Balance, Heart and Monks, every feature scaled to [-1, 1]."""
+    sets = [_whole(data, "diabetes", "diabetes_scale", "diabetes_scale")]
+    X, classes = data.load("balance-scale")
+    X = scaled(np.asarray(X, np.float64))
+    ends = classes != 2
+    sets.append(DataSet("balance, L and R", X[ends], _signs(classes[ends] == 1), "the 49 rows of class B left out"))
+    sets.append(DataSet("balance, L or not", X, _signs(classes == 1), "all rows, class L against the others"))
+    sets.append(_whole(data, "heart", "heart_scale", "heart_scale"))
+    for number in "123":
+        X, y = data.load(f"monks-{number}", "test")
+        sets.append(DataSet(f"monks-{number}", scaled(_dense(X)), _signs(y > 0), "the 432 rows of the whole problem"))
+    return sets
+
+
+def mnist_zero(data: ModuleType) -> tuple[DataSet, DataSet]:
+    """'0' against the others, training and test: raw pixels less their training mean, 50 principal components."""
+    images, digits = data.load("mnist")
+    X = _dense(images)
+    mean = X.mean(axis=0)
+    X -= mean
+    _, vectors = np.linalg.eigh(X.T @ X / len(X))
+    leading = vectors[:, :-51:-1]
+    train = DataSet("mnist 0", np.ascontiguousarray(X @ leading), _signs(digits == 0), "")
+    del X
+    images, digits = data.load("mnist", "test")
+    test = (_dense(images) - mean) @ leading
+    return train, DataSet("mnist 0, test", np.ascontiguousarray(test), _signs(digits == 0), "")
+
+
+def made_up(n_samples: int, n_features: int, seed: int, name: str = "made up") -> DataSet:
+    """A planted direction, a tenth of the labels wrong."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n_samples, n_features))
+    y = _signs(X @ rng.normal(size=n_features) > 0)
+    y[rng.random(n_samples) < 0.1] *= -1.0
+    return DataSet(name, scaled(X), y, "random numbers")
+
+
+def scaled(X: np.ndarray) -> np.ndarray:
+    """Every feature from -1 to 1."""
+    low, high = X.min(axis=0), X.max(axis=0)
+    return 2.0 * (X - low) / np.where(high > low, high - low, 1.0) - 1.0
+
+
+def _whole(data: ModuleType, name: str, stored: str, about: str) -> DataSet:
+    X, y = data.load(stored)
+    return DataSet(name, _dense(X), _signs(y > 0), about)
+
+
+def _dense(X: object) -> np.ndarray:
+    todense: Callable[[], np.ndarray] | None = getattr(X, "todense", None)
+    return np.array(X if todense is None else todense(), np.float64)
+
+
+def _signs(positive: np.ndarray) -> np.ndarray:
+    return np.where(positive, 1.0, -1.0)
+
+
+def _missing(path: Path) -> int:
+    import sys
+
+    sys.stderr.write(f"reproduce: there is no {path}\n  say --data DIR, a folder with load.py, or --smoke\n")
+    return 66
