@@ -173,11 +173,12 @@ def main() -> None:
     add("--markdown", type=Path, help="file for the table [standard output]")
     add("--json", type=Path)
     add("--plot", type=Path, help="such as solvers.svg")
-    add("--smoke", action="store_true", help="tiny, two tolerances, ten seconds a run")
+    add("--smoke", action="store_true", help="tiny, one problem, three solvers")
     asked = parser.parse_args()
     asked.tols = TOLERANCES
     if asked.smoke:
         asked.scale, asked.limit, asked.tols = 0.003, 5.0, (1e-1, 1e-2)
+        asked.problems, asked.solvers = "dense", "dcd,newton,hyperpass"
     sizes = {"sparse": (400_000, 0), "dense": (1_000_000, 100), "wide": (40_000, 2000)}
     lines: list[Line] = []
     with tempfile.TemporaryDirectory(prefix="bench-solvers-", dir=asked.work) as folder:

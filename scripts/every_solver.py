@@ -93,16 +93,16 @@ def one_solver(name: str, store: Path, work: Path, budget: int, kills: int, seed
 def main() -> None:
     """Run all solvers."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--solvers", default=",".join(SOLVERS), help="names, with commas between")
+    parser.add_argument("--solvers", default=",".join(SOLVERS), help="names, with commas between [all]")
     parser.add_argument("--memory", type=parse_bytes, default=40 * MIB)
     parser.add_argument("--times", type=float, default=10, help="size of the data over the budget")
     parser.add_argument("--kills", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--work", help="folder on a disk; a temporary one by default")
-    parser.add_argument("--smoke", action="store_true", help="a fifth of the budget, one kill")
+    parser.add_argument("--smoke", action="store_true", help="a fifth of the budget, one kill, one solver of a kind")
     options = parser.parse_args()
     if options.smoke:
-        options.times, options.kills = 0.2, 1
+        options.times, options.kills, options.solvers = 0.2, 1, "newton,pcd,hyperpass"
     with tempfile.TemporaryDirectory(dir=options.work) as folder:
         store = Path(folder) / "rows.zarr"
         write_dense(store, int(options.times * options.memory) // (4 * N_FEATURES + 16))

@@ -77,6 +77,8 @@ def test_memory_cage_reports_and_passes_the_exit_code_on() -> None:
         ("fuzz.py", "the rest finite"),
         ("soak.py", "1 and 1 distinct models"),
         ("memory_test.py", "bytes: done"),
+        ("every_solver.py", "hyperpass: 2 of them byte-identical"),
+        ("bench_solvers.py", "| dense | hinge | hyperpass direction=lbfgs |"),
     ],
 )
 def test_promises_smoke(script: str, said: str) -> None:

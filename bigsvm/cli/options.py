@@ -20,7 +20,13 @@ label_options = [
 ]
 
 _problem = [
-    click.option("-s", "--solver", default=FitConfig.solver, show_default=True, help="Solver; auto chooses one."),
+    click.option(
+        "-s",
+        "--solver",
+        default=FitConfig.solver,
+        show_default=True,
+        help="Solver by name; auto chooses by loss, bias, shape and memory.",
+    ),
     click.option(
         "--loss",
         type=click.Choice(LOSSES),
@@ -35,7 +41,7 @@ _problem = [
         type=click.Choice(get_args(Bias)),
         default=FitConfig.bias,
         show_default=True,
-        help="augmented: a constant feature, regularised like the others (LIBLINEAR's -B).",
+        help="augmented: a constant feature, regularised like the others (LIBLINEAR's -B); free: not regularised.",
     ),
     click.option(
         "-B",

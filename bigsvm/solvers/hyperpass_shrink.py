@@ -6,7 +6,7 @@ the gradient and of the line search stays.  When fewer than ten rows are left al
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -29,7 +29,9 @@ from bigsvm.units import MIB
 
 _FEWEST = 10  # active rows, below which a cycle ends
 _REACH = 0.5  # of rows that are taken into the dual point
-_COPIED = 32 * MIB  # of active rows, at the most
+_COPIED = 4 * MIB  # of active rows, in any budget
+_SPARE = 6  # part of what a budget has beyond all needs that active rows may take, too
+_BESIDE = 16 * MIB  # of that, for what no need names
 _ENTRY = 12  # bytes
 _NOISE = 1e-15
 _LITTLE = 1e-3  # part of the gap that a cycle must gain, or it led nowhere
@@ -50,6 +52,7 @@ class ShrinkState:
     shortest : float64, (n_features + 1, n_models)   minus the shortest subgradient at w, where `mixed`
     short : its length, relative to w
     careful : bool, (n_models,)   the last cycle led nowhere: the next one is a single step along the shortest
+    room : bytes of active rows from which on a cycle reads nothing more
     """
 
     near: NearRows
@@ -62,6 +65,7 @@ class ShrinkState:
     careful: np.ndarray
     mixed: bool = False
     short: float = np.inf
+    room: int = field(default=_COPIED, metadata={"derived": True})
 
 
 @dataclass(frozen=True)
@@ -97,7 +101,7 @@ class HyperPassShrink(FullGradient):
         n, m = shape.n_samples, shape.n_models
         return [
             *near_needs(shape, self.near),
-            Need("active rows", 2 * _copied_bytes(shape)),
+            Need("active rows", 2 * min(_copied_bytes(shape), _COPIED)),
             Need("row keys", 8 * n, may_spill=True),
             Need("row norms", 8 * n, may_spill=True),
             Need("active flags", n * m, may_spill=True),
@@ -120,6 +124,9 @@ class HyperPassShrink(FullGradient):
             on_plane=np.full((m, min(self.near, n)), -1, np.int64),
             careful=np.zeros(m, bool),
         )
+        # A copy is made from the one before, so there are two at a time.
+        spare = max(ctx.budget.free - _BESIDE - 8 * state.w.nbytes, 0) // _SPARE
+        state.extra.room = min(_copied_bytes(ctx.data), max(_COPIED, spare))
         return state
 
     def step(self, problem: Problem, state: PrimalState, ctx: Context) -> StepInfo:
@@ -247,7 +254,7 @@ class HyperPassShrink(FullGradient):
         found = around.find(self.eps_act, table.active)
         gather = Gathered(np.unique(found.rows[found.rows >= 0]))
         if table.X is None:
-            fits = len(numbers) * _row_bytes(ctx.data) <= _copied_bytes(ctx.data)
+            fits = len(numbers) * _row_bytes(ctx.data) <= state.extra.room
             everything = Gathered(numbers) if fits else gather
             V, _ = row_pass(ctx, problem, table.rows, state.w.shape, weights=weights, gather=everything)
             V = columns(V)
@@ -309,5 +316,5 @@ def _row_bytes(shape: DataShape | RowBlocks) -> float:
 
 
 def _copied_bytes(shape: DataShape | RowBlocks) -> int:
-    """Room for copies: half of all rows, within bounds."""
-    return int(min(_row_bytes(shape) * (shape.n_samples + 1) / 2, _COPIED))
+    """What copies need at the most: those of half of all rows."""
+    return int(_row_bytes(shape) * (shape.n_samples + 1) / 2)
