@@ -151,6 +151,10 @@ class ActiveRows:
         )
         return found if self.numbers is None else self.numbers[found]
 
+    def n_wanted(self) -> int:
+        """How many rows are active for some model."""
+        return sum(int(np.count_nonzero(self.active[piece].any(axis=1))) for piece in self.pieces())
+
     def wanted(self) -> np.ndarray:
         """Rows that are active for any model."""
         return np.concatenate([np.flatnonzero(self.active[p].any(axis=1)) + p.start for p in self.pieces()])

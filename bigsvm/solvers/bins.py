@@ -24,6 +24,7 @@ from bigsvm.store.vectors import RowVector
 N_BINS = 64
 _FIRST, _LAST = 0.02, 20.0  # edges, in steps of the last iteration
 _MOST = 0.2  # of the rows; of the blocks half
+_AT_MOST = 1 << 18  # rows: their numbers are in memory
 _REFS = 2  # blocks for each row that is wanted, or a reading of some is one of all
 
 
@@ -57,14 +58,15 @@ def read_again(
 
     gather : takes the rows that it names, in the same reading
     """
-    wrong = np.concatenate(
-        [
+    found, n_wrong = [], 0
+    for piece in rows.pieces():
+        found.append(
             np.flatnonzero(((rows.s.values[piece] > 0.0) != (signs.values[piece] != 0)).any(axis=1)) + piece.start
-            for piece in rows.pieces()
-        ]
-    )
-    if len(wrong) > _MOST * len(rows.s.values):
-        return None
+        )
+        n_wrong += len(found[-1])
+        if n_wrong > min(_MOST * len(rows.s.values), _AT_MOST):
+            return None
+    wrong = np.concatenate(found)
     V, wanted = V.copy(), np.union1d(wrong, gather.wanted)
     touched = list(_touched(ctx, wanted))
     if not ctx.resident and 2 * len(touched) > len(ctx.refs):
@@ -98,6 +100,5 @@ def _touched(ctx: Context, wanted: np.ndarray) -> Iterator[BlockRef]:
         if len(wanted):
             yield from ctx.refs
         return
-    stops = np.array([ref.stop for ref in ctx.refs])
-    for number in np.unique(np.searchsorted(stops, wanted, side="right")).tolist():
+    for number in np.unique(wanted // ctx.refs[0].n_rows).tolist():  # all but the last have as many
         yield ctx.refs[number]

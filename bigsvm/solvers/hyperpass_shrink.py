@@ -246,15 +246,16 @@ class HyperPassShrink(FullGradient):
     ) -> tuple[ActiveRows, np.ndarray]:
         """The next level: its rows (copied, if they fit), its direction and the products with it."""
         problem, weights, w = state.problem, NaturalDual(state.problem.loss.code), columns(state.w)
-        numbers = table.wanted()
+        n_active = table.n_wanted()
+        fits = table.X is not None or n_active * _row_bytes(ctx.data) <= state.extra.room
+        numbers = table.wanted() if fits else np.empty(0, np.int64)  # as many as there is no room for need none
         if table.X is not None:
             table = compacted(table, numbers, picked_rows(table.X, numbers), table.sums(weights), weights)
-        most = min(self.near, len(numbers))
+        most = min(self.near, n_active)
         around = table.around(no_near_rows(len(going), most))
         found = around.find(self.eps_act, table.active)
         gather = Gathered(np.unique(found.rows[found.rows >= 0]))
         if table.X is None:
-            fits = len(numbers) * _row_bytes(ctx.data) <= state.extra.room
             everything = Gathered(numbers) if fits else gather
             V, _ = row_pass(ctx, problem, table.rows, state.w.shape, weights=weights, gather=everything)
             V = columns(V)
