@@ -51,8 +51,9 @@ def choose_solvers(config: FitConfig, shape: DataShape) -> list[tuple[Solver, st
         raise UsageError(f"unknown solver {name!r}", hint=f"one of auto, {', '.join(SOLVERS)}")
     solver = SOLVERS[name]
     if config.loss not in solver.losses or config.bias not in solver.biases:
-        what = f"loss {config.loss!r} with bias {config.bias!r}"
-        raise Unsupported(f"solver {name!r} does not solve {what}", hint=others)
+        solves = f"solves {' and '.join(solver.losses)} with bias {', '.join(solver.biases)}"
+        what = f"not loss {config.loss!r} with bias {config.bias!r}"
+        raise Unsupported(f"solver {name!r} {solves}, {what}", hint=others)
     if config.stop == "paper" and not solver.paper_rule:
         raise Unsupported(f"solver {name!r} has no stop rule of a paper's", hint=f"{others}; or use --stop gap")
     made = _with_options(solver, config.solver_options)
