@@ -16,6 +16,7 @@ from bigsvm.kernels.aside import compiled_aside
 from bigsvm.kernels.certify import N_SUMS, certify_rows, distances
 from bigsvm.kernels.dual_cd import DualBox, dual_cd_sweeps, dual_cd_visit
 from bigsvm.kernels.fingerprint import content_hash, first_bad_value
+from bigsvm.kernels.losses import HINGE, SQUARED_HINGE
 from bigsvm.kernels.rows import CSR, decision, sqnorms
 from bigsvm.kernels.visiting import shuffled
 from bigsvm.problem.problem import zero_weights
@@ -26,12 +27,14 @@ from bigsvm.run.staging import staged
 from bigsvm.solvers.arena import make_arena
 from bigsvm.solvers.base import Context
 from bigsvm.solvers.dual_cd import DualCD, groups_of_models
+from bigsvm.solvers.line_search import exact_step
 from bigsvm.store.array_rows import ArrayRows
 from bigsvm.store.blocks import BlockGroup, Matrix, RowBlocks, kernel_matrix
 from bigsvm.store.columns import ResidentColumns
 from bigsvm.store.working_order import MANY_FEATURES
 from bigsvm.units import MIB
 
+_WARM_STEPS = 6
 _MANY_ROWS = 4096  # enough for a sample to tell that they are sorted
 
 
@@ -108,22 +111,20 @@ def warm_training(store: RowBlocks, plan: Plan) -> None:
 
 
 def warm_by_fitting(store: RowBlocks, plan: Plan) -> None:
-    """What a solver calls, whatever that is: a few of its steps on a few rows in memory."""
-    n, m = 8, plan.shape.n_models
-    X: Matrix
+    """What a solver calls, whatever that is: a few of its steps on a few rows in memory.
+
+    Noisy rows, so that searches end on a kink and between two, and rows lie on both sides and near their hyperplanes.
+    """
+    n, width, m = 32, 4, plan.shape.n_models
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal((n, width)) if store.dtype.kind == "f" else rng.integers(0, 5, (n, width))
+    X: Matrix = values.astype(store.dtype)
     if store.layout == "csr":
-        X = CSR(np.ones(n, store.dtype), np.arange(n, dtype=store.index_dtype) % 2, np.arange(n + 1))
-    else:
-        X = np.ones((n, store.n_features), store.dtype)
-        X[:4] = 0
+        indices = np.tile(np.arange(width, dtype=store.index_dtype), n)
+        X = CSR(values.ravel().astype(store.dtype), indices, np.arange(n + 1) * width)
     n_classes = 2 if m == 1 else m
     y = np.arange(n) % n_classes
-    small = ArrayRows(
-        X,
-        y.astype(np.int64),
-        np.ones(n) if store.has_weights else None,
-        n_features=X.shape[1] if isinstance(X, np.ndarray) else 2,
-    )
+    small = ArrayRows(X, y.astype(np.int64), np.ones(n) if store.has_weights else None, n_features=width)
     problem = dataclasses.replace(plan.problem, C=np.ones(m), class_weight=np.ones(n_classes))
     with tempfile.TemporaryDirectory(prefix="bigsvm-") as folder:
         refs = small.refs(n)
@@ -136,8 +137,12 @@ def warm_by_fitting(store: RowBlocks, plan: Plan) -> None:
             with staged_columns(small, Path(folder), MIB, None, silent) as copy:
                 copy.read(copy.refs(MIB)[0])
         state = plan.solver.init(problem, ctx)
-        for _ in range(3):
+        for _ in range(_WARM_STEPS):
             plan.solver.step(problem, state, ctx)
+        s, p, cost = np.ones((2, m)), np.ones((2, m)), np.ones((2, 1))
+        for code in (HINGE, SQUARED_HINGE):  # a search that ends on a kink, and one that does not
+            exact_step(lambda: iter([(s[:, 0], p[:, 0], cost[:, 0])]), 1.0, code, 0.0, 1.0)
+        shuffled(2, 0, 0, 0)
         plan.solver.finish(state)
 
 
