@@ -24,7 +24,7 @@ from bigsvm.store.vectors import RowVector
 N_BINS = 64
 _FIRST, _LAST = 0.02, 20.0  # edges, in steps of the last iteration
 _MOST = 0.2  # of the rows; of the blocks half
-_AT_MOST = 1 << 18  # rows: their numbers are in memory
+_AT_MOST = 1 << 16  # rows: their numbers are in memory
 _REFS = 2  # blocks for each row that is wanted, or a reading of some is one of all
 
 
