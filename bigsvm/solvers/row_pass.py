@@ -123,7 +123,8 @@ def pass_task(share: PassShare) -> PassSums:
 
     s, p = rows_of(share.s, share.w is not None, m, np.float64), rows_of(share.p, share.d is not None, m, np.float64)
     cost, codes = rows_of(share.cost, True, 1, np.float64), rows_of(share.codes, True, 1, np.int32)
-    assert cost is not None and codes is not None  # noqa: PT018
+    assert cost is not None
+    assert codes is not None
     V = np.zeros(share.shape)
     H = np.zeros((m, width, width)) if share.hessian else None
     release = getattr(share.data, "release", lambda ref: None)
