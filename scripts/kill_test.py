@@ -154,6 +154,7 @@ class Trial:
                     raise SystemExit(f"{one}: exit {process.returncode}")
                 if not self.over(one):  # else it was killed on its way out
                     self.run_to_end([*command, "--resume"])
+        for one in names:  # after all have ended: until then a temporary beside them may be a live one
             self.compare(one)
         shutil.rmtree(scratch)
         return killed
