@@ -57,6 +57,7 @@ def stage_segment(share: SegmentShare) -> dict[str, Any]:
             piece = prepared(piece, rank)
             for a, b in tile(piece.n_rows, share.block_rows):
                 segment.add(part(piece, piece.start + a, piece.start + b))
+            del piece  # it goes before the next one is read
         return segment.finish(survey)
 
 
