@@ -125,7 +125,7 @@ class ColumnSweeps:
             self.sweep(state, ctx)
         except PassLeft:
             return StepInfo(state.estimate, n, 0, ask_certificate=False, paused=True)
-        self.swept(state)
+        self.swept(state, ctx.tol)
         return StepInfo(
             state.estimate, n, n,
             ask_certificate=state.estimate <= ctx.tol,
@@ -187,13 +187,13 @@ class ColumnSweeps:
             w[-1, m] += t
             state.moved[m] += t * t
 
-    def swept(self, state: ColumnState) -> None:
+    def swept(self, state: ColumnState, tol: float) -> None:
         """The objective, the best dual point, and what they say of the gap, after a sweep."""
         problem = state.problem
         state.primal = 0.5 * squared_norm(problem, state.w) + state.rows.losses(problem)
         if problem.bias != "free" or state.iteration > 0:  # before the first sweep b is nowhere near its best
             began = replace(state.rows, s=state.rows.p)
-            mix_dual(replace(state, rows=began), Given(), state.V)
+            mix_dual(replace(state, rows=began), Given(), state.V, tol=tol)
         dual = np.maximum(state.dual.value(problem), 0.0)
         gaps = np.divide(state.primal - dual, state.primal, out=np.zeros_like(dual), where=state.primal > 0)
         state.estimate = max(float(gaps.max()), 0.0)

@@ -120,12 +120,14 @@ def new_state(problem: Problem, ctx: Context, with_slopes: bool = True) -> Prima
     )
 
 
-def mix_dual(state: PrimalState, weights: Weights, V: np.ndarray, known: Known | None = None) -> None:
+def mix_dual(state: PrimalState, weights: Weights, V: np.ndarray, known: Known | None = None, tol: float = 0.0) -> None:
     """Move the best dual point to the best mixture of it and the one that `weights` give at the present slacks.
 
     known : says what some rows have instead of what `weights` give
     V : what the rows of the new point sum up to.  D depends on alpha through three sums only, so that the best
     mixture is known before alpha is touched.
+    tol : a new point whose own relative gap is as small is taken alone: in a mixture every row that ever weighed
+    something has alpha > 0
     """
     problem, rows, dual = state.problem, state.rows, state.dual
     diag = 2.0 * problem.loss.diag_factor  # squares = sum diag alpha^2 / (4 C)
@@ -146,6 +148,9 @@ def mix_dual(state: PrimalState, weights: Weights, V: np.ndarray, known: Known |
     rise = linear - dual.linear - inner(problem, dual.v, change) - 2.0 * (cross - dual.squares)
     bend = squared_norm(problem, change) + 2.0 * (dual.squares - 2.0 * cross + squares)
     theta = np.clip(np.divide(rise, bend, out=np.zeros_like(rise), where=bend > 0), 0.0, 1.0)
+    alone = linear - 0.5 * squared_norm(problem, V) - squares
+    balanced = True if shares is None else shares.min(axis=0) >= 1.0 - _ROUNDING  # else V is not quite its own
+    theta[balanced & (state.primal - alone <= tol * state.primal)] = 1.0
     if not theta.any():
         return
     for piece in rows.pieces():
@@ -251,7 +256,7 @@ class FullGradient:
         state.primal = 0.5 * squared_norm(problem, state.w) + state.rows.losses(problem)
         state.gradient = regularised(problem, state.w) - V
         if problem.bias != "free" or state.iteration > 0:  # before the first move b is nowhere near its best
-            mix_dual(state, weights, V)
+            mix_dual(state, weights, V, tol=ctx.tol)
         dual = np.maximum(state.dual.value(problem), 0.0)
         gaps = np.divide(state.primal - dual, state.primal, out=np.zeros_like(dual), where=state.primal > 0)
         state.estimate = max(float(gaps.max()), 0.0)

@@ -303,3 +303,12 @@ def test_options_that_make_no_sense_are_refused(bad: dict[str, Any]) -> None:
     X, y = random_problem(20, 3, seed=12)
     with pytest.raises(UsageError):
         bigsvm.fit((X, y), solver="cd", loss="squared_hinge", solver_options=bad)
+
+
+@pytest.mark.parametrize("bias", ["none", "augmented", "free"])
+@pytest.mark.parametrize("solver", ["newton", "pcd", "cd"])
+def test_rows_outside_the_margin_are_no_support_vectors(solver: str, bias: str) -> None:
+    X, y = random_problem(900, 5, seed=3)
+    result = bigsvm.fit((X, y), loss="squared_hinge", solver=solver, bias=bias, C=0.1, tol=1e-9)
+    margins = y * np.asarray(result.model.decision_function(X)).reshape(-1)
+    assert result.figures["n_support"] == np.count_nonzero(margins < 1.0) < len(y)
