@@ -1,10 +1,8 @@
-"""Column copies in the scratch folder: found, made and shared as the working copies of rows are (`staging`)."""
+"""Column copies in the scratch folder: found, made and shared as the working copies of rows are (`copies`)."""
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,11 +12,10 @@ import xxhash
 
 from bigsvm.errors import DataError, MissingInput
 from bigsvm.events import Emit
-from bigsvm.run.staging import copies_folder, lock_copy, make_room, work
+from bigsvm.run.copies import copies_folder, kept_copy, make_room, work
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.columns import StagedColumns
 from bigsvm.store.columns_write import COLUMNS_VERSION, copy_bytes, stage_columns
-from bigsvm.store.files import cannot_write
 from bigsvm.store.stage import StagedRows
 
 
@@ -37,43 +34,31 @@ def staged_columns(
     OutputError : the scratch folder cannot be written.
     """
     folder = copies_folder(scratch) / f"columns-{_key(data)}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise cannot_write(folder, error) from error
-    with open(folder.with_suffix(".lock"), "a+") as lock:
-        copy: StagedColumns | None = None
+    found: list[StagedColumns] = []
 
-        def is_whole() -> bool:
-            nonlocal copy
-            copy = _complete(folder)
-            return copy is not None
+    def is_whole() -> bool:
+        found[:] = _complete(folder)
+        return bool(found)
 
-        if not lock_copy(lock, is_whole, emit):
-            folder.mkdir(parents=True, exist_ok=True)
-            copy = _make(data, folder, memory, scratch_limit, emit)
-            fcntl.flock(lock, fcntl.LOCK_SH)
-        assert copy is not None
+    def make() -> None:
+        make_room(folder, copy_bytes(data), scratch_limit)
+        with work("transposing", data.n_samples, emit) as advanced:
+            stage_columns(data, folder, memory, advanced)
+        found[:] = [StagedColumns(folder)]
+
+    with kept_copy(folder, is_whole, make, emit):
         try:
-            os.utime(folder)  # recently used
-            yield copy
+            yield found[0]
         finally:
-            copy.close()
+            found[0].close()
 
 
-def _make(data: RowBlocks, folder: Path, memory: int, scratch_limit: int | None, emit: Emit) -> StagedColumns:
-    make_room(folder, copy_bytes(data), scratch_limit)
-    with work("transposing", data.n_samples, emit) as advanced:
-        stage_columns(data, folder, memory, advanced)
-    return StagedColumns(folder)
-
-
-def _complete(folder: Path) -> StagedColumns | None:
-    """The copy if it is there, with small files that can be trusted and large ones of the right size."""
+def _complete(folder: Path) -> list[StagedColumns]:
+    """The copy if it is there, with small files that can be trusted and large ones of the right size; else nothing."""
     try:
-        return StagedColumns(folder)
+        return [StagedColumns(folder)]
     except (MissingInput, DataError):
-        return None
+        return []
 
 
 def _key(data: RowBlocks) -> str:

@@ -10,8 +10,8 @@ import numpy as np
 from bigsvm.config import FitConfig
 from bigsvm.errors import DataError, PlanRefused, UsageError
 from bigsvm.problem.model import load_model
+from bigsvm.run.copies import tree_bytes
 from bigsvm.run.plan import make_plan
-from bigsvm.run.staging import tree_bytes
 from bigsvm.store.blocks import RowBlocks, row_bytes
 from bigsvm.store.content import scale_warning
 

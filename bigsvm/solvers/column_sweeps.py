@@ -11,17 +11,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from bigsvm.kernels.primal_cd import EXACT, column_total, search, sweep
-from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import Problem, zero_weights
-from bigsvm.solvers.base import Context, DataShape, Need, Point, StepInfo
-from bigsvm.solvers.primal import DualPoint, PrimalState, columns, mix_dual, squared_norm
+from bigsvm.solvers.base import Context, DataShape, Need, StepInfo
+from bigsvm.solvers.dual_point import DualPoint, mix_dual
+from bigsvm.solvers.primal import PrimalSolver, PrimalState
 from bigsvm.solvers.row_pass import PassLeft, row_pass
 from bigsvm.solvers.row_state import NaturalDual, new_rows, row_needs
+from bigsvm.solvers.weights import columns, squared_norm
 from bigsvm.store.blocks import BlockRef
 from bigsvm.store.columns import ColumnBlock, ColumnBlocks
 from bigsvm.units import KIB, MIB
@@ -29,7 +30,6 @@ from bigsvm.units import KIB, MIB
 BLOCK_BYTES = MIB  # of columns that are read together; the same for every budget
 _STRIPE = 256 * KIB  # what a read holds beside its block
 _REFRESH = 100  # sweeps between fresh slacks
-_ROUNDING = 1e-14  # sweeps that move less than this, relative to w, go nowhere
 _WIDE = 6  # arrays as large as w: the point, v of the best dual point and of the sweep, and temporaries
 
 
@@ -59,13 +59,12 @@ class Given(NamedTuple):
         raise NotImplementedError
 
 
-class ColumnSweeps:
+class ColumnSweeps(PrimalSolver):
     """A subclass says how a column is searched, where the first sweep starts, and in which order columns are visited.
 
     eps1 : float   rule of --stop paper: ||w_{k+1} - w_k|| < eps1 over a sweep
     """
 
-    rides: ClassVar[bool] = False
     paper_rule: ClassVar[bool] = True
     column_access: ClassVar[bool] = True
     eps1: float
@@ -77,10 +76,6 @@ class ColumnSweeps:
     def first_weights(self, problem: Problem, n_features: int) -> np.ndarray:
         """Where the first sweep starts."""
         return zero_weights(n_features, problem.n_models)
-
-    def weight_bytes(self, tol: float, parallel: int) -> int:
-        """Always float64."""
-        return 8
 
     def refusal(self, shape: DataShape) -> str | None:
         """None: any shape will do."""
@@ -113,9 +108,6 @@ class ColumnSweeps:
             V=zero_weights(d, m),
             moved=np.zeros(m),
         )
-
-    def before_load(self, state: ColumnState, tree: Any, ctx: Context) -> None:
-        """A new state has room for a saved one."""
 
     def step(self, problem: Problem, state: ColumnState, ctx: Context) -> StepInfo:
         """A sweep over all columns, and what it led to."""
@@ -194,14 +186,8 @@ class ColumnSweeps:
         if problem.bias != "free" or state.iteration > 0:  # before the first sweep b is nowhere near its best
             began = replace(state.rows, s=state.rows.p)
             mix_dual(replace(state, rows=began), Given(), state.V, tol=tol)
-        dual = np.maximum(state.dual.value(problem), 0.0)
-        gaps = np.divide(state.primal - dual, state.primal, out=np.zeros_like(dual), where=state.primal > 0)
-        state.estimate = max(float(gaps.max()), 0.0)
-        norms = np.sqrt(state.moved)
-        state.step_norm = float(norms.max())
-        reach = np.sqrt((columns(state.w) ** 2).sum(axis=0))
-        state.stuck = 0 if np.any(norms > _ROUNDING * reach) else state.stuck + 1
-        state.iteration += 1
+        self.weigh(state)
+        self.arrived(state, np.sqrt(state.moved))
 
     def blocks(self, refs: Sequence[BlockRef], state: ColumnState, ctx: Context) -> Sequence[BlockRef]:
         """All blocks, in the order of this sweep."""
@@ -210,24 +196,6 @@ class ColumnSweeps:
     def order(self, block: ColumnBlock, state: ColumnState, ctx: Context) -> np.ndarray:
         """The columns of a block, from 0, in the order of this sweep; int64."""
         raise NotImplementedError
-
-    def forecast(self, state: ColumnState) -> float:
-        """The relative gap that a proof of the present point is expected to show."""
-        return state.estimate
-
-    def points(self, state: ColumnState) -> list[Point]:
-        """The present point, and the best dual point."""
-        return [Point(state.problem, state.w, state.rows.alpha)]
-
-    def learn(
-        self, state: ColumnState, certificate: Certificate, rebuilt: Sequence[np.ndarray], of: Sequence[np.ndarray]
-    ) -> None:
-        """Take the rounding out of what is known of the dual point."""
-        state.dual.v[...] = rebuilt[0]
-
-    def finish(self, state: ColumnState) -> None:
-        """Give back what only training needs."""
-        state.rows.close()
 
 
 def weights_named(start: str, problem: Problem, n_features: int) -> np.ndarray:

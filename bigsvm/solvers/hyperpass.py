@@ -11,23 +11,16 @@ import numpy as np
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import Context, DataShape, Need
 from bigsvm.solvers.bins import N_BINS, can_read_some, foreseen, new_bins, read_again
+from bigsvm.solvers.dual_point import mix_dual
 from bigsvm.solvers.gathered import Gathered
 from bigsvm.solvers.lbfgs import Pairs, conjugate, dot, new_pairs
 from bigsvm.solvers.line_search import exact_step
 from bigsvm.solvers.min_norm import best_of
 from bigsvm.solvers.near_rows import NearRows, Neighbourhood, no_near_rows
-from bigsvm.solvers.primal import (
-    FullGradient,
-    PrimalState,
-    columns,
-    inner,
-    mix_dual,
-    new_state,
-    regularised,
-    squared_norm,
-)
+from bigsvm.solvers.primal import FullGradient, PrimalState, new_state
 from bigsvm.solvers.row_pass import BinnedSums, row_pass
 from bigsvm.solvers.row_state import RowState
+from bigsvm.solvers.weights import columns, inner, regularised, squared_norm
 from bigsvm.store.vectors import RowVector
 from bigsvm.units import MIB
 
@@ -170,8 +163,7 @@ class HyperPass(FullGradient):
         balanced = found.balanced and (problem.bias != "free" or state.iteration > 0)
         if balanced:
             mix_dual(state, self.weights(problem), found.V.reshape(state.w.shape), around)
-        gap = np.maximum(state.primal - np.maximum(state.dual.value(problem), 0.0), 0.0)
-        state.estimate = float(np.divide(gap, state.primal, out=np.zeros_like(gap), where=state.primal > 0).max())
+        gap = self.weigh(state)
         shortest, gradient = found.V - w, w - found.half
         if problem.bias == "free" and balanced:
             shortest[-1] = found.level / problem.constant_feature

@@ -15,14 +15,16 @@ from bigsvm.kernels.primal import add_rows
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.active_rows import ActiveRows, compacted
 from bigsvm.solvers.base import Context, DataShape, Need, StepInfo
+from bigsvm.solvers.dual_point import mix_dual
 from bigsvm.solvers.gathered import Gathered, picked_rows
 from bigsvm.solvers.hyperpass import near_needs
 from bigsvm.solvers.lbfgs import dot
 from bigsvm.solvers.min_norm import best_of
 from bigsvm.solvers.near_rows import NearRows, Neighbourhood, no_near_rows
-from bigsvm.solvers.primal import FullGradient, PrimalState, columns, mix_dual, new_state, squared_norm
+from bigsvm.solvers.primal import FullGradient, PrimalState, new_state
 from bigsvm.solvers.row_pass import PassLeft, row_pass
 from bigsvm.solvers.row_state import NaturalDual
+from bigsvm.solvers.weights import columns, squared_norm
 from bigsvm.store.blocks import RowBlocks, kernel_matrix
 from bigsvm.store.vectors import RowVector
 from bigsvm.units import MIB
@@ -166,10 +168,8 @@ class HyperPassShrink(FullGradient):
         extra.V[...], extra.mixed, former = columns(V), False, state.primal
         state.primal = 0.5 * squared_norm(problem, state.w) + state.rows.losses(problem)
         mix_dual(state, weights, V)
-        gaps = state.primal - np.maximum(state.dual.value(state.problem), 0.0)
+        gaps = self.weigh(state)
         extra.careful = ~(former - state.primal > np.where(extra.careful, _ENOUGH, _LITTLE) * gaps) ^ extra.careful
-        gaps = np.divide(gaps, state.primal, out=np.zeros_like(gaps), where=state.primal > 0)
-        state.estimate = max(float(gaps.max()), 0.0)
         state.moving = True
 
     def _hold(self, state: PrimalState, V: np.ndarray | None = None, gather: Gathered | None = None) -> None:

@@ -9,7 +9,8 @@ import numpy as np
 
 from bigsvm.kernels.hessian import solve_symmetric
 from bigsvm.solvers.base import DataShape, Need
-from bigsvm.solvers.primal import FullGradient, PrimalState, columns
+from bigsvm.solvers.primal import FullGradient, PrimalState
+from bigsvm.solvers.weights import columns
 
 HESSIANS = 6  # the sum, its factor, and parts of tasks
 

@@ -20,9 +20,10 @@ from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import Problem, zero_weights
 from bigsvm.solvers.base import Context, DataShape, Need, Point, StepInfo
 from bigsvm.solvers.dual_cd_stream import BLOCK_ORDER
-from bigsvm.solvers.primal import columns, squared_norm
+from bigsvm.solvers.primal import largest_relative
 from bigsvm.solvers.row_pass import PassLeft, row_pass
 from bigsvm.solvers.row_state import NaturalDual, RowState, row_needs
+from bigsvm.solvers.weights import columns, squared_norm
 from bigsvm.store.addresses import in_groups
 from bigsvm.store.blocks import Block, BlockGroup, kernel_matrix
 from bigsvm.store.read_ahead import ReadAhead
@@ -218,7 +219,7 @@ class Pegasos:
             costs.append(float(rows.cost.values[piece].sum()))
         state.total_cost = math.fsum(costs)
         state.primal = 0.5 * squared_norm(problem, state.w) + rows.losses(problem)
-        state.estimate = _largest(np.array([math.fsum(column) for column in np.transpose(gaps)]), state.primal)
+        state.estimate = largest_relative(np.array([math.fsum(column) for column in np.transpose(gaps)]), state.primal)
 
     def _follow(self, state: PegasosState) -> None:
         problem, rows, w = state.problem, state.rows, state.w
@@ -257,7 +258,7 @@ class Pegasos:
         fold_scales(state.w, state.rows.alpha.values, state.scale, state.sqnorm)
         state.total_cost = state.cost_seen
         state.primal = 0.5 * squared_norm(state.problem, state.w) + state.sums[:, LOSS]
-        state.estimate = _largest(state.sums[:, GAP], state.primal)
+        state.estimate = largest_relative(state.sums[:, GAP], state.primal)
         state.epoch, state.done, state.cost_seen = state.epoch + 1, 0, 0.0
         state.sums[...] = 0.0
         return True
@@ -275,8 +276,3 @@ class Pegasos:
         )  # fmt: skip
         state.seen += block.n_rows
         state.cost_seen += float(cost.sum())
-
-
-def _largest(gaps: np.ndarray, primal: np.ndarray) -> float:
-    """The largest relative gap of the models."""
-    return max(float(np.divide(gaps, primal, out=np.zeros_like(gaps), where=primal > 0).max()), 0.0)

@@ -13,9 +13,10 @@ from bigsvm.solvers.base import Context, DataShape, Need
 from bigsvm.solvers.column_sweeps import check_search, weights_named
 from bigsvm.solvers.newton import hessian_need, too_many_features
 from bigsvm.solvers.palmer import new_directions, orthonormalised
-from bigsvm.solvers.primal import FullGradient, PrimalState, columns, new_state
+from bigsvm.solvers.primal import FullGradient, PrimalState, new_state
 from bigsvm.solvers.rotation import rotate
 from bigsvm.solvers.row_pass import PassLeft
+from bigsvm.solvers.weights import columns
 from bigsvm.store.vectors import RowVector
 
 _RENEW = 50  # outer iterations after which rounding is taken out of the directions

@@ -10,8 +10,9 @@ import numpy as np
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import Context, DataShape, Need
 from bigsvm.solvers.newton import hessian_need, newton_direction, too_many_features
-from bigsvm.solvers.primal import FullGradient, PrimalState, columns, inner, squared_norm
+from bigsvm.solvers.primal import FullGradient, PrimalState
 from bigsvm.solvers.row_pass import Weights, row_pass
+from bigsvm.solvers.weights import columns, inner, squared_norm
 
 _SHORTEST = 2.0**-40
 

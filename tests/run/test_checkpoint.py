@@ -66,6 +66,18 @@ def until_done(store: Any, config: FitConfig, folder: Path, every: int) -> tuple
                 stops += 1
 
 
+def comes_to_the_same(store: Any, config: FitConfig, tmp_path: Path, every: int) -> None:
+    """Check that a fit interrupted every `every` looks ends with the model and figures of an undisturbed one."""
+    undisturbed = fit_store(store, config)
+    undisturbed.save_model(tmp_path / "a")
+    disturbed, stops = until_done(store, config, tmp_path / "checkpoint", every)
+    disturbed.save_model(tmp_path / "b")
+    assert stops >= 2
+    assert same_folder(tmp_path / "a", tmp_path / "b")
+    for name in ("passes", "epochs", "certificate_passes", "status"):
+        assert disturbed.figures.get(name) == undisturbed.figures.get(name)
+
+
 @pytest.mark.parametrize("tol", [1e-3, 1e-7])
 @pytest.mark.parametrize(
     ("n_classes", "options"),
@@ -85,14 +97,7 @@ def test_interrupted_anywhere_it_comes_to_the_same_bytes(
     config = FitConfig.of(
         **{"solver": "dcd", "loss": "hinge", "tol": tol, "memory": "64MiB", "max_passes": 60, **options}
     )
-    undisturbed = fit_store(store, config)
-    undisturbed.save_model(tmp_path / "a")
-    disturbed, stops = until_done(store, config, tmp_path / "checkpoint", 20)
-    disturbed.save_model(tmp_path / "b")
-    assert stops >= 2
-    assert same_folder(tmp_path / "a", tmp_path / "b")
-    for name in ("passes", "epochs", "certificate_passes", "status"):
-        assert disturbed.figures.get(name) == undisturbed.figures.get(name)
+    comes_to_the_same(store, config, tmp_path, 20)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -102,14 +107,7 @@ def test_every_solver_comes_to_the_same_bytes(name: str, n_classes: int, tmp_pat
     store = bigsvm.open_store(classes(n_classes))
     loss = SOLVERS[name].losses[0]
     config = FitConfig.of(solver=name, loss=loss, C=0.01, tol=1e-3, memory="64MiB", max_passes=40)
-    undisturbed = fit_store(store, config)
-    undisturbed.save_model(tmp_path / "a")
-    disturbed, stops = until_done(store, config, tmp_path / "checkpoint", 3)
-    disturbed.save_model(tmp_path / "b")
-    assert stops >= 2
-    assert same_folder(tmp_path / "a", tmp_path / "b")
-    for figure in ("passes", "epochs", "certificate_passes", "status"):
-        assert disturbed.figures.get(figure) == undisturbed.figures.get(figure)
+    comes_to_the_same(store, config, tmp_path, 3)
 
 
 def test_rows_in_memory_go_on_too(tmp_path: Path) -> None:

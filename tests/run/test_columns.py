@@ -14,8 +14,9 @@ from bigsvm.errors import PlanRefused
 from bigsvm.events import Event, WorkAdvanced, WorkEnded, WorkStarted, silent
 from bigsvm.run import columns as run_columns
 from bigsvm.run.columns import staged_columns
+from bigsvm.run.copies import copies_folder, copies_in, remove_copy, tree_bytes
 from bigsvm.run.local import SerialMapper
-from bigsvm.run.staging import copies_folder, copies_in, remove_copy, staged, tree_bytes
+from bigsvm.run.staging import staged
 from bigsvm.store.array_rows import ArrayRows
 from bigsvm.store.columns import StagedColumns
 from bigsvm.store.columns_write import stage_columns

@@ -21,10 +21,11 @@ from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import make_problem
 from bigsvm.problem.riding import RidingProof
 from bigsvm.run.certify import certify_model
+from bigsvm.run.copies import copies_folder
 from bigsvm.run.fit import fit_store
 from bigsvm.run.local import SerialMapper
 from bigsvm.run.proofs import Prover
-from bigsvm.run.staging import copies_folder, staged
+from bigsvm.run.staging import staged
 from bigsvm.solvers.base import Context
 from bigsvm.solvers.dual_cd import DualCD
 from bigsvm.solvers.dual_cd_stream import BLOCK_ORDER

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+import bigsvm
 from bigsvm.budget import MemoryBudget
 from bigsvm.config import FitConfig
 from bigsvm.problem.problem import Problem, make_problem
@@ -85,3 +86,10 @@ def paper_data(real_data: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
         low, high = X.min(axis=0), X.max(axis=0)
         X = 2.0 * (X - low) / (high - low) - 1.0
     return X, y
+
+
+def takes_iterations(objectives: np.ndarray, X: Any, y: Any, C: float, counts: list[int], last: int = 1) -> None:
+    """Check the iterations to 1e-2, 1e-4 and 1e-8 of `newton`'s optimum: as counted to one, the last ones to `last`."""
+    best = bigsvm.fit((X, y), solver="newton", loss="squared_hinge", C=C, tol=1e-12).figures["objective"]
+    found = iterations_to(objectives, best)
+    assert np.all(np.abs(np.subtract(found, counts)) <= [1, 1, last]), found

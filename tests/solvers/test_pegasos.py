@@ -23,8 +23,8 @@ from bigsvm.run.local import SerialMapper
 from bigsvm.run.signals import Stop
 from bigsvm.solvers.base import Context
 from bigsvm.solvers.pegasos import Pegasos, PegasosState
-from bigsvm.solvers.primal import columns
 from bigsvm.solvers.registry import choose_solver
+from bigsvm.solvers.weights import columns
 from bigsvm.store.array_rows import ArrayRows
 from bigsvm.testing.problems import random_problem
 

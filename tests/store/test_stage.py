@@ -13,8 +13,9 @@ from bigsvm.config import FitConfig
 from bigsvm.errors import DataError, PlanRefused
 from bigsvm.events import silent
 from bigsvm.kernels.rows import sqnorms
+from bigsvm.run.copies import copies_folder, remove_copy, tree_bytes
 from bigsvm.run.local import SerialMapper, ThreadMapper
-from bigsvm.run.staging import copies_folder, remove_copy, staged, tree_bytes
+from bigsvm.run.staging import staged
 from bigsvm.run.survey import survey_pass
 from bigsvm.store import stage_index
 from bigsvm.store.array_rows import ArrayRows

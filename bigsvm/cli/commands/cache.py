@@ -22,8 +22,8 @@ from bigsvm.units import show_bytes
 @click.argument("action", type=click.Choice(["info", "clear"]))
 @click.option("--scratch", metavar="DIR", help="Folder of staged copies.  [default: the temporary folder]")
 def command(session: Session, action: str, scratch: str | None) -> int:
+    from bigsvm.run.copies import copies_folder, copies_in, remove_copy, tree_bytes
     from bigsvm.run.scratch import scratch_folder
-    from bigsvm.run.staging import copies_folder, copies_in, remove_copy, tree_bytes
     from bigsvm.store.paths import cache_folder
 
     kernels = sorted(cache_folder().glob("kernels-*"))
