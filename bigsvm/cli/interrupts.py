@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -39,10 +40,13 @@ def unwinding_on_signals(to_the_end: bool) -> Iterator[None]:
         if _came:
             os._exit(INTERRUPTED)
         _came.append(number)
+        # zarr reads on an event loop of its own: what is left there would be reported, with tracebacks, at the end.
+        logging.getLogger("asyncio").disabled = True
         raise Interruption
 
     def not_ours(unraisable: Any) -> None:
-        if not isinstance(unraisable.exc_value, Interruption):  # else it is raised again, and needs no traceback
+        # An interruption is raised again, and needs no traceback; nor do objects that it left half made.
+        if not _came and not isinstance(unraisable.exc_value, Interruption):
             hook(unraisable)
 
     _came.clear()
