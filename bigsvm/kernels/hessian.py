@@ -16,27 +16,50 @@ from bigsvm.kernels.rows import CSR
 
 PANEL = 32  # rows that are widened together
 _WIDE = 8
+_TILE = 96  # columns of H, even
+
+
+@register_jitable
+def _eight(h, A, r, j):
+    """h A of eight rows at column j."""
+    return (
+        h[r] * A[r, j], h[r + 1] * A[r + 1, j], h[r + 2] * A[r + 2, j], h[r + 3] * A[r + 3, j],
+        h[r + 4] * A[r + 4, j], h[r + 5] * A[r + 5, j], h[r + 6] * A[r + 6, j], h[r + 7] * A[r + 7, j],
+    )  # fmt: skip
 
 
 @inner_loop
 def _add_panel(A, h, n, H):
-    """H[j, k >= j] += sum over the first n rows of h[r] A[r, j] A[r, k]; n is a multiple of 8, rows padded by h = 0."""
+    """H[j, k >= j] += sum over the first n rows of h[r] A[r, j] A[r, k]; n is a multiple of 8, rows padded by h = 0.
+
+    Two rows of H at a time, and as many columns as stay in the first cache with their part of A.
+    """
     width = A.shape[1]
-    for j in range(width):
-        for r in range(0, n, _WIDE):
-            c0, c1, c2, c3 = h[r] * A[r, j], h[r + 1] * A[r + 1, j], h[r + 2] * A[r + 2, j], h[r + 3] * A[r + 3, j]
-            c4, c5, c6, c7 = (
-                h[r + 4] * A[r + 4, j],
-                h[r + 5] * A[r + 5, j],
-                h[r + 6] * A[r + 6, j],
-                h[r + 7] * A[r + 7, j],
-            )
-            if (abs(c0) + abs(c1) + abs(c2) + abs(c3)) + (abs(c4) + abs(c5) + abs(c6) + abs(c7)) == 0.0:
-                continue
-            for k in range(j, width):
-                H[j, k] += (
-                    (c0 * A[r, k] + c1 * A[r + 1, k]) + (c2 * A[r + 2, k] + c3 * A[r + 3, k])
-                ) + ((c4 * A[r + 4, k] + c5 * A[r + 5, k]) + (c6 * A[r + 6, k] + c7 * A[r + 7, k]))  # fmt: skip
+    for first in range(0, width, _TILE):
+        stop = min(first + _TILE, width)
+        for j in range(0, stop - 1, 2):
+            begin = max(j, first)
+            for r in range(0, n, _WIDE):
+                a0, a1, a2, a3, a4, a5, a6, a7 = _eight(h, A, r, j)
+                b0, b1, b2, b3, b4, b5, b6, b7 = _eight(h, A, r, j + 1)
+                size = (abs(a0) + abs(a1) + abs(a2) + abs(a3)) + (abs(a4) + abs(a5) + abs(a6) + abs(a7))
+                size += (abs(b0) + abs(b1) + abs(b2) + abs(b3)) + (abs(b4) + abs(b5) + abs(b6) + abs(b7))
+                if size == 0.0:
+                    continue
+                for k in range(begin, stop):
+                    x0, x1, x2, x3 = A[r, k], A[r + 1, k], A[r + 2, k], A[r + 3, k]
+                    x4, x5, x6, x7 = A[r + 4, k], A[r + 5, k], A[r + 6, k], A[r + 7, k]
+                    H[j, k] += ((a0 * x0 + a1 * x1) + (a2 * x2 + a3 * x3)) + ((a4 * x4 + a5 * x5) + (a6 * x6 + a7 * x7))
+                    H[j + 1, k] += (
+                        (b0 * x0 + b1 * x1) + (b2 * x2 + b3 * x3)
+                    ) + ((b4 * x4 + b5 * x5) + (b6 * x6 + b7 * x7))  # fmt: skip
+        if stop % 2:  # the last row of an odd number
+            j = stop - 1
+            for r in range(0, n, _WIDE):
+                a0, a1, a2, a3, a4, a5, a6, a7 = _eight(h, A, r, j)
+                H[j, j] += (
+                    (a0 * A[r, j] + a1 * A[r + 1, j]) + (a2 * A[r + 2, j] + a3 * A[r + 3, j])
+                ) + ((a4 * A[r + 4, j] + a5 * A[r + 5, j]) + (a6 * A[r + 6, j] + a7 * A[r + 7, j]))  # fmt: skip
 
 
 @register_jitable
@@ -100,6 +123,29 @@ def add_hessian(X, h, bias, H):
     _add_outer(X, h, bias, H, A, weights)
 
 
+@register_jitable
+def _take_eight(U, f, i, begin, stop):
+    """Rows i and i + 1 of U, columns begin to stop, less what eight rows of the factor from f on are in them."""
+    a0, a1, a2, a3 = U[f, i], U[f + 1, i], U[f + 2, i], U[f + 3, i]
+    a4, a5, a6, a7 = U[f + 4, i], U[f + 5, i], U[f + 6, i], U[f + 7, i]
+    b0, b1, b2, b3 = U[f, i + 1], U[f + 1, i + 1], U[f + 2, i + 1], U[f + 3, i + 1]
+    b4, b5, b6, b7 = U[f + 4, i + 1], U[f + 5, i + 1], U[f + 6, i + 1], U[f + 7, i + 1]
+    for j in range(begin, stop):
+        x0, x1, x2, x3 = U[f, j], U[f + 1, j], U[f + 2, j], U[f + 3, j]
+        x4, x5, x6, x7 = U[f + 4, j], U[f + 5, j], U[f + 6, j], U[f + 7, j]
+        U[i, j] -= ((a0 * x0 + a1 * x1) + (a2 * x2 + a3 * x3)) + ((a4 * x4 + a5 * x5) + (a6 * x6 + a7 * x7))
+        U[i + 1, j] -= ((b0 * x0 + b1 * x1) + (b2 * x2 + b3 * x3)) + ((b4 * x4 + b5 * x5) + (b6 * x6 + b7 * x7))
+
+
+@register_jitable
+def _take_eight_of_one(U, f, i):
+    """The same for the diagonal entry of row i alone."""
+    total = 0.0
+    for r in range(f, f + _WIDE):
+        total += U[r, i] * U[r, i]
+    U[i, i] -= total
+
+
 @inner_loop
 def _factor(U, smallest):
     """U'U = U in place from the upper triangle; a pivot that rounding has eaten is made infinite, its entry 0."""
@@ -120,14 +166,12 @@ def _factor(U, smallest):
                     U[k, j] = 0.0
                 U[k, k] = np.inf
         if stop - first == _WIDE:
-            f = first
-            for i in range(stop, n):
-                c0, c1, c2, c3 = U[f, i], U[f + 1, i], U[f + 2, i], U[f + 3, i]
-                c4, c5, c6, c7 = U[f + 4, i], U[f + 5, i], U[f + 6, i], U[f + 7, i]
-                for j in range(i, n):
-                    U[i, j] -= (
-                        (c0 * U[f, j] + c1 * U[f + 1, j]) + (c2 * U[f + 2, j] + c3 * U[f + 3, j])
-                    ) + ((c4 * U[f + 4, j] + c5 * U[f + 5, j]) + (c6 * U[f + 6, j] + c7 * U[f + 7, j]))  # fmt: skip
+            for tile in range(stop, n, _TILE):
+                last = min(tile + _TILE, n)
+                for i in range(stop, last - (last - stop) % 2, 2):
+                    _take_eight(U, first, i, max(i, tile), last)
+                if (last - stop) % 2:
+                    _take_eight_of_one(U, first, last - 1)
 
 
 @inner_loop
@@ -145,11 +189,10 @@ def _solve(U, x):
 
 
 @njit(cache=True, nogil=True)
-def solve_symmetric(H, g, U, x):
-    """x = H^-1 g by Cholesky, once refined; directions in which H is flat get 0.
+def factor_symmetric(H, U):
+    """U'U = H, the upper triangle of a positive semidefinite float64 (n, n); directions in which H is flat get none.
 
-    H : float64, (n, n), upper triangle, positive semidefinite;  g : float64, (n,)
-    U : float64, (n, n), work space;  x : float64, (n,), the result
+    U : float64, (n, n), the result: its upper triangle
     """
     n = H.shape[0]
     largest = 0.0
@@ -158,6 +201,12 @@ def solve_symmetric(H, g, U, x):
         for k in range(j, n):
             U[j, k] = H[j, k]
     _factor(U, 1e-15 * largest)
+
+
+@njit(cache=True, nogil=True)
+def solve_factored(H, U, g, x):
+    """x = H^-1 g, once refined, by the factor that `factor_symmetric` gave; g and x are float64, (n,)."""
+    n = H.shape[0]
     x[:] = g
     _solve(U, x)
     residual = g.copy()
@@ -168,3 +217,14 @@ def solve_symmetric(H, g, U, x):
             residual[k] -= H[j, k] * x[j]
     _solve(U, residual)
     x += residual
+
+
+@njit(cache=True, nogil=True)
+def solve_symmetric(H, g, U, x):
+    """x = H^-1 g by Cholesky, once refined; directions in which H is flat get 0.
+
+    H : float64, (n, n), upper triangle, positive semidefinite;  g : float64, (n,)
+    U : float64, (n, n), work space;  x : float64, (n,), the result
+    """
+    factor_symmetric(H, U)
+    solve_factored(H, U, g, x)

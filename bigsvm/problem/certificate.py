@@ -17,7 +17,7 @@ import numpy as np
 from bigsvm.kernels import certify as kernel
 from bigsvm.kernels.rows import decision
 from bigsvm.problem.problem import Problem
-from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks, kernel_matrix
+from bigsvm.store.blocks import Block, BlockRef, Matrix, RowBlocks, kernel_matrix
 from bigsvm.store.survey import Survey
 
 _ROUNDING = 2.0**-50  # of sums in float64, relative
@@ -83,25 +83,35 @@ class RowsTerms(NamedTuple):
 
 def certify_blocks(share: RowsShare) -> RowsTerms:
     """Task: the terms of a run of blocks.  Pure."""
-    problem = share.problem
-    sums, v = np.zeros((problem.n_models, kernel.N_SUMS)), np.zeros(share.w.shape)
+    terms, n_rows = no_terms(share.problem, share.w), 0
     survey = Survey() if share.with_survey else None
     release = getattr(share.data, "release", lambda ref: None)
-    n_rows = bytes_read = 0
     for ref in share.refs:
         block = share.data.read(ref)
-        X, (codes, cost) = kernel_matrix(block.X), problem.codes_and_cost(block)
-        if share.alpha is None:
-            alpha = _alpha_of_margins(problem, X, codes, cost, share.w)
-        else:
-            alpha = share.alpha[n_rows : n_rows + block.n_rows]
-        kernel.certify_rows(X, codes, problem.positive, cost, problem.C, alpha, share.w, v, problem.box, sums)
+        alpha = None if share.alpha is None else share.alpha[n_rows : n_rows + block.n_rows]
+        terms = with_block(terms, share.problem, share.w, alpha, block)
         if survey is not None:
             survey.add(block, share.data.classes)
         n_rows += block.n_rows
-        bytes_read += block.nbytes
         release(ref)
-    return RowsTerms(sums, v, n_rows, bytes_read, survey)
+    return terms._replace(survey=survey)
+
+
+def no_terms(problem: Problem, w: np.ndarray) -> RowsTerms:
+    """Of no rows."""
+    return RowsTerms(np.zeros((problem.n_models, kernel.N_SUMS)), np.zeros(w.shape), 0, 0, None)
+
+
+def with_block(terms: RowsTerms, problem: Problem, w: np.ndarray, alpha: np.ndarray | None, block: Block) -> RowsTerms:
+    """The terms with those of a block's rows; adds to the arrays of `terms`.
+
+    alpha : float64, (n_rows, n_models), or None: the one that the margins give
+    """
+    X, (codes, cost) = kernel_matrix(block.X), problem.codes_and_cost(block)
+    if alpha is None:
+        alpha = _alpha_of_margins(problem, X, codes, cost, w)
+    kernel.certify_rows(X, codes, problem.positive, cost, problem.C, alpha, w, terms.v, problem.box, terms.sums)
+    return terms._replace(n_rows=terms.n_rows + block.n_rows, bytes_read=terms.bytes_read + block.nbytes)
 
 
 def runs_of(refs: Sequence[BlockRef], blocks: int) -> Iterator[tuple[BlockRef, ...]]:

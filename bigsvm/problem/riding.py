@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from bigsvm.kernels import certify as kernel
-from bigsvm.problem.certificate import Accumulator, Certificate
+from bigsvm.problem.certificate import Accumulator, Certificate, RowsTerms
 from bigsvm.problem.problem import Problem
 from bigsvm.store.blocks import Block, BlockGroup, kernel_matrix
 from bigsvm.store.vectors import RowVector
@@ -40,6 +40,16 @@ class RidingProof:
             self._total.v, problem.box, sums,
         )  # fmt: skip
         self._total.count(sums, block.n_rows)
+        self.n_groups += 1
+
+    def begin(self) -> None:
+        """Forget what was seen: a pass that was left is begun again."""
+        self._total = Accumulator(self.problem, self.w)
+        self.n_groups = 0
+
+    def take(self, terms: RowsTerms) -> None:
+        """The terms of rows that a task has seen (`certificate.with_block`); in the order of every run."""
+        self._total.add(terms)
         self.n_groups += 1
 
     def finish(self) -> tuple[Certificate, np.ndarray]:

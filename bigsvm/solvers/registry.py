@@ -14,6 +14,7 @@ from bigsvm.solvers.dual_cd import DualCD
 from bigsvm.solvers.hyperpass import HyperPass
 from bigsvm.solvers.hyperpass_shrink import HyperPassShrink
 from bigsvm.solvers.newton import Newton
+from bigsvm.solvers.newton_ws import NewtonWS
 from bigsvm.solvers.pegasos import Pegasos
 from bigsvm.solvers.primal_cd import PrimalCD
 from bigsvm.solvers.rosenbrock import Rosenbrock
@@ -21,7 +22,18 @@ from bigsvm.solvers.ssvm import SSVM
 
 SOLVERS: dict[str, type[Any]] = {
     solver.name: solver
-    for solver in (DualCD, Newton, SSVM, PrimalCD, CoordinateDescent, Rosenbrock, Pegasos, HyperPass, HyperPassShrink)
+    for solver in (
+        DualCD,
+        Newton,
+        NewtonWS,
+        SSVM,
+        PrimalCD,
+        CoordinateDescent,
+        Rosenbrock,
+        Pegasos,
+        HyperPass,
+        HyperPassShrink,
+    )
 }
 _SMALL = DataShape(n_samples=1000, n_features=10, nnz=10_000, n_models=1)
 

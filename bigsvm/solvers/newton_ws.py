@@ -1,0 +1,271 @@
+"""Working-set Newton (`newton-ws`): few features, any number of rows, any C, in a handful of passes.
+
+A sample of the rows, solved in memory, gives the first direction.  Then each pass measures the direction on all rows,
+goes to the least of P along it, and keeps the rows around their hyperplanes (`working_pass`); the problem on these rows,
+the others folded into one vector, is solved in memory to any accuracy and gives the next direction, and a dual point of
+the whole problem for nothing: alpha of the kept rows, C for those that are folded, 0 for the rest.  So the gap is known
+after each pass.
+
+Where the rows that matter do not fit in memory, the direction may lead nowhere: P never rises (the line search is exact)
+and the best dual point is kept (`dual_point`), but neither may come nearer.  A gap that has not halved in some passes
+sends the solver over to `dcd`, which goes on from the best dual point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from bigsvm.problem.certificate import Certificate
+from bigsvm.problem.problem import Problem
+from bigsvm.solvers.base import Context, DataShape, Need, Point, StepInfo
+from bigsvm.solvers.dual_cd import DualCD, DualCDState
+from bigsvm.solvers.dual_point import mix_dual
+from bigsvm.solvers.interior import ROW_ARRAYS
+from bigsvm.solvers.newton import too_many_features
+from bigsvm.solvers.primal import PrimalSolver, PrimalState, new_state
+from bigsvm.solvers.row_pass import PassLeft
+from bigsvm.solvers.row_state import NaturalDual, row_needs
+from bigsvm.solvers.subproblem import SLICES
+from bigsvm.solvers.weights import columns, inner, squared_norm
+from bigsvm.solvers.working_pass import WorkingPass
+from bigsvm.solvers.working_problem import Placed, kept_rows, minimum
+from bigsvm.solvers.working_set import WorkingSet
+from bigsvm.store.vectors import RowVector
+
+_ROWS_PER_FEATURE = 10  # of the smallest working set
+_SHARE_IN_MEMORY = 10  # of rows that are in memory all, one in so many is copied
+_PART_BYTES = 40  # a row of the working set beside its entries and what its solution takes
+_OVER = 1.5  # rows held at most over the room: those of a round come before others leave
+_MATRICES = SLICES + 3  # of (n_features + 1)^2: sums, factor, and of folded rows
+_SAMPLED = 1e-2  # relative gap to which the sample is solved: it is no better than a sample
+_INNER = 0.02  # of the present gap, to which a working set is solved
+_FINAL = 0.1  # of the tolerance: nothing is solved any farther
+_FAR, _NEAR = 1.0, 0.1  # mu of the first problem, and of those that start near their solution
+_HALVED_IN = 3  # passes, or the rows that matter do not fit
+_SOON = 0.1  # a pass makes the gap so much smaller, at a careful guess
+
+
+@dataclass
+class WorkingState(PrimalState):
+    """A primal solver's state between two passes; `direction` leads to the solution of the last working set.
+
+    place : uint8, (n_samples, n_models)   of each row in the pass (`working_set`)
+    tol : the run's tolerance
+    gaps : relative gaps after the last passes, the newest last
+    passes : done
+    fallback : what `dcd` knows, where it has taken over
+    """
+
+    place: RowVector | None = None
+    tol: float = field(default=0.0, metadata={"derived": True})
+    gaps: list[float] = field(default_factory=list)
+    passes: int = 0
+    fallback: DualCDState | None = None
+
+
+@dataclass(frozen=True)
+class NewtonWS(PrimalSolver):
+    """Hyperparameters of `newton-ws`.
+
+    working_rows : int    rows of the working set; 0: as many as the memory holds
+    max_features : int    refuse more: matrices have (n_features + 1)^2 entries
+    fallback : bool       go over to dcd where the gap does not fall
+    """
+
+    name: ClassVar[str] = "newton-ws"
+    losses: ClassVar[tuple[str, ...]] = ("hinge", "squared_hinge")
+    biases: ClassVar[tuple[str, ...]] = ("augmented", "none", "free")
+    rides: ClassVar[bool] = True
+    paper_rule: ClassVar[bool] = False
+    arena: ClassVar[str] = "auto"
+
+    working_rows: int = 0
+    max_features: int = 2000
+    fallback: bool = True
+
+    def refusal(self, shape: DataShape) -> str | None:
+        """Too many features for a Hessian."""
+        return too_many_features(self.name, shape, self.max_features)
+
+    def needs(self, shape: DataShape, resident: bool) -> list[Need]:
+        """Bytes by name; per-row needs may go to disk."""
+        wide, n = 8 * (shape.n_features + 1) * shape.n_models, shape.n_samples
+        rows = min(max(self._least_rows(shape), n // _SHARE_IN_MEMORY if resident else 0), n)
+        return [
+            Need("w", wide),
+            Need("gradients", 8 * wide),
+            Need("Hessian", self._matrix_bytes(shape.n_features, shape.n_models)),
+            Need("working set", int(rows * _row_bytes(shape.nnz / n * shape.entry_bytes, shape.n_models))),
+            *row_needs(shape),
+            Need("row places", n * shape.n_models, may_spill=True),
+            Need("alpha of a riding proof", 8 * n * shape.n_models, may_spill=True),
+        ]
+
+    def _least_rows(self, shape: DataShape) -> int:
+        return min(_ROWS_PER_FEATURE * (shape.n_features + 1) * shape.n_models, shape.n_samples)
+
+    def _matrix_bytes(self, n_features: int, n_models: int) -> int:
+        return 8 * (n_features + 1) ** 2 * (_MATRICES + 3 * n_models)
+
+    def init(self, problem: Problem, ctx: Context) -> WorkingState:
+        """w = 0, alpha = 0."""
+        n, m = ctx.data.n_samples, problem.n_models
+        place = RowVector(
+            "row places", n, m, np.uint8, ctx.budget, ctx.workdir, on_disk="row places" in ctx.spilled
+        )  # fmt: skip
+        return WorkingState(**vars(new_state(problem, ctx)), place=place, tol=ctx.tol)
+
+    def before_load(self, state: WorkingState, tree: Any, ctx: Context) -> None:
+        """Make room for what a saved state has beyond a new one."""
+        if tree["fallback"] is not None:
+            state.fallback = _fall_back(state, ctx)
+            _DCD.before_load(state.fallback, tree["fallback"], ctx)
+
+    def step(self, problem: Problem, state: WorkingState, ctx: Context) -> StepInfo:
+        """A pass, and the solution of the working set that it found."""
+        if state.fallback is not None:
+            return _DCD.step(problem, state.fallback, ctx)
+        n = ctx.data.n_samples
+        try:
+            if state.passes == 0:
+                self._solve_sample(state, ctx)
+            found, lengths = self._pass(state, ctx)
+        except PassLeft:
+            state.direction[...] = 0.0 if state.passes == 0 else state.direction
+            return StepInfo(state.estimate, n, 0, ask_certificate=False, paused=True)
+        rode = bool(ctx.riding)
+        self._solve(state, ctx, found, lengths)
+        state.gaps = [*state.gaps, state.estimate][-_HALVED_IN - 1 :]
+        state.passes += 1
+        done = state.estimate <= ctx.tol
+        if not done and self.fallback and problem.bias != "free" and _does_not_fall(state.gaps):
+            state.fallback = _fall_back(state, ctx)
+        return StepInfo(state.estimate, n, n, ask_certificate=done, exhausted=state.stuck > 3, rode=rode)
+
+    def _room(self, ctx: Context, problem: Problem) -> int:
+        """Rows of the working set."""
+        data = ctx.data
+        nnz = data.nnz if data.nnz is not None else data.n_samples * data.n_features
+        entry = data.dtype.itemsize + (data.index_dtype.itemsize if data.layout == "csr" else 0)
+        shape = DataShape(data.n_samples, data.n_features, nnz, problem.n_models, entry_bytes=entry)
+        rows = self._least_rows(shape)
+        if ctx.resident:
+            rows = max(rows, data.n_samples // _SHARE_IN_MEMORY)
+        rows += int(ctx.arena_bytes / _row_bytes(nnz / data.n_samples * entry, problem.n_models))
+        return min(self.working_rows or rows, rows, data.n_samples)
+
+    def _solve_sample(self, state: WorkingState, ctx: Context) -> None:
+        """The direction from 0 to the solution for a sample, whose rows cost more by as much as they are fewer."""
+        problem, w = state.problem, columns(state.w)
+        found = self._new_pass(state, ctx).sample()
+        scale = ctx.data.n_samples / found.seen
+        for m in range(problem.n_models):
+            part = kept_rows(problem, found, m, w[:, m], ctx.threads, scale)
+            target = _SAMPLED * _NEAR * float(part.C.sum())
+            columns(state.direction)[:, m] = minimum(problem, part, w[:, m], target, _FAR).w
+
+    def _new_pass(self, state: WorkingState, ctx: Context) -> WorkingPass:
+        assert state.place is not None
+        room = self._room(ctx, state.problem)
+        return WorkingPass(ctx, state.problem, state.rows, state.place, state.w.shape, room, state.passes)
+
+    def _pass(self, state: WorkingState, ctx: Context) -> tuple[WorkingSet, np.ndarray]:
+        """Measure the direction, choose the working set, and go to the least of P."""
+        problem, rows, d = state.problem, state.rows, state.direction
+        found = self._new_pass(state, ctx).read(state.w, d)
+        steps = rows.search(problem, inner(problem, state.w, d), squared_norm(problem, d))
+        rows.advance(steps)
+        lengths = np.array([step.length for step in steps])
+        columns(state.w)[...] += columns(d) * lengths
+        state.primal = 0.5 * squared_norm(problem, state.w) + rows.losses(problem)
+        self.arrived(state, lengths * np.sqrt((columns(d) ** 2).sum(axis=0)))
+        return found, lengths
+
+    def _solve(self, state: WorkingState, ctx: Context, found: WorkingSet, lengths: np.ndarray) -> None:
+        """The next direction, and the best dual point with what the working set says."""
+        problem, w, d = state.problem, columns(state.w), columns(state.direction)
+        gaps = np.minimum(self.weigh(state), 0.5 * state.primal)
+        targets = np.maximum(_FINAL * ctx.tol * state.primal, _INNER * gaps)
+        assert state.place is not None
+        V, known = columns(found.fold.lean.copy()), Placed(problem, state.rows, state.place, found, lengths)
+        for m in range(problem.n_models):
+            at = w[:, m] + (found.bands.ahead[m] - lengths[m]) * d[:, m]
+            part = kept_rows(problem, found, m, at, ctx.threads)
+            solution = minimum(problem, part, at, float(targets[m]), _NEAR)
+            V[:, m] += part.pull(solution.alpha)
+            known.take(m, solution.alpha)
+            d[:, m] = solution.w - w[:, m]
+        mix_dual(state, NaturalDual(problem.loss.code), V.reshape(state.w.shape), known, ctx.tol)
+        self.weigh(state)
+
+    def forecast(self, state: WorkingState) -> float:
+        """The relative gap that a proof of the present point is expected to show."""
+        if state.fallback is not None:
+            return _DCD.forecast(state.fallback)
+        if state.estimate <= state.tol:
+            return state.estimate
+        return max(_SOON * state.estimate, 1.01 * state.tol)
+
+    def points(self, state: WorkingState) -> list[Point]:
+        """The point that was reached, where it is good enough; else the one that the next pass measures."""
+        if state.fallback is not None:
+            return _DCD.points(state.fallback)
+        w = state.w if state.estimate <= state.tol else state.w + state.direction
+        return [Point(state.problem, w, state.rows.alpha)]
+
+    def learn(
+        self, state: WorkingState, certificate: Certificate, rebuilt: Sequence[np.ndarray], of: Sequence[np.ndarray]
+    ) -> None:
+        """Take the rounding out of what is known of the dual point, where it is still the one that was proved."""
+        if state.fallback is not None:
+            if len(of) == len(state.fallback.groups):
+                _DCD.learn(state.fallback, certificate, rebuilt, of)
+        elif of[0] is state.w:
+            state.dual.v[...] = rebuilt[0]
+
+    def finish(self, state: WorkingState) -> None:
+        """Give back what only training needs."""
+        if state.fallback is not None:
+            _DCD.finish(state.fallback)
+        else:
+            _close(state)
+
+
+_DCD = DualCD()
+
+
+def _row_bytes(entries: float, n_models: int) -> float:
+    """Bytes of a row of the working set whose entries take so many, while it is solved."""
+    return _OVER * (entries + _PART_BYTES + 25 * n_models) + 8.0 * ROW_ARRAYS
+
+
+def _does_not_fall(gaps: list[float]) -> bool:
+    """Whether the gap has not halved in the last passes."""
+    return len(gaps) > _HALVED_IN and gaps[-1] > 0.5 * gaps[0]
+
+
+def _fall_back(state: WorkingState, ctx: Context) -> DualCDState:
+    """What dcd goes on from: the best dual point and its w."""
+    problem = state.problem
+    alpha, V = state.rows.alpha, columns(state.dual.v)
+    _close(state)
+    fallback = _DCD.init(problem, ctx)
+    first = 0
+    for group in fallback.groups:
+        models = slice(first, first + group.problem.n_models)
+        first = models.stop
+        columns(group.w)[...] = V[:, models]
+        for piece in state.rows.pieces():
+            group.alpha.values[piece] = alpha.values[piece, models]
+    alpha.close()
+    return fallback
+
+
+def _close(state: WorkingState) -> None:
+    assert state.place is not None
+    state.place.close()
+    state.rows.close()

@@ -1,0 +1,246 @@
+"""A pass that measures a direction, chooses the working set and carries proofs along: each row is read once.
+
+Runs of blocks come in a random order of (seed, pass), in rounds.  All rows of the first round are kept, and show how
+long the step will be; from then on each round knows the bands of the rows that are nearest (`working_set`), and
+those that were taken in for want of better ones leave as better ones come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from bigsvm.kernels.primal import signed_margins
+from bigsvm.kernels.visiting import shuffled
+from bigsvm.problem.certificate import RowsTerms, no_terms, runs_of, with_block
+from bigsvm.problem.problem import Problem
+from bigsvm.solvers.base import Context
+from bigsvm.solvers.gathered import picked_rows, stacked
+from bigsvm.solvers.line_search import exact_step
+from bigsvm.solvers.row_pass import PassLeft, pass_refs
+from bigsvm.solvers.row_state import RowState
+from bigsvm.solvers.weights import inner, squared_norm
+from bigsvm.solvers.working_set import FOLDED, KEPT, OUT, Bands, Fold, Part, WorkingSet
+from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks, kernel_matrix
+from bigsvm.store.vectors import RowVector
+
+_BLOCKS_PER_TASK = 16
+_FIRST_ROUND = 0.05  # of the rows; at most half of the room
+_LONGEST = 2.0  # step that is believed on the word of the first round
+_SPARE = 0.25  # of the room, beyond it, for rows of a round that then leave
+_SURE = 1.5  # rows that a round may keep over those that it is expected to
+_RUN_ORDER = 1 << 60  # in place of a first row, in the key of the order of runs
+
+
+class WorkingShare(NamedTuple):
+    """What a task needs.  Row arrays are of the share's rows; tasks in this process write into them.
+
+    d : products with it;  None where rows are only taken in
+    s, p : float64, (n_rows, n_models);  cost, codes, place : (n_rows, 1), (n_rows, 1), (n_rows, n_models)
+    bands : which rows are kept; None: all
+    points : (w, alpha of the rows) of the proofs that ride along
+    """
+
+    data: RowBlocks
+    refs: tuple[BlockRef, ...]
+    problem: Problem
+    d: np.ndarray | None
+    s: np.ndarray | None
+    rows: tuple[np.ndarray | None, ...]
+    bands: Bands | None
+    points: tuple[tuple[np.ndarray, np.ndarray], ...]
+    shape: tuple[int, ...]
+
+
+class WorkingRows(NamedTuple):
+    """What a task has found.
+
+    parts : rows that are kept;  fold : sums over those that are folded;  count : int64, (2, n_models), outside, inside
+    rows : (p, cost, codes, place) for a caller in another process;  terms : of the proofs
+    """
+
+    parts: list[Part]
+    fold: Fold
+    n_rows: int
+    count: np.ndarray
+    rows: tuple[np.ndarray, ...]
+    terms: tuple[RowsTerms, ...]
+    bytes_read: int
+
+
+def working_task(share: WorkingShare) -> WorkingRows:
+    """Task: measure, sort and prove a run of blocks.  Pure, but for writing into the arrays that it was given."""
+    problem, m = share.problem, share.problem.n_models
+    n, bias = share.refs[-1].stop - share.refs[0].start, problem.constant_feature
+    kinds = ((m, np.float64), (1, np.float64), (1, np.int32), (m, np.uint8))
+    p, cost, codes, place = (
+        np.empty((n, width), dtype) if given is None else given
+        for given, (width, dtype) in zip(share.rows, kinds, strict=True)
+    )
+    s = np.ones((n, m)) if share.s is None else share.s
+    parts, fold, count = [], Fold.empty(problem, share.shape), np.zeros((2, m), np.int64)
+    terms = [no_terms(problem, w) for w, _ in share.points]
+    release = getattr(share.data, "release", lambda ref: None)
+    first = bytes_read = 0
+    for ref in share.refs:
+        block = share.data.read(ref)
+        X, (block_codes, block_cost) = kernel_matrix(block.X), problem.codes_and_cost(block)
+        rows = slice(first, first + block.n_rows)
+        cost[rows, 0], codes[rows, 0] = block_cost, block_codes
+        if share.d is not None:
+            signed_margins(X, block_codes, problem.positive, share.d, bias, 0.0, 1.0, p[rows])
+        else:
+            p[rows] = 0.0
+        if share.bands is None:
+            z, distance = s[rows].copy(), np.zeros((block.n_rows, m))
+            place[rows] = np.where(block_cost[:, None] > 0.0, KEPT, OUT)
+        else:
+            z, distance, place[rows] = share.bands.place(s[rows], p[rows], block_cost)
+            fold.add(problem, X, block_codes, block_cost, z, place[rows] == FOLDED)
+            live = block_cost[:, None] > 0.0
+            count += np.array([(live & (z <= 0.0)).sum(axis=0), (live & (z > 0.0)).sum(axis=0)])
+        kept = np.flatnonzero((place[rows] == KEPT).any(axis=1))
+        if len(kept):
+            parts.append(
+                Part(
+                    picked_rows(X, kept), block_codes[kept], block_cost[kept], block.start + kept, z[kept],
+                    distance[kept], place[rows][kept],
+                )
+            )  # fmt: skip
+        for k, (w, alpha) in enumerate(share.points):
+            terms[k] = with_block(terms[k], problem, w, alpha[rows], block)
+        first += block.n_rows
+        bytes_read += block.nbytes
+        release(ref)
+    return WorkingRows(_one(parts), fold, n, count, (p, cost, codes, place), tuple(terms), bytes_read)
+
+
+def _one(parts: list[Part]) -> list[Part]:
+    """The rows as one part."""
+    if len(parts) < 2:
+        return parts
+    return [Part(stacked([part.X for part in parts]), *(np.concatenate(arrays) for arrays in zip(*(part[1:] for part in parts), strict=True)))]  # fmt: skip
+
+
+class WorkingPass:
+    """One reading of all rows.
+
+    rows : where s is, and p, cost and codes go;  place : uint8, (n_samples, n_models)
+    d : float64, shape of w, the direction;  w : from where
+    room : rows that may be kept
+    number : of the pass, for the order of its rows
+
+    Raises PassLeft where the run is to stop: nothing of the pass counts, and it is begun again later.
+    """
+
+    def __init__(
+        self, ctx: Context, problem: Problem, rows: RowState, place: RowVector, shape: tuple[int, ...], room: int,
+        number: int,
+    ) -> None:  # fmt: skip
+        self.ctx, self.problem, self.rows, self.place, self.shape = ctx, problem, rows, place, shape
+        refs = pass_refs(ctx)
+        per_block = max(-(-ctx.data.n_samples // len(refs)), 1)
+        blocks = min(max(int(room * _SPARE) // (ctx.pass_workers * per_block), 1), _BLOCKS_PER_TASK)
+        runs = list(runs_of(refs, blocks))
+        self.runs = [runs[k] for k in shuffled(len(runs), ctx.seed, number, _RUN_ORDER)]
+        m = problem.n_models
+        nobody = Bands(np.full(m, np.inf), np.full(m, np.inf), np.ones(m))
+        self.found = WorkingSet(problem, ctx.data.n_samples, room, nobody, Fold.empty(problem, shape))
+        self.found.count = np.zeros((2, m), np.int64)
+        self._before = ctx.bytes_read
+        for proof in ctx.riding:
+            proof.begin()
+
+    def sample(self) -> WorkingSet:
+        """A random sample of all rows that have a cost, as many as there is room for."""
+        self._read(self._next(0, self.found.room), None, None)
+        return self.found
+
+    def read(self, w: np.ndarray, d: np.ndarray) -> WorkingSet:
+        """Measure the direction d on all rows, and choose the working set around where it will lead."""
+        n, room = self.ctx.data.n_samples, self.found.room
+        first = self._next(0, int(min(max(_FIRST_ROUND * n, 1), room // 2)))
+        self._read(first, d, None)
+        self._look_ahead(w, d)
+        done = len(first)
+        while done < len(self.runs):
+            self._settle(last=False)
+            found = self.found
+            rate = found.held / max(found.seen, 1)
+            most = (room * (1.0 + _SPARE) - found.held) / max(_SURE * rate, 1e-9)
+            some = self._next(done, int(min(most, found.seen)))
+            self._read(some, d, found.bands)
+            done += len(some)
+        self._settle(last=True)
+        return self.found
+
+    def _next(self, done: int, rows: int) -> Sequence[tuple[BlockRef, ...]]:
+        """The next runs, of about so many rows; at least one."""
+        stop, come = done, 0
+        while stop < len(self.runs) and (stop == done or come + _rows_of(self.runs[stop]) <= rows):
+            come += _rows_of(self.runs[stop])
+            stop += 1
+        return self.runs[done:stop]
+
+    def _read(self, runs: Sequence[tuple[BlockRef, ...]], d: np.ndarray | None, bands: Bands | None) -> None:
+        ctx, rows, in_process = self.ctx, self.rows, self.ctx.mapper.in_process
+        vectors = (rows.p, rows.cost, rows.codes, self.place)
+
+        def shares() -> Iterator[WorkingShare]:
+            for run in runs:
+                start, stop = run[0].start, run[-1].stop
+                own = tuple(vector.between(start, stop) if in_process else None for vector in vectors)
+                points = tuple((proof.w, proof.alpha.between(start, stop)) for proof in ctx.riding)
+                yield WorkingShare(
+                    ctx.data, run, self.problem, d, None if d is None else rows.s.between(start, stop), own, bands,
+                    points if d is not None else (), self.shape,
+                )  # fmt: skip
+
+        for run, found in zip(runs, ctx.mapper.map(working_task, shares(), ctx.pass_workers), strict=True):
+            if not in_process:
+                for vector, values in zip(vectors, found.rows, strict=True):
+                    vector.between(run[0].start, run[-1].stop)[:] = values
+            self.found.take(found.parts, found.n_rows, found.count, found.fold)
+            for proof, terms in zip(ctx.riding, found.terms, strict=False):
+                proof.take(terms)
+            ctx.charge(found.bytes_read)
+            if ctx.stopping():
+                ctx.bytes_read = self._before  # limits count what an undisturbed run reads
+                raise PassLeft
+
+    def _look_ahead(self, w: np.ndarray, d: np.ndarray) -> None:
+        """How long the step along d will be, by the rows of the first round; and what they are to it."""
+        problem, found = self.problem, self.found
+        linear, quadratic = inner(problem, w, d), squared_norm(problem, d)
+        scale = self.ctx.data.n_samples / max(found.seen, 1)
+        numbers = [part.number for part in found.parts]
+        for m in range(problem.n_models):
+
+            def pieces(m: int = m) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+                for part, rows in zip(found.parts, numbers, strict=True):
+                    yield self.rows.s.values[rows, m], self.rows.p.values[rows, m], part.cost * scale
+
+            step = exact_step(
+                pieces, float(problem.C[m]), problem.loss.code, float(linear[m]), float(quadratic[m]), _LONGEST
+            )
+            found.bands.ahead[m] = step.length
+        for k, (part, rows) in enumerate(zip(found.parts, numbers, strict=True)):
+            z, distance, place = found.bands.place(self.rows.s.values[rows], self.rows.p.values[rows], part.cost)
+            found.parts[k] = part._replace(z=z, distance=distance, place=place)
+            found.count += np.array([(z <= 0.0).sum(axis=0), (z > 0.0).sum(axis=0)])
+
+    def _settle(self, last: bool) -> None:
+        """Cut the working set to its room."""
+        for part in self.found.cut(last):
+            self.place.values[part.number] = part.place
+
+
+def _rows_of(run: Sequence[BlockRef]) -> int:
+    return run[-1].stop - run[0].start
+
+
+def matrices(parts: Sequence[Part]) -> list[Matrix]:
+    """The rows of each part, as kernels take them."""
+    return [kernel_matrix(part.X) for part in parts]

@@ -1,0 +1,88 @@
+"""Between a working set and its solution: the problem of each model, and the dual point that it gives of all rows."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bigsvm.kernels.losses import HINGE
+from bigsvm.problem.problem import Problem
+from bigsvm.solvers.gathered import picked_rows
+from bigsvm.solvers.interior import solve_hinge
+from bigsvm.solvers.row_state import RowState
+from bigsvm.solvers.subproblem import Solution, Subproblem
+from bigsvm.solvers.weights import columns
+from bigsvm.solvers.working_newton import solve_squared_hinge
+from bigsvm.solvers.working_set import FOLDED, KEPT, WorkingSet, frozen_alpha
+from bigsvm.store.blocks import kernel_matrix
+from bigsvm.store.vectors import RowVector
+
+
+def kept_rows(
+    problem: Problem, found: WorkingSet, m: int, at: np.ndarray, threads: int, scale: float = 1.0
+) -> Subproblem:
+    """The problem of model m on the rows that it keeps, around the point `at`.
+
+    scale : of the costs
+    """
+    parts, codes, costs = [], [], []
+    for part in found.parts:
+        rows = np.flatnonzero(part.place[:, m] == KEPT)
+        if not len(rows):
+            continue
+        whole = len(rows) == len(part.number)
+        parts.append(kernel_matrix(part.X if whole else picked_rows(part.X, rows)))
+        codes.append((part.codes[rows] == problem.positive[m]).astype(np.int32))
+        costs.append(part.cost[rows])
+    fold = found.fold
+    return Subproblem(
+        parts=parts,
+        codes=np.concatenate(codes) if codes else np.zeros(0, np.int32),
+        C=np.concatenate(costs) * (problem.C[m] * scale) if costs else np.zeros(0),
+        bias=problem.constant_feature,
+        free=problem.bias == "free",
+        lean=np.ascontiguousarray(columns(fold.lean)[:, m]),
+        at=at.copy(),
+        F=None if fold.F is None else fold.F[m],
+        threads=threads,
+    )
+
+
+def minimum(problem: Problem, part: Subproblem, w: np.ndarray, target: float, mu: float) -> Solution:
+    """The solution of a working set, from w on, to a gap of `target`; `mu` as for `solve_hinge`."""
+    if problem.loss.code == HINGE:
+        return solve_hinge(part, w, target, mu)
+    return solve_squared_hinge(part, w, target)
+
+
+class Placed:
+    """Knows alpha of every row by its place in the pass: of kept ones what the working set's solution says.
+
+    rows : after the step, whose lengths were `lengths`, (n_models,)
+    """
+
+    def __init__(
+        self, problem: Problem, rows: RowState, place: RowVector, found: WorkingSet, lengths: np.ndarray
+    ) -> None:
+        self._problem, self._rows, self._place = problem, rows, place
+        self._beyond = found.bands.ahead - lengths
+        numbers = np.concatenate([part.number for part in found.parts]) if found.parts else np.zeros(0, np.int64)
+        self._kept = (
+            np.concatenate([part.place for part in found.parts]) == KEPT if found.parts else np.zeros((0, 1), bool)
+        )
+        self._order = np.argsort(numbers)
+        self._number = numbers[self._order]
+        self._alpha = np.zeros((len(numbers), problem.n_models))
+
+    def take(self, m: int, alpha: np.ndarray) -> None:
+        """The solution of model m, in the order of the working set."""
+        self._alpha[self._kept[:, m], m] = alpha
+
+    def put(self, piece: slice, alpha: np.ndarray) -> None:
+        """Write alpha of the rows of a piece, (n_rows, n_models)."""
+        rows, place = self._rows, self._place.values[piece]
+        z = rows.s.values[piece] - self._beyond * rows.p.values[piece]
+        frozen = frozen_alpha(self._problem, z, rows.costs(self._problem, piece))
+        alpha[...] = np.where(place == FOLDED, frozen, 0.0)
+        a, b = np.searchsorted(self._number, [piece.start, piece.stop])
+        here, which = self._number[a:b] - piece.start, self._order[a:b]
+        alpha[here] = np.where(self._kept[which], self._alpha[which], alpha[here])

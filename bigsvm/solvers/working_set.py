@@ -1,0 +1,191 @@
+"""The rows that are kept in memory out of a pass: those around their hyperplanes, as many as there is room for.
+
+Rows inside the margin are wanted most, all of them if three quarters of the room hold them; what is left takes the
+nearest outside.  Where they do not fit, half of the room takes the nearest from either side.  A row that has crossed
+its hyperplane between the two last points counts as ten times nearer than it is.  Violators that are not kept are
+folded into one vector (`subproblem`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from bigsvm.kernels.hessian import add_hessian
+from bigsvm.kernels.losses import HINGE
+from bigsvm.kernels.primal import add_rows
+from bigsvm.problem.problem import Problem
+from bigsvm.solvers.gathered import picked_rows
+from bigsvm.store.blocks import Matrix, kernel_matrix
+
+OUT, FOLDED, KEPT = 0, 1, 2  # places of a row
+_ALL_INSIDE = 0.75  # of the room
+_HALF = 0.5
+_CROSSED = 0.1
+_CUT_TO = 0.9  # of the room, while more rows come
+
+
+class Part(NamedTuple):
+    """Some rows that were kept, in their order.
+
+    X : dense or CSR;  codes : int32, (n_rows,);  cost : float64, (n_rows,);  number : int64, (n_rows,), working rows
+    z : float64, (n_rows, n_models)   the slack that is expected;  distance : likewise, for the choice
+    place : uint8, (n_rows, n_models)
+    """
+
+    X: Matrix
+    codes: np.ndarray
+    cost: np.ndarray
+    number: np.ndarray
+    z: np.ndarray
+    distance: np.ndarray
+    place: np.ndarray
+
+    def picked(self, rows: np.ndarray) -> Part:
+        """Copies of some of the rows."""
+        return Part(picked_rows(self.X, rows), *(array[rows] for array in self[1:]))
+
+
+class Bands(NamedTuple):
+    """Which rows are kept: distance at most `inside` where z > 0, at most `outside` elsewhere.
+
+    inside, outside : float64, (n_models,)
+    ahead : float64, (n_models,)   the step that is expected, for z = s - ahead p
+    """
+
+    inside: np.ndarray
+    outside: np.ndarray
+    ahead: np.ndarray
+
+    def place(self, s: np.ndarray, p: np.ndarray, cost: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(z, distance, place) of rows, each (n_rows, n_models); s, p likewise, cost (n_rows,)."""
+        z = s - self.ahead * p
+        distance = np.abs(z) * np.where((s > 0.0) != (s - p > 0.0), _CROSSED, 1.0)
+        inside = z > 0.0
+        place = np.where(distance <= np.where(inside, self.inside, self.outside), KEPT, np.where(inside, FOLDED, OUT))
+        place[cost <= 0.0] = OUT
+        return z, distance, place.astype(np.uint8)
+
+
+@dataclass
+class Fold:
+    """Sums over violators that are not kept.
+
+    lean : float64, shape of w;  F : float64, (n_models, n_features + 1, n_features + 1), upper triangles, or None
+    """
+
+    lean: np.ndarray
+    F: np.ndarray | None
+
+    @classmethod
+    def empty(cls, problem: Problem, shape: tuple[int, ...]) -> Fold:
+        """Of no rows; F where the loss is not linear there."""
+        m = problem.n_models
+        F = None if problem.loss.code == HINGE else np.zeros((m, shape[0], shape[0]))
+        return cls(np.zeros(shape), F)
+
+    def merge(self, other: Fold) -> None:
+        """Add the sums of other rows."""
+        self.lean += other.lean
+        if self.F is not None and other.F is not None:
+            self.F += other.F
+
+    def add(
+        self, problem: Problem, X: Matrix, codes: np.ndarray, cost: np.ndarray, z: np.ndarray, folded: np.ndarray
+    ) -> None:
+        """Add the rows of `folded`, bool, (n_rows, n_models)."""
+        if not folded.any():
+            return
+        C, bias = cost[:, None] * problem.C, problem.constant_feature
+        alpha = np.where(folded, frozen_alpha(problem, z, C), 0.0)
+        add_rows(X, codes, problem.positive, alpha, bias, self.lean)
+        if self.F is not None:
+            for m in range(problem.n_models):
+                add_hessian(X, np.ascontiguousarray(np.where(folded[:, m], 2.0 * C[:, m], 0.0)), bias, self.F[m])
+
+
+def frozen_alpha(problem: Problem, z: np.ndarray, C: np.ndarray) -> np.ndarray:
+    """The dual variables of folded rows, which expect slack z > 0."""
+    return C if problem.loss.code == HINGE else 2.0 * C * z
+
+
+@dataclass
+class WorkingSet:
+    """Rows kept so far in a pass, and what was folded.
+
+    room : rows;  seen : rows of the pass that have come;  count : int64, (2, n_models), of them outside and inside
+    """
+
+    problem: Problem
+    n_samples: int
+    room: int
+    bands: Bands
+    fold: Fold
+    parts: list[Part] = field(default_factory=list)
+    seen: int = 0
+    count: np.ndarray = field(default_factory=lambda: np.zeros((2, 1), np.int64))
+
+    @property
+    def held(self) -> int:
+        """Rows in memory."""
+        return sum(len(part.number) for part in self.parts)
+
+    def take(self, parts: list[Part], seen: int, count: np.ndarray, fold: Fold) -> None:
+        """The rows that a task kept, and what it folded."""
+        self.parts += [part for part in parts if len(part.number)]
+        self.seen += seen
+        self.count = self.count + count
+        self.fold.merge(fold)
+
+    def cut(self, last: bool = False) -> list[Part]:
+        """Let the farthest rows go where there are too many; the parts that changed, as they were, with new places.
+
+        last : all rows have come, else some room is left for more
+        """
+        changed: list[Part] = []
+        most = self.room if last else _CUT_TO * self.room
+        if self.held <= self.room:
+            return changed
+        inside, outside = self._shares(most / self.problem.n_models)
+        for m in range(self.problem.n_models):
+            self.bands.inside[m] = self._nearest(m, True, inside[m], self.bands.inside[m])
+            self.bands.outside[m] = self._nearest(m, False, outside[m], self.bands.outside[m])
+        kept = []
+        for part in self.parts:
+            within = part.distance <= np.where(part.z > 0.0, self.bands.inside, self.bands.outside)
+            gone = (part.place == KEPT) & ~within
+            if not gone.any():
+                kept.append(part)
+                continue
+            folded = gone & (part.z > 0.0)
+            self.fold.add(self.problem, kernel_matrix(part.X), part.codes, part.cost, part.z, folded)
+            part.place[gone] = OUT
+            part.place[folded] = FOLDED
+            changed.append(part)
+            rows = np.flatnonzero((part.place == KEPT).any(axis=1))
+            if len(rows):
+                kept.append(part.picked(rows))
+        self.parts = kept
+        return changed
+
+    def _shares(self, room: float) -> tuple[np.ndarray, np.ndarray]:
+        """How many rows of either side each model keeps, of those that have come."""
+        outside, inside = self.count
+        come = self.seen / self.n_samples
+        fit = inside <= _ALL_INSIDE * room * come
+        wanted_inside = np.where(fit, inside / come, np.maximum(_HALF * room, room - outside / come))
+        wanted_outside = np.minimum(room - np.minimum(wanted_inside, inside / come), outside / come)
+        scale = room / np.maximum(wanted_inside + wanted_outside, 1.0)  # more room than rows of the pass as yet
+        return wanted_inside * scale, wanted_outside * scale
+
+    def _nearest(self, m: int, inside: bool, most: float, band: float) -> float:
+        """The distance of the row number `most` of one side, no more than `band`."""
+        found = [part.distance[(part.place[:, m] == KEPT) & ((part.z[:, m] > 0.0) == inside), m] for part in self.parts]
+        distances = np.concatenate(found) if found else np.zeros(0)
+        n = int(most)
+        if len(distances) <= n:
+            return band
+        nearer = distances[distances < np.partition(distances, n)[n]]  # of equal rows all or none
+        return float(nearer.max(initial=-1.0))
