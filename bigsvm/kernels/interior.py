@@ -130,10 +130,10 @@ def step(s, alpha, room, xi, eta, h, p, t1, t2, dual, primal):
 
 
 @njit(cache=True, nogil=True)
-def at_bounds(C, xi, eta, alpha, room):
+def at_bounds(C, xi, eta, alpha):
     """alpha as it is at the optimum of rows that are clearly out (0) or in (C); others stay."""
     for i in range(C.shape[0]):
         if eta[i] > alpha[i] / C[i] and eta[i] > xi[i]:
-            alpha[i], room[i] = 0.0, C[i]
-        elif xi[i] > room[i] / C[i] and xi[i] > eta[i]:
-            alpha[i], room[i] = C[i], 0.0
+            alpha[i] = 0.0
+        elif xi[i] > 1.0 - alpha[i] / C[i] and xi[i] > eta[i]:
+            alpha[i] = C[i]

@@ -106,3 +106,13 @@ def visiting_order(active, mixed_runs, seed, epoch, start):
     n = active.shape[0]
     order, runs = np.empty(n, np.int64), np.empty(-(-n // RUN_ROWS), np.int64)
     return order[: fill_order(n, np.empty(0, np.int64), active, order, runs, mixed_runs, seed, epoch, start)]
+
+
+@njit(cache=True, nogil=True)
+def draw(start, seed, epoch, out):
+    """out[i] = a number in [0, 1) that belongs to row start + i in this epoch; out is float64, shape (n_rows,)."""
+    key = _key(seed, epoch, np.uint64(1) << np.uint64(59))
+    for i in range(out.shape[0]):
+        out[i] = (
+            np.float64(_mix64(key ^ (np.uint64(start + i) * np.uint64(0x9E3779B97F4A7C15))) >> np.uint64(11)) * 2.0**-53
+        )

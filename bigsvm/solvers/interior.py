@@ -35,7 +35,7 @@ def solve_hinge(problem: Subproblem, w: np.ndarray, target: float, mu: float) ->
     while path.gap() > target and iterations < _MOST:
         path.advance()
         iterations += 1
-    return Solution(path.w, path.settled(), iterations)
+    return Solution(path.w, path.settled(target), iterations)
 
 
 class _Path:
@@ -55,7 +55,7 @@ class _Path:
         problem, w, R = self.problem, self.w, self.R
         self.V = problem.lean + problem.pull(self.alpha)
         primal = 0.5 * float(w @ (R * w)) - float(problem.lean @ w) + float(self.C @ np.maximum(self.s, 0.0))
-        gap = primal - float(self.alpha.sum()) + 0.5 * float(self.V @ (R * self.V))
+        gap = primal - float(problem.side @ self.alpha) + 0.5 * float(self.V @ (R * self.V))
         # A free bias wants sum y alpha = 0, whatever its price.
         return gap + (abs(w[-1] * self.V[-1]) if problem.free else 0.0)
 
@@ -101,7 +101,8 @@ class _Path:
         dual, primal = kernel.reach(*rows, p, t1, t2)
         return min(1.0, _BACK_OFF * dual), min(1.0, _BACK_OFF * primal)
 
-    def settled(self) -> np.ndarray:
-        """alpha with rows that are clearly at a bound put there."""
-        kernel.at_bounds(self.C, self.xi, self.eta, self.alpha, self.room)
-        return self.alpha
+    def settled(self, target: float) -> np.ndarray:
+        """alpha with rows that are clearly at a bound put there, unless that costs more than `target`."""
+        gap, alpha = self.gap(), self.alpha.copy()
+        kernel.at_bounds(self.C, self.xi, self.eta, self.alpha)
+        return self.alpha if self.gap() <= max(2.0 * gap, target) else alpha

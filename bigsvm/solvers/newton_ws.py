@@ -1,14 +1,14 @@
 """Working-set Newton (`newton-ws`): few features, any number of rows, any C, in a handful of passes.
 
-A sample of the rows, solved in memory, gives the first direction.  Then each pass measures the direction on all rows,
-goes to the least of P along it, and keeps the rows around their hyperplanes (`working_pass`); the problem on these rows,
-the others folded into one vector, is solved in memory to any accuracy and gives the next direction, and a dual point of
-the whole problem for nothing: alpha of the kept rows, C for those that are folded, 0 for the rest.  So the gap is known
-after each pass.
+A sample of the rows, solved in memory, gives the first direction.  Then each pass measures the direction on all
+rows, goes to the least of P along it, and keeps the rows around their hyperplanes (`working_pass`).  The problem on
+these rows, the others folded into one vector, is solved in memory to any accuracy; it gives the next direction, and
+for nothing a dual point of the whole problem: alpha of the kept rows, C for those that are folded, 0 for the rest.
+So the gap is known after each pass.
 
-Where the rows that matter do not fit in memory, the direction may lead nowhere: P never rises (the line search is exact)
-and the best dual point is kept (`dual_point`), but neither may come nearer.  A gap that has not halved in some passes
-sends the solver over to `dcd`, which goes on from the best dual point.
+Where the rows that matter do not fit in memory the direction may lead nowhere: P never rises (the line search is
+exact) and the best dual point is kept (`dual_point`), but neither may come nearer.  A gap that has not halved in some
+passes sends the solver over to `dcd`, which goes on from the best dual point.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ _SAMPLED = 1e-2  # relative gap to which the sample is solved: it is no better t
 _INNER = 0.02  # of the present gap, to which a working set is solved
 _FINAL = 0.1  # of the tolerance: nothing is solved any farther
 _FAR, _NEAR = 1.0, 0.1  # mu of the first problem, and of those that start near their solution
+_SHORT, _BOLD = 0.1, 0.9  # steps below which far rows are minded, and from which no more
+_IDLE = 1e-6  # of C: alpha of a row that does not matter
 _HALVED_IN = 3  # passes, or the rows that matter do not fit
 _SOON = 0.1  # a pass makes the gap so much smaller, at a careful guess
 
@@ -54,6 +56,7 @@ class WorkingState(PrimalState):
     """A primal solver's state between two passes; `direction` leads to the solution of the last working set.
 
     place : uint8, (n_samples, n_models)   of each row in the pass (`working_set`)
+    careful : bool, (n_models,)   far rows of the sample are in the problem: without them the last step was too short
     tol : the run's tolerance
     gaps : relative gaps after the last passes, the newest last
     passes : done
@@ -61,6 +64,7 @@ class WorkingState(PrimalState):
     """
 
     place: RowVector | None = None
+    careful: np.ndarray = field(default_factory=lambda: np.zeros(1, bool))
     tol: float = field(default=0.0, metadata={"derived": True})
     gaps: list[float] = field(default_factory=list)
     passes: int = 0
@@ -117,7 +121,7 @@ class NewtonWS(PrimalSolver):
         place = RowVector(
             "row places", n, m, np.uint8, ctx.budget, ctx.workdir, on_disk="row places" in ctx.spilled
         )  # fmt: skip
-        return WorkingState(**vars(new_state(problem, ctx)), place=place, tol=ctx.tol)
+        return WorkingState(**vars(new_state(problem, ctx)), place=place, careful=np.zeros(m, bool), tol=ctx.tol)
 
     def before_load(self, state: WorkingState, tree: Any, ctx: Context) -> None:
         """Make room for what a saved state has beyond a new one."""
@@ -188,17 +192,24 @@ class NewtonWS(PrimalSolver):
     def _solve(self, state: WorkingState, ctx: Context, found: WorkingSet, lengths: np.ndarray) -> None:
         """The next direction, and the best dual point with what the working set says."""
         problem, w, d = state.problem, columns(state.w), columns(state.direction)
+        state.careful = np.where(state.careful, lengths < _BOLD, lengths < _SHORT)
         gaps = np.minimum(self.weigh(state), 0.5 * state.primal)
         targets = np.maximum(_FINAL * ctx.tol * state.primal, _INNER * gaps)
         assert state.place is not None
         V, known = columns(found.fold.lean.copy()), Placed(problem, state.rows, state.place, found, lengths)
         for m in range(problem.n_models):
             at = w[:, m] + (found.bands.ahead[m] - lengths[m]) * d[:, m]
-            part = kept_rows(problem, found, m, at, ctx.threads)
+            part = kept_rows(problem, found, m, at, ctx.threads, sampled=bool(state.careful[m]))
             solution = minimum(problem, part, at, float(targets[m]), _NEAR)
-            V[:, m] += part.pull(solution.alpha)
-            known.take(m, solution.alpha)
             d[:, m] = solution.w - w[:, m]
+            alpha = solution.alpha
+            if np.any(alpha[part.far] > _IDLE * part.C[part.far]):
+                # No row may pay for many: a dual point wants the problem without those that do.
+                part = kept_rows(problem, found, m, at, ctx.threads)
+                alpha = minimum(problem, part, at, float(targets[m]), _NEAR).alpha
+            alpha = np.where(part.far, 0.0, alpha)
+            V[:, m] += part.pull(alpha)
+            known.take(m, alpha[~part.far])
         mix_dual(state, NaturalDual(problem.loss.code), V.reshape(state.w.shape), known, ctx.tol)
         self.weigh(state)
 

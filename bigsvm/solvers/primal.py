@@ -90,7 +90,7 @@ class PrimalSolver:
         """Why such data are not for this solver, if so."""
         return None
 
-    def before_load(self, state: PrimalState, tree: Any, ctx: Context) -> None:
+    def before_load(self, state: Any, tree: Any, ctx: Context) -> None:
         """A new state has room for a saved one."""
 
     def weigh(self, state: PrimalState) -> np.ndarray:
@@ -107,21 +107,21 @@ class PrimalSolver:
         state.iteration += 1
         state.moving = False
 
-    def forecast(self, state: PrimalState) -> float:
+    def forecast(self, state: Any) -> float:
         """The relative gap that a proof of the present point is expected to show."""
         return state.estimate
 
-    def points(self, state: PrimalState) -> list[Point]:
+    def points(self, state: Any) -> list[Point]:
         """The point that was looked at, and the best dual point."""
         return [Point(state.problem, state.w, state.rows.alpha)]
 
     def learn(
-        self, state: PrimalState, certificate: Certificate, rebuilt: Sequence[np.ndarray], of: Sequence[np.ndarray]
+        self, state: Any, certificate: Certificate, rebuilt: Sequence[np.ndarray], of: Sequence[np.ndarray]
     ) -> None:
         """Take the rounding out of what is known of the dual point."""
         state.dual.v[...] = rebuilt[0]
 
-    def finish(self, state: PrimalState) -> None:
+    def finish(self, state: Any) -> None:
         """Give back what only training needs."""
         state.rows.close()
 

@@ -4,11 +4,13 @@
 
 The sum is over the rows of the working set.  For the hinge loss `lean` = sum C_i y_i [x_i, bias] over folded
 violators, for the squared hinge sum 2 C_i s_i y_i [x_i, bias] with their slacks s_i at the point `at`, and
-F = sum 2 C_i x_i x_i': exact as long as none of them crosses its hyperplane.
+F = sum 2 C_i x_i x_i': exact as long as none of them crosses its hyperplane.  Rows of a sample of the others say
+what it costs where some do: those that are folded pay for what the fold believes to have won.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,6 +20,7 @@ import numpy as np
 
 from bigsvm.kernels.hessian import add_hessian
 from bigsvm.kernels.primal import add_rows, signed_margins
+from bigsvm.solvers.gathered import n_rows
 from bigsvm.store.blocks import Matrix
 
 _POSITIVE = np.array([1], np.int32)
@@ -39,6 +42,8 @@ class Subproblem:
 
     parts : dense or CSR matrices;  codes : int32, (n_rows,), 1 for rows whose y is +1
     C : float64, (n_rows,), positive
+    far : bool, (n_rows,)   of the sample, standing for many
+    side : float64, (n_rows,), 1, or -1 for rows that pay for leaving the margin: loss(y f(x) - 1)
     bias : constant feature, 0 for none;  free : its weight costs nothing
     lean, at : float64, (n_features + 1,);  F : float64, upper triangle, or None
     """
@@ -46,6 +51,8 @@ class Subproblem:
     parts: list[Matrix]
     codes: np.ndarray
     C: np.ndarray
+    far: np.ndarray
+    side: np.ndarray
     bias: float
     free: bool
     lean: np.ndarray
@@ -54,8 +61,8 @@ class Subproblem:
     threads: int = 1
 
     def __post_init__(self) -> None:
-        ends = np.cumsum([0, *(len(part.indptr) - 1 if hasattr(part, "indptr") else len(part) for part in self.parts)])
-        self._rows = [slice(int(a), int(b)) for a, b in zip(ends[:-1], ends[1:], strict=True)]
+        ends = np.cumsum([0, *(n_rows(part) for part in self.parts)])
+        self._rows = [slice(int(a), int(b)) for a, b in itertools.pairwise(ends)]
         half = int(np.searchsorted(ends, ends[-1] / SLICES))
         self._shares = [range(half), range(half, len(self.parts))]
 
@@ -67,15 +74,16 @@ class Subproblem:
         return R
 
     def slacks(self, w: np.ndarray) -> np.ndarray:
-        """1 - y f(x) of every row."""
-        return self._margins(w, 1.0, -1.0)
+        """1 - y f(x) of every row, by its side."""
+        return self.side * self._margins(w, 1.0, -1.0)
 
     def products(self, d: np.ndarray) -> np.ndarray:
-        """y (x.d + bias d_last) of every row."""
-        return self._margins(d, 0.0, 1.0)
+        """y (x.d + bias d_last) of every row, by its side."""
+        return self.side * self._margins(d, 0.0, 1.0)
 
     def pull(self, coefficients: np.ndarray) -> np.ndarray:
-        """sum_i coefficients_i y_i [x_i, bias]."""
+        """sum_i coefficients_i y_i [x_i, bias], each by its side."""
+        coefficients = coefficients * self.side
 
         def some(share: range) -> np.ndarray:
             V = np.zeros(len(self.lean))

@@ -22,8 +22,8 @@ from bigsvm.solvers.line_search import exact_step
 from bigsvm.solvers.row_pass import PassLeft, pass_refs
 from bigsvm.solvers.row_state import RowState
 from bigsvm.solvers.weights import inner, squared_norm
-from bigsvm.solvers.working_set import FOLDED, KEPT, OUT, Bands, Fold, Part, WorkingSet
-from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks, kernel_matrix
+from bigsvm.solvers.working_set import FOLDED, KEPT, OUT, Bands, Fold, Part, WorkingSet, shares_of_room
+from bigsvm.store.blocks import BlockRef, RowBlocks, kernel_matrix
 from bigsvm.store.vectors import RowVector
 
 _BLOCKS_PER_TASK = 16
@@ -39,7 +39,7 @@ class WorkingShare(NamedTuple):
 
     d : products with it;  None where rows are only taken in
     s, p : float64, (n_rows, n_models);  cost, codes, place : (n_rows, 1), (n_rows, 1), (n_rows, n_models)
-    bands : which rows are kept; None: all
+    bands : which rows are kept;  everybody : all of them, whatever the bands
     points : (w, alpha of the rows) of the proofs that ride along
     """
 
@@ -49,7 +49,8 @@ class WorkingShare(NamedTuple):
     d: np.ndarray | None
     s: np.ndarray | None
     rows: tuple[np.ndarray | None, ...]
-    bands: Bands | None
+    bands: Bands
+    everybody: bool
     points: tuple[tuple[np.ndarray, np.ndarray], ...]
     shape: tuple[int, ...]
 
@@ -57,14 +58,15 @@ class WorkingShare(NamedTuple):
 class WorkingRows(NamedTuple):
     """What a task has found.
 
-    parts : rows that are kept;  fold : sums over those that are folded;  count : int64, (2, n_models), outside, inside
+    parts : rows that are kept;  fold : sums over those that are folded
+    sides : int64, (2, n_models)   rows outside and inside the margin
     rows : (p, cost, codes, place) for a caller in another process;  terms : of the proofs
     """
 
     parts: list[Part]
     fold: Fold
     n_rows: int
-    count: np.ndarray
+    sides: np.ndarray
     rows: tuple[np.ndarray, ...]
     terms: tuple[RowsTerms, ...]
     bytes_read: int
@@ -80,7 +82,7 @@ def working_task(share: WorkingShare) -> WorkingRows:
         for given, (width, dtype) in zip(share.rows, kinds, strict=True)
     )
     s = np.ones((n, m)) if share.s is None else share.s
-    parts, fold, count = [], Fold.empty(problem, share.shape), np.zeros((2, m), np.int64)
+    parts, fold, sides = [], Fold.empty(problem, share.shape), np.zeros((2, m), np.int64)
     terms = [no_terms(problem, w) for w, _ in share.points]
     release = getattr(share.data, "release", lambda ref: None)
     first = bytes_read = 0
@@ -93,20 +95,22 @@ def working_task(share: WorkingShare) -> WorkingRows:
             signed_margins(X, block_codes, problem.positive, share.d, bias, 0.0, 1.0, p[rows])
         else:
             p[rows] = 0.0
-        if share.bands is None:
+        lot = share.bands.lots(block.start, block.n_rows)
+        if share.everybody:
             z, distance = s[rows].copy(), np.zeros((block.n_rows, m))
             place[rows] = np.where(block_cost[:, None] > 0.0, KEPT, OUT)
         else:
-            z, distance, place[rows] = share.bands.place(s[rows], p[rows], block_cost)
+            z, distance, place[rows] = share.bands.place(s[rows], p[rows], block_cost, lot)
             fold.add(problem, X, block_codes, block_cost, z, place[rows] == FOLDED)
             live = block_cost[:, None] > 0.0
-            count += np.array([(live & (z <= 0.0)).sum(axis=0), (live & (z > 0.0)).sum(axis=0)])
-        kept = np.flatnonzero((place[rows] == KEPT).any(axis=1))
+            sides += np.array([(live & (z <= 0.0)).sum(axis=0), (live & (z > 0.0)).sum(axis=0)])
+        drawn = (lot < share.bands.share) & (block_cost > 0.0)
+        kept = np.flatnonzero((place[rows] == KEPT).any(axis=1) | drawn)
         if len(kept):
             parts.append(
                 Part(
                     picked_rows(X, kept), block_codes[kept], block_cost[kept], block.start + kept, z[kept],
-                    distance[kept], place[rows][kept],
+                    distance[kept], place[rows][kept], lot[kept], drawn[kept],
                 )
             )  # fmt: skip
         for k, (w, alpha) in enumerate(share.points):
@@ -114,14 +118,15 @@ def working_task(share: WorkingShare) -> WorkingRows:
         first += block.n_rows
         bytes_read += block.nbytes
         release(ref)
-    return WorkingRows(_one(parts), fold, n, count, (p, cost, codes, place), tuple(terms), bytes_read)
+    return WorkingRows(_one(parts), fold, n, sides, (p, cost, codes, place), tuple(terms), bytes_read)
 
 
 def _one(parts: list[Part]) -> list[Part]:
     """The rows as one part."""
     if len(parts) < 2:
         return parts
-    return [Part(stacked([part.X for part in parts]), *(np.concatenate(arrays) for arrays in zip(*(part[1:] for part in parts), strict=True)))]  # fmt: skip
+    arrays = [np.concatenate(column) for column in zip(*(part[1:] for part in parts), strict=True)]
+    return [Part(stacked([part.X for part in parts]), *arrays)]
 
 
 class WorkingPass:
@@ -146,23 +151,24 @@ class WorkingPass:
         runs = list(runs_of(refs, blocks))
         self.runs = [runs[k] for k in shuffled(len(runs), ctx.seed, number, _RUN_ORDER)]
         m = problem.n_models
-        nobody = Bands(np.full(m, np.inf), np.full(m, np.inf), np.ones(m))
-        self.found = WorkingSet(problem, ctx.data.n_samples, room, nobody, Fold.empty(problem, shape))
-        self.found.count = np.zeros((2, m), np.int64)
+        near, share = shares_of_room(room, ctx.data.n_samples)
+        open_bands = Bands(np.full(m, np.inf), np.full(m, np.inf), np.ones(m), share, (ctx.seed, number))
+        self.found = WorkingSet(problem, ctx.data.n_samples, near, open_bands, Fold.empty(problem, shape))
+        self.found.sides = np.zeros((2, m), np.int64)
         self._before = ctx.bytes_read
         for proof in ctx.riding:
             proof.begin()
 
     def sample(self) -> WorkingSet:
         """A random sample of all rows that have a cost, as many as there is room for."""
-        self._read(self._next(0, self.found.room), None, None)
+        self._read(self._next(0, self.found.room), None, everybody=True)
         return self.found
 
     def read(self, w: np.ndarray, d: np.ndarray) -> WorkingSet:
         """Measure the direction d on all rows, and choose the working set around where it will lead."""
         n, room = self.ctx.data.n_samples, self.found.room
         first = self._next(0, int(min(max(_FIRST_ROUND * n, 1), room // 2)))
-        self._read(first, d, None)
+        self._read(first, d, everybody=True)
         self._look_ahead(w, d)
         done = len(first)
         while done < len(self.runs):
@@ -171,7 +177,7 @@ class WorkingPass:
             rate = found.held / max(found.seen, 1)
             most = (room * (1.0 + _SPARE) - found.held) / max(_SURE * rate, 1e-9)
             some = self._next(done, int(min(most, found.seen)))
-            self._read(some, d, found.bands)
+            self._read(some, d, everybody=False)
             done += len(some)
         self._settle(last=True)
         return self.found
@@ -184,7 +190,7 @@ class WorkingPass:
             stop += 1
         return self.runs[done:stop]
 
-    def _read(self, runs: Sequence[tuple[BlockRef, ...]], d: np.ndarray | None, bands: Bands | None) -> None:
+    def _read(self, runs: Sequence[tuple[BlockRef, ...]], d: np.ndarray | None, everybody: bool) -> None:
         ctx, rows, in_process = self.ctx, self.rows, self.ctx.mapper.in_process
         vectors = (rows.p, rows.cost, rows.codes, self.place)
 
@@ -194,15 +200,15 @@ class WorkingPass:
                 own = tuple(vector.between(start, stop) if in_process else None for vector in vectors)
                 points = tuple((proof.w, proof.alpha.between(start, stop)) for proof in ctx.riding)
                 yield WorkingShare(
-                    ctx.data, run, self.problem, d, None if d is None else rows.s.between(start, stop), own, bands,
-                    points if d is not None else (), self.shape,
+                    ctx.data, run, self.problem, d, None if d is None else rows.s.between(start, stop), own,
+                    self.found.bands, everybody, points if d is not None else (), self.shape,
                 )  # fmt: skip
 
         for run, found in zip(runs, ctx.mapper.map(working_task, shares(), ctx.pass_workers), strict=True):
             if not in_process:
                 for vector, values in zip(vectors, found.rows, strict=True):
                     vector.between(run[0].start, run[-1].stop)[:] = values
-            self.found.take(found.parts, found.n_rows, found.count, found.fold)
+            self.found.take(found.parts, found.n_rows, found.sides, found.fold)
             for proof, terms in zip(ctx.riding, found.terms, strict=False):
                 proof.take(terms)
             ctx.charge(found.bytes_read)
@@ -227,9 +233,11 @@ class WorkingPass:
             )
             found.bands.ahead[m] = step.length
         for k, (part, rows) in enumerate(zip(found.parts, numbers, strict=True)):
-            z, distance, place = found.bands.place(self.rows.s.values[rows], self.rows.p.values[rows], part.cost)
+            z, distance, place = found.bands.place(
+                self.rows.s.values[rows], self.rows.p.values[rows], part.cost, part.lot
+            )
             found.parts[k] = part._replace(z=z, distance=distance, place=place)
-            found.count += np.array([(z <= 0.0).sum(axis=0), (z > 0.0).sum(axis=0)])
+            found.sides += np.array([(z <= 0.0).sum(axis=0), (z > 0.0).sum(axis=0)])
 
     def _settle(self, last: bool) -> None:
         """Cut the working set to its room."""
@@ -239,8 +247,3 @@ class WorkingPass:
 
 def _rows_of(run: Sequence[BlockRef]) -> int:
     return run[-1].stop - run[0].start
-
-
-def matrices(parts: Sequence[Part]) -> list[Matrix]:
-    """The rows of each part, as kernels take them."""
-    return [kernel_matrix(part.X) for part in parts]

@@ -12,32 +12,45 @@ from bigsvm.solvers.row_state import RowState
 from bigsvm.solvers.subproblem import Solution, Subproblem
 from bigsvm.solvers.weights import columns
 from bigsvm.solvers.working_newton import solve_squared_hinge
-from bigsvm.solvers.working_set import FOLDED, KEPT, WorkingSet, frozen_alpha
+from bigsvm.solvers.working_set import FOLDED, KEPT, OUT, Part, WorkingSet, frozen_alpha
 from bigsvm.store.blocks import kernel_matrix
 from bigsvm.store.vectors import RowVector
 
 
 def kept_rows(
-    problem: Problem, found: WorkingSet, m: int, at: np.ndarray, threads: int, scale: float = 1.0
+    problem: Problem,
+    found: WorkingSet,
+    m: int,
+    at: np.ndarray,
+    threads: int,
+    scale: float = 1.0,
+    sampled: bool = False,
 ) -> Subproblem:
     """The problem of model m on the rows that it keeps, around the point `at`.
 
     scale : of the costs
+    sampled : with the rows that stand for the far ones
     """
-    parts, codes, costs = [], [], []
+    parts, codes, costs, sides, far = [], [], [], [], []
+    share, hinge = found.bands.share, problem.loss.code == HINGE
     for part in found.parts:
-        rows = np.flatnonzero(part.place[:, m] == KEPT)
+        rows = np.flatnonzero(in_problem(part, m, hinge, sampled))
         if not len(rows):
             continue
         whole = len(rows) == len(part.number)
         parts.append(kernel_matrix(part.X if whole else picked_rows(part.X, rows)))
         codes.append((part.codes[rows] == problem.positive[m]).astype(np.int32))
-        costs.append(part.cost[rows])
+        place = part.place[rows, m]
+        costs.append(part.cost[rows] / np.where(place == KEPT, 1.0, share))
+        far.append(place != KEPT)
+        sides.append(np.where(place == FOLDED, -1.0, 1.0))
     fold = found.fold
     return Subproblem(
         parts=parts,
         codes=np.concatenate(codes) if codes else np.zeros(0, np.int32),
         C=np.concatenate(costs) * (problem.C[m] * scale) if costs else np.zeros(0),
+        far=np.concatenate(far) if far else np.zeros(0, bool),
+        side=np.concatenate(sides) if sides else np.zeros(0),
         bias=problem.constant_feature,
         free=problem.bias == "free",
         lean=np.ascontiguousarray(columns(fold.lean)[:, m]),
@@ -54,6 +67,17 @@ def minimum(problem: Problem, part: Subproblem, w: np.ndarray, target: float, mu
     return solve_squared_hinge(part, w, target)
 
 
+def in_problem(part: Part, m: int, hinge: bool, sampled: bool) -> np.ndarray:
+    """Which rows of a part are in the problem of model m: those that it keeps and, if so, far ones that were drawn.
+
+    What the squared hinge folds grows like |w|^2 by itself.
+    """
+    place = part.place[:, m]
+    if not sampled:
+        return np.asarray(place == KEPT)
+    return (place == KEPT) | (part.drawn & ((place == OUT) | (hinge & (place == FOLDED))))
+
+
 class Placed:
     """Knows alpha of every row by its place in the pass: of kept ones what the working set's solution says.
 
@@ -65,17 +89,16 @@ class Placed:
     ) -> None:
         self._problem, self._rows, self._place = problem, rows, place
         self._beyond = found.bands.ahead - lengths
-        numbers = np.concatenate([part.number for part in found.parts]) if found.parts else np.zeros(0, np.int64)
-        self._kept = (
-            np.concatenate([part.place for part in found.parts]) == KEPT if found.parts else np.zeros((0, 1), bool)
-        )
+        self._kept = [part.place == KEPT for part in found.parts]
+        numbers = np.concatenate([np.zeros(0, np.int64), *(part.number for part in found.parts)])
         self._order = np.argsort(numbers)
         self._number = numbers[self._order]
         self._alpha = np.zeros((len(numbers), problem.n_models))
+        self._known = np.concatenate([np.zeros((0, problem.n_models), bool), *self._kept])
 
     def take(self, m: int, alpha: np.ndarray) -> None:
-        """The solution of model m, in the order of the working set."""
-        self._alpha[self._kept[:, m], m] = alpha
+        """The solution of model m: alpha of the rows that it keeps, in the order of the working set."""
+        self._alpha[self._known[:, m], m] = alpha
 
     def put(self, piece: slice, alpha: np.ndarray) -> None:
         """Write alpha of the rows of a piece, (n_rows, n_models)."""
@@ -85,4 +108,4 @@ class Placed:
         alpha[...] = np.where(place == FOLDED, frozen, 0.0)
         a, b = np.searchsorted(self._number, [piece.start, piece.stop])
         here, which = self._number[a:b] - piece.start, self._order[a:b]
-        alpha[here] = np.where(self._kept[which], self._alpha[which], alpha[here])
+        alpha[here] = np.where(self._known[which], self._alpha[which], alpha[here])

@@ -4,6 +4,10 @@ Rows inside the margin are wanted most, all of them if three quarters of the roo
 nearest outside.  Where they do not fit, half of the room takes the nearest from either side.  A row that has crossed
 its hyperplane between the two last points counts as ten times nearer than it is.  Violators that are not kept are
 folded into one vector (`subproblem`).
+
+A part of the room is for a random sample of all rows.  Far rows of the sample stand for all that are far: should a
+solution make one of them cross its hyperplane, it pays for as many rows as it stands for, where one vector alone
+would let w run away.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ import numpy as np
 from bigsvm.kernels.hessian import add_hessian
 from bigsvm.kernels.losses import HINGE
 from bigsvm.kernels.primal import add_rows
+from bigsvm.kernels.visiting import draw
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.gathered import picked_rows
 from bigsvm.store.blocks import Matrix, kernel_matrix
@@ -25,6 +30,8 @@ _ALL_INSIDE = 0.75  # of the room
 _HALF = 0.5
 _CROSSED = 0.1
 _CUT_TO = 0.9  # of the room, while more rows come
+_SAMPLED = 0.1  # of the room
+_TIE = 1e-9  # by which rows at one distance differ
 
 
 class Part(NamedTuple):
@@ -32,7 +39,7 @@ class Part(NamedTuple):
 
     X : dense or CSR;  codes : int32, (n_rows,);  cost : float64, (n_rows,);  number : int64, (n_rows,), working rows
     z : float64, (n_rows, n_models)   the slack that is expected;  distance : likewise, for the choice
-    place : uint8, (n_rows, n_models)
+    place : uint8, (n_rows, n_models);  lot : float64, (n_rows,);  drawn : bool, (n_rows,), of the sample
     """
 
     X: Matrix
@@ -42,6 +49,13 @@ class Part(NamedTuple):
     z: np.ndarray
     distance: np.ndarray
     place: np.ndarray
+    lot: np.ndarray
+    drawn: np.ndarray
+
+    @property
+    def wanted(self) -> np.ndarray:
+        """Numbers, from 0, of the rows that somebody keeps."""
+        return np.flatnonzero((self.place == KEPT).any(axis=1) | self.drawn)
 
     def picked(self, rows: np.ndarray) -> Part:
         """Copies of some of the rows."""
@@ -53,16 +67,28 @@ class Bands(NamedTuple):
 
     inside, outside : float64, (n_models,)
     ahead : float64, (n_models,)   the step that is expected, for z = s - ahead p
+    share : float   of all rows in the sample;  key : (seed, pass), for who is drawn
     """
 
     inside: np.ndarray
     outside: np.ndarray
     ahead: np.ndarray
+    share: float
+    key: tuple[int, int]
 
-    def place(self, s: np.ndarray, p: np.ndarray, cost: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(z, distance, place) of rows, each (n_rows, n_models); s, p likewise, cost (n_rows,)."""
+    def lots(self, start: int, n_rows: int) -> np.ndarray:
+        """A random number in [0, 1) for each row from `start` on: the same wherever it is asked for."""
+        lot = np.empty(n_rows)
+        draw(start, *self.key, lot)
+        return lot
+
+    def place(
+        self, s: np.ndarray, p: np.ndarray, cost: np.ndarray, lot: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(z, distance, place) of rows, each (n_rows, n_models); s, p likewise, cost and lot (n_rows,)."""
         z = s - self.ahead * p
         distance = np.abs(z) * np.where((s > 0.0) != (s - p > 0.0), _CROSSED, 1.0)
+        distance += _TIE * (distance + _TIE) * lot[:, None]
         inside = z > 0.0
         place = np.where(distance <= np.where(inside, self.inside, self.outside), KEPT, np.where(inside, FOLDED, OUT))
         place[cost <= 0.0] = OUT
@@ -115,7 +141,8 @@ def frozen_alpha(problem: Problem, z: np.ndarray, C: np.ndarray) -> np.ndarray:
 class WorkingSet:
     """Rows kept so far in a pass, and what was folded.
 
-    room : rows;  seen : rows of the pass that have come;  count : int64, (2, n_models), of them outside and inside
+    room : rows that are kept for being near;  seen : rows of the pass that have come
+    sides : int64, (2, n_models)   of them outside and inside the margin
     """
 
     problem: Problem
@@ -125,18 +152,18 @@ class WorkingSet:
     fold: Fold
     parts: list[Part] = field(default_factory=list)
     seen: int = 0
-    count: np.ndarray = field(default_factory=lambda: np.zeros((2, 1), np.int64))
+    sides: np.ndarray = field(default_factory=lambda: np.zeros((2, 1), np.int64))
 
     @property
     def held(self) -> int:
-        """Rows in memory."""
-        return sum(len(part.number) for part in self.parts)
+        """Rows that are kept for being near."""
+        return sum(int(np.count_nonzero((part.place == KEPT).any(axis=1))) for part in self.parts)
 
-    def take(self, parts: list[Part], seen: int, count: np.ndarray, fold: Fold) -> None:
+    def take(self, parts: list[Part], seen: int, sides: np.ndarray, fold: Fold) -> None:
         """The rows that a task kept, and what it folded."""
         self.parts += [part for part in parts if len(part.number)]
         self.seen += seen
-        self.count = self.count + count
+        self.sides = self.sides + sides
         self.fold.merge(fold)
 
     def cut(self, last: bool = False) -> list[Part]:
@@ -164,7 +191,7 @@ class WorkingSet:
             part.place[gone] = OUT
             part.place[folded] = FOLDED
             changed.append(part)
-            rows = np.flatnonzero((part.place == KEPT).any(axis=1))
+            rows = part.wanted
             if len(rows):
                 kept.append(part.picked(rows))
         self.parts = kept
@@ -172,7 +199,7 @@ class WorkingSet:
 
     def _shares(self, room: float) -> tuple[np.ndarray, np.ndarray]:
         """How many rows of either side each model keeps, of those that have come."""
-        outside, inside = self.count
+        outside, inside = self.sides
         come = self.seen / self.n_samples
         fit = inside <= _ALL_INSIDE * room * come
         wanted_inside = np.where(fit, inside / come, np.maximum(_HALF * room, room - outside / come))
@@ -187,5 +214,11 @@ class WorkingSet:
         n = int(most)
         if len(distances) <= n:
             return band
-        nearer = distances[distances < np.partition(distances, n)[n]]  # of equal rows all or none
+        nearer = distances[distances < np.partition(distances, n)[n]]
         return float(nearer.max(initial=-1.0))
+
+
+def shares_of_room(room: int, n_samples: int) -> tuple[int, float]:
+    """How many rows are kept for being near, and which part of all rows is sampled."""
+    near = max(int((1.0 - _SAMPLED) * room), 1)
+    return (room, 0.0) if room >= n_samples else (near, (room - near) / n_samples)
