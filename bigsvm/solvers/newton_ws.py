@@ -14,7 +14,7 @@ passes sends the solver over to `dcd`, which goes on from the best dual point.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -32,7 +32,7 @@ from bigsvm.solvers.row_state import NaturalDual, row_needs
 from bigsvm.solvers.subproblem import SLICES
 from bigsvm.solvers.weights import columns, inner, squared_norm
 from bigsvm.solvers.working_pass import WorkingPass
-from bigsvm.solvers.working_problem import Placed, kept_rows, minimum
+from bigsvm.solvers.working_problem import Placed, kept_rows, minimum, mixed, shares_gone
 from bigsvm.solvers.working_set import WorkingSet
 from bigsvm.store.vectors import RowVector
 
@@ -168,7 +168,7 @@ class NewtonWS(PrimalSolver):
         found = self._new_pass(state, ctx).sample()
         scale = ctx.data.n_samples / found.seen
         for m in range(problem.n_models):
-            part = kept_rows(problem, found, m, w[:, m], ctx.threads, scale)
+            part = kept_rows(problem, found, m, np.zeros(len(w)), w[:, m], ctx.threads, scale)
             target = _SAMPLED * _NEAR * float(part.C.sum())
             columns(state.direction)[:, m] = minimum(problem, part, w[:, m], target, _FAR).w
 
@@ -196,17 +196,19 @@ class NewtonWS(PrimalSolver):
         gaps = np.minimum(self.weigh(state), 0.5 * state.primal)
         targets = np.maximum(_FINAL * ctx.tol * state.primal, _INNER * gaps)
         assert state.place is not None
-        V, known = columns(found.fold.lean.copy()), Placed(problem, state.rows, state.place, found, lengths)
+        leans = [columns(lean) for lean in found.fold.leans]
+        reached, V = mixed(leans, shares_gone(lengths)), leans[-1].copy()
+        known = Placed(problem, state.rows, state.place, found, lengths)
         for m in range(problem.n_models):
-            at = w[:, m] + (found.bands.ahead[m] - lengths[m]) * d[:, m]
-            part = kept_rows(problem, found, m, at, ctx.threads, sampled=bool(state.careful[m]))
+            lean, at = V[:, m].copy(), w[:, m].copy()
+            part = kept_rows(problem, found, m, reached[:, m], at, ctx.threads, sampled=bool(state.careful[m]))
             solution = minimum(problem, part, at, float(targets[m]), _NEAR)
             d[:, m] = solution.w - w[:, m]
             alpha = solution.alpha
-            if np.any(alpha[part.far] > _IDLE * part.C[part.far]):
-                # No row may pay for many: a dual point wants the problem without those that do.
-                part = kept_rows(problem, found, m, at, ctx.threads)
-                alpha = minimum(problem, part, at, float(targets[m]), _NEAR).alpha
+            if part.F is not None or np.any(alpha[part.far] > _IDLE * part.C[part.far]):
+                # A dual point wants folded rows as they are, and none that pays for many.
+                part = replace(kept_rows(problem, found, m, lean, at, ctx.threads), F=None)
+                alpha = minimum(problem, part, solution.w, float(targets[m]), _NEAR).alpha
             alpha = np.where(part.far, 0.0, alpha)
             V[:, m] += part.pull(alpha)
             known.take(m, alpha[~part.far])

@@ -15,7 +15,7 @@ _MOST = 100  # iterations
 
 
 def solve_squared_hinge(problem: Subproblem, w: np.ndarray, target: float) -> Solution:
-    """Minimise the subproblem with the squared hinge loss until no step could lower it by more than `target`.
+    """Minimise the subproblem with the squared hinge loss until primal and dual are within some `target` of it.
 
     w : float64, (n_features + 1,)   where to start
 
@@ -45,6 +45,7 @@ def solve_squared_hinge(problem: Subproblem, w: np.ndarray, target: float) -> So
         w -= step.length * x
         s = s - step.length * p
         iterations += 1
-        if float(gradient @ x) <= target or step.length == 0.0:
+        settled = float(gradient @ x) <= target and 0.5 * float(gradient @ gradient) <= target
+        if settled or step.length == 0.0:
             break
     return Solution(w, 2.0 * C * np.maximum(s, 0.0), iterations)

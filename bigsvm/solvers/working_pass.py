@@ -7,7 +7,8 @@ those that were taken in for want of better ones leave as better ones come.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,13 +23,14 @@ from bigsvm.solvers.line_search import exact_step
 from bigsvm.solvers.row_pass import PassLeft, pass_refs
 from bigsvm.solvers.row_state import RowState
 from bigsvm.solvers.weights import inner, squared_norm
-from bigsvm.solvers.working_set import FOLDED, KEPT, OUT, Bands, Fold, Part, WorkingSet, shares_of_room
+from bigsvm.solvers.working_set import FOLDED, KEPT, OUT, Bands, Fold, Part, WorkingSet, frozen_alpha, shares_of_room
 from bigsvm.store.blocks import BlockRef, RowBlocks, kernel_matrix
 from bigsvm.store.vectors import RowVector
 
 _BLOCKS_PER_TASK = 16
 _FIRST_ROUND = 0.05  # of the rows; at most half of the room
 _LONGEST = 2.0  # step that is believed on the word of the first round
+_CLEAR = 2.0  # standard errors, for a step that is not believed to be whole
 _SPARE = 0.25  # of the room, beyond it, for rows of a round that then leave
 _SURE = 1.5  # rows that a round may keep over those that it is expected to
 _RUN_ORDER = 1 << 60  # in place of a first row, in the key of the order of runs
@@ -101,7 +103,8 @@ def working_task(share: WorkingShare) -> WorkingRows:
             place[rows] = np.where(block_cost[:, None] > 0.0, KEPT, OUT)
         else:
             z, distance, place[rows] = share.bands.place(s[rows], p[rows], block_cost, lot)
-            fold.add(problem, X, block_codes, block_cost, z, place[rows] == FOLDED)
+            ends = np.stack([s[rows], s[rows] - p[rows]])
+            fold.add(problem, X, block_codes, block_cost, ends, z, (place[rows] != KEPT) & (block_cost[:, None] > 0.0))
             live = block_cost[:, None] > 0.0
             sides += np.array([(live & (z <= 0.0)).sum(axis=0), (live & (z > 0.0)).sum(axis=0)])
         drawn = (lot < share.bands.share) & (block_cost > 0.0)
@@ -109,8 +112,8 @@ def working_task(share: WorkingShare) -> WorkingRows:
         if len(kept):
             parts.append(
                 Part(
-                    picked_rows(X, kept), block_codes[kept], block_cost[kept], block.start + kept, z[kept],
-                    distance[kept], place[rows][kept], lot[kept], drawn[kept],
+                    picked_rows(X, kept), block_codes[kept], block_cost[kept], block.start + kept,
+                    np.stack([s[rows][kept], s[rows][kept] - p[rows][kept]]), z[kept], distance[kept], place[rows][kept], lot[kept], drawn[kept],
                 )
             )  # fmt: skip
         for k, (w, alpha) in enumerate(share.points):
@@ -125,7 +128,7 @@ def _one(parts: list[Part]) -> list[Part]:
     """The rows as one part."""
     if len(parts) < 2:
         return parts
-    arrays = [np.concatenate(column) for column in zip(*(part[1:] for part in parts), strict=True)]
+    arrays = [np.concatenate(column, axis=column[0].ndim == 3) for column in zip(*(p[1:] for p in parts), strict=True)]
     return [Part(stacked([part.X for part in parts]), *arrays)]
 
 
@@ -231,7 +234,8 @@ class WorkingPass:
             step = exact_step(
                 pieces, float(problem.C[m]), problem.loss.code, float(linear[m]), float(quadratic[m]), _LONGEST
             )
-            found.bands.ahead[m] = step.length
+            whole = linear[m] + quadratic[m], *_slope_at_one(problem, m, pieces())
+            found.bands.ahead[m] = 1.0 if abs(whole[0] + whole[1]) <= _CLEAR * whole[2] else step.length
         for k, (part, rows) in enumerate(zip(found.parts, numbers, strict=True)):
             z, distance, place = found.bands.place(
                 self.rows.s.values[rows], self.rows.p.values[rows], part.cost, part.lot
@@ -243,6 +247,18 @@ class WorkingPass:
         """Cut the working set to its room."""
         for part in self.found.cut(last):
             self.place.values[part.number] = part.place
+
+
+def _slope_at_one(
+    problem: Problem, m: int, pieces: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]]
+) -> tuple[float, float]:
+    """The slope of model m's losses after a whole step, as some rows show it, and its standard error."""
+    slope = variance = 0.0
+    for s, p, cost in pieces:
+        each = -p * frozen_alpha(problem, np.stack([s, s])[:, :, None], (s - p)[:, None], (cost * problem.C[m])[:, None])[0][:, 0]
+        slope += float(each.sum())
+        variance += float(each @ each)
+    return slope, math.sqrt(variance)
 
 
 def _rows_of(run: Sequence[BlockRef]) -> int:

@@ -10,7 +10,6 @@ from bigsvm.solvers.gathered import picked_rows
 from bigsvm.solvers.interior import solve_hinge
 from bigsvm.solvers.row_state import RowState
 from bigsvm.solvers.subproblem import Solution, Subproblem
-from bigsvm.solvers.weights import columns
 from bigsvm.solvers.working_newton import solve_squared_hinge
 from bigsvm.solvers.working_set import FOLDED, KEPT, OUT, Part, WorkingSet, frozen_alpha
 from bigsvm.store.blocks import kernel_matrix
@@ -21,6 +20,7 @@ def kept_rows(
     problem: Problem,
     found: WorkingSet,
     m: int,
+    lean: np.ndarray,
     at: np.ndarray,
     threads: int,
     scale: float = 1.0,
@@ -28,6 +28,7 @@ def kept_rows(
 ) -> Subproblem:
     """The problem of model m on the rows that it keeps, around the point `at`.
 
+    lean : float64, (n_features + 1,)   the sum of the rows that are folded, as they are at that point
     scale : of the costs
     sampled : with the rows that stand for the far ones
     """
@@ -53,7 +54,7 @@ def kept_rows(
         side=np.concatenate(sides) if sides else np.zeros(0),
         bias=problem.constant_feature,
         free=problem.bias == "free",
-        lean=np.ascontiguousarray(columns(fold.lean)[:, m]),
+        lean=np.ascontiguousarray(lean),
         at=at.copy(),
         F=None if fold.F is None else fold.F[m],
         threads=threads,
@@ -78,6 +79,16 @@ def in_problem(part: Part, m: int, hinge: bool, sampled: bool) -> np.ndarray:
     return (place == KEPT) | (part.drawn & ((place == OUT) | (hinge & (place == FOLDED))))
 
 
+def shares_gone(lengths: np.ndarray) -> np.ndarray:
+    """Of the whole step, for mixtures of what is before it and after."""
+    return np.clip(lengths, 0.0, 1.0)
+
+
+def mixed(ends: list[np.ndarray], shares: np.ndarray) -> np.ndarray:
+    """What lies between the ends of a step, arrays (..., n_models), where each model goes its share of it."""
+    return ends[0] if len(ends) == 1 else (1.0 - shares) * ends[0] + shares * ends[1]
+
+
 class Placed:
     """Knows alpha of every row by its place in the pass: of kept ones what the working set's solution says.
 
@@ -88,7 +99,7 @@ class Placed:
         self, problem: Problem, rows: RowState, place: RowVector, found: WorkingSet, lengths: np.ndarray
     ) -> None:
         self._problem, self._rows, self._place = problem, rows, place
-        self._beyond = found.bands.ahead - lengths
+        self._beyond, self._lengths, self._shares = found.bands.ahead - lengths, lengths, shares_gone(lengths)
         self._kept = [part.place == KEPT for part in found.parts]
         numbers = np.concatenate([np.zeros(0, np.int64), *(part.number for part in found.parts)])
         self._order = np.argsort(numbers)
@@ -103,9 +114,11 @@ class Placed:
     def put(self, piece: slice, alpha: np.ndarray) -> None:
         """Write alpha of the rows of a piece, (n_rows, n_models)."""
         rows, place = self._rows, self._place.values[piece]
-        z = rows.s.values[piece] - self._beyond * rows.p.values[piece]
-        frozen = frozen_alpha(self._problem, z, rows.costs(self._problem, piece))
-        alpha[...] = np.where(place == FOLDED, frozen, 0.0)
+        s, p, C = rows.s.values[piece], rows.p.values[piece], rows.costs(self._problem, piece)
+        ends = np.stack([s + self._lengths * p, s + (self._lengths - 1.0) * p])
+        frozen = frozen_alpha(self._problem, ends, s - self._beyond * p, C)
+        alpha[...] = frozen[-1]
+        alpha[place == KEPT] = 0.0
         a, b = np.searchsorted(self._number, [piece.start, piece.stop])
         here, which = self._number[a:b] - piece.start, self._order[a:b]
         alpha[here] = np.where(self._known[which], self._alpha[which], alpha[here])

@@ -23,6 +23,7 @@ from bigsvm.kernels.primal import add_rows
 from bigsvm.kernels.visiting import draw
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.gathered import picked_rows
+from bigsvm.solvers.weights import columns
 from bigsvm.store.blocks import Matrix, kernel_matrix
 
 OUT, FOLDED, KEPT = 0, 1, 2  # places of a row
@@ -38,6 +39,7 @@ class Part(NamedTuple):
     """Some rows that were kept, in their order.
 
     X : dense or CSR;  codes : int32, (n_rows,);  cost : float64, (n_rows,);  number : int64, (n_rows,), working rows
+    ends : float64, (2, n_rows, n_models)   slacks before the step and after a whole one
     z : float64, (n_rows, n_models)   the slack that is expected;  distance : likewise, for the choice
     place : uint8, (n_rows, n_models);  lot : float64, (n_rows,);  drawn : bool, (n_rows,), of the sample
     """
@@ -46,6 +48,7 @@ class Part(NamedTuple):
     codes: np.ndarray
     cost: np.ndarray
     number: np.ndarray
+    ends: np.ndarray
     z: np.ndarray
     distance: np.ndarray
     place: np.ndarray
@@ -59,7 +62,8 @@ class Part(NamedTuple):
 
     def picked(self, rows: np.ndarray) -> Part:
         """Copies of some of the rows."""
-        return Part(picked_rows(self.X, rows), *(array[rows] for array in self[1:]))
+        arrays = (array[:, rows] if array is self.ends else array[rows] for array in self[1:])
+        return Part(picked_rows(self.X, rows), *arrays)
 
 
 class Bands(NamedTuple):
@@ -97,44 +101,59 @@ class Bands(NamedTuple):
 
 @dataclass
 class Fold:
-    """Sums over violators that are not kept.
+    """Sums over rows that are not kept.
 
-    lean : float64, shape of w;  F : float64, (n_models, n_features + 1, n_features + 1), upper triangles, or None
+    The dual variables of these rows are frozen: at C where they are expected to violate, for the hinge loss.  For the
+    squared hinge they are what the slacks give before the step, and after a whole one: in between, once the step is
+    known, a mixture of both is what they should be, and its sum is known without another reading.
+
+    leans : float64, (n_features + 1,) or (n_features + 1, n_models) each   the sums, before and after
+    F : float64, (n_models, n_features + 1, n_features + 1), upper triangles, or None
     """
 
-    lean: np.ndarray
+    leans: list[np.ndarray]
     F: np.ndarray | None
 
     @classmethod
     def empty(cls, problem: Problem, shape: tuple[int, ...]) -> Fold:
         """Of no rows; F where the loss is not linear there."""
-        m = problem.n_models
-        F = None if problem.loss.code == HINGE else np.zeros((m, shape[0], shape[0]))
-        return cls(np.zeros(shape), F)
+        if problem.loss.code == HINGE:
+            return cls([np.zeros(shape)], None)
+        return cls([np.zeros(shape), np.zeros(shape)], np.zeros((problem.n_models, shape[0], shape[0])))
 
     def merge(self, other: Fold) -> None:
         """Add the sums of other rows."""
-        self.lean += other.lean
+        for mine, others in zip(self.leans, other.leans, strict=True):
+            mine += others
         if self.F is not None and other.F is not None:
             self.F += other.F
 
     def add(
-        self, problem: Problem, X: Matrix, codes: np.ndarray, cost: np.ndarray, z: np.ndarray, folded: np.ndarray
-    ) -> None:
-        """Add the rows of `folded`, bool, (n_rows, n_models)."""
-        if not folded.any():
+        self, problem: Problem, X: Matrix, codes: np.ndarray, cost: np.ndarray, ends: np.ndarray, z: np.ndarray,
+        mask: np.ndarray,
+    ) -> None:  # fmt: skip
+        """Add the rows of `mask`, bool, (n_rows, n_models); `ends` and z as of a part."""
+        if not mask.any():
             return
         C, bias = cost[:, None] * problem.C, problem.constant_feature
-        alpha = np.where(folded, frozen_alpha(problem, z, C), 0.0)
-        add_rows(X, codes, problem.positive, alpha, bias, self.lean)
+        for lean, alpha in zip(self.leans, frozen_alpha(problem, ends, z, C), strict=True):
+            add_rows(X, codes, problem.positive, np.where(mask, alpha, 0.0), bias, lean)
         if self.F is not None:
+            bent = mask & (z > 0.0)
             for m in range(problem.n_models):
-                add_hessian(X, np.ascontiguousarray(np.where(folded[:, m], 2.0 * C[:, m], 0.0)), bias, self.F[m])
+                add_hessian(X, np.ascontiguousarray(np.where(bent[:, m], 2.0 * C[:, m], 0.0)), bias, self.F[m])
 
 
-def frozen_alpha(problem: Problem, z: np.ndarray, C: np.ndarray) -> np.ndarray:
-    """The dual variables of folded rows, which expect slack z > 0."""
-    return C if problem.loss.code == HINGE else 2.0 * C * z
+def frozen_alpha(problem: Problem, ends: np.ndarray, z: np.ndarray, C: np.ndarray) -> list[np.ndarray]:
+    """The dual variables of rows that are folded: one for all of the step, or those before it and after.
+
+    ends : float64, (2, n_rows, n_models);  z, C : float64, (n_rows, n_models)
+    A row that crosses its hyperplane within the step has what its expected slack says at either end.
+    """
+    if problem.loss.code == HINGE:
+        return [np.where(z > 0.0, C, 0.0)]
+    through = (ends > 0.0).all(axis=0)
+    return [2.0 * C * np.where(through, end, np.maximum(z, 0.0)) for end in ends]
 
 
 @dataclass
@@ -186,10 +205,8 @@ class WorkingSet:
             if not gone.any():
                 kept.append(part)
                 continue
-            folded = gone & (part.z > 0.0)
-            self.fold.add(self.problem, kernel_matrix(part.X), part.codes, part.cost, part.z, folded)
-            part.place[gone] = OUT
-            part.place[folded] = FOLDED
+            self.fold.add(self.problem, kernel_matrix(part.X), part.codes, part.cost, part.ends, part.z, gone)
+            part.place[gone] = np.where(part.z[gone] > 0.0, FOLDED, OUT)
             changed.append(part)
             rows = part.wanted
             if len(rows):
