@@ -45,6 +45,7 @@ _SAMPLED = 1e-2  # relative gap to which the sample is solved: it is no better t
 _INNER = 0.02  # of the present gap, to which a working set is solved
 _FINAL = 0.1  # of the tolerance: nothing is solved any farther
 _FAR, _NEAR = 1.0, 0.1  # mu of the first problem, and of those that start near their solution
+_CLOSE = 0.05  # relative gap from which on it pays to start a solution where the last one ended
 _SHORT, _BOLD = 0.1, 0.9  # steps below which far rows are minded, and from which no more
 _IDLE = 1e-6  # of C: alpha of a row that does not matter
 _HALVED_IN = 3  # passes, or the rows that matter do not fit
@@ -193,8 +194,8 @@ class NewtonWS(PrimalSolver):
         """The next direction, and the best dual point with what the working set says."""
         problem, w, d = state.problem, columns(state.w), columns(state.direction)
         state.careful = np.where(state.careful, lengths < _BOLD, lengths < _SHORT)
-        gaps = np.minimum(self.weigh(state), 0.5 * state.primal)
-        targets = np.maximum(_FINAL * ctx.tol * state.primal, _INNER * gaps)
+        gaps = self.weigh(state)
+        targets = np.maximum(_FINAL * ctx.tol * state.primal, _INNER * np.minimum(gaps, 0.5 * state.primal))
         assert state.place is not None
         leans = [columns(lean) for lean in found.fold.leans]
         reached, V = mixed(leans, shares_gone(lengths)), leans[-1].copy()
@@ -202,7 +203,8 @@ class NewtonWS(PrimalSolver):
         for m in range(problem.n_models):
             lean, at = V[:, m].copy(), w[:, m].copy()
             part = kept_rows(problem, found, m, reached[:, m], at, ctx.threads, sampled=bool(state.careful[m]))
-            solution = minimum(problem, part, at, float(targets[m]), _NEAR)
+            near = bool(gaps[m] <= _CLOSE * state.primal[m])
+            solution = minimum(problem, part, at if near else np.zeros_like(at), float(targets[m]), _NEAR if near else _FAR)
             d[:, m] = solution.w - w[:, m]
             alpha = solution.alpha
             if part.F is not None or np.any(alpha[part.far] > _IDLE * part.C[part.far]):

@@ -29,6 +29,7 @@ from bigsvm.store.vectors import RowVector
 
 _BLOCKS_PER_TASK = 16
 _FIRST_ROUND = 0.05  # of the rows; at most half of the room
+_SAMPLE, _SAMPLE_PER_FEATURE = 0.04, 40  # of the rows, or rows for each feature, what is more: enough of a sample
 _LONGEST = 2.0  # step that is believed on the word of the first round
 _CLEAR = 2.0  # standard errors, for a step that is not believed to be whole
 _SPARE = 0.25  # of the room, beyond it, for rows of a round that then leave
@@ -163,8 +164,10 @@ class WorkingPass:
             proof.begin()
 
     def sample(self) -> WorkingSet:
-        """A random sample of all rows that have a cost, as many as there is room for."""
-        self._read(self._next(0, self.found.room), None, everybody=True)
+        """A random sample of all rows that have a cost, as many as there is room for, and no more than tell."""
+        n, d = self.ctx.data.n_samples, self.shape[0]
+        enough = max(_SAMPLE_PER_FEATURE * d, int(_SAMPLE * n))
+        self._read(self._next(0, min(self.found.room, enough)), None, everybody=True)
         return self.found
 
     def read(self, w: np.ndarray, d: np.ndarray) -> WorkingSet:

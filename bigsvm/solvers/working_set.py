@@ -32,6 +32,8 @@ _HALF = 0.5
 _CROSSED = 0.1
 _CUT_TO = 0.9  # of the room, while more rows come
 _SAMPLED = 0.1  # of the room
+_OUTSIDE, _PER_FEATURE = 4.0, 40.0  # rows outside the margin for each inside, or each feature: more would only cost
+_CUT_FROM = 1.25  # times what is enough
 _TIE = 1e-9  # by which rows at one distance differ
 
 
@@ -192,9 +194,9 @@ class WorkingSet:
         """
         changed: list[Part] = []
         most = self.room if last else _CUT_TO * self.room
-        if self.held <= self.room:
-            return changed
         inside, outside = self._shares(most / self.problem.n_models)
+        if self.held <= self.room and np.all(self._held_outside() <= _CUT_FROM * outside):
+            return changed
         for m in range(self.problem.n_models):
             self.bands.inside[m] = self._nearest(m, True, inside[m], self.bands.inside[m])
             self.bands.outside[m] = self._nearest(m, False, outside[m], self.bands.outside[m])
@@ -222,7 +224,14 @@ class WorkingSet:
         wanted_inside = np.where(fit, inside / come, np.maximum(_HALF * room, room - outside / come))
         wanted_outside = np.minimum(room - np.minimum(wanted_inside, inside / come), outside / come)
         scale = room / np.maximum(wanted_inside + wanted_outside, 1.0)  # more room than rows of the pass as yet
-        return wanted_inside * scale, wanted_outside * scale
+        enough = np.maximum(_OUTSIDE * inside / come, _PER_FEATURE * len(self.fold.leans[0]))
+        return wanted_inside * scale, np.minimum(wanted_outside * scale, enough)
+
+    def _held_outside(self) -> np.ndarray:
+        total = np.zeros(self.problem.n_models, np.int64)
+        for part in self.parts:
+            total += ((part.place == KEPT) & (part.z <= 0.0)).sum(axis=0)
+        return total
 
     def _nearest(self, m: int, inside: bool, most: float, band: float) -> float:
         """The distance of the row number `most` of one side, no more than `band`."""
