@@ -111,26 +111,31 @@ def working_task(share: WorkingShare) -> WorkingRows:
         drawn = (lot < share.bands.share) & (block_cost > 0.0)
         kept = np.flatnonzero((place[rows] == KEPT).any(axis=1) | drawn)
         if len(kept):
-            parts.append(
-                Part(
-                    picked_rows(X, kept), block_codes[kept], block_cost[kept], block.start + kept,
-                    np.stack([s[rows][kept], s[rows][kept] - p[rows][kept]]), z[kept], distance[kept], place[rows][kept], lot[kept], drawn[kept],
-                )
-            )  # fmt: skip
+            parts += Part(
+                picked_rows(X, kept), block_codes[kept], block_cost[kept], block.start + kept,
+                np.stack([s[rows][kept], s[rows][kept] - p[rows][kept]]), z[kept], distance[kept],
+                place[rows][kept], lot[kept], drawn[kept],
+            ).split()  # fmt: skip
         for k, (w, alpha) in enumerate(share.points):
             terms[k] = with_block(terms[k], problem, w, alpha[rows], block)
         first += block.n_rows
         bytes_read += block.nbytes
         release(ref)
-    return WorkingRows(_one(parts), fold, n, sides, (p, cost, codes, place), tuple(terms), bytes_read)
+    return WorkingRows(_merged(parts), fold, n, sides, (p, cost, codes, place), tuple(terms), bytes_read)
 
 
-def _one(parts: list[Part]) -> list[Part]:
-    """The rows as one part."""
-    if len(parts) < 2:
-        return parts
-    arrays = [np.concatenate(column, axis=column[0].ndim == 3) for column in zip(*(p[1:] for p in parts), strict=True)]
-    return [Part(stacked([part.X for part in parts]), *arrays)]
+def _merged(parts: list[Part]) -> list[Part]:
+    """The rows as two parts at most: near ones, and others."""
+    merged = []
+    for near in (True, False):
+        some = [part for part in parts if part.near[0] == near]
+        if len(some) > 1:
+            columns = zip(*(part[1:] for part in some), strict=True)
+            arrays = [np.concatenate(column, axis=column[0].ndim == 3) for column in columns]
+            merged.append(Part(stacked([part.X for part in some]), *arrays))
+        else:
+            merged += some
+    return merged
 
 
 class WorkingPass:
@@ -248,8 +253,8 @@ class WorkingPass:
 
     def _settle(self, last: bool) -> None:
         """Cut the working set to its room."""
-        for part in self.found.cut(last):
-            self.place.values[part.number] = part.place
+        for numbers, place in self.found.cut(last):
+            self.place.values[numbers] = place
 
 
 def _slope_at_one(

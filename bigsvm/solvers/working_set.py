@@ -21,6 +21,7 @@ from bigsvm.kernels.hessian import add_hessian
 from bigsvm.kernels.losses import HINGE
 from bigsvm.kernels.primal import add_rows
 from bigsvm.kernels.visiting import draw
+from bigsvm.machine import trim_heap
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.gathered import picked_rows
 from bigsvm.solvers.weights import columns
@@ -58,9 +59,16 @@ class Part(NamedTuple):
     drawn: np.ndarray
 
     @property
-    def wanted(self) -> np.ndarray:
-        """Numbers, from 0, of the rows that somebody keeps."""
-        return np.flatnonzero((self.place == KEPT).any(axis=1) | self.drawn)
+    def near(self) -> np.ndarray:
+        """Which rows some model keeps, bool, (n_rows,)."""
+        return np.asarray((self.place == KEPT).any(axis=1))
+
+    def split(self) -> list[Part]:
+        """The rows that some model keeps, and those of the sample that none does: apart, so that a problem on the
+        first ones need not copy them."""
+        near = self.near
+        kinds = [mask for mask in (near, self.drawn & ~near) if mask.any()]
+        return [self if mask.all() else self.picked(np.flatnonzero(mask)) for mask in kinds]
 
     def picked(self, rows: np.ndarray) -> Part:
         """Copies of some of the rows."""
@@ -178,21 +186,21 @@ class WorkingSet:
     @property
     def held(self) -> int:
         """Rows that are kept for being near."""
-        return sum(int(np.count_nonzero((part.place == KEPT).any(axis=1))) for part in self.parts)
+        return sum(int(np.count_nonzero(part.near)) for part in self.parts)
 
     def take(self, parts: list[Part], seen: int, sides: np.ndarray, fold: Fold) -> None:
         """The rows that a task kept, and what it folded."""
-        self.parts += [part for part in parts if len(part.number)]
+        self.parts += parts
         self.seen += seen
         self.sides = self.sides + sides
         self.fold.merge(fold)
 
-    def cut(self, last: bool = False) -> list[Part]:
-        """Let the farthest rows go where there are too many; the parts that changed, as they were, with new places.
+    def cut(self, last: bool = False) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Let the farthest rows go where there are too many; numbers and new places of rows among which some went.
 
         last : all rows have come, else some room is left for more
         """
-        changed: list[Part] = []
+        changed: list[tuple[np.ndarray, np.ndarray]] = []
         most = self.room if last else _CUT_TO * self.room
         inside, outside = self._shares(most / self.problem.n_models)
         if self.held <= self.room and np.all(self._held_outside() <= _CUT_FROM * outside):
@@ -200,8 +208,9 @@ class WorkingSet:
         for m in range(self.problem.n_models):
             self.bands.inside[m] = self._nearest(m, True, inside[m], self.bands.inside[m])
             self.bands.outside[m] = self._nearest(m, False, outside[m], self.bands.outside[m])
-        kept = []
-        for part in self.parts:
+        kept, parts = [], self.parts
+        while parts:
+            part = parts.pop(0)  # else all of them would be there twice
             within = part.distance <= np.where(part.z > 0.0, self.bands.inside, self.bands.outside)
             gone = (part.place == KEPT) & ~within
             if not gone.any():
@@ -209,11 +218,10 @@ class WorkingSet:
                 continue
             self.fold.add(self.problem, kernel_matrix(part.X), part.codes, part.cost, part.ends, part.z, gone)
             part.place[gone] = np.where(part.z[gone] > 0.0, FOLDED, OUT)
-            changed.append(part)
-            rows = part.wanted
-            if len(rows):
-                kept.append(part.picked(rows))
+            changed.append((part.number, part.place))
+            kept += part.split()
         self.parts = kept
+        trim_heap()  # holes of rows that went, between rows that stay
         return changed
 
     def _shares(self, room: float) -> tuple[np.ndarray, np.ndarray]:
