@@ -29,6 +29,7 @@ from bigsvm.store.vectors import RowVector
 
 _BLOCKS_PER_TASK = 16
 _FIRST_ROUND = 0.05  # of the rows; at most half of the room
+_SAMPLE_FROM = 0.1  # of the rows are read for the sample
 _SAMPLE, _SAMPLE_PER_FEATURE = 0.04, 40  # of the rows, or rows for each feature, what is more: enough of a sample
 _LONGEST = 2.0  # step that is believed on the word of the first round
 _CLEAR = 2.0  # standard errors, for a step that is not believed to be whole
@@ -42,7 +43,7 @@ class WorkingShare(NamedTuple):
 
     d : products with it;  None where rows are only taken in
     s, p : float64, (n_rows, n_models);  cost, codes, place : (n_rows, 1), (n_rows, 1), (n_rows, n_models)
-    bands : which rows are kept;  everybody : all of them, whatever the bands
+    bands : which rows are kept;  anyway : the share of rows that is, whatever the bands; 0 for those in their bands
     points : (w, alpha of the rows) of the proofs that ride along
     """
 
@@ -53,7 +54,7 @@ class WorkingShare(NamedTuple):
     s: np.ndarray | None
     rows: tuple[np.ndarray | None, ...]
     bands: Bands
-    everybody: bool
+    anyway: float
     points: tuple[tuple[np.ndarray, np.ndarray], ...]
     shape: tuple[int, ...]
 
@@ -99,9 +100,9 @@ def working_task(share: WorkingShare) -> WorkingRows:
         else:
             p[rows] = 0.0
         lot = share.bands.lots(block.start, block.n_rows)
-        if share.everybody:
+        if share.anyway:
             z, distance = s[rows].copy(), np.zeros((block.n_rows, m))
-            place[rows] = np.where(block_cost[:, None] > 0.0, KEPT, OUT)
+            place[rows] = np.where((block_cost > 0.0) & (lot < share.anyway), KEPT, OUT)[:, None]
         else:
             z, distance, place[rows] = share.bands.place(s[rows], p[rows], block_cost, lot)
             ends = np.stack([s[rows], s[rows] - p[rows]])
@@ -168,18 +169,24 @@ class WorkingPass:
         for proof in ctx.riding:
             proof.begin()
 
-    def sample(self) -> WorkingSet:
-        """A random sample of all rows that have a cost, as many as there is room for, and no more than tell."""
+    def sample(self) -> tuple[WorkingSet, float]:
+        """A random sample of the rows, and which share of all it is; no larger than there is room for, and than tells.
+
+        It comes from several times as many rows, so that it is one of many places where rows are in some order.
+        """
         n, d = self.ctx.data.n_samples, self.shape[0]
-        enough = max(_SAMPLE_PER_FEATURE * d, int(_SAMPLE * n))
-        self._read(self._next(0, min(self.found.room, enough)), None, everybody=True)
-        return self.found
+        enough = min(self.found.room, max(_SAMPLE_PER_FEATURE * d, int(_SAMPLE * n)))
+        some = self._next(0, max(int(_SAMPLE_FROM * n), enough))
+        rows = sum(map(_rows_of, some))
+        share = min(enough / rows, 1.0)
+        self._read(some, None, anyway=share)
+        return self.found, share * rows / n
 
     def read(self, w: np.ndarray, d: np.ndarray) -> WorkingSet:
         """Measure the direction d on all rows, and choose the working set around where it will lead."""
         n, room = self.ctx.data.n_samples, self.found.room
         first = self._next(0, int(min(max(_FIRST_ROUND * n, 1), room // 2)))
-        self._read(first, d, everybody=True)
+        self._read(first, d, anyway=1.0)
         self._look_ahead(w, d)
         done = len(first)
         while done < len(self.runs):
@@ -188,7 +195,7 @@ class WorkingPass:
             rate = found.held / max(found.seen, 1)
             most = (room * (1.0 + _SPARE) - found.held) / max(_SURE * rate, 1e-9)
             some = self._next(done, int(min(most, found.seen)))
-            self._read(some, d, everybody=False)
+            self._read(some, d, anyway=0.0)
             done += len(some)
         self._settle(last=True)
         return self.found
@@ -201,7 +208,7 @@ class WorkingPass:
             stop += 1
         return self.runs[done:stop]
 
-    def _read(self, runs: Sequence[tuple[BlockRef, ...]], d: np.ndarray | None, everybody: bool) -> None:
+    def _read(self, runs: Sequence[tuple[BlockRef, ...]], d: np.ndarray | None, anyway: float) -> None:
         ctx, rows, in_process = self.ctx, self.rows, self.ctx.mapper.in_process
         vectors = (rows.p, rows.cost, rows.codes, self.place)
 
@@ -212,7 +219,7 @@ class WorkingPass:
                 points = tuple((proof.w, proof.alpha.between(start, stop)) for proof in ctx.riding)
                 yield WorkingShare(
                     ctx.data, run, self.problem, d, None if d is None else rows.s.between(start, stop), own,
-                    self.found.bands, everybody, points if d is not None else (), self.shape,
+                    self.found.bands, anyway, points if d is not None else (), self.shape,
                 )  # fmt: skip
 
         for run, found in zip(runs, ctx.mapper.map(working_task, shares(), ctx.pass_workers), strict=True):
