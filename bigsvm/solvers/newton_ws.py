@@ -137,13 +137,13 @@ class NewtonWS(PrimalSolver):
         """A pass, and the solution of the working set that it found."""
         if state.fallback is not None:
             return _DCD.step(problem, state.fallback, ctx)
-        n = ctx.data.n_samples
+        n, before = ctx.data.n_samples, ctx.bytes_read
         try:
             if state.passes == 0:
                 self._solve_sample(state, ctx)
             found, lengths = self._pass(state, ctx)
         except PassLeft:
-            state.direction[...] = 0.0 if state.passes == 0 else state.direction
+            ctx.bytes_read = before  # limits count what an undisturbed run reads
             return StepInfo(state.estimate, n, 0, ask_certificate=False, paused=True)
         rode = bool(ctx.riding)
         self._solve(state, ctx, found, lengths)
@@ -207,7 +207,9 @@ class NewtonWS(PrimalSolver):
             lean, at = V[:, m].copy(), w[:, m].copy()
             part = kept_rows(problem, found, m, reached[:, m], at, ctx.threads, sampled=bool(state.careful[m]))
             near = bool(gaps[m] <= _CLOSE * state.primal[m])
-            solution = minimum(problem, part, at if near else np.zeros_like(at), float(targets[m]), _NEAR if near else _FAR)
+            solution = minimum(
+                problem, part, at if near else np.zeros_like(at), float(targets[m]), _NEAR if near else _FAR
+            )
             d[:, m] = solution.w - w[:, m]
             alpha = solution.alpha
             if part.F is not None or np.any(alpha[part.far] > _IDLE * part.C[part.far]):

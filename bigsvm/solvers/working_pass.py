@@ -23,7 +23,7 @@ from bigsvm.solvers.line_search import exact_step
 from bigsvm.solvers.row_pass import PassLeft, pass_refs
 from bigsvm.solvers.row_state import RowState
 from bigsvm.solvers.weights import inner, squared_norm
-from bigsvm.solvers.working_set import FOLDED, KEPT, OUT, Bands, Fold, Part, WorkingSet, frozen_alpha, shares_of_room
+from bigsvm.solvers.working_set import KEPT, OUT, Bands, Fold, Part, WorkingSet, frozen_alpha, shares_of_room
 from bigsvm.store.blocks import BlockRef, RowBlocks, kernel_matrix
 from bigsvm.store.vectors import RowVector
 
@@ -35,6 +35,7 @@ _LONGEST = 2.0  # step that is believed on the word of the first round
 _CLEAR = 2.0  # standard errors, for a step that is not believed to be whole
 _SPARE = 0.25  # of the room, beyond it, for rows of a round that then leave
 _SURE = 1.5  # rows that a round may keep over those that it is expected to
+_REACH = 1.0  # of what a step moves a row in the mean, which counts for rows that it hardly moved
 _RUN_ORDER = 1 << 60  # in place of a first row, in the key of the order of runs
 
 
@@ -132,7 +133,7 @@ def _merged(parts: list[Part]) -> list[Part]:
         some = [part for part in parts if part.near[0] == near]
         if len(some) > 1:
             columns = zip(*(part[1:] for part in some), strict=True)
-            arrays = [np.concatenate(column, axis=column[0].ndim == 3) for column in columns]
+            arrays = [np.concatenate(column, axis=1 if column[0].ndim == 3 else 0) for column in columns]
             merged.append(Part(stacked([part.X for part in some]), *arrays))
         else:
             merged += some
@@ -162,10 +163,9 @@ class WorkingPass:
         self.runs = [runs[k] for k in shuffled(len(runs), ctx.seed, number, _RUN_ORDER)]
         m = problem.n_models
         near, share = shares_of_room(room, ctx.data.n_samples)
-        open_bands = Bands(np.full(m, np.inf), np.full(m, np.inf), np.ones(m), share, (ctx.seed, number))
+        open_bands = Bands(np.full(m, np.inf), np.full(m, np.inf), np.ones(m), np.ones(m), share, (ctx.seed, number))
         self.found = WorkingSet(problem, ctx.data.n_samples, near, open_bands, Fold.empty(problem, shape))
         self.found.sides = np.zeros((2, m), np.int64)
-        self._before = ctx.bytes_read
         for proof in ctx.riding:
             proof.begin()
 
@@ -231,7 +231,6 @@ class WorkingPass:
                 proof.take(terms)
             ctx.charge(found.bytes_read)
             if ctx.stopping():
-                ctx.bytes_read = self._before  # limits count what an undisturbed run reads
                 raise PassLeft
 
     def _look_ahead(self, w: np.ndarray, d: np.ndarray) -> None:
@@ -251,6 +250,9 @@ class WorkingPass:
             )
             whole = linear[m] + quadratic[m], *_slope_at_one(problem, m, pieces())
             found.bands.ahead[m] = 1.0 if abs(whole[0] + whole[1]) <= _CLEAR * whole[2] else step.length
+        moved = [np.abs(self.rows.p.values[rows]) for rows in numbers]
+        mean = sum(part.sum(axis=0) for part in moved) / max(sum(map(len, numbers)), 1)
+        found.bands.reach[:] = np.where(mean > 0.0, _REACH * mean, 1.0)
         for k, (part, rows) in enumerate(zip(found.parts, numbers, strict=True)):
             z, distance, place = found.bands.place(
                 self.rows.s.values[rows], self.rows.p.values[rows], part.cost, part.lot
@@ -270,7 +272,8 @@ def _slope_at_one(
     """The slope of model m's losses after a whole step, as some rows show it, and its standard error."""
     slope = variance = 0.0
     for s, p, cost in pieces:
-        each = -p * frozen_alpha(problem, np.stack([s, s])[:, :, None], (s - p)[:, None], (cost * problem.C[m])[:, None])[0][:, 0]
+        after, C = (s - p)[:, None], (cost * problem.C[m])[:, None]
+        each = -p * frozen_alpha(problem, np.stack([after, after]), after, C)[0][:, 0]
         slope += float(each.sum())
         variance += float(each @ each)
     return slope, math.sqrt(variance)

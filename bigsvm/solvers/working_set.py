@@ -24,13 +24,12 @@ from bigsvm.kernels.visiting import draw
 from bigsvm.machine import trim_heap
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.gathered import picked_rows
-from bigsvm.solvers.weights import columns
 from bigsvm.store.blocks import Matrix, kernel_matrix
 
 OUT, FOLDED, KEPT = 0, 1, 2  # places of a row
 _ALL_INSIDE = 0.75  # of the room
 _HALF = 0.5
-_CROSSED = 0.1
+_CROSSED = 0.3
 _CUT_TO = 0.9  # of the room, while more rows come
 _SAMPLED = 0.1  # of the room
 _OUTSIDE, _PER_FEATURE = 4.0, 40.0  # rows outside the margin for each inside, or each feature: more would only cost
@@ -81,12 +80,14 @@ class Bands(NamedTuple):
 
     inside, outside : float64, (n_models,)
     ahead : float64, (n_models,)   the step that is expected, for z = s - ahead p
+    reach : float64, (n_models,)   how far a step moves rows in the mean, times some
     share : float   of all rows in the sample;  key : (seed, pass), for who is drawn
     """
 
     inside: np.ndarray
     outside: np.ndarray
     ahead: np.ndarray
+    reach: np.ndarray
     share: float
     key: tuple[int, int]
 
@@ -101,7 +102,7 @@ class Bands(NamedTuple):
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(z, distance, place) of rows, each (n_rows, n_models); s, p likewise, cost and lot (n_rows,)."""
         z = s - self.ahead * p
-        distance = np.abs(z) * np.where((s > 0.0) != (s - p > 0.0), _CROSSED, 1.0)
+        distance = np.abs(z) * np.where((s > 0.0) != (s - p > 0.0), _CROSSED, 1.0) / (np.abs(p) + self.reach)
         distance += _TIE * (distance + _TIE) * lot[:, None]
         inside = z > 0.0
         place = np.where(distance <= np.where(inside, self.inside, self.outside), KEPT, np.where(inside, FOLDED, OUT))
