@@ -65,8 +65,9 @@ def warm_for(store: RowBlocks, n_models: int) -> None:
     codes, positive, cost = np.array([0, 1], np.int32), np.ones(n_models, np.int32), np.ones(2)
     C, w, alpha = np.ones(n_models), zero_weights(1, n_models), np.zeros((2, n_models))
     box = DualBox(0, 1.0, 0.0, 1.0)
-    certify_rows(X, codes, positive, cost, C, alpha, w, w.copy(), box, np.zeros((n_models, N_SUMS)))
-    distances(w, w.copy(), np.zeros((n_models, 3)), 0)
+    scales, ones = np.empty(0), np.ones(n_models)
+    certify_rows(X, codes, positive, cost, C, alpha, w, w.copy(), box, scales, np.zeros((n_models, N_SUMS)))
+    distances(w, ones, w.copy(), np.zeros((n_models, 3)), 0)
     decision(X, np.zeros((1, n_models)), np.empty((2, n_models)))
     content_hash(X, np.zeros(2, np.uint64), cost, 0)
     first_bad_value(np.ones(2, store.dtype))
@@ -86,8 +87,9 @@ def warm_training(store: RowBlocks, plan: Plan) -> None:
         stats, thresholds, active = np.zeros((m, 4)), np.zeros((2, m)), np.ones((2, 1), np.uint8)[:, 0]
         shuffled(2, 0, 0, 0)
         sqnorms(X, sqnorm[:, 0])
-        certify_rows(X, codes, positive, cost, C, alpha, W, np.zeros(W.shape), box, np.zeros((m, N_SUMS)))
-        distances(W, np.zeros(W.shape), np.zeros((m, 3)), 0)
+        sums = np.zeros((m, N_SUMS))
+        certify_rows(X, codes, positive, cost, C, alpha, W, np.zeros(W.shape), box, np.empty(0), sums)
+        distances(W, np.ones(m), np.zeros(W.shape), np.zeros((m, 3)), 0)
         if plan.resident:
             if m > 8:
                 active = active.astype(np.uint64)

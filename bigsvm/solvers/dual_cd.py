@@ -28,6 +28,7 @@ from bigsvm.solvers.arena import Arena, make_arena
 from bigsvm.solvers.base import Context, DataShape, Need, Point, StepInfo
 from bigsvm.solvers.dual_cd_rounds import round_pass
 from bigsvm.solvers.dual_cd_stream import pass_sums, streamed_pass, writable
+from bigsvm.solvers.momentum import Momentum
 from bigsvm.store.blocks import kernel_matrix
 from bigsvm.store.vectors import RowVector
 
@@ -67,6 +68,7 @@ class ModelGroup:
     seen: np.ndarray = field(default_factory=lambda: np.empty((0, 1, 2)))
     arena_stats: np.ndarray = field(default_factory=lambda: np.empty((1, 4)))
     visits: int = 0
+    momentum: Momentum | None = None
 
 
 @dataclass
@@ -74,6 +76,7 @@ class DualCDState:
     """All that a resumed run needs.
 
     sqnorm : RowVector float64, squared norms of rows that are in memory or visited in rounds
+    cost : RowVector float64, class weight times sample weight of each row, where momentum needs to know
     shrinks : rows leave the active ones; only where they are in memory
     estimates : stale relative gaps of the last two passes, the newest first
     share : proved gap over estimate, as of the last proof
@@ -83,6 +86,7 @@ class DualCDState:
     sweep: int
     groups: list[ModelGroup]
     sqnorm: RowVector | None
+    cost: RowVector | None
     shrinks: bool = field(metadata={"derived": True})
     estimates: tuple[float, float] = (math.inf, math.inf)
     share: float = 0.0
@@ -95,6 +99,7 @@ class DualCD:
 
     max_sweeps_per_step : int   sweeps over data in memory before the loop looks up; no effect on streamed data
     arena : str     'auto': rows that stream leave the violating ones in memory; 'off': never
+    momentum : str  'auto', 'on' or 'off': passes over rows that stream start ahead (`momentum.py`)
     """
 
     name: ClassVar[str] = "dcd"
@@ -105,10 +110,13 @@ class DualCD:
 
     max_sweeps_per_step: int = 64
     arena: str = "auto"
+    momentum: str = "auto"
 
     def __post_init__(self) -> None:
         if self.arena not in ("auto", "off"):
             raise ValueError(f"arena must be auto or off, not {self.arena!r}")
+        if self.momentum not in ("auto", "on", "off"):
+            raise ValueError(f"momentum must be auto, on or off, not {self.momentum!r}")
 
     def refusal(self, shape: DataShape) -> str | None:
         """None: any shape will do."""
@@ -125,7 +133,9 @@ class DualCD:
         if resident or shape.parallel > 1:
             needs.append(Need("row norms", 8 * n, may_spill=True))
         else:
-            needs.append(Need("alpha of a riding proof", 8 * n * m, may_spill=True))
+            needs.append(Need("alpha of a riding proof", 8 * n * m, may_spill=True))  # where the pass began, if it leaps
+            if self.momentum != "off" and shape.weighted:
+                needs.append(Need("row costs", 8 * n, may_spill=True))
         return needs
 
     def weight_bytes(self, tol: float, parallel: int) -> int:
@@ -140,14 +150,16 @@ class DualCD:
         def vector(what: str, width: int, dtype: Any, fill: float) -> RowVector:
             return RowVector(what, n, width, dtype, ctx.budget, ctx.workdir, fill, on_disk=what in ctx.spilled)
 
+        leaps = self.momentum != "off" and not ctx.resident and ctx.parallel == 1
         groups = []
         for models in groups_of_models(problem.n_models, ctx.parallel):
             m = models.stop - models.start
             part = dataclasses.replace(problem, C=problem.C[models], positive=problem.positive[models])
+            w = zero_weights(ctx.data.n_features, m, dtype)
             groups.append(
                 ModelGroup(
                     problem=part,
-                    w=zero_weights(ctx.data.n_features, m, dtype),
+                    w=w,
                     alpha=vector("alpha", m, np.float64, 0),
                     active=vector(
                         "active rows",
@@ -158,11 +170,14 @@ class DualCD:
                     thresholds=open_thresholds(m),
                     floor=np.zeros(m),
                     target=ctx.tol,
+                    momentum=Momentum.new(w, vector("alpha of a riding proof", m, np.float64, 0)) if leaps else None,
                 )
             )
         with_norms = ctx.resident or ctx.parallel > 1
         sqnorm = vector("row norms", 1, np.float64, -1) if with_norms else None
-        return DualCDState(0, groups, sqnorm, shrinks=ctx.resident)
+        weighted = ctx.data.has_weights or bool(np.any(problem.class_weight != 1.0))
+        cost = vector("row costs", 1, np.float64, 0) if leaps and weighted else None
+        return DualCDState(0, groups, sqnorm, cost, shrinks=ctx.resident)
 
     def step(self, problem: Problem, state: DualCDState, ctx: Context) -> StepInfo:
         """One pass over rows that stream; on data in memory, up to `max_sweeps_per_step` sweeps."""
@@ -171,7 +186,9 @@ class DualCD:
         if ctx.parallel > 1:
             sums, visits = round_pass(state, ctx)
         else:
-            state.done = streamed_pass(state.groups, state.sweep, state.done, ctx)
+            if state.done == 0:
+                _leap(state)
+            state.done = streamed_pass(state.groups, state.cost, state.sweep, state.done, ctx)
             if state.done:
                 return StepInfo(state.estimates[0], ctx.data.n_samples, 0, ask_certificate=False, paused=True)
             sums, visits = pass_sums(state.groups)
@@ -242,7 +259,12 @@ class DualCD:
 
     def points(self, state: DualCDState) -> list[Point]:
         """w and alpha of each group of models."""
-        return [Point(group.problem, group.w, group.alpha) for group in state.groups]
+        return [
+            Point(group.problem, group.w, group.alpha)
+            if (ahead := group.momentum) is None
+            else Point(group.problem, group.w, group.alpha, (ahead.w, ahead.alpha), rescaled=True)
+            for group in state.groups
+        ]
 
     def learn(
         self, state: DualCDState, certificate: Certificate, rebuilt: Sequence[np.ndarray], of: Sequence[np.ndarray]
@@ -265,6 +287,8 @@ class DualCD:
                 for start in range(0, len(w), _PIECE):  # in pieces: no copy as large as w
                     piece = slice(start, start + _PIECE)
                     group.w[piece] += v[piece] - w[piece]
+                if group.momentum is not None:
+                    group.momentum.w[...] = v  # so that the direction of the pass holds no rounding either
             models = slice(first, first + len(group.floor))
             first = models.stop
             group.floor = np.maximum(group.floor, certificate.dual[models])
@@ -282,6 +306,8 @@ class DualCD:
             group.active.close()
         if state.sqnorm is not None:
             state.sqnorm.close()
+        if state.cost is not None:
+            state.cost.close()
 
 
 def groups_of_models(n_models: int, parallel: int) -> list[slice]:
@@ -290,6 +316,13 @@ def groups_of_models(n_models: int, parallel: int) -> list[slice]:
     if parallel == 1 and n_models >= 2 * _MODELS_PER_GROUP:
         n = max(n, 2)
     return [slice(g * n_models // n, (g + 1) * n_models // n) for g in range(n)]
+
+
+def _leap(state: DualCDState) -> None:
+    cost = np.empty(0) if state.cost is None else state.cost.values[:, 0]
+    for group in state.groups:
+        if group.momentum is not None:
+            group.momentum.leap(group.problem, group.w, group.alpha, cost)
 
 
 def _bytes_active(models: slice, resident: bool) -> int:
