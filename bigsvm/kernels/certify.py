@@ -90,7 +90,8 @@ def _certify(X, codes, positive, cost, C, alpha, W, V, box, scales, sums, z, ste
 def distances(W, scale, V, out, without):
     """out[m] += (squared norm of scale W, squared norm of scale W - V, largest |W - V|) of each model; no copies.
 
-    W : float32 or float64;  V : float64, shape of W;  scale : float64, (n_models,);  out : float64, (n_models, 3), zeros
+    W : float32 or float64;  V : float64, shape of W;  scale : float64, (n_models,)
+    out : float64, (n_models, 3), zeros
     without : entries at the end that are left out: 1 for a bias that costs nothing
     """
     models = n_models(W)

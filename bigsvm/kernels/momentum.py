@@ -6,6 +6,8 @@ cost : float64, shape (n_rows,) or (0,) for ones    class weight times sample we
 
 from __future__ import annotations
 
+import numpy as np
+
 from bigsvm.kernels.compile import inner_loop
 
 # columns of `sums`
@@ -65,3 +67,24 @@ def leap(now, before, theta):
             a = now[i, m]
             now[i, m] = a + theta[m] * (a - before[i, m])
             before[i, m] = a
+
+
+@inner_loop
+def products(w, before, run, out):
+    """out[m] += (w.w, w.d, d.d) of each model with d = w - before; run, out : float64, (n_models, 3), run zeros
+
+    w, before : float32 or float64, (n_features + 1, n_models)
+    """
+    n, models = w.shape
+    for j in range(n):
+        for m in range(models):
+            a = np.float64(w[j, m])
+            d = a - np.float64(before[j, m])
+            run[m, 0] += a * a
+            run[m, 1] += a * d
+            run[m, 2] += d * d
+        if j % _RUN == _RUN - 1 or j == n - 1:
+            for m in range(models):
+                for k in range(3):
+                    out[m, k] += run[m, k]
+                    run[m, k] = 0.0

@@ -201,10 +201,12 @@ class Accumulator:
     def proof(self) -> Proof:
         """The certificate with the multiple of w that it speaks of."""
         total = self.sums()
-        norms = np.zeros((self._problem.n_models, 3))
         free = self._problem.bias == "free"
-        scale = self._choose_scales(total)
-        kernel.distances(self._w, scale, self.v, norms, 1 if free else 0)
+        scale = np.ones(self._problem.n_models)
+        norms = self._norms(scale)
+        if len(self.scales):
+            scale = self._choose_scales(total, norms[:, 0])
+            norms = self._norms(scale)
         primal = 0.5 * norms[:, 0] + total[:, kernel.LOSS]
         gap = total[:, kernel.GAP] + 0.5 * norms[:, 1]
         if free:
@@ -219,18 +221,24 @@ class Accumulator:
         )
         return Proof(certificate, self.v, scale)
 
-    def _choose_scales(self, total: np.ndarray) -> np.ndarray:
-        """The multiple of w with the smallest P of each model; moves its brackets and losses to the front of `total`."""
-        scale = np.ones(self._problem.n_models)
-        if not len(self.scales):
-            return scale
-        norms = np.atleast_1d(np.einsum("j...,j...->...", self._w, self._w, dtype=np.float64))
-        for m, norm in enumerate(norms):
-            lowest = 0.5 * norm + total[m, kernel.LOSS]
-            for t, gap, loss in zip(self.scales, total[m, kernel.N_SUMS :: 2], total[m, kernel.N_SUMS + 1 :: 2], strict=True):
-                if 0.5 * t * t * norm + loss < lowest:
-                    lowest, scale[m] = 0.5 * t * t * norm + loss, t
-                    total[m, kernel.GAP], total[m, kernel.LOSS] = gap, loss
+    def _norms(self, scale: np.ndarray) -> np.ndarray:
+        norms = np.zeros((self._problem.n_models, 3))
+        kernel.distances(self._w, scale, self.v, norms, 1 if self._problem.bias == "free" else 0)
+        return norms
+
+    def _choose_scales(self, total: np.ndarray, norms: np.ndarray) -> np.ndarray:
+        """The multiples of w with the smallest P; moves their brackets and losses to the front of `total`.
+
+        norms : float64, (n_models,)   ||w||^2
+        """
+        scale = np.ones(len(norms))
+        lowest = 0.5 * norms + total[:, kernel.LOSS]
+        for k, t in enumerate(self.scales):
+            gap, loss = total[:, kernel.N_SUMS + 2 * k], total[:, kernel.N_SUMS + 2 * k + 1]
+            primal = 0.5 * t * t * norms + loss
+            better = primal < lowest
+            scale[better], lowest[better] = t, primal[better]
+            total[better, kernel.GAP], total[better, kernel.LOSS] = gap[better], loss[better]
         return scale
 
     def _infeasible(self, alpha: np.ndarray) -> np.ndarray:

@@ -10,7 +10,16 @@ from typing import Any
 import numpy as np
 
 from bigsvm.errors import DataError
-from bigsvm.problem.certificate import Accumulator, Certificate, Proof, RowsShare, certify_blocks, joined, keep_best, runs_of
+from bigsvm.problem.certificate import (
+    Accumulator,
+    Certificate,
+    Proof,
+    RowsShare,
+    certify_blocks,
+    joined,
+    keep_best,
+    runs_of,
+)
 from bigsvm.problem.riding import RidingProof
 from bigsvm.solvers.base import Context, Point, Solver
 from bigsvm.store.addresses import in_groups

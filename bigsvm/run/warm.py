@@ -26,11 +26,14 @@ from bigsvm.run.plan import Plan
 from bigsvm.run.staging import staged
 from bigsvm.solvers.arena import make_arena
 from bigsvm.solvers.base import Context
-from bigsvm.solvers.dual_cd import DualCD, groups_of_models
+from bigsvm.solvers.dual_cd import DualCD
+from bigsvm.solvers.dual_cd_state import groups_of_models
 from bigsvm.solvers.line_search import exact_step
+from bigsvm.solvers.momentum import Momentum
 from bigsvm.store.array_rows import ArrayRows
 from bigsvm.store.blocks import BlockGroup, Matrix, RowBlocks, kernel_matrix
 from bigsvm.store.columns import ResidentColumns
+from bigsvm.store.vectors import RowVector
 from bigsvm.store.working_order import MANY_FEATURES
 from bigsvm.units import MIB
 
@@ -104,8 +107,12 @@ def warm_training(store: RowBlocks, plan: Plan) -> None:
             X, codes, classes, weights, positive, C, sqnorm.ravel(), alpha, at, W, active, box, 1.0, 1, 0, 0, 0,
             order, stats, score,
         )  # fmt: skip
+        part = dataclasses.replace(plan.problem, C=C, positive=positive, class_weight=classes)
+        former, latter = (
+            RowVector("warm", 2, m, np.float64, MemoryBudget(MIB), Path(tempfile.gettempdir())) for _ in range(2)
+        )
+        Momentum.new(W, former).leap(part, W, latter, np.empty(0))
         if plan.arena_bytes:
-            part = dataclasses.replace(plan.problem, C=C, positive=positive, class_weight=classes)
             arena = make_arena(4096, store, plan.arena_packed, at_least=2)
             arena.admit(X, codes, weights, sqnorm.ravel(), at, order, score, active)
             arena.sweep(part, alpha, W, (0, 0), 0)

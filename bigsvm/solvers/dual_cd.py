@@ -14,7 +14,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,73 +24,28 @@ from bigsvm.kernels.rows import sqnorms
 from bigsvm.kernels.visiting import mixed_runs_of
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import Problem, zero_weights
-from bigsvm.solvers.arena import Arena, make_arena
+from bigsvm.solvers.arena import make_arena
 from bigsvm.solvers.base import Context, DataShape, Need, Point, StepInfo
 from bigsvm.solvers.dual_cd_rounds import round_pass
+from bigsvm.solvers.dual_cd_state import (
+    DualCDState,
+    ModelGroup,
+    all_live,
+    bytes_active,
+    groups_of_models,
+    open_thresholds,
+)
 from bigsvm.solvers.dual_cd_stream import pass_sums, streamed_pass, writable
 from bigsvm.solvers.momentum import Momentum
 from bigsvm.store.blocks import kernel_matrix
 from bigsvm.store.vectors import RowVector
 
-_FIRST_EPS = 0.1  # LIBLINEAR's default; it only decides when shrunk rows come back, the gap decides the end
 _SMALLEST_EPS = 1e-13  # projected gradients below this are rounding
 _SHORTFALL = 2.0  # proved gap over estimate beyond which shrunk rows are to blame
 _VISITS_PER_STEP = 1 << 28  # non-zeros: about half a second of work, so that a step answers to signals
 _FLOAT32_FROM = 1e-4  # tolerances from which w is kept in float32
 _ROOM = 1.2  # a forecast over what the last proof would make it
 _PIECE = 1 << 16  # features
-_MOST_PER_GROUP = 64  # bits
-_MODELS_PER_GROUP = 4  # at least, before models are split over two groups
-
-
-@dataclass
-class ModelGroup:
-    """Models that are trained together, and all that a resumed run needs of them.
-
-    problem : of these models
-    w : (n_features + 1,) or (n_features + 1, n_models)
-    alpha : RowVector float64, (n_samples, n_models)
-    active : RowVector of bits, one a model: not shrunk away; of streamed data: 1 for rows not in the arena
-    seen, arena_stats, visits : of the pass that is going on (`dual_cd_stream.py`)
-    thresholds : float64, (2, n_models);  floor : float64, (n_models,), proved lower bounds of the primal
-    """
-
-    problem: Problem = field(metadata={"derived": True})
-    w: np.ndarray
-    alpha: RowVector
-    active: RowVector
-    thresholds: np.ndarray
-    floor: np.ndarray
-    eps: float = _FIRST_EPS
-    target: float = 0.0
-    estimate: float = math.inf
-    arena: Arena | None = None
-    seen: np.ndarray = field(default_factory=lambda: np.empty((0, 1, 2)))
-    arena_stats: np.ndarray = field(default_factory=lambda: np.empty((1, 4)))
-    visits: int = 0
-    momentum: Momentum | None = None
-
-
-@dataclass
-class DualCDState:
-    """All that a resumed run needs.
-
-    sqnorm : RowVector float64, squared norms of rows that are in memory or visited in rounds
-    cost : RowVector float64, class weight times sample weight of each row, where momentum needs to know
-    shrinks : rows leave the active ones; only where they are in memory
-    estimates : stale relative gaps of the last two passes, the newest first
-    share : proved gap over estimate, as of the last proof
-    done : groups of rows of the present pass that have been visited
-    """
-
-    sweep: int
-    groups: list[ModelGroup]
-    sqnorm: RowVector | None
-    cost: RowVector | None
-    shrinks: bool = field(metadata={"derived": True})
-    estimates: tuple[float, float] = (math.inf, math.inf)
-    share: float = 0.0
-    done: int = 0
 
 
 @dataclass(frozen=True)
@@ -128,12 +83,14 @@ class DualCD:
         needs = [
             Need("w", shape.weight_bytes * (shape.n_features + 1) * m),
             Need("alpha", 8 * n * m, may_spill=True),
-            Need("active rows", n * sum(_bytes_active(g, resident) for g in groups_of_models(m, shape.parallel)), True),
+            Need("active rows", n * sum(bytes_active(g, resident) for g in groups_of_models(m, shape.parallel)), True),
         ]
         if resident or shape.parallel > 1:
             needs.append(Need("row norms", 8 * n, may_spill=True))
         else:
-            needs.append(Need("alpha of a riding proof", 8 * n * m, may_spill=True))  # where the pass began, if it leaps
+            needs.append(
+                Need("alpha of a riding proof", 8 * n * m, may_spill=True)
+            )  # where the pass began, if it leaps
             if self.momentum != "off" and shape.weighted:
                 needs.append(Need("row costs", 8 * n, may_spill=True))
         return needs
@@ -164,7 +121,7 @@ class DualCD:
                     active=vector(
                         "active rows",
                         1,
-                        np.dtype(f"u{_bytes_active(models, ctx.resident)}"),
+                        np.dtype(f"u{bytes_active(models, ctx.resident)}"),
                         all_live(m) if ctx.resident else 1,
                     ),
                     thresholds=open_thresholds(m),
@@ -302,7 +259,7 @@ class DualCD:
     def finish(self, state: DualCDState) -> None:
         """Give back what only training needs."""
         for group in state.groups:
-            group.arena = None
+            group.arena = group.momentum = None
             group.active.close()
         if state.sqnorm is not None:
             state.sqnorm.close()
@@ -310,34 +267,11 @@ class DualCD:
             state.cost.close()
 
 
-def groups_of_models(n_models: int, parallel: int) -> list[slice]:
-    """Two groups where there are models enough for both cores, more beyond 128: the machine has no say."""
-    n = -(-n_models // _MOST_PER_GROUP)
-    if parallel == 1 and n_models >= 2 * _MODELS_PER_GROUP:
-        n = max(n, 2)
-    return [slice(g * n_models // n, (g + 1) * n_models // n) for g in range(n)]
-
-
 def _leap(state: DualCDState) -> None:
     cost = np.empty(0) if state.cost is None else state.cost.values[:, 0]
     for group in state.groups:
         if group.momentum is not None:
             group.momentum.leap(group.problem, group.w, group.alpha, cost)
-
-
-def _bytes_active(models: slice, resident: bool) -> int:
-    """Bytes a row for what is active: a bit for each model where rows are shrunk, else a flag."""
-    return 8 if resident and models.stop - models.start > 8 else 1
-
-
-def all_live(n_models: int) -> int:
-    """Bits of `active` for a row that no model has shrunk away."""
-    return (1 << n_models) - 1
-
-
-def open_thresholds(n_models: int) -> np.ndarray:
-    """Thresholds under which no row shrinks."""
-    return np.array([[math.inf] * n_models, [-math.inf] * n_models])
 
 
 def _reactivate(group: ModelGroup) -> None:

@@ -25,7 +25,7 @@ from bigsvm.store.read_ahead import ReadAhead
 from bigsvm.store.vectors import RowVector
 
 if TYPE_CHECKING:
-    from bigsvm.solvers.dual_cd import ModelGroup
+    from bigsvm.solvers.dual_cd_state import ModelGroup
 
 BLOCK_ORDER = 1 << 62  # in place of a first row, in the key of the order of blocks
 

@@ -27,7 +27,7 @@ from bigsvm.store.vectors import RowVector
 _CLIPPED = 0.1  # of the step's l1 mass, at most
 _CUT = 0.7
 _CUTS = 24  # beyond, what is left of the step is nothing
-_PIECE = 1 << 16  # rows
+_PIECE = 1 << 16  # rows: what is added up apart
 
 
 @dataclass
@@ -57,10 +57,12 @@ class Momentum:
         cost : float64, (n_samples,) or (0,) for ones
         """
         sums = self._sums(problem, alpha, cost)
-        norm, slope, bend = _products(columns(w), columns(self.w))
+        part, run = np.zeros((2, problem.n_models, 3))
+        kernel.products(columns(w), columns(self.w), run, part)
+        norm, slope, bend = part.T
         value = sums[:, kernel.ALPHA] - 0.5 * norm - sums[:, kernel.SQUARES]
         rise = sums[:, kernel.RISE] - slope - sums[:, kernel.CROSS]
-        bend += sums[:, kernel.BEND]
+        bend = bend + sums[:, kernel.BEND]
         theta = np.divide(rise, bend, out=np.zeros_like(rise), where=bend > 0)
         theta = np.where((theta > 0) & (value >= self.dual) & np.isfinite(theta), theta, 0.0)
         self.theta[...] = self._guarded(problem, alpha, cost, theta, sums[:, kernel.LENGTH])
@@ -106,13 +108,3 @@ def _pieces(n_rows: int) -> list[slice]:
 def _added(parts: list[np.ndarray]) -> np.ndarray:
     stacked = np.array(parts)
     return np.array([math.fsum(column) for column in stacked.reshape(len(parts), -1).T]).reshape(stacked.shape[1:])
-
-
-def _products(w: np.ndarray, before: np.ndarray) -> np.ndarray:
-    """w.w, w.d and d.d of each model, d = w - before: float64, (3, n_models); in pieces, no copy as large as w."""
-    parts = []
-    for rows in _pieces(len(w)):
-        a = w[rows].astype(np.float64)
-        d = a - before[rows]
-        parts.append(np.array([np.einsum("jm,jm->m", *pair) for pair in ((a, a), (a, d), (d, d))]))
-    return _added(parts)
