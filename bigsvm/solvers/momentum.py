@@ -26,6 +26,7 @@ from bigsvm.store.vectors import RowVector
 
 _CLIPPED = 0.1  # of the step's l1 mass, at most
 _CUT = 0.7
+_FARTHEST = 0.9  # of the last direction: what w has drifted from alpha is then made at most ten times as large
 _CUTS = 24  # beyond, what is left of the step is nothing
 _PIECE = 1 << 16  # rows: what is added up apart
 
@@ -36,7 +37,7 @@ class Momentum:
 
     w, alpha : shaped as theirs; as they were before the pass that was begun last, feasible
     theta : float64, (n_models,)   how far beyond that the pass started, in parts of the direction that led to it
-    dual : float64, (n_models,)    the best dual value at the end of a pass
+    dual : float64, (n_models,)    the dual value where it began
     """
 
     w: np.ndarray
@@ -64,9 +65,9 @@ class Momentum:
         rise = sums[:, kernel.RISE] - slope - sums[:, kernel.CROSS]
         bend = bend + sums[:, kernel.BEND]
         theta = np.divide(rise, bend, out=np.zeros_like(rise), where=bend > 0)
-        theta = np.where((theta > 0) & (value >= self.dual) & np.isfinite(theta), theta, 0.0)
+        theta = np.where((theta > 0) & (value >= self.dual), np.minimum(theta, _FARTHEST), 0.0)
         self.theta[...] = self._guarded(problem, alpha, cost, theta, sums[:, kernel.LENGTH])
-        self.dual[...] = np.maximum(self.dual, value)
+        self.dual[...] = value
         for rows in _pieces(len(alpha.values)):
             kernel.leap(alpha.values[rows], self.alpha.values[rows], self.theta)
         kernel.leap(columns(w), columns(self.w), self.theta)
