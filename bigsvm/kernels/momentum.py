@@ -53,7 +53,7 @@ def clipped(alpha, before, cost, C, upper_factor, theta, sums):
     for i in range(n):
         c = cost[i] if cost.shape[0] else 1.0
         for m in range(models):
-            if theta[m] != 0.0:
+            if theta[m] != 0.0 and c > 0.0:
                 a = alpha[i, m] + theta[m] * (alpha[i, m] - before[i, m])
                 sums[m] += max(max(-a, a - upper_factor * (c * C[m])), 0.0)
 
