@@ -4,8 +4,10 @@ The dual is maximised along the direction of the last pass, exactly and without 
 pass starts ahead, at an alpha that may be infeasible, and its own coordinate steps bring every row back.  That costs
 no reading, and about a quarter of the passes are spared where most support vectors are free (`limits` 7).
 
-Where many rows are at their bounds an unguarded step is mostly clipped away again and does harm.  So it is cut until
-the box would clip a tenth of it only, and left out after a pass in which the dual has fallen (`limits` 7.1).
+Where many rows are at their bounds an unguarded step is mostly clipped away again and does harm (`limits` 7.1).  So
+it is cut until the box would clip no more than a quarter of it, and left out after a pass in which the dual has
+fallen.  Beside that second guard a quarter is better than a tenth: kdd, C=10, to 1e-2 in 13 passes instead of 21, w8a,
+C=100, in 14 instead of 20, neither with any loss at C=1.
 
 Proofs and checkpoints see the end of a pass, which is feasible.  A pass needs a copy of it for the next direction,
 and so does a proof that rides: it is the same copy.
@@ -24,7 +26,7 @@ from bigsvm.solvers.weights import columns
 from bigsvm.store.blocks import tile
 from bigsvm.store.vectors import RowVector
 
-_CLIPPED = 0.1  # of the step's l1 mass, at most
+_CLIPPED = 0.25  # of the step's l1 mass, at most
 _CUT = 0.7
 _FARTHEST = 0.9  # of the last direction: what w has drifted from alpha is then made at most ten times as large
 _CUTS = 24  # beyond, what is left of the step is nothing

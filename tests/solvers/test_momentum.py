@@ -164,7 +164,7 @@ def test_the_model_is_the_multiple_of_w_that_was_proved(
     limits = {"max_passes": 4} if end == "stopped" else {"tol": 1e-2}
     result = fit_store(ArrayRows(X, y), config("on", loss=loss, C=10.0, **limits))
     assert result.status == end
-    assert np.any(scales[0] != 1.0) == (end == "stopped")
+    assert np.any(scales[0] != 1.0)
     result.save_model(tmp_path / "model")
     found = bigsvm.certify(tmp_path / "model", (X, y))
     for name in ("objective", "dual_objective", "relative_gap"):
@@ -214,8 +214,8 @@ def test_the_guard_cuts_a_step_that_the_box_would_clip(tmp_path: Path) -> None:
     _, cut, alpha, _ = leaping(X, y, before, np.full(10, 0.6), tmp_path, C=0.65)
     assert 0.0 < cut.theta[0] < 0.9
     step = 0.1 * cut.theta[0]
-    assert np.maximum(alpha.values - 0.65, 0.0).sum() <= 0.1 * 10 * step
-    assert np.maximum(0.6 + step / 0.7 - 0.65, 0.0) > 0.1 * step / 0.7  # a longer one would have been clipped
+    assert np.maximum(alpha.values - 0.65, 0.0).sum() <= 0.25 * 10 * step
+    assert np.maximum(0.6 + step / 0.7 - 0.65, 0.0) > 0.25 * step / 0.7  # a longer one would have been clipped
     _, none, alpha, _ = leaping(X, y, before, np.full(10, 0.6), tmp_path, C=0.6)
     assert none.theta[0] == 0.0
     np.testing.assert_array_equal(alpha.values, 0.6)
