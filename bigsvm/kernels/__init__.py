@@ -60,6 +60,7 @@ with _our_cache():
     from bigsvm.kernels import losses as losses
     from bigsvm.kernels import many as many
     from bigsvm.kernels import models as models
+    from bigsvm.kernels import momentum as momentum
     from bigsvm.kernels import packed as packed
     from bigsvm.kernels import pegasos as pegasos
     from bigsvm.kernels import primal as primal

@@ -24,7 +24,7 @@ _RUN = 128  # rows whose terms are added before they join the total: keeps the r
 
 
 @njit(cache=True, nogil=True)
-def certify_rows(X, codes, positive, cost, C, alpha, W, V, box, sums):
+def certify_rows(X, codes, positive, cost, C, alpha, W, V, box, scales, sums):
     """Add this block's terms.
 
     Parameters
@@ -33,16 +33,17 @@ def certify_rows(X, codes, positive, cost, C, alpha, W, V, box, sums):
     alpha : float64, shape (n_rows, n_models)   clipped to its box before use, so always feasible
     W : float64, shape (n_features + 1,) or (n_features + 1, n_models)   the primal point
     V : float64, shape of W                     grows by sum_i alpha_i y_i x_i of this block
-    sums : float64, shape (n_models, 5)         grows by: gap brackets, losses, alpha, D alpha^2 / 2, and
-                                                the number of rows with alpha > 0
+    scales : float64, shape (n_scales,)         multiples t of W whose gap brackets and losses are wanted, too
+    sums : float64, shape (n_models, 5 + 2 n_scales)   grows by: gap brackets, losses, alpha, D alpha^2 / 2, and
+                                                the number of rows with alpha > 0; then brackets and losses of t W
     """
     models = n_models(W)
     run = np.zeros((models, sums.shape[1]))
-    _certify(X, codes, positive, cost, C, alpha, W, V, box, sums, np.empty(models), np.empty(models), run)
+    _certify(X, codes, positive, cost, C, alpha, W, V, box, scales, sums, np.empty(models), np.empty(models), run)
 
 
 @inner_loop
-def _certify(X, codes, positive, cost, C, alpha, W, V, box, sums, z, step, run):
+def _certify(X, codes, positive, cost, C, alpha, W, V, box, scales, sums, z, step, run):
     """`certify_rows` with its work space: z and step float64 (n_models,), run of the shape of sums, zeros."""
     models = n_models(W)
     last = W.shape[0] - 1
@@ -59,9 +60,14 @@ def _certify(X, codes, positive, cost, C, alpha, W, V, box, sums, z, step, run):
                 sign = 1.0 if codes[i] == positive[m] else -1.0
                 c = C[m] * cost[i]
                 a = min(max(alpha[i, m], 0.0), upper_factor * c)
-                s = 1.0 - sign * (z[m] + bias * weight(W, last, m))
+                margin = sign * (z[m] + bias * weight(W, last, m))
+                s = 1.0 - margin
                 run[m, 0] += gap_term(loss_code, s, a, c)
                 run[m, 1] += loss_value(loss_code, s, c)
+                for k in range(scales.shape[0]):
+                    s = 1.0 - scales[k] * margin
+                    run[m, 5 + 2 * k] += gap_term(loss_code, s, a, c)
+                    run[m, 6 + 2 * k] += loss_value(loss_code, s, c)
                 step[m] = a * sign
                 if a > 0.0:
                     run[m, 2] += a
@@ -81,10 +87,11 @@ def _certify(X, codes, positive, cost, C, alpha, W, V, box, sums, z, step, run):
 
 
 @njit(cache=True, nogil=True)
-def distances(W, V, out, without):
-    """out[m] += (squared norm of W, squared norm of W - V, largest |W - V|) of each model; no copies.
+def distances(W, scale, V, out, without):
+    """out[m] += (squared norm of scale W, squared norm of scale W - V, largest |W - V|) of each model; no copies.
 
-    W : float32 or float64;  V : float64, shape of W;  out : float64, shape (n_models, 3), zeros
+    W : float32 or float64;  V : float64, shape of W;  scale : float64, (n_models,)
+    out : float64, (n_models, 3), zeros
     without : entries at the end that are left out: 1 for a bias that costs nothing
     """
     models = n_models(W)
@@ -92,11 +99,12 @@ def distances(W, V, out, without):
     n = W.shape[0] - without
     for j in range(n):
         for m in range(models):
-            w = np.float64(weight(W, j, m))
-            difference = w - weight(V, j, m)
+            v = weight(V, j, m)
+            out[m, 2] = max(out[m, 2], abs(np.float64(weight(W, j, m)) - v))
+            w = scale[m] * np.float64(weight(W, j, m))
+            difference = w - v
             run[m, 0] += w * w
             run[m, 1] += difference * difference
-            out[m, 2] = max(out[m, 2], abs(difference))
         if j % _RUN == _RUN - 1 or j == n - 1:
             for m in range(models):
                 for k in range(2):

@@ -95,7 +95,8 @@ def _sweep(
             a = alpha[row, m]
             margin = sign * (z[m] + bias * weight(W, last, m))
             s = 1.0 - margin
-            stats[m, 2] += gap_term(loss_code, s, a, c)
+            # alpha may start outside of its box (momentum): what is seen of the gap is then of its nearest end.
+            stats[m, 2] += gap_term(loss_code, s, min(max(a, 0.0), upper), c)
             stats[m, 3] += loss_value(loss_code, s, c)
             G = margin - 1.0 + diag * a
             PG = G
@@ -112,7 +113,7 @@ def _sweep(
             stats[m, 0] = max(stats[m, 0], PG)
             stats[m, 1] = min(stats[m, 1], PG)
             violation = max(violation, abs(PG))
-            if abs(PG) > 1e-12:
+            if abs(PG) > 1e-12 or a < 0.0 or a > upper:
                 H = h + diag
                 # A zero row of the hinge has H = 0 and G = -1: its best alpha is the upper bound.
                 new = min(max(a - G / H, 0.0), upper) if H > 0.0 else upper
@@ -148,7 +149,7 @@ def dual_cd_sweeps(
     positive : int32, shape (n_models,)     class code that is +1 for each model
     C : float64, shape (n_models,)
     sqnorm : float64, shape (n_rows,)       squared norms of the rows, bias not included
-    alpha : float64, shape (n_rows, n_models)
+    alpha : float64, shape (n_rows, n_models)   may lie outside of its box; it does not once its row was visited
     W : float32 or float64, shape (n_features + 1,) for one model or (n_features + 1, n_models)
     active : uint8 or uint64, shape (n_rows,)   bit m: the row has not been shrunk away by model m
     box : DualBox

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from bigsvm.kernels import certify as kernel
-from bigsvm.problem.certificate import Accumulator, Certificate, RowsTerms
+from bigsvm.problem.certificate import Accumulator, Proof, RowsTerms
 from bigsvm.problem.problem import Problem
 from bigsvm.store.blocks import Block, BlockGroup, kernel_matrix
 from bigsvm.store.vectors import RowVector
@@ -23,28 +23,29 @@ class RidingProof:
 
     w : float32 or float64, (n_features + 1,) or (n_features + 1, n_models)   not to change until `finish`
     alpha : RowVector, (n_samples, n_models)   likewise
+    rescaled : bool   prove the best multiple of w instead
     """
 
-    def __init__(self, problem: Problem, w: np.ndarray, alpha: RowVector) -> None:
-        self.problem, self.w, self.alpha = problem, w, alpha
-        self._total = Accumulator(problem, w)
+    def __init__(self, problem: Problem, w: np.ndarray, alpha: RowVector, rescaled: bool = False) -> None:
+        self.problem, self.w, self.alpha, self._rescaled = problem, w, alpha, rescaled
+        self._total = Accumulator(problem, w, rescaled)
         self.n_groups = 0
 
     def add(self, block: Block, group: BlockGroup) -> None:
         """The terms of one group; groups must come in an order that is the same in every run."""
-        problem = self.problem
+        problem, total = self.problem, self._total
         codes, cost = problem.codes_and_cost(block)
-        sums = np.zeros((problem.n_models, kernel.N_SUMS))
+        sums = total.no_sums()
         kernel.certify_rows(
             kernel_matrix(block.X), codes, problem.positive, cost, problem.C, self.alpha.get(group), self.w,
-            self._total.v, problem.box, sums,
+            total.v, problem.box, total.scales, sums,
         )  # fmt: skip
-        self._total.count(sums, block.n_rows)
+        total.count(sums, block.n_rows)
         self.n_groups += 1
 
     def begin(self) -> None:
         """Forget what was seen: a pass that was left is begun again."""
-        self._total = Accumulator(self.problem, self.w)
+        self._total = Accumulator(self.problem, self.w, self._rescaled)
         self.n_groups = 0
 
     def take(self, terms: RowsTerms) -> None:
@@ -52,9 +53,9 @@ class RidingProof:
         self._total.add(terms)
         self.n_groups += 1
 
-    def finish(self) -> tuple[Certificate, np.ndarray]:
-        """The certificate and w(alpha), float64."""
-        return self._total.finish(), self._total.v
+    def finish(self) -> Proof:
+        """What was proved."""
+        return self._total.proof()
 
     def dump(self) -> dict[str, Any]:
         """What was seen so far, for a checkpoint; the point's alpha is saved by its owner."""

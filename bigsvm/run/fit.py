@@ -227,7 +227,7 @@ def _result(
     }
     if config.lam is not None:
         figures["objective_mean"] = math.fsum(certificate.primal) * config.lam
-    model = linear_model(problem, prover.w, data, certificate, plan, config, survey, status)
+    model = linear_model(problem, prover.w, prover.scale, data, certificate, plan, config, survey, status)
     if config.no_dual:
         for vector in prover.alpha:
             vector.close()

@@ -90,6 +90,7 @@ class FitResult:
 def linear_model(
     problem: Problem,
     w: Sequence[np.ndarray],
+    scale: np.ndarray,
     data: RowBlocks,
     certificate: Certificate,
     plan: Plan,
@@ -100,6 +101,7 @@ def linear_model(
     """The model of a certified w, in the store's feature order.
 
     w : of each group of models (n_features + 1,) or (n_features + 1, n_models), in working feature order
+    scale : float64, (n_models,)   the model of each is so many times its w
     """
     coef, intercept = np.empty((problem.n_models, data.n_features)), np.empty(problem.n_models)
     order = slice(None) if data.feature_order is None else data.feature_order
@@ -107,8 +109,9 @@ def linear_model(
     for group in w:
         columns = group if group.ndim == 2 else group[:, None]
         for m in range(columns.shape[1]):
-            coef[first + m][order] = columns[:-1, m]
-            intercept[first + m] = problem.constant_feature * columns[-1, m]
+            t = scale[first + m]
+            coef[first + m][order] = t * columns[:-1, m].astype(np.float64)
+            intercept[first + m] = problem.constant_feature * (t * float(columns[-1, m]))
         first += columns.shape[1]
     return LinearModel(
         coef=coef,

@@ -163,7 +163,10 @@ def make_plan(store: RowBlocks, config: FitConfig, limit: MemoryLimit | None = N
     nnz = store.nnz if store.nnz is not None else int(row_bytes(store) * store.n_samples / 8)
     K = config.blocks_per_round
     entry_bytes = store.dtype.itemsize + (row_dtype(store.n_samples).itemsize if store.layout == "csr" else 0)
-    shape = DataShape(store.n_samples, store.n_features, nnz, problem.n_models, K, entry_bytes=entry_bytes)
+    weighted = store.has_weights or config.class_weight is not None
+    shape = DataShape(
+        store.n_samples, store.n_features, nnz, problem.n_models, K, entry_bytes=entry_bytes, weighted=weighted
+    )
     solver, why, shape = _first_that_fits(choose_solvers(config, shape), store, shape, config, budget)
     packed = packs(problem, config.tol) and store.dtype.itemsize > 1
     in_memory = Sizes(store, shape, tuple(solver.needs(shape, True)), config.stage, packed)

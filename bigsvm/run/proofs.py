@@ -10,7 +10,16 @@ from typing import Any
 import numpy as np
 
 from bigsvm.errors import DataError
-from bigsvm.problem.certificate import Accumulator, Certificate, RowsShare, certify_blocks, joined, keep_best, runs_of
+from bigsvm.problem.certificate import (
+    Accumulator,
+    Certificate,
+    Proof,
+    RowsShare,
+    certify_blocks,
+    joined,
+    keep_best,
+    runs_of,
+)
 from bigsvm.problem.riding import RidingProof
 from bigsvm.solvers.base import Context, Point, Solver
 from bigsvm.store.addresses import in_groups
@@ -29,7 +38,7 @@ class Prover:
     """Keeps the best that is proved, the weights that it speaks of, and the alpha of the last proof.
 
     certificate : Certificate or None
-    w : one array a group of models, the primal points of `certificate`
+    w, scale : one array a group of models, and a factor for each model: the primal points of `certificate`
     alpha : RowVectors whose dual value was proved last
     """
 
@@ -37,6 +46,7 @@ class Prover:
         self._solver, self._state, self._ctx, self._workers = solver, state, ctx, workers
         self.certificate: Certificate | None = None
         self.w: list[np.ndarray] = []
+        self.scale = np.ones(0)
         self.alpha: list[RowVector] = []
         self._former: list[RowVector] = []
         self.bytes_read = 0
@@ -59,21 +69,25 @@ class Prover:
         began = time.monotonic()
         points = self._solver.points(self._state)
         if not self._former:
-            self._former = [self._copy_of(point) for point in points]
-        for former, point in zip(self._former, points, strict=True):
-            assert point.alpha is not None
-            former.values[:] = point.alpha.values
-        self._ctx.riding = [
-            RidingProof(point.problem, point.w.copy(), former)
-            for point, former in zip(points, self._former, strict=True)
-        ]
+            self._former = [self._copy_of(point) for point in points if point.kept is None]
+        unkept = iter(self._former)
+        riding = []
+        for point in points:
+            if point.kept is None:
+                assert point.alpha is not None
+                w, alpha = point.w.copy(), next(unkept)
+                alpha.values[:] = point.alpha.values
+            else:
+                w, alpha = point.kept
+            riding.append(RidingProof(point.problem, w, alpha, point.rescaled))
+        self._ctx.riding = riding
         self.seconds += time.monotonic() - began
 
     def dismount(self) -> Certificate:
         """The certificate of the proof that rode: of the point before the step."""
         began = time.monotonic()
         riding, self._ctx.riding = self._ctx.riding, ()
-        self.alpha = self._former
+        self.alpha = [proof.alpha for proof in riding]
         certificate = self._take([proof.finish() for proof in riding], [proof.w for proof in riding])
         self.seconds += time.monotonic() - began
         return certificate
@@ -85,6 +99,7 @@ class Prover:
         return {
             "best": dump(self.certificate),
             "w": self.w,
+            "scale": self.scale,
             "riding": riding,
             "former": former,
             "read": self.bytes_read,
@@ -97,6 +112,7 @@ class Prover:
             arrays = {name: np.array(best[name]) for name in ("primal", "dual", "gap", "n_support")}
             self.certificate = Certificate(n_rows=best["n_rows"], drift=best["drift"], kind=best["kind"], **arrays)
         self.w, self.bytes_read = [np.array(w) for w in tree["w"]], tree["read"]
+        self.scale = np.array(tree["scale"])
         if tree["riding"]:
             self.mount()
             for vector, values in zip(self._former, tree["former"], strict=True):
@@ -104,8 +120,9 @@ class Prover:
             for proof, saved in zip(self._ctx.riding, tree["riding"], strict=True):
                 proof.load(saved)
 
-    def _take(self, proofs: Sequence[tuple[Certificate, np.ndarray]], points: Sequence[np.ndarray]) -> Certificate:
-        found = joined([certificate for certificate, _ in proofs])
+    def _take(self, proofs: Sequence[Proof], points: Sequence[np.ndarray]) -> Certificate:
+        found = joined([proof.certificate for proof in proofs])
+        scale = np.concatenate([proof.scale for proof in proofs])
         if found.n_rows != self._ctx.data.n_samples:
             raise DataError(f"{found.n_rows} rows seen of {self._ctx.data.n_samples}: nothing is proved")
         if not np.all(np.isfinite(found.primal)):
@@ -116,23 +133,24 @@ class Prover:
             )
         best, better = keep_best(found, self.certificate)
         if self.certificate is None:
-            self.w = [w.copy() for w in points]
+            self.w, self.scale = [w.copy() for w in points], scale
         else:
             first = 0
             for kept, w in zip(self.w, points, strict=True):
                 n_models = 1 if w.ndim == 1 else w.shape[1]
                 np.copyto(kept, w, where=better[first : first + n_models])
                 first += n_models
+            self.scale = np.where(better, scale, self.scale)
         self.certificate = best
-        self._solver.learn(self._state, best, [v for _, v in proofs], points)
+        self._solver.learn(self._state, best, [proof.v for proof in proofs], points)
         return best
 
-    def _stream(self, points: Sequence[Point]) -> list[tuple[Certificate, np.ndarray]]:
+    def _stream(self, points: Sequence[Point]) -> list[Proof]:
         ctx = self._ctx
         riding = []
         for point in points:
             assert point.alpha is not None
-            riding.append(RidingProof(point.problem, point.w, point.alpha))
+            riding.append(RidingProof(point.problem, point.w, point.alpha, point.rescaled))
         groups = in_groups(ctx.refs, np.arange(len(ctx.refs)), ctx.group_blocks)
         before = ctx.bytes_read
         with ReadAhead(ctx.data, groups, ctx.read_depth, ctx.buffers) as source:
@@ -146,11 +164,11 @@ class Prover:
         ctx.io_wait_s += source.waited_s
         return [proof.finish() for proof in riding]
 
-    def _in_tasks(self, points: Sequence[Point]) -> list[tuple[Certificate, np.ndarray]]:
+    def _in_tasks(self, points: Sequence[Point]) -> list[Proof]:
         with ThreadPoolExecutor(min(len(points), self._ctx.threads), "bigsvm-proof") as pool:
             return list(pool.map(self._tasks, points))
 
-    def _tasks(self, point: Point) -> tuple[Certificate, np.ndarray]:
+    def _tasks(self, point: Point) -> Proof:
         ctx, alpha = self._ctx, point.alpha
         shares = (
             RowsShare(
@@ -163,7 +181,7 @@ class Prover:
         for terms in ctx.mapper.map(certify_blocks, shares, self._workers):
             total.add(terms)
             ctx.charge(terms.bytes_read)
-        return total.finish(), total.v
+        return total.proof()
 
     def _copy_of(self, point: Point) -> RowVector:
         assert point.alpha is not None

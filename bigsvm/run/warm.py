@@ -26,11 +26,14 @@ from bigsvm.run.plan import Plan
 from bigsvm.run.staging import staged
 from bigsvm.solvers.arena import make_arena
 from bigsvm.solvers.base import Context
-from bigsvm.solvers.dual_cd import DualCD, groups_of_models
+from bigsvm.solvers.dual_cd import DualCD
+from bigsvm.solvers.dual_cd_state import groups_of_models
 from bigsvm.solvers.line_search import exact_step
+from bigsvm.solvers.momentum import Momentum
 from bigsvm.store.array_rows import ArrayRows
 from bigsvm.store.blocks import BlockGroup, Matrix, RowBlocks, kernel_matrix
 from bigsvm.store.columns import ResidentColumns
+from bigsvm.store.vectors import RowVector
 from bigsvm.store.working_order import MANY_FEATURES
 from bigsvm.units import MIB
 
@@ -65,8 +68,9 @@ def warm_for(store: RowBlocks, n_models: int) -> None:
     codes, positive, cost = np.array([0, 1], np.int32), np.ones(n_models, np.int32), np.ones(2)
     C, w, alpha = np.ones(n_models), zero_weights(1, n_models), np.zeros((2, n_models))
     box = DualBox(0, 1.0, 0.0, 1.0)
-    certify_rows(X, codes, positive, cost, C, alpha, w, w.copy(), box, np.zeros((n_models, N_SUMS)))
-    distances(w, w.copy(), np.zeros((n_models, 3)), 0)
+    scales, ones = np.empty(0), np.ones(n_models)
+    certify_rows(X, codes, positive, cost, C, alpha, w, w.copy(), box, scales, np.zeros((n_models, N_SUMS)))
+    distances(w, ones, w.copy(), np.zeros((n_models, 3)), 0)
     decision(X, np.zeros((1, n_models)), np.empty((2, n_models)))
     content_hash(X, np.zeros(2, np.uint64), cost, 0)
     first_bad_value(np.ones(2, store.dtype))
@@ -86,8 +90,9 @@ def warm_training(store: RowBlocks, plan: Plan) -> None:
         stats, thresholds, active = np.zeros((m, 4)), np.zeros((2, m)), np.ones((2, 1), np.uint8)[:, 0]
         shuffled(2, 0, 0, 0)
         sqnorms(X, sqnorm[:, 0])
-        certify_rows(X, codes, positive, cost, C, alpha, W, np.zeros(W.shape), box, np.zeros((m, N_SUMS)))
-        distances(W, np.zeros(W.shape), np.zeros((m, 3)), 0)
+        sums = np.zeros((m, N_SUMS))
+        certify_rows(X, codes, positive, cost, C, alpha, W, np.zeros(W.shape), box, np.empty(0), sums)
+        distances(W, np.ones(m), np.zeros(W.shape), np.zeros((m, 3)), 0)
         if plan.resident:
             if m > 8:
                 active = active.astype(np.uint64)
@@ -102,8 +107,12 @@ def warm_training(store: RowBlocks, plan: Plan) -> None:
             X, codes, classes, weights, positive, C, sqnorm.ravel(), alpha, at, W, active, box, 1.0, 1, 0, 0, 0,
             order, stats, score,
         )  # fmt: skip
+        part = dataclasses.replace(plan.problem, C=C, positive=positive, class_weight=classes)
+        former, latter = (
+            RowVector("warm", 2, m, np.float64, MemoryBudget(MIB), Path(tempfile.gettempdir())) for _ in range(2)
+        )
+        Momentum.new(W, former).leap(part, W, latter, np.empty(0))
         if plan.arena_bytes:
-            part = dataclasses.replace(plan.problem, C=C, positive=positive, class_weight=classes)
             arena = make_arena(4096, store, plan.arena_packed, at_least=2)
             arena.admit(X, codes, weights, sqnorm.ravel(), at, order, score, active)
             arena.sweep(part, alpha, W, (0, 0), 0)

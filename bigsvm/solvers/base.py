@@ -60,6 +60,8 @@ class DataShape:
     weight_bytes: int = 8
     entry_bytes: int = 12
     """Of a value by columns, with its row number where the data are sparse."""
+    weighted: bool = False
+    """Rows or classes have weights."""
 
 
 @dataclass
@@ -134,11 +136,15 @@ class Point(NamedTuple):
     problem : of these models only
     w : (n_features + 1,) or (n_features + 1, n_models)   with its bias entry
     alpha : (n_samples, n_models), where there is one
+    kept : what holds w and alpha of this point from the begin of the solver's next step until the step after it
+    rescaled : a proof may speak of a multiple of w
     """
 
     problem: Problem
     w: np.ndarray
     alpha: RowVector | None
+    kept: tuple[np.ndarray, RowVector] | None = None
+    rescaled: bool = False
 
 
 class Solver(Protocol):

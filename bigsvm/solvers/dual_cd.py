@@ -14,7 +14,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,69 +24,28 @@ from bigsvm.kernels.rows import sqnorms
 from bigsvm.kernels.visiting import mixed_runs_of
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import Problem, zero_weights
-from bigsvm.solvers.arena import Arena, make_arena
+from bigsvm.solvers.arena import make_arena
 from bigsvm.solvers.base import Context, DataShape, Need, Point, StepInfo
 from bigsvm.solvers.dual_cd_rounds import round_pass
+from bigsvm.solvers.dual_cd_state import (
+    DualCDState,
+    ModelGroup,
+    all_live,
+    bytes_active,
+    groups_of_models,
+    open_thresholds,
+)
 from bigsvm.solvers.dual_cd_stream import pass_sums, streamed_pass, writable
+from bigsvm.solvers.momentum import Momentum
 from bigsvm.store.blocks import kernel_matrix
 from bigsvm.store.vectors import RowVector
 
-_FIRST_EPS = 0.1  # LIBLINEAR's default; it only decides when shrunk rows come back, the gap decides the end
 _SMALLEST_EPS = 1e-13  # projected gradients below this are rounding
 _SHORTFALL = 2.0  # proved gap over estimate beyond which shrunk rows are to blame
 _VISITS_PER_STEP = 1 << 28  # non-zeros: about half a second of work, so that a step answers to signals
 _FLOAT32_FROM = 1e-4  # tolerances from which w is kept in float32
 _ROOM = 1.2  # a forecast over what the last proof would make it
 _PIECE = 1 << 16  # features
-_MOST_PER_GROUP = 64  # bits
-_MODELS_PER_GROUP = 4  # at least, before models are split over two groups
-
-
-@dataclass
-class ModelGroup:
-    """Models that are trained together, and all that a resumed run needs of them.
-
-    problem : of these models
-    w : (n_features + 1,) or (n_features + 1, n_models)
-    alpha : RowVector float64, (n_samples, n_models)
-    active : RowVector of bits, one a model: not shrunk away; of streamed data: 1 for rows not in the arena
-    seen, arena_stats, visits : of the pass that is going on (`dual_cd_stream.py`)
-    thresholds : float64, (2, n_models);  floor : float64, (n_models,), proved lower bounds of the primal
-    """
-
-    problem: Problem = field(metadata={"derived": True})
-    w: np.ndarray
-    alpha: RowVector
-    active: RowVector
-    thresholds: np.ndarray
-    floor: np.ndarray
-    eps: float = _FIRST_EPS
-    target: float = 0.0
-    estimate: float = math.inf
-    arena: Arena | None = None
-    seen: np.ndarray = field(default_factory=lambda: np.empty((0, 1, 2)))
-    arena_stats: np.ndarray = field(default_factory=lambda: np.empty((1, 4)))
-    visits: int = 0
-
-
-@dataclass
-class DualCDState:
-    """All that a resumed run needs.
-
-    sqnorm : RowVector float64, squared norms of rows that are in memory or visited in rounds
-    shrinks : rows leave the active ones; only where they are in memory
-    estimates : stale relative gaps of the last two passes, the newest first
-    share : proved gap over estimate, as of the last proof
-    done : groups of rows of the present pass that have been visited
-    """
-
-    sweep: int
-    groups: list[ModelGroup]
-    sqnorm: RowVector | None
-    shrinks: bool = field(metadata={"derived": True})
-    estimates: tuple[float, float] = (math.inf, math.inf)
-    share: float = 0.0
-    done: int = 0
 
 
 @dataclass(frozen=True)
@@ -95,6 +54,7 @@ class DualCD:
 
     max_sweeps_per_step : int   sweeps over data in memory before the loop looks up; no effect on streamed data
     arena : str     'auto': rows that stream leave the violating ones in memory; 'off': never
+    momentum : str  'auto', 'on' or 'off': passes over rows that stream start ahead (`momentum.py`)
     """
 
     name: ClassVar[str] = "dcd"
@@ -105,10 +65,13 @@ class DualCD:
 
     max_sweeps_per_step: int = 64
     arena: str = "auto"
+    momentum: str = "auto"
 
     def __post_init__(self) -> None:
         if self.arena not in ("auto", "off"):
             raise ValueError(f"arena must be auto or off, not {self.arena!r}")
+        if self.momentum not in ("auto", "on", "off"):
+            raise ValueError(f"momentum must be auto, on or off, not {self.momentum!r}")
 
     def refusal(self, shape: DataShape) -> str | None:
         """None: any shape will do."""
@@ -120,12 +83,16 @@ class DualCD:
         needs = [
             Need("w", shape.weight_bytes * (shape.n_features + 1) * m),
             Need("alpha", 8 * n * m, may_spill=True),
-            Need("active rows", n * sum(_bytes_active(g, resident) for g in groups_of_models(m, shape.parallel)), True),
+            Need("active rows", n * sum(bytes_active(g, resident) for g in groups_of_models(m, shape.parallel)), True),
         ]
         if resident or shape.parallel > 1:
             needs.append(Need("row norms", 8 * n, may_spill=True))
         else:
-            needs.append(Need("alpha of a riding proof", 8 * n * m, may_spill=True))
+            needs.append(
+                Need("alpha of a riding proof", 8 * n * m, may_spill=True)
+            )  # where the pass began, if it leaps
+            if self.momentum != "off" and shape.weighted:
+                needs.append(Need("row costs", 8 * n, may_spill=True))
         return needs
 
     def weight_bytes(self, tol: float, parallel: int) -> int:
@@ -140,29 +107,34 @@ class DualCD:
         def vector(what: str, width: int, dtype: Any, fill: float) -> RowVector:
             return RowVector(what, n, width, dtype, ctx.budget, ctx.workdir, fill, on_disk=what in ctx.spilled)
 
+        leaps = self.momentum != "off" and not ctx.resident and ctx.parallel == 1
         groups = []
         for models in groups_of_models(problem.n_models, ctx.parallel):
             m = models.stop - models.start
             part = dataclasses.replace(problem, C=problem.C[models], positive=problem.positive[models])
+            w = zero_weights(ctx.data.n_features, m, dtype)
             groups.append(
                 ModelGroup(
                     problem=part,
-                    w=zero_weights(ctx.data.n_features, m, dtype),
+                    w=w,
                     alpha=vector("alpha", m, np.float64, 0),
                     active=vector(
                         "active rows",
                         1,
-                        np.dtype(f"u{_bytes_active(models, ctx.resident)}"),
+                        np.dtype(f"u{bytes_active(models, ctx.resident)}"),
                         all_live(m) if ctx.resident else 1,
                     ),
                     thresholds=open_thresholds(m),
                     floor=np.zeros(m),
                     target=ctx.tol,
+                    momentum=Momentum.new(w, vector("alpha of a riding proof", m, np.float64, 0)) if leaps else None,
                 )
             )
         with_norms = ctx.resident or ctx.parallel > 1
         sqnorm = vector("row norms", 1, np.float64, -1) if with_norms else None
-        return DualCDState(0, groups, sqnorm, shrinks=ctx.resident)
+        weighted = ctx.data.has_weights or bool(np.any(problem.class_weight != 1.0))
+        cost = vector("row costs", 1, np.float64, 0) if leaps and weighted else None
+        return DualCDState(0, groups, sqnorm, cost, shrinks=ctx.resident)
 
     def step(self, problem: Problem, state: DualCDState, ctx: Context) -> StepInfo:
         """One pass over rows that stream; on data in memory, up to `max_sweeps_per_step` sweeps."""
@@ -171,7 +143,9 @@ class DualCD:
         if ctx.parallel > 1:
             sums, visits = round_pass(state, ctx)
         else:
-            state.done = streamed_pass(state.groups, state.sweep, state.done, ctx)
+            if state.done == 0:
+                _leap(state)
+            state.done = streamed_pass(state.groups, state.cost, state.sweep, state.done, ctx)
             if state.done:
                 return StepInfo(state.estimates[0], ctx.data.n_samples, 0, ask_certificate=False, paused=True)
             sums, visits = pass_sums(state.groups)
@@ -242,7 +216,12 @@ class DualCD:
 
     def points(self, state: DualCDState) -> list[Point]:
         """w and alpha of each group of models."""
-        return [Point(group.problem, group.w, group.alpha) for group in state.groups]
+        return [
+            Point(group.problem, group.w, group.alpha)
+            if (ahead := group.momentum) is None
+            else Point(group.problem, group.w, group.alpha, (ahead.w, ahead.alpha), rescaled=True)
+            for group in state.groups
+        ]
 
     def learn(
         self, state: DualCDState, certificate: Certificate, rebuilt: Sequence[np.ndarray], of: Sequence[np.ndarray]
@@ -265,6 +244,8 @@ class DualCD:
                 for start in range(0, len(w), _PIECE):  # in pieces: no copy as large as w
                     piece = slice(start, start + _PIECE)
                     group.w[piece] += v[piece] - w[piece]
+                if group.momentum is not None:
+                    group.momentum.w[...] = v  # so that the direction of the pass holds no rounding either
             models = slice(first, first + len(group.floor))
             first = models.stop
             group.floor = np.maximum(group.floor, certificate.dual[models])
@@ -278,33 +259,19 @@ class DualCD:
     def finish(self, state: DualCDState) -> None:
         """Give back what only training needs."""
         for group in state.groups:
-            group.arena = None
+            group.arena = group.momentum = None
             group.active.close()
         if state.sqnorm is not None:
             state.sqnorm.close()
+        if state.cost is not None:
+            state.cost.close()
 
 
-def groups_of_models(n_models: int, parallel: int) -> list[slice]:
-    """Two groups where there are models enough for both cores, more beyond 128: the machine has no say."""
-    n = -(-n_models // _MOST_PER_GROUP)
-    if parallel == 1 and n_models >= 2 * _MODELS_PER_GROUP:
-        n = max(n, 2)
-    return [slice(g * n_models // n, (g + 1) * n_models // n) for g in range(n)]
-
-
-def _bytes_active(models: slice, resident: bool) -> int:
-    """Bytes a row for what is active: a bit for each model where rows are shrunk, else a flag."""
-    return 8 if resident and models.stop - models.start > 8 else 1
-
-
-def all_live(n_models: int) -> int:
-    """Bits of `active` for a row that no model has shrunk away."""
-    return (1 << n_models) - 1
-
-
-def open_thresholds(n_models: int) -> np.ndarray:
-    """Thresholds under which no row shrinks."""
-    return np.array([[math.inf] * n_models, [-math.inf] * n_models])
+def _leap(state: DualCDState) -> None:
+    cost = np.empty(0) if state.cost is None else state.cost.values[:, 0]
+    for group in state.groups:
+        if group.momentum is not None:
+            group.momentum.leap(group.problem, group.w, group.alpha, cost)
 
 
 def _reactivate(group: ModelGroup) -> None:

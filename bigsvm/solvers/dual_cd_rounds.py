@@ -17,7 +17,7 @@ from bigsvm.store.addresses import in_groups
 from bigsvm.store.blocks import BlockGroup, RowBlocks, kernel_matrix
 
 if TYPE_CHECKING:
-    from bigsvm.solvers.dual_cd import DualCDState
+    from bigsvm.solvers.dual_cd_state import DualCDState
 
 
 def round_pass(state: DualCDState, ctx: Context) -> PassSums:

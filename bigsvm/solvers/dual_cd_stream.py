@@ -22,9 +22,10 @@ from bigsvm.solvers.base import Context
 from bigsvm.store.addresses import in_groups
 from bigsvm.store.blocks import Block, BlockGroup, Matrix, kernel_matrix
 from bigsvm.store.read_ahead import ReadAhead
+from bigsvm.store.vectors import RowVector
 
 if TYPE_CHECKING:
-    from bigsvm.solvers.dual_cd import ModelGroup
+    from bigsvm.solvers.dual_cd_state import ModelGroup
 
 BLOCK_ORDER = 1 << 62  # in place of a first row, in the key of the order of blocks
 
@@ -47,13 +48,14 @@ class _Work(NamedTuple):
     at: np.ndarray
     key: tuple[int, int]
     sweeps: range  # numbers of the arena sweeps that follow
+    first: bool  # of the pass
 
 
-def streamed_pass(models: list[ModelGroup], number: int, done: int, ctx: Context) -> int:
+def streamed_pass(models: list[ModelGroup], cost: RowVector | None, number: int, done: int, ctx: Context) -> int:
     """Visit every row once, or the groups of rows after the first `done`; `number` is the pass.
 
     Returns how many groups of rows of the pass are done: fewer than all where `ctx.pause` said so.  What was seen
-    is in the groups of models, `pass_sums` adds it up.
+    is in the groups of models, `pass_sums` adds it up.  `cost` is filled where there is one.
     """
     order = np.arange(len(ctx.refs)) if number == 0 else shuffled(len(ctx.refs), ctx.seed, number, BLOCK_ORDER)
     groups = in_groups(ctx.refs, order, ctx.group_blocks)
@@ -78,7 +80,9 @@ def streamed_pass(models: list[ModelGroup], number: int, done: int, ctx: Context
                 break
             ctx.charge(block.nbytes)
             due = range(done * ctx.arena_sweeps // len(groups), (done + 1) * ctx.arena_sweeps // len(groups))
-            work = _work(group, block, (ctx.seed, number), due)
+            work = _work(group, block, (ctx.seed, number), due, done == 0)
+            if cost is not None and number == 0:
+                cost.values[work.at, 0] = models[0].problem.codes_and_cost(block)[1]
             if len(runs) == 1:
                 runs[0].take(work)
             else:
@@ -101,7 +105,7 @@ def pass_sums(models: list[ModelGroup]) -> PassSums:
     return PassSums(sums, sum(group.visits for group in models) // len(models))
 
 
-def _work(group: BlockGroup, block: Block, key: tuple[int, int], due: range) -> _Work:
+def _work(group: BlockGroup, block: Block, key: tuple[int, int], due: range, first: bool) -> _Work:
     X = kernel_matrix(block.X)
     sqnorm = block.sqnorm
     if sqnorm is None:
@@ -110,7 +114,7 @@ def _work(group: BlockGroup, block: Block, key: tuple[int, int], due: range) -> 
     codes = block.y.astype(np.int32)
     weight = writable(block.sample_weight)
     at = np.concatenate([np.arange(ref.start, ref.stop) for ref in group.refs])
-    return _Work(group.start, X, codes, weight, sqnorm, at, key, due)
+    return _Work(group.start, X, codes, weight, sqnorm, at, key, due, first)
 
 
 def writable(sample_weight: np.ndarray | None) -> np.ndarray:
@@ -125,7 +129,7 @@ class _Run:
 
     def __init__(self, models: ModelGroup, ctx: Context, arena_bytes: int, begins: bool) -> None:
         self.models, self.problem, self.data = models, models.problem, ctx.data
-        self._arena_bytes, self._packed = arena_bytes, ctx.arena_packed
+        self._arena_bytes, self._packed, self._sweeps = arena_bytes, ctx.arena_packed, ctx.arena_sweeps
         if begins:
             m = self.problem.n_models
             models.seen, models.arena_stats, models.visits = np.empty((0, m, 2)), np.zeros((m, 4)), 0
@@ -140,6 +144,8 @@ class _Run:
     def take(self, work: _Work) -> None:
         """Visit the rows, keep those that violate, sweep the arena as often as is due."""
         models, problem = self.models, self.problem
+        if work.first:
+            self._settle(work.key)
         n = len(work.at)
         order, score, stats = np.empty(n, np.int64), np.empty(n, np.float32), np.empty((problem.n_models, 4))
         alpha, streams = models.alpha.values, models.active.values[:, 0]
@@ -157,6 +163,13 @@ class _Run:
         for number in work.sweeps:
             models.arena_stats = arena.sweep(problem, alpha, models.w, work.key, number)
             models.visits += arena.n
+
+    def _settle(self, key: tuple[int, int]) -> None:
+        """Visit the rows of the arena before any may leave it: where the pass starts ahead, alpha is infeasible."""
+        models = self.models
+        if models.arena is not None and models.momentum is not None and models.momentum.theta.any():
+            models.arena.sweep(self.problem, models.alpha.values, models.w, key, self._sweeps)
+            models.visits += models.arena.n
 
     def _note(self, stats: np.ndarray) -> None:
         self._seen.append(stats[:, (GAP, LOSS)])

@@ -23,7 +23,8 @@ from bigsvm.kernels.losses import HINGE, SQUARED_HINGE
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import Context, DataShape, Need, Point, StepInfo
-from bigsvm.solvers.dual_cd import DualCD, DualCDState
+from bigsvm.solvers.dual_cd import DualCD
+from bigsvm.solvers.dual_cd_state import DualCDState
 from bigsvm.solvers.dual_point import mix_dual
 from bigsvm.solvers.interior import ROW_ARRAYS
 from bigsvm.solvers.newton import too_many_features

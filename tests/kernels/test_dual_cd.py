@@ -13,7 +13,7 @@ from bigsvm.kernels.dual_cd import DualBox, _sweep, dual_cd_sweeps, dual_cd_visi
 from bigsvm.kernels.rows import CSR, n_rows_of, sqnorms
 from bigsvm.kernels.visiting import shuffled
 from bigsvm.problem.problem import zero_weights
-from bigsvm.solvers.dual_cd import all_live
+from bigsvm.solvers.dual_cd_state import all_live
 from bigsvm.store.blocks import kernel_matrix
 from bigsvm.testing.problems import as_csr, full_csr, random_problem
 from bigsvm.testing.reference import dual_value, primal_value

@@ -44,7 +44,7 @@ sys.exit(f"compiled in the fit: {sorted(set(compiled.names))}" if compiled.names
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("solver", "loss"), [("hyperpass", "hinge"), ("pegasos", "hinge"), ("newton", "squared_hinge")]
+    ("solver", "loss"), [("dcd", "hinge"), ("hyperpass", "hinge"), ("pegasos", "hinge"), ("newton", "squared_hinge")]
 )
 def test_nothing_is_compiled_inside_a_fit(tmp_path: Path, solver: str, loss: str) -> None:
     environment = {**os.environ, "BIGSVM_CACHE": str(tmp_path / "kernels"), "BIGSVM_SCRATCH": str(tmp_path / "scratch")}

@@ -150,7 +150,7 @@ def test_permuted_working_rows_and_features_come_back_in_the_users_order() -> No
 
 def test_options_and_names_are_checked_in_milliseconds() -> None:
     solver, why = choose_solver(FitConfig(solver="dcd", solver_options={"max_sweeps_per_step": "3"}))
-    assert dataclasses.asdict(solver) == {"max_sweeps_per_step": 3, "arena": "auto"}
+    assert dataclasses.asdict(solver) == {"max_sweeps_per_step": 3, "arena": "auto", "momentum": "auto"}
     assert why == "as asked"
     for options, error, words in (
         ({"solver": "smo"}, UsageError, "unknown solver"),
@@ -164,6 +164,7 @@ def test_options_and_names_are_checked_in_milliseconds() -> None:
             "max_sweeps_per_step",
         ),
         ({"solver": "dcd", "solver_options": {"arena": "nonsense"}}, UsageError, "arena"),
+        ({"solver": "dcd", "solver_options": {"momentum": "0.9"}}, UsageError, "momentum"),
     ):
         with pytest.raises(error, match=words):
             choose_solver(FitConfig(**options))
