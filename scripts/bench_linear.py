@@ -24,6 +24,7 @@ those that are not installed are left out, and the report says so.
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import tempfile
 from functools import partial
@@ -204,7 +205,12 @@ def main() -> None:
     """Measure and report."""
     options = parse()
     if options.suite:
-        hard(options)
+        # A child has a session of its own, so that it can be ended with its cage: no signal but ours reaches it.
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+        try:
+            hard(options)
+        except KeyboardInterrupt:
+            raise SystemExit(130) from None
         return
     asked = tuple(peer for peer in options.peers if peer in PEERS and not (peer == "sgd" and options.bias != "none"))
     absent = missing_peers(asked)

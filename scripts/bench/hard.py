@@ -183,8 +183,7 @@ class Series:
             return
         say(f"{self.source.name}, {self.loss}: preparing {job.method}")
         run = measure(replace(job, rung=0.9, limit_s=1.0), timeout_s=self.settings.timeout_s)
-        if run.error:
-            say(f"  {run.error}")
+        say(f"  {run.error or 'ready after {:.1f} s'.format(run.about['load_s'])}")
         self._ready.add(job.method)
 
     def _figures(self, run: Run, problem: Problem, C: float) -> dict[str, Any]:

@@ -64,7 +64,7 @@ def measure(job: Job, cage: Cage | None = None, cold: tuple[Path, ...] = (), tim
             stdout=subprocess.DEVNULL,  # solvers print what they like
             stderr=subprocess.PIPE,
             text=True,
-            start_new_session=True,  # so that the cage and what runs in it end together
+            start_new_session=timeout_s is not None,  # so that the cage and what runs in it end together
         )
         try:
             _, stderr = child.communicate(timeout=timeout_s)
@@ -72,7 +72,8 @@ def measure(job: Job, cage: Cage | None = None, cold: tuple[Path, ...] = (), tim
             _end(child)
             return Run({"job": asdict(job), "cage": {}}, [], f"ended after {timeout_s:.0f} s", overtime=True)
         except BaseException:
-            _end(child)
+            if timeout_s is not None:
+                _end(child)
             raise
         said = [line for line in stderr.splitlines() if line.strip()]
         caged = _cage_report(said)
