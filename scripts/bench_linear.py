@@ -10,6 +10,12 @@ cache; with --throttle the kernel also slows the device down (scripts/memory_cag
     scripts/bench_linear.py --csr DIR --cores 1,2 --throttle 300MB/s --json a.json --plot a.svg
     scripts/bench_linear.py --problem 20news --classes 20        all classes, and one, and their ratio
     scripts/bench_linear.py --smoke                              seconds, for the test suite
+    scripts/bench_linear.py --suite hard --make GENERATOR --json hard.json --plot hard.svg
+    scripts/bench_linear.py --suite hard --smoke                 seconds, for the test suite
+
+The suite `hard` is another plan on the same machinery: large C and mostly few features, bigsvm by its command line
+with several solvers, LIBLINEAR and snapml, a table for each C; problems that are not at hand are left out.  It takes
+hours: with --json every finished run is kept there, and the same command goes on where it was stopped.
 
 A --csr folder holds data.npy, indices.npy, indptr.npy, or X.npy; and y.npy.  Peers come with the extra `bench`;
 those that are not installed are left out, and the report says so.
@@ -18,17 +24,34 @@ those that are not installed are left out, and the report says so.
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import tempfile
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
+from bench.hard import COSTS, LADDERS, PROBLEMS, SMOKE_LADDERS, TOLS, HardSettings, Source, run_suite
+from bench.hard_record import Record
 from bench.plan import PEERS, Findings, Settings, ladders, missing_peers, run_problem, say
-from bench.problems import MADE, REAL, Problem, against_rest, demo_problem, make_problem, open_problem, real_problem
-from bench.table import markdown, model_axis, write_json
+from bench.problems import (
+    MADE,
+    REAL,
+    TINY_ROWS,
+    Problem,
+    against_rest,
+    demo_problem,
+    make_problem,
+    open_problem,
+    real_problem,
+    tiny_problem,
+)
+from bench.table import machine, markdown, model_axis, write_json
 
 from bigsvm.units import parse_bytes
 
 _BESIDE = Path(__file__).resolve().parents[2] / "shared" / "data"
+_HARD_SMOKE = {"Cs": (10.0,), "losses": ("hinge",), "tols": (1e-1, 1e-2), "limit": 20.0}
 _SMOKE = {"repeats": 1, "tols": (1e-2,), "cores": (1,), "losses": ("hinge",), "throttle": None}
 
 
@@ -41,17 +64,20 @@ def parse() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--problem", action="append", choices=["demo", "planted", *MADE, *REAL], help="repeatable")
+    add("--suite", choices=["hard"], help="a plan of its own: see above")
+    add("--problem", action="append", choices=["demo", "planted", "tiny", *MADE, *REAL], help="repeatable")
     add("--csr", action="append", type=Path, default=[], metavar="DIR", help="a problem as .npy files; repeatable")
     add("--make", type=Path, help="generator program of the problems sparse and dense")
     add("--data-dir", type=Path, default=_BESIDE, help="folder of the real sets, with load.py [%(default)s]")
     add("--rows", type=int, help="of demo, planted, sparse and dense")
     add("--classes", type=int, default=1, help="1: the first class against the rest; more: all, one, and their ratio")
     add("--losses", type=numbers(str), default=("hinge", "squared_hinge"))
-    add("--tols", type=numbers(float), default=(1e-2, 1e-3, 1e-4))
+    add("--tols", type=numbers(float), help="[1e-2,1e-3,1e-4; suite hard: 1e-2,1e-3,1e-5]")
+    add("--tightest-only", action="store_true", help="suite hard: one run of bigsvm, not one for each gap")
     add("--cores", type=numbers(int), default=(1,), help="columns: 1,2")
     add("--peers", type=numbers(str), default=tuple(PEERS), help="of liblinear,snapml,sgd; none: '-'")
     add("--C", type=float, default=1.0)
+    add("--Cs", type=numbers(float), default=COSTS, help="suite hard [1,10,100]")
     add("--bias", choices=["none", "augmented"], default="none", help="augmented leaves SGD out: it differs there")
     add("--memory", help="budget out of core [a tenth of the data]")
     add("--throttle", help="also with the device slowed down, such as 300MB/s")
@@ -63,6 +89,13 @@ def parse() -> argparse.Namespace:
     add("--plot", type=Path, help="such as gaps.svg")
     add("--smoke", action="store_true", help="a few seconds, to see that it works")
     options = parser.parse_args()
+    options.tols = options.tols or (TOLS if options.suite else (1e-2, 1e-3, 1e-4))
+    if options.suite:
+        if options.smoke:
+            vars(options).update(_HARD_SMOKE)
+            options.problem = options.problem or ["tiny"]
+        options.problem = options.problem or list(PROBLEMS)
+        return options
     if options.smoke:
         vars(options).update(_SMOKE)
         options.rows = options.rows or 3000
@@ -81,15 +114,19 @@ def problems(options: argparse.Namespace, work: Path) -> list[tuple[Problem, Pro
         if name in REAL and not (options.data_dir / "load.py").exists():
             say(f"{name}: there is no {options.data_dir / 'load.py'}; say --data-dir")
             continue
-        if name in REAL:
-            problem = real_problem(name, options.data_dir, work)
-        elif name in MADE:
-            problem = make_problem(name, options.make, options.rows, work)
-        else:
-            classes = 1 if name == "demo" else max(options.classes, 3)
-            problem = demo_problem(options.rows or 200_000, work, classes)
-        found.append(_in_two(problem, options, work))
+        found.append(_in_two(make(name, options, work), options, work))
     return found
+
+
+def make(name: str, options: argparse.Namespace, work: Path) -> Problem:
+    """A problem by name, with all its classes."""
+    if name in REAL:
+        return real_problem(name, options.data_dir, work)
+    if name in MADE:
+        return make_problem(name, options.make, options.rows, work)
+    if name == "tiny":
+        return tiny_problem(work, options.rows or TINY_ROWS)
+    return demo_problem(options.rows or 200_000, work, 1 if name == "demo" else max(options.classes, 3))
 
 
 def _in_two(problem: Problem, options: argparse.Namespace, work: Path) -> tuple[Problem, Problem | None]:
@@ -98,9 +135,83 @@ def _in_two(problem: Problem, options: argparse.Namespace, work: Path) -> tuple[
     return against_rest(problem, work), problem if options.classes > 1 else None
 
 
+def hard_sources(options: argparse.Namespace, work: Path) -> tuple[list[Source], dict[str, str]]:
+    """(problems of the suite, not made yet; why others are left out).  Of many classes, the first against the rest."""
+    found: list[Source] = []
+    left_out: dict[str, str] = {}
+
+    def opened(folder: Path, here: Path) -> Problem:
+        return _one(open_problem(folder, folder.resolve().name, here), here)
+
+    def made(name: str, here: Path) -> Problem:
+        return _one(make(name, options, here), here)
+
+    stand_for = {"dense" if (folder / "X.npy").exists() else "sparse" for folder in options.csr}
+    for folder in options.csr:
+        name = folder.resolve().name
+        found.append(Source(name, partial(opened, folder), work / name))
+    for name in options.problem:
+        if name in REAL and not (options.data_dir / "load.py").exists():
+            left_out[name] = "no load.py in --data-dir"
+        elif name in MADE and options.make is None:
+            if name not in stand_for:
+                left_out[name] = "no --make PROGRAM, and no --csr DIR in its place"
+        else:
+            sized = options.rows and name not in REAL
+            shown = f"{name}-{options.rows}" if sized else name
+            found.append(Source(shown, partial(made, name), work / shown))
+    return found, left_out
+
+
+def _one(problem: Problem, work: Path) -> Problem:
+    return problem if problem.n_models == 1 else against_rest(problem, work)
+
+
+def hard(options: argparse.Namespace) -> None:
+    """The suite `hard`: what is missing in the record, and the report of all that is there."""
+    from bench.hard_table import draw, lines
+    from bench.hard_table import markdown as report_of
+
+    asked = tuple(peer for peer in options.peers if peer in LADDERS)
+    absent = missing_peers(asked)
+    settings = HardSettings(
+        costs=options.Cs, losses=options.losses, tols=options.tols, limit_s=options.limit,
+        peers=tuple(peer for peer in asked if peer not in absent), ladders=SMOKE_LADDERS if options.smoke else LADDERS,
+        memory=None if options.memory is None else parse_bytes(options.memory), each_tol=not options.tightest_only,
+    )  # fmt: skip
+    record = Record(options.json)
+    record.about = {"machine": machine(), "settings": settings.__dict__, "not_installed": absent}
+    with tempfile.TemporaryDirectory(prefix="bench-hard-", dir=options.work) as folder:
+        sources, left_out = hard_sources(options, Path(folder).resolve())
+        record.left_out.update(left_out)
+        try:
+            run_suite(sources, settings, record)
+        finally:  # a report of what is there, also of a suite that was stopped
+            record.save(lines(record, settings))
+            text = "\n".join([*report_of(record, settings, [PEERS[name] for name in absent]), ""])
+            if options.markdown:
+                options.markdown.write_text(text)
+            else:
+                sys.stdout.write(text)
+    if options.plot and find_spec("matplotlib") is None:
+        say("no plot: matplotlib is not installed")
+    elif options.plot:
+        draw(options.plot, record)
+    if options.smoke and any("error" in run for run in record.runs):
+        raise SystemExit("a run failed")
+
+
 def main() -> None:
     """Measure and report."""
     options = parse()
+    if options.suite:
+        # A child has a session of its own, so that it can be ended with its cage: no signal but ours reaches it.
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+        try:
+            hard(options)
+        except KeyboardInterrupt:
+            raise SystemExit(130) from None
+        return
     asked = tuple(peer for peer in options.peers if peer in PEERS and not (peer == "sgd" and options.bias != "none"))
     absent = missing_peers(asked)
     report: list[Findings] = []

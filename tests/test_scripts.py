@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -43,6 +44,29 @@ def test_bench_linear_of_many_classes(tmp_path: Path) -> None:
     few = ("--problem", "planted", "--classes", "3", "--rows", "1000", "--peers", "-")
     done = run("bench_linear.py", "--smoke", *few, "--work", str(tmp_path))
     assert "### planted-3, hinge: 3 classes over one" in done.stdout
+
+
+@pytest.mark.slow
+def test_bench_linear_hard_suite_and_its_second_start(tmp_path: Path) -> None:
+    figures, curves = tmp_path / "hard.json", tmp_path / "hard.svg"
+    arguments = ("--suite", "hard", "--smoke", "--work", str(tmp_path), "--json", str(figures))
+    done = run("bench_linear.py", *arguments, "--plot", str(curves))
+    assert "### tiny, hinge, C = 10" in done.stdout
+    found: dict[str, Any] = json.loads(figures.read_text())
+    own = [line for line in found["lines"] if line["solver"].startswith("bigsvm")]
+    assert len(own) == 2  # auto, and the one of the others that it did not choose
+    for line in own:
+        assert line["gap"] <= line["proven_gap"] * (1 + 1e-6) <= 1e-2
+        assert line["to"]["0.01"][1] >= line["to"]["0.1"][1] > 0
+    assert all(line["gap"] >= -1e-9 for line in found["lines"])
+    assert all(run["trace"] and run["steps"] for run in found["runs"] if run["solver"].startswith("bigsvm"))
+    # A second start finds every run, makes no problem, and says the same.
+    again = run("bench_linear.py", *arguments)
+    assert again.stderr == ""
+    assert again.stdout == done.stdout
+    assert json.loads(figures.read_text())["runs"] == found["runs"]
+    if importlib.util.find_spec("matplotlib"):
+        assert (tmp_path / "hard-tiny.svg").read_text().startswith("<?xml")
 
 
 @pytest.mark.slow

@@ -14,9 +14,13 @@ from typing import Any
 import numpy as np
 
 from bench.evaluate import gap, objectives
+from bench.jobs import Job
 from bench.problems import Problem, excerpt
 from bench.runs import Cage, Run, measure
-from bench.solvers import Job
+from bigsvm.config import FitConfig
+from bigsvm.errors import PlanRefused
+from bigsvm.run.plan import Plan, make_plan
+from bigsvm.store.opener import open_store
 
 CAGE_ROOM = 256 << 20  # interpreter, libraries and compiled kernels beside the budget
 PEERS = {"liblinear": "LIBLINEAR", "snapml": "snapml", "sgd": "SGDClassifier, streamed"}
@@ -92,20 +96,28 @@ def ladders(loss: str, smoke: bool) -> dict[str, tuple[float, ...]]:
 
 def budget_of(problem: Problem, loss: str, settings: Settings) -> tuple[int, str]:
     """(bytes, note) of the out-of-core runs: a tenth of the data, or the least that a plan takes."""
-    from bigsvm.config import FitConfig
-    from bigsvm.errors import PlanRefused
-    from bigsvm.run.plan import make_plan
-    from bigsvm.store.opener import open_store
+    budget, note, _ = plan_of(problem, settings.budget, loss=loss, C=settings.C, bias=settings.bias)
+    return budget, note
 
-    asked = settings.budget or problem.data_bytes // 10
-    options: dict[str, Any] = {"loss": loss, "C": settings.C, "bias": settings.bias}
+
+def plan_of(problem: Problem, memory: int | None, **options: Any) -> tuple[int, str, Plan]:
+    """(bytes, note, plan) of a fit out of core.  Raises Unsupported where the solver asked for does not suit."""
+    asked, store = memory or problem.data_bytes // 10, open_store(problem.store)
     try:
-        make_plan(open_store(problem.store), FitConfig.of(memory=asked, **options))
+        return (
+            asked,
+            "as asked" if memory else "a tenth of the data",
+            make_plan(store, FitConfig.of(memory=asked, **options)),
+        )
     except PlanRefused as error:
-        if not error.min_memory_bytes:
+        least = error.min_memory_bytes
+        if not least:
             raise
-        return error.min_memory_bytes, f"the least that would do; asked for {asked} bytes"
-    return asked, "as asked" if settings.budget else "a tenth of the data"
+        return (
+            least,
+            f"the least that would do; asked for {asked} bytes",
+            make_plan(store, FitConfig.of(memory=least, **options)),
+        )
 
 
 def run_problem(problem: Problem, loss: str, settings: Settings, work: Path) -> Findings:

@@ -22,11 +22,12 @@ from bigsvm.kernels.rows import CSR
 from bigsvm.run.demo import BLOCK_ROWS, N_FEATURES, SEED, make_block
 from bigsvm.store.zarr_writer import ZarrWriter
 
-REAL = ("kddcup99", "20news", "mnist")
+REAL = ("kddcup99", "20news", "mnist", "w8a")
 MADE = {
     "sparse": ["--rows", "2000000", "--features", "1000000", "--nnz", "100", "--seed", "1"],
     "dense": ["--kind", "dense", "--rows", "2000000", "--features", "100", "--seed", "2"],
 }
+TINY_ROWS = 3000
 _PIECE_ROWS = 50_000
 Matrix = sparse.csr_matrix | np.ndarray
 
@@ -124,6 +125,14 @@ def demo_problem(rows: int, work: Path, classes: int = 1) -> Problem:
     return _save(sparse.vstack(blocks, format="csr"), np.concatenate(labels), name, work)
 
 
+def tiny_problem(work: Path, rows: int = TINY_ROWS, n_features: int = 20) -> Problem:
+    """Built in: dense, few features, a planted direction with noise; what a smoke test takes."""
+    rng = np.random.default_rng(SEED)
+    X = rng.standard_normal((rows, n_features)) / np.sqrt(n_features)
+    score = X @ rng.standard_normal(n_features) + 0.3 * rng.standard_normal(rows)
+    return _save(X, np.where(score > 0, 1, -1), "tiny", work)
+
+
 def real_problem(name: str, data_dir: Path, work: Path) -> Problem:
     """A real set, scaled as its comment says; all its classes."""
     X, y = _loader(data_dir).load(name)
@@ -134,7 +143,7 @@ def real_problem(name: str, data_dir: Path, work: Path) -> Problem:
     elif name == "20news":  # unit rows
         norms = np.sqrt(np.asarray(X.multiply(X).sum(axis=1)).ravel())
         X = sparse.diags(1 / np.where(norms > 0, norms, 1)) @ X
-    else:  # pixels
+    elif name == "mnist":  # pixels
         X = X / 255
     return _save(sparse.csr_matrix(X), y, name, work)
 

@@ -6,47 +6,28 @@ of training; bringing the data into the solver's own form is `load_s`.
 
 from __future__ import annotations
 
+import ctypes
+import os
+import re
+import sys
+import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
+from bench.by_cli import fit_by_cli
 from bench.cold import files_below, raw_read
+from bench.jobs import Job, Point
 from bench.problems import Arrays
 
 _LIBLINEAR = {"hinge": "3", "squared_hinge": "1"}
 _PIECE_ROWS = 20_000
-
-
-@dataclass(frozen=True)
-class Job:
-    """What one child is to do."""
-
-    solver: str
-    folder: str
-    n_features: int
-    loss: str
-    C: float
-    bias: str
-    rung: float  # tol, -e, iterations or epochs
-    cores: int
-    limit_s: float
-    memory: int = 0  # bigsvm: budget in bytes
-    scratch: str = ""
-
-
-@dataclass
-class Point:
-    """Weights that were reached, and their price."""
-
-    rung: float
-    seconds: float
-    w: np.ndarray
-    passes: float | None = None
 
 
 def bigsvm_fit(job: Job, points: list[Point]) -> dict[str, Any]:
@@ -86,12 +67,12 @@ def bigsvm_fit(job: Job, points: list[Point]) -> dict[str, Any]:
         "data_bytes": result.figures["data_bytes"],
         "epochs": result.figures["epochs"],
         "memory_bytes": result.memory["peak_anon_bytes"] - result.memory["base_bytes"],
-        "trace": [(wall - staging, passes, gap) for wall, passes, gap in trace],
+        "trace": trace,  # the loop's clock begins when the rows are ready
     }
 
 
 def liblinear(job: Job, points: list[Point]) -> dict[str, Any]:
-    """LIBLINEAR's dual coordinate descent, rows in memory."""
+    """LIBLINEAR, by default its dual coordinate descent, rows in memory; iterations as it prints them."""
     from liblinear.liblinearutil import parameter, problem, train
 
     began = time.perf_counter()
@@ -100,7 +81,9 @@ def liblinear(job: Job, points: list[Point]) -> dict[str, Any]:
     rows = problem(y.astype(np.float64), X.astype(np.float64), bias=bias)
     del X
     loaded = time.perf_counter()
-    model = train(rows, parameter(f"-s {_LIBLINEAR[job.loss]} -c {job.C} -B {bias} -e {job.rung} -q"))
+    method = job.method or _LIBLINEAR[job.loss]
+    with _printed() as said:
+        model = train(rows, parameter(f"-s {method} -c {job.C} -B {bias} -e {job.rung}"))
     seconds = time.perf_counter() - loaded
     labels = model.get_labels()
     binary = len(labels) == 2
@@ -111,8 +94,38 @@ def liblinear(job: Job, points: list[Point]) -> dict[str, Any]:
         W = W if labels[0] > labels[1] else -W
     else:
         W = W[:, np.argsort(labels)]
-    points.append(Point(job.rung, seconds, W))
-    return {"load_s": loaded - began}
+    about = _iterations("".join(said))
+    points.append(Point(job.rung, seconds, W, about["iterations"]))
+    return {"load_s": loaded - began, **about}
+
+
+@contextmanager
+def _printed() -> Iterator[list[str]]:
+    """What C code prints on standard output while the block runs; the list has it afterwards."""
+    said: list[str] = []
+    sys.stdout.flush()
+    kept = os.dup(1)
+    with tempfile.TemporaryFile("w+") as file:
+        os.dup2(file.fileno(), 1)
+        try:
+            yield said
+        finally:
+            ctypes.CDLL(None).fflush(None)  # C has a buffer of its own
+            os.dup2(kept, 1)
+            os.close(kept)
+            file.seek(0)
+            said.append(file.read())
+
+
+def _iterations(said: str) -> dict[str, Any]:
+    """LIBLINEAR's own count, summed over classes, and whether it ended at its limit or went on with -s 2 there."""
+    dual = sum(int(count) for count in re.findall(r"#iter = (\d+)", said))
+    newton = len(re.findall(r"^iter +\d+", said, re.MULTILINE))
+    return {
+        "iterations": float(dual + newton),
+        "capped": "reaching max number" in said,
+        "went_on": "Switching to use -s 2" in said,
+    }
 
 
 def snapml(job: Job, points: list[Point]) -> dict[str, Any]:
@@ -169,6 +182,7 @@ def read_only(job: Job, points: list[Point]) -> dict[str, Any]:
 
 SOLVERS: dict[str, Callable[[Job, list[Point]], dict[str, Any]]] = {
     "bigsvm": bigsvm_fit,
+    "bigsvm-cli": fit_by_cli,
     "liblinear": liblinear,
     "snapml": snapml,
     "sgd": sgd,
@@ -178,7 +192,7 @@ SOLVERS: dict[str, Callable[[Job, list[Point]], dict[str, Any]]] = {
 
 def _load_libraries(solver: str) -> None:
     """Import, and compile, what is no part of a run."""
-    if solver == "bigsvm":
+    if solver in ("bigsvm", "bigsvm-cli"):
         import bigsvm.run.fit  # noqa: F401
     elif solver == "snapml":
         import snapml  # noqa: F401
