@@ -114,7 +114,7 @@ def _overload_add_outer(X, h, bias, H, A, weights):
 
 @njit(cache=True, nogil=True)
 def add_hessian(X, h, bias, H):
-    """Upper triangle of H += sum_i h[i] [x_i, bias] [x_i, bias]'.
+    """Upper triangle of H += sum_i h[i] [x_i, bias] [x_i, bias]'; what is below the diagonal means nothing.
 
     h : float64, (n_rows,), rows of 0 are skipped;  H : float64, (n_features + 1, n_features + 1)
     """

@@ -14,7 +14,7 @@ from typing import Any
 
 from bigsvm.config import FitConfig
 from bigsvm.errors import Interrupted
-from bigsvm.events import CertificateMade, CheckpointSaved, Emit, EpochEnd
+from bigsvm.events import CertificateMade, CheckpointSaved, Emit, EpochEnd, Warned
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import Problem
 from bigsvm.run.checkpoint import Checkpoints
@@ -112,6 +112,8 @@ class Loop:
         at.visits, at.steps = at.visits + info.visits, at.steps + 1
         epochs, passes = at.visits / n, ctx.bytes_read / self.data_bytes
         self.emit(EpochEnd(epochs, passes, info.n_active, info.gap_estimate, self._seconds()))
+        if info.remark:
+            self.emit(Warned(info.remark))
         if info.rode and self._report(self.prover.dismount()):
             return True
         # What the next step and the proof after it will cost.

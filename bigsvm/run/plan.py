@@ -20,7 +20,7 @@ from bigsvm.problem.problem import Problem, make_problem
 from bigsvm.run.sizes import PARALLEL, SPARE_SHARE, Sizes
 from bigsvm.solvers.arena import packs
 from bigsvm.solvers.base import DataShape, Need, Solver
-from bigsvm.solvers.registry import choose_solvers
+from bigsvm.solvers.registry import Choice, choose_solvers
 from bigsvm.store.blocks import RowBlocks, row_bytes
 from bigsvm.store.column_addresses import row_dtype
 from bigsvm.store.columns_write import copy_bytes
@@ -167,16 +167,17 @@ def make_plan(store: RowBlocks, config: FitConfig, limit: MemoryLimit | None = N
     shape = DataShape(
         store.n_samples, store.n_features, nnz, problem.n_models, K, entry_bytes=entry_bytes, weighted=weighted
     )
-    solver, why, shape = _first_that_fits(choose_solvers(config, shape), store, shape, config, budget)
+    in_memory = Sizes(store, shape, (), config.stage, False).resident_from() <= budget
+    solver, why, shape = _first_that_fits(choose_solvers(config, shape, in_memory), store, shape, config, budget)
     packed = packs(problem, config.tol) and store.dtype.itemsize > 1
-    in_memory = Sizes(store, shape, tuple(solver.needs(shape, True)), config.stage, packed)
+    all_in = Sizes(store, shape, tuple(solver.needs(shape, True)), config.stage, packed)
     sizes = Sizes(store, shape, tuple(solver.needs(shape, False)), config.stage, packed)
 
-    least = min(sizes.least_memory(), -(-in_memory.resident_bytes() // MIB) * MIB)
+    least = min(sizes.least_memory(), -(-all_in.resident_bytes() // MIB) * MIB)
     if budget < least:
         raise _refused(store, budget, least)
-    resident = in_memory.resident_from() <= budget
-    sizes = in_memory if resident else sizes
+    resident = all_in.resident_from() <= budget
+    sizes = all_in if resident else sizes
     if resident and sizes.resident_bytes() > budget:
         least = -(-sizes.resident_bytes() // MIB) * MIB
         raise _refused(store, budget, least)
@@ -191,10 +192,11 @@ def make_plan(store: RowBlocks, config: FitConfig, limit: MemoryLimit | None = N
                 taken += need.nbytes
             else:
                 spilled.append(need.what)
-    arena = 0
-    if not resident and K == 1 and getattr(solver, "arena", "off") != "off":
+    arena, keeps = 0, getattr(solver, "arena", "off")
+    if keeps == "always" or (keeps == "auto" and K == 1 and not resident):
         kept = sum(need.nbytes for need in sizes.needs if need.may_spill and need.what not in spilled)
-        arena = sizes.arena(store, budget - sizes.beside_arena(budget) - kept)
+        beside = sizes.fixed_bytes(budget, True) if resident else sizes.beside_arena(budget)
+        arena = sizes.arena(store, budget - beside - kept, keeps == "always")
         taken = max(taken, budget if arena else 0)
     scratch = sum(need.nbytes for need in sizes.needs if need.what in spilled)
     if mode == "staged":
@@ -241,15 +243,15 @@ def make_plan(store: RowBlocks, config: FitConfig, limit: MemoryLimit | None = N
 
 
 def _first_that_fits(
-    choices: list[tuple[Solver, str]], store: RowBlocks, shape: DataShape, config: FitConfig, budget: int
+    choices: list[Choice], store: RowBlocks, shape: DataShape, config: FitConfig, budget: int
 ) -> tuple[Solver, str, DataShape]:
     """The first choice whose smallest plan fits; the last one where none does, to be refused by its own figures."""
-    for number, (solver, _) in enumerate(choices):
+    for number, (solver, _, kept_bytes) in enumerate(choices):
         found = dataclasses.replace(shape, weight_bytes=solver.weight_bytes(config.tol, shape.parallel))
         sizes = Sizes(store, found, tuple(solver.needs(found, False)), config.stage, False)
-        if number == len(choices) - 1 or sizes.least_memory() <= budget:
+        if number == len(choices) - 1 or sizes.least_memory() + kept_bytes <= budget:
             break
-    return *choices[number], found
+    return *choices[number][:2], found
 
 
 def _refused(store: RowBlocks, budget: int, least: int) -> PlanRefused:

@@ -16,6 +16,7 @@ READ_DEPTH = 2
 PARALLEL = 2  # certificate tasks counted for, a constant: decisions must not depend on the cores
 _WIDE_BESIDE = 32  # bytes a weight beside w: its best copy, v, the parts of two tasks; or saving the model
 SPARE_SHARE = 16  # of streamed fits: per-row vectors of more than this part of the budget go to disk
+_UNPACKED = 4  # times the bytes of packed rows, that rows and what a solver of them needs take at most
 _SMALLEST_ARENA = MIB // 4
 _ARENA_SWEEPS = 20  # a pass; more gain little where features are many
 _ARENA_SWEEPS_NARROW = 60  # where the arena holds many more rows than there are features, they pay
@@ -64,9 +65,9 @@ class Sizes:
         # depend on how it is chunked.
         return FIXED + (0 if self.staged else self.open_chunks) + self.streaming(budget)
 
-    def arena(self, store: RowBlocks, spare: int) -> int:
-        """Bytes for rows that stay: all that is spare, if that is worth having."""
-        nbytes = min(spare, whole_arena(store, self.packed))
+    def arena(self, store: RowBlocks, spare: int, unpacked: bool = False) -> int:
+        """Bytes for rows that stay: all that is spare, if that is worth having; `unpacked` with what solves them."""
+        nbytes = min(spare, whole_arena(store, self.packed) * (_UNPACKED if unpacked else 1))
         return nbytes if nbytes >= _SMALLEST_ARENA else 0
 
     def arena_sweeps(self, store: RowBlocks, arena: int) -> int:

@@ -1,6 +1,8 @@
-"""What `--solver auto` prefers, and why: by loss, bias and shape, from the table of `scripts/bench_solvers.py`.
+"""What `--solver auto` prefers, and why: by loss, bias, C, shape and where the rows are.
 
-Preferences come in order; the first one whose plan fits the memory is taken.
+The lines are drawn from `scripts/bench_solvers.py` and the suite `hard` of `scripts/bench_linear.py`.  Preferences
+come in order; the first one whose plan fits the memory is taken.  What only the passes can show is left to the
+solvers: `newton-ws` hands over to `dcd` where the rows that matter do not fit in memory.
 """
 
 from __future__ import annotations
@@ -9,36 +11,58 @@ from typing import NamedTuple
 
 from bigsvm.config import FitConfig
 from bigsvm.solvers.base import DataShape
+from bigsvm.solvers.newton_ws import working_bytes
 
 _NARROW = 1000  # features: up to here a Newton pass costs no more than the sweeps that coordinate descent needs
 _ROWS_PER_FEATURE = 4
+_TALL = 20  # rows a feature from which a sample says something, and most rows need not be kept
+_WORTH_KEEPING = 0.02  # of the rows, for each model: with fewer in memory coordinate descent is the safer choice
+_HARD_ON_DISK = 0.1  # C from which coordinate descent reads unit rows more often than a working set does
+_HARD_IN_MEMORY = 20.0  # C from which its sweeps in memory take longer than the solutions of working sets
 
 
 class Preference(NamedTuple):
-    """A solver by name, and the reason in words for the plan."""
+    """A solver by name, the reason in words for the plan, and bytes of rows in memory without which it is no good."""
 
     name: str
     why: str
+    kept_bytes: int = 0
 
 
-def preferences(config: FitConfig, shape: DataShape) -> list[Preference]:
-    """Solvers for the loss and bias of `config` on data of such a shape, the best first."""
+def preferences(config: FitConfig, shape: DataShape, in_memory: bool = False) -> list[Preference]:
+    """Solvers for the loss and bias of `config` on data of such a shape, the best first.
+
+    in_memory : the budget holds all rows, so that passes are cheap
+    """
     d, n = shape.n_features, shape.n_samples
     narrow = d <= _NARROW and n >= _ROWS_PER_FEATURE * d
-    free = config.bias == "free"
+    free, squared = config.bias == "free", config.loss == "squared_hinge"
     found = []
-    if config.loss == "squared_hinge":
-        if narrow:
-            why = f"{d:,} features are few for {n:,} rows: a handful of passes, whatever C is"
-            found.append(Preference("newton", why))
-        if free:
-            found.append(Preference("pcd", f"the bias is free, and {d:,} features are many"))
-        else:
-            why = "its Hessian does not fit the memory" if narrow else f"{d:,} features are many"
-            found.append(Preference("dcd", f"{why}: dual coordinate descent on rows that stream"))
-    elif config.loss == "hinge":
-        if free:
-            found.append(Preference("hyperpass", "the one for the hinge loss with a free bias"))
-        else:
-            found.append(Preference("dcd", "for the hinge loss: dual coordinate descent on rows that stream"))
+    if not (in_memory and (squared or free)):
+        found += _working_set(config, shape, in_memory)
+    if squared and narrow:
+        why = f"{d:,} features are few for {n:,} rows: a handful of passes, whatever C is"
+        found.append(Preference("newton", why))
+    if squared and free:
+        found.append(Preference("pcd", f"the bias is free, and {d:,} features are many"))
+    elif free:
+        found.append(Preference("hyperpass", "the one for the hinge loss with a free bias"))
+    elif squared:
+        why = "its Hessian does not fit the memory" if narrow else f"{d:,} features are many"
+        found.append(Preference("dcd", f"{why}: dual coordinate descent on rows that stream"))
+    else:
+        found.append(Preference("dcd", "for the hinge loss: dual coordinate descent on rows that stream"))
     return found
+
+
+def _working_set(config: FitConfig, shape: DataShape, in_memory: bool) -> list[Preference]:
+    """newton-ws, where C is large enough for it and features few."""
+    d, n = shape.n_features, shape.n_samples
+    C = config.C if config.lam is None else 1.0 / (config.lam * n)
+    line = _HARD_IN_MEMORY if in_memory else _HARD_ON_DISK
+    if d > _NARROW or n < _TALL * d or line > C:
+        return []
+    where = "sweeps in memory" if in_memory else "many passes"
+    why = f"{d:,} features are few for {n:,} rows, and C = {C:g} would cost coordinate descent {where}"
+    rows = 0 if in_memory else int(_WORTH_KEEPING * n * shape.n_models)
+    return [Preference("newton-ws", why, working_bytes(shape, rows))]

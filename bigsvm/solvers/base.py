@@ -128,6 +128,7 @@ class StepInfo:
     paused: bool = False  # the step is not over: `Context.pause` asked, and the state may be saved
     rode: bool = False  # the riding proofs have seen all rows
     rule_met: bool = False  # the stop rule of the solver's paper holds
+    remark: str = ""  # what the user should know
 
 
 class Point(NamedTuple):

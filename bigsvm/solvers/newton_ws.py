@@ -65,6 +65,7 @@ class WorkingState(PrimalState):
     tol : the run's tolerance
     gaps : relative gaps after the last passes, the newest last
     passes : done
+    growth : how often the room for rows that are in memory anyway was doubled
     fallback : what `dcd` knows, where it has taken over
     """
 
@@ -73,6 +74,7 @@ class WorkingState(PrimalState):
     tol: float = field(default=0.0, metadata={"derived": True})
     gaps: list[float] = field(default_factory=list)
     passes: int = 0
+    growth: int = 0
     fallback: DualCDState | None = None
 
 
@@ -90,7 +92,7 @@ class NewtonWS(PrimalSolver):
     biases: ClassVar[tuple[str, ...]] = ("augmented", "none", "free")
     rides: ClassVar[bool] = True
     paper_rule: ClassVar[bool] = False
-    arena: ClassVar[str] = "auto"
+    arena: ClassVar[str] = "always"
 
     working_rows: int = 0
     max_features: int = 2000
@@ -108,7 +110,7 @@ class NewtonWS(PrimalSolver):
             Need("w", wide),
             Need("gradients", 8 * wide),
             Need("Hessian", self._matrix_bytes(shape.n_features, shape.n_models)),
-            Need("working set", int(rows * _row_bytes(shape.nnz / n * shape.entry_bytes, shape.n_models))),
+            Need("working set", working_bytes(shape, rows)),
             *row_needs(shape),
             Need("row places", n * shape.n_models, may_spill=True),
             Need("alpha of a riding proof", 8 * n * shape.n_models, may_spill=True),
@@ -152,21 +154,29 @@ class NewtonWS(PrimalSolver):
         state.gaps = [*state.gaps, state.estimate][-patience - 1 :]
         state.passes += 1
         done = state.estimate <= ctx.tol
-        if not done and self.fallback and problem.bias != "free" and _does_not_fall(state.gaps, patience):
-            state.fallback = _fall_back(state, ctx)
-        return StepInfo(state.estimate, n, n, ask_certificate=done, exhausted=state.stuck > 3, rode=rode)
+        remark = ""
+        if not done and _does_not_fall(state.gaps, patience):
+            if self._room(ctx, problem, state.growth + 1) > self._room(ctx, problem, state.growth):
+                state.growth, state.gaps = state.growth + 1, state.gaps[-1:]
+            elif self.fallback and problem.bias != "free":
+                state.fallback = _fall_back(state, ctx)
+                remark = f"newton-ws: the gap has not halved in {patience} passes, dcd goes on; more memory may help"
+        exhausted = state.stuck > 3 and state.fallback is None
+        return StepInfo(state.estimate, n, n, ask_certificate=done, exhausted=exhausted, rode=rode, remark=remark)
 
-    def _room(self, ctx: Context, problem: Problem) -> int:
-        """Rows of the working set."""
+    def _room(self, ctx: Context, problem: Problem, growth: int) -> int:
+        """Rows of the working set.  Where all rows are in memory passes are cheap, and it grows only as it must."""
         data = ctx.data
         nnz = data.nnz if data.nnz is not None else data.n_samples * data.n_features
         entry = data.dtype.itemsize + (data.index_dtype.itemsize if data.layout == "csr" else 0)
         shape = DataShape(data.n_samples, data.n_features, nnz, problem.n_models, entry_bytes=entry)
         rows = self._least_rows(shape)
+        wanted = data.n_samples
         if ctx.resident:
             rows = max(rows, data.n_samples // _SHARE_IN_MEMORY)
+            wanted = rows << growth
         rows += int(ctx.arena_bytes / _row_bytes(nnz / data.n_samples * entry, problem.n_models))
-        return min(self.working_rows or rows, rows, data.n_samples)
+        return min(self.working_rows or wanted, rows, data.n_samples)
 
     def _solve_sample(self, state: WorkingState, ctx: Context) -> None:
         """The direction from 0 to the solution for a sample, whose rows cost more by as much as they are fewer."""
@@ -179,7 +189,7 @@ class NewtonWS(PrimalSolver):
 
     def _new_pass(self, state: WorkingState, ctx: Context) -> WorkingPass:
         assert state.place is not None
-        room = self._room(ctx, state.problem)
+        room = self._room(ctx, state.problem, state.growth)
         return WorkingPass(ctx, state.problem, state.rows, state.place, state.w.shape, room, state.passes)
 
     def _pass(self, state: WorkingState, ctx: Context) -> tuple[WorkingSet, np.ndarray]:
@@ -257,6 +267,11 @@ class NewtonWS(PrimalSolver):
 
 
 _DCD = DualCD()
+
+
+def working_bytes(shape: DataShape, rows: int) -> int:
+    """Bytes that a working set of so many rows takes, while it is solved."""
+    return int(rows * _row_bytes(shape.nnz / max(shape.n_samples, 1) * shape.entry_bytes, shape.n_models))
 
 
 def _row_bytes(entries: float, n_models: int) -> float:

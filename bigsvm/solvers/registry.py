@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 from bigsvm.config import FitConfig
 from bigsvm.errors import Unsupported, UsageError
@@ -38,8 +38,18 @@ SOLVERS: dict[str, type[Any]] = {
 _SMALL = DataShape(n_samples=1000, n_features=10, nnz=10_000, n_models=1)
 
 
-def choose_solvers(config: FitConfig, shape: DataShape) -> list[tuple[Solver, str]]:
+class Choice(NamedTuple):
+    """A solver with its options, why it is taken, and bytes of rows in memory that it wants beyond the least."""
+
+    solver: Solver
+    why: str
+    kept_bytes: int = 0
+
+
+def choose_solvers(config: FitConfig, shape: DataShape, in_memory: bool = False) -> list[Choice]:
     """The solver that `config` names, with its options, and why; for 'auto' those that will do, the best first.
+
+    in_memory : the budget holds all rows
 
     Raises
     ------
@@ -50,14 +60,14 @@ def choose_solvers(config: FitConfig, shape: DataShape) -> list[tuple[Solver, st
     others = f"solvers that do: {', '.join(able)}" if able else _all()
     if config.solver == "auto":
         knowing = [name for name in able if set(config.solver_options) <= _options_of(SOLVERS[name]).keys()]
-        found = [p for p in preferences(config, shape) if p.name in knowing]
+        found = [p for p in preferences(config, shape, in_memory) if p.name in knowing]
         found += [Preference(name, "the first that can") for name in knowing if not found]
         if not able:
             raise Unsupported(f"no solver for loss {config.loss!r} with bias {config.bias!r}", hint=_all())
         if not found:
             options = ", ".join(config.solver_options)
             raise UsageError(f"no solver of {', '.join(able)} has options {options}", hint="name the solver with -s")
-        return [(_with_options(SOLVERS[p.name], config.solver_options), p.why) for p in found]
+        return [Choice(_with_options(SOLVERS[p.name], config.solver_options), p.why, p.kept_bytes) for p in found]
     name = config.solver
     if name not in SOLVERS:
         raise UsageError(f"unknown solver {name!r}", hint=f"one of auto, {', '.join(SOLVERS)}")
@@ -72,7 +82,7 @@ def choose_solvers(config: FitConfig, shape: DataShape) -> list[tuple[Solver, st
     refusal = made.refusal(shape)
     if refusal is not None:
         raise Unsupported(refusal, hint=others)
-    return [(made, "as asked")]
+    return [Choice(made, "as asked")]
 
 
 def able_solvers(config: FitConfig, shape: DataShape) -> list[str]:
@@ -89,7 +99,7 @@ def able_solvers(config: FitConfig, shape: DataShape) -> list[str]:
 
 def choose_solver(config: FitConfig, shape: DataShape = _SMALL) -> tuple[Solver, str]:
     """The first of `choose_solvers`."""
-    return choose_solvers(config, shape)[0]
+    return choose_solvers(config, shape)[0][:2]
 
 
 def _options_of(solver: type[Any]) -> dict[str, Any]:
