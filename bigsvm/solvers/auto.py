@@ -58,7 +58,7 @@ def preferences(config: FitConfig, shape: DataShape, in_memory: bool = False) ->
 def _working_set(config: FitConfig, shape: DataShape, in_memory: bool) -> list[Preference]:
     """newton-ws, where C is large enough for it and features few."""
     d, n = shape.n_features, shape.n_samples
-    C = config.C if config.lam is None else 1.0 / (config.lam * n)
+    C = config.cost(n)
     line = _HARD_IN_MEMORY if in_memory else _HARD_ON_DISK
     if d > _NARROW or n < _TALL * d or line > C:
         return []

@@ -13,7 +13,7 @@ from bigsvm.kernels import interior as kernel
 from bigsvm.kernels.hessian import factor_symmetric, solve_factored
 from bigsvm.solvers.subproblem import SLICES, Solution, Subproblem
 
-ROW_ARRAYS = 20  # float64 a row, while a problem is solved
+ROW_ARRAYS = 22  # float64 a row, while a problem is solved
 
 _BACK_OFF = 0.99  # of the step at which a variable would be 0
 _CORRECTORS = 3

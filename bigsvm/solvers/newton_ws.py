@@ -40,8 +40,8 @@ from bigsvm.store.vectors import RowVector
 
 _ROWS_PER_FEATURE = 10  # of the smallest working set
 _SHARE_IN_MEMORY = 10  # of rows that are in memory all, one in so many is copied
-_PART_BYTES = 40  # a row of the working set beside its entries and what its solution takes
-_OVER = 1.5  # rows held at most over the room: those of a round come before others leave
+_PART_BYTES = 80  # a row of the working set beside its entries and what its solution takes
+_OVER = 1.6  # rows held at most over the room: those of a round come before others leave
 _MATRICES = SLICES + 3  # of (n_features + 1)^2: sums, factor, and of folded rows
 _SAMPLED = 1e-2  # relative gap to which the sample is solved: it is no better than a sample
 _INNER = 0.02  # of the present gap, to which a working set is solved
