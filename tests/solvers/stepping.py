@@ -46,13 +46,14 @@ class Bench:
         refs = whole if block_rows is None else data.refs(block_rows)
         made = ResidentColumns(data.read(whole[0]), data.n_features)
         given: dict[str, Any] = {
-            "mapper": SerialMapper(), "budget": MemoryBudget(1 << 30), "columns": lambda: made, "tol": 1e-300
+            "mapper": SerialMapper(), "budget": MemoryBudget(1 << 30), "columns": lambda: made, "tol": 1e-300,
+            "threads": 1,
         }  # fmt: skip
         self.ctx = Context(
-            data=data, refs=refs, resident=block_rows is None, seed=0, parallel=1, threads=1, read_depth=1,
+            data=data, refs=refs, resident=block_rows is None, seed=0, parallel=1, read_depth=1,
             group_blocks=1, proof_refs=refs, workdir=folder, **{**given, **lent},
         )  # fmt: skip
-        config = FitConfig.of(loss="squared_hinge", solver=solver.name, **(options or {}))
+        config = FitConfig.of(**{"loss": "squared_hinge", "solver": solver.name, **(options or {})})
         self.problem: Problem = make_problem(config, data, np.bincount(np.unique(y, return_inverse=True)[1]))
         self.solver = solver
         self.state = solver.init(self.problem, self.ctx)

@@ -1,0 +1,231 @@
+"""newton-ws: its inner solvers against each other, the dual point against its rows, the working set against a sort."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+import bigsvm
+from bigsvm.config import FitConfig
+from bigsvm.events import Warned
+from bigsvm.solvers.auto import preferences
+from bigsvm.solvers.base import DataShape
+from bigsvm.solvers.interior import solve_hinge
+from bigsvm.solvers.newton_ws import NewtonWS
+from bigsvm.solvers.subproblem import Subproblem
+from bigsvm.solvers.weights import columns
+from bigsvm.solvers.working_newton import solve_squared_hinge
+from bigsvm.solvers.working_set import FOLDED, KEPT, OUT
+from bigsvm.store.blocks import kernel_matrix
+from bigsvm.testing.problems import as_csr, random_problem
+from tests.solvers.stepping import Bench, ElsewhereMapper
+
+
+def subproblem(n: int = 300, d: int = 6, bias: float = 1.0, free: bool = False, **changes: Any) -> Subproblem:
+    X, y = random_problem(n, d, seed=n + d)
+    rng = np.random.default_rng(n)
+    given: dict[str, Any] = {
+        "parts": [kernel_matrix(X[:100]), kernel_matrix(X[100:])], "codes": (y > 0).astype(np.int32),
+        "C": rng.uniform(0.5, 2.0, n), "far": np.zeros(n, bool), "side": np.ones(n), "bias": bias, "free": free,
+        "lean": 0.1 * rng.standard_normal(d + 1), "at": np.zeros(d + 1),
+    }  # fmt: skip
+    given["lean"][-1] *= bias
+    return Subproblem(**{**given, **changes})
+
+
+def primal(problem: Subproblem, w: np.ndarray, loss: str) -> float:
+    s = np.maximum(problem.slacks(w), 0.0)
+    smooth = 0.5 * float(w @ (problem.regulariser * w)) - float(problem.lean @ (w - problem.at))
+    if problem.F is not None:
+        whole = np.triu(problem.F) + np.triu(problem.F, 1).T
+        smooth += 0.5 * float((w - problem.at) @ whole @ (w - problem.at))
+    return smooth + float(problem.C @ (s if loss == "hinge" else s * s))
+
+
+def lowest_around(problem: Subproblem, w: np.ndarray, loss: str) -> float:
+    """The least value of random points near w, on all scales."""
+    rng = np.random.default_rng(0)
+    free = np.where((np.arange(len(w)) == len(w) - 1) & (problem.bias == 0.0), 0.0, 1.0)
+    steps = (10.0 ** rng.uniform(-6, 0) * rng.standard_normal(len(w)) * free for _ in range(3000))
+    return min(primal(problem, w + step, loss) for step in steps)
+
+
+@pytest.mark.parametrize("cold", [True, False])
+@pytest.mark.parametrize("sides", [False, True])
+@pytest.mark.parametrize(("bias", "free"), [(1.0, False), (0.0, False), (1.0, True)])
+def test_the_interior_point_method_proves_its_gap(bias: float, free: bool, sides: bool, cold: bool) -> None:
+    side = np.where(np.random.default_rng(1).random(300) < 0.2, -1.0, 1.0) if sides else np.ones(300)
+    problem = subproblem(bias=bias, free=free, side=side)
+    start = np.zeros(7) if cold else np.random.default_rng(2).standard_normal(7) * np.where(np.arange(7) == 6, bias, 1)
+    found = solve_hinge(problem, start, 1e-6, 1.0 if cold else 0.1)
+    assert np.all((found.alpha >= 0.0) & (found.alpha <= problem.C))
+    V = problem.lean + problem.pull(found.alpha)
+    dual = float(side @ found.alpha) - 0.5 * float(V @ (problem.regulariser * V))
+    assert primal(problem, found.w, "hinge") - dual <= 1e-5
+    if free:
+        assert abs(V[-1]) <= 1e-4  # its price, |b V[-1]|, is in the gap
+    assert lowest_around(problem, found.w, "hinge") >= primal(problem, found.w, "hinge") - 1e-6
+
+
+@pytest.mark.parametrize("folded", [True, False])
+@pytest.mark.parametrize("layout", ["dense", "csr"])
+def test_newton_finds_the_least_value_of_a_subproblem(layout: str, folded: bool) -> None:
+    G = np.random.default_rng(3).standard_normal((20, 7))
+    F = np.triu(G.T @ G) if folded else None
+    problem = subproblem(F=F, at=np.full(7, 0.05))
+    if layout == "csr":
+        problem = subproblem(F=F, at=np.full(7, 0.05), parts=[kernel_matrix(as_csr(X)) for X in problem.parts])
+    found = solve_squared_hinge(problem, np.zeros(7), 1e-10)
+    assert lowest_around(problem, found.w, "squared_hinge") >= primal(problem, found.w, "squared_hinge") - 1e-9
+
+
+def cloud(n: int = 3000, d: int = 8, seed: int = 0, flipped: float = 0.1) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, d))
+    y = np.where(X @ rng.standard_normal(d) + 0.3 * rng.standard_normal(n) > 0, 1.0, -1.0)
+    y[rng.random(n) < flipped] *= -1.0
+    return X, y
+
+
+def bench(tmp_path: Path, loss: str, rows: int = 400, layout: str = "dense", **lent: Any) -> Bench:
+    X, y = cloud()
+    X = X if layout == "dense" else sparse.csr_matrix(X)
+    options = {"loss": loss, "C": 10.0}
+    return Bench(NewtonWS(working_rows=rows), X, y, tmp_path, 100, options, arena_bytes=1 << 24, tol=1e-9, **lent)
+
+
+@pytest.mark.parametrize("layout", ["dense", "csr"])
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+def test_what_is_known_of_a_point_is_so(loss: str, layout: str, tmp_path: Path) -> None:
+    """P, and the sums that D is made of, after each pass; neither P nor the gap ever rises."""
+    run = bench(tmp_path, loss, layout=layout)
+    X, y = cloud()
+    wide, C = np.hstack([X, np.ones((len(X), 1))]) * y[:, None], 10.0
+    former_primal = former_gap = np.inf
+    for _ in range(7):
+        run.step()
+        state = run.state
+        s = np.maximum(1.0 - wide @ state.w, 0.0)
+        value = 0.5 * state.w @ state.w + C * np.sum(s if loss == "hinge" else s * s)
+        assert state.primal[0] == pytest.approx(value, rel=1e-9)
+        alpha = state.rows.alpha.values[:, 0]
+        assert alpha.min() >= 0.0
+        assert loss == "squared_hinge" or alpha.max() <= C
+        np.testing.assert_allclose(columns(state.dual.v)[:, 0], alpha @ wide, rtol=1e-7, atol=1e-7)
+        v, quarter = alpha @ wide, 0.0 if loss == "hinge" else 0.25 / C
+        dual = alpha.sum() - 0.5 * v @ v - quarter * alpha @ alpha
+        assert state.dual.value(run.problem)[0] == pytest.approx(dual, rel=1e-7, abs=1e-6)
+        gap = value - max(dual, 0.0)
+        assert value <= former_primal * (1 + 1e-12)
+        assert gap <= former_gap + 1e-9 * value
+        former_primal, former_gap = value, gap
+    assert former_gap <= 1e-3 * former_primal
+
+
+@pytest.mark.parametrize("room", [100, 400, 2000])
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+def test_the_rows_that_are_kept_are_the_nearest_of_either_side(loss: str, room: int, tmp_path: Path) -> None:
+    run = bench(tmp_path, loss, room)
+    found: list[Any] = []
+    original = NewtonWS._solve
+
+    def spy(self: NewtonWS, state: Any, ctx: Any, working_set: Any, lengths: np.ndarray) -> None:
+        found[:] = [working_set, state.place.values[:, 0].copy()]
+        original(self, state, ctx, working_set, lengths)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(NewtonWS, "_solve", spy)
+        for _ in range(4):
+            s, direction = run.state.rows.s.values[:, 0].copy(), run.state.direction.copy()
+            run.step()
+            if run.state.passes == 1:
+                continue  # the first pass chose its own direction
+            working_set, place = found
+            X, y = cloud()
+            p = (np.hstack([X, np.ones((len(X), 1))]) * y[:, None]) @ direction
+            z = s - working_set.bands.ahead[0] * p
+            distance = np.abs(z) * np.where((s > 0) != (s - p > 0), 0.3, 1.0) / (np.abs(p) + working_set.bands.reach[0])
+            assert working_set.held <= room
+            assert np.count_nonzero(place == KEPT) == working_set.held
+            assert working_set.held >= min(0.6 * room, 300)
+            for side, elsewhere in ((z > 0, FOLDED), (z <= 0, OUT)):
+                kept, left = distance[side & (place == KEPT)], distance[side & (place != KEPT)]
+                if len(kept) and len(left):
+                    assert kept.max() <= left.min() * (1 + 1e-6)
+                assert np.all(place[side & (place != KEPT)] == elsewhere)
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+def test_tasks_elsewhere_and_threads_change_no_bit(loss: str, tmp_path: Path) -> None:
+    points = []
+    for lent in ({}, {"threads": 3}, {"mapper": ElsewhereMapper()}):
+        run = bench(tmp_path, loss, **lent)
+        for _ in range(4):
+            run.step()
+        points.append((run.state.w, run.state.direction, run.state.rows.alpha.values.copy()))
+    for point in points[1:]:
+        for one, other in zip(points[0], point, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_where_the_rows_do_not_fit_dcd_goes_on_and_the_run_says_so() -> None:
+    X, y = cloud(4000, 20, flipped=0.3)
+    said: list[Any] = []
+    options = {"loss": "hinge", "C": 1.0, "tol": 1e-3, "solver": "newton-ws"}
+    result = bigsvm.fit((X, y), solver_options={"working_rows": 12}, emit=said.append, **options)
+    assert result.status == "converged"
+    assert any(isinstance(event, Warned) and "dcd goes on" in event.message for event in said)
+    best = bigsvm.fit((X, y), **{**options, "solver": "dcd", "tol": 1e-6}).figures["objective"]
+    assert result.figures["objective"] <= best * (1 + 1.001e-3)
+    alone = bigsvm.fit((X, y), solver_options={"working_rows": 12, "fallback": "false"}, max_passes=12, **options)
+    assert not any("dcd" in message for message in alone.warnings)
+
+
+def test_rows_in_memory_get_more_room_as_they_need_it() -> None:
+    X, y = cloud(6000, 5, flipped=0.35)
+    result = bigsvm.fit((X, y), solver="newton-ws", loss="hinge", C=100.0, tol=1e-5)
+    assert result.status == "converged"
+    assert not result.warnings
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+def test_mnist_in_few_passes(loss: str, real_data: ModuleType) -> None:
+    """0 against the rest at C = 10, where coordinate descent leaves a gap of 0.9 after forty passes."""
+    try:
+        X, labels = real_data.load("mnist")
+    except real_data.DataError as error:
+        pytest.skip(str(error))
+    X, y = sparse.csr_matrix(X).astype(np.float32) / np.float32(255), np.where(labels == 0, 1, -1)
+    options = {"working_rows": len(y) // 10, "fallback": "false"}
+    result = bigsvm.fit((X, y), solver="newton-ws", loss=loss, C=10.0, tol=1e-3, max_passes=8, solver_options=options)
+    assert result.status == "converged"
+    assert result.figures["epochs"] <= 5
+
+
+def shape(n: int, d: int, models: int = 1) -> DataShape:
+    return DataShape(n, d, n * d, models, entry_bytes=4)
+
+
+def test_auto_takes_it_for_few_features_and_large_costs() -> None:
+    def first(n: int, d: int, in_memory: bool = False, **options: Any) -> str:
+        return preferences(FitConfig.of(**options), shape(n, d), in_memory)[0].name
+
+    hinge = {"loss": "hinge"}
+    assert first(10**6, 100, **hinge, C=1.0) == "newton-ws"
+    assert first(10**6, 100, **hinge, C=0.01) == "dcd"
+    assert first(10**6, 100, **hinge, lam=1e-3) == "dcd"
+    assert first(10**6, 100, **hinge, lam=1e-8) == "newton-ws"
+    assert first(10**6, 100, True, **hinge, C=1.0) == "dcd"
+    assert first(10**6, 100, True, **hinge, C=100.0) == "newton-ws"
+    assert first(10**6, 10**5, **hinge, C=100.0) == "dcd"
+    assert first(10**6, 100, loss="squared_hinge", C=10.0) == "newton-ws"
+    assert first(10**6, 100, True, loss="squared_hinge", C=10.0) == "newton"
+    assert first(10**6, 100, **hinge, C=1.0, bias="free") == "newton-ws"
+    why = preferences(FitConfig.of(loss="hinge", C=10.0), shape(10**6, 100))[0]
+    assert "C = 10" in why.why
+    assert why.kept_bytes > 0.02 * 10**6 * 400
