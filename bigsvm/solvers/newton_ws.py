@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bigsvm.kernels.losses import HINGE, SQUARED_HINGE
+from bigsvm.machine import trim_heap
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import Context, DataShape, Need, Point, StepInfo
@@ -207,7 +208,8 @@ class NewtonWS(PrimalSolver):
     def _solve(self, state: WorkingState, ctx: Context, found: WorkingSet, lengths: np.ndarray) -> None:
         """The next direction, and the best dual point with what the working set says."""
         problem, w, d = state.problem, columns(state.w), columns(state.direction)
-        state.careful = np.where(state.careful, lengths < _BOLD, lengths < _SHORT)
+        crowded = (state.passes == 0) & (found.sides[1] > found.room)  # more rows inside the margin than are kept
+        state.careful = np.where(state.careful, lengths < _BOLD, (lengths < _SHORT) | crowded)
         gaps = self.weigh(state)
         targets = np.maximum(_FINAL * ctx.tol * state.primal, _INNER * np.minimum(gaps, 0.5 * state.primal))
         assert state.place is not None
@@ -223,7 +225,8 @@ class NewtonWS(PrimalSolver):
             )
             d[:, m] = solution.w - w[:, m]
             alpha = solution.alpha
-            if part.F is not None or np.any(alpha[part.far] > _IDLE * part.C[part.far]):
+            crossed = bool(np.any(alpha[part.far] > _IDLE * part.C[part.far]))
+            if part.F is not None or (crossed and state.passes > 0):
                 # A dual point wants folded rows as they are, and none that pays for many.
                 part = replace(kept_rows(problem, found, m, lean, at, ctx.threads), F=None)
                 alpha = minimum(problem, part, solution.w, float(targets[m]), _NEAR).alpha
@@ -298,6 +301,7 @@ def _fall_back(state: WorkingState, ctx: Context) -> DualCDState:
         for piece in state.rows.pieces():
             group.alpha.values[piece] = alpha.values[piece, models]
     alpha.close()
+    trim_heap()
     return fallback
 
 
