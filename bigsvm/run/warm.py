@@ -131,7 +131,7 @@ def warm_by_fitting(store: RowBlocks, plan: Plan) -> None:
     if store.layout == "csr":
         indices = np.tile(np.arange(width, dtype=store.index_dtype), n)
         X = CSR(values.ravel().astype(store.dtype), indices, np.arange(n + 1) * width)
-    n_classes = 2 if m == 1 else m
+    n_classes = len(plan.problem.classes)
     y = np.arange(n) % n_classes
     small = ArrayRows(X, y.astype(np.int64), np.ones(n) if store.has_weights else None, n_features=width)
     problem = dataclasses.replace(plan.problem, C=np.ones(m), class_weight=np.ones(n_classes))
