@@ -49,7 +49,7 @@ def streaming(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "BLOCK_BYTES", 6000)
     monkeypatch.setattr(planning.Sizes, "resident_from", lambda self: 1 << 50)
 
-    def small_arena(self: Any, store: Any, spare: int) -> int:
+    def small_arena(self: Any, store: Any, spare: int, unpacked: bool = False) -> int:
         return min(spare, whole_arena(store, self.packed) // 3)
 
     monkeypatch.setattr(planning.Sizes, "arena", small_arena)

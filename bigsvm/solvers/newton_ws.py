@@ -42,7 +42,9 @@ _ROWS_PER_FEATURE = 10  # of the smallest working set
 _SHARE_IN_MEMORY = 10  # of rows that are in memory all, one in so many is copied
 _PART_BYTES = 40  # a row of the working set beside its entries and what its solution takes
 _OVER = 1.5  # rows held at most over the room: those of a round come before others leave
-_MATRICES = SLICES + 3  # of (n_features + 1)^2: sums, factor, and of folded rows
+_OVER_SEVERAL = 2.0  # with several models: each solves on copies of its own rows
+_MATRICES = SLICES + 1  # of (n_features + 1)^2: sums and factor
+_FOLDED, _FOLDED_EACH = 2, 3  # more where folded rows have one: the solution's, and of each model with two tasks' parts
 _SAMPLED = 1e-2  # relative gap to which the sample is solved: it is no better than a sample
 _INNER = 0.02  # of the present gap, to which a working set is solved
 _FINAL = 0.1  # of the tolerance: nothing is solved any farther
@@ -109,7 +111,7 @@ class NewtonWS(PrimalSolver):
         return [
             Need("w", wide),
             Need("gradients", 8 * wide),
-            Need("Hessian", self._matrix_bytes(shape.n_features, shape.n_models)),
+            Need("Hessian", self._matrix_bytes(shape)),
             Need("working set", working_bytes(shape, rows)),
             *row_needs(shape),
             Need("row places", n * shape.n_models, may_spill=True),
@@ -119,8 +121,9 @@ class NewtonWS(PrimalSolver):
     def _least_rows(self, shape: DataShape) -> int:
         return min(_ROWS_PER_FEATURE * (shape.n_features + 1) * shape.n_models, shape.n_samples)
 
-    def _matrix_bytes(self, n_features: int, n_models: int) -> int:
-        return 8 * (n_features + 1) ** 2 * (_MATRICES + 3 * n_models)
+    def _matrix_bytes(self, shape: DataShape) -> int:
+        folded = 0 if shape.linear_loss else _FOLDED + _FOLDED_EACH * shape.n_models
+        return 8 * (shape.n_features + 1) ** 2 * (_MATRICES + folded)
 
     def init(self, problem: Problem, ctx: Context) -> WorkingState:
         """w = 0, alpha = 0."""
@@ -276,7 +279,8 @@ def working_bytes(shape: DataShape, rows: int) -> int:
 
 def _row_bytes(entries: float, n_models: int) -> float:
     """Bytes of a row of the working set whose entries take so many, while it is solved."""
-    return _OVER * (entries + _PART_BYTES + 25 * n_models) + 8.0 * ROW_ARRAYS
+    over = _OVER if n_models == 1 else _OVER_SEVERAL
+    return over * (entries + _PART_BYTES + 25 * n_models) + 8.0 * ROW_ARRAYS
 
 
 def _does_not_fall(gaps: list[float], patience: int) -> bool:
