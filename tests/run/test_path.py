@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from bigsvm.events import EpochEnd, Event
 from bigsvm.run.checkpoint import Checkpoints
 from bigsvm.run.path import fit_path_store
 from bigsvm.run.plan import make_plan
+from bigsvm.solvers.base import DataShape
+from bigsvm.solvers.newton_ws import NewtonWS
 from bigsvm.store.array_rows import ArrayRows
 from bigsvm.testing.problems import random_problem
 
@@ -82,6 +85,34 @@ def test_a_streamed_path_reads_little_more_than_its_largest_C(streaming: None, l
     assert path[0].figures["bytes_read"] > path[0].figures["data_bytes"]  # they are not in memory
     assert path[0].figures["bytes_read"] <= 2 * alone.figures["bytes_read"]
     assert [result.status for result in path] == ["converged"] * 3
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+def test_a_streamed_path_keeps_its_budget(loss: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bigsvm.run.sizes.Sizes.resident_from", lambda self: 1 << 50)
+    X, y = random_problem(9000, 200, seed=77, noise=0.05)
+    store = ArrayRows(X.astype(np.float32), y)
+    options: dict[str, Any] = {"solver": "newton-ws", "loss": loss, "tol": 1e-2, "threads": 1}
+    least = make_plan(store, FitConfig(C_path=CS, memory="8GiB", **options)).min_memory_bytes
+    result = bigsvm.fit_path((X.astype(np.float32), y), CS, memory=least, **options)[0]
+    assert result.model.about["plan"]["resident"] is False
+    assert result.figures["solver"] == "newton-ws"
+    assert result.memory["peak_anon_bytes"] - result.memory["base_bytes"] <= least
+
+
+def test_only_the_squared_hinge_pays_for_matrices_of_folded_rows() -> None:
+    shape = DataShape(n_samples=10**6, n_features=700, nnz=10**8, n_models=8)
+    one = 8 * 701**2
+    hessian = {
+        linear: next(
+            need.nbytes
+            for need in NewtonWS().needs(replace(shape, linear_loss=linear), False)
+            if need.what == "Hessian"
+        )
+        for linear in (True, False)
+    }
+    assert hessian[True] <= 4 * one
+    assert hessian[False] >= (4 + 3 * 8) * one
 
 
 def test_a_limit_leaves_each_C_its_own_status(streaming: None) -> None:
