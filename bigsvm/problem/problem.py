@@ -52,6 +52,11 @@ class Problem:
         return len(self.positive)
 
     @property
+    def n_costs(self) -> int:
+        """Models of each class, which differ in C alone."""
+        return len(self.positive) // len(np.unique(self.positive))
+
+    @property
     def constant_feature(self) -> float:
         """B, or 0 without a bias: kernels multiply by it and need no other case."""
         return 0.0 if self.bias == "none" else self.bias_scale

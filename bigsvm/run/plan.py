@@ -166,7 +166,7 @@ def make_plan(store: RowBlocks, config: FitConfig, limit: MemoryLimit | None = N
     weighted = store.has_weights or config.class_weight is not None
     shape = DataShape(
         store.n_samples, store.n_features, nnz, problem.n_models, K, entry_bytes=entry_bytes, weighted=weighted,
-        linear_loss=config.loss == "hinge",
+        n_costs=problem.n_costs, linear_loss=config.loss == "hinge",
     )  # fmt: skip
     in_memory = Sizes(store, shape, (), config.stage, False).resident_from() <= budget
     solver, why, shape = _first_that_fits(choose_solvers(config, shape, in_memory), store, shape, config, budget)

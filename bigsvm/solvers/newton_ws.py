@@ -39,6 +39,7 @@ from bigsvm.solvers.working_set import WorkingSet
 from bigsvm.store.vectors import RowVector
 
 _ROWS_PER_FEATURE = 10  # of the smallest working set
+_OWN_ROWS = 0.25  # of these, that a model wants beside those of another C (mnist, 8 of them: less would do)
 _SHARE_IN_MEMORY = 10  # of rows that are in memory all, one in so many is copied
 _PART_BYTES = 40  # a row of the working set beside its entries and what its solution takes
 _OVER = 1.5  # rows held at most over the room: those of a round come before others leave
@@ -119,7 +120,9 @@ class NewtonWS(PrimalSolver):
         ]
 
     def _least_rows(self, shape: DataShape) -> int:
-        return min(_ROWS_PER_FEATURE * (shape.n_features + 1) * shape.n_models, shape.n_samples)
+        apart = shape.n_models // shape.n_costs
+        sets = apart * (1.0 + _OWN_ROWS * (shape.n_costs - 1))
+        return min(int(_ROWS_PER_FEATURE * (shape.n_features + 1) * sets), shape.n_samples)
 
     def _matrix_bytes(self, shape: DataShape) -> int:
         folded = 0 if shape.linear_loss else _FOLDED + _FOLDED_EACH * shape.n_models
@@ -172,7 +175,9 @@ class NewtonWS(PrimalSolver):
         data = ctx.data
         nnz = data.nnz if data.nnz is not None else data.n_samples * data.n_features
         entry = data.dtype.itemsize + (data.index_dtype.itemsize if data.layout == "csr" else 0)
-        shape = DataShape(data.n_samples, data.n_features, nnz, problem.n_models, entry_bytes=entry)
+        shape = DataShape(
+            data.n_samples, data.n_features, nnz, problem.n_models, entry_bytes=entry, n_costs=problem.n_costs
+        )  # fmt: skip
         rows = self._least_rows(shape)
         wanted = data.n_samples
         if ctx.resident:

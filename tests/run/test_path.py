@@ -15,11 +15,12 @@ import bigsvm
 from bigsvm.config import FitConfig
 from bigsvm.errors import BigSVMError, Interrupted, UsageError
 from bigsvm.events import EpochEnd, Event
+from bigsvm.problem.problem import make_problem
 from bigsvm.run.checkpoint import Checkpoints
 from bigsvm.run.path import fit_path_store
 from bigsvm.run.plan import make_plan
 from bigsvm.solvers.base import DataShape
-from bigsvm.solvers.newton_ws import NewtonWS
+from bigsvm.solvers.newton_ws import NewtonWS, working_bytes
 from bigsvm.store.array_rows import ArrayRows
 from bigsvm.testing.problems import random_problem
 
@@ -166,3 +167,19 @@ def test_only_Cs_has_the_costs(options: dict[str, Any]) -> None:
         bigsvm.fit_path(random_problem(20, 2), [1.0], **options)
     with pytest.raises(UsageError, match="unknown option"):
         bigsvm.fit(random_problem(20, 2), C_path=[1.0])
+
+
+def test_models_that_differ_in_C_alone_share_the_room_of_the_working_set() -> None:
+    one = DataShape(n_samples=10**6, n_features=100, nnz=10**8, n_models=1)
+    path, classes = replace(one, n_models=8, n_costs=8), replace(one, n_models=8)
+
+    def rows_held(shape: DataShape) -> float:
+        held = next(need.nbytes for need in NewtonWS().needs(shape, False) if need.what == "working set")
+        return held / working_bytes(shape, 1)
+
+    assert rows_held(path) < 3 * rows_held(one)
+    assert rows_held(classes) == pytest.approx(8 * rows_held(one), rel=1e-3)
+    problem = make_problem(FitConfig(C_path=CS), ArrayRows(*random_problem(60, 3, n_classes=3)))
+    assert (problem.n_models, problem.n_costs) == (9, 3)
+    assert problem.C.tolist() == np.repeat(CS, 3).tolist()
+    assert problem.positive.tolist() == [0, 1, 2] * 3
