@@ -284,7 +284,7 @@ class WorkingSet:
         if len(distances) <= n:
             return band
         nearer = distances[distances < np.partition(distances, n)[n]]
-        return float(nearer.max(initial=-1.0))
+        return min(float(nearer.max(initial=-1.0)), band)
 
 
 def shares_of_room(room: int, n_samples: int) -> tuple[int, float]:

@@ -77,15 +77,16 @@ def test_a_saved_model_of_a_path_is_like_any_other(tmp_path: Path, n_classes: in
     assert proof["objective"] == pytest.approx(path[1].figures["objective"], rel=1e-12)
 
 
-@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
-def test_a_streamed_path_reads_little_more_than_its_largest_C(streaming: None, loss: str) -> None:
+@pytest.mark.parametrize(("loss", "bias"), [("hinge", "augmented"), ("squared_hinge", "augmented"), ("hinge", "free")])
+def test_a_streamed_path_reads_little_more_than_its_largest_C(streaming: None, loss: str, bias: str) -> None:
     X, y = random_problem(1500, 5, seed=74, noise=0.2)
-    options: dict[str, Any] = {"solver": "newton-ws", "loss": loss, "stage": "none", "memory": "16MiB"}
+    options: dict[str, Any] = {"solver": "newton-ws", "loss": loss, "bias": bias, "stage": "none", "memory": "16MiB"}
     alone = bigsvm.fit((X, y), C=100.0, **options)
     path = bigsvm.fit_path((X, y), [0.1, 1.0, 100.0], **options)
     assert path[0].figures["bytes_read"] > path[0].figures["data_bytes"]  # they are not in memory
     assert path[0].figures["bytes_read"] <= 2 * alone.figures["bytes_read"]
     assert [result.status for result in path] == ["converged"] * 3
+    assert path[2].figures["objective"] == pytest.approx(alone.figures["objective"], rel=2e-3)
 
 
 @pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
