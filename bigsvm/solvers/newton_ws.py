@@ -11,7 +11,7 @@ exact) and the best dual point is kept (`dual_point`), but neither may come near
 passes sends the solver over to `dcd`, which goes on from the best dual point.
 
 Several models share the room, where a row that more than one of them keeps counts once.  A model whose gap is small
-enough stays where it is and leaves its room to the others; when the gap of none of these halves it is the turn of `dcd`.
+enough stays where it is and leaves its room to the others; when the gap of none of these halves, `dcd` takes over.
 """
 
 from __future__ import annotations
