@@ -79,7 +79,7 @@ def test_a_saved_model_of_a_path_is_like_any_other(tmp_path: Path, n_classes: in
 
 @pytest.mark.parametrize(("loss", "bias"), [("hinge", "augmented"), ("squared_hinge", "augmented"), ("hinge", "free")])
 def test_a_streamed_path_reads_little_more_than_its_largest_C(streaming: None, loss: str, bias: str) -> None:
-    X, y = random_problem(1500, 5, seed=74, noise=0.2)
+    X, y = random_problem(800, 4, seed=74, noise=0.1)
     options: dict[str, Any] = {"solver": "newton-ws", "loss": loss, "bias": bias, "stage": "none", "memory": "16MiB"}
     alone = bigsvm.fit((X, y), C=100.0, **options)
     path = bigsvm.fit_path((X, y), [0.1, 1.0, 100.0], **options)
