@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 # public name -> module that defines it
 _PUBLIC = {
     "fit": "bigsvm.run.api",
+    "fit_path": "bigsvm.run.path",
     "ingest": "bigsvm.store.ingest",
     "open_store": "bigsvm.store.opener",
     "load_model": "bigsvm.problem.model",
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from bigsvm.problem.model import load_model as load_model
     from bigsvm.run.api import certify as certify
     from bigsvm.run.api import fit as fit
+    from bigsvm.run.path import fit_path as fit_path
     from bigsvm.store.ingest import ingest as ingest
     from bigsvm.store.opener import open_store as open_store
 

@@ -13,10 +13,12 @@ Bias = Literal["augmented", "free", "none"]
 Stop = Literal["gap", "paper"]
 RESULT_OPTIONS = (
     "solver", "loss", "C", "lam", "bias", "bias_scale", "class_weight", "tol", "stop", "max_passes", "seed",
-    "blocks_per_round", "solver_options", "memory",
+    "blocks_per_round", "solver_options", "memory", "C_path",
 )  # fmt: skip
 """Options that change the bytes of a model; the others only say where and how fast."""
 LOSSES = ("hinge", "squared_hinge", "epsilon_insensitive", "squared_epsilon_insensitive")
+_NOT_TYPED = ("C_path",)
+"""Fields that are not options of a user's."""
 _NO_BIAS_IN_PAPER = ("hyperpass", "pegasos")
 """Solvers whose papers have no bias: under --stop paper that is the default."""
 
@@ -59,6 +61,9 @@ class FitConfig:
     workers: int | None = None
     # what it leaves behind
     no_dual: bool = False
+    # set by `fit_path` alone
+    C_path: list[float] | None = None
+    """One set of models for each C, trained together; C is then their largest, which `auto` goes by."""
 
     def __post_init__(self) -> None:
         if self.loss not in LOSSES:
@@ -72,6 +77,9 @@ class FitConfig:
             value = getattr(self, name)
             if value is not None and not (isinstance(value, int | float) and 0 < value < float("inf")):
                 raise UsageError(f"{name} must be a positive number, not {value!r}")
+        for value in self.C_path or ():
+            if not 0 < value < float("inf"):
+                raise UsageError(f"every C must be a positive number, not {value!r}")
         for name in ("threads", "workers", "blocks_per_round"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -82,7 +90,7 @@ class FitConfig:
     @classmethod
     def of(cls, **options: Any) -> FitConfig:
         """A config from keyword options as a user writes them; unknown names are refused by name."""
-        known = {f.name for f in dataclasses.fields(cls)}
+        known = {f.name for f in dataclasses.fields(cls)} - set(_NOT_TYPED)
         unknown = sorted(set(options) - known)
         if unknown:
             raise UsageError(f"unknown option {unknown[0]!r}", hint=f"known: {', '.join(sorted(known))}")
@@ -92,9 +100,11 @@ class FitConfig:
             options.setdefault("bias", "none")
         return cls(**options)
 
-    def cost(self, n_samples: int) -> float:
-        """C, also where lambda was given."""
-        return 1.0 / (self.lam * n_samples) if self.lam is not None else self.C
+    def costs(self, n_samples: int) -> list[float]:
+        """C, also where lambda was given; of a path each C."""
+        if self.C_path is not None:
+            return self.C_path
+        return [1.0 / (self.lam * n_samples) if self.lam is not None else self.C]
 
     def memory_bytes(self, limit_in_force: int) -> int:
         """The budget in bytes: as asked, else half of what the limit leaves above the base of 256 MiB."""

@@ -1,6 +1,7 @@
 """The optimisation problem of a fit, with everything about the data that it depends on resolved.
 
-For each model m (classes on one axis: one against the rest), with labels y_i in {-1, +1},
+For each model m (classes on one axis: one against the rest; of a path of C, all classes at the first C, then all at
+the next), with labels y_i in {-1, +1},
 
     P(w) = 1/2 ||w||^2 + sum_i C_i loss(1 - y_i f(x_i)),   f(x) = w.x + b
 
@@ -51,6 +52,11 @@ class Problem:
         return len(self.positive)
 
     @property
+    def n_costs(self) -> int:
+        """Models of each class, which differ in C alone."""
+        return len(self.positive) // len(np.unique(self.positive))
+
+    @property
     def constant_feature(self) -> float:
         """B, or 0 without a bias: kernels multiply by it and need no other case."""
         return 0.0 if self.bias == "none" else self.bias_scale
@@ -98,16 +104,16 @@ def make_problem(config: FitConfig, store: RowBlocks, class_counts: np.ndarray |
             f"the store has one class only ({', '.join(map(str, classes))}); there is nothing to separate",
             store.uri,
         )
-    n_models = 1 if len(classes) == 2 else len(classes)
-    positive = np.array([1] if n_models == 1 else range(n_models), dtype=np.int32)
+    positive = np.array([1] if len(classes) == 2 else range(len(classes)), dtype=np.int32)
+    costs = config.costs(store.n_samples)
     return Problem(
         loss=loss,
-        C=np.full(n_models, config.cost(store.n_samples)),
+        C=np.repeat(costs, len(positive)),
         class_weight=_class_weight(config, classes, class_counts),
         bias=config.bias,
         bias_scale=config.bias_scale,
         classes=classes,
-        positive=positive,
+        positive=np.tile(positive, len(costs)),
     )
 
 

@@ -225,6 +225,8 @@ def _result(
         "kernel_rows": {"computed": 0, "ram_hits": 0, "disk_hits": 0},
         "models": models_document(problem, certificate),
     }
+    if config.C_path is not None:
+        figures["C_path"] = config.C_path
     if config.lam is not None:
         figures["objective_mean"] = math.fsum(certificate.primal) * config.lam
     model = linear_model(problem, prover.w, prover.scale, data, certificate, plan, config, survey, status)

@@ -165,8 +165,9 @@ def make_plan(store: RowBlocks, config: FitConfig, limit: MemoryLimit | None = N
     entry_bytes = store.dtype.itemsize + (row_dtype(store.n_samples).itemsize if store.layout == "csr" else 0)
     weighted = store.has_weights or config.class_weight is not None
     shape = DataShape(
-        store.n_samples, store.n_features, nnz, problem.n_models, K, entry_bytes=entry_bytes, weighted=weighted
-    )
+        store.n_samples, store.n_features, nnz, problem.n_models, K, entry_bytes=entry_bytes, weighted=weighted,
+        n_costs=problem.n_costs, linear_loss=config.loss == "hinge",
+    )  # fmt: skip
     in_memory = Sizes(store, shape, (), config.stage, False).resident_from() <= budget
     solver, why, shape = _first_that_fits(choose_solvers(config, shape, in_memory), store, shape, config, budget)
     packed = packs(problem, config.tol) and store.dtype.itemsize > 1

@@ -17,6 +17,7 @@ from bigsvm.kernels.certify import N_SUMS, certify_rows, distances
 from bigsvm.kernels.dual_cd import DualBox, dual_cd_sweeps, dual_cd_visit
 from bigsvm.kernels.fingerprint import content_hash, first_bad_value
 from bigsvm.kernels.losses import HINGE, SQUARED_HINGE
+from bigsvm.kernels.primal import add_rows
 from bigsvm.kernels.rows import CSR, decision, sqnorms
 from bigsvm.kernels.visiting import shuffled
 from bigsvm.problem.problem import zero_weights
@@ -131,7 +132,7 @@ def warm_by_fitting(store: RowBlocks, plan: Plan) -> None:
     if store.layout == "csr":
         indices = np.tile(np.arange(width, dtype=store.index_dtype), n)
         X = CSR(values.ravel().astype(store.dtype), indices, np.arange(n + 1) * width)
-    n_classes = 2 if m == 1 else m
+    n_classes = len(plan.problem.classes)
     y = np.arange(n) % n_classes
     small = ArrayRows(X, y.astype(np.int64), np.ones(n) if store.has_weights else None, n_features=width)
     problem = dataclasses.replace(plan.problem, C=np.ones(m), class_weight=np.ones(n_classes))
@@ -152,6 +153,9 @@ def warm_by_fitting(store: RowBlocks, plan: Plan) -> None:
         for code in (HINGE, SQUARED_HINGE):  # a search that ends on a kink, and one that does not
             exact_step(lambda: iter([(s[:, 0], p[:, 0], cost[:, 0])]), 1.0, code, 0.0, 1.0)
         shuffled(2, 0, 0, 0)
+        if m > 1:  # what a working set folds: so few rows are kept all
+            rows, codes = kernel_matrix(X), y.astype(np.int32)
+            add_rows(rows, codes, problem.positive, np.zeros((n, m)), 1.0, zero_weights(width, m))
         plan.solver.finish(state)
 
 

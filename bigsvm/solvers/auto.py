@@ -16,7 +16,7 @@ from bigsvm.solvers.newton_ws import working_bytes
 _NARROW = 1000  # features: up to here a Newton pass costs no more than the sweeps that coordinate descent needs
 _ROWS_PER_FEATURE = 4
 _TALL = 20  # rows a feature from which a sample says something, and most rows need not be kept
-_WORTH_KEEPING = 0.02  # of the rows, for each model: with fewer in memory coordinate descent is the safer choice
+_WORTH_KEEPING = 0.02  # of the rows, for each model of a class: with fewer coordinate descent is the safer choice
 _HARD_ON_DISK = 0.1  # C from which coordinate descent reads unit rows more often than a working set does
 _HARD_IN_MEMORY = 20.0  # C from which its sweeps in memory take longer than the solutions of working sets
 
@@ -58,11 +58,11 @@ def preferences(config: FitConfig, shape: DataShape, in_memory: bool = False) ->
 def _working_set(config: FitConfig, shape: DataShape, in_memory: bool) -> list[Preference]:
     """newton-ws, where C is large enough for it and features few."""
     d, n = shape.n_features, shape.n_samples
-    C = config.cost(n)
+    C = max(config.costs(n))
     line = _HARD_IN_MEMORY if in_memory else _HARD_ON_DISK
     if d > _NARROW or n < _TALL * d or line > C:
         return []
     where = "sweeps in memory" if in_memory else "many passes"
     why = f"{d:,} features are few for {n:,} rows, and C = {C:g} would cost coordinate descent {where}"
-    rows = 0 if in_memory else int(_WORTH_KEEPING * n * shape.n_models)
+    rows = 0 if in_memory else int(_WORTH_KEEPING * n * (shape.n_models // shape.n_costs))
     return [Preference("newton-ws", why, working_bytes(shape, rows))]

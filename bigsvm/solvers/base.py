@@ -62,6 +62,10 @@ class DataShape:
     """Of a value by columns, with its row number where the data are sparse."""
     weighted: bool = False
     """Rows or classes have weights."""
+    n_costs: int = 1
+    """So many models of each class differ in C alone: they share most of the rows that matter."""
+    linear_loss: bool = False
+    """Of rows that violate the margin: no solver needs a matrix of those (the hinge loss)."""
 
 
 @dataclass

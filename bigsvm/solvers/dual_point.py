@@ -44,7 +44,10 @@ class DualPoint:
         return self.linear - 0.5 * squared_norm(problem, self.v) - self.squares
 
 
-def mix_dual(state: PrimalState, weights: Weights, V: np.ndarray, known: Known | None = None, tol: float = 0.0) -> None:
+def mix_dual(
+    state: PrimalState, weights: Weights, V: np.ndarray, known: Known | None = None, tol: float = 0.0,
+    stays: np.ndarray | None = None,
+) -> None:  # fmt: skip
     """Move the best dual point to the best mixture of it and the one that `weights` give at the present slacks.
 
     known : says what some rows have instead of what `weights` give
@@ -52,6 +55,7 @@ def mix_dual(state: PrimalState, weights: Weights, V: np.ndarray, known: Known |
     mixture is known before alpha is touched.
     tol : a new point whose own relative gap is as small is taken alone: in a mixture every row that ever weighed
     something has alpha > 0
+    stays : bool, (n_models,)   models whose point is left as it is
     """
     problem, rows, dual = state.problem, state.rows, state.dual
     diag = 2.0 * problem.loss.diag_factor  # squares = sum diag alpha^2 / (4 C)
@@ -75,6 +79,8 @@ def mix_dual(state: PrimalState, weights: Weights, V: np.ndarray, known: Known |
     alone = linear - 0.5 * squared_norm(problem, V) - squares
     balanced = True if shares is None else shares.min(axis=0) >= 1.0 - _BALANCED  # else V is not quite its own
     theta[balanced & (state.primal - alone <= tol * state.primal)] = 1.0
+    if stays is not None:
+        theta[stays] = 0.0
     if not theta.any():
         return
     for piece in rows.pieces():

@@ -9,6 +9,9 @@ So the gap is known after each pass.
 Where the rows that matter do not fit in memory the direction may lead nowhere: P never rises (the line search is
 exact) and the best dual point is kept (`dual_point`), but neither may come nearer.  A gap that has not halved in some
 passes sends the solver over to `dcd`, which goes on from the best dual point.
+
+Several models share the room, where a row that more than one of them keeps counts once.  A model whose gap is small
+enough stays where it is and leaves its room to the others; when the gap of none of these halves, `dcd` takes over.
 """
 
 from __future__ import annotations
@@ -40,20 +43,25 @@ from bigsvm.solvers.working_set import WorkingSet
 from bigsvm.store.vectors import RowVector
 
 _ROWS_PER_FEATURE = 10  # of the smallest working set
+_OWN_ROWS = 0.25  # of these, that a model wants beside those of another C (mnist, 8 of them: less would do)
 _SHARE_IN_MEMORY = 10  # of rows that are in memory all, one in so many is copied
 _PART_BYTES = 80  # a row of the working set beside its entries and what its solution takes
 _OVER = 1.6  # rows held at most over the room: those of a round come before others leave
-_MATRICES = SLICES + 3  # of (n_features + 1)^2: sums, factor, and of folded rows
+_OVER_SEVERAL = 2.1  # with several models: each solves on copies of its own rows
+_MATRICES = SLICES + 1  # of (n_features + 1)^2: sums and factor
+_FOLDED, _FOLDED_EACH = 2, 3  # more where folded rows have one: the solution's, and of each model with two tasks' parts
 _SAMPLED = 1e-2  # relative gap to which the sample is solved: it is no better than a sample
 _INNER = 0.02  # of the present gap, to which a working set is solved
 _FINAL = 0.1  # of the tolerance: nothing is solved any farther
 _FAR, _NEAR = 1.0, 0.1  # mu of the first problem, and of those that start near their solution
 _CLOSE = 0.05  # relative gap from which on it pays to start a solution where the last one ended
 _SHORT, _BOLD = 0.1, 0.9  # steps below which far rows are minded, and from which no more
+_TINY = np.finfo(float).tiny
 _IDLE = 1e-6  # of C: alpha of a row that does not matter
 # Passes in which the gap halves, or the rows that matter do not fit.  What the squared hinge folds keeps its curvature:
 # steps are as good as Newton's at least, and arrive.
 _HALVED_IN = {HINGE: 3, SQUARED_HINGE: 12}
+_DONE = 0.5  # of the tolerance: a model below leaves its room to the others
 _SOON = 0.1  # a pass makes the gap so much smaller, at a careful guess
 
 
@@ -64,7 +72,7 @@ class WorkingState(PrimalState):
     place : uint8, (n_samples, n_models)   of each row in the pass (`working_set`)
     careful : bool, (n_models,)   far rows of the sample are in the problem: without them the last step was too short
     tol : the run's tolerance
-    gaps : relative gaps after the last passes, the newest last
+    gaps : relative gaps of each model after the last passes, the newest last
     passes : done
     growth : how often the room for rows that are in memory anyway was doubled
     fallback : what `dcd` knows, where it has taken over
@@ -73,7 +81,7 @@ class WorkingState(PrimalState):
     place: RowVector | None = None
     careful: np.ndarray = field(default_factory=lambda: np.zeros(1, bool))
     tol: float = field(default=0.0, metadata={"derived": True})
-    gaps: list[float] = field(default_factory=list)
+    gaps: list[np.ndarray] = field(default_factory=list)
     passes: int = 0
     growth: int = 0
     fallback: DualCDState | None = None
@@ -110,7 +118,7 @@ class NewtonWS(PrimalSolver):
         return [
             Need("w", wide),
             Need("gradients", 8 * wide),
-            Need("Hessian", self._matrix_bytes(shape.n_features, shape.n_models)),
+            Need("Hessian", self._matrix_bytes(shape)),
             Need("working set", working_bytes(shape, rows)),
             *row_needs(shape),
             Need("row places", n * shape.n_models, may_spill=True),
@@ -118,10 +126,13 @@ class NewtonWS(PrimalSolver):
         ]
 
     def _least_rows(self, shape: DataShape) -> int:
-        return min(_ROWS_PER_FEATURE * (shape.n_features + 1) * shape.n_models, shape.n_samples)
+        apart = shape.n_models // shape.n_costs
+        sets = apart * (1.0 + _OWN_ROWS * (shape.n_costs - 1))
+        return min(int(_ROWS_PER_FEATURE * (shape.n_features + 1) * sets), shape.n_samples)
 
-    def _matrix_bytes(self, n_features: int, n_models: int) -> int:
-        return 8 * (n_features + 1) ** 2 * (_MATRICES + 3 * n_models)
+    def _matrix_bytes(self, shape: DataShape) -> int:
+        folded = 0 if shape.linear_loss else _FOLDED + _FOLDED_EACH * shape.n_models
+        return 8 * (shape.n_features + 1) ** 2 * (_MATRICES + folded)
 
     def init(self, problem: Problem, ctx: Context) -> WorkingState:
         """w = 0, alpha = 0."""
@@ -145,18 +156,19 @@ class NewtonWS(PrimalSolver):
         try:
             if state.passes == 0:
                 self._solve_sample(state, ctx)
-            found, lengths = self._pass(state, ctx)
+            done_before = self._done(state, ctx)
+            found, lengths = self._pass(state, ctx, done_before)
         except PassLeft:
             ctx.bytes_read = before  # limits count what an undisturbed run reads
             return StepInfo(state.estimate, n, 0, ask_certificate=False, paused=True)
         rode = bool(ctx.riding)
-        self._solve(state, ctx, found, lengths)
+        self._solve(state, ctx, found, lengths, done_before)
         patience = _HALVED_IN[problem.loss.code]
-        state.gaps = [*state.gaps, state.estimate][-patience - 1 :]
+        state.gaps = [*state.gaps, self.weigh(state) / np.maximum(state.primal, _TINY)][-patience - 1 :]
         state.passes += 1
         done = state.estimate <= ctx.tol
         remark = ""
-        if not done and _does_not_fall(state.gaps, patience):
+        if not done and _does_not_fall(state.gaps, patience, ctx.tol):
             if self._room(ctx, problem, state.growth + 1) > self._room(ctx, problem, state.growth):
                 state.growth, state.gaps = state.growth + 1, state.gaps[-1:]
             elif self.fallback and problem.bias != "free":
@@ -170,7 +182,9 @@ class NewtonWS(PrimalSolver):
         data = ctx.data
         nnz = data.nnz if data.nnz is not None else data.n_samples * data.n_features
         entry = data.dtype.itemsize + (data.index_dtype.itemsize if data.layout == "csr" else 0)
-        shape = DataShape(data.n_samples, data.n_features, nnz, problem.n_models, entry_bytes=entry)
+        shape = DataShape(
+            data.n_samples, data.n_features, nnz, problem.n_models, entry_bytes=entry, n_costs=problem.n_costs
+        )  # fmt: skip
         rows = self._least_rows(shape)
         wanted = data.n_samples
         if ctx.resident:
@@ -193,10 +207,18 @@ class NewtonWS(PrimalSolver):
         room = self._room(ctx, state.problem, state.growth)
         return WorkingPass(ctx, state.problem, state.rows, state.place, state.w.shape, room, state.passes)
 
-    def _pass(self, state: WorkingState, ctx: Context) -> tuple[WorkingSet, np.ndarray]:
+    def _done(self, state: WorkingState, ctx: Context) -> np.ndarray:
+        """Models whose gap is small enough: they stay where they are.  None where that is so of all."""
+        if state.passes == 0:
+            return np.zeros(state.problem.n_models, bool)
+        done = np.asarray(self.weigh(state) <= _DONE * ctx.tol * state.primal)
+        return done & ~done.all()
+
+    def _pass(self, state: WorkingState, ctx: Context, done: np.ndarray) -> tuple[WorkingSet, np.ndarray]:
         """Measure the direction, choose the working set, and go to the least of P."""
         problem, rows, d = state.problem, state.rows, state.direction
-        found = self._new_pass(state, ctx).read(state.w, d)
+        columns(d)[:, done] = 0.0
+        found = self._new_pass(state, ctx).read(state.w, d, done)
         steps = rows.search(problem, inner(problem, state.w, d), squared_norm(problem, d))
         rows.advance(steps)
         lengths = np.array([step.length for step in steps])
@@ -205,7 +227,9 @@ class NewtonWS(PrimalSolver):
         self.arrived(state, lengths * np.sqrt((columns(d) ** 2).sum(axis=0)))
         return found, lengths
 
-    def _solve(self, state: WorkingState, ctx: Context, found: WorkingSet, lengths: np.ndarray) -> None:
+    def _solve(
+        self, state: WorkingState, ctx: Context, found: WorkingSet, lengths: np.ndarray, done: np.ndarray
+    ) -> None:
         """The next direction, and the best dual point with what the working set says."""
         problem, w, d = state.problem, columns(state.w), columns(state.direction)
         crowded = (state.passes == 0) & (found.sides[1] > found.room)  # more rows inside the margin than are kept
@@ -216,13 +240,11 @@ class NewtonWS(PrimalSolver):
         leans = [columns(lean) for lean in found.fold.leans]
         reached, V = mixed(leans, shares_gone(lengths)), leans[-1].copy()
         known = Placed(problem, state.rows, state.place, found, lengths)
-        for m in range(problem.n_models):
+        for m in np.flatnonzero(~done).tolist():
             lean, at = V[:, m].copy(), w[:, m].copy()
             part = kept_rows(problem, found, m, reached[:, m], at, ctx.threads, sampled=bool(state.careful[m]))
-            near = bool(gaps[m] <= _CLOSE * state.primal[m])
-            solution = minimum(
-                problem, part, at if near else np.zeros_like(at), float(targets[m]), _NEAR if near else _FAR
-            )
+            start, mu = (at, _NEAR) if gaps[m] <= _CLOSE * state.primal[m] else (np.zeros_like(at), _FAR)
+            solution = minimum(problem, part, start, float(targets[m]), mu)
             d[:, m] = solution.w - w[:, m]
             alpha = solution.alpha
             crossed = bool(np.any(alpha[part.far] > _IDLE * part.C[part.far]))
@@ -233,7 +255,7 @@ class NewtonWS(PrimalSolver):
             alpha = np.where(part.far, 0.0, alpha)
             V[:, m] += part.pull(alpha)
             known.take(m, alpha[~part.far])
-        mix_dual(state, NaturalDual(problem.loss.code), V.reshape(state.w.shape), known, ctx.tol)
+        mix_dual(state, NaturalDual(problem.loss.code), V.reshape(state.w.shape), known, ctx.tol, done)
         self.weigh(state)
 
     def forecast(self, state: WorkingState) -> float:
@@ -279,12 +301,18 @@ def working_bytes(shape: DataShape, rows: int) -> int:
 
 def _row_bytes(entries: float, n_models: int) -> float:
     """Bytes of a row of the working set whose entries take so many, while it is solved."""
-    return _OVER * (entries + _PART_BYTES + 25 * n_models) + 8.0 * ROW_ARRAYS
+    over = _OVER if n_models == 1 else _OVER_SEVERAL
+    return over * (entries + _PART_BYTES + 25 * n_models) + 8.0 * ROW_ARRAYS
 
 
-def _does_not_fall(gaps: list[float], patience: int) -> bool:
-    """Whether the gap has not halved in the last so many passes."""
-    return len(gaps) > patience and gaps[-1] > 0.5 * gaps[0]
+def _does_not_fall(gaps: list[np.ndarray], patience: int, tol: float) -> bool:
+    """Whether no model that is still to come has halved its gap in the last so many passes.
+
+    One that has leaves more room to the others, soon.
+    """
+    if len(gaps) <= patience:
+        return False
+    return not np.any((gaps[-1] <= 0.5 * gaps[0]) & (gaps[0] > _DONE * tol))
 
 
 def _fall_back(state: WorkingState, ctx: Context) -> DualCDState:

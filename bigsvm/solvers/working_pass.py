@@ -182,12 +182,16 @@ class WorkingPass:
         self._read(some, None, anyway=share)
         return self.found, share * rows / n
 
-    def read(self, w: np.ndarray, d: np.ndarray) -> WorkingSet:
-        """Measure the direction d on all rows, and choose the working set around where it will lead."""
+    def read(self, w: np.ndarray, d: np.ndarray, ready: np.ndarray) -> WorkingSet:
+        """Measure the direction d on all rows, and choose the working set around where it will lead.
+
+        ready : bool, (n_models,)   models that want no rows
+        """
         n, room = self.ctx.data.n_samples, self.found.room
         first = self._next(0, int(min(max(_FIRST_ROUND * n, 1), room // 2)))
         self._read(first, d, anyway=1.0)
         self._look_ahead(w, d)
+        self.found.bands.inside[ready] = self.found.bands.outside[ready] = -1.0
         done = len(first)
         while done < len(self.runs):
             self._settle(last=False)

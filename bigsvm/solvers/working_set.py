@@ -34,6 +34,7 @@ _CUT_TO = 0.9  # of the room, while more rows come
 _SAMPLED = 0.1  # of the room
 _OUTSIDE, _PER_FEATURE = 4.0, 40.0  # rows outside the margin for each inside, or each feature: more would only cost
 _CUT_FROM = 1.25  # times what is enough
+_HALVINGS = 6  # to find what each of several models may keep
 _TIE = 1e-9  # by which rows at one distance differ
 
 
@@ -203,12 +204,9 @@ class WorkingSet:
         """
         changed: list[tuple[np.ndarray, np.ndarray]] = []
         most = self.room if last else _CUT_TO * self.room
-        inside, outside = self._shares(most / self.problem.n_models)
-        if self.held <= self.room and np.all(self._held_outside() <= _CUT_FROM * outside):
+        if self.held <= self.room and np.all(self._held_outside() <= _CUT_FROM * self._shares(most)[1]):
             return changed
-        for m in range(self.problem.n_models):
-            self.bands.inside[m] = self._nearest(m, True, inside[m], self.bands.inside[m])
-            self.bands.outside[m] = self._nearest(m, False, outside[m], self.bands.outside[m])
+        self.bands.inside[:], self.bands.outside[:] = self._narrower(most)
         kept, parts = [], self.parts
         while parts:
             part = parts.pop(0)  # else all of them would be there twice
@@ -225,8 +223,44 @@ class WorkingSet:
         trim_heap()  # holes of rows that went, between rows that stay
         return changed
 
+    def _narrower(self, most: float) -> tuple[np.ndarray, np.ndarray]:
+        """Bands, inside and outside, that hold at most so many rows; as many for each model as that allows.
+
+        A row that several models keep is there once: models of one class at several C share most of their rows.
+        """
+        n_models = self.problem.n_models
+        bands = self._holding(most)
+        if n_models == 1 or self._within(*bands) <= most:
+            return bands
+        fits, least, largest = self._holding(most / n_models), 1.0 / n_models, 1.0
+        for _ in range(_HALVINGS):
+            share = 0.5 * (least + largest)
+            bands = self._holding(share * most)
+            if self._within(*bands) <= most:
+                fits, least = bands, share
+            else:
+                largest = share
+        return fits
+
+    def _holding(self, room: float) -> tuple[np.ndarray, np.ndarray]:
+        """Bands, inside and outside, in which each model holds so many rows; no wider than they are."""
+        narrowed = []
+        for side, bands, most in zip(
+            (True, False), (self.bands.inside, self.bands.outside), self._shares(room), strict=True
+        ):
+            narrowed.append(np.array([self._nearest(m, side, n, bands[m]) for m, n in enumerate(most)]))
+        return narrowed[0], narrowed[1]
+
+    def _within(self, inside: np.ndarray, outside: np.ndarray) -> int:
+        """Rows that some model keeps in such bands."""
+        total = 0
+        for part in self.parts:
+            kept = (part.place == KEPT) & (part.distance <= np.where(part.z > 0.0, inside, outside))
+            total += int(np.count_nonzero(kept.any(axis=1)))
+        return total
+
     def _shares(self, room: float) -> tuple[np.ndarray, np.ndarray]:
-        """How many rows of either side each model keeps, of those that have come."""
+        """How many rows of either side each model keeps in such a room, of those that have come."""
         outside, inside = self.sides
         come = self.seen / self.n_samples
         fit = inside <= _ALL_INSIDE * room * come
@@ -250,7 +284,7 @@ class WorkingSet:
         if len(distances) <= n:
             return band
         nearer = distances[distances < np.partition(distances, n)[n]]
-        return float(nearer.max(initial=-1.0))
+        return min(float(nearer.max(initial=-1.0)), band)
 
 
 def shares_of_room(room: int, n_samples: int) -> tuple[int, float]:

@@ -1,0 +1,159 @@
+"""A path of C: the models of several C are those of one fit, which share every reading of the data."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from bigsvm.config import FitConfig
+from bigsvm.errors import UsageError
+from bigsvm.events import Emit, silent
+from bigsvm.problem.certificate import Certificate
+from bigsvm.problem.model import LinearModel
+from bigsvm.run.checkpoint import Checkpoints
+from bigsvm.run.fit import fit_store
+from bigsvm.run.outcome import FitResult
+from bigsvm.store.blocks import RowBlocks
+from bigsvm.store.opener import open_store
+
+_BY_MODEL = ("objective", "dual_objective", "duality_gap", "relative_gap", "n_support")
+"""Lists of a model's `certificate` that have an entry for each of its models."""
+
+
+def fit_path(
+    source: Any,
+    Cs: Sequence[float],
+    *,
+    label: str | None = None,
+    weight: str | None = None,
+    emit: Emit = silent,
+    **options: Any,
+) -> list[FitResult]:
+    """Train an SVM for each of several C on the same readings of the data, each with its own proof.
+
+    For each C the problem is that of `bigsvm.fit`:  min_w  1/2 ||w||^2 + C sum_i c_i loss(1 - y_i f(x_i)), with c_i the
+    class weight times the sample weight.  All models move in every pass, and the run goes on until the last of them is
+    proved: a path reads about as much as its hardest C does alone.  It holds as much as a fit of
+    len(Cs) * n_models models.
+
+    Parameters
+    ----------
+    source, label, weight, emit : as for `bigsvm.fit`
+    Cs : positive numbers, in any order; one may occur more than once
+    options : as for `bigsvm.fit`, without C and lam.  solver='auto' goes by the largest C.
+
+    Returns
+    -------
+    list of FitResult, one for each C in the order given.  `model`, `certificate`, `status` ('converged' where its own
+    relative gap is at most tol), `figures['objective']` and the others of a model are of that C alone.  `epochs`,
+    `passes` and all bytes in `figures`, and `seconds` and `memory`, are those of the whole path, whose Cs are
+    `figures['C_path']`.  The dual points are not kept: for a saved model `certify` proves a weaker bound.  Where the
+    dual is wanted, fit again at the C that was chosen.
+
+    Raises
+    ------
+    UsageError : Cs is empty or holds what is no positive finite number; C or lam is among the options.
+    BigSVMError : whatever `bigsvm.fit` raises.
+
+    Example
+    -------
+    >>> import bigsvm, numpy as np
+    >>> X = np.array([[0.0, 1.0], [1.0, 0.0], [0.2, 0.9], [0.9, 0.1]])
+    >>> path = bigsvm.fit_path((X, [1, 0, 1, 0]), [0.1, 1, 10], loss="hinge")
+    >>> [result.figures["C"] for result in path]
+    [0.1, 1.0, 10.0]
+    >>> max(result.certificate.relative_gap for result in path) <= 1e-3
+    True
+    """
+    for name in ("C", "lam"):
+        if name in options:
+            raise UsageError(f"{name} is no option of a path", hint="Cs has the costs")
+    config = FitConfig.of(**options)
+    return fit_path_store(open_store(source, label=label, weight=weight), costs_of(Cs), config, emit)
+
+
+def fit_path_store(
+    store: RowBlocks,
+    Cs: list[float],
+    config: FitConfig,
+    emit: Emit = silent,
+    checkpoints: Checkpoints | None = None,
+    resume: bool = False,
+) -> list[FitResult]:
+    """The results for `Cs` of one fit of `store`, with `config` but for its C; checkpoints as for `fit_store`."""
+    config = dataclasses.replace(config, C=max(Cs), C_path=Cs, no_dual=True)
+    whole = fit_store(store, config, emit, checkpoints, resume)
+    return [_result_of(whole, number, config) for number in range(len(Cs))]
+
+
+def costs_of(Cs: Any) -> list[float]:
+    """`Cs` as floats.  Raises UsageError in one line."""
+    try:
+        found = [] if isinstance(Cs, str) else [float(C) for C in Cs]
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"Cs must be positive numbers: {error}") from error
+    if not found:
+        raise UsageError("Cs must be some positive numbers", hint="Cs=[0.1, 1, 10]")
+    for C in found:
+        if not 0.0 < C < math.inf:
+            raise UsageError(f"every C must be a positive number, not {C!r}")
+    return found
+
+
+def _result_of(whole: FitResult, number: int, config: FitConfig) -> FitResult:
+    """The result for C number `number` of a fit of the whole path."""
+    assert config.C_path is not None
+    n_models = whole.model.n_models // len(config.C_path)
+    part = slice(number * n_models, (number + 1) * n_models)
+    certificate = _certificate_of(whole.certificate, part)
+    proved = config.stop == "gap" and certificate.relative_gap <= config.tol
+    status = "converged" if proved else whole.status
+    figures = {
+        **whole.figures,
+        "C": config.C_path[number],
+        "objective": math.fsum(certificate.primal),
+        "dual_objective": math.fsum(certificate.dual),
+        "duality_gap": math.fsum(certificate.gap),
+        "relative_gap": certificate.relative_gap,
+        "n_support": int(certificate.n_support.sum()),
+        "models": whole.figures["models"][part],
+    }
+    return FitResult(
+        status,
+        _model_of(whole.model, part, status, config.C_path),
+        certificate,
+        figures,
+        list(whole.warnings),
+        seconds=dict(whole.seconds),
+        memory=dict(whole.memory),
+    )
+
+
+def _certificate_of(whole: Certificate, part: slice) -> Certificate:
+    return dataclasses.replace(
+        whole,
+        primal=whole.primal[part],
+        dual=whole.dual[part],
+        gap=whole.gap[part],
+        n_support=whole.n_support[part],
+    )
+
+
+def _model_of(whole: LinearModel, part: slice, status: str, path: list[float]) -> LinearModel:
+    """Some of the models with what is known of them; the path is named because the others decided when it ended."""
+    about = whole.about
+    proof = about["certificate"]
+    return dataclasses.replace(
+        whole,
+        coef=whole.coef[part].copy(),
+        intercept=whole.intercept[part].copy(),
+        about={
+            **about,
+            "status": status,
+            "problem": {**about["problem"], "C": about["problem"]["C"][part]},
+            "certificate": {**proof, **{name: proof[name][part] for name in _BY_MODEL}},
+            "C_path": list(path),
+        },
+    )
