@@ -68,8 +68,11 @@ class Prover:
         """Let a proof of the present point ride on the next step."""
         began = time.monotonic()
         points = self._solver.points(self._state)
-        if not self._former:
-            self._former = [self._copy_of(point) for point in points if point.kept is None]
+        unheld = [point for point in points if point.kept is None]
+        if [_width(former.values) for former in self._former] != [_width(point.w) for point in unheld]:
+            for former in self._former:
+                former.close()
+            self._former = [self._copy_of(point) for point in unheld]
         unkept = iter(self._former)
         riding = []
         for point in points:
@@ -136,8 +139,9 @@ class Prover:
             self.w, self.scale = [w.copy() for w in points], scale
         else:
             first = 0
+            self.w = _grouped_as(points, self.w)
             for kept, w in zip(self.w, points, strict=True):
-                n_models = 1 if w.ndim == 1 else w.shape[1]
+                n_models = _width(w)
                 np.copyto(kept, w, where=better[first : first + n_models])
                 first += n_models
             self.scale = np.where(better, scale, self.scale)
@@ -191,3 +195,17 @@ class Prover:
         return RowVector(
             what, shape[0], shape[1], np.float64, ctx.budget, ctx.workdir, on_disk=what in ctx.spilled
         )  # fmt: skip
+
+
+def _width(array: np.ndarray) -> int:
+    """Models of an array that has an axis of them where there are several."""
+    return 1 if array.ndim == 1 else array.shape[1]
+
+
+def _grouped_as(points: Sequence[np.ndarray], weights: list[np.ndarray]) -> list[np.ndarray]:
+    """Weights in the groups of models that points come in: another solver may have taken over."""
+    if [_width(w) for w in points] == [_width(w) for w in weights]:
+        return weights
+    whole = np.hstack([w.reshape(len(w), -1) for w in weights])
+    ends = np.cumsum([_width(w) for w in points])
+    return [part.reshape(w.shape).copy() for part, w in zip(np.split(whole, ends[:-1], axis=1), points, strict=True)]

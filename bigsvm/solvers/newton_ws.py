@@ -30,26 +30,18 @@ from bigsvm.solvers.base import Context, DataShape, Need, Point, StepInfo
 from bigsvm.solvers.dual_cd import DualCD
 from bigsvm.solvers.dual_cd_state import DualCDState
 from bigsvm.solvers.dual_point import mix_dual
-from bigsvm.solvers.interior import ROW_ARRAYS
 from bigsvm.solvers.newton import too_many_features
 from bigsvm.solvers.primal import PrimalSolver, PrimalState, new_state
 from bigsvm.solvers.row_pass import PassLeft
 from bigsvm.solvers.row_state import NaturalDual, row_needs
-from bigsvm.solvers.subproblem import SLICES
 from bigsvm.solvers.weights import columns, inner, squared_norm
 from bigsvm.solvers.working_pass import WorkingPass
 from bigsvm.solvers.working_problem import Placed, kept_rows, minimum, mixed, shares_gone
+from bigsvm.solvers.working_room import least_rows, matrix_bytes, rows_in, working_bytes
 from bigsvm.solvers.working_set import WorkingSet
 from bigsvm.store.vectors import RowVector
 
-_ROWS_PER_FEATURE = 10  # of the smallest working set
-_OWN_ROWS = 0.25  # of these, that a model wants beside those of another C (mnist, 8 of them: less would do)
-_SHARE_IN_MEMORY = 10  # of rows that are in memory all, one in so many is copied
-_PART_BYTES = 80  # a row of the working set beside its entries and what its solution takes
-_OVER = 1.6  # rows held at most over the room: those of a round come before others leave
-_OVER_SEVERAL = 2.1  # with several models: each solves on copies of its own rows
-_MATRICES = SLICES + 1  # of (n_features + 1)^2: sums and factor
-_FOLDED, _FOLDED_EACH = 2, 3  # more where folded rows have one: the solution's, and of each model with two tasks' parts
+_TOO_SHORT = 2  # passes of a run: one for a working set, one for its proof, none to read a sample
 _SAMPLED = 1e-2  # relative gap to which the sample is solved: it is no better than a sample
 _INNER = 0.02  # of the present gap, to which a working set is solved
 _FINAL = 0.1  # of the tolerance: nothing is solved any farther
@@ -114,25 +106,15 @@ class NewtonWS(PrimalSolver):
     def needs(self, shape: DataShape, resident: bool) -> list[Need]:
         """Bytes by name; per-row needs may go to disk."""
         wide, n = 8 * (shape.n_features + 1) * shape.n_models, shape.n_samples
-        rows = min(max(self._least_rows(shape), n // _SHARE_IN_MEMORY if resident else 0), n)
         return [
             Need("w", wide),
             Need("gradients", 8 * wide),
-            Need("Hessian", self._matrix_bytes(shape)),
-            Need("working set", working_bytes(shape, rows)),
+            Need("Hessian", matrix_bytes(shape)),
+            Need("working set", working_bytes(shape, least_rows(shape, resident))),
             *row_needs(shape),
             Need("row places", n * shape.n_models, may_spill=True),
             Need("alpha of a riding proof", 8 * n * shape.n_models, may_spill=True),
         ]
-
-    def _least_rows(self, shape: DataShape) -> int:
-        apart = shape.n_models // shape.n_costs
-        sets = apart * (1.0 + _OWN_ROWS * (shape.n_costs - 1))
-        return min(int(_ROWS_PER_FEATURE * (shape.n_features + 1) * sets), shape.n_samples)
-
-    def _matrix_bytes(self, shape: DataShape) -> int:
-        folded = 0 if shape.linear_loss else _FOLDED + _FOLDED_EACH * shape.n_models
-        return 8 * (shape.n_features + 1) ** 2 * (_MATRICES + folded)
 
     def init(self, problem: Problem, ctx: Context) -> WorkingState:
         """w = 0, alpha = 0."""
@@ -154,7 +136,7 @@ class NewtonWS(PrimalSolver):
             return _DCD.step(problem, state.fallback, ctx)
         n, before = ctx.data.n_samples, ctx.bytes_read
         try:
-            if state.passes == 0:
+            if state.passes == 0 and (ctx.sweeps_left is None or ctx.sweeps_left > _TOO_SHORT):
                 self._solve_sample(state, ctx)
             done_before = self._done(state, ctx)
             found, lengths = self._pass(state, ctx, done_before)
@@ -185,13 +167,9 @@ class NewtonWS(PrimalSolver):
         shape = DataShape(
             data.n_samples, data.n_features, nnz, problem.n_models, entry_bytes=entry, n_costs=problem.n_costs
         )  # fmt: skip
-        rows = self._least_rows(shape)
-        wanted = data.n_samples
-        if ctx.resident:
-            rows = max(rows, data.n_samples // _SHARE_IN_MEMORY)
-            wanted = rows << growth
-        rows += int(ctx.arena_bytes / _row_bytes(nnz / data.n_samples * entry, problem.n_models))
-        return min(self.working_rows or wanted, rows, data.n_samples)
+        rows = least_rows(shape, ctx.resident)
+        wanted = rows << growth if ctx.resident else data.n_samples
+        return min(self.working_rows or wanted, rows + rows_in(ctx.arena_bytes, shape), data.n_samples)
 
     def _solve_sample(self, state: WorkingState, ctx: Context) -> None:
         """The direction from 0 to the solution for a sample, whose rows cost more by as much as they are fewer."""
@@ -292,17 +270,6 @@ class NewtonWS(PrimalSolver):
 
 
 _DCD = DualCD()
-
-
-def working_bytes(shape: DataShape, rows: int) -> int:
-    """Bytes that a working set of so many rows takes, while it is solved."""
-    return int(rows * _row_bytes(shape.nnz / max(shape.n_samples, 1) * shape.entry_bytes, shape.n_models))
-
-
-def _row_bytes(entries: float, n_models: int) -> float:
-    """Bytes of a row of the working set whose entries take so many, while it is solved."""
-    over = _OVER if n_models == 1 else _OVER_SEVERAL
-    return over * (entries + _PART_BYTES + 25 * n_models) + 8.0 * ROW_ARRAYS
 
 
 def _does_not_fall(gaps: list[np.ndarray], patience: int, tol: float) -> bool:

@@ -306,7 +306,7 @@ def test_sigterm_ends_with_75(job: Place, retrain: Retrain, tmp_path: Path) -> N
     assert retrain(job()).code == 0
     before = current(tmp_path)
     write_store(tmp_path / "train.zarr", 3, n_samples=3000, flipped=0.4)
-    config = job(fit='tol = 1e-15\nc = 1000.0\nloss = "hinge"')
+    config = job(fit='solver = "dcd"\ntol = 1e-15\nc = 1000.0\nloss = "hinge"')
     events = tmp_path / "reg" / "work" / "candidate.run" / "events.jsonl"
     events.unlink()
     command = [sys.executable, "-m", "pipelines.retrain", "--config", str(config), "--json"]

@@ -123,7 +123,7 @@ def test_rows_in_memory_go_on_too(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("streaming")
 def test_often_saved_is_not_otherwise_computed(tmp_path: Path) -> None:
     store = bigsvm.open_store(classes(2))
-    config = FitConfig.of(loss="hinge", memory="64MiB")
+    config = FitConfig.of(solver="dcd", loss="hinge", memory="64MiB")
     fit_store(store, config).save_model(tmp_path / "a")
     often = Checkpoints(tmp_path / "checkpoint", {}, 0.0)
     often.due = lambda: True  # type: ignore[method-assign]

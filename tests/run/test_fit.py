@@ -125,7 +125,7 @@ def test_max_passes_stops_with_an_honest_gap(stream: bool, request: pytest.Fixtu
 
 def test_max_time_stops() -> None:
     X, y = random_problem(2000, 30, seed=38, noise=0.4)
-    result = bigsvm.fit((X, y), loss="hinge", C=1e4, tol=1e-14, max_time=0.2)
+    result = bigsvm.fit((X, y), solver="dcd", loss="hinge", C=1e4, tol=1e-14, max_time=0.2)
     assert result.status in ("stopped", "stalled")
 
 

@@ -198,7 +198,7 @@ def test_one_pass_at_most_is_spent_on_a_proof_alone(
 @pytest.mark.parametrize("max_passes", [2, 3, 5, 9])
 @pytest.mark.parametrize("blocks_per_round", [1, 2])
 def test_the_limit_on_passes_is_kept_with_its_proof(max_passes: int, blocks_per_round: int, streaming: None) -> None:
-    config = FitConfig(loss="hinge", tol=1e-9, max_passes=max_passes, blocks_per_round=blocks_per_round)
+    config = FitConfig(solver="dcd", loss="hinge", tol=1e-9, max_passes=max_passes, blocks_per_round=blocks_per_round)
     result = fit_store(problem_rows(), config)
     assert result.status == "stopped"
     assert result.figures["passes"] == pytest.approx(max_passes, rel=1e-2)
@@ -253,3 +253,10 @@ def test_a_damaged_block_ends_the_fit_names_itself_and_leaves_no_threads(
     assert str(path) in str(damage.value.where)
     assert {thread.name for thread in threading.enumerate()} <= before
     assert not [name for name in before if name.startswith("bigsvm")]
+
+
+@pytest.mark.parametrize("max_passes", [2, 3, 5, 9])
+def test_newton_ws_keeps_the_limit_on_passes_with_its_sample_and_its_proof(max_passes: int, streaming: None) -> None:
+    result = fit_store(problem_rows(), FitConfig(solver="newton-ws", loss="hinge", tol=1e-12, max_passes=max_passes))
+    assert max_passes - 2.01 < result.figures["passes"] <= max_passes
+    assert 0 < result.certificate.relative_gap <= 1

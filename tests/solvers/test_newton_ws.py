@@ -134,9 +134,9 @@ def test_the_rows_that_are_kept_are_the_nearest_of_either_side(loss: str, room: 
     found: list[Any] = []
     original = NewtonWS._solve
 
-    def spy(self: NewtonWS, state: Any, ctx: Any, working_set: Any, lengths: np.ndarray) -> None:
+    def spy(self: NewtonWS, state: Any, ctx: Any, working_set: Any, *others: Any) -> None:
         found[:] = [working_set, state.place.values[:, 0].copy()]
-        original(self, state, ctx, working_set, lengths)
+        original(self, state, ctx, working_set, *others)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(NewtonWS, "_solve", spy)
