@@ -30,7 +30,7 @@ from bigsvm.store.vectors import RowVector
 _BLOCKS_PER_TASK = 16
 _FIRST_ROUND = 0.05  # of the rows; at most half of the room
 _SAMPLE_FROM = 0.1  # of the rows are read for the sample
-_SAMPLE, _SAMPLE_PER_FEATURE = 0.04, 40  # of the rows, or rows for each feature, what is more: enough of a sample
+_SAMPLE, _SAMPLE_PER_FEATURE = 0.04, 10  # of the rows, or rows for each feature, what is more: enough of a sample
 _LONGEST = 2.0  # step that is believed on the word of the first round
 _CLEAR = 2.0  # standard errors, for a step that is not believed to be whole
 _SPARE = 0.25  # of the room, beyond it, for rows of a round that then leave
