@@ -31,7 +31,7 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
-from bench.hard import COSTS, LADDERS, PROBLEMS, SMOKE_LADDERS, TOLS, HardSettings, Source, run_suite
+from bench.hard import COSTS, LADDERS, OWN, PROBLEMS, SMOKE_LADDERS, TOLS, HardSettings, Source, run_suite
 from bench.hard_record import Record
 from bench.plan import PEERS, Findings, Settings, ladders, missing_peers, run_problem, say
 from bench.problems import (
@@ -77,6 +77,7 @@ def parse() -> argparse.Namespace:
     add("--cores", type=numbers(int), default=(1,), help="columns: 1,2")
     add("--peers", type=numbers(str), default=tuple(PEERS), help="of liblinear,snapml,sgd; none: '-'")
     add("--C", type=float, default=1.0)
+    add("--own", type=numbers(str), default=OWN, help="suite hard: solvers of bigsvm [%(default)s]")
     add("--Cs", type=numbers(float), default=COSTS, help="suite hard [1,10,100]")
     add("--bias", choices=["none", "augmented"], default="none", help="augmented leaves SGD out: it differs there")
     add("--memory", help="budget out of core [a tenth of the data]")
@@ -178,6 +179,7 @@ def hard(options: argparse.Namespace) -> None:
         costs=options.Cs, losses=options.losses, tols=options.tols, limit_s=options.limit,
         peers=tuple(peer for peer in asked if peer not in absent), ladders=SMOKE_LADDERS if options.smoke else LADDERS,
         memory=None if options.memory is None else parse_bytes(options.memory), each_tol=not options.tightest_only,
+        cores=options.cores[0], own=options.own,
     )  # fmt: skip
     record = Record(options.json)
     record.about = {"machine": machine(), "settings": settings.__dict__, "not_installed": absent}

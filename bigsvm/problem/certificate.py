@@ -17,7 +17,7 @@ import numpy as np
 from bigsvm.kernels import certify as kernel
 from bigsvm.kernels.rows import decision
 from bigsvm.problem.problem import Problem
-from bigsvm.store.blocks import Block, BlockRef, Matrix, RowBlocks, kernel_matrix
+from bigsvm.store.blocks import Block, BlockRef, Matrix, RowBlocks, blocks_of, kernel_matrix
 from bigsvm.store.survey import Survey
 
 _ROUNDING = 2.0**-50  # of sums in float64, relative
@@ -99,15 +99,12 @@ def certify_blocks(share: RowsShare) -> RowsTerms:
     """Task: the terms of a run of blocks.  Pure."""
     terms, n_rows = no_terms(share.problem, share.w), 0
     survey = Survey() if share.with_survey else None
-    release = getattr(share.data, "release", lambda ref: None)
-    for ref in share.refs:
-        block = share.data.read(ref)
+    for block in blocks_of(share.data, share.refs):
         alpha = None if share.alpha is None else share.alpha[n_rows : n_rows + block.n_rows]
         terms = with_block(terms, share.problem, share.w, alpha, block)
         if survey is not None:
             survey.add(block, share.data.classes)
         n_rows += block.n_rows
-        release(ref)
     return terms._replace(survey=survey)
 
 

@@ -43,7 +43,7 @@ from bigsvm.store.vectors import RowVector
 
 _TOO_SHORT = 2  # passes of a run: one for a working set, one for its proof, none to read a sample
 _SAMPLED = 1e-2  # relative gap to which the sample is solved: it is no better than a sample
-_INNER = 0.05  # of the present gap, to which a working set is solved
+_INNER = 0.02  # of the present gap, to which a working set is solved
 _FINAL = 0.1  # of the tolerance: nothing is solved any farther
 _FAR, _NEAR = 1.0, 0.1  # mu of the first problem, and of those that start near their solution
 _CLOSE = 0.05  # relative gap from which on it pays to start a solution where the last one ended

@@ -21,7 +21,7 @@ from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import Context
 from bigsvm.solvers.gathered import Gathered, picked_rows
 from bigsvm.solvers.row_state import RowState
-from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks, kernel_matrix, row_bytes
+from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks, blocks_of, kernel_matrix, row_bytes
 from bigsvm.store.vectors import RowVector
 
 _BLOCKS_PER_TASK = 16
@@ -127,14 +127,12 @@ def pass_task(share: PassShare) -> PassSums:
     assert codes is not None
     V = np.zeros(share.shape)
     H = np.zeros((m, width, width)) if share.hessian else None
-    release = getattr(share.data, "release", lambda ref: None)
     first = bytes_read = 0
     gathered: list[Matrix] = []
     S = None if share.bins is None else np.zeros((m, share.bins.edges.shape[1] + 1, width))
     keys = rows_of(share.keys, share.with_keys, 1, np.uint64)
     norms = rows_of(share.norms, share.with_norms, 1, np.float64)
-    for ref in share.refs:
-        block = share.data.read(ref)
+    for block in blocks_of(share.data, share.refs):
         X, (block_codes, block_cost) = kernel_matrix(block.X), problem.codes_and_cost(block)
         rows = slice(first, first + block.n_rows)
         cost[rows, 0], codes[rows, 0] = block_cost, block_codes
@@ -169,7 +167,6 @@ def pass_task(share: PassShare) -> PassSums:
                 gathered.append(picked_rows(X, share.wanted[a:b] - first))
         first += block.n_rows
         bytes_read += block.nbytes
-        release(ref)
     return PassSums(V, H, (s, p, cost, codes), bytes_read, tuple(gathered), keys, norms, S)
 
 

@@ -24,7 +24,7 @@ from bigsvm.solvers.row_pass import PassLeft, pass_refs
 from bigsvm.solvers.row_state import RowState
 from bigsvm.solvers.weights import inner, squared_norm
 from bigsvm.solvers.working_set import KEPT, OUT, Bands, Fold, Part, WorkingSet, frozen_alpha, shares_of_room
-from bigsvm.store.blocks import BlockRef, RowBlocks, kernel_matrix
+from bigsvm.store.blocks import BlockRef, RowBlocks, blocks_of, kernel_matrix
 from bigsvm.store.vectors import RowVector
 
 _BLOCKS_PER_TASK = 16
@@ -89,10 +89,8 @@ def working_task(share: WorkingShare) -> WorkingRows:
     s = np.ones((n, m)) if share.s is None else share.s
     parts, fold, sides = [], Fold.empty(problem, share.shape), np.zeros((2, m), np.int64)
     terms = [no_terms(problem, w) for w, _ in share.points]
-    release = getattr(share.data, "release", lambda ref: None)
     first = bytes_read = 0
-    for ref in share.refs:
-        block = share.data.read(ref)
+    for block in blocks_of(share.data, share.refs):
         X, (block_codes, block_cost) = kernel_matrix(block.X), problem.codes_and_cost(block)
         rows = slice(first, first + block.n_rows)
         cost[rows, 0], codes[rows, 0] = block_cost, block_codes
@@ -122,7 +120,6 @@ def working_task(share: WorkingShare) -> WorkingRows:
             terms[k] = with_block(terms[k], problem, w, alpha[rows], block)
         first += block.n_rows
         bytes_read += block.nbytes
-        release(ref)
     return WorkingRows(_merged(parts), fold, n, sides, (p, cost, codes, place), tuple(terms), bytes_read)
 
 

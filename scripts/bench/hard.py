@@ -44,6 +44,8 @@ class HardSettings:
     ladders: dict[str, tuple[float, ...]]
     memory: int | None = None  # None: a tenth of the data
     each_tol: bool = True
+    cores: int = 1
+    own: tuple[str, ...] = OWN
 
     @property
     def own_tols(self) -> tuple[float, ...]:
@@ -111,19 +113,32 @@ class Series:
                         reached = self._measure(replace(job, rung=tol)).get("proven_gap", reached)
             for peer in self.settings.peers:
                 for method in _METHODS[self.loss] if peer == "liblinear" else ("",):
-                    self._climb(Job(peer, "", 0, self.loss, C, "none", 0.0, 1, self.settings.limit_s, method=method))
+                    self._climb(
+                        Job(
+                            peer,
+                            "",
+                            0,
+                            self.loss,
+                            C,
+                            "none",
+                            0.0,
+                            self.settings.cores,
+                            self.settings.limit_s,
+                            method=method,
+                        )
+                    )
         shutil.rmtree(self.scratch, ignore_errors=True)
 
     def _own_jobs(self, C: float) -> Iterator[Job]:
         """A job for each solver that suits; what `auto` stands for is not run again under its own name."""
         taken = ""
-        for method in OWN:
+        for method in self.settings.own:
             plan = self.record.plan(self.source.name, self.loss, C, method, lambda m=method: self._plan(m, C))
             if "refused" in plan or plan["solver"] == taken:
                 continue
             taken = taken or plan["solver"]
             yield Job(
-                "bigsvm-cli", "", 0, self.loss, C, "none", 0.0, 1, self.settings.limit_s,
+                "bigsvm-cli", "", 0, self.loss, C, "none", 0.0, self.settings.cores, self.settings.limit_s,
                 memory=plan["budget"], scratch=str(self.scratch), method=method,
             )  # fmt: skip
 
@@ -132,7 +147,13 @@ class Series:
         problem = self.source.problem()
         try:
             budget, note, plan = plan_of(
-                problem, self.settings.memory, solver=method, loss=self.loss, C=C, bias="none", threads=1
+                problem,
+                self.settings.memory,
+                solver=method,
+                loss=self.loss,
+                C=C,
+                bias="none",
+                threads=self.settings.cores,
             )
         except Unsupported as error:
             return {"refused": str(error)}

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.hard import OWN, HardSettings
+from bench.hard import HardSettings
 from bench.hard_record import Group, Record
 from bench.plot import Curve, Panel, Points, draw_panels
 from bench.table import MIB, machine
@@ -115,7 +115,7 @@ def _section(record: Record, group: Group, settings: HardSettings, figures: list
     yield from (_row(line) for line in here)
     notes = [f"{line['solver']} failed: {error}" for line in here for error in line["errors"]]
     first = plan.get("solver", "")
-    for solver in OWN:
+    for solver in settings.own:
         plan = record.plan_of(group, solver)
         if "refused" in plan:
             notes.append(f"bigsvm, {solver} is left out: {plan['refused']}")
