@@ -7,6 +7,7 @@ solvers: `newton-ws` hands over to `dcd` where the rows that matter do not fit i
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from bigsvm.config import FitConfig
@@ -17,8 +18,12 @@ _NARROW = 1000  # features: up to here a Newton pass costs no more than the swee
 _ROWS_PER_FEATURE = 4
 _TALL = 20  # rows a feature from which a sample says something, and most rows need not be kept
 _WORTH_KEEPING = 0.02  # of the rows, for each model of a class: with fewer coordinate descent is the safer choice
-_HARD_ON_DISK = 0.1  # C from which coordinate descent reads unit rows more often than a working set does
-_HARD_IN_MEMORY = 20.0  # C from which its sweeps in memory take longer than the solutions of working sets
+_LARGE = 2 << 30  # bytes of rows from which a pass costs more than the solution of a working set
+# C (of rows of about unit length) from which coordinate descent takes longer than working sets do.  Theirs are few
+# passes whatever C is, but each has a solution, which costs the same however many rows there are.
+_HARD = {"hinge": {"memory": 20.0, "disk": 10.0, "large": 0.5}, "squared_hinge": {"disk": 0.1, "large": 0.1}}
+
+_HARD_FREE = 0.1  # where the others are hyperpass and newton
 
 
 class Preference(NamedTuple):
@@ -38,7 +43,7 @@ def preferences(config: FitConfig, shape: DataShape, in_memory: bool = False) ->
     narrow = d <= _NARROW and n >= _ROWS_PER_FEATURE * d
     free, squared = config.bias == "free", config.loss == "squared_hinge"
     found = []
-    if not (in_memory and (squared or free)):
+    if not (in_memory and free):
         found += _working_set(config, shape, in_memory)
     if squared and narrow:
         why = f"{d:,} features are few for {n:,} rows: a handful of passes, whatever C is"
@@ -59,10 +64,10 @@ def _working_set(config: FitConfig, shape: DataShape, in_memory: bool) -> list[P
     """newton-ws, where C is large enough for it and features few."""
     d, n = shape.n_features, shape.n_samples
     C = max(config.costs(n))
-    line = _HARD_IN_MEMORY if in_memory else _HARD_ON_DISK
-    if d > _NARROW or n < _TALL * d or line > C:
+    where = "memory" if in_memory else "large" if shape.nnz * shape.entry_bytes >= _LARGE else "disk"
+    if d > _NARROW or n < _TALL * d or _HARD.get(config.loss, {}).get(where, math.inf) > C:
         return []
-    where = "sweeps in memory" if in_memory else "many passes"
-    why = f"{d:,} features are few for {n:,} rows, and C = {C:g} would cost coordinate descent {where}"
+    cost = "sweeps in memory" if in_memory else "many passes"
+    why = f"{d:,} features are few for {n:,} rows, and C = {C:g} would cost coordinate descent {cost}"
     rows = 0 if in_memory else int(_WORTH_KEEPING * n * (shape.n_models // shape.n_costs))
     return [Preference("newton-ws", why, working_bytes(shape, rows))]

@@ -216,16 +216,19 @@ def test_auto_takes_it_for_few_features_and_large_costs() -> None:
         return preferences(FitConfig.of(**options), shape(n, d), in_memory)[0].name
 
     hinge = {"loss": "hinge"}
-    assert first(10**6, 100, **hinge, C=1.0) == "newton-ws"
-    assert first(10**6, 100, **hinge, C=0.01) == "dcd"
-    assert first(10**6, 100, **hinge, lam=1e-3) == "dcd"
-    assert first(10**6, 100, **hinge, lam=1e-8) == "newton-ws"
+    assert first(10**6, 100, **hinge, C=1.0) == "dcd"  # its passes are short
+    assert first(10**6, 100, **hinge, C=10.0) == "newton-ws"
+    assert first(10**7, 100, **hinge, C=1.0) == "newton-ws"
+    assert first(10**7, 100, **hinge, C=0.01) == "dcd"
+    assert first(10**7, 100, **hinge, lam=1e-4) == "dcd"
+    assert first(10**7, 100, **hinge, lam=1e-8) == "newton-ws"
     assert first(10**6, 100, True, **hinge, C=1.0) == "dcd"
     assert first(10**6, 100, True, **hinge, C=100.0) == "newton-ws"
     assert first(10**6, 10**5, **hinge, C=100.0) == "dcd"
-    assert first(10**6, 100, loss="squared_hinge", C=10.0) == "newton-ws"
+    assert first(10**6, 100, loss="squared_hinge", C=1.0) == "newton-ws"
     assert first(10**6, 100, True, loss="squared_hinge", C=10.0) == "newton"
     assert first(10**6, 100, **hinge, C=1.0, bias="free") == "newton-ws"
+    assert first(10**6, 100, True, **hinge, C=1.0, bias="free") == "hyperpass"
     why = preferences(FitConfig.of(loss="hinge", C=10.0), shape(10**6, 100))[0]
     assert "C = 10" in why.why
     assert why.kept_bytes > 0.02 * 10**6 * 400
