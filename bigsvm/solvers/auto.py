@@ -65,7 +65,8 @@ def _working_set(config: FitConfig, shape: DataShape, in_memory: bool) -> list[P
     d, n = shape.n_features, shape.n_samples
     C = max(config.costs(n))
     where = "memory" if in_memory else "large" if shape.nnz * shape.entry_bytes >= _LARGE else "disk"
-    if d > _NARROW or n < _TALL * d or _HARD.get(config.loss, {}).get(where, math.inf) > C:
+    line = _HARD_FREE if config.bias == "free" else _HARD.get(config.loss, {}).get(where, math.inf)
+    if d > _NARROW or n < _TALL * d or line > C:
         return []
     cost = "sweeps in memory" if in_memory else "many passes"
     why = f"{d:,} features are few for {n:,} rows, and C = {C:g} would cost coordinate descent {cost}"
