@@ -1,9 +1,9 @@
 """The rows that are kept in memory out of a pass: those around their hyperplanes, as many as there is room for.
 
 Rows inside the margin are wanted most, all of them if three quarters of the room hold them; what is left takes the
-nearest outside.  Where they do not fit, half of the room takes the nearest from either side.  A row that has crossed
-its hyperplane between the two last points counts as ten times nearer than it is.  Violators that are not kept are
-folded into one vector (`subproblem`).
+nearest outside, as far as they are of use.  Where they do not fit, half of the room takes the nearest from either side.
+Near is measured by how far the step moves a row, and one that crosses its hyperplane within the step counts as three
+times nearer.  Rows that are not kept are folded into one vector (`subproblem`).
 
 A part of the room is for a random sample of all rows.  Far rows of the sample stand for all that are far: should a
 solution make one of them cross its hyperplane, it pays for as many rows as it stands for, where one vector alone
