@@ -91,6 +91,8 @@ class FitConfig:
     def of(cls, **options: Any) -> FitConfig:
         """A config from keyword options as a user writes them; unknown names are refused by name."""
         known = {f.name for f in dataclasses.fields(cls)} - set(_NOT_TYPED)
+        # The record of a run has every field.
+        options = {name: value for name, value in options.items() if name not in _NOT_TYPED or value is not None}
         unknown = sorted(set(options) - known)
         if unknown:
             raise UsageError(f"unknown option {unknown[0]!r}", hint=f"known: {', '.join(sorted(known))}")
