@@ -23,7 +23,7 @@ _LARGE = 2 << 30  # bytes of rows from which a pass costs more than the solution
 # passes whatever C is, but each has a solution, which costs the same however many rows there are.
 _HARD = {"hinge": {"memory": 20.0, "disk": 10.0, "large": 0.5}, "squared_hinge": {"disk": 0.1, "large": 0.1}}
 
-_HARD_FREE = 0.1  # where the others are hyperpass and newton
+_HARD_FREE = 10.0  # with small C many rows lie on their hyperplanes, few are kept, and nothing holds a free bias
 
 
 class Preference(NamedTuple):

@@ -75,7 +75,8 @@ def mix_dual(
     change = V - dual.v
     rise = linear - dual.linear - inner(problem, dual.v, change) - 2.0 * (cross - dual.squares)
     bend = squared_norm(problem, change) + 2.0 * (dual.squares - 2.0 * cross + squares)
-    theta = np.clip(np.divide(rise, bend, out=np.zeros_like(rise), where=bend > 0), 0.0, 1.0)
+    straight = np.where(rise > 0.0, 1.0, 0.0)  # D is linear between two points whose w is the same
+    theta = np.clip(np.divide(rise, bend, out=straight, where=bend > 0), 0.0, 1.0)
     alone = linear - 0.5 * squared_norm(problem, V) - squares
     balanced = True if shares is None else shares.min(axis=0) >= 1.0 - _BALANCED  # else V is not quite its own
     theta[balanced & (state.primal - alone <= tol * state.primal)] = 1.0

@@ -30,6 +30,8 @@ def solve_hinge(problem: Subproblem, w: np.ndarray, target: float, mu: float) ->
     Source: Mehrotra, SIAM J. Optimization 2 (1992); Gondzio, Computational Optimization and Applications 6 (1996);
     for linear SVM Ferris and Munson, SIAM J. Optimization 13 (2002).
     """
+    if not len(problem.C):  # the fold decides alone
+        return Solution(np.where(problem.regulariser > 0.0, problem.lean, w), np.zeros(0), 0)
     path = _Path(problem, w, mu)
     iterations = 0
     while path.gap() > target and iterations < _MOST:

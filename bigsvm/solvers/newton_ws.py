@@ -36,7 +36,7 @@ from bigsvm.solvers.row_pass import PassLeft
 from bigsvm.solvers.row_state import NaturalDual, row_needs
 from bigsvm.solvers.weights import columns, inner, squared_norm
 from bigsvm.solvers.working_pass import WorkingPass
-from bigsvm.solvers.working_problem import Placed, kept_rows, minimum, mixed, shares_gone
+from bigsvm.solvers.working_problem import Placed, balance, kept_rows, minimum, mixed, shares_gone
 from bigsvm.solvers.working_room import least_rows, matrix_bytes, rows_in, working_bytes
 from bigsvm.solvers.working_set import WorkingSet
 from bigsvm.store.vectors import RowVector
@@ -217,7 +217,7 @@ class NewtonWS(PrimalSolver):
         assert state.place is not None
         leans = [columns(lean) for lean in found.fold.leans]
         reached, V = mixed(leans, shares_gone(lengths)), leans[-1].copy()
-        known = Placed(problem, state.rows, state.place, found, lengths)
+        known, unbalanced = Placed(problem, state.rows, state.place, found, lengths), np.zeros(len(done), bool)
         for m in np.flatnonzero(~done).tolist():
             lean, at = V[:, m].copy(), w[:, m].copy()
             part = kept_rows(problem, found, m, reached[:, m], at, ctx.threads, sampled=bool(state.careful[m]))
@@ -231,9 +231,10 @@ class NewtonWS(PrimalSolver):
                 part = replace(kept_rows(problem, found, m, lean, at, ctx.threads), F=None)
                 alpha = minimum(problem, part, solution.w, float(targets[m]), _NEAR).alpha
             alpha = np.where(part.far, 0.0, alpha)
+            unbalanced[m] = problem.bias == "free" and not balance(part, alpha, V[-1, m])
             V[:, m] += part.pull(alpha)
             known.take(m, alpha[~part.far])
-        mix_dual(state, NaturalDual(problem.loss.code), V.reshape(state.w.shape), known, ctx.tol, done)
+        mix_dual(state, NaturalDual(problem.loss.code), V.reshape(state.w.shape), known, ctx.tol, done | unbalanced)
         self.weigh(state)
 
     def forecast(self, state: WorkingState) -> float:

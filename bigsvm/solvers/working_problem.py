@@ -68,6 +68,21 @@ def minimum(problem: Problem, part: Subproblem, w: np.ndarray, target: float, mu
     return solve_squared_hinge(part, w, target)
 
 
+def balance(part: Subproblem, alpha: np.ndarray, folded: float) -> bool:
+    """Make the kept alpha of the heavier class lighter until sum y alpha = 0, as the dual of a free bias wants it.
+
+    folded : sum y alpha of the other rows, times the constant feature.  False where that is more than kept ones hold.
+    """
+    excess = (folded + float(part.pull(alpha)[-1])) / part.bias
+    heavier = (part.codes == 1) == (excess > 0.0)
+    total = float(alpha[heavier].sum())
+    if abs(excess) > total:
+        return False
+    if total > 0.0:
+        alpha[heavier] *= 1.0 - abs(excess) / total
+    return True
+
+
 def in_problem(part: Part, m: int, hinge: bool, sampled: bool) -> np.ndarray:
     """Which rows of a part are in the problem of model m: those that it keeps and, if so, far ones that were drawn.
 

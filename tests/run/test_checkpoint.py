@@ -121,6 +121,21 @@ def test_rows_in_memory_go_on_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("streaming")
+@pytest.mark.parametrize("n_classes", [2, 10])
+def test_a_run_that_was_handed_over_to_another_solver_goes_on(n_classes: int, tmp_path: Path) -> None:
+    rng = np.random.default_rng(n_classes)
+    X = rng.standard_normal((1500, 20)).astype(np.float32)
+    y = rng.integers(0, n_classes, len(X))
+    options = {"working_rows": "12"}
+    config = FitConfig.of(
+        solver="newton-ws", loss="hinge", C=1.0, tol=3e-3, memory="64MiB", max_passes=40, solver_options=options
+    )
+    store = bigsvm.open_store((X, y))
+    comes_to_the_same(store, config, tmp_path, 25)
+    assert any("dcd goes on" in message for message in fit_store(store, config).warnings)
+
+
+@pytest.mark.usefixtures("streaming")
 def test_often_saved_is_not_otherwise_computed(tmp_path: Path) -> None:
     store = bigsvm.open_store(classes(2))
     config = FitConfig.of(solver="dcd", loss="hinge", memory="64MiB")

@@ -84,6 +84,21 @@ def test_newton_finds_the_least_value_of_a_subproblem(layout: str, folded: bool)
     assert lowest_around(problem, found.w, "squared_hinge") >= primal(problem, found.w, "squared_hinge") - 1e-9
 
 
+@pytest.mark.parametrize(
+    "solve", [lambda part, w: solve_hinge(part, w, 1e-6, 1.0), lambda part, w: solve_squared_hinge(part, w, 1e-6)]
+)
+@pytest.mark.parametrize("free", [False, True])
+def test_a_subproblem_without_rows_is_its_fold(solve: Any, free: bool) -> None:
+    empty = {
+        name: np.zeros(0, dtype) for name, dtype in (("codes", np.int32), ("C", float), ("far", bool), ("side", float))
+    }
+    problem = subproblem(parts=[], free=free, **empty)
+    found = solve(problem, np.zeros(7))
+    np.testing.assert_allclose(found.w[:6], problem.lean[:6])
+    assert np.all(np.isfinite(found.w))
+    assert len(found.alpha) == 0
+
+
 def cloud(n: int = 3000, d: int = 8, seed: int = 0, flipped: float = 0.1) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((n, d))
@@ -95,7 +110,7 @@ def cloud(n: int = 3000, d: int = 8, seed: int = 0, flipped: float = 0.1) -> tup
 def bench(tmp_path: Path, loss: str, rows: int = 400, layout: str = "dense", **lent: Any) -> Bench:
     X, y = cloud()
     X = X if layout == "dense" else sparse.csr_matrix(X)
-    options = {"loss": loss, "C": 10.0}
+    options = {"loss": loss, "C": 10.0, **lent.pop("options", {})}
     return Bench(NewtonWS(working_rows=rows), X, y, tmp_path, 100, options, arena_bytes=1 << 24, tol=1e-9, **lent)
 
 
@@ -227,8 +242,27 @@ def test_auto_takes_it_for_few_features_and_large_costs() -> None:
     assert first(10**6, 10**5, **hinge, C=100.0) == "dcd"
     assert first(10**6, 100, loss="squared_hinge", C=1.0) == "newton-ws"
     assert first(10**6, 100, True, loss="squared_hinge", C=10.0) == "newton"
-    assert first(10**6, 100, **hinge, C=1.0, bias="free") == "newton-ws"
-    assert first(10**6, 100, True, **hinge, C=1.0, bias="free") == "hyperpass"
+    assert first(10**6, 100, **hinge, C=10.0, bias="free") == "newton-ws"
+    assert first(10**6, 100, **hinge, C=1.0, bias="free") == "hyperpass"
+    assert first(10**6, 100, True, **hinge, C=10.0, bias="free") == "hyperpass"
     why = preferences(FitConfig.of(loss="hinge", C=10.0), shape(10**6, 100))[0]
     assert "C = 10" in why.why
     assert why.kept_bytes > 0.02 * 10**6 * 400
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+def test_a_dual_point_of_a_free_bias_is_balanced(loss: str, tmp_path: Path) -> None:
+    run = bench(tmp_path, loss, options={"bias": "free"})
+    y = cloud()[1]
+    for _ in range(5):
+        run.step()
+        alpha = run.state.rows.alpha.values[:, 0]
+        assert abs(alpha @ y) <= 1e-9 * alpha.sum()
+        assert run.state.dual.value(run.problem)[0] <= run.state.primal[0] * (1 + 1e-12)
+    assert run.state.estimate <= 1e-3
+
+
+def test_rows_without_entries_have_a_dual_point_too() -> None:
+    y = np.repeat([0, 1, 2], [3, 2, 1])
+    result = bigsvm.fit((np.zeros((6, 2)), y), solver="newton-ws", loss="hinge", bias="free", C=4.6, tol=1e-6)
+    assert result.status == "converged"
