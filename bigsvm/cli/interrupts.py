@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -12,6 +13,7 @@ from typing import Any
 
 from bigsvm.run.signals import INTERRUPTED, handled_by
 
+_AGAIN_S = 0.02  # until a signal that came within an import is sent again
 _came: list[int] = []
 
 
@@ -36,9 +38,18 @@ def unwinding_on_signals(to_the_end: bool) -> Iterator[None]:
     to_the_end : as in `handled_by`
     """
 
+    later: list[threading.Timer] = []
+    user = sys._getframe(2)  # beyond the generator and the context manager
+
     def interrupt(number: int, frame: FrameType | None) -> None:
         if _came:
             os._exit(INTERRUPTED)
+        if _importing(frame, user):
+            # Extensions do not survive an exception half-way: they say that they cannot be imported, or crash.
+            later[:] = [threading.Timer(_AGAIN_S, os.kill, (os.getpid(), number))]
+            later[0].daemon = True
+            later[0].start()
+            return
         _came.append(number)
         # zarr reads on an event loop of its own: what is left there would be reported, with tracebacks, at the end.
         logging.getLogger("asyncio").disabled = True
@@ -55,5 +66,16 @@ def unwinding_on_signals(to_the_end: bool) -> Iterator[None]:
         with handled_by(interrupt, to_the_end):
             yield
     finally:
+        for timer in later:
+            timer.cancel()
         sys.unraisablehook = hook
         _came.clear()
+
+
+def _importing(frame: FrameType | None, user: FrameType) -> bool:
+    """Whether an import has begun since `user`, and goes on."""
+    while frame is not None and frame is not user:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False

@@ -50,6 +50,25 @@ def test_an_interruption_in_executed_source_does_not_end_the_process_by_a_signal
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 75
 
 
+def test_a_signal_within_an_import_waits_for_its_end(tmp_path: Path) -> None:
+    (tmp_path / "long_one.py").write_text(
+        "import os, signal, time\nos.kill(os.getpid(), signal.SIGTERM)\ntime.sleep(0.2)\nwhole = True\n"
+    )
+    code = (
+        "import sys, time\n"
+        f"sys.path.insert(0, {str(tmp_path)!r})\n"
+        "from bigsvm.cli.interrupts import Interruption, unwinding_on_signals\n"
+        "try:\n"
+        "    with unwinding_on_signals(True):\n"
+        "        import long_one\n"
+        "        time.sleep(5)\n"
+        "        sys.exit(1)\n"
+        "except Interruption:\n"
+        "    sys.exit(75 if long_one.whole else 2)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 75
+
+
 def test_a_signal_at_any_instant_gives_75_or_the_result(store: Path, tmp_path: Path) -> None:
     draw = random.Random(5)
     loud = "import sys; from bigsvm.cli.main import main; sys.stderr.write('.'); sys.stderr.flush(); main()"
