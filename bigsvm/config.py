@@ -11,12 +11,17 @@ from bigsvm.units import parse_bytes, parse_seconds
 
 Bias = Literal["augmented", "free", "none"]
 Stop = Literal["gap", "paper"]
+MultiClass = Literal["ovr", "ovo"]
+WSS = Literal["1", "2", "3", "keerthi2", "wr", "wr+3"]
 RESULT_OPTIONS = (
     "solver", "loss", "C", "lam", "bias", "bias_scale", "class_weight", "tol", "stop", "max_passes", "seed",
-    "blocks_per_round", "solver_options", "memory", "C_path",
+    "blocks_per_round", "solver_options", "memory", "C_path", "kernel", "gamma", "degree", "coef0", "multi_class",
+    "epsilon", "wss", "working_set", "shrinking",
 )  # fmt: skip
 """Options that change the bytes of a model; the others only say where and how fast."""
 LOSSES = ("hinge", "squared_hinge", "epsilon_insensitive", "squared_epsilon_insensitive")
+KERNEL_SOLVERS = ("smo", "rosen", "rosen-block", "simplified-smo", "simplified-smo-km", "platt-smo")
+"""Solvers of the dual that see the rows through a kernel only: hinge and a free bias are their defaults."""
 _NOT_TYPED = ("C_path",)
 """Fields that are not options of a user's."""
 _NO_BIAS_IN_PAPER = ("hyperpass", "pegasos")
@@ -40,6 +45,23 @@ class FitConfig:
     bias_scale: float = 1.0
     class_weight: str | dict[str, float] | None = None
     """'balanced', or weights by label as text: {'1': 10.0}; labels not named weigh 1."""
+    multi_class: MultiClass | None = None
+    """One against the rest, or every pair of classes; None: pairs for kernel solvers, as LIBSVM, else the rest."""
+    epsilon: float = 0.1
+    """Half the width of the tube of the epsilon-insensitive losses, in units of the target."""
+    kernel: str = "linear"
+    gamma: str | float = "auto"
+    """'auto' is 1 / n_features."""
+    degree: int = 3
+    coef0: float = 0.0
+    # kernel solvers
+    wss: WSS = "2"
+    """Rule by which a working set is chosen."""
+    working_set: int | None = None
+    """Rows of a working set; 2 is the textbook's; None: what the solver finds best."""
+    shrinking: bool = True
+    cache_memory: str | int | None = None
+    """Bytes of kernel rows kept in memory; None: what the budget leaves."""
     # when to stop
     tol: float = 1e-3
     stop: Stop = "gap"
@@ -68,15 +90,21 @@ class FitConfig:
     def __post_init__(self) -> None:
         if self.loss not in LOSSES:
             raise UsageError(f"unknown loss {self.loss!r}", hint=f"one of {', '.join(LOSSES)}")
-        for name, choices in (("bias", Bias), ("stop", Stop), ("stage", Literal["auto", "none"])):
-            if getattr(self, name) not in get_args(choices):
-                raise UsageError(
-                    f"unknown {name} {getattr(self, name)!r}", hint=f"one of {', '.join(get_args(choices))}"
-                )
+        enumerated = {"bias": Bias, "stop": Stop, "stage": Literal["auto", "none"], "multi_class": MultiClass, "wss": WSS}
+        for name, choices in enumerated.items():
+            value = getattr(self, name)
+            if value not in get_args(choices) and not (name == "multi_class" and value is None):
+                raise UsageError(f"unknown {name} {value!r}", hint=f"one of {', '.join(get_args(choices))}")
         for name in ("C", "lam", "bias_scale", "tol", "max_passes", "max_time"):
             value = getattr(self, name)
             if value is not None and not (isinstance(value, int | float) and 0 < value < float("inf")):
                 raise UsageError(f"{name} must be a positive number, not {value!r}")
+        if self.gamma != "auto" and not (isinstance(self.gamma, int | float) and 0 < self.gamma < float("inf")):
+            raise UsageError(f"gamma must be auto or a positive number, not {self.gamma!r}")
+        if not (isinstance(self.epsilon, int | float) and 0 <= self.epsilon < float("inf")):
+            raise UsageError(f"epsilon must be a number and not negative, not {self.epsilon!r}")
+        if self.working_set is not None and self.working_set < 2:
+            raise UsageError(f"working_set must be at least 2, not {self.working_set!r}")
         for value in self.C_path or ():
             if not 0 < value < float("inf"):
                 raise UsageError(f"every C must be a positive number, not {value!r}")
@@ -100,7 +128,15 @@ class FitConfig:
             options["max_time"] = parse_seconds(options["max_time"])
         if options.get("stop") == "paper" and options.get("solver", "").startswith(_NO_BIAS_IN_PAPER):
             options.setdefault("bias", "none")
+        if options.get("kernel", "linear") != "linear" or options.get("solver") in KERNEL_SOLVERS:
+            options.setdefault("bias", "free")
+            options.setdefault("loss", "hinge")
         return cls(**options)
+
+    @property
+    def of_kernel(self) -> bool:
+        """Whether rows are seen through a kernel only."""
+        return self.kernel != "linear" or self.solver in KERNEL_SOLVERS
 
     def costs(self, n_samples: int) -> list[float]:
         """C, also where lambda was given; of a path each C."""
@@ -113,6 +149,10 @@ class FitConfig:
         if self.memory is None:
             return max((limit_in_force - (256 << 20)) // 2, 16 << 20)
         return parse_bytes(self.memory, total=limit_in_force)
+
+    def cache_bytes(self, budget: int) -> int | None:
+        """Bytes that kernel rows may take in memory; None: what is left."""
+        return None if self.cache_memory is None else parse_bytes(self.cache_memory, total=budget)
 
     def scratch_limit_bytes(self) -> int | None:
         """Bytes that staged copies and per-row state may take on disk; None: what the disk has."""

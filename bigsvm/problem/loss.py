@@ -62,7 +62,29 @@ class SquaredHinge:
         return np.where(alpha >= 0, alpha**2 / (4.0 * C), np.inf)
 
 
-LOSSES: dict[str, Loss] = {loss.name: loss for loss in (Hinge(), SquaredHinge())}
+@dataclass(frozen=True)
+class EpsilonInsensitive:
+    """max(0, |r| - epsilon) of the residual r = t - f(x): the loss of LIBSVM's eps-SVR.  Of kernel solvers."""
+
+    name: ClassVar[str] = "epsilon_insensitive"
+    code: ClassVar[int] = 2
+    upper_factor: ClassVar[float] = 1.0
+    diag_factor: ClassVar[float] = 0.0
+
+    epsilon: float = 0.1
+
+    def value(self, s: np.ndarray) -> np.ndarray:
+        """Loss at residual s, any shape."""
+        return np.maximum(np.abs(s) - self.epsilon, 0.0)
+
+    def conjugate(self, alpha: np.ndarray, C: float) -> np.ndarray:
+        """sup over r of beta r - C value(r) = epsilon |beta| inside the box, else infinite."""
+        return np.where(np.abs(alpha) <= C, self.epsilon * np.abs(alpha), np.inf)
+
+
+LOSSES: dict[str, Loss] = {loss.name: loss for loss in (Hinge(), SquaredHinge(), EpsilonInsensitive())}
+REGRESSION = ("epsilon_insensitive", "squared_epsilon_insensitive")
+"""Losses of a target, not of a class."""
 
 
 def loss_named(name: str) -> Loss:

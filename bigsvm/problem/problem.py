@@ -11,18 +11,25 @@ lambda/2 ||w||^2 + mean loss, and P = P_mean / lambda.  scikit-learn's SGD calls
 Bias `augmented`: a constant feature B is appended, so b = B w_last and ||w||^2 includes (b / B)^2, as
 LIBLINEAR's -B does.  `none`: b = 0.  `free`: the same feature, but its weight costs nothing; the dual then has
 the constraint sum_i alpha_i y_i = 0.
+
+With a kernel, w and x stand for their images.  One against one (`ovo`): a model for each pair of classes, on their rows
+alone, the first class of a pair positive as in LIBSVM.  Regression (`epsilon_insensitive`): one model, no classes, and
+y_i is the target:  P = 1/2 ||w||^2 + sum_i C_i max(0, |y_i - f(x_i)| - epsilon).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import dataclasses
+import itertools
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from bigsvm.config import FitConfig
 from bigsvm.errors import DataError, UsageError
 from bigsvm.kernels.dual_cd import DualBox
-from bigsvm.problem.loss import Loss, loss_named
+from bigsvm.problem.kernel import Kernel
+from bigsvm.problem.loss import REGRESSION, EpsilonInsensitive, Loss, loss_named
 from bigsvm.store.blocks import Block, RowBlocks
 
 
@@ -35,8 +42,10 @@ class Problem:
     class_weight : float64, shape (n_classes,)   by class code; multiplies C for every row of that class
     bias : 'augmented' | 'none' | 'free'
     bias_scale : float   the constant feature B
-    classes : labels in ascending order
+    classes : labels in ascending order; none for regression
     positive : int32, shape (n_models,)   class code that is +1 for each model
+    negative : int32, shape (n_models,)   class code that is -1 (`ovo`), or -1 for all others
+    kernel : Kernel
     """
 
     loss: Loss
@@ -46,6 +55,18 @@ class Problem:
     bias_scale: float
     classes: np.ndarray
     positive: np.ndarray
+    negative: np.ndarray = field(default_factory=lambda: np.full(1, -1, np.int32))
+    kernel: Kernel = Kernel()
+
+    @property
+    def regression(self) -> bool:
+        """Of targets, not of classes."""
+        return self.loss.name in REGRESSION
+
+    @property
+    def pairs(self) -> bool:
+        """One model for each pair of classes."""
+        return bool(np.any(self.negative >= 0))
 
     @property
     def n_models(self) -> int:
@@ -68,6 +89,9 @@ class Problem:
 
     def codes_and_cost(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
         """(class codes int32, cost float64) of a block's rows; cost = class weight times sample weight."""
+        if self.regression:
+            codes, cost = np.zeros(block.n_rows, np.int32), np.ones(block.n_rows)
+            return codes, cost if block.sample_weight is None else cost * block.sample_weight
         codes = block.y.astype(np.int32)
         cost = self.class_weight[codes]
         if block.sample_weight is not None:
@@ -89,12 +113,17 @@ def make_problem(config: FitConfig, store: RowBlocks, class_counts: np.ndarray |
 
     Raises
     ------
-    DataError : the store has one class only, or a regression target.
-    Unsupported : the loss is not a classification loss that exists.
+    DataError : the store has one class only, or a regression target where the loss wants classes, or the reverse.
+    Unsupported : the loss does not exist.
     UsageError : a class weight names no class, or is negative.
     """
     loss = loss_named(config.loss)
     classes = store.classes
+    kernel = make_kernel(config, store.n_features)
+    if isinstance(loss, EpsilonInsensitive):
+        loss = dataclasses.replace(loss, epsilon=float(config.epsilon))
+    if config.loss in REGRESSION:
+        return _regression(config, store, loss, kernel)
     if classes is None:
         raise DataError(f"{config.loss} needs class labels and the store holds a regression target", store.uri)
     if store.n_features < 1:
@@ -105,6 +134,10 @@ def make_problem(config: FitConfig, store: RowBlocks, class_counts: np.ndarray |
             store.uri,
         )
     positive = np.array([1] if len(classes) == 2 else range(len(classes)), dtype=np.int32)
+    negative = np.full(len(positive), -1, np.int32)
+    if pairwise(config) and len(classes) > 2:
+        pairs = np.array(list(itertools.combinations(range(len(classes)), 2)), np.int32)
+        positive, negative = pairs[:, 0], pairs[:, 1]
     costs = config.costs(store.n_samples)
     return Problem(
         loss=loss,
@@ -114,7 +147,34 @@ def make_problem(config: FitConfig, store: RowBlocks, class_counts: np.ndarray |
         bias_scale=config.bias_scale,
         classes=classes,
         positive=np.tile(positive, len(costs)),
+        negative=np.tile(negative, len(costs)),
+        kernel=kernel,
     )
+
+
+def make_kernel(config: FitConfig, n_features: int) -> Kernel:
+    """The kernel that `config` names; gamma 'auto' is 1 / n_features.  Raises UsageError."""
+    gamma = 1.0 / max(n_features, 1) if config.gamma == "auto" else float(config.gamma)
+    return Kernel(config.kernel, gamma, config.degree, config.coef0)
+
+
+def pairwise(config: FitConfig) -> bool:
+    """Whether several classes are told apart pair by pair."""
+    return config.of_kernel if config.multi_class is None else config.multi_class == "ovo"
+
+
+def _regression(config: FitConfig, store: RowBlocks, loss: Loss, kernel: Kernel) -> Problem:
+    """One model of targets: its classes are none, and each row's code is 0."""
+    if store.classes is not None:
+        hint = "ingest with --task regression"
+        raise DataError(f"{config.loss} needs targets and the store holds classes", store.uri, hint)
+    if config.class_weight is not None:
+        raise UsageError("class weights need classes", hint="weights of rows: --weight NAME")
+    costs = np.array(config.costs(store.n_samples))
+    zeros = np.zeros(len(costs), np.int32)
+    return Problem(
+        loss, costs, np.ones(1), config.bias, config.bias_scale, np.empty(0), zeros, zeros - 1, kernel
+    )  # fmt: skip
 
 
 def _class_weight(config: FitConfig, classes: np.ndarray, counts: np.ndarray | None) -> np.ndarray:

@@ -1,0 +1,1 @@
+"""Solvers that see the rows through a kernel: the dual with a free bias."""

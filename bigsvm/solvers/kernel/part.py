@@ -1,0 +1,95 @@
+"""The quadratic programme of one model, as every kernel solver takes it.
+
+    minimise  1/2 beta' K beta - t' beta + epsilon sum_i |beta_i|     lower <= beta <= upper,  sum_i beta_i = 0
+
+Classification: beta_i = y_i alpha_i, t = y, epsilon = 0, and the box is [0, C_i] for y_i = +1, [-C_i, 0] for y_i = -1.
+Regression (eps-SVR): beta_i = alpha_i - alpha*_i, t the target, the box [-C_i, C_i].  The 2l variables of LIBSVM's form
+(`algorithms` 5.1) are the two slopes of |beta_i|: a row of beta_i > 0 has alpha*_i = 0, of beta_i < 0 alpha_i = 0.
+
+    f_i = (K beta)_i - t_i           for classification this is F_i of `algorithms` 1.2
+    F_up_i = f_i + epsilon (beta_i >= 0) - epsilon (beta_i < 0)     where beta_i may rise (beta_i < upper_i)
+    F_down_i = f_i + epsilon (beta_i > 0) - epsilon (beta_i <= 0)   where beta_i may fall (beta_i > lower_i)
+    b_up = min F_up, b_low = max F_down; optimal iff b_low <= b_up; violation = b_low - b_up; f(x) = (K beta) + b
+
+A step of two variables raises beta_i and lowers beta_j by the same t; it may not pass a bound, nor 0 where epsilon > 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+
+@dataclass
+class Part:
+    """One model's programme and where it stands; all arrays float64 of shape (n,), of the rows that take part.
+
+    target, lower, upper : t and the box;  epsilon : float
+    beta : the point;  f : K beta - t, kept by the solver
+    rows : int64 (n,), ascending numbers of the data's rows; None where all take part
+    eps : the violation at which a solver may say that it is done
+    """
+
+    target: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+    epsilon: float
+    beta: np.ndarray
+    f: np.ndarray
+    rows: np.ndarray | None = None
+    eps: float = 1e-3
+
+    @property
+    def n(self) -> int:
+        return len(self.target)
+
+    def up(self, where: slice | np.ndarray = slice(None)) -> np.ndarray:
+        """F_up of some rows, +inf where beta may not rise."""
+        beta, f = self.beta[where], self.f[where]
+        F = f if self.epsilon == 0.0 else f + np.where(beta >= 0.0, self.epsilon, -self.epsilon)
+        return np.where(beta < self.upper[where], F, np.inf)
+
+    def down(self, where: slice | np.ndarray = slice(None)) -> np.ndarray:
+        """F_down of some rows, -inf where beta may not fall."""
+        beta, f = self.beta[where], self.f[where]
+        F = f if self.epsilon == 0.0 else f + np.where(beta > 0.0, self.epsilon, -self.epsilon)
+        return np.where(beta > self.lower[where], F, -np.inf)
+
+    def bounds(self) -> tuple[float, float]:
+        """(b_up, b_low) over all rows."""
+        return float(self.up().min(initial=np.inf)), float(self.down().max(initial=-np.inf))
+
+    def violation(self) -> float:
+        """b_low - b_up: what is left of the optimality conditions; -inf where nothing may move."""
+        b_up, b_low = self.bounds()
+        return b_low - b_up if np.isfinite(b_up) and np.isfinite(b_low) else -np.inf
+
+    def free(self) -> np.ndarray:
+        """Rows strictly inside their box, 0 not among them."""
+        return (self.beta > self.lower) & (self.beta < self.upper) & (self.beta != 0.0)
+
+    def start(self) -> None:
+        """beta = 0, f = -t."""
+        self.beta[:] = 0.0
+        np.negative(self.target, out=self.f)
+
+
+class Progress(NamedTuple):
+    """What a solver did in one call.
+
+    done : its violation is at most `part.eps`, by its own rule
+    exhausted : it can go no further in floating point
+    iterations : steps of the paper's kind
+    visits : rows whose f was changed, summed
+    violation : as it last knew it
+    final : its rule says that it is over for good, optimal or not (WSS-WR, the Notes)
+    """
+
+    done: bool
+    exhausted: bool
+    iterations: int
+    visits: int
+    violation: float
+    final: bool = False

@@ -1,0 +1,68 @@
+"""Kernel values as solvers ask for them: whole rows, small blocks, and sums of rows that nobody stores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+
+@dataclass
+class KernelCounts:
+    """Work: rows of kernel values by where they came from, and single values computed (KO)."""
+
+    computed: int = 0
+    ram_hits: int = 0
+    disk_hits: int = 0
+    values: int = 0
+
+
+class KernelRows(Protocol):
+    """K of the rows of one `Part`, by their positions in it.
+
+    Values are those of float32 or float64 arithmetic (`dtype`); the same call gives the same bits, cached or not.
+    """
+
+    n: int
+    dtype: np.dtype
+    diag: np.ndarray
+    """float64, (n,), K_ii exactly."""
+    counts: KernelCounts
+
+    def fetch(self, idx: np.ndarray) -> np.ndarray:
+        """Rows idx (distinct) of K, (len(idx), n), read-only; at most one scan of the data for all of them."""
+        ...
+
+    def block(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """K[a, b], (len(a), len(b))."""
+        ...
+
+    def update(self, f: np.ndarray, idx: np.ndarray, change: np.ndarray) -> None:
+        """f += sum_k change_k K[idx_k, :], in the order of idx, summed in float64; at most one scan of the data."""
+        ...
+
+
+class MatrixRows:
+    """A matrix that is there: for tests, and the reference of what the others do."""
+
+    def __init__(self, K: np.ndarray) -> None:
+        self._K = K
+        self.n, self.dtype, self.counts = len(K), K.dtype, KernelCounts()
+        self.diag = np.diag(K).astype(np.float64)
+
+    def fetch(self, idx: np.ndarray) -> np.ndarray:
+        """Rows idx."""
+        self.counts.computed += len(idx)
+        self.counts.values += len(idx) * self.n
+        return self._K[idx]
+
+    def block(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """K[a, b]."""
+        self.counts.values += len(a) * len(b)
+        return self._K[np.ix_(a, b)]
+
+    def update(self, f: np.ndarray, idx: np.ndarray, change: np.ndarray) -> None:
+        """Row by row."""
+        for row, by in zip(self.fetch(idx), change, strict=True):
+            f += by * row.astype(np.float64)
