@@ -117,6 +117,8 @@ def linear_model(
         coef=coef,
         intercept=intercept,
         classes=problem.classes,
+        positive=problem.positive,
+        negative=problem.negative,
         about={
             "problem": {
                 "loss": problem.loss.name,
@@ -125,7 +127,7 @@ def linear_model(
                 "bias": problem.bias,
                 "bias_scale": problem.bias_scale,
                 "class_weight": problem.class_weight.tolist(),
-                "multi_class": "ovr",
+                "multi_class": "" if problem.regression else "ovo" if problem.pairs else "ovr",
             },
             "status": status,
             "tol": config.tol,

@@ -149,6 +149,8 @@ def _model_of(whole: LinearModel, part: slice, status: str, path: list[float]) -
         whole,
         coef=whole.coef[part].copy(),
         intercept=whole.intercept[part].copy(),
+        positive=whole.positive[part].copy(),
+        negative=whole.negative[part].copy(),
         about={
             **about,
             "status": status,
