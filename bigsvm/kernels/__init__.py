@@ -56,6 +56,7 @@ with _our_cache():
     from bigsvm.kernels import fingerprint as fingerprint
     from bigsvm.kernels import hessian as hessian
     from bigsvm.kernels import hyperpass as hyperpass
+    from bigsvm.kernels import keerthi as keerthi
     from bigsvm.kernels import line_search as line_search
     from bigsvm.kernels import losses as losses
     from bigsvm.kernels import many as many
@@ -68,5 +69,6 @@ with _our_cache():
     from bigsvm.kernels import rows as rows
     from bigsvm.kernels import sample as sample
     from bigsvm.kernels import shuffle as shuffle
+    from bigsvm.kernels import smo as smo
     from bigsvm.kernels import svmlight as svmlight
     from bigsvm.kernels import visiting as visiting
