@@ -64,6 +64,7 @@ with _our_cache():
     from bigsvm.kernels import momentum as momentum
     from bigsvm.kernels import packed as packed
     from bigsvm.kernels import pegasos as pegasos
+    from bigsvm.kernels import platt as platt
     from bigsvm.kernels import primal as primal
     from bigsvm.kernels import primal_cd as primal_cd
     from bigsvm.kernels import rows as rows

@@ -27,7 +27,7 @@ from bigsvm.kernels.compile import inner_loop
 from bigsvm.kernels.losses import gap_term, loss_value
 from bigsvm.kernels.models import add_weight, ask_weights, model_axpys, model_dots, n_models, weight
 from bigsvm.kernels.prefetch import ask_row, prefetch
-from bigsvm.kernels.visiting import RUN_ROWS, fill_order, row_at
+from bigsvm.kernels.visiting import RUN_ROWS, WITH_REPLACEMENT, fill_order, row_at
 
 
 class DualBox(NamedTuple):
@@ -157,7 +157,7 @@ def dual_cd_sweeps(
     thresholds : float64, shape (2, n_models)   shrinking: a bound row leaves above [0] or below [1]
     n_sweeps : int   sweeps at most; 1 where the caller sees other blocks before this one again
     whole : bool     these are all the rows: thresholds are renewed and the ends below hold
-    mixed_runs : int  see `visiting.fill_order`
+    mixed_runs : int  see `visiting.fill_order`; WITH_REPLACEMENT: nothing is shrunk
     seed, epoch, start : int   key of the visiting order; epoch counts up with each sweep
     eps : float      sweeps end when no projected gradient of the active rows spreads wider
     target : float   sweeps end when the stale relative gap of every model falls to this
@@ -186,7 +186,8 @@ def dual_cd_sweeps(
             break
         if widest_spread(stats) <= eps:
             return sweep + 1, visits, n, 1
-        next_thresholds(stats, thresholds)
+        if mixed_runs != WITH_REPLACEMENT:  # else the rows seen do not speak for the others
+            next_thresholds(stats, thresholds)
         reached = True
         for m in range(models):
             norm = 0.0

@@ -15,6 +15,7 @@ from bigsvm.kernels.rows import CSR
 
 RUN_ROWS = 64
 MIXED_BYTES = 6 << 20  # of values and indices: what caches hold; data of this size is shuffled as a whole
+WITH_REPLACEMENT = -1  # in place of `mixed_runs`: every visit is to a row drawn anew
 
 
 def mixed_runs_of(X, with_bias):
@@ -36,12 +37,19 @@ def _mix64(z):
 
 
 @register_jitable
-def _key(seed, epoch, start):
+def stream_of(seed, epoch, start):
     """Start of a stream of random numbers that is a function of (seed, epoch, start) only."""
     golden = np.uint64(0x9E3779B97F4A7C15)
     state = _mix64(np.uint64(seed) + golden)
     state = _mix64(state ^ (np.uint64(epoch) * golden))
     return _mix64(state ^ (np.uint64(start) * golden))
+
+
+@register_jitable
+def pick(state, n):
+    """(the stream's new state, a random number in range(n))"""
+    state += np.uint64(0x9E3779B97F4A7C15)
+    return state, np.int64(((_mix64(state) >> np.uint64(32)) * np.uint64(n)) >> np.uint64(32))
 
 
 @register_jitable
@@ -72,8 +80,13 @@ def fill_order(n_rows, at, active, order, runs, mixed_runs, seed, epoch, start):
     order : int64, (n_rows,)   filled
     runs : int64, (ceil(n_rows / RUN_ROWS),)   work space
     mixed_runs : int           runs shuffled together row by row; 0: rows of a run stay in order
+                               WITH_REPLACEMENT: n_rows draws from all rows, whether active or not
     """
-    state = _key(seed, epoch, start)
+    state = stream_of(seed, epoch, start)
+    if mixed_runs == WITH_REPLACEMENT:
+        for t in range(n_rows):
+            state, order[t] = pick(state, n_rows)
+        return n_rows
     n_runs = -(-n_rows // RUN_ROWS)
     for b in range(n_runs):
         runs[b] = b
@@ -96,7 +109,7 @@ def fill_order(n_rows, at, active, order, runs, mixed_runs, seed, epoch, start):
 def shuffled(n, seed, epoch, start):
     """A random order of range(n), keyed by (seed, epoch, start): int64, shape (n,)."""
     order = np.arange(n)
-    _shuffle(order, 0, n, _key(seed, epoch, start))
+    _shuffle(order, 0, n, stream_of(seed, epoch, start))
     return order
 
 
@@ -111,7 +124,7 @@ def visiting_order(active, mixed_runs, seed, epoch, start):
 @njit(cache=True, nogil=True)
 def draw(start, seed, epoch, out):
     """out[i] = a number in [0, 1) that belongs to row start + i in this epoch; out is float64, shape (n_rows,)."""
-    key = _key(seed, epoch, np.uint64(1) << np.uint64(59))
+    key = stream_of(seed, epoch, np.uint64(1) << np.uint64(59))
     for i in range(out.shape[0]):
         out[i] = (
             np.float64(_mix64(key ^ (np.uint64(start + i) * np.uint64(0x9E3779B97F4A7C15))) >> np.uint64(11)) * 2.0**-53

@@ -21,7 +21,7 @@ import numpy as np
 
 from bigsvm.kernels.dual_cd import GAP, LOSS, dual_cd_sweeps
 from bigsvm.kernels.rows import sqnorms
-from bigsvm.kernels.visiting import mixed_runs_of
+from bigsvm.kernels.visiting import WITH_REPLACEMENT, mixed_runs_of
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import Problem, zero_weights
 from bigsvm.solvers.arena import make_arena
@@ -37,7 +37,7 @@ from bigsvm.solvers.dual_cd_state import (
 )
 from bigsvm.solvers.dual_cd_stream import pass_sums, streamed_pass, writable
 from bigsvm.solvers.momentum import Momentum
-from bigsvm.store.blocks import kernel_matrix
+from bigsvm.store.blocks import Matrix, kernel_matrix
 from bigsvm.store.vectors import RowVector
 
 _SMALLEST_EPS = 1e-13  # projected gradients below this are rounding
@@ -55,6 +55,9 @@ class DualCD:
     max_sweeps_per_step : int   sweeps over data in memory before the loop looks up; no effect on streamed data
     arena : str     'auto': rows that stream leave the violating ones in memory; 'off': never
     momentum : str  'auto', 'on' or 'off': passes over rows that stream start ahead (`momentum.py`)
+    order : str     'permutation': every row once a sweep;  'random': as many rows, each drawn anew, with replacement
+                    (Hsieh et al., Algorithm 2; of rows that stream, within each group of blocks).  Then nothing is
+                    shrunk, and there is no arena and no momentum: both rely on every row being visited
     """
 
     name: ClassVar[str] = "dcd"
@@ -66,15 +69,25 @@ class DualCD:
     max_sweeps_per_step: int = 64
     arena: str = "auto"
     momentum: str = "auto"
+    order: str = "permutation"
 
     def __post_init__(self) -> None:
         if self.arena not in ("auto", "off"):
             raise ValueError(f"arena must be auto or off, not {self.arena!r}")
         if self.momentum not in ("auto", "on", "off"):
             raise ValueError(f"momentum must be auto, on or off, not {self.momentum!r}")
+        if self.order not in ("permutation", "random"):
+            raise ValueError(f"order must be permutation or random, not {self.order!r}")
+        if self.order == "random":
+            if self.momentum == "on":
+                raise ValueError("order=random visits some rows not at all in a pass, which momentum=on needs")
+            object.__setattr__(self, "arena", "off")
+            object.__setattr__(self, "momentum", "off")
 
     def refusal(self, shape: DataShape) -> str | None:
-        """None: any shape will do."""
+        """Any shape will do; rounds of blocks only in the default order."""
+        if self.order == "random" and shape.parallel > 1:
+            return "solver 'dcd' with order=random takes one block after another: leave out --blocks-per-round"
         return None
 
     def needs(self, shape: DataShape, resident: bool) -> list[Need]:
@@ -145,7 +158,7 @@ class DualCD:
         else:
             if state.done == 0:
                 _leap(state)
-            state.done = streamed_pass(state.groups, state.cost, state.sweep, state.done, ctx)
+            state.done = streamed_pass(state.groups, state.cost, state.sweep, state.done, self._mixed_runs, ctx)
             if state.done:
                 return StepInfo(state.estimates[0], ctx.data.n_samples, 0, ask_certificate=False, paused=True)
             sums, visits = pass_sums(state.groups)
@@ -188,7 +201,7 @@ class DualCD:
             _, visits, last_visits, settled = dual_cd_sweeps(
                 X, codes, part.class_weight, weight, part.positive, part.C, sqnorm, group.alpha.values, group.w,
                 group.active.values[:, 0], part.box, 1.0, group.thresholds, n_sweeps, True,
-                mixed_runs_of(X, part.constant_feature != 0.0), ctx.seed, state.sweep, 0, group.eps, group.target,
+                self._mixed_runs(X, part), ctx.seed, state.sweep, 0, group.eps, group.target,
                 group.floor, stats,
             )  # fmt: skip
             group.estimate = _relative(stats[:, GAP], stats[:, LOSS], group)
@@ -213,6 +226,9 @@ class DualCD:
             ask_certificate=n_sweeps > 1 or any(e for _, _, e in done) or estimate <= ctx.tol,
             exhausted=all(exhausted for _, _, exhausted in done),
         )
+
+    def _mixed_runs(self, X: Matrix, part: Problem) -> int:
+        return WITH_REPLACEMENT if self.order == "random" else mixed_runs_of(X, part.constant_feature != 0.0)
 
     def points(self, state: DualCDState) -> list[Point]:
         """w and alpha of each group of models."""

@@ -9,6 +9,7 @@ order of (seed, pass).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,7 +17,8 @@ import numpy as np
 
 from bigsvm.kernels.dual_cd import GAP, LOSS, dual_cd_visit
 from bigsvm.kernels.rows import sqnorms
-from bigsvm.kernels.visiting import mixed_runs_of, shuffled
+from bigsvm.kernels.visiting import shuffled
+from bigsvm.problem.problem import Problem
 from bigsvm.solvers.arena import Arena, make_arena
 from bigsvm.solvers.base import Context
 from bigsvm.store.addresses import in_groups
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from bigsvm.solvers.dual_cd_state import ModelGroup
 
 BLOCK_ORDER = 1 << 62  # in place of a first row, in the key of the order of blocks
+MixedRuns = Callable[[Matrix, Problem], int]
+"""How a group of rows is visited: see `visiting.fill_order`."""
 
 
 class PassSums(NamedTuple):
@@ -51,7 +55,9 @@ class _Work(NamedTuple):
     first: bool  # of the pass
 
 
-def streamed_pass(models: list[ModelGroup], cost: RowVector | None, number: int, done: int, ctx: Context) -> int:
+def streamed_pass(
+    models: list[ModelGroup], cost: RowVector | None, number: int, done: int, mixed_runs: MixedRuns, ctx: Context
+) -> int:
     """Visit every row once, or the groups of rows after the first `done`; `number` is the pass.
 
     Returns how many groups of rows of the pass are done: fewer than all where `ctx.pause` said so.  What was seen
@@ -59,7 +65,8 @@ def streamed_pass(models: list[ModelGroup], cost: RowVector | None, number: int,
     """
     order = np.arange(len(ctx.refs)) if number == 0 else shuffled(len(ctx.refs), ctx.seed, number, BLOCK_ORDER)
     groups = in_groups(ctx.refs, order, ctx.group_blocks)
-    runs = [_Run(group_of_models, ctx, ctx.arena_bytes // len(models), done == 0) for group_of_models in models]
+    arena_bytes = ctx.arena_bytes // len(models)
+    runs = [_Run(group_of_models, ctx, arena_bytes, mixed_runs, done == 0) for group_of_models in models]
     ridden = done
 
     def ride(block: Block, group: BlockGroup) -> None:
@@ -127,7 +134,8 @@ def writable(sample_weight: np.ndarray | None) -> np.ndarray:
 class _Run:
     """One group of models in one pass."""
 
-    def __init__(self, models: ModelGroup, ctx: Context, arena_bytes: int, begins: bool) -> None:
+    def __init__(self, models: ModelGroup, ctx: Context, arena_bytes: int, mixed_runs: MixedRuns, begins: bool) -> None:
+        self._mixed_runs = mixed_runs
         self.models, self.problem, self.data = models, models.problem, ctx.data
         self._arena_bytes, self._packed, self._sweeps = arena_bytes, ctx.arena_packed, ctx.arena_sweeps
         if begins:
@@ -152,7 +160,7 @@ class _Run:
         visited = dual_cd_visit(
             work.X, work.codes, problem.class_weight, work.sample_weight, problem.positive, problem.C, work.sqnorm,
             alpha, work.at, models.w, streams, problem.box, 1.0,
-            mixed_runs_of(work.X, problem.constant_feature != 0.0), *work.key, work.start, order, stats, score,
+            self._mixed_runs(work.X, problem), *work.key, work.start, order, stats, score,
         )  # fmt: skip
         models.visits += visited
         self._note(stats)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigsvm.kernels.rows import CSR
-from bigsvm.kernels.visiting import RUN_ROWS, mixed_runs_of, shuffled, visiting_order
+from bigsvm.kernels.visiting import RUN_ROWS, WITH_REPLACEMENT, mixed_runs_of, shuffled, visiting_order
 from bigsvm.testing.problems import as_csr, random_problem
 
 MIXED_RUNS = 28
@@ -64,6 +64,23 @@ def test_the_order_of_runs_differs_from_pass_to_pass() -> None:
     active = np.ones(50 * RUN_ROWS, np.uint8)
     orders = {tuple(visiting_order(active, 0, 1, epoch, 0)[::RUN_ROWS]) for epoch in range(20)}
     assert len(orders) == 20
+
+
+def test_draws_with_replacement_are_uniform_independent_and_of_their_key() -> None:
+    everybody = np.ones(10_000, np.uint8)
+    drawn = visiting_order(everybody, WITH_REPLACEMENT, 1, 2, 3)
+    assert len(drawn) == 10_000
+    assert 0 <= drawn.min() <= drawn.max() < 10_000
+    counts = np.bincount(drawn, minlength=10_000)
+    # Poisson: a row is met k times with probability 1 / (e k!)
+    np.testing.assert_allclose(np.bincount(counts)[:3] / 10_000, np.exp(-1) / np.array([1, 1, 2]), atol=0.015)
+    np.testing.assert_array_equal(drawn, visiting_order(everybody, WITH_REPLACEMENT, 1, 2, 3))
+    for key in ((2, 2, 3), (1, 3, 3), (1, 2, 4)):
+        assert np.mean(drawn == visiting_order(everybody, WITH_REPLACEMENT, *key)) < 0.01
+    few = np.array([visiting_order(np.ones(3, np.uint8), WITH_REPLACEMENT, 1, e, 0) for e in range(9000)])
+    assert abs(np.bincount(few.ravel(), minlength=3) - 9000).max() < 400
+    pairs = np.bincount(3 * few[:, 0] + few[:, 1], minlength=9)
+    assert abs(pairs - 1000).max() < 150
 
 
 def _group_of(runs: np.ndarray) -> dict[int, int]:

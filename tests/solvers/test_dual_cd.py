@@ -87,6 +87,52 @@ def test_the_arena_spares_passes(streaming: None) -> None:
 
 
 @pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+@pytest.mark.parametrize("layout", ["dense", "csr"])
+@pytest.mark.parametrize("n_classes", [2, 10])
+def test_rows_drawn_with_replacement_reach_the_same_optimum(loss: str, layout: str, n_classes: int) -> None:
+    X, y = random_problem(200, 6, 0.7, seed=31, noise=0.2, n_classes=n_classes)
+    rows: Any = sparse.csr_array(X) if layout == "csr" else X
+    weights = np.ones(200)
+    weights[:20] = 0.0
+    drawn = bigsvm.fit((rows, y, weights), solver="dcd", loss=loss, tol=1e-6, C=0.1, solver_options={"order": "random"})
+    assert drawn.status == "converged"
+    assert drawn.certificate.relative_gap <= 1e-6
+    for entry in drawn.figures["models"]:
+        signs = np.where(y[20:] == entry["class"], 1.0, -1.0)
+        alone = dual_optimum(X[20:], signs, np.full(180, 0.1), loss)
+        assert entry["objective"] == pytest.approx(alone, rel=2e-6)
+    if n_classes == 2:
+        assert drawn.figures["epochs"] == round(drawn.figures["epochs"])  # nothing is shrunk
+    every = bigsvm.fit((rows, y, weights), loss=loss, tol=1e-6, C=0.1, solver="dcd")
+    assert np.any(drawn.model.coef != every.model.coef)
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+def test_streamed_rows_drawn_with_replacement_go_without_arena_and_momentum(loss: str, streaming: None) -> None:
+    X, y = random_problem(400, 6, 0.7, seed=21, noise=0.2)
+    drawn = bigsvm.fit((X, y), solver="dcd", loss=loss, tol=1e-3, C=0.1, solver_options={"order": "random"})
+    plan = drawn.model.about["plan"]
+    assert not plan["resident"]
+    assert plan["n_blocks"] > 20
+    assert plan["arena_bytes"] == 0
+    assert drawn.status == "converged"
+    assert drawn.figures["objective"] == pytest.approx(dual_optimum(X, y, np.full(400, 0.1), loss), rel=1.1e-3)
+    with pytest.raises(Unsupported, match="blocks-per-round"):
+        bigsvm.fit((X, y), solver="dcd", loss=loss, blocks_per_round=2, solver_options={"order": "random"})
+
+
+def test_draws_belong_to_the_seed() -> None:
+    X, y = random_problem(100, 5, seed=32, noise=0.2)
+
+    def weights(seed: int) -> np.ndarray:
+        asked = {"order": "random"}
+        return bigsvm.fit((X, y), solver="dcd", loss="hinge", tol=1e-2, seed=seed, solver_options=asked).model.coef
+
+    np.testing.assert_array_equal(weights(3), weights(3))
+    assert np.any(weights(3) != weights(4))
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
 def test_a_row_of_weight_two_is_two_rows(loss: str) -> None:
     X, y = random_problem(60, 4, seed=22)
     weights = np.ones(60)
@@ -150,7 +196,8 @@ def test_permuted_working_rows_and_features_come_back_in_the_users_order() -> No
 
 def test_options_and_names_are_checked_in_milliseconds() -> None:
     solver, why = choose_solver(FitConfig(solver="dcd", solver_options={"max_sweeps_per_step": "3"}))
-    assert dataclasses.asdict(solver) == {"max_sweeps_per_step": 3, "arena": "auto", "momentum": "auto"}
+    defaults = {"arena": "auto", "momentum": "auto", "order": "permutation"}
+    assert dataclasses.asdict(solver) == {"max_sweeps_per_step": 3, **defaults}
     assert why == "as asked"
     for options, error, words in (
         ({"solver": "smo"}, UsageError, "unknown solver"),
@@ -165,6 +212,8 @@ def test_options_and_names_are_checked_in_milliseconds() -> None:
         ),
         ({"solver": "dcd", "solver_options": {"arena": "nonsense"}}, UsageError, "arena"),
         ({"solver": "dcd", "solver_options": {"momentum": "0.9"}}, UsageError, "momentum"),
+        ({"solver": "dcd", "solver_options": {"order": "sorted"}}, UsageError, "order"),
+        ({"solver": "dcd", "solver_options": {"order": "random", "momentum": "on"}}, UsageError, "momentum=on"),
     ):
         with pytest.raises(error, match=words):
             choose_solver(FitConfig(**options))

@@ -1,0 +1,193 @@
+"""`simplified-smo` and `simplified-smo-km`: rows in turn, each with the partner of the most different error.
+
+    for each epoch, for each row i that violates its optimality condition by more than eps:
+        j = argmax_j |E_i - E_j|;  the best step of alpha_i and alpha_j in their boxes
+    until an epoch takes no step
+
+Taken literally this stalls: the one candidate j may be blocked (L = H) for every i, far from the optimum.  On
+heart_scale, linear, C = 1, that is after 58 steps, at 31.6 of 92.47.  So, unless `second` says otherwise, all other j
+are tried in random order before i is given up.
+
+Row i's error is computed afresh, from a row of kernel values, whenever i is examined: an epoch is n rows of n values,
+whatever it changes.  `simplified-smo-km` keeps the rows that it has seen, as far as memory goes, and takes the same
+steps to the last bit.
+
+Source: Wang Jialin, SVM: learning and implementing SMO & DCD, 2016 ("the Notes"; `algorithms` 6.1).  Its classes here:
+
+| the Notes | here |
+|---|---|
+| SVMModel (alpha, b, x, y, C, kernel; predict) | `problem/model.py`, and `Part` while it is trained |
+| SVMSMO (errors E, the pair, maxEpoch, mask, epsilon) | `KernelSolver`, `SimplifiedWork`, `kernels/platt.py` |
+| KernelFunction (linear, poly, Gauss) | `problem/kernel.py`; `rbf_of_sigma` for gaussSigma |
+| SVMFileReader (LIBSVM text) | `store/svmlight.py`, behind `bigsvm ingest` |
+| SimplifiedSMO | `SimplifiedSMO` |
+| SimplifiedSMOWithKM (a hash map keyed "i S j") | `SimplifiedSMOWithKM`: whole rows, in an array |
+| StandardSMO | `platt.py` |
+| DCD | `solvers/dual_cd.py`, with order=random |
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from bigsvm.kernels.platt import ANY_ONE, LARGEST, LARGEST_THEN_ANY, add_row, simplified_scan
+from bigsvm.solvers.base import Context
+from bigsvm.solvers.kernel.base import KernelOptions, KernelSolver
+from bigsvm.solvers.kernel.part import Part, Progress
+from bigsvm.solvers.kernel.rows import KernelRows
+
+_VALUES = 1 << 26  # kernel values looked at in one call of advance
+_TOGETHER = 1 << 21  # kernel values asked for at one time, 64 rows at most
+_SECOND = {"max": LARGEST, "max-then-random": LARGEST_THEN_ANY, "random": ANY_ONE}
+
+
+@dataclass
+class SimplifiedWork:
+    """Where it stands.
+
+    b : bias;  epoch, at : the row to be examined next;  changed : steps of this epoch
+    over : the eps with which the rule was last met; inf: never
+    kept : of `simplified-smo-km`
+    """
+
+    b: float
+    epoch: int = 0
+    at: int = 0
+    changed: int = 0
+    over: float = math.inf
+    kept: KeptRows | None = field(default=None, metadata={"derived": True})
+
+
+@dataclass(frozen=True)
+class SimplifiedSMO(KernelSolver):
+    """Hyperparameters of `simplified-smo`.
+
+    second : str         'max-then-random'; 'max': the Notes taken literally; 'random': one random j, no argmax
+    maxepoch : int       epochs at most
+    min_step : float     a step must change alpha_j by so much
+    """
+
+    name: ClassVar[str] = "simplified-smo"
+    losses: ClassVar[tuple[str, ...]] = ("hinge",)
+
+    second: str = "max-then-random"
+    maxepoch: int = 5000
+    min_step: float = 1e-5
+
+    def __post_init__(self) -> None:
+        if self.second not in _SECOND:
+            raise ValueError(f"second must be one of {', '.join(_SECOND)}, not {self.second!r}")
+        if self.maxepoch < 1:
+            raise ValueError(f"maxepoch must be at least 1, not {self.maxepoch!r}")
+        if not 0.0 <= self.min_step < math.inf:
+            raise ValueError(f"min_step must be a number not below 0, not {self.min_step!r}")
+
+    def begin(self, part: Part, rows: KernelRows, options: KernelOptions, ctx: Context) -> SimplifiedWork:
+        """b = 0, of a warm start the middle of b_up and b_low."""
+        return SimplifiedWork(middle(part))
+
+    def advance(self, part: Part, work: Any, rows: KernelRows, options: KernelOptions, ctx: Context) -> Progress:
+        """Whole groups of rows, until an epoch takes no step or enough were examined; see `Progress`.
+
+        `final` is the rule of the Notes: an epoch without a step, or the last one.  Where no row violates by more than
+        part.eps with the b that is kept, b_low - b_up is at most 2 part.eps: then it is `done`.  An epoch may also
+        take no step because none was found; then it is not.  After either, a smaller part.eps makes it go on.
+        """
+        n, steps, seen = part.n, 0, 0
+        together = min(max(_TOGETHER // max(n, 1), 1), 64)
+        order = np.empty(n, np.int64)
+        while seen < _VALUES and not self._over(part, work):
+            stop = min(work.at + together, n)
+            K, at = _rows(rows, np.arange(work.at, stop), work.kept)
+            first, i = work.at, work.at
+            while i < stop:
+                i, j, change, work.b = simplified_scan(
+                    K, at, first, i, stop, part.target, part.lower, part.upper, part.beta, part.f, rows.diag, work.b,
+                    part.eps, self.min_step, _SECOND[self.second], ctx.seed, work.epoch, order,
+                )  # fmt: skip
+                if j >= 0:
+                    partner, (k,) = _rows(rows, np.array([j]), work.kept)
+                    add_row(part.f, partner[k], change)
+                    work.changed += 1
+                    steps += 1
+                    i += 1
+            seen += n * (stop - first)
+            work.at = stop
+            if stop == n:
+                if work.changed == 0:
+                    work.over = part.eps
+                work.epoch, work.at, work.changed = work.epoch + 1, 0, 0
+        over, violation = self._over(part, work), part.violation()
+        return Progress(over and violation <= 2.0 * part.eps, False, steps, steps * n, violation, over)
+
+    def _over(self, part: Part, work: SimplifiedWork) -> bool:
+        return work.over <= part.eps or work.epoch >= self.maxepoch
+
+
+@dataclass(frozen=True)
+class SimplifiedSMOWithKM(SimplifiedSMO):
+    """Hyperparameters of `simplified-smo-km`: those of `simplified-smo`, whose iterates it has.
+
+    kept_rows : int   kernel rows kept at most; 0: as many as half of the free memory holds
+    """
+
+    name: ClassVar[str] = "simplified-smo-km"
+
+    kept_rows: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.kept_rows < 0:
+            raise ValueError(f"kept_rows must not be negative: {self.kept_rows!r}")
+
+    def begin(self, part: Part, rows: KernelRows, options: KernelOptions, ctx: Context) -> SimplifiedWork:
+        """As `simplified-smo`, with room for rows.  What is kept is no part of a saved state."""
+        work = super().begin(part, rows, options, ctx)
+        nbytes = max(part.n * rows.dtype.itemsize, 1)
+        at_most = min(part.n, self.kept_rows or ctx.budget.free // 2 // nbytes)
+        reservation = ctx.budget.try_reserve("kept kernel rows", at_most * nbytes)
+        work.kept = KeptRows(part.n, at_most if reservation is not None else 0, rows.dtype)
+        if reservation is not None:
+            weakref.finalize(work.kept, reservation.release)
+        return work
+
+
+class KeptRows:
+    """The first rows that were asked for, as many as there is room for, and where each one is."""
+
+    def __init__(self, n: int, at_most: int, dtype: np.dtype) -> None:
+        self._rows, self._used = np.empty((at_most, n), dtype), 0
+        self._at = np.full(n, -1)
+
+    def take(self, rows: KernelRows, idx: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(K, at): row idx[k] is K[at[k]].  Rows that are not kept are fetched."""
+        missing = idx[self._at[idx] < 0]
+        if len(missing):
+            fetched = rows.fetch(missing)
+            new = missing[: len(self._rows) - self._used]
+            self._rows[self._used : self._used + len(new)] = fetched[: len(new)]
+            self._at[new] = np.arange(self._used, self._used + len(new))
+            self._used += len(new)
+            if len(new) < len(missing):
+                found = np.empty((len(idx), rows.n), self._rows.dtype)
+                kept = self._at[idx] >= 0
+                found[kept] = self._rows[self._at[idx[kept]]]
+                found[~kept] = fetched[len(new) :]
+                return found, np.arange(len(idx))
+        return self._rows, self._at[idx]
+
+
+def middle(part: Part) -> float:
+    """-(b_up + b_low) / 2, the bias that a solver begins with; 0 where one of them is not finite."""
+    b_up, b_low = part.bounds()
+    return -0.5 * (b_up + b_low) if np.isfinite(b_up) and np.isfinite(b_low) else 0.0
+
+
+def _rows(rows: KernelRows, idx: np.ndarray, kept: KeptRows | None) -> tuple[np.ndarray, np.ndarray]:
+    """(K, at): row idx[k] is K[at[k]]."""
+    return (rows.fetch(idx), np.arange(len(idx))) if kept is None else kept.take(rows, idx)
