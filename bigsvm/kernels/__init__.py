@@ -67,6 +67,7 @@ with _our_cache():
     from bigsvm.kernels import platt as platt
     from bigsvm.kernels import primal as primal
     from bigsvm.kernels import primal_cd as primal_cd
+    from bigsvm.kernels import rosen as rosen
     from bigsvm.kernels import rows as rows
     from bigsvm.kernels import sample as sample
     from bigsvm.kernels import shuffle as shuffle
