@@ -49,11 +49,14 @@ def _our_cache() -> Iterator[None]:
 
 with _our_cache():
     from bigsvm.kernels import arena as arena
+    from bigsvm.kernels import block_smo as block_smo
     from bigsvm.kernels import certify as certify
     from bigsvm.kernels import columns as columns
     from bigsvm.kernels import compile as compile
     from bigsvm.kernels import dual_cd as dual_cd
+    from bigsvm.kernels import expo as expo
     from bigsvm.kernels import fingerprint as fingerprint
+    from bigsvm.kernels import gram as gram
     from bigsvm.kernels import hessian as hessian
     from bigsvm.kernels import hyperpass as hyperpass
     from bigsvm.kernels import keerthi as keerthi
@@ -73,4 +76,5 @@ with _our_cache():
     from bigsvm.kernels import shuffle as shuffle
     from bigsvm.kernels import smo as smo
     from bigsvm.kernels import svmlight as svmlight
+    from bigsvm.kernels import tile as tile
     from bigsvm.kernels import visiting as visiting

@@ -187,11 +187,19 @@ def models_document(problem: Problem, certificate: Certificate) -> list[dict[str
     gaps = certificate.relative_gaps
     return [
         {
-            "class": problem.classes[code].item(),
+            "class": _told_apart(problem, m),
             "objective": float(certificate.primal[m]),
             "duality_gap": float(certificate.gap[m]),
             "relative_gap": float(gaps[m]),
             "n_support": int(certificate.n_support[m]),
         }
-        for m, code in enumerate(problem.positive)
+        for m in range(problem.n_models)
     ]
+
+
+def _told_apart(problem: Problem, m: int) -> Any:
+    """The positive class of a model; of a pair both, of regression none."""
+    if problem.regression:
+        return None
+    positive = problem.classes[problem.positive[m]].item()
+    return [positive, problem.classes[problem.negative[m]].item()] if problem.negative[m] >= 0 else positive

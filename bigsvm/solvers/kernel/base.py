@@ -147,8 +147,11 @@ class KernelSolver:
         progress = self.advance(part, state.work, state.rows, self.options, ctx)
         keep_beta(state)
         state.iterations += progress.iterations
+        self._count(state)
         if progress.paused:
             return StepInfo(self._estimate(state, ctx), n, 0, ask_certificate=False, paused=True)
+        if progress.stale:
+            return StepInfo(self._estimate(state, ctx), int(np.count_nonzero(part.beta)), progress.visits, False)
         gap, primal, _, bias = weigh(part)
         state.gap[m], state.primal[m], state.bias[m], state.violation[m] = gap, primal, bias, part.violation()
         exhausted = progress.exhausted or (progress.done and part.eps <= _SMALLEST_EPS)
@@ -216,6 +219,12 @@ class KernelSolver:
             if len(support):
                 state.rows.update(part.f, support, part.beta[support])
         state.scored = m
+
+    def _count(self, state: KernelState) -> None:
+        """Take over what the rows have counted."""
+        counts = state.rows.counts
+        state.kernel_rows += (counts.computed, counts.ram_hits, counts.disk_hits, counts.values)
+        counts.computed = counts.ram_hits = counts.disk_hits = counts.values = 0
 
     def _close(self, state: KernelState) -> None:
         keep_beta(state)

@@ -24,6 +24,7 @@ from bigsvm.solvers.kernel.base import KernelOptions, KernelSolver
 from bigsvm.solvers.kernel.data_rows import DataRows
 from bigsvm.solvers.kernel.part import Part, Progress
 from bigsvm.solvers.kernel.rows import KernelRows
+from bigsvm.solvers.kernel.textbook import Textbook, TextbookWork
 from bigsvm.store.vectors import RowVector
 
 _Q = 1024
@@ -71,6 +72,8 @@ class Smo(KernelSolver):
     def own_needs(self, shape: DataShape, resident: bool) -> list[Need]:
         """The working set's matrix, in float64 if it must be, and per-row flags."""
         n = shape.n_samples
+        if self.by_pairs:
+            return [Need("row flags", 8 * n), Need("coefficients sent", 8 * n), Need("two kernel rows", 16 * n)]
         return [
             Need("working set", BlockSMO.room_bytes(self._rows_of_set(n), 8)),
             Need("row flags", n, may_spill=True),
@@ -80,8 +83,15 @@ class Smo(KernelSolver):
     def _rows_of_set(self, n: int) -> int:
         return min(self.working_set or _Q, max(n, 2))
 
-    def begin(self, part: Part, rows: KernelRows, options: KernelOptions, ctx: Context) -> SmoWork:
+    @property
+    def by_pairs(self) -> bool:
+        """Two rows at a time, as the textbook has it: asked for, or the rule knows no other."""
+        return self.working_set == 2 or self.wss in ("keerthi2", "wr", "wr+3")
+
+    def begin(self, part: Part, rows: KernelRows, options: KernelOptions, ctx: Context) -> Any:
         """Everything is sent: f is that of beta."""
+        if self.by_pairs:
+            return _TEXTBOOK.begin(part, rows, options, ctx)
         n = ctx.data.n_samples
 
         def vector(what: str, dtype: type) -> RowVector:
@@ -91,15 +101,24 @@ class Smo(KernelSolver):
         work.sent.values[: part.n, 0] = part.beta
         return work
 
-    def end(self, work: SmoWork) -> None:
+    def end(self, work: Any) -> None:
         """Flags and coefficients."""
+        if not isinstance(work, SmoWork):
+            return
         work.flags.close()
         work.sent.close()
 
-    def advance(self, part: Part, work: SmoWork, rows: KernelRows, options: KernelOptions, ctx: Context) -> Progress:
-        """One active set, and one pass over the other rows."""
+    def advance(self, part: Part, work: Any, rows: KernelRows, options: KernelOptions, ctx: Context) -> Progress:
+        """One active set, and one pass over the other rows; of the textbook's rules some steps."""
+        if self.by_pairs:
+            progress = _TEXTBOOK.advance(part, work, rows, options, ctx)
+            stale = not progress.done and isinstance(work, TextbookWork) and work.n_active < part.n
+            return progress._replace(stale=stale and not progress.final)
         assert isinstance(rows, DataRows)
         return _Round(self, part, work, rows, ctx).run()
+
+
+_TEXTBOOK = Textbook()
 
 
 class _Round:

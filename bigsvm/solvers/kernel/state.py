@@ -30,7 +30,8 @@ class KernelState:
     eps : violation to reach by each model;  scored : whose K beta - t is in `scores`, -1 for nobody's
     bias, violation, gap, primal, dual : of each model when it was last looked at
     precise : float64 kernel values
-    iterations, visits : of all models together
+    iterations : of all models together
+    kernel_rows : int64, rows computed, found in memory, found on disk, and single values, of all models together
     """
 
     problem: Problem = field(metadata={"derived": True})
@@ -51,6 +52,7 @@ class KernelState:
     violation: np.ndarray = field(default_factory=lambda: np.zeros(0))
     gap: np.ndarray = field(default_factory=lambda: np.zeros(0))
     primal: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    kernel_rows: np.ndarray = field(default_factory=lambda: np.zeros(4, np.int64))
     work: Any = None
     part: Part | None = field(default=None, metadata={"derived": True})
     data: Any = field(default=None, metadata={"derived": True})
