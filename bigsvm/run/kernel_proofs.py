@@ -1,9 +1,9 @@
 """Proofs of kernel models: f made anew from beta and the rows, then the gap as a sum of non-negative terms.
 
 Nothing of the solver is believed but beta and the bias.  f(x_i) = sum_s beta_s K(x_s, x_i) of every row is computed from
-its support vectors: in float64, or first in float32 with a bound on its error (rbf).  A row whose bracket is 0 wherever
-f lies within the bound needs no more; those that the bound leaves undecided, a few near their margin and all that are
-free, are computed again in float64.  So the gap is that of float64 arithmetic, at the price of float32.
+its support vectors: in float64, or for rows that are none first in float32 with a bound on its error (rbf).  A row whose
+bracket is 0 wherever f lies within the bound needs no more, it adds nothing to P, D and gap; those that the bound leaves
+undecided, a few near their margin, are computed again in float64.  So P, D and gap are those of float64 arithmetic.
 """
 
 from __future__ import annotations
@@ -164,7 +164,10 @@ def scores_of(part: Part, data: KernelData, b: float | None, exact: bool) -> Non
                 where = np.arange(len(own))
                 if approximate:
                     assert b is not None
-                    data.gram.add(rows.X, own - rows.offset, nearly, coef, f)
+                    zero = np.flatnonzero(part.beta[mine] == 0.0)
+                    guess = np.ascontiguousarray(f[:, zero])
+                    data.gram.add(rows.X, own[zero] - rows.offset, nearly, coef, guess)
+                    f[0, zero] = guess[0]
                     where = _undecided(part, mine, f[0], b, bound, _norms(rows, own))
                     f[0, where] = -part.target[mine][where]
                 if len(where):
@@ -216,10 +219,9 @@ def _bound(data: KernelData, X: Matrix, beta: np.ndarray, sq: np.ndarray) -> _Bo
 
 
 def _undecided(part: Part, mine: slice, f: np.ndarray, b: float, bound: _Bound, sq: np.ndarray) -> np.ndarray:
-    """Rows whose bracket might not be 0, or that might be the most violating ones, for some f within the bound."""
+    """Support vectors, and rows whose bracket might not be 0 for some f within the bound."""
     r, slack = -(f + b), bound.per_norm * sq + bound.constant
     beta, lower, upper, epsilon = part.beta[mine], part.lower[mine], part.upper[mine], part.epsilon
-    at_upper = (beta == upper) & (upper > 0.0) & (r >= epsilon + slack)
-    at_lower = (beta == lower) & (lower < 0.0) & (r <= -epsilon - slack)
-    at_zero = (beta == 0.0) & ((upper <= 0.0) | (r <= epsilon - slack)) & ((lower >= 0.0) | (r >= slack - epsilon))
-    return np.flatnonzero(~(at_upper | at_lower | at_zero))
+    below = (upper <= 0.0) | (r <= epsilon - slack)
+    above = (lower >= 0.0) | (r >= slack - epsilon)
+    return np.flatnonzero(~((beta == 0.0) & below & above))
