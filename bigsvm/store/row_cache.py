@@ -129,6 +129,10 @@ class RowCache:
                 found[k] = True
         return found
 
+    def has(self, idx: np.ndarray) -> np.ndarray:
+        """Which of the rows idx are held, bool, (len(idx),); none counts as asked for or as used."""
+        return np.fromiter((int(i) in self._in_memory or int(i) in self._on_disk for i in idx), bool, len(idx))
+
     def put(self, i: int, row: np.ndarray) -> None:
         """Keep a copy of row i as the one used last.  Raises ValueError for another length or dtype."""
         if row.shape != (self.row_len,) or row.dtype != self.dtype:

@@ -117,6 +117,9 @@ def test_get_many_copies_what_is_here(tmp_path: Path) -> None:
     cache = cache_of(3, 2, tmp_path)
     fill(cache, range(4))
     idx, out = np.array([9, 0, 3, 8, 2]), np.full((5, N), np.nan, np.float32)
+    before = cache.stats()
+    assert cache.has(idx).tolist() == [False, True, True, False, True]
+    assert cache.stats() == before
     found = cache.get_many(idx, out)
     assert found.tolist() == [False, True, True, False, True]
     for k in np.flatnonzero(found):

@@ -75,6 +75,7 @@ def test_libsvm_step_for_step(n: int, C: float, shrinking: bool) -> None:
     np.testing.assert_allclose(part.beta, -beta[::-1], rtol=0, atol=1e-10 * C)
     if shrinking and C > 1:
         assert run.visits < 0.8 * run.iterations * n, "rows left"
+        assert run.work.unshrunk, "and came back near the end, once"
 
 
 # Without epsilon a step may pass 0, which is two steps of alpha and alpha*: only wr takes the same ones.
