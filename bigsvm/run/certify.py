@@ -183,15 +183,25 @@ def weights_of(model: LinearModel, problem: Problem, n_features: int) -> np.ndar
 
 
 def models_document(problem: Problem, certificate: Certificate) -> list[dict[str, Any]]:
-    """One entry for each model, as the result lists them."""
+    """One entry for each model, as the result lists them: of a pair the class that it is `against`, too."""
     gaps = certificate.relative_gaps
     return [
         {
-            "class": problem.classes[code].item(),
+            **_classes_of(problem, m),
             "objective": float(certificate.primal[m]),
             "duality_gap": float(certificate.gap[m]),
             "relative_gap": float(gaps[m]),
             "n_support": int(certificate.n_support[m]),
         }
-        for m, code in enumerate(problem.positive)
+        for m in range(problem.n_models)
     ]
+
+
+def _classes_of(problem: Problem, m: int) -> dict[str, Any]:
+    """Which class a model tells from which; of regression none."""
+    if problem.regression:
+        return {"class": None}
+    named = {"class": problem.classes[problem.positive[m]].item()}
+    if problem.negative[m] >= 0:
+        named["against"] = problem.classes[problem.negative[m]].item()
+    return named
