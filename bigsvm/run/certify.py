@@ -167,7 +167,8 @@ def problem_of(model: LinearModel, store: RowBlocks) -> Problem:
         bias=bias,
         bias_scale=bias_scale,
         classes=model.classes,
-        positive=np.array([1] if n_models == 1 else range(n_models), np.int32),
+        positive=model.positive,
+        negative=model.negative,
     )
 
 
