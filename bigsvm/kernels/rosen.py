@@ -64,22 +64,24 @@ def descend(
             return LIMIT, gain
         done += 1
 
-        kind, half = FACE, 0.5 * (b_low - b_up)
+        kind, rr, multiplier, p = FACE, 0.0, 0.0, -1
         if n_free == 0:
-            kind, g = PAIR, 2.0 * half * half
-            e[:] = 0.0
-            e[i_up], e[i_low] = half, -half
+            kind = PAIR
         else:
             rr, worst, multiplier, p = _multipliers(beta, f, lower, upper, epsilon, mu, r)
             if worst <= max(theta * max(abs(multiplier), level), small) or n_free == 1:
-                if p < 0:
-                    return DUE, gain
-                kind, g = RELEASE, _release(beta, lower, upper, r, n_free, p, multiplier, e)
+                kind = RELEASE
+        # e stays as it is where nothing may be released: the face may go on along it after another look.
         if kind != FACE:
-            if releases <= 0:
-                memory[AGE] = 0.0
+            if releases <= 0 or (kind == RELEASE and p < 0):
                 return DUE, gain
             releases -= 1
+        if kind == PAIR:
+            g = 0.5 * (b_low - b_up) ** 2
+            e[:] = 0.0
+            e[i_up], e[i_low] = 0.5 * (b_low - b_up), -0.5 * (b_low - b_up)
+        elif kind == RELEASE:
+            g = _release(beta, lower, upper, r, n_free, p, multiplier, e)
         else:
             g = 0.0
             if inner == CONJUGATE and 0.0 < memory[AGE] < n_free + 5.0:
@@ -157,7 +159,7 @@ def _bounds(beta, f, lower, upper, epsilon):
 
 @register_jitable
 def _multipliers(beta, f, lower, upper, epsilon, mu, r):
-    """r, and (r.r, max |r|, mu - F_p, p): the bound row p whose multiplier has the wrong sign most, -1 where none has."""
+    """r, and (r.r, max |r|, mu - F_p, p): p is the bound row that wants to move most, -1 where none does."""
     rr, worst, multiplier, p = 0.0, 0.0, 0.0, -1
     for i in range(beta.shape[0]):
         r[i] = 0.0
