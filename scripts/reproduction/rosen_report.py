@@ -23,9 +23,10 @@ def section(found: dict[str, Any], plot: str) -> list[str]:
         paragraph(f"""
             Kernel exp(-||x - z||^2 / sigma), features with mean 0 and variance 1 over the whole set, stop where
             b_low - b_up <= 2 eps. {known}{"Of the others" if published else "There are"} {found["partitions"]} random
-            partitions of the official sizes: means and standard deviations can be compared, single runs cannot. SMO is a separate program in a few
-            lines of NumPy: rule 1 is the maximal violating pair, rule 2 the second-order choice. `rosen` here moves
-            along conjugate directions inside a face and looks at all rows after every step (`full=True`)."""),
+            partitions of the official sizes: means and standard deviations can be compared, single runs cannot. SMO
+            is a separate program in a few lines of NumPy: rule 1 is the maximal violating pair, rule 2 the
+            second-order choice. `rosen` here moves along conjugate directions inside a face and looks at all rows
+            after every step (`full=True`)."""),
         "",
         "### Table 1: support vectors and test accuracy at eps = 1e-3",
         "",
