@@ -22,12 +22,13 @@ from bigsvm.solvers.kernel.rosen_face import (
     Look,
     Room,
     bring_up_to_date,
+    grown,
     look,
     move,
     new_work,
     paper_eps,
     stands_still,
-)  # fmt: skip
+)
 from bigsvm.solvers.kernel.rows import KernelRows
 
 _WHILE = 1_000_000_000  # multiplications of a call, about
@@ -41,7 +42,7 @@ class Rosen(KernelSolver):
     theta : float   a bound row is released where no |r_i| on the face is above theta times its multiplier
     inner : 'cg' | 'steepest' | 'newton'   directions inside a face; 'steepest' is the text of the paper, and slow
     full : bool     f of all rows after every step, as in the paper, and not once a release: every release then comes
-        when its rule says so, which saves a few steps in a hundred, for two to four times the kernel values
+        when its rule says so, which saves 2 to 4 steps in a hundred, for 1.6 to 3.3 times the kernel values
     """
 
     name: ClassVar[str] = "rosen"
@@ -140,7 +141,7 @@ class Block:
         k, m = len(self.numbers), len(self.numbers) + len(new)
         self.numbers = np.concatenate([self.numbers, new])
         if m > len(self._store):
-            larger = np.empty((min(2 * m, self._rows.n),) * 2, self._rows.dtype)
+            larger = np.empty((min(grown(m), self._rows.n),) * 2, self._rows.dtype)
             larger[:k, :k] = self._store[:k, :k]
             self._store = larger
         self._store[k:m, :m] = self._rows.block(new, self.numbers)

@@ -28,7 +28,7 @@ from bigsvm.solvers.kernel.rosen_face import (
     new_work,
     paper_eps,
     stands_still,
-)  # fmt: skip
+)
 from bigsvm.solvers.kernel.rows import KernelRows
 
 _WHILE = 1_000_000_000  # multiplications of a call, about

@@ -114,6 +114,11 @@ def look(part: Part) -> Look:
     return Look(up, down, i_up, i_low, violation, free, mu, worst, p, multiplier)
 
 
+def grown(m: int) -> int:
+    """Room for m rows and some to come: a quarter more, for square arrays are the largest things there are."""
+    return m + m // 4 + 32
+
+
 @dataclass
 class Room:
     """Work space of `descend` for at most so many rows; nothing of it outlives a call of `advance`."""
@@ -126,10 +131,9 @@ class Room:
     def of(self, m: int, inner: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """e, r, z and the square for m rows."""
         if len(self.e) < m:
-            size = 2 * m
-            self.e, self.r, self.z = np.zeros(size), np.zeros(size), np.zeros(size)
+            self.e, self.r, self.z = (np.zeros(grown(m)) for _ in range(3))
         if inner == NEWTON and self.square.shape[1] < m:
-            self.square = np.zeros((2 * m + 2, 2 * m))
+            self.square = np.zeros((grown(m) + 2, grown(m)))
         square = self.square[: m + 2, :m] if inner == NEWTON else self.square
         return self.e[:m], self.r[:m], self.z[:m], square
 
