@@ -70,11 +70,11 @@ def draw(found: dict[str, Any], path: Path) -> None:
 
     def panels(axes: Any) -> None:
         for one, at in zip(found["sets"], axes, strict=True):
-            for kind, label in _LABELS.items():
+            for k, (kind, label) in enumerate(_LABELS.items()):
                 curve = one["curves"].get(kind, {})
                 shown = [(float(eps), v["mean"]) for eps, v in curve.items() if v["mean"] and not v["never"]]
                 if shown:
-                    at.plot(*zip(*sorted(shown), strict=True), ".-", linewidth=1.0, label=label)
+                    at.plot(*zip(*sorted(shown), strict=True), f"C{k}.-", linewidth=1.0, label=label)
             at.set(xscale="log", yscale="log", xlabel="eps", title=one["name"])
             at.invert_xaxis()
             at.grid(alpha=0.3)
@@ -121,7 +121,7 @@ def _work(found: dict[str, Any]) -> list[str]:
     about = f"""A step of SMO needs two kernel rows, one of Rosen's method a row for every free one: the question of
         kernel operations that the paper leaves open. Counted that way it needs several times SMO's. With K_JJ at hand
         inside a face the factor falls; and rounds that release up to q rows at once need {min(shares):.1f} to
-        {max(shares):.1f} times the kernel values of rule 2, in a few passes over the data where SMO makes one a step."""
+        {max(shares):.1f} times the kernel values of rule 2, in a few passes over the data; SMO makes one a step."""
     return ["### Kernel operations, in rows of N values, nothing kept", "", *table(head, rows), paragraph(about), ""]
 
 
@@ -159,7 +159,8 @@ def _differences(found: dict[str, Any]) -> list[str]:
         difference of two means) for {len(inside)} of {len(inside) + len(outside)} figures.
         {"Not for " + ", ".join(outside) + "." if outside else ""}""",
         f"""* **Rosen.** From 1e-3 to 1e-6 the count grows by a factor of {min(grows):.2f} to {max(grows):.2f}: the
-        claim that it hardly depends on eps {"stands" if max(grows) < 1.25 else "does not show"}; SMO needs {", ".join(spans)} times as many iterations. Steepest
+        claim that it hardly depends on eps {"stands" if max(grows) < 1.25 else "does not show"};
+        SMO needs {", ".join(spans)} times as many iterations. Steepest
         descent inside the faces, which is what the text describes, does not have this property (below). How the paper
         counts its iterations is not known: for some sets the count of all steps is near to it, for heart and diabetes
         that of releases and pair steps, and no single count fits all six.""",
