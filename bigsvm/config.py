@@ -20,6 +20,7 @@ RESULT_OPTIONS = (
 )  # fmt: skip
 """Options that change the bytes of a model; the others only say where and how fast."""
 LOSSES = ("hinge", "squared_hinge", "epsilon_insensitive", "squared_epsilon_insensitive")
+KERNELS = ("linear", "rbf", "poly", "sigmoid", "precomputed")
 KERNEL_SOLVERS = ("smo", "rosen", "rosen-block", "simplified-smo", "simplified-smo-km", "platt-smo")
 """Solvers of the dual that see the rows through a kernel only: hinge and a free bias are their defaults."""
 _NOT_TYPED = ("C_path",)

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from bigsvm.errors import BigSVMError, DataError, MissingInput
-from bigsvm.problem.model import LinearModel, load_model
+from bigsvm.problem.model import Model, load_model
 from bigsvm.store.files import cannot_write, file_digest, new_directory, sync_directory, temporary_name
 
 CURRENT, HISTORY, LOCK, VERSIONS = "current", "history.jsonl", ".lock", "versions"
@@ -146,7 +146,7 @@ def current_version(root: Path) -> int | None:
     return int(match[1])
 
 
-def check_model(path: Path) -> LinearModel:
+def check_model(path: Path) -> Model:
     """A model that readers may see: whole, finite, not empty.  Raises MissingInput, DataError."""
     try:
         model = load_model(path)
@@ -161,17 +161,20 @@ def check_model(path: Path) -> LinearModel:
         raise
     except Exception as error:  # whatever else a garbled file can do to a parser
         raise DataError(f"cannot be loaded: {type(error).__name__}: {error}", str(path)) from error
-    if model.n_features < 1 or len(model.classes) < 2:
+    if model.n_features < 1 or len(model.classes) == 1:
         raise DataError(f"empty: {model.n_features} features, {len(model.classes)} classes", str(path))
     if len(np.unique(model.classes)) != len(model.classes):
         raise DataError("a class is named twice", str(path / "model.json"))
     return model
 
 
-def shape_difference(model: LinearModel, former: LinearModel) -> str | None:
+def shape_difference(model: Model, former: Model) -> str | None:
     """In words, how a model's features or classes differ from another's; None where they do not."""
     if model.n_features != former.n_features:
         return f"the model has {model.n_features} features and the current one {former.n_features}"
+    if model.regression != former.regression:
+        gives = {True: "values", False: "labels"}
+        return f"the model gives {gives[model.regression]} and the current one {gives[former.regression]}"
     ours, theirs = model.classes.tolist(), former.classes.tolist()
     return None if ours == theirs else f"the model has the classes {ours} and the current one {theirs}"
 
@@ -215,7 +218,7 @@ def _tidy(root: Path) -> None:
             shutil.rmtree(_folder(root, number), ignore_errors=True)
 
 
-def _copy_model(source: Path, model: LinearModel, copy: Path) -> None:
+def _copy_model(source: Path, model: Model, copy: Path) -> None:
     """The files that model.json names, and itself; read-only, since a version never changes."""
     for name in ["model.json", *model.about["digests"]]:
         with open(source / name, "rb") as reading, open(copy / name, "xb") as writing:

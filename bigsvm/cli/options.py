@@ -8,8 +8,8 @@ from typing import Any, TypeVar, get_args
 import click
 from click.core import ParameterSource
 
-from bigsvm.cli.types import ClassWeight, Duration, Setting, Size
-from bigsvm.config import LOSSES, Bias, FitConfig, Stop
+from bigsvm.cli.types import ClassWeight, Duration, Gamma, Setting, Size
+from bigsvm.config import KERNELS, LOSSES, WSS, Bias, FitConfig, MultiClass, Stop
 from bigsvm.errors import UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -31,8 +31,8 @@ _problem = [
         "--loss",
         type=click.Choice(LOSSES),
         default=FitConfig.loss,
-        show_default=True,
-        help="Loss of the margin.",
+        show_default="squared_hinge; hinge with a kernel",
+        help="Loss of the margin, or of the residual (epsilon_insensitive: regression).",
     ),
     click.option("-c", "--c", type=float, metavar="C", help="Cost of the sum form, as in LIBLINEAR.  [default: 1.0]"),
     click.option("--lambda", type=float, help="Lambda of the mean form instead of C: C = 1 / (lambda n_samples)."),
@@ -40,7 +40,7 @@ _problem = [
         "--bias",
         type=click.Choice(get_args(Bias)),
         default=FitConfig.bias,
-        show_default=True,
+        show_default="augmented; free with a kernel",
         help="augmented: a constant feature, regularised like the others (LIBLINEAR's -B); free: not regularised.",
     ),
     click.option(
@@ -58,11 +58,63 @@ _problem = [
         help="Multiplies C for the rows of a class.",
     ),
     click.option(
+        "--multi-class",
+        type=click.Choice(get_args(MultiClass)),
+        show_default="ovo with a kernel, else ovr",
+        help="More than two classes: each against the rest, or a model for each pair of them.",
+    ),
+    click.option(
+        "--epsilon",
+        type=float,
+        default=FitConfig.epsilon,
+        show_default=True,
+        help="Regression: errors up to this cost nothing, in units of the target.",
+    ),
+    click.option(
         "--set",
         type=Setting(),
         multiple=True,
         metavar="KEY=VALUE",
         help="A parameter of the solver; repeatable.",
+    ),
+]
+
+_kernel = [
+    click.option(
+        "--kernel",
+        type=click.Choice(KERNELS),
+        default=FitConfig.kernel,
+        show_default=True,
+        help="rbf: exp(-gamma |x-z|^2); poly: (gamma x.z + coef0)^degree; sigmoid: tanh(gamma x.z + coef0); "
+        "precomputed: the store's own values, column j for row j.",
+    ),
+    click.option(
+        "--gamma",
+        type=Gamma(),
+        metavar="auto|FLOAT",
+        default=FitConfig.gamma,
+        show_default=True,
+        help="Of rbf, poly and sigmoid; auto: 1 / n_features.",
+    ),
+    click.option("--degree", type=int, metavar="N", default=FitConfig.degree, show_default=True, help="Of poly."),
+    click.option("--coef0", type=float, default=FitConfig.coef0, show_default=True, help="Of poly and sigmoid."),
+    click.option(
+        "--wss",
+        type=click.Choice(get_args(WSS)),
+        default=FitConfig.wss,
+        show_default=True,
+        help="How smo chooses its rows: 1 maximal violating pair, 2 and 3 second order, keerthi2, wr each row once, "
+        "wr+3 that and then 3.",
+    ),
+    click.option(
+        "--working-set", type=int, metavar="Q", help="Rows worked on at one time.  [default: as the solver finds best]"
+    ),
+    click.option("--no-shrinking", is_flag=True, help="Leave no row out of the search, however far from moving."),
+    click.option(
+        "--cache-memory",
+        type=Size(),
+        metavar="SIZE|PCT%",
+        help="Of --memory, for rows of kernel values.  [default: what the rest leaves]",
     ),
 ]
 
@@ -121,7 +173,7 @@ _running = [
     click.option("--workers", type=int, metavar="N", help="Worker processes."),
 ]
 
-fit_options = [*label_options, *_problem, *_stopping, *_running[:1], *_storage, *_running[1:]]
+fit_options = [*label_options, *_problem, *_kernel, *_stopping, *_running[:1], *_storage, *_running[1:]]
 """All that a fit takes, and therefore its plan."""
 
 run_options = _running
@@ -145,8 +197,11 @@ def config_of(ctx: click.Context, values: dict[str, Any]) -> FitConfig:
     Raises UsageError where C and lambda are both asked for, or a value makes no sense.
     """
     values = dict(values)
-    if ctx.get_parameter_source("bias") is ParameterSource.DEFAULT:
-        values.pop("bias")  # some solvers' papers have another
+    for name in ("bias", "loss"):
+        if ctx.get_parameter_source(name) is ParameterSource.DEFAULT:
+            values.pop(name)  # kernel solvers, and some papers, have others
+    if values.pop("no_shrinking", False):
+        values["shrinking"] = False
     options: dict[str, Any] = {}
     cost, lam = values.pop("c", None), values.pop("lambda", None)
     if cost is not None and lam is not None:

@@ -31,6 +31,14 @@ def listed(values: Iterable[Any], most: int = 8) -> str:
     return ", ".join(shown[:most]) + (f", ... ({len(shown)} in all)" if len(shown) > most else "")
 
 
+def kernel(document: Any) -> str:
+    """`rbf (gamma 0.5)`, of a kernel's name or of its name and parameters."""
+    if not isinstance(document, dict):
+        return str(document)
+    parameters = [f"{name} {value:g}" for name, value in document.items() if name != "name"]
+    return str(document.get("name")) + (f" ({', '.join(parameters)})" if parameters else "")
+
+
 def memory(document: dict[str, Any] | None) -> str | None:
     """`peak 61 MiB of 64 MiB, on a base of 120 MiB`."""
     if not document:

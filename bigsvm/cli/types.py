@@ -39,6 +39,20 @@ class Duration(click.ParamType):
             self.fail(str(error), param, ctx)
 
 
+class Gamma(click.ParamType):
+    """'auto', or a number."""
+
+    name = "gamma"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str | float:
+        if value == "auto":
+            return "auto"
+        try:
+            return float(value)
+        except (TypeError, ValueError):
+            self.fail(f"{value!r} is neither 'auto' nor a number", param, ctx)
+
+
 class ClassWeight(click.ParamType):
     """'balanced', or LABEL=WEIGHT,LABEL=WEIGHT as a dictionary."""
 

@@ -49,13 +49,17 @@ def _our_cache() -> Iterator[None]:
 
 with _our_cache():
     from bigsvm.kernels import arena as arena
+    from bigsvm.kernels import block_smo as block_smo
     from bigsvm.kernels import certify as certify
     from bigsvm.kernels import columns as columns
     from bigsvm.kernels import compile as compile
     from bigsvm.kernels import dual_cd as dual_cd
+    from bigsvm.kernels import expo as expo
     from bigsvm.kernels import fingerprint as fingerprint
+    from bigsvm.kernels import gram as gram
     from bigsvm.kernels import hessian as hessian
     from bigsvm.kernels import hyperpass as hyperpass
+    from bigsvm.kernels import keerthi as keerthi
     from bigsvm.kernels import line_search as line_search
     from bigsvm.kernels import losses as losses
     from bigsvm.kernels import many as many
@@ -66,8 +70,11 @@ with _our_cache():
     from bigsvm.kernels import platt as platt
     from bigsvm.kernels import primal as primal
     from bigsvm.kernels import primal_cd as primal_cd
+    from bigsvm.kernels import rosen as rosen
     from bigsvm.kernels import rows as rows
     from bigsvm.kernels import sample as sample
     from bigsvm.kernels import shuffle as shuffle
+    from bigsvm.kernels import smo as smo
     from bigsvm.kernels import svmlight as svmlight
+    from bigsvm.kernels import tile as tile
     from bigsvm.kernels import visiting as visiting

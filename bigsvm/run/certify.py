@@ -16,9 +16,11 @@ from bigsvm.events import Emit, WorkAdvanced, WorkEnded, WorkStarted, silent
 from bigsvm.kernels.certify import ALPHA, ALPHA_DIAG
 from bigsvm.machine import memory_limit, return_freed_memory
 from bigsvm.problem.certificate import Accumulator, Certificate, RowsShare, certify_blocks, runs_of
+from bigsvm.problem.kernel_model import KernelModel
 from bigsvm.problem.loss import loss_named
 from bigsvm.problem.model import LinearModel, load_alpha, load_model
 from bigsvm.problem.problem import Problem, zero_weights
+from bigsvm.run.kernel_certify import certify_kernel_model
 from bigsvm.run.mapper import open_mapper
 from bigsvm.run.memory import PeakMemory
 from bigsvm.run.sizes import BLOCK_BYTES, FIXED
@@ -42,6 +44,8 @@ def certify_model(path: Path, store: RowBlocks, config: FitConfig, emit: Emit = 
     return_freed_memory()
     began = time.monotonic()
     model = load_model(path)
+    if isinstance(model, KernelModel) or model.pairs or model.regression:
+        return certify_kernel_model(path, model, store, config, emit)
     alpha = load_alpha(path, model)
     problem = problem_of(model, store)
     if alpha is not None and alpha.shape[1] != store.n_samples:
@@ -183,11 +187,19 @@ def models_document(problem: Problem, certificate: Certificate) -> list[dict[str
     gaps = certificate.relative_gaps
     return [
         {
-            "class": problem.classes[code].item(),
+            "class": _told_apart(problem, m),
             "objective": float(certificate.primal[m]),
             "duality_gap": float(certificate.gap[m]),
             "relative_gap": float(gaps[m]),
             "n_support": int(certificate.n_support[m]),
         }
-        for m, code in enumerate(problem.positive)
+        for m in range(problem.n_models)
     ]
+
+
+def _told_apart(problem: Problem, m: int) -> Any:
+    """The positive class of a model; of a pair both, of regression none."""
+    if problem.regression:
+        return None
+    positive = problem.classes[problem.positive[m]].item()
+    return [positive, problem.classes[problem.negative[m]].item()] if problem.negative[m] >= 0 else positive

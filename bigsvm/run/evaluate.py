@@ -11,20 +11,21 @@ import numpy as np
 from bigsvm.config import FitConfig
 from bigsvm.errors import DataError
 from bigsvm.events import Emit, Warned, silent
-from bigsvm.problem.model import LinearModel
+from bigsvm.problem.model import Model
 from bigsvm.run.mapper import open_mapper
 from bigsvm.run.memory import PeakMemory
-from bigsvm.run.metrics import Confusion, average_precision, make_rankings, roc_auc
+from bigsvm.run.metrics import Confusion, Errors, average_precision, make_rankings, roc_auc
 from bigsvm.run.predict import memory_document
 from bigsvm.run.scoring import Scored, budget_of, plan_reading, score_store, warm_up
 from bigsvm.store.blocks import RowBlocks
 
 
-def evaluate(model: LinearModel, store: RowBlocks, config: FitConfig, emit: Emit = silent) -> dict[str, Any]:
-    """Accuracy, balanced accuracy, F1, ROC AUC, average precision and the confusion matrix.
+def evaluate(model: Model, store: RowBlocks, config: FitConfig, emit: Emit = silent) -> dict[str, Any]:
+    """Accuracy, balanced accuracy, F1, ROC AUC, average precision and the confusion matrix; of regression the errors.
 
     Two classes: F1, AUC and average precision of the positive class.  More: their means over the classes,
-    each against the rest.  Weights of the store, if it has them, weigh the rows; weight 0 takes a row out.
+    each against the rest, ranked as `Decides.class_scores` has them.  Regression: mean squared error, mean absolute
+    error and R^2.  Weights of the store, if it has them, weigh the rows; weight 0 takes a row out.
     Labels that the model does not know count as wrong.
 
     Parameters
@@ -35,28 +36,28 @@ def evaluate(model: LinearModel, store: RowBlocks, config: FitConfig, emit: Emit
 
     Raises
     ------
-    DataError : the store has a regression target, or rows with more features than the model.
+    DataError : the store holds a regression target and the model classes, or the reverse; or rows have more features
+    than the model.
     BudgetExceeded : the memory budget is too small.
     """
-    if store.classes is None:
+    if store.classes is None and not model.regression:
         raise DataError("the store holds a regression target and the model classes", store.uri)
+    if store.classes is not None and model.regression:
+        hint = "ingest with --task regression"
+        raise DataError("the store holds classes and the model is one of regression", store.uri, hint)
     began = time.monotonic()
     budget = budget_of(config)
-    warm_up(store.layout, store.dtype, store.index_dtype, model.n_models)
+    warm_up(store.layout, store.dtype, store.index_dtype, model)
     with PeakMemory() as memory:
-        tally = Tally(model, store, budget.limit // 4)
+        tally = Residuals(store) if model.regression else Tally(model, store, budget.limit // 4)
         with budget.reserve("scores", tally.nbytes):
-            reading = plan_reading(store, model.n_models, budget, config)
+            reading = plan_reading(store, model, budget, config)
             with open_mapper(dataclasses.replace(config, threads=reading.threads)) as mapper:
                 for scored in score_store(store, model, mapper, reading.block_rows, emit, "evaluating"):
                     tally.add(scored)
             result = tally.result()
-    if tally.without_auc:
-        names = ", ".join(tally.without_auc[:5])
-        emit(Warned(f"ROC AUC needs rows inside and outside of each class; left out: {names}"))
-    if tally.strangers:
-        names = ", ".join(tally.strangers[:5])
-        emit(Warned(f"labels that the model does not know count as wrong: {names}"))
+    for message in tally.warnings():
+        emit(Warned(message))
     return {
         "n_samples": store.n_samples,
         **result,
@@ -66,24 +67,22 @@ def evaluate(model: LinearModel, store: RowBlocks, config: FitConfig, emit: Emit
 
 
 class Tally:
-    """Takes scored blocks in, gives metrics out; holds at most about `nbytes`.
+    """Takes scored blocks in, gives metrics of labels out; holds at most about `nbytes`."""
 
-    without_auc : classes that have no AUC, after `result`
-    strangers : labels of the data that the model does not know
-    """
-
-    def __init__(self, model: LinearModel, store: RowBlocks, nbytes: int) -> None:
+    def __init__(self, model: Model, store: RowBlocks, nbytes: int) -> None:
         assert store.classes is not None
         self._model, self._weighted = model, store.has_weights
         self._labels, self._ours, self._theirs = join_labels(model.classes, store.classes)
         self._confusion = Confusion(len(self._labels))
-        self._rankings, self.nbytes = make_rankings(store.n_samples, model.n_models, nbytes)
+        self._rankings, self.nbytes = make_rankings(
+            store.n_samples, 1 if model.n_models == 1 else len(model.classes), nbytes
+        )
         # With two classes there is one model, and the last class is its positive one.
         self._positive = self._ours[1:] if model.n_models == 1 else self._ours
         self._n_rows = 0
-        self.without_auc: list[str] = []
+        self._without_auc: list[str] = []
         known = set(self._ours.tolist())
-        self.strangers = [str(label) for i, label in enumerate(self._labels) if i not in known]
+        self._strangers = [str(label) for i, label in enumerate(self._labels) if i not in known]
 
     def add(self, scored: Scored) -> None:
         """Count a block."""
@@ -94,8 +93,9 @@ class Tally:
             scores, weights, true = scores[kept], weights[kept], true[kept]
         self._n_rows += len(true)
         self._confusion.add(true, self._ours[self._model.codes(scores)], weights)
+        by_class = self._model.class_scores(scores)
         for m, ranking in enumerate(self._rankings):
-            ranking.add(scores[:, m], true == self._positive[m], weights)
+            ranking.add(by_class[:, m], true == self._positive[m], weights)
 
     def result(self) -> dict[str, Any]:
         """All metrics; None where the rows cannot give one."""
@@ -105,7 +105,7 @@ class Tally:
             aucs.append(roc_auc(*counts))
             precisions.append(average_precision(*counts))
         names = self._labels[self._positive]
-        self.without_auc = [str(name) for name, auc in zip(names, aucs, strict=True) if auc is None]
+        self._without_auc = [str(name) for name, auc in zip(names, aucs, strict=True) if auc is None]
         confusion, binary = self._confusion, self._model.n_models == 1
         f1 = confusion.f1()
         matrix = confusion.matrix if self._weighted else confusion.matrix.astype(np.int64)
@@ -122,6 +122,48 @@ class Tally:
             "binned": self._rankings[0].binned,
             "confusion_matrix": matrix.tolist(),
         }
+
+    def warnings(self) -> list[str]:
+        """What the rows could not give; after `result`."""
+        found = []
+        if self._without_auc:
+            names = ", ".join(self._without_auc[:5])
+            found.append(f"ROC AUC needs rows inside and outside of each class; left out: {names}")
+        if self._strangers:
+            names = ", ".join(self._strangers[:5])
+            found.append(f"labels that the model does not know count as wrong: {names}")
+        return found
+
+
+class Residuals:
+    """Takes scored blocks in, gives the errors of values out."""
+
+    nbytes = 0
+
+    def __init__(self, store: RowBlocks) -> None:
+        self._weighted, self._sums, self._n_rows = store.has_weights, Errors(), 0
+
+    def add(self, scored: Scored) -> None:
+        """Count a block."""
+        weights = np.ones(len(scored.y)) if scored.sample_weight is None else scored.sample_weight
+        kept = weights > 0
+        self._n_rows += int(np.count_nonzero(kept))
+        self._sums.add(scored.y[kept], scored.scores[kept, 0], weights[kept])
+
+    def result(self) -> dict[str, Any]:
+        """All metrics; None where the rows cannot give one."""
+        sums = self._sums
+        return {
+            "n_rows": self._n_rows,
+            "weighted": self._weighted,
+            "mse": sums.mse(),
+            "mae": sums.mae(),
+            "r2": sums.r2() if self._n_rows > 1 else None,
+        }
+
+    def warnings(self) -> list[str]:
+        """What the rows could not give."""
+        return [] if self._n_rows > 1 else ["R^2 needs two rows or more"]
 
 
 def join_labels(ours: np.ndarray, theirs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -19,14 +19,17 @@ from bigsvm.config import RESULT_OPTIONS, FitConfig
 from bigsvm.errors import DataError, Interrupted
 from bigsvm.events import BudgetReport, Emit, FitEnded, FitStarted, Warned, WorkAdvanced, silent
 from bigsvm.machine import core_count, return_freed_memory
+from bigsvm.problem.model import Model
 from bigsvm.problem.problem import Problem, make_problem
 from bigsvm.run.certify import models_document
 from bigsvm.run.checkpoint import Checkpoints
 from bigsvm.run.columns import staged_columns
+from bigsvm.run.kernel_outcome import kernel_figures, kernel_model
+from bigsvm.run.kernel_proofs import KernelProver
 from bigsvm.run.loop import Loop
 from bigsvm.run.mapper import open_mapper
 from bigsvm.run.memory import PeakMemory
-from bigsvm.run.outcome import FitResult, linear_model
+from bigsvm.run.outcome import FitResult, about_model, linear_model
 from bigsvm.run.plan import Plan, make_plan
 from bigsvm.run.proofs import Prover
 from bigsvm.run.rows import open_rows
@@ -35,6 +38,7 @@ from bigsvm.run.signals import Stop, stop_on_signals
 from bigsvm.run.sizes import READ_DEPTH
 from bigsvm.run.warm import warm
 from bigsvm.solvers.base import Context
+from bigsvm.solvers.kernel.base import KernelSolver
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.columns import ColumnBlocks, ResidentColumns
 from bigsvm.store.survey import Survey
@@ -118,7 +122,11 @@ def fit_store(
             stack.enter_context(budget.reserve(need.what, need.nbytes))
         state = plan.solver.init(problem, ctx)
         note(BudgetReport(budget.limit, budget.report()))
-        prover = Prover(plan.solver, state, ctx, plan.certificate_workers)
+        prover: Prover | KernelProver
+        if isinstance(plan.solver, KernelSolver):
+            prover = KernelProver(plan.solver, state, ctx)
+        else:
+            prover = Prover(plan.solver, state, ctx, plan.certificate_workers)
         loop = Loop(problem, plan.solver, state, config, ctx, prover, survey.data_bytes, stop, checkpoints, note)
         if checkpoints is not None:
             checkpoints.identity = _identity(store, survey, plan, config)
@@ -128,8 +136,22 @@ def fit_store(
             if saved is not None:
                 loop.resume(saved)
         status = loop.run()
-        plan.solver.finish(state)
-        result = _result(store, data, survey, problem, plan, config, loop.at.visits, ctx, prover, status, warnings)
+        figures = _figures(store, survey, problem, plan, config, loop.at.visits, ctx, prover)
+        about = about_model(problem, data, prover.certificate, plan, config, survey, status)
+        model: Model
+        if isinstance(prover, KernelProver):
+            figures.update(kernel_figures(state, prover))
+            model = kernel_model(state, prover, data, about)
+            plan.solver.finish(state)
+        else:
+            plan.solver.finish(state)
+            model = linear_model(problem, prover.w, prover.scale, data, about)
+        if config.no_dual:
+            for vector in prover.alpha:
+                vector.close()
+            prover.alpha = []
+        assert prover.certificate is not None
+        result = FitResult(status, model, prover.certificate, figures, warnings, prover.alpha, data.working_row)
         memory.sample()
         result.memory = memory.document(plan.budget_bytes)
     result.seconds = {
@@ -175,33 +197,32 @@ def _identity(store: RowBlocks, survey: Survey, plan: Plan, config: FitConfig) -
 
 def _check_classes(problem: Problem, counts: np.ndarray, store: RowBlocks) -> None:
     """Refuse what has nothing to separate: fewer than two classes with rows that weigh something."""
+    if problem.regression:
+        return
     taking_part = problem.classes[(counts > 0) & (problem.class_weight > 0)]
     if len(taking_part) < 2:
         which = f"only class {taking_part[0]} takes" if len(taking_part) else "no class takes"
         raise DataError(f"{which} part: every other row has weight 0", store.uri)
 
 
-def _result(
+def _figures(
     store: RowBlocks,
-    data: RowBlocks,
     survey: Survey,
     problem: Problem,
     plan: Plan,
     config: FitConfig,
     visits: int,
     ctx: Context,
-    prover: Prover,
-    status: str,
-    warnings: list[str],
-) -> FitResult:
-    """The model of the last proof, and the figures of the run."""
+    prover: Prover | KernelProver,
+) -> dict[str, Any]:
+    """The figures of the run."""
     certificate = prover.certificate
     assert certificate is not None
     figures = {
         "solver": plan.solver.name,
         "loss": problem.loss.name,
         "bias": problem.bias,
-        "kernel": "linear",
+        "kernel": problem.kernel.name,
         "C": float(problem.C[0]),
         "seed": config.seed,
         "n_samples": store.n_samples,
@@ -229,12 +250,7 @@ def _result(
         figures["C_path"] = config.C_path
     if config.lam is not None:
         figures["objective_mean"] = math.fsum(certificate.primal) * config.lam
-    model = linear_model(problem, prover.w, prover.scale, data, certificate, plan, config, survey, status)
-    if config.no_dual:
-        for vector in prover.alpha:
-            vector.close()
-        prover.alpha = []
-    return FitResult(status, model, certificate, figures, warnings, prover.alpha, data.working_row)
+    return figures
 
 
 def versions() -> dict[str, str]:

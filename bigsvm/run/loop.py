@@ -18,6 +18,7 @@ from bigsvm.events import CertificateMade, CheckpointSaved, Emit, EpochEnd, Warn
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import Problem
 from bigsvm.run.checkpoint import Checkpoints
+from bigsvm.run.kernel_proofs import KernelProver
 from bigsvm.run.proofs import ProofLeft, Prover
 from bigsvm.run.signals import Stop
 from bigsvm.solvers.base import Context, Solver
@@ -52,7 +53,7 @@ class Loop:
     """Runs a solver until a proof or a limit ends it.  `run` gives the status; Interrupted when it was stopped."""
 
     def __init__(
-        self, problem: Problem, solver: Solver, state: Any, config: FitConfig, ctx: Context, prover: Prover,
+        self, problem: Problem, solver: Solver, state: Any, config: FitConfig, ctx: Context, prover: Prover | KernelProver,
         data_bytes: int, stop: Stop, checkpoints: Checkpoints | None, emit: Emit,
     ) -> None:  # fmt: skip
         self.problem, self.solver, self.state, self.config, self.ctx = problem, solver, state, config, ctx
@@ -92,6 +93,8 @@ class Loop:
                 self.at.proving = False
                 if proved and self.config.stop == "gap":
                     return "converged"
+                if self.prover.rejected and self.at.ending in ("paper_rule", "kkt", "stalled"):
+                    self.at.ending = ""  # the rule does not hold of the rows themselves: the solver goes on
                 if self.at.ending:
                     return self.at.ending
                 self._pause()
@@ -131,6 +134,8 @@ class Loop:
             due = hopeful = False
             if info.rule_met:
                 at.ending = "paper_rule"
+        if info.rule_met and not self.problem.kernel.positive_semidefinite:
+            at.ending = "kkt"  # no gap can be proved
         if at.ending or (hopeful and at.alone) or (not rides and (due or hopeful)):
             at.alone, at.proving = False, True
         elif rides and (due or forecast <= _RIDE_BELOW * config.tol):
@@ -148,7 +153,7 @@ class Loop:
             self.checkpoints.proved()
         passes, epochs = ctx.bytes_read / self.data_bytes, at.visits / ctx.data.n_samples
         self.emit(CertificateMade(epochs, passes, primal, dual, certificate.relative_gap, self._seconds()))
-        return certificate.relative_gap <= self.config.tol
+        return certificate.kind == "proved" and certificate.relative_gap <= self.config.tol
 
     def _spent(self) -> float:
         # Rows in memory are not read again: there the limit counts visits, as it would have counted passes.

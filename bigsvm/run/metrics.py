@@ -1,4 +1,4 @@
-"""Classification metrics from counts, and ranking metrics from scores in bounded memory.
+"""Classification metrics from counts, errors of values from sums, and ranking metrics from scores in bounded memory.
 
 A ranking metric needs, for each distinct score in descending order, the weight of the positive and of the
 negative rows that have it.  Where all scores fit the budget they are sorted and the metric is exact, else
@@ -49,6 +49,47 @@ class Confusion:
     def seen(self) -> np.ndarray:
         """Which labels occur or are predicted."""
         return (self.matrix.sum(axis=0) + self.matrix.sum(axis=1)) > 0
+
+
+class Errors:
+    """Sums of a regression's residuals; the targets' spread about their mean by Chan, Golub and LeVeque (1983)."""
+
+    def __init__(self) -> None:
+        self._weight = self._squares = self._absolute = self._mean = self._spread = 0.0
+
+    def add(self, target: np.ndarray, value: np.ndarray, weights: np.ndarray) -> None:
+        """Rows: targets, values and weights > 0, each (n,)."""
+        weight = float(weights.sum())
+        if not weight > 0:
+            return
+        residual = target - value
+        self._squares += float(np.dot(weights, residual * residual))
+        self._absolute += float(np.dot(weights, np.abs(residual)))
+        mean = float(np.dot(weights, target)) / weight
+        apart, total = mean - self._mean, self._weight + weight
+        self._spread += float(np.dot(weights, (target - mean) ** 2)) + apart**2 * self._weight * weight / total
+        self._mean += apart * weight / total
+        self._weight = total
+
+    def mse(self) -> float | None:
+        """Mean squared error; None without rows or where it is not finite."""
+        return _mean_of(self._squares, self._weight)
+
+    def mae(self) -> float | None:
+        """Mean absolute error; None without rows or where it is not finite."""
+        return _mean_of(self._absolute, self._weight)
+
+    def r2(self) -> float | None:
+        """1 - squares / spread; of targets that are all equal 1 where all values are right, else 0."""
+        if self._weight == 0.0 or not np.isfinite(self._squares):
+            return None
+        if self._spread == 0.0:
+            return float(self._squares == 0.0)
+        return 1.0 - self._squares / self._spread
+
+
+def _mean_of(total: float, weight: float) -> float | None:
+    return total / weight if weight > 0 and np.isfinite(total) else None
 
 
 class ExactRanking:

@@ -88,15 +88,7 @@ class FitResult:
 
 
 def linear_model(
-    problem: Problem,
-    w: Sequence[np.ndarray],
-    scale: np.ndarray,
-    data: RowBlocks,
-    certificate: Certificate,
-    plan: Plan,
-    config: FitConfig,
-    survey: Survey,
-    status: str,
+    problem: Problem, w: Sequence[np.ndarray], scale: np.ndarray, data: RowBlocks, about: dict[str, Any]
 ) -> LinearModel:
     """The model of a certified w, in the store's feature order.
 
@@ -117,31 +109,46 @@ def linear_model(
         coef=coef,
         intercept=intercept,
         classes=problem.classes,
-        about={
-            "problem": {
-                "loss": problem.loss.name,
-                "kernel": "linear",
-                "C": problem.C.tolist(),
-                "bias": problem.bias,
-                "bias_scale": problem.bias_scale,
-                "class_weight": problem.class_weight.tolist(),
-                "multi_class": "ovr",
-            },
-            "status": status,
-            "tol": config.tol,
-            "seed": config.seed,
-            "certificate": {
-                "kind": certificate.kind,
-                "objective": certificate.primal.tolist(),
-                "dual_objective": certificate.dual.tolist(),
-                "duality_gap": certificate.gap.tolist(),
-                "relative_gap": certificate.relative_gaps.tolist(),
-                "n_support": certificate.n_support.tolist(),
-            },
-            "plan": plan.resolved(),
-            "n_samples": data.n_samples,
-            "nnz": survey.nnz,
-            "dtype": data.dtype.name,
-            "content_fingerprint": survey.content_fingerprint,
-        },
+        positive=problem.positive,
+        negative=problem.negative,
+        about=about,
     )
+
+
+def about_model(
+    problem: Problem, data: RowBlocks, certificate: Certificate | None, plan: Plan, config: FitConfig, survey: Survey,
+    status: str,
+) -> dict[str, Any]:  # fmt: skip
+    """What model.json holds beside the arrays and the classes."""
+    assert certificate is not None
+    found = {
+        "loss": problem.loss.name,
+        "kernel": problem.kernel.document() if problem.kernel.name != "linear" else "linear",
+        "C": problem.C.tolist(),
+        "bias": problem.bias,
+        "bias_scale": problem.bias_scale,
+        "class_weight": problem.class_weight.tolist(),
+        "multi_class": "" if problem.regression else "ovo" if problem.pairs else "ovr",
+    }
+    if problem.regression:
+        found["epsilon"] = config.epsilon
+    proof = {
+        "kind": certificate.kind,
+        "objective": certificate.primal.tolist(),
+        "dual_objective": certificate.dual.tolist(),
+        "duality_gap": certificate.gap.tolist(),
+        "relative_gap": certificate.relative_gaps.tolist(),
+        "n_support": certificate.n_support.tolist(),
+    }
+    return {
+        "problem": found,
+        "status": status,
+        "tol": config.tol,
+        "seed": config.seed,
+        "certificate": proof,
+        "plan": plan.resolved(),
+        "n_samples": data.n_samples,
+        "nnz": survey.nnz,
+        "dtype": data.dtype.name,
+        "content_fingerprint": survey.content_fingerprint,
+    }

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bigsvm.config import FitConfig
-from bigsvm.errors import UsageError
+from bigsvm.errors import Unsupported, UsageError
 from bigsvm.events import Emit, silent
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.model import LinearModel
@@ -83,6 +83,8 @@ def fit_path_store(
     resume: bool = False,
 ) -> list[FitResult]:
     """The results for `Cs` of one fit of `store`, with `config` but for its C; checkpoints as for `fit_store`."""
+    if config.of_kernel:
+        raise Unsupported("a path of C is of linear solvers: kernel models share no reading", hint="fit one C at a time")
     config = dataclasses.replace(config, C=max(Cs), C_path=Cs, no_dual=True)
     whole = fit_store(store, config, emit, checkpoints, resume)
     return [_result_of(whole, number, config) for number in range(len(Cs))]
@@ -149,6 +151,8 @@ def _model_of(whole: LinearModel, part: slice, status: str, path: list[float]) -
         whole,
         coef=whole.coef[part].copy(),
         intercept=whole.intercept[part].copy(),
+        positive=whole.positive[part].copy(),
+        negative=whole.negative[part].copy(),
         about={
             **about,
             "status": status,

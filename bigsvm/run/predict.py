@@ -14,7 +14,7 @@ import numpy as np
 from bigsvm.budget import MemoryBudget
 from bigsvm.config import FitConfig
 from bigsvm.events import Emit, silent
-from bigsvm.problem.model import LinearModel
+from bigsvm.problem.model import LinearModel, Model
 from bigsvm.run.mapper import open_mapper
 from bigsvm.run.memory import PeakMemory
 from bigsvm.run.prediction_files import open_writer
@@ -23,7 +23,7 @@ from bigsvm.store.blocks import RowBlocks
 
 
 def predict(
-    model: LinearModel,
+    model: Model,
     source: RowBlocks | str,
     out: Path | BinaryIO,
     form: str,
@@ -43,7 +43,7 @@ def predict(
     form : one of `prediction_files.FORMATS`
     config : of it memory, threads, scheduler and workers count
 
-    Returns the JSON result: n_samples, label_counts, seconds, memory.
+    Returns the JSON result: n_samples, label_counts (of regression the values' min, mean and max), seconds, memory.
 
     Raises
     ------
@@ -54,30 +54,60 @@ def predict(
     began = time.monotonic()
     budget = budget_of(config)
     if isinstance(source, str):
-        warm_up("csr", text_dtype(model), np.dtype(np.int32), model.n_models)
+        warm_up("csr", text_dtype(model), np.dtype(np.int32), model)
     else:
-        warm_up(source.layout, source.dtype, source.index_dtype, model.n_models)
+        warm_up(source.layout, source.dtype, source.index_dtype, model)
     counts = np.zeros(len(model.classes), np.int64)
-    n_samples = 0
+    n_samples, span = 0, Span()
     with (
         PeakMemory() as memory,
-        budget.reserve("model weights", model.coef.nbytes if model.n_models > 1 else 0),
+        budget.reserve("model weights", weights_bytes(model)),
         _scored(model, source, config, budget, zero_based, emit) as rows,
         open_writer(out, form, model.classes, model.n_models, with_scores, overwrite) as writer,
     ):
         for scored in rows:
             codes = model.codes(scored.scores)
             writer.append(scored.start, codes, scored.scores)
-            counts += np.bincount(codes, minlength=len(counts))
+            if model.regression:
+                span.add(scored.scores[:, 0])
+            else:
+                counts += np.bincount(codes, minlength=len(counts))
             n_samples += len(codes)
+    seen: dict[str, Any] = {"values": span.document()}
+    if not model.regression:
+        seen = {"label_counts": {str(label): int(n) for label, n in zip(model.classes.tolist(), counts, strict=True)}}
     return {
         "n_samples": n_samples,
         "n_features": model.n_features,
         "format": form,
-        "label_counts": {str(label): int(n) for label, n in zip(model.classes.tolist(), counts, strict=True)},
+        **seen,
         "seconds": {"total": time.monotonic() - began},
         "memory": memory_document(memory, budget),
     }
+
+
+class Span:
+    """Least, mean and largest of values that come in pieces."""
+
+    def __init__(self) -> None:
+        self._n, self._sum, self._least, self._most = 0, 0.0, np.inf, -np.inf
+
+    def add(self, values: np.ndarray) -> None:
+        """Take values (n,) in."""
+        self._n += len(values)
+        self._sum += float(values.sum())
+        self._least = min(self._least, float(values.min(initial=np.inf)))
+        self._most = max(self._most, float(values.max(initial=-np.inf)))
+
+    def document(self) -> dict[str, float | None]:
+        """min, mean and max; None where there are none, or where they are not finite."""
+        found = {"min": self._least, "mean": self._sum / max(self._n, 1), "max": self._most}
+        return {name: value if self._n and np.isfinite(value) else None for name, value in found.items()}
+
+
+def weights_bytes(model: Model) -> int:
+    """Bytes of weights that scoring holds beside the model's own arrays."""
+    return model.coef.nbytes if isinstance(model, LinearModel) and model.n_models > 1 else 0
 
 
 def memory_document(memory: PeakMemory, budget: MemoryBudget) -> dict[str, int]:
@@ -92,7 +122,7 @@ def memory_document(memory: PeakMemory, budget: MemoryBudget) -> dict[str, int]:
 
 @contextmanager
 def _scored(
-    model: LinearModel,
+    model: Model,
     source: RowBlocks | str,
     config: FitConfig,
     budget: MemoryBudget,
@@ -103,6 +133,6 @@ def _scored(
         with open_mapper(config) as mapper:
             yield score_text(source, model, mapper, budget, zero_based, emit)
         return
-    reading = plan_reading(source, model.n_models, budget, config)
+    reading = plan_reading(source, model, budget, config)
     with open_mapper(dataclasses.replace(config, threads=reading.threads)) as mapper:
         yield score_store(source, model, mapper, reading.block_rows, emit)

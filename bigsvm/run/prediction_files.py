@@ -1,11 +1,11 @@
 """Where predictions go: JSON lines, CSV, Parquet or Zarr; one row after the other, in store order.
 
-    jsonl    {"row": 0, "label": 1, "score": 0.3}     a list of scores where there are several models
+    jsonl    {"row": 0, "label": 1, "score": 0.3}     a list of scores where there are several models (or pairs)
     csv      label[,score...]                         no header: line i is row i
     parquet  label[, score]                           score is a fixed-size list where there are several
     zarr     arrays label[, score]                    string labels as codes into the attribute `classes`
 
-Files are written aside and renamed when all rows are there.
+Of regression the label is the value, which is the score.  Files are written aside and renamed when all rows are there.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Writer(Protocol):
     """Takes rows in order."""
 
     def append(self, start: int, codes: np.ndarray, scores: np.ndarray) -> None:
-        """Rows [start, start + n): class codes (n,), scores float64 (n, n_models)."""
+        """Rows [start, start + n): class codes (n,), any for regression; scores float64 (n, n_models)."""
         ...
 
     def close(self) -> None:
@@ -73,6 +73,8 @@ def open_writer(
     overwrite: bool = False,
 ) -> Iterator[Writer]:
     """A writer of predictions; the output appears when the block ends well, and not at all otherwise.
+
+    classes : labels by code; empty for regression
 
     Raises
     ------
@@ -148,6 +150,7 @@ class _Jsonl:
     def __init__(self, file: BinaryIO, classes: np.ndarray) -> None:
         self._file = file
         self._labels = [json.dumps(label, ensure_ascii=False) for label in classes.tolist()]
+        self._regression = len(classes) == 0
 
     def append(self, start: int, codes: np.ndarray, scores: np.ndarray) -> None:
         if len(codes) == 0:
@@ -157,9 +160,10 @@ class _Jsonl:
         values = scores[:, 0].tolist() if scores.shape[1] == 1 else scores.tolist()
         if not np.isfinite(scores).all():
             values = [_finite(value) for value in values]
+        texts = values if self._regression else [labels[code] for code in codes.tolist()]
         lines = [
-            f'{{"row": {row}, "label": {labels[code]}, "score": {value}}}'
-            for row, code, value in zip(range(start, start + len(codes)), codes.tolist(), values, strict=True)
+            f'{{"row": {row}, "label": {text}, "score": {value}}}'
+            for row, text, value in zip(range(start, start + len(codes)), texts, values, strict=True)
         ]
         _write(self._file, lines)
 
@@ -178,11 +182,15 @@ class _Csv:
     def __init__(self, file: BinaryIO, classes: np.ndarray, with_scores: bool) -> None:
         self._file, self._with_scores = file, with_scores
         self._labels = [_csv_field(label) for label in classes.tolist()]
+        self._regression = len(classes) == 0
 
     def append(self, start: int, codes: np.ndarray, scores: np.ndarray) -> None:
         if len(codes) == 0:
             return
-        names = [self._labels[code] for code in codes.tolist()]
+        if self._regression:
+            names = [repr(value) for value in scores[:, 0].tolist()]
+        else:
+            names = [self._labels[code] for code in codes.tolist()]
         if self._with_scores:
             names = [",".join((name, *map(repr, row))) for name, row in zip(names, scores.tolist(), strict=True)]
         _write(self._file, names)
@@ -235,7 +243,9 @@ class _Parquet(_Gathered):
     def __init__(self, file: BinaryIO, classes: np.ndarray, n_models: int, with_scores: bool) -> None:
         super().__init__(n_models)
         self._classes, self._n_models, self._with_scores = classes, n_models, with_scores
-        fields = [pa.field("label", pa.array(classes[:1]).type, nullable=False)]
+        self._regression = len(classes) == 0
+        label = pa.float64() if self._regression else pa.array(classes[:1]).type
+        fields = [pa.field("label", label, nullable=False)]
         if with_scores:
             kind = pa.float64() if n_models == 1 else pa.list_(pa.float64(), n_models)
             fields.append(pa.field("score", kind, nullable=False))
@@ -243,7 +253,7 @@ class _Parquet(_Gathered):
         self._file = pq.ParquetWriter(file, self._schema, compression="zstd")
 
     def write(self, codes: np.ndarray, scores: np.ndarray) -> None:
-        columns = [pa.array(self._classes[codes])]
+        columns = [pa.array(scores[:, 0] if self._regression else self._classes[codes])]
         if self._with_scores:
             flat = pa.array(np.ascontiguousarray(scores).reshape(-1))
             columns.append(flat if self._n_models == 1 else pa.FixedSizeListArray.from_arrays(flat, self._n_models))
@@ -262,7 +272,7 @@ class _Parquet(_Gathered):
 class _Zarr(_Gathered):
     def __init__(self, folder: Path, classes: np.ndarray, n_models: int, with_scores: bool) -> None:
         super().__init__(n_models)
-        numbers = classes.dtype.kind in "biuf"
+        numbers, self._regression = classes.dtype.kind in "biuf", len(classes) == 0
         self._values = classes if numbers else np.arange(len(classes), dtype=np.int32)
         group = zarr.create_group(
             folder, zarr_format=3, attributes={"encoding-type": _ENCODING, "classes": classes.tolist()}
@@ -283,7 +293,7 @@ class _Zarr(_Gathered):
         last = first + len(codes)
         # Pieces are whole chunks, but for the last: nothing is written twice.
         self._label.resize((last,))
-        self._label[first:last] = self._values[codes]
+        self._label[first:last] = scores[:, 0] if self._regression else self._values[codes]
         if self._score is not None:
             self._score.resize((last, *self._score.shape[1:]))
             self._score[first:last] = scores.reshape((len(codes), *self._score.shape[1:]))

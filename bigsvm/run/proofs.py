@@ -40,7 +40,10 @@ class Prover:
     certificate : Certificate or None
     w, scale : one array a group of models, and a factor for each model: the primal points of `certificate`
     alpha : RowVectors whose dual value was proved last
+    rejected : False; see `kernel_proofs.KernelProver`
     """
+
+    rejected = False
 
     def __init__(self, solver: Solver, state: Any, ctx: Context, workers: int) -> None:
         self._solver, self._state, self._ctx, self._workers = solver, state, ctx, workers

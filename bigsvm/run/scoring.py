@@ -18,7 +18,9 @@ from bigsvm.events import Emit, WorkAdvanced, WorkEnded, WorkStarted, silent
 from bigsvm.kernels.aside import compiled_aside
 from bigsvm.kernels.rows import CSR, decision, n_rows_of
 from bigsvm.machine import core_count, memory_limit, return_freed_memory
-from bigsvm.problem.model import LinearModel
+from bigsvm.problem.kernel_model import KernelModel, tiny_model
+from bigsvm.problem.model import Model
+from bigsvm.problem.support import kinds_of
 from bigsvm.solvers.base import Mapper
 from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks, kernel_matrix, row_bytes
 from bigsvm.store.svmlight import Chunk, read_chunks
@@ -43,12 +45,16 @@ class Weights(NamedTuple):
     intercept: np.ndarray
 
 
+Scorer = Weights | KernelModel
+"""What a task needs of a model.  A kernel model from disk goes to another process as its folder, not as its arrays."""
+
+
 class StoreShare(NamedTuple):
     """What a worker needs to score one block of a store."""
 
     data: RowBlocks
     ref: BlockRef
-    weights: Weights
+    scorer: Scorer
 
 
 class TextShare(NamedTuple):
@@ -56,7 +62,7 @@ class TextShare(NamedTuple):
 
     start: int
     chunk: Chunk
-    weights: Weights
+    scorer: Scorer
 
 
 class Scored(NamedTuple):
@@ -73,59 +79,66 @@ class Scored(NamedTuple):
     sample_weight: np.ndarray | None
 
 
-def weights_of(model: LinearModel) -> Weights:
-    """The model's arrays in the kernel's order; a view where there is one model."""
+def scorer_of(model: Model) -> Scorer:
+    """A linear model's arrays in the compiled order (a view where there is one model); a kernel model itself."""
+    if isinstance(model, KernelModel):
+        return model
     return Weights(np.ascontiguousarray(model.coef.T), model.intercept)
 
 
 def score_block(share: StoreShare) -> Scored:
     """Task: the scores of one block.  Pure."""
     block = share.data.read(share.ref)
-    scores = score_rows(block.X, share.weights, share.data.uri, block.start)
+    scores = score_rows(block.X, share.scorer, share.data.uri, block.start)
     return Scored(block.start, scores, block.y, block.sample_weight)
 
 
 def score_chunk(share: TextShare) -> Scored:
     """Task: the scores of rows of text.  Pure."""
     chunk = share.chunk
-    return Scored(share.start, score_rows(chunk.X, share.weights, chunk.where, 0), chunk.labels, None)
+    return Scored(share.start, score_rows(chunk.X, share.scorer, chunk.where, 0), chunk.labels, None)
 
 
-def score_rows(X: Matrix, weights: Weights, where: str, first_row: int) -> np.ndarray:
+def score_rows(X: Matrix, scorer: Scorer, where: str, first_row: int) -> np.ndarray:
     """Scores, float64, shape (n_rows, n_models).  Rows narrower than the model count 0 for the rest.
 
     Raises DataError naming the row that is wider.
     """
-    W = weights.W
+    width = len(scorer.W) if isinstance(scorer, Weights) else scorer.n_features
     if isinstance(X, CSR):
-        if int(X.indices.max(initial=-1)) >= len(W):
-            place = int(np.argmax(X.indices >= len(W)))
+        if int(X.indices.max(initial=-1)) >= width:
+            place = int(np.argmax(X.indices >= width))
             row = first_row + int(np.searchsorted(X.indptr, place, "right")) - 1
             raise DataError(
-                f"row {row} has feature {X.indices[place]} and the model only {len(W)} features (from 0)",
+                f"row {row} has feature {X.indices[place]} and the model only {width} features (from 0)",
                 where,
             )
-    elif X.shape[1] > len(W):
-        raise DataError(f"the rows have {X.shape[1]} features and the model {len(W)}", where)
-    else:
-        W = W[: X.shape[1]]
-    out = np.empty((n_rows_of(X), len(weights.intercept)))
+    elif X.shape[1] > width:
+        raise DataError(f"the rows have {X.shape[1]} features and the model {width}", where)
+    if isinstance(scorer, KernelModel):
+        return scorer.scores(X)
+    W = scorer.W if isinstance(X, CSR) else scorer.W[: X.shape[1]]
+    out = np.empty((n_rows_of(X), len(scorer.intercept)))
     decision(kernel_matrix(X), W, out)
-    out += weights.intercept
+    out += scorer.intercept
     return out
 
 
-def warm_up(layout: str, dtype: np.dtype, index_dtype: np.dtype, n_models: int) -> None:
-    """Compile or load the kernel for data of that kind, so that memory measured later is the data's."""
-    weights = Weights(np.zeros((1, n_models)), np.zeros(n_models))
+def warm_up(layout: str, dtype: np.dtype, index_dtype: np.dtype, model: Model) -> None:
+    """Compile or load the kernels for data of that kind, so that memory measured later is the data's."""
+    n_models = model.n_models
+    scorer: Scorer = Weights(np.zeros((1, n_models)), np.zeros(n_models))
+    of: tuple[object, ...] = ()
+    if isinstance(model, KernelModel):
+        scorer, of = tiny_model(model), ("kernel", *kinds_of(model.support))
     X: Matrix = np.zeros((1, 1), dtype)
     if layout == "csr":
         X = CSR(np.zeros(1, dtype), np.zeros(1, index_dtype), np.array([0, 1], np.int64))
-    kind = ("scores", layout, dtype.name, index_dtype.name, n_models)
-    compiled_aside(kind, lambda: score_rows(X, weights, "", 0))
+    kind = ("scores", layout, dtype.name, index_dtype.name, n_models, *of)
+    compiled_aside(kind, lambda: score_rows(X, scorer, "", 0))
 
 
-def text_dtype(model: LinearModel) -> np.dtype:
+def text_dtype(model: Model) -> np.dtype:
     """How text is read for `model`: as the data it was trained on, float32 where that is not known.
 
     The same rows then get the same scores from text and from a store of that text.
@@ -146,14 +159,16 @@ class Reading(NamedTuple):
     threads: int
 
 
-def plan_reading(store: RowBlocks, n_models: int, budget: MemoryBudget, config: FitConfig) -> Reading:
+def plan_reading(store: RowBlocks, model: Model, budget: MemoryBudget, config: FitConfig) -> Reading:
     """Blocks and threads such that everything in flight (blocks, scores, text, chunks) fits what is free.
 
     Raises BudgetExceeded where not even one thread with single rows fits.
     """
-    a_row = int(row_bytes(store)) + 24 * n_models + _PYTHON_ROW
-    # Each reader holds the chunks that its rows lie in, decoded, and one of them as it is stored.
+    a_row = int(row_bytes(store)) + 24 * (model.n_models + model.pairs * len(model.classes)) + _PYTHON_ROW
+    # Each reader holds the chunks that its rows lie in, decoded, and one of them as it is stored; and what kernel
+    # values are made of.
     chunks = int(1.5 * getattr(store, "chunk_nbytes", 0))
+    chunks += model.scoring_bytes if isinstance(model, KernelModel) else 0
     threads = config.threads or core_count()
     while threads > 1 and threads * chunks > budget.free // 2:
         threads -= 1
@@ -167,7 +182,7 @@ def plan_reading(store: RowBlocks, n_models: int, budget: MemoryBudget, config: 
 
 def score_store(
     store: RowBlocks,
-    model: LinearModel,
+    model: Model,
     mapper: Mapper,
     block_rows: int,
     emit: Emit = silent,
@@ -185,14 +200,18 @@ def score_store(
             store.uri,
             "was the model trained on other columns?",
         )
-    weights = weights_of(model)
-    shares = (StoreShare(store, ref, weights) for ref in store.refs(block_rows))
+    if isinstance(model, KernelModel) and model.support is None and store.n_features != model.n_features:
+        raise DataError(
+            f"{store.n_features} kernel values a row, and the model was trained on {model.n_features} rows", store.uri
+        )
+    scorer = scorer_of(model)
+    shares = (StoreShare(store, ref, scorer) for ref in store.refs(block_rows))
     yield from _watched(mapper.map(score_block, shares), emit, what, store.n_samples)
 
 
 def score_text(
     source: str,
-    model: LinearModel,
+    model: Model,
     mapper: Mapper,
     budget: MemoryBudget,
     zero_based: bool = False,
@@ -204,7 +223,7 @@ def score_text(
     ------
     DataError : the text is bad, or a row has more features than the model; names file and line.
     """
-    weights = weights_of(model)
+    scorer = scorer_of(model)
     # Parsed rows take at most some six times their text; a few pieces are in flight.
     piece_bytes = max(64 * KIB, min(4 * MIB, budget.limit // 64))
 
@@ -212,7 +231,7 @@ def score_text(
         start = 0
         pieces = read_pieces([source], piece_bytes=piece_bytes, line_bytes=line_limit(budget.limit))
         for chunk in read_chunks(pieces, dtype=text_dtype(model), zero_based=zero_based, n_features=model.n_features):
-            yield TextShare(start, chunk, weights)
+            yield TextShare(start, chunk, scorer)
             start += len(chunk.labels)
 
     yield from _watched(mapper.map(score_chunk, shares()), emit, "scoring", 0)

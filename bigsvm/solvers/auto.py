@@ -39,6 +39,8 @@ def preferences(config: FitConfig, shape: DataShape, in_memory: bool = False) ->
 
     in_memory : the budget holds all rows, so that passes are cheap
     """
+    if config.kernel != "linear":
+        return [Preference("smo", "the one for kernels: working sets in memory, a handful of passes")]
     d, n = shape.n_features, shape.n_samples
     narrow = d <= _NARROW and n >= _ROWS_PER_FEATURE * d
     free, squared = config.bias == "free", config.loss == "squared_hinge"

@@ -13,6 +13,11 @@ from bigsvm.solvers.coordinate_descent import CoordinateDescent
 from bigsvm.solvers.dual_cd import DualCD
 from bigsvm.solvers.hyperpass import HyperPass
 from bigsvm.solvers.hyperpass_shrink import HyperPassShrink
+from bigsvm.solvers.kernel.platt import PlattSMO
+from bigsvm.solvers.kernel.rosen import Rosen
+from bigsvm.solvers.kernel.rosen_block import RosenBlock
+from bigsvm.solvers.kernel.simplified import SimplifiedSMO, SimplifiedSMOWithKM
+from bigsvm.solvers.kernel.smo import Smo
 from bigsvm.solvers.newton import Newton
 from bigsvm.solvers.newton_ws import NewtonWS
 from bigsvm.solvers.pegasos import Pegasos
@@ -33,6 +38,12 @@ SOLVERS: dict[str, type[Any]] = {
         Pegasos,
         HyperPass,
         HyperPassShrink,
+        Smo,
+        Rosen,
+        RosenBlock,
+        SimplifiedSMO,
+        SimplifiedSMOWithKM,
+        PlattSMO,
     )
 }
 _SMALL = DataShape(n_samples=1000, n_features=10, nnz=10_000, n_models=1)
@@ -67,7 +78,7 @@ def choose_solvers(config: FitConfig, shape: DataShape, in_memory: bool = False)
         if not found:
             options = ", ".join(config.solver_options)
             raise UsageError(f"no solver of {', '.join(able)} has options {options}", hint="name the solver with -s")
-        return [Choice(_with_options(SOLVERS[p.name], config.solver_options), p.why, p.kept_bytes) for p in found]
+        return [Choice(_made(SOLVERS[p.name], config), p.why, p.kept_bytes) for p in found]
     name = config.solver
     if name not in SOLVERS:
         raise UsageError(f"unknown solver {name!r}", hint=f"one of auto, {', '.join(SOLVERS)}")
@@ -76,9 +87,12 @@ def choose_solvers(config: FitConfig, shape: DataShape, in_memory: bool = False)
         solves = f"solves {' and '.join(solver.losses)} with bias {', '.join(solver.biases)}"
         what = f"not loss {config.loss!r} with bias {config.bias!r}"
         raise Unsupported(f"solver {name!r} {solves}, {what}", hint=others)
+    if not _takes_rows(solver, config):
+        what = f"the {config.kernel} kernel" if config.kernel != "linear" else "pairs of classes"
+        raise Unsupported(f"solver {name!r} is linear, with one class against the rest: not {what}", hint=others)
     if config.stop == "paper" and not solver.paper_rule:
         raise Unsupported(f"solver {name!r} has no stop rule of a paper's", hint=f"{others}; or use --stop gap")
-    made = _with_options(solver, config.solver_options)
+    made = _made(solver, config)
     refusal = made.refusal(shape)
     if refusal is not None:
         raise Unsupported(refusal, hint=others)
@@ -92,6 +106,7 @@ def able_solvers(config: FitConfig, shape: DataShape) -> list[str]:
         for name, solver in SOLVERS.items()
         if config.loss in solver.losses
         and config.bias in solver.biases
+        and _takes_rows(solver, config)
         and (solver.paper_rule or config.stop == "gap")
         and solver().refusal(shape) is None
     ]
@@ -102,9 +117,22 @@ def choose_solver(config: FitConfig, shape: DataShape = _SMALL) -> tuple[Solver,
     return choose_solvers(config, shape)[0][:2]
 
 
+def _takes_rows(solver: type[Any], config: FitConfig) -> bool:
+    """Whether a solver sees rows through the kernel that is asked for, and tells classes apart as asked."""
+    kernels = getattr(solver, "kernels", ("linear",))
+    return config.kernel in kernels and (config.multi_class != "ovo" or len(kernels) > 1)
+
+
 def _options_of(solver: type[Any]) -> dict[str, Any]:
     """Names and defaults of what --set takes."""
-    return {f.name: f.default for f in dataclasses.fields(solver)}
+    return {f.name: f.default for f in dataclasses.fields(solver) if not f.metadata.get("from_config")}
+
+
+def _made(solver: type[Any], config: FitConfig) -> Solver:
+    """A solver with its options, and with those of the fit that it wants to know."""
+    given = [f.name for f in dataclasses.fields(solver) if f.metadata.get("from_config")]
+    made = _with_options(solver, config.solver_options)
+    return dataclasses.replace(made, **{name: getattr(config, name) for name in given})  # type: ignore[type-var]
 
 
 def _with_options(solver: type[Any], options: dict[str, Any]) -> Solver:

@@ -17,7 +17,7 @@ _LARGEST_TABLE = 12
 
 @bigsvm_command(
     help="Measure MODEL on STORE: accuracy, balanced accuracy, F1, ROC AUC, average precision, confusion "
-    "matrix.\n\nOne pass over the data.  With more than two classes, F1, AUC and average precision are means "
+    "matrix; of a regression the mean squared and absolute errors and R2.\n\nOne pass over the data.  With more than two classes, F1, AUC and average precision are means "
     "over the classes, each against the rest."
 )
 @click.argument("model", type=click.Path(path_type=Path))
@@ -50,18 +50,26 @@ def command(
 
 def describe(result: dict[str, Any]) -> str:
     """Metrics, then the confusion matrix where it is small."""
+    rows = text.count(result["n_rows"]) + (", weighted" if result["weighted"] else "")
+    cost = [("time", text.seconds(result["seconds"])), ("memory", text.memory(result["memory"]))]
+    if "mse" in result:
+        lines = [
+            ("rows", rows),
+            ("mean squared error", text.number(result["mse"])),
+            ("mean absolute error", text.number(result["mae"])),
+            ("R2", text.number(result["r2"])),
+        ]
+        return text.rows([*lines, *cost])
     rough = " (from binned scores)" if result["binned"] else ""
     lines = [
-        ("rows", text.count(result["n_rows"]) + (", weighted" if result["weighted"] else "")),
+        ("rows", rows),
         ("accuracy", text.number(result["accuracy"], 5)),
         ("balanced accuracy", text.number(result["balanced_accuracy"], 5)),
         (f"F1 ({result['average']})", text.number(result["f1"], 5)),
         ("ROC AUC", text.number(result["roc_auc"], 5) + rough),
         ("average precision", text.number(result["average_precision"], 5) + rough),
-        ("time", text.seconds(result["seconds"])),
-        ("memory", text.memory(result["memory"])),
     ]
-    return text.rows(lines) + "\n" + _table(result)
+    return text.rows([*lines, *cost]) + "\n" + _table(result)
 
 
 def _table(result: dict[str, Any]) -> str:

@@ -170,14 +170,24 @@ def summary(status: str, result: dict[str, Any], tol: float) -> str:
     lines = [
         ("data", f"{shape}, {entries}"),
         ("problem", f"{result['loss']}, C = {result['C']:g}, bias {result['bias']}"),
+        ("kernel", None if result["kernel"] == "linear" else text.kernel(result["kernel"])),
         ("solver", result["solver"]),
         ("objective", f"{result['objective']:.10g}   dual {text.number(result['dual_objective'], 10)}"),
         ("relative gap", f"{gap} ({result['certificate']})"),
         ("work", f"{result['passes']:.1f} passes over the data, {result['epochs']:.1f} epochs"),
         ("support", f"{text.count(result['n_support'])} rows"),
+        ("kernel rows", _kernel_rows(result.get("kernel_rows"))),
         ("time", text.seconds(result.get("seconds"))),
         ("memory", text.memory(result.get("memory"))),
         ("model", result["model"]),
         ("record", result["run"]),
     ]
     return sentence + "\n" + text.rows(lines)
+
+
+def _kernel_rows(counts: dict[str, int] | None) -> str | None:
+    """Where the rows of kernel values came from; None for those who use none."""
+    if not counts or not any(counts.values()):
+        return None
+    kept = f"{text.count(counts['ram_hits'])} found in memory, {text.count(counts['disk_hits'])} on disk"
+    return f"{text.count(counts['computed'])} computed, {kept}"

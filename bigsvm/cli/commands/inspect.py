@@ -89,12 +89,9 @@ def _model_text(result: dict[str, Any]) -> str:
     problem, certificate = result["problem"], result["certificate"]
     gaps = certificate.get("relative_gap") or []
     lines = [
-        ("classes", text.listed(result["classes"])),
+        ("classes", "none: it gives values" if result["regression"] else text.listed(result["classes"])),
         ("features", text.count(result["n_features"])),
-        (
-            "weights",
-            f"{text.count(result['n_nonzero'])} of them not zero, norm {text.number(result['norm'])}",
-        ),
+        *_of_kernel(result),
         ("problem", f"{problem.get('loss')}, C = {problem.get('C', ['?'])[0]}, bias {problem.get('bias')}"),
         ("relative gap", f"{text.number(max(gaps), 3)} ({certificate.get('kind')})" if gaps else None),
         ("trained on", f"{text.count(result['n_samples'])} rows, content {result['content_fingerprint']}"),
@@ -102,6 +99,20 @@ def _model_text(result: dict[str, Any]) -> str:
         ("size", show_bytes(result["bytes"])),
     ]
     return f"{result['path']}: a model\n" + text.rows(lines)
+
+
+def _of_kernel(result: dict[str, Any]) -> list[tuple[str, str]]:
+    """Kernel and support vectors; of a linear model its weights."""
+    if "kernel" not in result:
+        weights = f"{text.count(result['n_nonzero'])} of them not zero, norm {text.number(result['norm'])}"
+        return [("weights", weights)]
+    stored = "as kernel values of the rows trained on"
+    if result["support_layout"]:
+        stored = f"{result['support_layout']}, {show_bytes(result['support_bytes'])}"
+    return [
+        ("kernel", text.kernel(result["kernel"])),
+        ("support vectors", f"{text.count(result['n_support_vectors'])} ({stored})"),
+    ]
 
 
 def _store_text(result: dict[str, Any]) -> str:

@@ -19,7 +19,7 @@ _STORES = (".zarr", ".parquet", ".pq", ".zip")
 
 
 @bigsvm_command(
-    help="Write one line for each row of SOURCE: its label, and its score.\n\n"
+    help="Write one line for each row of SOURCE: its label and its score, or its value.\n\n"
     "SOURCE is a store, or svmlight text (- for standard input), whose labels are read and not used."
 )
 @click.argument("model", type=click.Path(path_type=Path))
@@ -83,10 +83,13 @@ def command(
             emit=emit,
         )
     result = {"model": str(model), "source": source, "output": out, **result}
-    counts = ", ".join(f"{label}: {text.count(n)}" for label, n in list(result["label_counts"].items())[:8])
+    if "values" in result:
+        seen = ", ".join(f"{name} {text.number(value)}" for name, value in result["values"].items())
+    else:
+        seen = ", ".join(f"{label}: {text.count(n)}" for label, n in list(result["label_counts"].items())[:8])
     lines = [
         ("rows", text.count(result["n_samples"])),
-        ("labels", counts),
+        ("values" if "values" in result else "labels", seen),
         ("time", text.seconds(result["seconds"])),
         ("memory", text.memory(result["memory"])),
     ]

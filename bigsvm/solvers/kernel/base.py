@@ -1,19 +1,35 @@
 """What all kernel solvers share: one model after another, each advanced until its gap or its violation is small.
 
 A solver of a kernel writes two methods: `begin` makes what it keeps of a model beside the `Part`, and `advance` works
-on it for a bounded while.  Everything that decides belongs here.
+on it for a bounded while.  Everything that decides belongs here: when a model is done, at what violation its solver may
+stop, when values must be float64, what the proof may expect.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 
-from bigsvm.solvers.base import Context
+from bigsvm.problem.certificate import Certificate
+from bigsvm.problem.kernel import KERNELS
+from bigsvm.problem.problem import Problem
+from bigsvm.solvers.base import Context, DataShape, Need, Point, StepInfo
+from bigsvm.solvers.kernel.data import MOST_THREADS, KernelData
+from bigsvm.solvers.kernel.data_rows import DataRows
+from bigsvm.solvers.kernel.gram import Gram
 from bigsvm.solvers.kernel.part import Part, Progress
 from bigsvm.solvers.kernel.rows import KernelRows
+from bigsvm.solvers.kernel.state import KernelState, keep_beta, kernel_needs, make_part, new_kernel_state, weigh
+
+_SURE = 0.8  # of the tolerance: gaps below are asked to be proved
+_HALF = 0.5  # a violation v proves a gap of N C v / 2 at most: half of the tolerance is aimed at
+_FLOAT64_BELOW = 1e-5  # tolerances from which kernel values are float64
+_TIGHTER = 0.3  # times the violation aimed at, each time a proof failed or it was not enough
+_SMALLEST_EPS = 1e-13
+_FROM_CONFIG = {"from_config": True}
 
 
 @dataclass(frozen=True)
@@ -21,22 +37,38 @@ class KernelOptions:
     """Options of the contract that kernel solvers read.
 
     wss : '1' | '2' | '3' | 'keerthi2' | 'wr' | 'wr+3';  working_set : rows, None for the solver's own choice
+    shrinking : leave out rows that seem to stay at their bounds;  paper : the paper's own stop rule is asked for
     """
 
     wss: str = "2"
     working_set: int | None = None
     shrinking: bool = True
+    paper: bool = False
 
 
 @dataclass(frozen=True)
 class KernelSolver:
-    """Template.  Hyperparameters are fields of the dataclass that a solver is; `--set` sets them."""
+    """Template.  Hyperparameters are fields of the dataclass that a solver is; `--set` sets those of the solver.
+
+    wss, working_set, shrinking, stop : the options of the same name
+    """
 
     name: ClassVar[str] = ""
     losses: ClassVar[tuple[str, ...]] = ("hinge", "epsilon_insensitive")
     biases: ClassVar[tuple[str, ...]] = ("free",)
+    kernels: ClassVar[tuple[str, ...]] = KERNELS
     rides: ClassVar[bool] = False
     paper_rule: ClassVar[bool] = True
+    arena: ClassVar[str] = "always"
+    rule_factor: ClassVar[float] = 1.0
+    """Times the tolerance: the violation at which the paper's own rule stops."""
+    most_failures: ClassVar[int] = 4
+    """Proofs of a model that may send its solver back."""
+
+    wss: str = field(default="2", metadata=_FROM_CONFIG)
+    working_set: int | None = field(default=None, metadata=_FROM_CONFIG)
+    shrinking: bool = field(default=True, metadata=_FROM_CONFIG)
+    stop: str = field(default="gap", metadata=_FROM_CONFIG)
 
     def begin(self, part: Part, rows: KernelRows, options: KernelOptions, ctx: Context) -> Any:
         """What the solver keeps of a model: a dataclass of arrays and numbers whose shapes stay as they are.
@@ -52,3 +84,194 @@ class KernelSolver:
         saved, and what is computed may not depend on where.
         """
         raise NotImplementedError
+
+    def end(self, work: Any) -> None:
+        """Give back what `begin` reserved."""
+
+    def own_needs(self, shape: DataShape, resident: bool) -> list[Need]:
+        """Bytes of the solver's own, by name."""
+        return []
+
+    @property
+    def options(self) -> KernelOptions:
+        return KernelOptions(self.wss, self.working_set, self.shrinking, self.stop == "paper")
+
+    def refusal(self, shape: DataShape) -> str | None:
+        """None: any shape will do."""
+        return None
+
+    def weight_bytes(self, tol: float, parallel: int) -> int:
+        """There is no w but where the kernel is linear, at the end."""
+        return 8
+
+    def needs(self, shape: DataShape, resident: bool) -> list[Need]:
+        """Bytes by name; per-row needs may go to disk."""
+        tiles = Gram.room_bytes(shape.n_features, 4, MOST_THREADS) + Gram.room_bytes(shape.n_features, 8, MOST_THREADS)
+        return [
+            Need("w", 8 * (shape.n_features + 1)),
+            Need("kernel tiles", tiles),
+            *kernel_needs(shape.n_samples, shape.n_models, shape.weighted),
+            *self.own_needs(shape, resident),
+        ]
+
+    def init(self, problem: Problem, ctx: Context) -> KernelState:
+        """beta = 0; no label is read yet."""
+        eps = self.rule_factor * ctx.tol if self.stop == "paper" or not problem.kernel.positive_semidefinite else 1.0
+        state = new_kernel_state(problem, ctx, eps)
+        state.data = KernelData(problem.kernel, ctx)
+        state.precise = ctx.tol < _FLOAT64_BELOW
+        return state
+
+    def before_load(self, state: KernelState, tree: Any, ctx: Context) -> None:
+        """Make the part that a saved state was working on, so that its arrays can be filled."""
+        state.vectors["row labels"].values[:] = tree["vectors"]["row labels"]
+        if "row costs" in state.vectors:
+            state.vectors["row costs"].values[:] = tree["vectors"]["row costs"]
+        state.precise = tree["precise"]
+        state.eps[:] = tree["eps"]
+        state.alpha.values[:] = tree["alpha"]
+        if tree["model"] >= 0:
+            self._open(state, tree["model"], ctx)
+
+    def step(self, problem: Problem, state: KernelState, ctx: Context) -> StepInfo:
+        """Labels first; then a while of work on the model that comes next."""
+        n = state.alpha.values.shape[0]
+        if state.labelled < n and not self._read_labels(state, ctx):
+            return StepInfo(np.inf, n, 0, ask_certificate=False, paused=True)
+        if state.model < 0:
+            self._open(state, int(np.argmin(state.done)), ctx)
+            self._score(state)
+        part, m = state.part, state.model
+        assert part is not None
+        self._aim(state, part, m)
+        progress = self.advance(part, state.work, state.rows, self.options, ctx)
+        keep_beta(state)
+        state.iterations += progress.iterations
+        self._count(state)
+        if progress.paused:
+            return StepInfo(self._estimate(state, ctx), n, 0, ask_certificate=False, paused=True)
+        if progress.stale:
+            return StepInfo(self._estimate(state, ctx), int(np.count_nonzero(part.beta)), progress.visits, False)
+        gap, primal, _, bias = weigh(part)
+        state.gap[m], state.primal[m], state.bias[m], state.violation[m] = gap, primal, bias, part.violation()
+        exhausted = progress.exhausted or (progress.done and part.eps <= _SMALLEST_EPS)
+        over = progress.final or exhausted or self._reached(state, part, m, ctx.tol)
+        if progress.done and not over:
+            state.eps[m] = max(_TIGHTER * part.eps, _SMALLEST_EPS)
+        if over:
+            state.done[m], state.final[m] = True, progress.final or exhausted
+            self._close(state)
+        all_done = bool(state.done.all())
+        return StepInfo(
+            gap_estimate=self._estimate(state, ctx),
+            n_active=int(np.count_nonzero(part.beta)),
+            visits=progress.visits,
+            ask_certificate=all_done,
+            exhausted=all_done and bool(np.any(state.final & (self._relative(state) > ctx.tol))),
+            rule_met=all_done and self._rule_met(state, ctx),
+        )
+
+    def _reached(self, state: KernelState, part: Part, m: int, tol: float) -> bool:
+        """Whether a model is good enough: by its violation where a rule is asked for, else by its gap."""
+        if self.stop == "paper" or not state.problem.kernel.positive_semidefinite:
+            return bool(state.violation[m] <= self.rule_factor * tol)
+        return bool(state.gap[m] <= _SURE * tol * state.primal[m])
+
+    def _rule_met(self, state: KernelState, ctx: Context) -> bool:
+        return bool(np.all((state.violation <= self.rule_factor * ctx.tol) | state.final))
+
+    def _aim(self, state: KernelState, part: Part, m: int) -> None:
+        """The violation at which the solver may stop: one that proves the gap, where a gap is wanted."""
+        if self.stop == "paper" or not state.problem.kernel.positive_semidefinite:
+            part.eps = float(state.eps[m])
+            return
+        cost = float(np.maximum(part.upper, -part.lower).sum())
+        primal = cost if np.isinf(state.primal[m]) else max(float(state.primal[m]), np.finfo(float).tiny)
+        part.eps = max(float(state.eps[m]) * _HALF * state.data.ctx.tol * primal / max(cost, 1e-300), _SMALLEST_EPS)
+
+    def _read_labels(self, state: KernelState, ctx: Context) -> bool:
+        """Labels and costs of all rows; False where the run is to stop, and it begins again there."""
+        labels, costs = state.vectors["row labels"].values, state.vectors.get("row costs")
+        for rows in state.data.blocks(state.labelled):
+            labels[rows.start : rows.stop, 0] = rows.y
+            if costs is not None:
+                costs.values[rows.start : rows.stop, 0] = 1.0 if rows.weight is None else rows.weight
+            state.labelled = rows.stop
+            if ctx.pause() and state.labelled < len(labels):
+                return False
+        return True
+
+    def _open(self, state: KernelState, model: int, ctx: Context) -> None:
+        """Take up a model: its part, its rows of kernel values, and what the solver keeps."""
+        state.model = model
+        state.part = make_part(state, model)
+        data: KernelData = state.data
+        state.rows = DataRows(data, data.exact if state.precise else data.gram, state.part.rows)
+        state.work = self.begin(state.part, state.rows, self.options, ctx)
+
+    def _score(self, state: KernelState) -> None:
+        """f = K beta - t of the part, unless it is there."""
+        part, m = state.part, state.model
+        assert part is not None
+        if state.scored != m:
+            np.negative(part.target, out=part.f)
+            support = np.flatnonzero(part.beta)
+            if len(support):
+                state.rows.update(part.f, support, part.beta[support])
+        state.scored = m
+
+    def _count(self, state: KernelState) -> None:
+        """Take over what the rows have counted."""
+        counts = state.rows.counts
+        state.kernel_rows += (counts.computed, counts.ram_hits, counts.disk_hits, counts.values)
+        counts.computed = counts.ram_hits = counts.disk_hits = counts.values = 0
+
+    def _close(self, state: KernelState) -> None:
+        keep_beta(state)
+        self.end(state.work)
+        state.part, state.work, state.rows, state.model = None, None, None, -1
+
+    @staticmethod
+    def _relative(state: KernelState) -> np.ndarray:
+        return state.gap / np.maximum(state.primal, np.finfo(float).tiny)
+
+    def _estimate(self, state: KernelState, ctx: Context) -> float:
+        return float(np.max(self._relative(state)))
+
+    def forecast(self, state: KernelState) -> float:
+        """A proof is asked for when all models are done, and not before."""
+        return np.inf
+
+    def points(self, state: KernelState) -> list[Point]:
+        """None: there is no w (`run/kernel_proofs.py` proves these)."""
+        return []
+
+    def learn(
+        self, state: KernelState, certificate: Certificate, rebuilt: Sequence[np.ndarray], of: Sequence[np.ndarray]
+    ) -> None:
+        """Models whose proof failed go on: nearer to their optimum, and in float64 when that happens again."""
+
+    def proof_failed(self, state: KernelState, models: np.ndarray) -> None:
+        """Take up models again whose proof did not show what their own scores promised.
+
+        Their scores had gathered the rounding of float32 values; computed anew they go on from the truth.  Where that
+        happens again the values are to blame.
+        """
+        for m in models.tolist():
+            state.done[m] = False
+            if state.failures[m] > 0:
+                state.precise = True
+                state.eps[m] *= _TIGHTER
+            state.failures[m] += 1
+
+    def finish(self, state: KernelState) -> None:
+        """alpha in the place of beta: alpha_i = |beta_i| for classes, alpha_i - alpha*_i for targets."""
+        if not state.problem.regression:
+            np.abs(state.alpha.values, out=state.alpha.values)
+        for vector in state.vectors.values():
+            vector.close()
+        if state.beta is not None:
+            state.beta.close()
+        if state.work is not None:
+            self.end(state.work)
+        state.data.close()

@@ -85,6 +85,8 @@ class Progress(NamedTuple):
     visits : rows whose f was changed, summed
     violation : as it last knew it
     final : its rule says that it is over for good, optimal or not (WSS-WR, the Notes)
+    paused : `Context.pause` asked, and the state may be saved in the middle of the while
+    stale : f of some rows is old, so that nobody can say how good the point is
     """
 
     done: bool
@@ -93,3 +95,5 @@ class Progress(NamedTuple):
     visits: int
     violation: float
     final: bool = False
+    paused: bool = False
+    stale: bool = False

@@ -1,0 +1,152 @@
+"""Sequential minimal optimisation of a working set whose kernel values are in memory (`algorithms` 2.4, 5.2).
+
+A step reads two rows of K and passes over the set a few times.  The passes are written over lanes: smallest and largest
+are found lane by lane and then among the lanes, because a loop with one running minimum is not vectorised.
+Ties go to the lowest index.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numba.extending import register_jitable
+
+LANES = 64
+TAU = 1e-12  # curvature of a pair of equal rows, and of pairs that an indefinite kernel bends the wrong way
+_vectors = njit(cache=True, nogil=True, error_model="numpy", _nrt=False, fastmath={"contract", "nnan", "nsz"})
+
+
+@register_jitable
+def _smallest(values, lanes):
+    """(minimum, its lowest index) of a float64 array whose length is a multiple of LANES."""
+    for t in range(LANES):
+        lanes[t] = values[t]
+    for start in range(LANES, len(values), LANES):
+        part = values[start : start + LANES]
+        for t in range(LANES):
+            lanes[t] = min(lanes[t], part[t])
+    least = lanes[0]
+    for t in range(1, LANES):
+        least = min(least, lanes[t])
+    at = len(values)
+    for t in range(LANES):
+        if lanes[t] == least:
+            for k in range(t, len(values), LANES):
+                if values[k] == least:
+                    at = min(at, k)
+                    break
+    return least, at
+
+
+@register_jitable
+def _largest(values, lanes):
+    """(maximum, its lowest index) of a float32 or float64 array whose length is a multiple of LANES."""
+    for t in range(LANES):
+        lanes[t] = values[t]
+    for start in range(LANES, len(values), LANES):
+        part = values[start : start + LANES]
+        for t in range(LANES):
+            lanes[t] = max(lanes[t], part[t])
+    most = lanes[0]
+    for t in range(1, LANES):
+        most = max(most, lanes[t])
+    at = len(values)
+    for t in range(LANES):
+        if lanes[t] == most:
+            for k in range(t, len(values), LANES):
+                if values[k] == most:
+                    at = min(at, k)
+                    break
+    return most, at
+
+
+@register_jitable
+def _gains(row, diag, curvature, b_up, down, gain):
+    """gain[t] = b^2 / a of a step with each row that may fall from above b_up; -1 for the others."""
+    tau = np.float32(TAU)
+    for t in range(len(down)):
+        b = np.float32(down[t] - b_up)
+        a = max(np.float32(curvature + diag[t] - 2.0 * np.float64(row[t])), tau)
+        gain[t] = b * b / a if b > 0 else np.float32(-1)
+
+
+@register_jitable
+def _move(step, row_i, row_j, f, up, down):
+    for t in range(len(f)):
+        by = step * (np.float64(row_i[t]) - np.float64(row_j[t]))
+        f[t] += by
+        up[t] += by
+        down[t] += by
+
+
+@register_jitable
+def _place(t, epsilon, beta, lower, upper, f, up, down):
+    """F_up and F_down of one row (`solvers/kernel/part.py`)."""
+    up[t] = f[t] + (epsilon if beta[t] >= 0 else -epsilon) if beta[t] < upper[t] else np.inf
+    down[t] = f[t] + (epsilon if beta[t] > 0 else -epsilon) if beta[t] > lower[t] else -np.inf
+
+
+@_vectors
+def solve_working_set(K, diag, lower, upper, epsilon, target, most, second, beta, f, up, down, gain, lanes):
+    """Steps of two variables until b_low - b_up <= target, or `most` steps: (steps, violation).
+
+    K : float32 or float64, (q, q);  q a multiple of LANES, rows beyond the set with lower = upper = 0
+    diag, lower, upper, beta, f : float64, (q,);  beta and f are moved
+    second : the second row by its gain (WSS2, WSS3); else the maximal violating pair (WSS1)
+    up, down : float64, (q,), gain : float32, (q,), lanes : (float64, float32), (LANES,) each: room
+    """
+    wide, narrow = lanes
+    for t in range(len(f)):
+        _place(t, epsilon, beta, lower, upper, f, up, down)
+    steps, violation = 0, -np.inf
+    while True:
+        b_up, i = _smallest(up, wide)
+        b_low, j = _largest(down, wide)
+        violation = b_low - b_up
+        if not violation > target or steps == most:
+            break
+        row_i = K[i]
+        if second:
+            _gains(row_i, diag, diag[i], b_up, down, gain)
+            _, j = _largest(gain, narrow)
+        row_j = K[j]
+        a = diag[i] + diag[j] - 2.0 * np.float64(row_i[j])
+        step = (down[j] - b_up) / max(a, TAU)
+        # Neither passes its bound, nor 0 where |beta| bends.
+        room_i = -beta[i] if epsilon > 0 and beta[i] < 0 else upper[i] - beta[i]
+        room_j = beta[j] if epsilon > 0 and beta[j] > 0 else beta[j] - lower[j]
+        step = min(step, min(room_i, room_j))
+        beta[i] = beta[i] + step if step < room_i else (0.0 if epsilon > 0 and beta[i] < 0 else upper[i])
+        beta[j] = beta[j] - step if step < room_j else (0.0 if epsilon > 0 and beta[j] > 0 else lower[j])
+        _move(step, row_i, row_j, f, up, down)
+        _place(i, epsilon, beta, lower, upper, f, up, down)
+        _place(j, epsilon, beta, lower, upper, f, up, down)
+        steps += 1
+    return steps, violation
+
+
+@_vectors
+def measure(f, beta, lower, upper, epsilon, up, down):
+    """Fill F_up and F_down of many rows; (b_up, b_low)."""
+    b_up, b_low = np.inf, -np.inf
+    for t in range(len(f)):
+        _place(t, epsilon, beta, lower, upper, f, up, down)
+        b_up = min(b_up, up[t])
+        b_low = max(b_low, down[t])
+    return b_up, b_low
+
+
+@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+def conjugate_terms(f, beta, lower, upper, epsilon, b):
+    """(gap, loss): sums of the brackets of the gap and of C_i loss_i, both of non-negative terms, at f(x) = K beta + b.
+
+    With r = -(f + b) the residual, C loss = sup over b' in the box of b' r - epsilon |b'|, which one of its ends or 0
+    attains; what beta makes of it is subtracted (`algorithms` 1.1).
+    """
+    gap, loss = 0.0, 0.0
+    for i in range(len(f)):
+        r = -(f[i] + b)
+        best = max(max(upper[i] * r - epsilon * abs(upper[i]), lower[i] * r - epsilon * abs(lower[i])), 0.0)
+        loss += best
+        gap += max(best - (beta[i] * r - epsilon * abs(beta[i])), 0.0)
+    return gap, loss

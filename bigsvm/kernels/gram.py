@@ -1,0 +1,236 @@
+"""Kernel values of rows of the data with some rows S, summed into scores or written down.
+
+Tiles of LANES rows of the data are laid out by feature (`tile.py`); each row of S is then a few vector operations for
+all of them.  Nothing is stored unless asked for: a value is made, weighted and added to a float64 sum.
+
+Values have the type of S (float32 or float64), sums are float64 and taken in the order of S.  A value depends on its two
+rows alone, so it has the same bits wherever it is computed.  Written once: X is dense or CSR of any type, S dense or CSR.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit, types
+from numba.extending import overload, register_jitable
+
+from bigsvm.kernels.expo import exp_of
+from bigsvm.kernels.rows import CSR
+from bigsvm.kernels.tile import LANES, dense_rows_times_tile, sparse_row_times_tile
+
+LINEAR, RBF, POLY, SIGMOID, PRECOMPUTED = range(5)
+GROUP = 4
+"""Rows of S that are worked on together; a dense S has a multiple of so many."""
+# A product may be fused with a sum, but no sum is taken in another order.
+_vectors = njit(cache=True, nogil=True, error_model="numpy", _nrt=False, fastmath={"contract", "nnan", "nsz"})
+
+
+def _lay_out(X, row, t, tile, sq):
+    """Put a row of X into lane t of the tile, and its squared norm into sq[t]."""
+    raise NotImplementedError
+
+
+@overload(_lay_out)
+def _overload_lay_out(X, row, t, tile, sq):
+    if isinstance(X, types.Array):
+
+        def dense(X, row, t, tile, sq):
+            total = 0.0
+            for j in range(X.shape[1]):
+                value = X[row, j]
+                tile[j, t] = value
+                total += np.float64(value) * np.float64(value)
+            sq[t] = total
+
+        return dense
+
+    def sparse(X, row, t, tile, sq):
+        total = 0.0
+        for p in range(X.indptr[row], X.indptr[row + 1]):
+            value = X.data[p]
+            tile[X.indices[p], t] = value
+            total += np.float64(value) * np.float64(value)
+        sq[t] = total
+
+    return sparse
+
+
+def _clear(X, row, t, tile):
+    """Take a row of X out of the tile: what a sparse row left would count for the next."""
+    raise NotImplementedError
+
+
+@overload(_clear)
+def _overload_clear(X, row, t, tile):
+    if isinstance(X, types.Array):
+        return lambda X, row, t, tile: None
+
+    def sparse(X, row, t, tile):
+        for p in range(X.indptr[row], X.indptr[row + 1]):
+            tile[X.indices[p], t] = 0
+
+    return sparse
+
+
+def _products(S, k, n, tile, a):
+    """a[r, :] = products of row k + r of S with the tile's rows, r < min(GROUP, n - k)."""
+    raise NotImplementedError
+
+
+@overload(_products)
+def _overload_products(S, k, n, tile, a):
+    if isinstance(S, types.Array):
+        return lambda S, k, n, tile, a: dense_rows_times_tile(S, k, tile, 0, a)
+
+    def sparse(S, k, n, tile, a):
+        for r in range(min(GROUP, n - k)):
+            sparse_row_times_tile(S.data, S.indices, S.indptr[k + r], S.indptr[k + r + 1], tile, 0, a[r])
+
+    return sparse
+
+
+@register_jitable
+def _rbf(a, gamma, x_sq, s_sq):
+    two, zero = x_sq.dtype.type(2), x_sq.dtype.type(0)
+    for t in range(LANES):
+        a[t] = exp_of(min(gamma * (two * a[t] - (x_sq[t] + s_sq)), zero))
+
+
+@register_jitable
+def _poly(a, gamma, degree, coef0, one):
+    for t in range(LANES):
+        base = gamma * a[t] + coef0
+        value, power, left = one, base, degree
+        while left > 0:
+            if left & 1:
+                value *= power
+            power *= power
+            left >>= 1
+        a[t] = value
+
+
+@register_jitable
+def _sigmoid(a, gamma, coef0, one, two):
+    for t in range(LANES):
+        z = gamma * a[t] + coef0
+        e = exp_of(-two * abs(z))
+        value = (one - e) / (one + e)
+        a[t] = value if z >= 0 else -value
+
+
+@register_jitable
+def _values(code, gamma, degree, coef0, a, x_sq, s_sq):
+    """Products a[t] become kernel values."""
+    kind = x_sq.dtype.type
+    if code == RBF:
+        _rbf(a, kind(gamma), x_sq, s_sq)
+    elif code == POLY:
+        _poly(a, kind(gamma), degree, kind(coef0), kind(1))
+    elif code == SIGMOID:
+        _sigmoid(a, kind(gamma), kind(coef0), kind(1), kind(2))
+
+
+@register_jitable
+def _add(coef, a, out):
+    for t in range(LANES):
+        out[t] += coef * np.float64(a[t])
+
+
+@_vectors
+def add_kernel_rows(X, rows, S, s_sq, coef, code, gamma, degree, coef0, tile, x_sq, a, sums, out, at):
+    """out[m, at + i] += sum_s coef[s, m] K(S_s, X[rows[i]]), in the order of s.
+
+    X : dense or CSR of any dtype;  rows : int64, (n,), rows of X
+    S : dense or CSR, float32 or float64, (k, n_features); dense: more rows, of zeros, up to a multiple of GROUP
+    s_sq : (k,) of that type, squared norms;  coef : float64, (k, n_models);  out : float64, (n_models, at + n)
+    tile : (n_features, LANES), zeros, left as zeros for CSR; x_sq : (LANES,); a : (GROUP, LANES); all of S's type
+    sums : float64, (n_models, LANES), room
+    """
+    n, k_end, n_models = len(rows), len(s_sq), coef.shape[1]
+    for first in range(0, n, LANES):
+        here = min(LANES, n - first)
+        for t in range(here):
+            _lay_out(X, rows[first + t], t, tile, x_sq)
+        for m in range(n_models):
+            for t in range(here):
+                sums[m, t] = out[m, at + first + t]
+        for k in range(0, k_end, GROUP):
+            _products(S, k, k_end, tile, a)
+            for r in range(min(GROUP, k_end - k)):
+                _values(code, gamma, degree, coef0, a[r], x_sq, s_sq[k + r])
+                for m in range(n_models):
+                    by = coef[k + r, m]
+                    if by != 0.0:
+                        _add(by, a[r], sums[m])
+        for m in range(n_models):
+            for t in range(here):
+                out[m, at + first + t] = sums[m, t]
+        for t in range(here):
+            _clear(X, rows[first + t], t, tile)
+
+
+@_vectors
+def write_kernel_rows(X, rows, S, s_sq, code, gamma, degree, coef0, tile, x_sq, a, out, at):
+    """out[s, at + i] = K(S_s, X[rows[i]]); arguments as for `add_kernel_rows`, out : S's type, (k, at + n)."""
+    n, k_end = len(rows), len(s_sq)
+    for first in range(0, n, LANES):
+        here = min(LANES, n - first)
+        for t in range(here):
+            _lay_out(X, rows[first + t], t, tile, x_sq)
+        for k in range(0, k_end, GROUP):
+            _products(S, k, k_end, tile, a)
+            for r in range(min(GROUP, k_end - k)):
+                _values(code, gamma, degree, coef0, a[r], x_sq, s_sq[k + r])
+                for t in range(here):
+                    out[k + r, at + first + t] = a[r, t]
+        for t in range(here):
+            _clear(X, rows[first + t], t, tile)
+
+
+@_vectors
+def add_stored_rows(stored, where, coef, out):
+    """out[i] += sum_s coef[s] stored[where[s], i], in the order of s: what `add_kernel_rows` gives, from kept values."""
+    for s in range(len(where)):
+        by = coef[s]
+        for i in range(len(out)):
+            out[i] += by * np.float64(stored[where[s], i])
+
+
+@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+def gather_csr(data, indices, indptr, rows, out_data, out_indices, out_indptr, out_sq):
+    """Rows of a CSR matrix one after another; squared norms summed in float64.  `out_indptr` is filled already."""
+    for i in range(len(rows)):
+        q, total = out_indptr[i], 0.0
+        for p in range(indptr[rows[i]], indptr[rows[i] + 1]):
+            value = data[p]
+            out_data[q] = value
+            out_indices[q] = indices[p]
+            total += np.float64(value) * np.float64(value)
+            q += 1
+        out_sq[i] = total
+
+
+@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+def gather_dense(X, rows, out, out_sq):
+    """Rows of a dense matrix; squared norms summed in float64."""
+    for i in range(len(rows)):
+        total = 0.0
+        for j in range(X.shape[1]):
+            value = X[rows[i], j]
+            out[i, j] = value
+            total += np.float64(value) * np.float64(value)
+        out_sq[i] = total
+
+
+def gathered(X, rows, dtype):
+    """(S, s_sq) of some rows of X, as the functions above take them."""
+    n = len(rows)
+    sq = np.empty(n, dtype)
+    if isinstance(X, CSR):
+        indptr = np.zeros(n + 1, np.int64)
+        np.cumsum(X.indptr[rows + 1] - X.indptr[rows], out=indptr[1:])
+        data, indices = np.empty(indptr[-1], dtype), np.empty(indptr[-1], X.indices.dtype)
+        gather_csr(X.data, X.indices, X.indptr, rows, data, indices, indptr, sq)
+        return CSR(data, indices, indptr), sq
+    S = np.zeros((-(-n // GROUP) * GROUP, X.shape[1]), dtype)
+    gather_dense(X, rows, S, sq)
+    return S, sq

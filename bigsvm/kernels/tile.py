@@ -1,0 +1,146 @@
+"""Products of a few rows with 64 columns of a tile, held in vector registers.
+
+A tile has 64 rows of the data side by side: tile[j, t] is feature j of its row t.  One row s against all of them is a
+sum of |s| vectors, tile[j, :] s_j: no gather, no horizontal sum, and each product belongs to one lane, so that its bits
+depend on nothing but the two rows.  numba has no vector types; these loops are written in LLVM's, which splits vectors
+that a processor does not have.
+"""
+
+from __future__ import annotations
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+LANES = 64
+_VECTOR_BYTES = 64
+_ROWS = 4  # dense rows at a time: 16 accumulators of 64 bytes
+
+
+def _pointer(context, builder, kind, array):
+    return context.make_array(kind)(context, builder, array).data
+
+
+def _vectors(kind):
+    """(LLVM vector type, its lanes, how many make LANES, bytes of an element) for float32 or float64."""
+    element, nbytes = (ir.FloatType(), 4) if kind == types.float32 else (ir.DoubleType(), 8)
+    lanes = _VECTOR_BYTES // nbytes
+    return ir.VectorType(element, lanes), lanes, LANES // lanes, nbytes
+
+
+def _splat(builder, value, vector):
+    one = builder.insert_element(ir.Constant(vector, ir.Undefined), value, ir.Constant(ir.IntType(32), 0))
+    zeros = ir.Constant(ir.VectorType(ir.IntType(32), vector.count), [0] * vector.count)
+    return builder.shuffle_vector(one, ir.Constant(vector, ir.Undefined), zeros)
+
+
+def _multiply_add(builder, a, b, c):
+    """a b + c of vectors, rounded once."""
+    vector = a.type
+    name = f"llvm.fma.v{vector.count}{'f32' if isinstance(vector.element, ir.FloatType) else 'f64'}"
+    function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(vector, [vector] * 3), name)
+    return builder.call(function, [a, b, c])
+
+
+def _load(builder, pointer, vector, nbytes):
+    return builder.load(builder.bitcast(pointer, vector.as_pointer()), align=nbytes)
+
+
+def _store(builder, value, pointer, nbytes):
+    builder.store(value, builder.bitcast(pointer, value.type.as_pointer()), align=nbytes)
+
+
+@intrinsic
+def sparse_row_times_tile(typingctx, data, indices, start, stop, tile, first, out):
+    """out[0, t] = sum over entries p in [start, stop) of data[p] * tile[indices[p], first + t], t < LANES.
+
+    tile : C order, (n_features, width), width a multiple of LANES;  data, tile, out : the same float type
+    """
+    signature = types.void(data, indices, types.int64, types.int64, tile, types.int64, out)
+    vector, lanes, n_vectors, nbytes = _vectors(tile.dtype)
+
+    def codegen(context, builder, sig, args):
+        values, numbers, begin, end, X, offset, result = args
+        word = begin.type
+        array = context.make_array(sig.args[4])(context, builder, X)
+        stride = cgutils.unpack_tuple(builder, array.shape)[1]
+        column = builder.gep(array.data, [offset])
+        value_at = _pointer(context, builder, sig.args[0], values)
+        number_at = _pointer(context, builder, sig.args[1], numbers)
+        one = ir.Constant(word, 1)
+        sums = [
+            [cgutils.alloca_once_value(builder, ir.Constant(vector, None)) for _ in range(n_vectors)] for _ in range(2)
+        ]
+
+        def add(p, which):
+            value = _splat(builder, builder.load(builder.gep(value_at, [p])), vector)
+            number = builder.load(builder.gep(number_at, [p]))
+            if number.type != word:
+                number = builder.sext(number, word)
+            row = builder.gep(column, [builder.mul(number, stride)])
+            for v, total in enumerate(sums[which]):
+                x = _load(builder, builder.gep(row, [ir.Constant(word, v * lanes)]), vector, nbytes)
+                builder.store(_multiply_add(builder, value, x, builder.load(total)), total)
+
+        # Two chains of additions: one alone would wait for each sum before the next.
+        odd = builder.and_(builder.sub(end, begin), one)
+        pairs_end = builder.sub(end, odd)
+        with cgutils.for_range_slice(builder, begin, pairs_end, ir.Constant(word, 2)) as (p, _):
+            add(p, 0)
+            add(builder.add(p, one), 1)
+        with builder.if_then(builder.icmp_signed("!=", odd, ir.Constant(word, 0))):
+            add(pairs_end, 0)
+        target = _pointer(context, builder, sig.args[6], result)
+        for v in range(n_vectors):
+            total = builder.fadd(builder.load(sums[0][v]), builder.load(sums[1][v]))
+            _store(builder, total, builder.gep(target, [ir.Constant(word, v * lanes)]), nbytes)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@intrinsic
+def dense_rows_times_tile(typingctx, S, k, tile, first, out):
+    """out[r, t] = S[k + r, :] . tile[:, first + t] for r < 4, t < LANES; S has at least k + 4 rows.
+
+    S : C order, (n, n_features);  S, tile, out : the same float type
+    """
+    signature = types.void(S, types.int64, tile, types.int64, out)
+    vector, lanes, n_vectors, nbytes = _vectors(tile.dtype)
+
+    def codegen(context, builder, sig, args):
+        rows, number, X, offset, result = args
+        word = number.type
+        array = context.make_array(sig.args[2])(context, builder, X)
+        n_features, stride = cgutils.unpack_tuple(builder, array.shape)
+        column = builder.gep(array.data, [offset])
+        given = context.make_array(sig.args[0])(context, builder, rows)
+        width = cgutils.unpack_tuple(builder, given.shape)[1]
+        row_at = [
+            builder.gep(given.data, [builder.mul(builder.add(number, ir.Constant(word, r)), width)])
+            for r in range(_ROWS)
+        ]
+        sums = [
+            [cgutils.alloca_once_value(builder, ir.Constant(vector, None)) for _ in range(n_vectors)]
+            for _ in range(_ROWS)
+        ]
+        with cgutils.for_range(builder, n_features) as loop:
+            j = loop.index
+            at = builder.gep(column, [builder.mul(j, stride)])
+            xs = [
+                _load(builder, builder.gep(at, [ir.Constant(word, v * lanes)]), vector, nbytes)
+                for v in range(n_vectors)
+            ]
+            for r in range(_ROWS):
+                value = _splat(builder, builder.load(builder.gep(row_at[r], [j])), vector)
+                for v in range(n_vectors):
+                    builder.store(_multiply_add(builder, value, xs[v], builder.load(sums[r][v])), sums[r][v])
+        target = _pointer(context, builder, sig.args[4], result)
+        for r in range(_ROWS):
+            for v in range(n_vectors):
+                place = ir.Constant(word, r * LANES + v * lanes)
+                _store(builder, builder.load(sums[r][v]), builder.gep(target, [place]), nbytes)
+        return context.get_dummy_value()
+
+    return signature, codegen

@@ -1,0 +1,209 @@
+"""The files of a model: a directory of JSON and plain .npy arrays with digests, written whole or not at all.
+
+model.json: format, version, kind, n_features, classes, what is known of the problem and its proof, digests.  Version 1
+is a linear model of classes, one against the rest; version 2 is everything else, which older programs then refuse.
+Nothing in it names a time, a host or a path: same options, same bytes.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from bigsvm.errors import DataError, MissingInput
+from bigsvm.store.files import file_digest, new_directory, read_bytes
+
+FORMAT = "bigsvm-model"
+FORMAT_VERSION = 2
+MARKS = ("model.json",)
+"""Files by which a folder is known as a model."""
+_PIECE = 1 << 16  # values looked at in one piece
+
+
+def write_model(
+    path: str | Path,
+    document: dict[str, Any],
+    write_arrays: Callable[[Path], dict[str, str]],
+    nbytes: int,
+    alpha: Any = None,
+    overwrite: bool = False,
+) -> None:
+    """Write a model directory; `write_arrays(folder)` writes its arrays and gives their digests.
+
+    alpha : callable(file) that writes alpha.npy's bytes in bounded memory, an array, or None
+    nbytes : what will be written, for the message where the disk is full
+
+    Raises OutputError : the path exists (unless overwrite) or cannot be written.
+    """
+    with new_directory(Path(path), overwrite, MARKS, "model", nbytes) as folder:
+        digests = write_arrays(folder)
+        if isinstance(alpha, np.ndarray):
+            digests["alpha.npy"] = write_array(folder / "alpha.npy", alpha, np.float64)
+        elif alpha is not None:
+            with open(folder / "alpha.npy", "xb") as file:
+                alpha(file)
+            digests["alpha.npy"] = file_digest(folder / "alpha.npy")
+        text = json.dumps({"format": FORMAT, **document, "digests": digests}, indent=1, sort_keys=True, allow_nan=False)
+        (folder / "model.json").write_text(text + "\n")
+
+
+def read_document(folder: Path, named: str) -> dict[str, Any]:
+    """model.json of a folder that a user calls `named`.
+
+    Raises
+    ------
+    MissingInput : there is no model. DataError : it is not a bigsvm model, or of a newer format.
+    """
+    try:
+        content = read_bytes(folder / "model.json")
+    except OSError as error:
+        raise MissingInput("no model here", named, "a model is a directory with model.json") from error
+    try:
+        document = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"model.json is not JSON: {error}", named) from error
+    where = str(folder / "model.json")
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise DataError("this is not a bigsvm model", where)
+    version = document.get("format_version")
+    if type(version) is not int or not 1 <= version <= FORMAT_VERSION:
+        raise DataError(
+            f"model format version {version!r} is not one of, or newer than, this program's {FORMAT_VERSION}",
+            where,
+            "upgrade bigsvm",
+        )
+    if not isinstance(document.get("problem", {}), dict):
+        raise DataError("model.json lacks or garbles 'problem'", where)
+    return document
+
+
+def classes_of(document: dict[str, Any], folder: Path) -> tuple[np.ndarray, bool]:
+    """(labels, whether there is one model for each pair of them); no labels for regression.
+
+    Raises DataError, KeyError.
+    """
+    labels, problem = document["classes"], document.get("problem", {})
+    rule = problem.get("multi_class", "ovr")
+    if rule not in ("ovr", "ovo", ""):
+        raise DataError(f"models of several classes are not told apart by {rule!r}", str(folder / "model.json"))
+    if labels == [] and problem.get("regression") is True:
+        return np.empty(0), False
+    classes = _labels(labels, folder)
+    return classes, rule == "ovo" and len(classes) > 2
+
+
+def _labels(labels: Any, folder: Path) -> np.ndarray:
+    """Labels as a document has them: all text, or all numbers.  Raises DataError."""
+    kinds = {type(label) for label in labels} if isinstance(labels, list) else set()
+    if kinds != {str} and not (kinds and kinds <= {int, float}):
+        raise DataError("the classes are neither all text nor all numbers", str(folder / "model.json"))
+    found = np.array(labels)
+    if found.dtype.kind not in "iufU":  # whole numbers beyond 64 bits are those of a float64, or nobody's
+        try:
+            found = np.array([float(label) for label in labels])
+        except OverflowError:
+            found = np.full(1, np.inf)
+        if found.tolist() != labels:
+            raise DataError("a class is a number beyond 64 bits", str(folder / "model.json"))
+    if not np.array_equal(found, np.unique(found)):
+        raise DataError("the classes are not in ascending order", str(folder / "model.json"))
+    return found
+
+
+def json_labels(classes: np.ndarray) -> list[Any]:
+    """Labels as JSON: whole numbers as integers, other numbers as floats, strings as they are."""
+    return [_json_label(label) for label in classes]
+
+
+def _json_label(label: Any) -> Any:
+    if isinstance(label, str):
+        return str(label)
+    number = float(label)
+    return int(number) if number.is_integer() else number
+
+
+def write_array(path: Path, array: np.ndarray, dtype: Any = None) -> str:
+    """Write a .npy file, as `dtype` if one is named; its digest."""
+    with open(path, "xb") as file:  # straight from the array: a wide model is not held twice
+        np.save(file, np.ascontiguousarray(array, dtype=dtype), allow_pickle=False)
+    return file_digest(path)
+
+
+class GrowingArray:
+    """A .npy file to which rows are appended; its header is written over when their number is known."""
+
+    def __init__(self, path: Path, dtype: np.dtype, *tail: int) -> None:
+        self._path, self._dtype, self._tail = path, np.dtype(dtype), tail
+        self.n = 0
+        self._file: BinaryIO = open(path, "xb")  # noqa: SIM115
+        self._file.write(self._header())
+
+    def append(self, rows: np.ndarray) -> None:
+        """Rows of the array's dtype and shape."""
+        if rows.dtype != self._dtype or rows.shape[1:] != self._tail:
+            raise ValueError(f"rows {rows.dtype} {rows.shape} of an array {self._dtype} (n, {self._tail})")
+        self._file.write(np.ascontiguousarray(rows).data)
+        self.n += len(rows)
+
+    def close(self) -> str:
+        """All rows are there; the file's digest."""
+        self._file.seek(0)
+        self._file.write(self._header())
+        self._file.close()
+        return file_digest(self._path)
+
+    def abandon(self) -> None:
+        """Let go of the file."""
+        self._file.close()
+
+    def _header(self) -> bytes:
+        """Of the same length whatever the number of rows."""
+        text = io.BytesIO()
+        shape = (self.n, *self._tail)
+        described = {"descr": np.lib.format.dtype_to_descr(self._dtype), "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(text, described)
+        header = text.getvalue()
+        # As version 1.0 has it: magic, version, length of the rest, a dictionary, spaces, a newline.
+        return header[:8] + (246).to_bytes(2, "little") + header[10:].rstrip().ljust(245) + b"\n"
+
+
+def read_array(path: Path, digest: Any) -> np.ndarray:
+    """A float64 array in memory, finite.  Raises DataError."""
+    array = np.array(map_array(path, digest))
+    if array.dtype != np.float64 or not np.isfinite(array).all():
+        raise DataError(f"dtype {array.dtype} or values that are not finite", str(path))
+    return array
+
+
+def map_array(path: Path, digest: Any) -> np.ndarray:
+    """A read-only map of an array that is as it was written.  Raises DataError."""
+    try:
+        found = file_digest(path)
+    except OSError as error:
+        raise DataError(f"cannot be read: {error.strerror}", str(path)) from error
+    if found != digest:
+        raise DataError("damaged: its digest does not match model.json", str(path))
+    try:
+        # A map: a header that promises more than the file has is found out before memory is taken.
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except Exception as error:  # its header is read as Python text: a tokenizer has errors of many kinds
+        raise DataError(f"not a plain array: {error}", str(path)) from error
+    return array
+
+
+def is_finite(array: np.ndarray) -> bool:
+    """Whether all numbers are; a map is read in pieces."""
+    if array.dtype.kind != "f":
+        return True
+    flat = array.reshape(-1)  # a view: arrays here are C-contiguous
+    return all(bool(np.isfinite(flat[at : at + _PIECE]).all()) for at in range(0, len(flat), _PIECE))
+
+
+def is_ascending(array: np.ndarray) -> bool:
+    """Whether each number is above the one before; a map is read in pieces."""
+    return all(bool(np.all(np.diff(array[at : at + _PIECE + 1]) > 0)) for at in range(0, len(array), _PIECE))

@@ -1,0 +1,227 @@
+"""Proofs of kernel models: f made anew from beta and the rows, then the gap as a sum of non-negative terms.
+
+Nothing of the solver is believed but beta and the bias.  f(x_i) = sum_s beta_s K(x_s, x_i) of every row is computed from
+its support vectors: in float64, or for rows that are none first in float32 with a bound on its error (rbf).  A row whose
+bracket is 0 wherever f lies within the bound needs no more, it adds nothing to P, D and gap; those that the bound leaves
+undecided, a few near their margin, are computed again in float64.  So P, D and gap are those of float64 arithmetic.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bigsvm.errors import DataError
+from bigsvm.kernels.rows import CSR, sqnorms
+from bigsvm.problem.certificate import Certificate
+from bigsvm.run.proofs import ProofLeft
+from bigsvm.solvers.base import Context
+from bigsvm.solvers.kernel.base import KernelSolver
+from bigsvm.solvers.kernel.data import KernelData, Rows
+from bigsvm.solvers.kernel.part import Part
+from bigsvm.solvers.kernel.state import KernelState, best_bias, make_part, terms
+from bigsvm.store.blocks import Matrix, row_bytes
+from bigsvm.store.state_files import dump
+
+_UNIT = 2.0**-24  # of float32
+_EXP = 3e-7  # relative error of exp in float32, and of one value's last rounding
+_MORE = 7  # roundings of a product's terms, of norms and of what is made of them
+
+
+class KernelProver:
+    """Proofs of a running fit; the counterpart of `proofs.Prover`, and of the same use to the loop.
+
+    certificate : of the last proof, of all models;  bias : float64, (n_models,), that it speaks of
+    rejected : the rule of a paper was thought to be met and is not: the solver goes on
+    """
+
+    def __init__(self, solver: KernelSolver, state: KernelState, ctx: Context) -> None:
+        self._solver, self._state, self._ctx = solver, state, ctx
+        self.certificate: Certificate | None = None
+        self.bias = state.bias
+        self.violation = np.full(state.n_models, np.inf)
+        self.rejected = False
+        self.bytes_read = 0
+        self.seconds = 0.0
+        self.alpha = [state.alpha]
+
+    def prove(self) -> Certificate:
+        """All models, now.  Raises ProofLeft where the run is to stop."""
+        began, state, ctx = time.monotonic(), self._state, self._ctx
+        read, m = ctx.bytes_read, state.n_models
+        found = np.empty((m, 3))
+        support = np.empty(m, np.int64)
+        try:
+            for model in range(m):
+                part = make_part(state, model)
+                known = bool(np.isfinite(state.primal[model]))
+                scores_of(part, state.data, float(state.bias[model]) if known else None, state.precise)
+                if not known:
+                    state.bias[model] = best_bias(part)
+                gap, primal, dual = terms(part, float(state.bias[model]))
+                found[model] = gap, primal, dual
+                support[model] = np.count_nonzero(part.beta)
+                self.violation[model] = part.violation()
+                state.scored = model
+        except ProofLeft:
+            ctx.bytes_read = read  # limits count what an undisturbed run reads
+            raise
+        if not np.all(np.isfinite(found)):
+            raise DataError(
+                "the objective overflows: the values are too large",
+                ctx.data.uri,
+                "scale the features to about [-1, 1]",
+            )
+        self.bias = state.bias.copy()
+        kind: Any = "proved" if state.problem.kernel.positive_semidefinite else "none"
+        # alpha = 0 has the dual value 0.
+        dual = np.maximum(found[:, 2], 0.0) if kind == "proved" else found[:, 2]
+        gap = np.where(found[:, 2] < 0.0, found[:, 1], found[:, 0]) if kind == "proved" else found[:, 1] - found[:, 2]
+        self.certificate = Certificate(found[:, 1], dual, gap, ctx.data.n_samples, 0.0, support, kind)
+        self._judge()
+        self.bytes_read += ctx.bytes_read - read
+        self.seconds += time.monotonic() - began
+        return self.certificate
+
+    def _judge(self) -> None:
+        """Send models back whose proof shows less than their solver believed."""
+        state, solver, certificate = self._state, self._solver, self.certificate
+        assert certificate is not None
+        self.rejected = False
+        if not bool(state.done.all()) or state.final.any():
+            return
+        tol = self._ctx.tol
+        if solver.stop == "paper" or not state.problem.kernel.positive_semidefinite:
+            failed = self.violation > solver.rule_factor * tol
+        else:
+            failed = certificate.relative_gaps > tol
+        failed &= state.failures < solver.most_failures
+        if failed.any():
+            self.rejected = True
+            solver.proof_failed(state, np.flatnonzero(failed))
+
+    def mount(self) -> None:
+        """Kernel solvers know their gap: no proof rides."""
+        raise NotImplementedError("no proof rides on a kernel solver's pass")
+
+    def dismount(self) -> Certificate:
+        """As `mount`."""
+        raise NotImplementedError("no proof rides on a kernel solver's pass")
+
+    def dump(self) -> dict[str, Any]:
+        """For a checkpoint."""
+        return {
+            "best": dump(self.certificate), "bias": self.bias, "violation": self.violation, "read": self.bytes_read,
+            "rejected": self.rejected,
+        }  # fmt: skip
+
+    def load(self, tree: dict[str, Any]) -> None:
+        """Take over what `dump` gave."""
+        if tree["best"] is not None:
+            best = tree["best"]
+            arrays = {name: np.array(best[name]) for name in ("primal", "dual", "gap", "n_support")}
+            self.certificate = Certificate(n_rows=best["n_rows"], drift=best["drift"], kind=best["kind"], **arrays)
+        self.bias, self.violation = np.array(tree["bias"]), np.array(tree["violation"])
+        self.bytes_read, self.rejected = tree["read"], tree["rejected"]
+
+
+@dataclass
+class _Bound:
+    """|float32 f - f| <= per_norm ||x||^2 + constant, of an rbf kernel and given coefficients."""
+
+    per_norm: float
+    constant: float
+
+
+def scores_of(part: Part, data: KernelData, b: float | None, exact: bool) -> None:
+    """part.f = K beta - t anew: to float64 wherever the brackets of the gap at bias b are not surely 0.
+
+    exact : all in float64.  Raises ProofLeft where the run is to stop.
+    """
+    np.negative(part.target, out=part.f)
+    support = np.flatnonzero(part.beta)
+    if not len(support):
+        return
+    numbers = support if part.rows is None else part.rows[support]
+    at_once = rows_at_once(data.ctx)
+    chunks = [slice(start, start + at_once) for start in range(0, len(support), at_once)]
+    approximate = not exact and b is not None and data.kernel.name == "rbf" and len(chunks) == 1
+    for chunk in chunks:
+        X, at = data.take(numbers[chunk])
+        coef = np.ascontiguousarray(part.beta[support[chunk]])[:, None]
+        there = data.support(X, at, numbers[chunk], data.exact)
+        if approximate:
+            assert b is not None
+            nearly = data.support(X, at, numbers[chunk], data.gram)
+            bound = _bound(data, X, coef[:, 0], there.sq)
+        for rows in data.blocks():
+            mine, own = of_part(part, rows)
+            if len(own):
+                f = np.ascontiguousarray(part.f[mine])[None, :]
+                where = np.arange(len(own))
+                if approximate:
+                    assert b is not None
+                    zero = np.flatnonzero(part.beta[mine] == 0.0)
+                    guess = np.ascontiguousarray(f[:, zero])
+                    data.gram.add(rows.X, own[zero] - rows.offset, nearly, coef, guess)
+                    f[0, zero] = guess[0]
+                    where = _undecided(part, mine, f[0], b, bound, _norms(rows, own))
+                    f[0, where] = -part.target[mine][where]
+                if len(where):
+                    again = np.ascontiguousarray(f[:, where])
+                    data.exact.add(rows.X, own[where] - rows.offset, there, coef, again)
+                    f[0, where] = again[0]
+                part.f[mine] = f[0]
+            if data.ctx.stopping():
+                raise ProofLeft
+
+
+def of_part(part: Part, rows: Rows) -> tuple[slice, np.ndarray]:
+    """(positions in the part, numbers in the data) of a block's rows."""
+    if part.rows is None:
+        return slice(rows.start, rows.stop), np.arange(rows.start, rows.stop)
+    a, b = np.searchsorted(part.rows, [rows.start, rows.stop])
+    return slice(a, b), part.rows[a:b]
+
+
+def rows_at_once(ctx: Context) -> int:
+    """Support vectors whose rows are in memory together, in float32 and float64."""
+    if ctx.resident:
+        stored, room = 0.0, max(ctx.arena_bytes, 1 << 22)
+    else:
+        stored, room = 2 * row_bytes(ctx.data), ctx.arena_bytes
+    width = ctx.data.n_features if ctx.data.layout == "dense" else max((ctx.data.nnz or 0) // ctx.data.n_samples, 1) * 2
+    return max(int(room // (stored + 12 * width + 64)), 64)
+
+
+def _norms(rows: Rows, own: np.ndarray) -> np.ndarray:
+    """||x||^2 of some rows of a block."""
+    first, last = int(own[0]) - rows.offset, int(own[-1]) + 1 - rows.offset
+    X: Matrix = rows.X
+    if isinstance(X, CSR):
+        part: Matrix = X._replace(indptr=X.indptr[first : last + 1])
+    else:
+        part = X[first:last]
+    found = np.empty(last - first)
+    sqnorms(part, found)
+    return found[own - rows.offset - first]
+
+
+def _bound(data: KernelData, X: Matrix, beta: np.ndarray, sq: np.ndarray) -> _Bound:
+    """Of float32 values: an exponent is off by at most gamma c u (||x||^2 + ||s||^2), c counting the roundings."""
+    entries = int(np.diff(X.indptr).max(initial=0)) if isinstance(X, CSR) else X.shape[1]
+    size, c = np.abs(beta), entries + _MORE
+    per_norm = 1.2 * data.kernel.gamma * c * _UNIT
+    return _Bound(per_norm * float(size.sum()), per_norm * float(size @ sq) + _EXP * float(size.sum()))
+
+
+def _undecided(part: Part, mine: slice, f: np.ndarray, b: float, bound: _Bound, sq: np.ndarray) -> np.ndarray:
+    """Support vectors, and rows whose bracket might not be 0 for some f within the bound."""
+    r, slack = -(f + b), bound.per_norm * sq + bound.constant
+    beta, lower, upper, epsilon = part.beta[mine], part.lower[mine], part.upper[mine], part.epsilon
+    below = (upper <= 0.0) | (r <= epsilon - slack)
+    above = (lower >= 0.0) | (r >= slack - epsilon)
+    return np.flatnonzero(~((beta == 0.0) & below & above))

@@ -1,0 +1,81 @@
+"""Kernel rows that are kept: the same values to the bit, computed once where there is room."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from bigsvm.kernels.smo import add_row
+from bigsvm.solvers.kernel.rows import KernelRows
+from bigsvm.store.row_cache import RowCache
+
+
+class CachedRows:
+    """`KernelRows` that takes rows from a cache where they are, and from `inner` where they are not.
+
+    inner : whose values these are; its counts are kept on, with the hits
+    cache : of rows of length inner.n and dtype inner.dtype; its owner closes it, and tells what its disk did wrong
+    at_once : int      missing rows that `update` may hold at one time, beside the cache
+    one_scan : bool    each call of `inner` reads the data: an `update` that lacks more rows than `at_once` then has
+        all of them summed by `inner`, in the one scan that it may have; else it takes piece by piece what is missing
+
+    Raises
+    ------
+    ValueError : the cache is of other rows.
+    """
+
+    def __init__(self, inner: KernelRows, cache: RowCache, at_once: int = 16, one_scan: bool = True) -> None:
+        if (cache.row_len, cache.dtype) != (inner.n, inner.dtype):
+            raise ValueError(f"a cache of ({cache.row_len},) {cache.dtype} for rows of ({inner.n},) {inner.dtype}")
+        self._inner, self._cache, self._at_once, self._one_scan = inner, cache, at_once, one_scan
+        self.n, self.dtype, self.diag, self.counts = inner.n, inner.dtype, inner.diag, inner.counts
+
+    def fetch(self, idx: np.ndarray) -> np.ndarray:
+        """Rows idx, in memory of the caller's own; all that are missing in one call of `inner`, and kept."""
+        out = np.empty((len(idx), self.n), self.dtype)
+        with self._counted():
+            missing = np.flatnonzero(~self._cache.get_many(idx, out))
+        if len(missing):
+            out[missing] = self._inner.fetch(idx[missing])
+            for k in missing:
+                self._cache.put(idx[k], out[k])
+        out.flags.writeable = False
+        return out
+
+    def block(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """K[a, b], by `inner`: few values, which rows of the cache may not hold in this order of rounding."""
+        return self._inner.block(a, b)
+
+    def update(self, f: np.ndarray, idx: np.ndarray, change: np.ndarray) -> None:
+        """f += sum_k change_k K[idx_k, :] in the order of idx; nothing new is kept.
+
+        Sums ask once for the rows of all support vectors: these would push out what the next steps need.
+        """
+        here = self._cache.has(idx)
+        missing = int(np.count_nonzero(~here))
+        if missing == len(idx) or (self._one_scan and missing > self._at_once):
+            self._inner.update(f, idx, change)
+            return
+        # A piece ends before the missing row that would be one too many.
+        piece = np.maximum(np.cumsum(~here) - 1, 0) // self._at_once
+        with self._counted():
+            for number in range(int(piece[-1]) + 1):
+                self._add(f, *(values[piece == number] for values in (idx, change, here)))
+
+    def _add(self, f: np.ndarray, idx: np.ndarray, change: np.ndarray, here: np.ndarray) -> None:
+        absent = iter(self._inner.fetch(idx[~here]) if not here.all() else ())
+        for i, by, kept in zip(idx, change, here, strict=True):
+            row = self._cache.get(i) if kept else next(absent)
+            if row is None:  # its place on disk failed just now
+                row = self._inner.fetch(np.array([i]))[0]
+            add_row(f, row, by)
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        before = self._cache.stats()
+        yield
+        after = self._cache.stats()
+        self.counts.ram_hits += after.memory_hits - before.memory_hits
+        self.counts.disk_hits += after.disk_hits - before.disk_hits

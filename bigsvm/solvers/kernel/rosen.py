@@ -1,0 +1,131 @@
+"""Rosen's gradient projection in the dual of a kernel machine (`rosen`; Lopez and Dorronsoro; `algorithms` 3).
+
+One row leaves its bound at a time; between releases all free rows move together, along conjugate directions with
+K_JJ at hand.  f of the other rows is wanted for the choice of the next release only, and is brought up to date then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from bigsvm.kernels.rosen import DUE, STILL, WORK, keep_members
+from bigsvm.solvers.base import Context
+from bigsvm.solvers.kernel.base import KernelOptions, KernelSolver
+from bigsvm.solvers.kernel.part import Part, Progress
+from bigsvm.solvers.kernel.rosen_face import (
+    INNER, Descent, FaceWork, Look, Room, bring_up_to_date, look, move, new_work, paper_eps, stands_still,
+)  # fmt: skip
+from bigsvm.solvers.kernel.rows import KernelRows
+
+_WHILE = 2e8  # multiplications of a call, about
+_VALUE = 20  # of a kernel value
+
+
+@dataclass(frozen=True)
+class Rosen(KernelSolver):
+    """Hyperparameters of `rosen`.
+
+    theta : float   a bound row is released where no |r_i| on the face is above theta times its multiplier
+    inner : 'cg' | 'steepest' | 'newton'   directions inside a face; 'steepest' is the text of the paper, and slow
+    """
+
+    name: ClassVar[str] = "rosen"
+
+    theta: float = 0.5
+    inner: str = "cg"
+
+    def __post_init__(self) -> None:
+        check(self.theta, self.inner)
+
+    def begin(self, part: Part, rows: KernelRows, options: KernelOptions, ctx: Context) -> FaceWork:
+        """Nothing is computed."""
+        return new_work(part.n)
+
+    def advance(self, part: Part, work: FaceWork, rows: KernelRows, options: KernelOptions, ctx: Context) -> Progress:
+        """Faces, each with one release and one update of f, until b_low - b_up <= part.eps, or for a while.
+
+        K_JJ is computed anew by each call, so that nothing depends on whether the state was saved before it.
+        """
+        block, room, spent, visits, steps = Block(rows), Room(), 0.0, 0, work.steps
+        now = look(part)
+        exhausted = False
+        while now.violation > part.eps and spent < _WHILE and not exhausted:
+            values, multiplications = rows.counts.values, int(work.counts[WORK])
+            before = part.beta.copy()
+            moved = self._face(part, work, block, room, now)
+            visits += part.n * (bring_up_to_date(part, before, work, rows) > 0)
+            now = look(part)
+            exhausted = stands_still(part, work, rows, now.violation, moved, patience=200 + part.n)
+            if work.stale == 0:
+                now = look(part)
+            # Of values that were kept and not computed `rows` says nothing; the sums over them are counted.
+            spent += _VALUE * (rows.counts.values - values) + int(work.counts[WORK]) - multiplications
+            spent += float(part.n)
+        done = now.violation <= part.eps
+        return Progress(done, exhausted and not done, work.steps - steps, visits, now.violation)
+
+    def _face(self, part: Part, work: FaceWork, block: Block, room: Room, now: Look) -> bool:
+        """A release where it is due, then steps inside the face until the next one is; whether anything moved.
+
+        Of the rows outside only p's multiplier is kept up to date, that of the others is as of the last look.
+        """
+        eps, before = paper_eps(part), work.steps
+        if len(now.free):
+            numbers = np.append(now.free, now.p) if now.p >= 0 else now.free
+            due = now.worst <= max(self.theta * now.multiplier, 0.5 * eps) or len(now.free) == 1
+        else:
+            numbers, due = np.array([now.i_up, now.i_low]), True
+        block.take(numbers)
+        how = Descent(
+            INNER[self.inner], stop=-np.inf, small=0.5 * eps, theta=self.theta, level=now.second, releases=int(due),
+            most=len(numbers) + 5,
+        )  # fmt: skip
+        reason = move(part, work, block.numbers, block.K, block.largest, room, how)
+        if reason == DUE and work.steps == before:  # a tie that rounding decides otherwise here than there
+            reason = move(part, work, block.numbers, block.K, block.largest, room, how._replace(releases=1))
+        return reason != STILL or work.steps > before + 1
+
+
+def check(theta: float, inner: str) -> None:
+    """ValueError for an option that is none."""
+    if inner not in INNER:
+        raise ValueError(f"inner must be one of {', '.join(INNER)}, not {inner!r}")
+    if not 0.0 < theta < np.inf:
+        raise ValueError(f"theta must be a positive number, not {theta!r}")
+
+
+class Block:
+    """K of a few rows that change little from one time to the next: what is new is computed, the rest stays.
+
+    numbers : int64, (m,)   the rows, those that came last at the end;  K : (m, m), of the rows' type
+    """
+
+    def __init__(self, rows: KernelRows) -> None:
+        self.numbers = np.empty(0, np.int64)
+        self.largest = float(rows.diag.max(initial=0.0))
+        self._rows, self._store = rows, np.empty((0, 0), rows.dtype)
+
+    @property
+    def K(self) -> np.ndarray:
+        return self._store[: len(self.numbers), : len(self.numbers)]
+
+    def take(self, wanted: np.ndarray) -> None:
+        """Hold the rows `wanted` (int64, distinct) and no others."""
+        kept = np.flatnonzero(np.isin(self.numbers, wanted))
+        if len(kept) < len(self.numbers):
+            keep_members(self._store, kept)
+            self.numbers = self.numbers[kept]
+        new = np.setdiff1d(wanted, self.numbers)
+        if not len(new):
+            return
+        k, m = len(self.numbers), len(self.numbers) + len(new)
+        self.numbers = np.concatenate([self.numbers, new])
+        if m > len(self._store):
+            larger = np.empty((min(2 * m, self._rows.n),) * 2, self._rows.dtype)
+            larger[:k, :k] = self._store[:k, :k]
+            self._store = larger
+        self._store[k:m, :m] = self._rows.block(new, self.numbers)
+        self._store[:k, k:m] = self._store[k:m, :k].T

@@ -1,0 +1,16 @@
+"""What rounding leaves of a violation."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bigsvm.solvers.kernel.part import Part
+
+
+def resolution(part: Part, diag: np.ndarray) -> float:
+    """A violation that rounding alone may make: some units in the last place of f, t and beta_i K_ii.
+
+    diag : float64, (n,), K_ii
+    """
+    largest = max(float(np.abs(values).max(initial=0.0)) for values in (part.f, part.target, part.beta * diag))
+    return 16.0 * float(np.finfo(np.float64).eps) * largest
