@@ -47,14 +47,14 @@ PAPER = (
 )
 OURS: dict[str, tuple[tuple[str, KernelSolver], ...]] = {
     "SimplifiedSMO": (
-        ("literal", SimplifiedSMO("max", MAXEPOCH)),
-        ("then all others", SimplifiedSMO("max-then-random", MAXEPOCH)),
+        ("literal", SimplifiedSMO(second="max", maxepoch=MAXEPOCH)),
+        ("then all others", SimplifiedSMO(maxepoch=MAXEPOCH)),
     ),
     "SimplifiedSMOWithKM": (
-        ("literal", SimplifiedSMOWithKM("max", MAXEPOCH)),
-        ("then all others", SimplifiedSMOWithKM("max-then-random", MAXEPOCH)),
+        ("literal", SimplifiedSMOWithKM(second="max", maxepoch=MAXEPOCH)),
+        ("then all others", SimplifiedSMOWithKM(maxepoch=MAXEPOCH)),
     ),
-    "StandardSMO": (("Platt", PlattSMO(EPS, MAXEPOCH)),),
+    "StandardSMO": (("Platt", PlattSMO(eps=EPS, maxepoch=MAXEPOCH)),),
 }
 """(which rule, solver) of each kernel code of the paper."""
 
@@ -121,9 +121,9 @@ def run(data: DataSet, repeats: int, seeds: int, say: Callable[[str], None]) -> 
             if code == "SimplifiedSMOWithKM"
         ),
         "optimum": {name: optimum_of(data, name) for name in KERNELS},
-        "gauss_stored": judged(data, train(data, "Gauss", SimplifiedSMO("max"), stored=True)),
+        "gauss_stored": judged(data, train(data, "Gauss", SimplifiedSMO(second="max"), stored=True)),
         "largest_off_diagonal": float(np.max(_off_diagonal(data))),
-        "random": [judged(data, train(data, "linear", SimplifiedSMO("random"), seed)) for seed in range(seeds)],
+        "random": [judged(data, train(data, "linear", SimplifiedSMO(second="random"), seed)) for seed in range(seeds)],
         "dcd": dcd_of(data, repeats),
         "dcd_epochs": [dcd_accuracies(data, seed) for seed in range(seeds)],
     }  # fmt: skip
@@ -137,16 +137,9 @@ def train(
     stored : K is one product of matrices, made before; its last bits are others
     """
     n, positive = len(data.y), data.y > 0
-    upper = np.where(positive, COST, 0.0)
-    part = Part(
-        data.y.copy(),
-        np.where(positive, 0.0, -COST),
-        np.where(positive, COST, 0.0),
-        0.0,
-        np.zeros(n),
-        np.zeros(n),
-        eps=eps,
-    )
+    lower, upper = np.where(positive, 0.0, -COST), np.where(positive, COST, 0.0)
+    # Rows may violate by eps either side of b: b_low - b_up by twice that.
+    part = Part(data.y.copy(), lower, upper, 0.0, np.zeros(n), np.zeros(n), eps=2.0 * eps)
     part.start()
     began = time.process_time()
     own = KERNELS[kernel]
@@ -156,7 +149,7 @@ def train(
     while True:
         progress = solver.advance(part, work, rows, options, lent)
         steps += progress.iterations
-        if progress.final:
+        if progress.done or progress.final:
             break
     seconds = time.process_time() - began
     return Trained(part, work.b, steps, getattr(work, "epoch", 0) or work.sweep, rows.counts, progress.done, seconds)
@@ -191,7 +184,7 @@ def line_of(data: DataSet, kernel: str, rule: str, solver: KernelSolver, repeats
 
 def optimum_of(data: DataSet, kernel: str) -> dict[str, Any]:
     """What the problem's solution is, by `platt-smo` with steps as small as they get."""
-    return judged(data, train(data, kernel, PlattSMO(1e-12), eps=1e-7))
+    return judged(data, train(data, kernel, PlattSMO(eps=1e-12), eps=1e-7))
 
 
 def dcd_of(data: DataSet, repeats: int) -> dict[str, Any]:

@@ -102,7 +102,10 @@ def _fits(accuracy: float, n: int) -> bool:
 
 def _early(found: dict[str, Any]) -> str:
     after = [spread([run[k] for run in found["dcd_epochs"]], 3) for k in (0, 2, 9)]
-    return f"over {len(found['dcd_epochs'])} seeds ours has {after[0]} after one, {after[1]} after 3, {after[2]} after 10; so it may have stopped early."
+    said = (
+        f"over {len(found['dcd_epochs'])} seeds ours has {after[0]} after one, {after[1]} after 3, {after[2]} after 10"
+    )
+    return f"{said}; so it may have stopped early."
 
 
 def _same(found: dict[str, Any]) -> str:
