@@ -6,8 +6,8 @@
     scripts/reproduce.py rosen --partitions 100
     scripts/reproduce.py rosenbrock --smoke --out /tmp/docs       small made-up data, for the test suite
 
-Each paper's figures go to <out>/reproduction/<paper>.json and .svg; <out>/reproduction.md is then written anew from
-the figures of all papers that are there.  The data are a folder with a `load.py`, given by --data, by
+Each paper's figures go to <out>/reproduction/<paper>.json and .svg (notes: no plot); <out>/reproduction.md is then
+written anew from the figures of all papers that are there.  The data are a folder with a `load.py`, given by --data, by
 BIGSVM_TEST_DATA, or ../shared/data beside the checkout; 66 where there is none.  Needs the extra `bench`.
 """
 
@@ -20,13 +20,27 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from reproduction import hyperpass, hyperpass_report, rosen, rosen_report, rosenbrock, rosenbrock_report
+from reproduction import (
+    hyperpass,
+    hyperpass_report,
+    notes,
+    notes_report,
+    rosen,
+    rosen_report,
+    rosenbrock,
+    rosenbrock_report,
+)
 from reproduction.report import save, write_page
-from reproduction.sets import Partitioned, made_up, mnist_zero, open_folder, rosen_sets, rosenbrock_sets
+from reproduction.sets import Partitioned, made_up, mnist_zero, notes_set, open_folder, rosen_sets, rosenbrock_sets
 
 ROOT = Path(__file__).resolve().parents[1]
 _BESIDE = ROOT.parent / "shared" / "data"
-REPORTS = {"rosenbrock": rosenbrock_report, "hyperpass": hyperpass_report, "rosen": rosen_report}
+REPORTS: dict[str, Any] = {
+    "rosenbrock": rosenbrock_report,
+    "hyperpass": hyperpass_report,
+    "rosen": rosen_report,
+    "notes": notes_report,
+}
 
 
 def say(text: str) -> None:
@@ -61,7 +75,19 @@ def run_rosen(options: argparse.Namespace) -> dict[str, Any]:
     return rosen.run(sets, rosen.Protocol(options.partitions), say, options.parts)
 
 
-RUNS = {"rosenbrock": run_rosenbrock, "hyperpass": run_hyperpass, "rosen": run_rosen}
+def run_notes(options: argparse.Namespace) -> dict[str, Any]:
+    """heart_scale."""
+    if options.smoke:
+        return notes.run(made_up(40, 3, 1), repeats=1, seeds=2, say=say)
+    return notes.run(notes_set(open_folder(options.data)), repeats=5, seeds=20, say=say)
+
+
+RUNS = {
+    "rosenbrock": run_rosenbrock,
+    "hyperpass": run_hyperpass,
+    "rosen": run_rosen,
+    "notes": run_notes,
+}
 
 
 def parse() -> argparse.Namespace:

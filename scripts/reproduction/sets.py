@@ -84,6 +84,11 @@ def rosen_sets(data: ModuleType) -> list[Partitioned]:
     return sets
 
 
+def notes_set(data: ModuleType) -> DataSet:
+    """heart_scale as it is."""
+    return _whole(data, "heart_scale", "heart_scale", "heart_scale")
+
+
 def mnist_zero(data: ModuleType) -> tuple[DataSet, DataSet]:
     """'0' against the others, training and test: raw pixels less their training mean, 50 principal components."""
     images, digits = data.load("mnist")
