@@ -146,7 +146,11 @@ def test_reproduce_smoke(tmp_path: Path) -> None:
     done = run("reproduce.py", "--smoke", "--out", str(tmp_path))
     page = (tmp_path / "reproduction.md").read_text()
     assert done.stdout == page
-    for paper, heading in (("rosenbrock", "### Accuracy and seconds"), ("hyperpass", "### The same work: 28 passes")):
+    headings = {
+        "rosenbrock": "### Accuracy and seconds", "hyperpass": "### The same work: 28 passes",
+        "rosen": "### Table 2: iterations",
+    }  # fmt: skip
+    for paper, heading in headings.items():
         assert heading in page
         found = json.loads((tmp_path / "reproduction" / f"{paper}.json").read_text())
         assert found["command"] == f"scripts/reproduce.py {paper} --smoke"

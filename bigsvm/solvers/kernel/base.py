@@ -233,7 +233,10 @@ class KernelSolver:
 
     @staticmethod
     def _relative(state: KernelState) -> np.ndarray:
-        return state.gap / np.maximum(state.primal, np.finfo(float).tiny)
+        relative = np.full(state.n_models, np.inf)
+        known = np.isfinite(state.primal)
+        relative[known] = state.gap[known] / np.maximum(state.primal[known], np.finfo(float).tiny)
+        return relative
 
     def _estimate(self, state: KernelState, ctx: Context) -> float:
         return float(np.max(self._relative(state)))
