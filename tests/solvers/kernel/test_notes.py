@@ -414,3 +414,20 @@ def test_a_stalled_rule_is_said_to_be(real_data: ModuleType) -> None:
     by_rule = bigsvm.fit((X, y), kernel="linear", stop="paper", **asked)
     assert by_rule.status == "paper_rule"
     assert by_rule.figures["iterations"] == 58
+
+
+@pytest.mark.parametrize("solver", ["simplified-smo", "simplified-smo-km", "platt-smo"])
+def test_pairs_of_classes_and_rows_that_stream(solver: str, streaming: None) -> None:
+    X, y = random_problem(150, 4, seed=14, noise=0.2, n_classes=3)
+    asked = {"loss": "hinge", "bias": "free", "C": 2.0, "kernel": "rbf", "gamma": 0.5, "tol": 1e-3}
+    result = bigsvm.fit((X, y), solver=solver, **asked)
+    assert not result.model.about["plan"]["resident"]
+    assert result.model.about["plan"]["n_blocks"] > 3
+    assert result.status == "converged"
+    assert result.certificate.kind == "proved"
+    K, best = Kernel("rbf", 0.5).matrix(X, X), []
+    for one, other in ((0, 1), (0, 2), (1, 2)):
+        rows = np.flatnonzero((y == one) | (y == other))
+        best.append(optimum(K[np.ix_(rows, rows)], np.where(y[rows] == other, 1.0, -1.0), 2.0))
+    found = [model["objective"] for model in result.figures["models"]]
+    np.testing.assert_allclose(sorted(found), sorted(best), rtol=1.1e-3)
