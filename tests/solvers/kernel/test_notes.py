@@ -418,7 +418,7 @@ def test_a_stalled_rule_is_said_to_be(real_data: ModuleType) -> None:
 
 @pytest.mark.parametrize("solver", ["simplified-smo", "simplified-smo-km", "platt-smo"])
 def test_pairs_of_classes_and_rows_that_stream(solver: str, streaming: None) -> None:
-    X, y = random_problem(150, 4, seed=14, noise=0.2, n_classes=3)
+    X, y = random_problem(90, 4, seed=14, noise=0.2, n_classes=3)
     asked = {"loss": "hinge", "bias": "free", "C": 2.0, "kernel": "rbf", "gamma": 0.5, "tol": 1e-3}
     result = bigsvm.fit((X, y), solver=solver, **asked)
     assert not result.model.about["plan"]["resident"]
