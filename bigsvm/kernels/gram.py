@@ -298,6 +298,20 @@ def gather_dense(X, rows, out, out_sq):
         out_sq[i] = total
 
 
+@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+def move_rows_down(data, indices, indptr, rows):
+    """Make `rows` (ascending) the first rows of a CSR matrix, in place."""
+    q = indptr[0]
+    for i in range(len(rows)):
+        start, stop = indptr[rows[i]], indptr[rows[i] + 1]
+        indptr[i] = q
+        for p in range(start, stop):
+            data[q] = data[p]
+            indices[q] = indices[p]
+            q += 1
+    indptr[len(rows)] = q
+
+
 def gathered(X, rows, dtype):
     """(S, s_sq) of some rows of X, as the functions above take them."""
     n = len(rows)

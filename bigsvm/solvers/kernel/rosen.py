@@ -46,6 +46,7 @@ class Rosen(KernelSolver):
     """
 
     name: ClassVar[str] = "rosen"
+    rule_factor: ClassVar[float] = 2.0
 
     theta: float = 0.5
     inner: str = "cg"

@@ -64,6 +64,7 @@ class RosenBlock(KernelSolver):
     """
 
     name: ClassVar[str] = "rosen-block"
+    rule_factor: ClassVar[float] = 2.0
 
     q: int = 1000
     max_set: int = 4000
