@@ -66,6 +66,7 @@ with _our_cache():
     from bigsvm.kernels import models as models
     from bigsvm.kernels import momentum as momentum
     from bigsvm.kernels import packed as packed
+    from bigsvm.kernels import parts as parts
     from bigsvm.kernels import pegasos as pegasos
     from bigsvm.kernels import platt as platt
     from bigsvm.kernels import primal as primal

@@ -3,8 +3,9 @@
 Tiles of LANES rows of the data are laid out by feature (`tile.py`); each row of S is then a few vector operations for
 all of them.  Nothing is stored unless asked for: a value is made, weighted and added to a float64 sum.
 
-Values have the type of S (float32 or float64), sums are float64 and taken in the order of S.  A value depends on its two
-rows alone, so it has the same bits wherever it is computed.  Written once: X is dense or CSR of any type, S dense or CSR.
+Values have the type of S (float32 or float64), sums are float64 and taken in the order of S.  A value depends on its
+two rows alone, so it has the same bits wherever it is computed.  Written once: X is dense or CSR of any type, S dense
+or CSR.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ LINEAR, RBF, POLY, SIGMOID, PRECOMPUTED = range(5)
 GROUP = 4
 """Rows of S that are worked on together; a dense S has a multiple of so many."""
 # A product may be fused with a sum, but no sum is taken in another order.
-_vectors = njit(cache=True, nogil=True, error_model="numpy", _nrt=False, fastmath={"contract", "nnan", "nsz"})
+_loop = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)  # type: ignore[call-overload]
+_vectors = njit(  # type: ignore[call-overload]
+    cache=True, nogil=True, error_model="numpy", _nrt=False, fastmath={"contract", "nnan", "nsz"}
+)
 
 
 def _lay_out(X, row, t, tile, sq):
@@ -186,16 +190,7 @@ def write_kernel_rows(X, rows, S, s_sq, code, gamma, degree, coef0, tile, x_sq, 
             _clear(X, rows[first + t], t, tile)
 
 
-@_vectors
-def add_stored_rows(stored, where, coef, out):
-    """out[i] += sum_s coef[s] stored[where[s], i], in the order of s: what `add_kernel_rows` gives, from kept values."""
-    for s in range(len(where)):
-        by = coef[s]
-        for i in range(len(out)):
-            out[i] += by * np.float64(stored[where[s], i])
-
-
-@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+@_loop
 def gather_csr(data, indices, indptr, rows, out_data, out_indices, out_indptr, out_sq):
     """Rows of a CSR matrix one after another; squared norms summed in float64.  `out_indptr` is filled already."""
     for i in range(len(rows)):
@@ -209,7 +204,7 @@ def gather_csr(data, indices, indptr, rows, out_data, out_indices, out_indptr, o
         out_sq[i] = total
 
 
-@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+@_loop
 def gather_dense(X, rows, out, out_sq):
     """Rows of a dense matrix; squared norms summed in float64."""
     for i in range(len(rows)):
@@ -221,7 +216,7 @@ def gather_dense(X, rows, out, out_sq):
         out_sq[i] = total
 
 
-@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+@_loop
 def move_rows_down(data, indices, indptr, rows):
     """Make `rows` (ascending) the first rows of a CSR matrix, in place."""
     q = indptr[0]

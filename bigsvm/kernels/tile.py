@@ -15,7 +15,7 @@ from numba.extending import intrinsic
 
 LANES = 64
 _VECTOR_BYTES = 64
-_ROWS = 4  # dense rows at a time: 16 accumulators of 64 bytes
+_ROWS, _VECTORS = 4, 4  # dense rows at a time, and vectors of each: 16 accumulators of 64 bytes
 
 
 def _pointer(context, builder, kind, array):
@@ -121,26 +121,31 @@ def dense_rows_times_tile(typingctx, S, k, tile, first, out):
             builder.gep(given.data, [builder.mul(builder.add(number, ir.Constant(word, r)), width)])
             for r in range(_ROWS)
         ]
-        sums = [
-            [cgutils.alloca_once_value(builder, ir.Constant(vector, None)) for _ in range(n_vectors)]
-            for _ in range(_ROWS)
-        ]
-        with cgutils.for_range(builder, n_features) as loop:
-            j = loop.index
-            at = builder.gep(column, [builder.mul(j, stride)])
-            xs = [
-                _load(builder, builder.gep(at, [ir.Constant(word, v * lanes)]), vector, nbytes)
-                for v in range(n_vectors)
-            ]
-            for r in range(_ROWS):
-                value = _splat(builder, builder.load(builder.gep(row_at[r], [j])), vector)
-                for v in range(n_vectors):
-                    builder.store(_multiply_add(builder, value, xs[v], builder.load(sums[r][v])), sums[r][v])
         target = _pointer(context, builder, sig.args[4], result)
-        for r in range(_ROWS):
-            for v in range(n_vectors):
-                place = ir.Constant(word, r * LANES + v * lanes)
-                _store(builder, builder.load(sums[r][v]), builder.gep(target, [place]), nbytes)
+        # As many lanes at a time as there are registers for: half of them for float64.
+        for some in range(0, n_vectors, _VECTORS):
+            sums = [
+                [cgutils.alloca_once_value(builder, ir.Constant(vector, None)) for _ in range(_VECTORS)] for _ in row_at
+            ]
+            for row in sums:
+                for total in row:
+                    builder.store(ir.Constant(vector, None), total)
+            with cgutils.for_range(builder, n_features) as loop:
+                j = loop.index
+                at = builder.gep(column, [builder.mul(j, stride)])
+                xs = [
+                    _load(builder, builder.gep(at, [ir.Constant(word, (some + v) * lanes)]), vector, nbytes)
+                    for v in range(_VECTORS)
+                ]
+                for r in range(_ROWS):
+                    value = _splat(builder, builder.load(builder.gep(row_at[r], [j])), vector)
+                    for v in range(_VECTORS):
+                        total = _multiply_add(builder, value, xs[v], builder.load(sums[r][v]))
+                        builder.store(total, sums[r][v])
+            for r in range(_ROWS):
+                for v in range(_VECTORS):
+                    place = ir.Constant(word, r * LANES + (some + v) * lanes)
+                    _store(builder, builder.load(sums[r][v]), builder.gep(target, [place]), nbytes)
         return context.get_dummy_value()
 
     return signature, codegen
