@@ -60,6 +60,7 @@ with _our_cache():
     from bigsvm.kernels import hessian as hessian
     from bigsvm.kernels import hyperpass as hyperpass
     from bigsvm.kernels import keerthi as keerthi
+    from bigsvm.kernels import lanes as lanes
     from bigsvm.kernels import line_search as line_search
     from bigsvm.kernels import losses as losses
     from bigsvm.kernels import many as many

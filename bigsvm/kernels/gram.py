@@ -15,6 +15,7 @@ from numba import njit, types
 from numba.extending import overload, register_jitable
 
 from bigsvm.kernels.expo import exp_of
+from bigsvm.kernels.lanes import add_lanes, rbf_lanes
 from bigsvm.kernels.rows import CSR
 from bigsvm.kernels.tile import LANES, dense_rows_times_tile, sparse_row_times_tile
 
@@ -93,50 +94,37 @@ def _overload_products(S, k, n, tile, a):
 
 
 @register_jitable
-def _rbf(a, gamma, x_sq, s_sq):
-    two, zero = x_sq.dtype.type(2), x_sq.dtype.type(0)
+def _poly(a, r, gamma, degree, coef0, one):
     for t in range(LANES):
-        a[t] = exp_of(min(gamma * (two * a[t] - (x_sq[t] + s_sq)), zero))
-
-
-@register_jitable
-def _poly(a, gamma, degree, coef0, one):
-    for t in range(LANES):
-        base = gamma * a[t] + coef0
+        base = gamma * a[r, t] + coef0
         value, power, left = one, base, degree
         while left > 0:
             if left & 1:
                 value *= power
             power *= power
             left >>= 1
-        a[t] = value
+        a[r, t] = value
 
 
 @register_jitable
-def _sigmoid(a, gamma, coef0, one, two):
+def _sigmoid(a, r, gamma, coef0, one, two):
     for t in range(LANES):
-        z = gamma * a[t] + coef0
+        z = gamma * a[r, t] + coef0
         e = exp_of(-two * abs(z))
         value = (one - e) / (one + e)
-        a[t] = value if z >= 0 else -value
+        a[r, t] = value if z >= 0 else -value
 
 
 @register_jitable
-def _values(code, gamma, degree, coef0, a, x_sq, s_sq):
-    """Products a[t] become kernel values."""
+def _values(code, gamma, degree, coef0, a, r, x_sq, s_sq):
+    """Products a[r, :] become kernel values."""
     kind = x_sq.dtype.type
     if code == RBF:
-        _rbf(a, kind(gamma), x_sq, s_sq)
+        rbf_lanes(a, r, kind(gamma), x_sq, s_sq)
     elif code == POLY:
-        _poly(a, kind(gamma), degree, kind(coef0), kind(1))
+        _poly(a, r, kind(gamma), degree, kind(coef0), kind(1))
     elif code == SIGMOID:
-        _sigmoid(a, kind(gamma), kind(coef0), kind(1), kind(2))
-
-
-@register_jitable
-def _add(coef, a, out):
-    for t in range(LANES):
-        out[t] += coef * np.float64(a[t])
+        _sigmoid(a, r, kind(gamma), kind(coef0), kind(1), kind(2))
 
 
 @_vectors
@@ -160,11 +148,11 @@ def add_kernel_rows(X, rows, S, s_sq, coef, code, gamma, degree, coef0, tile, x_
         for k in range(0, k_end, GROUP):
             _products(S, k, k_end, tile, a)
             for r in range(min(GROUP, k_end - k)):
-                _values(code, gamma, degree, coef0, a[r], x_sq, s_sq[k + r])
+                _values(code, gamma, degree, coef0, a, r, x_sq, s_sq[k + r])
                 for m in range(n_models):
                     by = coef[k + r, m]
                     if by != 0.0:
-                        _add(by, a[r], sums[m])
+                        add_lanes(by, a, r, sums, m)
         for m in range(n_models):
             for t in range(here):
                 out[m, at + first + t] = sums[m, t]
@@ -183,7 +171,7 @@ def write_kernel_rows(X, rows, S, s_sq, code, gamma, degree, coef0, tile, x_sq, 
         for k in range(0, k_end, GROUP):
             _products(S, k, k_end, tile, a)
             for r in range(min(GROUP, k_end - k)):
-                _values(code, gamma, degree, coef0, a[r], x_sq, s_sq[k + r])
+                _values(code, gamma, degree, coef0, a, r, x_sq, s_sq[k + r])
                 for t in range(here):
                     out[k + r, at + first + t] = a[r, t]
         for t in range(here):
