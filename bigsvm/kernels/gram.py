@@ -17,6 +17,7 @@ from numba import njit, types
 from numba.extending import overload, register_jitable
 
 from bigsvm.kernels.expo import exp_of
+from bigsvm.kernels.lanes import add_lanes, rbf_lanes
 from bigsvm.kernels.rows import CSR
 from bigsvm.kernels.tile import LANES, dense_rows_times_tile, sparse_row_times_tile
 
@@ -24,7 +25,10 @@ LINEAR, RBF, POLY, SIGMOID, PRECOMPUTED = range(5)
 GROUP = 4
 """Rows of S that are worked on together; a dense S has a multiple of so many."""
 # A product may be fused with a sum, but no sum is taken in another order.
-_vectors = njit(cache=True, nogil=True, error_model="numpy", _nrt=False, fastmath={"contract", "nnan", "nsz"})
+_loop = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)  # type: ignore[call-overload]
+_vectors = njit(  # type: ignore[call-overload]
+    cache=True, nogil=True, error_model="numpy", _nrt=False, fastmath={"contract", "nnan", "nsz"}
+)
 
 
 class Placed(NamedTuple):
@@ -166,50 +170,37 @@ def _overload_products(S, k, n, tile, a):
 
 
 @register_jitable
-def _rbf(a, gamma, x_sq, s_sq):
-    two, zero = x_sq.dtype.type(2), x_sq.dtype.type(0)
+def _poly(a, r, gamma, degree, coef0, one):
     for t in range(LANES):
-        a[t] = exp_of(min(gamma * (two * a[t] - (x_sq[t] + s_sq)), zero))
-
-
-@register_jitable
-def _poly(a, gamma, degree, coef0, one):
-    for t in range(LANES):
-        base = gamma * a[t] + coef0
+        base = gamma * a[r, t] + coef0
         value, power, left = one, base, degree
         while left > 0:
             if left & 1:
                 value *= power
             power *= power
             left >>= 1
-        a[t] = value
+        a[r, t] = value
 
 
 @register_jitable
-def _sigmoid(a, gamma, coef0, one, two):
+def _sigmoid(a, r, gamma, coef0, one, two):
     for t in range(LANES):
-        z = gamma * a[t] + coef0
+        z = gamma * a[r, t] + coef0
         e = exp_of(-two * abs(z))
         value = (one - e) / (one + e)
-        a[t] = value if z >= 0 else -value
+        a[r, t] = value if z >= 0 else -value
 
 
 @register_jitable
-def _values(code, gamma, degree, coef0, a, x_sq, s_sq):
-    """Products a[t] become kernel values."""
+def _values(code, gamma, degree, coef0, a, r, x_sq, s_sq):
+    """Products a[r, :] become kernel values."""
     kind = x_sq.dtype.type
     if code == RBF:
-        _rbf(a, kind(gamma), x_sq, s_sq)
+        rbf_lanes(a, r, kind(gamma), x_sq, s_sq)
     elif code == POLY:
-        _poly(a, kind(gamma), degree, kind(coef0), kind(1))
+        _poly(a, r, kind(gamma), degree, kind(coef0), kind(1))
     elif code == SIGMOID:
-        _sigmoid(a, kind(gamma), kind(coef0), kind(1), kind(2))
-
-
-@register_jitable
-def _add(coef, a, out):
-    for t in range(LANES):
-        out[t] += coef * np.float64(a[t])
+        _sigmoid(a, r, kind(gamma), kind(coef0), kind(1), kind(2))
 
 
 @_vectors
@@ -233,11 +224,11 @@ def add_kernel_rows(X, rows, S, s_sq, coef, code, gamma, degree, coef0, tile, x_
         for k in range(0, k_end, GROUP):
             _products(S, k, k_end, tile, a)
             for r in range(min(GROUP, k_end - k)):
-                _values(code, gamma, degree, coef0, a[r], x_sq, s_sq[k + r])
+                _values(code, gamma, degree, coef0, a, r, x_sq, s_sq[k + r])
                 for m in range(n_models):
                     by = coef[k + r, m]
                     if by != 0.0:
-                        _add(by, a[r], sums[m])
+                        add_lanes(by, a, r, sums, m)
         for m in range(n_models):
             for t in range(here):
                 out[m, at + first + t] = sums[m, t]
@@ -256,23 +247,14 @@ def write_kernel_rows(X, rows, S, s_sq, code, gamma, degree, coef0, tile, x_sq, 
         for k in range(0, k_end, GROUP):
             _products(S, k, k_end, tile, a)
             for r in range(min(GROUP, k_end - k)):
-                _values(code, gamma, degree, coef0, a[r], x_sq, s_sq[k + r])
+                _values(code, gamma, degree, coef0, a, r, x_sq, s_sq[k + r])
                 for t in range(here):
                     out[k + r, at + first + t] = a[r, t]
         for t in range(here):
             _clear(X, rows[first + t], t, tile)
 
 
-@_vectors
-def add_stored_rows(stored, where, coef, out):
-    """out[i] += sum_s coef[s] stored[where[s], i], in the order of s: as `add_kernel_rows`, from kept values."""
-    for s in range(len(where)):
-        by = coef[s]
-        for i in range(len(out)):
-            out[i] += by * np.float64(stored[where[s], i])
-
-
-@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+@_loop
 def gather_csr(data, indices, indptr, rows, out_data, out_indices, out_indptr, out_sq):
     """Rows of a CSR matrix one after another; squared norms summed in float64.  `out_indptr` is filled already."""
     for i in range(len(rows)):
@@ -286,7 +268,7 @@ def gather_csr(data, indices, indptr, rows, out_data, out_indices, out_indptr, o
         out_sq[i] = total
 
 
-@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+@_loop
 def gather_dense(X, rows, out, out_sq):
     """Rows of a dense matrix; squared norms summed in float64."""
     for i in range(len(rows)):
@@ -298,7 +280,7 @@ def gather_dense(X, rows, out, out_sq):
         out_sq[i] = total
 
 
-@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+@_loop
 def move_rows_down(data, indices, indptr, rows):
     """Make `rows` (ascending) the first rows of a CSR matrix, in place."""
     q = indptr[0]

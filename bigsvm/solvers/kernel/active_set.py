@@ -26,6 +26,7 @@ from bigsvm.store.vectors import RowVector
 _SMALL = 4096  # programmes of so few rows are active as a whole
 _SHARE_MEMORY, _SHARE_DISK = 0.1, 0.02  # of the violation, to which an active set is solved
 _BAND_MEMORY, _BAND_DISK = 0.05, 0.1  # of the scale of targets: how near to violating a row is active
+_SAMPLING = 7  # a key of random numbers, beside the seed
 _SURE = 0.9  # of the violation that is asked for
 GATHERED = 2 << 20
 """Bytes of rows on the other side of kernel values at one time."""
@@ -142,14 +143,19 @@ class Round:
         work.stage, work.threshold = "solve", -np.inf
 
     def _sampled(self, wanted: int) -> np.ndarray:
-        """Some rows at random: of streamed rows, runs of them, so that few blocks are read."""
-        n, seed = self.part.n, [self.ctx.seed, 7]
+        """Some rows at random: of streamed rows whole blocks, so that little is read."""
+        part, rng = self.part, np.random.default_rng([self.ctx.seed, _SAMPLING])
         if self.ctx.resident:
-            return np.sort(np.random.default_rng(seed).choice(n, wanted, replace=False))
-        runs = max(min(64, wanted // 256), 1)
-        length, step = wanted // runs, n // runs
-        starts = np.arange(runs) * step + np.random.default_rng(seed).integers(0, max(step - length, 0) + 1, runs)
-        return np.unique((starts[:, None] + np.arange(length)[None, :]).ravel())
+            return np.sort(rng.choice(part.n, wanted, replace=False))
+        chosen, found = [np.empty(0, np.int64)], 0
+        for number in rng.permutation(len(self.ctx.refs)).tolist():
+            ref = self.ctx.refs[number]
+            ends = (ref.start, ref.stop) if part.rows is None else np.searchsorted(part.rows, [ref.start, ref.stop])
+            chosen.append(np.arange(ends[0], ends[1])[: wanted - found])
+            found += len(chosen[-1])
+            if found >= wanted:
+                break
+        return np.sort(np.concatenate(chosen))
 
     def _worst(self, candidates: np.ndarray, middle: float, room: int) -> np.ndarray:
         """Free rows and those that violate or nearly do, the worst first where there are too many; ascending."""

@@ -87,7 +87,7 @@ class KernelData:
     def refs_of(self, rows: np.ndarray) -> list[BlockRef]:
         """Blocks of the data that hold some of `rows`."""
         return [
-            ref for ref in self.ctx.proof_refs
+            ref for ref in self.ctx.refs
             if np.searchsorted(rows, ref.start) < np.searchsorted(rows, ref.stop)
         ]  # fmt: skip
 

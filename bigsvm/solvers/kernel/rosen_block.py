@@ -94,7 +94,7 @@ class RosenBlock(KernelSolver):
         while now.violation > part.eps and spent < _WHILE and not exhausted:
             values, multiplications = rows.counts.values, int(work.counts[WORK])
             if work.stop < 0.0:
-                self._open(part, work, now, most)
+                self._begin_round(part, work, now, most)
             reason = self._go_on(part, work, rows, largest, room, _WHILE - spent)
             spent += int(work.counts[WORK]) - multiplications + _VALUE * (rows.counts.values - values)
             if reason == LIMIT and work.steps < work.last_step:
@@ -112,7 +112,7 @@ class RosenBlock(KernelSolver):
         done = now.violation <= part.eps
         return Progress(done, exhausted and not done, work.updates - rounds, visits, now.violation)
 
-    def _open(self, part: Part, work: RoundWork, now: Look, most: int) -> None:
+    def _begin_round(self, part: Part, work: RoundWork, now: Look, most: int) -> None:
         """Begin a round."""
         W = working_set(part, now, self.q, most)
         work.chosen[:] = False

@@ -25,6 +25,7 @@ from bigsvm.solvers.kernel.base import KernelOptions, KernelSolver
 from bigsvm.solvers.kernel.data_rows import DataRows
 from bigsvm.solvers.kernel.part import Part, Progress
 from bigsvm.solvers.kernel.rows import KernelRows
+from bigsvm.solvers.kernel.state import KernelState
 from bigsvm.solvers.kernel.textbook import Textbook, TextbookWork
 from bigsvm.store.vectors import RowVector
 
@@ -82,6 +83,11 @@ class Smo(KernelSolver):
             return
         work.flags.close()
         work.sent.close()
+
+    def make_room(self, state: KernelState) -> None:
+        """Of the rows in memory, where a proof comes before the model is done."""
+        if isinstance(state.work, SmoWork):
+            state.work.arena = None
 
     def advance(self, part: Part, work: Any, rows: KernelRows, options: KernelOptions, ctx: Context) -> Progress:
         """One active set, and one pass over the other rows; of the textbook's rules some steps."""
