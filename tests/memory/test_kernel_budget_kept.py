@@ -1,0 +1,83 @@
+"""The memory promise of kernel fits, in fresh processes: at the plan's least memory, streamed, and in memory."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bigsvm
+from bigsvm.units import MIB
+
+CAGE = Path(__file__).parents[2] / "scripts" / "memory_cage.py"
+N, D = 30_000, 40
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Rows with two classes and noise, and with targets."""
+    folder = tmp_path_factory.mktemp("memory")
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((N, D)).astype(np.float32)
+    score = X[:, 0] + X[:, 1] ** 2 + 0.3 * rng.standard_normal(N)
+    found = {}
+    for name, y in (("classes", (score > 1.0).astype(np.int64)), ("targets", score)):
+        np.savez(folder / f"{name}.npz", X=X, y=y)
+        found[name] = folder / f"{name}.zarr"
+        task = "regression" if name == "targets" else "classification"
+        bigsvm.ingest(folder / f"{name}.npz", found[name], task=task)
+    return found
+
+
+def said(limit: int, *command: str) -> dict:
+    """The result of a bigsvm command under a hard limit of memory."""
+    done = subprocess.run(
+        [sys.executable, str(CAGE), f"{limit}MiB", "--", sys.executable, "-m", "bigsvm", *command, "--json", "--quiet"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode in (0, 4), done.stdout[-2000:] + done.stderr[-2000:]
+    assert not json.loads(done.stderr.strip().splitlines()[-1]).get("oom_kills")
+    return json.loads(done.stdout)["result"]
+
+
+def used(result: dict) -> float:
+    """MiB above the base."""
+    memory = result["memory"]
+    assert memory["base_bytes"] <= 256 * MIB
+    return (memory["peak_anon_bytes"] - memory["base_bytes"]) / MIB
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("budget", ["least", 96])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("classes", ["--solver", "smo", "--kernel", "rbf"]),
+        ("classes", ["--solver", "smo", "--kernel", "rbf", "--tol", "1e-6"]),
+        ("classes", ["--solver", "smo", "--kernel", "linear"]),
+        ("targets", ["--solver", "smo", "--kernel", "rbf", "--loss", "epsilon_insensitive"]),
+        ("classes", ["--solver", "rosen", "--kernel", "rbf"]),
+        ("classes", ["--solver", "rosen", "--kernel", "rbf", "-c", "1000", "--gamma", "0.3"]),
+        ("classes", ["--solver", "rosen-block", "--kernel", "rbf"]),
+        ("classes", ["--solver", "rosen-block", "--kernel", "rbf", "-c", "1000", "--gamma", "0.3"]),
+        ("classes", ["--solver", "platt-smo", "--kernel", "rbf"]),
+    ],
+)
+def test_a_kernel_fit_keeps_its_budget(
+    stores: dict[str, Path], tmp_path: Path, name: str, options: list[str], budget: str | int
+) -> None:
+    store, model = str(stores[name]), str(tmp_path / "m")
+    if "--tol" not in options:
+        options = [*options, "--tol", "1e-2"]
+    plan = said(512, "plan", store, *options, "--memory", "4GiB")
+    mib = plan["min_memory_bytes"] // MIB if budget == "least" else int(budget)
+    fit = ["--memory", f"{mib}MiB", "--max-time", "8s", "--scratch", str(tmp_path / "scratch"), "-o", model]
+    result = said(mib + 256, "fit", store, *options, *fit)
+    assert used(result) <= mib
+    proof = said(mib + 256, "certify", model, store, "--memory", f"{max(mib, 24)}MiB")
+    assert used(proof) <= max(mib, 24)
+    assert proof["relative_gap"] == pytest.approx(result["relative_gap"], rel=1e-4)
