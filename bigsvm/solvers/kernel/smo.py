@@ -6,8 +6,9 @@
             A = free rows, and those that violate against the new bias or nearly do
     until the violation of all rows is small
 
-A round of it is in `active_set.py`.  In memory the pass is a sweep and A is LIBSVM's shrinking; on disk it is what is read (`limits` 9.3, 9.4: 4 to 6 passes
-where working sets of 4096 rows alone need 71).  Rules of the textbook, of two rows at a time, are in `textbook.py`.
+A round of it is in `active_set.py`.  In memory the pass is a sweep and A is LIBSVM's shrinking; on disk it is what is
+read (`limits` 9.3, 9.4: 4 to 6 passes where working sets of 4096 rows alone need 71).  Rules of the textbook, of two
+rows at a time, are in `textbook.py`.
 """
 
 from __future__ import annotations
