@@ -17,8 +17,18 @@ import numpy as np
 from reproduction.journal import Journal
 from reproduction.sets import DataSet, sampled
 from reproduction.wss_train import (
-    ComputedRows, Point, Run, cut, kept, matrix_of, path, picked, train, weighed, whole_matrix,
-)  # fmt: skip
+    ComputedRows,
+    Point,
+    Run,
+    cut,
+    kept,
+    matrix_of,
+    path,
+    picked,
+    train,
+    weighed,
+    whole_matrix,
+)
 
 TITLE = "Working set selection without reselection (WSS-WR)"
 KERNELS = ("rbf", "linear", "poly", "sigmoid")

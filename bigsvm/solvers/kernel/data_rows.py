@@ -50,6 +50,7 @@ class DataRows:
         """K[a, b]."""
         X, at = self._take(b)
         self.counts.values += len(a) * len(b)
+        self.counts.asked += len(a) * len(b)
         return self.gram.values(X, at, self._support(a))
 
     def update(self, f: np.ndarray, idx: np.ndarray, change: np.ndarray) -> None:
@@ -89,3 +90,4 @@ class DataRows:
     def _count(self, rows: int, n: int) -> None:
         self.counts.computed += rows
         self.counts.values += rows * n
+        self.counts.asked += rows * n

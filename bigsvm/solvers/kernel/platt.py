@@ -69,6 +69,11 @@ class PlattSMO(KernelSolver):
         if self.maxepoch < 1:
             raise ValueError(f"maxepoch must be at least 1, not {self.maxepoch!r}")
 
+    @property
+    def caches(self) -> bool:
+        """Rows inside their boxes are fetched sweep after sweep."""
+        return True
+
     def begin(self, part: Part, rows: KernelRows, options: KernelOptions, ctx: Context) -> PlattWork:
         """b = 0, of a warm start the middle of b_up and b_low."""
         return PlattWork(middle(part))

@@ -37,6 +37,7 @@ class RosenBlock(KernelSolver):
     """
 
     name: ClassVar[str] = "rosen-block"
+    keep_sums: ClassVar[bool] = True
 
     q: int = 1000
     max_set: int = 4000
@@ -47,6 +48,11 @@ class RosenBlock(KernelSolver):
         check(self.theta, self.inner)
         if not (self.q >= 2 and self.max_set >= 2):
             raise ValueError("q and max_set must be at least 2")
+
+    @property
+    def caches(self) -> bool:
+        """Of the rows that move: much the same ones from one update of f to the next."""
+        return True
 
     def begin(self, part: Part, rows: KernelRows, options: KernelOptions, ctx: Context) -> FaceWork:
         """Nothing is computed."""
@@ -59,7 +65,7 @@ class RosenBlock(KernelSolver):
         now, largest = look(part), float(rows.diag.max(initial=0.0))
         exhausted = False
         while now.violation > part.eps and spent < _WHILE and not exhausted:
-            values, multiplications, before = rows.counts.values, int(work.counts[WORK]), part.beta.copy()
+            values, multiplications, before = rows.counts.asked, int(work.counts[WORK]), part.beta.copy()
             W = working_set(part, now, self.q, most)
             K = np.ascontiguousarray(rows.block(W, W))
             work.memory[:] = 0.0
@@ -71,7 +77,7 @@ class RosenBlock(KernelSolver):
             exhausted = stands_still(part, work, rows, now.violation, reason != STILL or changed > 0, _PATIENCE)
             if work.stale == 0:
                 now = look(part)
-            spent += _VALUE * (rows.counts.values - values) + int(work.counts[WORK]) - multiplications
+            spent += _VALUE * (rows.counts.asked - values) + int(work.counts[WORK]) - multiplications
             spent += float(part.n) * changed
         done = now.violation <= part.eps
         return Progress(done, exhausted and not done, work.updates - rounds, visits, now.violation)

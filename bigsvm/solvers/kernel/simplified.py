@@ -36,9 +36,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bigsvm.kernels.platt import ANY_ONE, LARGEST, LARGEST_THEN_ANY, add_row, simplified_scan
-from bigsvm.solvers.base import Context
+from bigsvm.solvers.base import Context, DataShape, Need
 from bigsvm.solvers.kernel.base import KernelOptions, KernelSolver
 from bigsvm.solvers.kernel.part import Part, Progress
+from bigsvm.solvers.kernel.row_keeping import CACHE
 from bigsvm.solvers.kernel.rows import KernelRows
 
 _VALUES = 1 << 26  # kernel values looked at in one call of advance
@@ -145,10 +146,18 @@ class SimplifiedSMOWithKM(SimplifiedSMO):
         if self.kept_rows < 0:
             raise ValueError(f"kept_rows must not be negative: {self.kept_rows!r}")
 
+    def own_needs(self, shape: DataShape, resident: bool) -> list[Need]:
+        """One kept row at least; the plan gives more."""
+        return [*super().own_needs(shape, resident), Need(CACHE, 8 * shape.n_samples)]
+
     def begin(self, part: Part, rows: KernelRows, options: KernelOptions, ctx: Context) -> SimplifiedWork:
         """As `simplified-smo`, with room for rows.  What is kept is no part of a saved state."""
         work = super().begin(part, rows, options, ctx)
         nbytes = max(part.n * rows.dtype.itemsize, 1)
+        if ctx.cache_bytes:  # the plan has counted them
+            held = ctx.cache_bytes // nbytes
+            work.kept = KeptRows(part.n, min(part.n, held, self.kept_rows or held), rows.dtype)
+            return work
         at_most = min(part.n, self.kept_rows or ctx.budget.free // 2 // nbytes)
         reservation = ctx.budget.try_reserve("kept kernel rows", at_most * nbytes)
         work.kept = KeptRows(part.n, at_most if reservation is not None else 0, rows.dtype)
@@ -167,6 +176,8 @@ class KeptRows:
     def take(self, rows: KernelRows, idx: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(K, at): row idx[k] is K[at[k]].  Rows that are not kept are fetched."""
         missing = idx[self._at[idx] < 0]
+        rows.counts.ram_hits += len(idx) - len(missing)
+        rows.counts.asked += (len(idx) - len(missing)) * rows.n
         if len(missing):
             fetched = rows.fetch(missing)
             new = missing[: len(self._rows) - self._used]

@@ -39,7 +39,7 @@ class Run:
         self.part = Part(y, np.where(y > 0, 0.0, -C), np.where(y > 0, C, 0.0), 0.0, np.zeros(n), np.zeros(n), eps=eps)
         self.part.start()
         self.K, self.solver, self.rows = K.astype(np.float64), solver, MatrixRows(K)
-        self.ctx: Any = SimpleNamespace(seed=seed, budget=MemoryBudget(1 << 28))
+        self.ctx: Any = SimpleNamespace(seed=seed, budget=MemoryBudget(1 << 28), cache_bytes=0)
         self.work = solver.begin(self.part, self.rows, KernelOptions(), self.ctx)
         self.steps = self.calls = 0
 
