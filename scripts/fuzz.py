@@ -5,7 +5,8 @@
                 must give the same rows, bit for bit, or the same refusal.  The corpus is grown by coverage: in a
                 process where kernels run as Python, lines that reach new branches of the parser are kept.
     metadata    JSON documents of a store, sealed again: refused, or rows that are sound
-    model       model.json and coef.npy, digests made again: refused, or a model that is finite
+    model       model.json and arrays of linear and kernel models, digests made again: refused, or a model that is
+                finite and predicts
 
 Anything else than a refusal by bigsvm's own errors is a find, printed with the input; so is another content.
 
@@ -32,9 +33,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 import bigsvm
 from bigsvm.errors import BigSVMError, DataError
+from bigsvm.kernels.rows import CSR
+from bigsvm.problem.decide import models_of
+from bigsvm.problem.kernel import Kernel
+from bigsvm.problem.kernel_model import KernelModel
 from bigsvm.store.files import file_digest
 from bigsvm.store.sealing import seal
 from bigsvm.store.svmlight import Row, parse_line_strict, read_chunks
@@ -290,14 +296,14 @@ def fuzz_model(seconds: float, seed: int, work: Path) -> str:
     """Change model.json, or the bytes of an array, and make the digests again."""
     rng = random.Random(seed)
     X = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
-    bigsvm.fit((X, np.arange(50) % 2), memory="64MiB", max_passes=5).save_model(work / "model")
+    made = good_models(X, work)
     began, tried, refused = time.monotonic(), 0, 0
     while time.monotonic() - began < seconds:
         shutil.rmtree(work / "copy", ignore_errors=True)
-        shutil.copytree(work / "model", work / "copy")
+        shutil.copytree(rng.choice(made), work / "copy")
         document: Any = json.loads((work / "copy" / "model.json").read_text())
         if rng.random() < 0.5:
-            path = work / "copy" / rng.choice(("coef.npy", "intercept.npy"))
+            path = work / "copy" / rng.choice(sorted(document["digests"]))
             content = bytearray(path.read_bytes())
             for _ in range(rng.randrange(1, 4)):
                 content[rng.randrange(len(content))] = rng.randrange(256)
@@ -309,13 +315,39 @@ def fuzz_model(seconds: float, seed: int, work: Path) -> str:
         tried += 1
         try:
             model = bigsvm.load_model(work / "copy")
-            assert np.isfinite(model.coef).all()
             assert np.isfinite(model.intercept).all()
+            if isinstance(model, KernelModel):
+                parts = model.support if isinstance(model.support, CSR) else [model.support]
+                assert all(part is None or np.isfinite(part).all() for part in (*parts, model.dual_coef))
+                nothing = CSR(np.empty(0), np.empty(0, np.int32), np.zeros(4, np.int64))
+                model.predict(X[:3] if model.support is not None else nothing)
+            else:
+                assert np.isfinite(model.coef).all()
         except BigSVMError:
             refused += 1
         except Exception as error:
             raise SystemExit(f"{type(error).__name__}: {error}\n{json.dumps(document)}") from error
     return f"model: {tried} mutated models, {refused} refused, the rest finite"
+
+
+def good_models(X: np.ndarray, work: Path) -> list[Path]:
+    """A linear model of a fit, and kernel models of several kinds, of the rows X."""
+    bigsvm.fit((X, np.arange(50) % 2), memory="64MiB", max_passes=5).save_model(work / "linear")
+    rows = np.arange(0, 50, 5)
+    sparse = sp.csr_array(X[rows])
+    csr = CSR(sparse.data, sparse.indices.astype(np.int32), sparse.indptr.astype(np.int64))
+    for name, kernel, support, classes in (
+        ("dense", Kernel("rbf", 0.5), X[rows], np.arange(2)),
+        ("csr", Kernel("poly", 0.5, 2), csr, np.array(["no", "yes"])),
+        ("precomputed", Kernel("precomputed"), None, np.empty(0)),
+        ("pairs", Kernel("rbf", 0.5), X[rows], np.arange(4)),
+    ):
+        positive, negative = models_of(len(classes), name == "pairs")
+        n_models, width = len(positive), 50 if support is None else 4
+        coef = np.ones((n_models, len(rows)))
+        model = KernelModel(kernel, support, rows, coef, np.ones(n_models), classes, width, positive, negative)
+        model.save(work / name, np.ones((n_models, 50)))
+    return [work / name for name in ("linear", "dense", "csr", "precomputed", "pairs")]
 
 
 def main() -> None:

@@ -37,6 +37,9 @@ import zstandard
 
 import bigsvm
 from bigsvm.cli.main import run as command_line
+from bigsvm.kernels.rows import CSR
+from bigsvm.problem.kernel import Kernel
+from bigsvm.problem.kernel_model import KernelModel
 from bigsvm.store.files import file_digest
 
 REFUSED = {65, 66, 73, 74, 78}
@@ -102,6 +105,16 @@ def values(name: str, change: Callable[[np.ndarray], Any]) -> Case:
         content = array[:]
         found = change(content)
         array[:] = content if found is None else found
+
+    return case
+
+
+def array_in(name: str, change: Callable[[np.ndarray], np.ndarray]) -> Case:
+    """Change a .npy file of a model."""
+
+    def case(root: Path) -> None:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            np.save(root / name, change(np.load(root / name)))
 
     return case
 
@@ -307,6 +320,38 @@ MODELS: dict[str, Case] = {
 }
 
 
+KERNEL_MODELS: dict[str, Case] = {
+    "support of objects": lambda root: put("support_data.npy", object_npy())(root),
+    "support of 2^60": put(
+        "support_data.npy", npy("{'descr': '<f4', 'fortran_order': False, 'shape': (1152921504606846976,)}")
+    ),
+    "support of 10 GB, short": put(
+        "support_data.npy", npy("{'descr': '<f4', 'fortran_order': False, 'shape': (2684354560,)}")
+    ),
+    "support a pickle": lambda root: put("support_data.npy", pickle.dumps(Payload()))(root),
+    "support a pipe": pipe("support_data.npy"),
+    "support /dev/zero": link("support_indices.npy", "/dev/zero"),
+    "pointers header code": put("support_indptr.npy", npy("__import__('os').mkdir('/tmp/bigsvm-payload')")),
+    "pointers run backwards": array_in("support_indptr.npy", lambda a: a[::-1]),
+    "pointers beyond the values": array_in("support_indptr.npy", lambda a: a * 1_000_000),
+    "indices negative": array_in("support_indices.npy", lambda a: a - 50),
+    "indices beyond the features": array_in("support_indices.npy", lambda a: a + 2_000_000_000),
+    "rows beyond 2^62": array_in("support_rows.npy", lambda a: a + (1 << 62)),
+    "coefficients infinite": array_in("dual_coef.npy", lambda a: a / 0.0),
+    "kernel features 2^62": set_in("model.json", "n_features", 1 << 62),
+    "kernel of another": set_in("model.json", "problem", "kernel", {"name": "os.system"}),
+    "kernel a list": set_in("model.json", "problem", "kernel", [[]]),
+    "degree 10^9": set_in("model.json", "problem", "kernel", {"name": "poly", "degree": 10**9}),
+    "pairs of 10^6 classes": edit(
+        "model.json", lambda d: d.update(classes=list(range(10**6))) or d["problem"].update(multi_class="ovo")
+    ),
+    "kernel precomputed of 2^62": edit(
+        "model.json", lambda d: d.update(n_features=1 << 62) or d["problem"].update(kernel={"name": "precomputed"})
+    ),
+    "kernel array outside": edit("model.json", lambda d: d["digests"].update({"../../etc/passwd": "0" * 32})),
+}
+
+
 class Bench:
     """A good store and model, and the judge."""
 
@@ -319,6 +364,12 @@ class Bench:
         if code:
             raise SystemExit(said)
         self.right = (work / "m" / "coef.npy").read_bytes()
+        some = X[:20].tocsr()
+        support = CSR(some.data, some.indices.astype(np.int32), some.indptr.astype(np.int64))
+        coef = rng.normal(size=(1, 20))
+        KernelModel(Kernel("rbf", 0.1), support, np.arange(20), coef, np.zeros(1), np.array([-1, 1]), 40).save(
+            work / "k"
+        )
 
     def fit(self, store: Path, folder: Path) -> list[str]:
         return [
@@ -345,16 +396,17 @@ class Bench:
             commands = [["seal", str(folder / "bad")], *commands]
         self.judge(f"store: {name}{', digests renewed' if renewed else ''}", commands, folder)
 
-    def try_model(self, name: str, case: Case, renewed: bool) -> None:
+    def try_model(self, name: str, case: Case, renewed: bool, good: str = "m") -> None:
         """Predict with a bad model; `renewed`: its digests are those of its files."""
         folder = self.work / "try"
         folder.mkdir()
-        shutil.copytree(self.work / "m", folder / "bad")
+        shutil.copytree(self.work / good, folder / "bad")
         case(folder / "bad")
         with contextlib.suppress(ValueError, KeyError, TypeError, OSError, RecursionError):
             if renewed and "/dev/zero" not in name and "pipe" not in name:
                 document = json.loads((folder / "bad" / "model.json").read_text())
-                document["digests"]["coef.npy"] = file_digest(folder / "bad" / "coef.npy")
+                for array in (folder / "bad").glob("*.npy"):
+                    document["digests"][array.name] = file_digest(array)
                 (folder / "bad" / "model.json").write_text(json.dumps(document))
         command = ["predict", str(folder / "bad"), str(self.work / "good"), "-o", str(folder / "out.csv"), "--quiet"]
         self.judge(f"model: {name}{', digests renewed' if renewed else ''}", [command], folder)
@@ -423,10 +475,13 @@ def main() -> None:
         bench, tried = Bench(Path(folder)), 0
         sys.addaudithook(hook)
         step = 3 if options.smoke else 1
-        for kind, cases in (("store", STORES), ("model", MODELS)):
+        for kind, cases in (("store", STORES), ("model", MODELS), ("kernel", KERNEL_MODELS)):
             for name, case in list(cases.items())[::step]:
                 for renewed in (False, True):
-                    (bench.try_store if kind == "store" else bench.try_model)(name, case, renewed)
+                    if kind == "store":
+                        bench.try_store(name, case, renewed)
+                    else:
+                        bench.try_model(name, case, renewed, "m" if kind == "model" else "k")
                     tried += 1
     sys.stdout.write(f"{tried} cases, {tried - bench.failed} clean; unpickled: {found or 'nothing'}\n")
     if bench.failed or found:

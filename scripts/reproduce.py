@@ -3,10 +3,11 @@
 
     scripts/reproduce.py rosenbrock --data ../shared/data
     scripts/reproduce.py hyperpass --seeds 5
+    scripts/reproduce.py rosen --partitions 100
     scripts/reproduce.py rosenbrock --smoke --out /tmp/docs       small made-up data, for the test suite
 
-Each paper's figures go to <out>/reproduction/<paper>.json and .svg; <out>/reproduction.md is then written anew from
-the figures of all papers that are there.  The data are a folder with a `load.py`, given by --data, by
+Each paper's figures go to <out>/reproduction/<paper>.json and .svg (notes: no plot); <out>/reproduction.md is then
+written anew from the figures of all papers that are there.  The data are a folder with a `load.py`, given by --data, by
 BIGSVM_TEST_DATA, or ../shared/data beside the checkout; 66 where there is none.  Needs the extra `bench`.
 """
 
@@ -19,13 +20,27 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from reproduction import hyperpass, hyperpass_report, rosenbrock, rosenbrock_report
+from reproduction import (
+    hyperpass,
+    hyperpass_report,
+    notes,
+    notes_report,
+    rosen,
+    rosen_report,
+    rosenbrock,
+    rosenbrock_report,
+)
 from reproduction.report import save, write_page
-from reproduction.sets import made_up, mnist_zero, open_folder, rosenbrock_sets
+from reproduction.sets import Partitioned, made_up, mnist_zero, notes_set, open_folder, rosen_sets, rosenbrock_sets
 
 ROOT = Path(__file__).resolve().parents[1]
 _BESIDE = ROOT.parent / "shared" / "data"
-REPORTS = {"rosenbrock": rosenbrock_report, "hyperpass": hyperpass_report}
+REPORTS: dict[str, Any] = {
+    "rosenbrock": rosenbrock_report,
+    "hyperpass": hyperpass_report,
+    "rosen": rosen_report,
+    "notes": notes_report,
+}
 
 
 def say(text: str) -> None:
@@ -51,7 +66,28 @@ def run_hyperpass(options: argparse.Namespace) -> dict[str, Any]:
     return hyperpass.run(train, test, hyperpass.Protocol(options.seeds), say)
 
 
-RUNS = {"rosenbrock": run_rosenbrock, "hyperpass": run_hyperpass}
+def run_rosen(options: argparse.Namespace) -> dict[str, Any]:
+    """Six sets, as many random partitions as --partitions says of those that have no published ones."""
+    if options.smoke:
+        sets = [Partitioned(made_up(90, 3, k, name), 60) for k, name in enumerate(("heart", "thyroid"))]
+        return rosen.run(sets, rosen.Protocol(partitions=3, fewer=2, most=5000, slow=2000), say, options.parts)
+    sets = rosen_sets(open_folder(options.data))
+    return rosen.run(sets, rosen.Protocol(options.partitions), say, options.parts)
+
+
+def run_notes(options: argparse.Namespace) -> dict[str, Any]:
+    """heart_scale."""
+    if options.smoke:
+        return notes.run(made_up(40, 3, 1), repeats=1, seeds=2, say=say)
+    return notes.run(notes_set(open_folder(options.data)), repeats=5, seeds=20, say=say)
+
+
+RUNS = {
+    "rosenbrock": run_rosenbrock,
+    "hyperpass": run_hyperpass,
+    "rosen": run_rosen,
+    "notes": run_notes,
+}
 
 
 def parse() -> argparse.Namespace:
@@ -63,6 +99,8 @@ def parse() -> argparse.Namespace:
     add("--out", type=Path, help="folder for reproduction.md and reproduction/ [docs; with --smoke a temporary one]")
     add("--splits", type=int, default=20, help="of rosenbrock")
     add("--seeds", type=int, default=5, help="of the mini-batches of hyperpass")
+    add("--partitions", type=int, default=100, help="of rosen")
+    add("--parts", type=Path, help="folder for what is done of rosen, from which a second start goes on")
     add("--smoke", action="store_true", help="a few seconds, on made-up data, to see that it works")
     options = parser.parse_args()
     if options.paper is None and not options.smoke:

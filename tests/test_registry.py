@@ -18,6 +18,8 @@ import pytest
 
 from bigsvm import registry
 from bigsvm.errors import BigSVMError, DataError, MissingInput, OutputError
+from bigsvm.problem.kernel import Kernel
+from bigsvm.problem.kernel_model import KernelModel
 from bigsvm.problem.model import LinearModel, load_model
 from bigsvm.store.files import file_digest
 from tests.cli.conftest import Bigsvm, bigsvm
@@ -30,6 +32,14 @@ def make_model(path: Path, seed: int = 0, n_features: int = 6, classes: tuple[in
     n_models = 1 if len(classes) == 2 else len(classes)
     model = LinearModel(rng.standard_normal((n_models, n_features)), np.full(n_models, float(seed)), np.array(classes))
     model.save(path, alpha=rng.random((n_models, 9)))
+    return path
+
+
+def make_kernel_model(path: Path, kind: str) -> Path:
+    """A kernel model, or one of regression, of six features and the classes -1 and 1."""
+    classes = np.empty(0) if kind == "regression" else np.array([-1, 1])
+    support, rows = np.random.default_rng(0).standard_normal((4, 6)), np.arange(4)
+    KernelModel(Kernel("rbf", 0.5), support, rows, np.ones((1, 4)), np.ones(1), classes, 6).save(path, np.ones((1, 9)))
     return path
 
 
@@ -358,3 +368,25 @@ def test_a_read_only_registry_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BigSVMError) as caught:
         registry.promote(tmp_path / "file", make_model(tmp_path / "m"))
     assert caught.value.code == 73
+
+
+def test_kernel_models_and_regression_are_promoted_whole(tmp_path: Path) -> None:
+    kernel, values = (make_kernel_model(tmp_path / kind, kind) for kind in ("kernel", "regression"))
+    registry.promote(tmp_path / "r", make_model(tmp_path / "linear"))
+    assert registry.promote(tmp_path / "r", kernel) == 2  # of the same classes and features
+    current = registry.current(tmp_path / "r")
+    assert current is not None
+    assert tree(current) == tree(kernel)
+    with pytest.raises(DataError, match="gives values and the current one labels"):
+        registry.promote(tmp_path / "r", values)
+    assert registry.promote(tmp_path / "r", values, allow_other_shape=True) == 3
+    assert load_model(tmp_path / "r" / "current").regression
+
+
+@pytest.mark.parametrize("name", ["support.npy", "dual_coef.npy", "support_rows.npy"])
+def test_a_damaged_kernel_model_is_not_promoted(tmp_path: Path, name: str) -> None:
+    bad = make_kernel_model(tmp_path / "m", "kernel")
+    spoil_size(bad, name, 140, fix=True)
+    with pytest.raises(DataError):
+        registry.promote(tmp_path / "r", bad)
+    assert registry.current(tmp_path / "r") is None

@@ -11,6 +11,8 @@ from bigsvm.store.blocks import Matrix, kernel_matrix
 LARGEST_COLUMNS = 1 << 20
 """Bytes of support vectors as dense columns; where they would take more, only features that occur have a row."""
 
+_TABLE = 1 << 18  # features up to which a table of them all is quicker than a search
+
 
 def kernel_scores(X: Matrix, support: Matrix, coef: np.ndarray, kernel: Kernel) -> np.ndarray:
     """sum_s coef[m, s] K(x_i, support_s), float64, (n_rows, n_models); not for precomputed.
@@ -20,7 +22,7 @@ def kernel_scores(X: Matrix, support: Matrix, coef: np.ndarray, kernel: Kernel) 
     coef : float64, (n_models, n_support)
 
     Every sum runs over features, then over support vectors, in ascending order: a row's scores have the same bits
-    whatever rows are beside it, and whether dense or sparse.
+    whatever rows are beside it.
     """
     n_rows, n_support = n_rows_of(X), n_rows_of(support)
     X, support = kernel_matrix(X), kernel_matrix(support)
@@ -57,7 +59,7 @@ def _columns_of(support: CSR, X: Matrix) -> tuple[np.ndarray, Matrix]:
         inside = places < width
         rows, places, values = rows[inside], places[inside], values[inside]
     if 8 * width * n_support > LARGEST_COLUMNS:
-        features = np.unique(places)
+        features = np.flatnonzero(np.bincount(places)) if width <= _TABLE else np.unique(places)
         X, places, width = with_features(X, features), np.searchsorted(features, places), len(features)
     columns = np.zeros((width, n_support))
     columns[places, rows] = values
@@ -68,8 +70,16 @@ def with_features(X: Matrix, features: np.ndarray) -> Matrix:
     """X with these features alone (int64, ascending), numbered from 0."""
     if not isinstance(X, CSR):
         return kernel_matrix(np.ascontiguousarray(X[:, features]))
-    places = np.searchsorted(features, X.indices)
-    kept = places < len(features)
-    kept[kept] = features[places[kept]] == X.indices[kept]
+    width = 1 + int(X.indices.max(initial=-1))
+    if width <= _TABLE:
+        table = np.full(width, -1, np.int32)
+        inside = features[: np.searchsorted(features, width)]
+        table[inside] = np.arange(len(inside))
+        places = table[X.indices]
+        kept = places >= 0
+    else:
+        places = np.searchsorted(features, X.indices)
+        kept = places < len(features)
+        kept[kept] = features[places[kept]] == X.indices[kept]
     ends = np.concatenate(([0], np.cumsum(kept, dtype=np.int64)))
     return kernel_matrix(CSR(X.data[kept], places[kept].astype(X.indices.dtype), ends[X.indptr]))

@@ -167,7 +167,8 @@ def problem_of(model: LinearModel, store: RowBlocks) -> Problem:
         bias=bias,
         bias_scale=bias_scale,
         classes=model.classes,
-        positive=np.array([1] if n_models == 1 else range(n_models), np.int32),
+        positive=model.positive,
+        negative=model.negative,
     )
 
 
@@ -183,11 +184,11 @@ def weights_of(model: LinearModel, problem: Problem, n_features: int) -> np.ndar
 
 
 def models_document(problem: Problem, certificate: Certificate) -> list[dict[str, Any]]:
-    """One entry for each model, as the result lists them."""
+    """One entry for each model, as the result lists them: of a pair the class that it is `against`, too."""
     gaps = certificate.relative_gaps
     return [
         {
-            "class": _told_apart(problem, m),
+            **_classes_of(problem, m),
             "objective": float(certificate.primal[m]),
             "duality_gap": float(certificate.gap[m]),
             "relative_gap": float(gaps[m]),
@@ -197,9 +198,11 @@ def models_document(problem: Problem, certificate: Certificate) -> list[dict[str
     ]
 
 
-def _told_apart(problem: Problem, m: int) -> Any:
-    """The positive class of a model; of a pair both, of regression none."""
+def _classes_of(problem: Problem, m: int) -> dict[str, Any]:
+    """Which class a model tells from which; of regression none."""
     if problem.regression:
-        return None
-    positive = problem.classes[problem.positive[m]].item()
-    return [positive, problem.classes[problem.negative[m]].item()] if problem.negative[m] >= 0 else positive
+        return {"class": None}
+    named = {"class": problem.classes[problem.positive[m]].item()}
+    if problem.negative[m] >= 0:
+        named["against"] = problem.classes[problem.negative[m]].item()
+    return named

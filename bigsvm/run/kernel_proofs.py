@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from bigsvm.run.proofs import ProofLeft
 from bigsvm.solvers.base import Context
 from bigsvm.solvers.kernel.base import KernelSolver
 from bigsvm.solvers.kernel.data import KernelData, Rows
+from bigsvm.solvers.kernel.gram import Support
 from bigsvm.solvers.kernel.part import Part
 from bigsvm.solvers.kernel.state import KernelState, best_bias, make_part, terms
 from bigsvm.store.blocks import Matrix, row_bytes
@@ -28,6 +29,7 @@ from bigsvm.store.state_files import dump
 
 _UNIT = 2.0**-24  # of float32
 _EXP = 3e-7  # relative error of exp in float32, and of one value's last rounding
+_MOST_UNDECIDED = 0.6  # of a block's rows, with which float32 values go on
 _MORE = 7  # roundings of a product's terms, of norms and of what is made of them
 
 
@@ -130,10 +132,11 @@ class KernelProver:
 
 @dataclass
 class _Bound:
-    """|float32 f - f| <= per_norm ||x||^2 + constant, of an rbf kernel and given coefficients."""
+    """|float32 value - K(s, x)| <= (per_norm (||x||^2 + largest) + constant) K(s, x), of an rbf kernel."""
 
     per_norm: float
-    constant: float
+    largest: float
+    constant: float = _EXP
 
 
 def scores_of(part: Part, data: KernelData, b: float | None, exact: bool) -> None:
@@ -151,28 +154,23 @@ def scores_of(part: Part, data: KernelData, b: float | None, exact: bool) -> Non
     approximate = not exact and b is not None and data.kernel.name == "rbf" and len(chunks) == 1
     for chunk in chunks:
         X, at = data.take(numbers[chunk])
-        coef = np.ascontiguousarray(part.beta[support[chunk]])[:, None]
+        beta = np.ascontiguousarray(part.beta[support[chunk]])
         there = data.support(X, at, numbers[chunk], data.exact)
-        if approximate:
-            assert b is not None
-            nearly = data.support(X, at, numbers[chunk], data.gram)
-            bound = _bound(data, X, coef[:, 0], there.sq)
+        bound = _bound(data, X, there.sq) if approximate else None
+        nearly = data.support(X, at, numbers[chunk], data.gram) if approximate else None
         for rows in data.blocks():
             mine, own = of_part(part, rows)
             if len(own):
                 f = np.ascontiguousarray(part.f[mine])[None, :]
                 where = np.arange(len(own))
-                if approximate:
-                    assert b is not None
+                if bound is not None and nearly is not None and b is not None:
                     zero = np.flatnonzero(part.beta[mine] == 0.0)
-                    guess = np.ascontiguousarray(f[:, zero])
-                    data.gram.add(rows.X, own[zero] - rows.offset, nearly, coef, guess)
-                    f[0, zero] = guess[0]
-                    where = _undecided(part, mine, f[0], b, bound, _norms(rows, own))
-                    f[0, where] = -part.target[mine][where]
+                    where = _undecided(part, mine, _nearly(data, rows, own[zero], nearly, beta), zero, b, bound, f[0])
+                    if len(where) > _MOST_UNDECIDED * len(own):
+                        bound = None  # the bound decides too little to be worth its values
                 if len(where):
-                    again = np.ascontiguousarray(f[:, where])
-                    data.exact.add(rows.X, own[where] - rows.offset, there, coef, again)
+                    again = np.ascontiguousarray(-part.target[mine][where])[None, :] if approximate else f[:, where]
+                    data.exact.add(rows.X, own[where] - rows.offset, there, beta[:, None], again)
                     f[0, where] = again[0]
                 part.f[mine] = f[0]
             if data.ctx.stopping():
@@ -210,18 +208,39 @@ def _norms(rows: Rows, own: np.ndarray) -> np.ndarray:
     return found[own - rows.offset - first]
 
 
-def _bound(data: KernelData, X: Matrix, beta: np.ndarray, sq: np.ndarray) -> _Bound:
+def _bound(data: KernelData, X: Matrix, sq: np.ndarray) -> _Bound:
     """Of float32 values: an exponent is off by at most gamma c u (||x||^2 + ||s||^2), c counting the roundings."""
     entries = int(np.diff(X.indptr).max(initial=0)) if isinstance(X, CSR) else X.shape[1]
-    size, c = np.abs(beta), entries + _MORE
-    per_norm = 1.2 * data.kernel.gamma * c * _UNIT
-    return _Bound(per_norm * float(size.sum()), per_norm * float(size @ sq) + _EXP * float(size.sum()))
+    return _Bound(1.2 * data.kernel.gamma * (entries + _MORE) * _UNIT, float(sq.max(initial=0.0)))
 
 
-def _undecided(part: Part, mine: slice, f: np.ndarray, b: float, bound: _Bound, sq: np.ndarray) -> np.ndarray:
-    """Support vectors, and rows whose bracket might not be 0 for some f within the bound."""
-    r, slack = -(f + b), bound.per_norm * sq + bound.constant
-    beta, lower, upper, epsilon = part.beta[mine], part.lower[mine], part.upper[mine], part.epsilon
-    below = (upper <= 0.0) | (r <= epsilon - slack)
-    above = (lower >= 0.0) | (r >= slack - epsilon)
-    return np.flatnonzero(~((beta == 0.0) & below & above))
+class _Nearly(NamedTuple):
+    """f + t in float32 values of some rows, the sum of |beta_s| K(s, x) beside it, and their squared norms."""
+
+    scores: np.ndarray
+    size: np.ndarray
+    sq: np.ndarray
+
+
+def _nearly(data: KernelData, rows: Rows, own: np.ndarray, support: Support, beta: np.ndarray) -> _Nearly:
+    out = np.zeros((2, len(own)))
+    data.gram.add(rows.X, own - rows.offset, support, np.stack([beta, np.abs(beta)], axis=1), out)
+    return _Nearly(out[0], out[1], _norms(rows, own) if len(own) else np.empty(0))
+
+
+def _undecided(
+    part: Part, mine: slice, found: _Nearly, zero: np.ndarray, b: float, bound: _Bound, f: np.ndarray
+) -> np.ndarray:
+    """Support vectors, and rows whose bracket might not be 0 for some f within the bound; puts f of the others.
+
+    zero : rows of beta = 0, those that `found` is of
+    """
+    f[zero] += found.scores
+    # Of the true K; the factor makes it one of the values that were computed.
+    slack = 1.01 * (bound.per_norm * (found.sq + bound.largest) + bound.constant) * found.size
+    r = -(f[zero] + b)
+    upper, lower, epsilon = part.upper[mine][zero], part.lower[mine][zero], part.epsilon
+    decided = ((upper <= 0.0) | (r <= epsilon - slack)) & ((lower >= 0.0) | (r >= slack - epsilon))
+    undecided = np.ones(len(f), bool)
+    undecided[zero[decided]] = False
+    return np.flatnonzero(undecided)

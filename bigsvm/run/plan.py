@@ -201,12 +201,14 @@ def make_plan(store: RowBlocks, config: FitConfig, limit: MemoryLimit | None = N
                 spilled.append(need.what)
     least_cache, left = needed(sizes.needs), 0
     arena, keeps = 0, getattr(solver, "arena", "off")
-    if keeps == "always" or (keeps == "auto" and K == 1 and not resident):
+    has_arena = keeps == "always" or (keeps == "auto" and K == 1 and not resident)
+    if has_arena or least_cache:
         kept = sum(need.nbytes for need in sizes.needs if need.may_spill and need.what not in spilled)
         beside = sizes.fixed_bytes(budget, True) if resident else sizes.beside_arena(budget)
         spare = budget - beside - kept
         # Half of what is left, with or without a bound of the cache: the arena is part of the mathematics.
-        arena = sizes.arena(store, spare // 2 if least_cache else spare, keeps == "always")
+        if has_arena:
+            arena = sizes.arena(store, spare // 2 if least_cache else spare, keeps == "always")
         left = max(spare - arena, 0)
         taken = max(taken, budget if arena else 0)
     scratch = sum(need.nbytes for need in sizes.needs if need.what in spilled)

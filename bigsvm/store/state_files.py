@@ -58,6 +58,8 @@ def load(target: Any, tree: Any) -> Any:
         return target
     if isinstance(target, list) and len(target) == len(tree):
         return [load(item, part) for item, part in zip(target, tree, strict=True)]
+    if isinstance(target, dict) and target.keys() == tree.keys():
+        return {key: load(item, tree[key]) for key, item in target.items()}
     if isinstance(target, tuple):
         return tuple(tree)
     return tree

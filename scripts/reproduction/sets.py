@@ -20,6 +20,25 @@ class DataSet(NamedTuple):
     about: str
 
 
+class Partitioned(NamedTuple):
+    """A set that is cut into training and test rows again and again.
+
+    train : training rows;  published : (X, y, X_test, y_test) of each published partition that is at hand
+    """
+
+    data: DataSet
+    train: int
+    published: tuple[tuple[np.ndarray, ...], ...] = ()
+
+    def partition(self, r: int) -> tuple[np.ndarray, ...]:
+        """(X, y, X_test, y_test) of the r-th published partition, or of a random one."""
+        if self.published:
+            return self.published[r]
+        order = np.random.default_rng([r, self.train]).permutation(len(self.data.y))
+        train, test = order[: self.train], order[self.train :]
+        return self.data.X[train], self.data.y[train], self.data.X[test], self.data.y[test]
+
+
 def open_folder(folder: Path) -> ModuleType:
     """The module `load.py` of a data folder; SystemExit(66) where there is none."""
     path = folder / "load.py"
@@ -46,6 +65,28 @@ def rosenbrock_sets(data: ModuleType) -> list[DataSet]:
         X, y = data.load(f"monks-{number}", "test")
         sets.append(DataSet(f"monks-{number}", scaled(_dense(X)), _signs(y > 0), "the 432 rows of the whole problem"))
     return sets
+
+
+def rosen_sets(data: ModuleType) -> list[Partitioned]:
+    """Six sets of the Raetsch benchmark, every feature with mean 0 and variance 1 over the whole set."""
+    titanic = tuple(data.raetsch("titanic", r) for r in range(1, 11))
+    cancer = data.raetsch("breast-cancer", 1)
+    wholes = {
+        "heart": (170, *data.load("heart_statlog")),
+        "breast-cancer": (200, np.concatenate(cancer[::2]), np.concatenate(cancer[1::2])),
+        "thyroid": (140, *data.load("raetsch/thyroid")),
+        "diabetes": (468, *data.load("pima")),
+        "flare-solar": (666, *data.load("raetsch/flare-solar")),
+    }
+    sets = [Partitioned(_normalised(name, X, y), train) for name, (train, X, y) in wholes.items()]
+    rows = [np.concatenate(titanic[0][k::2]) for k in (0, 1)]
+    sets.append(Partitioned(DataSet("titanic", *rows, "as published"), 150, titanic))
+    return sets
+
+
+def notes_set(data: ModuleType) -> DataSet:
+    """heart_scale as it is."""
+    return _whole(data, "heart_scale", "heart_scale", "heart_scale")
 
 
 def mnist_zero(data: ModuleType) -> tuple[DataSet, DataSet]:
@@ -112,6 +153,11 @@ def scaled(X: np.ndarray) -> np.ndarray:
     """Every feature from -1 to 1."""
     low, high = X.min(axis=0), X.max(axis=0)
     return 2.0 * (X - low) / np.where(high > low, high - low, 1.0) - 1.0
+
+
+def _normalised(name: str, X: np.ndarray, y: np.ndarray) -> DataSet:
+    X = np.asarray(X, np.float64)
+    return DataSet(name, (X - X.mean(axis=0)) / X.std(axis=0, ddof=1), _signs(y > 0), "normalised")
 
 
 def _whole(data: ModuleType, name: str, stored: str, about: str) -> DataSet:

@@ -44,7 +44,8 @@ def test_class_weights_by_name_and_balanced() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"loss": "epsilon_insensitive"}, Unsupported, "not available"),
+        ({"loss": "squared_epsilon_insensitive"}, Unsupported, "not available"),
+        ({"loss": "epsilon_insensitive"}, DataError, "needs targets"),
         ({"class_weight": {"7": 1.0}}, UsageError, "no class"),
         ({"class_weight": {"1": -1.0}}, UsageError, "negative"),
         ({"class_weight": "heavy"}, UsageError, "balanced"),

@@ -17,8 +17,9 @@ _LARGEST_TABLE = 12
 
 @bigsvm_command(
     help="Measure MODEL on STORE: accuracy, balanced accuracy, F1, ROC AUC, average precision, confusion "
-    "matrix; of a regression the mean squared and absolute errors and R2.\n\nOne pass over the data.  With more than two classes, F1, AUC and average precision are means "
-    "over the classes, each against the rest."
+    "matrix; of a regression the mean squared and absolute errors and R2.\n\n"
+    "One pass over the data.  With more than two classes, F1, AUC and average precision are means over the "
+    "classes, each against the rest."
 )
 @click.argument("model", type=click.Path(path_type=Path))
 @click.argument("store")

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import numpy as np
 
-from bigsvm.solvers.base import Context
+from bigsvm.solvers.base import Context, DataShape
 from bigsvm.solvers.gathered import picked_rows, stacked
 from bigsvm.solvers.kernel.data import KernelData, Rows
 from bigsvm.store.blocks import Matrix, kernel_matrix, row_bytes
 
 _BESIDE = 160  # bytes of an active row's numbers, bounds and scores, and of what is sorted of them
 _COPIES = 3  # of a row of the arena: as it was, as it is to be, and as the other side of kernel values
+
+
+_LEAST = 2048  # rows
+
+
+def least_rows(n: int) -> int:
+    """Rows that every plan has room for."""
+    return min(n, _LEAST)
+
+
+def _active_row_bytes(stored: float) -> float:
+    return _COPIES * stored + _BESIDE
 
 
 class RowArena:
@@ -27,14 +39,21 @@ class RowArena:
         self.numbers = np.empty(0, np.int64)
 
     @staticmethod
+    def least_bytes(shape: DataShape) -> int:
+        """Bytes of the rows that are in memory whatever the budget is, for the plan."""
+        stored = shape.nnz / max(shape.n_samples, 1) * max(shape.entry_bytes, 4) + 16
+        return int(least_rows(shape.n_samples) * _active_row_bytes(stored))
+
+    @staticmethod
     def capacity(ctx: Context) -> int:
         """Rows that the arena may hold."""
+        n = ctx.data.n_samples
         if ctx.resident:
-            return ctx.data.n_samples
+            return n
         # The other side is float32 whatever the data are; sparse entries have a number each.
         stored = row_bytes(ctx.data)
         as_float = 4.0 * ctx.data.n_features if ctx.data.layout == "dense" else stored
-        return int(ctx.arena_bytes // (_COPIES * max(stored, as_float) + _BESIDE))
+        return min(least_rows(n) + int(ctx.arena_bytes // _active_row_bytes(max(stored, as_float))), n)
 
     def load(self, numbers: np.ndarray) -> None:
         """Hold these rows; blocks are read where they are not in memory, and not counted: a run that was stopped reads

@@ -262,9 +262,10 @@ class KernelSolver:
 
     @staticmethod
     def _relative(state: KernelState) -> np.ndarray:
-        known = np.isfinite(state.gap)  # models that were looked at: gap and primal of the others are inf
-        primal = np.where(known, np.maximum(state.primal, np.finfo(float).tiny), 1.0)
-        return np.where(known, state.gap, np.inf) / primal
+        relative = np.full(state.n_models, np.inf)
+        known = np.isfinite(state.primal)
+        relative[known] = state.gap[known] / np.maximum(state.primal[known], np.finfo(float).tiny)
+        return relative
 
     def _estimate(self, state: KernelState, ctx: Context) -> float:
         return float(np.max(self._relative(state)))

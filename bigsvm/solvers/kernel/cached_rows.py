@@ -7,7 +7,6 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from bigsvm.kernels.smo import add_row
 from bigsvm.solvers.kernel.rows import KernelRows
 from bigsvm.store.row_cache import RowCache
 
@@ -81,11 +80,11 @@ class CachedRows:
         made = idx[~here]
         computed = self._inner.fetch(made) if len(made) else np.empty((0, self.n), self.dtype)
         absent = iter(computed)
-        for i, by, kept in zip(idx, change, here, strict=True):
+        for k, (i, kept) in enumerate(zip(idx, here, strict=True)):
             row = self._cache.get(i) if kept else next(absent)
             if row is None:  # its place on disk failed just now, or another row has taken its place
                 row = self._inner.fetch(np.array([i]))[0]
-            add_row(f, row, by)
+            self._inner.add(f, row[None, :], change[k : k + 1])
         if self._keep_sums:
             for i, row in zip(made, computed, strict=True):
                 self._cache.put(i, row)
@@ -97,6 +96,10 @@ class CachedRows:
     def close(self) -> None:
         """Let go of what is kept."""
         self._cache.close()
+
+    def add(self, f: np.ndarray, K: np.ndarray, change: np.ndarray) -> None:
+        """As `inner` does."""
+        self._inner.add(f, K, change)
 
     @contextmanager
     def _counted(self) -> Iterator[None]:

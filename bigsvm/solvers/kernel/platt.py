@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bigsvm.kernels.platt import add_row, next_violator, platt_examine
-from bigsvm.solvers.base import Context
+from bigsvm.solvers.base import Context, DataShape, Need
 from bigsvm.solvers.kernel.base import KernelOptions, KernelSolver
 from bigsvm.solvers.kernel.part import Part, Progress
 from bigsvm.solvers.kernel.rows import KernelRows
@@ -59,6 +59,8 @@ class PlattSMO(KernelSolver):
 
     name: ClassVar[str] = "platt-smo"
     losses: ClassVar[tuple[str, ...]] = ("hinge",)
+    arena: ClassVar[str] = "off"
+    rule_factor: ClassVar[float] = 2.0
 
     eps: float = 1e-3
     maxepoch: int = 5000
@@ -78,19 +80,24 @@ class PlattSMO(KernelSolver):
         """b = 0, of a warm start the middle of b_up and b_low."""
         return PlattWork(middle(part))
 
+    def own_needs(self, shape: DataShape, resident: bool) -> list[Need]:
+        """The kernel rows of a pair."""
+        return [Need("kernel rows", 16 * shape.n_samples)]
+
     def advance(self, part: Part, work: Any, rows: KernelRows, options: KernelOptions, ctx: Context) -> Progress:
         """Row after row, until a sweep over all takes no step or enough were looked at; see `Progress`.
 
-        `final` is Platt's rule: a sweep over all without a step, or the last one.  Where no row violates by more than
-        part.eps with the b that is kept, b_low - b_up is at most 2 part.eps: then it is `done`.  Steps may also be
-        smaller than eps allows; then it is not.  After either, a smaller part.eps makes it go on.
+        Platt's rule is a sweep over all without a step, or the last one.  Where no row violates by more than
+        part.eps / 2 with the b that is kept, b_low - b_up is at most part.eps: then it is `done`, and goes on with a
+        smaller part.eps.  Steps may also be smaller than eps allows; then it is over, and `final`.
         """
         n, steps, seen = part.n, 0, 0
         while seen < _VALUES and not self._over(part, work):
             begun = work.at
             i2 = next_violator(
-                part.target, part.lower, part.upper, part.beta, part.f, work.b, part.eps, begun, not work.all_rows
-            )
+                part.target, part.lower, part.upper, part.beta, part.f, work.b, 0.5 * part.eps, begun,
+                not work.all_rows,
+            )  # fmt: skip
             seen += i2 - begun + 1
             if i2 == n:
                 self._next_sweep(part, work)
@@ -107,7 +114,8 @@ class PlattSMO(KernelSolver):
             work.at = i2 + 1
             seen += 4 * n
         over, violation = self._over(part, work), part.violation()
-        return Progress(over and violation <= 2.0 * part.eps, False, steps, steps * n, violation, over)
+        done = over and violation <= part.eps
+        return Progress(done, False, steps, steps * n, violation, over and not done)
 
     def _next_sweep(self, part: Part, work: PlattWork) -> None:
         if work.all_rows:

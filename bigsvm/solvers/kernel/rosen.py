@@ -16,11 +16,22 @@ from bigsvm.solvers.base import Context
 from bigsvm.solvers.kernel.base import KernelOptions, KernelSolver
 from bigsvm.solvers.kernel.part import Part, Progress
 from bigsvm.solvers.kernel.rosen_face import (
-    INNER, Descent, FaceWork, Look, Room, bring_up_to_date, look, move, new_work, paper_eps, stands_still,
-)  # fmt: skip
+    INNER,
+    Descent,
+    FaceWork,
+    Look,
+    Room,
+    bring_up_to_date,
+    grown,
+    look,
+    move,
+    new_work,
+    paper_eps,
+    stands_still,
+)
 from bigsvm.solvers.kernel.rows import KernelRows
 
-_WHILE = 2e8  # multiplications of a call, about
+_WHILE = 1_000_000_000  # multiplications of a call, about
 _VALUE = 20  # of a kernel value
 
 
@@ -30,13 +41,17 @@ class Rosen(KernelSolver):
 
     theta : float   a bound row is released where no |r_i| on the face is above theta times its multiplier
     inner : 'cg' | 'steepest' | 'newton'   directions inside a face; 'steepest' is the text of the paper, and slow
+    full : bool     f of all rows after every step, as in the paper, and not once a release: every release then comes
+        when its rule says so, which saves 2 to 4 steps in a hundred, for 1.6 to 3.3 times the kernel values
     """
 
     name: ClassVar[str] = "rosen"
+    rule_factor: ClassVar[float] = 2.0
     keep_sums: ClassVar[bool] = True
 
     theta: float = 0.5
     inner: str = "cg"
+    full: bool = False
 
     def __post_init__(self) -> None:
         check(self.theta, self.inner)
@@ -76,7 +91,8 @@ class Rosen(KernelSolver):
     def _face(self, part: Part, work: FaceWork, block: Block, room: Room, now: Look) -> bool:
         """A release where it is due, then steps inside the face until the next one is; whether anything moved.
 
-        Of the rows outside only p's multiplier is kept up to date, that of the others is as of the last look.
+        Of the rows outside only p's multiplier is kept up to date.  After its release the next one is expected to be
+        as large: where it is smaller, the face goes on after another look, along the same directions.
         """
         eps, before = paper_eps(part), work.steps
         if len(now.free):
@@ -86,12 +102,14 @@ class Rosen(KernelSolver):
             numbers, due = np.array([now.i_up, now.i_low]), True
         block.take(numbers)
         how = Descent(
-            INNER[self.inner], stop=-np.inf, small=0.5 * eps, theta=self.theta, level=now.second, releases=int(due),
-            most=len(numbers) + 5,
+            INNER[self.inner], stop=-np.inf, small=0.5 * eps, theta=self.theta, level=now.multiplier, releases=int(due),
+            most=1 if self.full else len(numbers) + 5, most_work=_WHILE,
         )  # fmt: skip
-        reason = move(part, work, block.numbers, block.K, block.largest, room, how)
+        W, beta, f = block.numbers, part.beta[block.numbers], part.f[block.numbers]
+        reason = move(part, work, W, beta, f, block.K, block.largest, room, how)
         if reason == DUE and work.steps == before:  # a tie that rounding decides otherwise here than there
-            reason = move(part, work, block.numbers, block.K, block.largest, room, how._replace(releases=1))
+            reason = move(part, work, W, beta, f, block.K, block.largest, room, how._replace(releases=1))
+        part.beta[W] = beta
         return reason != STILL or work.steps > before + 1
 
 
@@ -130,7 +148,7 @@ class Block:
         k, m = len(self.numbers), len(self.numbers) + len(new)
         self.numbers = np.concatenate([self.numbers, new])
         if m > len(self._store):
-            larger = np.empty((min(2 * m, self._rows.n),) * 2, self._rows.dtype)
+            larger = np.empty((min(grown(m), self._rows.n),) * 2, self._rows.dtype)
             larger[:k, :k] = self._store[:k, :k]
             self._store = larger
         self._store[k:m, :m] = self._rows.block(new, self.numbers)

@@ -6,25 +6,52 @@ then brings f of all rows up to date: one pass over the data a round, however ma
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
 
-from bigsvm.kernels.rosen import STILL, WORK
+from bigsvm.kernels.rosen import LIMIT, STILL, WORK
 from bigsvm.solvers.base import Context
 from bigsvm.solvers.kernel.base import KernelOptions, KernelSolver
 from bigsvm.solvers.kernel.part import Part, Progress
 from bigsvm.solvers.kernel.rosen import check
 from bigsvm.solvers.kernel.rosen_face import (
-    INNER, Descent, FaceWork, Look, Room, bring_up_to_date, look, move, new_work, paper_eps, stands_still,
-)  # fmt: skip
+    INNER,
+    Descent,
+    FaceWork,
+    Look,
+    Room,
+    bring_up_to_date,
+    look,
+    move,
+    new_work,
+    paper_eps,
+    stands_still,
+)
 from bigsvm.solvers.kernel.rows import KernelRows
 
-_WHILE = 2e8  # multiplications of a call, about
+_WHILE = 1_000_000_000  # multiplications of a call, about
 _VALUE = 20  # of a kernel value
 _SHARE = 0.1  # of the violation, to which a round solves
+_STEPS = 20  # of a round, a row, and 1000 more
 _PATIENCE = 100  # rounds
+
+
+@dataclass
+class RoundWork(FaceWork):
+    """What is kept beside what `rosen` keeps: a round that is not over.
+
+    chosen : bool, (n,)   W;  beta, f : float64, (n,)   as they are inside the round, valid on W
+    stop : float   the violation at which the round is over, negative where none is open
+    last_step : int   `steps` at which it is over as well
+    """
+
+    chosen: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))
+    beta: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    f: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    stop: float = -1.0
+    last_step: int = 0
 
 
 @dataclass(frozen=True)
@@ -37,6 +64,7 @@ class RosenBlock(KernelSolver):
     """
 
     name: ClassVar[str] = "rosen-block"
+    rule_factor: ClassVar[float] = 2.0
     keep_sums: ClassVar[bool] = True
 
     q: int = 1000
@@ -54,41 +82,67 @@ class RosenBlock(KernelSolver):
         """Of the rows that move: much the same ones from one update of f to the next."""
         return True
 
-    def begin(self, part: Part, rows: KernelRows, options: KernelOptions, ctx: Context) -> FaceWork:
+    def begin(self, part: Part, rows: KernelRows, options: KernelOptions, ctx: Context) -> RoundWork:
         """Nothing is computed."""
-        return new_work(part.n)
+        face = new_work(part.n)
+        chosen, beta, f = np.zeros(part.n, bool), np.zeros(part.n), np.zeros(part.n)
+        return RoundWork(face.direction, face.memory, face.counts, chosen=chosen, beta=beta, f=f)
 
-    def advance(self, part: Part, work: FaceWork, rows: KernelRows, options: KernelOptions, ctx: Context) -> Progress:
-        """Rounds until b_low - b_up <= part.eps, or for a while; `iterations` are rounds, that is updates of f."""
+    def advance(self, part: Part, work: RoundWork, rows: KernelRows, options: KernelOptions, ctx: Context) -> Progress:
+        """Rounds until b_low - b_up <= part.eps, or for a while; `iterations` are rounds, that is updates of f.
+
+        A long round goes on in the next call, which computes K_WW anew; `part` moves only when a round is over.
+        """
         most = max(options.working_set or self.max_set, 2)
-        room, spent, visits, rounds = Room(), 0.0, 0, work.updates
+        room, spent, visits, rounds = Room(), 0, 0, work.updates
         now, largest = look(part), float(rows.diag.max(initial=0.0))
         exhausted = False
         while now.violation > part.eps and spent < _WHILE and not exhausted:
-            values, multiplications, before = rows.counts.asked, int(work.counts[WORK]), part.beta.copy()
-            W = working_set(part, now, self.q, most)
-            K = np.ascontiguousarray(rows.block(W, W))
-            work.memory[:] = 0.0
-            reason = move(part, work, W, K, largest, room, self._how(part, now, len(W)))
-            del K
+            values, multiplications = rows.counts.asked, int(work.counts[WORK])
+            if work.stop < 0.0:
+                self._begin_round(part, work, now, most)
+            reason = self._go_on(part, work, rows, largest, room, _WHILE - spent)
+            spent += int(work.counts[WORK]) - multiplications + _VALUE * (rows.counts.asked - values)
+            if reason == LIMIT and work.steps < work.last_step:
+                break
+            values, before = rows.counts.asked, part.beta.copy()
+            part.beta[work.chosen] = work.beta[work.chosen]
+            work.stop = -1.0
             changed = bring_up_to_date(part, before, work, rows)
             visits += part.n * (changed > 0)
             now = look(part)
             exhausted = stands_still(part, work, rows, now.violation, reason != STILL or changed > 0, _PATIENCE)
             if work.stale == 0:
                 now = look(part)
-            spent += _VALUE * (rows.counts.asked - values) + int(work.counts[WORK]) - multiplications
-            spent += float(part.n) * changed
+            spent += part.n * changed + _VALUE * (rows.counts.asked - values)
         done = now.violation <= part.eps
         return Progress(done, exhausted and not done, work.updates - rounds, visits, now.violation)
 
-    def _how(self, part: Part, now: Look, m: int) -> Descent:
-        eps = paper_eps(part)
-        stop = max(_SHARE * now.violation, eps)
-        most = 20 * m + 1000
-        return Descent(
-            INNER[self.inner], stop=stop, small=0.25 * stop, theta=self.theta, level=0.0, releases=most, most=most
-        )
+    def _begin_round(self, part: Part, work: RoundWork, now: Look, most: int) -> None:
+        """Begin a round."""
+        W = working_set(part, now, self.q, most)
+        work.chosen[:] = False
+        work.chosen[W] = True
+        work.beta[:], work.f[:] = part.beta, part.f
+        work.stop = max(_SHARE * now.violation, paper_eps(part))
+        work.last_step = work.steps + _STEPS * len(W) + 1000
+        work.memory[:] = 0.0
+
+    def _go_on(
+        self, part: Part, work: RoundWork, rows: KernelRows, largest: float, room: Room, most_work: int
+    ) -> int:  # fmt: skip
+        """Steps of the round that is open, in `work` alone; why they ended."""
+        W = np.flatnonzero(work.chosen)
+        K = np.ascontiguousarray(rows.block(W, W))
+        most = work.last_step - work.steps
+        how = Descent(
+            INNER[self.inner], stop=work.stop, small=0.25 * work.stop, theta=self.theta, level=0.0, releases=most,
+            most=most, most_work=most_work,
+        )  # fmt: skip
+        beta, f = work.beta[W], work.f[W]
+        reason = move(part, work, W, beta, f, K, largest, room, how)
+        work.beta[W], work.f[W] = beta, f
+        return reason
 
 
 def working_set(part: Part, now: Look, q: int, most: int) -> np.ndarray:

@@ -18,6 +18,7 @@ from bigsvm.solvers.kernel.rows import KernelRows
 INNER = {"cg": CONJUGATE, "steepest": STEEPEST, "newton": NEWTON}
 REFRESH = 1000  # updates of f after which it is computed from nothing
 BETTER = 0.9  # a violation so many times the least one seen is progress
+FALLS = 1e-12  # of all that the objective fell by, between two looks
 DRIFT = 1e-14  # of sum |beta|, in sum beta
 N_COUNTS = 5
 
@@ -40,7 +41,7 @@ class FaceWork:
         would read one by one (times n: the paper's count of kernel operations), multiplications
     updates : of f, that is passes;  stale : of them since f was computed from nothing
     gain : what the objective fell by
-    best, waited, stalls : the least violation seen, updates since, how often it has stood still
+    best, waited, mark, stalls : the least violation seen, updates since, the gain then, how often it has stood still
     """
 
     direction: np.ndarray
@@ -51,6 +52,7 @@ class FaceWork:
     gain: float = 0.0
     best: float = np.inf
     waited: int = 0
+    mark: float = 0.0
     stalls: int = 0
 
     @property
@@ -72,7 +74,7 @@ class Look(NamedTuple):
     free : int64   J
     mu : mean of F over J;  worst : max |mu - F| over J
     p : the bound row whose multiplier has the wrong sign most, -1 where none has
-    multiplier : by how much;  second : by how much that of the next row does
+    multiplier : by how much
     """
 
     up: np.ndarray
@@ -85,7 +87,6 @@ class Look(NamedTuple):
     worst: float
     p: int
     multiplier: float
-    second: float
 
     @property
     def centre(self) -> float:
@@ -99,7 +100,7 @@ def look(part: Part) -> Look:
     b_up, b_low = float(up[i_up]), float(down[i_low])
     violation = b_low - b_up if np.isfinite(b_up) and np.isfinite(b_low) else -np.inf
     free = np.flatnonzero(part.free())
-    mu, worst, p, multiplier, second = np.nan, 0.0, -1, 0.0, 0.0
+    mu, worst, p, multiplier = np.nan, 0.0, -1, 0.0
     if len(free):
         F = up[free]
         mu = float(F.mean())
@@ -108,11 +109,14 @@ def look(part: Part) -> Look:
         wrong[free] = -np.inf
         p = int(np.argmax(wrong))
         multiplier = float(wrong[p])
-        wrong[p] = -np.inf
-        second = max(float(wrong.max()), 0.0)
         if not multiplier > 0.0:
             p, multiplier = -1, 0.0
-    return Look(up, down, i_up, i_low, violation, free, mu, worst, p, multiplier, second)
+    return Look(up, down, i_up, i_low, violation, free, mu, worst, p, multiplier)
+
+
+def grown(m: int) -> int:
+    """Room for m rows and some to come: a quarter more, for square arrays are the largest things there are."""
+    return m + m // 4 + 32
 
 
 @dataclass
@@ -127,10 +131,9 @@ class Room:
     def of(self, m: int, inner: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """e, r, z and the square for m rows."""
         if len(self.e) < m:
-            size = 2 * m
-            self.e, self.r, self.z = np.zeros(size), np.zeros(size), np.zeros(size)
+            self.e, self.r, self.z = (np.zeros(grown(m)) for _ in range(3))
         if inner == NEWTON and self.square.shape[1] < m:
-            self.square = np.zeros((2 * m + 2, 2 * m))
+            self.square = np.zeros((grown(m) + 2, grown(m)))
         square = self.square[: m + 2, :m] if inner == NEWTON else self.square
         return self.e[:m], self.r[:m], self.z[:m], square
 
@@ -145,25 +148,26 @@ class Descent(NamedTuple):
     level: float
     releases: int
     most: int
+    most_work: int
 
 
 def move(
-    part: Part, work: FaceWork, numbers: np.ndarray, K: np.ndarray, largest: float, room: Room, how: Descent
-) -> int:
-    """Move beta of the rows `numbers` (int64, distinct), whose kernel values are K; f stays as it was.
+    part: Part, work: FaceWork, W: np.ndarray, beta: np.ndarray, f: np.ndarray, K: np.ndarray, largest: float,
+    room: Room, how: Descent,
+) -> int:  # fmt: skip
+    """Move beta and f, both float64 (len(W),), of the rows W (int64, distinct), whose kernel values are K.
 
     Returns
     -------
     reason : as `descend` gives it
     """
-    beta, f = part.beta[numbers], part.f[numbers]
-    e, r, z, square = room.of(len(numbers), how.inner)
-    e[:] = work.direction[numbers]
-    reason, gain, _ = descend(
-        K, largest, numbers, beta, f, part.lower[numbers], part.upper[numbers], part.epsilon, how.stop, how.small,
-        how.theta, how.level, how.releases, how.most, how.inner, e, r, z, square, work.memory, work.counts,
+    e, r, z, square = room.of(len(W), how.inner)
+    e[:] = work.direction[W]
+    reason, gain = descend(
+        K, largest, W, beta, f, part.lower[W], part.upper[W], part.epsilon, how.stop, how.small, how.theta, how.level,
+        how.releases, how.most, how.most_work, how.inner, e, r, z, square, work.memory, work.counts,
     )  # fmt: skip
-    work.direction[numbers], part.beta[numbers] = e, beta
+    work.direction[W] = e
     work.gain += gain
     return int(reason)
 
@@ -205,10 +209,15 @@ def balance(part: Part) -> None:
 
 
 def stands_still(part: Part, work: FaceWork, rows: KernelRows, violation: float, moved: bool, patience: int) -> bool:
-    """Whether floating point allows no more, after an update: twice no progress, the second time with a fresh f."""
+    """Whether floating point allows no more, after an update: twice no progress, the second time with a fresh f.
+
+    Progress is a smaller violation, or, of steps that crawl, an objective that still falls.
+    """
     work.waited += 1
     if violation <= BETTER * work.best:
-        work.best, work.waited, work.stalls = violation, 0, 0
+        work.best, work.waited, work.mark, work.stalls = violation, 0, work.gain, 0
+    if moved and work.waited > patience and work.gain - work.mark > FALLS * work.gain:
+        work.waited, work.mark = 0, work.gain
     if moved and work.waited <= patience:
         return False
     work.stalls += 1

@@ -49,6 +49,10 @@ class KernelRows(Protocol):
         """f += sum_k change_k K[idx_k, :], in the order of idx, summed in float64; at most one scan of the data."""
         ...
 
+    def add(self, f: np.ndarray, K: np.ndarray, change: np.ndarray) -> None:
+        """f += sum_k change_k K[k, :] of rows that were fetched: to the bits of `update`, which may fuse a product."""
+        ...
+
 
 class MatrixRows:
     """A matrix that is there: for tests, and the reference of what the others do."""
@@ -77,5 +81,9 @@ class MatrixRows:
 
     def update(self, f: np.ndarray, idx: np.ndarray, change: np.ndarray) -> None:
         """Row by row."""
-        for row, by in zip(self.fetch(idx), change, strict=True):
+        self.add(f, self.fetch(idx), change)
+
+    def add(self, f: np.ndarray, K: np.ndarray, change: np.ndarray) -> None:
+        """Row by row."""
+        for row, by in zip(K, change, strict=True):
             f += by * row.astype(np.float64)

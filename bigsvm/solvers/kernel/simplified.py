@@ -29,12 +29,12 @@ Source: Wang Jialin, SVM: learning and implementing SMO & DCD, 2016 ("the Notes"
 from __future__ import annotations
 
 import math
-import weakref
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 
+from bigsvm.budget import Reservation
 from bigsvm.kernels.platt import ANY_ONE, LARGEST, LARGEST_THEN_ANY, add_row, simplified_scan
 from bigsvm.solvers.base import Context, DataShape, Need
 from bigsvm.solvers.kernel.base import KernelOptions, KernelSolver
@@ -43,7 +43,7 @@ from bigsvm.solvers.kernel.row_keeping import CACHE
 from bigsvm.solvers.kernel.rows import KernelRows
 
 _VALUES = 1 << 26  # kernel values looked at in one call of advance
-_TOGETHER = 1 << 21  # kernel values asked for at one time, 64 rows at most
+_TOGETHER = 1 << 20  # kernel values asked for at one time, 64 rows at most
 _SECOND = {"max": LARGEST, "max-then-random": LARGEST_THEN_ANY, "random": ANY_ONE}
 
 
@@ -75,6 +75,8 @@ class SimplifiedSMO(KernelSolver):
 
     name: ClassVar[str] = "simplified-smo"
     losses: ClassVar[tuple[str, ...]] = ("hinge",)
+    arena: ClassVar[str] = "off"
+    rule_factor: ClassVar[float] = 2.0
 
     second: str = "max-then-random"
     maxepoch: int = 5000
@@ -92,15 +94,20 @@ class SimplifiedSMO(KernelSolver):
         """b = 0, of a warm start the middle of b_up and b_low."""
         return SimplifiedWork(middle(part))
 
+    def own_needs(self, shape: DataShape, resident: bool) -> list[Need]:
+        """Rows that are examined, one that changes f, and an order of all."""
+        n = shape.n_samples
+        return [Need("kernel rows", 8 * n * (_at_once(n) + 2))]
+
     def advance(self, part: Part, work: Any, rows: KernelRows, options: KernelOptions, ctx: Context) -> Progress:
         """Whole groups of rows, until an epoch takes no step or enough were examined; see `Progress`.
 
-        `final` is the rule of the Notes: an epoch without a step, or the last one.  Where no row violates by more than
-        part.eps with the b that is kept, b_low - b_up is at most 2 part.eps: then it is `done`.  An epoch may also
-        take no step because none was found; then it is not.  After either, a smaller part.eps makes it go on.
+        The rule of the Notes is an epoch without a step, or the last one.  Where no row violates by more than
+        part.eps / 2 with the b that is kept, b_low - b_up is at most part.eps: then it is `done`, and goes on with a
+        smaller part.eps.  An epoch may also take no step because none was found; then it is over, and `final`.
         """
-        n, steps, seen = part.n, 0, 0
-        together = min(max(_TOGETHER // max(n, 1), 1), 64)
+        n, steps, seen, eps = part.n, 0, 0, 0.5 * part.eps
+        together = _at_once(n)
         order = np.empty(n, np.int64)
         while seen < _VALUES and not self._over(part, work):
             stop = min(work.at + together, n)
@@ -109,7 +116,7 @@ class SimplifiedSMO(KernelSolver):
             while i < stop:
                 i, j, change, work.b = simplified_scan(
                     K, at, first, i, stop, part.target, part.lower, part.upper, part.beta, part.f, rows.diag, work.b,
-                    part.eps, self.min_step, _SECOND[self.second], ctx.seed, work.epoch, order,
+                    eps, self.min_step, _SECOND[self.second], ctx.seed, work.epoch, order,
                 )  # fmt: skip
                 if j >= 0:
                     partner, (k,) = _rows(rows, np.array([j]), work.kept)
@@ -124,7 +131,8 @@ class SimplifiedSMO(KernelSolver):
                     work.over = part.eps
                 work.epoch, work.at, work.changed = work.epoch + 1, 0, 0
         over, violation = self._over(part, work), part.violation()
-        return Progress(over and violation <= 2.0 * part.eps, False, steps, steps * n, violation, over)
+        done = over and violation <= part.eps
+        return Progress(done, False, steps, steps * n, violation, over and not done)
 
     def _over(self, part: Part, work: SimplifiedWork) -> bool:
         return work.over <= part.eps or work.epoch >= self.maxepoch
@@ -158,18 +166,23 @@ class SimplifiedSMOWithKM(SimplifiedSMO):
             held = ctx.cache_bytes // nbytes
             work.kept = KeptRows(part.n, min(part.n, held, self.kept_rows or held), rows.dtype)
             return work
-        at_most = min(part.n, self.kept_rows or ctx.budget.free // 2 // nbytes)
+        at_most = min(part.n, ctx.budget.free // 2 // nbytes, self.kept_rows or part.n)
         reservation = ctx.budget.try_reserve("kept kernel rows", at_most * nbytes)
-        work.kept = KeptRows(part.n, at_most if reservation is not None else 0, rows.dtype)
-        if reservation is not None:
-            weakref.finalize(work.kept, reservation.release)
+        work.kept = KeptRows(part.n, 0 if reservation is None else at_most, rows.dtype, reservation)
         return work
+
+    def end(self, work: Any) -> None:
+        """Let the rows go."""
+        if work.kept is not None:
+            work.kept.close()
+        work.kept = None
 
 
 class KeptRows:
     """The first rows that were asked for, as many as there is room for, and where each one is."""
 
-    def __init__(self, n: int, at_most: int, dtype: np.dtype) -> None:
+    def __init__(self, n: int, at_most: int, dtype: np.dtype, reservation: Reservation | None = None) -> None:
+        self._reservation = reservation
         self._rows, self._used = np.empty((at_most, n), dtype), 0
         self._at = np.full(n, -1)
 
@@ -191,6 +204,16 @@ class KeptRows:
                 found[~kept] = fetched[len(new) :]
                 return found, np.arange(len(idx))
         return self._rows, self._at[idx]
+
+    def close(self) -> None:
+        """Give the memory back."""
+        if self._reservation is not None:
+            self._reservation.release()
+
+
+def _at_once(n: int) -> int:
+    """Rows whose kernel values are asked for together."""
+    return min(max(_TOGETHER // max(n, 1), 1), 64)
 
 
 def middle(part: Part) -> float:

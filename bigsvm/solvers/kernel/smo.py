@@ -76,6 +76,7 @@ class Smo(KernelSolver):
             return [Need("row flags", 8 * n), Need("coefficients sent", 8 * n)]
         return [
             Need("working set", BlockSMO.room_bytes(self._rows_of_set(n), 8)),
+            Need("active rows", RowArena.least_bytes(shape)),
             Need("row flags", n, may_spill=True),
             Need("coefficients sent", 8 * n, may_spill=True),
         ]

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy.optimize import LinearConstraint, minimize
 
+import bigsvm
 from bigsvm.budget import MemoryBudget
 from bigsvm.problem.kernel import Kernel, rbf_of_sigma
 from bigsvm.solvers.kernel import platt, simplified
@@ -36,7 +37,9 @@ class Run:
     def __init__(self, solver: Any, K: np.ndarray, y: np.ndarray, C: Any = 1.0, eps: float = 1e-3, seed: int = 0):
         n, C = len(y), np.broadcast_to(C, len(y))
         y = y.astype(np.float64)
-        self.part = Part(y, np.where(y > 0, 0.0, -C), np.where(y > 0, C, 0.0), 0.0, np.zeros(n), np.zeros(n), eps=eps)
+        self.part = Part(
+            y, np.where(y > 0, 0.0, -C), np.where(y > 0, C, 0.0), 0.0, np.zeros(n), np.zeros(n), eps=2 * eps
+        )
         self.part.start()
         self.K, self.solver, self.rows = K.astype(np.float64), solver, MatrixRows(K)
         self.ctx: Any = SimpleNamespace(seed=seed, budget=MemoryBudget(1 << 28), cache_bytes=0)
@@ -60,7 +63,8 @@ class Run:
         """Until the rule says that it is over."""
         while True:
             progress = self.call()
-            if progress.final:
+            assert not (progress.done and progress.final)
+            if progress.done or progress.final:
                 return progress
 
     @property
@@ -169,15 +173,15 @@ def test_heart_scale_of_the_narrow_gauss_kernel_has_its_closed_form(real_data: M
 def test_kept_rows_change_no_bit(second: str, kept_rows: int, dtype: Any, short_calls: None) -> None:
     X, y = random_problem(60, 4, seed=3, noise=0.2)
     K = Kernel("rbf", 0.5).matrix(X, X).astype(dtype)
-    plain = Run(SimplifiedSMO(second), K, y, 2.0)
-    kept = Run(SimplifiedSMOWithKM(second, kept_rows=kept_rows), K, y, 2.0)
+    plain = Run(SimplifiedSMO(second=second), K, y, 2.0)
+    kept = Run(SimplifiedSMOWithKM(second=second, kept_rows=kept_rows), K, y, 2.0)
     while True:
         progress = plain.call()
         assert kept.call() == progress
         np.testing.assert_array_equal(plain.part.beta, kept.part.beta)
         np.testing.assert_array_equal(plain.part.f, kept.part.f)
         assert plain.work.b == kept.work.b
-        if progress.final:
+        if progress.done or progress.final:
             break
     assert plain.steps > 10
     assert kept.rows.counts.computed < plain.rows.counts.computed
@@ -185,22 +189,23 @@ def test_kept_rows_change_no_bit(second: str, kept_rows: int, dtype: Any, short_
         assert kept.rows.counts.computed == 60
 
 
-def test_kept_rows_take_memory_from_the_budget_and_do_without() -> None:
+def test_as_many_rows_are_kept_as_there_is_memory_for() -> None:
     X, y = random_problem(40, 3, seed=4)
     K = Kernel("linear").matrix(X, X)
-    run = Run(SimplifiedSMOWithKM(), K, y)
-    assert run.ctx.budget.report() == [("kept kernel rows", 40 * 40 * 8)]
-    run.ctx.budget = small = MemoryBudget(40 * 8 * 2 * 5)
-    run.work = run.solver.begin(run.part, run.rows, KernelOptions(), run.ctx)
-    assert small.report() == [("kept kernel rows", 40 * 8 * 5)]
-    run.whole()
-    assert isinstance(run.work.kept, KeptRows)
-    run.work = None
-    assert small.report() == []
-    run.ctx.budget = MemoryBudget(0)
-    run.part.start()
-    run.work = run.solver.begin(run.part, run.rows, KernelOptions(), run.ctx)
-    assert run.whole().done
+    computed = []
+    for room in (0, 5, 1000):
+        run = Run(SimplifiedSMOWithKM(), K, y)
+        run.solver.end(run.work)
+        run.ctx.budget = budget = MemoryBudget(2 * room * 40 * 8)
+        run.work = run.solver.begin(run.part, run.rows, KernelOptions(), run.ctx)
+        assert isinstance(run.work.kept, KeptRows)
+        assert budget.report() == [("kept kernel rows", min(room, 40) * 40 * 8)]
+        assert run.whole().done
+        computed.append(run.rows.counts.computed)
+        run.solver.end(run.work)
+        assert run.work.kept is None
+        assert budget.report() == []
+    assert computed[0] > computed[1] > computed[2] == 40
 
 
 @pytest.mark.parametrize("solver", [SimplifiedSMO(), SimplifiedSMOWithKM(), PlattSMO()], ids=name_of)
@@ -225,7 +230,9 @@ def test_a_saved_state_goes_on_to_the_same_bits(solver: Any, tmp_path: Any, shor
     K = Kernel("rbf", 0.3).matrix(X, X)
     first, second = Run(solver, K, y, seed=7), Run(solver, K, y, seed=7)
     for _ in range(5):
-        assert not first.call().final
+        progress = first.call()
+        assert not progress.done
+        assert not progress.final
     write_tree(tmp_path, {"work": dump(first.work), "beta": first.part.beta, "f": first.part.f})
     tree = read_tree(tmp_path)
     assert "kept" not in json.dumps(list(tree["work"]))
@@ -286,7 +293,7 @@ def test_corners_come_to_the_optimum_or_say_that_they_do_not(solver: Any, X: Any
 def test_where_nothing_can_move_it_ends_at_once(solver: Any, y: list[int]) -> None:
     K = np.eye(len(y))
     run = Run(solver, K, np.array(y, np.float64))
-    assert run.call().final
+    assert run.call().done
     assert run.steps == 0
     assert not run.part.beta.any()
 
@@ -299,8 +306,8 @@ def test_a_smaller_eps_goes_on_from_there(solver: Any) -> None:
     assert run.whole().done
     loose, steps = run.primal - run.dual, run.steps
     again = run.call()
-    assert (again.iterations, again.done, again.final) == (0, True, True)
-    run.part.eps = 1e-6
+    assert (again.iterations, again.done) == (0, True)
+    run.part.eps = 2e-6
     assert run.whole().done
     assert run.steps > steps
     assert run.primal - run.dual < 1e-3 * loose
@@ -361,3 +368,42 @@ def test_checks_see_what_they_are_for() -> None:
     assert outside_box(part) == 0.0
     part.beta[:] = [1.25, 0.5, -0.125]
     assert outside_box(part) == 0.5
+
+
+@pytest.mark.parametrize("solver", ["simplified-smo", "simplified-smo-km", "platt-smo"])
+@pytest.mark.parametrize("stop", ["gap", "paper"])
+def test_fits_are_proved_and_end_by_their_rule(solver: str, stop: str) -> None:
+    X, y = random_problem(90, 4, seed=12, noise=0.2)
+    asked = {"loss": "hinge", "bias": "free", "C": 2.0, "kernel": "rbf", "gamma": 0.5, "stop": stop, "tol": 1e-3}
+    result = bigsvm.fit((X, y), solver=solver, **asked)
+    assert result.status == ("converged" if stop == "gap" else "paper_rule")
+    best = optimum(Kernel("rbf", 0.5).matrix(X, X), y, 2.0)
+    assert result.certificate.kind == "proved"
+    assert result.figures["objective"] == pytest.approx(best, rel=2e-3)
+    assert result.figures["dual_objective"] <= best * (1 + 1e-9)
+    again = bigsvm.fit((X, y), solver=solver, **asked)
+    for found, expected in zip(again.alpha, result.alpha, strict=True):
+        np.testing.assert_array_equal(found.values, expected.values)
+
+
+def test_a_fit_with_kept_rows_has_the_bits_of_one_without_and_computes_fewer() -> None:
+    X, y = random_problem(150, 4, seed=13, noise=0.2)
+    found = {}
+    for solver in ("simplified-smo", "simplified-smo-km"):
+        found[solver] = bigsvm.fit((X, y), solver=solver, loss="hinge", bias="free", kernel="rbf", gamma=0.5, tol=1e-4)
+    plain, kept = found.values()
+    np.testing.assert_array_equal(plain.alpha[0].values, kept.alpha[0].values)
+    assert plain.figures["iterations"] == kept.figures["iterations"] > 10
+    assert kept.figures["kernel_rows"]["computed"] < 0.1 * plain.figures["kernel_rows"]["computed"]
+
+
+def test_a_stalled_rule_is_said_to_be(real_data: ModuleType) -> None:
+    X, y = real_data.load("heart_scale")
+    asked = {"solver": "simplified-smo", "loss": "hinge", "bias": "free", "solver_options": {"second": "max"}}
+    stalled = bigsvm.fit((X, y), kernel="linear", **asked)
+    assert stalled.status == "stalled"
+    assert stalled.figures["dual_objective"] == pytest.approx(31.556, abs=1e-3)
+    assert stalled.figures["relative_gap"] > 0.5
+    by_rule = bigsvm.fit((X, y), kernel="linear", stop="paper", **asked)
+    assert by_rule.status == "paper_rule"
+    assert by_rule.figures["iterations"] == 58
