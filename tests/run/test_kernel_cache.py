@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,8 +17,11 @@ from bigsvm.config import FitConfig
 from bigsvm.errors import Interrupted
 from bigsvm.run import cache_plan
 from bigsvm.run import sizes as planning
-from bigsvm.run.plan import make_plan
+from bigsvm.run.checkpoint import Checkpoints
+from bigsvm.run.fit import fit_store
 from bigsvm.run.outcome import FitResult
+from bigsvm.run.plan import make_plan
+from bigsvm.store.ingest import ingest
 from bigsvm.store.opener import open_store
 
 N = 300
@@ -26,7 +30,6 @@ KEPT: list[dict[str, Any]] = [
     {"solver": "smo", "wss": "wr+3"},
     {"solver": "smo", "wss": "keerthi2"},
     {"solver": "rosen"},
-    {"solver": "rosen-block"},
     {"solver": "simplified-smo-km", "stop": "paper"},
     {"solver": "platt-smo", "stop": "paper"},
 ]
@@ -78,7 +81,6 @@ def test_a_cache_of_any_size_changes_no_byte(tmp_path: Path, options: dict[str, 
     assert counts(large) == counts(default)
     assert counts(large)[1] > counts(small)[1]
     assert counts(large)[0] < counts(small)[0]
-    assert sum(counts(large)) >= counts(large)[0] + counts(large)[1]
     if options["solver"] == "smo":
         assert counts(large)[0] <= 2 * N  # each once, and sums at the end of shrinking
 
@@ -92,7 +94,7 @@ def test_regression_too(tmp_path: Path) -> None:
     assert counts(large)[0] < counts(small)[0]
 
 
-@pytest.mark.parametrize("options", KEPT[:1] + KEPT[3:], ids=named)
+@pytest.mark.parametrize("options", [KEPT[0], KEPT[3], KEPT[5]], ids=named)
 def test_rows_that_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]) -> None:
     stream(monkeypatch)
     store = tmp_path / "store.zarr"
@@ -108,8 +110,6 @@ def test_rows_that_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, optio
 
 def write(store: Path) -> None:
     """The problem as a store."""
-    from bigsvm.store.ingest import ingest
-
     text = store.with_suffix(".svm")
     X, y = problem()
     lines = (f"{b:g} " + " ".join(f"{j + 1}:{v:.9g}" for j, v in enumerate(a)) for a, b in zip(X, y, strict=True))
@@ -147,9 +147,6 @@ def test_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str | No
 def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
     whole = bigsvm.fit(problem(), solver="smo", working_set=2, kernel="rbf", gamma=0.2, C=1e3, tol=1e-4)
     assert sum(counts(whole)) > 4000
-    from bigsvm.run.checkpoint import Checkpoints
-    from bigsvm.run.fit import fit_store
-
     config = FitConfig.of(
         solver="smo", working_set=2, kernel="rbf", gamma=0.2, C=1e3, tol=1e-4, cache_memory=20 * 4 * N
     )
@@ -158,8 +155,6 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(tmp_path: Path) -> Non
     def stop(event: Any) -> None:
         seen.append(event)
         if type(event).__name__ == "EpochEnd" and len([e for e in seen if type(e).__name__ == "EpochEnd"]) == 3:
-            import signal
-
             signal.raise_signal(signal.SIGTERM)
 
     checkpoints = Checkpoints(tmp_path / "run", {}, 1e9)
@@ -187,7 +182,7 @@ def test_the_plan_says_what_rows_get(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert plan(cache_memory=1).cache.memory_bytes == 3 * 8 * N
     # What decides the mathematics does not depend on it.
     assert plan(cache_memory=1).resolved() == plan().resolved()
-    for other in ({"working_set": None}, {"solver": "simplified-smo", "working_set": None}):
+    for other in ({"working_set": None}, {"solver": "rosen-block"}, {"solver": "simplified-smo", "working_set": None}):
         assert plan(**other).cache.memory_bytes == 0
         assert "kernel rows" not in dict(plan(**other).describe())
     wide = {"width": 260, "cache_memory": 100_000}

@@ -65,7 +65,6 @@ class RosenBlock(KernelSolver):
 
     name: ClassVar[str] = "rosen-block"
     rule_factor: ClassVar[float] = 2.0
-    keep_sums: ClassVar[bool] = True
 
     q: int = 1000
     max_set: int = 4000
@@ -76,11 +75,6 @@ class RosenBlock(KernelSolver):
         check(self.theta, self.inner)
         if not (self.q >= 2 and self.max_set >= 2):
             raise ValueError("q and max_set must be at least 2")
-
-    @property
-    def caches(self) -> bool:
-        """Of the rows that move: much the same ones from one update of f to the next."""
-        return True
 
     def begin(self, part: Part, rows: KernelRows, options: KernelOptions, ctx: Context) -> RoundWork:
         """Nothing is computed."""
