@@ -16,6 +16,8 @@ import numpy as np
 
 from reproduction.journal import Journal
 from reproduction.sets import DataSet, sampled
+from reproduction.wss_summary import RULES, gaps, summary
+from reproduction.wss_summary import large as large_summary
 from reproduction.wss_train import (
     ComputedRows,
     Point,
@@ -46,8 +48,8 @@ SETTINGS = {"100 MB, shrinking": (100e6, True), "100 MB": (100e6, False), "100 K
 LARGE_SETTINGS = {"300 MB, shrinking": (300e6, True), "300 MB": (300e6, False), "1 MB": (1e6, False)}
 LARGE = {"rbf": ((0, 3), (-5, -2)), "sigmoid": ((0, 3), (-10, -7))}
 """log2 of C and gamma of the large sets: the paper does not say its 16 points."""
-RULES = ("wr", "3")
 SHOWN = ("heart", "german.numer", "a1a")
+SELECTED_AT = (1.0, 128.0)  # C at which selections are counted
 _REPEATS = 4
 
 
@@ -182,7 +184,7 @@ class Study:
         paths = {rule: path(rows, data.y, point, rule, self.protocol.limit, 80) for rule in RULES}
         paths["limited"] = path(rows, data.y, point, "3", int(paths["wr"][-1][0]), 80)[-1:]
         selected = {}
-        for C in (1.0, 128.0):
+        for C in SELECTED_AT:
             run = train(rows, data.y, Point(C, point.gamma), "3", self.protocol.limit, record=True)
             selected[f"{C:g}"] = np.bincount(run.selected.sum(axis=0)).tolist()
         return {"set": data.name, "C": 1.0, "gamma": point.gamma, "paths": paths, "selected": selected}
@@ -207,8 +209,9 @@ def run(
         "sets": [{"name": s.name, "rows": len(s.y), "columns": s.X.shape[1], "about": s.about}
                  for s in (*sets, *targets, *large)],
         "shown": shown,
-        "small": small,
-        "large": [one for data in large for one in study.large(data)],
+        "small": [summary(one, protocol.limit) for one in small],
+        "gaps": gaps(small),
+        "large": [large_summary(one) for data in large for one in study.large(data)],
     }  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bigsvm.kernels.gram import add_stored_rows
 from bigsvm.kernels.rows import CSR
 from bigsvm.problem.kernel import Kernel, poly_of_bracket
 from bigsvm.solvers.kernel.base import KernelOptions
@@ -67,6 +68,10 @@ class ComputedRows:
         self.counts.computed += len(idx)
         self.counts.values += len(idx) * self.n
         self._gram.add(self._X, self._all, support_of(self._X, idx, _FLOAT), change[:, None], f[None, :])
+
+    def add(self, f: np.ndarray, K: np.ndarray, change: np.ndarray) -> None:
+        """f += sum_k change_k K[k, :], as `update` does."""
+        add_stored_rows(K, np.arange(len(K)), np.ascontiguousarray(change), f)
 
 
 def whole_matrix(X: np.ndarray | CSR, kernel: Kernel) -> np.ndarray:
