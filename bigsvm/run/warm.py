@@ -133,7 +133,7 @@ def warm_by_fitting(store: RowBlocks, plan: Plan) -> None:
         indices = np.tile(np.arange(width, dtype=store.index_dtype), n)
         X = CSR(values.ravel().astype(store.dtype), indices, np.arange(n + 1) * width)
     n_classes = len(plan.problem.classes)
-    y = np.arange(n) % n_classes
+    y = np.arange(n) % (n_classes or n)
     small = ArrayRows(X, y.astype(np.int64), np.ones(n) if store.has_weights else None, n_features=width)
     problem = dataclasses.replace(plan.problem, C=np.ones(m), class_weight=np.ones(n_classes))
     with tempfile.TemporaryDirectory(prefix="bigsvm-") as folder:

@@ -24,7 +24,7 @@ import numpy as np
 from bigsvm.kernels.platt import add_row, next_violator, platt_examine
 from bigsvm.solvers.base import Context, DataShape, Need
 from bigsvm.solvers.kernel.base import KernelOptions, KernelSolver
-from bigsvm.solvers.kernel.kept_rows import KeptRows, keep_rows, rows_of
+from bigsvm.solvers.kernel.kept_rows import KeptRows, rows_of
 from bigsvm.solvers.kernel.part import Part, Progress
 from bigsvm.solvers.kernel.rows import KernelRows
 from bigsvm.solvers.kernel.simplified import middle
@@ -73,9 +73,14 @@ class PlattSMO(KernelSolver):
         if self.maxepoch < 1:
             raise ValueError(f"maxepoch must be at least 1, not {self.maxepoch!r}")
 
+    @property
+    def caches(self) -> bool:
+        """Rows inside their boxes are fetched sweep after sweep."""
+        return True
+
     def begin(self, part: Part, rows: KernelRows, options: KernelOptions, ctx: Context) -> PlattWork:
         """b = 0, of a warm start the middle of b_up and b_low; room for rows, which come again and again."""
-        return PlattWork(middle(part), kept=keep_rows(rows, ctx.budget))
+        return PlattWork(middle(part))
 
     def end(self, work: Any) -> None:
         """Let the rows go."""

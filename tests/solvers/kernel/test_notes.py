@@ -43,7 +43,7 @@ class Run:
         )
         self.part.start()
         self.K, self.solver, self.rows = K.astype(np.float64), solver, MatrixRows(K)
-        self.ctx: Any = SimpleNamespace(seed=seed, budget=MemoryBudget(1 << 28))
+        self.ctx: Any = SimpleNamespace(seed=seed, budget=MemoryBudget(1 << 28), cache_bytes=0)
         self.work = solver.begin(self.part, self.rows, KernelOptions(), self.ctx)
         self.steps = self.calls = 0
 
