@@ -10,6 +10,8 @@ or CSR.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit, types
 from numba.extending import overload, register_jitable
@@ -27,6 +29,39 @@ _loop = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)  # type: i
 _vectors = njit(  # type: ignore[call-overload]
     cache=True, nogil=True, error_model="numpy", _nrt=False, fastmath={"contract", "nnan", "nsz"}
 )
+
+
+class Placed(NamedTuple):
+    """Rows in a tile that has no row for most features: feature features[p] has row p, others have none.
+
+    Values are those of all features, bit by bit, where rows of S have none but these.
+
+    X : dense or CSR;  features : int64, ascending
+    table : int32, the row of each feature, -1 for none; empty: they are searched for.  Of CSR alone
+    """
+
+    X: np.ndarray | CSR
+    features: np.ndarray
+    table: np.ndarray
+
+
+@register_jitable
+def _place(feature, features, table):
+    """The tile's row of a feature, or -1."""
+    if len(table):
+        return np.int64(table[feature])
+    low, high = 0, len(features)
+    while low < high:
+        middle = (low + high) >> 1
+        if features[middle] < feature:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low < len(features) and features[low] == feature else -1
+
+
+def _is_placed(X):
+    return isinstance(X, types.BaseNamedTuple) and X.instance_class is Placed
 
 
 def _lay_out(X, row, t, tile, sq):
@@ -48,6 +83,9 @@ def _overload_lay_out(X, row, t, tile, sq):
 
         return dense
 
+    if _is_placed(X):
+        return _lay_out_placed(isinstance(X.types[0], types.Array))
+
     def sparse(X, row, t, tile, sq):
         total = 0.0
         for p in range(X.indptr[row], X.indptr[row + 1]):
@@ -59,6 +97,32 @@ def _overload_lay_out(X, row, t, tile, sq):
     return sparse
 
 
+def _lay_out_placed(is_dense):
+    """The same of `Placed` rows: the norm is that of the whole row."""
+
+    def dense(X, row, t, tile, sq):
+        total, width = 0.0, X.X.shape[1]
+        for j in range(width):
+            value = np.float64(X.X[row, j])
+            total += value * value
+        sq[t] = total
+        for p in range(len(X.features)):
+            if X.features[p] < width:
+                tile[p, t] = X.X[row, X.features[p]]
+
+    def sparse(X, row, t, tile, sq):
+        total = 0.0
+        for k in range(X.X.indptr[row], X.X.indptr[row + 1]):
+            value = X.X.data[k]
+            total += np.float64(value) * np.float64(value)
+            p = _place(X.X.indices[k], X.features, X.table)
+            if p >= 0:
+                tile[p, t] = value
+        sq[t] = total
+
+    return dense if is_dense else sparse
+
+
 def _clear(X, row, t, tile):
     """Take a row of X out of the tile: what a sparse row left would count for the next."""
     raise NotImplementedError
@@ -68,6 +132,18 @@ def _clear(X, row, t, tile):
 def _overload_clear(X, row, t, tile):
     if isinstance(X, types.Array):
         return lambda X, row, t, tile: None
+
+    if _is_placed(X):
+        if isinstance(X.types[0], types.Array):
+            return lambda X, row, t, tile: None
+
+        def placed(X, row, t, tile):
+            for k in range(X.X.indptr[row], X.X.indptr[row + 1]):
+                p = _place(X.X.indices[k], X.features, X.table)
+                if p >= 0:
+                    tile[p, t] = 0
+
+        return placed
 
     def sparse(X, row, t, tile):
         for p in range(X.indptr[row], X.indptr[row + 1]):
@@ -131,10 +207,10 @@ def _values(code, gamma, degree, coef0, a, r, x_sq, s_sq):
 def add_kernel_rows(X, rows, S, s_sq, coef, code, gamma, degree, coef0, tile, x_sq, a, sums, out, at):
     """out[m, at + i] += sum_s coef[s, m] K(S_s, X[rows[i]]), in the order of s.
 
-    X : dense or CSR of any dtype;  rows : int64, (n,), rows of X
+    X : dense or CSR of any dtype, or Placed;  rows : int64, (n,), rows of X
     S : dense or CSR, float32 or float64, (k, n_features); dense: more rows, of zeros, up to a multiple of GROUP
     s_sq : (k,) of that type, squared norms;  coef : float64, (k, n_models);  out : float64, (n_models, at + n)
-    tile : (n_features, LANES), zeros, left as zeros for CSR; x_sq : (LANES,); a : (GROUP, LANES); all of S's type
+    tile : (n_features or more, LANES), zeros, left as zeros for CSR;  x_sq : (LANES,);  a : (GROUP, LANES); of S's type
     sums : float64, (n_models, LANES), room
     """
     n, k_end, n_models = len(rows), len(s_sq), coef.shape[1]
