@@ -17,7 +17,7 @@ from numba import njit, types
 from numba.extending import overload, register_jitable
 
 from bigsvm.kernels.expo import exp_of
-from bigsvm.kernels.lanes import add_lanes, rbf_lanes
+from bigsvm.kernels.lanes import add_lanes, fused, rbf_lanes
 from bigsvm.kernels.rows import CSR
 from bigsvm.kernels.tile import LANES, dense_rows_times_tile, sparse_row_times_tile
 
@@ -252,6 +252,16 @@ def write_kernel_rows(X, rows, S, s_sq, code, gamma, degree, coef0, tile, x_sq, 
                     out[k + r, at + first + t] = a[r, t]
         for t in range(here):
             _clear(X, rows[first + t], t, tile)
+
+
+@_vectors
+def add_stored_rows(stored, where, coef, out):
+    """out[i] += sum_s coef[s] stored[where[s], i], in the order of s: `add_kernel_rows` of kept values, bit for bit."""
+    for s in range(len(where)):
+        row, by = stored[where[s]], coef[s]
+        if by != 0.0:
+            for i in range(len(out)):
+                out[i] = fused(by, np.float64(row[i]), out[i])
 
 
 @_loop
