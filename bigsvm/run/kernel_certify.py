@@ -17,7 +17,7 @@ from bigsvm.config import FitConfig
 from bigsvm.errors import DataError, PlanRefused
 from bigsvm.events import Emit, WorkAdvanced, WorkEnded, WorkStarted
 from bigsvm.kernels.aside import compiled_aside
-from bigsvm.kernels.block_smo import conjugate_terms
+from bigsvm.kernels.parts import bounds_of, part_sums
 from bigsvm.machine import memory_limit
 from bigsvm.problem.certificate import Certificate, runs_of
 from bigsvm.problem.kernel_model import KernelModel
@@ -186,4 +186,9 @@ def _warm(store: RowBlocks, model: Model) -> None:
     warm(store, n_models=1)
     warm_up(store.layout, store.dtype, store.index_dtype, model)
     one = np.ones(1)
-    compiled_aside("conjugate terms", lambda: conjugate_terms(one, one, one, one, 0.0, 0.0))
+
+    def loops() -> None:
+        part_sums(one, one, one, one, one, 0.0, 0.0)
+        bounds_of(one, one, one, one, 0.0)
+
+    compiled_aside("parts", loops)

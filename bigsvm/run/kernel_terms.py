@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bigsvm.errors import DataError
-from bigsvm.kernels.block_smo import conjugate_terms
+from bigsvm.kernels.parts import part_sums
 from bigsvm.kernels.rows import CSR, take_rows
 from bigsvm.problem.kernel_model import KernelModel
 from bigsvm.problem.model import Model
@@ -111,16 +111,11 @@ def _add_block(found: Terms, problem: Problem, model: Model, block: Block, beta:
             raise DataError(f"the dual point is not feasible: model {m}, row {row}, lies outside its box", where)
         product = scores[rows, m]
         np.subtract(product, part.target, out=part.f)
-        size = np.abs(part.beta)
-        sums = found.sums[m]
-        brackets, loss = conjugate_terms(
-            part.f, part.beta, part.lower, part.upper, part.epsilon, float(model.intercept[m])
+        brackets, loss, beta_f, beta_t, size = part_sums(
+            part.f, part.beta, part.lower, part.upper, part.target, part.epsilon, float(model.intercept[m])
         )
-        sums += (
-            brackets, loss, float(part.beta @ product),
-            float(part.target @ part.beta) - part.epsilon * float(size.sum()), float(part.beta.sum()),
-            float(size.sum()),
-        )  # fmt: skip
+        linear = beta_t - part.epsilon * size
+        found.sums[m] += (brackets, loss, beta_f + beta_t, linear, float(part.beta.sum()), size)
         found.n_support[m] += np.count_nonzero(part.beta)
         b_up, b_low = part.bounds()
         found.b_up[m], found.b_low[m] = min(found.b_up[m], b_up), max(found.b_low[m], b_low)
