@@ -191,4 +191,4 @@ def _warm(store: RowBlocks, model: Model) -> None:
         part_sums(one, one, one, one, one, 0.0, 0.0)
         bounds_of(one, one, one, one, 0.0)
 
-    compiled_aside("parts", loops)
+    compiled_aside("loops over a part", loops)

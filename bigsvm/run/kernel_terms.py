@@ -111,11 +111,11 @@ def _add_block(found: Terms, problem: Problem, model: Model, block: Block, beta:
             raise DataError(f"the dual point is not feasible: model {m}, row {row}, lies outside its box", where)
         product = scores[rows, m]
         np.subtract(product, part.target, out=part.f)
-        brackets, loss, beta_f, beta_t, size = part_sums(
+        brackets, loss, _, beta_t, size = part_sums(
             part.f, part.beta, part.lower, part.upper, part.target, part.epsilon, float(model.intercept[m])
         )
-        linear = beta_t - part.epsilon * size
-        found.sums[m] += (brackets, loss, beta_f + beta_t, linear, float(part.beta.sum()), size)
+        quadratic, balance = float(part.beta @ product), float(part.beta.sum())
+        found.sums[m] += (brackets, loss, quadratic, beta_t - part.epsilon * size, balance, size)
         found.n_support[m] += np.count_nonzero(part.beta)
         b_up, b_low = part.bounds()
         found.b_up[m], found.b_low[m] = min(found.b_up[m], b_up), max(found.b_low[m], b_low)
