@@ -50,7 +50,13 @@ def warm(store: RowBlocks, plan: Plan | None = None, n_models: int = 1) -> None:
     if plan is None:
         compiled_aside(("proof", *kind, n_models), lambda: warm_for(store, n_models))
         return
-    how = (plan.resident, plan.parallel, plan.shape.n_models, plan.shape.weight_bytes, plan.arena_bytes > 0)
+    how: tuple[object, ...] = (
+        plan.resident,
+        plan.parallel,
+        plan.shape.n_models,
+        plan.shape.weight_bytes,
+        plan.arena_bytes > 0,
+    )
 
     def fit() -> None:
         warm_for(store, plan.shape.n_models)

@@ -190,7 +190,7 @@ def test_kept_rows_change_no_bit(second: str, kept_rows: int, dtype: Any, short_
         assert kept.rows.counts.computed == 60
 
 
-@pytest.mark.parametrize("solver", [SimplifiedSMOWithKM(), PlattSMO()], ids=name_of)
+@pytest.mark.parametrize("solver", [SimplifiedSMOWithKM()], ids=name_of)
 def test_as_many_rows_are_kept_as_there_is_memory_for(solver: Any) -> None:
     X, y = random_problem(40, 3, seed=4, noise=0.2)
     K = Kernel("rbf", 0.5).matrix(X, X)
