@@ -102,9 +102,10 @@ class PlattSMO(KernelSolver):
             if i2 == n:
                 self._next_sweep(part, work)
                 continue
+            row = rows.fetch(np.array([i2]))[0]
             i1, change, work.b = platt_examine(
-                rows.fetch(np.array([i2]))[0], i2, part.target, part.lower, part.upper, part.beta, part.f, rows.diag, work.b, self.eps,
-                ctx.seed, work.sweep,
+                row, i2, part.target, part.lower, part.upper, part.beta, part.f, rows.diag, work.b, self.eps, ctx.seed,
+                work.sweep,
             )  # fmt: skip
             if i1 >= 0:
                 add_row(part.f, rows.fetch(np.array([i1]))[0], change)
