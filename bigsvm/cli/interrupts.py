@@ -47,8 +47,8 @@ def unwinding_on_signals(to_the_end: bool) -> Iterator[None]:
         if _came:
             os._exit(INTERRUPTED)
         if _delicate(frame, user):
-            # Extensions do not survive an exception half-way: they say that they cannot be imported, or crash.  A thread
-            # that was not quite started is waited for at the end.
+            # Extensions do not survive an exception half-way: they say that they cannot be imported, or crash.
+            # A thread that was not quite started is waited for at the end.
             later[:] = [threading.Timer(_AGAIN_S, os.kill, (os.getpid(), number))]
             later[0].daemon = True
             later[0].start()
