@@ -148,7 +148,7 @@ def test_reproduce_smoke(tmp_path: Path) -> None:
     assert done.stdout == page
     headings = {
         "rosenbrock": "### Accuracy and seconds", "hyperpass": "### The same work: 28 passes",
-        "rosen": "### Table 2: iterations",
+        "rosen": "### Table 2: iterations", "wss": "### Where WSS-WR ends: gap over the primal, by C",
     }  # fmt: skip
     for paper, heading in headings.items():
         assert heading in page

@@ -18,8 +18,8 @@ from bigsvm.solvers.kernel.row_keeping import CACHE
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.units import show_bytes
 
-_DEAR_FEATURES, _DEAR_NONZEROS = 250, 100
-_LONG_ROW = 200_000  # bytes
+DEAR_FEATURES, DEAR_NONZEROS = 250, 100
+LONG_ROW = 200_000  # bytes
 _DISK_PER_BUDGET = 4  # times the memory, at most, where no limit of scratch is given
 
 
@@ -68,7 +68,7 @@ def _disk_pays(store: RowBlocks, shape: DataShape, config: FitConfig, resident: 
     if config.kernel == "precomputed":
         return False, "rows are in memory already"
     per_row = shape.nnz / shape.n_samples if store.layout == "csr" else shape.n_features
-    dear = per_row > _DEAR_NONZEROS if store.layout == "csr" else per_row >= _DEAR_FEATURES
-    if not dear or row < _LONG_ROW:
+    dear = per_row > DEAR_NONZEROS if store.layout == "csr" else per_row >= DEAR_FEATURES
+    if not dear or row < LONG_ROW:
         return False, "a row is computed sooner than read"
     return True, f"a value costs {per_row:.0f} products"

@@ -125,7 +125,8 @@ class Study:
         found: dict[str, Any] = {"score": dict.fromkeys((*RULES, "limited"), 0.0), "runs": [], "timed": []}
         for number, test in enumerate(folds_of(data.y, self.protocol.folds)):
             kept_rows = np.setdiff1d(np.arange(len(data.y)), test)
-            y, rows, fold = data.y[kept_rows], cut(K, kept_rows), {}
+            y, rows = data.y[kept_rows], cut(K, kept_rows)
+            fold: dict[str, Any] = {}
             for rule in (*RULES, "limited"):
                 most = limit if rule != "limited" else min(fold["wr"]["iterations"], limit)
                 run = train(rows, y, point, "3" if rule == "limited" else rule, most, regression=regression)

@@ -11,7 +11,7 @@ from reproduction.wss import KERNELS, TITLE
 from reproduction.wss_paper import ACCURACY, LARGE_ITERATIONS, MSE, RATIO_ORDER, SECONDS
 
 _NAMES = {"wr": "WSS-WR", "3": "WSS3", "limited": "WSS3, as many steps"}
-_STYLES = {"wr": "C3-", "3": "C0-"}
+_STYLES = {"3": "C0", "wr": "C3"}
 
 
 def section(found: dict[str, Any], plot: str) -> list[str]:
@@ -42,15 +42,16 @@ def draw(found: dict[str, Any], path: Path) -> None:
         at.legend(fontsize=6)
         for one, at in zip(found["shown"], axes[1:], strict=True):
             best = one["paths"]["3"][-1][1]
-            for rule, style in _STYLES.items():
+            for rule, colour in _STYLES.items():
                 steps = [p[0] for p in one["paths"][rule]]
                 lacking = [max(1.0 - p[1] / best, 1e-8) for p in one["paths"][rule]]
                 gap = [max(p[2], 1e-8) for p in one["paths"][rule]]
-                at.plot(steps, gap, style, linewidth=1.2, label=f"{_NAMES[rule]}: gap")
-                at.plot(steps, lacking, style[:2] + ":", linewidth=1.2, label=f"{_NAMES[rule]}: objective")
+                at.plot(steps, gap, f"{colour}-", linewidth=1.3, label=f"{_NAMES[rule]}: gap")
+                at.plot(steps, lacking, f"{colour}:", linewidth=1.3, label=f"{_NAMES[rule]}: objective")
             step, _, gap = one["paths"]["limited"][0]
+            at.plot(steps[-1:], one["paths"]["wr"][-1][2:], "C3o", markersize=4, label="WSS-WR is over")
             at.plot([step], [gap], "k*", label="WSS3 after as many steps: gap")
-            at.set(xscale="log", yscale="log", xlabel="steps", title=f"{one['set']}, C = {one['C']:g}")
+            at.set(ylim=(1e-6, 1.5), yscale="log", xlabel="steps", title=f"{one['set']}, C = {one['C']:g}")
             at.grid(alpha=0.3)
             at.legend(fontsize=6)
 

@@ -119,7 +119,7 @@ def write(store: Path) -> None:
 
 @pytest.mark.parametrize("failing", [None, "posix_fallocate", "pwrite", "preadv"])
 def test_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str | None) -> None:
-    monkeypatch.setattr(cache_plan, "_LONG_ROW", 0)
+    monkeypatch.setattr(cache_plan, "LONG_ROW", 0)
     monkeypatch.setattr(cache_plan, "is_tmpfs", lambda path: False)
     options = {"solver": "smo", "working_set": 2, "gamma": 1e-3, "cache_memory": 40 * 4 * N}
     plain, files = fitted(tmp_path, problem(260), scratch_limit="1KiB", **options)
@@ -187,7 +187,7 @@ def test_the_plan_says_what_rows_get(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert "kernel rows" not in dict(plan(**other).describe())
     wide = {"width": 260, "cache_memory": 100_000}
     assert "computed sooner than read" in plan(**wide).cache.why
-    monkeypatch.setattr(cache_plan, "_LONG_ROW", 0)
+    monkeypatch.setattr(cache_plan, "LONG_ROW", 0)
     assert plan(**wide).cache.disk_bytes == 4 * N * N - 100_000
     assert plan(**wide, scratch_limit=50_000).cache.disk_bytes == 50_000
     assert plan(width=260).cache.disk_bytes == 0  # memory holds all
