@@ -85,4 +85,4 @@ def test_config_names_unknown_options() -> None:
 
 def test_a_precomputed_kernel_is_square() -> None:
     with pytest.raises(DataError, match=r"column for each row, and the store is 4 x 3"):
-        make_problem(FitConfig.of(kernel="precomputed"), ArrayRows(np.ones((4, 3)), np.array([0, 1, 0, 1])))
+        make_problem(FitConfig.of(kernel="precomputed"), open_store((np.ones((4, 3)), np.array([0, 1, 0, 1]))))
