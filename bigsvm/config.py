@@ -91,7 +91,13 @@ class FitConfig:
     def __post_init__(self) -> None:
         if self.loss not in LOSSES:
             raise UsageError(f"unknown loss {self.loss!r}", hint=f"one of {', '.join(LOSSES)}")
-        enumerated = {"bias": Bias, "stop": Stop, "stage": Literal["auto", "none"], "multi_class": MultiClass, "wss": WSS}
+        enumerated = {
+            "bias": Bias,
+            "stop": Stop,
+            "stage": Literal["auto", "none"],
+            "multi_class": MultiClass,
+            "wss": WSS,
+        }
         for name, choices in enumerated.items():
             value = getattr(self, name)
             if value not in get_args(choices) and not (name == "multi_class" and value is None):

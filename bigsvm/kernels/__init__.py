@@ -60,12 +60,14 @@ with _our_cache():
     from bigsvm.kernels import hessian as hessian
     from bigsvm.kernels import hyperpass as hyperpass
     from bigsvm.kernels import keerthi as keerthi
+    from bigsvm.kernels import lanes as lanes
     from bigsvm.kernels import line_search as line_search
     from bigsvm.kernels import losses as losses
     from bigsvm.kernels import many as many
     from bigsvm.kernels import models as models
     from bigsvm.kernels import momentum as momentum
     from bigsvm.kernels import packed as packed
+    from bigsvm.kernels import parts as parts
     from bigsvm.kernels import pegasos as pegasos
     from bigsvm.kernels import platt as platt
     from bigsvm.kernels import primal as primal

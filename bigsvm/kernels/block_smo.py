@@ -13,7 +13,9 @@ from numba.extending import register_jitable
 
 LANES = 64
 TAU = 1e-12  # curvature of a pair of equal rows, and of pairs that an indefinite kernel bends the wrong way
-_vectors = njit(cache=True, nogil=True, error_model="numpy", _nrt=False, fastmath={"contract", "nnan", "nsz"})
+_vectors = njit(  # type: ignore[call-overload]
+    cache=True, nogil=True, error_model="numpy", _nrt=False, fastmath={"contract", "nnan", "nsz"}
+)
 
 
 @register_jitable
@@ -134,19 +136,3 @@ def measure(f, beta, lower, upper, epsilon, up, down):
         b_up = min(b_up, up[t])
         b_low = max(b_low, down[t])
     return b_up, b_low
-
-
-@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
-def conjugate_terms(f, beta, lower, upper, epsilon, b):
-    """(gap, loss): sums of the brackets of the gap and of C_i loss_i, both of non-negative terms, at f(x) = K beta + b.
-
-    With r = -(f + b) the residual, C loss = sup over b' in the box of b' r - epsilon |b'|, which one of its ends or 0
-    attains; what beta makes of it is subtracted (`algorithms` 1.1).
-    """
-    gap, loss = 0.0, 0.0
-    for i in range(len(f)):
-        r = -(f[i] + b)
-        best = max(max(upper[i] * r - epsilon * abs(upper[i]), lower[i] * r - epsilon * abs(lower[i])), 0.0)
-        loss += best
-        gap += max(best - (beta[i] * r - epsilon * abs(beta[i])), 0.0)
-    return gap, loss

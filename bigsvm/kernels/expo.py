@@ -8,14 +8,45 @@ tests measure both.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from llvmlite import ir
-from numba import types
+from numba import literal_unroll, types
 from numba.extending import intrinsic, overload
 
-LOWEST_32, LOWEST_64 = -87.0, -708.0
+
+class ExpForm(NamedTuple):
+    """The numbers of exp in one float type.
+
+    shift : 1.5 times the power of two whose sum with a number rounds it to an integer;  zero : the bits of `shift` less
+    the exponent's bias, so that what is left of a sum's bits is the exponent of 2^k
+    ln2_high : has so few bits that k times it is exact;  polynomial : of (exp(r) - 1 - r) / r^2, highest power first
+    """
+
+    bits: int
+    mantissa: int
+    lowest: float
+    log2e: float
+    shift: float
+    zero: int
+    ln2_high: float
+    ln2_low: float
+    polynomial: tuple[float, ...]
+
+
 _LOG2E = 1.4426950408889634
-_SHIFT_32, _SHIFT_64 = 12582912.0, 6755399441055744.0  # 1.5 * 2^23 and 1.5 * 2^52: adding them rounds to an integer
+SINGLE = ExpForm(
+    32, 23, -87.0, _LOG2E, 12582912.0, 0x4B400000 - 127, 0.693359375, -2.12194440e-4,
+    (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1),
+)  # fmt: skip
+DOUBLE = ExpForm(
+    64, 52, -708.0, _LOG2E, 6755399441055744.0, 0x4338000000000000 - 1023, 6.93145751953125e-1,
+    1.42860682030941723212e-6,
+    (1.6059043836821613e-10, 2.08767569878681e-9, 2.505210838544172e-8, 2.755731922398589e-7, 2.7557319223985893e-6,
+     2.48015873015873e-5, 1.984126984126984e-4, 1.388888888888889e-3, 8.333333333333333e-3, 4.1666666666666664e-2,
+     1.6666666666666666e-1, 0.5),
+)  # fmt: skip
 
 
 @intrinsic
@@ -60,42 +91,29 @@ def _overload_exp_of(x):
     if x == types.float32:
 
         def single(x):
-            x = max(x, np.float32(LOWEST_32))
-            shifted = x * np.float32(_LOG2E) + np.float32(_SHIFT_32)
-            k = shifted - np.float32(_SHIFT_32)
-            # ln 2 in two parts: the first has so few bits that k times it is exact
-            r = (x - k * np.float32(0.693359375)) + k * np.float32(2.12194440e-4)
-            p = np.float32(1.9875691500e-4)
-            p = p * r + np.float32(1.3981999507e-3)
-            p = p * r + np.float32(8.3334519073e-3)
-            p = p * r + np.float32(4.1665795894e-2)
-            p = p * r + np.float32(1.6666665459e-1)
-            p = p * r + np.float32(5.0000001201e-1)
+            x = max(x, np.float32(SINGLE.lowest))
+            shifted = x * np.float32(SINGLE.log2e) + np.float32(SINGLE.shift)
+            k = shifted - np.float32(SINGLE.shift)
+            r = (x - k * np.float32(SINGLE.ln2_high)) - k * np.float32(SINGLE.ln2_low)
+            p = np.float32(SINGLE.polynomial[0])
+            for c in literal_unroll(SINGLE.polynomial[1:]):
+                p = p * r + np.float32(c)
             p = p * r * r + r + np.float32(1.0)
-            power = (_float32_as_bits(shifted) - np.int32(0x4B400000) + np.int32(127)) << np.int32(23)
+            power = (_float32_as_bits(shifted) - np.int32(SINGLE.zero)) << np.int32(SINGLE.mantissa)
             return p * _bits_as_float32(np.int32(power))
 
         return single
 
     def double(x):
-        x = max(x, LOWEST_64)
-        shifted = x * _LOG2E + _SHIFT_64
-        k = shifted - _SHIFT_64
-        r = (x - k * 6.93145751953125e-1) - k * 1.42860682030941723212e-6
-        p = 1.6059043836821613e-10
-        p = p * r + 2.08767569878681e-9
-        p = p * r + 2.505210838544172e-8
-        p = p * r + 2.755731922398589e-7
-        p = p * r + 2.7557319223985893e-6
-        p = p * r + 2.48015873015873e-5
-        p = p * r + 1.984126984126984e-4
-        p = p * r + 1.388888888888889e-3
-        p = p * r + 8.333333333333333e-3
-        p = p * r + 4.1666666666666664e-2
-        p = p * r + 1.6666666666666666e-1
-        p = p * r + 0.5
+        x = max(x, DOUBLE.lowest)
+        shifted = x * DOUBLE.log2e + DOUBLE.shift
+        k = shifted - DOUBLE.shift
+        r = (x - k * DOUBLE.ln2_high) - k * DOUBLE.ln2_low
+        p = DOUBLE.polynomial[0]
+        for c in literal_unroll(DOUBLE.polynomial[1:]):
+            p = p * r + c
         p = p * r * r + r + 1.0
-        power = (_float64_as_bits(shifted) - np.int64(0x4338000000000000) + np.int64(1023)) << np.int64(52)
+        power = (_float64_as_bits(shifted) - np.int64(DOUBLE.zero)) << np.int64(DOUBLE.mantissa)
         return p * _bits_as_float64(power)
 
     return double

@@ -3,17 +3,21 @@
 Tiles of LANES rows of the data are laid out by feature (`tile.py`); each row of S is then a few vector operations for
 all of them.  Nothing is stored unless asked for: a value is made, weighted and added to a float64 sum.
 
-Values have the type of S (float32 or float64), sums are float64 and taken in the order of S.  A value depends on its two
-rows alone, so it has the same bits wherever it is computed.  Written once: X is dense or CSR of any type, S dense or CSR.
+Values have the type of S (float32 or float64), sums are float64 and taken in the order of S.  A value depends on its
+two rows alone, so it has the same bits wherever it is computed.  Written once: X is dense or CSR of any type, S dense
+or CSR.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit, types
 from numba.extending import overload, register_jitable
 
 from bigsvm.kernels.expo import exp_of
+from bigsvm.kernels.lanes import add_lanes, fused, rbf_lanes
 from bigsvm.kernels.rows import CSR
 from bigsvm.kernels.tile import LANES, dense_rows_times_tile, sparse_row_times_tile
 
@@ -21,7 +25,43 @@ LINEAR, RBF, POLY, SIGMOID, PRECOMPUTED = range(5)
 GROUP = 4
 """Rows of S that are worked on together; a dense S has a multiple of so many."""
 # A product may be fused with a sum, but no sum is taken in another order.
-_vectors = njit(cache=True, nogil=True, error_model="numpy", _nrt=False, fastmath={"contract", "nnan", "nsz"})
+_loop = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)  # type: ignore[call-overload]
+_vectors = njit(  # type: ignore[call-overload]
+    cache=True, nogil=True, error_model="numpy", _nrt=False, fastmath={"contract", "nnan", "nsz"}
+)
+
+
+class Placed(NamedTuple):
+    """Rows in a tile that has no row for most features: feature features[p] has row p, others have none.
+
+    Values are those of all features, bit by bit, where rows of S have none but these.
+
+    X : dense or CSR;  features : int64, ascending
+    table : int32, the row of each feature, -1 for none; empty: they are searched for.  Of CSR alone
+    """
+
+    X: np.ndarray | CSR
+    features: np.ndarray
+    table: np.ndarray
+
+
+@register_jitable
+def _place(feature, features, table):
+    """The tile's row of a feature, or -1."""
+    if len(table):
+        return np.int64(table[feature])
+    low, high = 0, len(features)
+    while low < high:
+        middle = (low + high) >> 1
+        if features[middle] < feature:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low < len(features) and features[low] == feature else -1
+
+
+def _is_placed(X):
+    return isinstance(X, types.BaseNamedTuple) and X.instance_class is Placed
 
 
 def _lay_out(X, row, t, tile, sq):
@@ -43,6 +83,9 @@ def _overload_lay_out(X, row, t, tile, sq):
 
         return dense
 
+    if _is_placed(X):
+        return _lay_out_placed(isinstance(X.types[0], types.Array))
+
     def sparse(X, row, t, tile, sq):
         total = 0.0
         for p in range(X.indptr[row], X.indptr[row + 1]):
@@ -54,6 +97,32 @@ def _overload_lay_out(X, row, t, tile, sq):
     return sparse
 
 
+def _lay_out_placed(is_dense):
+    """The same of `Placed` rows: the norm is that of the whole row."""
+
+    def dense(X, row, t, tile, sq):
+        total, width = 0.0, X.X.shape[1]
+        for j in range(width):
+            value = np.float64(X.X[row, j])
+            total += value * value
+        sq[t] = total
+        for p in range(len(X.features)):
+            if X.features[p] < width:
+                tile[p, t] = X.X[row, X.features[p]]
+
+    def sparse(X, row, t, tile, sq):
+        total = 0.0
+        for k in range(X.X.indptr[row], X.X.indptr[row + 1]):
+            value = X.X.data[k]
+            total += np.float64(value) * np.float64(value)
+            p = _place(X.X.indices[k], X.features, X.table)
+            if p >= 0:
+                tile[p, t] = value
+        sq[t] = total
+
+    return dense if is_dense else sparse
+
+
 def _clear(X, row, t, tile):
     """Take a row of X out of the tile: what a sparse row left would count for the next."""
     raise NotImplementedError
@@ -63,6 +132,18 @@ def _clear(X, row, t, tile):
 def _overload_clear(X, row, t, tile):
     if isinstance(X, types.Array):
         return lambda X, row, t, tile: None
+
+    if _is_placed(X):
+        if isinstance(X.types[0], types.Array):
+            return lambda X, row, t, tile: None
+
+        def placed(X, row, t, tile):
+            for k in range(X.X.indptr[row], X.X.indptr[row + 1]):
+                p = _place(X.X.indices[k], X.features, X.table)
+                if p >= 0:
+                    tile[p, t] = 0
+
+        return placed
 
     def sparse(X, row, t, tile):
         for p in range(X.indptr[row], X.indptr[row + 1]):
@@ -89,60 +170,47 @@ def _overload_products(S, k, n, tile, a):
 
 
 @register_jitable
-def _rbf(a, gamma, x_sq, s_sq):
-    two, zero = x_sq.dtype.type(2), x_sq.dtype.type(0)
+def _poly(a, r, gamma, degree, coef0, one):
     for t in range(LANES):
-        a[t] = exp_of(min(gamma * (two * a[t] - (x_sq[t] + s_sq)), zero))
-
-
-@register_jitable
-def _poly(a, gamma, degree, coef0, one):
-    for t in range(LANES):
-        base = gamma * a[t] + coef0
+        base = gamma * a[r, t] + coef0
         value, power, left = one, base, degree
         while left > 0:
             if left & 1:
                 value *= power
             power *= power
             left >>= 1
-        a[t] = value
+        a[r, t] = value
 
 
 @register_jitable
-def _sigmoid(a, gamma, coef0, one, two):
+def _sigmoid(a, r, gamma, coef0, one, two):
     for t in range(LANES):
-        z = gamma * a[t] + coef0
+        z = gamma * a[r, t] + coef0
         e = exp_of(-two * abs(z))
         value = (one - e) / (one + e)
-        a[t] = value if z >= 0 else -value
+        a[r, t] = value if z >= 0 else -value
 
 
 @register_jitable
-def _values(code, gamma, degree, coef0, a, x_sq, s_sq):
-    """Products a[t] become kernel values."""
+def _values(code, gamma, degree, coef0, a, r, x_sq, s_sq):
+    """Products a[r, :] become kernel values."""
     kind = x_sq.dtype.type
     if code == RBF:
-        _rbf(a, kind(gamma), x_sq, s_sq)
+        rbf_lanes(a, r, kind(gamma), x_sq, s_sq)
     elif code == POLY:
-        _poly(a, kind(gamma), degree, kind(coef0), kind(1))
+        _poly(a, r, kind(gamma), degree, kind(coef0), kind(1))
     elif code == SIGMOID:
-        _sigmoid(a, kind(gamma), kind(coef0), kind(1), kind(2))
-
-
-@register_jitable
-def _add(coef, a, out):
-    for t in range(LANES):
-        out[t] += coef * np.float64(a[t])
+        _sigmoid(a, r, kind(gamma), kind(coef0), kind(1), kind(2))
 
 
 @_vectors
 def add_kernel_rows(X, rows, S, s_sq, coef, code, gamma, degree, coef0, tile, x_sq, a, sums, out, at):
     """out[m, at + i] += sum_s coef[s, m] K(S_s, X[rows[i]]), in the order of s.
 
-    X : dense or CSR of any dtype;  rows : int64, (n,), rows of X
+    X : dense or CSR of any dtype, or Placed;  rows : int64, (n,), rows of X
     S : dense or CSR, float32 or float64, (k, n_features); dense: more rows, of zeros, up to a multiple of GROUP
     s_sq : (k,) of that type, squared norms;  coef : float64, (k, n_models);  out : float64, (n_models, at + n)
-    tile : (n_features, LANES), zeros, left as zeros for CSR; x_sq : (LANES,); a : (GROUP, LANES); all of S's type
+    tile : (n_features or more, LANES), zeros, left as zeros for CSR;  x_sq : (LANES,);  a : (GROUP, LANES); of S's type
     sums : float64, (n_models, LANES), room
     """
     n, k_end, n_models = len(rows), len(s_sq), coef.shape[1]
@@ -156,11 +224,11 @@ def add_kernel_rows(X, rows, S, s_sq, coef, code, gamma, degree, coef0, tile, x_
         for k in range(0, k_end, GROUP):
             _products(S, k, k_end, tile, a)
             for r in range(min(GROUP, k_end - k)):
-                _values(code, gamma, degree, coef0, a[r], x_sq, s_sq[k + r])
+                _values(code, gamma, degree, coef0, a, r, x_sq, s_sq[k + r])
                 for m in range(n_models):
                     by = coef[k + r, m]
                     if by != 0.0:
-                        _add(by, a[r], sums[m])
+                        add_lanes(by, a, r, sums, m)
         for m in range(n_models):
             for t in range(here):
                 out[m, at + first + t] = sums[m, t]
@@ -179,7 +247,7 @@ def write_kernel_rows(X, rows, S, s_sq, code, gamma, degree, coef0, tile, x_sq, 
         for k in range(0, k_end, GROUP):
             _products(S, k, k_end, tile, a)
             for r in range(min(GROUP, k_end - k)):
-                _values(code, gamma, degree, coef0, a[r], x_sq, s_sq[k + r])
+                _values(code, gamma, degree, coef0, a, r, x_sq, s_sq[k + r])
                 for t in range(here):
                     out[k + r, at + first + t] = a[r, t]
         for t in range(here):
@@ -188,14 +256,15 @@ def write_kernel_rows(X, rows, S, s_sq, code, gamma, degree, coef0, tile, x_sq, 
 
 @_vectors
 def add_stored_rows(stored, where, coef, out):
-    """out[i] += sum_s coef[s] stored[where[s], i], in the order of s: what `add_kernel_rows` gives, from kept values."""
+    """out[i] += sum_s coef[s] stored[where[s], i], in the order of s: `add_kernel_rows` of kept values, bit for bit."""
     for s in range(len(where)):
-        by = coef[s]
-        for i in range(len(out)):
-            out[i] += by * np.float64(stored[where[s], i])
+        row, by = stored[where[s]], coef[s]
+        if by != 0.0:
+            for i in range(len(out)):
+                out[i] = fused(by, np.float64(row[i]), out[i])
 
 
-@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+@_loop
 def gather_csr(data, indices, indptr, rows, out_data, out_indices, out_indptr, out_sq):
     """Rows of a CSR matrix one after another; squared norms summed in float64.  `out_indptr` is filled already."""
     for i in range(len(rows)):
@@ -209,7 +278,7 @@ def gather_csr(data, indices, indptr, rows, out_data, out_indices, out_indptr, o
         out_sq[i] = total
 
 
-@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+@_loop
 def gather_dense(X, rows, out, out_sq):
     """Rows of a dense matrix; squared norms summed in float64."""
     for i in range(len(rows)):
@@ -219,6 +288,20 @@ def gather_dense(X, rows, out, out_sq):
             out[i, j] = value
             total += np.float64(value) * np.float64(value)
         out_sq[i] = total
+
+
+@_loop
+def move_rows_down(data, indices, indptr, rows):
+    """Make `rows` (ascending) the first rows of a CSR matrix, in place."""
+    q = indptr[0]
+    for i in range(len(rows)):
+        start, stop = indptr[rows[i]], indptr[rows[i] + 1]
+        indptr[i] = q
+        for p in range(start, stop):
+            data[q] = data[p]
+            indices[q] = indices[p]
+            q += 1
+    indptr[len(rows)] = q
 
 
 def gathered(X, rows, dtype):

@@ -15,27 +15,28 @@ from numba.extending import intrinsic
 
 LANES = 64
 _VECTOR_BYTES = 64
-_ROWS = 4  # dense rows at a time: 16 accumulators of 64 bytes
+_ROWS, _VECTORS = 4, 4  # dense rows at a time, and vectors of each: 16 accumulators of 64 bytes
 
 
 def _pointer(context, builder, kind, array):
     return context.make_array(kind)(context, builder, array).data
 
 
-def _vectors(kind):
+def vectors_of(kind):
     """(LLVM vector type, its lanes, how many make LANES, bytes of an element) for float32 or float64."""
     element, nbytes = (ir.FloatType(), 4) if kind == types.float32 else (ir.DoubleType(), 8)
     lanes = _VECTOR_BYTES // nbytes
     return ir.VectorType(element, lanes), lanes, LANES // lanes, nbytes
 
 
-def _splat(builder, value, vector):
+def splat(builder, value, vector):
+    """A vector of one number."""
     one = builder.insert_element(ir.Constant(vector, ir.Undefined), value, ir.Constant(ir.IntType(32), 0))
     zeros = ir.Constant(ir.VectorType(ir.IntType(32), vector.count), [0] * vector.count)
     return builder.shuffle_vector(one, ir.Constant(vector, ir.Undefined), zeros)
 
 
-def _multiply_add(builder, a, b, c):
+def multiply_add(builder, a, b, c):
     """a b + c of vectors, rounded once."""
     vector = a.type
     name = f"llvm.fma.v{vector.count}{'f32' if isinstance(vector.element, ir.FloatType) else 'f64'}"
@@ -43,11 +44,13 @@ def _multiply_add(builder, a, b, c):
     return builder.call(function, [a, b, c])
 
 
-def _load(builder, pointer, vector, nbytes):
+def load(builder, pointer, vector, nbytes):
+    """A vector from memory that is aligned as its elements are."""
     return builder.load(builder.bitcast(pointer, vector.as_pointer()), align=nbytes)
 
 
-def _store(builder, value, pointer, nbytes):
+def store(builder, value, pointer, nbytes):
+    """A vector to memory that is aligned as its elements are."""
     builder.store(value, builder.bitcast(pointer, value.type.as_pointer()), align=nbytes)
 
 
@@ -58,7 +61,7 @@ def sparse_row_times_tile(typingctx, data, indices, start, stop, tile, first, ou
     tile : C order, (n_features, width), width a multiple of LANES;  data, tile, out : the same float type
     """
     signature = types.void(data, indices, types.int64, types.int64, tile, types.int64, out)
-    vector, lanes, n_vectors, nbytes = _vectors(tile.dtype)
+    vector, lanes, n_vectors, nbytes = vectors_of(tile.dtype)
 
     def codegen(context, builder, sig, args):
         values, numbers, begin, end, X, offset, result = args
@@ -74,14 +77,14 @@ def sparse_row_times_tile(typingctx, data, indices, start, stop, tile, first, ou
         ]
 
         def add(p, which):
-            value = _splat(builder, builder.load(builder.gep(value_at, [p])), vector)
+            value = splat(builder, builder.load(builder.gep(value_at, [p])), vector)
             number = builder.load(builder.gep(number_at, [p]))
             if number.type != word:
                 number = builder.sext(number, word)
             row = builder.gep(column, [builder.mul(number, stride)])
             for v, total in enumerate(sums[which]):
-                x = _load(builder, builder.gep(row, [ir.Constant(word, v * lanes)]), vector, nbytes)
-                builder.store(_multiply_add(builder, value, x, builder.load(total)), total)
+                x = load(builder, builder.gep(row, [ir.Constant(word, v * lanes)]), vector, nbytes)
+                builder.store(multiply_add(builder, value, x, builder.load(total)), total)
 
         # Two chains of additions: one alone would wait for each sum before the next.
         odd = builder.and_(builder.sub(end, begin), one)
@@ -94,7 +97,7 @@ def sparse_row_times_tile(typingctx, data, indices, start, stop, tile, first, ou
         target = _pointer(context, builder, sig.args[6], result)
         for v in range(n_vectors):
             total = builder.fadd(builder.load(sums[0][v]), builder.load(sums[1][v]))
-            _store(builder, total, builder.gep(target, [ir.Constant(word, v * lanes)]), nbytes)
+            store(builder, total, builder.gep(target, [ir.Constant(word, v * lanes)]), nbytes)
         return context.get_dummy_value()
 
     return signature, codegen
@@ -107,7 +110,7 @@ def dense_rows_times_tile(typingctx, S, k, tile, first, out):
     S : C order, (n, n_features);  S, tile, out : the same float type
     """
     signature = types.void(S, types.int64, tile, types.int64, out)
-    vector, lanes, n_vectors, nbytes = _vectors(tile.dtype)
+    vector, lanes, n_vectors, nbytes = vectors_of(tile.dtype)
 
     def codegen(context, builder, sig, args):
         rows, number, X, offset, result = args
@@ -121,26 +124,31 @@ def dense_rows_times_tile(typingctx, S, k, tile, first, out):
             builder.gep(given.data, [builder.mul(builder.add(number, ir.Constant(word, r)), width)])
             for r in range(_ROWS)
         ]
-        sums = [
-            [cgutils.alloca_once_value(builder, ir.Constant(vector, None)) for _ in range(n_vectors)]
-            for _ in range(_ROWS)
-        ]
-        with cgutils.for_range(builder, n_features) as loop:
-            j = loop.index
-            at = builder.gep(column, [builder.mul(j, stride)])
-            xs = [
-                _load(builder, builder.gep(at, [ir.Constant(word, v * lanes)]), vector, nbytes)
-                for v in range(n_vectors)
-            ]
-            for r in range(_ROWS):
-                value = _splat(builder, builder.load(builder.gep(row_at[r], [j])), vector)
-                for v in range(n_vectors):
-                    builder.store(_multiply_add(builder, value, xs[v], builder.load(sums[r][v])), sums[r][v])
         target = _pointer(context, builder, sig.args[4], result)
-        for r in range(_ROWS):
-            for v in range(n_vectors):
-                place = ir.Constant(word, r * LANES + v * lanes)
-                _store(builder, builder.load(sums[r][v]), builder.gep(target, [place]), nbytes)
+        # As many lanes at a time as there are registers for: half of them for float64.
+        for some in range(0, n_vectors, _VECTORS):
+            sums = [
+                [cgutils.alloca_once_value(builder, ir.Constant(vector, None)) for _ in range(_VECTORS)] for _ in row_at
+            ]
+            for row in sums:
+                for total in row:
+                    builder.store(ir.Constant(vector, None), total)
+            with cgutils.for_range(builder, n_features) as loop:
+                j = loop.index
+                at = builder.gep(column, [builder.mul(j, stride)])
+                xs = [
+                    load(builder, builder.gep(at, [ir.Constant(word, (some + v) * lanes)]), vector, nbytes)
+                    for v in range(_VECTORS)
+                ]
+                for r in range(_ROWS):
+                    value = splat(builder, builder.load(builder.gep(row_at[r], [j])), vector)
+                    for v in range(_VECTORS):
+                        total = multiply_add(builder, value, xs[v], builder.load(sums[r][v]))
+                        builder.store(total, sums[r][v])
+            for r in range(_ROWS):
+                for v in range(_VECTORS):
+                    place = ir.Constant(word, r * LANES + (some + v) * lanes)
+                    store(builder, builder.load(sums[r][v]), builder.gep(target, [place]), nbytes)
         return context.get_dummy_value()
 
     return signature, codegen

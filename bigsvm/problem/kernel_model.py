@@ -25,7 +25,7 @@ from bigsvm.errors import DataError, UsageError
 from bigsvm.kernels.rows import CSR, decision, n_rows_of, take_rows
 from bigsvm.problem.decide import Decides, check_width, models_of, n_models_of, no_codes
 from bigsvm.problem.kernel import Kernel
-from bigsvm.problem.kernel_scores import kernel_scores, with_features
+from bigsvm.problem.kernel_scores import KernelSums, with_features
 from bigsvm.problem.model_files import (
     classes_of,
     is_ascending,
@@ -49,7 +49,7 @@ from bigsvm.problem.support import (
 from bigsvm.store.blocks import Matrix, tile
 from bigsvm.store.files import file_digest
 
-_MOST_ROWS = 128  # rows whose kernel values are there at one time
+_MOST_ROWS = 128  # rows whose given kernel values are picked from at one time
 _ROWS_BYTES = 1 << 20  # and what those rows take
 
 
@@ -104,8 +104,7 @@ class KernelModel(Decides):
         """Bytes that one call of `scores` holds at a time besides its rows and their scores."""
         if self.support is None:
             return 3 * _ROWS_BYTES + 2 * self.dual_coef.nbytes
-        values = 6 * 8 * _MOST_ROWS * _MOST_ROWS  # kernel values and what they are made of
-        return block_bytes(self.support, self.n_features) + 3 * _ROWS_BYTES + values
+        return block_bytes(self.support, self.n_features) + 3 * _ROWS_BYTES
 
     def scores(self, X: Matrix) -> np.ndarray:
         """Scores of rows, float64, shape (n_rows, n_models).
@@ -116,18 +115,16 @@ class KernelModel(Decides):
         values are not those with every row trained on.
         """
         check_width(X, self.n_features)
-        n_rows = n_rows_of(X)
-        out = np.zeros((n_rows, self.n_models))
-        nbytes = sum(array.nbytes for array in X) if isinstance(X, CSR) else X.nbytes
-        at_once = int(min(_MOST_ROWS, max(1, _ROWS_BYTES * n_rows // max(nbytes, 1))))
         if self.support is None:
-            self._add_values(X, at_once, out)
+            out = np.zeros((n_rows_of(X), self.n_models))
+            nbytes = sum(array.nbytes for array in X) if isinstance(X, CSR) else X.nbytes
+            self._add_values(X, int(min(_MOST_ROWS, max(1, _ROWS_BYTES * len(out) // max(nbytes, 1)))), out)
             return out + self.intercept
+        found = KernelSums(X, self.n_features, self.kernel, self.n_models)
         for first, last, block in support_blocks(self.support):
-            coef = np.array(self.dual_coef[:, first:last])
-            for start, stop in tile(n_rows, at_once):
-                out[start:stop] += kernel_scores(take_rows(X, start, stop), block, coef, self.kernel)
-        return out + self.intercept
+            found.add(block, np.array(self.dual_coef[:, first:last].T, order="C"))
+        found.sums += self.intercept
+        return found.sums
 
     def _add_values(self, X: Matrix, at_once: int, out: np.ndarray) -> None:
         """Add to `out` the sums of kernel values that the rows hold already."""

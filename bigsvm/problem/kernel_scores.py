@@ -4,66 +4,83 @@ from __future__ import annotations
 
 import numpy as np
 
-from bigsvm.kernels.rows import CSR, decision, n_rows_of, sqnorms
+from bigsvm.kernels.gram import GROUP, Placed, add_kernel_rows, gathered
+from bigsvm.kernels.rows import CSR, n_rows_of
+from bigsvm.kernels.tile import LANES
 from bigsvm.problem.kernel import Kernel
-from bigsvm.store.blocks import Matrix, kernel_matrix
+from bigsvm.store.blocks import Matrix, kernel_matrix, tile
 
-LARGEST_COLUMNS = 1 << 20
-"""Bytes of support vectors as dense columns; where they would take more, only features that occur have a row."""
+LARGEST_BLOCK = 1 << 21
+"""Bytes that a block of support vectors takes in float64, and the features that occur in it as a tile's rows."""
 
-_TABLE = 1 << 18  # features up to which a table of them all is quicker than a search
+TABLE = 1 << 18
+"""Features up to which a table of them all is quicker than a search."""
+
+_ROWS = 1 << 12  # rows whose scores are on their way at one time
 
 
-def kernel_scores(X: Matrix, support: Matrix, coef: np.ndarray, kernel: Kernel) -> np.ndarray:
-    """sum_s coef[m, s] K(x_i, support_s), float64, (n_rows, n_models); not for precomputed.
+class KernelSums:
+    """sum_s coef[m, s] K(x_i, s) of the rows of X, one block of support vectors after another.
 
     X : dense or CSR rows, as wide as the support vectors or narrower
-    support : dense or CSR, (n_support, n_features)
-    coef : float64, (n_models, n_support)
+    n_features : of the support vectors
+    sums : float64, (n_rows, n_models), zeros at first
 
-    Every sum runs over features, then over support vectors, in ascending order: a row's scores have the same bits
-    whatever rows are beside it.
+    Each value depends on its two rows alone, and a row's sum is taken in the order of the support vectors: it has the
+    same bits whatever rows are beside it and wherever blocks begin.
     """
-    n_rows, n_support = n_rows_of(X), n_rows_of(support)
-    X, support = kernel_matrix(X), kernel_matrix(support)
-    x_sq, support_sq = np.empty(n_rows), np.empty(n_support)
-    sqnorms(X, x_sq)
-    sqnorms(support, support_sq)
-    columns, X = _columns_of(support, X) if isinstance(support, CSR) else _dense_columns(support, X)
-    products = np.empty((n_rows, n_support))
-    decision(X, columns, products)
-    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is infinite, as a linear score would be
-        K = kernel.of_products(products, x_sq, support_sq)
-        sums = np.empty((n_rows, len(coef)))
-        decision(K, np.ascontiguousarray(coef.T), sums)
-    return sums
+
+    def __init__(self, X: Matrix, n_features: int, kernel: Kernel, n_models: int) -> None:
+        self.sums = np.zeros((n_rows_of(X), n_models))
+        self._X, self._n_features, self._kernel = kernel_matrix(X), n_features, kernel
+        self._tile = np.zeros((0, LANES))
+        self._x_sq, self._a = np.zeros(LANES), np.zeros((GROUP, LANES))
+        self._lanes = np.zeros((n_models, LANES))
+        with_table = isinstance(self._X, CSR) and n_features <= TABLE
+        self._table = np.full(n_features if with_table else 0, -1, np.int32)
+
+    def add(self, support: Matrix, coef: np.ndarray) -> None:
+        """Add what a block of support vectors gives, dense or CSR; coef : float64, (n_support, n_models)."""
+        X: Matrix | Placed = self._X
+        features = np.empty(0, np.int64)
+        if isinstance(support, CSR):
+            support, features = _renumbered(support, self._n_features)
+            self._make_tile(len(features))
+            if len(self._table):
+                self._table[features] = np.arange(len(features))
+            X = Placed(self._X, features, self._table)
+        else:
+            self._make_tile(support.shape[1])
+        S, s_sq = gathered(kernel_matrix(support), np.arange(n_rows_of(support)), np.float64)
+        for start, stop in tile(len(self.sums), _ROWS):
+            out = np.array(self.sums[start:stop].T, order="C")
+            add_kernel_rows(
+                X, np.arange(start, stop), S, s_sq, coef, *self._kernel.parameters, self._tile, self._x_sq, self._a,
+                self._lanes, out, 0,
+            )  # fmt: skip
+            self.sums[start:stop] = out.T
+        if len(self._table):
+            self._table[features] = -1
+
+    def _make_tile(self, n_rows: int) -> None:
+        """At least so many rows of zeros; what dense rows left is written over by the next."""
+        if len(self._tile) < n_rows or not isinstance(self._X, CSR):
+            self._tile = np.zeros((n_rows, LANES))
 
 
-def _dense_columns(support: np.ndarray, X: Matrix) -> tuple[np.ndarray, Matrix]:
-    """(support vectors as float64 columns (width, n_support), X with that width)."""
-    columns = np.ascontiguousarray(support.T, np.float64)
-    return (columns if isinstance(X, CSR) else columns[: X.shape[1]]), X
+def tile_bytes(n_features: int) -> int:
+    """Bytes of a tile with so many features."""
+    return 8 * LANES * n_features
 
 
-def _columns_of(support: CSR, X: Matrix) -> tuple[np.ndarray, Matrix]:
-    """The same of sparse support vectors.
-
-    Where features are many, the width is that of the features that occur among them, and X loses the others.
-    """
-    n_support = n_rows_of(support)
-    rows, places, values = np.repeat(np.arange(n_support), np.diff(support.indptr)), support.indices, support.data
-    if isinstance(X, CSR):
-        width = 1 + max(int(places.max(initial=-1)), int(X.indices.max(initial=-1)))
+def _renumbered(support: CSR, n_features: int) -> tuple[CSR, np.ndarray]:
+    """The same rows with the features that occur numbered from 0, int32, and those features, int64 ascending."""
+    if n_features <= TABLE:
+        features = np.flatnonzero(np.bincount(support.indices, minlength=1))
     else:
-        width = X.shape[1]
-        inside = places < width
-        rows, places, values = rows[inside], places[inside], values[inside]
-    if 8 * width * n_support > LARGEST_COLUMNS:
-        features = np.flatnonzero(np.bincount(places)) if width <= _TABLE else np.unique(places)
-        X, places, width = with_features(X, features), np.searchsorted(features, places), len(features)
-    columns = np.zeros((width, n_support))
-    columns[places, rows] = values
-    return columns, X
+        features = np.unique(support.indices).astype(np.int64)
+    places = np.searchsorted(features, support.indices).astype(np.int32)
+    return CSR(support.data, places, support.indptr), features
 
 
 def with_features(X: Matrix, features: np.ndarray) -> Matrix:
@@ -71,7 +88,7 @@ def with_features(X: Matrix, features: np.ndarray) -> Matrix:
     if not isinstance(X, CSR):
         return kernel_matrix(np.ascontiguousarray(X[:, features]))
     width = 1 + int(X.indices.max(initial=-1))
-    if width <= _TABLE:
+    if width <= TABLE:
         table = np.full(width, -1, np.int32)
         inside = features[: np.searchsorted(features, width)]
         table[inside] = np.arange(len(inside))

@@ -55,8 +55,8 @@ class Problem:
     bias_scale: float
     classes: np.ndarray
     positive: np.ndarray
-    negative: np.ndarray = field(default_factory=lambda: np.full(1, -1, np.int32))
-    kernel: Kernel = Kernel()
+    negative: np.ndarray
+    kernel: Kernel = field(default_factory=Kernel)
 
     @property
     def regression(self) -> bool:

@@ -18,14 +18,14 @@ import numpy as np
 
 from bigsvm.errors import DataError
 from bigsvm.kernels.rows import CSR, n_rows_of, take_rows
-from bigsvm.problem.kernel_scores import LARGEST_COLUMNS
+from bigsvm.problem.kernel_scores import LARGEST_BLOCK, TABLE, tile_bytes
 from bigsvm.problem.model_files import GrowingArray, is_finite, map_array, write_array
 from bigsvm.store.blocks import Matrix
 from bigsvm.store.checks import VALUE_DTYPES, check_csr
 
 DENSE, SPARSE = ("support.npy",), ("support_data.npy", "support_indices.npy", "support_indptr.npy")
 _INT32 = np.dtype(np.int32)
-_MOST_ROWS = 128  # support vectors that are worked with at one time
+_MOST_ROWS = 512  # support vectors that are worked with at one time
 _PIECE_ROWS = 4096  # of a map, looked at in one piece
 
 
@@ -69,27 +69,32 @@ def support_blocks(support: Support) -> Iterator[tuple[int, int, Matrix]]:
 
 
 def _block_rows(support: Matrix, start: int, n: int) -> int:
-    """Rows of the block at `start`: as columns (`kernel_scores`) they take LARGEST_COLUMNS at most, or are one."""
+    """Rows of the block at `start`: in float64, and their features as a tile, they take LARGEST_BLOCK or are one."""
     rows = min(_MOST_ROWS, n - start)
+    if not isinstance(support, CSR):
+        return max(min(rows, LARGEST_BLOCK // max(8 * support.shape[1], 1)), 1)
     while rows > 1:
-        if isinstance(support, CSR):
-            width = int(support.indptr[start + rows] - support.indptr[start])
-        else:
-            width = support.shape[1]
-        if 8 * width * rows <= LARGEST_COLUMNS:
+        a, b = int(support.indptr[start]), int(support.indptr[start + rows])
+        features = b - a
+        if tile_bytes(features) > LARGEST_BLOCK and b - a <= LARGEST_BLOCK // 16:
+            here = support.indices[a:b]
+            features = min(features, int(here.max()) + 1 - int(here.min()))
+        if max(16 * (b - a), tile_bytes(features)) <= LARGEST_BLOCK:
             break
         rows //= 2
     return rows
 
 
 def block_bytes(support: Support, n_features: int) -> int:
-    """Bytes that a block of support vectors takes at most: itself, and as columns."""
-    widest = n_features
+    """Bytes that a block of support vectors takes at most: itself, in float64, and its tile."""
     if isinstance(support, CSR):
-        widest = max((int(np.diff(piece).max()) for piece in _indptr_pieces(support.indptr)), default=1)
+        entries = max((int(np.diff(piece).max()) for piece in _indptr_pieces(support.indptr)), default=1)
     elif isinstance(support, SupportPieces) and support.layout == "csr":
-        widest = 1  # unknown; they are about to be written, not to be predicted with
-    return 2 * max(LARGEST_COLUMNS, 16 * widest)
+        entries = 1  # unknown; they are about to be written, not to be predicted with
+    else:
+        return 2 * max(LARGEST_BLOCK, 16 * n_features) + tile_bytes(n_features)
+    numbering = 12 * min(n_features, TABLE)
+    return 3 * max(LARGEST_BLOCK, 16 * entries) + max(LARGEST_BLOCK, tile_bytes(entries)) + numbering
 
 
 def kinds_of(support: Support | None) -> tuple[str, ...]:
@@ -208,10 +213,10 @@ def _indptr_pieces(indptr: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def _row_pieces(indptr: np.ndarray) -> Iterator[tuple[int, int]]:
-    """(first, last) of runs of rows with at most LARGEST_COLUMNS / 8 entries, or one row."""
+    """(first, last) of runs of rows with at most LARGEST_BLOCK / 8 entries, or one row."""
     first, n = 0, len(indptr) - 1
     while first < n:
-        most = int(indptr[first]) + LARGEST_COLUMNS // 8
+        most = int(indptr[first]) + LARGEST_BLOCK // 8
         window = indptr[first + 1 : first + 1 + _PIECE_ROWS]
         last = first + max(1, int(np.searchsorted(window, most, "right")))
         yield first, last

@@ -11,18 +11,18 @@ from typing import Any
 import numpy as np
 
 from bigsvm.config import FitConfig
-from bigsvm.errors import DataError, PlanRefused, Unsupported
+from bigsvm.errors import DataError, PlanRefused
 from bigsvm.events import Emit, WorkAdvanced, WorkEnded, WorkStarted, silent
 from bigsvm.kernels.certify import ALPHA, ALPHA_DIAG
 from bigsvm.machine import memory_limit, return_freed_memory
 from bigsvm.problem.certificate import Accumulator, Certificate, RowsShare, certify_blocks, runs_of
 from bigsvm.problem.kernel_model import KernelModel
-from bigsvm.problem.loss import loss_named
 from bigsvm.problem.model import LinearModel, load_alpha, load_model
 from bigsvm.problem.problem import Problem, zero_weights
 from bigsvm.run.kernel_certify import certify_kernel_model
 from bigsvm.run.mapper import open_mapper
 from bigsvm.run.memory import PeakMemory
+from bigsvm.run.saved_problem import models_document, problem_of
 from bigsvm.run.sizes import BLOCK_BYTES, FIXED
 from bigsvm.run.warm import warm
 from bigsvm.store.blocks import RowBlocks, row_bytes
@@ -136,42 +136,6 @@ def _best_scaled(total: Accumulator, problem: Problem) -> Certificate:
     )
 
 
-def problem_of(model: LinearModel, store: RowBlocks) -> Problem:
-    """The problem that a saved model solved.
-
-    Raises DataError where the store has other classes than the model.
-    """
-    if store.classes is None or store.classes.tolist() != model.classes.tolist():
-        raise DataError(f"classes {store.classes} are not the model's {model.classes}", store.uri)
-    n_models = model.n_models
-    try:
-        about = model.about["problem"]
-        C, class_weight = np.array(about["C"], np.float64), np.array(about["class_weight"], np.float64)
-        loss, bias, bias_scale = loss_named(about["loss"]), about["bias"], float(about["bias_scale"])
-    except (KeyError, TypeError, ValueError, Unsupported) as error:
-        raise DataError(f"model.json lacks or garbles the problem: {error!r}", "model.json") from error
-    sound = (
-        C.shape == (n_models,)
-        and class_weight.shape == (len(model.classes),)
-        and np.all(np.isfinite(C) & (C > 0))
-        and np.all(np.isfinite(class_weight) & (class_weight >= 0))
-        and bias in ("augmented", "none", "free")
-        and 0 < bias_scale < np.inf
-    )
-    if not sound:
-        raise DataError(f"C = {C.tolist()}, class weights {class_weight.tolist()}, bias {bias!r}", "model.json")
-    return Problem(
-        loss=loss,
-        C=C,
-        class_weight=class_weight,
-        bias=bias,
-        bias_scale=bias_scale,
-        classes=model.classes,
-        positive=model.positive,
-        negative=model.negative,
-    )
-
-
 def weights_of(model: LinearModel, problem: Problem, n_features: int) -> np.ndarray:
     """w with its bias entry, for data of at least the model's and `n_features` features."""
     width = max(n_features, model.n_features)
@@ -181,28 +145,3 @@ def weights_of(model: LinearModel, problem: Problem, n_features: int) -> np.ndar
     if problem.constant_feature:
         columns[-1] = model.intercept / problem.constant_feature
     return w
-
-
-def models_document(problem: Problem, certificate: Certificate) -> list[dict[str, Any]]:
-    """One entry for each model, as the result lists them: of a pair the class that it is `against`, too."""
-    gaps = certificate.relative_gaps
-    return [
-        {
-            **_classes_of(problem, m),
-            "objective": float(certificate.primal[m]),
-            "duality_gap": float(certificate.gap[m]),
-            "relative_gap": float(gaps[m]),
-            "n_support": int(certificate.n_support[m]),
-        }
-        for m in range(problem.n_models)
-    ]
-
-
-def _classes_of(problem: Problem, m: int) -> dict[str, Any]:
-    """Which class a model tells from which; of regression none."""
-    if problem.regression:
-        return {"class": None}
-    named = {"class": problem.classes[problem.positive[m]].item()}
-    if problem.negative[m] >= 0:
-        named["against"] = problem.classes[problem.negative[m]].item()
-    return named

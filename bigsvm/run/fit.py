@@ -21,7 +21,6 @@ from bigsvm.events import BudgetReport, Emit, FitEnded, FitStarted, Warned, Work
 from bigsvm.machine import core_count, return_freed_memory
 from bigsvm.problem.model import Model
 from bigsvm.problem.problem import Problem, make_problem
-from bigsvm.run.certify import models_document
 from bigsvm.run.checkpoint import Checkpoints
 from bigsvm.run.columns import staged_columns
 from bigsvm.run.kernel_outcome import kernel_figures, kernel_model
@@ -33,6 +32,7 @@ from bigsvm.run.outcome import FitResult, about_model, linear_model
 from bigsvm.run.plan import Plan, make_plan
 from bigsvm.run.proofs import Prover
 from bigsvm.run.rows import open_rows
+from bigsvm.run.saved_problem import models_document
 from bigsvm.run.scratch import is_tmpfs, scratch_folder
 from bigsvm.run.signals import Stop, stop_on_signals
 from bigsvm.run.sizes import READ_DEPTH

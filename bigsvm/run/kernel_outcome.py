@@ -9,8 +9,9 @@ import numpy as np
 from bigsvm.kernels.rows import CSR
 from bigsvm.problem.kernel_model import KernelModel
 from bigsvm.problem.model import LinearModel, Model
-from bigsvm.run.kernel_proofs import KernelProver, rows_at_once
+from bigsvm.run.kernel_proofs import KernelProver
 from bigsvm.solvers.gathered import picked_rows, stacked
+from bigsvm.solvers.kernel.arena import RowArena
 from bigsvm.solvers.kernel.data import KernelData
 from bigsvm.solvers.kernel.state import KernelState
 from bigsvm.store.blocks import Matrix, RowBlocks
@@ -58,7 +59,7 @@ def kernel_figures(state: KernelState, prover: KernelProver) -> dict[str, Any]:
 def _weights(state: KernelState, support: np.ndarray, data: RowBlocks) -> np.ndarray:
     """coef = sum_s beta_s x_s, float64, (n_models, n_features), in the store's features."""
     coef = np.zeros((state.n_models, data.n_features))
-    at_once = rows_at_once(state.data.ctx)
+    at_once = RowArena.room_for(state.data.ctx)
     for start in range(0, len(support), at_once):
         numbers = support[start : start + at_once]
         X, at = state.data.take(numbers)
@@ -81,7 +82,7 @@ def _weights(state: KernelState, support: np.ndarray, data: RowBlocks) -> np.nda
 def _support(data: KernelData, support: np.ndarray, order: np.ndarray, store: RowBlocks) -> Matrix:
     """Rows `support` of the data in the order of the store's rows, with the store's feature numbers."""
     parts: list[Matrix] = []
-    at_once = rows_at_once(data.ctx)
+    at_once = RowArena.room_for(data.ctx)
     for start in range(0, max(len(support), 1), at_once):
         numbers = support[start : start + at_once]
         X, at = data.take(numbers) if len(numbers) else (_none(store), numbers)

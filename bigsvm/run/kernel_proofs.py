@@ -1,30 +1,34 @@
 """Proofs of kernel models: f made anew from beta and the rows, then the gap as a sum of non-negative terms.
 
-Nothing of the solver is believed but beta and the bias.  f(x_i) = sum_s beta_s K(x_s, x_i) of every row is computed from
-its support vectors: in float64, or for rows that are none first in float32 with a bound on its error (rbf).  A row whose
-bracket is 0 wherever f lies within the bound needs no more, it adds nothing to P, D and gap; those that the bound leaves
-undecided, a few near their margin, are computed again in float64.  So P, D and gap are those of float64 arithmetic.
+Nothing of the solver is believed but beta and the bias.  f(x_i) = sum_s beta_s K(x_s, x_i) of every row is computed
+from its support vectors: in float64, or, of rows that are none, first in float32 with a bound on its error (rbf).  A
+row whose bracket is 0 wherever f lies within the bound needs no more: it adds nothing to P, D and gap.  Those that the
+bound leaves undecided, near their margin, are computed again in float64.  So P, D and gap are those of float64.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from bigsvm.errors import DataError
+from bigsvm.kernels.parts import best_bias, next_nonzero
 from bigsvm.kernels.rows import CSR, sqnorms
 from bigsvm.problem.certificate import Certificate
 from bigsvm.run.proofs import ProofLeft
 from bigsvm.solvers.base import Context
+from bigsvm.solvers.kernel.active_set import support_rows
+from bigsvm.solvers.kernel.arena import RowArena
 from bigsvm.solvers.kernel.base import KernelSolver
 from bigsvm.solvers.kernel.data import KernelData, Rows
-from bigsvm.solvers.kernel.gram import Support
+from bigsvm.solvers.kernel.gram import Gram, Support
 from bigsvm.solvers.kernel.part import Part
-from bigsvm.solvers.kernel.state import KernelState, best_bias, make_part, terms
-from bigsvm.store.blocks import Matrix, row_bytes
+from bigsvm.solvers.kernel.state import KernelState, make_part, terms
+from bigsvm.store.blocks import Matrix
 from bigsvm.store.state_files import dump
 
 _UNIT = 2.0**-24  # of float32
@@ -54,17 +58,16 @@ class KernelProver:
         """All models, now.  Raises ProofLeft where the run is to stop."""
         began, state, ctx = time.monotonic(), self._state, self._ctx
         read, m = ctx.bytes_read, state.n_models
-        found = np.empty((m, 3))
-        support = np.empty(m, np.int64)
+        found, support = np.empty((m, 3)), np.empty(m, np.int64)
         try:
+            self._solver.make_room(state)
             for model in range(m):
                 part = make_part(state, model)
                 known = bool(np.isfinite(state.primal[model]))
                 scores_of(part, state.data, float(state.bias[model]) if known else None, state.precise)
                 if not known:
-                    state.bias[model] = best_bias(part)
-                gap, primal, dual = terms(part, float(state.bias[model]))
-                found[model] = gap, primal, dual
+                    state.bias[model] = best_bias(part.f, part.lower, part.upper, part.epsilon)
+                found[model] = terms(part, float(state.bias[model]))
                 support[model] = np.count_nonzero(part.beta)
                 self.violation[model] = part.violation()
                 state.scored = model
@@ -81,8 +84,9 @@ class KernelProver:
         kind: Any = "proved" if state.problem.kernel.positive_semidefinite else "none"
         # alpha = 0 has the dual value 0.
         dual = np.maximum(found[:, 2], 0.0) if kind == "proved" else found[:, 2]
-        gap = np.where(found[:, 2] < 0.0, found[:, 1], found[:, 0]) if kind == "proved" else found[:, 1] - found[:, 2]
-        self.certificate = Certificate(found[:, 1], dual, gap, ctx.data.n_samples, 0.0, support, kind)
+        below = found[:, 2] < 0.0
+        gaps = np.where(below, found[:, 1], found[:, 0]) if kind == "proved" else found[:, 1] - found[:, 2]
+        self.certificate = Certificate(found[:, 1], dual, gaps, ctx.data.n_samples, 0.0, support, kind)
         self._judge()
         self.bytes_read += ctx.bytes_read - read
         self.seconds += time.monotonic() - began
@@ -145,36 +149,77 @@ def scores_of(part: Part, data: KernelData, b: float | None, exact: bool) -> Non
     exact : all in float64.  Raises ProofLeft where the run is to stop.
     """
     np.negative(part.target, out=part.f)
-    support = np.flatnonzero(part.beta)
-    if not len(support):
-        return
-    numbers = support if part.rows is None else part.rows[support]
-    at_once = rows_at_once(data.ctx)
-    chunks = [slice(start, start + at_once) for start in range(0, len(support), at_once)]
-    approximate = not exact and b is not None and data.kernel.name == "rbf" and len(chunks) == 1
-    for chunk in chunks:
-        X, at = data.take(numbers[chunk])
-        beta = np.ascontiguousarray(part.beta[support[chunk]])
-        there = data.support(X, at, numbers[chunk], data.exact)
-        bound = _bound(data, X, there.sq) if approximate else None
-        nearly = data.support(X, at, numbers[chunk], data.gram) if approximate else None
-        for rows in data.blocks():
-            mine, own = of_part(part, rows)
-            if len(own):
-                f = np.ascontiguousarray(part.f[mine])[None, :]
-                where = np.arange(len(own))
-                if bound is not None and nearly is not None and b is not None:
-                    zero = np.flatnonzero(part.beta[mine] == 0.0)
-                    where = _undecided(part, mine, _nearly(data, rows, own[zero], nearly, beta), zero, b, bound, f[0])
-                    if len(where) > _MOST_UNDECIDED * len(own):
-                        bound = None  # the bound decides too little to be worth its values
-                if len(where):
-                    again = np.ascontiguousarray(-part.target[mine][where])[None, :] if approximate else f[:, where]
-                    data.exact.add(rows.X, own[where] - rows.offset, there, beta[:, None], again)
-                    f[0, where] = again[0]
-                part.f[mine] = f[0]
-            if data.ctx.stopping():
-                raise ProofLeft
+    arena = RowArena(data)
+    support = np.empty(min(arena.capacity, part.n), np.int64)
+    found, start = next_nonzero(part.beta, 0, support)
+    whole = next_nonzero(part.beta, start, np.empty(1, np.int64))[0] == 0
+    approximate = not exact and b is not None and data.kernel.name == "rbf" and whole
+    while found:
+        which = support[:found]
+        numbers = which if part.rows is None else part.rows[which]
+        taken = arena.load(numbers, charge=True)
+        if taken < found:  # longer rows than planned: the others come with the next
+            start, approximate = int(which[taken]), False
+            which, numbers = which[:taken], numbers[:taken]
+        _add_scores(part, data, _OtherSide(data, arena, numbers, part.beta[which]), b if approximate else None)
+        found, start = next_nonzero(part.beta, start, support)
+
+
+class _OtherSide:
+    """Support vectors that are in memory, gathered some at a time in the float type that is wanted."""
+
+    def __init__(self, data: KernelData, arena: RowArena, numbers: np.ndarray, beta: np.ndarray) -> None:
+        self._data, self._arena, self._numbers, self._beta = data, arena, numbers, beta
+        self._at, self._at_once = arena.at(numbers), support_rows(data.ctx)
+        self._kept: dict[str, list[tuple[Support, np.ndarray]]] = {}
+
+    def parts(self, gram: Gram) -> Iterable[tuple[Support, np.ndarray]]:
+        """(rows, their beta) in `gram`'s type; few rows are gathered once."""
+        if len(self._beta) > self._at_once:
+            return self._gathered(gram)
+        return self._kept.setdefault(gram.dtype.name, []) or self._keep(gram)
+
+    def _keep(self, gram: Gram) -> list[tuple[Support, np.ndarray]]:
+        self._kept[gram.dtype.name] = list(self._gathered(gram))
+        return self._kept[gram.dtype.name]
+
+    def _gathered(self, gram: Gram) -> Iterator[tuple[Support, np.ndarray]]:
+        for start in range(0, len(self._beta), self._at_once):
+            these = slice(start, start + self._at_once)
+            support = self._data.support(self._arena.X, self._at[these], self._numbers[these], gram)
+            yield support, self._beta[these]
+
+    def bound(self) -> _Bound:
+        """Of float32 values: an exponent is off by at most gamma c u (||x||^2 + ||s||^2), c counting the roundings."""
+        entries, largest = 0, 0.0
+        for support, _ in self.parts(self._data.exact):
+            S = support.S
+            entries = max(entries, int(np.diff(S.indptr).max(initial=0)) if isinstance(S, CSR) else S.shape[1])
+            largest = max(largest, float(support.sq.max(initial=0.0)))
+        return _Bound(1.2 * self._data.kernel.gamma * (entries + _MORE) * _UNIT, largest)
+
+
+def _add_scores(part: Part, data: KernelData, side: _OtherSide, b: float | None) -> None:
+    """Add to f what some support vectors make; with a bias b all of it, in float32 where the bound decides."""
+    bound = None if b is None else side.bound()
+    for rows in data.blocks():
+        mine, own = of_part(part, rows)
+        if len(own):
+            f = np.ascontiguousarray(part.f[mine])[None, :]
+            where = np.arange(len(own))
+            if bound is not None and b is not None:
+                zero = np.flatnonzero(part.beta[mine] == 0.0)
+                where = _undecided(part, mine, _nearly(data, rows, own[zero], side), zero, b, bound, f[0])
+                if len(where) > _MOST_UNDECIDED * len(own):
+                    bound = None  # it decides too little to be worth its values
+            if len(where):
+                again = f[:, where]
+                for support, beta in side.parts(data.exact):
+                    data.exact.add(rows.X, own[where] - rows.offset, support, beta[:, None], again)
+                f[0, where] = again[0]
+            part.f[mine] = f[0]
+        if data.ctx.stopping():
+            raise ProofLeft
 
 
 def of_part(part: Part, rows: Rows) -> tuple[slice, np.ndarray]:
@@ -183,16 +228,6 @@ def of_part(part: Part, rows: Rows) -> tuple[slice, np.ndarray]:
         return slice(rows.start, rows.stop), np.arange(rows.start, rows.stop)
     a, b = np.searchsorted(part.rows, [rows.start, rows.stop])
     return slice(a, b), part.rows[a:b]
-
-
-def rows_at_once(ctx: Context) -> int:
-    """Support vectors whose rows are in memory together, in float32 and float64."""
-    if ctx.resident:
-        stored, room = 0.0, max(ctx.arena_bytes, 1 << 22)
-    else:
-        stored, room = 2 * row_bytes(ctx.data), ctx.arena_bytes
-    width = ctx.data.n_features if ctx.data.layout == "dense" else max((ctx.data.nnz or 0) // ctx.data.n_samples, 1) * 2
-    return max(int(room // (stored + 12 * width + 64)), 64)
 
 
 def _norms(rows: Rows, own: np.ndarray) -> np.ndarray:
@@ -208,12 +243,6 @@ def _norms(rows: Rows, own: np.ndarray) -> np.ndarray:
     return found[own - rows.offset - first]
 
 
-def _bound(data: KernelData, X: Matrix, sq: np.ndarray) -> _Bound:
-    """Of float32 values: an exponent is off by at most gamma c u (||x||^2 + ||s||^2), c counting the roundings."""
-    entries = int(np.diff(X.indptr).max(initial=0)) if isinstance(X, CSR) else X.shape[1]
-    return _Bound(1.2 * data.kernel.gamma * (entries + _MORE) * _UNIT, float(sq.max(initial=0.0)))
-
-
 class _Nearly(NamedTuple):
     """f + t in float32 values of some rows, the sum of |beta_s| K(s, x) beside it, and their squared norms."""
 
@@ -222,25 +251,27 @@ class _Nearly(NamedTuple):
     sq: np.ndarray
 
 
-def _nearly(data: KernelData, rows: Rows, own: np.ndarray, support: Support, beta: np.ndarray) -> _Nearly:
+def _nearly(data: KernelData, rows: Rows, own: np.ndarray, side: _OtherSide) -> _Nearly:
     out = np.zeros((2, len(own)))
-    data.gram.add(rows.X, own - rows.offset, support, np.stack([beta, np.abs(beta)], axis=1), out)
+    for support, beta in side.parts(data.gram):
+        data.gram.add(rows.X, own - rows.offset, support, np.stack([beta, np.abs(beta)], axis=1), out)
     return _Nearly(out[0], out[1], _norms(rows, own) if len(own) else np.empty(0))
 
 
 def _undecided(
     part: Part, mine: slice, found: _Nearly, zero: np.ndarray, b: float, bound: _Bound, f: np.ndarray
 ) -> np.ndarray:
-    """Support vectors, and rows whose bracket might not be 0 for some f within the bound; puts f of the others.
+    """Support vectors, and rows whose bracket might not be 0 for some f within the bound; adds to f of the others.
 
     zero : rows of beta = 0, those that `found` is of
     """
-    f[zero] += found.scores
     # Of the true K; the factor makes it one of the values that were computed.
     slack = 1.01 * (bound.per_norm * (found.sq + bound.largest) + bound.constant) * found.size
-    r = -(f[zero] + b)
+    scores = f[zero] + found.scores
+    r = -(scores + b)
     upper, lower, epsilon = part.upper[mine][zero], part.lower[mine][zero], part.epsilon
     decided = ((upper <= 0.0) | (r <= epsilon - slack)) & ((lower >= 0.0) | (r >= slack - epsilon))
     undecided = np.ones(len(f), bool)
     undecided[zero[decided]] = False
+    f[zero[decided]] = scores[decided]
     return np.flatnonzero(undecided)

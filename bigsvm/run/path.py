@@ -84,7 +84,9 @@ def fit_path_store(
 ) -> list[FitResult]:
     """The results for `Cs` of one fit of `store`, with `config` but for its C; checkpoints as for `fit_store`."""
     if config.of_kernel:
-        raise Unsupported("a path of C is of linear solvers: kernel models share no reading", hint="fit one C at a time")
+        raise Unsupported(
+            "a path of C is of linear solvers: kernel models share no reading", hint="fit one C at a time"
+        )
     config = dataclasses.replace(config, C=max(Cs), C_path=Cs, no_dual=True)
     whole = fit_store(store, config, emit, checkpoints, resume)
     return [_result_of(whole, number, config) for number in range(len(Cs))]
@@ -122,6 +124,7 @@ def _result_of(whole: FitResult, number: int, config: FitConfig) -> FitResult:
         "n_support": int(certificate.n_support.sum()),
         "models": whole.figures["models"][part],
     }
+    assert isinstance(whole.model, LinearModel)
     return FitResult(
         status,
         _model_of(whole.model, part, status, config.C_path),

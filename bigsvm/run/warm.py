@@ -25,10 +25,12 @@ from bigsvm.run.columns import staged_columns
 from bigsvm.run.local import SerialMapper
 from bigsvm.run.plan import Plan
 from bigsvm.run.staging import staged
+from bigsvm.run.warm_kernels import warm_kernels
 from bigsvm.solvers.arena import make_arena
 from bigsvm.solvers.base import Context
 from bigsvm.solvers.dual_cd import DualCD
 from bigsvm.solvers.dual_cd_state import groups_of_models
+from bigsvm.solvers.kernel.base import KernelSolver
 from bigsvm.solvers.line_search import exact_step
 from bigsvm.solvers.momentum import Momentum
 from bigsvm.store.array_rows import ArrayRows
@@ -48,15 +50,25 @@ def warm(store: RowBlocks, plan: Plan | None = None, n_models: int = 1) -> None:
     if plan is None:
         compiled_aside(("proof", *kind, n_models), lambda: warm_for(store, n_models))
         return
-    how = (plan.resident, plan.parallel, plan.shape.n_models, plan.shape.weight_bytes, plan.arena_bytes > 0)
+    how: tuple[object, ...] = (
+        plan.resident,
+        plan.parallel,
+        plan.shape.n_models,
+        plan.shape.weight_bytes,
+        plan.arena_bytes > 0,
+    )
 
     def fit() -> None:
         warm_for(store, plan.shape.n_models)
         if isinstance(plan.solver, DualCD):
             warm_training(store, plan)
+        elif isinstance(plan.solver, KernelSolver):
+            warm_kernels(store, plan)
         else:
             warm_by_fitting(store, plan)
 
+    if isinstance(plan.solver, KernelSolver):
+        how += (plan.problem.kernel.name, plan.problem.regression, plan.problem.pairs)
     compiled_aside(("fit", repr(plan.solver), *kind, *how, plan.arena_packed), fit)
     if plan.mode == "staged":
         # Once: loading it takes next to no memory, and the call makes a small copy.

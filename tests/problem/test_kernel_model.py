@@ -61,29 +61,29 @@ def test_precomputed_values_are_scikit_learns() -> None:
 
 @pytest.mark.parametrize("support", ["dense", "csr"])
 def test_the_same_bits_whatever_is_worked_on_at_one_time(support: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows alone or in tiles; with a column entry for every feature or for those that occur."""
+    """Rows alone or in tiles; support vectors one by one; features found in a table or by a search."""
     _, model = svc(rows(), labels(rows(), 3), KERNELS["rbf"], D, support)
     new = rows(40, seed=5)
     new[:, 3] = 0.0
     expected, of_sparse = model.scores(new), model.scores(to_csr(new))
     np.testing.assert_allclose(of_sparse, expected, rtol=1e-12, atol=1e-13)  # norms are summed in other lanes
     np.testing.assert_array_equal(np.concatenate([model.scores(new[i : i + 1]) for i in range(40)]), expected)
-    monkeypatch.setattr("bigsvm.problem.kernel_model._ROWS_BYTES", 300)
+    monkeypatch.setattr(scoring, "_ROWS", 7)
     np.testing.assert_array_equal(model.scores(new), expected)
-    monkeypatch.setattr(scoring, "LARGEST_COLUMNS", 0)
+    monkeypatch.setattr(supporting, "LARGEST_BLOCK", 0)
     np.testing.assert_array_equal(model.scores(new), expected)
     np.testing.assert_array_equal(model.scores(to_csr(new)), of_sparse)
-    monkeypatch.setattr(scoring, "_TABLE", 0)
+    monkeypatch.setattr(scoring, "TABLE", 0)
     np.testing.assert_array_equal(model.scores(to_csr(new)), of_sparse)
 
 
-@pytest.mark.parametrize("columns", [0, 1 << 20])
+@pytest.mark.parametrize("block", [0, 1 << 20])
 @pytest.mark.parametrize("dtype", [np.float32, np.uint8])
 @pytest.mark.parametrize("support", ["dense", "csr"])
 def test_narrow_rows_are_padded_and_wide_ones_refused(
-    support: str, dtype: Any, columns: int, monkeypatch: pytest.MonkeyPatch
+    support: str, dtype: Any, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scoring, "LARGEST_COLUMNS", columns)
+    monkeypatch.setattr(supporting, "LARGEST_BLOCK", block)
     rng = np.random.default_rng(1)
     dense = rng.integers(0, 4, (20, D)).astype(dtype)
     made = KernelModel(
@@ -100,6 +100,27 @@ def test_narrow_rows_are_padded_and_wide_ones_refused(
         made.scores(np.zeros((1, 7)))
     with pytest.raises(DataError, match=r"row 1.*feature 6"):
         made.decision_function(sparse.csr_array(([1.0, 1.0], ([0, 1], [2, 6])), shape=(2, 7)))
+
+
+@pytest.mark.parametrize("name", list(KERNELS))
+def test_features_may_be_as_many_as_numbers(name: str) -> None:
+    """Of a trillion features a few occur: scores are those of the same rows with these alone, norms with the others."""
+    X, new, far = rows(), rows(40, seed=5), 10**12 * np.arange(1, D + 1) // D - 1
+    coef = np.random.default_rng(1).standard_normal((3, 60))
+
+    def made(support: CSR, n_features: int) -> KernelModel:
+        codes = np.arange(3)
+        return KernelModel(KERNELS[name], support, np.arange(60), coef, np.zeros(3), codes, n_features)
+
+    def wide(given: CSR) -> CSR:
+        return given._replace(indices=far[given.indices])
+
+    some = X[:60].copy()
+    some[:, 2] = 0.0  # a feature that rows have and support vectors have not
+    for support in (to_csr(X[:60]), to_csr(some)):
+        expected = made(support, D).scores(to_csr(new))
+        np.testing.assert_array_equal(made(wide(support), 10**12).scores(wide(to_csr(new))), expected)
+        np.testing.assert_allclose(made(support, D).scores(new), expected, rtol=1e-12, atol=1e-13)
 
 
 def test_no_support_vectors_give_the_intercept(tmp_path: Path) -> None:
@@ -166,7 +187,7 @@ def test_memory_is_bounded_however_many_support_vectors(
 
 
 def test_blocks_cover_every_support_vector_once_and_keep_to_their_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supporting, "LARGEST_COLUMNS", 2000)
+    monkeypatch.setattr(supporting, "LARGEST_BLOCK", 20_000)
     rng = np.random.default_rng(0)
     dense = np.where(rng.random((300, 40)) < rng.random((300, 1)), 1.0, 0.0)
     for support in (dense, to_csr(dense)):
@@ -178,7 +199,11 @@ def test_blocks_cover_every_support_vector_once_and_keep_to_their_size(monkeypat
                 block if isinstance(block, np.ndarray) else sparse.csr_array(block, (last - first, 40)).toarray()
             )
             seen.append(rows_there)
-            width = 40 if isinstance(block, np.ndarray) else len(block.data)
-            assert 8 * width * (last - first) <= 2000 or last - first == 1
+            if isinstance(block, np.ndarray):
+                nbytes = 8 * 40 * (last - first)
+            else:
+                nbytes = max(16 * len(block.data), supporting.tile_bytes(len(np.unique(block.indices))))
+            assert nbytes <= 20_000 or last - first == 1
+        assert len(seen) > 3
         assert at == 300
         np.testing.assert_array_equal(np.concatenate(seen), dense)

@@ -18,10 +18,11 @@ from bigsvm.events import Warned
 from bigsvm.problem.decide import models_of
 from bigsvm.problem.kernel import Kernel
 from bigsvm.problem.model import LinearModel, Model, load_model
-from bigsvm.run.certify import certify_model, models_document
+from bigsvm.run.certify import certify_model
 from bigsvm.run.evaluate import evaluate
 from bigsvm.run.metrics import Errors
 from bigsvm.run.predict import predict
+from bigsvm.run.saved_problem import models_document
 from bigsvm.store.array_rows import ArrayRows
 from tests.problem.svc_models import KERNELS, labels, rows, svc, svr, to_csr
 

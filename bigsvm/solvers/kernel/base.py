@@ -283,6 +283,9 @@ class KernelSolver:
     ) -> None:
         """Models whose proof failed go on: nearer to their optimum, and in float64 when that happens again."""
 
+    def make_room(self, state: KernelState) -> None:
+        """A proof comes: let go of what can be had again."""
+
     def proof_failed(self, state: KernelState, models: np.ndarray) -> None:
         """Take up models again whose proof did not show what their own scores promised.
 

@@ -74,7 +74,7 @@ class KernelData:
         if X is not None:
             return X, rows
         ctx, found = self.ctx, Gathered(rows)
-        refs = self._refs_of(rows)
+        refs = self.refs_of(rows)
         for run in range(0, len(refs), _AT_ONCE):
             for block in blocks_of(ctx.data, refs[run : run + _AT_ONCE]):
                 if charge:
@@ -84,10 +84,10 @@ class KernelData:
         assert matrix is not None
         return matrix, np.arange(len(rows))
 
-    def _refs_of(self, rows: np.ndarray) -> list[BlockRef]:
+    def refs_of(self, rows: np.ndarray) -> list[BlockRef]:
         """Blocks of the data that hold some of `rows`."""
         return [
-            ref for ref in self.ctx.proof_refs
+            ref for ref in self.ctx.refs
             if np.searchsorted(rows, ref.start) < np.searchsorted(rows, ref.stop)
         ]  # fmt: skip
 

@@ -8,6 +8,7 @@ from bigsvm.kernels.gram import add_stored_rows
 from bigsvm.solvers.kernel.data import KernelData, Rows
 from bigsvm.solvers.kernel.gram import Gram, Support
 from bigsvm.solvers.kernel.rows import KernelCounts
+from bigsvm.store.blocks import Matrix
 
 _CHUNK = 1 << 12  # rows that are on the other side at one time
 
@@ -78,7 +79,7 @@ class DataRows:
         a, b = np.searchsorted(self._rows, [rows.start, rows.stop])
         return slice(a, b), self._rows[a:b]
 
-    def _take(self, idx: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _take(self, idx: np.ndarray) -> tuple[Matrix, np.ndarray]:
         """Rows of the part by position, in any order, as (X, at)."""
         numbers = idx if self._rows is None else self._rows[idx]
         ascending = np.unique(numbers)

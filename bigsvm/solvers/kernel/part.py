@@ -21,6 +21,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bigsvm.kernels.parts import bounds_of
+
 
 @dataclass
 class Part:
@@ -59,7 +61,7 @@ class Part:
 
     def bounds(self) -> tuple[float, float]:
         """(b_up, b_low) over all rows."""
-        return float(self.up().min(initial=np.inf)), float(self.down().max(initial=-np.inf))
+        return bounds_of(self.f, self.beta, self.lower, self.upper, self.epsilon)
 
     def violation(self) -> float:
         """b_low - b_up: what is left of the optimality conditions; -inf where nothing may move."""

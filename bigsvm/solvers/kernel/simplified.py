@@ -34,10 +34,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bigsvm.budget import Reservation
 from bigsvm.kernels.platt import ANY_ONE, LARGEST, LARGEST_THEN_ANY, add_row, simplified_scan
 from bigsvm.solvers.base import Context, DataShape, Need
 from bigsvm.solvers.kernel.base import KernelOptions, KernelSolver
+from bigsvm.solvers.kernel.kept_rows import KeptRows, keep_rows, rows_of
 from bigsvm.solvers.kernel.part import Part, Progress
 from bigsvm.solvers.kernel.row_keeping import CACHE
 from bigsvm.solvers.kernel.rows import KernelRows
@@ -111,7 +111,7 @@ class SimplifiedSMO(KernelSolver):
         order = np.empty(n, np.int64)
         while seen < _VALUES and not self._over(part, work):
             stop = min(work.at + together, n)
-            K, at = _rows(rows, np.arange(work.at, stop), work.kept)
+            K, at = rows_of(rows, np.arange(work.at, stop), work.kept)
             first, i = work.at, work.at
             while i < stop:
                 i, j, change, work.b = simplified_scan(
@@ -119,7 +119,7 @@ class SimplifiedSMO(KernelSolver):
                     eps, self.min_step, _SECOND[self.second], ctx.seed, work.epoch, order,
                 )  # fmt: skip
                 if j >= 0:
-                    partner, (k,) = _rows(rows, np.array([j]), work.kept)
+                    partner, (k,) = rows_of(rows, np.array([j]), work.kept)
                     add_row(part.f, partner[k], change)
                     work.changed += 1
                     steps += 1
@@ -161,14 +161,7 @@ class SimplifiedSMOWithKM(SimplifiedSMO):
     def begin(self, part: Part, rows: KernelRows, options: KernelOptions, ctx: Context) -> SimplifiedWork:
         """As `simplified-smo`, with room for rows.  What is kept is no part of a saved state."""
         work = super().begin(part, rows, options, ctx)
-        nbytes = max(part.n * rows.dtype.itemsize, 1)
-        if ctx.cache_bytes:  # the plan has counted them
-            held = ctx.cache_bytes // nbytes
-            work.kept = KeptRows(part.n, min(part.n, held, self.kept_rows or held), rows.dtype)
-            return work
-        at_most = min(part.n, ctx.budget.free // 2 // nbytes, self.kept_rows or part.n)
-        reservation = ctx.budget.try_reserve("kept kernel rows", at_most * nbytes)
-        work.kept = KeptRows(part.n, 0 if reservation is None else at_most, rows.dtype, reservation)
+        work.kept = keep_rows(rows, ctx, self.kept_rows)
         return work
 
     def end(self, work: Any) -> None:
@@ -176,39 +169,6 @@ class SimplifiedSMOWithKM(SimplifiedSMO):
         if work.kept is not None:
             work.kept.close()
         work.kept = None
-
-
-class KeptRows:
-    """The first rows that were asked for, as many as there is room for, and where each one is."""
-
-    def __init__(self, n: int, at_most: int, dtype: np.dtype, reservation: Reservation | None = None) -> None:
-        self._reservation = reservation
-        self._rows, self._used = np.empty((at_most, n), dtype), 0
-        self._at = np.full(n, -1)
-
-    def take(self, rows: KernelRows, idx: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(K, at): row idx[k] is K[at[k]].  Rows that are not kept are fetched."""
-        missing = idx[self._at[idx] < 0]
-        rows.counts.ram_hits += len(idx) - len(missing)
-        rows.counts.asked += (len(idx) - len(missing)) * rows.n
-        if len(missing):
-            fetched = rows.fetch(missing)
-            new = missing[: len(self._rows) - self._used]
-            self._rows[self._used : self._used + len(new)] = fetched[: len(new)]
-            self._at[new] = np.arange(self._used, self._used + len(new))
-            self._used += len(new)
-            if len(new) < len(missing):
-                found = np.empty((len(idx), rows.n), self._rows.dtype)
-                kept = self._at[idx] >= 0
-                found[kept] = self._rows[self._at[idx[kept]]]
-                found[~kept] = fetched[len(new) :]
-                return found, np.arange(len(idx))
-        return self._rows, self._at[idx]
-
-    def close(self) -> None:
-        """Give the memory back."""
-        if self._reservation is not None:
-            self._reservation.release()
 
 
 def _at_once(n: int) -> int:
@@ -220,8 +180,3 @@ def middle(part: Part) -> float:
     """-(b_up + b_low) / 2, the bias that a solver begins with; 0 where one of them is not finite."""
     b_up, b_low = part.bounds()
     return -0.5 * (b_up + b_low) if np.isfinite(b_up) and np.isfinite(b_low) else 0.0
-
-
-def _rows(rows: KernelRows, idx: np.ndarray, kept: KeptRows | None) -> tuple[np.ndarray, np.ndarray]:
-    """(K, at): row idx[k] is K[at[k]]."""
-    return (rows.fetch(idx), np.arange(len(idx))) if kept is None else kept.take(rows, idx)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bigsvm.kernels.block_smo import conjugate_terms
+from bigsvm.kernels.parts import best_bias, fill_part, part_sums
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import Context, Need
 from bigsvm.solvers.kernel.part import Part
@@ -15,7 +15,6 @@ from bigsvm.store.vectors import RowVector
 
 VECTORS = {"row labels": 1, "row scores": 1, "row targets": 1, "row boxes": 2, "row costs": 1}
 """Per-row vectors beside alpha, float64, by name and width."""
-_SORTED = 1 << 22  # rows up to which the best bias is found by sorting
 
 
 @dataclass
@@ -96,36 +95,24 @@ def new_kernel_state(problem: Problem, ctx: Context, eps: float) -> KernelState:
 
 def make_part(state: KernelState, model: int) -> Part:
     """The programme of a model, its vectors filled in from labels and costs; beta from alpha, f not."""
-    problem = state.problem
+    problem, n = state.problem, len(state.alpha.values)
     labels = state.vectors["row labels"].values[:, 0]
-    C = np.full(len(labels), problem.C[model])
-    if "row costs" in state.vectors:
-        C *= state.vectors["row costs"].values[:, 0]
-    rows: np.ndarray | None = None
-    if problem.regression:
-        t, takes = labels, C > 0
+    costs = state.vectors["row costs"].values[:, 0] if "row costs" in state.vectors else np.empty(0)
+    codes = int(problem.positive[model]), int(problem.negative[model]), problem.regression
+    given = (labels, costs, float(problem.C[model]), problem.class_weight, *codes)
+    nothing, none = np.empty(0), np.empty(0, np.int64)
+    found = fill_part(*given, none, nothing, nothing, nothing)
+    rows = None if found == n else np.empty(found, np.int64)
+    target, f = state.vectors["row targets"].values[:found, 0], state.vectors["row scores"].values[:found, 0]
+    boxes = state.vectors["row boxes"].values.reshape(-1)[: 2 * found].reshape(2, found)
+    fill_part(*given, none if rows is None else rows, target, boxes[0], boxes[1])
+    if state.beta is not None:
+        beta = state.beta.values[:found, 0]
+        beta[:] = state.alpha.values[slice(None) if rows is None else rows, model]
     else:
-        codes = labels.astype(np.int64)
-        C *= problem.class_weight[codes]
-        t = np.where(codes == problem.positive[model], 1.0, -1.0)
-        takes = C > 0
-        if problem.negative[model] >= 0:
-            takes &= (codes == problem.positive[model]) | (codes == problem.negative[model])
-    if not takes.all():
-        rows = np.flatnonzero(takes)
-        t, C = t[rows], C[rows]
-    n = len(t)
-    target, f = state.vectors["row targets"].values[:n, 0], state.vectors["row scores"].values[:n, 0]
-    boxes = state.vectors["row boxes"].values.reshape(-1)[: 2 * n].reshape(2, n)
-    target[:] = t
-    boxes[0] = -C if problem.regression else np.where(t > 0, 0.0, -C)
-    boxes[1] = C if problem.regression else np.where(t > 0, C, 0.0)
-    beta = state.alpha.values[:, 0] if state.beta is None else state.beta.values[:n, 0]
-    if state.beta is not None or rows is not None:
-        if state.beta is None:
-            beta = np.ascontiguousarray(state.alpha.values[rows, 0])
-        else:
-            beta[:] = state.alpha.values[slice(None) if rows is None else rows, model]
+        beta = state.alpha.values[:, 0]
+        if rows is not None:
+            beta = beta[rows]
     epsilon = float(getattr(problem.loss, "epsilon", 0.0))
     return Part(target, boxes[0], boxes[1], epsilon, beta, f, rows, float(state.eps[model]))
 
@@ -146,45 +133,12 @@ def weigh(part: Part) -> tuple[float, float, float, float]:
 
     gap is a sum of non-negative terms (`algorithms` 1.1, 1.2); D = t'beta - epsilon |beta| - 1/2 beta'K beta.
     """
-    b = best_bias(part)
+    b = best_bias(part.f, part.lower, part.upper, part.epsilon)
     return *terms(part, b), b
 
 
 def terms(part: Part, b: float) -> tuple[float, float, float]:
-    """(gap, primal, dual) at bias b; the primal is 1/2 beta'K beta and the losses, no difference of large sums."""
-    gap, loss = conjugate_terms(part.f, part.beta, part.lower, part.upper, part.epsilon, b)
-    quadratic = float(part.beta @ part.f) + float(part.beta @ part.target)
-    return gap, 0.5 * quadratic + loss, dual_value(part)
-
-
-def dual_value(part: Part) -> float:
-    """D(beta), of a beta whose f is known: beta'K beta = beta.(f + t)."""
-    quadratic = float(part.beta @ part.f) + float(part.beta @ part.target)
-    return float(part.beta @ part.target) - part.epsilon * float(np.abs(part.beta).sum()) - 0.5 * quadratic
-
-
-def best_bias(part: Part) -> float:
-    """b with the least sum of losses of the present f: the exact minimiser (2.5), a weighted median.
-
-    Of very many rows the middle of b_up and b_low, which any gap may be taken with.
-    """
-    if part.n > _SORTED:
-        b_up, b_low = part.bounds()
-        return -0.5 * (b_up + b_low) if np.isfinite(b_up) and np.isfinite(b_low) else 0.0
-    # As b grows, each residual -(f + b) falls: a row's coefficient goes from its upper bound to 0 and to its lower one.
-    places = np.concatenate([-part.f - part.epsilon, -part.f + part.epsilon])
-    jumps = np.concatenate([part.upper, -part.lower])
-    moving = jumps > 0
-    places, jumps = places[moving], jumps[moving]
-    if not len(places):
-        return 0.0
-    order = np.argsort(places, kind="stable")
-    places, slope = places[order], np.cumsum(jumps[order]) - float(part.upper.sum())
-    k = int(np.searchsorted(slope, 0.0))
-    if k >= len(places):
-        return float(places[-1])
-    level = 1e-12 * float(jumps.sum())
-    if slope[k] <= level and k + 1 < len(places):
-        # The least is a whole interval: its middle, as LIBSVM takes it.
-        return 0.5 * float(places[k] + places[k + 1])
-    return float(places[k])
+    """(gap, primal, dual) at bias b, of a beta whose f is known: beta'K beta = beta.(f + t)."""
+    gap, loss, beta_f, beta_t, size = part_sums(part.f, part.beta, part.lower, part.upper, part.target, part.epsilon, b)
+    quadratic = beta_f + beta_t
+    return gap, 0.5 * quadratic + loss, beta_t - part.epsilon * size - 0.5 * quadratic

@@ -16,10 +16,11 @@ from bigsvm.problem.kernel import Kernel, rbf_of_sigma
 from bigsvm.solvers.kernel import platt, simplified
 from bigsvm.solvers.kernel.base import KernelOptions
 from bigsvm.solvers.kernel.checks import imbalance, kkt_violations, outside_box
+from bigsvm.solvers.kernel.kept_rows import KeptRows
 from bigsvm.solvers.kernel.part import Part, Progress
 from bigsvm.solvers.kernel.platt import PlattSMO
 from bigsvm.solvers.kernel.rows import MatrixRows
-from bigsvm.solvers.kernel.simplified import KeptRows, SimplifiedSMO, SimplifiedSMOWithKM
+from bigsvm.solvers.kernel.simplified import SimplifiedSMO, SimplifiedSMOWithKM
 from bigsvm.store.state_files import dump, load, read_tree, write_tree
 from bigsvm.testing.problems import random_problem
 
@@ -189,23 +190,29 @@ def test_kept_rows_change_no_bit(second: str, kept_rows: int, dtype: Any, short_
         assert kept.rows.counts.computed == 60
 
 
-def test_as_many_rows_are_kept_as_there_is_memory_for() -> None:
-    X, y = random_problem(40, 3, seed=4)
-    K = Kernel("linear").matrix(X, X)
-    computed = []
+@pytest.mark.parametrize("solver", [SimplifiedSMOWithKM()], ids=name_of)
+def test_as_many_rows_are_kept_as_there_is_memory_for(solver: Any) -> None:
+    X, y = random_problem(40, 3, seed=4, noise=0.2)
+    K = Kernel("rbf", 0.5).matrix(X, X)
+    computed, found = [], []
     for room in (0, 5, 1000):
-        run = Run(SimplifiedSMOWithKM(), K, y)
+        run = Run(solver, K, y)
         run.solver.end(run.work)
         run.ctx.budget = budget = MemoryBudget(2 * room * 40 * 8)
         run.work = run.solver.begin(run.part, run.rows, KernelOptions(), run.ctx)
         assert isinstance(run.work.kept, KeptRows)
         assert budget.report() == [("kept kernel rows", min(room, 40) * 40 * 8)]
-        assert run.whole().done
+        run.whole()
         computed.append(run.rows.counts.computed)
+        found.append(run.part.beta)
         run.solver.end(run.work)
         assert run.work.kept is None
         assert budget.report() == []
-    assert computed[0] > computed[1] > computed[2] == 40
+    assert computed[0] > computed[1] > computed[2]
+    assert computed[2] <= 40
+    assert run.rows.counts.ram_hits > computed[2]
+    np.testing.assert_array_equal(found[0], found[1])
+    np.testing.assert_array_equal(found[0], found[2])
 
 
 @pytest.mark.parametrize("solver", [SimplifiedSMO(), SimplifiedSMOWithKM(), PlattSMO()], ids=name_of)
@@ -407,3 +414,20 @@ def test_a_stalled_rule_is_said_to_be(real_data: ModuleType) -> None:
     by_rule = bigsvm.fit((X, y), kernel="linear", stop="paper", **asked)
     assert by_rule.status == "paper_rule"
     assert by_rule.figures["iterations"] == 58
+
+
+@pytest.mark.parametrize("solver", ["simplified-smo", "simplified-smo-km", "platt-smo"])
+def test_pairs_of_classes_and_rows_that_stream(solver: str, streaming: None) -> None:
+    X, y = random_problem(90, 4, seed=14, noise=0.2, n_classes=3)
+    asked = {"loss": "hinge", "bias": "free", "C": 2.0, "kernel": "rbf", "gamma": 0.5, "tol": 1e-3}
+    result = bigsvm.fit((X, y), solver=solver, **asked)
+    assert not result.model.about["plan"]["resident"]
+    assert result.model.about["plan"]["n_blocks"] > 3
+    assert result.status == "converged"
+    assert result.certificate.kind == "proved"
+    K, best = Kernel("rbf", 0.5).matrix(X, X), []
+    for one, other in ((0, 1), (0, 2), (1, 2)):
+        rows = np.flatnonzero((y == one) | (y == other))
+        best.append(optimum(K[np.ix_(rows, rows)], np.where(y[rows] == other, 1.0, -1.0), 2.0))
+    found = [model["objective"] for model in result.figures["models"]]
+    np.testing.assert_allclose(sorted(found), sorted(best), rtol=1.1e-3)

@@ -1,0 +1,287 @@
+"""One round of block SMO: an active set in memory is solved, then one pass brings the other rows up to date.
+
+What is in memory, and what the round has done, follows from flags of the rows and a few numbers: a run that is stopped
+anywhere, in a pass too, goes on to the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from bigsvm.kernels.gram import GROUP
+from bigsvm.solvers.base import Context
+from bigsvm.solvers.kernel.active_rows import ActiveRows, BlockSMO
+from bigsvm.solvers.kernel.arena import RowArena
+from bigsvm.solvers.kernel.data import Rows
+from bigsvm.solvers.kernel.data_rows import DataRows
+from bigsvm.solvers.kernel.gram import Support
+from bigsvm.solvers.kernel.part import Part, Progress
+from bigsvm.store.blocks import row_bytes
+from bigsvm.store.vectors import RowVector
+
+_SMALL = 4096  # programmes of so few rows are active as a whole
+_SHARE_MEMORY, _SHARE_DISK = 0.1, 0.02  # of the violation, to which an active set is solved
+_BAND_MEMORY, _BAND_DISK = 0.05, 0.1  # of the scale of targets: how near to violating a row is active
+_SAMPLING = 7  # a key of random numbers, beside the seed
+_SURE = 0.9  # of the violation that is asked for
+GATHERED = 2 << 20
+"""Bytes of rows on the other side of kernel values at one time."""
+ACTIVE, NEXT, LAST = np.uint8(1), np.uint8(2), np.uint8(4)
+"""Flags of a row: it is in the active set; a candidate for the next; it was in the last working set."""
+
+
+@dataclass
+class SmoWork:
+    """Where a model stands between two pauses.
+
+    flags : uint8, sent : float64, beta as all rows' f knows it; both by position in the part
+    stage : 'choose' an active set, 'solve' it, or 'pass' over the others;  row : of the data, where the pass goes on
+    target : violation to which A is solved;  middle : (b_up + b_low) / 2 of A;  threshold : candidates violate more
+    """
+
+    flags: RowVector
+    sent: RowVector
+    stage: str = "choose"
+    row: int = 0
+    target: float = 0.0
+    middle: float = 0.0
+    threshold: float = -np.inf
+    violation: float = np.inf
+    rounds: int = 0
+    stuck: int = 0
+    arena: Any = field(default=None, metadata={"derived": True})
+
+
+def support_rows(ctx: Context) -> int:
+    """Rows that are on the other side of kernel values at one time."""
+    return max(int(GATHERED // (2 * row_bytes(ctx.data))) // GROUP, 16) * GROUP
+
+
+class Round:
+    """One round of the loop, begun or taken up again.
+
+    q : rows of a working set;  second : WSS2 inside it, else WSS1;  sample : share of rows in the first active set
+    """
+
+    def __init__(
+        self, part: Part, work: SmoWork, rows: DataRows, ctx: Context, q: int, second: bool, sample: float
+    ) -> None:
+        self.part, self.work, self.rows, self.ctx = part, work, rows, ctx
+        self.q, self.second, self.sample = q, second, sample
+        self.flags = work.flags.values[: part.n, 0]
+        self.sent = work.sent.values[: part.n, 0]
+        self.band = (_BAND_MEMORY if ctx.resident else _BAND_DISK) * self._scale()
+        self.visits = self.steps = 0
+
+    def _scale(self) -> float:
+        """1 for classes; the spread of targets."""
+        if self.part.epsilon == 0.0 and np.all(np.abs(self.part.target) == 1.0):
+            return 1.0
+        return max(float(np.std(self.part.target)), np.finfo(float).tiny)
+
+    def run(self) -> Progress:
+        """The rest of the round."""
+        work, part = self.work, self.part
+        if work.stage == "choose":
+            self._choose()
+        if work.arena is None:
+            work.arena = RowArena(self.rows.data)
+            work.arena.load(self._numbers(self._wanted()), charge=False)
+        if work.stage == "solve" and not self._solve():
+            return self._paused()
+        if work.stage == "pass" and not self._pass():
+            return self._paused()
+        violation = part.violation()
+        work.rounds += 1
+        # The same violation again and again, and nothing that moves: float arithmetic can do no more.
+        work.stuck = work.stuck + 1 if violation >= work.violation and self.steps == 0 else 0
+        work.violation = violation
+        done = violation <= part.eps
+        work.stage = "choose"
+        return Progress(done, work.stuck > 2, self.steps, self.visits, violation)
+
+    def _paused(self) -> Progress:
+        return Progress(False, False, self.steps, self.visits, self.work.violation, paused=True)
+
+    def _numbers(self, positions: np.ndarray) -> np.ndarray:
+        """Rows of the data at positions of the part."""
+        return positions if self.part.rows is None else self.part.rows[positions]
+
+    def _badness(self, where: np.ndarray, middle: float) -> np.ndarray:
+        """By how much rows violate against the bias -middle; below 0 where they do not."""
+        return np.maximum(middle - self.part.up(where), self.part.down(where) - middle)
+
+    # -- the active set
+
+    def _choose(self) -> None:
+        """The next active set, of rows that are in the arena."""
+        work, part, n = self.work, self.part, self.part.n
+        share = _SHARE_MEMORY if self.ctx.resident else _SHARE_DISK
+        first = work.arena is None
+        if first:
+            work.arena = RowArena(self.rows.data)
+        room = work.arena.capacity
+        if n <= min(_SMALL, room):
+            chosen = np.arange(n)
+        elif first and not np.any(part.beta):
+            chosen = self._sampled(min(max(int(self.sample * n), min(2 * self.q, n)), room))
+        elif first:  # a warm start, or scores made anew
+            chosen = self._worst(np.arange(n), 0.5 * sum(part.bounds()), room)
+        else:
+            chosen = self._worst(np.flatnonzero(self.flags & (ACTIVE | NEXT)), work.middle, room)
+        if not first:
+            work.arena.keep(self._numbers(chosen))
+        else:
+            chosen = chosen[: work.arena.load(self._numbers(chosen), charge=True)]
+        self.flags &= LAST
+        self.flags[chosen] |= ACTIVE
+        work.target = max(share * part.violation(), _SURE * part.eps)
+        work.stage, work.threshold = "solve", -np.inf
+
+    def _sampled(self, wanted: int) -> np.ndarray:
+        """Some rows at random: of streamed rows whole blocks, so that little is read."""
+        part, rng = self.part, np.random.default_rng([self.ctx.seed, _SAMPLING])
+        if self.ctx.resident:
+            return np.sort(rng.choice(part.n, wanted, replace=False))
+        chosen, found = [np.empty(0, np.int64)], 0
+        for number in rng.permutation(len(self.ctx.refs)).tolist():
+            ref = self.ctx.refs[number]
+            ends = (ref.start, ref.stop) if part.rows is None else np.searchsorted(part.rows, [ref.start, ref.stop])
+            chosen.append(np.arange(ends[0], ends[1])[: wanted - found])
+            found += len(chosen[-1])
+            if found >= wanted:
+                break
+        return np.sort(np.concatenate(chosen))
+
+    def _worst(self, candidates: np.ndarray, middle: float, room: int) -> np.ndarray:
+        """Free rows and those that violate or nearly do, the worst first where there are too many; ascending."""
+        part = self.part
+        badness = self._badness(candidates, middle)
+        beta = part.beta[candidates]
+        free = (beta > part.lower[candidates]) & (beta < part.upper[candidates]) & (beta != 0.0)
+        keep = free | (badness > -self.band)
+        chosen, badness, free = candidates[keep], badness[keep], free[keep]
+        if len(chosen) > room:
+            order = np.lexsort((chosen, -badness, ~free))
+            chosen = np.sort(chosen[order[:room]])
+        return chosen
+
+    # -- solving it
+
+    def _solve(self) -> bool:
+        """Solve the active set; False where the run is to stop before."""
+        work, part, rows = self.work, self.part, self.rows
+        where = np.flatnonzero(self.flags & ACTIVE)
+        numbers = self._numbers(where)
+        at = work.arena.at(numbers)
+        data = rows.data
+        active = ActiveRows(
+            X=work.arena.X, at=at, column=data.column(numbers), diag=data.diagonal(work.arena.X, at, numbers),
+            beta=part.beta[where], f=part.f[where], lower=part.lower[where], upper=part.upper[where],
+            epsilon=part.epsilon,
+        )  # fmt: skip
+        smo = BlockSMO(rows.gram, min(self.q, len(where)), self.second)
+        last = np.flatnonzero((self.flags[where] & LAST) > 0)
+        found, last = smo.solve(active, work.target, last, self.ctx.pause)
+        part.beta[where], part.f[where] = active.beta, active.f
+        self.flags &= ~LAST
+        self.flags[where[last]] |= LAST
+        self.visits += found.rounds * len(where)
+        self.steps += found.steps
+        rows.counts.computed += found.kernel_rows
+        rows.counts.values += found.values
+        if found.left:
+            return False
+        ends = found.b_up, found.b_low
+        work.middle = 0.5 * sum(ends) if np.all(np.isfinite(ends)) else 0.0
+        work.stage, work.row = "pass", 0
+        return True
+
+    # -- the pass
+
+    def _pass(self) -> bool:
+        """f of the rows outside the active set, and candidates among them; False where the run is to stop before."""
+        work, part, rows = self.work, self.part, self.rows
+        n, data = part.n, rows.data
+        if not np.all(self.flags & ACTIVE):
+            moved = np.flatnonzero((self.flags & ACTIVE) * (part.beta != self.sent))
+            if work.row == 0:
+                self._make_room()
+            other_sides = self._other_sides(moved)
+            for block in data.blocks(work.row):
+                mine, all_numbers = rows.of(block)
+                others = np.flatnonzero((self.flags[mine] & ACTIVE) == 0) + mine.start
+                numbers = all_numbers[others - mine.start]
+                if len(others):
+                    f = part.f[others][None, :]
+                    for support, by in other_sides():
+                        rows.gram.add(block.X, numbers - block.offset, support, by, f)
+                    part.f[others] = f[0]
+                    near = self._badness(others, work.middle) > max(-self.band, work.threshold)
+                    self._offer(block, others[near])
+                rows.counts.values += len(others) * len(moved)
+                work.row = block.stop
+                if block.stop < data.n and self.ctx.pause():
+                    return False
+            rows.counts.computed += len(moved)
+            self.visits += n
+        self.sent[:] = part.beta
+        return True
+
+    def _make_room(self) -> None:
+        """Let go of active rows that have not moved and do not come near to violating: f of these is done."""
+        self.work.arena.keep(self._numbers(self._wanted()))
+
+    def _wanted(self) -> np.ndarray:
+        """Rows whose X is wanted in the present stage, ascending."""
+        part, work = self.part, self.work
+        active = np.flatnonzero(self.flags & ACTIVE)
+        if work.stage != "pass":
+            return active
+        near = self._badness(active, work.middle) > -self.band
+        near |= (part.beta[active] > part.lower[active]) & (part.beta[active] < part.upper[active])
+        near |= part.beta[active] != self.sent[active]
+        return np.sort(np.concatenate([active[near], np.flatnonzero(self.flags & NEXT)]))
+
+    def _other_sides(self, moved: np.ndarray) -> Callable[[], Iterator[tuple[Support, np.ndarray]]]:
+        """Gives the rows that moved and by what, some at a time; few of them are gathered once."""
+        part, rows, arena = self.part, self.rows, self.work.arena
+        numbers, by = self._numbers(moved), part.beta[moved] - self.sent[moved]
+        at, at_once = arena.at(numbers), support_rows(self.ctx)
+
+        def gathered() -> Iterator[tuple[Support, np.ndarray]]:
+            for start in range(0, len(moved), at_once):
+                these = slice(start, start + at_once)
+                yield rows.data.support(arena.X, at[these], numbers[these], rows.gram), by[these, None]
+
+        if len(moved) > at_once:
+            return gathered
+        once = list(gathered())
+        return lambda: iter(once)
+
+    def _offer(self, block: Rows, positions: np.ndarray) -> None:
+        """Candidates of a block for the next active set; the lesser half of all goes where there are too many."""
+        work, arena = self.work, self.work.arena
+        if self.ctx.resident:
+            self.flags[positions] |= NEXT
+            return
+        if arena.n + len(positions) > arena.capacity:
+            waiting = np.flatnonzero(self.flags & NEXT)
+            candidates = np.concatenate([waiting, positions])
+            badness = self._badness(candidates, work.middle)
+            order = np.lexsort((candidates, -badness))
+            stays = max((arena.capacity - (arena.n - len(waiting))) // 2, 0)
+            work.threshold = max(work.threshold, float(badness[order[min(stays, len(order) - 1)]]))
+            kept = np.sort(candidates[order[:stays]])
+            self.flags[waiting] &= ~NEXT
+            old = kept[np.isin(kept, waiting, assume_unique=True)]
+            self.flags[old] |= NEXT
+            active = np.flatnonzero(self.flags & ACTIVE)
+            arena.keep(self._numbers(np.sort(np.concatenate([old, active]))))
+            positions = kept[np.isin(kept, positions, assume_unique=True)]
+        taken = arena.offer(block, self._numbers(positions))
+        self.flags[positions[: len(taken)]] |= NEXT

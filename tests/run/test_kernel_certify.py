@@ -1,0 +1,243 @@
+"""Certificates of saved kernel models, pairs and regression: what the fit said, from the arrays and the rows alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+import bigsvm
+from bigsvm.errors import DataError, PlanRefused
+from bigsvm.problem.kernel import Kernel
+from bigsvm.problem.model import load_model
+from bigsvm.run.outcome import FitResult
+from bigsvm.store.array_rows import ArrayRows
+from bigsvm.store.files import file_digest
+
+KERNELS = {
+    "rbf": {"kernel": "rbf", "gamma": 0.3},
+    "poly": {"kernel": "poly", "gamma": 0.3, "degree": 2, "coef0": 0.5},
+    "linear": {"kernel": "linear"},
+    "precomputed": {"kernel": "precomputed"},
+}
+TASKS = ("two", "ovo", "ovr", "regression")
+N, D = 150, 5
+
+
+def rows_of(task: str, kernel: str = "rbf", layout: str = "dense", dtype: Any = np.float64) -> ArrayRows:
+    rng = np.random.default_rng(4)
+    X = np.where(rng.random((N, D)) < 0.7, rng.standard_normal((N, D)), 0.0).astype(dtype)
+    score = X[:, 0] + X[:, 1] ** 2 + 0.3 * rng.standard_normal(N)
+    weight = rng.integers(0, 4, N).astype(np.float64)  # some rows take no part
+    if task == "regression":
+        y = score
+    else:
+        y = np.searchsorted([0.6] if task == "two" else [0.1, 0.9], score)
+    if kernel == "precomputed":
+        X = Kernel("rbf", 0.3).matrix(X, X)
+    given = sparse.csr_array(X) if layout == "csr" else X
+    return ArrayRows(given, y, weight, task="regression" if task == "regression" else "classification")
+
+
+def fitted(store: ArrayRows, task: str, kernel: str = "rbf", **options: Any) -> FitResult:
+    if task == "regression":
+        options |= {"loss": "epsilon_insensitive", "epsilon": 0.2}
+    elif task != "two":
+        options["multi_class"] = task
+    else:
+        options["class_weight"] = {"1": 2.0}
+    return bigsvm.fit(store, solver="smo", C=2.0, tol=1e-3, **KERNELS.get(kernel, {"kernel": kernel}), **options)
+
+
+def saved(tmp_path: Path, result: FitResult) -> Path:
+    result.save_model(tmp_path / "m")
+    return tmp_path / "m"
+
+
+@pytest.mark.parametrize("layout", ["dense", "csr"])
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("kernel", list(KERNELS))
+def test_it_proves_what_the_fit_proved(tmp_path: Path, kernel: str, task: str, layout: str) -> None:
+    store = rows_of(task, kernel, layout)
+    result = fitted(store, task, kernel)
+    proof = bigsvm.certify(saved(tmp_path, result), store)
+    assert proof["certificate"] == "proved"
+    assert proof["bound"] == "alpha"
+    assert 0 < proof["relative_gap"] <= 1e-3
+    for name in ("objective", "dual_objective"):
+        assert proof[name] == pytest.approx(result.figures[name], rel=1e-10)
+    assert proof["duality_gap"] == pytest.approx(
+        result.figures["duality_gap"], rel=1e-6, abs=1e-11 * proof["objective"]
+    )
+    assert proof["content_fingerprint"] == result.figures["content_fingerprint"]
+    assert len(proof["models"]) == len(result.figures["models"])
+    for mine, its in zip(proof["models"], result.figures["models"], strict=True):
+        assert {k: mine.get(k) for k in ("class", "against")} == {k: its.get(k) for k in ("class", "against")}
+        assert mine["objective"] == pytest.approx(its["objective"], rel=1e-10)
+        assert mine["n_support"] == its["n_support"]
+    if "violation" in proof:  # not of the linear solvers' certificate
+        assert proof["violation"] == pytest.approx(result.figures["violation"], rel=1e-6, abs=1e-11)
+        assert proof["violation"] > 0
+
+
+def test_the_gap_is_primal_less_dual_by_another_arithmetic(tmp_path: Path) -> None:
+    """P and D written out with a whole kernel matrix."""
+    store = rows_of("regression")
+    proof = bigsvm.certify(path := saved(tmp_path, fitted(store, "regression")), store)
+    block = store.read(store.refs(N)[0])
+    beta, b = np.load(path / "alpha.npy")[0], float(np.load(path / "intercept.npy")[0])
+    K, C = Kernel("rbf", 0.3).matrix(block.X, block.X), 2.0 * block.sample_weight
+    assert np.all(np.abs(beta) <= C)
+    primal = 0.5 * beta @ K @ beta + C @ np.maximum(np.abs(block.y - K @ beta - b) - 0.2, 0.0)
+    dual = block.y @ beta - 0.2 * np.abs(beta).sum() - 0.5 * beta @ K @ beta
+    assert proof["objective"] == pytest.approx(primal, rel=1e-12)
+    assert proof["dual_objective"] == pytest.approx(dual, rel=1e-12)
+    assert proof["duality_gap"] == pytest.approx(primal - dual, rel=1e-8)
+
+
+@pytest.mark.parametrize("task", ["two", "ovo", "regression"])
+def test_without_alpha_the_coefficients_are_the_dual_point(tmp_path: Path, task: str) -> None:
+    store = rows_of(task, dtype=np.float32)
+    result = fitted(store, task, no_dual=True)
+    proof = bigsvm.certify(saved(tmp_path, result), store)
+    assert proof["bound"] == "dual_coef"
+    assert proof["duality_gap"] == pytest.approx(result.figures["duality_gap"], rel=1e-6)
+
+
+def test_linear_pairs_without_alpha_prove_little_and_say_so(tmp_path: Path) -> None:
+    store = rows_of("ovo")
+    proof = bigsvm.certify(saved(tmp_path, fitted(store, "ovo", "linear", no_dual=True)), store)
+    assert "alpha = 0" in proof["bound"]
+    assert proof["relative_gap"] == 1.0
+    assert proof["dual_objective"] == 0.0
+
+
+def test_an_indefinite_kernel_has_a_violation_and_no_gap(tmp_path: Path) -> None:
+    store = rows_of("two")
+    result = fitted(store, "two", "sigmoid", gamma=0.5, coef0=-0.5)
+    proof = bigsvm.certify(saved(tmp_path, result), store)
+    assert proof["certificate"] == "none"
+    assert proof["duality_gap"] is None
+    assert proof["relative_gap"] is None
+    assert proof["models"][0]["relative_gap"] is None
+    assert proof["objective"] == pytest.approx(result.figures["objective"], rel=1e-10)
+    assert proof["violation"] == pytest.approx(result.figures["violation"], rel=1e-6)
+    assert "not positive semi-definite" in proof["warnings"][0]
+    json.dumps(proof)
+
+
+def test_the_same_whatever_is_read_at_one_time_and_wherever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = rows_of("ovo", dtype=np.float32)
+    path = saved(tmp_path, fitted(store, "ovo"))
+    expected = bigsvm.certify(path, store, threads=1)
+    monkeypatch.setattr("bigsvm.run.kernel_certify._MOST_ROWS", 7)
+    for options in ({"threads": 1}, {"threads": 2}, {"scheduler": "processes", "workers": 1}):
+        found = bigsvm.certify(path, store, **options)
+        for name in ("objective", "duality_gap", "violation"):
+            assert found[name] == pytest.approx(expected[name], rel=1e-9)
+    layouts = ArrayRows(sparse.csr_array(rows_of("ovo", dtype=np.float32).read(store.refs(N)[0]).X), *labels_of(store))
+    assert bigsvm.certify(path, layouts)["duality_gap"] == pytest.approx(expected["duality_gap"], rel=1e-6)
+
+
+def labels_of(store: ArrayRows) -> tuple[np.ndarray, np.ndarray]:
+    block = store.read(store.refs(N)[0])
+    assert store.classes is not None
+    return store.classes[block.y], block.sample_weight
+
+
+def altered(path: Path, name: str, change: Any, honest: bool = True) -> None:
+    """Change an array of a model; `honest`: its digest too, as one would who wants to deceive."""
+    array = np.load(path / name)
+    change(array)
+    np.save(path / name, array)
+    if honest:
+        document = json.loads((path / "model.json").read_text())
+        document["digests"][name] = file_digest(path / name)
+        (path / "model.json").write_text(json.dumps(document))
+
+
+def test_damage_and_deceit_are_found_out(tmp_path: Path) -> None:
+    store = rows_of("two")
+    result = fitted(store, "two")
+
+    def fresh() -> Path:
+        result.save_model(tmp_path / "m", overwrite=True)
+        return tmp_path / "m"
+
+    def half(array: np.ndarray) -> None:
+        array[0, np.flatnonzero(array[0])[3]] *= 0.5
+
+    def moved(array: np.ndarray) -> None:
+        array[2] += 1.0
+
+    def large(array: np.ndarray) -> None:
+        array[0] *= 100.0
+
+    altered(fresh(), "alpha.npy", half, honest=False)
+    with pytest.raises(DataError, match=r"alpha\.npy is missing or damaged"):
+        bigsvm.certify(tmp_path / "m", store)
+    altered(fresh(), "alpha.npy", half)
+    with pytest.raises(DataError, match=r"do not agree on row \d"):
+        bigsvm.certify(tmp_path / "m", store)
+    altered(fresh(), "dual_coef.npy", half)
+    with pytest.raises(DataError, match=r"do not agree on row \d"):
+        bigsvm.certify(tmp_path / "m", store)
+    altered(fresh(), "support.npy", moved)
+    with pytest.raises(DataError, match="support vector among rows"):
+        bigsvm.certify(tmp_path / "m", store)
+    altered(fresh(), "alpha.npy", large)
+    altered(tmp_path / "m", "dual_coef.npy", large)
+    with pytest.raises(DataError, match="not feasible: model 0, row"):
+        bigsvm.certify(tmp_path / "m", store)
+    # Another bias is another model: a larger gap is proved of it.
+    altered(fresh(), "intercept.npy", lambda array: np.add(array, 0.1, out=array))
+    assert bigsvm.certify(tmp_path / "m", store)["duality_gap"] > 2 * result.figures["duality_gap"]
+    # A dual point out of balance is worth nothing: alpha = 0 is what is left.
+    altered(fresh(), "alpha.npy", half)
+    altered(tmp_path / "m", "dual_coef.npy", half)
+    assert bigsvm.certify(tmp_path / "m", store)["relative_gap"] == 1.0
+
+
+def test_a_linear_model_of_pairs_is_held_to_its_own_w(tmp_path: Path) -> None:
+    """P is that of coef, D that of alpha: 1/2 ||w - v||^2 is part of the gap."""
+    store = rows_of("ovo")
+    path = saved(tmp_path, fitted(store, "ovo", "linear"))
+    before = bigsvm.certify(path, store)
+    altered(path, "coef.npy", lambda array: np.multiply(array, 1.1, out=array))
+    after = bigsvm.certify(path, store)
+    assert after["dual_objective"] == pytest.approx(before["dual_objective"], rel=1e-12)
+    assert after["duality_gap"] == pytest.approx(after["objective"] - after["dual_objective"], rel=1e-8)
+    assert after["duality_gap"] > 2 * before["duality_gap"]
+
+
+def test_other_data_are_refused(tmp_path: Path) -> None:
+    store = rows_of("two")
+    path = saved(tmp_path, fitted(store, "two"))
+    block = store.read(store.refs(N)[0])
+    labels, weight = labels_of(store)
+    other = weight.copy()
+    other[np.argmin(weight)] = 1.0
+    with pytest.raises(DataError, match="not what the model was trained on"):
+        bigsvm.certify(path, ArrayRows(block.X, labels, other))
+    idle = np.setdiff1d(np.arange(N), load_model(path).support_rows)[0]  # type: ignore[union-attr]
+    X = block.X.copy()
+    X[idle, 0] += 1.0
+    with pytest.raises(DataError, match="not what the model was trained on"):
+        bigsvm.certify(path, ArrayRows(X, labels, weight))
+    with pytest.raises(DataError, match="trained on 150 rows"):
+        bigsvm.certify(path, ArrayRows(block.X[:-1], labels[:-1], weight[:-1]))
+    with pytest.raises(DataError, match="classes"):
+        bigsvm.certify(path, rows_of("ovo"))
+
+
+def test_memory_that_is_too_small_is_refused_by_name(tmp_path: Path) -> None:
+    store = rows_of("two")
+    path = saved(tmp_path, fitted(store, "two"))
+    with pytest.raises(PlanRefused, match="MiB would do") as refused:
+        bigsvm.certify(path, store, memory="9MiB")
+    proof = bigsvm.certify(path, store, memory=refused.value.min_memory_bytes)
+    assert proof["certificate"] == "proved"
