@@ -10,6 +10,7 @@ import numpy as np
 
 from bigsvm.budget import MemoryBudget
 from bigsvm.kernels.rows import CSR, sqnorms
+from bigsvm.problem.decide import models_of
 from bigsvm.problem.problem import Problem
 from bigsvm.run.kernel_outcome import kernel_model
 from bigsvm.run.kernel_proofs import KernelProver
@@ -17,38 +18,62 @@ from bigsvm.run.local import SerialMapper
 from bigsvm.run.plan import Plan
 from bigsvm.solvers.base import Context
 from bigsvm.solvers.kernel.base import KernelSolver
+from bigsvm.solvers.kernel.data_rows import DataRows
+from bigsvm.solvers.kernel.smo import Smo
 from bigsvm.store.array_rows import ArrayRows
 from bigsvm.store.blocks import Matrix, RowBlocks, kernel_matrix
 from bigsvm.units import MIB
 
 _WIDTH = 4
-_FEW, _MANY = 48, 4500  # rows in memory; rows of which some stay on disk
-_STEPS = 12
+_TINY, _FEW = 4, 48  # rows: so few that all may be free at once; some at a bound
+_MANY = 4500  # rows of which `smo` leaves some on disk
+_STEPS = 60
 
 
 def warm_kernels(store: RowBlocks, plan: Plan) -> None:
-    """Solve small problems by the plan's solver, in float32 and in float64, and prove and make the models."""
+    """Solve small problems by the plan's solver, in float32 and in float64, prove them and make their models."""
     solver = plan.solver
     assert isinstance(solver, KernelSolver)
-    small = _rows(store, plan.problem, _FEW if plan.resident else _MANY)
-    m, n = plan.shape.n_models, small.n_samples
-    C = np.ones(m) if plan.problem.regression or plan.resident else np.full(m, 0.1)
-    problem = dataclasses.replace(plan.problem, C=C, class_weight=np.ones(max(len(plan.problem.classes), 1)))
-    sqnorms(kernel_matrix(small.read(small.refs(n)[0]).X), np.empty(n))  # what a proof asks for where values are near
-    refs = small.refs(n if plan.resident else n // 4)
-    with tempfile.TemporaryDirectory(prefix="bigsvm-") as folder:
-        for tol in (1e-3, 1e-9):  # float32 and float64 values
-            ctx = Context(
-                data=small, refs=refs, resident=plan.resident, mapper=SerialMapper(), budget=MemoryBudget(64 * MIB),
-                seed=0, parallel=1, threads=1, read_depth=1, group_blocks=1, proof_refs=refs, workdir=Path(folder),
-                tol=tol, arena_bytes=MIB if plan.resident else 0,
-            )  # fmt: skip
-            _train(solver, problem, ctx)
+    sizes = [_TINY, _FEW]
+    if not plan.resident and isinstance(solver, Smo) and not solver.by_pairs:
+        sizes.append(_MANY)
+    for n in sizes:
+        problem = _small_problem(plan.problem, n)
+        small = _rows(store, problem, n)
+        refs = small.refs(n if plan.resident else -(-n // 4))
+        with tempfile.TemporaryDirectory(prefix="bigsvm-") as folder:
+            for tol in (1e-3, 1e-9):  # float32 and float64 values
+                ctx = Context(
+                    data=small, refs=refs, resident=plan.resident, mapper=SerialMapper(), budget=MemoryBudget(64 * MIB),
+                    seed=0, parallel=1, threads=1, read_depth=1, group_blocks=1, proof_refs=refs, workdir=Path(folder),
+                    tol=tol, arena_bytes=MIB if plan.resident else 0,
+                )  # fmt: skip
+                _train(solver, problem, ctx)
+    X = kernel_matrix(small.read(small.refs(n)[0]).X)
+    sqnorms(X, np.empty(n))  # what a proof asks for where values are near
+
+
+def _small_problem(problem: Problem, n_rows: int) -> Problem:
+    """The same of a few classes: no type depends on how many there are."""
+    classes = problem.classes[: 3 if n_rows == _FEW else 2]
+    positive, negative = models_of(len(classes), problem.pairs)
+    if problem.regression:
+        positive, negative = problem.positive, problem.negative
+    ones = np.ones(max(len(classes), 1))
+    C = np.full(len(positive), 100.0 if n_rows == _TINY else 0.1)
+    return dataclasses.replace(
+        problem, C=C, class_weight=ones, classes=classes, positive=positive, negative=negative
+    )  # fmt: skip
 
 
 def _train(solver: KernelSolver, problem: Problem, ctx: Context) -> None:
     """Some steps, proofs with and without a bias, a model."""
     state = solver.init(problem, ctx)
+    for gram in (state.data.gram, state.data.exact):
+        rows, some = DataRows(state.data, gram, None), np.arange(2)
+        rows.update(np.zeros(rows.n), some, np.ones(2))
+        rows.fetch(some)
+        rows.block(some, some + 1)
     prover = KernelProver(solver, state, ctx)
     for _ in range(_STEPS):
         if solver.step(problem, state, ctx).ask_certificate:
