@@ -138,8 +138,8 @@ def report(found: dict[str, tuple[Problem, dict[str, Timing]]], rounds: int) -> 
     head = ["problem", "a row", "cache", "s", "rows computed", "found in memory", "on disk", "written to disk"]
     kept = _listed({str(problem.kept) for problem, _ in found.values()})
     about = paragraph(f"""
-        SMO of two variables, rbf, one thread, {platform.machine()}; median of {rounds} round{"s" * (rounds > 1)},
-        taking turns. Memory holds {kept} rows. The steps are the same bits. The plan puts rows on disk only where they have
+        SMO of two variables, rbf, one thread, {platform.machine()}; medians of {rounds}, the kinds taking turns. Memory
+        holds {kept} rows. The steps are the same bits. The plan puts rows on disk only where they have
         {LONG_ROW // 1000} kB or more, of dense data with {DEAR_FEATURES} features or of more than {DEAR_NONZEROS}
         non-zeros, or where the data stream.""")
     lines = ["# Kernel rows in memory and on disk", "", about, "", *table(head, rows), *verdicts(found)]
