@@ -136,11 +136,12 @@ def report(found: dict[str, tuple[Problem, dict[str, Timing]]], rounds: int) -> 
                 f"{run.ram_hits:,}", f"{run.disk_hits:,}", f"{run.spills:,}",
             ])  # fmt: skip
     head = ["problem", "a row", "cache", "s", "rows computed", "found in memory", "on disk", "written to disk"]
+    kept = _listed({str(problem.kept) for problem, _ in found.values()})
     about = paragraph(f"""
-        SMO of two variables, rbf, one thread, {platform.machine()}; median of {rounds} rounds, taking turns. Memory
-        holds {_listed({str(problem.kept) for problem, _ in found.values()})} rows. The steps are the same bits. The plan
-        puts rows on disk only where they have {LONG_ROW // 1000} kB or more, of dense data with {DEAR_FEATURES}
-        features or of more than {DEAR_NONZEROS} non-zeros, or where the data stream.""")
+        SMO of two variables, rbf, one thread, {platform.machine()}; medians of {rounds}, the kinds taking turns. Memory
+        holds {kept} rows. The steps are the same bits. The plan puts rows on disk only where they have
+        {LONG_ROW // 1000} kB or more, of dense data with {DEAR_FEATURES} features or of more than {DEAR_NONZEROS}
+        non-zeros, or where the data stream.""")
     lines = ["# Kernel rows in memory and on disk", "", about, "", *table(head, rows), *verdicts(found)]
     return "\n".join(lines) + "\n"
 
@@ -148,7 +149,7 @@ def report(found: dict[str, tuple[Problem, dict[str, Timing]]], rounds: int) -> 
 def verdicts(found: dict[str, tuple[Problem, dict[str, Timing]]]) -> list[str]:
     """Where the disk wins, and what a row costs: computed, and from disk (its time over that of memory alone)."""
     lines, wins = [], []
-    for name, (problem, runs) in found.items():
+    for name, (_, runs) in found.items():
         none, memory, disk = (runs[kind] for kind in KINDS)
         row = 1e3 * none.seconds / none.computed
         lines.append(

@@ -1,9 +1,10 @@
 """How much memory and disk rows of kernel values get: never a matter of what is computed, only of how often.
 
 Memory: as asked with --cache-memory, else all that the budget leaves, and no more than all rows take.
-Disk: only where a row is dearer to compute than to read, which measured at 3 to 4 ns a value (`limits` 4, 9.2):
-rows of 200 kB and more of dense data with 250 features or of more than 100 non-zeros, or data that stream, whose scan
-for a row reads more than the row.
+Disk: only where a row is dearer to compute than to read (`limits` 4, 9.2): dense data with 250 features, or more than
+100 non-zeros a row; or data that stream, whose scan for a row reads more than the row.  Rows are computed one or two at
+a time here, at about 1 ns a feature and value, and read at 5 to 10 ns a value and some 0.1 ms: that pays from rows of
+20 kB on, and not of 200 kB as where thousands are computed together (docs/kernel-cache.md).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from bigsvm.store.blocks import RowBlocks
 from bigsvm.units import show_bytes
 
 DEAR_FEATURES, DEAR_NONZEROS = 250, 100
-LONG_ROW = 200_000  # bytes
+LONG_ROW = 20_000  # bytes
 _DISK_PER_BUDGET = 4  # times the memory, at most, where no limit of scratch is given
 
 
