@@ -147,3 +147,16 @@ def test_the_papers_conventions() -> None:
     assert rbf_of_width(3.0).matrix(x, z)[0, 0] == pytest.approx(np.exp(-square / 3.0))
     assert rbf_of_sigma(3.0).matrix(x, z)[0, 0] == pytest.approx(np.exp(-square / 18.0))
     assert poly_of_bracket(0.5, 3).matrix(x, z)[0, 0] == pytest.approx((0.5 * (float(x[0] @ z[0]) + 1.0)) ** 3)
+
+
+@pytest.mark.parametrize("layout", ["dense", "csr"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_bits_do_not_depend_on_the_place_in_a_tile(layout: str, dtype: type) -> None:
+    X, _ = rows_of(layout, dtype)
+    gram = Gram(Kernel("rbf", 0.3), D, dtype, 1)
+    support = Support(*gathered(X, np.arange(11), dtype))
+    values = gram.values(X, np.arange(N), support)
+    for stop in range(1, 70):
+        assert np.array_equal(gram.values(X, np.arange(3, 3 + stop), support), values[:, 3 : 3 + stop])
+    single = [gram.values(X, np.arange(N), Support(*gathered(X, np.array([k]), dtype)))[0] for k in range(11)]
+    assert np.array_equal(np.stack(single), values)
