@@ -25,7 +25,7 @@ from bigsvm.errors import DataError, UsageError
 from bigsvm.kernels.rows import CSR, decision, n_rows_of, take_rows
 from bigsvm.problem.decide import Decides, check_width, models_of, n_models_of, no_codes
 from bigsvm.problem.kernel import Kernel
-from bigsvm.problem.kernel_scores import KernelSums, with_features
+from bigsvm.problem.kernel_scores import KernelSums, sums_bytes, with_features
 from bigsvm.problem.model_files import (
     classes_of,
     is_ascending,
@@ -104,7 +104,7 @@ class KernelModel(Decides):
         """Bytes that one call of `scores` holds at a time besides its rows and their scores."""
         if self.support is None:
             return 3 * _ROWS_BYTES + 2 * self.dual_coef.nbytes
-        return block_bytes(self.support, self.n_features) + 3 * _ROWS_BYTES
+        return block_bytes(self.support, self.n_features) + sums_bytes(self.n_models)
 
     def scores(self, X: Matrix) -> np.ndarray:
         """Scores of rows, float64, shape (n_rows, n_models).

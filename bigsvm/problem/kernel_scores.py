@@ -16,7 +16,7 @@ LARGEST_BLOCK = 1 << 21
 TABLE = 1 << 18
 """Features up to which a table of them all is quicker than a search."""
 
-_ROWS = 1 << 12  # rows whose scores are on their way at one time
+_ROWS = 1 << 10  # rows whose scores are on their way at one time
 
 
 class KernelSums:
@@ -66,6 +66,11 @@ class KernelSums:
         """At least so many rows of zeros; what dense rows left is written over by the next."""
         if len(self._tile) < n_rows or not isinstance(self._X, CSR):
             self._tile = np.zeros((n_rows, LANES))
+
+
+def sums_bytes(n_models: int) -> int:
+    """Bytes of scores on their way, besides a block of support vectors and its tile."""
+    return 32 * _ROWS * n_models + (1 << 16)
 
 
 def tile_bytes(n_features: int) -> int:
