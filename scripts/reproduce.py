@@ -4,6 +4,7 @@
     scripts/reproduce.py rosenbrock --data ../shared/data
     scripts/reproduce.py hyperpass --seeds 5
     scripts/reproduce.py rosen --partitions 100
+    scripts/reproduce.py wss --journal wss.jsonl                  about 40 minutes
     scripts/reproduce.py rosenbrock --smoke --out /tmp/docs       small made-up data, for the test suite
 
 Each paper's figures go to <out>/reproduction/<paper>.json and .svg (notes: no plot); <out>/reproduction.md is then
@@ -17,6 +18,7 @@ import argparse
 import os
 import sys
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +31,22 @@ from reproduction import (
     rosen_report,
     rosenbrock,
     rosenbrock_report,
+    wss,
+    wss_report,
 )
+from reproduction.journal import Journal
 from reproduction.report import save, write_page
-from reproduction.sets import Partitioned, made_up, mnist_zero, notes_set, open_folder, rosen_sets, rosenbrock_sets
+from reproduction.sets import (
+    Partitioned,
+    made_up,
+    mnist_zero,
+    notes_set,
+    open_folder,
+    rosen_sets,
+    rosenbrock_sets,
+    wss_large_sets,
+    wss_sets,
+)
 
 ROOT = Path(__file__).resolve().parents[1]
 _BESIDE = ROOT.parent / "shared" / "data"
@@ -40,6 +55,7 @@ REPORTS: dict[str, Any] = {
     "hyperpass": hyperpass_report,
     "rosen": rosen_report,
     "notes": notes_report,
+    "wss": wss_report,
 }
 
 
@@ -82,11 +98,26 @@ def run_notes(options: argparse.Namespace) -> dict[str, Any]:
     return notes.run(notes_set(open_folder(options.data)), repeats=5, seeds=20, say=say)
 
 
+def run_wss(options: argparse.Namespace) -> dict[str, Any]:
+    """Ten small sets and samples of three large ones, on every second point of the grid unless --every says not."""
+    if options.smoke:
+        sets, large = [made_up(60, 3, 1, "heart")], [made_up(120, 4, 2, "large")]
+        targets = [made_up(50, 3, 3, "mpg")]
+        few = wss.Protocol(folds=2, every=4, limit=300, large_rows=100)
+        with tempfile.TemporaryDirectory(prefix="reproduce-") as folder:
+            return wss.run(sets, targets, large, few, Journal(Path(folder) / "wss.jsonl", asdict(few)), say)
+    data = open_folder(options.data)
+    protocol = wss.Protocol(options.folds, every=options.every, large_rows=options.large_rows)
+    journal = Journal(options.journal, asdict(protocol))
+    return wss.run(*wss_sets(data), wss_large_sets(data), protocol, journal, say)
+
+
 RUNS = {
     "rosenbrock": run_rosenbrock,
     "hyperpass": run_hyperpass,
     "rosen": run_rosen,
     "notes": run_notes,
+    "wss": run_wss,
 }
 
 
@@ -101,6 +132,12 @@ def parse() -> argparse.Namespace:
     add("--seeds", type=int, default=5, help="of the mini-batches of hyperpass")
     add("--partitions", type=int, default=100, help="of rosen")
     add("--parts", type=Path, help="folder for what is done of rosen, from which a second start goes on")
+    add("--folds", type=int, default=5, help="of cross-validation, of wss")
+    add("--every", type=int, default=2, help="so many-th point of the grid in each direction, of wss")
+    add("--large-rows", type=int, default=10_000, help="of each large set, of wss")
+    add(
+        "--journal", type=Path, default=Path("wss.jsonl"), help="what is done of wss, from which a second start goes on"
+    )
     add("--smoke", action="store_true", help="a few seconds, on made-up data, to see that it works")
     options = parser.parse_args()
     if options.paper is None and not options.smoke:

@@ -127,6 +127,7 @@ def test_memory_cage_reports_and_passes_the_exit_code_on() -> None:
         ("memory_test.py", "bytes: done"),
         ("every_solver.py", "hyperpass: 2 of them byte-identical"),
         ("bench_solvers.py", "| dense | hinge | hyperpass direction=lbfgs |"),
+        ("bench_cache.py", "| smoke | 1 kB | memory and disk |"),
     ],
 )
 def test_promises_smoke(script: str, said: str) -> None:
@@ -148,7 +149,7 @@ def test_reproduce_smoke(tmp_path: Path) -> None:
     assert done.stdout == page
     headings = {
         "rosenbrock": "### Accuracy and seconds", "hyperpass": "### The same work: 28 passes",
-        "rosen": "### Table 2: iterations",
+        "rosen": "### Table 2: iterations", "wss": "### Where WSS-WR ends: gap over the primal, by C",
     }  # fmt: skip
     for paper, heading in headings.items():
         assert heading in page

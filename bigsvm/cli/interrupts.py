@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 import threading
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from typing import Any
 from bigsvm.run.signals import INTERRUPTED, handled_by
 
 _AGAIN_S = 0.02  # until a signal that came within an import is sent again
+_COMPILER = re.compile(r"/(numba|llvmlite)/")
 _came: list[int] = []
 
 
@@ -44,8 +46,9 @@ def unwinding_on_signals(to_the_end: bool) -> Iterator[None]:
     def interrupt(number: int, frame: FrameType | None) -> None:
         if _came:
             os._exit(INTERRUPTED)
-        if _importing(frame, user):
+        if _delicate(frame, user):
             # Extensions do not survive an exception half-way: they say that they cannot be imported, or crash.
+            # A thread that was not quite started is waited for at the end.
             later[:] = [threading.Timer(_AGAIN_S, os.kill, (os.getpid(), number))]
             later[0].daemon = True
             later[0].start()
@@ -72,10 +75,13 @@ def unwinding_on_signals(to_the_end: bool) -> Iterator[None]:
         _came.clear()
 
 
-def _importing(frame: FrameType | None, user: FrameType) -> bool:
-    """Whether an import has begun since `user`, and goes on."""
+def _delicate(frame: FrameType | None, user: FrameType) -> bool:
+    """Whether an import, a compilation or the start of a thread has begun since `user`, and goes on."""
     while frame is not None and frame is not user:
-        if frame.f_code.co_filename.startswith("<frozen importlib"):
+        name = frame.f_code.co_filename
+        if name.startswith("<frozen importlib") or _COMPILER.search(name):
+            return True
+        if frame.f_code.co_name == "start" and name.endswith("threading.py"):
             return True
         frame = frame.f_back
     return False

@@ -17,7 +17,7 @@ from numba import njit, types
 from numba.extending import overload, register_jitable
 
 from bigsvm.kernels.expo import exp_of
-from bigsvm.kernels.lanes import add_lanes, rbf_lanes
+from bigsvm.kernels.lanes import add_lanes, fused, rbf_lanes
 from bigsvm.kernels.rows import CSR
 from bigsvm.kernels.tile import LANES, dense_rows_times_tile, sparse_row_times_tile
 
@@ -64,63 +64,54 @@ def _is_placed(X):
     return isinstance(X, types.BaseNamedTuple) and X.instance_class is Placed
 
 
-def _lay_out(X, row, t, tile, sq):
-    """Put a row of X into lane t of the tile, and its squared norm into sq[t]."""
+@register_jitable
+def _lay_out_four(X, rows, first, t, tile, sq):
+    """Four dense rows at once: one alone would wait for each cache line, and for each addition before the next."""
+    a, b, c, e = X[rows[first]], X[rows[first + 1]], X[rows[first + 2]], X[rows[first + 3]]
+    s0 = s1 = s2 = s3 = 0.0
+    for j in range(len(a)):
+        column = tile[j]
+        column[t], column[t + 1], column[t + 2], column[t + 3] = a[j], b[j], c[j], e[j]
+        x0, x1, x2, x3 = np.float64(a[j]), np.float64(b[j]), np.float64(c[j]), np.float64(e[j])
+        s0 = fused(x0, x0, s0)
+        s1 = fused(x1, x1, s1)
+        s2 = fused(x2, x2, s2)
+        s3 = fused(x3, x3, s3)
+    sq[t], sq[t + 1], sq[t + 2], sq[t + 3] = s0, s1, s2, s3
+
+
+def _lay_out(X, rows, first, here, tile, sq):
+    """Put rows[first : first + here] of X side by side into the tile, and their squared norms into sq."""
     raise NotImplementedError
 
 
 @overload(_lay_out)
-def _overload_lay_out(X, row, t, tile, sq):
+def _overload_lay_out(X, rows, first, here, tile, sq):
     if isinstance(X, types.Array):
 
-        def dense(X, row, t, tile, sq):
-            total = 0.0
-            for j in range(X.shape[1]):
-                value = X[row, j]
-                tile[j, t] = value
-                total += np.float64(value) * np.float64(value)
-            sq[t] = total
+        def dense(X, rows, first, here, tile, sq):
+            whole = here - here % 4
+            for t in range(0, whole, 4):
+                _lay_out_four(X, rows, first + t, t, tile, sq)
+            for t in range(whole, here):
+                row, total = X[rows[first + t]], 0.0
+                for j in range(len(row)):
+                    tile[j, t] = row[j]
+                    total = fused(np.float64(row[j]), np.float64(row[j]), total)
+                sq[t] = total
 
         return dense
 
-    if _is_placed(X):
-        return _lay_out_placed(isinstance(X.types[0], types.Array))
-
-    def sparse(X, row, t, tile, sq):
-        total = 0.0
-        for p in range(X.indptr[row], X.indptr[row + 1]):
-            value = X.data[p]
-            tile[X.indices[p], t] = value
-            total += np.float64(value) * np.float64(value)
-        sq[t] = total
+    def sparse(X, rows, first, here, tile, sq):
+        for t in range(here):
+            row, total = rows[first + t], 0.0
+            for p in range(X.indptr[row], X.indptr[row + 1]):
+                value = X.data[p]
+                tile[X.indices[p], t] = value
+                total = fused(np.float64(value), np.float64(value), total)
+            sq[t] = total
 
     return sparse
-
-
-def _lay_out_placed(is_dense):
-    """The same of `Placed` rows: the norm is that of the whole row."""
-
-    def dense(X, row, t, tile, sq):
-        total, width = 0.0, X.X.shape[1]
-        for j in range(width):
-            value = np.float64(X.X[row, j])
-            total += value * value
-        sq[t] = total
-        for p in range(len(X.features)):
-            if X.features[p] < width:
-                tile[p, t] = X.X[row, X.features[p]]
-
-    def sparse(X, row, t, tile, sq):
-        total = 0.0
-        for k in range(X.X.indptr[row], X.X.indptr[row + 1]):
-            value = X.X.data[k]
-            total += np.float64(value) * np.float64(value)
-            p = _place(X.X.indices[k], X.features, X.table)
-            if p >= 0:
-                tile[p, t] = value
-        sq[t] = total
-
-    return dense if is_dense else sparse
 
 
 def _clear(X, row, t, tile):
@@ -216,8 +207,7 @@ def add_kernel_rows(X, rows, S, s_sq, coef, code, gamma, degree, coef0, tile, x_
     n, k_end, n_models = len(rows), len(s_sq), coef.shape[1]
     for first in range(0, n, LANES):
         here = min(LANES, n - first)
-        for t in range(here):
-            _lay_out(X, rows[first + t], t, tile, x_sq)
+        _lay_out(X, rows, first, here, tile, x_sq)
         for m in range(n_models):
             for t in range(here):
                 sums[m, t] = out[m, at + first + t]
@@ -242,8 +232,7 @@ def write_kernel_rows(X, rows, S, s_sq, code, gamma, degree, coef0, tile, x_sq, 
     n, k_end = len(rows), len(s_sq)
     for first in range(0, n, LANES):
         here = min(LANES, n - first)
-        for t in range(here):
-            _lay_out(X, rows[first + t], t, tile, x_sq)
+        _lay_out(X, rows, first, here, tile, x_sq)
         for k in range(0, k_end, GROUP):
             _products(S, k, k_end, tile, a)
             for r in range(min(GROUP, k_end - k)):
@@ -252,6 +241,16 @@ def write_kernel_rows(X, rows, S, s_sq, code, gamma, degree, coef0, tile, x_sq, 
                     out[k + r, at + first + t] = a[r, t]
         for t in range(here):
             _clear(X, rows[first + t], t, tile)
+
+
+@_vectors
+def add_stored_rows(stored, where, coef, out):
+    """out[i] += sum_s coef[s] stored[where[s], i], in the order of s: `add_kernel_rows` of kept values, bit for bit."""
+    for s in range(len(where)):
+        row, by = stored[where[s]], coef[s]
+        if by != 0.0:
+            for i in range(len(out)):
+                out[i] = fused(by, np.float64(row[i]), out[i])
 
 
 @_loop
@@ -263,7 +262,7 @@ def gather_csr(data, indices, indptr, rows, out_data, out_indices, out_indptr, o
             value = data[p]
             out_data[q] = value
             out_indices[q] = indices[p]
-            total += np.float64(value) * np.float64(value)
+            total = fused(np.float64(value), np.float64(value), total)
             q += 1
         out_sq[i] = total
 
@@ -276,7 +275,7 @@ def gather_dense(X, rows, out, out_sq):
         for j in range(X.shape[1]):
             value = X[rows[i], j]
             out[i, j] = value
-            total += np.float64(value) * np.float64(value)
+            total = fused(np.float64(value), np.float64(value), total)
         out_sq[i] = total
 
 

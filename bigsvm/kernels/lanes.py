@@ -98,3 +98,13 @@ def add_lanes(typingctx, coef, a, row, sums, model):
         return context.get_dummy_value()
 
     return signature, codegen
+
+
+@intrinsic
+def fused(typingctx, a, b, c):
+    """a b + c of float64 numbers, rounded once: what `add_lanes` does in each lane."""
+
+    def codegen(context, builder, sig, args):
+        return builder.fma(*args)
+
+    return types.float64(types.float64, types.float64, types.float64), codegen

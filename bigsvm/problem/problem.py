@@ -120,6 +120,9 @@ def make_problem(config: FitConfig, store: RowBlocks, class_counts: np.ndarray |
     loss = loss_named(config.loss)
     classes = store.classes
     kernel = make_kernel(config, store.n_features)
+    if kernel.name == "precomputed" and store.n_features != store.n_samples:
+        shape = f"{store.n_samples:,} x {store.n_features:,}"
+        raise DataError(f"a precomputed kernel has a column for each row, and the store is {shape}", store.uri)
     if isinstance(loss, EpsilonInsensitive):
         loss = dataclasses.replace(loss, epsilon=float(config.epsilon))
     if config.loss in REGRESSION:

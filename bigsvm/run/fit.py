@@ -113,6 +113,8 @@ def fit_store(
             arena_bytes=plan.arena_bytes,
             arena_sweeps=plan.arena_sweeps,
             arena_packed=plan.arena_packed,
+            cache_bytes=plan.cache.memory_bytes,
+            cache_disk_bytes=plan.cache.disk_bytes,
             spilled=plan.spilled,
             buffers=plan.buffers(data),
             bytes_read=survey.data_bytes if plan.resident else 0,

@@ -1,9 +1,9 @@
 """Proofs of kernel models: f made anew from beta and the rows, then the gap as a sum of non-negative terms.
 
-Nothing of the solver is believed but beta and the bias.  f(x_i) = sum_s beta_s K(x_s, x_i) of every row is computed from
-its support vectors: in float64, or for rows that are none first in float32 with a bound on its error (rbf).  A row whose
-bracket is 0 wherever f lies within the bound needs no more, it adds nothing to P, D and gap; those that the bound leaves
-undecided, a few near their margin, are computed again in float64.  So P, D and gap are those of float64 arithmetic.
+Nothing of the solver is believed but beta and the bias.  f(x_i) = sum_s beta_s K(x_s, x_i) of every row is computed
+from its support vectors: in float64, or, of rows that are none, first in float32 with a bound on its error (rbf).  A
+row whose bracket is 0 wherever f lies within the bound needs no more: it adds nothing to P, D and gap.  Those that the
+bound leaves undecided, near their margin, are computed again in float64.  So P, D and gap are those of float64.
 """
 
 from __future__ import annotations
@@ -67,8 +67,7 @@ class KernelProver:
                 scores_of(part, state.data, float(state.bias[model]) if known else None, state.precise)
                 if not known:
                     state.bias[model] = best_bias(part.f, part.lower, part.upper, part.epsilon)
-                gap, primal, dual = terms(part, float(state.bias[model]))
-                found[model] = gap, primal, dual
+                found[model] = terms(part, float(state.bias[model]))
                 support[model] = np.count_nonzero(part.beta)
                 self.violation[model] = part.violation()
                 state.scored = model

@@ -53,8 +53,8 @@ class Loop:
     """Runs a solver until a proof or a limit ends it.  `run` gives the status; Interrupted when it was stopped."""
 
     def __init__(
-        self, problem: Problem, solver: Solver, state: Any, config: FitConfig, ctx: Context, prover: Prover | KernelProver,
-        data_bytes: int, stop: Stop, checkpoints: Checkpoints | None, emit: Emit,
+        self, problem: Problem, solver: Solver, state: Any, config: FitConfig, ctx: Context,
+        prover: Prover | KernelProver, data_bytes: int, stop: Stop, checkpoints: Checkpoints | None, emit: Emit,
     ) -> None:  # fmt: skip
         self.problem, self.solver, self.state, self.config, self.ctx = problem, solver, state, config, ctx
         self.prover, self.data_bytes, self.stop, self.checkpoints, self.emit = (

@@ -11,7 +11,7 @@ import numpy as np
 
 from bigsvm.config import FitConfig
 from bigsvm.problem.certificate import Certificate
-from bigsvm.problem.model import LinearModel
+from bigsvm.problem.model import LinearModel, Model
 from bigsvm.problem.problem import Problem
 from bigsvm.run.memory import PeakMemory
 from bigsvm.run.plan import Plan
@@ -33,14 +33,14 @@ class FitResult:
     """Result of `bigsvm.fit`.
 
     status : 'converged' | 'stopped' | 'stalled'
-    model : LinearModel, the one whose objective and gap are reported
+    model : LinearModel or KernelModel, the one whose objective and gap are reported
     certificate : Certificate
     figures : the numbers of the contract's `result` object
     warnings : what the user should know
     """
 
     status: str
-    model: LinearModel
+    model: Model
     certificate: Certificate
     figures: dict[str, Any]
     warnings: list[str]

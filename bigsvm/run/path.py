@@ -124,6 +124,7 @@ def _result_of(whole: FitResult, number: int, config: FitConfig) -> FitResult:
         "n_support": int(certificate.n_support.sum()),
         "models": whole.figures["models"][part],
     }
+    assert isinstance(whole.model, LinearModel)
     return FitResult(
         status,
         _model_of(whole.model, part, status, config.C_path),

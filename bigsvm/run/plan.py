@@ -17,9 +17,11 @@ from bigsvm.config import FitConfig
 from bigsvm.errors import PlanRefused
 from bigsvm.machine import MemoryLimit, memory_limit
 from bigsvm.problem.problem import Problem, make_problem
+from bigsvm.run.cache_plan import CachePlan, needed, plan_cache
 from bigsvm.run.sizes import PARALLEL, SPARE_SHARE, Sizes
 from bigsvm.solvers.arena import packs
 from bigsvm.solvers.base import DataShape, Need, Solver
+from bigsvm.solvers.kernel.row_keeping import CACHE
 from bigsvm.solvers.registry import Choice, choose_solvers
 from bigsvm.store.blocks import RowBlocks, row_bytes
 from bigsvm.store.column_addresses import row_dtype
@@ -57,6 +59,8 @@ class Plan:
     data_bytes: int
     """Of X, y and weights decoded; an estimate until everything was read."""
     needs: tuple[Need, ...]
+    cache: CachePlan
+    """Rows of kernel values that are kept; the bytes of a model do not depend on it."""
     spilled: tuple[str, ...]
     scratch_bytes: int
     certificate_workers: int
@@ -104,6 +108,7 @@ class Plan:
             "data_bytes": self.data_bytes,
             "needs": [{"what": n.what, "bytes": n.nbytes, "spilled": n.what in self.spilled} for n in self.needs],
             "scratch_bytes": self.scratch_bytes,
+            "kernel_rows": self.cache._asdict() if self.cache.memory_bytes else None,
             "min_memory_bytes": self.min_memory_bytes,
             "memory_source": self.memory_source,
         }
@@ -138,6 +143,7 @@ class Plan:
                     show_bytes(need.nbytes) + (" on disk" if need.what in self.spilled else ""),
                 )
             )
+        rows.extend(self.cache.describe())
         rows.append(("scratch", show_bytes(self.scratch_bytes)))
         return rows
 
@@ -193,11 +199,17 @@ def make_plan(store: RowBlocks, config: FitConfig, limit: MemoryLimit | None = N
                 taken += need.nbytes
             else:
                 spilled.append(need.what)
+    least_cache, left = needed(sizes.needs), 0
     arena, keeps = 0, getattr(solver, "arena", "off")
-    if keeps == "always" or (keeps == "auto" and K == 1 and not resident):
+    has_arena = keeps == "always" or (keeps == "auto" and K == 1 and not resident)
+    if has_arena or least_cache:
         kept = sum(need.nbytes for need in sizes.needs if need.may_spill and need.what not in spilled)
         beside = sizes.fixed_bytes(budget, True) if resident else sizes.beside_arena(budget)
-        arena = sizes.arena(store, budget - beside - kept, keeps == "always")
+        spare = budget - beside - kept
+        # Half of what is left, with or without a bound of the cache: the arena is part of the mathematics.
+        if has_arena:
+            arena = sizes.arena(store, spare // 2 if least_cache else spare, keeps == "always")
+        left = max(spare - arena, 0)
         taken = max(taken, budget if arena else 0)
     scratch = sum(need.nbytes for need in sizes.needs if need.what in spilled)
     if mode == "staged":
@@ -211,6 +223,11 @@ def make_plan(store: RowBlocks, config: FitConfig, limit: MemoryLimit | None = N
             store.uri,
             f"say --scratch-limit {-(-scratch // MIB)}MiB, more --memory, or --stage none",
         )
+    cache = CachePlan()
+    if least_cache:
+        cache = plan_cache(store, shape, config, budget, least_cache + left, resident, scratch)
+        cache = cache._replace(memory_bytes=max(cache.memory_bytes, least_cache))
+        taken = max(taken, budget)
     spare = max(budget - taken, 0)
     return Plan(
         solver=solver,
@@ -230,10 +247,11 @@ def make_plan(store: RowBlocks, config: FitConfig, limit: MemoryLimit | None = N
         staging_workers=sizes.staging_workers(budget, piece_rows),
         data_bytes=sizes.data_bytes,
         needs=(
-            *sizes.needs,
+            *(need._replace(nbytes=cache.memory_bytes) if need.what == CACHE else need for need in sizes.needs),
             *([Need("arena", arena)] if arena else []),
             Need("resident data" if resident else "block window", sizes.window(budget, resident)),
         ),
+        cache=cache,
         spilled=tuple(spilled),
         scratch_bytes=scratch,
         certificate_workers=PARALLEL + min(spare // max(sizes.wide, 1), 62),

@@ -50,7 +50,13 @@ def warm(store: RowBlocks, plan: Plan | None = None, n_models: int = 1) -> None:
     if plan is None:
         compiled_aside(("proof", *kind, n_models), lambda: warm_for(store, n_models))
         return
-    how = (plan.resident, plan.parallel, plan.shape.n_models, plan.shape.weight_bytes, plan.arena_bytes > 0)
+    how: tuple[object, ...] = (
+        plan.resident,
+        plan.parallel,
+        plan.shape.n_models,
+        plan.shape.weight_bytes,
+        plan.arena_bytes > 0,
+    )
 
     def fit() -> None:
         warm_for(store, plan.shape.n_models)
@@ -139,7 +145,7 @@ def warm_by_fitting(store: RowBlocks, plan: Plan) -> None:
         indices = np.tile(np.arange(width, dtype=store.index_dtype), n)
         X = CSR(values.ravel().astype(store.dtype), indices, np.arange(n + 1) * width)
     n_classes = len(plan.problem.classes)
-    y = np.arange(n) % n_classes
+    y = np.arange(n) % (n_classes or n)
     small = ArrayRows(X, y.astype(np.int64), np.ones(n) if store.has_weights else None, n_features=width)
     problem = dataclasses.replace(plan.problem, C=np.ones(m), class_weight=np.ones(n_classes))
     with tempfile.TemporaryDirectory(prefix="bigsvm-") as folder:

@@ -92,10 +92,11 @@ def _rows(store: RowBlocks, problem: Problem, n: int) -> ArrayRows:
     elif store.dtype.kind == "f":
         values = rng.standard_normal((n, _WIDTH))
     width = values.shape[1]
-    X: Matrix = np.ascontiguousarray(values.astype(store.dtype))
+    values = np.ascontiguousarray(values.astype(store.dtype))
+    X: Matrix = values
     if store.layout == "csr":
         indices = np.tile(np.arange(width, dtype=store.index_dtype), n)
-        X = CSR(X.ravel(), indices, np.arange(n + 1) * width)
+        X = CSR(values.ravel(), indices, np.arange(n + 1) * width)
     weight = np.ones(n) if store.has_weights else None
     if problem.regression:
         return ArrayRows(X, rng.standard_normal(n), weight, n_features=width, task="regression")

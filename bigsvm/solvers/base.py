@@ -99,6 +99,10 @@ class Context:
     arena_sweeps: int = 0
     """Sweeps of the arena in a pass."""
     arena_packed: bool = False
+    cache_bytes: int = 0
+    """For rows of kernel values, of solvers that fetch them."""
+    cache_disk_bytes: int = 0
+    """For those that memory does not hold, in `workdir`; 0: none go to disk."""
     spilled: Sequence[str] = ()
     """Per-row vectors that go to disk, by name."""
     buffers: Callable[[], Any] | None = None

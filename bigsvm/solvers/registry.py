@@ -68,13 +68,15 @@ def choose_solvers(config: FitConfig, shape: DataShape, in_memory: bool = False)
     Unsupported : the solver does not solve that loss and bias, or not on data of such a shape; names those that do.
     """
     able = able_solvers(config, shape)
-    others = f"solvers that do: {', '.join(able)}" if able else _all()
+    others = f"solvers that do: {', '.join(able)}" if able else _all(config)
     if config.solver == "auto":
         knowing = [name for name in able if set(config.solver_options) <= _options_of(SOLVERS[name]).keys()]
         found = [p for p in preferences(config, shape, in_memory) if p.name in knowing]
         found += [Preference(name, "the first that can") for name in knowing if not found]
         if not able:
-            raise Unsupported(f"no solver for loss {config.loss!r} with bias {config.bias!r}", hint=_all())
+            what = f"loss {config.loss!r} with bias {config.bias!r}"
+            with_kernel = f" and the {config.kernel} kernel" if config.kernel != "linear" else ""
+            raise Unsupported(f"no solver for {what}{with_kernel}", hint=_all(config))
         if not found:
             options = ", ".join(config.solver_options)
             raise UsageError(f"no solver of {', '.join(able)} has options {options}", hint="name the solver with -s")
@@ -160,6 +162,10 @@ def _parsed(kind: type[Any], text: Any) -> Any:
     return words[str(text).lower()]
 
 
-def _all() -> str:
-    rows = (f"{s.name}: {'/'.join(s.losses)} with bias {'/'.join(s.biases)}" for s in SOLVERS.values())
-    return "; ".join(rows)
+def _all(config: FitConfig) -> str:
+    """What the solvers solve that see rows as asked, those of a kind together."""
+    kinds: dict[str, list[str]] = {}
+    for name, solver in SOLVERS.items():
+        if _takes_rows(solver, config):
+            kinds.setdefault(f"{'/'.join(solver.losses)} with bias {'/'.join(solver.biases)}", []).append(name)
+    return "; ".join(f"{', '.join(names)}: {kind}" for kind, names in kinds.items())

@@ -144,8 +144,7 @@ def train(
     began = time.process_time()
     own = KERNELS[kernel]
     rows: Any = MatrixRows(own.matrix(data.X, data.X)) if stored else ComputedRows(data.X, own)
-    # Without a budget `platt-smo` keeps no rows, like the source's.
-    lent: Any = SimpleNamespace(seed=seed, budget=MemoryBudget((1 << 30) * solver.name.endswith("-km")))
+    lent: Any = SimpleNamespace(seed=seed, budget=MemoryBudget(1 << 30), cache_bytes=0)
     work, options, steps = solver.begin(part, rows, KernelOptions(), lent), KernelOptions(), 0
     while True:
         progress = solver.advance(part, work, rows, options, lent)

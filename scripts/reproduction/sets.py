@@ -12,7 +12,7 @@ import numpy as np
 
 
 class DataSet(NamedTuple):
-    """X : float64, (n_samples, n_features);  y : -1 and 1;  about : what was done to it"""
+    """X : float64, (n_samples, n_features);  y : -1 and 1, or targets;  about : what was done to it"""
 
     name: str
     X: np.ndarray
@@ -102,6 +102,42 @@ def mnist_zero(data: ModuleType) -> tuple[DataSet, DataSet]:
     images, digits = data.load("mnist", "test")
     test = (_dense(images) - mean) @ leading
     return train, DataSet("mnist 0, test", np.ascontiguousarray(test), _signs(digits == 0), "")
+
+
+def wss_sets(data: ModuleType) -> tuple[list[DataSet], list[DataSet]]:
+    """(classes, targets), the small sets of WSS-WR: [-1, 1] but for a1a and w8a; 10 features of breast-cancer.
+
+    w1a is not at hand: as many rows of w8a stand for it.
+    """
+    small = [_as_stored(data, "a1a"), sampled(_as_stored(data, "w8a"), 2477)]
+    X, y = data.load("australian")
+    small.append(DataSet("australian", scaled(_dense(X)), _signs(y > 0), "scaled"))
+    for name, stored in (("splice", "splice"), ("breast-cancer", "breast-cancer_scale"), ("diabetes", "diabetes_scale"),
+                         ("fourclass", "fourclass_scale"), ("german.numer", "german.numer_scale"),
+                         ("heart", "heart_scale")):  # fmt: skip
+        X, y = data.load(stored)
+        small.append(DataSet(name, scaled(_dense(X)), _signs(y > 0), stored))
+    X, y = data.load("mpg")
+    targets = [DataSet("mpg", scaled(_dense(X)), np.asarray(y, np.float64), "rows without missing values, scaled")]
+    return small, targets
+
+
+def wss_large_sets(data: ModuleType) -> list[DataSet]:
+    """a9a, w8a and ijcnn1."""
+    return [_as_stored(data, name) for name in ("a9a", "w8a", "ijcnn1")]
+
+
+def sampled(of: DataSet, rows: int) -> DataSet:
+    """Random rows, in their order; all where there are no more."""
+    if rows >= len(of.y):
+        return of
+    at = np.sort(np.random.default_rng([7, rows]).permutation(len(of.y))[:rows])
+    return DataSet(f"{of.name} sample", of.X[at], of.y[at], f"{rows} random rows of {len(of.y)}")
+
+
+def _as_stored(data: ModuleType, name: str) -> DataSet:
+    X, y = data.load(name)
+    return DataSet(name, X, _signs(y > 0), "as stored")
 
 
 def made_up(n_samples: int, n_features: int, seed: int, name: str = "made up") -> DataSet:

@@ -81,3 +81,8 @@ def test_config_refuses_nonsense_at_once(options: dict) -> None:
 def test_config_names_unknown_options() -> None:
     with pytest.raises(UsageError, match="unknown option 'Cost'"):
         FitConfig.of(Cost=1)
+
+
+def test_a_precomputed_kernel_is_square() -> None:
+    with pytest.raises(DataError, match=r"column for each row, and the store is 4 x 3"):
+        make_problem(FitConfig.of(kernel="precomputed"), open_store((np.ones((4, 3)), np.array([0, 1, 0, 1]))))

@@ -17,10 +17,12 @@ from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.kernel import KERNELS
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import Context, DataShape, Need, Point, StepInfo
+from bigsvm.solvers.kernel.cached_rows import CachedRows
 from bigsvm.solvers.kernel.data import MOST_THREADS, KernelData
 from bigsvm.solvers.kernel.data_rows import DataRows
 from bigsvm.solvers.kernel.gram import Gram
 from bigsvm.solvers.kernel.part import Part, Progress
+from bigsvm.solvers.kernel.row_keeping import keep_rows, row_needs
 from bigsvm.solvers.kernel.rows import KernelRows
 from bigsvm.solvers.kernel.state import KernelState, keep_beta, kernel_needs, make_part, new_kernel_state, weigh
 
@@ -30,6 +32,11 @@ _FLOAT64_BELOW = 1e-5  # tolerances from which kernel values are float64
 _TIGHTER = 0.3  # times the violation aimed at, each time a proof failed or it was not enough
 _SMALLEST_EPS = 1e-13
 _FROM_CONFIG = {"from_config": True}
+
+
+def float64_values(tol: float) -> bool:
+    """Whether a tolerance wants kernel values in float64 from the beginning."""
+    return tol < _FLOAT64_BELOW
 
 
 @dataclass(frozen=True)
@@ -64,6 +71,8 @@ class KernelSolver:
     """Times the tolerance: the violation at which the paper's own rule stops."""
     most_failures: ClassVar[int] = 4
     """Proofs of a model that may send its solver back."""
+    keep_sums: ClassVar[bool] = False
+    """It asks for rows in sums, step after step over much the same ones."""
 
     wss: str = field(default="2", metadata=_FROM_CONFIG)
     working_set: int | None = field(default=None, metadata=_FROM_CONFIG)
@@ -93,6 +102,11 @@ class KernelSolver:
         return []
 
     @property
+    def caches(self) -> bool:
+        """It fetches whole rows again and again: the plan gives memory to keep them."""
+        return False
+
+    @property
     def options(self) -> KernelOptions:
         return KernelOptions(self.wss, self.working_set, self.shrinking, self.stop == "paper")
 
@@ -111,6 +125,7 @@ class KernelSolver:
             Need("w", 8 * (shape.n_features + 1)),
             Need("kernel tiles", tiles),
             *kernel_needs(shape.n_samples, shape.n_models, shape.weighted),
+            *(row_needs(shape.n_samples) if self.caches else []),
             *self.own_needs(shape, resident),
         ]
 
@@ -119,7 +134,7 @@ class KernelSolver:
         eps = self.rule_factor * ctx.tol if self.stop == "paper" or not problem.kernel.positive_semidefinite else 1.0
         state = new_kernel_state(problem, ctx, eps)
         state.data = KernelData(problem.kernel, ctx)
-        state.precise = ctx.tol < _FLOAT64_BELOW
+        state.precise = float64_values(ctx.tol)
         return state
 
     def before_load(self, state: KernelState, tree: Any, ctx: Context) -> None:
@@ -150,8 +165,10 @@ class KernelSolver:
         self._count(state)
         if progress.paused:
             return StepInfo(self._estimate(state, ctx), n, 0, ask_certificate=False, paused=True)
+        remark = self._remark(state)
         if progress.stale:
-            return StepInfo(self._estimate(state, ctx), int(np.count_nonzero(part.beta)), progress.visits, False)
+            active = int(np.count_nonzero(part.beta))
+            return StepInfo(self._estimate(state, ctx), active, progress.visits, ask_certificate=False, remark=remark)
         gap, primal, _, bias = weigh(part)
         state.gap[m], state.primal[m], state.bias[m], state.violation[m] = gap, primal, bias, part.violation()
         exhausted = progress.exhausted or (progress.done and part.eps <= _SMALLEST_EPS)
@@ -169,6 +186,7 @@ class KernelSolver:
             ask_certificate=all_done,
             exhausted=all_done and bool(np.any(state.final & (self._relative(state) > ctx.tol))),
             rule_met=all_done and self._rule_met(state, ctx),
+            remark=remark,
         )
 
     def _reached(self, state: KernelState, part: Part, m: int, tol: float) -> bool:
@@ -206,7 +224,8 @@ class KernelSolver:
         state.model = model
         state.part = make_part(state, model)
         data: KernelData = state.data
-        state.rows = DataRows(data, data.exact if state.precise else data.gram, state.part.rows)
+        rows = DataRows(data, data.exact if state.precise else data.gram, state.part.rows)
+        state.rows = keep_rows(rows, ctx, self.keep_sums) if self.caches else rows
         state.work = self.begin(state.part, state.rows, self.options, ctx)
 
     def _score(self, state: KernelState) -> None:
@@ -224,11 +243,21 @@ class KernelSolver:
         """Take over what the rows have counted."""
         counts = state.rows.counts
         state.kernel_rows += (counts.computed, counts.ram_hits, counts.disk_hits, counts.values)
-        counts.computed = counts.ram_hits = counts.disk_hits = counts.values = 0
+        counts.computed = counts.ram_hits = counts.disk_hits = counts.values = counts.asked = 0
+
+    def _remark(self, state: KernelState) -> str:
+        """What went wrong with rows on disk, the first time that it does."""
+        warning = state.rows.take_warning() if isinstance(state.rows, CachedRows) else None
+        if warning is None or state.warned:
+            return ""
+        state.warned = True
+        return f"{self.name}: {warning}"
 
     def _close(self, state: KernelState) -> None:
         keep_beta(state)
         self.end(state.work)
+        if isinstance(state.rows, CachedRows):
+            state.rows.close()
         state.part, state.work, state.rows, state.model = None, None, None, -1
 
     @staticmethod
@@ -280,4 +309,6 @@ class KernelSolver:
             state.beta.close()
         if state.work is not None:
             self.end(state.work)
+        if isinstance(state.rows, CachedRows):
+            state.rows.close()
         state.data.close()

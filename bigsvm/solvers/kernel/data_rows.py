@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from bigsvm.kernels.gram import add_stored_rows
 from bigsvm.solvers.kernel.data import KernelData, Rows
 from bigsvm.solvers.kernel.gram import Gram, Support
 from bigsvm.solvers.kernel.rows import KernelCounts
@@ -51,6 +52,7 @@ class DataRows:
         """K[a, b]."""
         X, at = self._take(b)
         self.counts.values += len(a) * len(b)
+        self.counts.asked += len(a) * len(b)
         return self.gram.values(X, at, self._support(a))
 
     def update(self, f: np.ndarray, idx: np.ndarray, change: np.ndarray) -> None:
@@ -65,6 +67,10 @@ class DataRows:
                     self.gram.add(rows.X, numbers - rows.offset, support, coef, scores)
                     f[mine] = scores[0]
         self._count(len(idx), self.n)
+
+    def add(self, f: np.ndarray, K: np.ndarray, change: np.ndarray) -> None:
+        """f += sum_k change_k K[k, :], as `update` does."""
+        add_stored_rows(K, np.arange(len(K)), np.ascontiguousarray(change), f)
 
     def of(self, rows: Rows) -> tuple[slice, np.ndarray]:
         """(positions in the part, numbers in the data) of a block's rows."""
@@ -90,3 +96,4 @@ class DataRows:
     def _count(self, rows: int, n: int) -> None:
         self.counts.computed += rows
         self.counts.values += rows * n
+        self.counts.asked += rows * n

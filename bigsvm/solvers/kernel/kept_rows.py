@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from bigsvm.budget import MemoryBudget, Reservation
+from bigsvm.budget import Reservation
+from bigsvm.solvers.base import Context
 from bigsvm.solvers.kernel.rows import KernelRows
 
 
@@ -20,6 +21,7 @@ class KeptRows:
         """(K, at): row idx[k] is K[at[k]].  Rows that are not kept are fetched; K is not to be written to."""
         missing = idx[self._at[idx] < 0]
         rows.counts.ram_hits += len(idx) - len(missing)
+        rows.counts.asked += (len(idx) - len(missing)) * rows.n
         if len(missing):
             fetched = rows.fetch(missing)
             new = missing[: len(self._rows) - self._used]
@@ -40,11 +42,17 @@ class KeptRows:
             self._reservation.release()
 
 
-def keep_rows(rows: KernelRows, budget: MemoryBudget, at_most: int = 0) -> KeptRows:
-    """Room for rows: for all, for `at_most` (0: no limit), or for what half of the free memory holds."""
+def keep_rows(rows: KernelRows, ctx: Context, at_most: int = 0) -> KeptRows:
+    """Room for rows: for all, for `at_most` (0: no limit), or for what the plan gives kernel rows.
+
+    Without a plan for what half of the free memory holds.
+    """
     nbytes = max(rows.n * rows.dtype.itemsize, 1)
-    n = min(rows.n, budget.free // 2 // nbytes, at_most or rows.n)
-    reservation = budget.try_reserve("kept kernel rows", n * nbytes)
+    wanted = min(rows.n, at_most or rows.n)
+    if ctx.cache_bytes:
+        return KeptRows(rows.n, min(wanted, ctx.cache_bytes // nbytes), rows.dtype, None)
+    n = min(wanted, ctx.budget.free // 2 // nbytes)
+    reservation = ctx.budget.try_reserve("kept kernel rows", n * nbytes)
     return KeptRows(rows.n, 0 if reservation is None else n, rows.dtype, reservation)
 
 

@@ -8,7 +8,7 @@
 
 Given   part.beta, part.f = K beta - y; E_i = f_i + b.  The two heuristics are in `kernels/platt.py`.
 The random starts are keyed by (seed, sweep, i2).  Platt keeps w where the kernel is linear; here the errors are kept
-whatever the kernel is, and a step takes two kernel rows, which are kept as far as memory goes.
+whatever the kernel is, and a step takes two kernel rows, of which those used last are kept.
 
 Source: Platt 1998, as StandardSMO of the Notes has it (`algorithms` 6.2; `simplified.py` for the Notes' classes).
 """
@@ -16,7 +16,7 @@ Source: Platt 1998, as StandardSMO of the Notes has it (`algorithms` 6.2; `simpl
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,7 +24,6 @@ import numpy as np
 from bigsvm.kernels.platt import add_row, next_violator, platt_examine
 from bigsvm.solvers.base import Context, DataShape, Need
 from bigsvm.solvers.kernel.base import KernelOptions, KernelSolver
-from bigsvm.solvers.kernel.kept_rows import KeptRows, keep_rows, rows_of
 from bigsvm.solvers.kernel.part import Part, Progress
 from bigsvm.solvers.kernel.rows import KernelRows
 from bigsvm.solvers.kernel.simplified import middle
@@ -38,7 +37,7 @@ class PlattWork:
 
     b : bias;  sweep, at : the row to be looked at next;  all_rows : this sweep is over all of them
     whole : sweeps over all that are done;  changed : steps of this sweep
-    over : the eps with which the rule was last met; inf: never;  kept : kernel rows, no part of a saved state
+    over : the eps with which the rule was last met; inf: never
     """
 
     b: float
@@ -48,7 +47,6 @@ class PlattWork:
     all_rows: bool = True
     changed: int = 0
     over: float = math.inf
-    kept: KeptRows | None = field(default=None, metadata={"derived": True})
 
 
 @dataclass(frozen=True)
@@ -73,15 +71,14 @@ class PlattSMO(KernelSolver):
         if self.maxepoch < 1:
             raise ValueError(f"maxepoch must be at least 1, not {self.maxepoch!r}")
 
-    def begin(self, part: Part, rows: KernelRows, options: KernelOptions, ctx: Context) -> PlattWork:
-        """b = 0, of a warm start the middle of b_up and b_low; room for rows, which come again and again."""
-        return PlattWork(middle(part), kept=keep_rows(rows, ctx.budget))
+    @property
+    def caches(self) -> bool:
+        """Rows inside their boxes are fetched sweep after sweep."""
+        return True
 
-    def end(self, work: Any) -> None:
-        """Let the rows go."""
-        if work.kept is not None:
-            work.kept.close()
-        work.kept = None
+    def begin(self, part: Part, rows: KernelRows, options: KernelOptions, ctx: Context) -> PlattWork:
+        """b = 0, of a warm start the middle of b_up and b_low; its rows are kept by the caller."""
+        return PlattWork(middle(part))
 
     def own_needs(self, shape: DataShape, resident: bool) -> list[Need]:
         """The kernel rows of a pair."""
@@ -105,14 +102,13 @@ class PlattSMO(KernelSolver):
             if i2 == n:
                 self._next_sweep(part, work)
                 continue
-            K, (k,) = rows_of(rows, np.array([i2]), work.kept)
+            row = rows.fetch(np.array([i2]))[0]
             i1, change, work.b = platt_examine(
-                K[k], i2, part.target, part.lower, part.upper, part.beta, part.f, rows.diag, work.b, self.eps,
-                ctx.seed, work.sweep,
+                row, i2, part.target, part.lower, part.upper, part.beta, part.f, rows.diag, work.b, self.eps, ctx.seed,
+                work.sweep,
             )  # fmt: skip
             if i1 >= 0:
-                K, (k,) = rows_of(rows, np.array([i1]), work.kept)
-                add_row(part.f, K[k], change)
+                add_row(part.f, rows.fetch(np.array([i1]))[0], change)
                 work.changed += 1
                 steps += 1
             work.at = i2 + 1

@@ -47,6 +47,7 @@ class Rosen(KernelSolver):
 
     name: ClassVar[str] = "rosen"
     rule_factor: ClassVar[float] = 2.0
+    keep_sums: ClassVar[bool] = True
 
     theta: float = 0.5
     inner: str = "cg"
@@ -54,6 +55,11 @@ class Rosen(KernelSolver):
 
     def __post_init__(self) -> None:
         check(self.theta, self.inner)
+
+    @property
+    def caches(self) -> bool:
+        """Of the rows that move: much the same ones from one update of f to the next."""
+        return True
 
     def begin(self, part: Part, rows: KernelRows, options: KernelOptions, ctx: Context) -> FaceWork:
         """Nothing is computed."""
@@ -68,7 +74,7 @@ class Rosen(KernelSolver):
         now = look(part)
         exhausted = False
         while now.violation > part.eps and spent < _WHILE and not exhausted:
-            values, multiplications = rows.counts.values, int(work.counts[WORK])
+            values, multiplications = rows.counts.asked, int(work.counts[WORK])
             before = part.beta.copy()
             moved = self._face(part, work, block, room, now)
             visits += part.n * (bring_up_to_date(part, before, work, rows) > 0)
@@ -76,8 +82,8 @@ class Rosen(KernelSolver):
             exhausted = stands_still(part, work, rows, now.violation, moved, patience=200 + part.n)
             if work.stale == 0:
                 now = look(part)
-            # Of values that were kept and not computed `rows` says nothing; the sums over them are counted.
-            spent += _VALUE * (rows.counts.values - values) + int(work.counts[WORK]) - multiplications
+            # Values that were asked for, not those computed: where a while ends must not depend on a cache.
+            spent += _VALUE * (rows.counts.asked - values) + int(work.counts[WORK]) - multiplications
             spent += float(part.n)
         done = now.violation <= part.eps
         return Progress(done, exhausted and not done, work.steps - steps, visits, now.violation)

@@ -92,14 +92,14 @@ class RosenBlock(KernelSolver):
         now, largest = look(part), float(rows.diag.max(initial=0.0))
         exhausted = False
         while now.violation > part.eps and spent < _WHILE and not exhausted:
-            values, multiplications = rows.counts.values, int(work.counts[WORK])
+            values, multiplications = rows.counts.asked, int(work.counts[WORK])
             if work.stop < 0.0:
                 self._begin_round(part, work, now, most)
             reason = self._go_on(part, work, rows, largest, room, _WHILE - spent)
-            spent += int(work.counts[WORK]) - multiplications + _VALUE * (rows.counts.values - values)
+            spent += int(work.counts[WORK]) - multiplications + _VALUE * (rows.counts.asked - values)
             if reason == LIMIT and work.steps < work.last_step:
                 break
-            values, before = rows.counts.values, part.beta.copy()
+            values, before = rows.counts.asked, part.beta.copy()
             part.beta[work.chosen] = work.beta[work.chosen]
             work.stop = -1.0
             changed = bring_up_to_date(part, before, work, rows)
@@ -108,7 +108,7 @@ class RosenBlock(KernelSolver):
             exhausted = stands_still(part, work, rows, now.violation, reason != STILL or changed > 0, _PATIENCE)
             if work.stale == 0:
                 now = look(part)
-            spent += part.n * changed + _VALUE * (rows.counts.values - values)
+            spent += part.n * changed + _VALUE * (rows.counts.asked - values)
         done = now.violation <= part.eps
         return Progress(done, exhausted and not done, work.updates - rounds, visits, now.violation)
 

@@ -10,12 +10,16 @@ import numpy as np
 
 @dataclass
 class KernelCounts:
-    """Work: rows of kernel values by where they came from, and single values computed (KO)."""
+    """Work: rows of kernel values by where they came from, and single values computed (KO).
+
+    asked : values that were asked for, whether computed or kept: the same with any cache, so that a solver may go by it
+    """
 
     computed: int = 0
     ram_hits: int = 0
     disk_hits: int = 0
     values: int = 0
+    asked: int = 0
 
 
 class KernelRows(Protocol):
@@ -26,9 +30,12 @@ class KernelRows(Protocol):
 
     n: int
     dtype: np.dtype
-    diag: np.ndarray
-    """float64, (n,), K_ii exactly."""
     counts: KernelCounts
+
+    @property
+    def diag(self) -> np.ndarray:
+        """float64, (n,), K_ii exactly."""
+        ...
 
     def fetch(self, idx: np.ndarray) -> np.ndarray:
         """Rows idx (distinct) of K, (len(idx), n), read-only; at most one scan of the data for all of them."""
@@ -42,6 +49,10 @@ class KernelRows(Protocol):
         """f += sum_k change_k K[idx_k, :], in the order of idx, summed in float64; at most one scan of the data."""
         ...
 
+    def add(self, f: np.ndarray, K: np.ndarray, change: np.ndarray) -> None:
+        """f += sum_k change_k K[k, :] of rows that were fetched: to the bits of `update`, which may fuse a product."""
+        ...
+
 
 class MatrixRows:
     """A matrix that is there: for tests, and the reference of what the others do."""
@@ -49,20 +60,30 @@ class MatrixRows:
     def __init__(self, K: np.ndarray) -> None:
         self._K = K
         self.n, self.dtype, self.counts = len(K), K.dtype, KernelCounts()
-        self.diag = np.diag(K).astype(np.float64)
+        self._diag = np.diag(K).astype(np.float64)
+
+    @property
+    def diag(self) -> np.ndarray:
+        return self._diag
 
     def fetch(self, idx: np.ndarray) -> np.ndarray:
         """Rows idx."""
         self.counts.computed += len(idx)
         self.counts.values += len(idx) * self.n
+        self.counts.asked += len(idx) * self.n
         return self._K[idx]
 
     def block(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """K[a, b]."""
         self.counts.values += len(a) * len(b)
+        self.counts.asked += len(a) * len(b)
         return self._K[np.ix_(a, b)]
 
     def update(self, f: np.ndarray, idx: np.ndarray, change: np.ndarray) -> None:
         """Row by row."""
-        for row, by in zip(self.fetch(idx), change, strict=True):
+        self.add(f, self.fetch(idx), change)
+
+    def add(self, f: np.ndarray, K: np.ndarray, change: np.ndarray) -> None:
+        """Row by row."""
+        for row, by in zip(K, change, strict=True):
             f += by * row.astype(np.float64)

@@ -39,6 +39,7 @@ from bigsvm.solvers.base import Context, DataShape, Need
 from bigsvm.solvers.kernel.base import KernelOptions, KernelSolver
 from bigsvm.solvers.kernel.kept_rows import KeptRows, keep_rows, rows_of
 from bigsvm.solvers.kernel.part import Part, Progress
+from bigsvm.solvers.kernel.row_keeping import CACHE
 from bigsvm.solvers.kernel.rows import KernelRows
 
 _VALUES = 1 << 26  # kernel values looked at in one call of advance
@@ -153,10 +154,14 @@ class SimplifiedSMOWithKM(SimplifiedSMO):
         if self.kept_rows < 0:
             raise ValueError(f"kept_rows must not be negative: {self.kept_rows!r}")
 
+    def own_needs(self, shape: DataShape, resident: bool) -> list[Need]:
+        """One kept row at least; the plan gives more."""
+        return [*super().own_needs(shape, resident), Need(CACHE, 8 * shape.n_samples)]
+
     def begin(self, part: Part, rows: KernelRows, options: KernelOptions, ctx: Context) -> SimplifiedWork:
         """As `simplified-smo`, with room for rows.  What is kept is no part of a saved state."""
         work = super().begin(part, rows, options, ctx)
-        work.kept = keep_rows(rows, ctx.budget, self.kept_rows)
+        work.kept = keep_rows(rows, ctx, self.kept_rows)
         return work
 
     def end(self, work: Any) -> None:

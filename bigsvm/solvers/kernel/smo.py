@@ -6,8 +6,9 @@
             A = free rows, and those that violate against the new bias or nearly do
     until the violation of all rows is small
 
-A round of it is in `active_set.py`.  In memory the pass is a sweep and A is LIBSVM's shrinking; on disk it is what is read (`limits` 9.3, 9.4: 4 to 6 passes
-where working sets of 4096 rows alone need 71).  Rules of the textbook, of two rows at a time, are in `textbook.py`.
+A round of it is in `active_set.py`.  In memory the pass is a sweep and A is LIBSVM's shrinking; on disk it is what is
+read (`limits` 9.3, 9.4: 4 to 6 passes where working sets of 4096 rows alone need 71).  Rules of the textbook, of two
+rows at a time, are in `textbook.py`.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Smo(KernelSolver):
         """The working set's matrix, in float64 if it must be, and per-row flags."""
         n, stored = shape.n_samples, shape.nnz * (shape.entry_bytes + 8) // max(shape.n_samples, 1)
         if self.by_pairs:
-            return [Need("row flags", 8 * n), Need("coefficients sent", 8 * n), Need("two kernel rows", 16 * n)]
+            return [Need("row flags", 8 * n), Need("coefficients sent", 8 * n)]
         return [
             Need("working set", BlockSMO.room_bytes(self._rows_of_set(n), 8) + self._rows_of_set(n) * 2 * stored),
             Need("active rows", RowArena.least_bytes(shape) + 2 * GATHERED),
@@ -63,6 +64,11 @@ class Smo(KernelSolver):
     def by_pairs(self) -> bool:
         """Two rows at a time, as the textbook has it: asked for, or the rule knows no other."""
         return self.working_set == 2 or self.wss in ("keerthi2", "wr", "wr+3")
+
+    @property
+    def caches(self) -> bool:
+        """Of pairs; the rows of a working set are not kept."""
+        return self.by_pairs
 
     def begin(self, part: Part, rows: KernelRows, options: KernelOptions, ctx: Context) -> Any:
         """Everything is sent: f is that of beta."""

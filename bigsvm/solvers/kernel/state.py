@@ -56,6 +56,7 @@ class KernelState:
     part: Part | None = field(default=None, metadata={"derived": True})
     data: Any = field(default=None, metadata={"derived": True})
     rows: Any = field(default=None, metadata={"derived": True})
+    warned: bool = field(default=False, metadata={"derived": True})
 
 
 def kernel_needs(n: int, n_models: int, weighted: bool) -> list[Need]:

@@ -1,0 +1,192 @@
+"""`smo` with working sets: LIBSVM's optimum, in memory and out of core; its parts against plain arithmetic."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.svm import SVC, SVR
+
+import bigsvm
+from bigsvm.kernels.block_smo import LANES, solve_working_set
+from bigsvm.kernels.parts import best_bias, bounds_of, part_sums
+from bigsvm.problem.kernel import Kernel
+from bigsvm.solvers.kernel.part import Part
+from bigsvm.store.array_rows import ArrayRows
+from bigsvm.testing.problems import random_problem
+
+
+def noisy(n: int = 600, d: int = 6, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """Classes that overlap: many rows at C, some free."""
+    X, y = random_problem(n, d, seed=seed, noise=0.25)
+    return X, y
+
+
+def a_part(n: int, epsilon: float, seed: int) -> tuple[Part, np.ndarray]:
+    """A programme at a feasible point, and its K."""
+    rng = np.random.default_rng(seed)
+    X, y = noisy(n, seed=seed)
+    K = Kernel("rbf", 0.2).matrix(X, X)
+    C = rng.uniform(0.2, 2.0, n)
+    lower, upper = (-C, C) if epsilon else (np.where(y > 0, 0.0, -C), np.where(y > 0, C, 0.0))
+    target = rng.standard_normal(n) if epsilon else y
+    part = Part(target, lower, upper, epsilon, np.zeros(n), -target)
+    return part, K
+
+
+def padded(a: np.ndarray, q: int) -> np.ndarray:
+    out = np.zeros((q,) * a.ndim)
+    out[tuple(slice(0, n) for n in a.shape)] = a
+    return out
+
+
+@pytest.mark.parametrize("second", [True, False])
+@pytest.mark.parametrize("epsilon", [0.0, 0.1])
+@pytest.mark.parametrize("n", [3, 64, 130])
+def test_a_working_set_is_solved(n: int, epsilon: float, second: bool) -> None:
+    part, K = a_part(n, epsilon, n)
+    q = -(-n // LANES) * LANES
+    given = [padded(a, q) for a in (np.ones(n), part.lower, part.upper)]
+    beta, f = padded(part.beta, q), padded(part.f, q)
+    lanes = np.empty(LANES), np.empty(LANES, np.float32)
+    room = np.empty(q), np.empty(q), np.empty(q, np.float32)
+    steps, violation = solve_working_set(
+        padded(K, q), *given, epsilon, 1e-9, 100_000, second, beta, f, *room, lanes
+    )  # fmt: skip
+    part.beta[:], part.f[:] = beta[:n], f[:n]
+    assert steps > 0
+    assert violation <= 1e-9
+    assert part.violation() <= 1e-9
+    assert part.f == pytest.approx(K @ part.beta - part.target, abs=1e-12)
+    assert abs(part.beta.sum()) < 1e-12
+    assert np.all((part.beta >= part.lower) & (part.beta <= part.upper))
+    assert not beta[n:].any()
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.1])
+def test_the_best_bias_has_the_least_loss(epsilon: float) -> None:
+    for seed in range(20):
+        part, K = a_part(40 + seed, epsilon, seed)
+        rng = np.random.default_rng(seed)
+        part.beta[:] = rng.uniform(part.lower, part.upper)
+        part.f[:] = K @ part.beta - part.target
+        sides = (part.f, part.lower, part.upper, epsilon)
+
+        def loss(b: float, part: Part = part) -> float:
+            return part_sums(part.f, part.beta, part.lower, part.upper, part.target, part.epsilon, b)[1]
+
+        b = best_bias(*sides)
+        places = np.concatenate([-part.f - epsilon, -part.f + epsilon])
+        least = min(loss(float(place)) for place in places)
+        assert loss(b) <= least * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.1])
+def test_gap_is_primal_less_dual(epsilon: float) -> None:
+    part, K = a_part(80, epsilon, 5)
+    rng = np.random.default_rng(0)
+    # A feasible point: the programme's own solution of half of the rows, moved about.
+    part.beta[:] = 0.5 * rng.uniform(part.lower, part.upper)
+    positive, negative = part.beta.clip(min=0).sum(), -part.beta.clip(max=0).sum()
+    part.beta[part.beta > 0] *= min(negative / positive, 1.0)
+    part.beta[part.beta < 0] *= min(positive / negative, 1.0)
+    part.f[:] = K @ part.beta - part.target
+    gap, loss, beta_f, beta_t, size = part_sums(
+        part.f, part.beta, part.lower, part.upper, part.target, epsilon, 0.3
+    )  # fmt: skip
+    quadratic = part.beta @ K @ part.beta
+    r = part.target - K @ part.beta - 0.3
+    y = np.sign(part.target)
+    cost = np.maximum(part.upper, -part.lower)
+    expected = cost * (np.maximum(np.abs(r) - epsilon, 0.0) if epsilon else np.maximum(y * r, 0.0))
+    dual = part.target @ part.beta - epsilon * np.abs(part.beta).sum() - 0.5 * quadratic
+    assert loss == pytest.approx(expected.sum(), rel=1e-12)
+    assert beta_f + beta_t == pytest.approx(quadratic, rel=1e-10)
+    assert size == pytest.approx(np.abs(part.beta).sum())
+    assert gap == pytest.approx(0.5 * quadratic + loss - dual, rel=1e-10)
+    up, down = part.up(), part.down()
+    assert bounds_of(part.f, part.beta, part.lower, part.upper, epsilon) == (up.min(), down.max())
+
+
+CASES: list[dict[str, Any]] = [
+    {"kernel": "rbf", "gamma": 0.3, "C": 1.0},
+    {"kernel": "rbf", "gamma": 2.0, "C": 100.0},
+    {"kernel": "poly", "gamma": 0.3, "degree": 2, "coef0": 1.0, "C": 0.5},
+    {"kernel": "linear", "C": 0.3},
+]
+
+
+@pytest.mark.parametrize("layout", ["dense", "csr"])
+@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize("options", CASES, ids=lambda options: f"{options['kernel']}-{options['C']}")
+def test_the_optimum_is_that_of_libsvm(
+    options: dict[str, Any], streams: bool, layout: str, request: pytest.FixtureRequest
+) -> None:
+    if streams:
+        request.getfixturevalue("streaming")
+    X, y = noisy()
+    theirs = SVC(tol=1e-6, cache_size=50, **options).fit(X, y)
+    beta = np.zeros(len(y))
+    beta[theirs.support_] = theirs.dual_coef_[0]
+    shape = (options.get("gamma", 1.0), options.get("degree", 3), options.get("coef0", 0.0))
+    kernel = Kernel(options["kernel"], *shape)
+    best = np.abs(beta).sum() - 0.5 * beta @ kernel.matrix(X, X) @ beta
+    rows: Any = sparse.csr_array(X) if layout == "csr" else X
+    ours = bigsvm.fit((rows, y), solver="smo", stop="paper", tol=1e-5, working_set=128, **options)
+    assert ours.status == "paper_rule"
+    assert ours.figures["dual_objective"] == pytest.approx(best, rel=1e-6)
+    assert ours.figures["violation"] <= 1e-5
+    assert ours.figures["objective"] - ours.figures["dual_objective"] == pytest.approx(
+        ours.figures["duality_gap"], rel=1e-3, abs=1e-9 * best
+    )
+    assert ours.model.decision_function(X) == pytest.approx(theirs.decision_function(X), abs=2e-3)
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_regression_is_libsvms_too(streams: bool, request: pytest.FixtureRequest) -> None:
+    if streams:
+        request.getfixturevalue("streaming")
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((500, 4))
+    t = np.sin(X[:, 0]) + 0.3 * X[:, 1] ** 2 + 0.1 * rng.standard_normal(500)
+    theirs = SVR(kernel="rbf", gamma=0.4, C=2.0, epsilon=0.15, tol=1e-7).fit(X, t)
+    store = ArrayRows(X, t, task="regression")
+    ours = bigsvm.fit(
+        store, kernel="rbf", gamma=0.4, C=2.0, loss="epsilon_insensitive", epsilon=0.15, stop="paper", tol=1e-6
+    )
+    beta = theirs.dual_coef_[0]
+    K = Kernel("rbf", 0.4).matrix(X[theirs.support_], X[theirs.support_])
+    best = t[theirs.support_] @ beta - 0.15 * np.abs(beta).sum() - 0.5 * beta @ K @ beta
+    assert ours.figures["dual_objective"] == pytest.approx(best, rel=1e-7)
+    assert ours.model.predict(X) == pytest.approx(theirs.predict(X), abs=1e-4)
+
+
+def test_rows_that_do_not_fit_wait_on_disk(streaming: None) -> None:
+    X, y = noisy(9000, 5)
+    together = bigsvm.fit((X, y), kernel="rbf", gamma=0.5, C=1.0, memory="512MiB")
+    assert together.figures["passes"] > 2  # rows stream here whatever the budget is
+    assert together.status == "converged"
+    assert together.figures["relative_gap"] <= 1e-3
+
+
+def test_an_indefinite_kernel_has_no_certificate() -> None:
+    X, y = noisy(200)
+    found = bigsvm.fit((X, y), kernel="sigmoid", gamma=1.0, C=1.0)
+    assert found.status == "kkt"
+    assert found.figures["certificate"] == "none"
+    assert found.figures["violation"] <= 1e-3
+    assert found.exit_code() == 0
+
+
+def test_same_options_same_bytes_whatever_the_threads(tmp_path: Path) -> None:
+    X, y = noisy(5000, 5)
+    found = []
+    for threads in (1, 3):
+        bigsvm.fit((X, y), kernel="rbf", gamma=0.5, threads=threads, memory="256MiB").save_model(
+            tmp_path / str(threads)
+        )
+        found.append({p.name: p.read_bytes() for p in sorted((tmp_path / str(threads)).iterdir())})
+    assert found[0] == found[1]
