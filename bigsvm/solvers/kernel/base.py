@@ -303,12 +303,14 @@ class KernelSolver:
         """alpha in the place of beta: alpha_i = |beta_i| for classes, alpha_i - alpha*_i for targets."""
         if not state.problem.regression:
             np.abs(state.alpha.values, out=state.alpha.values)
-        for vector in state.vectors.values():
-            vector.close()
-        if state.beta is not None:
-            state.beta.close()
         if state.work is not None:
             self.end(state.work)
         if isinstance(state.rows, CachedRows):
             state.rows.close()
+        # A part in work, where a run was stopped, looks into the vectors: a map cannot be closed before it is gone.
+        state.part, state.work, state.rows, state.model = None, None, None, -1
+        for vector in state.vectors.values():
+            vector.close()
+        if state.beta is not None:
+            state.beta.close()
         state.data.close()
