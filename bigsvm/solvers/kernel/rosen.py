@@ -12,8 +12,9 @@ from typing import ClassVar
 import numpy as np
 
 from bigsvm.kernels.rosen import DUE, STILL, WORK, keep_members
-from bigsvm.solvers.base import Context
+from bigsvm.solvers.base import Context, DataShape, Need
 from bigsvm.solvers.kernel.base import KernelOptions, KernelSolver
+from bigsvm.solvers.kernel.face_room import face_needs, rows_that_fit
 from bigsvm.solvers.kernel.part import Part, Progress
 from bigsvm.solvers.kernel.rosen_face import (
     INNER,
@@ -61,6 +62,10 @@ class Rosen(KernelSolver):
         """Of the rows that move: much the same ones from one update of f to the next."""
         return True
 
+    def own_needs(self, shape: DataShape, resident: bool) -> list[Need]:
+        """K of the free rows; of more of them than there is memory for, some wait."""
+        return face_needs(shape)
+
     def begin(self, part: Part, rows: KernelRows, options: KernelOptions, ctx: Context) -> FaceWork:
         """Nothing is computed."""
         return new_work(part.n)
@@ -70,7 +75,7 @@ class Rosen(KernelSolver):
 
         K_JJ is computed anew by each call, so that nothing depends on whether the state was saved before it.
         """
-        block, room, spent, visits, steps = Block(rows), Room(), 0.0, 0, work.steps
+        block, room, spent, visits, steps = Block(rows, rows_that_fit(ctx)), Room(), 0.0, 0, work.steps
         now = look(part)
         exhausted = False
         while now.violation > part.eps and spent < _WHILE and not exhausted:
@@ -96,7 +101,11 @@ class Rosen(KernelSolver):
         """
         eps, before = paper_eps(part), work.steps
         if len(now.free):
-            numbers = np.append(now.free, now.p) if now.p >= 0 else now.free
+            free = now.free
+            if len(free) >= block.most:
+                free = _ends(now, block.most - 1)
+                work.memory[:] = 0.0  # other rows than last time: their directions are conjugate to nothing
+            numbers = np.append(free, now.p) if now.p >= 0 else free
             due = now.worst <= max(self.theta * now.multiplier, 0.5 * eps) or len(now.free) == 1
         else:
             numbers, due = np.array([now.i_up, now.i_low]), True
@@ -113,6 +122,13 @@ class Rosen(KernelSolver):
         return reason != STILL or work.steps > before + 1
 
 
+def _ends(now: Look, most: int) -> np.ndarray:
+    """The free rows with the smallest and the largest F, which are the farthest apart: int64, ascending."""
+    order = np.argsort(now.up[now.free], kind="stable")
+    low = most // 2
+    return np.sort(now.free[np.concatenate([order[:low], order[len(order) - (most - low) :]])])
+
+
 def check(theta: float, inner: str) -> None:
     """ValueError for an option that is none."""
     if inner not in INNER:
@@ -124,10 +140,12 @@ def check(theta: float, inner: str) -> None:
 class Block:
     """K of a few rows that change little from one time to the next: what is new is computed, the rest stays.
 
+    most : rows that there is room for
     numbers : int64, (m,)   the rows, those that came last at the end;  K : (m, m), of the rows' type
     """
 
-    def __init__(self, rows: KernelRows) -> None:
+    def __init__(self, rows: KernelRows, most: int) -> None:
+        self.most = most
         self.numbers = np.empty(0, np.int64)
         self.largest = float(rows.diag.max(initial=0.0))
         self._rows, self._store = rows, np.empty((0, 0), rows.dtype)
@@ -148,7 +166,7 @@ class Block:
         k, m = len(self.numbers), len(self.numbers) + len(new)
         self.numbers = np.concatenate([self.numbers, new])
         if m > len(self._store):
-            larger = np.empty((min(grown(m), self._rows.n),) * 2, self._rows.dtype)
+            larger = np.empty((min(grown(m), self._rows.n, max(self.most, m)),) * 2, self._rows.dtype)
             larger[:k, :k] = self._store[:k, :k]
             self._store = larger
         self._store[k:m, :m] = self._rows.block(new, self.numbers)

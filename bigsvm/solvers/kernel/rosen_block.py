@@ -12,8 +12,9 @@ from typing import ClassVar
 import numpy as np
 
 from bigsvm.kernels.rosen import LIMIT, STILL, WORK
-from bigsvm.solvers.base import Context
+from bigsvm.solvers.base import Context, DataShape, Need
 from bigsvm.solvers.kernel.base import KernelOptions, KernelSolver
+from bigsvm.solvers.kernel.face_room import face_needs, rows_that_fit
 from bigsvm.solvers.kernel.part import Part, Progress
 from bigsvm.solvers.kernel.rosen import check
 from bigsvm.solvers.kernel.rosen_face import (
@@ -76,6 +77,10 @@ class RosenBlock(KernelSolver):
         if not (self.q >= 2 and self.max_set >= 2):
             raise ValueError("q and max_set must be at least 2")
 
+    def own_needs(self, shape: DataShape, resident: bool) -> list[Need]:
+        """K of a round's rows; there are as many as the memory holds."""
+        return face_needs(shape)
+
     def begin(self, part: Part, rows: KernelRows, options: KernelOptions, ctx: Context) -> RoundWork:
         """Nothing is computed."""
         face = new_work(part.n)
@@ -87,7 +92,7 @@ class RosenBlock(KernelSolver):
 
         A long round goes on in the next call, which computes K_WW anew; `part` moves only when a round is over.
         """
-        most = max(options.working_set or self.max_set, 2)
+        most = max(min(options.working_set or self.max_set, rows_that_fit(ctx)), 2)
         room, spent, visits, rounds = Room(), 0, 0, work.updates
         now, largest = look(part), float(rows.diag.max(initial=0.0))
         exhausted = False

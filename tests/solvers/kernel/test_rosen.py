@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,18 @@ SOLVERS = [
     RosenBlock(q=10, max_set=12), RosenBlock(inner="newton"),
 ]  # fmt: skip
 OPTIONS = KernelOptions()
+
+
+@pytest.fixture(autouse=True)
+def fits(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Says how many rows of a face there is memory for; at first all."""
+
+    def say(most: int) -> None:
+        for module in ("rosen", "rosen_block"):
+            monkeypatch.setattr(f"bigsvm.solvers.kernel.{module}.rows_that_fit", lambda ctx: most)
+
+    say(10_000)
+    return say
 
 
 def gram(X: np.ndarray, gamma: float) -> np.ndarray:
@@ -333,7 +346,7 @@ def test_the_working_set_keeps_the_pair_and_the_largest_violations() -> None:
 def test_a_block_of_kernel_values_follows_its_rows() -> None:
     K = gram(np.random.default_rng(2).normal(size=(20, 3)), 0.5)
     rows = MatrixRows(K)
-    block = Block(rows)
+    block = Block(rows, 20)
     for wanted in ([3, 1, 7], [3, 7, 19, 0], [19], list(range(20)), [5, 4]):
         block.take(np.array(wanted))
         assert sorted(block.numbers.tolist()) == sorted(wanted)
@@ -341,6 +354,32 @@ def test_a_block_of_kernel_values_follows_its_rows() -> None:
     spent = rows.counts.values
     block.take(np.array([4, 5]))
     assert rows.counts.values == spent
+
+
+@pytest.mark.parametrize("solver", [Rosen(), Rosen(inner="newton"), RosenBlock(q=20)], ids=repr)
+@pytest.mark.parametrize("most", [3, 7])
+def test_a_face_larger_than_memory_is_worked_on_in_parts(
+    solver: Any, most: int, fits: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The optimum is the same, and K is never of more rows than there is room for."""
+    rng, largest = np.random.default_rng(3), []
+    X = rng.normal(size=(60, 2))
+    t = np.sin(2.0 * X[:, 0]) + 0.3 * rng.normal(size=60)
+    K, whole, part = gram(X, 1.0), regression(t, 2.0, 0.1), regression(t, 2.0, 0.1)
+    solve(solver, whole, K)
+    assert np.count_nonzero(whole.free()) > 7
+    fits(most)
+    block = MatrixRows.block
+
+    def counted(rows: MatrixRows, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        largest.append(len(b))
+        return block(rows, a, b)
+
+    monkeypatch.setattr(MatrixRows, "block", counted)
+    _, progress = solve(solver, part, K, 20_000)
+    assert progress.done
+    assert 3 <= max(largest) <= most
+    assert objective(part, K) == pytest.approx(objective(whole, K), rel=1e-9)
 
 
 def test_options_that_are_none() -> None:

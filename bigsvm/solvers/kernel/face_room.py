@@ -1,0 +1,33 @@
+"""How many rows a face, or a round, may have: their kernel values with each other are in memory all at once."""
+
+from __future__ import annotations
+
+import math
+
+from bigsvm.solvers.base import Context, DataShape, Need
+from bigsvm.store.blocks import row_bytes
+
+_LEAST = 384  # rows that every plan has room for
+_SQUARES = 3  # matrices of K's size in float64: K, the one that it grows from, and one of Newton's equations
+_COPIES = 4  # of a row: as it is stored, gathered, and in float64
+_FREE = 0.75  # of the memory that nobody has asked for
+
+
+def face_needs(shape: DataShape) -> list[Need]:
+    """Of the smallest face."""
+    stored = shape.nnz * (shape.entry_bytes + 8) // max(shape.n_samples, 1)
+    return [Need("K of a face", _bytes(min(_LEAST, shape.n_samples), stored))]
+
+
+def rows_that_fit(ctx: Context) -> int:
+    """Rows of a face that the plan has room for, at least `_LEAST`: a function of the plan alone."""
+    a_row = _COPIES * row_bytes(ctx.data)
+    room = ctx.arena_bytes + int(_FREE * ctx.budget.free)
+    # 8 _SQUARES m^2 + a_row m = room
+    square = 8.0 * _SQUARES
+    m = (math.sqrt(a_row * a_row + 4.0 * square * room) - a_row) / (2.0 * square)
+    return max(int(m), _LEAST)
+
+
+def _bytes(m: int, a_row: float) -> int:
+    return int(8 * _SQUARES * m * m + _COPIES * a_row * m)
