@@ -102,6 +102,9 @@ def _overload_lay_out(X, rows, first, here, tile, sq):
 
         return dense
 
+    if _is_placed(X):
+        return _lay_out_placed(isinstance(X.types[0], types.Array))
+
     def sparse(X, rows, first, here, tile, sq):
         for t in range(here):
             row, total = rows[first + t], 0.0
@@ -112,6 +115,34 @@ def _overload_lay_out(X, rows, first, here, tile, sq):
             sq[t] = total
 
     return sparse
+
+
+def _lay_out_placed(is_dense):
+    """The same of `Placed` rows: norms are those of whole rows."""
+
+    def dense(X, rows, first, here, tile, sq):
+        width = X.X.shape[1]
+        for t in range(here):
+            row, total = X.X[rows[first + t]], 0.0
+            for j in range(width):
+                total = fused(np.float64(row[j]), np.float64(row[j]), total)
+            sq[t] = total
+            for p in range(len(X.features)):
+                if X.features[p] < width:
+                    tile[p, t] = row[X.features[p]]
+
+    def sparse(X, rows, first, here, tile, sq):
+        for t in range(here):
+            row, total = rows[first + t], 0.0
+            for k in range(X.X.indptr[row], X.X.indptr[row + 1]):
+                value = X.X.data[k]
+                total = fused(np.float64(value), np.float64(value), total)
+                p = _place(X.X.indices[k], X.features, X.table)
+                if p >= 0:
+                    tile[p, t] = value
+            sq[t] = total
+
+    return dense if is_dense else sparse
 
 
 def _clear(X, row, t, tile):
