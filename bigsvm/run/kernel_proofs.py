@@ -32,6 +32,7 @@ from bigsvm.store.blocks import Matrix
 from bigsvm.store.state_files import dump
 
 _UNIT = 2.0**-24  # of float32
+_ROUNDING = 2.0**-40  # of sum beta against sum |beta|
 _EXP = 3e-7  # relative error of exp in float32, and of one value's last rounding
 _MOST_UNDECIDED = 0.6  # of a block's rows, with which float32 values go on
 _MORE = 7  # roundings of a product's terms, of norms and of what is made of them
@@ -68,13 +69,14 @@ class KernelProver:
                 if not known:
                     state.bias[model] = best_bias(part.f, part.lower, part.upper, part.epsilon)
                 found[model] = terms(part, float(state.bias[model]))
+                found[model, 0] += _unbalanced(part, float(state.bias[model]))
                 support[model] = np.count_nonzero(part.beta)
                 self.violation[model] = part.violation()
                 state.scored = model
         except ProofLeft:
             ctx.bytes_read = read  # limits count what an undisturbed run reads
             raise
-        if not np.all(np.isfinite(found)):
+        if not np.all(np.isfinite(found[:, 1:])):
             raise DataError(
                 "the objective overflows: the values are too large",
                 ctx.data.uri,
@@ -141,6 +143,14 @@ class _Bound:
     per_norm: float
     largest: float
     constant: float = _EXP
+
+
+def _unbalanced(part: Part, b: float) -> float:
+    """What sum beta != 0 adds to the gap: rounding is forgiven at its price, anything else proves nothing."""
+    total, size = float(part.beta.sum()), float(np.abs(part.beta).sum())
+    if abs(total) <= _ROUNDING * size:
+        return abs(b * total)
+    return np.inf
 
 
 def scores_of(part: Part, data: KernelData, b: float | None, exact: bool) -> None:

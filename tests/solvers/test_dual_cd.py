@@ -200,7 +200,7 @@ def test_options_and_names_are_checked_in_milliseconds() -> None:
     assert dataclasses.asdict(solver) == {"max_sweeps_per_step": 3, **defaults}
     assert why == "as asked"
     for options, error, words in (
-        ({"solver": "smo"}, UsageError, "unknown solver"),
+        ({"solver": "sgd"}, UsageError, "unknown solver"),
         ({"solver": "dcd", "bias": "free"}, Unsupported, "dcd"),
         ({"solver": "dcd", "loss": "epsilon_insensitive"}, Unsupported, "hinge"),
         ({"solver": "dcd", "stop": "paper"}, Unsupported, "gap"),

@@ -97,9 +97,14 @@ class BlockSMO:
         return q * q * itemsize + 16 * 8 * q
 
     def solve(
-        self, active: ActiveRows, target: float, last: np.ndarray, pause: Callable[[], bool] = lambda: False
+        self,
+        active: ActiveRows,
+        target: float,
+        last: np.ndarray,
+        most: int = _MOST_ROUNDS,
+        pause: Callable[[], bool] = lambda: False,
     ) -> tuple[Solved, np.ndarray]:
-        """Until the violation of the active rows is at most `target`; moves beta and f.
+        """Until the violation of the active rows is at most `target`, or for `most` rounds; moves beta and f.
 
         last : rows of the working set before, ascending; those of the last one come back
         pause : asked between two rounds: whether to leave
@@ -112,9 +117,9 @@ class BlockSMO:
                 active.f, active.beta, active.lower, active.upper, active.epsilon, up, down
             )
             violation = found.violation
-            if not violation > target or found.rounds == _MOST_ROUNDS or stalled > 1:
+            if not violation > target or stalled > 1:
                 return found, last
-            if found.rounds and pause():
+            if found.rounds and (found.rounds >= most or pause()):
                 found.left = True
                 return found, last
             W = self._choose(active, up, down, found.b_up, found.b_low, last)

@@ -26,6 +26,8 @@ from bigsvm.store.vectors import RowVector
 _SMALL = 4096  # programmes of so few rows are active as a whole
 _SHARE_MEMORY, _SHARE_DISK = 0.1, 0.02  # of the violation, to which an active set is solved
 _BAND_MEMORY, _BAND_DISK = 0.05, 0.1  # of the scale of targets: how near to violating a row is active
+_HELD = 3  # quarters of the room that an active set takes where rows do not all fit
+_ROUNDS = 64  # working sets in a while
 _SAMPLING = 7  # a key of random numbers, beside the seed
 _SURE = 0.9  # of the violation that is asked for
 GATHERED = 2 << 20
@@ -92,7 +94,7 @@ class Round:
             work.arena = RowArena(self.rows.data)
             work.arena.load(self._numbers(self._wanted()), charge=False)
         if work.stage == "solve" and not self._solve():
-            return self._paused()
+            return self._paused() if self.ctx.pause() else self._paused()._replace(paused=False, stale=True)
         if work.stage == "pass" and not self._pass():
             return self._paused()
         violation = part.violation()
@@ -157,16 +159,21 @@ class Round:
                 break
         return np.sort(np.concatenate(chosen))
 
-    def _worst(self, candidates: np.ndarray, middle: float, room: int) -> np.ndarray:
-        """Free rows and those that violate or nearly do, the worst first where there are too many; ascending."""
+    def _worst(self, candidates: np.ndarray, middle: float, capacity: int) -> np.ndarray:
+        """Free rows and those that violate or nearly do, the worst where there are too many; ascending.
+
+        Where not all rows can be held a part of the room is left to those that the pass will find: a set that fills it
+        with free rows would never hear of any other.
+        """
         part = self.part
+        room = capacity if part.n <= capacity else max(capacity * _HELD // 4, 2)
         badness = self._badness(candidates, middle)
         beta = part.beta[candidates]
         free = (beta > part.lower[candidates]) & (beta < part.upper[candidates]) & (beta != 0.0)
         keep = free | (badness > -self.band)
-        chosen, badness, free = candidates[keep], badness[keep], free[keep]
+        chosen, badness = candidates[keep], badness[keep]
         if len(chosen) > room:
-            order = np.lexsort((chosen, -badness, ~free))
+            order = np.lexsort((chosen, -badness))
             chosen = np.sort(chosen[order[:room]])
         return chosen
 
@@ -186,7 +193,7 @@ class Round:
         )  # fmt: skip
         smo = BlockSMO(rows.gram, min(self.q, len(where)), self.second)
         last = np.flatnonzero((self.flags[where] & LAST) > 0)
-        found, last = smo.solve(active, work.target, last, self.ctx.pause)
+        found, last = smo.solve(active, work.target, last, _ROUNDS, self.ctx.pause)
         part.beta[where], part.f[where] = active.beta, active.f
         self.flags &= ~LAST
         self.flags[where[last]] |= LAST

@@ -190,3 +190,15 @@ def test_same_options_same_bytes_whatever_the_threads(tmp_path: Path) -> None:
         )
         found.append({p.name: p.read_bytes() for p in sorted((tmp_path / str(threads)).iterdir())})
     assert found[0] == found[1]
+
+
+def test_more_free_rows_than_memory_holds_do_not_keep_the_others_out() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((6000, 30)).astype(np.float32)
+    y = np.where(X[:, 0] + 0.5 * rng.standard_normal(6000) > 0, 1, -1)
+    options: dict[str, Any] = {"kernel": "rbf", "gamma": 1.0 / 3.0, "C": 10.0}
+    least = bigsvm.fit((X, y), memory="1GiB", **options)
+    scarce = bigsvm.fit((X, y), memory="24MiB", max_passes=100, **options)
+    assert not scarce.model.about["plan"]["resident"]
+    assert scarce.status == least.status == "converged"
+    assert scarce.figures["dual_objective"] == pytest.approx(least.figures["dual_objective"], rel=1e-3)
