@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Every linear solver on a store ten times its budget: caged, killed, resumed, the same bytes.
+"""Every linear solver, or one with a kernel, on a store larger than its budget: caged, killed, resumed, the same bytes.
 
 For each solver: a fit in a hard cgroup of budget + 256 MiB (page cache included) says passes, bytes, memory above the
 base and the proved gap; then fits are killed at random instants and resumed, and their models compared with that of
 the undisturbed fit.
 
     scripts/every_solver.py --memory 40MiB --times 10 --kills 5
+    scripts/every_solver.py --solvers smo,rosen-block --times 0.5      with an rbf kernel, of fewer rows
     scripts/every_solver.py --smoke
 """
 
@@ -22,11 +23,13 @@ import numpy as np
 from kill_test import Trial
 from memory_test import OVERHEAD, run
 
+from bigsvm.config import KERNEL_SOLVERS
 from bigsvm.solvers.registry import SOLVERS
 from bigsvm.store.zarr_writer import ZarrWriter
 from bigsvm.units import MIB, parse_bytes, show_bytes
 
 N_FEATURES = 60
+LINEAR = [name for name in SOLVERS if name not in KERNEL_SOLVERS]
 OPTIONS = {"ssvm": {"smoothing": "50"}}
 TOLERANCE = {"pegasos": "3e-2", "hyperpass-shrink": "1e-2", "pcd": "1e-2", "cd": "1e-2", "rosenbrock": "2e-1"}
 
@@ -50,6 +53,8 @@ def arguments_of(name: str) -> list[str]:
     """Solver, loss, cost, tolerance and options of a fit."""
     options = [text for key, value in OPTIONS.get(name, {}).items() for text in ("--set", f"{key}={value}")]
     tolerance = TOLERANCE.get(name, "1e-3")
+    if name in KERNEL_SOLVERS:
+        options += ["--kernel", "rbf", "--gamma", "0.1"]
     return ["--solver", name, "--loss", SOLVERS[name].losses[0], "--c", "0.01", "--tol", tolerance, *options]
 
 
@@ -93,7 +98,7 @@ def one_solver(name: str, store: Path, work: Path, budget: int, kills: int, seed
 def main() -> None:
     """Run all solvers."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--solvers", default=",".join(SOLVERS), help="names, with commas between [all]")
+    parser.add_argument("--solvers", default=",".join(LINEAR), help="names, with commas between [linear ones]")
     parser.add_argument("--memory", type=parse_bytes, default=40 * MIB)
     parser.add_argument("--times", type=float, default=10, help="size of the data over the budget")
     parser.add_argument("--kills", type=int, default=5)
