@@ -232,3 +232,14 @@ def test_checkpoints_are_due_by_time_and_sooner_after_a_proof(tmp_path: Path, mo
     assert not checkpoints.due()
     now += 140.0
     assert checkpoints.due()
+
+
+@pytest.mark.usefixtures("streaming")
+@pytest.mark.parametrize("every", [1, 7])
+def test_an_active_set_and_its_pass_go_on_where_they_were_left(every: int, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((6000, 8)).astype(np.float32)
+    y = np.where(X[:, 0] + 0.5 * rng.standard_normal(6000) > 0, 1, -1)
+    store = bigsvm.open_store((X, y))
+    config = FitConfig.of(kernel="rbf", gamma=0.3, C=1.0, tol=1e-3, memory="64MiB", working_set=256)
+    comes_to_the_same(store, config, tmp_path, every)

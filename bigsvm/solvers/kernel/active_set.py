@@ -42,7 +42,8 @@ class SmoWork:
 
     flags : uint8, sent : float64, beta as all rows' f knows it; both by position in the part
     stage : 'choose' an active set, 'solve' it, or 'pass' over the others;  row : of the data, where the pass goes on
-    target : violation to which A is solved;  middle : (b_up + b_low) / 2 of A;  threshold : candidates violate more
+    steps, visits : of the round so far;  target : violation to which A is solved;  middle : (b_up + b_low) / 2 of A
+    threshold : candidates violate more
     """
 
     flags: RowVector
@@ -55,6 +56,8 @@ class SmoWork:
     violation: float = np.inf
     rounds: int = 0
     stuck: int = 0
+    steps: int = 0
+    visits: int = 0
     arena: Any = field(default=None, metadata={"derived": True})
 
 
@@ -77,7 +80,6 @@ class Round:
         self.flags = work.flags.values[: part.n, 0]
         self.sent = work.sent.values[: part.n, 0]
         self.band = (_BAND_MEMORY if ctx.resident else _BAND_DISK) * self._scale()
-        self.visits = self.steps = 0
 
     def _scale(self) -> float:
         """1 for classes; the spread of targets."""
@@ -100,14 +102,17 @@ class Round:
         violation = part.violation()
         work.rounds += 1
         # The same violation again and again, and nothing that moves: float arithmetic can do no more.
-        work.stuck = work.stuck + 1 if violation >= work.violation and self.steps == 0 else 0
+        work.stuck = work.stuck + 1 if violation >= work.violation and work.steps == 0 else 0
         work.violation = violation
         done = violation <= part.eps
         work.stage = "choose"
-        return Progress(done, work.stuck > 2, self.steps, self.visits, violation)
+        progress = Progress(done, work.stuck > 2, work.steps, work.visits, violation)
+        work.steps = work.visits = 0
+        return progress
 
     def _paused(self) -> Progress:
-        return Progress(False, False, self.steps, self.visits, self.work.violation, paused=True)
+        # What was done is told when the round is over: it counts once, wherever it was left.
+        return Progress(False, False, 0, 0, self.work.violation, paused=True)
 
     def _numbers(self, positions: np.ndarray) -> np.ndarray:
         """Rows of the data at positions of the part."""
@@ -197,8 +202,8 @@ class Round:
         part.beta[where], part.f[where] = active.beta, active.f
         self.flags &= ~LAST
         self.flags[where[last]] |= LAST
-        self.visits += found.rounds * len(where)
-        self.steps += found.steps
+        work.visits += found.rounds * len(where)
+        work.steps += found.steps
         rows.counts.computed += found.kernel_rows
         rows.counts.values += found.values
         if found.left:
@@ -235,7 +240,7 @@ class Round:
                 if block.stop < data.n and self.ctx.pause():
                     return False
             rows.counts.computed += len(moved)
-            self.visits += n
+            work.visits += n
         self.sent[:] = part.beta
         return True
 
