@@ -128,8 +128,9 @@ class Round:
         """The next active set, of rows that are in the arena."""
         work, part, n = self.work, self.part, self.part.n
         share = _SHARE_MEMORY if self.ctx.resident else _SHARE_DISK
-        first = work.arena is None
-        if first:
+        held = np.flatnonzero(self.flags & (ACTIVE | NEXT))
+        first, empty = len(held) == 0, work.arena is None
+        if empty:
             work.arena = RowArena(self.rows.data)
         room = work.arena.capacity
         if n <= min(_SMALL, room):
@@ -139,11 +140,11 @@ class Round:
         elif first:  # a warm start, or scores made anew
             chosen = self._worst(np.arange(n), 0.5 * sum(part.bounds()), room)
         else:
-            chosen = self._worst(np.flatnonzero(self.flags & (ACTIVE | NEXT)), work.middle, room)
-        if not first:
-            work.arena.keep(self._numbers(chosen))
+            chosen = self._worst(held, work.middle, room)
+        if empty:  # at the begin, or taken up again
+            chosen = chosen[: work.arena.load(self._numbers(chosen), charge=first)]
         else:
-            chosen = chosen[: work.arena.load(self._numbers(chosen), charge=True)]
+            work.arena.keep(self._numbers(chosen))
         self.flags &= LAST
         self.flags[chosen] |= ACTIVE
         work.target = max(share * part.violation(), _SURE * part.eps)
@@ -263,9 +264,10 @@ class Round:
         """Gives the rows that moved and by what, some at a time; few of them are gathered once."""
         part, rows, arena = self.part, self.rows, self.work.arena
         numbers, by = self._numbers(moved), part.beta[moved] - self.sent[moved]
-        at, at_once = arena.at(numbers), support_rows(self.ctx)
+        at_once = support_rows(self.ctx)
 
         def gathered() -> Iterator[tuple[Support, np.ndarray]]:
+            at = arena.at(numbers)  # rows move in the arena when it thins
             for start in range(0, len(moved), at_once):
                 these = slice(start, start + at_once)
                 yield rows.data.support(arena.X, at[these], numbers[these], rows.gram), by[these, None]
