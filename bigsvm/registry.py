@@ -12,7 +12,6 @@ link as it was or as it was to be; the next change removes what is left and writ
 
 from __future__ import annotations
 
-import fcntl
 import getpass
 import json
 import os
@@ -30,6 +29,7 @@ import numpy as np
 from bigsvm.errors import BigSVMError, DataError, MissingInput
 from bigsvm.problem.model import Model, load_model
 from bigsvm.store.files import cannot_write, file_digest, new_directory, sync_directory, temporary_name
+from bigsvm.store.locks import wait_for
 
 CURRENT, HISTORY, LOCK, VERSIONS = "current", "history.jsonl", ".lock", "versions"
 _LINK = re.compile(rf"{VERSIONS}/(\d{{6,}})")
@@ -195,7 +195,7 @@ def _changing(root: Path, create: bool = False) -> Iterator[None]:
     except OSError as error:
         raise cannot_write(root, error) from error
     with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        wait_for(lock)
         _tidy(root)
         yield
 

@@ -10,7 +10,6 @@ record   one line about the job's run
 from __future__ import annotations
 
 import dataclasses
-import fcntl
 import hashlib
 import json
 import os
@@ -29,6 +28,7 @@ from bigsvm.observe.jsonl import JsonlFile, plain
 from bigsvm.run.certify import certify_model
 from bigsvm.run.evaluate import evaluate
 from bigsvm.run.fit import fit_store
+from bigsvm.store import locks
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.opener import open_store
 from pipelines.config import METRICS, Job
@@ -94,14 +94,9 @@ def alone(job: Job) -> Iterator[None]:
     """One run of a job at a time.  Raises OutputError where another one is going on."""
     try:
         job.folder.mkdir(parents=True, exist_ok=True)
-        lock = open(job.folder / "lock", "ab")  # noqa: SIM115
     except OSError as error:
         raise OutputError(f"cannot write: {error.strerror}", str(job.folder)) from error
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise OutputError("another run of this job is going on", str(job.folder)) from error
+    with locks.alone(job.folder / "lock", "this job"):
         yield
 
 
