@@ -157,7 +157,7 @@ def check_model(path: Path) -> Model:
                 raise DataError(f"model.json names {name!r}, which is not there", str(path))
             if file_digest(path / name) != digest:
                 raise DataError("damaged: its digest does not match model.json", str(path / name))
-    except (BigSVMError, OSError):
+    except (BigSVMError, OSError, MemoryError):
         raise
     except Exception as error:  # whatever else a garbled file can do to a parser
         raise DataError(f"cannot be loaded: {type(error).__name__}: {error}", str(path)) from error

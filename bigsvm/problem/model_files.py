@@ -191,6 +191,8 @@ def map_array(path: Path, digest: Any) -> np.ndarray:
     try:
         # A map: a header that promises more than the file has is found out before memory is taken.
         array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except MemoryError:
+        raise
     except Exception as error:  # its header is read as Python text: a tokenizer has errors of many kinds
         raise DataError(f"not a plain array: {error}", str(path)) from error
     return array

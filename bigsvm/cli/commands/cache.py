@@ -16,8 +16,9 @@ from bigsvm.units import show_bytes
 
 
 @bigsvm_command(
+    light=True,
     help="Show (info) or delete (clear) what bigsvm keeps between runs: compiled kernels, manifests of "
-    "stores that were never sealed, and staged copies that no run uses."
+    "stores that were never sealed, and staged copies that no run uses.",
 )
 @click.argument("action", type=click.Choice(["info", "clear"]))
 @click.option("--scratch", metavar="DIR", help="Folder of staged copies.  [default: the temporary folder]")
