@@ -127,7 +127,8 @@ def check_replaceable(final: Path, overwrite: bool, marks: Sequence[str], kind: 
 
     Raises
     ------
-    OutputError : it exists, or lies in a store; or it is something else than a `kind`, which `--overwrite` must not delete.
+    OutputError : it exists, or lies in a store; or it is something else than a `kind`, which `--overwrite` must not
+    delete.
     """
     check_name(final)
     check_outside_stores(final)
