@@ -32,7 +32,7 @@ from bigsvm.store.files import cannot_write, file_digest, new_directory, sync_di
 from bigsvm.store.locks import wait_for
 
 CURRENT, HISTORY, LOCK, VERSIONS = "current", "history.jsonl", ".lock", "versions"
-_LINK = re.compile(rf"{VERSIONS}/(\d{{6,}})")
+_LINK = re.compile(rf"{VERSIONS}/([0-9]{{6,}})")
 _LITTER = ".*.tmp-*"
 
 
@@ -101,6 +101,7 @@ def rollback(registry: str | Path, to: int | None = None, note: str = "") -> int
         folder = _folder(root, to)
         if not folder.is_dir():
             raise MissingInput(f"there is no version {to}", str(root), f"see bigsvm history {root}")
+        _refuse_a_link(folder)
         check_model(folder)
         if to != former:
             _point_to(root, to)
@@ -129,6 +130,7 @@ def current(registry: str | Path) -> Path | None:
     folder = _folder(Path(registry), version)
     if not folder.is_dir():
         raise DataError(f"the current version {version} is not there", str(registry), "roll back to one that is")
+    _refuse_a_link(folder)
     return folder
 
 
@@ -279,12 +281,18 @@ def _before_current(root: Path) -> int:
     return pile[-2]
 
 
+def _refuse_a_link(folder: Path) -> None:
+    """A version never changes: it is no link to what may.  Raises DataError."""
+    if folder.is_symlink():
+        raise DataError("the version is a link", str(folder), "put the model's folder itself there")
+
+
 def _folder(root: Path, version: int) -> Path:
     return root / VERSIONS / f"{version:06d}"
 
 
 def _numbers(root: Path) -> list[int]:
-    return sorted(int(path.name) for path in (root / VERSIONS).iterdir() if re.fullmatch(r"\d{6,}", path.name))
+    return sorted(int(path.name) for path in (root / VERSIONS).iterdir() if re.fullmatch("[0-9]{6,}", path.name))
 
 
 def _next_version(root: Path) -> int:

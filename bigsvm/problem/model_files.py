@@ -17,6 +17,7 @@ import numpy as np
 
 from bigsvm.errors import DataError, MissingInput
 from bigsvm.store.files import file_digest, new_directory, read_bytes
+from bigsvm.store.paths import refuse_links_out
 
 FORMAT = "bigsvm-model"
 FORMAT_VERSION = 2
@@ -57,8 +58,10 @@ def read_document(folder: Path, named: str) -> dict[str, Any]:
 
     Raises
     ------
-    MissingInput : there is no model. DataError : it is not a bigsvm model, or of a newer format.
+    MissingInput : there is no model. DataError : it is not a bigsvm model, or of a newer format, or links to files
+    that lie elsewhere.
     """
+    refuse_links_out(folder, "model")
     try:
         content = read_bytes(folder / "model.json")
     except OSError as error:

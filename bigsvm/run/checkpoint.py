@@ -7,6 +7,7 @@ A checkpoint belongs to a store, a plan and a problem; another one is refused, n
 
 from __future__ import annotations
 
+import re
 import shutil
 import time
 from pathlib import Path
@@ -19,6 +20,7 @@ from bigsvm.store.state_files import read_tree, tree_bytes, write_tree
 KEPT = 2
 _SPACING = 20.0  # times what one takes
 _AFTER_PROOF_S = 1.0
+_NUMBERED = re.compile("[0-9]{8,}")  # and no other digits, of which Unicode has many
 
 
 class Checkpoints:
@@ -91,7 +93,7 @@ class Checkpoints:
     def _numbers(self) -> list[int]:
         if not self.folder.is_dir():
             return []
-        return sorted(int(path.name) for path in self.folder.iterdir() if path.name.isdigit())
+        return sorted(int(path.name) for path in self.folder.iterdir() if _NUMBERED.fullmatch(path.name))
 
 
 def _first_difference(was: Any, now: Any, name: str = "it") -> str:

@@ -29,7 +29,7 @@ _LONGEST_NAME, _LONGEST_PATH = 255, 4000  # bytes, of Linux's file systems; of a
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # renameat2(2)
 
 
-_TEMPORARY = re.compile(r"\.(?P<name>.+)\.tmp-(?P<machine>[0-9a-f]{8})-(?P<pid>\d+)-(?P<started>\d+)-[0-9a-f]{8}")
+_TEMPORARY = re.compile(r"\.(?P<name>.+)\.tmp-(?P<machine>[0-9a-f]{8})-(?P<pid>[0-9]+)-(?P<started>[0-9]+)-[0-9a-f]{8}")
 
 
 def temporary_name(final: Path) -> Path:

@@ -51,6 +51,22 @@ def plain_path(root: Path, key: str) -> Path:
     return path
 
 
+def refuse_links_out(folder: Path, kind: str) -> None:
+    """Refuse a folder of ours in which a link leads elsewhere: what it has would change with what lies there.
+
+    kind : what the folder is, such as "model"
+
+    Raises DataError; a folder that cannot be listed is left to whoever reads it.
+    """
+    try:
+        links = sorted(entry.path for entry in os.scandir(folder) if entry.is_symlink())
+    except OSError:
+        return
+    for path in links:
+        if not _is_inside(path, folder):
+            raise DataError(f"links out of the {kind}", path, f"put the file itself into the {kind}'s folder")
+
+
 def check_outside_stores(output: Path) -> None:
     """Refuse an output that would lie in a Zarr store, whatever links lead there.  Raises OutputError."""
     for folder in Path(os.path.realpath(output)).parents:
