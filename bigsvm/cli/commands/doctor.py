@@ -27,7 +27,9 @@ _NEEDED = ("numpy", "scipy", "numba", "zarr", "numcodecs", "dask", "distributed"
     help="Say what this machine gives: cores, the memory limit in force and who sets it, the base of a "
     "process, scratch space, versions, and what is missing.",
 )
-@click.option("--scratch", metavar="DIR", help="Folder of staged copies.  [default: the temporary folder]")
+@click.option(
+    "--scratch", metavar="DIR", help="Folder of staged copies.  [default: a folder of yours in the temporary folder]"
+)
 def command(session: Session, scratch: str | None) -> int:
     from bigsvm.machine import core_count, memory_limit
 
