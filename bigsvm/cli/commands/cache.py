@@ -17,8 +17,8 @@ from bigsvm.units import show_bytes
 
 @bigsvm_command(
     light=True,
-    help="Show (info, which is the default) or delete (clear) what bigsvm keeps between runs: compiled kernels, manifests of "
-    "stores that were never sealed, and staged copies that no run uses.",
+    help="Show (info, which is the default) or delete (clear) what bigsvm keeps between runs: compiled kernels, "
+    "manifests of stores that were never sealed, and staged copies that no run uses.",
 )
 @click.argument("action", type=click.Choice(["info", "clear"]), default="info")
 @click.option(
