@@ -17,7 +17,18 @@ import bigsvm
 from bigsvm.budget import MemoryBudget
 from bigsvm.config import RESULT_OPTIONS, FitConfig
 from bigsvm.errors import DataError, Interrupted
-from bigsvm.events import BudgetReport, Emit, FitEnded, FitStarted, Warned, WorkAdvanced, silent
+from bigsvm.events import (
+    COMPILING,
+    BudgetReport,
+    Emit,
+    FitEnded,
+    FitStarted,
+    Warned,
+    WorkAdvanced,
+    WorkEnded,
+    WorkStarted,
+    silent,
+)
 from bigsvm.machine import core_count, return_freed_memory
 from bigsvm.problem.model import Model
 from bigsvm.problem.problem import Problem, make_problem
@@ -79,8 +90,12 @@ def fit_store(
     for message in getattr(store, "warnings", ()):
         note(Warned(message))
     plan = make_plan(store, config)
+    planned = time.monotonic()
     note(FitStarted(plan.document(), dataclasses.asdict(config), store.fingerprint, versions()))
+    note(WorkStarted(COMPILING, 0, ""))
     warm(store, plan)
+    compiled = time.monotonic()
+    note(WorkEnded(COMPILING, compiled - planned))
     budget = MemoryBudget(plan.budget_bytes)
     with ExitStack() as stack:
         stack.enter_context(stop_on_signals(stop))
@@ -90,7 +105,7 @@ def fit_store(
         if plan.scratch_bytes and is_tmpfs(scratch):
             note(Warned(f"the scratch folder {scratch} is in memory (tmpfs): say --scratch DIR on a disk"))
         data, survey = stack.enter_context(open_rows(store, plan, config, scratch, budget, mapper, note))
-        staged_s = time.monotonic() - began
+        staged_at = time.monotonic()
         counts = survey.class_counts(store)
         problem = make_problem(config, store, counts) if config.class_weight == "balanced" else plan.problem
         _check_classes(problem, counts, store)
@@ -158,7 +173,9 @@ def fit_store(
         result.memory = memory.document(plan.budget_bytes)
     result.seconds = {
         "total": time.monotonic() - began,
-        "staging": staged_s,
+        "plan": planned - began,
+        "compile": compiled - planned,
+        "staging": staged_at - compiled,
         "solving": loop.solving_s,
         "io_wait": ctx.io_wait_s,
         "certify": prover.seconds,
