@@ -25,7 +25,7 @@ from bigsvm.store.blocks import Matrix
 from bigsvm.store.files import file_digest
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LinearModel(Decides):
     """f(x) = coef.x + intercept for each model; the label is its sign, or the class with the largest score.
 
@@ -51,7 +51,7 @@ class LinearModel(Decides):
             object.__setattr__(self, "negative", negative)
 
     @property
-    def n_features(self) -> int:
+    def n_features(self) -> int:  # type: ignore[override]
         return self.coef.shape[1]
 
     def scores(self, X: Matrix) -> np.ndarray:

@@ -28,7 +28,7 @@ def exit_code(status: str, allow_unconverged: bool) -> int:
     return 0 if code == 4 and allow_unconverged else code
 
 
-@dataclass
+@dataclass(repr=False)
 class FitResult:
     """Result of `bigsvm.fit`.
 
@@ -50,6 +50,12 @@ class FitResult:
     """Row of `alpha` of each store row, may be a map; None for the identity."""
     seconds: dict[str, float] = field(default_factory=dict)
     memory: dict[str, int] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        """One line, however large the model."""
+        gap, kind = self.certificate.relative_gap, self.certificate.kind
+        objective = self.figures.get("objective", float("nan"))
+        return f"FitResult({self.status}: relative gap {gap:.3g} ({kind}), objective {objective:.6g}, {self.model!r})"
 
     def document(self, model: str | None = None, run: str | None = None) -> dict[str, Any]:
         """The `result` object: figures, seconds, memory, and where model and run were written."""
