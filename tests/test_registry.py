@@ -378,3 +378,19 @@ def test_a_damaged_kernel_model_is_not_promoted(tmp_path: Path, name: str) -> No
     with pytest.raises(DataError):
         registry.promote(tmp_path / "r", bad)
     assert registry.current(tmp_path / "r") is None
+
+
+def test_a_version_is_no_link(tmp_path: Path) -> None:
+    """It would change with what lies elsewhere."""
+    root = tmp_path / "reg"
+    assert registry.promote(root, make_model(tmp_path / "a")) == 1
+    assert registry.promote(root, make_model(tmp_path / "b", seed=1)) == 2
+    for version in (1, 2):
+        folder = root / "versions" / f"{version:06d}"
+        folder.rename(tmp_path / "away")
+        folder.symlink_to(tmp_path / "away")
+        with pytest.raises(DataError, match="the version is a link"):
+            registry.current(root) if version == 2 else registry.rollback(root)
+        folder.unlink()
+        (tmp_path / "away").rename(folder)
+    assert registry.rollback(root) == 1

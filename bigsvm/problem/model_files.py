@@ -19,6 +19,7 @@ import numpy as np
 from bigsvm.errors import DataError, MissingInput
 from bigsvm.store.files import file_digest, new_directory, read_bytes
 from bigsvm.store.identity import digest_of
+from bigsvm.store.paths import refuse_links_out
 
 FORMAT = "bigsvm-model"
 FORMAT_VERSION = 3
@@ -67,8 +68,10 @@ def read_document(folder: Path, named: str) -> dict[str, Any]:
 
     Raises
     ------
-    MissingInput : there is no model. DataError : it is not a bigsvm model, of a newer format, or damaged.
+    MissingInput : there is no model. DataError : it is not a bigsvm model, of a newer format, damaged, or links to
+    files that lie elsewhere.
     """
+    refuse_links_out(folder, "model")
     try:
         content = read_bytes(folder / "model.json")
     except OSError as error:
@@ -239,6 +242,8 @@ def map_array(path: Path, digest: Any) -> np.ndarray:
     try:
         # A map: a header that promises more than the file has is found out before memory is taken.
         array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except MemoryError:
+        raise
     except Exception as error:  # its header is read as Python text: a tokenizer has errors of many kinds
         raise DataError(f"not a plain array: {error}", str(path)) from error
     return array

@@ -7,6 +7,7 @@ A checkpoint belongs to a store, a plan and a problem; another one is refused, n
 
 from __future__ import annotations
 
+import re
 import shutil
 import time
 from pathlib import Path
@@ -20,6 +21,7 @@ from bigsvm.store.state_files import read_tree, tree_bytes, write_tree
 KEPT = 2
 _SPACING = 20.0  # times what one takes
 _AFTER_PROOF_S = 1.0
+_NUMBERED = re.compile("[0-9]{8,}")  # and no other digits, of which Unicode has many
 
 
 class Checkpoints:
@@ -92,4 +94,4 @@ class Checkpoints:
     def _numbers(self) -> list[int]:
         if not self.folder.is_dir():
             return []
-        return sorted(int(path.name) for path in self.folder.iterdir() if path.name.isdigit())
+        return sorted(int(path.name) for path in self.folder.iterdir() if _NUMBERED.fullmatch(path.name))

@@ -34,7 +34,7 @@ from bigsvm.run.plan import Plan, make_plan
 from bigsvm.run.proofs import Prover
 from bigsvm.run.rows import open_rows
 from bigsvm.run.saved_problem import models_document
-from bigsvm.run.scratch import is_tmpfs, scratch_folder
+from bigsvm.run.scratch import is_tmpfs, make_scratch
 from bigsvm.run.signals import Stop, stop_on_signals
 from bigsvm.run.sizes import READ_DEPTH
 from bigsvm.run.warm import warm
@@ -87,7 +87,7 @@ def fit_store(
         stack.enter_context(stop_on_signals(stop))
         mapper = stack.enter_context(open_mapper(config))
         memory = stack.enter_context(PeakMemory())
-        scratch = scratch_folder(config)
+        scratch = make_scratch(config)
         if plan.scratch_bytes and is_tmpfs(scratch):
             note(Warned(f"the scratch folder {scratch} is in memory (tmpfs): say --scratch DIR on a disk"))
         data, survey = stack.enter_context(open_rows(store, plan, config, scratch, budget, mapper, note))

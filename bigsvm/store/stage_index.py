@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +14,8 @@ from bigsvm.store.files import file_digest, read_bytes, write_bytes
 from bigsvm.store.sealed_json import read_sealed, write_sealed
 from bigsvm.store.survey import Survey
 
+COPIES = "bigsvm"
+"""Name of the folder of copies in a scratch folder."""
 LAYOUT_VERSION = 4
 BLOCKS_PER_SEGMENT = 1024
 MOST_SEGMENTS = 256  # each is a file that a reader keeps open
@@ -115,9 +118,17 @@ def open_index(folder: Path, number: int, digest: str) -> np.ndarray:
 
 def damaged(path: Path, what: str) -> DataError:
     """The error for a working copy that changed since it was made."""
-    return DataError(f"the working copy is damaged: {what}", str(path), "bigsvm cache clear")
+    return DataError(f"the working copy is damaged: {what}", str(path), _remedy(path))
 
 
 def damaged_block(path: Path, number: int, why: str = "its digest does not match") -> DataError:
     """The error for a block whose bytes are not those that were written."""
-    return DataError(f"block {number} of the working copy is damaged: {why}", str(path), "bigsvm cache clear")
+    return DataError(f"block {number} of the working copy is damaged: {why}", str(path), _remedy(path))
+
+
+def _remedy(path: Path) -> str:
+    """The command that deletes the copy which a file belongs to."""
+    for folder in path.absolute().parents:
+        if folder.name == COPIES:
+            return f"bigsvm cache clear --scratch {shlex.quote(str(folder.parent))}"
+    return f"delete {path.parent}"

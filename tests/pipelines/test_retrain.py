@@ -259,7 +259,7 @@ def test_one_run_at_a_time(job: Place, retrain: Retrain) -> None:
     with steps.alone(read_job(config)):
         said = retrain(config, "--json")
     assert said.code == 73
-    assert "another run" in said.err
+    assert "is in use by process" in said.err
     assert retrain(config).code == 0
 
 
