@@ -10,7 +10,6 @@ record   one line about the job's run
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import os
 from collections.abc import Iterator
@@ -22,20 +21,17 @@ from typing import Any
 
 from bigsvm import registry
 from bigsvm.cli.record import EVENTS, RUN, recorded
-from bigsvm.config import RESULT_OPTIONS
 from bigsvm.errors import DataError, MissingInput, OutputError
 from bigsvm.events import Emit, fan_out, silent
 from bigsvm.observe.jsonl import JsonlFile, plain
 from bigsvm.run.certify import certify_model
 from bigsvm.run.evaluate import evaluate
 from bigsvm.run.fit import fit_store
+from bigsvm.run.identity import asked_digest
 from bigsvm.store import locks
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.opener import open_store
 from pipelines.config import Job
-
-# `no_dual` changes no weight, but what a model can prove of itself.
-_DEFINES_MODEL = (*RESULT_OPTIONS, "no_dual")
 
 
 @dataclass(frozen=True)
@@ -44,7 +40,7 @@ class Found:
 
     store: RowBlocks
     problem: str
-    """Digest of the options that define the model."""
+    """Digest of the rows' identity and of every option that changes the model."""
     changed: bool
     reason: str
 
@@ -113,7 +109,7 @@ def detect(job: Job) -> Found:
     store = _rows(job, job.store)
     if store.n_samples < job.min_rows:
         raise DataError(f"{store.n_samples} rows, and the job asks for at least {job.min_rows}", job.store)
-    problem = _problem(job)
+    problem = asked_digest(store.identity, job.fit)
     promoted = [entry for entry in registry.history(job.registry) if entry["action"] == "promote"]
     if not promoted or registry.current(job.registry) is None:
         return Found(store, problem, True, "nothing was promoted yet")
@@ -211,12 +207,6 @@ def record(job: Job, document: dict[str, Any]) -> None:
 def _rows(job: Job, path: str) -> RowBlocks:
     """A store of the job's; few whole numbers are values where the model is one of values."""
     return open_store(path, label=job.label, weight=job.weight, task="regression" if job.regression else "auto")
-
-
-def _problem(job: Job) -> str:
-    options = {name: getattr(job.fit, name) for name in _DEFINES_MODEL}
-    text = json.dumps(plain({**options, "label": job.label, "weight": job.weight}), sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def _gap(job: Job, found: Found, candidate: Path, about: dict[str, Any], emit: Emit) -> tuple[float | None, str]:

@@ -15,6 +15,7 @@ from typing import Any
 
 from bigsvm.errors import DataError
 from bigsvm.store.files import new_directory, remove_dead
+from bigsvm.store.identity import first_difference
 from bigsvm.store.state_files import read_tree, tree_bytes, write_tree
 
 KEPT = 2
@@ -78,7 +79,7 @@ class Checkpoints:
             except (DataError, KeyError, TypeError) as error:
                 self.damaged.append(str(error))
                 continue
-            other = _first_difference(identity, self.identity)
+            other = first_difference(identity, self.identity)
             if other:
                 hint = "start again without --resume"
                 raise DataError(f"the checkpoint is of another run: {other}", str(self.folder), hint)
@@ -94,14 +95,3 @@ class Checkpoints:
         if not self.folder.is_dir():
             return []
         return sorted(int(path.name) for path in self.folder.iterdir() if _NUMBERED.fullmatch(path.name))
-
-
-def _first_difference(was: Any, now: Any, name: str = "it") -> str:
-    """What differs first between two trees of dictionaries, '' where nothing does."""
-    if isinstance(was, dict) and isinstance(now, dict):
-        for key, value in now.items():
-            found = _first_difference(was.get(key), value, str(key))
-            if found:
-                return found
-        return ""
-    return "" if was == now else f"{name} was {was!r} and is {now!r}"

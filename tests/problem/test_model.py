@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,7 @@ from scipy import sparse
 
 from bigsvm.errors import DataError, MissingInput, OutputError
 from bigsvm.problem.model import LinearModel, load_alpha, load_model
+from tests.model_documents import renew, rewrite
 from tests.test_registry import make_kernel_model
 
 
@@ -94,8 +94,7 @@ def test_damage_is_refused_by_name(tmp_path: Path, name: str, damage: str) -> No
 )
 def test_foreign_documents_are_refused(tmp_path: Path, change: dict, words: str) -> None:
     model().save(tmp_path / "m")
-    path = tmp_path / "m" / "model.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    rewrite(tmp_path / "m", **change)
     with pytest.raises(DataError, match=words):
         load_model(tmp_path / "m")
 
@@ -116,11 +115,7 @@ def test_a_pickle_in_the_place_of_an_array_is_refused(tmp_path: Path) -> None:
     model().save(tmp_path / "m")
     path = tmp_path / "m" / "coef.npy"
     np.save(path, np.array([{"a": 1}], dtype=object), allow_pickle=True)
-    import xxhash
-
-    document = json.loads((tmp_path / "m" / "model.json").read_text())
-    document["digests"]["coef.npy"] = xxhash.xxh3_128_hexdigest(path.read_bytes())
-    (tmp_path / "m" / "model.json").write_text(json.dumps(document))
+    renew(tmp_path / "m", "coef.npy")
     with pytest.raises(DataError, match="not a plain array"):
         load_model(tmp_path / "m")
 

@@ -88,7 +88,7 @@ def train(session: Session, job: Job, resume: bool) -> int:
     unfinished = unfinished and not model.exists()
     check_output(run, job.overwrite or resume or unfinished, (EVENTS, RUN, CHECKPOINTS, LOCK), "record of a run")
 
-    from bigsvm.observe.jsonl import JsonlFile
+    from bigsvm.observe.jsonl import JsonlFile, plain
     from bigsvm.run.checkpoint import Checkpoints
     from bigsvm.run.fit import fit_store
     from bigsvm.store.opener import open_store
@@ -117,7 +117,7 @@ def train(session: Session, job: Job, resume: bool) -> int:
             checkpoints.clear()
             session.warn_of(result)
             document = result.document(str(model), str(run))
-            record.update(status=result.status, result=document)
+            record.update(status=result.status, result=document, identity=plain(result.identity.document()))
     said = summary(result.status, document, job.config.tol)
     return session.finish(document, said, result.status, session.exit_code)
 
