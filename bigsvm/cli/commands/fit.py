@@ -78,7 +78,7 @@ def train(session: Session, job: Job, resume: bool) -> int:
 
         status, document = finished
         said = f"{summary(status, document, job.config.tol)}\n\nThe run was over: nothing was done again."
-        return session.finish(document, said, status, exit_code(status, job.allow_unconverged))
+        return session.finish(document, said, status, exit_code(status, job.allow_unconverged), made=True)
     if resume:
         check_same_fit(job)
     unfinished = is_unfinished(run)
@@ -119,7 +119,7 @@ def train(session: Session, job: Job, resume: bool) -> int:
             document = result.document(str(model), str(run))
             record.update(status=result.status, result=document, identity=plain(result.identity.document()))
     said = summary(result.status, document, job.config.tol)
-    return session.finish(document, said, result.status, session.exit_code)
+    return session.finish(document, said, result.status, session.exit_code, made=True)
 
 
 def check_places(job: Job) -> None:

@@ -74,4 +74,4 @@ def command(
         ("size", show_bytes(result["bytes"])),
         ("time", text.seconds({"total": result["seconds"], "compile": result["compile_seconds"]})),
     ]
-    return session.finish(result, f"{store}\n" + text.rows(lines))
+    return session.finish(result, f"{store}\n" + text.rows(lines), made=True)

@@ -95,7 +95,7 @@ def command(
         ("time", text.seconds(result["seconds"])),
         ("memory", text.memory(result["memory"])),
     ]
-    return session.finish(result, "" if out == "-" else f"{out}\n" + text.rows(lines))
+    return session.finish(result, "" if out == "-" else f"{out}\n" + text.rows(lines), made=True)
 
 
 def is_text(source: str) -> bool:

@@ -29,4 +29,4 @@ def command(session: Session, store: Path) -> int:
         "store_fingerprint": manifest.fingerprint,
     }
     line = f"{store}: sealed, {text.count(len(manifest.key_hashes))} chunks, fingerprint {manifest.fingerprint}"
-    return session.finish(result, line)
+    return session.finish(result, line, made=True)
