@@ -202,8 +202,14 @@ def _class_weight(config: FitConfig, classes: np.ndarray, counts: np.ndarray | N
 
 
 def _plain(label: object) -> str:
-    """'1' for 1, 1.0, '1' and '+1', so that labels may be written as people write them."""
+    """'1' for 1, 1.0, '1', '+1' and True, so that labels may be written as people write them; no two become one."""
+    text = {"True": "1", "False": "0"}.get(str(label), str(label)) if isinstance(label, bool | np.bool_) else str(label)
     try:
-        return f"{float(str(label)):g}"
+        return str(int(text))
     except ValueError:
-        return str(label)
+        pass
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    return str(int(number)) if number.is_integer() else repr(number)

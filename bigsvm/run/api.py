@@ -11,10 +11,17 @@ from bigsvm.run.certify import certify_model
 from bigsvm.run.fit import fit_store
 from bigsvm.run.outcome import FitResult
 from bigsvm.store.opener import open_store
+from bigsvm.store.sealing import EmptyChunks
 
 
 def fit(
-    source: Any, *, label: str | None = None, weight: str | None = None, emit: Emit = silent, **options: Any
+    source: Any,
+    *,
+    label: str | None = None,
+    weight: str | None = None,
+    empty_chunks: EmptyChunks = "refuse",
+    emit: Emit = silent,
+    **options: Any,
 ) -> FitResult:
     """Train an SVM on a store, with a proof of how far it is from the optimum.
 
@@ -23,6 +30,7 @@ def fit(
     source : path of a Zarr store or Parquet file, (X, y) or (X, y, sample_weight) arrays or SciPy CSR, or
         what `bigsvm.open_store` returned
     label, weight : names of the label and weight columns
+    empty_chunks : as for `bigsvm.open_store`
     emit : called with each event of the run
     options : fields of `bigsvm.config.FitConfig`: loss, C, tol, memory, seed, class_weight, threads, ...
 
@@ -35,7 +43,7 @@ def fit(
     BigSVMError : see `bigsvm.errors`; each carries the exit code of the command line.
     """
     config = FitConfig.of(**options)
-    return fit_store(open_store(source, label=label, weight=weight), config, emit)
+    return fit_store(open_store(source, label=label, weight=weight, empty_chunks=empty_chunks), config, emit)
 
 
 def certify(

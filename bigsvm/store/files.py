@@ -119,6 +119,8 @@ def check_replaceable(final: Path, overwrite: bool, marks: Sequence[str], kind: 
     """
     if not final.name or final.name == "..":
         raise OutputError("not a name for an output", str(final), "give a folder that may be made or replaced")
+    if str(final) == "-":
+        raise OutputError(f"a {kind} is a folder, which cannot go to standard output", "-", "name a folder")
     if len(os.fsencode(temporary_name(final).name)) > _LONGEST_NAME:
         raise OutputError("the name is too long", str(final), "choose a shorter one")
     if not (final.exists() or final.is_symlink()):
