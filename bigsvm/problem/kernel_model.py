@@ -111,8 +111,8 @@ class KernelModel(Decides):
 
         Sparse rows may have fewer features than the model (the rest count 0), but not where they are kernel values.
 
-        Raises DataError : dense rows have more or fewer features, or an entry of sparse rows lies beyond; or dense kernel
-        values are not those with every row trained on.
+        Raises DataError : dense rows have more or fewer features, or an entry of sparse rows lies beyond; or dense
+        kernel values are not those with every row trained on.
         """
         check_width(X, self.n_features)
         if self.support is None:

@@ -106,7 +106,7 @@ def _row_of(place: int, values: np.ndarray, indptr: np.ndarray | None) -> int:
 
 
 def check_csr(X: CSR, n_features: int, where: str, first_row: int) -> None:
-    """Raise DataError unless `X` is consistent: indptr from 0 and ascending, indices in range and each once a row, finite.
+    """Raise DataError unless `X` is sound: indptr from 0 and ascending, indices in range, once a row; values finite.
 
     A column that stands twice in a row has no one meaning: products would add its entries, squared norms add their
     squares, and a kernel of both is none.

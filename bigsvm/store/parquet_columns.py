@@ -107,7 +107,7 @@ def _dtype(kinds: dict[str, pa.DataType], where: str) -> np.dtype:
 
 
 def matrix_of(batch: pa.RecordBatch, layout: Layout, where: str, first_row: int, width: int) -> CSR | np.ndarray:
-    """Rows of a batch, dense or CSR; CSR indices as they are stored, not yet checked against the `width` of the data."""
+    """Rows of a batch, dense or CSR; CSR indices as they are stored, not yet checked against the data's `width`."""
     if layout.form == "lists":
         return _csr_of_lists(batch, layout.dtype, where, first_row)
     column = batch.column(layout.features[0])

@@ -152,7 +152,8 @@ def absent_chunks(root: Path, path: str, manifest: Manifest) -> tuple[int, int, 
 
 
 def _missing(n_missing: int, n_chunks: int, first: str) -> DataError:
-    return DataError(f"chunk is missing, one of {n_missing} of the array's {n_chunks}", first, ABSENT_HINT)
+    many = f", and {n_missing - 1} more of the {n_chunks} of its array" if n_missing > 1 else ""
+    return DataError(f"chunk is missing{many}", first, ABSENT_HINT)
 
 
 def verify_documents(path: Path, manifest: Manifest) -> None:
