@@ -38,13 +38,13 @@ _LARGEST_WHOLE = 2.0**53
 class Row(NamedTuple):
     """One row of text.
 
-    label : float
+    label : float, or int where float64 would round a whole number
     indices : feature numbers from 0, ascending
     values : float64 values, finite in the dtype asked for
     qid : bool   a query id was there, and ignored
     """
 
-    label: float
+    label: float | int
     indices: list[int]
     values: list[float]
     qid: bool
@@ -115,7 +115,9 @@ def parse_line_strict(
 
     if b":" in fields[0]:
         raise refuse(f"the label is missing before {_show(fields[0])}", "each line is: label index:value ...")
-    label = number(fields[0], "the label", np.float64)
+    label: float | int = number(fields[0], "the label", np.float64)
+    if _WHOLE.fullmatch(fields[0]) and int(fields[0]) != label:
+        label = int(fields[0])
     qid = len(fields) > 1 and _QID.fullmatch(fields[1]) is not None
     indices: list[int] = []
     values: list[float] = []
@@ -257,7 +259,8 @@ def _unrounded(labels: np.ndarray, piece: Piece) -> np.ndarray:
 
     Raises DataError naming the line of the first such number where these types cannot hold all labels.
     """
-    exact = labels.tolist()
+    floats = labels.tolist()  # Python compares them with whole numbers exactly
+    exact: list[int | float] = list(floats)
     rounded = None
     row = 0
     for number, line in enumerate(piece.buffer[: piece.size].tobytes().split(b"\n"), piece.first_line):
@@ -266,7 +269,7 @@ def _unrounded(labels: np.ndarray, piece: Piece) -> np.ndarray:
             continue
         if _WHOLE.fullmatch(field[0]):
             exact[row] = int(field[0])
-            if rounded is None and exact[row] != labels[row]:
+            if rounded is None and exact[row] != floats[row]:
                 rounded = number, exact[row]
         row += 1
     if rounded is None:
