@@ -28,7 +28,7 @@ from bigsvm.run.kernel_proofs import KernelProver
 from bigsvm.run.loop import Loop
 from bigsvm.run.mapper import open_mapper
 from bigsvm.run.memory import PeakMemory
-from bigsvm.run.outcome import FitResult, about_model, linear_model
+from bigsvm.run.outcome import FitResult, about_model, how_it_ended, linear_model
 from bigsvm.run.plan import Plan, make_plan
 from bigsvm.run.proofs import Prover
 from bigsvm.run.rows import open_rows
@@ -139,6 +139,7 @@ def fit_store(
                 loop.resume(saved)
         status = loop.run()
         figures = _figures(store, survey, problem, plan, config, loop.at.visits, ctx, prover)
+        figures.update(how_it_ended(status, loop.at.rule, config.max_passes is not None))
         about = about_model(problem, data, prover.certificate, plan, config, survey, status)
         model: Model
         if isinstance(prover, KernelProver):
