@@ -34,6 +34,7 @@ from bigsvm.solvers.kernel.rows import KernelRows
 
 _WHILE = 1_000_000_000  # multiplications of a call, about
 _VALUE = 20  # of a kernel value
+_LOOK = 50_000  # of what is done once a release
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ class Rosen(KernelSolver):
                 now = look(part)
             # Values that were asked for, not those computed: where a while ends must not depend on a cache.
             spent += _VALUE * (rows.counts.asked - values) + int(work.counts[WORK]) - multiplications
-            spent += float(part.n)
+            spent += part.n + _LOOK
         rows.counts.asked += (int(work.counts[WORK]) - begun) // _VALUE
         done = now.violation <= part.eps
         return Progress(done, exhausted and not done, work.steps - steps, visits, now.violation)
