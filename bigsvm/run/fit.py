@@ -33,6 +33,7 @@ from bigsvm.run.plan import Plan, make_plan
 from bigsvm.run.proofs import Prover
 from bigsvm.run.rows import open_rows
 from bigsvm.run.saved_problem import models_document
+from bigsvm.run.scales import found_scale_warning, known_scale_warning
 from bigsvm.run.scratch import is_tmpfs, scratch_folder
 from bigsvm.run.signals import Stop, stop_on_signals
 from bigsvm.run.sizes import READ_DEPTH
@@ -80,6 +81,9 @@ def fit_store(
         note(Warned(message))
     plan = make_plan(store, config)
     note(FitStarted(plan.document(), dataclasses.asdict(config), store.fingerprint, versions()))
+    said = known_scale_warning(store) if config.kernel != "precomputed" else None
+    if said:
+        note(Warned(said))
     warm(store, plan)
     budget = MemoryBudget(plan.budget_bytes)
     with ExitStack() as stack:
@@ -91,6 +95,10 @@ def fit_store(
             note(Warned(f"the scratch folder {scratch} is in memory (tmpfs): say --scratch DIR on a disk"))
         data, survey = stack.enter_context(open_rows(store, plan, config, scratch, budget, mapper, note))
         staged_s = time.monotonic() - began
+        if not getattr(store, "content", None) and config.kernel != "precomputed":
+            said = found_scale_warning(data, data.refs(plan.extent_rows))
+            if said:
+                note(Warned(said))
         counts = survey.class_counts(store)
         problem = make_problem(config, store, counts) if config.class_weight == "balanced" else plan.problem
         _check_classes(problem, counts, store)
