@@ -40,11 +40,12 @@ from bigsvm.run.kernel_proofs import KernelProver
 from bigsvm.run.loop import Loop
 from bigsvm.run.mapper import open_mapper
 from bigsvm.run.memory import PeakMemory
-from bigsvm.run.outcome import FitResult, about_model, linear_model
+from bigsvm.run.outcome import FitResult, about_model, how_it_ended, linear_model
 from bigsvm.run.plan import Plan, make_plan
 from bigsvm.run.proofs import Prover
 from bigsvm.run.rows import open_rows
 from bigsvm.run.saved_problem import models_document
+from bigsvm.run.scales import found_scale_warning, known_scale_warning
 from bigsvm.run.scratch import is_tmpfs, make_scratch
 from bigsvm.run.signals import Stop, stop_on_signals
 from bigsvm.run.sizes import READ_DEPTH
@@ -93,6 +94,9 @@ def fit_store(
     plan = make_plan(store, config)
     planned = time.monotonic()
     note(FitStarted(plan.document(), dataclasses.asdict(config), store.fingerprint, versions()))
+    said = known_scale_warning(store) if config.kernel != "precomputed" else None
+    if said:
+        note(Warned(said))
     note(WorkStarted(COMPILING, 0, ""))
     warm(store, plan)
     compiled = time.monotonic()
@@ -107,6 +111,10 @@ def fit_store(
             note(Warned(f"the scratch folder {scratch} is in memory (tmpfs): say --scratch DIR on a disk"))
         data, survey = stack.enter_context(open_rows(store, plan, config, scratch, budget, mapper, note))
         staged_at = time.monotonic()
+        if not getattr(store, "content", None) and config.kernel != "precomputed":
+            said = found_scale_warning(data, data.refs(plan.extent_rows))
+            if said:
+                note(Warned(said))
         counts = survey.class_counts(store)
         problem = make_problem(config, store, counts) if config.class_weight == "balanced" else plan.problem
         _check_classes(problem, counts, store)
@@ -158,6 +166,7 @@ def fit_store(
                 loop.resume(saved)
         status = loop.run()
         figures = _figures(store, survey, problem, plan, config, loop.at.visits, ctx, prover)
+        figures.update(how_it_ended(status, loop.at.rule, config.max_passes is not None))
         about = about_model(problem, data, prover.certificate, plan, config, survey, status)
         model: Model
         if isinstance(prover, KernelProver):

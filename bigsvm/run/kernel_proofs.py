@@ -20,7 +20,7 @@ from bigsvm.kernels.parts import best_bias, next_nonzero
 from bigsvm.kernels.rows import CSR, sqnorms
 from bigsvm.problem.certificate import Certificate
 from bigsvm.run.proofs import ProofLeft
-from bigsvm.solvers.base import Context
+from bigsvm.solvers.base import Context, Rule
 from bigsvm.solvers.kernel.active_set import support_rows
 from bigsvm.solvers.kernel.arena import RowArena
 from bigsvm.solvers.kernel.base import KernelSolver
@@ -110,6 +110,15 @@ class KernelProver:
         if failed.any():
             self.rejected = True
             solver.proof_failed(state, np.flatnonzero(failed))
+
+    @property
+    def anywhere(self) -> bool:
+        """Beta is whole in the middle of a step too, once all labels are known."""
+        return self._state.labelled == len(self._state.alpha.values)
+
+    def rule(self) -> Rule | None:
+        """The stop rule that holds of the violations that the last proof computed, where a rule ends the fit."""
+        return self._solver.rule(self._state, self.violation, self._ctx.tol)
 
     def mount(self) -> None:
         """Kernel solvers know their gap: no proof rides."""
