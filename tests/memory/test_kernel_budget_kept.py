@@ -12,6 +12,7 @@ import pytest
 
 import bigsvm
 from bigsvm.units import MIB
+from tests.products import each_of
 
 CAGE = Path(__file__).parents[2] / "scripts" / "memory_cage.py"
 N, D = 30_000, 40
@@ -52,10 +53,8 @@ def used(result: dict) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("budget", ["least", 96])
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
+@each_of(
+    name__options=[
         ("classes", ["--solver", "smo", "--kernel", "rbf"]),
         ("classes", ["--solver", "smo", "--kernel", "rbf", "--tol", "1e-6"]),
         ("classes", ["--solver", "smo", "--kernel", "linear"]),
@@ -66,6 +65,7 @@ def used(result: dict) -> float:
         ("classes", ["--solver", "rosen-block", "--kernel", "rbf", "-c", "1000", "--gamma", "0.3"]),
         ("classes", ["--solver", "platt-smo", "--kernel", "rbf"]),
     ],
+    budget=["least", 96],
 )
 def test_a_kernel_fit_keeps_its_budget(
     stores: dict[str, Path], tmp_path: Path, name: str, options: list[str], budget: str | int
