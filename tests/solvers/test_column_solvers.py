@@ -261,11 +261,11 @@ def test_a_run_that_was_left_in_a_sweep_goes_on_to_the_same_bytes(
 
 @pytest.mark.cluster
 @pytest.mark.parametrize("solver", ["cd", "rosenbrock"])
-def test_worker_processes_give_the_bytes_of_none(streaming: None, tmp_path: Path, solver: str) -> None:
+def test_worker_processes_give_the_bytes_of_none(streaming: None, tmp_path: Path, solver: str, cluster: str) -> None:
     X, y = random_problem(200, 5, seed=13, n_classes=3)
     options: dict[str, Any] = {"solver": solver, "loss": "squared_hinge", "tol": 1e-4, "memory": "64MiB"}
     here = bigsvm.fit((X, y), threads=1, **options)
-    there = bigsvm.fit((X, y), scheduler="processes", workers=2, scratch=str(tmp_path / "other"), **options)
+    there = bigsvm.fit((X, y), scheduler=cluster, scratch=str(tmp_path / "other"), **options)
     np.testing.assert_array_equal(here.model.coef, there.model.coef)
     assert here.figures["dual_objective"] == there.figures["dual_objective"]
 

@@ -128,11 +128,11 @@ def test_same_bytes_with_any_number_of_threads(
 
 @pytest.mark.cluster
 @pytest.mark.parametrize("name", [name for name in SOLVERS if name != "dcd"])
-def test_two_worker_processes_give_the_bytes_of_none(tmp_path: Path, name: str, streaming: None) -> None:
+def test_two_worker_processes_give_the_bytes_of_none(tmp_path: Path, name: str, streaming: None, cluster: str) -> None:
     X, y = random_problem(200, 5, seed=46)
     options: dict[str, Any] = {"solver": name, "loss": SOLVERS[name].losses[0], "tol": 1e-2, "max_passes": 100}
     found = []
-    for number, changed in enumerate(({"threads": 1}, {"scheduler": "processes", "workers": 2})):
+    for number, changed in enumerate(({"threads": 1}, {"scheduler": cluster})):
         result = bigsvm.fit((X, y), **options, **changed, scratch=str(tmp_path / f"scratch{number}"))
         result.save_model(tmp_path / str(number))
         found.append({p.name: p.read_bytes() for p in sorted((tmp_path / str(number)).iterdir())})
