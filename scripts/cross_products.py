@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """All combinations of solvers, losses, layouts, corners, ... that the tests go through a selection of.
 
     python scripts/cross_products.py            every file whose tests use `tests/products.py`, all combinations
