@@ -20,7 +20,7 @@ from numba.core import event
 from bigsvm.kernels import aside
 
 COLUMNS = ("all", "children", "compiling", "tests")
-_SLOWEST = 30
+_SLOWEST, _WORTH_TELLING = 40, 0.5
 
 
 def _seconds(whose: int) -> float:
@@ -98,10 +98,11 @@ class CpuSeconds:
             for name in (test.partition("::")[0], "all tests"):
                 files[name] = [a + b for a, b in zip(files[name], [*seconds, 1], strict=True)]
         slowest = sorted(self.by_test.items(), key=lambda found: -found[1][0])[:_SLOWEST]
+        slowest = [found for found in slowest if found[1][0] >= _WORTH_TELLING]
         terminalreporter.section("CPU seconds")
         terminalreporter.write_line("".join(f"{name:>10}" for name in COLUMNS))
         for table in (sorted(files.items(), key=lambda found: -found[1][0]), slowest):
-            for name, sums in table:
+            for name, sums in table:  # of files, of tests
                 counts = "".join(f"{x:10.1f}" if n < 3 else f"{x:10.0f}" for n, x in enumerate(sums))
                 terminalreporter.write_line(f"{counts}  {Path(name)}")
             terminalreporter.write_line("")
