@@ -65,7 +65,7 @@ class Kernel:
         return self.code, float(self.gamma), int(self.degree), float(self.coef0)
 
     def of_products(self, products: np.ndarray, x_sq: np.ndarray, z_sq: np.ndarray) -> np.ndarray:
-        """K from x.z (n, m), ||x||^2 (n,) and ||z||^2 (m,), float64."""
+        """K from x.z (n, m), ||x||^2 (n,) and ||z||^2 (m,), float64; rbf far from the origin loses its digits so."""
         if self.name == "rbf":
             distance = np.maximum(x_sq[:, None] + z_sq[None, :] - 2.0 * products, 0.0)
             return np.exp(-self.gamma * distance)
@@ -79,6 +79,8 @@ class Kernel:
         """K of dense or SciPy sparse rows X (n, d) and Z (m, d), float64 (n, m); not for precomputed."""
         dense = [np.asarray(A.todense() if hasattr(A, "todense") else A, np.float64) for A in (X, Z)]
         X, Z = dense
+        if self.name == "rbf":
+            return np.exp(-self.gamma * np.stack([((x - Z) ** 2).sum(axis=1) for x in X]))
         return self.of_products(X @ Z.T, (X * X).sum(axis=1), (Z * Z).sum(axis=1))
 
     def diagonal(self, sqnorm: np.ndarray) -> np.ndarray:

@@ -36,6 +36,7 @@ _ROUNDING = 2.0**-40  # of sum beta against sum |beta|
 _EXP = 3e-7  # relative error of exp in float32, and of one value's last rounding
 _MOST_UNDECIDED = 0.6  # of a block's rows, with which float32 values go on
 _MORE = 7  # roundings of a product's terms, of norms and of what is made of them
+_LARGEST_ERROR = 2.0**-7  # relative, of float32 values that decide anything: e^x - 1 is x to within 1 %
 
 
 class KernelProver:
@@ -138,7 +139,10 @@ class KernelProver:
 
 @dataclass
 class _Bound:
-    """|float32 value - K(s, x)| <= (per_norm (||x||^2 + largest) + constant) K(s, x), of an rbf kernel."""
+    """|float32 value - K(s, x)| <= (per_norm (||x||^2 + largest) + constant) K(s, x), of an rbf kernel.
+
+    That is the error of an exponent: it bounds a value's where it is below `_LARGEST_ERROR`, and nothing else.
+    """
 
     per_norm: float
     largest: float
@@ -276,7 +280,8 @@ def _undecided(
     zero : rows of beta = 0, those that `found` is of
     """
     # Of the true K; the factor makes it one of the values that were computed.
-    slack = 1.01 * (bound.per_norm * (found.sq + bound.largest) + bound.constant) * found.size
+    error = bound.per_norm * (found.sq + bound.largest) + bound.constant
+    slack = np.where(error <= _LARGEST_ERROR, 1.01 * error * found.size, np.inf)
     scores = f[zero] + found.scores
     r = -(scores + b)
     upper, lower, epsilon = part.upper[mine][zero], part.lower[mine][zero], part.epsilon
