@@ -16,7 +16,7 @@ WSS = Literal["1", "2", "3", "keerthi2", "wr", "wr+3"]
 RESULT_OPTIONS = (
     "solver", "loss", "C", "lam", "bias", "bias_scale", "class_weight", "tol", "stop", "max_passes", "seed",
     "blocks_per_round", "solver_options", "memory", "C_path", "kernel", "gamma", "degree", "coef0", "multi_class",
-    "epsilon", "wss", "working_set", "shrinking",
+    "epsilon", "wss", "working_set", "shrinking", "assume_psd",
 )  # fmt: skip
 """Options that change the bytes of a model; the others only say where and how fast."""
 LOSSES = ("hinge", "squared_hinge", "epsilon_insensitive", "squared_epsilon_insensitive")
@@ -55,6 +55,8 @@ class FitConfig:
     """'auto' is 1 / n_features."""
     degree: int = 3
     coef0: float = 0.0
+    assume_psd: bool = False
+    """The user vouches that a kernel which is not so by construction is positive semidefinite on these rows."""
     # kernel solvers
     wss: WSS = "2"
     """Rule by which a working set is chosen."""

@@ -17,7 +17,7 @@ from numba.extending import overload, register_jitable
 from bigsvm.kernels.differences import cancelling, differ
 from bigsvm.kernels.expo import exp_of
 from bigsvm.kernels.lanes import add_lanes, fused, rbf_lanes
-from bigsvm.kernels.placed import Placed, is_placed, place
+from bigsvm.kernels.placed import is_placed, place
 from bigsvm.kernels.rows import CSR
 from bigsvm.kernels.tile import LANES, dense_rows_times_tile, sparse_row_times_tile
 

@@ -8,6 +8,7 @@ bound leaves undecided, near their margin, are computed again in float64.  So P,
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -16,9 +17,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigsvm.errors import DataError
-from bigsvm.kernels.parts import best_bias, next_nonzero
+from bigsvm.kernels.parts import best_bias, next_nonzero, part_sums
 from bigsvm.kernels.rows import CSR, sqnorms
 from bigsvm.problem.certificate import Certificate
+from bigsvm.run.kernel_check import quadratic_refutes, refuted
 from bigsvm.run.proofs import ProofLeft
 from bigsvm.solvers.base import Context
 from bigsvm.solvers.kernel.active_set import support_rows
@@ -44,11 +46,13 @@ class KernelProver:
 
     certificate : of the last proof, of all models;  bias : float64, (n_models,), that it speaks of
     rejected : the rule of a paper was thought to be met and is not: the solver goes on
+    kernel : Kernel, with what its dual points have shown of it
     """
 
     def __init__(self, solver: KernelSolver, state: KernelState, ctx: Context) -> None:
         self._solver, self._state, self._ctx = solver, state, ctx
         self.certificate: Certificate | None = None
+        self.kernel = state.problem.kernel
         self.bias = state.bias
         self.violation = np.full(state.n_models, np.inf)
         self.rejected = False
@@ -71,6 +75,7 @@ class KernelProver:
                     state.bias[model] = best_bias(part.f, part.lower, part.upper, part.epsilon)
                 found[model] = terms(part, float(state.bias[model]))
                 found[model, 0] += _unbalanced(part, float(state.bias[model]))
+                self._look_at(part)
                 support[model] = np.count_nonzero(part.beta)
                 self.violation[model] = part.violation()
                 state.scored = model
@@ -84,7 +89,7 @@ class KernelProver:
                 "scale the features to about [-1, 1]",
             )
         self.bias = state.bias.copy()
-        kind: Any = "proved" if state.problem.kernel.positive_semidefinite else "none"
+        kind = self.kernel.certificate
         # alpha = 0 has the dual value 0.
         dual = np.maximum(found[:, 2], 0.0) if kind == "proved" else found[:, 2]
         below = found[:, 2] < 0.0
@@ -94,6 +99,23 @@ class KernelProver:
         self.bytes_read += ctx.bytes_read - read
         self.seconds += time.monotonic() - began
         return self.certificate
+
+    def _look_at(self, part: Part) -> None:
+        """Take note of a beta that refutes the kernel.  Raises DataError where the user vouches for it."""
+        kernel = self.kernel
+        if kernel.by_construction or kernel.definite.how not in ("undecided", "assumed"):
+            return
+        _, _, beta_f, beta_t, _ = part_sums(
+            part.f, part.beta, part.lower, part.upper, part.target, part.epsilon, 0.0
+        )  # fmt: skip
+        squares = float(np.einsum("i,i", part.beta, part.beta))
+        why = quadratic_refutes(kernel, beta_f + beta_t, squares, abs(beta_f) + abs(beta_t))
+        if why and kernel.definite.how == "assumed":
+            raise refuted(why, self._ctx.data.uri)
+        if why:
+            self.kernel = dataclasses.replace(
+                kernel, definite=dataclasses.replace(kernel.definite, how="refuted", why=why)
+            )
 
     def _judge(self) -> None:
         """Send models back whose proof shows less than their solver believed."""
