@@ -1,8 +1,8 @@
 """Whether kernel values given as data are those of a kernel: what one reading of their rows shows, and what decides it.
 
 One reading, in any order of the rows, tells for nothing: a diagonal value below 0; two rows with K_ij^2 > K_ii K_jj;
-and, by a random vector r, whether K r and K' r differ: then K is not symmetric.  Each of the first two refutes that K is
-positive semidefinite; that none was found proves nothing.  What proves it is a Cholesky factorisation.
+and, by a random vector r, whether K r and K' r differ: then K is not symmetric.  Each of the first two refutes that K
+is positive semidefinite; that none was found proves nothing.  What proves it is a Cholesky factorisation.
 
 Values were rounded when they were stored, so that nothing smaller than their rounding counts:
 

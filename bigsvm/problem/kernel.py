@@ -13,7 +13,7 @@ The compiled rows are in `kernels/gram.py`; `Kernel.matrix` here is the readable
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -110,6 +110,10 @@ class Kernel:
             f"{kernel} is not positive semidefinite in general, so that no gap is proved: "
             "--assume-psd vouches for it on these rows"
         )
+
+    def refuted_by(self, why: str) -> Kernel:
+        """The same kernel, known not to be positive semidefinite."""
+        return replace(self, definite=replace(self.definite, how="refuted", why=why))
 
     @property
     def parameters(self) -> tuple[int, float, int, float]:

@@ -21,7 +21,7 @@ from bigsvm.events import Emit, WorkAdvanced, WorkEnded, WorkStarted
 from bigsvm.kernels.aside import compiled_aside
 from bigsvm.kernels.parts import bounds_of, part_sums
 from bigsvm.machine import memory_limit
-from bigsvm.problem.certificate import Certificate, runs_of
+from bigsvm.problem.certificate import Certificate, cost_of_imbalance, runs_of
 from bigsvm.problem.definite import whole_bytes
 from bigsvm.problem.kernel import Kernel
 from bigsvm.problem.kernel_model import KernelModel
@@ -49,7 +49,6 @@ from bigsvm.run.warm import warm
 from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks, blocks_of, row_bytes
 from bigsvm.units import MIB, show_bytes
 
-_BALANCED = 2.0**-44  # of sum beta against sum |beta|, where the dual wants it 0: rounding
 _MOST_ROWS = 4096  # of a block: threads share the blocks
 _BLOCKS_PER_TASK = 16  # of a linear model: each task gives back a part of v as large as w
 _A_MODEL = 12  # float64 values of a row for each model: alpha, beta, scores, and one model's programme
@@ -126,10 +125,7 @@ def certificate_of(total: Terms, problem: Problem, model: Model) -> Certificate:
     primal, dual = 0.5 * w_sq + sums[:, LOSS], sums[:, LINEAR] - 0.5 * v_sq
     if kind != "proved":
         return Certificate(primal, dual, primal - dual, total.n_rows, 0.0, total.n_support, kind)
-    # Rounding is forgiven: to scale the betas of one sign by as little changes D by no more than is added here.
-    cost = np.abs(model.intercept * sums[:, BALANCE]) + _BALANCED * (sums[:, SIZE] + np.abs(v_sq))
-    rounding = np.abs(sums[:, BALANCE]) <= _BALANCED * sums[:, SIZE]
-    cost = np.where(sums[:, SIZE] == 0.0, 0.0, np.where(rounding, cost, np.inf))
+    cost = cost_of_imbalance(model.intercept, sums[:, BALANCE], sums[:, SIZE], v_sq)
     gap = sums[:, BRACKETS] + 0.5 * apart + cost
     # beta = 0 has the dual value 0, whatever the saved one is worth.
     gap = np.minimum(gap, primal)
@@ -155,14 +151,14 @@ def _checked(
 
     kernel = checked_kernel(kernel, store, reading, MemoryBudget(budget), decide)
     for m in range(len(total.sums)):
+        if kernel.definite.how in ("checked", "refuted"):
+            break
         quadratic, squares, size = total.sums[m, [QUADRATIC, SQUARES, SIZE]].tolist()
-        why = (
-            "" if kernel.definite.how in ("checked", "refuted") else quadratic_refutes(kernel, quadratic, squares, size)
-        )
+        why = quadratic_refutes(kernel, quadratic, squares, size)
         if why and kernel.definite.how == "assumed":
             raise refuted(why, store.uri)
         if why:
-            return dataclasses.replace(kernel, definite=dataclasses.replace(kernel.definite, how="refuted", why=why))
+            kernel = kernel.refuted_by(why)
     return kernel
 
 

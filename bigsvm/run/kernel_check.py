@@ -109,9 +109,8 @@ def _of_values(kernel: Kernel, data: RowBlocks, reading: Reading, budget: Memory
         found = check.refutation()
         if found is not None:
             why, pair = found
-            return Definite(
-                "refuted", tolerance, why.format(row=_row_of(data, pair.row), column=_row_of(data, pair.column))
-            )
+            row, column = _row_of(data, pair.row), _row_of(data, pair.column)
+            return Definite("refuted", tolerance, why.format(row=row, column=column))
         if whole is None:
             return dataclasses.replace(kernel.definite, tolerance=tolerance)
         if is_definite(whole, tolerance):

@@ -8,7 +8,6 @@ bound leaves undecided, near their margin, are computed again in float64.  So P,
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ import numpy as np
 from bigsvm.errors import DataError
 from bigsvm.kernels.parts import best_bias, next_nonzero, part_sums
 from bigsvm.kernels.rows import CSR, sqnorms
-from bigsvm.problem.certificate import Certificate
+from bigsvm.problem.certificate import Certificate, cost_of_imbalance
 from bigsvm.run.kernel_check import quadratic_refutes, refuted
 from bigsvm.run.proofs import ProofLeft
 from bigsvm.solvers.base import Context
@@ -29,12 +28,11 @@ from bigsvm.solvers.kernel.base import KernelSolver
 from bigsvm.solvers.kernel.data import KernelData, Rows
 from bigsvm.solvers.kernel.gram import Gram, Support
 from bigsvm.solvers.kernel.part import Part
-from bigsvm.solvers.kernel.state import KernelState, make_part, terms
+from bigsvm.solvers.kernel.state import KernelState, make_part
 from bigsvm.store.blocks import Matrix
 from bigsvm.store.state_files import dump
 
 _UNIT = 2.0**-24  # of float32
-_ROUNDING = 2.0**-40  # of sum beta against sum |beta|
 _EXP = 3e-7  # relative error of exp in float32, and of one value's last rounding
 _MOST_UNDECIDED = 0.6  # of a block's rows, with which float32 values go on
 _MORE = 7  # roundings of a product's terms, of norms and of what is made of them
@@ -73,9 +71,16 @@ class KernelProver:
                 scores_of(part, state.data, float(state.bias[model]) if known else None, state.precise)
                 if not known:
                     state.bias[model] = best_bias(part.f, part.lower, part.upper, part.epsilon)
-                found[model] = terms(part, float(state.bias[model]))
-                found[model, 0] += _unbalanced(part, float(state.bias[model]))
-                self._look_at(part)
+                b = float(state.bias[model])
+                sums = part_sums(part.f, part.beta, part.lower, part.upper, part.target, part.epsilon, b)
+                gap, loss, beta_f, beta_t, size = sums
+                quadratic = beta_f + beta_t
+                found[model] = (
+                    gap + _unbalanced(part, b, size, quadratic),
+                    0.5 * quadratic + loss,
+                    beta_t - part.epsilon * size - 0.5 * quadratic,
+                )
+                self._look_at(part, quadratic, abs(beta_f) + abs(beta_t))
                 support[model] = np.count_nonzero(part.beta)
                 self.violation[model] = part.violation()
                 state.scored = model
@@ -90,32 +95,33 @@ class KernelProver:
             )
         self.bias = state.bias.copy()
         kind = self.kernel.certificate
-        # alpha = 0 has the dual value 0.
-        dual = np.maximum(found[:, 2], 0.0) if kind == "proved" else found[:, 2]
-        below = found[:, 2] < 0.0
-        gaps = np.where(below, found[:, 1], found[:, 0]) if kind == "proved" else found[:, 1] - found[:, 2]
-        self.certificate = Certificate(found[:, 1], dual, gaps, ctx.data.n_samples, 0.0, support, kind)
+        gaps, primal, dual = found.T.copy()
+        if kind == "proved":
+            # beta = 0 has the dual value 0, whatever this one is worth.
+            dual = np.where(gaps < primal, dual, 0.0)
+            gaps = np.minimum(gaps, primal)
+        else:
+            gaps = primal - dual
+        self.certificate = Certificate(primal, dual, gaps, ctx.data.n_samples, 0.0, support, kind)
         self._judge()
         self.bytes_read += ctx.bytes_read - read
         self.seconds += time.monotonic() - began
         return self.certificate
 
-    def _look_at(self, part: Part) -> None:
-        """Take note of a beta that refutes the kernel.  Raises DataError where the user vouches for it."""
+    def _look_at(self, part: Part, quadratic: float, size: float) -> None:
+        """Take note of a beta that refutes the kernel.  Raises DataError where the user vouches for it.
+
+        quadratic : beta'K beta;  size : of the sums that made it
+        """
         kernel = self.kernel
         if kernel.by_construction or kernel.definite.how not in ("undecided", "assumed"):
             return
-        _, _, beta_f, beta_t, _ = part_sums(
-            part.f, part.beta, part.lower, part.upper, part.target, part.epsilon, 0.0
-        )  # fmt: skip
         squares = float(np.einsum("i,i", part.beta, part.beta))
-        why = quadratic_refutes(kernel, beta_f + beta_t, squares, abs(beta_f) + abs(beta_t))
+        why = quadratic_refutes(kernel, quadratic, squares, size)
         if why and kernel.definite.how == "assumed":
             raise refuted(why, self._ctx.data.uri)
         if why:
-            self.kernel = dataclasses.replace(
-                kernel, definite=dataclasses.replace(kernel.definite, how="refuted", why=why)
-            )
+            self.kernel = kernel.refuted_by(why)
 
     def _judge(self) -> None:
         """Send models back whose proof shows less than their solver believed."""
@@ -171,12 +177,10 @@ class _Bound:
     constant: float = _EXP
 
 
-def _unbalanced(part: Part, b: float) -> float:
+def _unbalanced(part: Part, b: float, size: float, quadratic: float) -> float:
     """What sum beta != 0 adds to the gap: rounding is forgiven at its price, anything else proves nothing."""
-    total, size = float(part.beta.sum()), float(np.abs(part.beta).sum())
-    if abs(total) <= _ROUNDING * size:
-        return abs(b * total)
-    return np.inf
+    one = [np.array([value]) for value in (b, float(part.beta.sum()), size, quadratic)]
+    return float(cost_of_imbalance(*one)[0])
 
 
 def scores_of(part: Part, data: KernelData, b: float | None, exact: bool) -> None:

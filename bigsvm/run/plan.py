@@ -184,9 +184,8 @@ def make_plan(store: RowBlocks, config: FitConfig, limit: MemoryLimit | None = N
         n_costs=problem.n_costs, linear_loss=config.loss == "hinge",
     )  # fmt: skip
     in_memory = Sizes(store, shape, (), config.stage, False).resident_from() <= budget
-    solver, why, shape = _first_that_fits(
-        choose_solvers(config, shape, in_memory), problem, store, shape, config, budget
-    )
+    choices = choose_solvers(config, shape, in_memory)
+    solver, why, shape = _first_that_fits(choices, problem, store, shape, config, budget)
     packed = packs(problem, config.tol) and store.dtype.itemsize > 1
     checks = check_needs(problem.kernel, store.n_samples)
     all_in = Sizes(store, shape, (*solver.needs(shape, True), *checks), config.stage, packed)
