@@ -35,6 +35,7 @@ from bigsvm.problem.problem import Problem, make_problem
 from bigsvm.run.checkpoint import Checkpoints
 from bigsvm.run.columns import staged_columns
 from bigsvm.run.identity import ProblemIdentity, result_options
+from bigsvm.run.kernel_check import checked_kernel, reading_of
 from bigsvm.run.kernel_outcome import kernel_figures, kernel_model
 from bigsvm.run.kernel_proofs import KernelProver
 from bigsvm.run.loop import Loop
@@ -143,6 +144,11 @@ def fit_store(
             buffers=plan.buffers(data),
             bytes_read=survey.data_bytes if plan.resident else 0,
         )
+        kernel = checked_kernel(
+            problem.kernel, data, reading_of(ctx, note), budget,
+            plan.decides_kernel and problem.kernel.definite.how != "assumed",
+        )  # fmt: skip
+        problem = dataclasses.replace(problem, kernel=kernel)
         fixed = [need for need in plan.needs if not need.may_spill and need.what != "resident data"]
         for need in fixed:
             stack.enter_context(budget.reserve(need.what, need.nbytes))
@@ -165,6 +171,10 @@ def fit_store(
             if saved is not None:
                 loop.resume(saved)
         status = loop.run()
+        if isinstance(prover, KernelProver):
+            problem = dataclasses.replace(problem, kernel=prover.kernel)
+            if prover.kernel.unproved:
+                note(Warned(prover.kernel.unproved))
         figures = _figures(store, survey, problem, plan, config, loop.at.visits, ctx, prover)
         figures.update(how_it_ended(status, loop.at.rule, config.max_passes is not None))
         about = about_model(problem, data, prover.certificate, plan, config, survey, status)

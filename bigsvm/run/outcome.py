@@ -158,6 +158,8 @@ def about_model(
     }
     if problem.regression:
         found["epsilon"] = config.epsilon
+    if not problem.kernel.by_construction:
+        found["positive_semidefinite"] = problem.kernel.definite.document()
     proof = {
         "kind": certificate.kind,
         "objective": certificate.primal.tolist(),

@@ -125,7 +125,7 @@ def test_an_indefinite_kernel_has_a_violation_and_no_gap(tmp_path: Path) -> None
     assert proof["models"][0]["relative_gap"] is None
     assert proof["objective"] == pytest.approx(result.figures["objective"], rel=1e-10)
     assert proof["violation"] == pytest.approx(result.figures["violation"], rel=1e-6)
-    assert "not positive semi-definite" in proof["warnings"][0]
+    assert "not positive semidefinite" in proof["warnings"][0]
     json.dumps(proof)
 
 
