@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Mutants: small faults that nobody would see at once, planted one at a time, and the tests that should see each.
 
-    scripts/mutation.py --json mutation.json --work DIR      all of them; with the same file it goes on where it stopped
+    scripts/mutation.py --json mutation.json --work DIR      all; with the same file it goes on where it stopped
     scripts/mutation.py --only 'proof-*' --work DIR          those whose names fit
     scripts/mutation.py --check                              whether all can still be planted; runs nothing
     scripts/mutation.py --smoke                              two, for the test suite
 
-`scripts/mutants/*.toml` lists them: the file, its old text (which occurs once), the new one, the tests that should fail,
-and what would go wrong in silence.  A mutant lives in a copy of the tree, never in the checkout.
+`scripts/mutants/*.toml` lists them: the file, its old text (which occurs once), the new one, the tests that should
+fail, and what would go wrong in silence.  A mutant lives in a copy of the tree, never in the checkout.
 
 killed      a test failed, or could not be imported
 survived    all tests passed: one is missing, or the mutant changes nothing
@@ -43,7 +43,7 @@ from xml.etree import ElementTree
 ROOT = Path(__file__).resolve().parents[1]
 TABLES = ROOT / "scripts" / "mutants"
 COPIED = ("bigsvm", "tests", "pipelines", "scripts", "pyproject.toml", "README.md")
-SMOKE = ("manifest-digest-without-key", "sealed-json-unchecked")
+SMOKE = ("decide-zero-is-a-vote-for-the-first", "sealed-json-unchecked")
 KERNELS = "bigsvm/kernels"
 _FAILED = (1, 2)  # pytest's exit codes: a test failed; a file of tests could not be imported
 
@@ -104,7 +104,7 @@ def faults_of(mutant: Mutant) -> str:
     for test in mutant.tests:
         file, _, names = test.partition("::")
         name = names.partition("[")[0].rpartition("::")[2]
-        if not (ROOT / file).exists() or f"def {name}" not in (ROOT / file).read_text():
+        if not (ROOT / file).exists() or (name and f"def {name}(" not in (ROOT / file).read_text()):
             return f"{mutant.name}: there is no test {test}"
     return "" if mutant.tests else f"{mutant.name}: it names no test"
 
@@ -169,7 +169,8 @@ class Tree:
         for case in ElementTree.parse(self._results).iter("testcase"):
             if case.find("skipped") is None:
                 file = case.get("classname", "").replace(".", "/") + ".py"
-                passed |= {f"{file}::{case.get('name', '')}", f"{file}::{case.get('name', '').partition('[')[0]}"}
+                name = case.get("name", "")
+                passed |= {file, f"{file}::{name}", f"{file}::{name.partition('[')[0]}"}
         idle = sorted(set(tests) - passed)
         if idle:
             raise SystemExit(f"skipped, so that they tell nothing (is BIGSVM_TEST_DATA set?): {', '.join(idle)}")
