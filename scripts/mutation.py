@@ -294,7 +294,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--only", metavar="PATTERN", default="*", help="names, such as 'proof-*'")
-    add("--cpu", type=int, default=120, metavar="SECONDS", help="of a process of a mutant's tests [%(default)s]")
+    add("--cpu", type=int, default=90, metavar="SECONDS", help="of a process of a mutant's tests [%(default)s]")
     add("--work", type=Path, help="folder for the copy; what is compiled there is of use again [a temporary one]")
     add("--json", type=Path, help="file of the outcomes; what it has is not run again")
     add("--check", action="store_true", help="only look whether every mutant can be planted")
