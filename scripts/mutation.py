@@ -243,7 +243,8 @@ def run(mutants: list[Mutant], work: Path, cpu_s: int, record: Path | None) -> l
     known: dict[str, dict[str, object]] = {}
     if record is not None and record.exists():
         known = {str(line["digest"]): line for line in json.loads(record.read_text())["rows"]}
-    waiting = [mutant for mutant in mutants if mutant.digest(ROOT) not in known]
+    digests = {mutant.name: mutant.digest(ROOT) for mutant in mutants}
+    waiting = [mutant for mutant in mutants if digests[mutant.name] not in known]
     if waiting:
         tree = Tree(work, cpu_s)
         tree.passes(sorted({test for mutant in waiting for test in mutant.tests}))
@@ -255,15 +256,15 @@ def run(mutants: list[Mutant], work: Path, cpu_s: int, record: Path | None) -> l
                 outcome = "equivalent"
             sys.stderr.write(f"{number} of {len(waiting)}: {mutant.name}: {outcome}, {seconds:.0f} s\n")
             line = {"name": mutant.name, "file": mutant.file, "outcome": outcome, "cpu_s": round(seconds, 1)}
-            known[mutant.digest(ROOT)] = {**line, "commit": commit.stdout.strip(), "digest": mutant.digest(ROOT)}
+            digest = digests[mutant.name]
+            known[digest] = {**line, "commit": commit.stdout.strip(), "digest": digest}
             if record is not None:
-                write(record, mutants, known)
-    return [known[mutant.digest(ROOT)] for mutant in mutants]
+                write(record, [known[digest] for digest in digests.values() if digest in known])
+    return [known[digest] for digest in digests.values()]
 
 
-def write(path: Path, mutants: list[Mutant], known: dict[str, dict[str, object]]) -> None:
-    """The record: what is known of the mutants, and how to make it."""
-    rows = [known[digest] for digest in (mutant.digest(ROOT) for mutant in mutants) if digest in known]
+def write(path: Path, rows: list[dict[str, object]]) -> None:
+    """The record: what was found, at which commits, and how to make it."""
     commits = ", ".join(sorted({str(row["commit"]) for row in rows}))
     document = {"commit": commits, "command": f"scripts/mutation.py --json {path.name}", "rows": rows}
     path.write_text(json.dumps(document, indent=1) + "\n")
