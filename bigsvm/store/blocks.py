@@ -13,6 +13,7 @@ from typing import Literal, Protocol, runtime_checkable
 import numpy as np
 
 from bigsvm.kernels.rows import CSR
+from bigsvm.store.identity import Identity
 
 Matrix = np.ndarray | CSR
 
@@ -126,8 +127,12 @@ class RowBlocks(Protocol):
         """Labels in ascending order, numbers or strings; None for a regression target."""
 
     @property
+    def identity(self) -> Identity:
+        """Whose rows these are, and what was selected: what everything that is derived from them is held against."""
+
+    @property
     def fingerprint(self) -> str:
-        """Of the store's bytes: changes when any value changes."""
+        """Of the store's bytes: changes when any value changes.  The first part of the identity."""
 
     @property
     def content_fingerprint(self) -> str | None:
@@ -188,12 +193,6 @@ def row_bytes(store: RowBlocks) -> float:
     nnz = store.nnz if store.nnz is not None else store.n_samples * min(store.n_features, 128)
     per_entry = store.dtype.itemsize + store.index_dtype.itemsize
     return nnz / max(store.n_samples, 1) * per_entry + 8 + fixed
-
-
-def label_codes(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    """Class codes of labels that are all among `classes` (ascending): the smallest signed integer type."""
-    dtype = np.int8 if len(classes) < 128 else np.int16 if len(classes) < 32768 else np.int32
-    return np.searchsorted(classes, labels).astype(dtype)
 
 
 def kernel_matrix(X: Matrix) -> Matrix:

@@ -19,7 +19,7 @@ from bigsvm.run.staging import staged
 from bigsvm.run.survey import survey_pass
 from bigsvm.store import stage_index
 from bigsvm.store.array_rows import ArrayRows
-from bigsvm.store.blocks import label_codes
+from bigsvm.store.labels import label_codes
 from bigsvm.store.opener import open_store
 from bigsvm.store.stage_write import SegmentShare, stage_segment
 from bigsvm.testing.problems import random_problem
@@ -214,7 +214,7 @@ def test_the_least_recently_used_copy_makes_room_and_a_used_one_stays(tmp_path: 
 
 
 def test_segments_are_pure(tmp_path: Path) -> None:
-    share = SegmentShare(rows("dense"), str(tmp_path), 0, 0, 60, BLOCK, 2 * BLOCK)
+    share = SegmentShare(rows("dense"), str(tmp_path), "of dense rows", 0, 0, 60, BLOCK, 2 * BLOCK)
     first = stage_segment(share)
     assert stage_segment(share) == first
     assert FitConfig().stage == "auto"
