@@ -238,13 +238,15 @@ def _kernels_imported(path: Path) -> set[str]:
     return found
 
 
-def run(mutants: list[Mutant], work: Path, cpu_s: int, record: Path | None) -> list[dict[str, object]]:
-    """The outcomes, in the order of the mutants; those that the record has are not found again."""
+def run(
+    mutants: list[Mutant], chosen: list[Mutant], work: Path, cpu_s: int, record: Path | None
+) -> list[dict[str, object]]:
+    """The outcomes of those chosen, in their order; what the record has is not found again, and stays in it."""
     known: dict[str, dict[str, object]] = {}
     if record is not None and record.exists():
         known = {str(line["digest"]): line for line in json.loads(record.read_text())["rows"]}
     digests = {mutant.name: mutant.digest(ROOT) for mutant in mutants}
-    waiting = [mutant for mutant in mutants if digests[mutant.name] not in known]
+    waiting = [mutant for mutant in chosen if digests[mutant.name] not in known]
     if waiting:
         tree = Tree(work, cpu_s)
         tree.passes(sorted({test for mutant in waiting for test in mutant.tests}))
@@ -260,7 +262,7 @@ def run(mutants: list[Mutant], work: Path, cpu_s: int, record: Path | None) -> l
             known[digest] = {**line, "commit": commit.stdout.strip(), "digest": digest}
             if record is not None:
                 write(record, [known[digest] for digest in digests.values() if digest in known])
-    return [known[digest] for digest in digests.values()]
+    return [known[digests[mutant.name]] for mutant in chosen]
 
 
 def write(path: Path, rows: list[dict[str, object]]) -> None:
@@ -314,7 +316,7 @@ def main() -> None:
     if not chosen:
         raise SystemExit(f"no mutant has such a name: {options.only}")
     with tempfile.TemporaryDirectory(prefix="mutation-") as folder:
-        rows = run(chosen, (options.work or Path(folder)).resolve(), options.cpu, options.json)
+        rows = run(mutants, chosen, (options.work or Path(folder)).resolve(), options.cpu, options.json)
     sys.stdout.write(report(chosen, rows))
     if any(row["outcome"] == "survived" for row in rows):
         raise SystemExit(1)
