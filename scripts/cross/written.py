@@ -108,7 +108,10 @@ def _columns(case: Case) -> dict[str, np.ndarray]:
 
 def _zarr(case: Case, path: Path) -> Path:
     version = 3 if case.form == "zarr3" else 2
-    more: dict[str, Any] = {"compressors": None if case.codec == "none" else "auto"}
+    # Chunks of zeros are written, too: one that is not there is lost, as far as a reader can tell.
+    more: dict[str, Any] = {
+        "compressors": None if case.codec == "none" else "auto", "config": {"write_empty_chunks": True},
+    }  # fmt: skip
     group = zarr.create_group(path, zarr_format=version, attributes={"encoding-type": "anndata"})
     if case.sparse:
         shape = list(case.X.shape)
