@@ -180,15 +180,15 @@ def _holds(whole: np.ndarray, dtype: np.dtype) -> bool:
 def _called(codes: np.ndarray, rng: np.random.Generator, form: str) -> np.ndarray:
     """Labels as users write them, in the order of their codes."""
     n_classes = int(codes.max()) + 1
-    kinds = ["signs", "small", "far", "words", "halves", "bool", "beyond"] if form != "text" else ["signs", "small", "far"]
-    kind = str(rng.choice(kinds))
+    kinds = ["signs", "small", "far", "words", "halves", "bool", "beyond"]
+    kind = str(rng.choice(kinds if form != "text" else kinds[:3]))
     if kind == "bool" and n_classes == 2:
         return codes.astype(bool)
     if kind == "words":
-        names = np.array(["ant", "bee", "cat", "dog é", "eel", "Zebra,\"x\""])
+        names = np.array(["ant", "bee", "cat", "dog é", "eel", 'Zebra,"x"'])
         return np.sort(names)[codes] if n_classes <= len(names) else codes
     if kind == "far":
-        return np.sort(rng.choice(np.arange(-10**6, 10**6), n_classes, replace=False))[codes]
+        return np.sort(rng.choice(np.arange(-(10**6), 10**6), n_classes, replace=False))[codes]
     if kind == "beyond" and rng.random() < 0.5:
         start = int(rng.choice([2**53, 2**60, 2**62]))
         return np.array([start + k for k in range(n_classes)], np.int64)[codes]

@@ -5,8 +5,8 @@ One model, in the form that classification and regression share (t = +1 or -1, o
     P(beta, b) = 1/2 beta' K beta + sum_i C_i loss(t_i, f_i),    f = K beta + b
     D(beta)    = t' beta - epsilon |beta|_1 - 1/2 beta' K beta - [squared hinge] sum_i beta_i^2 / (4 C_i)
 
-over the box of beta (classes: 0 <= t_i beta_i <= C_i, no upper end for the squared hinge; targets: |beta_i| <= C_i), and
-sum_i beta_i = 0 where the bias is free.  An augmented bias B is a feature of its own: K + B^2, and no b.
+over the box of beta (classes: 0 <= t_i beta_i <= C_i, no upper end for the squared hinge; targets: |beta_i| <= C_i),
+and sum_i beta_i = 0 where the bias is free.  An augmented bias B is a feature of its own: K + B^2, and no b.
 """
 
 from __future__ import annotations

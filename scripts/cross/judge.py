@@ -1,7 +1,7 @@
 """What was reported and written, held against the definition.  Nothing of bigsvm.
 
-Each finding is (kind, words).  Kinds: `claim` (a proof that is none), `objective`, `dual`, `gap`, `status`, `violation`,
-`model`, `scores`, `labels`, `certify`, `refused`, `accepted`.
+Each finding is (kind, words).  Kinds: `claim` (a proof that is none), `objective`, `dual`, `gap`, `status`,
+`violation`, `model`, `scores`, `labels`, `certify`, `refused`, `accepted`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cross.case import MAY, MUST, Case, Step
-from cross.definition import UNIT, Kernelled, Linear, Real
+from cross.case import MUST, Case, Step
+from cross.definition import UNIT, Kernelled, Real
 from cross.models import Asked, Wanted
 from cross.reference import ascended, bounds, indefinite
 from cross.saved import Saved
@@ -69,7 +69,8 @@ def judge_fit(case: Case, step: Step, asked: Asked, outcome: Outcome, saved: Sav
     points = [_point(asked, step, m, wanted, saved) for m, wanted in enumerate(asked.models)]
     reported = outcome.document["models"]
     for m, (wanted, point, said) in enumerate(zip(asked.models, points, reported, strict=True)):
-        found += [Finding(f.kind, f"model {m}: {f.words}") for f in _judge_model(case, step, wanted, point, said, outcome)]
+        of_model = _judge_model(step, wanted, point, said, outcome)
+        found += [Finding(finding.kind, f"model {m}: {finding.words}") for finding in of_model]
     return found + _judge_whole(step, outcome, points), 16 * float(sum(point.error for point in points))
 
 
@@ -83,9 +84,8 @@ def _shape(case: Case, step: Step, asked: Asked, outcome: Outcome, saved: Saved)
         return [Finding("model", f"{document['n_samples']} x {document['n_features']} of {case.X.shape}")]
     if len(document["models"]) != len(asked.models) or len(saved.intercept) != len(asked.models):
         return [Finding("model", f"{len(document['models'])} models, {len(asked.models)} are asked for")]
-    if saved.support is not None and saved.support_rows is not None:
-        if not np.array_equal(saved.support, asked.X[saved.support_rows]):
-            return [Finding("model", "support vectors are not the rows of their numbers")]
+    if saved.support is not None and not np.array_equal(saved.support, asked.X[saved.support_rows]):
+        return [Finding("model", "support vectors are not the rows of their numbers")]
     return []
 
 
@@ -97,8 +97,8 @@ def plain(label: Any) -> Any:
 def scores_of(asked: Asked, step: Step, saved: Saved, m: int) -> tuple[np.ndarray, np.ndarray]:
     """(scores of all rows without the intercept, what float64 may be off in each) of a written model."""
     if saved.coef is not None:
-        f, sizes = asked.X @ saved.coef[m], np.abs(asked.X) @ np.abs(saved.coef[m])
-        return f, (asked.X.shape[1] + 10) * UNIT * (sizes + abs(saved.intercept[m]))
+        sizes = np.abs(asked.X) @ np.abs(saved.coef[m])
+        return asked.X @ saved.coef[m], (asked.X.shape[1] + 10) * UNIT * (sizes + abs(saved.intercept[m]))
     assert asked.K is not None
     assert asked.K_errors is not None
     assert saved.dual_coef is not None
@@ -126,9 +126,13 @@ def _point(asked: Asked, step: Step, m: int, wanted: Wanted, saved: Saved) -> Po
     if saved.alpha is None and saved.dual_coef is None:
         return Point(primal, error, None, None, Real(0))
     beta = _beta(step, saved, m, wanted)
+    if saved.coef is not None and step.options.of_kernel:  # what was proved are scores made of kernel values
+        gram = np.abs(asked.X[rows]) @ (np.abs(asked.X[rows]).T @ np.abs(beta))
+        error = error + programme.loss_error(f + b, sum(asked.X.shape) * UNIT * gram)
     product, norm = wanted.space.of_beta(beta)
     violation = programme.violation(beta, product) if step.options.of_kernel and step.options.bias == "free" else None
-    return Point(primal, error + wanted.space.error(beta), programme.dual(beta, norm), violation, programme.outside(beta))
+    error += wanted.space.error(beta)
+    return Point(primal, error, programme.dual(beta, norm), violation, programme.outside(beta))
 
 
 def _beta(step: Step, saved: Saved, m: int, wanted: Wanted) -> np.ndarray:
@@ -141,15 +145,13 @@ def _beta(step: Step, saved: Saved, m: int, wanted: Wanted) -> np.ndarray:
     return whole[wanted.rows]
 
 
-def _judge_model(
-    case: Case, step: Step, wanted: Wanted, point: Point, said: dict[str, Any], outcome: Outcome
-) -> list[Finding]:
-    found, P = [], point.primal
+def _judge_model(step: Step, wanted: Wanted, point: Point, said: dict[str, Any], outcome: Outcome) -> list[Finding]:
+    found, P, tol = [], point.primal, Real(step.options.tol)
     slack = _CLOSE * abs(P) + 16 * point.error
     if not abs(said["objective"] - P) <= slack:
         found.append(Finding("objective", f"P {said['objective']!r} is said, {float(P)!r} is"))
     if point.outside > _BOX:
-        found.append(Finding("dual", f"alpha lies outside its box, or is not balanced, by {float(point.outside):.2g} of C"))
+        found.append(Finding("dual", f"alpha is outside its box, or not balanced, by {float(point.outside):.2g} of C"))
     if outcome.document["certificate"] == "none" or said.get("duality_gap") is None:
         return found
     gap, proved = said["duality_gap"], outcome.document["certificate"] == "proved"
@@ -157,16 +159,15 @@ def _judge_model(
         own = P - max(point.dual, Real(0))
         if point.outside <= _BOX and not abs(gap - own) <= slack + 1e-4 * abs(own):
             found.append(Finding("gap", f"a gap of {gap:.6g} is said, alpha's is {float(own):.6g}"))
-        if outcome.status == "converged" and own > Real(step.options.tol) * P * (1 + Real(1e-6)) + _CLOSE * P:
-            found.append(Finding("claim", f"converged at {step.options.tol:g}, exactly the gap is {float(own / P):.3g}"))
+        # Here rounding is no excuse: in exact arithmetic, too, the tolerance must hold.
+        if outcome.status == "converged" and own > tol * P * (1 + Real(1e-6)) + _CLOSE * P:
+            found.append(Finding("claim", f"converged at {float(tol):g}, exactly the gap is {float(own / P):.3g}"))
     if proved:
-        found += _judge_claim(case, step, wanted, P, gap, slack)
+        found += _judge_claim(step, wanted, P, gap, slack)
     return found
 
 
-def _judge_claim(
-    case: Case, step: Step, wanted: Wanted, P: np.longdouble, gap: float, slack: np.longdouble
-) -> list[Finding]:
+def _judge_claim(step: Step, wanted: Wanted, P: np.longdouble, gap: float, slack: np.longdouble) -> list[Finding]:
     """Whether a proof is one: its premise, and an optimum that somebody else found."""
     space, programme = wanted.space, wanted.programme
     if isinstance(space, Kernelled) and step.options.kernel["name"] != "rbf":
@@ -178,17 +179,11 @@ def _judge_claim(
             more = f", and a dual point has D = {float(best):.6g} > P = {float(P):.6g}" if best > P + slack else ""
             return [Finding("claim", f"proved, and the kernel is indefinite{more}")]
     lower, upper = bounds(programme, space)
-    error = slack + 4 * _known_error(space, lower)
-    if lower > P + error:
+    if lower > P + slack:
         return [Finding("claim", f"P = {float(P)!r} is below a dual value of {float(lower)!r}")]
-    if P - upper > gap * (1 + Real(_GAPS)) + error:
+    if P - upper > gap * (1 + Real(_GAPS)) + slack:
         return [Finding("claim", f"proved to {gap:.6g} of the optimum, at least {float(P - upper):.6g} away")]
     return []
-
-
-def _known_error(space: Linear | Kernelled, value: np.longdouble) -> np.longdouble:
-    """Of the reference, which is longdouble."""
-    return abs(value) * UNIT * 16
 
 
 def _judge_whole(step: Step, outcome: Outcome, points: list[Point]) -> list[Finding]:
@@ -206,9 +201,9 @@ def _judge_whole(step: Step, outcome: Outcome, points: list[Point]) -> list[Find
         found.append(Finding("status", "paper_rule, which nobody asked for"))
     if status == "stopped" and options.max_passes is None:
         found.append(Finding("status", "stopped, and no limit was asked for"))
-    if status in ("stopped", "stalled") and options.stop == "gap" and document["certificate"] == "proved":
-        if document["relative_gap"] <= options.tol:
-            found.append(Finding("status", f"{status} at {document['relative_gap']:g}, which was all that was asked for"))
+    unproved = document["certificate"] != "proved" or document["relative_gap"] > options.tol
+    if status in ("stopped", "stalled") and options.stop == "gap" and not unproved:
+        found.append(Finding("status", f"{status} at {document['relative_gap']:g}: no more was asked for"))
     violations = [point.violation for point in points if point.violation is not None]
     if violations and "violation" in document:
         worst, errors = max(violations), max(point.error for point in points)

@@ -33,9 +33,7 @@ def judge_certify(step: Step, outcome: Outcome, certified: Outcome, error: float
     return found
 
 
-def judge_scores(
-    asked: Asked, step: Step, saved: Saved, scores: np.ndarray, labels: list[Any]
-) -> list[Finding]:
+def judge_scores(asked: Asked, step: Step, saved: Saved, scores: np.ndarray, labels: list[Any]) -> list[Finding]:
     """Scores (n, n_models) and labels as predicted, against the written arrays."""
     own, sure = np.empty(scores.shape, Real), np.empty(scores.shape, bool)
     for m in range(scores.shape[1]):

@@ -1,4 +1,4 @@
-"""Random options of a fit: every solver with each loss, bias and kernel that the contract gives it.  Nothing of bigsvm."""
+"""Random options of a fit: every solver with each loss, bias and kernel that it has.  Nothing of bigsvm."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Options:
     @property
     def of_kernel(self) -> bool:
         """Whether its solver is one of kernels."""
-        return self.kernel["name"] != "linear" or self.solver in KERNELLED and self.solver != "auto"
+        return self.kernel["name"] != "linear" or (self.solver in KERNELLED and self.solver != "auto")
 
     @property
     def pairs(self) -> bool:

@@ -48,7 +48,7 @@ def indefinite(K: np.ndarray) -> bool:
 
 
 def ascended(programme: Programme, K: np.ndarray, starts: list[np.ndarray], steps: int = 400) -> np.longdouble:
-    """The best dual value that exact steps reach from some starts, of the hinge loss: any is a lower bound of a maximum.
+    """The best dual value that exact steps reach from some starts, of the hinge loss.  The maximum is no smaller.
 
     Where K is indefinite and the value exceeds a model's P, no gap of that model proves anything.
     """
@@ -64,7 +64,7 @@ def ascended(programme: Programme, K: np.ndarray, starts: list[np.ndarray], step
 
 
 def _best_step(programme: Programme, K: np.ndarray, beta: np.ndarray, slope: np.ndarray, i: int) -> None:
-    """Move beta_i, and where the bias is free another one against it, as far as is best; to an end where K is concave."""
+    """Move beta_i, and where the bias is free another one against it, as far as is best."""
     room, fall = programme.upper[i] - beta[i], programme.lower[i] - beta[i]
     if programme.free:
         curvature, rate = K[i, i] + np.diag(K) - 2 * K[i], slope[i] - slope
@@ -134,7 +134,7 @@ def _solve(Q: np.ndarray, c: np.ndarray, u: np.ndarray, a: np.ndarray | None) ->
         if factor is None:
             break
 
-        def direction(rz, rv, factor=factor, dual=dual, balance=balance, x=x, z=z, s=s, v=v):  # noqa: ANN001, ANN202
+        def direction(rz, rv, factor=factor, dual=dual, balance=balance, x=x, z=z, s=s, v=v):
             right = -dual + rz / x - rv / s
             dx, dy = factor(right), 0.0
             if a is not None:
@@ -156,7 +156,7 @@ def _solve(Q: np.ndarray, c: np.ndarray, u: np.ndarray, a: np.ndarray | None) ->
     return best
 
 
-def _factor(Q: np.ndarray, diagonal: np.ndarray):  # noqa: ANN202
+def _factor(Q: np.ndarray, diagonal: np.ndarray):
     """Solves with Q + diag, a little more on the diagonal where it is not positive."""
     for more in (0.0, 1e-14, 1e-11, 1e-8):
         H = Q + np.diag(diagonal + more * (1.0 + np.abs(np.diag(Q))))

@@ -26,6 +26,12 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
+
+import bigsvm
+from bigsvm.cli.main import run as command_line
+from bigsvm.errors import BigSVMError, PlanRefused
+from bigsvm.run import sizes
+from bigsvm.store.opener import open_store
 from cross.case import Case, Step, make_case
 from cross.judge import Finding, Outcome, judge_fit, judge_outcome
 from cross.judge_use import judge_certify, judge_scores
@@ -33,12 +39,6 @@ from cross.models import asked, lambda_of
 from cross.options import arguments
 from cross.saved import read_saved
 from cross.written import as_arrays, weights, write, write_unlabelled
-
-import bigsvm
-from bigsvm.cli.main import run as command_line
-from bigsvm.errors import BigSVMError, PlanRefused
-from bigsvm.run import sizes
-from bigsvm.store.opener import open_store
 
 _BESIDE = 600  # CPU seconds that judging may take: longdouble is slow, and it ends
 _SMALL_BLOCKS = {"_COPY_BLOCK": 600, "BLOCK_BYTES": 6000}
@@ -119,8 +119,8 @@ class Bench:
         flags += ["--lambda", repr(lambda_of(cost, len(self.case.X)))] if step.options.lam else ["--c", repr(cost)]
         if step.class_weight is not None:
             given = step.class_weight
-            text = given if isinstance(given, str) else ",".join(f"{name}={weight}" for name, weight in given.items())
-            flags += ["--class-weight", text]
+            pairs = [] if isinstance(given, str) else [f"{name}={weight}" for name, weight in _by_name(given).items()]
+            flags += ["--class-weight", given if isinstance(given, str) else ",".join(pairs)]
         return [*flags, *(["--stage", "none"] if self.case.stream == "unstaged" else [])]
 
     # ---- by arrays
@@ -131,7 +131,7 @@ class Bench:
         options |= {"lam": lambda_of(cost, len(self.case.X))} if step.options.lam else {"C": cost}
         if step.class_weight is not None:
             given = step.class_weight
-            options["class_weight"] = given if isinstance(given, str) else {str(k): v for k, v in given.items()}
+            options["class_weight"] = given if isinstance(given, str) else _by_name(given)
         if self.case.stream == "unstaged":
             options["stage"] = "none"
         try:
@@ -190,7 +190,7 @@ class Bench:
         with contextlib.ExitStack() as stack:
             for name, value in _SMALL_BLOCKS.items():
                 stack.enter_context(mock.patch.object(sizes, name, value))
-            stack.enter_context(mock.patch.object(sizes.Sizes, "resident_from", lambda self: 1 << 50))
+            stack.enter_context(mock.patch.object(sizes.Sizes, "resident_from", return_value=1 << 50))
             yield
 
 
@@ -220,9 +220,14 @@ def _least_memory(rows: Any, options: dict[str, Any]) -> int:
     try:
         bigsvm.fit(rows, **{**options, "memory": "64KiB"})
     except PlanRefused as error:
-        assert error.min_memory_bytes is not None
-        return error.min_memory_bytes
-    raise AssertionError("64 KiB of memory were enough")
+        least = error.min_memory_bytes
+    assert least is not None
+    return least
+
+
+def _by_name(weights: dict[Any, float]) -> dict[str, float]:
+    """Class weights by the labels' names; True is 1."""
+    return {str(int(label) if isinstance(label, bool) else label): weight for label, weight in weights.items()}
 
 
 def _plain(value: Any) -> Any:
@@ -255,8 +260,12 @@ def run_case(seed: int, cpu_s: float, say: Any) -> dict[str, Any]:
                 outcome, findings = bench.step(number, step)
             except _Refused as error:
                 outcome, findings = error.outcome, judge_outcome(case, step, error.outcome)
-            seen.update([f"solver {step.options.solver}", f"kernel {step.options.kernel['name']}",
-                         f"form {case.form}", f"stream {case.stream}", f"status {outcome.status or outcome.code}"])  # fmt: skip
+            named = {
+                "solver": step.options.solver, "kernel": step.options.kernel["name"], "loss": step.options.loss,
+                "bias": step.options.bias, "form": case.form, "stream": case.stream,
+                "status": outcome.code if outcome.status == "error" else outcome.status,
+            }  # fmt: skip
+            seen.update(f"{name} {value}" for name, value in named.items())
             first = {finding.kind: finding for finding in reversed(findings)}  # of several models one will do
             found += [{"step": number, "about": about, "kind": f.kind, "words": f.words} for f in first.values()]
             if "--verbose" in sys.argv:

@@ -66,12 +66,9 @@ def as_arrays(case: Case) -> Any:
         data, indices, indptr = entries(case)
         return sp.csr_matrix((data, indices, indptr), shape=case.X.shape)
     X = dense(case)
-    return np.ma.masked_array(X, mask=np.random.default_rng(case.seed).random(X.shape) < 0.1) if case.fault == "masked" else X
-
-
-def has_any(case: Case) -> bool:
-    """Whether the fault could be put in: a matrix without entries has no place for a NaN."""
-    return not (case.fault == "nan" and case.sparse and not len(entries(case).data))
+    if case.fault != "masked":
+        return X
+    return np.ma.masked_array(X, mask=np.random.default_rng(case.seed).random(X.shape) < 0.1)
 
 
 def write(case: Case, step: Step, folder: Path) -> Path:
@@ -152,7 +149,8 @@ def _features(case: Case) -> dict[str, pa.Array]:
         return {"features": _spark(case)}
     X = dense(case)
     if case.form == "fixed":
-        return {"features": pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(X).reshape(-1)), X.shape[1])}
+        flat = pa.array(np.ascontiguousarray(X).reshape(-1))
+        return {"features": pa.FixedSizeListArray.from_arrays(flat, X.shape[1])}
     return {f"f{j}": pa.array(np.ascontiguousarray(X[:, j])) for j in range(X.shape[1])}
 
 

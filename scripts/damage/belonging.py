@@ -66,15 +66,15 @@ class Belonging(Trials):
                 for former in fits:
                     if former == name:
                         continue
-                    right = contents(apart[name] / "m")
+                    right, made = contents(apart[name] / "m"), self.folder / "m"
                     command = fit(store, self.folder, *solver, *columns)
                     # The scratch folder of the other fit is used for this one as well.
                     shutil.copytree(apart[former] / "scratch", self.folder / "scratch")
-                    self.judge(f"{name} after {former}, one scratch, {solver[1]}", command, self.folder / "m", right)
+                    self.judge(f"{name} after {former}, one scratch, {solver[1]}", command, made, right)
                     # The other one's copies lie where this fit's own are expected.
                     shutil.copytree(apart[name] / "scratch", self.folder / "scratch")
                     if _put(apart[former] / "scratch", self.folder / "scratch"):
-                        self.judge(f"copies of {former} as those of {name}, {solver[1]}", command, self.folder / "m", right)
+                        self.judge(f"copies of {former} as those of {name}, {solver[1]}", command, made, right)
                     shutil.rmtree(self.folder, ignore_errors=True)
 
     def documents(self, times: int) -> None:
@@ -103,7 +103,7 @@ class Belonging(Trials):
             self.judge("a bit of model.json", command, self.folder / "out.csv", right, "model.json", changed)
 
     def manifests(self, times: int) -> None:
-        """Side manifests, which the cache folder keeps of stores that were never sealed: damaged, or another store's."""
+        """Side manifests, kept in the cache folder of stores that were never sealed: damaged, or another store's."""
         cache = Path(os.environ["BIGSVM_CACHE"]) / "bigsvm" / "manifests"
         stores = [unsealed_store(self.work / name, seed) for name, seed in (("three", 4), ("four", 5))]
         sides, rights = [], []
@@ -147,7 +147,7 @@ class Belonging(Trials):
                         (store / path.relative_to(whole)).unlink()
                     where = f"{name}: {which} of {array}"
                     command = fit(store, self.folder, "--loss", "hinge", "--weight", "obs/weight")
-                    self.judge(where, command, self.folder / "m", right, array, must_refuse=True)
+                    self.judge(where, command, self.folder / "m", right, array, only=True)
 
 
 def _arrays(store: Path) -> list[str]:

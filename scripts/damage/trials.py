@@ -65,7 +65,7 @@ class Trials:
 
     def __init__(self, work: Path, seed: int) -> None:
         self.work, self.random = work, random.Random(seed)
-        self.seen, self.wrong = Counter[str](), 0
+        self.seen, self.wrong, self._wrong_before = Counter[str](), 0, 0
 
     @property
     def folder(self) -> Path:
@@ -82,11 +82,12 @@ class Trials:
         return str(file.relative_to(root))
 
     def judge(
-        self, where: str, command: list[str], out: Path, right: dict[str, bytes], named: str = "", must_refuse: bool = False
+        self, where: str, command: list[str], out: Path, right: dict[str, bytes], named: str = "", only: bool = False
     ) -> None:
         """Run what follows the damage; count it as refused or harmless, and say where it is neither.
 
         out : what the command makes;  right : the files of the right result;  named : what a refusal should name
+        only : nothing but a refusal will do
         """
         code, said = run(command)
         lines = [line for line in said.splitlines() if "warning" not in line]
@@ -95,7 +96,7 @@ class Trials:
             # A swap is noticed at either of the two; metadata by what it makes of the others.
             known = not named or Path(named).name in said or named.split("/")[0] in said
             self.seen["refused" if known else "refused, another key named"] += 1
-        elif code == 0 and made == right and not must_refuse:
+        elif code == 0 and made == right and not only:
             self.seen["harmless"] += 1
         else:
             self.wrong += 1
@@ -105,10 +106,9 @@ class Trials:
 
     def told(self, name: str) -> None:
         """Print the counts since the last time."""
-        found = ", ".join(f"{count} {what}" for what, count in sorted(self.seen.items()))
-        wrong = self.wrong - self.__dict__.get("_told_wrong", 0)
-        self.__dict__["_told_wrong"] = self.wrong
-        sys.stdout.write(f"{name}: {sum(self.seen.values()) + wrong} trials: {found or 'none'}; {wrong} silently wrong\n")
+        wrong, self._wrong_before = self.wrong - self._wrong_before, self.wrong
+        found = ", ".join(f"{count} {what}" for what, count in [*sorted(self.seen.items()), (wrong, "silently wrong")])
+        sys.stdout.write(f"{name}: {sum(self.seen.values()) + wrong} trials: {found}\n")
         sys.stdout.flush()
         self.seen.clear()
 
