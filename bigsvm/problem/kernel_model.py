@@ -155,7 +155,6 @@ class KernelModel(Decides):
             "regression": self.regression,
         }
         document = {
-            "format_version": 2,
             "kind": "kernel",
             "n_features": self.n_features,
             "classes": json_labels(self.classes),

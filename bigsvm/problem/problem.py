@@ -203,7 +203,12 @@ def _class_weight(config: FitConfig, classes: np.ndarray, counts: np.ndarray | N
 
 def _plain(label: object) -> str:
     """'1' for 1, 1.0, '1' and '+1', so that labels may be written as people write them."""
+    text = str(label)
     try:
-        return f"{float(str(label)):g}"
+        number = float(text)
     except ValueError:
-        return str(label)
+        return text
+    try:
+        return str(int(text))  # every digit counts: identifiers of 64 bits are labels too
+    except ValueError:
+        return str(int(number)) if number.is_integer() else repr(number)

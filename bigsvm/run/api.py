@@ -7,6 +7,7 @@ from typing import Any
 
 from bigsvm.config import FitConfig
 from bigsvm.events import Emit, silent
+from bigsvm.machine import check_address_space
 from bigsvm.run.certify import certify_model
 from bigsvm.run.fit import fit_store
 from bigsvm.run.outcome import FitResult
@@ -34,6 +35,7 @@ def fit(
     ------
     BigSVMError : see `bigsvm.errors`; each carries the exit code of the command line.
     """
+    check_address_space()
     config = FitConfig.of(**options)
     return fit_store(open_store(source, label=label, weight=weight), config, emit)
 

@@ -15,7 +15,7 @@ import numpy as np
 
 import bigsvm
 from bigsvm.budget import MemoryBudget
-from bigsvm.config import RESULT_OPTIONS, FitConfig
+from bigsvm.config import FitConfig
 from bigsvm.errors import DataError, Interrupted
 from bigsvm.events import BudgetReport, Emit, FitEnded, FitStarted, Warned, WorkAdvanced, silent
 from bigsvm.machine import core_count, return_freed_memory
@@ -23,6 +23,7 @@ from bigsvm.problem.model import Model
 from bigsvm.problem.problem import Problem, make_problem
 from bigsvm.run.checkpoint import Checkpoints
 from bigsvm.run.columns import staged_columns
+from bigsvm.run.identity import ProblemIdentity, result_options
 from bigsvm.run.kernel_outcome import kernel_figures, kernel_model
 from bigsvm.run.kernel_proofs import KernelProver
 from bigsvm.run.loop import Loop
@@ -33,7 +34,7 @@ from bigsvm.run.plan import Plan, make_plan
 from bigsvm.run.proofs import Prover
 from bigsvm.run.rows import open_rows
 from bigsvm.run.saved_problem import models_document
-from bigsvm.run.scratch import is_tmpfs, scratch_folder
+from bigsvm.run.scratch import is_tmpfs, make_scratch
 from bigsvm.run.signals import Stop, stop_on_signals
 from bigsvm.run.sizes import READ_DEPTH
 from bigsvm.run.warm import warm
@@ -86,7 +87,7 @@ def fit_store(
         stack.enter_context(stop_on_signals(stop))
         mapper = stack.enter_context(open_mapper(config))
         memory = stack.enter_context(PeakMemory())
-        scratch = scratch_folder(config)
+        scratch = make_scratch(config)
         if plan.scratch_bytes and is_tmpfs(scratch):
             note(Warned(f"the scratch folder {scratch} is in memory (tmpfs): say --scratch DIR on a disk"))
         data, survey = stack.enter_context(open_rows(store, plan, config, scratch, budget, mapper, note))
@@ -130,8 +131,11 @@ def fit_store(
         else:
             prover = Prover(plan.solver, state, ctx, plan.certificate_workers)
         loop = Loop(problem, plan.solver, state, config, ctx, prover, survey.data_bytes, stop, checkpoints, note)
+        identity = ProblemIdentity(
+            store.identity, survey.content_fingerprint, result_options(config), plan.resolved(), versions()
+        )
         if checkpoints is not None:
-            checkpoints.identity = _identity(store, survey, plan, config)
+            checkpoints.identity = identity.document()
             saved = checkpoints.newest() if resume else None
             for damage in checkpoints.damaged:
                 note(Warned(f"a checkpoint is not whole: {damage}"))
@@ -153,7 +157,9 @@ def fit_store(
                 vector.close()
             prover.alpha = []
         assert prover.certificate is not None
-        result = FitResult(status, model, prover.certificate, figures, warnings, prover.alpha, data.working_row)
+        result = FitResult(
+            status, model, prover.certificate, figures, warnings, identity, prover.alpha, data.working_row
+        )
         memory.sample()
         result.memory = memory.document(plan.budget_bytes)
     result.seconds = {
@@ -184,17 +190,6 @@ def column_access(
         return made[0]
 
     return columns
-
-
-def _identity(store: RowBlocks, survey: Survey, plan: Plan, config: FitConfig) -> dict[str, Any]:
-    """What a checkpoint belongs to: the data, and every option that changes the result."""
-    return {
-        "store": store.fingerprint,
-        "content": survey.content_fingerprint,
-        "options": {name: getattr(config, name) for name in RESULT_OPTIONS},
-        "plan": plan.resolved(),
-        "versions": versions(),
-    }
 
 
 def _check_classes(problem: Problem, counts: np.ndarray, store: RowBlocks) -> None:

@@ -13,6 +13,7 @@ from bigsvm.config import FitConfig
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.model import LinearModel, Model
 from bigsvm.problem.problem import Problem
+from bigsvm.run.identity import ProblemIdentity
 from bigsvm.run.memory import PeakMemory
 from bigsvm.run.plan import Plan
 from bigsvm.store.blocks import RowBlocks
@@ -37,6 +38,7 @@ class FitResult:
     certificate : Certificate
     figures : the numbers of the contract's `result` object
     warnings : what the user should know
+    identity : the rows and options that it is the result of
     """
 
     status: str
@@ -44,6 +46,7 @@ class FitResult:
     certificate: Certificate
     figures: dict[str, Any]
     warnings: list[str]
+    identity: ProblemIdentity
     alpha: list[RowVector] = field(default_factory=list)
     """Of each group of models, (n_samples, n_models) in working order; empty where none is kept."""
     working_row: np.ndarray | None = None

@@ -10,12 +10,12 @@ from typing import Any, cast
 from bigsvm.errors import MissingInput, UsageError
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.labels import Task
+from bigsvm.store.paths import STORE_MARKS
 
 ENTRY_POINTS = "bigsvm.stores"
 """Entry point group of further formats: name = file suffix without dot, or URI scheme; object = a callable
 (path, *, label, weight, task) -> RowBlocks."""
 
-_ZARR_MARKS = ("zarr.json", ".zgroup", ".zarray", ".zmetadata", "bigsvm-manifest.json")
 _TEXT = (".svm", ".svmlight", ".libsvm", ".txt", ".csv", ".tsv", ".dat", ".npz", ".npy", ".h5ad")
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 
@@ -59,7 +59,7 @@ def _open_path(name: str, label: str | None, weight: str | None, task: Task) -> 
             raise UsageError(f"{scheme}:// stores are not available yet", name, "copy it to a local disk")
         name = rest
     path = Path(name)
-    if path.is_dir() and any((path / mark).exists() for mark in _ZARR_MARKS):
+    if path.is_dir() and any((path / mark).exists() for mark in STORE_MARKS):
         from bigsvm.store.zarr_rows import ZarrRows
 
         return cast(RowBlocks, ZarrRows(path, label=label, weight=weight, task=task))

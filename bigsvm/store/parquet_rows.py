@@ -17,6 +17,7 @@ from bigsvm.store.addresses import make_refs
 from bigsvm.store.blocks import Block, BlockRef, RowBlocks, label_codes
 from bigsvm.store.checks import check_csr, check_finite, index_dtype
 from bigsvm.store.files import write_bytes
+from bigsvm.store.identity import Identity
 from bigsvm.store.labels import Task, as_labels, check_weights, scan_classes
 from bigsvm.store.parquet_columns import find_layout, matrix_of, measure, plain_of
 from bigsvm.store.parquet_files import ParquetFiles, find_files
@@ -55,6 +56,10 @@ class ParquetRows:
         self.has_weights = self._layout.weight is not None
         self._known = self._load_known()
         self.fingerprint: str = self._known["fingerprint"]
+        features, weight = json.dumps(self._layout.features), self._layout.weight or ""
+        self.identity = Identity.of(
+            self.fingerprint, matrix=features, label=self._layout.label, weight=weight, task=task
+        )
 
     def __reduce__(self) -> tuple[Callable[..., ParquetRows], tuple[Any, ...]]:
         return reopen, (self.uri, *self._options, self.fingerprint)

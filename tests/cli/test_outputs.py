@@ -13,6 +13,7 @@ import zarr
 
 from tests.cli.conftest import Bigsvm
 from tests.cli.test_main import PROGRAM
+from tests.model_documents import read, rewrite
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
@@ -102,7 +103,5 @@ def test_whole_numbers_beyond_64_bits_as_classes(bigsvm: Bigsvm) -> None:
 
 def test_classes_out_of_order_are_refused(bigsvm: Bigsvm, store: Path, model: Path) -> None:
     shutil.copytree(model, "m")
-    path = Path("m/model.json")
-    document = json.loads(path.read_text())
-    path.write_text(json.dumps({**document, "classes": document["classes"][::-1]}))
+    rewrite(Path("m"), classes=read(Path("m"))["classes"][::-1])
     assert bigsvm("predict", "m", store).code == 65
