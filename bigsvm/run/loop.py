@@ -198,9 +198,7 @@ class Loop:
         at, spent = self.at, self._spent()
         if self.of_kernel:
             return not self.ctx.resident and spent > self.limits.most
-        return spent > self.limits.most or bool(
-            at.pace.hopeless(self.config.tol * at.primals, self.limits).any()
-        )
+        return spent > self.limits.most or bool(at.pace.hopeless(self.config.tol * at.primals, self.limits).any())
 
     def _spent(self) -> float:
         # Rows in memory are not read again: there the limit counts visits, as it would have counted passes, or of a
