@@ -19,6 +19,16 @@ label_options = [
     click.option("--weight", metavar="NAME", help="Array of sample weights, such as obs/weight."),
 ]
 
+empty_option = click.option(
+    "--empty-chunks",
+    type=click.Choice(["refuse", "zeros"]),
+    default="refuse",
+    show_default=True,
+    help="Chunks that an unsealed Zarr store lacks; zeros: they hold the fill value, as you vouch until it changes.",
+)
+store_options = [*label_options, empty_option]
+"""How a store is opened."""
+
 _problem = [
     click.option(
         "-s",
@@ -177,7 +187,7 @@ _running = [
     click.option("--workers", type=int, metavar="N", help="Worker processes."),
 ]
 
-fit_options = [*label_options, *_problem, *_kernel, *_stopping, *_running[:1], *_storage, *_running[1:]]
+fit_options = [*store_options, *_problem, *_kernel, *_stopping, *_running[:1], *_storage, *_running[1:]]
 """All that a fit takes, and therefore its plan."""
 
 run_options = _running

@@ -27,6 +27,13 @@ def count(value: float | None) -> str:
     return "-" if value is None else f"{value:,.0f}"
 
 
+def absent(n_empty: int, n_missing: int) -> str:
+    """What is said of the chunks that a store does not have, after their number; nothing where it has all."""
+    said = [f"{count(n_empty)} empty"] if n_empty else []
+    said += [f"{count(n_missing)} missing"] if n_missing else []
+    return f" ({', '.join(said)})" if said else ""
+
+
 def listed(values: Iterable[Any], most: int = 8) -> str:
     """The first few of many."""
     shown = [str(value) for value in values]

@@ -112,10 +112,10 @@ class KernelModel(Decides):
     def scores(self, X: Matrix) -> np.ndarray:
         """Scores of rows, float64, shape (n_rows, n_models).
 
-        Rows may have fewer features than the model (the rest count 0), but not where they are kernel values.
+        Sparse rows may have fewer features than the model (the rest count 0), but not where they are kernel values.
 
-        Raises DataError : dense rows have more features, or an entry of sparse rows lies beyond; or dense kernel
-        values are not those with every row trained on.
+        Raises DataError : dense rows have more or fewer features, or an entry of sparse rows lies beyond; or dense
+        kernel values are not those with every row trained on.
         """
         check_width(X, self.n_features)
         if self.support is None:

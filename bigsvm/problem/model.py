@@ -64,13 +64,11 @@ class LinearModel(Decides):
     def scores(self, X: Matrix) -> np.ndarray:
         """Scores of rows, float64, shape (n_rows, n_models).
 
-        Rows may have fewer features than the model (the rest count 0).  Raises DataError where dense rows have
-        more, or where an entry of sparse rows lies beyond.
+        Sparse rows may have fewer features than the model (the rest count 0).  Raises DataError where dense rows
+        have more or fewer, or where an entry of sparse rows lies beyond.
         """
         check_width(X, self.n_features)
         W = np.ascontiguousarray(self.coef.T)
-        if isinstance(X, np.ndarray):
-            W = np.ascontiguousarray(W[: X.shape[1]])
         out = np.empty((n_rows_of(X), self.n_models))
         decision(X, W, out)
         return out + self.intercept

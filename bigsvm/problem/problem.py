@@ -192,6 +192,8 @@ def _class_weight(config: FitConfig, classes: np.ndarray, counts: np.ndarray | N
     if isinstance(config.class_weight, str):
         raise UsageError(f"class weight must be 'balanced' or label=weight, not {config.class_weight!r}")
     names = {_plain(label): code for code, label in enumerate(classes)}
+    if classes.dtype == bool:
+        names |= {str(label): code for code, label in enumerate(classes)}
     for label, weight in config.class_weight.items():
         if _plain(label) not in names:
             raise UsageError(f"class weight for {label!r}, which is no class", hint=f"classes: {', '.join(names)}")
@@ -202,13 +204,14 @@ def _class_weight(config: FitConfig, classes: np.ndarray, counts: np.ndarray | N
 
 
 def _plain(label: object) -> str:
-    """'1' for 1, 1.0, '1' and '+1', so that labels may be written as people write them."""
-    text = str(label)
+    """'1' for 1, 1.0, '1', '+1' and True, so that labels may be written as people write them; no two become one."""
+    text = str(int(label)) if isinstance(label, bool | np.bool_) else str(label)
+    try:
+        return str(int(text))
+    except ValueError:
+        pass
     try:
         number = float(text)
     except ValueError:
         return text
-    try:
-        return str(int(text))  # every digit counts: identifiers of 64 bits are labels too
-    except ValueError:
-        return str(int(number)) if number.is_integer() else repr(number)
+    return str(int(number)) if number.is_integer() else repr(number)

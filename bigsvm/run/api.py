@@ -14,6 +14,7 @@ from bigsvm.run.certify import certify_model
 from bigsvm.run.fit import fit_store
 from bigsvm.run.outcome import FitResult
 from bigsvm.store.opener import open_store
+from bigsvm.store.sealing import EmptyChunks
 
 
 def fit(
@@ -23,6 +24,7 @@ def fit(
     *,
     label: str | None = None,
     weight: str | None = None,
+    empty_chunks: EmptyChunks = "refuse",
     emit: Emit = silent,
     **options: Any,
 ) -> FitResult:
@@ -34,6 +36,7 @@ def fit(
         what `bigsvm.open_store` returned; or X alone, where `y` follows
     y, sample_weight : arrays, shape (n_samples,): `fit(X, y)` is `fit((X, y))`
     label, weight : names of the label and weight columns
+    empty_chunks : as for `bigsvm.open_store`
     emit : called with each event of the run
     options : fields of `bigsvm.config.FitConfig`: loss, C, tol, memory, seed, class_weight, threads, ...
 
@@ -47,7 +50,8 @@ def fit(
     """
     check_address_space()
     config = FitConfig.of(**options)
-    return fit_store(open_store(_joined(source, y, sample_weight), label=label, weight=weight), config, emit)
+    store = open_store(_joined(source, y, sample_weight), label=label, weight=weight, empty_chunks=empty_chunks)
+    return fit_store(store, config, emit)
 
 
 def certify(

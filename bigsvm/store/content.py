@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
-import xxhash
 
 from bigsvm.kernels.fingerprint import content_hash
 from bigsvm.kernels.rows import CSR, n_rows_of
 from bigsvm.store.blocks import kernel_matrix
+from bigsvm.store.labels import label_bits
 
 SCALE_LIMIT = 1_000_000
 """Columns beyond which no scales are kept: 4 bytes a column of a bounded memory."""
 
 _BAD_RATIO = 1e3
-
-
-def label_bits(labels: np.ndarray) -> np.ndarray:
-    """64 bits that stand for each label: those of a number's float64, xxh3-64 of a string's UTF-8.
-
-    labels : numbers or strings, shape (n,); returns uint64, shape (n,).
-    """
-    if labels.dtype.kind in "biuf":
-        # + 0.0 makes one zero of both.
-        return (labels.astype(np.float64) + 0.0).view(np.uint64)
-    names, which = np.unique(labels.astype(str), return_inverse=True)
-    return np.array([xxhash.xxh3_64_intdigest(str(name).encode()) for name in names], np.uint64)[which]
 
 
 class ContentHash:

@@ -19,7 +19,7 @@ from bigsvm.run.staging import staged
 from bigsvm.run.survey import survey_pass
 from bigsvm.store import stage_index
 from bigsvm.store.array_rows import ArrayRows
-from bigsvm.store.blocks import label_codes
+from bigsvm.store.labels import label_codes
 from bigsvm.store.opener import open_store
 from bigsvm.store.stage_write import SegmentShare, stage_segment
 from bigsvm.testing.problems import random_problem

@@ -53,6 +53,7 @@ def command(
     store: str,
     label: str | None,
     weight: str | None,
+    empty_chunks: Any,
     model: Path | None,
     run: Path | None,
     resume: bool,
@@ -65,6 +66,10 @@ def command(
     model = model or Path(stem_of(store) + ".model")
     run = run or model.parent / f"{model.name}.run"
     job = Job(store, label, weight, model, run, config, parse_seconds(checkpoint_every), overwrite, allow_unconverged)
+    if empty_chunks != "refuse":  # remembered beside the store's digests, for this run and for its resumption
+        from bigsvm.store.opener import open_store
+
+        session.warn_of(open_store(store, label=label, weight=weight, empty_chunks=empty_chunks))
     return train(session, job, resume)
 
 
