@@ -100,9 +100,10 @@ def run_line(line: Line, store: Path, work: Path, data_bytes: int, options: dict
             line.why_not = document["error"]["message"]
             return
         result = document["result"]
-        seconds = result["seconds"]["total"] - result["seconds"]["staging"]
+        spent = result["seconds"]
+        seconds = spent["total"] - sum(spent[part] for part in ("plan", "compile", "staging"))
         line.memory = memory
-        line.curve = _curve(events, result["seconds"]["staging"], name)
+        line.curve = _curve(events, name)
         if result["relative_gap"] > tolerance:
             line.why_not = f"{result['relative_gap']:.0e} after {result['passes']:.0f} passes"
             return
@@ -110,7 +111,7 @@ def run_line(line: Line, store: Path, work: Path, data_bytes: int, options: dict
         line.curve.append((result["passes"], seconds, max(result["relative_gap"], 1e-12)))
 
 
-def _curve(events: list[dict[str, Any]], staging: float, name: str) -> list[tuple[float, float, float]]:
+def _curve(events: list[dict[str, Any]], name: str) -> list[tuple[float, float, float]]:
     kind, gap = ("CertificateMade", "relative_gap") if name in ("dcd", "pegasos") else ("EpochEnd", "gap_estimate")
     found = [(e["passes"], e["wall_s"], e[gap]) for e in events if e["event"] == kind and e[gap]]
     return [(passes, max(seconds, 1e-3), value) for passes, seconds, value in found if value > 0]
