@@ -233,6 +233,19 @@ def test_an_unsealed_store_gets_a_side_manifest_once(tmp_path: Path) -> None:
         first.read(first.refs(len(X))[0])
 
 
+def test_a_store_rewritten_at_the_same_size_is_another_one(tmp_path: Path) -> None:
+    path = formats.foreign(tmp_path / "s.zarr", X, LABELS)
+    first, made = load_or_make_manifest(path)
+    assert made
+    file = path / "X/data/c/1"
+    content, status = file.read_bytes(), file.stat()
+    file.write_bytes(content[::-1])
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+    second, made = load_or_make_manifest(path)
+    assert made
+    assert second.fingerprint != first.fingerprint
+
+
 def test_damage_that_keeps_size_and_time_is_found_by_the_side_manifest(tmp_path: Path) -> None:
     path = formats.foreign(tmp_path / "s.zarr", X, LABELS)
     read_all(path)
