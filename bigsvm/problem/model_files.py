@@ -20,7 +20,7 @@ from bigsvm.errors import DataError, MissingInput
 from bigsvm.store.files import file_digest, new_directory, read_bytes
 from bigsvm.store.identity import digest_of
 from bigsvm.store.labels import listed_classes
-from bigsvm.store.paths import refuse_links_out
+from bigsvm.store.paths import check_own_files
 
 FORMAT = "bigsvm-model"
 FORMAT_VERSION = 3
@@ -72,7 +72,7 @@ def read_document(folder: Path, named: str) -> dict[str, Any]:
     MissingInput : there is no model. DataError : it is not a bigsvm model, of a newer format, damaged, or links to
     files that lie elsewhere.
     """
-    refuse_links_out(folder, "model")
+    check_own_files(folder, "model")
     try:
         content = read_bytes(folder / "model.json")
     except OSError as error:
