@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -13,12 +14,6 @@ Bias = Literal["augmented", "free", "none"]
 Stop = Literal["gap", "paper"]
 MultiClass = Literal["ovr", "ovo"]
 WSS = Literal["1", "2", "3", "keerthi2", "wr", "wr+3"]
-RESULT_OPTIONS = (
-    "solver", "loss", "C", "lam", "bias", "bias_scale", "class_weight", "tol", "stop", "max_passes", "seed",
-    "blocks_per_round", "solver_options", "memory", "C_path", "kernel", "gamma", "degree", "coef0", "multi_class",
-    "epsilon", "wss", "working_set", "shrinking",
-)  # fmt: skip
-"""Options that change the bytes of a model; the others only say where and how fast."""
 LOSSES = ("hinge", "squared_hinge", "epsilon_insensitive", "squared_epsilon_insensitive")
 KERNELS = ("linear", "rbf", "poly", "sigmoid", "precomputed")
 KERNEL_SOLVERS = ("smo", "rosen", "rosen-block", "simplified-smo", "simplified-smo-km", "platt-smo")
@@ -29,6 +24,27 @@ _NO_BIAS_IN_PAPER = ("hyperpass", "pegasos")
 """Solvers whose papers have no bias: under --stop paper that is the default."""
 
 
+def _option(default: Any, changes: str) -> Any:
+    if callable(default):
+        return field(default_factory=default, metadata={"changes": changes})
+    return field(default=default, metadata={"changes": changes})
+
+
+def _result(default: Any) -> Any:
+    """A field that changes what a model says: coefficients, proof or problem."""
+    return _option(default, "result")
+
+
+def _files(default: Any) -> Any:
+    """A field that changes which files a model has, and not what it says."""
+    return _option(default, "files")
+
+
+def _place(default: Any) -> Any:
+    """A field that says where, how fast or how long a fit runs, and leaves the bytes of its model alone."""
+    return _option(default, "nothing")
+
+
 @dataclass(frozen=True)
 class FitConfig:
     """Options of a fit; names and defaults are those of the command line.
@@ -37,55 +53,57 @@ class FitConfig:
     """
 
     # the problem
-    solver: str = "auto"
-    loss: str = "squared_hinge"
-    C: float = 1.0
-    lam: float | None = None
+    solver: str = _result("auto")
+    loss: str = _result("squared_hinge")
+    C: float = _result(1.0)
+    lam: float | None = _result(None)
     """The lambda of the mean form; C = 1 / (lambda n_samples).  Excludes C."""
-    bias: Bias = "augmented"
-    bias_scale: float = 1.0
-    class_weight: str | dict[str, float] | None = None
+    bias: Bias = _result("augmented")
+    bias_scale: float = _result(1.0)
+    class_weight: str | dict[str, float] | None = _result(None)
     """'balanced', or weights by label as text: {'1': 10.0}; labels not named weigh 1."""
-    multi_class: MultiClass | None = None
+    multi_class: MultiClass | None = _result(None)
     """One against the rest, or every pair of classes; None: pairs for kernel solvers, as LIBSVM, else the rest."""
-    epsilon: float = 0.1
+    epsilon: float = _result(0.1)
     """Half the width of the tube of the epsilon-insensitive losses, in units of the target."""
-    kernel: str = "linear"
-    gamma: str | float = "auto"
+    kernel: str = _result("linear")
+    gamma: str | float = _result("auto")
     """'auto' is 1 / n_features."""
-    degree: int = 3
-    coef0: float = 0.0
+    degree: int = _result(3)
+    coef0: float = _result(0.0)
     # kernel solvers
-    wss: WSS = "2"
+    wss: WSS = _result("2")
     """Rule by which a working set is chosen."""
-    working_set: int | None = None
+    working_set: int | None = _result(None)
     """Rows of a working set; 2 is the textbook's; None: what the solver finds best."""
-    shrinking: bool = True
-    cache_memory: str | int | None = None
+    shrinking: bool = _result(True)
+    cache_memory: str | int | None = _place(None)
     """Bytes of kernel rows kept in memory; None: what the budget leaves."""
     # when to stop
-    tol: float = 1e-3
-    stop: Stop = "gap"
-    max_passes: float | None = None
-    max_time: float | None = None  # seconds
-    seed: int = 0
-    blocks_per_round: int = 1
-    solver_options: dict[str, Any] = field(default_factory=dict)
+    tol: float = _result(1e-3)
+    stop: Stop = _result("gap")
+    max_passes: float | None = _result(None)
+    max_time: float | None = _place(None)
+    """Seconds.  Where a run ends by it is the clock's choice, so a run may go on with another one."""
+    seed: int = _result(0)
+    blocks_per_round: int = _result(1)
+    solver_options: dict[str, Any] = _result(dict)
     # where it runs
-    memory: str | int | None = None
+    memory: str | int | None = _result(None)
     """Bytes, '2GiB' or '25%' of the memory limit in force; None: half of (limit - 256 MiB)."""
-    scratch: str | None = None
-    scratch_limit: str | int | None = None
-    stage: Literal["auto", "none"] = "auto"
-    threads: int | None = None
-    scheduler: str | None = None
+    scratch: str | None = _place(None)
+    scratch_limit: str | int | None = _place(None)
+    stage: Literal["auto", "none"] = _result("auto")
+    """'none' streams the store in its own order, in which rows are neither shuffled nor renumbered."""
+    threads: int | None = _place(None)
+    scheduler: str | None = _place(None)
     """None: threads here; 'serial', 'threads', 'processes', or a dask scheduler's address."""
-    scheduler_file: str | None = None
-    workers: int | None = None
+    scheduler_file: str | None = _place(None)
+    workers: int | None = _place(None)
     # what it leaves behind
-    no_dual: bool = False
+    no_dual: bool = _files(False)
     # set by `fit_path` alone
-    C_path: list[float] | None = None
+    C_path: list[float] | None = _result(None)
     """One set of models for each C, trained together; C is then their largest, which `auto` goes by."""
 
     def __post_init__(self) -> None:
@@ -130,7 +148,7 @@ class FitConfig:
         options = {name: value for name, value in options.items() if name not in _NOT_TYPED or value is not None}
         unknown = sorted(set(options) - known)
         if unknown:
-            raise UsageError(f"unknown option {unknown[0]!r}", hint=f"known: {', '.join(sorted(known))}")
+            raise UsageError(f"unknown option {unknown[0]!r}", hint=_nearest(unknown[0], known))
         if isinstance(options.get("max_time"), str):
             options["max_time"] = parse_seconds(options["max_time"])
         if options.get("stop") == "paper" and options.get("solver", "").startswith(_NO_BIAS_IN_PAPER):
@@ -164,3 +182,40 @@ class FitConfig:
     def scratch_limit_bytes(self) -> int | None:
         """Bytes that staged copies and per-row state may take on disk; None: what the disk has."""
         return None if self.scratch_limit is None else parse_bytes(self.scratch_limit)
+
+
+_CALLED_ELSEWHERE = {
+    "lambda": "lam",
+    "alpha": "lam",
+    "max_iter": "max_passes",
+    "n_iter": "max_passes",
+    "random_state": "seed",
+    "n_jobs": "threads",
+    "fit_intercept": "bias",
+    "intercept_scaling": "bias_scale",
+    "decision_function_shape": "multi_class",
+    "cache_size": "cache_memory",
+    "eps": "tol",
+}
+"""What other programs call our options."""
+
+
+def _nearest(name: str, known: set[str]) -> str:
+    """The option that was meant, where one is near; else all."""
+    by_lower = {option.lower(): option for option in known}
+    low = name.lower().strip("_").replace("-", "_")
+    meant = _CALLED_ELSEWHERE.get(low) or by_lower.get(low)
+    if meant is None:
+        near = difflib.get_close_matches(low, by_lower, n=1, cutoff=0.6)
+        meant = by_lower[near[0]] if near else None
+    return f"did you mean {meant}?" if meant else f"known: {', '.join(sorted(known))}"
+
+
+def _that_change(*what: str) -> tuple[str, ...]:
+    return tuple(option.name for option in dataclasses.fields(FitConfig) if option.metadata["changes"] in what)
+
+
+RESULT_OPTIONS = _that_change("result")
+"""Options that change what a model says; the others say where and how fast, or which files it has."""
+MODEL_OPTIONS = _that_change("result", "files")
+"""Options that change the bytes of a model's directory."""

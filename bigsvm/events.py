@@ -26,6 +26,10 @@ class FitStarted(Event):
     versions: dict[str, str]
 
 
+COMPILING = "compiling"
+"""Work of unknown length: functions are compiled, or loaded where they were compiled before."""
+
+
 @dataclass(frozen=True)
 class WorkStarted(Event):
     """A piece of work of known length begins (ingest, staging, a pass, prediction)."""

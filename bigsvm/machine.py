@@ -13,7 +13,12 @@ import resource
 from dataclasses import dataclass
 from pathlib import Path
 
+from bigsvm.errors import PlanRefused
+from bigsvm.units import GIB, MIB, show_bytes
+
 _UNLIMITED = 1 << 60  # cgroup v1 writes a number near 2^63 where there is no limit
+_ADDRESSES = GIB  # that libraries, compiled kernels and the stacks of threads take, most of it never touched
+_ADDRESSES_LEFT = 128 * MIB  # at least, where they are there already
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,22 @@ def memory_limit(root: Path = Path("/")) -> MemoryLimit:
             if soft != resource.RLIM_INFINITY:
                 limits.append(MemoryLimit(soft, name))
     return min(limits, key=lambda limit: limit.nbytes)
+
+
+def check_address_space() -> None:
+    """Refuse to begin where this process may map too little.  Raises PlanRefused.
+
+    Libraries that are refused memory while they load do not say so: OpenBLAS asks again for ever, and LLVM aborts.
+    """
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if soft == resource.RLIM_INFINITY:
+        return
+    needed = max(_ADDRESSES, _status("VmSize:") + _ADDRESSES_LEFT)
+    if soft < needed:
+        raise PlanRefused(
+            f"this process may map {show_bytes(soft)} (RLIMIT_AS), and needs {show_bytes(needed)} for libraries alone",
+            hint=f"say ulimit -v unlimited, or at least {needed >> 10}: what bigsvm holds is kept to by --memory",
+        )
 
 
 def core_count(root: Path = Path("/")) -> int:

@@ -22,7 +22,10 @@ class Process(NamedTuple):
 
     def is_gone(self) -> bool:
         """True only where that is certain: it ran here, and no process with its number and start is left."""
-        return self.machine == this_machine() and (not _exists(self.pid) or started(self.pid) != self.started)
+        if self.machine != this_machine():
+            return False
+        # 0: there is such a process, and nobody says since when.
+        return not _exists(self.pid) or started(self.pid) not in (0, self.started)
 
 
 def this_process() -> Process:
@@ -41,10 +44,14 @@ def this_machine() -> str:
 
 
 def started(pid: int) -> int:
-    """When a process began, in clock ticks after boot; 0 where it is gone or nobody says."""
+    """When a process began, in clock ticks after boot; 0 where nobody says, -1 where it has ended.
+
+    One that has ended may still have a number: until its parent asks how it ended.
+    """
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            return int(file.read().rpartition(b")")[2].split()[19])  # its name may hold anything
+            fields = file.read().rpartition(b")")[2].split()  # its name may hold anything
+        return -1 if fields[0] in (b"Z", b"X") else int(fields[19])
     except (OSError, IndexError, ValueError):
         return 0
 

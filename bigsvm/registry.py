@@ -12,7 +12,6 @@ link as it was or as it was to be; the next change removes what is left and writ
 
 from __future__ import annotations
 
-import fcntl
 import getpass
 import json
 import os
@@ -30,9 +29,10 @@ import numpy as np
 from bigsvm.errors import BigSVMError, DataError, MissingInput
 from bigsvm.problem.model import Model, load_model
 from bigsvm.store.files import cannot_write, file_digest, new_directory, sync_directory, temporary_name
+from bigsvm.store.locks import wait_for
 
 CURRENT, HISTORY, LOCK, VERSIONS = "current", "history.jsonl", ".lock", "versions"
-_LINK = re.compile(rf"{VERSIONS}/(\d{{6,}})")
+_LINK = re.compile(rf"{VERSIONS}/([0-9]{{6,}})")
 _LITTER = ".*.tmp-*"
 
 
@@ -101,6 +101,7 @@ def rollback(registry: str | Path, to: int | None = None, note: str = "") -> int
         folder = _folder(root, to)
         if not folder.is_dir():
             raise MissingInput(f"there is no version {to}", str(root), f"see bigsvm history {root}")
+        _refuse_a_link(folder)
         check_model(folder)
         if to != former:
             _point_to(root, to)
@@ -129,6 +130,7 @@ def current(registry: str | Path) -> Path | None:
     folder = _folder(Path(registry), version)
     if not folder.is_dir():
         raise DataError(f"the current version {version} is not there", str(registry), "roll back to one that is")
+    _refuse_a_link(folder)
     return folder
 
 
@@ -157,7 +159,7 @@ def check_model(path: Path) -> Model:
                 raise DataError(f"model.json names {name!r}, which is not there", str(path))
             if file_digest(path / name) != digest:
                 raise DataError("damaged: its digest does not match model.json", str(path / name))
-    except (BigSVMError, OSError):
+    except (BigSVMError, OSError, MemoryError):
         raise
     except Exception as error:  # whatever else a garbled file can do to a parser
         raise DataError(f"cannot be loaded: {type(error).__name__}: {error}", str(path)) from error
@@ -195,7 +197,7 @@ def _changing(root: Path, create: bool = False) -> Iterator[None]:
     except OSError as error:
         raise cannot_write(root, error) from error
     with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        wait_for(lock)
         _tidy(root)
         yield
 
@@ -279,12 +281,18 @@ def _before_current(root: Path) -> int:
     return pile[-2]
 
 
+def _refuse_a_link(folder: Path) -> None:
+    """A version never changes: it is no link to what may.  Raises DataError."""
+    if folder.is_symlink():
+        raise DataError("the version is a link", str(folder), "put the model's folder itself there")
+
+
 def _folder(root: Path, version: int) -> Path:
     return root / VERSIONS / f"{version:06d}"
 
 
 def _numbers(root: Path) -> list[int]:
-    return sorted(int(path.name) for path in (root / VERSIONS).iterdir() if re.fullmatch(r"\d{6,}", path.name))
+    return sorted(int(path.name) for path in (root / VERSIONS).iterdir() if re.fullmatch("[0-9]{6,}", path.name))
 
 
 def _next_version(root: Path) -> int:

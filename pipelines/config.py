@@ -5,6 +5,7 @@ Relative paths are taken from the folder of the file, since cron and systemd sta
 
 from __future__ import annotations
 
+import dataclasses
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,9 +14,13 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from bigsvm.config import FitConfig
 from bigsvm.errors import BigSVMError, MissingInput, UsageError
+from bigsvm.problem.loss import REGRESSION
 
 METRICS = ("accuracy", "balanced_accuracy", "f1", "roc_auc", "average_precision")
-Metric = Literal["accuracy", "balanced_accuracy", "f1", "roc_auc", "average_precision"]
+"""Of a model of classes: the more the better, at most 1."""
+ERRORS = ("mse", "mae")
+"""Of regression, beside r2: the less the better."""
+Metric = Literal["accuracy", "balanced_accuracy", "f1", "roc_auc", "average_precision", "r2"]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -30,14 +35,13 @@ def _fit_options(values: Any) -> Any:
     if "C" in options and "lam" in options:
         raise ValueError("C and lambda exclude each other: C = 1 / (lambda n_samples)")
     try:
-        FitConfig.of(**options)
+        config = FitConfig.of(**options)
     except BigSVMError as error:
         raise ValueError(str(error)) from error
     except TypeError:
         return options  # a value of the wrong type: what follows names it
-    if isinstance(options.get("max_time"), str):
-        options["max_time"] = FitConfig.of(max_time=options["max_time"]).max_time
-    return options
+    # Every field, not what was typed: kernel solvers and papers have defaults of their own.
+    return {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
 
 
 class _Strict(BaseModel):
@@ -51,26 +55,46 @@ class Gates(_Strict):
     """(P - D) / P, at most; None: the tolerance of the fit."""
     recertify: bool = True
     """Prove the gap again from the saved model and the rows, one pass, instead of taking the run's word."""
+    allow_unproved: bool = False
+    """Accept a model of a kernel for which no gap can be proved, such as sigmoid: its optimality conditions hold."""
     allow_other_shape: bool = False
     """Accept other classes or another number of features than the current model has."""
-    # on the holdout rows, each between 0 and 1; None: not asked
+    # on the holdout rows, of classes; each between 0 and 1; None: not asked
     min_accuracy: Share | None = None
     min_balanced_accuracy: Share | None = None
     min_f1: Share | None = None
     min_roc_auc: Share | None = None
     min_average_precision: Share | None = None
+    # on the holdout rows, of regression
+    min_r2: float | None = Field(default=None, le=1)
+    max_mse: float | None = Field(default=None, ge=0)
+    max_mae: float | None = Field(default=None, ge=0)
+    # of both
     max_drop: Share | None = None
     """The candidate's `drop_metric` may lie this far below the current model's, both on the same holdout rows."""
-    drop_metric: Metric = "balanced_accuracy"
+    drop_metric: Metric | None = None
+    """None: balanced_accuracy of classes, r2 of regression."""
 
     def minima(self) -> dict[str, float]:
         """Metric -> least value, of those that are asked for."""
-        asked = {metric: getattr(self, f"min_{metric}") for metric in METRICS}
-        return {metric: value for metric, value in asked.items() if value is not None}
+        return self._asked("min", (*METRICS, "r2"))
+
+    def maxima(self) -> dict[str, float]:
+        """Metric -> largest value, of those that are asked for."""
+        return self._asked("max", ERRORS)
+
+    def _asked(self, side: str, metrics: tuple[str, ...]) -> dict[str, float]:
+        limits = {metric: getattr(self, f"{side}_{metric}") for metric in metrics}
+        return {metric: limit for metric, limit in limits.items() if limit is not None}
+
+    @property
+    def metrics(self) -> list[str]:
+        """Every metric that a gate asks for by name."""
+        return [*self.minima(), *self.maxima(), *([] if self.drop_metric is None else [self.drop_metric])]
 
     @property
     def need_holdout(self) -> bool:
-        return bool(self.minima()) or self.max_drop is not None
+        return bool(self.minima() or self.maxima()) or self.max_drop is not None
 
 
 class Job(_Strict):
@@ -97,7 +121,26 @@ class Job(_Strict):
             raise ValueError("the gates ask for a metric, and there is no holdout to measure it on")
         if self.holdout is not None and self.holdout == self.store:
             raise ValueError("holdout is the training store: its rows say nothing about new ones")
+        strange = [metric for metric in self.gates.metrics if metric not in self.metrics]
+        if strange:
+            kind = "values" if self.regression else "classes"
+            raise ValueError(f"the gates ask for {strange[0]}, which a model of {kind} has not got")
         return self
+
+    @property
+    def regression(self) -> bool:
+        """Whether the model gives values; else it gives classes."""
+        return self.fit.loss in REGRESSION
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """What is measured on the holdout."""
+        return (*ERRORS, "r2") if self.regression else METRICS
+
+    @property
+    def drop_metric(self) -> str:
+        """What may not fall by more than `gates.max_drop`."""
+        return self.gates.drop_metric or ("r2" if self.regression else "balanced_accuracy")
 
     @property
     def folder(self) -> Path:

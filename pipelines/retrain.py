@@ -7,7 +7,6 @@ Whatever the code, but for a promotion, the current model is the one it was.
 from __future__ import annotations
 
 import dataclasses
-import errno
 import signal
 import sys
 import time
@@ -19,12 +18,14 @@ from typing import Any
 
 import click
 
+from bigsvm.cli.failures import failure_of
 from bigsvm.cli.session import Session, write_failure
-from bigsvm.errors import BigSVMError, OutputError
+from bigsvm.errors import OutputError
+from bigsvm.machine import check_address_space
 from pipelines import steps
 from pipelines.config import Job, read_job
 
-NOT_CONVERGED, INTERRUPTED, GATE_REFUSED = 4, 75, 76
+NOT_CONVERGED, GATE_REFUSED = 4, 76
 _CODES = {"promoted": 0, "unchanged": 0, "not_converged": NOT_CONVERGED, "refused": GATE_REFUSED}
 
 
@@ -39,7 +40,7 @@ def retrain(job: Job, session: Session, force: bool = False) -> dict[str, Any]:
         try:
             document.update(_run(job, session, force))
         except BaseException as error:
-            document.update(exit_code=exit_code(error), error=str(error) or type(error).__name__)
+            document.update(exit_code=failure_of(error).code, error=str(error) or type(error).__name__)
             raise
         finally:
             document["seconds"] = round(time.monotonic() - began, 3)
@@ -75,22 +76,14 @@ def _ended(status: str) -> dict[str, Any]:
 
 
 def _good_enough(job: Job, candidate: steps.Candidate) -> bool:
-    """Stopped before the tolerance, but the job says in so many words that a wider gap will do."""
+    """Stopped before the tolerance, but the job says in so many words that a wider gap will do.
+
+    Where no gap can be proved, a gate decides: it can say why.
+    """
+    if candidate.status == "kkt":
+        return True
     asked = job.gates.max_relative_gap
     return asked is not None and candidate.result["relative_gap"] <= asked
-
-
-def exit_code(error: BaseException) -> int:
-    """The contract's exit code of a failure."""
-    if isinstance(error, BigSVMError):
-        return error.code
-    if isinstance(error, KeyboardInterrupt | click.Abort):
-        return INTERRUPTED
-    if isinstance(error, click.ClickException):
-        return 2
-    if isinstance(error, OSError):
-        return 73 if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else 74
-    return 1
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]}, help=__doc__)
@@ -99,6 +92,7 @@ def exit_code(error: BaseException) -> int:
 @click.option("--json", "as_json", is_flag=True, help="Exactly one JSON document on standard output.")
 @click.option("--quiet", is_flag=True, help="Nothing on standard error but failures.")
 def command(config: Path, force: bool, as_json: bool, quiet: bool) -> int:
+    check_address_space()
     session = Session("retrain", as_json=as_json, quiet=quiet, progress=False)
     document = retrain(read_job(config), session, force)
     status, code = document.pop("status"), document.pop("exit_code")
@@ -135,16 +129,10 @@ def main(args: list[str] | None = None) -> int:
         except click.exceptions.Exit as end:  # --help
             return end.exit_code
         except (Exception, KeyboardInterrupt) as error:
-            code = exit_code(error)
-            what: Any = error
-            if isinstance(error, KeyboardInterrupt | click.Abort):
-                what = "interrupted; the current model stays"
-            elif isinstance(error, click.ClickException):
-                what = error.format_message()
-            elif not isinstance(error, BigSVMError):
-                what = f"{type(error).__name__}: {error}"
-            write_failure("retrain", code, what, getattr(error, "hint", ""), "--json" in args)
-            return code
+            failure = failure_of(error)
+            said = f"{failure.said}; the current model stays" if failure.said == "interrupted" else failure.said
+            write_failure("retrain", failure.code, said, failure.hint, "--json" in args)
+            return failure.code
 
 
 @contextmanager

@@ -10,8 +10,6 @@ record   one line about the job's run
 from __future__ import annotations
 
 import dataclasses
-import fcntl
-import hashlib
 import json
 import os
 from collections.abc import Iterator
@@ -29,12 +27,11 @@ from bigsvm.observe.jsonl import JsonlFile, plain
 from bigsvm.run.certify import certify_model
 from bigsvm.run.evaluate import evaluate
 from bigsvm.run.fit import fit_store
+from bigsvm.run.identity import asked_digest
+from bigsvm.store import locks
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.opener import open_store
-from pipelines.config import METRICS, Job
-
-# Of all options of a fit, those that say which problem is solved and how well; not where it runs.
-_PROBLEM = ("solver", "loss", "C", "lam", "bias", "bias_scale", "class_weight", "tol", "seed", "no_dual")
+from pipelines.config import Job
 
 
 @dataclass(frozen=True)
@@ -43,7 +40,7 @@ class Found:
 
     store: RowBlocks
     problem: str
-    """Digest of the options that define the model."""
+    """Digest of the rows' identity and of every option that changes the model."""
     changed: bool
     reason: str
 
@@ -94,14 +91,9 @@ def alone(job: Job) -> Iterator[None]:
     """One run of a job at a time.  Raises OutputError where another one is going on."""
     try:
         job.folder.mkdir(parents=True, exist_ok=True)
-        lock = open(job.folder / "lock", "ab")  # noqa: SIM115
     except OSError as error:
         raise OutputError(f"cannot write: {error.strerror}", str(job.folder)) from error
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise OutputError("another run of this job is going on", str(job.folder)) from error
+    with locks.alone(job.folder / "lock", "the folder of this job"):
         yield
 
 
@@ -114,10 +106,10 @@ def detect(job: Job) -> Found:
     ------
     MissingInput : no store. DataError : it is bad, or has fewer rows than the job asks for.
     """
-    store = open_store(job.store, label=job.label, weight=job.weight)
+    store = _rows(job, job.store)
     if store.n_samples < job.min_rows:
         raise DataError(f"{store.n_samples} rows, and the job asks for at least {job.min_rows}", job.store)
-    problem = _problem(job)
+    problem = asked_digest(store.identity, job.fit)
     promoted = [entry for entry in registry.history(job.registry) if entry["action"] == "promote"]
     if not promoted or registry.current(job.registry) is None:
         return Found(store, problem, True, "nothing was promoted yet")
@@ -172,8 +164,13 @@ def judge(job: Job, found: Found, candidate: Path, emit: Emit = silent) -> Verdi
             return verdict
     gap, kind = _gap(job, found, candidate, model.about, emit)
     verdict.metrics["relative_gap"] = gap
-    proved = kind == "proved" and isinstance(gap, float) and 0 <= gap <= job.max_relative_gap
-    if not verdict.ask("gap", proved, gap, job.max_relative_gap, f"relative gap {_shown(gap)} ({kind})"):
+    passed = kind == "proved" and isinstance(gap, float) and 0 <= gap <= job.max_relative_gap
+    text = f"relative gap {_shown(gap)} ({kind})"
+    if kind != "proved" and model.about.get("status") == "kkt":
+        passed = gates.allow_unproved
+        text = "no gap can be proved for this kernel; the optimality conditions hold"
+        text += "" if passed else ", which allow_unproved = true would accept"
+    if not verdict.ask("gap", passed, gap, job.max_relative_gap, text):
         return verdict
     if job.holdout is not None:
         _judge_metrics(job, verdict, model, current, emit)
@@ -207,10 +204,9 @@ def record(job: Job, document: dict[str, Any]) -> None:
         raise OutputError(f"cannot write: {error.strerror}", str(path)) from error
 
 
-def _problem(job: Job) -> str:
-    options = {name: getattr(job.fit, name) for name in (*_PROBLEM, "solver_options", "stop", "blocks_per_round")}
-    text = json.dumps(plain({**options, "label": job.label, "weight": job.weight}), sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+def _rows(job: Job, path: str) -> RowBlocks:
+    """A store of the job's; few whole numbers are values where the model is one of values."""
+    return open_store(path, label=job.label, weight=job.weight, task="regression" if job.regression else "auto")
 
 
 def _gap(job: Job, found: Found, candidate: Path, about: dict[str, Any], emit: Emit) -> tuple[float | None, str]:
@@ -229,17 +225,22 @@ def _gap(job: Job, found: Found, candidate: Path, about: dict[str, Any], emit: E
 def _judge_metrics(job: Job, verdict: Verdict, model: Any, current: Any, emit: Emit) -> None:
     """The gates that are measured on the holdout."""
     assert job.holdout is not None
-    holdout = open_store(job.holdout, label=job.label, weight=job.weight)
+    holdout = _rows(job, job.holdout)
     measured = evaluate(model, holdout, job.fit, emit)
-    verdict.metrics.update({metric: measured[metric] for metric in METRICS})
+    verdict.metrics.update({metric: measured[metric] for metric in job.metrics})
     verdict.metrics["holdout_rows"] = measured["n_rows"]
     verdict.metrics["holdout_fingerprint"] = holdout.fingerprint
     for metric, least in job.gates.minima().items():
         value = measured[metric]
         verdict.ask(f"min_{metric}", value is not None and value >= least, value, least, f"{metric} {_shown(value)}")
+    for metric, most in job.gates.maxima().items():
+        value = measured[metric]
+        verdict.ask(f"max_{metric}", value is not None and value <= most, value, most, f"{metric} {_shown(value)}")
     if job.gates.max_drop is None or current is None:
         return
-    metric = job.gates.drop_metric
+    if current.regression != model.regression:  # allow_other_shape: nothing of theirs can be compared
+        return
+    metric = job.drop_metric
     value, former = measured[metric], evaluate(current, holdout, job.fit, emit)[metric]
     verdict.metrics[f"current_{metric}"] = former
     # A metric that the current model has not got cannot fall; one that the candidate has not got has fallen.

@@ -41,6 +41,7 @@ from bigsvm.kernels.rows import CSR
 from bigsvm.problem.decide import models_of
 from bigsvm.problem.kernel import Kernel
 from bigsvm.problem.kernel_model import KernelModel
+from bigsvm.problem.model_files import document_text
 from bigsvm.store.files import file_digest
 from bigsvm.store.sealing import seal
 from bigsvm.store.svmlight import Row, parse_line_strict, read_chunks
@@ -292,6 +293,14 @@ def fuzz_metadata(seconds: float, seed: int, work: Path) -> str:
     return f"metadata: {tried} mutated documents, {refused} refused, the rest sound"
 
 
+def made_again(document: Any) -> str:
+    """model.json with its digest, where it is still a document that can have one."""
+    try:
+        return document_text(document)
+    except (TypeError, ValueError):
+        return json.dumps(document)
+
+
 def fuzz_model(seconds: float, seed: int, work: Path) -> str:
     """Change model.json, or the bytes of an array, and make the digests again."""
     rng = random.Random(seed)
@@ -311,7 +320,7 @@ def fuzz_model(seconds: float, seed: int, work: Path) -> str:
             document["digests"][path.name] = file_digest(path)
         else:
             document = damage(document, rng)
-        (work / "copy" / "model.json").write_text(json.dumps(document))
+        (work / "copy" / "model.json").write_text(made_again(document))
         tried += 1
         try:
             model = bigsvm.load_model(work / "copy")

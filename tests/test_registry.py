@@ -21,8 +21,8 @@ from bigsvm.errors import BigSVMError, DataError, MissingInput, OutputError
 from bigsvm.problem.kernel import Kernel
 from bigsvm.problem.kernel_model import KernelModel
 from bigsvm.problem.model import LinearModel, load_model
-from bigsvm.store.files import file_digest
 from tests.cli.conftest import Bigsvm, bigsvm
+from tests.model_documents import renew, rewrite
 
 __all__ = ["bigsvm"]
 
@@ -47,37 +47,25 @@ def tree(path: Path) -> dict[str, bytes]:
     return {str(file.relative_to(path)): file.read_bytes() for file in sorted(path.rglob("*")) if file.is_file()}
 
 
-def with_digest(path: Path, name: str) -> None:
-    """Make the digest of a file what it should be."""
-    document = json.loads((path / "model.json").read_text())
-    document["digests"][name] = file_digest(path / name)
-    (path / "model.json").write_text(json.dumps(document))
-
-
-def edit(path: Path, **values: object) -> None:
-    document = json.loads((path / "model.json").read_text())
-    (path / "model.json").write_text(json.dumps({**document, **values}))
-
-
 def spoil_nan(path: Path, name: str = "coef.npy", value: float = np.nan) -> None:
     array = np.load(path / name)
     array.flat[0] = value
     np.save(path / name, array)
-    with_digest(path, name)
+    renew(path, name)
 
 
 def spoil_size(path: Path, name: str, keep: int, fix: bool) -> None:
     (path / name).write_bytes((path / name).read_bytes()[:keep])
     if fix:
-        with_digest(path, name)
+        renew(path, name)
 
 
 def spoil_shape(path: Path, shape: tuple[int, ...], classes: list[int], n_features: int) -> None:
     np.save(path / "coef.npy", np.zeros(shape))
     np.save(path / "intercept.npy", np.zeros(shape[0]))
-    edit(path, classes=classes, n_features=n_features)
-    with_digest(path, "coef.npy")
-    with_digest(path, "intercept.npy")
+    rewrite(path, classes=classes, n_features=n_features)
+    renew(path, "coef.npy")
+    renew(path, "intercept.npy")
 
 
 SPOILT: dict[str, Callable[[Path], None]] = {
@@ -97,16 +85,16 @@ SPOILT: dict[str, Callable[[Path], None]] = {
     "model.json empty": lambda p: spoil_size(p, "model.json", 0, fix=False),
     "model.json not text": lambda p: (p / "model.json").write_bytes(b"\xff\xfe\x00"),
     "model.json a list": lambda p: (p / "model.json").write_text("[]"),
-    "no digests": lambda p: edit(p, digests={}),
-    "digest leads out": lambda p: edit(p, digests={**registry_digests(p), "../x": "0"}),
-    "newer format": lambda p: edit(p, format_version=99),
+    "no digests": lambda p: rewrite(p, digests={}),
+    "digest leads out": lambda p: rewrite(p, digests={**registry_digests(p), "../x": "0"}),
+    "newer format": lambda p: rewrite(p, format_version=99),
     "no features": lambda p: spoil_shape(p, (1, 0), [-1, 1], 0),
     "no classes": lambda p: spoil_shape(p, (0, 6), [], 6),
     "one class": lambda p: spoil_shape(p, (1, 6), [1], 6),
     "a class twice": lambda p: spoil_shape(p, (1, 6), [1, 1], 6),
     "other feature count": lambda p: spoil_shape(p, (1, 7), [-1, 1], 7),
     "other classes": lambda p: spoil_shape(p, (1, 6), [0, 1], 6),
-    "a claimed feature count": lambda p: edit(p, n_features=7),
+    "a claimed feature count": lambda p: rewrite(p, n_features=7),
 }
 
 
@@ -390,3 +378,19 @@ def test_a_damaged_kernel_model_is_not_promoted(tmp_path: Path, name: str) -> No
     with pytest.raises(DataError):
         registry.promote(tmp_path / "r", bad)
     assert registry.current(tmp_path / "r") is None
+
+
+def test_a_version_is_no_link(tmp_path: Path) -> None:
+    """It would change with what lies elsewhere."""
+    root = tmp_path / "reg"
+    assert registry.promote(root, make_model(tmp_path / "a")) == 1
+    assert registry.promote(root, make_model(tmp_path / "b", seed=1)) == 2
+    for version in (1, 2):
+        folder = root / "versions" / f"{version:06d}"
+        folder.rename(tmp_path / "away")
+        folder.symlink_to(tmp_path / "away")
+        with pytest.raises(DataError, match="the version is a link"):
+            registry.current(root) if version == 2 else registry.rollback(root)
+        folder.unlink()
+        (tmp_path / "away").rename(folder)
+    assert registry.rollback(root) == 1

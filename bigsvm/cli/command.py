@@ -27,10 +27,14 @@ class Call:
 
 
 class BigsvmCommand(click.Command):
-    """A command whose callback takes a Session first, with the common options added."""
+    """A command whose callback takes a Session first, with the common options added.
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    light : it loads none of the libraries that need room
+    """
+
+    def __init__(self, *args: Any, light: bool = False, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.light = light
         self.params.extend(_common_options())
         # One prefix for all commands: BIGSVM_MEMORY, not BIGSVM_FIT_MEMORY.
         self.context_settings = {
@@ -56,6 +60,10 @@ class BigsvmCommand(click.Command):
         if call is not None:
             call.session = session
         values["session"] = session
+        if not self.light:
+            from bigsvm.machine import check_address_space
+
+            check_address_space()
         return super().invoke(ctx)
 
 
@@ -67,7 +75,7 @@ def bigsvm_command(**attributes: Any) -> Callable[[Callable[..., int]], BigsvmCo
 def _common_options() -> list[click.Option]:
     return [
         click.Option(["--json"], is_flag=True, help="Exactly one JSON document on standard output."),
-        click.Option(["--quiet"], is_flag=True, help="Nothing on standard error but failures."),
+        click.Option(["--quiet"], is_flag=True, help="No word where all is well: failures, answers and --json only."),
         click.Option(["-v", "--verbose"], count=True, help="Say more on standard error."),
         click.Option(
             ["--log-format"],

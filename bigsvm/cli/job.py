@@ -64,6 +64,8 @@ def finished_job(job: Job) -> tuple[str, dict[str, Any]] | None:
     """(status, result) of the very same job on the very same store, where it is over and its model is there.
 
     So a scheduler may send the same command again, whatever instant the former one died in.
+
+    Raises DataError where a file of the model changed since it was written.
     """
     record, was = _recorded(job.run)
     status, result = record.get("status"), record.get("result")
@@ -71,10 +73,14 @@ def finished_job(job: Job) -> tuple[str, dict[str, Any]] | None:
         return None
     if not record.get("model_digest") or record["model_digest"] != digest_of(job.model):
         return None
+    from bigsvm.problem.model_files import check_files
     from bigsvm.store.opener import open_store
 
     store = open_store(job.store, label=job.label, weight=job.weight)
-    return (status, result) if result.get("store_fingerprint") == store.fingerprint else None
+    if record.get("identity", {}).get("data") != store.identity.document():
+        return None
+    check_files(job.model, "bigsvm fit ... --overwrite trains it again")
+    return status, result
 
 
 def check_same_fit(job: Job) -> None:

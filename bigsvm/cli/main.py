@@ -7,7 +7,6 @@ is imported when the command is.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import sys
 import traceback
@@ -20,11 +19,9 @@ import click
 
 import bigsvm
 from bigsvm.cli.command import Call
-from bigsvm.cli.interrupts import INTERRUPTED, unwinding_on_signals
+from bigsvm.cli.failures import failure_of
+from bigsvm.cli.interrupts import unwinding_on_signals
 from bigsvm.cli.session import write_failure
-from bigsvm.errors import BigSVMError
-
-EXIT_BUG, EXIT_USAGE, EXIT_OUTPUT, EXIT_IO, EXIT_INTERRUPTED = 1, 2, 73, 74, INTERRUPTED
 
 COMPLETE = "_BIGSVM_COMPLETE"
 
@@ -105,7 +102,7 @@ def run(args: list[str], to_the_end: bool = False) -> int:
                 return _report(error, args, call)
             except BrokenPipeError:
                 _silence_stdout()
-                return _exit_code(error)
+                return failure_of(error).code
 
 
 def _invoke(args: list[str], call: Call) -> int:
@@ -130,49 +127,17 @@ def _report(error: BaseException, args: list[str], call: Call) -> int:
     debug = session.debug if session is not None else _flag(args, "--debug")
     named = [arg for arg in args if arg in COMMANDS]
     command = session.command if session is not None else (named[0] if named else "bigsvm")
-    code = _exit_code(error)
+    failure = failure_of(error, debug)
     if debug:
         traceback.print_exception(error)
-    hint = ""
-    message: Any = error
-    if isinstance(error, BigSVMError):
-        hint = error.hint
-    elif isinstance(error, click.exceptions.NoArgsIsHelpError):
+    said = failure.said
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
         if not as_json:
             click.echo(error.format_message(), err=True)
-            return code
-        message = "a command is needed"
-    elif isinstance(error, click.ClickException):
-        message = error.format_message().rstrip(".")
-        if isinstance(error, click.UsageError) and error.ctx is not None:
-            hint = f"see {error.ctx.command_path} --help"
-    elif isinstance(error, KeyboardInterrupt | click.Abort):
-        message = "interrupted"
-    elif isinstance(error, OSError):
-        message = error.strerror or str(error)
-        if error.filename is not None:
-            message = f"{error.filename}: {message}"
-    elif isinstance(error, MemoryError):
-        message = f"out of memory: {error}" if str(error) else "out of memory"
-        hint = "lower --memory: the process may not hold what the budget promises"
-    else:
-        message = f"{type(error).__name__}: {error}"
-        hint = "this is a bug; run again with --debug for the traceback" if not debug else "this is a bug"
-    write_failure(command, code, message, hint, as_json)
-    return code
-
-
-def _exit_code(error: BaseException) -> int:
-    if isinstance(error, BigSVMError):
-        return error.code
-    if isinstance(error, KeyboardInterrupt | click.Abort):
-        return EXIT_INTERRUPTED
-    if isinstance(error, click.ClickException):
-        return EXIT_USAGE
-    if isinstance(error, OSError):
-        # Nobody made a better error of it: a full disk is an output's, all else is the device's.
-        return EXIT_OUTPUT if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else EXIT_IO
-    return EXIT_BUG
+            return failure.code
+        said = "a command is needed"
+    write_failure(command, failure.code, said, failure.hint, as_json)
+    return failure.code
 
 
 def _flag(args: list[str], flag: str) -> bool:

@@ -159,7 +159,11 @@ _stopping = [
 ]
 
 _storage = [
-    click.option("--scratch", metavar="DIR", help="Folder for staged copies.  [default: temporary folder]"),
+    click.option(
+        "--scratch",
+        metavar="DIR",
+        help="Folder for staged copies.  [default: a folder of yours in the temporary folder]",
+    ),
     click.option("--scratch-limit", type=Size(percent=False), metavar="SIZE", help="Bytes to take there at most."),
     click.option(
         "--stage",

@@ -26,7 +26,7 @@ class Session:
 
     command : name, for the JSON document
     as_json : exactly one JSON document on standard output
-    quiet : nothing on standard error but failures
+    quiet : nothing on standard error but failures, and on standard output no word of what was made
     verbose : 0, 1 or more
     log_format : 'text' or 'json', of standard error
     progress : whether a live view may be drawn
@@ -106,8 +106,13 @@ class Session:
 
         return PlainLines(sys.stderr, verbose=self.verbose > 0)
 
-    def finish(self, result: dict[str, Any], text: str, status: str = "ok", exit_code: int = 0) -> int:
-        """Write the result to standard output, as text or as one JSON document; returns `exit_code`."""
+    def finish(
+        self, result: dict[str, Any], text: str, status: str = "ok", exit_code: int = 0, made: bool = False
+    ) -> int:
+        """Write the result to standard output, as text or as one JSON document; returns `exit_code`.
+
+        made : the command was called for something that lies on disk now: where all is well, `quiet` leaves text out
+        """
         self.exit_code = exit_code
         if self.as_json:
             from bigsvm.observe.jsonl import plain
@@ -122,7 +127,7 @@ class Session:
                     "result": plain(result),
                 }
             )
-        elif text:
+        elif text and not (made and self.quiet and exit_code == 0):
             click.echo(text)
         sys.stdout.flush()
         self.finished = True

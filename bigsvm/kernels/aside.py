@@ -10,6 +10,7 @@ import ctypes
 import fcntl
 import hashlib
 import os
+import signal
 import sys
 import time
 import warnings
@@ -51,7 +52,7 @@ def compile_lock() -> Iterator[None]:
 
 
 def _in_child(call: Callable[[], object]) -> bool:
-    """Whether a forked child came to the end of `call`."""
+    """Whether a forked child came to the end of `call`.  Raises MemoryError where the compiler got no memory."""
     if sys.platform != "linux":
         return False
     parent, libc = os.getpid(), ctypes.CDLL(None)
@@ -61,9 +62,10 @@ def _in_child(call: Callable[[], object]) -> bool:
     if child == 0:
         status = 1
         try:
-            # It holds what the parent held, locks too: killed, the parent must not live on in its child.
+            # It holds what the parent held: killed, the parent must not live on in its child.
             libc.prctl(_PR_SET_PDEATHSIG, 9)
             if os.getppid() == parent:
+                _say_nothing()
                 call()
                 status = 0
         finally:
@@ -77,4 +79,15 @@ def _in_child(call: Callable[[], object]) -> bool:
         if not ended:
             os.kill(child, 9)
             os.waitpid(child, 0)
-    return bool(ended) and os.waitstatus_to_exitcode(status) == 0
+    code = os.waitstatus_to_exitcode(status) if ended else -signal.SIGKILL
+    if code == -signal.SIGABRT:  # so LLVM ends where it is refused memory; this process would end the same way
+        raise MemoryError("the compiler was refused memory")
+    return code == 0
+
+
+def _say_nothing() -> None:
+    """What fails in the child is tried again by the parent, whose words count; and out of memory, words never end."""
+    sys.unraisablehook = lambda _: None
+    quiet = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(quiet, 2)
+    os.close(quiet)

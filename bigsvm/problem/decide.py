@@ -20,17 +20,36 @@ from bigsvm.store.checks import as_values, check_csr, check_finite, unmasked
 
 
 class Decides:
-    """Labels and values from scores; what has `scores` and the four attributes inherits the rest.
+    """Labels and values from scores; what has `scores` and the attributes inherits the rest.
 
     classes : labels in ascending order; empty for regression
     positive, negative : int32, (n_models,)   class codes as `Problem` has them; negative is -1 for all others
     intercept : float64, (n_models,)
+    about : what model.json holds besides
     """
 
     classes: np.ndarray
     positive: np.ndarray
     negative: np.ndarray
     intercept: np.ndarray
+
+    n_features: int
+    about: dict[str, Any]
+
+    def __repr__(self) -> str:
+        """One line, however large the model: what it decides, on what, and how good it is."""
+        gives = "values" if self.regression else f"{len(self.classes):,} classes"
+        said = [gives, f"{self.n_features:,} features", *self._about_support()]
+        loss, proof = self.about.get("problem", {}).get("loss"), self.about.get("certificate", {})
+        if loss:
+            said.append(str(loss))
+        if proof.get("relative_gap"):
+            said.append(f"relative gap {max(proof['relative_gap']):.3g} ({proof.get('kind')})")
+        return f"{type(self).__name__}({', '.join(said)})"
+
+    def _about_support(self) -> list[str]:
+        """What a representation says of rows that the model keeps."""
+        return []
 
     @property
     def n_models(self) -> int:

@@ -53,7 +53,7 @@ _MOST_ROWS = 128  # rows whose given kernel values are picked from at one time
 _ROWS_BYTES = 1 << 20  # and what those rows take
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class KernelModel(Decides):
     """f(x) = sum_s dual_coef[m, s] K(support_s, x) + intercept[m] for each model m; labels as `Decides` has them.
 
@@ -94,6 +94,9 @@ class KernelModel(Decides):
         if self._home is not None:
             return _from_home, self._home
         return KernelModel, tuple(getattr(self, field.name) for field in dataclasses.fields(self))
+
+    def _about_support(self) -> list[str]:
+        return [f"{self.kernel.name} kernel", f"{self.n_support:,} support vectors"]
 
     @property
     def n_support(self) -> int:
@@ -155,7 +158,6 @@ class KernelModel(Decides):
             "regression": self.regression,
         }
         document = {
-            "format_version": 2,
             "kind": "kernel",
             "n_features": self.n_features,
             "classes": json_labels(self.classes),

@@ -20,12 +20,19 @@ from bigsvm.errors import DataError
 from bigsvm.kernels.rows import decision, n_rows_of
 from bigsvm.problem.decide import Decides, check_width, models_of, n_models_of, no_codes
 from bigsvm.problem.kernel_model import KernelModel, read_kernel_model
-from bigsvm.problem.model_files import classes_of, json_labels, read_array, read_document, write_array, write_model
+from bigsvm.problem.model_files import (
+    check_file,
+    classes_of,
+    json_labels,
+    read_array,
+    read_document,
+    write_array,
+    write_model,
+)
 from bigsvm.store.blocks import Matrix
-from bigsvm.store.files import file_digest
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LinearModel(Decides):
     """f(x) = coef.x + intercept for each model; the label is its sign, or the class with the largest score.
 
@@ -51,7 +58,7 @@ class LinearModel(Decides):
             object.__setattr__(self, "negative", negative)
 
     @property
-    def n_features(self) -> int:
+    def n_features(self) -> int:  # type: ignore[override]
         return self.coef.shape[1]
 
     def scores(self, X: Matrix) -> np.ndarray:
@@ -86,7 +93,6 @@ class LinearModel(Decides):
             problem = {**about.get("problem", {}), "multi_class": self.multi_class, "regression": self.regression}
             about = {**about, "problem": problem}
         document = {
-            "format_version": 1 if plain else 2,
             "kind": "linear",
             "n_features": self.n_features,
             "classes": json_labels(self.classes),
@@ -156,8 +162,7 @@ def load_alpha(path: str | Path, model: Model) -> np.ndarray | None:
     digest = model.about.get("digests", {}).get("alpha.npy")
     if digest is None:
         return None
-    if not file.exists() or file_digest(file) != digest:
-        raise DataError("alpha.npy is missing or damaged: its digest does not match model.json", str(file))
+    check_file(file, digest)
     alpha = np.load(file, mmap_mode="r", allow_pickle=False)
     if alpha.dtype != np.float64 or alpha.ndim != 2 or alpha.shape[0] != model.n_models:
         raise DataError(f"alpha.npy has shape {alpha.shape} and dtype {alpha.dtype}", str(file))

@@ -1,8 +1,9 @@
 """The files of a model: a directory of JSON and plain .npy arrays with digests, written whole or not at all.
 
-model.json: format, version, kind, n_features, classes, what is known of the problem and its proof, digests.  Version 1
-is a linear model of classes, one against the rest; version 2 is everything else, which older programs then refuse.
-Nothing in it names a time, a host or a path: same options, same bytes.
+model.json: format, version, kind, n_features, classes, what is known of the problem and its proof, the digests of the
+other files, and the digest of all this.  Versions 1 (a linear model of classes, one against the rest) and 2 (everything
+else) had no digest of model.json itself; they are read for ever.  Nothing in it names a time, a host or a path: same
+options, same bytes.
 """
 
 from __future__ import annotations
@@ -17,10 +18,14 @@ import numpy as np
 
 from bigsvm.errors import DataError, MissingInput
 from bigsvm.store.files import file_digest, new_directory, read_bytes
+from bigsvm.store.identity import digest_of
 from bigsvm.store.labels import listed_classes
+from bigsvm.store.paths import refuse_links_out
 
 FORMAT = "bigsvm-model"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
+_UNSEALED = 2
+"""The last version whose model.json may lack its own digest."""
 MARKS = ("model.json",)
 """Files by which a folder is known as a model."""
 _PIECE = 1 << 16  # values looked at in one piece
@@ -49,17 +54,25 @@ def write_model(
             with open(folder / "alpha.npy", "xb") as file:
                 alpha(file)
             digests["alpha.npy"] = file_digest(folder / "alpha.npy")
-        text = json.dumps({"format": FORMAT, **document, "digests": digests}, indent=1, sort_keys=True, allow_nan=False)
-        (folder / "model.json").write_text(text + "\n")
+        (folder / "model.json").write_text(document_text({**document, "digests": digests}))
+
+
+def document_text(document: dict[str, Any]) -> str:
+    """The text of a model.json that says so, with its format and its digest."""
+    whole = {"format": FORMAT, "format_version": FORMAT_VERSION, **document}
+    whole["digest"] = _digest(whole)
+    return json.dumps(whole, indent=1, sort_keys=True, allow_nan=False) + "\n"
 
 
 def read_document(folder: Path, named: str) -> dict[str, Any]:
-    """model.json of a folder that a user calls `named`.
+    """model.json of a folder that a user calls `named`, without its own digest.
 
     Raises
     ------
-    MissingInput : there is no model. DataError : it is not a bigsvm model, or of a newer format.
+    MissingInput : there is no model. DataError : it is not a bigsvm model, of a newer format, damaged, or links to
+    files that lie elsewhere.
     """
+    refuse_links_out(folder, "model")
     try:
         content = read_bytes(folder / "model.json")
     except OSError as error:
@@ -78,9 +91,52 @@ def read_document(folder: Path, named: str) -> dict[str, Any]:
             where,
             "upgrade bigsvm",
         )
+    _check_digest(document, version, where)
+    document.pop("digest", None)
     if not isinstance(document.get("problem", {}), dict):
         raise DataError("model.json lacks or garbles 'problem'", where)
     return document
+
+
+def check_files(folder: Path, hint: str = "") -> None:
+    """Hold every file of a model against its digest, without loading any.
+
+    Raises
+    ------
+    MissingInput : there is no model. DataError : a file is missing or not as it was written (names it).
+    """
+    digests = read_document(folder, str(folder)).get("digests")
+    if not isinstance(digests, dict):
+        raise DataError("model.json lacks the digests of the other files", str(folder), hint)
+    for name, digest in digests.items():
+        check_file(folder / name, digest, hint)
+
+
+def check_file(path: Path, digest: Any, hint: str = "") -> None:
+    """Hold a file against its digest.  Raises DataError where it cannot be read, or is not as it was written."""
+    try:
+        found = file_digest(path)
+    except OSError as error:
+        raise DataError(f"cannot be read: {error.strerror}", str(path), hint) from error
+    if found != digest:
+        raise DataError("damaged: its digest does not match model.json", str(path), hint)
+
+
+def _digest(document: dict[str, Any]) -> str:
+    """Of all that model.json says but this; numbers count as they are read back."""
+    return digest_of({name: value for name, value in document.items() if name != "digest"})
+
+
+def _check_digest(document: dict[str, Any], version: int, where: str) -> None:
+    """Refuse a model.json that is not as it was written.  Raises DataError."""
+    if "digest" not in document and version <= _UNSEALED:
+        return
+    try:
+        ours = _digest(document) == document.get("digest")
+    except (ValueError, RecursionError):
+        ours = False
+    if not ours:
+        raise DataError("damaged: model.json does not match its own digest", where, "restore it, or train again")
 
 
 def classes_of(document: dict[str, Any], folder: Path) -> tuple[np.ndarray, bool]:
@@ -179,15 +235,12 @@ def read_array(path: Path, digest: Any) -> np.ndarray:
 
 def map_array(path: Path, digest: Any) -> np.ndarray:
     """A read-only map of an array that is as it was written.  Raises DataError."""
-    try:
-        found = file_digest(path)
-    except OSError as error:
-        raise DataError(f"cannot be read: {error.strerror}", str(path)) from error
-    if found != digest:
-        raise DataError("damaged: its digest does not match model.json", str(path))
+    check_file(path, digest)
     try:
         # A map: a header that promises more than the file has is found out before memory is taken.
         array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except MemoryError:
+        raise
     except Exception as error:  # its header is read as Python text: a tokenizer has errors of many kinds
         raise DataError(f"not a plain array: {error}", str(path)) from error
     return array

@@ -7,6 +7,7 @@ A checkpoint belongs to a store, a plan and a problem; another one is refused, n
 
 from __future__ import annotations
 
+import re
 import shutil
 import time
 from pathlib import Path
@@ -14,11 +15,13 @@ from typing import Any
 
 from bigsvm.errors import DataError
 from bigsvm.store.files import new_directory, remove_dead
+from bigsvm.store.identity import first_difference
 from bigsvm.store.state_files import read_tree, tree_bytes, write_tree
 
 KEPT = 2
 _SPACING = 20.0  # times what one takes
 _AFTER_PROOF_S = 1.0
+_NUMBERED = re.compile("[0-9]{8,}")  # and no other digits, of which Unicode has many
 
 
 class Checkpoints:
@@ -76,7 +79,7 @@ class Checkpoints:
             except (DataError, KeyError, TypeError) as error:
                 self.damaged.append(str(error))
                 continue
-            other = _first_difference(identity, self.identity)
+            other = first_difference(identity, self.identity)
             if other:
                 hint = "start again without --resume"
                 raise DataError(f"the checkpoint is of another run: {other}", str(self.folder), hint)
@@ -91,15 +94,4 @@ class Checkpoints:
     def _numbers(self) -> list[int]:
         if not self.folder.is_dir():
             return []
-        return sorted(int(path.name) for path in self.folder.iterdir() if path.name.isdigit())
-
-
-def _first_difference(was: Any, now: Any, name: str = "it") -> str:
-    """What differs first between two trees of dictionaries, '' where nothing does."""
-    if isinstance(was, dict) and isinstance(now, dict):
-        for key, value in now.items():
-            found = _first_difference(was.get(key), value, str(key))
-            if found:
-                return found
-        return ""
-    return "" if was == now else f"{name} was {was!r} and is {now!r}"
+        return sorted(int(path.name) for path in self.folder.iterdir() if _NUMBERED.fullmatch(path.name))

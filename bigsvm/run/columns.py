@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-import numpy as np
-import xxhash
+from typing import Any
 
 from bigsvm.errors import DataError, MissingInput
 from bigsvm.events import Emit
@@ -16,7 +13,8 @@ from bigsvm.run.copies import copies_folder, kept_copy, make_room, work
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.columns import StagedColumns
 from bigsvm.store.columns_write import COLUMNS_VERSION, copy_bytes, stage_columns
-from bigsvm.store.stage import StagedRows
+from bigsvm.store.identity import digest_of
+from bigsvm.store.permutation import order_digest
 
 
 @contextmanager
@@ -33,17 +31,18 @@ def staged_columns(
     PlanRefused : the copy does not fit the scratch limit or the disk.
     OutputError : the scratch folder cannot be written.
     """
-    folder = copies_folder(scratch) / f"columns-{_key(data)}"
+    made_of = _made_of(data)
+    folder = copies_folder(scratch) / f"columns-{digest_of(made_of)}"
     found: list[StagedColumns] = []
 
     def is_whole() -> bool:
-        found[:] = _complete(folder)
+        found[:] = _complete(folder, made_of)
         return bool(found)
 
     def make() -> None:
         make_room(folder, copy_bytes(data), scratch_limit)
         with work("transposing", data.n_samples, emit) as advanced:
-            stage_columns(data, folder, memory, advanced)
+            stage_columns(data, folder, made_of, memory, advanced)
         found[:] = [StagedColumns(folder)]
 
     with kept_copy(folder, is_whole, make, emit):
@@ -53,23 +52,28 @@ def staged_columns(
             found[0].close()
 
 
-def _complete(folder: Path) -> list[StagedColumns]:
-    """The copy if it is there, with small files that can be trusted and large ones of the right size; else nothing."""
+def _complete(folder: Path, made_of: dict[str, Any]) -> list[StagedColumns]:
+    """The copy of just that if it is there, with files that can be trusted or have the right size; else nothing."""
     try:
-        return [StagedColumns(folder)]
+        copy = StagedColumns(folder)
     except (MissingInput, DataError):
         return []
+    if copy.made_of == made_of:
+        return [copy]
+    copy.close()  # of other rows, moved here by a restore or by hand
+    return []
 
 
-def _key(data: RowBlocks) -> str:
-    # The name of a working copy of rows stands for its content, layout and orders.
-    orders = [_digest(data.row_order), _digest(data.feature_order)]
-    described = [
-        data.folder.name if isinstance(data, StagedRows) else "", data.fingerprint, getattr(data, "selection", ""),
-        data.layout, data.n_samples, data.n_features, data.dtype.name, data.index_dtype.name, orders, COLUMNS_VERSION,
-    ]  # fmt: skip
-    return xxhash.xxh3_128_hexdigest(json.dumps(described).encode())
-
-
-def _digest(order: np.ndarray | None) -> str:
-    return "" if order is None else xxhash.xxh3_128_hexdigest(np.ascontiguousarray(order).data)
+def _made_of(data: RowBlocks) -> dict[str, Any]:
+    """What a copy is made of, in full: its name is the digest, and the copy is held against it when it is opened."""
+    return {
+        "identity": data.identity.document(),
+        "row_order": order_digest(data.row_order),
+        "feature_order": order_digest(data.feature_order),
+        "layout": data.layout,
+        "n_samples": data.n_samples,
+        "n_features": data.n_features,
+        "dtype": data.dtype.name,
+        "index_dtype": data.index_dtype.name,
+        "version": COLUMNS_VERSION,
+    }

@@ -19,6 +19,7 @@ from bigsvm.errors import PlanRefused
 from bigsvm.events import Emit, WorkAdvanced, WorkEnded, WorkStarted
 from bigsvm.store.files import cannot_write
 from bigsvm.store.locks import holder, sign, take
+from bigsvm.store.stage_index import COPIES
 from bigsvm.units import MIB, show_bytes
 
 _LOOK_S = 0.1
@@ -27,7 +28,7 @@ _TELL = 200  # events of progress in one piece of work
 
 def copies_folder(scratch: Path) -> Path:
     """Where the working copies of a scratch folder are."""
-    return scratch / "bigsvm"
+    return scratch / COPIES
 
 
 def copies_in(folder: Path) -> list[Path]:

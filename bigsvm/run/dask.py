@@ -25,6 +25,7 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 _RETRIES = 3
+_STARTS = 3  # of the worker processes of this machine
 
 
 class DaskMapper:
@@ -82,18 +83,41 @@ def open_dask_mapper(scheduler: str | None, scheduler_file: str | None, workers:
                 client.close()
             return
         n_workers = workers or core_count()
-        with (
-            LocalCluster(
+        with _local_cluster(n_workers) as cluster, _client_of(cluster) as client:
+            yield DaskMapper(client, n_workers)
+
+
+def _local_cluster(n_workers: int) -> LocalCluster:
+    """Worker processes of this machine, started again where one was killed before it was ready.
+
+    Raises Interrupted where that does not help.
+    """
+    said = ""
+    for _ in range(_STARTS):
+        try:
+            return LocalCluster(
                 n_workers=n_workers,
                 threads_per_worker=1,
                 processes=True,
                 dashboard_address=":0",  # any free port: two fits on one machine must not meet
                 memory_limit=0,  # our own budget rules
-                silence_logs=logging.ERROR,
-            ) as cluster,
-            Client(cluster) as client,
-        ):
-            yield DaskMapper(client, n_workers)
+                silence_logs=logging.CRITICAL,  # of a start that failed we tell ourselves
+            )
+        except (RuntimeError, OSError, TimeoutError) as error:
+            said = str(error) or type(error).__name__
+    raise _no_workers(f"they failed {_STARTS} times: {said}")
+
+
+def _client_of(cluster: LocalCluster) -> Any:
+    try:
+        return Client(cluster)
+    except (RuntimeError, OSError, TimeoutError) as error:
+        raise _no_workers(str(error) or type(error).__name__) from error
+
+
+def _no_workers(why: str) -> Interrupted:
+    hint = "something may kill them, such as a limit on memory; repeat the command, or say --scheduler threads"
+    return Interrupted(f"the worker processes did not start: {why}", hint=hint)
 
 
 def _names_an_address(scheduler_file: str) -> bool:

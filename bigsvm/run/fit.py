@@ -15,14 +15,26 @@ import numpy as np
 
 import bigsvm
 from bigsvm.budget import MemoryBudget
-from bigsvm.config import RESULT_OPTIONS, FitConfig
+from bigsvm.config import FitConfig
 from bigsvm.errors import DataError, Interrupted
-from bigsvm.events import BudgetReport, Emit, FitEnded, FitStarted, Warned, WorkAdvanced, silent
+from bigsvm.events import (
+    COMPILING,
+    BudgetReport,
+    Emit,
+    FitEnded,
+    FitStarted,
+    Warned,
+    WorkAdvanced,
+    WorkEnded,
+    WorkStarted,
+    silent,
+)
 from bigsvm.machine import core_count, return_freed_memory
 from bigsvm.problem.model import Model
 from bigsvm.problem.problem import Problem, make_problem
 from bigsvm.run.checkpoint import Checkpoints
 from bigsvm.run.columns import staged_columns
+from bigsvm.run.identity import ProblemIdentity, result_options
 from bigsvm.run.kernel_outcome import kernel_figures, kernel_model
 from bigsvm.run.kernel_proofs import KernelProver
 from bigsvm.run.loop import Loop
@@ -33,7 +45,7 @@ from bigsvm.run.plan import Plan, make_plan
 from bigsvm.run.proofs import Prover
 from bigsvm.run.rows import open_rows
 from bigsvm.run.saved_problem import models_document
-from bigsvm.run.scratch import is_tmpfs, scratch_folder
+from bigsvm.run.scratch import is_tmpfs, make_scratch
 from bigsvm.run.signals import Stop, stop_on_signals
 from bigsvm.run.sizes import READ_DEPTH
 from bigsvm.run.warm import warm
@@ -79,18 +91,22 @@ def fit_store(
     for message in getattr(store, "warnings", ()):
         note(Warned(message))
     plan = make_plan(store, config)
+    planned = time.monotonic()
     note(FitStarted(plan.document(), dataclasses.asdict(config), store.fingerprint, versions()))
+    note(WorkStarted(COMPILING, 0, ""))
     warm(store, plan)
+    compiled = time.monotonic()
+    note(WorkEnded(COMPILING, compiled - planned))
     budget = MemoryBudget(plan.budget_bytes)
     with ExitStack() as stack:
         stack.enter_context(stop_on_signals(stop))
         mapper = stack.enter_context(open_mapper(config))
         memory = stack.enter_context(PeakMemory())
-        scratch = scratch_folder(config)
+        scratch = make_scratch(config)
         if plan.scratch_bytes and is_tmpfs(scratch):
             note(Warned(f"the scratch folder {scratch} is in memory (tmpfs): say --scratch DIR on a disk"))
         data, survey = stack.enter_context(open_rows(store, plan, config, scratch, budget, mapper, note))
-        staged_s = time.monotonic() - began
+        staged_at = time.monotonic()
         counts = survey.class_counts(store)
         problem = make_problem(config, store, counts) if config.class_weight == "balanced" else plan.problem
         _check_classes(problem, counts, store)
@@ -130,8 +146,11 @@ def fit_store(
         else:
             prover = Prover(plan.solver, state, ctx, plan.certificate_workers)
         loop = Loop(problem, plan.solver, state, config, ctx, prover, survey.data_bytes, stop, checkpoints, note)
+        identity = ProblemIdentity(
+            store.identity, survey.content_fingerprint, result_options(config), plan.resolved(), versions()
+        )
         if checkpoints is not None:
-            checkpoints.identity = _identity(store, survey, plan, config)
+            checkpoints.identity = identity.document()
             saved = checkpoints.newest() if resume else None
             for damage in checkpoints.damaged:
                 note(Warned(f"a checkpoint is not whole: {damage}"))
@@ -153,12 +172,16 @@ def fit_store(
                 vector.close()
             prover.alpha = []
         assert prover.certificate is not None
-        result = FitResult(status, model, prover.certificate, figures, warnings, prover.alpha, data.working_row)
+        result = FitResult(
+            status, model, prover.certificate, figures, warnings, identity, prover.alpha, data.working_row
+        )
         memory.sample()
         result.memory = memory.document(plan.budget_bytes)
     result.seconds = {
         "total": time.monotonic() - began,
-        "staging": staged_s,
+        "plan": planned - began,
+        "compile": compiled - planned,
+        "staging": staged_at - compiled,
         "solving": loop.solving_s,
         "io_wait": ctx.io_wait_s,
         "certify": prover.seconds,
@@ -184,17 +207,6 @@ def column_access(
         return made[0]
 
     return columns
-
-
-def _identity(store: RowBlocks, survey: Survey, plan: Plan, config: FitConfig) -> dict[str, Any]:
-    """What a checkpoint belongs to: the data, and every option that changes the result."""
-    return {
-        "store": store.fingerprint,
-        "content": survey.content_fingerprint,
-        "options": {name: getattr(config, name) for name in RESULT_OPTIONS},
-        "plan": plan.resolved(),
-        "versions": versions(),
-    }
 
 
 def _check_classes(problem: Problem, counts: np.ndarray, store: RowBlocks) -> None:

@@ -13,6 +13,7 @@ from bigsvm.config import FitConfig
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.model import LinearModel, Model
 from bigsvm.problem.problem import Problem
+from bigsvm.run.identity import ProblemIdentity
 from bigsvm.run.memory import PeakMemory
 from bigsvm.run.plan import Plan
 from bigsvm.store.blocks import RowBlocks
@@ -28,7 +29,7 @@ def exit_code(status: str, allow_unconverged: bool) -> int:
     return 0 if code == 4 and allow_unconverged else code
 
 
-@dataclass
+@dataclass(repr=False)
 class FitResult:
     """Result of `bigsvm.fit`.
 
@@ -37,6 +38,7 @@ class FitResult:
     certificate : Certificate
     figures : the numbers of the contract's `result` object
     warnings : what the user should know
+    identity : the rows and options that it is the result of
     """
 
     status: str
@@ -44,12 +46,19 @@ class FitResult:
     certificate: Certificate
     figures: dict[str, Any]
     warnings: list[str]
+    identity: ProblemIdentity
     alpha: list[RowVector] = field(default_factory=list)
     """Of each group of models, (n_samples, n_models) in working order; empty where none is kept."""
     working_row: np.ndarray | None = None
     """Row of `alpha` of each store row, may be a map; None for the identity."""
     seconds: dict[str, float] = field(default_factory=dict)
     memory: dict[str, int] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        """One line, however large the model."""
+        gap, kind = self.certificate.relative_gap, self.certificate.kind
+        objective = self.figures.get("objective", float("nan"))
+        return f"FitResult({self.status}: relative gap {gap:.3g} ({kind}), objective {objective:.6g}, {self.model!r})"
 
     def document(self, model: str | None = None, run: str | None = None) -> dict[str, Any]:
         """The `result` object: figures, seconds, memory, and where model and run were written."""

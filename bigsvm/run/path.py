@@ -131,6 +131,7 @@ def _result_of(whole: FitResult, number: int, config: FitConfig) -> FitResult:
         certificate,
         figures,
         list(whole.warnings),
+        whole.identity,
         seconds=dict(whole.seconds),
         memory=dict(whole.memory),
     )

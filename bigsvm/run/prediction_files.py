@@ -1,6 +1,7 @@
 """Where predictions go: JSON lines, CSV, Parquet or Zarr; one row after the other, in store order.
 
-    jsonl    {"row": 0, "label": 1, "score": 0.3}     a list of scores where there are several models (or pairs)
+    jsonl    {"row": 0, "label": 1, "score": 0.3}     a list of scores where there are several models (or pairs);
+                                                      also of an output whose name says nothing else (out.txt)
     csv      label[,score...]                         no header: line i is row i
     parquet  label[, score]                           score is a fixed-size list where there are several
     zarr     arrays label[, score]                    string labels as codes into the attribute `classes`
@@ -25,7 +26,8 @@ import pyarrow.parquet as pq
 import zarr
 
 from bigsvm.errors import OutputError, UsageError
-from bigsvm.store.files import cannot_write, new_directory, new_file
+from bigsvm.store.files import cannot_write, new_directory
+from bigsvm.store.outputs import new_output
 
 FORMATS = ("jsonl", "csv", "parquet", "zarr")
 _SUFFIXES = {
@@ -92,7 +94,7 @@ def open_writer(
             yield zarr_writer
             zarr_writer.close()
         return
-    with _new_file(out, overwrite) as file:
+    with new_output(out, overwrite) as file:
         if form == "parquet":
             parquet = _Parquet(file, classes, n_models, with_scores)
             try:
@@ -116,21 +118,6 @@ def _check_predictions(out: Path, overwrite: bool) -> None:
         ours = False
     if not ours:
         raise OutputError("holds no predictions, so --overwrite will not replace it", str(out), "choose another name")
-
-
-@contextmanager
-def _new_file(final: Path, overwrite: bool) -> Iterator[BinaryIO]:
-    """A temporary file that becomes `final` when the block ends well, and vanishes when it does not."""
-    if final.is_dir():
-        raise OutputError("the output is a folder", str(final), "choose another name")
-    if final.exists() and not final.is_file():  # a pipe or a device is written to, never replaced
-        with open(final, "wb") as file:
-            yield file
-        return
-    if final.exists() and not overwrite:
-        raise OutputError("the output exists", str(final), "choose another name or say --overwrite")
-    with new_file(final) as file:
-        yield file
 
 
 def _text_writer(file: BinaryIO, form: str, classes: np.ndarray, with_scores: bool) -> Writer:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import xxhash
-
 from bigsvm.events import Emit
 from bigsvm.run.copies import copies_folder, kept_copy, make_room, work
 from bigsvm.solvers.base import Mapper
 from bigsvm.store.blocks import RowBlocks, tile
 from bigsvm.store.files import file_digest
-from bigsvm.store.permutation import save_order
+from bigsvm.store.identity import digest_of
+from bigsvm.store.permutation import order_digest, save_order
 from bigsvm.store.sealed_json import write_sealed
 from bigsvm.store.stage import StagedMeta, StagedRows
 from bigsvm.store.stage_index import LAYOUT_VERSION, is_complete, segment_blocks
@@ -61,14 +59,15 @@ def staged(
     PlanRefused : it does not fit the scratch limit or the disk.
     OutputError : the scratch folder cannot be written.
     """
-    folder = copies_folder(scratch) / f"rows-{_key(store, block_rows)}"
+    made_of = _made_of(store, block_rows)
+    folder = copies_folder(scratch) / f"rows-{digest_of(made_of)}"
 
     def make() -> None:
         order = working_order(store, piece_rows)
         make_room(folder, _copy_bytes(store, order, data_bytes, memory), scratch_limit)
-        _make(store, folder, order, block_rows, piece_rows, mapper, emit, workers, memory)
+        _make(store, folder, made_of, order, block_rows, piece_rows, mapper, emit, workers, memory)
 
-    with kept_copy(folder, lambda: is_complete(folder), make, emit):
+    with kept_copy(folder, lambda: is_complete(folder, made_of), make, emit):
         copy = StagedRows(folder)
         try:
             yield copy
@@ -76,13 +75,24 @@ def staged(
             copy.close()
 
 
-def _key(store: RowBlocks, block_rows: int) -> str:
-    # Whether rows are shuffled and how features are numbered follows from the content and the version.
-    described = [
-        store.fingerprint, getattr(store, "selection", ""), block_rows, LAYOUT_VERSION, store.dtype.name,
-        store.index_dtype.name, segment_blocks(-(-store.n_samples // block_rows)),
-    ]  # fmt: skip
-    return xxhash.xxh3_128_hexdigest(json.dumps(described).encode())
+def _made_of(store: RowBlocks, block_rows: int) -> dict[str, Any]:
+    """What a copy is made of, in full: its name is the digest, and the copy is held against it when it is opened.
+
+    Whether rows are shuffled and how features are numbered follows from the content and the version.
+    """
+    return {
+        "identity": store.identity.document(),
+        "row_order": order_digest(store.row_order),
+        "feature_order": order_digest(store.feature_order),
+        "block_rows": block_rows,
+        "version": LAYOUT_VERSION,
+        "layout": store.layout,
+        "dtype": store.dtype.name,
+        "index_dtype": store.index_dtype.name,
+        "n_samples": store.n_samples,
+        "n_features": store.n_features,
+        "segment_blocks": segment_blocks(-(-store.n_samples // block_rows)),
+    }
 
 
 def _copy_bytes(store: RowBlocks, order: WorkingOrder, data_bytes: int, memory: int) -> int:
@@ -96,6 +106,7 @@ def _copy_bytes(store: RowBlocks, order: WorkingOrder, data_bytes: int, memory: 
 def _make(
     store: RowBlocks,
     folder: Path,
+    made_of: dict[str, Any],
     order: WorkingOrder,
     block_rows: int,
     piece_rows: int,
@@ -123,12 +134,13 @@ def _make(
         held = 0 if order.feature_order is None else order.feature_order.nbytes
         order = replace(order, feature_order=None)  # on disk now, and mapped from there
         segments, survey = _shuffle(
-            store, folder, block_rows, per_segment * block_rows, renumbered, memory - held, emit
+            store, folder, digest_of(made_of), block_rows, per_segment * block_rows, renumbered, memory - held, emit
         )
     else:
         segments, survey = _copy(
-            store, folder, block_rows, per_segment * block_rows, renumbered, piece_rows, mapper, emit, workers
-        )
+            store, folder, digest_of(made_of), block_rows, per_segment * block_rows, renumbered, piece_rows, mapper,
+            emit, workers,
+        )  # fmt: skip
         if store.row_order is not None:
             save_order(folder / ROW_ORDER, store.row_order)
             save_order(folder / WORKING_ROW, inverse_order(store.row_order))
@@ -145,7 +157,7 @@ def _make(
         y_dtype=segments[0]["y_dtype"],
         has_weights=store.has_weights,
         classes=None if store.classes is None else store.classes.tolist(),
-        fingerprint=store.fingerprint,
+        identity=store.identity.document(),
         block_rows=block_rows,
         segment_blocks=per_segment,
         shuffled=order.shuffle,
@@ -153,6 +165,7 @@ def _make(
         sorted_by=order.what,
     )
     document = {
+        "made_of": made_of,
         "meta": meta.__dict__,
         "survey": survey.document(),
         "orders": {name: file_digest(folder / name) for name in orders},
@@ -164,6 +177,7 @@ def _make(
 def _copy(
     store: RowBlocks,
     folder: Path,
+    copy: str,
     block_rows: int,
     segment_rows: int,
     renumbered: bool,
@@ -174,7 +188,7 @@ def _copy(
 ) -> tuple[list[dict[str, Any]], Survey]:
     """Write all segments with the rows in the store's order, each a task; their summaries and survey."""
     shares = (
-        SegmentShare(store, str(folder), number, start, stop, block_rows, piece_rows, renumbered)
+        SegmentShare(store, str(folder), copy, number, start, stop, block_rows, piece_rows, renumbered)
         for number, (start, stop) in enumerate(tile(store.n_samples, segment_rows))
     )
     survey, segments = Survey(), []
@@ -189,6 +203,7 @@ def _copy(
 def _shuffle(
     store: RowBlocks,
     folder: Path,
+    copy: str,
     block_rows: int,
     segment_rows: int,
     renumbered: bool,
@@ -207,4 +222,4 @@ def _shuffle(
                 written = stack.enter_context(work("staging", store.n_samples, emit))
             written(rows)
 
-        return stage_shuffled(store, folder, block_rows, segment_rows, renumbered, memory, scattered, advanced)
+        return stage_shuffled(store, folder, copy, block_rows, segment_rows, renumbered, memory, scattered, advanced)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any, NamedTuple
 
 from bigsvm.config import FitConfig
@@ -144,7 +145,7 @@ def _with_options(solver: type[Any], options: dict[str, Any]) -> Solver:
             raise UsageError(f"{solver.__name__} has no option {key!r}", hint=f"it has: {', '.join(known)}")
         try:
             values[key] = _parsed(type(known[key]), text)
-        except ValueError as error:
+        except (ValueError, TypeError, OverflowError) as error:  # int of an infinite number overflows
             raise UsageError(f"option {key}: {error}") from error
     try:
         return solver(**values)
@@ -154,6 +155,12 @@ def _with_options(solver: type[Any], options: dict[str, Any]) -> Solver:
 
 def _parsed(kind: type[Any], text: Any) -> Any:
     """A value of an option's type from what was typed.  Raises ValueError."""
+    if kind is float:
+        # A threshold that is not a number is never met, and an infinite one always: no solver has a use for either.
+        number = float(text)
+        if not math.isfinite(number):
+            raise ValueError(f"a finite number, not {text!r}")
+        return number
     if kind is not bool or isinstance(text, bool):
         return kind(text)
     words = {"true": True, "yes": True, "1": True, "on": True, "false": False, "no": False, "0": False, "off": False}

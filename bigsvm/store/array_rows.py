@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Sequence
 from typing import Any, Literal, cast
 
@@ -16,6 +17,7 @@ from bigsvm.store.addresses import make_refs
 from bigsvm.store.blocks import Block, BlockRef, RowBlocks
 from bigsvm.store.checks import as_values, check_csr, check_finite, index_dtype, unmasked, value_dtype
 from bigsvm.store.content import ContentHash
+from bigsvm.store.identity import Identity
 from bigsvm.store.labels import (
     Task,
     alike,
@@ -58,6 +60,7 @@ class ArrayRows:
         n_features: int | None = None,
         task: Task = "auto",
     ) -> None:
+        self._task = task
         self._take_matrix(X, n_features)
         labels = unmasked(y, "y")
         if labels.shape != (self.n_samples,):
@@ -138,6 +141,13 @@ class ArrayRows:
             hasher.update(f"{part.dtype.str} {part.shape}".encode())
             hasher.update(np.ascontiguousarray(part).data.cast("B"))
         return hasher.hexdigest()
+
+    @functools.cached_property
+    def identity(self) -> Identity:
+        """The arrays themselves are what was selected; which classes there may be is the caller's word."""
+        weight = "sample_weight" if self.has_weights else ""
+        classes = "" if self.classes is None else json.dumps(self.classes.tolist())
+        return Identity.of(self.fingerprint, matrix="X", label="y", weight=weight, task=self._task, classes=classes)
 
     @functools.cached_property
     def content_fingerprint(self) -> str | None:

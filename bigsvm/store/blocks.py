@@ -13,6 +13,7 @@ from typing import Literal, Protocol, runtime_checkable
 import numpy as np
 
 from bigsvm.kernels.rows import CSR
+from bigsvm.store.identity import Identity
 
 Matrix = np.ndarray | CSR
 
@@ -126,8 +127,12 @@ class RowBlocks(Protocol):
         """Labels in ascending order, numbers or strings; None for a regression target."""
 
     @property
+    def identity(self) -> Identity:
+        """Whose rows these are, and what was selected: what everything that is derived from them is held against."""
+
+    @property
     def fingerprint(self) -> str:
-        """Of the store's bytes: changes when any value changes."""
+        """Of the store's bytes: changes when any value changes.  The first part of the identity."""
 
     @property
     def content_fingerprint(self) -> str | None:

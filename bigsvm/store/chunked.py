@@ -164,7 +164,7 @@ class ChunkedArray:
         start = number * self.unit_rows
         try:
             values = np.asarray(self._array[start : min(start + self.unit_rows, len(self))])
-        except BigSVMError:
+        except (BigSVMError, MemoryError):
             raise
         except Exception as error:  # every decoder has errors of its own, and none a common base
             raise DataError(f"rows from {start} cannot be decoded: {error}", self.path) from error

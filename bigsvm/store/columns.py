@@ -30,6 +30,7 @@ from bigsvm.kernels.rows import CSR
 from bigsvm.store.blocks import Block, BlockRef, Matrix, frozen, kernel_matrix
 from bigsvm.store.column_addresses import COLUMN_BYTES, Columns, row_dtype
 from bigsvm.store.files import file_digest, open_regular
+from bigsvm.store.identity import digest_of
 from bigsvm.store.sealed_json import read_sealed
 from bigsvm.store.stage_index import damaged
 
@@ -162,7 +163,7 @@ class StagedColumns(Columns):
         super().__init__(document["n_samples"], document["n_features"], np.dtype(document["dtype"]), indptr)
         self.widest: int = document["widest"]
         self.uri: str = document["uri"]
-        self.fingerprint: str = document["fingerprint"]
+        self.made_of: dict[str, Any] = document["made_of"]
         self._stripes, self._digests = self._load(STRIPES), self._load(DIGESTS)
         self._paths = [self.folder / name for name in ((ROWS, VALUES) if csr else (VALUES,))]
         self._dtypes = [self.index_dtype, self.dtype] if csr else [self.dtype]
@@ -249,18 +250,22 @@ class StagedColumns(Columns):
             raise damaged(path, str(error)) from error
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _staged_columns, (str(self.folder), self.fingerprint)
+        return _staged_columns, (str(self.folder), digest_of(self.made_of))
 
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _open: dict[tuple[str, str], StagedColumns] = {}
 
 
-def _staged_columns(folder: str, fingerprint: str) -> StagedColumns:
-    """The one reader of this process for a copy: tasks share its files."""
-    if (folder, fingerprint) not in _open:
-        _open[folder, fingerprint] = StagedColumns(Path(folder))
-    return _open[folder, fingerprint]
+def _staged_columns(folder: str, made_of: str) -> StagedColumns:
+    """The one reader of this process for a copy: tasks share its files.  Raises DataError where it is another copy."""
+    if (folder, made_of) not in _open:
+        copy = StagedColumns(Path(folder))
+        if digest_of(copy.made_of) != made_of:
+            copy.close()
+            raise damaged(copy.folder / DOCUMENT, "it is the copy of other rows")
+        _open[folder, made_of] = copy
+    return _open[folder, made_of]
 
 
 def _column_block(columns: Columns, ref: BlockRef, arrays: Sequence[np.ndarray]) -> ColumnBlock:

@@ -31,7 +31,7 @@ from bigsvm.store.stage_index import damaged
 from bigsvm.store.stripes import StripedFile, StripeDigests, written_file
 from bigsvm.units import KIB, MIB
 
-COLUMNS_VERSION = 1
+COLUMNS_VERSION = 2
 _STRIPE_BYTES = 256 * KIB
 _LARGEST_BUCKET, _LARGEST_PIECE = 64 * MIB, 8 * MIB  # beyond, nothing becomes faster
 _READ_BYTES = MIB  # of a finished file, to take its digests
@@ -39,10 +39,13 @@ _READ_BYTES = MIB  # of a finished file, to take its digests
 _Part = Callable[[int, int], None]
 
 
-def stage_columns(data: RowBlocks, folder: Path, memory: int, advanced: Callable[[int], None]) -> None:
+def stage_columns(
+    data: RowBlocks, folder: Path, made_of: dict[str, Any], memory: int, advanced: Callable[[int], None]
+) -> None:
     """Make the copy that `StagedColumns(folder)` reads, in place of whatever is in `folder`, which exists.
 
     data : rows; their working order and working features are those of the columns
+    made_of : what the copy will be held against when it is opened, as JSON
     memory : bytes to hold.  Beside them: 9 to 17 bytes for each feature of sparse data, 40 for each 256 KiB of
         the copy, and where `data` is not a working copy what it holds to read (a working copy's blocks are
         mapped, and let go).  Below about 8 MiB some buffers no longer shrink
@@ -60,7 +63,7 @@ def stage_columns(data: RowBlocks, folder: Path, memory: int, advanced: Callable
         "n_samples": data.n_samples,
         "n_features": data.n_features,
         "dtype": data.dtype.name,
-        "fingerprint": data.fingerprint,
+        "made_of": made_of,
     }
     names = [STRIPES, DIGESTS]
     if data.layout == "csr":

@@ -11,12 +11,13 @@ from typing import IO, Any
 
 import numpy as np
 
-from bigsvm.errors import DataError, OutputError
+from bigsvm.errors import DataError
 from bigsvm.events import Emit, Warned, WorkAdvanced, WorkEnded, WorkStarted, silent
 from bigsvm.kernels import svmlight as kernel
 from bigsvm.kernels.rows import CSR
 from bigsvm.store.blocks import Block, Matrix, RowBlocks, row_bytes
-from bigsvm.store.files import cannot_write, new_file
+from bigsvm.store.files import cannot_write
+from bigsvm.store.outputs import new_output
 from bigsvm.units import MIB
 
 _BLOCK_BYTES = MIB  # decoded; the room for the text is some ten times more
@@ -152,8 +153,5 @@ def _text_file(out: str | Path, overwrite: bool) -> Iterator[IO[bytes]]:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
-    final = Path(out)
-    if final.exists() and not overwrite:
-        raise OutputError("the output exists", str(final), "choose another name or say --overwrite")
-    with new_file(final) as file:
+    with new_output(Path(out), overwrite) as file:
         yield file

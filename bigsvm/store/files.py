@@ -22,13 +22,14 @@ import xxhash
 
 from bigsvm.errors import OutputError
 from bigsvm.process import Process, this_process
+from bigsvm.store.paths import check_outside_stores
 
 _PIECE = 1 << 20  # bytes
-_LONGEST_NAME = 255  # bytes, of Linux's file systems
+_LONGEST_NAME, _LONGEST_PATH = 255, 4000  # bytes, of Linux's file systems; of a path with room for what lies in it
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # renameat2(2)
 
 
-_TEMPORARY = re.compile(r"\.(?P<name>.+)\.tmp-(?P<machine>[0-9a-f]{8})-(?P<pid>\d+)-(?P<started>\d+)-[0-9a-f]{8}")
+_TEMPORARY = re.compile(r"\.(?P<name>.+)\.tmp-(?P<machine>[0-9a-f]{8})-(?P<pid>[0-9]+)-(?P<started>[0-9]+)-[0-9a-f]{8}")
 
 
 def temporary_name(final: Path) -> Path:
@@ -108,6 +109,17 @@ def write_bytes(final: Path, content: bytes) -> None:
         file.write(content)
 
 
+def check_name(final: Path) -> None:
+    """Refuse what no output can be called.  Raises OutputError."""
+    if not final.name or final.name == "..":
+        raise OutputError("not a name for an output", str(final), "give one that may be made or replaced")
+    parts = [temporary_name(final).name, *final.parts]
+    if max(len(os.fsencode(part)) for part in parts) > _LONGEST_NAME or len(os.fsencode(final)) > _LONGEST_PATH:
+        raise OutputError("the name is too long", str(final), "choose a shorter one")
+    if "\0" in str(final):
+        raise OutputError("not a name for an output: it holds a zero byte", repr(str(final)))
+
+
 def check_replaceable(final: Path, overwrite: bool, marks: Sequence[str], kind: str) -> None:
     """Refuse an output that exists, unless it may be overwritten and is of the kind that will replace it.
 
@@ -115,14 +127,13 @@ def check_replaceable(final: Path, overwrite: bool, marks: Sequence[str], kind: 
 
     Raises
     ------
-    OutputError : it exists; or it is something else than a `kind`, which `--overwrite` must not delete.
+    OutputError : it exists, or lies in a store; or it is something else than a `kind`, which `--overwrite` must not
+    delete.
     """
-    if not final.name or final.name == "..":
-        raise OutputError("not a name for an output", str(final), "give a folder that may be made or replaced")
     if str(final) == "-":
         raise OutputError(f"a {kind} is a folder, which cannot go to standard output", "-", "name a folder")
-    if len(os.fsencode(temporary_name(final).name)) > _LONGEST_NAME:
-        raise OutputError("the name is too long", str(final), "choose a shorter one")
+    check_name(final)
+    check_outside_stores(final)
     if not (final.exists() or final.is_symlink()):
         return
     if not overwrite:

@@ -13,6 +13,7 @@ from bigsvm.errors import DataError, OutputError, PlanRefused, UsageError
 from bigsvm.events import Emit, Warned, WorkAdvanced, WorkEnded, WorkStarted, silent
 from bigsvm.machine import return_freed_memory
 from bigsvm.store.chunk_files import DEFAULT_CHUNK_BYTES
+from bigsvm.store.compile_time import compile_time
 from bigsvm.store.files import check_replaceable
 from bigsvm.store.on_thread import on_thread
 from bigsvm.store.row_source import RowSource
@@ -68,8 +69,8 @@ def ingest(
 
     Returns
     -------
-    dict : n_samples, n_features, nnz, labels, bytes, seconds, store, store_fingerprint, content_fingerprint,
-        warnings
+    dict : n_samples, n_features, nnz, labels, bytes, seconds, compile_seconds (of them), store, store_fingerprint,
+        content_fingerprint, warnings
 
     Raises
     ------
@@ -96,6 +97,7 @@ def ingest(
         emit(Warned(message))
 
     with ExitStack() as stack:
+        compiling = stack.enter_context(compile_time())
         rows = open_source(
             source,
             y=y,
@@ -133,8 +135,14 @@ def ingest(
     for message in result.pop("warnings"):
         warn(message)
     seconds = time.perf_counter() - began
-    emit(WorkEnded("ingest", seconds))
-    return {**result, "seconds": seconds, "store": str(path), "warnings": warnings}
+    emit(WorkEnded("ingest", max(seconds - compiling.seconds, 0.0)))
+    return {
+        **result,
+        "seconds": seconds,
+        "compile_seconds": compiling.seconds,
+        "store": str(path),
+        "warnings": warnings,
+    }
 
 
 def _check_memory(memory: int, rows: RowSource, chunk_bytes: int) -> None:

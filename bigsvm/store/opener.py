@@ -11,13 +11,13 @@ from bigsvm.errors import MissingInput, UsageError
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.labels import Task
 from bigsvm.store.not_readable import REMEDIES, not_readable, refuse_partitions
+from bigsvm.store.paths import STORE_MARKS
 from bigsvm.store.sealing import EmptyChunks
 
 ENTRY_POINTS = "bigsvm.stores"
 """Entry point group of further formats: name = file suffix without dot, or URI scheme; object = a callable
 (path, *, label, weight, task) -> RowBlocks."""
 
-_ZARR_MARKS = ("zarr.json", ".zgroup", ".zarray", ".zmetadata", "bigsvm-manifest.json")
 _TEXT = (".svm", ".svmlight", ".libsvm", ".txt", ".dat", ".npz", ".npy")
 _STORES = (".zarr", ".parquet", ".pq", ".zip")
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
@@ -74,7 +74,7 @@ def _open_path(name: str, options: dict[str, Any], empty_chunks: EmptyChunks, la
             raise UsageError(f"{scheme}:// stores are not available yet", name, "copy it to a local disk")
         name = rest
     path = Path(name)
-    if path.is_dir() and any((path / mark).exists() for mark in _ZARR_MARKS):
+    if path.is_dir() and any((path / mark).exists() for mark in STORE_MARKS):
         from bigsvm.store.zarr_rows import ZarrRows
 
         return cast(RowBlocks, ZarrRows(path, **options, empty_chunks=empty_chunks, labelled=labelled))

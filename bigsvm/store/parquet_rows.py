@@ -17,6 +17,7 @@ from bigsvm.store.addresses import make_refs
 from bigsvm.store.blocks import Block, BlockRef, RowBlocks
 from bigsvm.store.checks import check_csr, check_finite, index_dtype
 from bigsvm.store.files import write_bytes
+from bigsvm.store.identity import Identity
 from bigsvm.store.labels import Task, as_labels, as_targets, check_weights, label_codes, scan_classes
 from bigsvm.store.parquet_columns import check_size, find_layout, matrix_of, measure, plain_of
 from bigsvm.store.parquet_files import ParquetFiles, find_files
@@ -64,6 +65,13 @@ class ParquetRows:
         self.has_weights = self._layout.weight is not None
         self._known = self._load_known()
         self.fingerprint: str = self._known["fingerprint"]
+        self.identity = Identity.of(
+            self.fingerprint,
+            matrix=json.dumps(self._layout.features),
+            label=self._layout.label or "",
+            weight=self._layout.weight or "",
+            task=task,
+        )
 
     def __reduce__(self) -> tuple[Callable[..., ParquetRows], tuple[Any, ...]]:
         return reopen, (self.uri, *self._options, self.fingerprint)

@@ -7,7 +7,10 @@ import os
 import stat
 from pathlib import Path
 
-from bigsvm.errors import DataError
+from bigsvm.errors import DataError, OutputError
+
+STORE_MARKS = ("zarr.json", ".zgroup", ".zarray", ".zmetadata", "bigsvm-manifest.json")
+"""Files by which a folder is known as a Zarr store, or as a part of one."""
 
 
 def cache_folder() -> Path:
@@ -46,6 +49,35 @@ def plain_path(root: Path, key: str) -> Path:
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise DataError("is not a plain file", key)
     return path
+
+
+def refuse_links_out(folder: Path, kind: str) -> None:
+    """Refuse a folder of ours in which a link leads elsewhere: what it has would change with what lies there.
+
+    kind : what the folder is, such as "model"
+
+    Raises DataError; a folder that cannot be listed is left to whoever reads it.
+    """
+    try:
+        links = sorted(entry.path for entry in os.scandir(folder) if entry.is_symlink())
+    except OSError:
+        return
+    for path in links:
+        if not _is_inside(path, folder):
+            raise DataError(f"links out of the {kind}", path, f"put the file itself into the {kind}'s folder")
+
+
+def check_outside_stores(output: Path) -> None:
+    """Refuse an output that would lie in a Zarr store, whatever links lead there.  Raises OutputError."""
+    for folder in Path(os.path.realpath(output)).parents:
+        if any((folder / mark).is_file() for mark in STORE_MARKS):
+            hint = "choose another folder: only ingest and seal write into a store"
+            raise OutputError(f"lies in the store {folder}", str(output), hint)
+
+
+def contains(folder: str | Path, path: str | Path) -> bool:
+    """Whether a path is the folder or lies in it, whatever links lead there; neither need exist."""
+    return _is_inside(path, folder)
 
 
 @functools.lru_cache(maxsize=256)

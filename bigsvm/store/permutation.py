@@ -7,12 +7,18 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
+import xxhash
 
 from bigsvm.store.blocks import tile
 from bigsvm.store.files import cannot_write, new_file, sync_directory, temporary_name
 
 _MOST_FILES = 256
 _CHUNK_BYTES, _WINDOW_BYTES = 64, 32  # held for each row of a chunk that is distributed, of a window that is filled
+
+
+def order_digest(order: np.ndarray | None) -> str:
+    """32 hex digits of an order, '' of the identity."""
+    return "" if order is None else xxhash.xxh3_128_hexdigest(np.ascontiguousarray(order).data)
 
 
 class OrderWriter:

@@ -16,6 +16,7 @@ from bigsvm.kernels.rows import CSR, take_rows
 from bigsvm.kernels.shuffle import renumber
 from bigsvm.store.addresses import make_refs
 from bigsvm.store.blocks import Block, BlockRef, RowBlocks
+from bigsvm.store.identity import Identity
 from bigsvm.store.working_order import frequency_order, inverse_order
 
 
@@ -30,7 +31,7 @@ class ResidentRows:
         self.source, self.piece_rows = source, piece_rows
         for name in (
             "uri", "layout", "n_samples", "n_features", "nnz", "dtype", "index_dtype", "has_weights", "classes",
-            "fingerprint", "content_fingerprint", "row_order",
+            "identity", "fingerprint", "content_fingerprint", "row_order",
         ):  # fmt: skip
             setattr(self, name, getattr(source, name))
         self.working_row: np.ndarray | None = getattr(source, "working_row", None)
@@ -52,6 +53,7 @@ class ResidentRows:
     index_dtype: np.dtype
     has_weights: bool
     classes: np.ndarray | None
+    identity: Identity
     fingerprint: str
     content_fingerprint: str | None
     row_order: np.ndarray | None
@@ -79,19 +81,18 @@ class ResidentRows:
         return self._block
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _resident, (self.source, self.piece_rows, self.fingerprint)
+        return _resident, (self.source, self.piece_rows)
 
 
-_open: dict[tuple[str, str], ResidentRows] = {}
+_open: dict[Identity, ResidentRows] = {}
 
 
-def _resident(source: RowBlocks, piece_rows: int, fingerprint: str) -> ResidentRows:
-    """The one copy of this process: many tasks share it, and a new store pushes the old one out."""
-    key = (source.uri, fingerprint)
-    if key not in _open:
+def _resident(source: RowBlocks, piece_rows: int) -> ResidentRows:
+    """The one copy of this process: many tasks share it, and other rows push the old ones out."""
+    if source.identity not in _open:
         _open.clear()
-        _open[key] = ResidentRows(source, piece_rows)
-    return _open[key]
+        _open[source.identity] = ResidentRows(source, piece_rows)
+    return _open[source.identity]
 
 
 def _load(

@@ -12,8 +12,8 @@
         staged.json            written last: the copy is complete
 
 A segment in the store's order is one task: any worker may write it, a killed run keeps the ones that are
-complete.  The key is a digest of the store's fingerprint and of everything that decides the layout, so fits
-share a copy and a changed store never meets an old one.
+complete.  The key is a digest of the identity of the rows and of everything that decides the layout (`made_of` in
+staged.json, compared when the copy is opened), so fits share a copy and other rows never meet it.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from bigsvm.kernels.rows import CSR
 from bigsvm.store.addresses import LazyRefs
 from bigsvm.store.blocks import Block, BlockGroup, BlockRef, row_bytes
 from bigsvm.store.group_buffers import GroupBuffers
+from bigsvm.store.identity import Identity
 from bigsvm.store.join import join_blocks
 from bigsvm.store.labels import listed_classes
 from bigsvm.store.sealed_json import read_sealed
@@ -58,7 +59,7 @@ class StagedMeta:
     y_dtype: str
     has_weights: bool
     classes: list[Any] | None
-    fingerprint: str
+    identity: dict[str, Any]
     block_rows: int
     segment_blocks: int
     shuffled: bool
@@ -91,7 +92,8 @@ class StagedRows:
         self.dtype, self.index_dtype = np.dtype(meta.dtype), np.dtype(meta.index_dtype)
         self.has_weights = meta.has_weights
         self.classes = None if meta.classes is None else listed_classes(meta.classes)
-        self.fingerprint = meta.fingerprint
+        self.identity = Identity.of_document(meta.identity)
+        self.fingerprint = self.identity.store
         self.content_fingerprint: str | None = self.survey.content_fingerprint
         self.row_order = self._order(ROW_ORDER, document["orders"])
         self.working_row = self._order(WORKING_ROW, document["orders"])
@@ -289,7 +291,7 @@ class StagedRows:
         return Block(start, start + n, X, y, weight, take(np.dtype(np.float64), n))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _staged, (str(self.folder), self.fingerprint)
+        return _staged, (str(self.folder), self.identity)
 
 
 def _taker(view: memoryview) -> Callable[[np.dtype, int], np.ndarray]:
@@ -305,11 +307,13 @@ def _taker(view: memoryview) -> Callable[[np.dtype, int], np.ndarray]:
     return take
 
 
-_open: dict[tuple[str, str], StagedRows] = {}
+_open: dict[tuple[str, Identity], StagedRows] = {}
 
 
-def _staged(folder: str, fingerprint: str) -> StagedRows:
-    """The one reader of this process for a copy: tasks share its maps."""
-    if (folder, fingerprint) not in _open:
-        _open[folder, fingerprint] = StagedRows(Path(folder))
-    return _open[folder, fingerprint]
+def _staged(folder: str, identity: Identity) -> StagedRows:
+    """The one reader of this process for a copy: tasks share its maps.  Raises DataError where it is another copy."""
+    if (folder, identity) not in _open:
+        copy = StagedRows(Path(folder))
+        identity.check(copy.identity, "the working copy", folder, "bigsvm cache clear")
+        _open[folder, identity] = copy
+    return _open[folder, identity]

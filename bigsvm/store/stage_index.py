@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +14,9 @@ from bigsvm.store.files import file_digest, read_bytes, write_bytes
 from bigsvm.store.sealed_json import read_sealed, write_sealed
 from bigsvm.store.survey import Survey
 
-LAYOUT_VERSION = 3
+COPIES = "bigsvm"
+"""Name of the folder of copies in a scratch folder."""
+LAYOUT_VERSION = 4
 BLOCKS_PER_SEGMENT = 1024
 MOST_SEGMENTS = 256  # each is a file that a reader keeps open
 ALIGN = 64  # bytes: the arrays of a block start at multiples of this
@@ -46,10 +49,11 @@ def padded(nbytes: int) -> int:
 
 
 def write_index(
-    folder: Path, number: int, start: int, stop: int, blocks: np.ndarray, y_dtype: np.dtype, survey: Survey
+    folder: Path, copy: str, number: int, start: int, stop: int, blocks: np.ndarray, y_dtype: np.dtype, survey: Survey
 ) -> dict[str, Any]:
     """Write the index of a segment whose blocks are on disk; returns its summary, which completes it.
 
+    copy : digest of what the copy is made of
     blocks : BLOCK_ENTRY, shape (n_blocks,)   of rows [start, stop)
     survey : of the segment's rows; empty where the rows were surveyed elsewhere
 
@@ -58,6 +62,7 @@ def write_index(
     files, content = segment_files(folder, number), blocks.tobytes()
     write_bytes(files.entries, content)
     summary = {
+        "copy": copy,
         "number": number,
         "start": start,
         "stop": stop,
@@ -70,11 +75,12 @@ def write_index(
     return summary
 
 
-def complete_segment(folder: Path, number: int) -> dict[str, Any] | None:
-    """The summary of a segment that an earlier run finished, or None."""
+def complete_segment(folder: Path, copy: str, number: int) -> dict[str, Any] | None:
+    """The summary of a segment of this very copy that an earlier run finished, or None."""
     try:
         summary = read_sealed(segment_files(folder, number).summary)
-        return summary if _is_whole(folder, number, summary) else None
+        ours = (summary["copy"], summary["number"]) == (copy, number)
+        return summary if ours and _is_whole(folder, number, summary) else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -86,10 +92,12 @@ def _is_whole(folder: Path, number: int, summary: dict[str, Any]) -> bool:
     return xxhash.xxh3_128_hexdigest(read_bytes(files.entries)) == summary["index_digest"]
 
 
-def is_complete(folder: Path) -> bool:
-    """Whether a working copy is there: indices and orders that can be trusted, every file of the right size."""
+def is_complete(folder: Path, made_of: dict[str, Any]) -> bool:
+    """Whether a working copy of just that is there: indices and orders to be trusted, all files of the right size."""
     try:
         document = read_sealed(folder / "staged.json")
+        if document["made_of"] != made_of:  # of other rows, moved here by a restore or by hand
+            return False
         whole = all(file_digest(folder / name) == digest for name, digest in document["orders"].items())
         return whole and all(_is_whole(folder, number, found) for number, found in enumerate(document["segments"]))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -110,9 +118,17 @@ def open_index(folder: Path, number: int, digest: str) -> np.ndarray:
 
 def damaged(path: Path, what: str) -> DataError:
     """The error for a working copy that changed since it was made."""
-    return DataError(f"the working copy is damaged: {what}", str(path), "bigsvm cache clear")
+    return DataError(f"the working copy is damaged: {what}", str(path), _remedy(path))
 
 
 def damaged_block(path: Path, number: int, why: str = "its digest does not match") -> DataError:
     """The error for a block whose bytes are not those that were written."""
-    return DataError(f"block {number} of the working copy is damaged: {why}", str(path), "bigsvm cache clear")
+    return DataError(f"block {number} of the working copy is damaged: {why}", str(path), _remedy(path))
+
+
+def _remedy(path: Path) -> str:
+    """The command that deletes the copy which a file belongs to."""
+    for folder in path.absolute().parents:
+        if folder.name == COPIES:
+            return f"bigsvm cache clear --scratch {shlex.quote(str(folder.parent))}"
+    return f"delete {path.parent}"

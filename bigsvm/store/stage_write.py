@@ -28,6 +28,7 @@ class SegmentShare(NamedTuple):
 
     data: RowBlocks
     folder: str
+    copy: str  # digest of what the copy is made of
     number: int
     start: int
     stop: int
@@ -44,13 +45,13 @@ def stage_segment(share: SegmentShare) -> dict[str, Any]:
     OutputError : the scratch folder is full or cannot be written.
     """
     folder = Path(share.folder)
-    found = complete_segment(folder, share.number)
+    found = complete_segment(folder, share.copy, share.number)
     if found is not None:
         return found
     rank = feature_rank(folder) if share.renumbered else None
     survey = Survey()
     nbytes = int((share.stop - share.start) * row_bytes(share.data))
-    with SegmentWriter(folder, share.number, share.start, nbytes) as segment:
+    with SegmentWriter(folder, share.copy, share.number, share.start, nbytes) as segment:
         for start, stop in tile(share.stop - share.start, share.piece_rows):
             piece = share.data.read(BlockRef(share.start + start, share.start + stop, 0))
             survey.add(piece, share.data.classes)
@@ -64,6 +65,7 @@ def stage_segment(share: SegmentShare) -> dict[str, Any]:
 def stage_shuffled(
     store: RowBlocks,
     folder: Path,
+    copy: str,
     block_rows: int,
     segment_rows: int,
     renumbered: bool,
@@ -73,6 +75,7 @@ def stage_shuffled(
 ) -> tuple[list[dict[str, Any]], Survey]:
     """Write all segments with the rows shuffled, and the two files that tell where each row went.
 
+    copy : digest of what the copy is made of
     segment_rows : rows of a segment, a multiple of block_rows
     memory : bytes to hold
     scattered, written : told of the number of rows that have come so far
@@ -94,7 +97,7 @@ def stage_shuffled(
     with OrderWriter(folder / ROW_ORDER, store.n_samples) as order:
         blocks = shuffled_blocks(store, folder, prepare, block_rows, memory, scattered)
         for number, (start, stop) in enumerate(tile(store.n_samples, segment_rows)):
-            with SegmentWriter(folder, number, start, nbytes) as segment:
+            with SegmentWriter(folder, copy, number, start, nbytes) as segment:
                 for _ in range(start, stop, block_rows):
                     block, rows = next(blocks)
                     segment.add(block)
@@ -143,13 +146,14 @@ def part(piece: Block, start: int, stop: int) -> Block:
 class SegmentWriter:
     """One segment, block by block; it has its name only when `finish` has returned.
 
+    copy : digest of what the copy is made of
     nbytes : about how many it will have, for messages
 
     Raises OutputError.
     """
 
-    def __init__(self, folder: Path, number: int, start: int, nbytes: int) -> None:
-        self.folder, self.number, self.start, self.stop = folder, number, start, start
+    def __init__(self, folder: Path, copy: str, number: int, start: int, nbytes: int) -> None:
+        self.folder, self.copy, self.number, self.start, self.stop = folder, copy, number, start, start
         self._path = segment_files(folder, number).blocks
         self._temporary = temporary_name(self._path)
         self._nbytes, self._offset = nbytes, 0
@@ -188,7 +192,7 @@ class SegmentWriter:
         except OSError as error:
             raise cannot_write(self._path, error, self._nbytes) from error
         blocks = np.array(self._blocks, BLOCK_ENTRY)
-        return write_index(self.folder, self.number, self.start, self.stop, blocks, self._y_dtype, survey)
+        return write_index(self.folder, self.copy, self.number, self.start, self.stop, blocks, self._y_dtype, survey)
 
     def __enter__(self) -> SegmentWriter:
         return self

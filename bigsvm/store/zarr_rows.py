@@ -20,6 +20,7 @@ from bigsvm.store.addresses import make_refs
 from bigsvm.store.blocks import Block, BlockRef, RowBlocks
 from bigsvm.store.checks import as_values, check_csr, check_finite, index_dtype, value_dtype
 from bigsvm.store.chunked import ChunkedArray
+from bigsvm.store.identity import Identity
 from bigsvm.store.labels import Task, check_weights
 from bigsvm.store.sealing import EmptyChunks, absent_chunks, load_or_make_manifest, verify_documents
 from bigsvm.store.verified import VerifyingStore
@@ -70,8 +71,6 @@ class ZarrRows:
         self._manifest, self._root = manifest, root
         self.empty_chunks: dict[str, str] = {}
         self.fingerprint = manifest.fingerprint
-        known = manifest.content.get("content_fingerprint")
-        self.content_fingerprint: str | None = known if isinstance(known, str) else None
         with _zarr_errors(self.uri):
             group = zarr.open_group(
                 VerifyingStore(LocalStore(root, read_only=True), manifest), mode="r", use_consolidated=False
@@ -80,10 +79,16 @@ class ZarrRows:
             self._open_matrix(group, open_array)
             self._label: LabelColumn | None = None
             self._weight: ChunkedArray | None = None
+            self._label_name = self._weight_name = ""
             if labelled:
-                self._label = open_label(group, _column(label or "label"), open_array, task)
+                self._label_name = _column(label or "label")
+                self._label = open_label(group, self._label_name, open_array, task)
                 self._open_weights(group, open_array, weight)
         self.has_weights = self._weight is not None
+        self.identity = Identity.of(
+            manifest.fingerprint, matrix="X", label=self._label_name, weight=self._weight_name, task=task
+        )
+        self.content_fingerprint = self._known_content()
         if self._label is not None and self._label.n_samples != self.n_samples:
             raise DataError(f"{self._label.n_samples} labels for {self.n_samples} rows", self.uri)
         if manifest.vouched:
@@ -141,6 +146,12 @@ class ZarrRows:
             if isinstance(array, ChunkedArray):
                 array.forget()
 
+    def _known_content(self) -> str | None:
+        """The content fingerprint that `ingest` left behind, where its own columns are the ones selected."""
+        known = self._manifest.content.get("content_fingerprint")
+        theirs = (self._label_name, self._weight_name) == ("obs/label", "obs/weight" if self.has_weights else "")
+        return known if theirs and isinstance(known, str) else None
+
     def _read_dense(self, start: int, stop: int) -> np.ndarray:
         X = as_values(self._data.read(start, stop), self.dtype, self.uri, start)
         check_finite(X, self.uri, start)
@@ -192,7 +203,7 @@ class ZarrRows:
         if weight is not None or path in group:
             if not hasattr(find(group, path), "shape"):
                 raise DataError("weights are a plain column of numbers", path)
-            self._weight = open_array(path)
+            self._weight, self._weight_name = open_array(path), path
             if self._weight.shape != (self.n_samples,):
                 raise DataError(f"weights of shape {self._weight.shape} for {self.n_samples} rows", path)
 

@@ -129,7 +129,7 @@ class RowBlocksContract:
         content = pickle.dumps(store)
         assert self.pickles_data or len(content) < 1000
         again = pickle.loads(content)
-        assert again.fingerprint == store.fingerprint
+        assert (again.fingerprint, again.identity) == (store.fingerprint, store.identity)
         _holds(again.read(again.refs(7)[2]), X)
 
     def test_number_types(self, tmp_path: Path) -> None:
@@ -164,6 +164,20 @@ class RowBlocksContract:
             other[row] = 0.5
             seen.add(fingerprint(f"weight{row}", X, labels, other))
         assert len(seen) == 10
+
+    def test_identity_says_whose_rows_these_are_and_what_was_selected(self, tmp_path: Path) -> None:
+        X, labels = example()
+        identities = []
+        for name, weights in (("plain", None), ("weighted", np.ones(N_SAMPLES))):
+            folder = tmp_path / name
+            folder.mkdir()
+            store = self.make(X, labels, weights, folder)
+            assert store.identity.store == store.fingerprint
+            selection = dict(store.identity.selection)
+            assert {"matrix", "label", "weight", "task"} <= set(selection)
+            assert bool(selection["weight"]) == store.has_weights
+            identities.append(store.identity)
+        assert identities[0].digest != identities[1].digest
 
     def test_content_fingerprint_is_that_of_the_rows(self, tmp_path: Path) -> None:
         X, labels = example()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import subprocess
 import sys
@@ -220,6 +221,7 @@ def test_doctor(bigsvm: Bigsvm) -> None:
     assert result["memory"]["base_bytes"] > 0
     assert result["memory"]["default_budget_bytes"] < result["memory"]["limit_bytes"]
     assert "numpy" in result["versions"]
+    assert result["missing"] == []
     assert "memory limit" in bigsvm("doctor").out
 
 
@@ -230,9 +232,13 @@ def test_cache(bigsvm: Bigsvm, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     for folder in (kernels, staged):
         folder.mkdir(parents=True)
         (folder / "x").write_bytes(b"12345")
+    for name in ("a.nbi", "a.1.nbc", "a.2.nbc"):
+        (kernels / name).touch()
     result = bigsvm("cache", "info", "--json").document["result"]
-    assert result["kernels"] == {"n": 1, "bytes": 5}
+    assert result["kernels"] == {"n": 2, "versions": 1, "bytes": 5}
     assert result["staged"] == {"n": 1, "bytes": 5}
+    assert bigsvm("cache", "--json").document["result"] == result
+    assert "2 functions of 1 installation, 5 B in" in bigsvm("cache").out
     assert bigsvm("cache", "clear").code == 0
     assert not kernels.exists()
     assert not staged.exists()
@@ -256,3 +262,40 @@ def test_demo(bigsvm: Bigsvm, tmp_path: Path) -> None:
     assert result["certify"]["relative_gap"] <= 1e-3
     assert (tmp_path / "d" / "demo.model").is_dir()
     assert bigsvm("demo", "--rows", 4000, "--dir", tmp_path / "d").code == 73
+
+
+def test_doctor_says_the_base_whatever_is_optional(bigsvm: Bigsvm, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only what a fit needs is missed; and no module is named that is not there."""
+    import importlib.metadata
+
+    def version(name: str) -> str:
+        if name in ("scikit-learn", "psutil"):
+            raise importlib.metadata.PackageNotFoundError(name)
+        return "1.0"
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    result = bigsvm("doctor", "--json").document["result"]
+    assert result["memory"]["base_bytes"] > 0
+    assert result["missing"] == ["psutil"]
+    assert "bigsvm.sklearn" not in bigsvm("doctor").out
+
+
+@pytest.mark.usefixtures("streaming")
+def test_the_hint_of_a_damaged_copy_is_the_command_that_mends_it(bigsvm: Bigsvm, store: Path, tmp_path: Path) -> None:
+    scratch = tmp_path / "a folder's name"
+    fit = ["fit", store, "--loss", "hinge", "--quiet", "--overwrite", "-o", "m", "--scratch", scratch]
+    assert bigsvm(*fit).code == 0
+    (segment,) = scratch.glob("bigsvm/rows-*/segment-00000.bin")
+    content = bytearray(segment.read_bytes())
+    content[len(content) // 2] ^= 1
+    segment.write_bytes(content)
+    said = bigsvm(*fit, "--json")
+    assert said.code == 65
+    error = said.document["error"]
+    assert error["where"] == str(segment)
+    program, *command = shlex.split(error["hint"])
+    assert (program, command) == ("bigsvm", ["cache", "clear", "--scratch", str(scratch)])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BIGSVM_CACHE", str(tmp_path / "cache"))  # compiled kernels stay: they are the other tests' too
+        assert bigsvm(*command).code == 0
+    assert bigsvm(*fit).code == 0

@@ -79,7 +79,7 @@ def test_no_command_prints_help_as_an_error(bigsvm: Bigsvm) -> None:
         (ZeroDivisionError("oops"), 1),
         (OSError(errno.ENOSPC, "No space left on device", "x"), 73),
         (OSError(errno.EIO, "Input/output error", "x"), 74),
-        (MemoryError(), 1),
+        (MemoryError(), 78),
     ],
 )
 def test_failures(bigsvm: Bigsvm, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int) -> None:

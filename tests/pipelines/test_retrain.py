@@ -20,11 +20,11 @@ import pytest
 from bigsvm import registry
 from bigsvm.errors import MissingInput, OutputError, UsageError
 from bigsvm.problem.model import load_model
-from bigsvm.store.files import file_digest
 from bigsvm.store.zarr_writer import ZarrWriter
 from pipelines import steps
 from pipelines.config import Job, read_job
 from pipelines.retrain import main
+from tests.model_documents import renew
 from tests.test_registry import SPOILT, tree
 
 ROOT = Path(__file__).parents[2]
@@ -236,9 +236,7 @@ def test_a_lie_about_the_gap_is_found_out(job: Place) -> None:
     read, found, candidate = fitted(job())
     path = candidate.path / "coef.npy"
     np.save(path, np.load(path) * 1.5)
-    document = json.loads((candidate.path / "model.json").read_text())
-    document["digests"]["coef.npy"] = file_digest(path)
-    (candidate.path / "model.json").write_text(json.dumps(document))
+    renew(candidate.path, "coef.npy")
     verdict = steps.judge(read, found, candidate.path)
     assert [gate.name for gate in verdict.refusals] == ["gap"]
     trusting = read.model_copy(update={"gates": read.gates.model_copy(update={"recertify": False})})
@@ -261,7 +259,7 @@ def test_one_run_at_a_time(job: Place, retrain: Retrain) -> None:
     with steps.alone(read_job(config)):
         said = retrain(config, "--json")
     assert said.code == 73
-    assert "another run" in said.err
+    assert "is in use by process" in said.err
     assert retrain(config).code == 0
 
 

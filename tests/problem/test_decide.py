@@ -12,6 +12,7 @@ from sklearn.utils.multiclass import _ovr_decision_function
 from bigsvm.errors import DataError
 from bigsvm.problem.decide import models_of, n_models_of
 from bigsvm.problem.model import LinearModel, load_model
+from tests.model_documents import rewrite
 
 
 def pairs_model(n_classes: int = 4, n_features: int = 3) -> LinearModel:
@@ -74,17 +75,9 @@ def test_a_linear_regression_gives_values(tmp_path: Path) -> None:
 
 def test_no_classes_and_no_word_of_regression_is_no_model(tmp_path: Path) -> None:
     LinearModel(np.ones((1, 2)), np.ones(1), np.array([0, 1])).save(tmp_path / "m")
-    text = (tmp_path / "m" / "model.json").read_text()
-    (tmp_path / "m" / "model.json").write_text(text.replace('"classes": [\n  0,\n  1\n ]', '"classes": []'))
+    rewrite(tmp_path / "m", classes=[])
     with pytest.raises(DataError, match="neither all text nor all numbers"):
         load_model(tmp_path / "m")
-
-
-def test_what_older_programs_read_keeps_its_version(tmp_path: Path) -> None:
-    LinearModel(np.ones((3, 2)), np.ones(3), np.arange(3)).save(tmp_path / "rest")
-    pairs_model().save(tmp_path / "pairs")
-    assert '"format_version": 1' in (tmp_path / "rest" / "model.json").read_text()
-    assert '"format_version": 2' in (tmp_path / "pairs" / "model.json").read_text()
 
 
 @pytest.mark.parametrize("n_classes", [2, 3, 5])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import pickle
 import shutil
 from collections.abc import Callable, Iterator
@@ -21,7 +20,7 @@ from bigsvm.problem.kernel import Kernel
 from bigsvm.problem.kernel_model import KernelModel, _from_home
 from bigsvm.problem.model import load_alpha, load_model
 from bigsvm.problem.support import SupportPieces
-from bigsvm.store.files import file_digest
+from tests.model_documents import read, renew, rewrite
 from tests.problem.svc_models import KERNELS, labels, rows, svc, svr, to_csr
 
 D = 6
@@ -162,9 +161,7 @@ def change(folder: Path, name: str, array: np.ndarray) -> None:
     """Another array, with its digest."""
     with open(folder / name, "wb") as file:
         np.save(file, array)
-    document = json.loads((folder / "model.json").read_text())
-    document["digests"][name] = file_digest(folder / name)
-    (folder / "model.json").write_text(json.dumps(document))
+    renew(folder, name)
 
 
 Bad = Callable[[np.ndarray], np.ndarray]
@@ -223,25 +220,22 @@ BAD_DOCUMENTS: list[dict[str, Any]] = [
     {"problem": {"kernel": {"name": "rbf"}, "multi_class": "all"}},
     {"problem": {"kernel": {"name": "rbf"}, "multi_class": ["ovr"]}},
     {"problem": {"kernel": {"name": "rbf"}, "multi_class": "ovo"}, "classes": list(range(10**5))},
-    {"kind": "linear"}, {"format_version": 3},
+    {"kind": "linear"}, {"format_version": 4},
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("change", BAD_DOCUMENTS, ids=lambda change: str(change)[:60])
 def test_foreign_documents_are_refused(tmp_path: Path, change: dict[str, Any]) -> None:
     make("dense").save(tmp_path / "m")
-    path = tmp_path / "m" / "model.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    rewrite(tmp_path / "m", **change)
     with pytest.raises(DataError):
         load_model(tmp_path / "m")
 
 
 def test_a_precomputed_model_with_support_vectors_ignores_them_and_one_without_is_refused(tmp_path: Path) -> None:
     make("precomputed").save(tmp_path / "m")
-    path = tmp_path / "m" / "model.json"
-    document = json.loads(path.read_text())
-    document["problem"]["kernel"] = {"name": "rbf", "gamma": 1.0}
-    path.write_text(json.dumps(document))
+    problem = read(tmp_path / "m")["problem"]
+    rewrite(tmp_path / "m", problem={**problem, "kernel": {"name": "rbf", "gamma": 1.0}})
     with pytest.raises(DataError, match=r"support_data\.npy"):
         load_model(tmp_path / "m")
 
@@ -258,9 +252,7 @@ def test_every_error_is_ours(tmp_path: Path) -> None:
         for at in rng.integers(0, len(content), 2):
             content[at] = rng.integers(256)
         (tmp_path / "c" / name).write_bytes(content)
-        document = json.loads((tmp_path / "c" / "model.json").read_text())
-        document["digests"][name] = file_digest(tmp_path / "c" / name)
-        (tmp_path / "c" / "model.json").write_text(json.dumps(document))
+        renew(tmp_path / "c", name)
         try:
             back = load_model(tmp_path / "c")
         except BigSVMError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,8 @@ from scipy import sparse
 
 from bigsvm.errors import DataError, MissingInput, OutputError
 from bigsvm.problem.model import LinearModel, load_alpha, load_model
+from tests.model_documents import renew, rewrite
+from tests.test_registry import make_kernel_model
 
 
 def model(n_models: int = 1) -> LinearModel:
@@ -96,8 +97,7 @@ def test_damage_is_refused_by_name(tmp_path: Path, name: str, damage: str) -> No
 )
 def test_foreign_documents_are_refused(tmp_path: Path, change: dict, words: str) -> None:
     model().save(tmp_path / "m")
-    path = tmp_path / "m" / "model.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    rewrite(tmp_path / "m", **change)
     with pytest.raises(DataError, match=words):
         load_model(tmp_path / "m")
 
@@ -118,10 +118,27 @@ def test_a_pickle_in_the_place_of_an_array_is_refused(tmp_path: Path) -> None:
     model().save(tmp_path / "m")
     path = tmp_path / "m" / "coef.npy"
     np.save(path, np.array([{"a": 1}], dtype=object), allow_pickle=True)
-    import xxhash
-
-    document = json.loads((tmp_path / "m" / "model.json").read_text())
-    document["digests"]["coef.npy"] = xxhash.xxh3_128_hexdigest(path.read_bytes())
-    (tmp_path / "m" / "model.json").write_text(json.dumps(document))
+    renew(tmp_path / "m", "coef.npy")
     with pytest.raises(DataError, match="not a plain array"):
         load_model(tmp_path / "m")
+
+
+@pytest.mark.parametrize("kernel", ["linear", "rbf"])
+def test_no_file_of_a_model_is_a_link_to_elsewhere(tmp_path: Path, kernel: str) -> None:
+    """What is there would change with what lies elsewhere, and a digest is only looked at when it is read."""
+    if kernel == "linear":
+        model().save(tmp_path / "m", np.ones((1, 6)))
+    else:
+        make_kernel_model(tmp_path / "m", "classes")
+    names = sorted(path.name for path in (tmp_path / "m").iterdir())
+    assert {"alpha.npy", "model.json"} < set(names)
+    for name in names:
+        (tmp_path / "m" / name).rename(tmp_path / name)
+        (tmp_path / "m" / name).symlink_to(tmp_path / name)
+        with pytest.raises(DataError, match="links out of the model"):
+            load_model(tmp_path / "m")
+        (tmp_path / "m" / name).unlink()
+        (tmp_path / name).rename(tmp_path / "m" / name)
+    (tmp_path / "link").symlink_to("m")  # of the folder itself: `current` of a registry is one
+    (tmp_path / "m" / "inside").symlink_to("model.json")
+    assert load_model(tmp_path / "link").n_features in (4, 6)

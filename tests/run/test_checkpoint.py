@@ -243,3 +243,15 @@ def test_an_active_set_and_its_pass_go_on_where_they_were_left(every: int, tmp_p
     store = bigsvm.open_store((X, y))
     config = FitConfig.of(kernel="rbf", gamma=0.3, C=1.0, tol=1e-3, memory="64MiB", working_set=256)
     comes_to_the_same(store, config, tmp_path, every)
+
+
+@pytest.mark.parametrize("name", ["²", "٣", "00000001²", "1", "x", "-0000001"])
+def test_folders_that_are_no_checkpoints_are_passed_over(tmp_path: Path, name: str) -> None:
+    """Unicode has digits of which `int` makes no number."""
+    checkpoints = Checkpoints(tmp_path / "c", {}, 60)
+    (tmp_path / "c" / name).mkdir(parents=True)
+    assert checkpoints.newest() is None
+    checkpoints.save({"x": 1})
+    assert checkpoints.newest() == {"x": 1}
+    assert checkpoints.damaged == []
+    assert (tmp_path / "c" / name).is_dir()

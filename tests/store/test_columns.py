@@ -67,7 +67,7 @@ def resident(X: np.ndarray, layout: str) -> ResidentColumns:
 
 def copied(X: np.ndarray, layout: str, folder: Path, memory: int = 3000) -> StagedColumns:
     folder.mkdir(exist_ok=True)
-    stage_columns(rows(X, layout), folder, memory, nothing)
+    stage_columns(rows(X, layout), folder, {}, memory, nothing)
     return StagedColumns(folder)
 
 
@@ -164,7 +164,7 @@ def test_columns_follow_the_working_order_of_the_rows(
         assert data.row_order is not None
         assert (data.feature_order is not None) == (layout == "csr")
         (tmp_path / "columns").mkdir()
-        stage_columns(data, tmp_path / "columns", 100_000, nothing)
+        stage_columns(data, tmp_path / "columns", {}, 100_000, nothing)
         copy = StagedColumns(tmp_path / "columns")
         working = matrix.toarray()[data.row_order]
         if data.feature_order is not None:
@@ -281,7 +281,7 @@ def test_a_full_disk_is_an_output_error(
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_progress_is_told_in_rows(small: None, tmp_path: Path, layout: str) -> None:
     told: list[int] = []
-    stage_columns(rows(problem("float32"), layout), tmp_path, 5000, told.append)
+    stage_columns(rows(problem("float32"), layout), tmp_path, {}, 5000, told.append)
     assert told == sorted(told)
     assert told[-1] == N
     assert len(set(told)) > 5
@@ -311,9 +311,9 @@ def test_memory_is_bounded(tmp_path: Path, layout: str, constant: bool) -> None:
         nonlocal peak_scratch
         peak_scratch = max(peak_scratch, sum(path.stat().st_size for path in tmp_path.iterdir()))
 
-    stage_columns(rows(problem("float32"), layout), tmp_path, memory, nothing)  # compile
+    stage_columns(rows(problem("float32"), layout), tmp_path, {}, memory, nothing)  # compile
     tracemalloc.start()
-    stage_columns(store, tmp_path, memory, advanced)
+    stage_columns(store, tmp_path, {}, memory, advanced)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < memory + 500_000

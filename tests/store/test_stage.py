@@ -190,7 +190,7 @@ def test_the_least_recently_used_copy_makes_room_and_a_used_one_stays(tmp_path: 
 
 
 def test_segments_are_pure(tmp_path: Path) -> None:
-    share = SegmentShare(rows("dense"), str(tmp_path), 0, 0, 60, BLOCK, 2 * BLOCK)
+    share = SegmentShare(rows("dense"), str(tmp_path), "of dense rows", 0, 0, 60, BLOCK, 2 * BLOCK)
     first = stage_segment(share)
     assert stage_segment(share) == first
     assert FitConfig().stage == "auto"

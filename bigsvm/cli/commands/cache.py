@@ -16,11 +16,14 @@ from bigsvm.units import show_bytes
 
 
 @bigsvm_command(
-    help="Show (info) or delete (clear) what bigsvm keeps between runs: compiled kernels, manifests of "
-    "stores that were never sealed, and staged copies that no run uses."
+    light=True,
+    help="Show (info, which is the default) or delete (clear) what bigsvm keeps between runs: compiled kernels, "
+    "manifests of stores that were never sealed, and staged copies that no run uses.",
 )
-@click.argument("action", type=click.Choice(["info", "clear"]))
-@click.option("--scratch", metavar="DIR", help="Folder of staged copies.  [default: the temporary folder]")
+@click.argument("action", type=click.Choice(["info", "clear"]), default="info")
+@click.option(
+    "--scratch", metavar="DIR", help="Folder of staged copies.  [default: a folder of yours in the temporary folder]"
+)
 def command(session: Session, action: str, scratch: str | None) -> int:
     from bigsvm.run.copies import copies_folder, copies_in, remove_copy, tree_bytes
     from bigsvm.run.scratch import scratch_folder
@@ -32,15 +35,19 @@ def command(session: Session, action: str, scratch: str | None) -> int:
     staged = copies_in(copies)
     result: dict[str, Any] = {
         "cache": str(cache_folder()),
-        "kernels": {"n": len(kernels), "bytes": sum(map(tree_bytes, kernels))},
+        "kernels": {
+            "n": sum(1 for folder in kernels for _ in folder.rglob("*.nbc")),
+            "versions": len(kernels),
+            "bytes": sum(map(tree_bytes, kernels)),
+        },
         "manifests": {"n": _count(manifests), "bytes": tree_bytes(manifests)},
         "scratch": str(copies),
         "staged": {"n": len(staged), "bytes": sum(map(tree_bytes, staged))},
     }
     lines = [
-        ("compiled kernels", _size(result["kernels"], cache_folder())),
-        ("manifests", _size(result["manifests"], manifests)),
-        ("staged copies", _size(result["staged"], copies)),
+        ("compiled kernels", _kernels(result["kernels"], cache_folder())),
+        ("manifests", f"of {_size(result['manifests'], 'store', manifests)}"),
+        ("staged copies", _size(result["staged"], "copy", copies)),
     ]
     if action == "clear":
         for folder in [*kernels, manifests]:
@@ -56,5 +63,14 @@ def _count(folder: Path) -> int:
     return sum(1 for path in folder.glob("*.json")) if folder.is_dir() else 0
 
 
-def _size(part: dict[str, int], where: Path) -> str:
-    return f"{part['n']}, {show_bytes(part['bytes'])} in {where}"
+def _kernels(part: dict[str, int], where: Path) -> str:
+    """Each edit of the program's loops has a folder of its own."""
+    return f"{_counted(part['n'], 'function')} of {_size({**part, 'n': part['versions']}, 'installation', where)}"
+
+
+def _size(part: dict[str, int], noun: str, where: Path) -> str:
+    return f"{_counted(part['n'], noun)}, {show_bytes(part['bytes'])} in {where}"
+
+
+def _counted(n: int, noun: str) -> str:
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun[:-1]}ies" if noun.endswith("y") else f"{n:,} {noun}s"

@@ -9,7 +9,7 @@ from bigsvm.cli.command import bigsvm_command
 from bigsvm.cli.session import Session
 
 
-@bigsvm_command(help='Print the completion script of a shell.  bash: eval "$(bigsvm completion bash)"')
+@bigsvm_command(light=True, help='Print the completion script of a shell.  bash: eval "$(bigsvm completion bash)"')
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def command(ctx: click.Context, session: Session, shell: str) -> int:

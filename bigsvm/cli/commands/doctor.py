@@ -15,18 +15,21 @@ from bigsvm.cli import text
 from bigsvm.cli.command import bigsvm_command
 from bigsvm.cli.session import Session
 from bigsvm.config import FitConfig
+from bigsvm.errors import PlanRefused
 from bigsvm.units import GIB, MIB, show_bytes
 
 _NEEDED = ("numpy", "scipy", "numba", "zarr", "numcodecs", "dask", "distributed", "pyarrow", "click", "rich",
            "xxhash", "psutil", "zstandard")  # fmt: skip
-_OPTIONAL = {"scikit-learn": "the estimators in bigsvm.sklearn"}
 
 
 @bigsvm_command(
+    light=True,
     help="Say what this machine gives: cores, the memory limit in force and who sets it, the base of a "
-    "process, scratch space, versions, and what is missing."
+    "process, scratch space, versions, and what is missing.",
 )
-@click.option("--scratch", metavar="DIR", help="Folder of staged copies.  [default: the temporary folder]")
+@click.option(
+    "--scratch", metavar="DIR", help="Folder of staged copies.  [default: a folder of yours in the temporary folder]"
+)
 def command(session: Session, scratch: str | None) -> int:
     from bigsvm.machine import core_count, memory_limit
 
@@ -34,7 +37,7 @@ def command(session: Session, scratch: str | None) -> int:
     default = FitConfig().memory_bytes(limit.nbytes)
     versions, missing = _versions()
     # Before anything else is imported that a fit would not: this is what a fit starts from.
-    base = None if missing else _base_bytes()
+    base = _base_bytes(session, missing)
     if base is not None and base > 256 * MIB:
         session.warn(f"the base of {show_bytes(base)} is more than the 256 MiB that the plan allows for")
     space = _scratch(session, scratch)
@@ -60,7 +63,9 @@ def command(session: Session, scratch: str | None) -> int:
         ("memory limit", f"{show_bytes(limit.nbytes)} ({limit.source})"),
         (
             "base",
-            "unknown" if base is None else f"{show_bytes(base)} for the interpreter, libraries and kernels",
+            "cannot be measured here"
+            if base is None
+            else f"{show_bytes(base)} for the interpreter, libraries and kernels",
         ),
         ("default --memory", show_bytes(default)),
         ("scratch", f"{space['folder']}, {show_bytes(space['free_bytes'])} free, {space['filesystem']}"),
@@ -72,18 +77,33 @@ def command(session: Session, scratch: str | None) -> int:
 
 def _versions() -> tuple[dict[str, str], list[str]]:
     versions, missing = {}, []
-    for name in (*_NEEDED, *_OPTIONAL):
+    for name in _NEEDED:
         try:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
-            missing.append(f"{name} ({_OPTIONAL[name]})" if name in _OPTIONAL else name)
-    return versions, [name for name in missing if name.partition(" ")[0] not in _OPTIONAL] + [
-        name for name in missing if name.partition(" ")[0] in _OPTIONAL
-    ]
+            missing.append(name)
+    return versions, missing
 
 
-def _base_bytes() -> int:
-    """Anonymous memory of this process with what a fit imports and one compiled kernel."""
+def _base_bytes(session: Session, missing: list[str]) -> int | None:
+    """Anonymous memory of this process with what a fit imports and one compiled kernel; None where no fit can run."""
+    from bigsvm.machine import check_address_space
+
+    try:
+        check_address_space()
+    except PlanRefused as error:
+        session.warn(str(error))
+        return None
+    try:
+        return _measured_base()
+    except ImportError as error:
+        if not missing:
+            raise
+        session.warn(f"no fit can run here: {error}")
+        return None
+
+
+def _measured_base() -> int:
     import numpy as np
 
     from bigsvm.kernels.rows import CSR, sqnorms

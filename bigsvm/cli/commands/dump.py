@@ -43,4 +43,4 @@ def command(
         session.warn(warning)
     result = {"store": store, "output": out, **result}
     line = f"{out}: {text.count(data.n_samples)} rows"
-    return session.finish(result, "" if out == "-" else line)
+    return session.finish(result, "" if out == "-" else line, made=True)

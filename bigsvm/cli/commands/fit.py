@@ -65,8 +65,6 @@ def command(
     config = config_of(ctx, options)
     model = model or Path(stem_of(store) + ".model")
     run = run or model.parent / f"{model.name}.run"
-    if model.absolute() == run.absolute():
-        raise UsageError("the model and the record of its run cannot be one folder", str(run))
     job = Job(store, label, weight, model, run, config, parse_seconds(checkpoint_every), overwrite, allow_unconverged)
     if empty_chunks != "refuse":  # remembered beside the store's digests, for this run and for its resumption
         from bigsvm.store.opener import open_store
@@ -78,13 +76,14 @@ def command(
 def train(session: Session, job: Job, resume: bool) -> int:
     """Run a job, or go on with it; the exit code."""
     model, run = job.model, job.run
+    check_places(job)
     finished = finished_job(job) if resume else None
     if finished is not None:
         from bigsvm.run.outcome import exit_code
 
         status, document = finished
         said = f"{summary(status, document, job.config.tol)}\n\nThe run was over: nothing was done again."
-        return session.finish(document, said, status, exit_code(status, job.allow_unconverged))
+        return session.finish(document, said, status, exit_code(status, job.allow_unconverged), made=True)
     if resume:
         check_same_fit(job)
     unfinished = is_unfinished(run)
@@ -94,7 +93,7 @@ def train(session: Session, job: Job, resume: bool) -> int:
     unfinished = unfinished and not model.exists()
     check_output(run, job.overwrite or resume or unfinished, (EVENTS, RUN, CHECKPOINTS, LOCK), "record of a run")
 
-    from bigsvm.observe.jsonl import JsonlFile
+    from bigsvm.observe.jsonl import JsonlFile, plain
     from bigsvm.run.checkpoint import Checkpoints
     from bigsvm.run.fit import fit_store
     from bigsvm.store.opener import open_store
@@ -123,9 +122,29 @@ def train(session: Session, job: Job, resume: bool) -> int:
             checkpoints.clear()
             session.warn_of(result)
             document = result.document(str(model), str(run))
-            record.update(status=result.status, result=document)
+            record.update(status=result.status, result=document, identity=plain(result.identity.document()))
     said = summary(result.status, document, job.config.tol)
-    return session.finish(document, said, result.status, session.exit_code)
+    return session.finish(document, said, result.status, session.exit_code, made=True)
+
+
+def check_places(job: Job) -> None:
+    """Refuse before any work a model and a record that would lie in the store, or in one another.
+
+    The model may be RUN/model: so a run can be kept in one folder.
+
+    Raises UsageError, OutputError.
+    """
+    from bigsvm.store.outputs import check_apart
+
+    model, run = os.path.realpath(job.model), os.path.realpath(job.run)
+    if model == run:
+        raise UsageError("the model and the record of its run cannot be one folder", str(job.run))
+    outputs = {"the model": job.model, "the record of the run": job.run}
+    together = [outputs]
+    if model == os.path.join(run, "model"):
+        together = [{what: path} for what, path in outputs.items()]
+    for apart in together:
+        check_apart(apart, {"the store": job.store})
 
 
 def save_once(result: FitResult, model: Path, overwrite: bool) -> None:

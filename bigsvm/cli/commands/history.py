@@ -13,7 +13,7 @@ from bigsvm.cli.session import Session
 from bigsvm.errors import MissingInput
 
 
-@bigsvm_command(help="Say what happened in REGISTRY, oldest first, and which version is current.")
+@bigsvm_command(light=True, help="Say what happened in REGISTRY, oldest first, and which version is current.")
 @click.argument("registry", type=click.Path(path_type=Path))
 def command(session: Session, registry: Path) -> int:
     from bigsvm.registry import VERSIONS, current_version, history

@@ -74,6 +74,6 @@ def command(
         ("entries", text.count(result["nnz"])),
         ("labels", text.listed(result["labels"]) if result.get("labels") else None),
         ("size", show_bytes(result["bytes"])),
-        ("time", text.seconds(result.get("seconds"))),
+        ("time", text.seconds({"total": result["seconds"], "compile": result["compile_seconds"]})),
     ]
-    return session.finish(result, f"{store}\n" + text.rows(lines))
+    return session.finish(result, f"{store}\n" + text.rows(lines), made=True)

@@ -12,7 +12,7 @@ from bigsvm.cli import text
 from bigsvm.cli.command import bigsvm_command
 from bigsvm.cli.options import add, config_of, run_options, store_options
 from bigsvm.cli.session import Session
-from bigsvm.errors import OutputError, UsageError
+from bigsvm.errors import UsageError
 
 _STANDARD_OUTPUT = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 
@@ -30,7 +30,7 @@ _STANDARD_OUTPUT = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
     "--format",
     "form",
     type=click.Choice(["jsonl", "csv", "parquet", "zarr"]),
-    help="[default: by the name of OUT, else jsonl]",
+    help="[default: by the suffix of OUT; jsonl where that is no format, as in out.txt]",
 )
 @click.option("--zero-based", is_flag=True, help="Indices of text count from 0.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing OUT.")
@@ -61,11 +61,13 @@ def command(
     from bigsvm.run.predict import predict
     from bigsvm.run.prediction_files import format_of
     from bigsvm.store.opener import check_text, is_text, open_store
+    from bigsvm.store.outputs import check_apart, check_plain_output
 
+    if out != "-":
+        check_apart({"the output": Path(out)}, {"the model": model, "the rows to predict": source})
     form = format_of(out, form)
-    for given, what in ((model, "the model"), (Path(source), "the rows to predict")):
-        if source != "-" and out != "-" and given.exists() and Path(out).exists() and given.samefile(out):
-            raise OutputError(f"is {what}", out, "choose another name")
+    if out != "-" and form != "zarr":
+        check_plain_output(Path(out), overwrite)
     loaded = load_model(model)
     rows: Any = source
     if is_text(source):
@@ -98,4 +100,4 @@ def command(
         ("time", text.seconds(result["seconds"])),
         ("memory", text.memory(result["memory"])),
     ]
-    return session.finish(result, "" if out == "-" else f"{out}\n" + text.rows(lines))
+    return session.finish(result, "" if out == "-" else f"{out}\n" + text.rows(lines), made=True)

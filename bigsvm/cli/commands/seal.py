@@ -40,4 +40,4 @@ def command(session: Session, store: Path, empty_chunks: Any) -> int:
     }
     chunks = f"{text.count(len(manifest.key_hashes))} chunks" + text.absent(manifest.n_empty, manifest.n_missing)
     line = f"{store}: sealed, {chunks}, fingerprint {manifest.fingerprint}"
-    return session.finish(result, line)
+    return session.finish(result, line, made=True)

@@ -1,0 +1,85 @@
+"""What a failure means to whoever called: the contract's exit code, a message and the next thing to try."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import click
+
+from bigsvm.errors import BigSVMError, PlanRefused
+from bigsvm.run.signals import INTERRUPTED
+
+EXIT_BUG, EXIT_USAGE, EXIT_OUTPUT, EXIT_IO = 1, 2, 73, 74
+# As the dynamic linker and the interpreter say it: no class of their own tells these from other failures.
+_NO_MEMORY = ("cannot allocate memory", "failed to map segment", "can't start new thread", "can't allocate lock")
+
+
+class Failure(NamedTuple):
+    """How a failure is told.
+
+    said : a message, or the error itself, which then says where as well
+    """
+
+    code: int
+    said: Any
+    hint: str
+
+
+def failure_of(error: BaseException, debug: bool = False) -> Failure:
+    """The exit code and words for whatever ended a call.
+
+    debug : the traceback was shown
+    """
+    if isinstance(error, BigSVMError):
+        return Failure(error.code, error, error.hint)
+    if isinstance(error, KeyboardInterrupt | click.Abort):
+        return Failure(INTERRUPTED, "interrupted", "")
+    if isinstance(error, click.ClickException):
+        hint = ""
+        if isinstance(error, click.UsageError) and error.ctx is not None:
+            hint = f"see {error.ctx.command_path} --help"
+        return Failure(EXIT_USAGE, error.format_message().rstrip("."), hint)
+    if any(map(_lacks_memory, _chain(error))):
+        refused = _out_of_memory(error)
+        return Failure(refused.code, refused, refused.hint)
+    if isinstance(error, OSError):
+        # Nobody made a better error of it: a full disk is an output's, all else is the device's.
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        what = error.strerror or str(error)
+        named = what if error.filename is None else f"{error.filename}: {what}"
+        return Failure(EXIT_OUTPUT if full else EXIT_IO, named, "")
+    hint = "this is a bug" if debug else "this is a bug; run again with --debug for the traceback"
+    return Failure(EXIT_BUG, f"{type(error).__name__}: {error}", hint)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """An error and those that it was raised from, or while which were handled."""
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        yield current
+        current = current.__cause__ or current.__context__
+
+
+def _lacks_memory(error: BaseException) -> bool:
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+        return True
+    said = str(error).lower() if isinstance(error, OSError | ImportError | RuntimeError) else ""
+    return any(words in said for words in _NO_MEMORY)
+
+
+def _out_of_memory(error: BaseException) -> PlanRefused:
+    """What the system refused, under which limit."""
+    from bigsvm.machine import memory_limit
+    from bigsvm.units import show_bytes
+
+    limit = memory_limit()
+    what = " ".join(str(error).split())
+    return PlanRefused(
+        f"out of memory{f' ({what})' if what else ''}: the limit in force is {show_bytes(limit.nbytes)} "
+        f"({limit.source})",
+        hint="lower --memory or --threads, or raise the limit (ulimit -v, ulimit -u, the job's memory)",
+    )
