@@ -32,6 +32,7 @@ def predict(
     with_scores: bool = False,
     overwrite: bool = False,
     zero_based: bool = False,
+    identity: dict[str, Any] | None = None,
     emit: Emit = silent,
 ) -> dict[str, Any]:
     """Write one line, or row, for each row of `source`, in its order.
@@ -42,6 +43,7 @@ def predict(
     out : file to make, or an open binary stream
     form : one of `prediction_files.FORMATS`
     config : of it memory, threads, scheduler and workers count
+    identity : of model and rows, as JSON; Parquet and Zarr carry it as metadata
 
     Returns the JSON result: n_samples, label_counts (of regression the values' min, mean and max), seconds, memory.
 
@@ -64,7 +66,7 @@ def predict(
         PeakMemory() as memory,
         budget.reserve("model weights", weights_bytes(model)),
         scored_rows(model, source, config, budget, zero_based, emit) as rows,
-        open_writer(out, form, model.classes, model.n_models, with_scores, overwrite) as writer,
+        open_writer(out, form, model.classes, model.n_models, with_scores, overwrite, identity) as writer,
     ):
         for scored in rows:
             codes = model.codes(scored.scores)

@@ -8,9 +8,12 @@ import subprocess
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import zarr
 
+from bigsvm.registry import model_fingerprint
+from bigsvm.store.opener import open_store
 from tests.cli.conftest import Bigsvm
 from tests.cli.test_main import PROGRAM
 from tests.model_documents import read, rewrite
@@ -126,3 +129,19 @@ def test_quiet_commands_say_what_was_asked_and_nothing_of_what_was_made(bigsvm: 
     # What did not come to its end is not passed over.
     stopped = bigsvm("fit", store, "--max-passes", "1", "--tol", "1e-12", "-s", "dcd", "-o", "s", "--quiet")
     assert (stopped.code, stopped.out.startswith("stopped before the tolerance")) == (4, True)
+
+
+@pytest.mark.parametrize("form", ["parquet", "zarr"])
+def test_predictions_say_whose_they_are_and_of_which_rows(bigsvm: Bigsvm, store: Path, model: Path, form: str) -> None:
+    said = bigsvm("predict", model, store, "-o", f"p.{form}", "--json")
+    assert said.code == 0
+    identity = json.loads(said.out)["result"]["identity"]
+    assert identity == {
+        "model": model_fingerprint(model),
+        "rows": open_store(store, labelled=False).identity.document(),
+    }
+    if form == "parquet":
+        kept = json.loads(pq.read_schema("p.parquet").metadata[b"bigsvm-identity"])
+    else:
+        kept = json.loads(Path("p.zarr/zarr.json").read_text())["attributes"]["bigsvm-identity"]
+    assert kept == identity

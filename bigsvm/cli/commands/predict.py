@@ -58,6 +58,7 @@ def command(
     config = config_of(ctx, options)
 
     from bigsvm.problem.model import load_model
+    from bigsvm.registry import model_fingerprint
     from bigsvm.run.predict import predict
     from bigsvm.run.prediction_files import format_of
     from bigsvm.store.opener import check_text, is_text, open_store
@@ -77,6 +78,10 @@ def command(
         session.warn_of(rows)
     if out == "-":
         session.progress = False  # a bar and the lines would share the terminal
+    identity = {
+        "model": model_fingerprint(model),
+        "rows": {"text": source} if isinstance(rows, str) else rows.identity.document(),
+    }
     with session.watching() as emit:
         result = predict(
             loaded,
@@ -87,9 +92,10 @@ def command(
             with_scores=scores,
             overwrite=overwrite,
             zero_based=zero_based,
+            identity=identity,
             emit=emit,
         )
-    result = {"model": str(model), "source": source, "output": out, **result}
+    result = {"model": str(model), "source": source, "output": out, "identity": identity, **result}
     if "values" in result:
         seen = ", ".join(f"{name} {text.number(value)}" for name, value in result["values"].items())
     else:
