@@ -161,10 +161,13 @@ def _labels(labels: Any, folder: Path) -> np.ndarray:
         raise DataError("the classes are neither all text nor all numbers", str(folder / "model.json"))
     try:
         found = listed_classes(labels)
-        if found.dtype.kind not in "biufU" or found.tolist() != labels:
-            found = np.array([float(label) for label in labels])
     except OverflowError:
-        found = np.full(1, np.inf)
+        found = np.empty(0)
+    if found.tolist() != labels and kinds <= {int, float}:
+        try:
+            found = np.array([float(label) for label in labels])
+        except OverflowError:
+            found = np.empty(0)
     if found.tolist() != labels:  # whole numbers beyond 64 bits are those of a float64, or nobody's
         raise DataError("a class is a number beyond 64 bits", str(folder / "model.json"))
     if not np.array_equal(found, np.unique(found)):
