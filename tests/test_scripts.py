@@ -129,10 +129,15 @@ def test_memory_cage_reports_and_passes_the_exit_code_on() -> None:
         ("cross_products.py", "12 passed"),
         ("bench_solvers.py", "| dense | hinge | hyperpass direction=lbfgs |"),
         ("bench_cache.py", "| smoke | 1 kB | memory and disk |"),
+        ("mutation.py", "2 of 2 decided mutants killed"),
     ],
 )
 def test_promises_smoke(script: str, said: str) -> None:
     assert said in run(script, "--smoke").stdout
+
+
+def test_every_mutant_can_be_planted() -> None:
+    assert int(run("mutation.py", "--check").stdout.split()[0]) >= 150
 
 
 @pytest.mark.slow

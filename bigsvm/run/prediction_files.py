@@ -40,6 +40,7 @@ _SUFFIXES = {
 }
 _GATHER_BYTES = 1 << 20
 _ENCODING = "bigsvm-predictions"
+_IDENTITY = "bigsvm-identity"
 
 
 class Writer(Protocol):
@@ -73,10 +74,12 @@ def open_writer(
     n_models: int,
     with_scores: bool,
     overwrite: bool = False,
+    identity: dict[str, Any] | None = None,
 ) -> Iterator[Writer]:
     """A writer of predictions; the output appears when the block ends well, and not at all otherwise.
 
     classes : labels by code; empty for regression
+    identity : whose predictions of which rows, as JSON; lines of text have no place for it
 
     Raises
     ------
@@ -90,13 +93,13 @@ def open_writer(
     if form == "zarr":
         _check_predictions(out, overwrite)
         with new_directory(out, overwrite, ("zarr.json", ".zgroup"), "Zarr store") as folder:
-            zarr_writer = _Zarr(folder, classes, n_models, with_scores)
+            zarr_writer = _Zarr(folder, classes, n_models, with_scores, identity)
             yield zarr_writer
             zarr_writer.close()
         return
     with new_output(out, overwrite) as file:
         if form == "parquet":
-            parquet = _Parquet(file, classes, n_models, with_scores)
+            parquet = _Parquet(file, classes, n_models, with_scores, identity)
             try:
                 yield parquet
                 parquet.close()
@@ -227,7 +230,9 @@ class _Gathered:
 
 
 class _Parquet(_Gathered):
-    def __init__(self, file: BinaryIO, classes: np.ndarray, n_models: int, with_scores: bool) -> None:
+    def __init__(
+        self, file: BinaryIO, classes: np.ndarray, n_models: int, with_scores: bool, identity: dict[str, Any] | None
+    ) -> None:
         super().__init__(n_models)
         self._classes, self._n_models, self._with_scores = classes, n_models, with_scores
         self._regression = len(classes) == 0
@@ -236,7 +241,7 @@ class _Parquet(_Gathered):
         if with_scores:
             kind = pa.float64() if n_models == 1 else pa.list_(pa.float64(), n_models)
             fields.append(pa.field("score", kind, nullable=False))
-        self._schema = pa.schema(fields)
+        self._schema = pa.schema(fields, None if identity is None else {_IDENTITY: json.dumps(identity)})
         self._file = pq.ParquetWriter(file, self._schema, compression="zstd")
 
     def write(self, codes: np.ndarray, scores: np.ndarray) -> None:
@@ -257,13 +262,16 @@ class _Parquet(_Gathered):
 
 
 class _Zarr(_Gathered):
-    def __init__(self, folder: Path, classes: np.ndarray, n_models: int, with_scores: bool) -> None:
+    def __init__(
+        self, folder: Path, classes: np.ndarray, n_models: int, with_scores: bool, identity: dict[str, Any] | None
+    ) -> None:
         super().__init__(n_models)
         numbers, self._regression = classes.dtype.kind in "biuf", len(classes) == 0
         self._values = classes if numbers else np.arange(len(classes), dtype=np.int32)
-        group = zarr.create_group(
-            folder, zarr_format=3, attributes={"encoding-type": _ENCODING, "classes": classes.tolist()}
-        )
+        attributes = {"encoding-type": _ENCODING, "classes": classes.tolist()}
+        if identity is not None:
+            attributes[_IDENTITY] = identity
+        group = zarr.create_group(folder, zarr_format=3, attributes=attributes)
         self._label = group.create_array(
             "label", shape=(0,), chunks=(self.piece_rows,), dtype=self._values.dtype,
             attributes={} if numbers else {"codes-into": "classes"},

@@ -8,9 +8,12 @@ import subprocess
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import zarr
 
+from bigsvm.registry import model_fingerprint
+from bigsvm.store.opener import open_store
 from tests.cli.conftest import Bigsvm
 from tests.cli.test_main import PROGRAM
 from tests.model_documents import read, rewrite
@@ -105,3 +108,40 @@ def test_classes_out_of_order_are_refused(bigsvm: Bigsvm, store: Path, model: Pa
     shutil.copytree(model, "m")
     rewrite(Path("m"), classes=read(Path("m"))["classes"][::-1])
     assert bigsvm("predict", "m", store).code == 65
+
+
+def test_quiet_commands_say_what_was_asked_and_nothing_of_what_was_made(bigsvm: Bigsvm, store: Path) -> None:
+    Path("a.svm").write_text("1 1:1\n-1 1:-1\n")
+    makers = [
+        ["ingest", "a.svm", "a.zarr"], ["seal", "a.zarr"], ["fit", "a.zarr"], ["fit", "a.zarr", "--resume"],
+        ["resume", "a.model.run"], ["predict", "a.model", "a.zarr", "-o", "p.csv"], ["dump", "a.zarr", "b.svm"],
+        ["promote", "reg", "a.model"], ["rollback", "reg", "--to", "1"],
+    ]  # fmt: skip
+    for args in makers:
+        said = bigsvm(*args, "--quiet")
+        assert said == (0, "", ""), args
+    for args in (["evaluate", "a.model", "a.zarr"], ["certify", "a.model", "a.zarr"], ["inspect", "a.zarr"],
+                 ["plan", "a.zarr"], ["history", "reg"], ["predict", "a.model", "a.zarr"], ["dump", "a.zarr", "-"],
+                 ["fit", "a.zarr", "--resume", "--json"]):  # fmt: skip
+        said = bigsvm(*args, "--quiet")
+        assert (said.code, said.err) == (0, ""), args
+        assert said.out != "", args
+    # What did not come to its end is not passed over.
+    stopped = bigsvm("fit", store, "--max-passes", "1", "--tol", "1e-12", "-s", "dcd", "-o", "s", "--quiet")
+    assert (stopped.code, stopped.out.startswith("stopped before the tolerance")) == (4, True)
+
+
+@pytest.mark.parametrize("form", ["parquet", "zarr"])
+def test_predictions_say_whose_they_are_and_of_which_rows(bigsvm: Bigsvm, store: Path, model: Path, form: str) -> None:
+    said = bigsvm("predict", model, store, "-o", f"p.{form}", "--json")
+    assert said.code == 0
+    identity = json.loads(said.out)["result"]["identity"]
+    assert identity == {
+        "model": model_fingerprint(model),
+        "rows": open_store(store, labelled=False).identity.document(),
+    }
+    if form == "parquet":
+        kept = json.loads(pq.read_schema("p.parquet").metadata[b"bigsvm-identity"])
+    else:
+        kept = json.loads(Path("p.zarr/zarr.json").read_text())["attributes"]["bigsvm-identity"]
+    assert kept == identity

@@ -193,6 +193,40 @@ def test_a_checkpoint_of_another_run_is_refused_by_name(changed: dict[str, Any],
         fit_store(other, FitConfig.of(**options), checkpoints=Checkpoints(tmp_path / "c", {}, 1e9), resume=True)
 
 
+@pytest.mark.parametrize(
+    ("options", "changed"),
+    [
+        ({"kernel": "rbf", "gamma": 0.3}, {"gamma": 0.4}),
+        ({"kernel": "poly", "degree": 2, "coef0": 1.0}, {"degree": 3}),
+        ({"kernel": "poly", "degree": 2, "coef0": 1.0}, {"coef0": 2.0}),
+        ({"solver": "dcd", "loss": "hinge"}, {"bias_scale": 2.0}),
+        ({"solver": "dcd", "loss": "hinge"}, {"class_weight": {"1": 2.0}}),
+    ],
+)
+def test_a_checkpoint_of_another_kernel_is_refused_by_name(
+    options: dict[str, Any], changed: dict[str, Any], tmp_path: Path
+) -> None:
+    """Whatever makes it another problem is named."""
+    store = bigsvm.open_store(classes(2, 80))
+    options = {"memory": "64MiB", "tol": 1e-9, **options}
+    stopped(store, FitConfig.of(**options), Checkpoints(tmp_path / "c", {}, 1e9), 8)
+    (name,) = changed
+    with pytest.raises(DataError, match=f"of another run: {name} was"):
+        fit_store(
+            store, FitConfig.of(**{**options, **changed}), checkpoints=Checkpoints(tmp_path / "c", {}, 1e9), resume=True
+        )
+
+
+def test_a_flipped_bit_in_a_saved_array_is_found(tmp_path: Path) -> None:
+    write_tree(tmp_path, {"a": np.arange(6.0), "b": 1})
+    path = tmp_path / "00000.npy"
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"damaged.*digest"):
+        read_tree(tmp_path)
+
+
 def test_trees_come_back_as_they_were(tmp_path: Path) -> None:
     tree = {
         "a": np.arange(6.0).reshape(2, 3),

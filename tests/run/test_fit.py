@@ -75,6 +75,21 @@ def test_several_blocks_a_round_converge(streaming: None, blocks_per_round: int,
     assert result.figures["objective"] == pytest.approx(alone.figures["objective"], rel=2e-3)
 
 
+@pytest.mark.parametrize("weighed", ["rows", "classes"])
+def test_several_blocks_a_round_weigh_rows_and_classes(streaming: None, weighed: str) -> None:
+    X, y = random_problem(400, 6, seed=33, noise=0.2)
+    options: dict[str, Any] = {"solver": "dcd", "loss": "hinge", "tol": 1e-3, "C": 0.03, "max_passes": 200}
+    rows: Any = (X, y)
+    if weighed == "rows":
+        rows = (X, y, np.random.default_rng(1).integers(0, 4, 400).astype(np.float64))
+    else:
+        options["class_weight"] = {"1": 5.0}
+    alone = bigsvm.fit(rows, **options)
+    result = bigsvm.fit(rows, blocks_per_round=2, **options)
+    assert result.status == "converged"
+    assert result.figures["objective"] == pytest.approx(alone.figures["objective"], rel=2e-3)
+
+
 def test_dense_and_csr_have_the_same_objective_to_1e_9() -> None:
     X, y = random_problem(200, 8, 0.4, seed=34)
     dense = bigsvm.fit((X, y), tol=1e-11)

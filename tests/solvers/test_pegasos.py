@@ -130,6 +130,27 @@ def test_w_is_the_sum_of_its_alpha(layout: str, n_classes: int, solver: Pegasos,
             assert state.sqnorm == pytest.approx((W**2).sum(axis=0), rel=1e-12)
 
 
+@pytest.mark.parametrize("offset", [0, 1])
+@pytest.mark.parametrize("size", [0, 500])
+def test_the_step_is_one_over_t_and_the_offset(size: int, offset: int, tmp_path: Path) -> None:
+    """From w = 0 every row violates: the first step goes 1 / (1 + offset) of the way to the sum of all of them."""
+    X, y = random_problem(60, 3, seed=64)
+    whole = np.append(X.T @ y, y.sum()) * 0.2
+    with bench(Pegasos(batch=size, offset=offset, projection=False), ArrayRows(X, y), tmp_path, C=0.2) as some:
+        state = some.run(1 if size else 2)  # the batch method looks at w = 0 first
+        assert state.iteration == 1
+        np.testing.assert_allclose(state.w, whole / (1 + offset), rtol=1e-12)
+        np.testing.assert_allclose(state.rows.alpha.values, 0.2 / (1 + offset), rtol=1e-12)
+
+
+def test_the_ball_holds_the_optimum_and_little_more(tmp_path: Path) -> None:
+    """||w||^2 <= C sum of the costs at the optimum; without regularisation to speak of nearly that."""
+    X, y = np.array([[1e-3], [-1e-3]]), np.array([1.0, -1.0])
+    with bench(Pegasos(batch=0), ArrayRows(X, y, np.array([3.0, 5.0])), tmp_path, C=2.0) as some:
+        some.run(1)
+        assert some.solver._radius(some.state) ** 2 == pytest.approx(2.0 * 8.0)
+
+
 @pytest.mark.parametrize("projection", [True, False])
 def test_one_batch_of_all_rows_is_the_batch_method(tmp_path: Path, projection: bool) -> None:
     X, y = random_problem(200, 5, seed=63)

@@ -14,6 +14,7 @@ import bigsvm
 from bigsvm.budget import MemoryBudget
 from bigsvm.errors import Unsupported, UsageError
 from bigsvm.run.local import ThreadMapper
+from bigsvm.solvers import rosenbrock
 from bigsvm.solvers.palmer import new_directions, orthonormalised
 from bigsvm.solvers.rosenbrock import Rosenbrock
 from bigsvm.store.state_files import dump, load, read_tree, write_tree
@@ -174,6 +175,25 @@ def test_every_way_to_hold_the_products_gives_the_same_bits(tmp_path: Path, n_cl
         other = Bench(Rosenbrock(), X, y, tmp_path, 10, options, mapper=mapper)
         other.objectives(8)
     np.testing.assert_array_equal(other.state.w, first.state.w)
+
+
+@pytest.mark.parametrize("plan", ["auto", "model"])
+def test_rounding_is_taken_out_of_the_directions(plan: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every so many iterations, which on the model are its sweeps."""
+    X, y = random_problem(70, 6, seed=5, noise=0.2)
+    counts = []
+    for renew in (2, 10**6):
+        calls = []
+
+        def noted(D: np.ndarray, calls: list[int] = calls) -> np.ndarray:
+            calls.append(len(D))
+            return orthonormalised(D)
+
+        monkeypatch.setattr(rosenbrock, "_RENEW", renew)
+        monkeypatch.setattr(rosenbrock, "orthonormalised", noted)
+        Bench(Rosenbrock(plan=plan), X, y, tmp_path, options={"C": 10.0}).objectives(9)
+        counts.append(len(calls))
+    assert counts[0] - counts[1] >= 4
 
 
 def test_readings_are_counted(tmp_path: Path) -> None:

@@ -98,6 +98,16 @@ def test_the_2l_variables_in_numpy_take_the_same_steps(kind: str, wss: str) -> N
     np.testing.assert_array_equal(run.work.selected, counts)
 
 
+@pytest.mark.parametrize("wss", ["1", "2", "3", "wr"])
+def test_equal_rows_are_chosen_by_the_lowest_number(wss: str) -> None:
+    y = np.where(np.arange(20) % 3 == 0, -1.0, 1.0)
+    K = np.where(y[:, None] == y[None, :], 1.0, 0.2)
+    part, engine, options = classification(y, 1.0), Textbook(steps=1), KernelOptions(wss)
+    work = engine.begin(part, MatrixRows(K), options)
+    engine.advance(part, work, MatrixRows(K), options)
+    assert np.flatnonzero(part.beta).tolist() == [0, 1]
+
+
 @pytest.mark.parametrize("weighted", [False, True])
 def test_wr_selects_no_variable_twice(weighted: bool) -> None:
     K, y, _ = blobs(120, 8)
