@@ -63,7 +63,9 @@ def optimum(X: np.ndarray, y: np.ndarray, C: np.ndarray, loss: str, bias: str) -
     y, C = y[keep], C[keep]
     n = len(C)
     upper = np.full(n, np.inf) if loss == "squared_hinge" else C
-    Q = Z @ Z.T + (np.diag(1.0 / (2.0 * C)) if loss == "squared_hinge" else 0.0)
+    diagonal = 1.0 / (2.0 * C) if loss == "squared_hinge" else np.zeros(n)
+    Q = Z @ Z.T + np.diag(diagonal)
+    sizes = np.abs(Q)
     bounded = np.isfinite(upper)
     equal = y[:, None] if bias == "free" else np.zeros((n, 0))
     scale = float(np.max(np.where(bounded, upper, 1.0)))
@@ -75,8 +77,10 @@ def optimum(X: np.ndarray, y: np.ndarray, C: np.ndarray, loss: str, bias: str) -
         dual = Q @ a - 1.0 - z + s + equal @ multiplier
         unequal = equal.T @ a
         gap = float(a @ z + room @ s)
-        value = float(a.sum() - 0.5 * a @ Q @ a)
-        feasible = np.abs(dual).max() < 1e-7 and np.all(np.abs(unequal) < 1e-9 * scale)
+        v = Z.T @ a  # a'Qa from the entries of Q would be lost in cancellation where a is large
+        value = float(a.sum() - 0.5 * v @ v - 0.5 * np.sum(diagonal * a * a))
+        rounding = 1e-16 * float((sizes @ a).max())
+        feasible = np.abs(dual).max() < 1e-7 + rounding and np.all(np.abs(unequal) < 1e-9 * scale)
         if gap <= 1e-10 * abs(value) + 1e-300 and feasible:
             break
         target = 0.1 * gap / (n + bounded.sum())

@@ -21,7 +21,7 @@ from bigsvm.store.state_files import dump, load, read_tree, write_tree
 
 def classes(n_classes: int, n: int = 700) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(n_classes)
-    X = rng.normal(size=(n, 12)).astype(np.float32)
+    X = rng.normal(size=(n, 12))  # float64: kernels that other tests compile too
     return X, np.argmax(X @ rng.normal(size=(12, n_classes)) + 0.5 * rng.normal(size=(n, n_classes)), axis=1)
 
 

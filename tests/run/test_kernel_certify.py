@@ -17,7 +17,6 @@ from bigsvm.problem.model import load_model
 from bigsvm.run.outcome import FitResult
 from bigsvm.store.array_rows import ArrayRows
 from tests.model_documents import renew
-from tests.products import pairs_of
 
 KERNELS = {
     "rbf": {"kernel": "rbf", "gamma": 0.3},
@@ -59,7 +58,9 @@ def saved(tmp_path: Path, result: FitResult) -> Path:
     return tmp_path / "m"
 
 
-@pairs_of(kernel=KERNELS, task=TASKS, layout=["dense", "csr"])
+@pytest.mark.parametrize("layout", ["dense", "csr"])
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("kernel", list(KERNELS))
 def test_it_proves_what_the_fit_proved(tmp_path: Path, kernel: str, task: str, layout: str) -> None:
     store = rows_of(task, kernel, layout)
     result = fitted(store, task, kernel)

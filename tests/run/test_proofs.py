@@ -197,9 +197,9 @@ def sorted_and_wide(n: int = 1600) -> ArrayRows:
     return ArrayRows(sparse.csr_array(X[order]), y[order])
 
 
-@pairs_of(
-    end=["rode", "alone", "limit", "resident"], loss=["hinge", "squared_hinge"], rows=["plain", "sorted and wide"]
-)
+@pytest.mark.parametrize("end", ["rode", "alone", "limit", "resident"])
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+@pytest.mark.parametrize("rows", ["plain", "sorted and wide"])
 def test_a_saved_model_proves_what_its_fit_said(
     end: str, loss: str, rows: str, tmp_path: Path, proofs: list[str], request: pytest.FixtureRequest
 ) -> None:

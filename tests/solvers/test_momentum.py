@@ -45,8 +45,8 @@ def config(momentum: str, **options: Any) -> FitConfig:
         (9, False, {"class_weight": {"0": 2.0, "1": 0.0}}),
         (3, True, {"tol": 1e-6}),
     ],
-    arena=["auto", "off"],
     loss=["hinge", "squared_hinge"],
+    arena=["auto", "off"],
 )
 @pytest.mark.usefixtures("streaming")
 def test_alpha_is_in_its_box_at_the_end_of_every_pass(
