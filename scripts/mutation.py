@@ -128,6 +128,7 @@ class Tree:
                 shutil.copytree(source, self.root / name, ignore=ignored)
             else:
                 shutil.copy2(source, self.root / name)
+        self._kernels = self._kernels_in(self.cache)
 
     @contextmanager
     def with_mutant(self, mutant: Mutant) -> Iterator[None]:
@@ -199,24 +200,20 @@ class Tree:
         Compiled code holds what it calls in other files, and numba looks at its own file alone.
         """
         shutil.rmtree(self._changed, ignore_errors=True)
-        dirty, former = self._importers(Path(mutant.file).stem), self._kernel_cache(self.cache, mutant)
-        new = self._kernel_cache(self._changed, None)
-        for path in former.rglob("*"):
+        dirty, new = self._importers(Path(mutant.file).stem), self._kernels_in(self._changed)
+        for path in self._kernels.rglob("*"):
             if path.is_file() and path.name.partition(".")[0] not in dirty and path.name != "compile.lock":
-                copy = new / path.relative_to(former)
+                copy = new / path.relative_to(self._kernels)
                 copy.parent.mkdir(exist_ok=True)
                 shutil.copy2(path, copy)
         return self._changed
 
-    def _kernel_cache(self, cache: Path, mutant: Mutant | None) -> Path:
-        """Where the kernels of the tree are kept: as it is, or as it was before a mutant came."""
-        if mutant is not None:
-            (former,) = (cache / "bigsvm").glob("kernels-*")
-            return former
+    def _kernels_in(self, cache: Path) -> Path:
+        """The folder of a cache for the kernels of the tree as they are now."""
         environment = {**os.environ, "PYTHONPATH": str(self.root), "BIGSVM_CACHE": str(cache)}
-        code = "from bigsvm.kernels import cache_folder; print(cache_folder())"
-        command = [sys.executable, "-c", code]
-        return Path(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip())
+        command = [sys.executable, "-c", "from bigsvm.kernels import cache_folder; print(cache_folder())"]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        return Path(done.stdout.strip())
 
     def _importers(self, changed: str) -> set[str]:
         """The kernel files that a change of one enters: itself, those that import it, those that import these ..."""
