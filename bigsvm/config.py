@@ -71,6 +71,8 @@ class FitConfig:
     """'auto' is 1 / n_features."""
     degree: int = _result(3)
     coef0: float = _result(0.0)
+    assume_psd: bool = _result(False)
+    """The user vouches that a kernel which is not so by construction is positive semidefinite on these rows."""
     # kernel solvers
     wss: WSS = _result("2")
     """Rule by which a working set is chosen."""

@@ -126,6 +126,7 @@ def test_memory_cage_reports_and_passes_the_exit_code_on() -> None:
         ("soak.py", "1 and 1 distinct models"),
         ("memory_test.py", "bytes: done"),
         ("every_solver.py", "hyperpass: 2 of them byte-identical"),
+        ("cross_products.py", "12 passed"),
         ("bench_solvers.py", "| dense | hinge | hyperpass direction=lbfgs |"),
         ("bench_cache.py", "| smoke | 1 kB | memory and disk |"),
         ("mutation.py", "2 of 2 decided mutants killed"),

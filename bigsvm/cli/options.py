@@ -109,6 +109,12 @@ _kernel = [
     click.option("--degree", type=int, metavar="N", default=FitConfig.degree, show_default=True, help="Of poly."),
     click.option("--coef0", type=float, default=FitConfig.coef0, show_default=True, help="Of poly and sigmoid."),
     click.option(
+        "--assume-psd",
+        is_flag=True,
+        help="Vouch for a precomputed kernel, sigmoid, or poly with coef0 < 0: it is positive semidefinite on these "
+        "rows.  Gaps are then proved on your word; what is seen to refute it is refused.",
+    ),
+    click.option(
         "--wss",
         type=click.Choice(get_args(WSS)),
         default=FitConfig.wss,

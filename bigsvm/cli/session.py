@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bigsvm.cli.interrupts import check_interrupted
-from bigsvm.events import Emit, Event, Warned, fan_out, silent
+from bigsvm.events import Emit, Event, Thinned, Warned, fan_out, silent
 
 if TYPE_CHECKING:
     from bigsvm.errors import BigSVMError
@@ -76,9 +76,10 @@ class Session:
 
     @contextlib.contextmanager
     def watching(self, *others: Emit) -> Iterator[Emit]:
-        """An Emit that shows progress on standard error while the block runs, and passes on to `others`."""
+        """An Emit that shows progress on standard error while the block runs, and passes on to `others`; `Thinned`."""
         with contextlib.ExitStack() as stack:
-            view = fan_out([self._view(stack), *others])
+            view = Thinned(fan_out([self._view(stack), *others]))
+            stack.callback(view.flush)  # of a run that is stopped, before the view is closed
 
             def emit(event: Event) -> None:
                 check_interrupted()

@@ -28,7 +28,7 @@ import numpy as np
 from bigsvm.config import FitConfig
 from bigsvm.errors import DataError, UsageError
 from bigsvm.kernels.dual_cd import DualBox
-from bigsvm.problem.kernel import Kernel
+from bigsvm.problem.kernel import Definite, Kernel
 from bigsvm.problem.loss import REGRESSION, EpsilonInsensitive, Loss, loss_named
 from bigsvm.store.blocks import Block, RowBlocks
 
@@ -158,7 +158,8 @@ def make_problem(config: FitConfig, store: RowBlocks, class_counts: np.ndarray |
 def make_kernel(config: FitConfig, n_features: int) -> Kernel:
     """The kernel that `config` names; gamma 'auto' is 1 / n_features.  Raises UsageError."""
     gamma = 1.0 / max(n_features, 1) if config.gamma == "auto" else float(config.gamma)
-    return Kernel(config.kernel, gamma, config.degree, config.coef0)
+    definite = Definite("assumed" if config.assume_psd else "undecided")
+    return Kernel(config.kernel, gamma, config.degree, config.coef0, definite)
 
 
 def pairwise(config: FitConfig) -> bool:

@@ -23,6 +23,23 @@ from bigsvm.store.vectors import RowVector
 _EXIT = {"converged": 0, "paper_rule": 0, "kkt": 0, "stopped": 4, "stalled": 4, "interrupted": 75}
 
 
+_HINT = "scale the features to about [-1, 1], or choose a smaller C or a wider --tol"
+_FURTHER = "; --max-passes N lets a fit go on for N passes"
+
+
+def how_it_ended(status: str, rule: Sequence[Any], limited: bool) -> dict[str, Any]:
+    """What a result says of its end beside the status: the rule that held, or what may help a fit that stalled.
+
+    rule : (name, value, tolerance), or empty
+    limited : --max-passes was given
+    """
+    if status in ("paper_rule", "kkt"):
+        return {"rule": dict(zip(("name", "value", "tolerance"), rule, strict=True))}
+    if status == "stalled":
+        return {"hint": _HINT if limited else _HINT + _FURTHER}
+    return {}
+
+
 def exit_code(status: str, allow_unconverged: bool) -> int:
     """0 when the tolerance is proved, 4 when it is not (0 if that is allowed)."""
     code = _EXIT[status]
@@ -33,7 +50,7 @@ def exit_code(status: str, allow_unconverged: bool) -> int:
 class FitResult:
     """Result of `bigsvm.fit`.
 
-    status : 'converged' | 'stopped' | 'stalled'
+    status : 'converged' | 'paper_rule' | 'kkt' | 'stopped' | 'stalled'
     model : LinearModel or KernelModel, the one whose objective and gap are reported
     certificate : Certificate
     figures : the numbers of the contract's `result` object
@@ -141,6 +158,8 @@ def about_model(
     }
     if problem.regression:
         found["epsilon"] = config.epsilon
+    if not problem.kernel.by_construction:
+        found["positive_semidefinite"] = problem.kernel.definite.document()
     proof = {
         "kind": certificate.kind,
         "objective": certificate.primal.tolist(),

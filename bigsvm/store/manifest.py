@@ -104,6 +104,11 @@ class Manifest:
         """Chunks that are absent, and nobody has said why."""
         return 0 if self.vouched else self._n_absent(MISSING)
 
+    def lists_the_same(self, other: Manifest) -> bool:
+        """Whether another manifest has the same documents and chunks, with the same digests."""
+        same_chunks = np.array_equal(self.key_hashes, other.key_hashes) and np.array_equal(self.digests, other.digests)
+        return self.documents == other.documents and same_chunks
+
     def _n_absent(self, kind: str) -> int:
         return int(np.count_nonzero((self.digests[:, 0] == 0) & (self.digests[:, 1] == _WORDS[kind])))
 
@@ -182,6 +187,15 @@ def vouch(folder: Path, stem: str) -> None:
     main = _object(path, read_bytes(path))
     main.pop(_OWN_DIGEST, None)
     _write_main(path, main | {"vouched": True})
+
+
+def forget_content(folder: Path) -> Manifest:
+    """Take out of a store's manifest what its writer knew of the content, which has changed since."""
+    path = folder / f"{STEM}.json"
+    main = _object(path, read_bytes(path))
+    main.pop(_OWN_DIGEST, None)
+    _write_main(path, main | {"content": {}})
+    return load_manifest(folder)
 
 
 def load_manifest(folder: Path, stem: str = STEM) -> Manifest:

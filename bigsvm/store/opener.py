@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from bigsvm.errors import MissingInput, UsageError
 from bigsvm.store.blocks import RowBlocks
+from bigsvm.store.identity import Identity
 from bigsvm.store.labels import Task
 from bigsvm.store.not_readable import REMEDIES, not_readable, refuse_partitions
 from bigsvm.store.paths import STORE_MARKS
@@ -60,6 +61,9 @@ def open_store(
         return _open_path(os.fspath(source), options, empty_chunks, labelled)
     # On the class: asking the instance whether it has `classes` would read all labels.
     if all(hasattr(type(source), name) for name in ("refs", "read")):
+        if not isinstance(getattr(source, "identity", None), Identity):
+            hint = "give it an attribute `identity`, a bigsvm.store.identity.Identity"
+            raise UsageError(f"a {type(source).__name__} does not say whose rows it has", hint=hint)
         return source
     raise UsageError(f"cannot open a {type(source).__name__}", hint="give a path, or (X, y) arrays")
 

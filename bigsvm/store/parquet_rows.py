@@ -9,19 +9,18 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, cast
 
 import numpy as np
-import xxhash
 
 from bigsvm.errors import DataError
 from bigsvm.kernels.rows import CSR
 from bigsvm.store.addresses import make_refs
 from bigsvm.store.blocks import Block, BlockRef, RowBlocks
 from bigsvm.store.checks import check_csr, check_finite, index_dtype
-from bigsvm.store.files import write_bytes
-from bigsvm.store.identity import Identity
+from bigsvm.store.identity import Identity, digest_of
 from bigsvm.store.labels import Task, as_labels, as_targets, check_weights, label_codes, scan_classes
 from bigsvm.store.parquet_columns import check_size, find_layout, matrix_of, measure, plain_of
 from bigsvm.store.parquet_files import ParquetFiles, find_files
 from bigsvm.store.paths import cache_folder
+from bigsvm.store.sealed_json import read_sealed, write_sealed
 
 
 class ParquetRows:
@@ -167,22 +166,23 @@ class ParquetRows:
             yield as_labels(plain_of(batch.column(name), self.uri, first), self.uri, first)
 
     def _load_known(self) -> dict[str, Any]:
-        """What earlier openings learnt of exactly these files, else the fingerprint alone."""
-        stamp = "\0".join(f"{file.path}\0{file.size}\0{file.mtime_ns}" for file in self._files.files)
-        self._known_path = cache_folder() / "manifests" / f"parquet-{xxhash.xxh3_128_hexdigest(stamp.encode())}.json"
+        """What earlier openings learnt of exactly these files and columns, else the fingerprint alone."""
+        files = [[str(file.path), file.size, file.mtime_ns] for file in self._files.files]
+        of = digest_of({"files": files, "features": self._layout.features, "form": self._layout.form})
+        self._known_path = cache_folder() / "manifests" / f"parquet-{of}.json"
         try:
-            known = json.loads(self._known_path.read_bytes())
-            if isinstance(known, dict) and isinstance(known.get("fingerprint"), str):
+            known = read_sealed(self._known_path)
+            if known["of"] == of:
                 return known
-        except (OSError, ValueError):
+        except (OSError, ValueError, KeyError, TypeError):
             pass  # the cache is ours to renew
-        known = {"fingerprint": self._files.fingerprint()}
+        known = {"of": of, "fingerprint": self._files.fingerprint()}
         self._remember(known)
         return known
 
     def _remember(self, known: dict[str, Any]) -> None:
         self._known_path.parent.mkdir(parents=True, exist_ok=True)
-        write_bytes(self._known_path, json.dumps(known).encode())
+        write_sealed(self._known_path, known)
 
     def _scan(self) -> dict[str, Any]:
         """n_features and nnz of the sparse layout: one pass over the indices, the first time."""

@@ -22,6 +22,7 @@ from bigsvm.store.manifest import (
     STEM,
     Manifest,
     digest,
+    forget_content,
     load_manifest,
     read_failed,
     vouch,
@@ -76,7 +77,7 @@ def load_or_make_manifest(path: Path, empty_chunks: EmptyChunks = "refuse") -> t
 
 
 def seal(path: Path, empty_chunks: EmptyChunks = "refuse") -> Manifest:
-    """Write the manifest of the store at `path` into it; what is known of its content is kept.
+    """Write the manifest of the store at `path` into it; what is known of its content is kept while it is that content.
 
     empty_chunks : zeros lists every chunk that is absent as empty.  Else an absent chunk of X, or of the columns
         `label` and `weight`, is refused, and one of another array is listed as missing: whoever reads it is told.
@@ -86,7 +87,10 @@ def seal(path: Path, empty_chunks: EmptyChunks = "refuse") -> Manifest:
         former = load_manifest(path)
     except (FileNotFoundError, DataError):
         former = None
-    return make_manifest(path, path, former=former, empty_chunks=empty_chunks)
+    made = make_manifest(path, path, former=former, empty_chunks=empty_chunks)
+    if former is None or not made.content or made.lists_the_same(former):
+        return made
+    return forget_content(path)
 
 
 def make_manifest(

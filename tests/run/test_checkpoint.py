@@ -114,11 +114,12 @@ def test_every_solver_comes_to_the_same_bytes(name: str, n_classes: int, tmp_pat
 
 def test_rows_in_memory_go_on_too(tmp_path: Path) -> None:
     store = bigsvm.open_store(classes(3))
-    config = FitConfig.of(loss="hinge", tol=1e-9, memory="1GiB", solver_options={"max_sweeps_per_step": "2"})
+    options = {"max_sweeps_per_step": "2"}
+    config = FitConfig.of(loss="hinge", C=0.1, tol=1e-6, memory="1GiB", solver_options=options)
     fit_store(store, config).save_model(tmp_path / "a")
     disturbed, stops = until_done(store, config, tmp_path / "checkpoint", 4)
     disturbed.save_model(tmp_path / "b")
-    assert stops >= 1
+    assert stops >= 10
     assert same_folder(tmp_path / "a", tmp_path / "b")
 
 

@@ -17,6 +17,7 @@ from bigsvm.problem.model import load_model
 from bigsvm.run.outcome import FitResult
 from bigsvm.store.array_rows import ArrayRows
 from tests.model_documents import renew
+from tests.products import pairs_of
 
 KERNELS = {
     "rbf": {"kernel": "rbf", "gamma": 0.3},
@@ -58,9 +59,7 @@ def saved(tmp_path: Path, result: FitResult) -> Path:
     return tmp_path / "m"
 
 
-@pytest.mark.parametrize("layout", ["dense", "csr"])
-@pytest.mark.parametrize("task", TASKS)
-@pytest.mark.parametrize("kernel", list(KERNELS))
+@pairs_of(kernel=KERNELS, task=TASKS, layout=["dense", "csr"])
 def test_it_proves_what_the_fit_proved(tmp_path: Path, kernel: str, task: str, layout: str) -> None:
     store = rows_of(task, kernel, layout)
     result = fitted(store, task, kernel)
@@ -126,7 +125,7 @@ def test_an_indefinite_kernel_has_a_violation_and_no_gap(tmp_path: Path) -> None
     assert proof["models"][0]["relative_gap"] is None
     assert proof["objective"] == pytest.approx(result.figures["objective"], rel=1e-10)
     assert proof["violation"] == pytest.approx(result.figures["violation"], rel=1e-6)
-    assert "not positive semi-definite" in proof["warnings"][0]
+    assert "not positive semidefinite" in proof["warnings"][0]
     json.dumps(proof)
 
 

@@ -37,6 +37,7 @@ from bigsvm.store.join import read_group
 from bigsvm.store.vectors import RowVector
 from bigsvm.testing.problems import random_problem
 from bigsvm.testing.reference import dual_value, primal_value
+from tests.products import pairs_of
 
 BLOCK = 8
 
@@ -216,9 +217,9 @@ def sorted_and_wide(n: int = 1600) -> ArrayRows:
     return ArrayRows(sparse.csr_array(X[order]), y[order])
 
 
-@pytest.mark.parametrize("end", ["rode", "alone", "limit", "resident"])
-@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
-@pytest.mark.parametrize("rows", ["plain", "sorted and wide"])
+@pairs_of(
+    end=["rode", "alone", "limit", "resident"], loss=["hinge", "squared_hinge"], rows=["plain", "sorted and wide"]
+)
 def test_a_saved_model_proves_what_its_fit_said(
     end: str, loss: str, rows: str, tmp_path: Path, proofs: list[str], request: pytest.FixtureRequest
 ) -> None:
@@ -262,10 +263,9 @@ def test_a_saved_model_proves_what_its_fit_said(
     assert primal - dual == pytest.approx(result.figures["duality_gap"], abs=1e-10 * primal)
 
 
-@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
-@pytest.mark.parametrize("n_classes", [2, 10])
-@pytest.mark.parametrize("tol", [1e-1, 1e-2, 1e-3, 1e-4])
-@pytest.mark.parametrize("noise", [0.02, 0.3])
+@pairs_of(
+    loss=["hinge", "squared_hinge"], n_classes=[2, 10], tol=[1e-1, 1e-2, 1e-3, 1e-4], noise=[0.02, 0.3],
+)  # fmt: skip
 def test_one_pass_at_most_is_spent_on_a_proof_alone(
     loss: str, n_classes: int, tol: float, noise: float, proofs: list[str], streaming: None
 ) -> None:

@@ -24,6 +24,7 @@ from bigsvm.store.blocks import kernel_matrix
 from bigsvm.store.state_files import dump, load, read_tree, write_tree
 from bigsvm.testing.problems import as_csr, corner_problems, random_problem
 from bigsvm.testing.reference import dual_value
+from tests.products import pairs_of
 from tests.solvers.stepping import Bench, ElsewhereMapper, paper_data, takes_iterations
 
 OPTIMA = {
@@ -231,14 +232,13 @@ def agrees_with_newton(rows: Any, solver: str, **options: Any) -> None:
     assert result.figures["objective"] >= judge.figures["objective"] * (1 - 1e-9)
 
 
-@pytest.mark.parametrize("solver", ["pcd", "cd"])
-@pytest.mark.parametrize("bias", ["augmented", "none", "free"])
-@pytest.mark.parametrize("corner", WELL_SCALED)
-def test_corners(solver: str, bias: str, corner: str) -> None:
+@pairs_of(
+    corner=WELL_SCALED, solver=["pcd", "cd"], bias=["augmented", "none", "free"], layout=["dense", "csr"],
+    C=[1e-4, 1.0, 1e3],
+)  # fmt: skip
+def test_corners(corner: str, solver: str, bias: str, layout: str, C: float) -> None:
     X, y = corner_problems()[corner]
-    for C in (1e-4, 1.0, 1e3):
-        agrees_with_newton((X, y), solver, bias=bias, C=C)
-    agrees_with_newton((sparse.csr_array(X), y), solver, bias=bias, C=0.1)
+    agrees_with_newton((sparse.csr_array(X) if layout == "csr" else X, y), solver, bias=bias, C=C)
 
 
 @pytest.mark.parametrize("solver", ["pcd", "cd"])
@@ -328,11 +328,11 @@ def test_a_run_that_was_left_in_a_sweep_goes_on_to_the_same_bytes(
 
 @pytest.mark.cluster
 @pytest.mark.parametrize("solver", ["cd", "rosenbrock"])
-def test_worker_processes_give_the_bytes_of_none(streaming: None, tmp_path: Path, solver: str) -> None:
+def test_worker_processes_give_the_bytes_of_none(streaming: None, tmp_path: Path, solver: str, cluster: str) -> None:
     X, y = random_problem(200, 5, seed=13, n_classes=3)
     options: dict[str, Any] = {"solver": solver, "loss": "squared_hinge", "tol": 1e-4, "memory": "64MiB"}
     here = bigsvm.fit((X, y), threads=1, **options)
-    there = bigsvm.fit((X, y), scheduler="processes", workers=2, scratch=str(tmp_path / "other"), **options)
+    there = bigsvm.fit((X, y), scheduler=cluster, scratch=str(tmp_path / "other"), **options)
     np.testing.assert_array_equal(here.model.coef, there.model.coef)
     assert here.figures["dual_objective"] == there.figures["dual_objective"]
 

@@ -26,15 +26,15 @@ from bigsvm.solvers.registry import choose_solver
 from bigsvm.store.array_rows import ArrayRows
 from bigsvm.testing.problems import corner_problems, random_problem
 from bigsvm.testing.reference import dual_optimum
+from tests.products import pairs_of
 
 CORNERS = corner_problems()
 
 
-@pytest.mark.parametrize("layout", ["dense", "csr"])
-@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
-@pytest.mark.parametrize("bias", ["augmented", "none"])
-@pytest.mark.parametrize("corner", CORNERS)
-@pytest.mark.parametrize("C", [1e-4, 1.0])
+@pairs_of(
+    corner__loss=[(corner, loss) for corner in CORNERS for loss in ("hinge", "squared_hinge")],
+    bias=["augmented", "none"], layout=["dense", "csr"], C=[1e-4, 1.0],
+)  # fmt: skip
 def test_every_corner_is_proved_and_agrees_with_lbfgsb(
     corner: str, bias: str, loss: str, layout: str, C: float
 ) -> None:

@@ -29,6 +29,7 @@ from bigsvm.store.array_rows import ArrayRows
 from bigsvm.store.blocks import kernel_matrix
 from bigsvm.testing.problems import as_csr, corner_problems, random_problem
 from bigsvm.units import MIB
+from tests.products import pairs_of
 
 OPTIMUM = 0.544610790  # lambda / 2 ||w||^2 + mean hinge of MNIST, '0' against all, 50 principal components
 SOLVERS = (HyperPass, HyperPassShrink)
@@ -145,20 +146,23 @@ def one_row_a_class() -> tuple[np.ndarray, np.ndarray]:
     return np.array([[1.0, 0.2], [-0.3, 0.7]]), np.array([1.0, -1.0])
 
 
-@pytest.mark.parametrize("options", [{}, {"direction": "steepest"}, {"direction": "cg"}])
-@pytest.mark.parametrize("bias", ["augmented", "none"])
-@pytest.mark.parametrize("C", [1e-4, 1.0, 1e3])
-def test_corners_agree_with_coordinate_descent(options: dict[str, str], bias: str, C: float) -> None:
-    cases = {**corner_problems(), "three": random_problem(60, 5, n_classes=3, seed=4), "single": one_row_a_class()}
-    for corner, data in cases.items():
-        fit: dict[str, Any] = {"loss": "hinge", "bias": bias, "C": C, "memory": "64MiB", "max_passes": 2000}
-        judge = bigsvm.fit(data, solver="dcd", tol=1e-7, **fit)
-        result = bigsvm.fit(data, solver="hyperpass", tol=1e-7, solver_options=options, **fit)
-        assert result.status == "converged", corner
-        assert result.figures["relative_gap"] <= 1e-7
-        # The judge may have given up; it has proved where the optimum is all the same.
-        assert result.figures["objective"] <= judge.figures["objective"] * (1 + 2e-7)
-        assert result.figures["objective"] >= judge.figures["dual_objective"] * (1 - 2e-7)
+CASES = {**corner_problems(), "three": random_problem(60, 5, n_classes=3, seed=4), "single": one_row_a_class()}
+
+
+@pairs_of(
+    corner=CASES, C=[1e-4, 1.0, 1e3], options=[{}, {"direction": "steepest"}, {"direction": "cg"}],
+    bias=["augmented", "none"],
+)  # fmt: skip
+def test_corners_agree_with_coordinate_descent(corner: str, C: float, options: dict[str, str], bias: str) -> None:
+    data = CASES[corner]
+    fit: dict[str, Any] = {"loss": "hinge", "bias": bias, "C": C, "memory": "64MiB", "max_passes": 2000}
+    judge = bigsvm.fit(data, solver="dcd", tol=1e-7, **fit)
+    result = bigsvm.fit(data, solver="hyperpass", tol=1e-7, solver_options=options, **fit)
+    assert result.status == "converged"
+    assert result.figures["relative_gap"] <= 1e-7
+    # The judge may have given up; it has proved where the optimum is all the same.
+    assert result.figures["objective"] <= judge.figures["objective"] * (1 + 2e-7)
+    assert result.figures["objective"] >= judge.figures["dual_objective"] * (1 - 2e-7)
 
 
 @pytest.mark.parametrize(("solver", "bias"), [(solver, bias) for solver in SOLVERS for bias in solver.biases])

@@ -239,7 +239,7 @@ def test_streamed_the_batch_method_takes_the_same_steps(streaming: None, monkeyp
 
 @pytest.mark.cluster
 @pytest.mark.parametrize("size", [0, 20])
-def test_worker_processes_give_the_bytes_of_none(size: int, tmp_path: Path, streaming: None) -> None:
+def test_worker_processes_give_the_bytes_of_none(size: int, tmp_path: Path, streaming: None, cluster: str) -> None:
     X, y = random_problem(200, 5, seed=73, n_classes=3)
     options: dict[str, Any] = {
         "solver": "pegasos",
@@ -247,7 +247,7 @@ def test_worker_processes_give_the_bytes_of_none(size: int, tmp_path: Path, stre
         "max_passes": 20,
         "solver_options": {"batch": size},
     }
-    for number, changed in enumerate(({"threads": 1}, {"scheduler": "processes", "workers": 2})):
+    for number, changed in enumerate(({"threads": 1}, {"scheduler": cluster})):
         result = bigsvm.fit((X, y), **options, **changed, scratch=str(tmp_path / f"scratch{number}"))
         result.save_model(tmp_path / str(number))
     for path in (tmp_path / "0").iterdir():

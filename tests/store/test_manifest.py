@@ -328,3 +328,19 @@ def test_nonsense_in_a_document_is_refused(tmp_path: Path) -> None:
                 refused += 1
         (path / key).write_text(content)
     assert refused > len(documents) * 5
+
+
+def test_sealing_keeps_what_is_known_of_the_content_while_it_is_that_content(tmp_path: Path) -> None:
+    X, labels = np.arange(60.0, dtype=np.float32).reshape(20, 3), np.arange(20) % 2
+    path = formats.written(tmp_path / "s.zarr", X, labels, codec="none", layout="dense")
+    known = load_manifest(path).content
+    assert known["content_fingerprint"]
+    assert seal(path).content == known
+    chunk = next(file for file in sorted((path / "X" / "c").rglob("*")) if file.is_file())
+    content = bytearray(chunk.read_bytes())
+    content[-2] ^= 1
+    chunk.write_bytes(content)
+    again = seal(path)
+    assert again.content == {}
+    assert load_manifest(path).fingerprint == again.fingerprint != ""
+    assert ZarrRows(path).content_fingerprint is None

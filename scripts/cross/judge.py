@@ -1,0 +1,218 @@
+"""What was reported and written, held against the definition.  Nothing of bigsvm.
+
+Each finding is (kind, words).  Kinds: `claim` (a proof that is none), `objective`, `dual`, `gap`, `status`,
+`violation`, `model`, `scores`, `labels`, `certify`, `refused`, `accepted`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cross.case import MUST, Case, Step
+from cross.definition import UNIT, Kernelled, Real
+from cross.models import Asked, Wanted
+from cross.reference import ascended, bounds, indefinite
+from cross.saved import Saved
+
+_CLOSE = 1e-9  # relative: sums in another order
+_GAPS = 1e-6  # relative to a gap that is computed in another way
+_BOX = Real(2.0) ** -40  # relative: rounding of C_i and of balanced sums
+CODES = {"converged": 0, "paper_rule": 0, "kkt": 0, "stopped": 4, "stalled": 4}
+
+
+class Outcome(NamedTuple):
+    """What a fit gave back.  document : the `result` object, or the `error` object of a refusal."""
+
+    code: int
+    status: str
+    document: dict[str, Any]
+
+
+class Finding(NamedTuple):
+    """Something that is not as it must be."""
+
+    kind: str
+    words: str
+
+
+class Point(NamedTuple):
+    """A model's own figures: P, what float64 may be off in it, D of its alpha (None without one), and its violation."""
+
+    primal: np.longdouble
+    error: np.longdouble
+    dual: np.longdouble | None
+    violation: np.longdouble | None
+    outside: np.longdouble
+
+
+def judge_outcome(case: Case, step: Step, outcome: Outcome) -> list[Finding]:
+    """Whether it was right to refuse, or not to; exit code and status."""
+    refused = outcome.code not in (0, 4)
+    said = outcome.document.get("message", "")
+    if step.refusal == MUST and not refused:
+        return [Finding("accepted", f"{step.why}: exit {outcome.code}, {outcome.status}")]
+    if refused and (outcome.code != 65 or not step.refusal) and not (step.refusal == MUST and outcome.code in (2, 65)):
+        return [Finding("refused", f"exit {outcome.code}: {said}")]
+    if not refused and outcome.code != CODES.get(outcome.status, -1):
+        return [Finding("status", f"{outcome.status} with exit {outcome.code}")]
+    return []
+
+
+def judge_fit(case: Case, step: Step, asked: Asked, outcome: Outcome, saved: Saved) -> tuple[list[Finding], float]:
+    """The written model and what is said of it; and what float64 may be off in its objective."""
+    found = _shape(case, step, asked, outcome, saved)
+    if found:
+        return found, 0.0
+    points = [_point(asked, step, m, wanted, saved) for m, wanted in enumerate(asked.models)]
+    reported = outcome.document["models"]
+    for m, (wanted, point, said) in enumerate(zip(asked.models, points, reported, strict=True)):
+        of_model = _judge_model(step, wanted, point, said, outcome)
+        found += [Finding(finding.kind, f"model {m}: {finding.words}") for finding in of_model]
+    return found + _judge_whole(step, outcome, points), 16 * float(sum(point.error for point in points))
+
+
+def _shape(case: Case, step: Step, asked: Asked, outcome: Outcome, saved: Saved) -> list[Finding]:
+    """Classes and sizes: without them nothing else can be compared."""
+    document, classes = outcome.document, asked.classes.tolist()
+    for where, given in (("result", document["classes"]), ("model.json", saved.document["classes"])):
+        if [plain(x) for x in given] != [plain(x) for x in classes]:
+            return [Finding("model", f"{where} has classes {given}, the data {classes}")]
+    if (document["n_samples"], document["n_features"]) != case.X.shape:
+        return [Finding("model", f"{document['n_samples']} x {document['n_features']} of {case.X.shape}")]
+    if len(document["models"]) != len(asked.models) or len(saved.intercept) != len(asked.models):
+        return [Finding("model", f"{len(document['models'])} models, {len(asked.models)} are asked for")]
+    if saved.support is not None and not np.array_equal(saved.support, asked.X[saved.support_rows]):
+        return [Finding("model", "support vectors are not the rows of their numbers")]
+    return []
+
+
+def plain(label: Any) -> Any:
+    """A label as JSON has it."""
+    return int(label) if isinstance(label, bool | float) and float(label).is_integer() else label
+
+
+def scores_of(asked: Asked, step: Step, saved: Saved, m: int) -> tuple[np.ndarray, np.ndarray]:
+    """(scores of all rows without the intercept, what float64 may be off in each) of a written model."""
+    if saved.coef is not None:
+        sizes = np.abs(asked.X) @ np.abs(saved.coef[m])
+        return asked.X @ saved.coef[m], (asked.X.shape[1] + 10) * UNIT * (sizes + abs(saved.intercept[m]))
+    assert asked.K is not None
+    assert asked.K_errors is not None
+    assert saved.dual_coef is not None
+    K, errors = asked.K[:, saved.support_rows], asked.K_errors[:, saved.support_rows]
+    size = np.abs(saved.dual_coef[m])
+    rounding = (len(size) + 10) * UNIT * (np.abs(K) @ size + abs(saved.intercept[m]))
+    return K @ saved.dual_coef[m], rounding + errors @ size
+
+
+def _point(asked: Asked, step: Step, m: int, wanted: Wanted, saved: Saved) -> Point:
+    """Own figures of a written model."""
+    programme, rows = wanted.programme, wanted.rows
+    scores, errors = scores_of(asked, step, saved, m)
+    f, b = scores[rows], saved.intercept[m]
+    if saved.coef is not None:
+        w_sq = saved.coef[m] @ saved.coef[m]
+        if step.options.bias == "augmented":
+            w_sq += (b / Real(step.options.B)) ** 2
+    else:
+        assert saved.dual_coef is not None
+        w_sq = saved.dual_coef[m] @ scores[saved.support_rows]
+    primal = w_sq / 2 + programme.losses(f + b).sum()
+    size = np.abs(saved.dual_coef[m]) @ errors[saved.support_rows] if saved.dual_coef is not None else w_sq * UNIT * 100
+    error = programme.loss_error(f + b, errors[rows]) + size + len(rows) * UNIT * abs(primal)
+    if saved.alpha is None and saved.dual_coef is None:
+        return Point(primal, error, None, None, Real(0))
+    beta = _beta(step, saved, m, wanted)
+    if saved.coef is not None and step.options.of_kernel:  # what was proved are scores made of kernel values
+        gram = np.abs(asked.X[rows]) @ (np.abs(asked.X[rows]).T @ np.abs(beta))
+        error = error + programme.loss_error(f + b, sum(asked.X.shape) * UNIT * gram)
+    product, norm = wanted.space.of_beta(beta)
+    violation = programme.violation(beta, product) if step.options.of_kernel and step.options.bias == "free" else None
+    error += wanted.space.error(beta)
+    return Point(primal, error, programme.dual(beta, norm), violation, programme.outside(beta))
+
+
+def _beta(step: Step, saved: Saved, m: int, wanted: Wanted) -> np.ndarray:
+    if saved.alpha is not None:
+        alpha = saved.alpha[m][wanted.rows]
+        return alpha if step.options.regression else alpha * wanted.programme.t
+    assert saved.dual_coef is not None
+    whole = np.zeros(int(max(saved.support_rows.max(initial=0), wanted.rows.max(initial=0))) + 1, Real)
+    whole[saved.support_rows] = saved.dual_coef[m]
+    return whole[wanted.rows]
+
+
+def _judge_model(step: Step, wanted: Wanted, point: Point, said: dict[str, Any], outcome: Outcome) -> list[Finding]:
+    found, P, tol = [], point.primal, Real(step.options.tol)
+    slack = _CLOSE * abs(P) + 16 * point.error
+    if not abs(said["objective"] - P) <= slack:
+        found.append(Finding("objective", f"P {said['objective']!r} is said, {float(P)!r} is"))
+    if point.outside > _BOX:
+        found.append(Finding("dual", f"alpha is outside its box, or not balanced, by {float(point.outside):.2g} of C"))
+    if outcome.document["certificate"] == "none" or said.get("duality_gap") is None:
+        return found
+    gap, proved = said["duality_gap"], outcome.document["certificate"] == "proved"
+    if point.dual is not None:
+        own = P - max(point.dual, Real(0))
+        if point.outside <= _BOX and not abs(gap - own) <= slack + 1e-4 * abs(own):
+            found.append(Finding("gap", f"a gap of {gap:.6g} is said, alpha's is {float(own):.6g}"))
+        # Here rounding is no excuse: in exact arithmetic, too, the tolerance must hold.
+        if outcome.status == "converged" and own > tol * P * (1 + Real(1e-6)) + _CLOSE * P:
+            found.append(Finding("claim", f"converged at {float(tol):g}, exactly the gap is {float(own / P):.3g}"))
+    if proved:
+        found += _judge_claim(step, wanted, P, gap, slack)
+    return found
+
+
+def _judge_claim(step: Step, wanted: Wanted, P: np.longdouble, gap: float, slack: np.longdouble) -> list[Finding]:
+    """Whether a proof is one: its premise, and an optimum that somebody else found."""
+    space, programme = wanted.space, wanted.programme
+    if isinstance(space, Kernelled) and step.options.kernel["name"] != "rbf":
+        if step.options.kernel["name"] == "precomputed" and not np.array_equal(space.K, space.K.T):
+            return [Finding("claim", "proved, and the kernel is not symmetric")]
+        if indefinite(space.K):
+            starts = [np.zeros(len(programme.t), Real), np.minimum(programme.C, 1e30) * programme.t]
+            best = ascended(programme, space.K, starts) if programme.loss == "hinge" else Real(0)
+            more = f", and a dual point has D = {float(best):.6g} > P = {float(P):.6g}" if best > P + slack else ""
+            return [Finding("claim", f"proved, and the kernel is indefinite{more}")]
+    lower, upper = bounds(programme, space)
+    if lower > P + slack:
+        return [Finding("claim", f"P = {float(P)!r} is below a dual value of {float(lower)!r}")]
+    if P - upper > gap * (1 + Real(_GAPS)) + slack:
+        return [Finding("claim", f"proved to {gap:.6g} of the optimum, at least {float(P - upper):.6g} away")]
+    return []
+
+
+def _judge_whole(step: Step, outcome: Outcome, points: list[Point]) -> list[Finding]:
+    document, status, options = outcome.document, outcome.status, step.options
+    found, models = [], document["models"]
+    total = math.fsum(model["objective"] for model in models)
+    if not abs(document["objective"] - total) <= _CLOSE * abs(total):
+        found.append(Finding("objective", f"{document['objective']} is not the models' sum {total}"))
+    gaps = [model["relative_gap"] for model in models]
+    if None not in gaps and not math.isclose(document["relative_gap"], max(gaps), rel_tol=1e-9, abs_tol=1e-15):
+        found.append(Finding("gap", f"{document['relative_gap']} is not the models' largest {max(gaps)}"))
+    if status == "converged" and not (document["certificate"] == "proved" and document["relative_gap"] <= options.tol):
+        found.append(Finding("status", f"converged, {document['certificate']} {document['relative_gap']}"))
+    if status == "paper_rule" and options.stop != "paper":
+        found.append(Finding("status", "paper_rule, which nobody asked for"))
+    if status == "stopped" and options.max_passes is None:
+        found.append(Finding("status", "stopped, and no limit was asked for"))
+    unproved = document["certificate"] != "proved" or document["relative_gap"] > options.tol
+    if status in ("stopped", "stalled") and options.stop == "gap" and not unproved:
+        found.append(Finding("status", f"{status} at {document['relative_gap']:g}: no more was asked for"))
+    violations = [point.violation for point in points if point.violation is not None]
+    if violations and "violation" in document:
+        worst, errors = max(violations), max(point.error for point in points)
+        allowed = options.tol * (2 if options.stop == "paper" else 1)
+        rounding = 1e-6 * worst + 1e-9 + errors
+        if status == "kkt" and worst > allowed * (1 + 1e-6) + rounding:
+            found.append(Finding("status", f"kkt at a violation of {float(worst):.3g}, asked {options.tol:g}"))
+        if not abs(document["violation"] - worst) <= rounding:
+            found.append(Finding("violation", f"{document['violation']:.6g} is said, {float(worst):.6g} is"))
+    if status == "kkt" and options.kernel["name"] in ("linear", "rbf"):
+        found.append(Finding("status", f"kkt of a {options.kernel['name']} kernel, which has a gap"))
+    return found

@@ -1,0 +1,177 @@
+"""An optimum of one's own: an interior point, and ascent where the kernel is indefinite.  Imports nothing of bigsvm.
+
+What comes out is only a candidate: `bounds` evaluates it in longdouble, so that a poor one makes a check weaker and
+never wrong.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from cross.definition import Kernelled, Linear, Programme, Real
+
+_STEPS = 80
+_SHORT = 0.995  # of the way to the wall
+_SMALL = 1e-14  # of what is left of the optimality conditions, the programme being scaled
+_INDEFINITE = 1e-9  # times the largest eigenvalue
+
+
+class Bounds(NamedTuple):
+    """lower <= optimum <= upper."""
+
+    lower: np.longdouble
+    upper: np.longdouble
+
+
+def bounds(programme: Programme, space: Linear | Kernelled) -> Bounds:
+    """Bounds of the optimum of P, of a positive semidefinite kernel."""
+    none = np.zeros(len(programme.t), Real)
+    b = programme.best_bias(none) if programme.free else Real(0)
+    nothing = Bounds(Real(0), programme.losses(none + b).sum())
+    with np.errstate(all="ignore"):
+        beta = _interior(programme, space.gram())
+    if not np.isfinite(beta).all():
+        return nothing
+    feasible = programme.in_box(beta.astype(Real))
+    f, w_sq = space.of_beta(feasible)
+    b = programme.best_bias(f) if programme.free else Real(0)
+    lower, upper = programme.dual(feasible, w_sq), w_sq / 2 + programme.losses(f + b).sum()
+    return Bounds(max(nothing.lower, lower), min(nothing.upper, upper))
+
+
+def indefinite(K: np.ndarray) -> bool:
+    """Whether a symmetric matrix has an eigenvalue that is clearly below 0."""
+    values = np.linalg.eigvalsh(np.asarray((K + K.T) / 2, np.float64))
+    return bool(values[0] < -_INDEFINITE * len(K) * max(abs(values[-1]), abs(values[0]), 1e-300))
+
+
+def ascended(programme: Programme, K: np.ndarray, starts: list[np.ndarray], steps: int = 400) -> np.longdouble:
+    """The best dual value that exact steps reach from some starts, of the hinge loss.  The maximum is no smaller.
+
+    Where K is indefinite and the value exceeds a model's P, no gap of that model proves anything.
+    """
+    best, rng = Real(0), np.random.default_rng(0)
+    for start in starts:
+        beta = programme.in_box(start)
+        slope = programme.t - K @ beta
+        for _ in range(steps):
+            _best_step(programme, K, beta, slope, int(rng.integers(len(beta))))
+        beta = programme.in_box(beta)
+        best = max(best, programme.dual(beta, beta @ (K @ beta)))
+    return best
+
+
+def _best_step(programme: Programme, K: np.ndarray, beta: np.ndarray, slope: np.ndarray, i: int) -> None:
+    """Move beta_i, and where the bias is free another one against it, as far as is best."""
+    room, fall = programme.upper[i] - beta[i], programme.lower[i] - beta[i]
+    if programme.free:
+        curvature, rate = K[i, i] + np.diag(K) - 2 * K[i], slope[i] - slope
+        most, least = np.minimum(room, beta - programme.lower), np.maximum(fall, beta - programme.upper)
+    else:
+        curvature, rate, most, least = np.diag(K), slope, programme.upper - beta, programme.lower - beta
+    with np.errstate(all="ignore"):
+        inner = np.where(curvature > 0, np.clip(rate / curvature, least, most), most)
+    steps = np.stack([inner, most, least])
+    gains = rate * steps - curvature * steps * steps / 2
+    if programme.free:
+        gains[:, i] = 0
+    which, j = np.unravel_index(int(np.argmax(gains)), gains.shape)
+    if gains[which, j] <= 0:
+        return
+    step = steps[which, j]
+    if programme.free:
+        beta[i], beta[j] = beta[i] + step, beta[j] - step
+        slope -= step * (K[i] - K[j])
+    else:
+        beta[j] += step
+        slope -= step * K[j]
+
+
+def _interior(programme: Programme, K: np.ndarray) -> np.ndarray:
+    """beta near the optimum, float64, by Mehrotra's predictor and corrector on the dual."""
+    n, t = len(programme.t), programme.t
+    if programme.free and n:  # beta sums to 0: only the centred matrix counts, and it is the better conditioned one
+        means = K.mean(axis=0)
+        K = K - means[:, None] - means[None, :] + means.mean()
+    if programme.of_targets:
+        Q = np.block([[K, -K], [-K, K]])
+        c = np.concatenate([programme.epsilon - t, programme.epsilon + t])
+        u, a = np.concatenate([programme.C] * 2), np.concatenate([np.ones(n), -np.ones(n)])
+    else:
+        Q, c, u, a = K * np.outer(t, t), -np.ones(n), programme.C, t
+        if programme.loss == "squared_hinge":
+            Q, u = Q + np.diag(1 / (2 * programme.C)), np.full(n, np.inf)
+    scale = float(np.max(u)) if np.isfinite(u).all() else 1.0 / max(float(np.mean(np.diag(Q))), 1e-300)
+    size = scale * max(float(np.abs(c).max(initial=0)), 1e-300)
+    x = _solve(
+        np.asarray(Q * scale * scale / size, np.float64), np.asarray(c * scale / size, np.float64),
+        np.asarray(u / scale, np.float64), np.asarray(a, np.float64) if programme.free else None,
+    ) * scale  # fmt: skip
+    return x[:n] - x[n:] if programme.of_targets else x * np.asarray(t, np.float64)
+
+
+def _solve(Q: np.ndarray, c: np.ndarray, u: np.ndarray, a: np.ndarray | None) -> np.ndarray:
+    """min 1/2 x'Qx + c'x over 0 <= x <= u, and a'x = 0 where a is given."""
+    n, bounded = len(c), np.isfinite(u)
+    x = np.where(bounded, u / 2, 1.0)
+    z, v, y = np.ones(n), np.where(bounded, 1.0, 0.0), 0.0
+    best, least = x, np.inf
+    for _ in range(_STEPS):
+        s = np.where(bounded, u - x, 1.0)
+        dual = Q @ x + c - z + v + (0 if a is None else y * a)
+        balance = 0.0 if a is None else float(a @ x)
+        mu = float(x @ z + (s * v)[bounded].sum()) / (n + bounded.sum())
+        worst = max(mu, float(np.abs(dual).max()), abs(balance))
+        if not np.isfinite(worst):
+            break
+        if worst < least:
+            best, least = x, worst
+        if worst < _SMALL:
+            break
+        factor = _factor(Q, z / x + v / s)
+        if factor is None:
+            break
+
+        def direction(rz, rv, factor=factor, dual=dual, balance=balance, x=x, z=z, s=s, v=v):
+            right = -dual + rz / x - rv / s
+            dx, dy = factor(right), 0.0
+            if a is not None:
+                ua = factor(a)
+                dy = (float(a @ dx) + balance) / max(float(a @ ua), 1e-300)
+                dx = dx - dy * ua
+            return dx, dy, (rz - z * dx) / x, (rv + v * dx) / s
+
+        dx, dy, dz, dv = direction(-x * z, np.where(bounded, -s * v, 0.0))
+        p, d = _step(x, dx, s, bounded), min(_ratio(z, dz), _ratio(v, dv))
+        after = float((x + p * dx) @ (z + d * dz) + ((s - p * dx) * (v + d * dv))[bounded].sum())
+        sigma = (after / (n + bounded.sum()) / max(mu, 1e-300)) ** 3
+        rz = sigma * mu - x * z - dx * dz
+        rv = np.where(bounded, sigma * mu - s * v + dx * dv, 0.0)
+        dx, dy, dz, dv = direction(rz, rv)
+        p, d = _SHORT * _step(x, dx, s, bounded), _SHORT * min(_ratio(z, dz), _ratio(v, dv))
+        p = d = min(p, d, 1.0)
+        x, y, z, v = x + p * dx, y + d * dy, z + d * dz, np.where(bounded, v + d * dv, 0.0)
+    return best
+
+
+def _factor(Q: np.ndarray, diagonal: np.ndarray):
+    """Solves with Q + diag, a little more on the diagonal where it is not positive."""
+    for more in (0.0, 1e-14, 1e-11, 1e-8):
+        H = Q + np.diag(diagonal + more * (1.0 + np.abs(np.diag(Q))))
+        try:
+            L = np.linalg.cholesky(H)
+        except np.linalg.LinAlgError:
+            continue
+        return lambda right, L=L: np.linalg.solve(L.T, np.linalg.solve(L, right))
+    return None
+
+
+def _ratio(value: np.ndarray, change: np.ndarray) -> float:
+    falling = change < 0
+    return min(float(np.min(-value[falling] / change[falling], initial=1 / _SHORT)), 1 / _SHORT)
+
+
+def _step(x: np.ndarray, dx: np.ndarray, s: np.ndarray, bounded: np.ndarray) -> float:
+    return min(_ratio(x, dx), _ratio(s[bounded], -dx[bounded]))
