@@ -45,6 +45,7 @@ TABLES = ROOT / "scripts" / "mutants"
 COPIED = ("bigsvm", "tests", "pipelines", "scripts", "pyproject.toml", "README.md")
 SMOKE = ("decide-zero-is-a-vote-for-the-first", "sealed-json-unchecked")
 KERNELS = "bigsvm/kernels"
+_BATCH = 20  # mutants whose tests are run together without any of them, before the first
 _FAILED = (1, 2)  # pytest's exit codes: a test failed; a file of tests could not be imported
 
 
@@ -246,9 +247,11 @@ def run(
     waiting = [mutant for mutant in chosen if digests[mutant.name] not in known]
     if waiting:
         tree = Tree(work, cpu_s)
-        tree.passes(sorted({test for mutant in waiting for test in mutant.tests}))
         commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
         for number, mutant in enumerate(waiting, 1):
+            if number % _BATCH == 1:
+                batch = waiting[number - 1 : number - 1 + _BATCH]
+                tree.passes(sorted({test for other in batch for test in other.tests}))
             with tree.with_mutant(mutant):
                 outcome, seconds = tree.outcome(mutant)
             if outcome == "survived" and mutant.equivalent:
