@@ -22,6 +22,7 @@ import queue
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -39,7 +40,7 @@ class Worker:
     def __init__(self, cpu_s: float, verbose: bool) -> None:
         self.cpu_s, self.verbose = cpu_s, verbose
         self.process: subprocess.Popen[str] | None = None
-        self.cpu = 0.0
+        self.folder: tempfile.TemporaryDirectory[str] | None = None
 
     def run(self, seed: int) -> dict[str, Any]:
         """What became of a case; a fit that did not end is a finding of kind `endless`."""
@@ -65,7 +66,10 @@ class Worker:
 
     def _started(self) -> subprocess.Popen[str]:
         if self.process is None or self.process.poll() is not None:
-            command = [sys.executable, str(WORKER), str(self.cpu_s), *(["--verbose"] if self.verbose else [])]
+            self._clean()
+            self.folder = tempfile.TemporaryDirectory(prefix="bigsvm-cross-")
+            command = [sys.executable, str(WORKER), str(self.cpu_s), self.folder.name]
+            command += ["--verbose"] if self.verbose else []
             environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
             self.process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
@@ -90,6 +94,13 @@ class Worker:
             assert self.process.stdin is not None
             self.process.stdin.close()
             self.process.wait()
+        self._clean()
+
+    def _clean(self) -> None:
+        """Delete what a process left behind."""
+        if self.folder is not None:
+            self.folder.cleanup()
+            self.folder = None
 
 
 class Summary:
