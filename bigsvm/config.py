@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -70,6 +71,8 @@ class FitConfig:
     """'auto' is 1 / n_features."""
     degree: int = _result(3)
     coef0: float = _result(0.0)
+    assume_psd: bool = _result(False)
+    """The user vouches that a kernel which is not so by construction is positive semidefinite on these rows."""
     # kernel solvers
     wss: WSS = _result("2")
     """Rule by which a working set is chosen."""
@@ -147,7 +150,7 @@ class FitConfig:
         options = {name: value for name, value in options.items() if name not in _NOT_TYPED or value is not None}
         unknown = sorted(set(options) - known)
         if unknown:
-            raise UsageError(f"unknown option {unknown[0]!r}", hint=f"known: {', '.join(sorted(known))}")
+            raise UsageError(f"unknown option {unknown[0]!r}", hint=_nearest(unknown[0], known))
         if isinstance(options.get("max_time"), str):
             options["max_time"] = parse_seconds(options["max_time"])
         if options.get("stop") == "paper" and options.get("solver", "").startswith(_NO_BIAS_IN_PAPER):
@@ -181,6 +184,33 @@ class FitConfig:
     def scratch_limit_bytes(self) -> int | None:
         """Bytes that staged copies and per-row state may take on disk; None: what the disk has."""
         return None if self.scratch_limit is None else parse_bytes(self.scratch_limit)
+
+
+_CALLED_ELSEWHERE = {
+    "lambda": "lam",
+    "alpha": "lam",
+    "max_iter": "max_passes",
+    "n_iter": "max_passes",
+    "random_state": "seed",
+    "n_jobs": "threads",
+    "fit_intercept": "bias",
+    "intercept_scaling": "bias_scale",
+    "decision_function_shape": "multi_class",
+    "cache_size": "cache_memory",
+    "eps": "tol",
+}
+"""What other programs call our options."""
+
+
+def _nearest(name: str, known: set[str]) -> str:
+    """The option that was meant, where one is near; else all."""
+    by_lower = {option.lower(): option for option in known}
+    low = name.lower().strip("_").replace("-", "_")
+    meant = _CALLED_ELSEWHERE.get(low) or by_lower.get(low)
+    if meant is None:
+        near = difflib.get_close_matches(low, by_lower, n=1, cutoff=0.6)
+        meant = by_lower[near[0]] if near else None
+    return f"did you mean {meant}?" if meant else f"known: {', '.join(sorted(known))}"
 
 
 def _that_change(*what: str) -> tuple[str, ...]:

@@ -26,6 +26,10 @@ class FitStarted(Event):
     versions: dict[str, str]
 
 
+COMPILING = "compiling"
+"""Work of unknown length: functions are compiled, or loaded where they were compiled before."""
+
+
 @dataclass(frozen=True)
 class WorkStarted(Event):
     """A piece of work of known length begins (ingest, staging, a pass, prediction)."""
@@ -110,6 +114,42 @@ Emit = Callable[[Event], None]
 
 def silent(event: Event) -> None:
     """An Emit that does nothing."""
+
+
+_ALL, _AN_OCTAVE = 128, 32  # the first events of a kind; of those that follow, each time their number doubles
+_REPEATED = (EpochEnd, CertificateMade, CheckpointSaved)
+
+
+class Thinned:
+    """An Emit that passes on some hundreds of the events that come again and again, however many there are.
+
+    Of each such kind the first ones are passed on, then ever fewer by their number, so that what is left is as dense at
+    the beginning as a run of any length needs.  The last one of each kind is passed on before FitEnded, or by `flush`.
+    """
+
+    def __init__(self, emit: Emit) -> None:
+        self._emit = emit
+        self._seen: dict[type[Event], int] = {}
+        self._held: dict[type[Event], Event] = {}
+
+    def __call__(self, event: Event) -> None:
+        kind = type(event)
+        if kind in _REPEATED:
+            self._held.pop(kind, None)
+            self._seen[kind] = number = self._seen.get(kind, 0) + 1
+            octave = (number // _ALL).bit_length()
+            if octave and number % ((_ALL << (octave - 1)) // _AN_OCTAVE):
+                self._held[kind] = event
+                return
+        elif isinstance(event, FitEnded):
+            self.flush()
+        self._emit(event)
+
+    def flush(self) -> None:
+        """Pass on the last events that were held back, in the order in which they came."""
+        held, self._held = self._held, {}
+        for event in held.values():
+            self._emit(event)
 
 
 def fan_out(consumers: Iterable[Emit]) -> Emit:

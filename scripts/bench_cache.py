@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Where keeping kernel rows pays: SMO of two variables without a cache, with one in memory, and a disk behind it.
 
-    scripts/bench_cache.py --data-dir ../shared/data --work /on/a/disk --markdown docs/kernel-cache.md
+    scripts/bench_cache.py --data-dir ../shared/data --work /on/a/disk --figures docs/figures/kernel-cache.json
     scripts/bench_cache.py --problem mnist-10k --rounds 3
     scripts/bench_cache.py --smoke
 
@@ -13,7 +13,6 @@ of the clock, so that waiting for the disk counts; the kinds take turns, medians
 from __future__ import annotations
 
 import argparse
-import platform
 import sys
 import tempfile
 import time
@@ -22,11 +21,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from reproduction.report import paragraph, table
+from bench.passages import kernel_cache
+from bench.record import command, commit, meter, write_figures
 from reproduction.sets import made_up, open_folder
 from reproduction.wss_train import ComputedRows, Point, matrix_of, new_part
 
-from bigsvm.run.cache_plan import DEAR_FEATURES, DEAR_NONZEROS, LONG_ROW
 from bigsvm.run.scratch import is_tmpfs
 from bigsvm.solvers.kernel.base import KernelOptions
 from bigsvm.solvers.kernel.cached_rows import CachedRows
@@ -126,46 +125,15 @@ def measured(problem: Problem, rounds: int, work: Path) -> dict[str, Timing]:
     return {kind: sorted(runs[kind])[len(runs[kind]) // 2] for kind in KINDS}
 
 
-def report(found: dict[str, tuple[Problem, dict[str, Timing]]], rounds: int) -> str:
-    """The page."""
+def rows_of(found: dict[str, tuple[Problem, dict[str, Timing]]]) -> list[dict[str, Any]]:
+    """What the page is made of."""
     rows = []
     for name, (problem, runs) in found.items():
         for kind, run in runs.items():
-            rows.append([
-                name, f"{len(problem.y) * 4 / 1000:.0f} kB", kind, f"{run.seconds:.2f}", f"{run.computed:,}",
-                f"{run.ram_hits:,}", f"{run.disk_hits:,}", f"{run.spills:,}",
-            ])  # fmt: skip
-    head = ["problem", "a row", "cache", "s", "rows computed", "found in memory", "on disk", "written to disk"]
-    kept = _listed({str(problem.kept) for problem, _ in found.values()})
-    about = paragraph(f"""
-        SMO of two variables, rbf, one thread, {platform.machine()}; medians of {rounds}, the kinds taking turns. Memory
-        holds {kept} rows. The steps are the same bits. The plan puts rows on disk only where they have
-        {LONG_ROW // 1000} kB or more, of dense data with {DEAR_FEATURES} features or of more than {DEAR_NONZEROS}
-        non-zeros, or where the data stream.""")
-    lines = ["# Kernel rows in memory and on disk", "", about, "", *table(head, rows), *verdicts(found)]
-    return "\n".join(lines) + "\n"
-
-
-def verdicts(found: dict[str, tuple[Problem, dict[str, Timing]]]) -> list[str]:
-    """Where the disk wins, and what a row costs: computed, and from disk (its time over that of memory alone)."""
-    lines, wins = [], []
-    for name, (_, runs) in found.items():
-        none, memory, disk = (runs[kind] for kind in KINDS)
-        row = 1e3 * none.seconds / none.computed
-        lines.append(
-            paragraph(f"""
-            * {name}: {row:.2f} ms a row computed, with all that a step does beside it. Memory alone makes it
-            {none.seconds / memory.seconds:.2f} times as fast, with the disk {none.seconds / disk.seconds:.2f} times:
-            what the disk adds to memory is a factor of {memory.seconds / disk.seconds:.2f}.""")
-        )
-        if disk.seconds < 0.95 * memory.seconds:
-            wins.append(name)
-    said = f"The disk tier pays on {_listed(set(wins))}." if wins else "No set was found where the disk tier pays."
-    return [*lines, "", said]
-
-
-def _listed(names: set[str]) -> str:
-    return ", ".join(sorted(names))
+            counts = {field: getattr(run, field) for field in ("computed", "ram_hits", "disk_hits", "spills")}
+            row_bytes = len(problem.y) * 4
+            rows.append({"problem": name, "row_bytes": row_bytes, "kind": kind, "seconds": run.seconds, **counts})
+    return rows
 
 
 def parse() -> argparse.Namespace:
@@ -176,7 +144,7 @@ def parse() -> argparse.Namespace:
     add("--data-dir", type=Path, default=_BESIDE, help="folder of the real sets, with load.py [%(default)s]")
     add("--work", type=Path, help="folder on a disk, for the rows [a temporary one]")
     add("--rounds", type=int, default=3)
-    add("--markdown", type=Path, help="file for the report [standard output]")
+    add("--figures", type=Path, help="file of docs/figures: what the page is made of")
     add("--smoke", action="store_true", help="a second, on made-up data, to see that it works")
     return parser.parse_args()
 
@@ -195,11 +163,11 @@ def main() -> None:
         if options.smoke:
             problem = wide(300, 20, 200, 5)
             found["smoke"] = (problem, measured(problem, 1, Path(folder)))
-    text = report(found, 1 if options.smoke else options.rounds)
-    if options.markdown:
-        options.markdown.write_text(text)
-    else:
-        sys.stdout.write(text)
+    rows = rows_of(found)
+    if options.figures:
+        write_figures(options.figures, rows)
+    document = {"commit": commit(), "command": command(), "machine": meter(), "rows": rows}
+    sys.stdout.write("\n".join([*kernel_cache(document), ""]))
 
 
 if __name__ == "__main__":

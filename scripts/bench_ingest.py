@@ -21,6 +21,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from bench.record import write_figures
 
 from bigsvm.units import parse_bytes, show_bytes
 
@@ -111,6 +112,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--work", type=Path, default=None, help="folder for text and stores")
     parser.add_argument("--out", type=Path, default=None, help="folder for ingest.json and ingest.md")
+    parser.add_argument("--figures", type=Path, default=None, help="file of docs/figures: what README is made of")
     parser.add_argument("--smoke", action="store_true", help="a few MB, once")
     options = parser.parse_args(argv)
     size = 4 << 20 if options.smoke else parse_bytes(options.size)
@@ -151,6 +153,12 @@ def main(argv: list[str] | None = None) -> None:
         "ratio": theirs["seconds"] / ours["seconds"],
     }
     print(markdown(report))
+    if options.figures is not None:
+        rows = [
+            {"program": name, "mb_per_s": row["mb_per_s"], "peak_anon_bytes": row["peak_anon_bytes"]}
+            for name, row in results.items()
+        ]
+        write_figures(options.figures, rows, text_bytes=text_bytes)
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
         (options.out / "ingest.json").write_text(json.dumps(report, indent=1) + "\n")

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """SVC with an rbf kernel, head to head: bigsvm's smo, scikit-learn, scikit-learn-intelex, on one core.
 
+Peers get the rows sparse and, under the names that end in `-dense`, dense: which is faster depends on the set.
+
 Every fit is a process of its own with one thread, pinned to one core, after a first small fit that compiles and loads;
 its seconds and its peak memory are of the fit alone.  What each solver found is judged here, by one evaluator in
 float64, from the dual coefficients it leaves: dual objective, support vectors, the true violation b_low - b_up and the
@@ -32,12 +34,16 @@ from typing import Any
 import numpy as np
 from bench.kernel_cases import CASES, TINY, Case, make_case, read_case
 from bench.kernel_judge import judge
+from bench.record import write_figures
 from bench.table import machine
 
 SCRIPTS = Path(__file__).resolve().parent
 _BESIDE = SCRIPTS.parents[1] / "shared" / "data"
-SOLVERS = {"bigsvm": "bigsvm", "sklearn": "sklearn", "sklearnex": "sklearnex", "sklearnex-dense": "sklearnex"}
-"""Solvers, and the package that each one comes with."""
+SOLVERS = {
+    "bigsvm": "bigsvm", "sklearn": "sklearn", "sklearn-dense": "sklearn", "sklearnex": "sklearnex",
+    "sklearnex-dense": "sklearnex",
+}  # fmt: skip
+"""Solvers, and the package that each one comes with.  Rows are sparse where the name does not say otherwise."""
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS", "DAAL_NUM_THREADS")
 _ASKED = ("problem", "rows", "C", "gamma", "solver", "tol", "cache_mb", "memory", "limit_s", "round")
 
@@ -57,6 +63,7 @@ def parse() -> argparse.Namespace:
     add("--limit", type=float, default=3600.0, help="seconds after which a fit is ended")
     add("--record", type=Path, help="JSON lines, one a fit; what is there is not done again")
     add("--markdown", type=Path, help="file for the report [standard output]")
+    add("--figures", type=Path, help="file of docs/figures: what README is made of")
     add("--smoke", action="store_true", help="a few seconds, on made-up data, to see that it works")
     return parser.parse_args()
 
@@ -187,6 +194,22 @@ def table(case: Case, fits: list[dict[str, Any]], solvers: list[str]) -> list[st
     return [*lines, ""]
 
 
+def rows_of(case: Case, fits: list[dict[str, Any]], solvers: list[str]) -> list[dict[str, Any]]:
+    """What README is made of: a row a solver, seconds medians of the rounds."""
+    found, title = [], f"{case.name}, C = {case.C:g}, gamma = {fits[0]['used_gamma']:.3g}"
+    for solver in solvers:
+        mine = [fit for fit in fits if fit["solver"] == solver]
+        good = [fit for fit in mine if "error" not in fit]
+        if not good:
+            found.append({"title": title, "solver": solver, "error": mine[0]["error"]})
+            continue
+        row = {name: good[-1][name] for name in ("n_support", "dual", "violation", "n_samples", "n_features")}
+        grown = max(max(fit["peak_bytes"] - fit["before_bytes"], 0) for fit in good)
+        seconds = statistics.median(fit["seconds"] for fit in good)
+        found.append({"title": title, "solver": solver, "seconds": seconds, "fit_bytes": grown, **row})
+    return found
+
+
 def main() -> None:
     """Measure and report."""
     options = parse()
@@ -206,12 +229,15 @@ def main() -> None:
         *(["", f"Not installed: {', '.join(absent)}."] if absent else []),
         "",
     ]
-    failed = False
+    failed, rows = False, []
     with tempfile.TemporaryDirectory(prefix="bench-kernel-") as folder:
         for case in cases:
             fits = run(case, options, solvers, record, Path(folder))
             failed = failed or any("error" in fit for fit in fits)
             lines += table(case, fits, solvers)
+            rows += rows_of(case, fits, solvers)
+    if options.figures:
+        write_figures(options.figures, rows)
     text = "\n".join(lines)
     if options.markdown:
         options.markdown.write_text(text)

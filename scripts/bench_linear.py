@@ -46,7 +46,8 @@ from bench.problems import (
     real_problem,
     tiny_problem,
 )
-from bench.table import machine, markdown, model_axis, write_json
+from bench.record import write_figures
+from bench.table import class_ratios, machine, markdown, model_axis, titled_figures, write_json
 
 from bigsvm.units import parse_bytes
 
@@ -87,6 +88,7 @@ def parse() -> argparse.Namespace:
     add("--work", type=Path, help="folder for stores and scratch, on a disk; a temporary one by default")
     add("--markdown", type=Path, help="file for the report [standard output]")
     add("--json", type=Path)
+    add("--figures", type=Path, help="file of docs/figures: what README and docs are made of")
     add("--plot", type=Path, help="such as gaps.svg")
     add("--smoke", action="store_true", help="a few seconds, to see that it works")
     options = parser.parse_args()
@@ -190,6 +192,8 @@ def hard(options: argparse.Namespace) -> None:
             run_suite(sources, settings, record)
         finally:  # a report of what is there, also of a suite that was stopped
             record.save(lines(record, settings))
+            if options.figures:
+                write_figures(options.figures, lines(record, settings))
             text = "\n".join([*report_of(record, settings, [PEERS[name] for name in absent]), ""])
             if options.markdown:
                 options.markdown.write_text(text)
@@ -218,6 +222,8 @@ def main() -> None:
     absent = missing_peers(asked)
     report: list[Findings] = []
     axes: list[str] = []
+    ratios: list[float] = []
+    n_classes = 0
     with tempfile.TemporaryDirectory(prefix="bench-linear-", dir=options.work) as folder:
         work = Path(folder).resolve()
         for one_class, all_classes in problems(options, work):
@@ -232,6 +238,8 @@ def main() -> None:
                 if all_classes is not None:
                     report.append(run_problem(all_classes, loss, settings, work))
                     axes += model_axis(report[-1], report[-2], settings)
+                    ratios += class_ratios(report[-1], report[-2], settings)
+                    n_classes = max(n_classes, all_classes.n_models)
         if not report:
             raise SystemExit("no problem to measure")
         text = "\n".join([*markdown(report, settings, [PEERS[name] for name in absent]), *axes, ""])
@@ -241,6 +249,11 @@ def main() -> None:
             sys.stdout.write(text)
         if options.json:
             write_json(options.json, report, settings, absent)
+        if options.figures:
+            write_figures(
+                options.figures, titled_figures(report, settings), throttle_bytes_per_s=settings.read_rate,
+                classes=None if not ratios else {"n": n_classes, "least": min(ratios), "most": max(ratios)},
+            )  # fmt: skip
         if options.plot:
             from bench.plot import draw  # matplotlib, only where it is asked for
 

@@ -6,7 +6,7 @@ features).  Every run is a `bigsvm fit` of its own with a tenth of the data as b
 plan names), one for each gap to prove; seconds are of training and proofs, without staging.  The curves are the
 solvers' own gaps after each of their steps (for dcd its proofs), the marks are proved.
 
-    scripts/bench_solvers.py --work DIR --markdown solvers.md --json solvers.json --plot solvers.svg
+    scripts/bench_solvers.py --work DIR --figures docs/figures/solvers.json --plot docs/solvers.svg
     scripts/bench_solvers.py --smoke
 """
 
@@ -22,6 +22,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from bench.jobs import before_training
+from bench.passages import solvers
+from bench.record import command, commit, meter, write_figures
 
 from bigsvm.run.demo import write_problem
 from bigsvm.solvers.registry import SOLVERS
@@ -100,9 +103,10 @@ def run_line(line: Line, store: Path, work: Path, data_bytes: int, options: dict
             line.why_not = document["error"]["message"]
             return
         result = document["result"]
-        seconds = result["seconds"]["total"] - result["seconds"]["staging"]
+        before = before_training(result["seconds"])
+        seconds = result["seconds"]["total"] - before
         line.memory = memory
-        line.curve = _curve(events, result["seconds"]["staging"], name)
+        line.curve = _curve(events, before, name)
         if result["relative_gap"] > tolerance:
             line.why_not = f"{result['relative_gap']:.0e} after {result['passes']:.0f} passes"
             return
@@ -110,26 +114,23 @@ def run_line(line: Line, store: Path, work: Path, data_bytes: int, options: dict
         line.curve.append((result["passes"], seconds, max(result["relative_gap"], 1e-12)))
 
 
-def _curve(events: list[dict[str, Any]], staging: float, name: str) -> list[tuple[float, float, float]]:
+def _curve(events: list[dict[str, Any]], before: float, name: str) -> list[tuple[float, float, float]]:
     kind, gap = ("CertificateMade", "relative_gap") if name in ("dcd", "pegasos") else ("EpochEnd", "gap_estimate")
     found = [(e["passes"], e["wall_s"], e[gap]) for e in events if e["event"] == kind and e[gap]]
     return [(passes, max(seconds, 1e-3), value) for passes, seconds, value in found if value > 0]
 
 
+def figures(lines: list[Line], tols: tuple[float, ...]) -> dict[str, Any]:
+    """What README and docs are made of: the lines without their curves."""
+    rows = [{name: value for name, value in asdict(line).items() if name != "curve"} for line in lines]
+    return {"tols": [f"{tolerance:g}" for tolerance in tols], "rows": rows}
+
+
 def markdown(lines: list[Line], tols: tuple[float, ...]) -> str:
     """A table: passes and seconds to each gap."""
-    heads = [f"{tolerance:g}" for tolerance in tols]
-    rows = ["| problem | loss | solver | " + " | ".join(heads) + " | memory |", "|---" * (4 + len(heads)) + "|"]
-    for line in lines:
-        cells = []
-        for head in heads:
-            found = line.reached.get(head)
-            cells.append(f"{found[0]:.0f} passes, {found[1]:.1f} s" if found else "")
-        if line.why_not:
-            cells[min(len(line.reached), len(cells) - 1)] = line.why_not
-        memory = f"{line.memory / 2**20:.0f} MiB" if line.memory else ""
-        rows.append(f"| {line.problem} | {line.loss} | {line.solver} | {' | '.join(cells)} | {memory} |")
-    return "\n".join(rows) + "\n"
+    return (
+        "\n".join(solvers(figures(lines, tols) | {"commit": commit(), "command": command(), "machine": meter()})) + "\n"
+    )
 
 
 def draw(path: Path, lines: list[Line]) -> None:
@@ -172,6 +173,7 @@ def main() -> None:
     add("--work", help="folder on a disk; a temporary one by default")
     add("--markdown", type=Path, help="file for the table [standard output]")
     add("--json", type=Path)
+    add("--figures", type=Path, help="file of docs/figures: what README and docs are made of")
     add("--plot", type=Path, help="such as solvers.svg")
     add("--smoke", action="store_true", help="tiny, one problem, three solvers")
     asked = parser.parse_args()
@@ -199,12 +201,14 @@ def main() -> None:
                         line = Line(problem, loss, said)
                         run_line(line, store, Path(folder), data_bytes, options, asked)
                         lines.append(line)
-                        sys.stderr.write(markdown([line], asked.tols).splitlines()[-1] + "\n")
+                        sys.stderr.write(f"{problem}, {loss}, {said}: {line.reached} {line.why_not}\n")
     table = markdown(lines, asked.tols)
     if asked.markdown:
         asked.markdown.write_text(table)
     else:
         sys.stdout.write(table)
+    if asked.figures:
+        write_figures(asked.figures, **figures(lines, asked.tols))
     if asked.json:
         asked.json.write_text(json.dumps([asdict(line) for line in lines], indent=1) + "\n")
     if asked.plot:

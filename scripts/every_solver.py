@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import signal
 import sys
 import tempfile
@@ -108,6 +109,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.smoke:
         options.times, options.kills, options.solvers = 0.2, 1, "newton,pcd,hyperpass"
+        SolverTrial.patience = math.inf
     with tempfile.TemporaryDirectory(dir=options.work) as folder:
         store = Path(folder) / "rows.zarr"
         write_dense(store, int(options.times * options.memory) // (4 * N_FEATURES + 16))

@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import copy
+import itertools
 import json
 import os
 import random
@@ -30,7 +31,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -168,7 +169,21 @@ def intrinsics_in_python(*modules: Any) -> None:
                 setattr(module, name, function)
 
 
-def grow(seconds: float, seed: int) -> list[bytes]:
+class Limit(NamedTuple):
+    """How long to go on: `most` turns, or where that is 0 as many as `seconds` give."""
+
+    seconds: float
+    most: int
+
+    def turns(self) -> Iterator[int]:
+        until = time.monotonic() + self.seconds
+        for turn in itertools.count():
+            if turn >= self.most if self.most else time.monotonic() >= until:
+                return
+            yield turn
+
+
+def grow(limit: Limit, seed: int) -> list[bytes]:
     """A corpus that reaches as many branches as it can; run where kernels are Python (NUMBA_DISABLE_JIT)."""
     from bigsvm.kernels import decimal
     from bigsvm.kernels import svmlight as kernel
@@ -192,9 +207,7 @@ def grow(seconds: float, seed: int) -> list[bytes]:
             previous = frame.f_lineno
         return trace
 
-    until, first = time.monotonic() + seconds, list(SEEDS)
-    while first or time.monotonic() < until:
-        line = first.pop() if first else mutate(rng.choice(corpus), corpus, rng)
+    for line in itertools.chain(SEEDS, (mutate(rng.choice(corpus), corpus, rng) for _ in limit.turns())):
         reached.clear()
         steps[0] = 0
         sys.settrace(trace)
@@ -211,10 +224,11 @@ def grow(seconds: float, seed: int) -> list[bytes]:
     return corpus
 
 
-def fuzz_text(seconds: float, seed: int, work: Path) -> str:
+def fuzz_text(limit: Limit, seed: int, work: Path) -> str:
     """Grow a corpus, then mutate it at speed."""
     file = work / "corpus.json"
-    guided = [sys.executable, __file__, "--grow", str(file), "--seconds", str(max(seconds / 3, 2)), "--seed", str(seed)]
+    third = ["--turns", str(limit.most)] if limit.most else ["--seconds", str(max(limit.seconds / 3, 2))]
+    guided = [sys.executable, __file__, "--grow", str(file), *third, "--seed", str(seed)]
     done = subprocess.run(
         guided, env={**os.environ, "NUMBA_DISABLE_JIT": "1"}, capture_output=True, text=True, check=False
     )
@@ -225,7 +239,7 @@ def fuzz_text(seconds: float, seed: int, work: Path) -> str:
     compare([b"1 1:1"], dtype=np.dtype(np.float32))
     compare([b"1 1:1"], dtype=np.dtype(np.float64))
     began = time.monotonic()
-    while time.monotonic() - began < seconds:
+    for _ in limit.turns():
         compare([mutate(rng.choice(corpus), corpus, rng) for _ in range(BATCH)], **options_of(rng))
         tried += BATCH
     rate = tried / (time.monotonic() - began)
@@ -265,14 +279,14 @@ def damage(document: Any, rng: random.Random) -> Any:
     return document
 
 
-def fuzz_metadata(seconds: float, seed: int, work: Path) -> str:
+def fuzz_metadata(limit: Limit, seed: int, work: Path) -> str:
     """Change a document of a store and seal it again."""
     rng = random.Random(seed)
     X = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
     bigsvm.ingest((X, np.arange(50) % 2), work / "good", chunk_bytes=256)
     documents = [p.relative_to(work / "good") for p in (work / "good").rglob("zarr.json")]
-    began, tried, refused = time.monotonic(), 0, 0
-    while time.monotonic() - began < seconds:
+    tried = refused = 0
+    for _ in limit.turns():
         shutil.rmtree(work / "bad", ignore_errors=True)
         shutil.copytree(work / "good", work / "bad")
         path = work / "bad" / rng.choice(documents)
@@ -301,13 +315,13 @@ def made_again(document: Any) -> str:
         return json.dumps(document)
 
 
-def fuzz_model(seconds: float, seed: int, work: Path) -> str:
+def fuzz_model(limit: Limit, seed: int, work: Path) -> str:
     """Change model.json, or the bytes of an array, and make the digests again."""
     rng = random.Random(seed)
     X = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
     made = good_models(X, work)
-    began, tried, refused = time.monotonic(), 0, 0
-    while time.monotonic() - began < seconds:
+    tried = refused = 0
+    for _ in limit.turns():
         shutil.rmtree(work / "copy", ignore_errors=True)
         shutil.copytree(rng.choice(made), work / "copy")
         document: Any = json.loads((work / "copy" / "model.json").read_text())
@@ -365,16 +379,17 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0, help="for each of the three")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--grow", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--smoke", action="store_true", help="a second or two each")
+    parser.add_argument("--turns", type=int, default=0, help="so many each, however long they take")
+    parser.add_argument("--smoke", action="store_true", help="a hundred turns each")
     options = parser.parse_args()
+    limit = Limit(options.seconds, 100 if options.smoke else options.turns)
     if options.grow:
-        options.grow.write_text(json.dumps([line.hex() for line in grow(options.seconds, options.seed)]))
+        options.grow.write_text(json.dumps([line.hex() for line in grow(limit, options.seed)]))
         return
-    seconds = 1.0 if options.smoke else options.seconds
     resource.setrlimit(resource.RLIMIT_DATA, (2 << 30, 2 << 30))  # small inputs that want more are a find
     with tempfile.TemporaryDirectory() as folder, contextlib.suppress(KeyboardInterrupt):
         for fuzz in (fuzz_text, fuzz_metadata, fuzz_model):
-            sys.stdout.write(fuzz(seconds, options.seed, Path(folder)) + "\n")
+            sys.stdout.write(fuzz(limit, options.seed, Path(folder)) + "\n")
             sys.stdout.flush()
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -11,6 +14,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from bigsvm.kernels import aside
+from bigsvm.run import kernel_certify, scoring, warm
 from bigsvm.solvers.arena import whole_arena
 
 # numba compiles on the first call, which hypothesis would take for a slow test.
@@ -18,6 +23,48 @@ settings.register_profile("bigsvm", deadline=None, derandomize=True)
 settings.load_profile("bigsvm")
 
 _DATA = Path(os.environ.get("BIGSVM_TEST_DATA", Path(__file__).parents[2] / "shared" / "data"))
+
+
+_loaded: set[str] = set()
+
+
+def _once(kind: object, call: Callable[[], object], load: bool = True) -> None:
+    """As `compiled_aside`; what this process has loaded is not called again: half the cost of a small fit."""
+    if repr(kind) not in _loaded:
+        aside.compiled_aside(kind, call, load)
+        _loaded.add(repr(kind))
+
+
+for module in (warm, scoring, kernel_certify):
+    module.compiled_aside = _once  # type: ignore[attr-defined]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """A file's tests go to one worker: what they share is made once, and their kernels are compiled once."""
+    from xdist.scheduler import LoadFileScheduling
+
+    return LoadFileScheduling(config, log) if config.getvalue("dist") == "load" else None
+
+
+_CLUSTER = """
+import logging, sys
+from distributed import LocalCluster
+options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0", "memory_limit": 0}
+with LocalCluster(processes=True, silence_logs=logging.ERROR, **options) as cluster:
+    print(cluster.scheduler_address, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[str]:
+    """The address of a running cluster of two worker processes: starting one costs more than a small fit on it."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", _CLUSTER], stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+        process.communicate()
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -301,9 +300,8 @@ def test_readers_see_one_whole_model_always(tmp_path: Path) -> None:
     readers = [threading.Thread(target=read) for _ in range(2)]
     for reader in readers:
         reader.start()
-    until = time.monotonic() + 2.0
     turns = 0
-    while time.monotonic() < until:
+    while turns < 10 or (reads[0] < 100 and not wrong):
         registry.promote(root, models[turns % 2])
         registry.rollback(root, to=1)
         turns += 1
@@ -311,8 +309,7 @@ def test_readers_see_one_whole_model_always(tmp_path: Path) -> None:
     for reader in readers:
         reader.join()
     assert wrong == []
-    assert reads[0] > 100
-    assert turns > 3
+    assert reads[0] >= 100
 
 
 def test_promoters_take_turns(tmp_path: Path) -> None:
@@ -320,7 +317,7 @@ def test_promoters_take_turns(tmp_path: Path) -> None:
     models = [make_model(tmp_path / f"m{seed}", seed) for seed in range(4)]
     code = "import sys; from bigsvm.registry import promote; [promote(*sys.argv[1:]) for _ in range(3)]"
     running = [subprocess.Popen([sys.executable, "-c", code, str(root), str(model)]) for model in models[:3]]
-    assert [process.wait(60) for process in running] == [0, 0, 0]
+    assert [process.wait() for process in running] == [0, 0, 0]
     entries = registry.history(root)
     assert [entry["version"] for entry in entries] == list(range(1, 10))
     assert [entry["from"] for entry in entries] == [None, *range(1, 9)]

@@ -126,12 +126,18 @@ def test_memory_cage_reports_and_passes_the_exit_code_on() -> None:
         ("soak.py", "1 and 1 distinct models"),
         ("memory_test.py", "bytes: done"),
         ("every_solver.py", "hyperpass: 2 of them byte-identical"),
+        ("cross_products.py", "12 passed"),
         ("bench_solvers.py", "| dense | hinge | hyperpass direction=lbfgs |"),
         ("bench_cache.py", "| smoke | 1 kB | memory and disk |"),
+        ("mutation.py", "2 of 2 decided mutants killed"),
     ],
 )
 def test_promises_smoke(script: str, said: str) -> None:
     assert said in run(script, "--smoke").stdout
+
+
+def test_every_mutant_can_be_planted() -> None:
+    assert int(run("mutation.py", "--check").stdout.split()[0]) >= 150
 
 
 @pytest.mark.slow

@@ -75,7 +75,7 @@ def bigsvm_command(**attributes: Any) -> Callable[[Callable[..., int]], BigsvmCo
 def _common_options() -> list[click.Option]:
     return [
         click.Option(["--json"], is_flag=True, help="Exactly one JSON document on standard output."),
-        click.Option(["--quiet"], is_flag=True, help="Nothing on standard error but failures."),
+        click.Option(["--quiet"], is_flag=True, help="No word where all is well: failures, answers and --json only."),
         click.Option(["-v", "--verbose"], count=True, help="Say more on standard error."),
         click.Option(
             ["--log-format"],

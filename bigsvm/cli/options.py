@@ -19,6 +19,16 @@ label_options = [
     click.option("--weight", metavar="NAME", help="Array of sample weights, such as obs/weight."),
 ]
 
+empty_option = click.option(
+    "--empty-chunks",
+    type=click.Choice(["refuse", "zeros"]),
+    default="refuse",
+    show_default=True,
+    help="Chunks that an unsealed Zarr store lacks; zeros: they hold the fill value, as you vouch until it changes.",
+)
+store_options = [*label_options, empty_option]
+"""How a store is opened."""
+
 _problem = [
     click.option(
         "-s",
@@ -99,6 +109,12 @@ _kernel = [
     click.option("--degree", type=int, metavar="N", default=FitConfig.degree, show_default=True, help="Of poly."),
     click.option("--coef0", type=float, default=FitConfig.coef0, show_default=True, help="Of poly and sigmoid."),
     click.option(
+        "--assume-psd",
+        is_flag=True,
+        help="Vouch for a precomputed kernel, sigmoid, or poly with coef0 < 0: it is positive semidefinite on these "
+        "rows.  Gaps are then proved on your word; what is seen to refute it is refused.",
+    ),
+    click.option(
         "--wss",
         type=click.Choice(get_args(WSS)),
         default=FitConfig.wss,
@@ -177,7 +193,7 @@ _running = [
     click.option("--workers", type=int, metavar="N", help="Worker processes."),
 ]
 
-fit_options = [*label_options, *_problem, *_kernel, *_stopping, *_running[:1], *_storage, *_running[1:]]
+fit_options = [*store_options, *_problem, *_kernel, *_stopping, *_running[:1], *_storage, *_running[1:]]
 """All that a fit takes, and therefore its plan."""
 
 run_options = _running

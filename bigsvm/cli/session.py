@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bigsvm.cli.interrupts import check_interrupted
-from bigsvm.events import Emit, Event, Warned, fan_out, silent
+from bigsvm.events import Emit, Event, Thinned, Warned, fan_out, silent
 
 if TYPE_CHECKING:
     from bigsvm.errors import BigSVMError
@@ -26,7 +26,7 @@ class Session:
 
     command : name, for the JSON document
     as_json : exactly one JSON document on standard output
-    quiet : nothing on standard error but failures
+    quiet : nothing on standard error but failures, and on standard output no word of what was made
     verbose : 0, 1 or more
     log_format : 'text' or 'json', of standard error
     progress : whether a live view may be drawn
@@ -76,9 +76,10 @@ class Session:
 
     @contextlib.contextmanager
     def watching(self, *others: Emit) -> Iterator[Emit]:
-        """An Emit that shows progress on standard error while the block runs, and passes on to `others`."""
+        """An Emit that shows progress on standard error while the block runs, and passes on to `others`; `Thinned`."""
         with contextlib.ExitStack() as stack:
-            view = fan_out([self._view(stack), *others])
+            view = Thinned(fan_out([self._view(stack), *others]))
+            stack.callback(view.flush)  # of a run that is stopped, before the view is closed
 
             def emit(event: Event) -> None:
                 check_interrupted()
@@ -106,8 +107,13 @@ class Session:
 
         return PlainLines(sys.stderr, verbose=self.verbose > 0)
 
-    def finish(self, result: dict[str, Any], text: str, status: str = "ok", exit_code: int = 0) -> int:
-        """Write the result to standard output, as text or as one JSON document; returns `exit_code`."""
+    def finish(
+        self, result: dict[str, Any], text: str, status: str = "ok", exit_code: int = 0, made: bool = False
+    ) -> int:
+        """Write the result to standard output, as text or as one JSON document; returns `exit_code`.
+
+        made : the command was called for something that lies on disk now: where all is well, `quiet` leaves text out
+        """
         self.exit_code = exit_code
         if self.as_json:
             from bigsvm.observe.jsonl import plain
@@ -122,7 +128,7 @@ class Session:
                     "result": plain(result),
                 }
             )
-        elif text:
+        elif text and not (made and self.quiet and exit_code == 0):
             click.echo(text)
         sys.stdout.flush()
         self.finished = True

@@ -7,6 +7,8 @@ from typing import Any
 
 from bigsvm.units import show_bytes, show_seconds
 
+_WORTH_A_WORD_S = 0.01
+
 
 def rows(pairs: Iterable[tuple[str, object]]) -> str:
     """Names and values in two columns; a pair whose value is None is left out."""
@@ -23,6 +25,13 @@ def number(value: float | None, digits: int = 6) -> str:
 def count(value: float | None) -> str:
     """12,345 or a dash."""
     return "-" if value is None else f"{value:,.0f}"
+
+
+def absent(n_empty: int, n_missing: int) -> str:
+    """What is said of the chunks that a store does not have, after their number; nothing where it has all."""
+    said = [f"{count(n_empty)} empty"] if n_empty else []
+    said += [f"{count(n_missing)} missing"] if n_missing else []
+    return f" ({', '.join(said)})" if said else ""
 
 
 def listed(values: Iterable[Any], most: int = 8) -> str:
@@ -51,12 +60,12 @@ def memory(document: dict[str, Any] | None) -> str | None:
 
 
 def seconds(document: dict[str, float] | float | None) -> str | None:
-    """`12.3 s (staging 1.00 s, solving 10.1 s)`."""
+    """`12.3 s (staging 1.00 s, solving 10.1 s)`; what took no time worth a word is left out."""
     if document is None or not isinstance(document, dict):
         return None if document is None else show_seconds(document)
     parts = [
         f"{name.replace('_', ' ')} {show_seconds(value)}"
         for name, value in document.items()
-        if name != "total" and value
+        if name != "total" and value >= _WORTH_A_WORD_S
     ]
     return show_seconds(document["total"]) + (f" ({', '.join(parts)})" if parts else "")

@@ -10,14 +10,14 @@ or CSR.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numba import njit, types
 from numba.extending import overload, register_jitable
 
+from bigsvm.kernels.differences import cancelling, differ
 from bigsvm.kernels.expo import exp_of
 from bigsvm.kernels.lanes import add_lanes, fused, rbf_lanes
+from bigsvm.kernels.placed import is_placed, place
 from bigsvm.kernels.rows import CSR
 from bigsvm.kernels.tile import LANES, dense_rows_times_tile, sparse_row_times_tile
 
@@ -29,39 +29,6 @@ _loop = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)  # type: i
 _vectors = njit(  # type: ignore[call-overload]
     cache=True, nogil=True, error_model="numpy", _nrt=False, fastmath={"contract", "nnan", "nsz"}
 )
-
-
-class Placed(NamedTuple):
-    """Rows in a tile that has no row for most features: feature features[p] has row p, others have none.
-
-    Values are those of all features, bit by bit, where rows of S have none but these.
-
-    X : dense or CSR;  features : int64, ascending
-    table : int32, the row of each feature, -1 for none; empty: they are searched for.  Of CSR alone
-    """
-
-    X: np.ndarray | CSR
-    features: np.ndarray
-    table: np.ndarray
-
-
-@register_jitable
-def _place(feature, features, table):
-    """The tile's row of a feature, or -1."""
-    if len(table):
-        return np.int64(table[feature])
-    low, high = 0, len(features)
-    while low < high:
-        middle = (low + high) >> 1
-        if features[middle] < feature:
-            low = middle + 1
-        else:
-            high = middle
-    return low if low < len(features) and features[low] == feature else -1
-
-
-def _is_placed(X):
-    return isinstance(X, types.BaseNamedTuple) and X.instance_class is Placed
 
 
 @register_jitable
@@ -102,7 +69,7 @@ def _overload_lay_out(X, rows, first, here, tile, sq):
 
         return dense
 
-    if _is_placed(X):
+    if is_placed(X):
         return _lay_out_placed(isinstance(X.types[0], types.Array))
 
     def sparse(X, rows, first, here, tile, sq):
@@ -137,7 +104,7 @@ def _lay_out_placed(is_dense):
             for k in range(X.X.indptr[row], X.X.indptr[row + 1]):
                 value = X.X.data[k]
                 total = fused(np.float64(value), np.float64(value), total)
-                p = _place(X.X.indices[k], X.features, X.table)
+                p = place(X.X.indices[k], X.features, X.table)
                 if p >= 0:
                     tile[p, t] = value
             sq[t] = total
@@ -155,13 +122,13 @@ def _overload_clear(X, row, t, tile):
     if isinstance(X, types.Array):
         return lambda X, row, t, tile: None
 
-    if _is_placed(X):
+    if is_placed(X):
         if isinstance(X.types[0], types.Array):
             return lambda X, row, t, tile: None
 
         def placed(X, row, t, tile):
             for k in range(X.X.indptr[row], X.X.indptr[row + 1]):
-                p = _place(X.X.indices[k], X.features, X.table)
+                p = place(X.X.indices[k], X.features, X.table)
                 if p >= 0:
                     tile[p, t] = 0
 
@@ -215,14 +182,32 @@ def _sigmoid(a, r, gamma, coef0, one, two):
 
 @register_jitable
 def _values(code, gamma, degree, coef0, a, r, x_sq, s_sq):
-    """Products a[r, :] become kernel values."""
+    """Products a[r, :] become kernel values; of rbf they are those of `_rbf`."""
     kind = x_sq.dtype.type
-    if code == RBF:
-        rbf_lanes(a, r, kind(gamma), x_sq, s_sq)
-    elif code == POLY:
+    if code == POLY:
         _poly(a, r, kind(gamma), degree, kind(coef0), kind(1))
     elif code == SIGMOID:
         _sigmoid(a, r, kind(gamma), kind(coef0), kind(1), kind(2))
+
+
+@register_jitable
+def _largest(x_sq, here):
+    found = x_sq[0]
+    for t in range(1, here):
+        found = max(found, x_sq[t])
+    return found
+
+
+@register_jitable
+def _rbf(X, rows, first, here, S, k, gamma, tile, a, r, x_sq, s_sq, largest):
+    """Products a[r, :] become exp(-gamma ||x - s||^2); where norms and products cancel, from the differences.
+
+    largest : of x_sq
+    """
+    lanes = cancelling(a, r, gamma, x_sq, s_sq, here, largest)
+    rbf_lanes(a, r, x_sq.dtype.type(gamma), x_sq, s_sq)
+    if lanes != 0:
+        differ(X, rows, first, here, S, k, lanes, gamma, tile, a, r)
 
 
 @_vectors
@@ -239,13 +224,17 @@ def add_kernel_rows(X, rows, S, s_sq, coef, code, gamma, degree, coef0, tile, x_
     for first in range(0, n, LANES):
         here = min(LANES, n - first)
         _lay_out(X, rows, first, here, tile, x_sq)
+        largest = _largest(x_sq, here)
         for m in range(n_models):
             for t in range(here):
                 sums[m, t] = out[m, at + first + t]
         for k in range(0, k_end, GROUP):
             _products(S, k, k_end, tile, a)
             for r in range(min(GROUP, k_end - k)):
-                _values(code, gamma, degree, coef0, a, r, x_sq, s_sq[k + r])
+                if code == RBF:
+                    _rbf(X, rows, first, here, S, k + r, gamma, tile, a, r, x_sq, s_sq[k + r], largest)
+                else:
+                    _values(code, gamma, degree, coef0, a, r, x_sq, s_sq[k + r])
                 for m in range(n_models):
                     by = coef[k + r, m]
                     if by != 0.0:
@@ -264,10 +253,14 @@ def write_kernel_rows(X, rows, S, s_sq, code, gamma, degree, coef0, tile, x_sq, 
     for first in range(0, n, LANES):
         here = min(LANES, n - first)
         _lay_out(X, rows, first, here, tile, x_sq)
+        largest = _largest(x_sq, here)
         for k in range(0, k_end, GROUP):
             _products(S, k, k_end, tile, a)
             for r in range(min(GROUP, k_end - k)):
-                _values(code, gamma, degree, coef0, a, r, x_sq, s_sq[k + r])
+                if code == RBF:
+                    _rbf(X, rows, first, here, S, k + r, gamma, tile, a, r, x_sq, s_sq[k + r], largest)
+                else:
+                    _values(code, gamma, degree, coef0, a, r, x_sq, s_sq[k + r])
                 for t in range(here):
                     out[k + r, at + first + t] = a[r, t]
         for t in range(here):

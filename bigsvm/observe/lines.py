@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import TextIO
 
-from bigsvm.events import CertificateMade, EpochEnd, Event, Warned, WorkEnded, WorkStarted
+from bigsvm.events import COMPILING, CertificateMade, EpochEnd, Event, Warned, WorkEnded, WorkStarted
 from bigsvm.units import show_bytes, show_seconds
+
+_WORTH_SAYING_S = 1.0
 
 
 def show_count(value: float) -> str:
@@ -59,6 +61,8 @@ class PlainLines:
             self._work[event.what] = event
         elif isinstance(event, WorkEnded):
             begun = self._work.pop(event.what, None)
+            if event.what == COMPILING and event.seconds < _WORTH_SAYING_S and not self._verbose:
+                return None  # loaded
             # Passes over the data come by the hundred; their certificates say enough.
             if begun is not None and (self._verbose or not event.what.startswith("pass")):
                 return work_text(event.what, begun.total, begun.unit, event.seconds)

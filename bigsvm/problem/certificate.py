@@ -22,6 +22,7 @@ from bigsvm.store.survey import Survey
 
 _ROUNDING = 2.0**-50  # of sums in float64, relative
 _BALANCED = 2.0**-44  # of sum y alpha against sum alpha, where the dual wants it 0
+_ROUNDED = 2.0**-40  # of sum beta against sum |beta|, of a dual point that steps of two variables made
 # Multiples of w that are tried beside w itself.  Coordinate descent of the dual nears the optimum in direction sooner
 # than in length; the best multiple of w then has half the gap (`limits` 7).
 _SCALES = np.array([0.7, 0.9, 0.97, 0.99, *(1.0 + 2.0 ** np.arange(-13, 1))])
@@ -250,6 +251,18 @@ class Accumulator:
         norms = np.atleast_1d(np.einsum("j...,j...->...", self.v[:-1], self.v[:-1]))
         cost = np.abs(b * unbalanced) + _BALANCED * (alpha + norms)
         return np.where(alpha == 0.0, 0.0, np.where(rounding, cost, np.inf))
+
+
+def cost_of_imbalance(b: np.ndarray, total: np.ndarray, size: np.ndarray, quadratic: np.ndarray) -> np.ndarray:
+    """What sum beta != 0 adds to the gap of each model of a kernel: its price where it is rounding, else all of it.
+
+    total, size : sum beta and sum |beta|;  quadratic : beta'K beta.  -b sum beta is what the brackets leave out.  The
+    betas of the heavier sign, made smaller by a factor 1 - d with d <= 2 |total| / size, would be balanced: D is then
+    lower by no more than d (size + quadratic).
+    """
+    share = np.divide(np.abs(total), size, out=np.zeros_like(size), where=size > 0)
+    cost = np.abs(b * total) + 2.0 * share * (size + np.abs(quadratic))
+    return np.where(share <= _ROUNDED, cost, np.inf)
 
 
 def joined(certificates: Sequence[Certificate]) -> Certificate:

@@ -16,20 +16,40 @@ import numpy as np
 from bigsvm.errors import DataError
 from bigsvm.kernels.rows import CSR
 from bigsvm.store.blocks import Matrix
+from bigsvm.store.checks import as_values, check_csr, check_finite, unmasked
 
 
 class Decides:
-    """Labels and values from scores; what has `scores` and the four attributes inherits the rest.
+    """Labels and values from scores; what has `scores` and the attributes inherits the rest.
 
     classes : labels in ascending order; empty for regression
     positive, negative : int32, (n_models,)   class codes as `Problem` has them; negative is -1 for all others
     intercept : float64, (n_models,)
+    about : what model.json holds besides
     """
 
     classes: np.ndarray
     positive: np.ndarray
     negative: np.ndarray
     intercept: np.ndarray
+
+    n_features: int
+    about: dict[str, Any]
+
+    def __repr__(self) -> str:
+        """One line, however large the model: what it decides, on what, and how good it is."""
+        gives = "values" if self.regression else f"{len(self.classes):,} classes"
+        said = [gives, f"{self.n_features:,} features", *self._about_support()]
+        loss, proof = self.about.get("problem", {}).get("loss"), self.about.get("certificate", {})
+        if loss:
+            said.append(str(loss))
+        if proof.get("relative_gap"):
+            said.append(f"relative gap {max(proof['relative_gap']):.3g} ({proof.get('kind')})")
+        return f"{type(self).__name__}({', '.join(said)})"
+
+    def _about_support(self) -> list[str]:
+        """What a representation says of rows that the model keeps."""
+        return []
 
     @property
     def n_models(self) -> int:
@@ -129,25 +149,37 @@ def no_codes() -> np.ndarray:
 
 
 def check_width(X: Matrix, n_features: int) -> None:
-    """Raise DataError where dense rows are wider than a model, or an entry of sparse rows lies beyond it."""
+    """Raise DataError unless dense rows are as wide as a model, or where an entry of sparse rows lies beyond it.
+
+    Sparse rows may be narrower: what they do not name is 0.  Of dense rows nobody can tell which columns are missing.
+    """
     if isinstance(X, CSR):
         top = int(X.indices.max(initial=-1))
         if top >= n_features:
             row = int(np.searchsorted(X.indptr, int(np.argmax(X.indices >= n_features)), "right")) - 1
             raise DataError(f"feature {top} is beyond the model's {n_features} features (from 0)", f"row {row}")
-    elif X.shape[1] > n_features:
+    elif X.shape[1] != n_features:
         raise DataError(f"the rows have {X.shape[1]} features and the model {n_features}")
 
 
 def as_matrix(X: Any) -> Matrix:
-    """Arrays and SciPy matrices as the kernels take them."""
-    if isinstance(X, CSR):
-        return X
-    if hasattr(X, "tocsr"):
-        X = X.tocsr()
-        data = X.data if X.data.dtype in (np.float32, np.float64) else X.data.astype(np.float64)
-        return CSR(data, X.indices, X.indptr)
-    X = np.asarray(X)
+    """Arrays and SciPy matrices as the kernels take them.
+
+    Raises DataError naming the row of a value that is masked or not finite, or of a column that it has twice.
+    """
+    if isinstance(X, CSR) or hasattr(X, "tocsr"):
+        rows = X if isinstance(X, CSR) else X.tocsr()
+        rows = CSR(_floats(rows.data, rows.indptr), rows.indices, rows.indptr)
+        check_csr(rows, 2**63 - 1, "X", 0)
+        return rows
+    X = unmasked(X, "X")
     if X.ndim != 2:
         raise DataError(f"X must have two dimensions, not {X.ndim}")
-    return np.ascontiguousarray(X if X.dtype in (np.float32, np.float64) else X.astype(np.float64))
+    X = _floats(X, None)
+    check_finite(X, "X", 0)
+    return X
+
+
+def _floats(values: np.ndarray, indptr: np.ndarray | None) -> np.ndarray:
+    dtype = values.dtype if values.dtype in (np.float32, np.float64) else np.dtype(np.float64)
+    return as_values(values, dtype, "X", 0, indptr)

@@ -5,7 +5,7 @@
 | linear | x.z | |
 | rbf | exp(-gamma ||x - z||^2) | `rbf_of_width` (Rosen's benchmark), `rbf_of_sigma` (the Notes) |
 | poly | (gamma x.z + coef0)^degree, as in LIBSVM | `poly_of_bracket` (WSS-WR) |
-| sigmoid | tanh(gamma x.z + coef0); not positive semi-definite in general | |
+| sigmoid | tanh(gamma x.z + coef0); not positive semidefinite in general | |
 | precomputed | the store's own value: row i, column j | |
 
 The compiled rows are in `kernels/gram.py`; `Kernel.matrix` here is the readable truth beside them.
@@ -13,7 +13,7 @@ The compiled rows are in `kernels/gram.py`; `Kernel.matrix` here is the readable
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -21,9 +21,31 @@ import numpy as np
 from bigsvm.errors import UsageError
 
 KernelName = Literal["linear", "rbf", "poly", "sigmoid", "precomputed"]
+How = Literal["checked", "assumed", "refuted", "undecided"]
 KERNELS: tuple[str, ...] = get_args(KernelName)
 CODES = {name: code for code, name in enumerate(KERNELS)}
 """Numbers by which compiled kernels branch (`kernels/gram.py`)."""
+
+
+@dataclass(frozen=True)
+class Definite:
+    """What is known of a kernel that is not positive semidefinite by construction.
+
+    how : 'checked' (no eigenvalue lies below -tolerance), 'assumed' (the user vouches for it), 'refuted', or
+        'undecided'
+    tolerance : float   what is not told from an eigenvalue of 0;  why : what refuted it
+    """
+
+    how: How = "undecided"
+    tolerance: float = 0.0
+    why: str = ""
+
+    def document(self) -> dict[str, Any]:
+        """As model.json holds it."""
+        found: dict[str, Any] = {"how": self.how}
+        if self.how == "checked":
+            found["tolerance"] = self.tolerance
+        return found
 
 
 @dataclass(frozen=True)
@@ -31,12 +53,14 @@ class Kernel:
     """A kernel with its parameters; those that it does not have are ignored.
 
     gamma : float > 0, of rbf, poly, sigmoid;  degree : int >= 1, of poly;  coef0 : float, of poly and sigmoid
+    definite : Definite   read where a kernel is not positive semidefinite by construction
     """
 
     name: str = "linear"
     gamma: float = 1.0
     degree: int = 3
     coef0: float = 0.0
+    definite: Definite = field(default=Definite(), compare=False)
 
     def __post_init__(self) -> None:
         if self.name not in KERNELS:
@@ -53,11 +77,43 @@ class Kernel:
         return CODES[self.name]
 
     @property
+    def by_construction(self) -> bool:
+        """Every Gram matrix is positive semidefinite, whatever the rows."""
+        return self.name in ("linear", "rbf") or (self.name == "poly" and self.coef0 >= 0)
+
+    @property
     def positive_semidefinite(self) -> bool:
-        """Whether every Gram matrix is: what a duality gap needs.  A precomputed one is believed to be."""
-        if self.name == "poly":
-            return self.coef0 >= 0
-        return self.name != "sigmoid"
+        """Whether that is so, was checked, or is vouched for: what the proof of a duality gap needs."""
+        return self.by_construction or self.definite.how in ("checked", "assumed")
+
+    @property
+    def certificate(self) -> Literal["proved", "estimate", "none"]:
+        """What a gap computed with this kernel is; values given as data may well be of one, if nothing refutes it."""
+        if self.positive_semidefinite:
+            return "proved"
+        return "estimate" if self.name == "precomputed" and self.definite.how == "undecided" else "none"
+
+    @property
+    def unproved(self) -> str:
+        """Why no gap is proved, in one sentence; empty where it is."""
+        if self.positive_semidefinite:
+            return ""
+        kernel = f"the {self.name} kernel"
+        if self.definite.how == "refuted":
+            return f"{kernel} is not positive semidefinite, so that no gap can be proved: {self.definite.why}"
+        if self.name == "precomputed":
+            return (
+                f"{kernel} was not shown to be positive semidefinite, so that the gap is an estimate: "
+                "more --memory lets it be checked, --assume-psd vouches for it"
+            )
+        return (
+            f"{kernel} is not positive semidefinite in general, so that no gap is proved: "
+            "--assume-psd vouches for it on these rows"
+        )
+
+    def refuted_by(self, why: str) -> Kernel:
+        """The same kernel, known not to be positive semidefinite."""
+        return replace(self, definite=replace(self.definite, how="refuted", why=why))
 
     @property
     def parameters(self) -> tuple[int, float, int, float]:
@@ -65,7 +121,7 @@ class Kernel:
         return self.code, float(self.gamma), int(self.degree), float(self.coef0)
 
     def of_products(self, products: np.ndarray, x_sq: np.ndarray, z_sq: np.ndarray) -> np.ndarray:
-        """K from x.z (n, m), ||x||^2 (n,) and ||z||^2 (m,), float64."""
+        """K from x.z (n, m), ||x||^2 (n,) and ||z||^2 (m,), float64; rbf far from the origin loses its digits so."""
         if self.name == "rbf":
             distance = np.maximum(x_sq[:, None] + z_sq[None, :] - 2.0 * products, 0.0)
             return np.exp(-self.gamma * distance)
@@ -79,6 +135,8 @@ class Kernel:
         """K of dense or SciPy sparse rows X (n, d) and Z (m, d), float64 (n, m); not for precomputed."""
         dense = [np.asarray(A.todense() if hasattr(A, "todense") else A, np.float64) for A in (X, Z)]
         X, Z = dense
+        if self.name == "rbf":
+            return np.exp(-self.gamma * np.stack([((x - Z) ** 2).sum(axis=1) for x in X]))
         return self.of_products(X @ Z.T, (X * X).sum(axis=1), (Z * Z).sum(axis=1))
 
     def diagonal(self, sqnorm: np.ndarray) -> np.ndarray:

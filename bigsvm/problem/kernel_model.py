@@ -53,7 +53,7 @@ _MOST_ROWS = 128  # rows whose given kernel values are picked from at one time
 _ROWS_BYTES = 1 << 20  # and what those rows take
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class KernelModel(Decides):
     """f(x) = sum_s dual_coef[m, s] K(support_s, x) + intercept[m] for each model m; labels as `Decides` has them.
 
@@ -95,6 +95,9 @@ class KernelModel(Decides):
             return _from_home, self._home
         return KernelModel, tuple(getattr(self, field.name) for field in dataclasses.fields(self))
 
+    def _about_support(self) -> list[str]:
+        return [f"{self.kernel.name} kernel", f"{self.n_support:,} support vectors"]
+
     @property
     def n_support(self) -> int:
         return len(self.support_rows)
@@ -109,10 +112,10 @@ class KernelModel(Decides):
     def scores(self, X: Matrix) -> np.ndarray:
         """Scores of rows, float64, shape (n_rows, n_models).
 
-        Rows may have fewer features than the model (the rest count 0), but not where they are kernel values.
+        Sparse rows may have fewer features than the model (the rest count 0), but not where they are kernel values.
 
-        Raises DataError : dense rows have more features, or an entry of sparse rows lies beyond; or dense kernel
-        values are not those with every row trained on.
+        Raises DataError : dense rows have more or fewer features, or an entry of sparse rows lies beyond; or dense
+        kernel values are not those with every row trained on.
         """
         check_width(X, self.n_features)
         if self.support is None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from bigsvm.kernels.gram import GROUP, Placed, add_kernel_rows, gathered
+from bigsvm.kernels.gram import GROUP, add_kernel_rows, gathered
+from bigsvm.kernels.placed import Placed
 from bigsvm.kernels.rows import CSR, n_rows_of
 from bigsvm.kernels.tile import LANES
 from bigsvm.problem.kernel import Kernel

@@ -32,7 +32,7 @@ from bigsvm.problem.model_files import (
 from bigsvm.store.blocks import Matrix
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LinearModel(Decides):
     """f(x) = coef.x + intercept for each model; the label is its sign, or the class with the largest score.
 
@@ -58,19 +58,17 @@ class LinearModel(Decides):
             object.__setattr__(self, "negative", negative)
 
     @property
-    def n_features(self) -> int:
+    def n_features(self) -> int:  # type: ignore[override]
         return self.coef.shape[1]
 
     def scores(self, X: Matrix) -> np.ndarray:
         """Scores of rows, float64, shape (n_rows, n_models).
 
-        Rows may have fewer features than the model (the rest count 0).  Raises DataError where dense rows have
-        more, or where an entry of sparse rows lies beyond.
+        Sparse rows may have fewer features than the model (the rest count 0).  Raises DataError where dense rows
+        have more or fewer, or where an entry of sparse rows lies beyond.
         """
         check_width(X, self.n_features)
         W = np.ascontiguousarray(self.coef.T)
-        if isinstance(X, np.ndarray):
-            W = np.ascontiguousarray(W[: X.shape[1]])
         out = np.empty((n_rows_of(X), self.n_models))
         decision(X, W, out)
         return out + self.intercept

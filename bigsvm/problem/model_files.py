@@ -19,6 +19,7 @@ import numpy as np
 from bigsvm.errors import DataError, MissingInput
 from bigsvm.store.files import file_digest, new_directory, read_bytes
 from bigsvm.store.identity import digest_of
+from bigsvm.store.labels import listed_classes
 from bigsvm.store.paths import refuse_links_out
 
 FORMAT = "bigsvm-model"
@@ -156,31 +157,24 @@ def classes_of(document: dict[str, Any], folder: Path) -> tuple[np.ndarray, bool
 def _labels(labels: Any, folder: Path) -> np.ndarray:
     """Labels as a document has them: all text, or all numbers.  Raises DataError."""
     kinds = {type(label) for label in labels} if isinstance(labels, list) else set()
-    if kinds != {str} and not (kinds and kinds <= {int, float}):
+    if kinds not in ({str}, {bool}) and not (kinds and kinds <= {int, float}):
         raise DataError("the classes are neither all text nor all numbers", str(folder / "model.json"))
-    found = np.array(labels)
-    if found.dtype.kind not in "iufU":  # whole numbers beyond 64 bits are those of a float64, or nobody's
-        try:
+    try:
+        found = listed_classes(labels)
+        if found.dtype.kind not in "biufU" or found.tolist() != labels:
             found = np.array([float(label) for label in labels])
-        except OverflowError:
-            found = np.full(1, np.inf)
-        if found.tolist() != labels:
-            raise DataError("a class is a number beyond 64 bits", str(folder / "model.json"))
+    except OverflowError:
+        found = np.full(1, np.inf)
+    if found.tolist() != labels:  # whole numbers beyond 64 bits are those of a float64, or nobody's
+        raise DataError("a class is a number beyond 64 bits", str(folder / "model.json"))
     if not np.array_equal(found, np.unique(found)):
         raise DataError("the classes are not in ascending order", str(folder / "model.json"))
     return found
 
 
 def json_labels(classes: np.ndarray) -> list[Any]:
-    """Labels as JSON: whole numbers as integers, other numbers as floats, strings as they are."""
-    return [_json_label(label) for label in classes]
-
-
-def _json_label(label: Any) -> Any:
-    if isinstance(label, str):
-        return str(label)
-    number = float(label)
-    return int(number) if number.is_integer() else number
+    """Labels as JSON: whole numbers as integers, other numbers as floats, strings and truth values as they are."""
+    return [int(label) if isinstance(label, float) and label.is_integer() else label for label in classes.tolist()]
 
 
 def write_array(path: Path, array: np.ndarray, dtype: Any = None) -> str:

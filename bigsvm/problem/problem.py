@@ -28,7 +28,7 @@ import numpy as np
 from bigsvm.config import FitConfig
 from bigsvm.errors import DataError, UsageError
 from bigsvm.kernels.dual_cd import DualBox
-from bigsvm.problem.kernel import Kernel
+from bigsvm.problem.kernel import Definite, Kernel
 from bigsvm.problem.loss import REGRESSION, EpsilonInsensitive, Loss, loss_named
 from bigsvm.store.blocks import Block, RowBlocks
 
@@ -158,7 +158,8 @@ def make_problem(config: FitConfig, store: RowBlocks, class_counts: np.ndarray |
 def make_kernel(config: FitConfig, n_features: int) -> Kernel:
     """The kernel that `config` names; gamma 'auto' is 1 / n_features.  Raises UsageError."""
     gamma = 1.0 / max(n_features, 1) if config.gamma == "auto" else float(config.gamma)
-    return Kernel(config.kernel, gamma, config.degree, config.coef0)
+    definite = Definite("assumed" if config.assume_psd else "undecided")
+    return Kernel(config.kernel, gamma, config.degree, config.coef0, definite)
 
 
 def pairwise(config: FitConfig) -> bool:
@@ -192,6 +193,8 @@ def _class_weight(config: FitConfig, classes: np.ndarray, counts: np.ndarray | N
     if isinstance(config.class_weight, str):
         raise UsageError(f"class weight must be 'balanced' or label=weight, not {config.class_weight!r}")
     names = {_plain(label): code for code, label in enumerate(classes)}
+    if classes.dtype == bool:
+        names |= {str(label): code for code, label in enumerate(classes)}
     for label, weight in config.class_weight.items():
         if _plain(label) not in names:
             raise UsageError(f"class weight for {label!r}, which is no class", hint=f"classes: {', '.join(names)}")
@@ -202,13 +205,14 @@ def _class_weight(config: FitConfig, classes: np.ndarray, counts: np.ndarray | N
 
 
 def _plain(label: object) -> str:
-    """'1' for 1, 1.0, '1' and '+1', so that labels may be written as people write them."""
-    text = str(label)
+    """'1' for 1, 1.0, '1', '+1' and True, so that labels may be written as people write them; no two become one."""
+    text = str(int(label)) if isinstance(label, bool | np.bool_) else str(label)
+    try:
+        return str(int(text))
+    except ValueError:
+        pass
     try:
         number = float(text)
     except ValueError:
         return text
-    try:
-        return str(int(text))  # every digit counts: identifiers of 64 bits are labels too
-    except ValueError:
-        return str(int(number)) if number.is_integer() else repr(number)
+    return str(int(number)) if number.is_integer() else repr(number)

@@ -2,28 +2,41 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 from bigsvm.config import FitConfig
+from bigsvm.errors import UsageError
 from bigsvm.events import Emit, silent
 from bigsvm.machine import check_address_space
 from bigsvm.run.certify import certify_model
 from bigsvm.run.fit import fit_store
 from bigsvm.run.outcome import FitResult
 from bigsvm.store.opener import open_store
+from bigsvm.store.sealing import EmptyChunks
 
 
 def fit(
-    source: Any, *, label: str | None = None, weight: str | None = None, emit: Emit = silent, **options: Any
+    source: Any,
+    y: Any = None,
+    sample_weight: Any = None,
+    *,
+    label: str | None = None,
+    weight: str | None = None,
+    empty_chunks: EmptyChunks = "refuse",
+    emit: Emit = silent,
+    **options: Any,
 ) -> FitResult:
-    """Train an SVM on a store, with a proof of how far it is from the optimum.
+    """Train an SVM on a store or on arrays, with a proof of how far it is from the optimum.
 
     Parameters
     ----------
     source : path of a Zarr store or Parquet file, (X, y) or (X, y, sample_weight) arrays or SciPy CSR, or
-        what `bigsvm.open_store` returned
+        what `bigsvm.open_store` returned; or X alone, where `y` follows
+    y, sample_weight : arrays, shape (n_samples,): `fit(X, y)` is `fit((X, y))`
     label, weight : names of the label and weight columns
+    empty_chunks : as for `bigsvm.open_store`
     emit : called with each event of the run
     options : fields of `bigsvm.config.FitConfig`: loss, C, tol, memory, seed, class_weight, threads, ...
 
@@ -37,15 +50,35 @@ def fit(
     """
     check_address_space()
     config = FitConfig.of(**options)
-    return fit_store(open_store(source, label=label, weight=weight), config, emit)
+    store = open_store(_joined(source, y, sample_weight), label=label, weight=weight, empty_chunks=empty_chunks)
+    return fit_store(store, config, emit)
 
 
 def certify(
-    model: str | Path, source: Any, *, label: str | None = None, weight: str | None = None, **options: Any
+    model: str | Path,
+    source: Any,
+    y: Any = None,
+    sample_weight: Any = None,
+    *,
+    label: str | None = None,
+    weight: str | None = None,
+    **options: Any,
 ) -> dict[str, Any]:
-    """Prove the duality gap of a saved model again, on the rows it was trained on.
+    """Prove the duality gap of a saved model again, on the rows it was trained on, given as to `fit`.
 
     Returns the figures that `bigsvm certify --json` prints.  Raises DataError on other data.
     """
     config = FitConfig.of(**options)
-    return certify_model(Path(model), open_store(source, label=label, weight=weight), config)
+    rows = open_store(_joined(source, y, sample_weight), label=label, weight=weight)
+    return certify_model(Path(model), rows, config)
+
+
+def _joined(source: Any, y: Any, sample_weight: Any) -> Any:
+    """`source`, or the arrays as one.  Raises UsageError where there are labels beside what has labels."""
+    if y is None and sample_weight is None:
+        return source
+    if y is None:
+        raise UsageError("sample_weight without y", hint="fit(X, y, sample_weight), or the store's own: weight='NAME'")
+    if isinstance(source, str | os.PathLike | tuple) or not hasattr(source, "shape"):
+        raise UsageError("y beside a source that has labels of its own", hint="fit(X, y), fit((X, y)) or fit('x.zarr')")
+    return (source, y) if sample_weight is None else (source, y, sample_weight)

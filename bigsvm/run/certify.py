@@ -15,7 +15,7 @@ from bigsvm.errors import DataError, PlanRefused
 from bigsvm.events import Emit, WorkAdvanced, WorkEnded, WorkStarted, silent
 from bigsvm.kernels.certify import ALPHA, ALPHA_DIAG
 from bigsvm.machine import memory_limit, return_freed_memory
-from bigsvm.problem.certificate import Accumulator, Certificate, RowsShare, certify_blocks, runs_of
+from bigsvm.problem.certificate import Accumulator, Certificate, RowsShare, certify_blocks, keep_best, runs_of
 from bigsvm.problem.kernel_model import KernelModel
 from bigsvm.problem.model import LinearModel, load_alpha, load_model
 from bigsvm.problem.problem import Problem, zero_weights
@@ -96,6 +96,7 @@ def certify_model(path: Path, store: RowBlocks, config: FitConfig, emit: Emit = 
             "certify with the training store",
         )
     certificate = total.finish() if alpha is not None else _best_scaled(total, problem)
+    certificate, _ = keep_best(certificate, None)  # as a fit counts: alpha = 0 has the dual value 0
     if not (np.all(np.isfinite(certificate.primal)) and np.all(np.isfinite(certificate.gap))):
         raise DataError("the objective of this model is not a finite number: nothing can be proved", str(path))
     return {

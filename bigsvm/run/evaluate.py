@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from typing import Any
 
 import numpy as np
 
 from bigsvm.config import FitConfig
-from bigsvm.errors import DataError
+from bigsvm.errors import DataError, UsageError
 from bigsvm.events import Emit, Warned, silent
 from bigsvm.problem.model import Model
-from bigsvm.run.mapper import open_mapper
 from bigsvm.run.memory import PeakMemory
 from bigsvm.run.metrics import Confusion, Errors, average_precision, make_rankings, roc_auc
-from bigsvm.run.predict import memory_document
-from bigsvm.run.scoring import Scored, budget_of, plan_reading, score_store, warm_up
+from bigsvm.run.predict import memory_document, scored_rows
+from bigsvm.run.scoring import Scored, TextLabels, budget_of, read_labels, text_dtype, warm_up
 from bigsvm.store.blocks import RowBlocks
+from bigsvm.store.labels import as_targets, label_codes
+
+Measured = RowBlocks | TextLabels
 
 
-def evaluate(model: Model, store: RowBlocks, config: FitConfig, emit: Emit = silent) -> dict[str, Any]:
+def evaluate(
+    model: Model, source: RowBlocks | str, config: FitConfig, emit: Emit = silent, zero_based: bool = False
+) -> dict[str, Any]:
     """Accuracy, balanced accuracy, F1, ROC AUC, average precision and the confusion matrix; of regression the errors.
 
     Two classes: F1, AUC and average precision of the positive class.  More: their means over the classes,
@@ -30,6 +33,7 @@ def evaluate(model: Model, store: RowBlocks, config: FitConfig, emit: Emit = sil
 
     Parameters
     ----------
+    source : a store, or the path of svmlight text, which is read twice: for its labels, then for its rows
     config : of it memory, threads, scheduler and workers count
 
     Returns the JSON result; a metric that the rows cannot give (one class only) is None, with a warning.
@@ -37,9 +41,15 @@ def evaluate(model: Model, store: RowBlocks, config: FitConfig, emit: Emit = sil
     Raises
     ------
     DataError : the store holds a regression target and the model classes, or the reverse; or rows have more features
-    than the model.
+    than the model, or dense ones fewer.
+    UsageError : standard input, which cannot be read twice.
     BudgetExceeded : the memory budget is too small.
     """
+    began = time.monotonic()
+    budget = budget_of(config)
+    if source == "-":
+        raise UsageError("evaluate reads its rows twice, and standard input can be read once", hint="name a file")
+    store = read_labels(source, model, budget, zero_based) if isinstance(source, str) else source
     if store.classes is None and not model.regression:
         raise DataError("the store holds a regression target and the model classes", store.uri)
     if store.classes is not None and model.regression:
@@ -47,29 +57,39 @@ def evaluate(model: Model, store: RowBlocks, config: FitConfig, emit: Emit = sil
         raise DataError("the store holds classes and the model is one of regression", store.uri, hint)
     began = time.monotonic()
     budget = budget_of(config)
-    warm_up(store.layout, store.dtype, store.index_dtype, model)
+    if isinstance(source, str):
+        warm_up("csr", text_dtype(model), np.dtype(np.int32), model)
+    else:
+        warm_up(source.layout, source.dtype, source.index_dtype, model)
+    compiled = time.monotonic()
     with PeakMemory() as memory:
         tally = Residuals(store) if model.regression else Tally(model, store, budget.limit // 4)
         with budget.reserve("scores", tally.nbytes):
-            reading = plan_reading(store, model, budget, config)
-            with open_mapper(dataclasses.replace(config, threads=reading.threads)) as mapper:
-                for scored in score_store(store, model, mapper, reading.block_rows, emit, "evaluating"):
-                    tally.add(scored)
+            with scored_rows(model, source, config, budget, zero_based, emit, "evaluating", True) as rows:
+                for scored in rows:
+                    tally.add(scored if store is source else _coded(scored, store))
             result = tally.result()
     for message in tally.warnings():
         emit(Warned(message))
     return {
         "n_samples": store.n_samples,
         **result,
-        "seconds": {"total": time.monotonic() - began},
+        "seconds": {"total": time.monotonic() - began, "compile": compiled - began},
         "memory": memory_document(memory, budget),
     }
+
+
+def _coded(scored: Scored, text: Measured) -> Scored:
+    """Rows of text with class codes, or targets, in the place of labels."""
+    if text.classes is None:
+        return scored._replace(y=as_targets(scored.y, text.uri, scored.start))
+    return scored._replace(y=label_codes(scored.y, text.classes))
 
 
 class Tally:
     """Takes scored blocks in, gives metrics of labels out; holds at most about `nbytes`."""
 
-    def __init__(self, model: Model, store: RowBlocks, nbytes: int) -> None:
+    def __init__(self, model: Model, store: Measured, nbytes: int) -> None:
         assert store.classes is not None
         self._model, self._weighted = model, store.has_weights
         self._labels, self._ours, self._theirs = join_labels(model.classes, store.classes)
@@ -140,7 +160,7 @@ class Residuals:
 
     nbytes = 0
 
-    def __init__(self, store: RowBlocks) -> None:
+    def __init__(self, store: Measured) -> None:
         self._weighted, self._sums, self._n_rows = store.has_weights, Errors(), 0
 
     def add(self, scored: Scored) -> None:
@@ -169,12 +189,18 @@ class Residuals:
 def join_labels(ours: np.ndarray, theirs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(all labels ascending, number of each of `ours` among them, number of each of `theirs`).
 
-    Numbers are compared as numbers; numbers and strings together are compared as text.
+    Numbers are compared as numbers, exactly; numbers and strings together are compared as text.
     """
     if (ours.dtype.kind in "biuf") != (theirs.dtype.kind in "biuf"):
         ours, theirs = ours.astype(str), theirs.astype(str)
-    labels = np.union1d(ours, theirs)
-    return labels, np.searchsorted(labels, ours), np.searchsorted(labels, theirs)
+    # As Python's numbers: NumPy would make float64 of int64 beside float64, and one label of two.
+    labels = sorted({*ours.tolist(), *theirs.tolist()})
+    number = {label: i for i, label in enumerate(labels)}
+    return (
+        np.array(labels, object),
+        np.array([number[label] for label in ours.tolist()], np.int64),
+        np.array([number[label] for label in theirs.tolist()], np.int64),
+    )
 
 
 def _mean(values: list[float | None]) -> float | None:

@@ -17,23 +17,36 @@ import bigsvm
 from bigsvm.budget import MemoryBudget
 from bigsvm.config import FitConfig
 from bigsvm.errors import DataError, Interrupted
-from bigsvm.events import BudgetReport, Emit, FitEnded, FitStarted, Warned, WorkAdvanced, silent
+from bigsvm.events import (
+    COMPILING,
+    BudgetReport,
+    Emit,
+    FitEnded,
+    FitStarted,
+    Warned,
+    WorkAdvanced,
+    WorkEnded,
+    WorkStarted,
+    silent,
+)
 from bigsvm.machine import core_count, return_freed_memory
 from bigsvm.problem.model import Model
 from bigsvm.problem.problem import Problem, make_problem
 from bigsvm.run.checkpoint import Checkpoints
 from bigsvm.run.columns import staged_columns
 from bigsvm.run.identity import ProblemIdentity, result_options
+from bigsvm.run.kernel_check import checked_kernel, reading_of
 from bigsvm.run.kernel_outcome import kernel_figures, kernel_model
 from bigsvm.run.kernel_proofs import KernelProver
 from bigsvm.run.loop import Loop
 from bigsvm.run.mapper import open_mapper
 from bigsvm.run.memory import PeakMemory
-from bigsvm.run.outcome import FitResult, about_model, linear_model
+from bigsvm.run.outcome import FitResult, about_model, how_it_ended, linear_model
 from bigsvm.run.plan import Plan, make_plan
 from bigsvm.run.proofs import Prover
 from bigsvm.run.rows import open_rows
 from bigsvm.run.saved_problem import models_document
+from bigsvm.run.scales import found_scale_warning, known_scale_warning
 from bigsvm.run.scratch import is_tmpfs, make_scratch
 from bigsvm.run.signals import Stop, stop_on_signals
 from bigsvm.run.sizes import READ_DEPTH
@@ -80,8 +93,15 @@ def fit_store(
     for message in getattr(store, "warnings", ()):
         note(Warned(message))
     plan = make_plan(store, config)
+    planned = time.monotonic()
     note(FitStarted(plan.document(), dataclasses.asdict(config), store.fingerprint, versions()))
+    said = known_scale_warning(store) if config.kernel != "precomputed" else None
+    if said:
+        note(Warned(said))
+    note(WorkStarted(COMPILING, 0, ""))
     warm(store, plan)
+    compiled = time.monotonic()
+    note(WorkEnded(COMPILING, compiled - planned))
     budget = MemoryBudget(plan.budget_bytes)
     with ExitStack() as stack:
         stack.enter_context(stop_on_signals(stop))
@@ -91,7 +111,11 @@ def fit_store(
         if plan.scratch_bytes and is_tmpfs(scratch):
             note(Warned(f"the scratch folder {scratch} is in memory (tmpfs): say --scratch DIR on a disk"))
         data, survey = stack.enter_context(open_rows(store, plan, config, scratch, budget, mapper, note))
-        staged_s = time.monotonic() - began
+        staged_at = time.monotonic()
+        if not getattr(store, "content", None) and config.kernel != "precomputed":
+            said = found_scale_warning(data, data.refs(plan.extent_rows))
+            if said:
+                note(Warned(said))
         counts = survey.class_counts(store)
         problem = make_problem(config, store, counts) if config.class_weight == "balanced" else plan.problem
         _check_classes(problem, counts, store)
@@ -120,6 +144,11 @@ def fit_store(
             buffers=plan.buffers(data),
             bytes_read=survey.data_bytes if plan.resident else 0,
         )
+        kernel = checked_kernel(
+            problem.kernel, data, reading_of(ctx, note), budget,
+            plan.decides_kernel and problem.kernel.definite.how != "assumed",
+        )  # fmt: skip
+        problem = dataclasses.replace(problem, kernel=kernel)
         fixed = [need for need in plan.needs if not need.may_spill and need.what != "resident data"]
         for need in fixed:
             stack.enter_context(budget.reserve(need.what, need.nbytes))
@@ -142,7 +171,12 @@ def fit_store(
             if saved is not None:
                 loop.resume(saved)
         status = loop.run()
+        if isinstance(prover, KernelProver):
+            problem = dataclasses.replace(problem, kernel=prover.kernel)
+            if prover.kernel.unproved:
+                note(Warned(prover.kernel.unproved))
         figures = _figures(store, survey, problem, plan, config, loop.at.visits, ctx, prover)
+        figures.update(how_it_ended(status, loop.at.rule, config.max_passes is not None))
         about = about_model(problem, data, prover.certificate, plan, config, survey, status)
         model: Model
         if isinstance(prover, KernelProver):
@@ -164,7 +198,9 @@ def fit_store(
         result.memory = memory.document(plan.budget_bytes)
     result.seconds = {
         "total": time.monotonic() - began,
-        "staging": staged_s,
+        "plan": planned - began,
+        "compile": compiled - planned,
+        "staging": staged_at - compiled,
         "solving": loop.solving_s,
         "io_wait": ctx.io_wait_s,
         "certify": prover.seconds,

@@ -27,6 +27,9 @@ def inspect_store(store: RowBlocks) -> dict[str, Any]:
     counts = content.get("class_counts")
     scales = content.get("column_scale") or {}
     path = Path(store.uri)
+    stored = getattr(store, "stored_bytes", None)
+    if stored is None and path.exists():
+        stored = path.stat().st_size if path.is_file() else tree_bytes(path)
     return {
         "kind": "store",
         "path": store.uri,
@@ -41,7 +44,8 @@ def inspect_store(store: RowBlocks) -> dict[str, Any]:
         "class_counts": _named_counts(classes, counts),
         "has_weights": store.has_weights,
         "data_bytes": int(row_bytes(store) * store.n_samples),
-        "stored_bytes": (path.stat().st_size if path.is_file() else tree_bytes(path)) if path.exists() else None,
+        "stored_bytes": stored,
+        "empty_chunks": getattr(store, "empty_chunks", {}),
         "chunk_bytes": getattr(store, "chunk_nbytes", None),
         "column_scale": scales,
         "scale_warning": scale_warning(scales),

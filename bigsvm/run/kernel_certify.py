@@ -6,34 +6,49 @@ that trained computes f.  Rows stream from the store once, for all models; of ea
 
 from __future__ import annotations
 
+import dataclasses
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
+from bigsvm.budget import MemoryBudget
 from bigsvm.config import FitConfig
 from bigsvm.errors import DataError, PlanRefused
 from bigsvm.events import Emit, WorkAdvanced, WorkEnded, WorkStarted
 from bigsvm.kernels.aside import compiled_aside
 from bigsvm.kernels.parts import bounds_of, part_sums
 from bigsvm.machine import memory_limit
-from bigsvm.problem.certificate import Certificate, runs_of
+from bigsvm.problem.certificate import Certificate, cost_of_imbalance, runs_of
+from bigsvm.problem.definite import whole_bytes
+from bigsvm.problem.kernel import Kernel
 from bigsvm.problem.kernel_model import KernelModel
 from bigsvm.problem.model import Model, load_alpha
 from bigsvm.problem.problem import Problem
-from bigsvm.run.kernel_terms import BALANCE, BRACKETS, LINEAR, LOSS, QUADRATIC, SIZE, Terms, TermsShare, terms_of_blocks
+from bigsvm.run.kernel_check import check_needs, checked_kernel, quadratic_refutes, refuted
+from bigsvm.run.kernel_terms import (
+    BALANCE,
+    BRACKETS,
+    LINEAR,
+    LOSS,
+    QUADRATIC,
+    SIZE,
+    SQUARES,
+    Terms,
+    TermsShare,
+    terms_of_blocks,
+)
 from bigsvm.run.mapper import open_mapper
 from bigsvm.run.memory import PeakMemory
 from bigsvm.run.saved_problem import models_document, problem_of
 from bigsvm.run.scoring import warm_up
 from bigsvm.run.sizes import BLOCK_BYTES, FIXED
 from bigsvm.run.warm import warm
-from bigsvm.store.blocks import RowBlocks, row_bytes
+from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks, blocks_of, row_bytes
 from bigsvm.units import MIB, show_bytes
 
-_BALANCED = 2.0**-44  # of sum beta against sum |beta|, where the dual wants it 0: rounding
 _MOST_ROWS = 4096  # of a block: threads share the blocks
 _BLOCKS_PER_TASK = 16  # of a linear model: each task gives back a part of v as large as w
 _A_MODEL = 12  # float64 values of a row for each model: alpha, beta, scores, and one model's programme
@@ -42,11 +57,13 @@ _A_MODEL = 12  # float64 values of a row for each model: alpha, beta, scores, an
 def certify_kernel_model(path: Path, model: Model, store: RowBlocks, config: FitConfig, emit: Emit) -> dict[str, Any]:
     """Prove the duality gap of a saved kernel model, of pairs of classes or of regression, on its store.
 
-    Of a kernel that is not positive semi-definite there is no gap: what is left of the optimality conditions is told.
+    Of a kernel that is not positive semidefinite there is no gap: what is left of the optimality conditions is told.
+    A precomputed one is checked as a fit checks it, from a reading of its own.
 
     Raises
     ------
-    DataError : the store's content is not what the model was trained on, or its arrays do not go together.
+    DataError : the store's content is not what the model was trained on, or its arrays do not go together; a
+        precomputed kernel is not symmetric; the user vouched for a kernel that is refuted.
     PlanRefused : the memory is too small.
     """
     began = time.monotonic()
@@ -78,6 +95,7 @@ def certify_kernel_model(path: Path, model: Model, store: RowBlocks, config: Fit
             store.uri,
             "certify with the training store",
         )
+    problem = dataclasses.replace(problem, kernel=_checked(problem.kernel, store, refs, budget, total))
     certificate = certificate_of(total, problem, model)
     if not (np.all(np.isfinite(certificate.primal)) and np.all(np.isfinite(certificate.gap))):
         raise DataError("the objective of this model is not a finite number: nothing can be proved", str(path))
@@ -96,7 +114,7 @@ def certify_kernel_model(path: Path, model: Model, store: RowBlocks, config: Fit
 def certificate_of(total: Terms, problem: Problem, model: Model) -> Certificate:
     """P, D and their gap from the sums over all rows: a sum of non-negative terms (`algorithms` 1.1)."""
     sums = total.sums
-    kind: Literal["proved", "none"] = "proved" if problem.kernel.positive_semidefinite else "none"
+    kind = problem.kernel.certificate
     if isinstance(model, KernelModel):
         w_sq = v_sq = sums[:, QUADRATIC]
         apart = np.zeros(len(sums))
@@ -105,18 +123,43 @@ def certificate_of(total: Terms, problem: Problem, model: Model) -> Certificate:
         w_sq, v_sq = np.einsum("mj,mj->m", model.coef, model.coef), np.einsum("mj,mj->m", v, v)
         apart = np.einsum("mj,mj->m", model.coef - v, model.coef - v)
     primal, dual = 0.5 * w_sq + sums[:, LOSS], sums[:, LINEAR] - 0.5 * v_sq
-    if kind == "none":
+    if kind != "proved":
         return Certificate(primal, dual, primal - dual, total.n_rows, 0.0, total.n_support, kind)
-    # Rounding is forgiven: to scale the betas of one sign by as little changes D by no more than is added here.
-    cost = np.abs(model.intercept * sums[:, BALANCE]) + _BALANCED * (sums[:, SIZE] + np.abs(v_sq))
-    rounding = np.abs(sums[:, BALANCE]) <= _BALANCED * sums[:, SIZE]
-    cost = np.where(sums[:, SIZE] == 0.0, 0.0, np.where(rounding, cost, np.inf))
+    cost = cost_of_imbalance(model.intercept, sums[:, BALANCE], sums[:, SIZE], v_sq)
     gap = sums[:, BRACKETS] + 0.5 * apart + cost
     # beta = 0 has the dual value 0, whatever the saved one is worth.
     gap = np.minimum(gap, primal)
     return Certificate(
         primal, np.where(gap < primal, dual, 0.0), gap, total.n_rows, float(np.sqrt(apart.max())), total.n_support
     )
+
+
+def _checked(
+    kernel: Kernel, store: RowBlocks, refs: Sequence[BlockRef], budget: int, total: Terms
+) -> Kernel:  # fmt: skip
+    """`kernel` with what the rows and the saved dual point show of it; K is factorised where the memory holds it."""
+    if kernel.by_construction:
+        return kernel
+    n = store.n_samples
+    needs = sum(need.nbytes for need in check_needs(kernel, n)) + int(3 * row_bytes(store) * refs[0].n_rows)
+    needs += int(getattr(store, "chunk_nbytes", 0)) * 2 + FIXED
+    decide = kernel.name == "precomputed" and needs + whole_bytes(n) <= budget
+
+    def reading() -> Iterator[tuple[int, Matrix]]:
+        for block in blocks_of(store, refs):
+            yield block.start, block.X
+
+    kernel = checked_kernel(kernel, store, reading, MemoryBudget(budget), decide)
+    for m in range(len(total.sums)):
+        if kernel.definite.how in ("checked", "refuted"):
+            break
+        quadratic, squares, size = total.sums[m, [QUADRATIC, SQUARES, SIZE]].tolist()
+        why = quadratic_refutes(kernel, quadratic, squares, size)
+        if why and kernel.definite.how == "assumed":
+            raise refuted(why, store.uri)
+        if why:
+            kernel = kernel.refuted_by(why)
+    return kernel
 
 
 def violation_of(total: Terms) -> float:
@@ -126,8 +169,8 @@ def violation_of(total: Terms) -> float:
 
 
 def _figures(certificate: Certificate, problem: Problem) -> dict[str, Any]:
-    """The figures of a result; of what proves nothing, no gap."""
-    proved, models = certificate.kind == "proved", models_document(problem, certificate)
+    """The figures of a result; of what is not even an estimate, no gap."""
+    models = models_document(problem, certificate)
     found: dict[str, Any] = {
         "objective": float(certificate.primal.sum()),
         "dual_objective": float(certificate.dual.sum()),
@@ -136,10 +179,13 @@ def _figures(certificate: Certificate, problem: Problem) -> dict[str, Any]:
         "certificate": certificate.kind,
         "models": models,
     }
-    if not proved:
+    if certificate.kind == "none":
         for document in (found, *models):
             document["duality_gap"] = document["relative_gap"] = None
-        found["warnings"] = [f"the kernel {problem.kernel.name} is not positive semi-definite: no gap can be proved"]
+    if not problem.kernel.by_construction:
+        found["positive_semidefinite"] = problem.kernel.definite.how
+    if problem.kernel.unproved:
+        found["warnings"] = [problem.kernel.unproved]
     return found
 
 

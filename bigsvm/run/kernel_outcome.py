@@ -47,8 +47,10 @@ def kernel_model(state: KernelState, prover: KernelProver, data: RowBlocks, abou
 def kernel_figures(state: KernelState, prover: KernelProver) -> dict[str, Any]:
     """What a result says of a kernel solver beside what all say."""
     computed, ram_hits, disk_hits, values = state.kernel_rows.tolist()
+    kernel = prover.kernel
     return {
-        **{name: value for name, value in state.problem.kernel.document().items() if name != "name"},
+        **({} if kernel.by_construction else {"positive_semidefinite": kernel.definite.how}),
+        **{name: value for name, value in kernel.document().items() if name != "name"},
         "iterations": state.iterations,
         "violation": float(max(prover.violation.max(), 0.0)),
         "kernel_rows": {"computed": computed, "ram_hits": ram_hits, "disk_hits": disk_hits},

@@ -16,26 +16,27 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigsvm.errors import DataError
-from bigsvm.kernels.parts import best_bias, next_nonzero
+from bigsvm.kernels.parts import best_bias, next_nonzero, part_sums
 from bigsvm.kernels.rows import CSR, sqnorms
-from bigsvm.problem.certificate import Certificate
+from bigsvm.problem.certificate import Certificate, cost_of_imbalance
+from bigsvm.run.kernel_check import quadratic_refutes, refuted
 from bigsvm.run.proofs import ProofLeft
-from bigsvm.solvers.base import Context
+from bigsvm.solvers.base import Context, Rule
 from bigsvm.solvers.kernel.active_set import support_rows
 from bigsvm.solvers.kernel.arena import RowArena
 from bigsvm.solvers.kernel.base import KernelSolver
 from bigsvm.solvers.kernel.data import KernelData, Rows
 from bigsvm.solvers.kernel.gram import Gram, Support
 from bigsvm.solvers.kernel.part import Part
-from bigsvm.solvers.kernel.state import KernelState, make_part, terms
+from bigsvm.solvers.kernel.state import KernelState, make_part
 from bigsvm.store.blocks import Matrix
 from bigsvm.store.state_files import dump
 
 _UNIT = 2.0**-24  # of float32
-_ROUNDING = 2.0**-40  # of sum beta against sum |beta|
 _EXP = 3e-7  # relative error of exp in float32, and of one value's last rounding
 _MOST_UNDECIDED = 0.6  # of a block's rows, with which float32 values go on
 _MORE = 7  # roundings of a product's terms, of norms and of what is made of them
+_LARGEST_ERROR = 2.0**-7  # relative, of float32 values that decide anything: e^x - 1 is x to within 1 %
 
 
 class KernelProver:
@@ -43,11 +44,13 @@ class KernelProver:
 
     certificate : of the last proof, of all models;  bias : float64, (n_models,), that it speaks of
     rejected : the rule of a paper was thought to be met and is not: the solver goes on
+    kernel : Kernel, with what its dual points have shown of it
     """
 
     def __init__(self, solver: KernelSolver, state: KernelState, ctx: Context) -> None:
         self._solver, self._state, self._ctx = solver, state, ctx
         self.certificate: Certificate | None = None
+        self.kernel = state.problem.kernel
         self.bias = state.bias
         self.violation = np.full(state.n_models, np.inf)
         self.rejected = False
@@ -68,8 +71,16 @@ class KernelProver:
                 scores_of(part, state.data, float(state.bias[model]) if known else None, state.precise)
                 if not known:
                     state.bias[model] = best_bias(part.f, part.lower, part.upper, part.epsilon)
-                found[model] = terms(part, float(state.bias[model]))
-                found[model, 0] += _unbalanced(part, float(state.bias[model]))
+                b = float(state.bias[model])
+                sums = part_sums(part.f, part.beta, part.lower, part.upper, part.target, part.epsilon, b)
+                gap, loss, beta_f, beta_t, size = sums
+                quadratic = beta_f + beta_t
+                found[model] = (
+                    gap + _unbalanced(part, b, size, quadratic),
+                    0.5 * quadratic + loss,
+                    beta_t - part.epsilon * size - 0.5 * quadratic,
+                )
+                self._look_at(part, quadratic, abs(beta_f) + abs(beta_t))
                 support[model] = np.count_nonzero(part.beta)
                 self.violation[model] = part.violation()
                 state.scored = model
@@ -83,16 +94,34 @@ class KernelProver:
                 "scale the features to about [-1, 1]",
             )
         self.bias = state.bias.copy()
-        kind: Any = "proved" if state.problem.kernel.positive_semidefinite else "none"
-        # alpha = 0 has the dual value 0.
-        dual = np.maximum(found[:, 2], 0.0) if kind == "proved" else found[:, 2]
-        below = found[:, 2] < 0.0
-        gaps = np.where(below, found[:, 1], found[:, 0]) if kind == "proved" else found[:, 1] - found[:, 2]
-        self.certificate = Certificate(found[:, 1], dual, gaps, ctx.data.n_samples, 0.0, support, kind)
+        kind = self.kernel.certificate
+        gaps, primal, dual = found.T.copy()
+        if kind == "proved":
+            # beta = 0 has the dual value 0, whatever this one is worth.
+            dual = np.where(gaps < primal, dual, 0.0)
+            gaps = np.minimum(gaps, primal)
+        else:
+            gaps = primal - dual
+        self.certificate = Certificate(primal, dual, gaps, ctx.data.n_samples, 0.0, support, kind)
         self._judge()
         self.bytes_read += ctx.bytes_read - read
         self.seconds += time.monotonic() - began
         return self.certificate
+
+    def _look_at(self, part: Part, quadratic: float, size: float) -> None:
+        """Take note of a beta that refutes the kernel.  Raises DataError where the user vouches for it.
+
+        quadratic : beta'K beta;  size : of the sums that made it
+        """
+        kernel = self.kernel
+        if kernel.by_construction or kernel.definite.how not in ("undecided", "assumed"):
+            return
+        squares = float(np.einsum("i,i", part.beta, part.beta))
+        why = quadratic_refutes(kernel, quadratic, squares, size)
+        if why and kernel.definite.how == "assumed":
+            raise refuted(why, self._ctx.data.uri)
+        if why:
+            self.kernel = kernel.refuted_by(why)
 
     def _judge(self) -> None:
         """Send models back whose proof shows less than their solver believed."""
@@ -110,6 +139,15 @@ class KernelProver:
         if failed.any():
             self.rejected = True
             solver.proof_failed(state, np.flatnonzero(failed))
+
+    @property
+    def anywhere(self) -> bool:
+        """Beta is whole in the middle of a step too, once all labels are known."""
+        return self._state.labelled == len(self._state.alpha.values)
+
+    def rule(self) -> Rule | None:
+        """The stop rule that holds of the violations that the last proof computed, where a rule ends the fit."""
+        return self._solver.rule(self._state, self.violation, self._ctx.tol)
 
     def mount(self) -> None:
         """Kernel solvers know their gap: no proof rides."""
@@ -138,19 +176,20 @@ class KernelProver:
 
 @dataclass
 class _Bound:
-    """|float32 value - K(s, x)| <= (per_norm (||x||^2 + largest) + constant) K(s, x), of an rbf kernel."""
+    """|float32 value - K(s, x)| <= (per_norm (||x||^2 + largest) + constant) K(s, x), of an rbf kernel.
+
+    That is the error of an exponent: it bounds a value's where it is below `_LARGEST_ERROR`, and nothing else.
+    """
 
     per_norm: float
     largest: float
     constant: float = _EXP
 
 
-def _unbalanced(part: Part, b: float) -> float:
+def _unbalanced(part: Part, b: float, size: float, quadratic: float) -> float:
     """What sum beta != 0 adds to the gap: rounding is forgiven at its price, anything else proves nothing."""
-    total, size = float(part.beta.sum()), float(np.abs(part.beta).sum())
-    if abs(total) <= _ROUNDING * size:
-        return abs(b * total)
-    return np.inf
+    one = [np.array([value]) for value in (b, float(part.beta.sum()), size, quadratic)]
+    return float(cost_of_imbalance(*one)[0])
 
 
 def scores_of(part: Part, data: KernelData, b: float | None, exact: bool) -> None:
@@ -276,7 +315,8 @@ def _undecided(
     zero : rows of beta = 0, those that `found` is of
     """
     # Of the true K; the factor makes it one of the values that were computed.
-    slack = 1.01 * (bound.per_norm * (found.sq + bound.largest) + bound.constant) * found.size
+    error = bound.per_norm * (found.sq + bound.largest) + bound.constant
+    slack = np.where(error <= _LARGEST_ERROR, 1.01 * error * found.size, np.inf)
     scores = f[zero] + found.scores
     r = -(scores + b)
     upper, lower, epsilon = part.upper[mine][zero], part.lower[mine][zero], part.epsilon

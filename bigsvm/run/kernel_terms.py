@@ -28,9 +28,10 @@ from bigsvm.store.survey import Survey
 
 _IN_BOX = 1.0 + 2.0**-44  # times an upper bound: rounding of C_i
 _PIECE = 1 << 17  # values of dense rows in float64 at one time
-SUMS = 6
-BRACKETS, LOSS, QUADRATIC, LINEAR, BALANCE, SIZE = range(SUMS)
-"""Columns of `Terms.sums`: brackets, C_i loss_i, beta_i (f_i - b), t_i beta_i - epsilon |beta_i|, beta_i, |beta_i|."""
+SUMS = 7
+BRACKETS, LOSS, QUADRATIC, LINEAR, BALANCE, SIZE, SQUARES = range(SUMS)
+"""Columns of `Terms.sums`: brackets, C_i loss_i, beta_i (f_i - b), t_i beta_i - epsilon |beta_i|, beta_i, |beta_i|,
+beta_i^2."""
 
 
 class TermsShare(NamedTuple):
@@ -115,7 +116,8 @@ def _add_block(found: Terms, problem: Problem, model: Model, block: Block, beta:
             part.f, part.beta, part.lower, part.upper, part.target, part.epsilon, float(model.intercept[m])
         )
         quadratic, balance = float(part.beta @ product), float(part.beta.sum())
-        found.sums[m] += (brackets, loss, quadratic, beta_t - part.epsilon * size, balance, size)
+        squares = float(part.beta @ part.beta)
+        found.sums[m] += (brackets, loss, quadratic, beta_t - part.epsilon * size, balance, size, squares)
         found.n_support[m] += np.count_nonzero(part.beta)
         b_up, b_low = part.bounds()
         found.b_up[m], found.b_low[m] = min(found.b_up[m], b_up), max(found.b_low[m], b_low)

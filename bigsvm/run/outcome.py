@@ -23,17 +23,34 @@ from bigsvm.store.vectors import RowVector
 _EXIT = {"converged": 0, "paper_rule": 0, "kkt": 0, "stopped": 4, "stalled": 4, "interrupted": 75}
 
 
+_HINT = "scale the features to about [-1, 1], or choose a smaller C or a wider --tol"
+_FURTHER = "; --max-passes N lets a fit go on for N passes"
+
+
+def how_it_ended(status: str, rule: Sequence[Any], limited: bool) -> dict[str, Any]:
+    """What a result says of its end beside the status: the rule that held, or what may help a fit that stalled.
+
+    rule : (name, value, tolerance), or empty
+    limited : --max-passes was given
+    """
+    if status in ("paper_rule", "kkt"):
+        return {"rule": dict(zip(("name", "value", "tolerance"), rule, strict=True))}
+    if status == "stalled":
+        return {"hint": _HINT if limited else _HINT + _FURTHER}
+    return {}
+
+
 def exit_code(status: str, allow_unconverged: bool) -> int:
     """0 when the tolerance is proved, 4 when it is not (0 if that is allowed)."""
     code = _EXIT[status]
     return 0 if code == 4 and allow_unconverged else code
 
 
-@dataclass
+@dataclass(repr=False)
 class FitResult:
     """Result of `bigsvm.fit`.
 
-    status : 'converged' | 'stopped' | 'stalled'
+    status : 'converged' | 'paper_rule' | 'kkt' | 'stopped' | 'stalled'
     model : LinearModel or KernelModel, the one whose objective and gap are reported
     certificate : Certificate
     figures : the numbers of the contract's `result` object
@@ -53,6 +70,12 @@ class FitResult:
     """Row of `alpha` of each store row, may be a map; None for the identity."""
     seconds: dict[str, float] = field(default_factory=dict)
     memory: dict[str, int] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        """One line, however large the model."""
+        gap, kind = self.certificate.relative_gap, self.certificate.kind
+        objective = self.figures.get("objective", float("nan"))
+        return f"FitResult({self.status}: relative gap {gap:.3g} ({kind}), objective {objective:.6g}, {self.model!r})"
 
     def document(self, model: str | None = None, run: str | None = None) -> dict[str, Any]:
         """The `result` object: figures, seconds, memory, and where model and run were written."""
@@ -135,6 +158,8 @@ def about_model(
     }
     if problem.regression:
         found["epsilon"] = config.epsilon
+    if not problem.kernel.by_construction:
+        found["positive_semidefinite"] = problem.kernel.definite.document()
     proof = {
         "kind": certificate.kind,
         "objective": certificate.primal.tolist(),

@@ -16,9 +16,11 @@ import numpy as np
 from bigsvm.config import FitConfig
 from bigsvm.errors import PlanRefused
 from bigsvm.machine import MemoryLimit, memory_limit
+from bigsvm.problem.definite import whole_bytes
 from bigsvm.problem.problem import Problem, make_problem
 from bigsvm.run.cache_plan import CachePlan, needed, plan_cache
-from bigsvm.run.sizes import PARALLEL, SPARE_SHARE, Sizes
+from bigsvm.run.kernel_check import check_needs
+from bigsvm.run.sizes import FIXED, PARALLEL, SPARE_SHARE, Sizes
 from bigsvm.solvers.arena import packs
 from bigsvm.solvers.base import DataShape, Need, Solver
 from bigsvm.solvers.kernel.row_keeping import CACHE
@@ -59,6 +61,8 @@ class Plan:
     data_bytes: int
     """Of X, y and weights decoded; an estimate until everything was read."""
     needs: tuple[Need, ...]
+    decides_kernel: bool
+    """There is room to factorise a precomputed kernel, which decides whether it is positive semidefinite."""
     cache: CachePlan
     """Rows of kernel values that are kept; the bytes of a model do not depend on it."""
     spilled: tuple[str, ...]
@@ -108,6 +112,7 @@ class Plan:
             "data_bytes": self.data_bytes,
             "needs": [{"what": n.what, "bytes": n.nbytes, "spilled": n.what in self.spilled} for n in self.needs],
             "scratch_bytes": self.scratch_bytes,
+            "decides_kernel": self.decides_kernel if self.problem.kernel.name == "precomputed" else None,
             "kernel_rows": self.cache._asdict() if self.cache.memory_bytes else None,
             "min_memory_bytes": self.min_memory_bytes,
             "memory_source": self.memory_source,
@@ -143,6 +148,10 @@ class Plan:
                     show_bytes(need.nbytes) + (" on disk" if need.what in self.spilled else ""),
                 )
             )
+        if self.problem.kernel.name == "precomputed" and self.problem.kernel.definite.how != "assumed":
+            whole = show_bytes(whole_bytes(self.shape.n_samples))
+            how = f"factorised once, in {whole}" if self.decides_kernel else f"gaps are estimates: {whole} would decide"
+            rows.append(("kernel check", how))
         rows.extend(self.cache.describe())
         rows.append(("scratch", show_bytes(self.scratch_bytes)))
         return rows
@@ -175,10 +184,12 @@ def make_plan(store: RowBlocks, config: FitConfig, limit: MemoryLimit | None = N
         n_costs=problem.n_costs, linear_loss=config.loss == "hinge",
     )  # fmt: skip
     in_memory = Sizes(store, shape, (), config.stage, False).resident_from() <= budget
-    solver, why, shape = _first_that_fits(choose_solvers(config, shape, in_memory), store, shape, config, budget)
+    choices = choose_solvers(config, shape, in_memory)
+    solver, why, shape = _first_that_fits(choices, problem, store, shape, config, budget)
     packed = packs(problem, config.tol) and store.dtype.itemsize > 1
-    all_in = Sizes(store, shape, tuple(solver.needs(shape, True)), config.stage, packed)
-    sizes = Sizes(store, shape, tuple(solver.needs(shape, False)), config.stage, packed)
+    checks = check_needs(problem.kernel, store.n_samples)
+    all_in = Sizes(store, shape, (*solver.needs(shape, True), *checks), config.stage, packed)
+    sizes = Sizes(store, shape, (*solver.needs(shape, False), *checks), config.stage, packed)
 
     least = min(sizes.least_memory(), -(-all_in.resident_bytes() // MIB) * MIB)
     if budget < least:
@@ -229,6 +240,7 @@ def make_plan(store: RowBlocks, config: FitConfig, limit: MemoryLimit | None = N
         cache = cache._replace(memory_bytes=max(cache.memory_bytes, least_cache))
         taken = max(taken, budget)
     spare = max(budget - taken, 0)
+    window = sizes.window(budget, resident)
     return Plan(
         solver=solver,
         why=why,
@@ -249,8 +261,12 @@ def make_plan(store: RowBlocks, config: FitConfig, limit: MemoryLimit | None = N
         needs=(
             *(need._replace(nbytes=cache.memory_bytes) if need.what == CACHE else need for need in sizes.needs),
             *([Need("arena", arena)] if arena else []),
-            Need("resident data" if resident else "block window", sizes.window(budget, resident)),
+            Need("resident data" if resident else "block window", window),
         ),
+        # The check comes before all else that is kept beside the rows.
+        decides_kernel=resident
+        and problem.kernel.name == "precomputed"
+        and FIXED + window + sum(need.nbytes for need in checks) + whole_bytes(store.n_samples) <= budget,
         cache=cache,
         spilled=tuple(spilled),
         scratch_bytes=scratch,
@@ -262,12 +278,13 @@ def make_plan(store: RowBlocks, config: FitConfig, limit: MemoryLimit | None = N
 
 
 def _first_that_fits(
-    choices: list[Choice], store: RowBlocks, shape: DataShape, config: FitConfig, budget: int
+    choices: list[Choice], problem: Problem, store: RowBlocks, shape: DataShape, config: FitConfig, budget: int
 ) -> tuple[Solver, str, DataShape]:
     """The first choice whose smallest plan fits; the last one where none does, to be refused by its own figures."""
     for number, (solver, _, kept_bytes) in enumerate(choices):
         found = dataclasses.replace(shape, weight_bytes=solver.weight_bytes(config.tol, shape.parallel))
-        sizes = Sizes(store, found, tuple(solver.needs(found, False)), config.stage, False)
+        needs = (*solver.needs(found, False), *check_needs(problem.kernel, store.n_samples))
+        sizes = Sizes(store, found, needs, config.stage, False)
         if number == len(choices) - 1 or sizes.least_memory() + kept_bytes <= budget:
             break
     return *choices[number][:2], found

@@ -38,7 +38,7 @@ def predict(
 
     Parameters
     ----------
-    source : a store, or the path of svmlight text (`-`: standard input)
+    source : a store, which may have been opened without labels, or the path of svmlight text (`-`: standard input)
     out : file to make, or an open binary stream
     form : one of `prediction_files.FORMATS`
     config : of it memory, threads, scheduler and workers count
@@ -57,12 +57,13 @@ def predict(
         warm_up("csr", text_dtype(model), np.dtype(np.int32), model)
     else:
         warm_up(source.layout, source.dtype, source.index_dtype, model)
+    compiled = time.monotonic()
     counts = np.zeros(len(model.classes), np.int64)
     n_samples, span = 0, Span()
     with (
         PeakMemory() as memory,
         budget.reserve("model weights", weights_bytes(model)),
-        _scored(model, source, config, budget, zero_based, emit) as rows,
+        scored_rows(model, source, config, budget, zero_based, emit) as rows,
         open_writer(out, form, model.classes, model.n_models, with_scores, overwrite) as writer,
     ):
         for scored in rows:
@@ -81,7 +82,7 @@ def predict(
         "n_features": model.n_features,
         "format": form,
         **seen,
-        "seconds": {"total": time.monotonic() - began},
+        "seconds": {"total": time.monotonic() - began, "compile": compiled - began},
         "memory": memory_document(memory, budget),
     }
 
@@ -121,18 +122,21 @@ def memory_document(memory: PeakMemory, budget: MemoryBudget) -> dict[str, int]:
 
 
 @contextmanager
-def _scored(
+def scored_rows(
     model: Model,
     source: RowBlocks | str,
     config: FitConfig,
     budget: MemoryBudget,
     zero_based: bool,
     emit: Emit,
+    what: str = "scoring",
+    labelled: bool = False,
 ) -> Iterator[Iterator[Scored]]:
+    """The scores of a store, or of text, by a mapper that lives as long as the block."""
     if isinstance(source, str):
         with open_mapper(config) as mapper:
-            yield score_text(source, model, mapper, budget, zero_based, emit)
+            yield score_text(source, model, mapper, budget, zero_based, emit, what, labelled)
         return
     reading = plan_reading(source, model, budget, config)
     with open_mapper(dataclasses.replace(config, threads=reading.threads)) as mapper:
-        yield score_store(source, model, mapper, reading.block_rows, emit)
+        yield score_store(source, model, mapper, reading.block_rows, emit, what)

@@ -21,7 +21,7 @@ from bigsvm.problem.certificate import (
     runs_of,
 )
 from bigsvm.problem.riding import RidingProof
-from bigsvm.solvers.base import Context, Point, Solver
+from bigsvm.solvers.base import Context, Point, Rule, Solver
 from bigsvm.store.addresses import in_groups
 from bigsvm.store.read_ahead import ReadAhead
 from bigsvm.store.state_files import dump
@@ -44,6 +44,12 @@ class Prover:
     """
 
     rejected = False
+    anywhere = False
+    """A proof may be made of a point in the middle of a step."""
+
+    def rule(self) -> Rule | None:
+        """The stop rule that the last proof computed anew, and that holds; None: there is none to compute."""
+        return None
 
     def __init__(self, solver: Solver, state: Any, ctx: Context, workers: int) -> None:
         self._solver, self._state, self._ctx, self._workers = solver, state, ctx, workers

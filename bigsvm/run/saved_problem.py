@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from bigsvm.errors import DataError, Unsupported
 from bigsvm.problem.certificate import Certificate
-from bigsvm.problem.kernel import Kernel
+from bigsvm.problem.kernel import Definite, How, Kernel
 from bigsvm.problem.kernel_model import KernelModel
 from bigsvm.problem.loss import REGRESSION, EpsilonInsensitive, loss_named
 from bigsvm.problem.model import Model
@@ -34,7 +34,8 @@ def problem_of(model: Model, store: RowBlocks) -> Problem:
         loss, bias, bias_scale = loss_named(about["loss"]), about["bias"], float(about["bias_scale"])
         if isinstance(loss, EpsilonInsensitive):
             loss = dataclasses.replace(loss, epsilon=float(about["epsilon"]))
-    except (KeyError, TypeError, ValueError, Unsupported) as error:
+        kernel = _kernel_of(model, about.get("positive_semidefinite", {}))
+    except (KeyError, TypeError, ValueError, AttributeError, Unsupported) as error:
         raise DataError(f"model.json lacks or garbles the problem: {error!r}", "model.json") from error
     sound = (
         C.shape == (n_models,)
@@ -59,8 +60,20 @@ def problem_of(model: Model, store: RowBlocks) -> Problem:
         classes=model.classes,
         positive=model.positive,
         negative=model.negative,
-        kernel=model.kernel if isinstance(model, KernelModel) else Kernel(),
+        kernel=kernel,
     )
+
+
+def _kernel_of(model: Model, definite: dict[str, Any]) -> Kernel:
+    """The model's kernel, with what its fit knew of it.  What was refuted, or not decided, is looked at anew."""
+    if not isinstance(model, KernelModel):
+        return Kernel()
+    how = definite.get("how", "undecided")
+    if how not in get_args(How):
+        raise ValueError(f"the kernel is {how!r}")
+    tolerance = float(definite.get("tolerance", 0.0))
+    known = Definite(how, tolerance) if how in ("checked", "assumed") else Definite()
+    return dataclasses.replace(model.kernel, definite=known)
 
 
 def models_document(problem: Problem, certificate: Certificate) -> list[dict[str, Any]]:

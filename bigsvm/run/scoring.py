@@ -23,8 +23,9 @@ from bigsvm.problem.model import Model
 from bigsvm.problem.support import kinds_of
 from bigsvm.solvers.base import Mapper
 from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks, kernel_matrix, row_bytes
+from bigsvm.store.labels import as_labels, scan_classes
 from bigsvm.store.svmlight import Chunk, read_chunks
-from bigsvm.store.text import line_limit, read_pieces
+from bigsvm.store.text import Piece, line_limit, read_pieces
 from bigsvm.units import KIB, MIB
 
 _LARGEST_BLOCK = 8 * MIB
@@ -100,9 +101,9 @@ def score_chunk(share: TextShare) -> Scored:
 
 
 def score_rows(X: Matrix, scorer: Scorer, where: str, first_row: int) -> np.ndarray:
-    """Scores, float64, shape (n_rows, n_models).  Rows narrower than the model count 0 for the rest.
+    """Scores, float64, shape (n_rows, n_models).  Sparse rows narrower than the model count 0 for the rest.
 
-    Raises DataError naming the row that is wider.
+    Raises DataError naming the row that is wider, or where dense rows are not as wide.
     """
     width = len(scorer.W) if isinstance(scorer, Weights) else scorer.n_features
     if isinstance(X, CSR):
@@ -113,13 +114,12 @@ def score_rows(X: Matrix, scorer: Scorer, where: str, first_row: int) -> np.ndar
                 f"row {row} has feature {X.indices[place]} and the model only {width} features (from 0)",
                 where,
             )
-    elif X.shape[1] > width:
+    elif X.shape[1] != width:
         raise DataError(f"the rows have {X.shape[1]} features and the model {width}", where)
     if isinstance(scorer, KernelModel):
         return scorer.scores(X)
-    W = scorer.W if isinstance(X, CSR) else scorer.W[: X.shape[1]]
     out = np.empty((n_rows_of(X), len(scorer.intercept)))
-    decision(kernel_matrix(X), W, out)
+    decision(kernel_matrix(X), scorer.W, out)
     out += scorer.intercept
     return out
 
@@ -192,13 +192,13 @@ def score_store(
 
     Raises
     ------
-    DataError : a row has more features than the model, or the store is damaged.
+    DataError : a row has more features than the model, dense rows have fewer, or the store is damaged.
     """
-    if store.layout == "dense" and store.n_features > model.n_features:
+    if store.layout == "dense" and store.n_features != model.n_features:
         raise DataError(
             f"the rows have {store.n_features} features and the model {model.n_features}",
             store.uri,
-            "was the model trained on other columns?",
+            "was it trained on other columns?  A column that is no feature is named with --label or --weight",
         )
     if isinstance(model, KernelModel) and model.support is None and store.n_features != model.n_features:
         raise DataError(
@@ -216,25 +216,65 @@ def score_text(
     budget: MemoryBudget,
     zero_based: bool = False,
     emit: Emit = silent,
+    what: str = "scoring",
+    labelled: bool = False,
 ) -> Iterator[Scored]:
-    """Scores of the rows of svmlight text (`-`: standard input), in order; labels come along.
+    """Scores of the rows of svmlight text (`-`: standard input), in order.
+
+    labelled : labels come along; else lines need none
 
     Raises
     ------
     DataError : the text is bad, or a row has more features than the model; names file and line.
     """
     scorer = scorer_of(model)
-    # Parsed rows take at most some six times their text; a few pieces are in flight.
-    piece_bytes = max(64 * KIB, min(4 * MIB, budget.limit // 64))
 
     def shares() -> Iterator[TextShare]:
         start = 0
-        pieces = read_pieces([source], piece_bytes=piece_bytes, line_bytes=line_limit(budget.limit))
-        for chunk in read_chunks(pieces, dtype=text_dtype(model), zero_based=zero_based, n_features=model.n_features):
+        for chunk in read_chunks(
+            _pieces(source, budget),
+            dtype=text_dtype(model),
+            zero_based=zero_based,
+            n_features=model.n_features,
+            unlabelled=not labelled,
+        ):
             yield TextShare(start, chunk, scorer)
             start += len(chunk.labels)
 
-    yield from _watched(mapper.map(score_chunk, shares()), emit, "scoring", 0)
+    yield from _watched(mapper.map(score_chunk, shares()), emit, what, 0)
+
+
+class TextLabels(NamedTuple):
+    """What is known of svmlight text after its labels were read: as a store has it.
+
+    classes : labels in ascending order; None for regression
+    """
+
+    uri: str
+    classes: np.ndarray | None
+    n_samples: int
+    has_weights: bool = False
+
+
+def read_labels(source: str, model: Model, budget: MemoryBudget, zero_based: bool = False) -> TextLabels:
+    """Read the labels of svmlight text, before it is scored.  Raises DataError naming file and line."""
+    n_samples = 0
+
+    def labels() -> Iterator[np.ndarray]:
+        nonlocal n_samples
+        for chunk in read_chunks(_pieces(source, budget), dtype=text_dtype(model), zero_based=zero_based):
+            n_samples += len(chunk.labels)
+            if not model.regression:
+                yield as_labels(chunk.labels, source)
+
+    classes = scan_classes(labels(), "classification")
+    return TextLabels(source, None if model.regression else classes, n_samples)
+
+
+def _pieces(source: str, budget: MemoryBudget) -> Iterator[Piece]:
+    # Parsed rows take at most some six times their text; a few pieces are in flight.
+    piece_bytes = max(64 * KIB, min(4 * MIB, budget.limit // 64))
+    return read_pieces([source], piece_bytes=piece_bytes, line_bytes=line_limit(budget.limit))
 
 
 def _watched(results: Iterable[Scored], emit: Emit, what: str, total: int) -> Iterator[Scored]:

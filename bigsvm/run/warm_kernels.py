@@ -11,6 +11,7 @@ import numpy as np
 from bigsvm.budget import MemoryBudget
 from bigsvm.kernels.rows import CSR, sqnorms
 from bigsvm.problem.decide import models_of
+from bigsvm.problem.definite import is_definite
 from bigsvm.problem.problem import Problem
 from bigsvm.run.kernel_outcome import kernel_model
 from bigsvm.run.kernel_proofs import KernelProver
@@ -51,6 +52,7 @@ def warm_kernels(store: RowBlocks, plan: Plan) -> None:
                 _train(solver, problem, ctx)
     X = kernel_matrix(small.read(small.refs(n)[0]).X)
     sqnorms(X, np.empty(n))  # what a proof asks for where values are near
+    is_definite(np.eye(2), 1.0)  # of precomputed values: LAPACK is loaded when it is first called
 
 
 def _small_problem(problem: Problem, n_rows: int) -> Problem:

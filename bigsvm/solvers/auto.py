@@ -50,15 +50,21 @@ def preferences(config: FitConfig, shape: DataShape, in_memory: bool = False) ->
     if squared and narrow:
         why = f"{d:,} features are few for {n:,} rows: a handful of passes, whatever C is"
         found.append(Preference("newton", why))
+    rows = "rows in memory" if in_memory else "rows that stream"
+    if narrow:  # and yet not the first choice
+        shaped = "its Hessian does not fit the memory"
+    elif d > _NARROW:
+        shaped = f"{d:,} features are many"
+    else:
+        shaped = f"{n:,} rows are few for {d:,} features"
     if squared and free:
-        found.append(Preference("pcd", f"the bias is free, and {d:,} features are many"))
+        found.append(Preference("pcd", f"the bias is free, and {shaped}"))
     elif free:
         found.append(Preference("hyperpass", "the one for the hinge loss with a free bias"))
     elif squared:
-        why = "its Hessian does not fit the memory" if narrow else f"{d:,} features are many"
-        found.append(Preference("dcd", f"{why}: dual coordinate descent on rows that stream"))
+        found.append(Preference("dcd", f"{shaped}: dual coordinate descent on {rows}"))
     else:
-        found.append(Preference("dcd", "for the hinge loss: dual coordinate descent on rows that stream"))
+        found.append(Preference("dcd", f"for the hinge loss: dual coordinate descent on {rows}"))
     return found
 
 

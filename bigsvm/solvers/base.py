@@ -7,6 +7,7 @@ sees no scheduler.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,15 +114,30 @@ class Context:
     """Whether the run was asked to stop."""
     pause: Callable[[], bool] = lambda: False
     """Asked between groups of rows: whether to leave the step, whose state is then whole."""
+    expired: Callable[[], bool] = lambda: False
+    """Whether the user's time is up: asked between inner steps by those of whose state a proof can be made anywhere."""
     bytes_read: int = 0
     io_wait_s: float = 0.0  # for displays: nothing is decided by it
     sweeps_left: int | None = None
-    """Sweeps that the user's limit still allows; None without a limit."""
+    """Sweeps that the user's limit still allows; None without a limit, where those of `pace.py` hold."""
 
     def charge(self, nbytes: int) -> None:
         """Count bytes of X, y and weights that were read; rows in memory cost nothing."""
         if not self.resident:
             self.bytes_read += nbytes
+
+
+class Rule(NamedTuple):
+    """A stop rule that holds: by its name, of which value, and up to which value it holds."""
+
+    name: str
+    value: float
+    tolerance: float
+
+    @classmethod
+    def where(cls, holds: bool, name: str, value: float, tolerance: float) -> Rule | None:
+        """The rule if it holds."""
+        return cls(name, float(value), float(tolerance)) if holds else None
 
 
 @dataclass(frozen=True)
@@ -135,8 +151,11 @@ class StepInfo:
     exhausted: bool = False  # no further progress is possible in floating point
     paused: bool = False  # the step is not over: `Context.pause` asked, and the state may be saved
     rode: bool = False  # the riding proofs have seen all rows
-    rule_met: bool = False  # the stop rule of the solver's paper holds
+    rule: Rule | None = None  # the stop rule of the solver's paper, where it holds
     remark: str = ""  # what the user should know
+    gaps: np.ndarray | None = None  # of each model, absolute, where the solver knows them exactly
+    primal: np.ndarray | None = None  # of each model, beside `gaps`
+    work: float = math.nan  # done so far, where visits of rows do not say: in passes of a kernel solver (`pace.py`)
 
 
 class Point(NamedTuple):

@@ -17,7 +17,7 @@ import numpy as np
 
 from bigsvm.kernels.primal_cd import EXACT, column_total, search, sweep
 from bigsvm.problem.problem import Problem, zero_weights
-from bigsvm.solvers.base import Context, DataShape, Need, StepInfo
+from bigsvm.solvers.base import Context, DataShape, Need, Rule, StepInfo
 from bigsvm.solvers.dual_point import DualPoint, mix_dual
 from bigsvm.solvers.primal import PrimalSolver, PrimalState
 from bigsvm.solvers.row_pass import PassLeft, row_pass
@@ -122,7 +122,8 @@ class ColumnSweeps(PrimalSolver):
             state.estimate, n, n,
             ask_certificate=state.estimate <= ctx.tol,
             exhausted=state.stuck > 1,
-            rule_met=state.step_norm < self.eps1,
+            rule=Rule.where(state.step_norm < self.eps1, "length of the last step", state.step_norm, self.eps1),
+            gaps=self.gaps(state), primal=state.primal,
         )  # fmt: skip
 
     def refresh(self, state: ColumnState, ctx: Context) -> None:

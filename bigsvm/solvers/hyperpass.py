@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from bigsvm.problem.problem import Problem
-from bigsvm.solvers.base import Context, DataShape, Need
+from bigsvm.solvers.base import Context, DataShape, Need, Rule
 from bigsvm.solvers.bins import N_BINS, can_read_some, foreseen, new_bins, read_again
 from bigsvm.solvers.dual_point import mix_dual
 from bigsvm.solvers.gathered import Gathered
@@ -243,9 +243,10 @@ class HyperPass(FullGradient):
         state.extra.signs.close()
         super().finish(state)
 
-    def rule_met(self, state: PrimalState) -> bool:
+    def rule(self, state: PrimalState) -> Rule | None:
         """The shortest subgradient vanishes."""
-        return bool(state.extra.short <= _SHORT)
+        short = state.extra.short
+        return Rule.where(short <= _SHORT, "shortest subgradient, relative to w", short, _SHORT)
 
     def _bins(self, wide: int) -> bool:
         return self.fused and 2 * _bins_bytes(wide) <= _MOST_BINS

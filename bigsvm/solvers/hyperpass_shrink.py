@@ -14,7 +14,7 @@ import numpy as np
 from bigsvm.kernels.primal import add_rows
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.active_rows import ActiveRows, compacted
-from bigsvm.solvers.base import Context, DataShape, Need, StepInfo
+from bigsvm.solvers.base import Context, DataShape, Need, Rule, StepInfo
 from bigsvm.solvers.dual_point import mix_dual
 from bigsvm.solvers.gathered import Gathered, picked_rows
 from bigsvm.solvers.hyperpass import near_needs
@@ -152,7 +152,10 @@ class HyperPassShrink(FullGradient):
             state.estimate, n, visits,
             ask_certificate=state.estimate <= ctx.tol,
             exhausted=state.stuck > self.patience,
-            rule_met=state.extra.short <= _SHORT,
+            rule=Rule.where(
+                state.extra.short <= _SHORT, "shortest subgradient, relative to w", state.extra.short, _SHORT
+            ),
+            gaps=self.gaps(state), primal=state.primal,
         )  # fmt: skip
 
     def look(self, state: PrimalState, ctx: Context) -> None:

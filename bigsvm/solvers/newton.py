@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from bigsvm.kernels.hessian import solve_symmetric
-from bigsvm.solvers.base import DataShape, Need
+from bigsvm.solvers.base import DataShape, Need, Rule
 from bigsvm.solvers.primal import FullGradient, PrimalState
 from bigsvm.solvers.weights import columns
 
@@ -48,9 +48,10 @@ class Newton(FullGradient):
         assert H is not None
         newton_direction(state, H)
 
-    def rule_met(self, state: PrimalState) -> bool:
+    def rule(self, state: PrimalState) -> Rule | None:
         """The last step was shorter than eps1."""
-        return state.iteration > 0 and state.step_norm < self.eps1
+        holds = state.iteration > 0 and state.step_norm < self.eps1
+        return Rule.where(holds, "length of the last step", state.step_norm, self.eps1)
 
 
 def newton_direction(state: PrimalState, H: np.ndarray) -> None:

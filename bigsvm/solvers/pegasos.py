@@ -18,7 +18,7 @@ from bigsvm.kernels.pegasos import GAP, LOSS, fold_scales, pegasos_visit
 from bigsvm.kernels.visiting import mixed_runs_of, shuffled
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import Problem, zero_weights
-from bigsvm.solvers.base import Context, DataShape, Need, Point, StepInfo
+from bigsvm.solvers.base import Context, DataShape, Need, Point, Rule, StepInfo
 from bigsvm.solvers.dual_cd_stream import BLOCK_ORDER
 from bigsvm.solvers.primal import largest_relative
 from bigsvm.solvers.row_pass import PassLeft, row_pass
@@ -177,7 +177,8 @@ class Pegasos:
             if state.epoch >= state.next_check:
                 state.next_check = 2 * state.epoch
         met = 0 < self.iterations <= state.iteration
-        return StepInfo(state.estimate, n, n, ask_certificate=ask, rule_met=met)
+        rule = Rule.where(met, "steps", state.iteration, self.iterations)
+        return StepInfo(state.estimate, n, n, ask_certificate=ask, rule=rule)
 
     def forecast(self, state: PegasosState) -> float:
         """The relative gap that a proof of the present point is expected to show."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import Problem, zero_weights
-from bigsvm.solvers.base import Context, DataShape, Need, Point, StepInfo
+from bigsvm.solvers.base import Context, DataShape, Need, Point, Rule, StepInfo
 from bigsvm.solvers.dual_point import DualPoint, mix_dual
 from bigsvm.solvers.row_pass import PassLeft, Weights, row_pass
 from bigsvm.solvers.row_state import NaturalDual, RowState, new_rows, row_needs
@@ -93,9 +93,13 @@ class PrimalSolver:
     def before_load(self, state: Any, tree: Any, ctx: Context) -> None:
         """A new state has room for a saved one."""
 
+    def gaps(self, state: PrimalState) -> np.ndarray:
+        """What the primal value and the best dual one leave open, (n_models,)."""
+        return np.asarray(state.primal - np.maximum(state.dual.value(state.problem), 0.0))
+
     def weigh(self, state: PrimalState) -> np.ndarray:
         """Set the estimate from the primal value and the best dual one; their differences, (n_models,)."""
-        gaps = state.primal - np.maximum(state.dual.value(state.problem), 0.0)
+        gaps = self.gaps(state)
         state.estimate = largest_relative(gaps, state.primal)
         return gaps
 
@@ -169,7 +173,7 @@ class FullGradient(PrimalSolver):
             state.estimate, n, visits,
             ask_certificate=state.estimate <= ctx.tol,
             exhausted=state.stuck > self.patience,
-            rule_met=self.rule_met(state),
+            rule=self.rule(state), gaps=self.gaps(state), primal=state.primal,
         )  # fmt: skip
 
     def look(self, state: PrimalState, ctx: Context) -> None:
@@ -212,6 +216,6 @@ class FullGradient(PrimalSolver):
         """Book-keeping of a move by `lengths` along the direction."""
         self.arrived(state, lengths * np.sqrt((columns(state.direction) ** 2).sum(axis=0)))
 
-    def rule_met(self, state: PrimalState) -> bool:
-        """Whether the stop rule of the solver's paper holds."""
-        return False
+    def rule(self, state: PrimalState) -> Rule | None:
+        """The stop rule of the solver's paper, where it holds."""
+        return None

@@ -9,7 +9,7 @@ import numpy as np
 
 from bigsvm.kernels.primal_cd import EXACT, GLOBAL_NEWTON, model_sweep, search
 from bigsvm.problem.problem import Problem
-from bigsvm.solvers.base import Context, DataShape, Need
+from bigsvm.solvers.base import Context, DataShape, Need, Rule
 from bigsvm.solvers.column_sweeps import check_search, weights_named
 from bigsvm.solvers.newton import hessian_need, too_many_features
 from bigsvm.solvers.palmer import new_directions, orthonormalised
@@ -223,9 +223,10 @@ class Rosenbrock(FullGradient):
         lengths = np.sqrt((extra.steps * extra.steps).sum(axis=1))
         self.arrived(state, lengths)
 
-    def rule_met(self, state: PrimalState) -> bool:
+    def rule(self, state: PrimalState) -> Rule | None:
         """The last outer iteration moved less than eps1."""
-        return state.iteration > 0 and state.step_norm < self.eps1
+        holds = state.iteration > 0 and state.step_norm < self.eps1
+        return Rule.where(holds, "length of the last step", state.step_norm, self.eps1)
 
     def finish(self, state: PrimalState) -> None:
         """Give back what only training needs."""

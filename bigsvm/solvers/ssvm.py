@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from bigsvm.problem.problem import Problem
-from bigsvm.solvers.base import Context, DataShape, Need
+from bigsvm.solvers.base import Context, DataShape, Need, Rule
 from bigsvm.solvers.newton import hessian_need, newton_direction, too_many_features
 from bigsvm.solvers.primal import FullGradient, PrimalState
 from bigsvm.solvers.row_pass import Weights, row_pass
@@ -113,6 +113,7 @@ class SSVM(FullGradient):
             total = total + (rows.costs(problem, piece) * smooth.plus(s) ** 2).sum(axis=0)
         return total
 
-    def rule_met(self, state: PrimalState) -> bool:
+    def rule(self, state: PrimalState) -> Rule | None:
         """The gradient of the smoothed problem is short."""
-        return float(np.sqrt((columns(state.gradient) ** 2).sum(axis=0)).max()) <= self.eps1
+        norm = float(np.sqrt((columns(state.gradient) ** 2).sum(axis=0)).max())
+        return Rule.where(norm <= self.eps1, "norm of the smoothed gradient", norm, self.eps1)

@@ -14,11 +14,20 @@ import xxhash
 from bigsvm.errors import DataError, UsageError
 from bigsvm.kernels.rows import CSR
 from bigsvm.store.addresses import make_refs
-from bigsvm.store.blocks import Block, BlockRef, RowBlocks, label_codes
-from bigsvm.store.checks import check_csr, check_finite, index_dtype, value_dtype
+from bigsvm.store.blocks import Block, BlockRef, RowBlocks
+from bigsvm.store.checks import as_values, check_csr, check_finite, index_dtype, unmasked, value_dtype
 from bigsvm.store.content import ContentHash
 from bigsvm.store.identity import Identity
-from bigsvm.store.labels import Task, as_labels, check_weights, normal_classes, scan_classes
+from bigsvm.store.labels import (
+    Task,
+    alike,
+    as_labels,
+    as_targets,
+    check_weights,
+    label_codes,
+    normal_classes,
+    scan_classes,
+)
 
 
 class ArrayRows:
@@ -53,13 +62,13 @@ class ArrayRows:
     ) -> None:
         self._task = task
         self._take_matrix(X, n_features)
-        labels = np.asarray(y)
+        labels = unmasked(y, "y")
         if labels.shape != (self.n_samples,):
             raise UsageError(f"labels of shape {labels.shape} for {self.n_samples} rows")
-        self._labels = as_labels(labels, self.uri)
+        self._labels = as_labels(labels, "y")
         self._weight: np.ndarray | None = None
         if sample_weight is not None:
-            self._weight = check_weights(np.asarray(sample_weight), self.uri)
+            self._weight = check_weights(unmasked(sample_weight, "sample_weight"), "sample_weight")
             if self._weight.shape != (self.n_samples,):
                 raise UsageError(f"weights of shape {self._weight.shape} for {self.n_samples} rows")
         self.has_weights = self._weight is not None
@@ -70,7 +79,8 @@ class ArrayRows:
         if self.feature_order is not None:
             self._place = np.argsort(self.feature_order).astype(self.index_dtype)
         self.classes = self._find_classes(classes, task)
-        self._y = self._labels if self.classes is None else label_codes(self._labels, self.classes)
+        classes, labels = self.classes, self._labels
+        self._y = as_targets(labels, "y") if classes is None else label_codes(labels, classes)
 
     def __repr__(self) -> str:
         return f"ArrayRows({self.n_samples} x {self.n_features} {self.layout})"
@@ -88,31 +98,32 @@ class ArrayRows:
                 X = X.sorted_indices()  # a copy: the same content gives the same sums in the same order
             shape, matrix = X.shape, CSR(X.data, X.indices, X.indptr)
         else:
-            dense = np.asarray(X)
+            dense = unmasked(X, "X")
             if dense.ndim != 2:
                 raise UsageError(f"X of shape {dense.shape}", hint="two dimensions: rows and features")
             shape, matrix = dense.shape, None
-            self.dtype = value_dtype(dense.dtype, self.uri)
-            self._X: np.ndarray | CSR = np.asarray(dense, self.dtype)
+            self.dtype = value_dtype(dense.dtype, "X")
+            self._X: np.ndarray | CSR = dense if dense.dtype == self.dtype else as_values(dense, self.dtype, "X", 0)
         self.n_samples, self.n_features = int(shape[0]), int(shape[1])
         self.index_dtype = np.dtype(np.int32)
         if matrix is None:
             self.layout = "dense"
             self.nnz: int | None = self.n_samples * self.n_features
-            check_finite(self._X, self.uri, 0)  # type: ignore[arg-type]
+            check_finite(self._X, "X", 0)  # type: ignore[arg-type]
             return
         self.layout = "csr"
-        self.dtype, self.index_dtype = value_dtype(matrix.data.dtype, self.uri), index_dtype(self.n_features)
-        check_csr(matrix, self.n_features, self.uri, 0)
+        self.dtype, self.index_dtype = value_dtype(matrix.data.dtype, "X"), index_dtype(self.n_features)
+        check_csr(matrix, self.n_features, "X", 0)
         indices = np.asarray(matrix.indices, self.index_dtype)
-        self._X = CSR(np.asarray(matrix.data, self.dtype), indices, np.asarray(matrix.indptr, np.int64))
+        data = as_values(matrix.data, self.dtype, "X", 0, matrix.indptr)
+        self._X = CSR(data, indices, np.asarray(matrix.indptr, np.int64))
         self.nnz = len(matrix.data)
 
     def _find_classes(self, classes: np.ndarray | None, task: Task) -> np.ndarray | None:
         if classes is None:
             return scan_classes([self._labels], task)
         found = normal_classes(np.asarray(classes))
-        stranger = ~np.isin(self._labels, found)
+        stranger = ~np.isin(*alike(self._labels, found))
         if np.any(stranger):
             row = int(np.flatnonzero(stranger)[0])
             raise DataError(f"label {self._labels[row]} of row {row} is not among the classes", self.uri)
@@ -158,7 +169,7 @@ class ArrayRows:
         return Block(start, stop, X, self._y[rows], weight)
 
     def labels(self, start: int, stop: int) -> np.ndarray:
-        """Labels of working rows [start, stop) as they are called: float64 or strings."""
+        """Labels of working rows [start, stop) as they are called (`labels.as_labels`)."""
         return self._labels[slice(start, stop) if self.row_order is None else self.row_order[start:stop]]
 
     def _read_dense(self, X: np.ndarray, rows: Any) -> np.ndarray:

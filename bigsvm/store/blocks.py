@@ -195,12 +195,6 @@ def row_bytes(store: RowBlocks) -> float:
     return nnz / max(store.n_samples, 1) * per_entry + 8 + fixed
 
 
-def label_codes(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    """Class codes of labels that are all among `classes` (ascending): the smallest signed integer type."""
-    dtype = np.int8 if len(classes) < 128 else np.int16 if len(classes) < 32768 else np.int32
-    return np.searchsorted(classes, labels).astype(dtype)
-
-
 def kernel_matrix(X: Matrix) -> Matrix:
     """X as compiled kernels take it: read-only views, C order, int64 indptr.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from bigsvm.errors import DataError
@@ -15,17 +17,28 @@ def index_dtype(n_features: int) -> np.dtype:
     return np.dtype(np.int32 if n_features <= _INT32_LIMIT else np.int64)
 
 
+_LARGEST_WHOLE = 2**53
+"""Up to here float64 holds every whole number."""
+_PIECE = 1 << 20
+"""Entries looked at together, so that what a check holds does not grow with the data."""
+
 VALUE_DTYPES = tuple(np.dtype(name) for name in ("float32", "float64", "int8", "uint8"))
 """Types of X in a block.  Eight bits are kept: a quarter of float32 on disk and in memory."""
 
 
 def value_dtype(stored: np.dtype, where: str) -> np.dtype:
-    """The dtype in which X is given: float64 and 8-bit integers stay (bool is uint8), the rest becomes float32."""
+    """The dtype in which X is given: float64 and 8-bit integers stay (bool is uint8), 16-bit numbers become float32.
+
+    Integers of 32 and 64 bits become float64: float32 would round those beyond 2^24.
+    """
     if stored.kind not in "biuf" or stored.itemsize > 8:
         raise DataError(f"values of type {stored} cannot be used", where, "store numbers, best float32")
     if stored.kind == "b":
         return np.dtype(np.uint8)
-    return stored if stored in VALUE_DTYPES else np.dtype(np.float32)
+    if stored.kind in "iu" and stored.itemsize > 2:
+        return np.dtype(np.float64)
+    plain = stored.newbyteorder("=")
+    return plain if plain in VALUE_DTYPES else np.dtype(np.float32)
 
 
 def as_values(
@@ -33,8 +46,11 @@ def as_values(
 ) -> np.ndarray:
     """`values` (as in `check_finite`) as C-contiguous `dtype`; what float32 cannot hold becomes infinite.
 
-    Raises DataError naming the first row with a value that 8 bits cannot hold: it would come out as another.
+    Raises DataError naming the first row with a value that would come out as another: one that 8 bits cannot hold, or
+    a whole number beyond 2^53 as float64.
     """
+    if values.dtype.kind in "iu" and values.itemsize == 8 and dtype == np.float64:
+        _check_whole(values, where, first_row, indptr)
     with np.errstate(over="ignore", invalid="ignore"):
         out = np.ascontiguousarray(values, dtype)
     if dtype.itemsize > 1 or np.can_cast(values.dtype, dtype):
@@ -47,10 +63,31 @@ def as_values(
     return out
 
 
+def _check_whole(values: np.ndarray, where: str, first_row: int, indptr: np.ndarray | None) -> None:
+    """Raise DataError naming the first row with a whole number that float64 may round."""
+    if values.size == 0 or (values.max() <= _LARGEST_WHOLE and values.min() >= -_LARGEST_WHOLE):
+        return
+    flat = values.reshape(-1)
+    place = int(np.flatnonzero((flat > _LARGEST_WHOLE) | (flat < -_LARGEST_WHOLE))[0])
+    row = first_row + _row_of(place, values, indptr)
+    raise DataError(f"row {row} holds {flat[place]}, beyond 2^53, where float64 rounds", where, "scale the column")
+
+
+def unmasked(values: Any, where: str, first_row: int = 0) -> np.ndarray:
+    """`values` as an array.  Raises DataError naming the first row where a masked array has no value."""
+    if not isinstance(values, np.ma.MaskedArray):
+        return np.asarray(values)
+    mask = np.ma.getmaskarray(values)
+    if mask.any():
+        row = first_row + int(np.flatnonzero(mask.reshape(len(mask), -1).any(axis=1))[0])
+        raise DataError(f"row {row} is masked: it has no value", where, "fill it in, or drop the row")
+    return np.asarray(values.data)
+
+
 def check_finite(values: np.ndarray, where: str, first_row: int, indptr: np.ndarray | None = None) -> None:
     """Raise DataError naming the row and column of the first NaN or infinity.
 
-    values : dense (n_rows, n_features), or the data of CSR rows with their `indptr` (from 0)
+    values : dense (n_rows, n_features), a column (n_rows,), or the data of CSR rows with their `indptr` (from 0)
     """
     # The extremes carry NaN and infinities along, and are vectorised; the search runs on failure only.
     if values.dtype.kind != "f" or values.size == 0 or (np.isfinite(values.min()) and np.isfinite(values.max())):
@@ -63,11 +100,17 @@ def check_finite(values: np.ndarray, where: str, first_row: int, indptr: np.ndar
 
 def _row_of(place: int, values: np.ndarray, indptr: np.ndarray | None) -> int:
     """The row of a flat position in dense or CSR values."""
-    return place // values.shape[1] if indptr is None else int(np.searchsorted(indptr, place, "right")) - 1
+    if indptr is not None:
+        return int(np.searchsorted(indptr, place, "right")) - 1
+    return place if values.ndim == 1 else place // values.shape[1]
 
 
 def check_csr(X: CSR, n_features: int, where: str, first_row: int) -> None:
-    """Raise DataError unless `X` is consistent: indptr from 0 and ascending, indices in range, finite."""
+    """Raise DataError unless `X` is sound: indptr from 0 and ascending, indices in range, once a row; values finite.
+
+    A column that stands twice in a row has no one meaning: products would add its entries, squared norms add their
+    squares, and a kernel of both is none.
+    """
     indptr = X.indptr
     if indptr[0] != 0 or indptr[-1] != len(X.indices) or len(X.indices) != len(X.data):
         raise DataError(f"indptr does not fit the values of rows from {first_row}", where)
@@ -79,3 +122,39 @@ def check_csr(X: CSR, n_features: int, where: str, first_row: int) -> None:
         row = first_row + int(np.searchsorted(indptr, place, "right")) - 1
         raise DataError(f"row {row} has index {X.indices[place]}, beyond the {n_features} features", where)
     check_finite(X.data, where, first_row, indptr)
+    unsorted = first_fall(X)
+    if unsorted >= 0:
+        _refuse_repeated(X, int(np.searchsorted(indptr, unsorted, "right")) - 1, where, first_row)
+
+
+def first_fall(X: CSR) -> int:
+    """The first entry whose index is not above the one before it in its row; -1 where every row ascends."""
+    indices, indptr = X.indices, X.indptr
+    for start in range(1, len(indices), _PIECE):
+        stop = min(start + _PIECE, len(indices))
+        falls = indices[start:stop] <= indices[start - 1 : stop - 1]
+        rows = indptr[np.searchsorted(indptr, start, "left") : np.searchsorted(indptr, stop, "left")]
+        falls[rows - start] = False  # where a row begins, indices may fall
+        place = int(np.argmax(falls))
+        if falls[place]:
+            return start + place
+    return -1
+
+
+def _refuse_repeated(X: CSR, row: int, where: str, first_row: int) -> None:
+    """Raise DataError naming the first row, from `row` on, that has a column twice; rows need not ascend."""
+    indptr, n_rows = X.indptr, len(X.indptr) - 1
+    while row < n_rows:
+        stop = max(int(np.searchsorted(indptr, indptr[row] + _PIECE, "right")) - 1, row + 1)
+        a, b = int(indptr[row]), int(indptr[stop])
+        rows = np.repeat(np.arange(row, stop), np.diff(indptr[row : stop + 1]))
+        order = np.lexsort((X.indices[a:b], rows))
+        sorted_indices, rows = X.indices[a:b][order], rows[order]
+        twice = np.flatnonzero((sorted_indices[1:] == sorted_indices[:-1]) & (rows[1:] == rows[:-1]))
+        if len(twice):
+            place = int(twice[0])
+            raise DataError(
+                f"row {first_row + rows[place]} has column {sorted_indices[place]} twice", where,
+                "add its entries up first: scipy's sum_duplicates() does",
+            )  # fmt: skip
+        row = stop

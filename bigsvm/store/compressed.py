@@ -20,6 +20,8 @@ from bigsvm.errors import DataError, MissingInput, ReadFailed
 from bigsvm.units import KIB
 
 _MAGIC = ((b"\x1f\x8b", ".gz"), (b"BZh", ".bz2"), (b"\xfd7zXZ\x00", ".xz"), (b"\x28\xb5\x2f\xfd", ".zst"))
+COMPRESSED = tuple(suffix for _, suffix in _MAGIC)
+"""Suffixes of compressed files."""
 _DAMAGED = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, zstandard.ZstdError)
 
 

@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
-import xxhash
 
 from bigsvm.kernels.fingerprint import content_hash
 from bigsvm.kernels.rows import CSR, n_rows_of
 from bigsvm.store.blocks import kernel_matrix
+from bigsvm.store.labels import label_bits
 
 SCALE_LIMIT = 1_000_000
 """Columns beyond which no scales are kept: 4 bytes a column of a bounded memory."""
 
 _BAD_RATIO = 1e3
-
-
-def label_bits(labels: np.ndarray) -> np.ndarray:
-    """64 bits that stand for each label: those of a number's float64, xxh3-64 of a string's UTF-8.
-
-    labels : numbers or strings, shape (n,); returns uint64, shape (n,).
-    """
-    if labels.dtype.kind in "biuf":
-        # + 0.0 makes one zero of both.
-        return (labels.astype(np.float64) + 0.0).view(np.uint64)
-    names, which = np.unique(labels.astype(str), return_inverse=True)
-    return np.array([xxhash.xxh3_64_intdigest(str(name).encode()) for name in names], np.uint64)[which]
 
 
 class ContentHash:
@@ -55,10 +43,11 @@ class ContentHash:
 
 
 class ColumnScales:
-    """Largest |value| of every column, up to SCALE_LIMIT columns; then it gives up, to stay bounded."""
+    """Largest |value| of every column, up to `limit` columns; then it gives up, to stay bounded."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int = SCALE_LIMIT) -> None:
         self.largest: np.ndarray | None = np.zeros(0, np.float32)
+        self.limit = limit
 
     def add(self, X: np.ndarray | CSR) -> None:
         if self.largest is None:
@@ -69,7 +58,7 @@ class ColumnScales:
             n_features = int(X.indices.max()) + 1
         else:
             n_features = X.shape[1]
-        if n_features > SCALE_LIMIT:
+        if n_features > self.limit:
             self.largest = None
             return
         if n_features > len(self.largest):
@@ -88,13 +77,15 @@ class ColumnScales:
             return {}
         columns = np.flatnonzero(self.largest)
         scales = self.largest[columns]
-        median = float(np.median(scales))
-        ratio = scales / np.float32(median) if np.isfinite(median) else np.ones_like(scales)
+        # Against the lower quartile: where most columns are large it is the small ones that are of the usual scale.
+        quartile, median = (float(q) for q in np.quantile(scales, [0.25, 0.5]))
+        ratio = scales / np.float32(quartile) if np.isfinite(quartile) else np.ones_like(scales)
         bad = np.flatnonzero(ratio > _BAD_RATIO)
         worst = bad[np.argsort(-ratio[bad], kind="stable")[:10]]
         finite = np.minimum(scales, np.finfo(np.float32).max)
         return {
-            "min": float(finite.min()), "median": median if np.isfinite(median) else float(finite.max()),
+            "min": float(finite.min()), "quartile": quartile if np.isfinite(quartile) else float(finite.max()),
+            "median": median if np.isfinite(median) else float(finite.max()),
             "max": float(finite.max()), "n_badly_scaled": len(bad), "badly_scaled": columns[worst].tolist(),
         }  # fmt: skip
 
@@ -105,7 +96,9 @@ def scale_warning(summary: dict[str, object]) -> str | None:
     if not isinstance(names, list) or not names:
         return None
     shown = ", ".join(str(column) for column in names[:3])
+    largest, usual = summary.get("max"), summary.get("quartile", summary.get("median"))
+    by = f" by {largest / usual:.0e}" if isinstance(largest, float) and isinstance(usual, float) and usual > 0 else ""
     return (
-        f"badly scaled columns: {count} exceed the median column {_BAD_RATIO:g} times (largest |value|), "
+        f"badly scaled columns: columns differ in scale{by}, {count} of them exceed the usual {_BAD_RATIO:g} times, "
         f"among them {shown} (from 0); scale the features to about [-1, 1] or training will be slow"
     )

@@ -99,8 +99,7 @@ class _Labels:
                     store.uri,
                     "svmlight text has numbers only",
                 )
-            whole = store.classes.dtype.kind != "f"
-            self._set(store.classes.astype(np.int64 if whole else np.float64))
+            self._set(store.classes + 0 if store.classes.dtype == bool else store.classes)
 
     def _set(self, numbers: np.ndarray) -> None:
         texts = [repr(value).removesuffix(".0").encode() for value in numbers.tolist()]

@@ -130,6 +130,8 @@ def check_replaceable(final: Path, overwrite: bool, marks: Sequence[str], kind: 
     OutputError : it exists, or lies in a store; or it is something else than a `kind`, which `--overwrite` must not
     delete.
     """
+    if str(final) == "-":
+        raise OutputError(f"a {kind} is a folder, which cannot go to standard output", "-", "name a folder")
     check_name(final)
     check_outside_stores(final)
     if not (final.exists() or final.is_symlink()):

@@ -13,9 +13,11 @@ from bigsvm.errors import DataError, OutputError, PlanRefused, UsageError
 from bigsvm.events import Emit, Warned, WorkAdvanced, WorkEnded, WorkStarted, silent
 from bigsvm.machine import return_freed_memory
 from bigsvm.store.chunk_files import DEFAULT_CHUNK_BYTES
+from bigsvm.store.compile_time import compile_time
 from bigsvm.store.files import check_replaceable
 from bigsvm.store.on_thread import on_thread
 from bigsvm.store.row_source import RowSource
+from bigsvm.store.sealing import EmptyChunks
 from bigsvm.store.sources import open_source
 from bigsvm.store.zarr_writer import MARKS, ZarrWriter
 from bigsvm.units import MIB, parse_bytes, show_bytes
@@ -42,6 +44,7 @@ def ingest(
     memory: int | str | None = None,
     threads: int = 2,
     overwrite: bool = False,
+    empty_chunks: EmptyChunks = "refuse",
     emit: Emit = silent,
 ) -> dict[str, Any]:
     """Write a store from text, arrays or another store, reading the source once.
@@ -57,16 +60,17 @@ def ingest(
     n_features : width of the store; text features from there on are refused
     zero_based : the text counts features from 0
     task : classification, or regression: labels stay numbers
-    dtype : float32 or float64; default float32 for text and 16-bit integers, uint8 for bool, else the source's:
-        8-bit integers stay
+    dtype : float32 or float64; default float32 for text and 16-bit integers, float64 for wider ones, uint8 for bool,
+        else the source's: 8-bit integers stay
     codec, chunk_bytes : of the store
     memory : bytes, or a size such as "512MiB": smaller pieces where it is small, refused where it is too small
     threads : with 1, reading, parsing and writing take turns
+    empty_chunks : of a Zarr store that is read, see `open_store`
 
     Returns
     -------
-    dict : n_samples, n_features, nnz, labels, bytes, seconds, store, store_fingerprint, content_fingerprint,
-        warnings
+    dict : n_samples, n_features, nnz, labels, bytes, seconds, compile_seconds (of them), store, store_fingerprint,
+        content_fingerprint, warnings
 
     Raises
     ------
@@ -93,6 +97,7 @@ def ingest(
         emit(Warned(message))
 
     with ExitStack() as stack:
+        compiling = stack.enter_context(compile_time())
         rows = open_source(
             source,
             y=y,
@@ -106,6 +111,7 @@ def ingest(
             dtype=dtype,
             memory=None if memory is None else parse_bytes(memory),
             threads=threads,
+            empty_chunks=empty_chunks,
             warn=warn,
             stack=stack,
         )
@@ -129,8 +135,14 @@ def ingest(
     for message in result.pop("warnings"):
         warn(message)
     seconds = time.perf_counter() - began
-    emit(WorkEnded("ingest", seconds))
-    return {**result, "seconds": seconds, "store": str(path), "warnings": warnings}
+    emit(WorkEnded("ingest", max(seconds - compiling.seconds, 0.0)))
+    return {
+        **result,
+        "seconds": seconds,
+        "compile_seconds": compiling.seconds,
+        "store": str(path),
+        "warnings": warnings,
+    }
 
 
 def _check_memory(memory: int, rows: RowSource, chunk_bytes: int) -> None:

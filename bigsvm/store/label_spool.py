@@ -10,9 +10,8 @@ import numpy as np
 
 from bigsvm.errors import DataError
 from bigsvm.store.chunk_files import ChunkFiles
-from bigsvm.store.content import label_bits
 from bigsvm.store.files import cannot_write
-from bigsvm.store.labels import MAX_CLASSES, normal_classes
+from bigsvm.store.labels import MAX_CLASSES, alike, label_bits, normal_classes
 
 _PIECE = 1 << 18  # codes read back at a time
 
@@ -32,11 +31,14 @@ class LabelSpool:
         self._counts = np.zeros(0, np.int64)  # of provisional codes
 
     def append(self, labels: np.ndarray, first_row: int) -> np.ndarray:
-        """Spool labels (float64 or strings, shape (n,)); returns their content bits, uint64, shape (n,)."""
+        """Spool labels (`as_labels`, shape (n,)); returns their content bits, uint64, shape (n,)."""
         if len(labels) == 0:
             return np.zeros(0, np.uint64)
-        if self._known is not None and (labels.dtype.kind == "f") != (self._known.dtype.kind == "f"):
-            raise DataError(f"labels from row {first_row} mix numbers and strings", self._where)
+        if self._known is not None and self._known.dtype != labels.dtype:
+            try:
+                self._known, labels = alike(self._known, labels)
+            except DataError as error:
+                raise DataError(f"{error.what}, from row {first_row} on", self._where, error.hint) from error
         place = self._find(labels)
         if place is None:
             self._learn(labels)

@@ -18,6 +18,7 @@ import xxhash
 
 from bigsvm.errors import DataError, MissingInput
 from bigsvm.store.manifest import read_failed
+from bigsvm.store.not_readable import refuse_partitions
 
 _BATCH_ROWS = 8192
 _PIECE = 1 << 20
@@ -37,6 +38,7 @@ class File:
 def find_files(name: str) -> list[str]:
     """The files a path, folder or glob names, sorted by name.  Raises MissingInput when there are none."""
     if os.path.isdir(name):
+        refuse_partitions(name)
         found = sorted(str(path) for path in Path(name).glob("*.parquet"))
     elif any(mark in name for mark in "*?[") and not os.path.exists(name):
         found = sorted(glob.glob(name))

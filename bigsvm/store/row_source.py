@@ -12,13 +12,12 @@ import scipy.sparse
 from bigsvm.errors import DataError
 from bigsvm.kernels.rows import CSR
 from bigsvm.store.blocks import Matrix, RowBlocks, row_bytes
-from bigsvm.store.checks import as_values, check_csr, check_finite, value_dtype
+from bigsvm.store.checks import as_values, check_csr, check_finite, first_fall, unmasked, value_dtype
 from bigsvm.store.sequential import Sequential, take_exactly
 from bigsvm.units import MIB
 
 _PART_BYTES = 4 * MIB  # of decoded rows; what a part of a source comes to
 _PART_ROWS = 65536
-_LARGEST_WHOLE = 2**53
 
 
 class Rows(NamedTuple):
@@ -52,7 +51,7 @@ class RowSource:
 
 
 def stored_dtype(given: np.dtype, wanted: str | None, where: str) -> np.dtype:
-    """The dtype of a store for values of dtype `given`: as they are, 16-bit integers as float32, wider as float64.
+    """The dtype of a store for values of dtype `given`: that in which a fit would read them (`checks.value_dtype`).
 
     wanted : float32 or float64, or None for what `given` says
 
@@ -60,26 +59,8 @@ def stored_dtype(given: np.dtype, wanted: str | None, where: str) -> np.dtype:
     ------
     DataError : not numbers.
     """
-    if given.kind not in "biuf":
-        raise DataError(f"values of type {given} cannot be used", where, "give real numbers")
-    if wanted is not None:
-        return np.dtype(wanted)
-    if given.itemsize == 1:
-        return value_dtype(given, where)
-    exact = given.itemsize <= (4 if given.kind == "f" else 2)
-    return np.dtype(np.float32 if exact else np.float64)
-
-
-def plain_labels(labels: np.ndarray, where: str, first_row: int) -> np.ndarray:
-    """Labels as the writer wants them.  Raises DataError for integers that float64 cannot hold."""
-    if labels.ndim != 1:
-        raise DataError(f"labels have shape {labels.shape}", where, "one label a row")
-    if labels.dtype.kind in "iu" and labels.dtype.itemsize == 8 and len(labels):
-        large = np.flatnonzero((labels > _LARGEST_WHOLE) | (labels < -_LARGEST_WHOLE))
-        if len(large):
-            row = int(large[0])
-            raise DataError(f"label {labels[row]} of row {first_row + row} is beyond 2^53", where, "use strings")
-    return labels
+    kept = value_dtype(given, where)
+    return kept if wanted is None else np.dtype(wanted)
 
 
 def array_source(X: Sequential, y: Sequential, weights: Sequential | None, dtype: str | None) -> RowSource:
@@ -108,7 +89,7 @@ def array_source(X: Sequential, y: Sequential, weights: Sequential | None, dtype
                 S = scipy.sparse.csr_matrix(part)
                 block = ascending_csr(S.data, S.indices, S.indptr, n_features, out, X.where, row)
             else:
-                block = as_values(part, out, X.where, row)
+                block = as_values(unmasked(part, X.where, row), out, X.where, row)
                 check_finite(block, X.where, row)
             yield _rows(block, y, weights, n, row, consumed)
             row += n
@@ -217,11 +198,11 @@ def ascending_csr(
     where: str,
     first_row: int,
 ) -> CSR:
-    """CSR in `dtype` with ascending indices in each row; entries of one place are added, as scipy does.
+    """CSR in `dtype` with ascending indices in each row.
 
     Raises
     ------
-    DataError : names the row of what is inconsistent, out of range or not finite.
+    DataError : names the row of what is inconsistent, out of range, twice in a row or not finite.
     """
     # What float32 cannot hold becomes infinite, and is refused by its row.
     values = as_values(data, dtype, where, first_row, indptr)
@@ -229,21 +210,19 @@ def ascending_csr(
         indices = indices.astype(np.int64)
     X = CSR(values, indices, np.asarray(indptr, np.int64))
     check_csr(X, n_features, where, first_row)
-    falls = np.diff(X.indices) <= 0
-    starts = X.indptr[1:-1]
-    falls[starts[(starts > 0) & (starts < len(X.indices))] - 1] = False
-    if not falls.any():
+    if first_fall(X) < 0:
         return X
     width = int(X.indices.max()) + 1
-    wide = X.data.astype(np.float32) if dtype.itemsize == 1 else X.data  # sums of 8 bits need more
-    S = scipy.sparse.csr_matrix((wide, X.indices, X.indptr), shape=(len(X.indptr) - 1, width), copy=True)
-    S.sum_duplicates()
-    return CSR(as_values(S.data, dtype, where, first_row, S.indptr), S.indices, S.indptr.astype(np.int64))
+    S = scipy.sparse.csr_matrix((X.data, X.indices, X.indptr), shape=(len(X.indptr) - 1, width), copy=True)
+    S.sort_indices()
+    return CSR(S.data, S.indices, S.indptr.astype(np.int64))
 
 
 def _rows(X: Matrix, y: Sequential, weights: Sequential | None, n: int, first_row: int, consumed: int) -> Rows:
-    labels = plain_labels(take_exactly(y, n), y.where, first_row)
-    return Rows(X, labels, None if weights is None else take_exactly(weights, n), consumed)
+    labels = take_exactly(y, n, first_row)
+    if labels.ndim != 1:
+        raise DataError(f"labels have shape {labels.shape}", y.where, "one label a row")
+    return Rows(X, labels, None if weights is None else take_exactly(weights, n, first_row), consumed)
 
 
 def _same_length(n_samples: int, y: Sequential, weights: Sequential | None) -> None:

@@ -2,41 +2,52 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
-import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import xxhash
 
 from bigsvm.errors import DataError, MissingInput, OutputError
+from bigsvm.store.chunk_keys import chunk_keys
 from bigsvm.store.files import open_regular, read_bytes
 from bigsvm.store.manifest import (
+    ABSENT_HINT,
     DOCUMENTS,
     EMPTY,
+    MISSING,
     STEM,
     Manifest,
     digest,
+    forget_content,
     load_manifest,
-    manifest_keys,
     read_failed,
+    vouch,
     write_manifest,
 )
 from bigsvm.store.paths import cache_folder, local_path
 
 _MAX_DOCUMENT_BYTES = 64 << 20
-_MAX_EMPTY = 100_000  # of 4 MiB each that were 400 GB of nothing
+_MAX_MISSING = 100_000  # of 4 MiB each that were 400 GB of nothing
 _PIECE = 1 << 20
+EmptyChunks = Literal["refuse", "zeros"]
 
 
-def load_or_make_manifest(path: Path) -> tuple[Manifest, bool]:
+def load_or_make_manifest(path: Path, empty_chunks: EmptyChunks = "refuse") -> tuple[Manifest, bool]:
     """The manifest of the store at `path`, and whether it had to be made now.
 
     A store that was never sealed gets a side manifest in the cache folder, trusted as long as the sizes and
     times of the store's files are those it was made from; a changed store gets a new one, and with it
     another fingerprint, so that a run in progress notices.
+
+    empty_chunks : zeros vouches that chunks that are absent hold the fill value; remembered in the side manifest, and
+        of no effect on a sealed store, which says so itself
+
+    Raises DataError : a chunk of an array was there when the store was last used, and the rest of the array is the
+    same; or the manifest is damaged.
     """
     try:
         return load_manifest(path), False
@@ -52,40 +63,53 @@ def load_or_make_manifest(path: Path) -> tuple[Manifest, bool]:
     try:
         former = load_manifest(folder, stem)
         if former.stat == stat:
+            if empty_chunks == "zeros" and not former.vouched:
+                vouch(folder, stem)
+                former = dataclasses.replace(former, vouched=True)
             return former, False
     except (OSError, DataError):
         pass  # the cache is ours to renew
-    if former is not None:
-        for key, known in manifest_keys(folder, stem):
-            if known != EMPTY and not local_path(path, key).exists():
-                raise DataError(
-                    "chunk is missing that was there when the store was last used", key,
-                    "restore it; if the store was made anew on purpose: bigsvm seal",
-                )  # fmt: skip
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(f"cannot make the cache folder: {error.strerror}", str(folder), "set BIGSVM_CACHE") from error
-    return make_manifest(path, folder, stem=stem, stat=stat), True
+    return make_manifest(path, folder, stem=stem, stat=stat, former=former, empty_chunks=empty_chunks), True
 
 
-def seal(path: Path) -> Manifest:
-    """Write the manifest of the store at `path` into it; what is known of its content is kept."""
+def seal(path: Path, empty_chunks: EmptyChunks = "refuse") -> Manifest:
+    """Write the manifest of the store at `path` into it; what is known of its content is kept while it is that content.
+
+    empty_chunks : zeros lists every chunk that is absent as empty.  Else an absent chunk of X, or of the columns
+        `label` and `weight`, is refused, and one of another array is listed as missing: whoever reads it is told.
+        What an earlier seal, or the store's writer, listed as empty stays so.
+    """
     try:
-        content = load_manifest(path).content
+        former = load_manifest(path)
     except (FileNotFoundError, DataError):
-        content = {}
-    return make_manifest(path, path, content=content)
+        former = None
+    made = make_manifest(path, path, former=former, empty_chunks=empty_chunks)
+    if former is None or not made.content or made.lists_the_same(former):
+        return made
+    return forget_content(path)
 
 
 def make_manifest(
-    path: Path, folder: Path, *, stem: str = STEM, stat: str = "", content: dict[str, Any] | None = None
+    path: Path,
+    folder: Path,
+    *,
+    stem: str = STEM,
+    stat: str = "",
+    former: Manifest | None = None,
+    empty_chunks: EmptyChunks = "refuse",
 ) -> Manifest:
     """Digest every document and chunk of the store at `path`; write the manifest into `folder`.
 
+    stat : of a side manifest, see `Manifest.stat`
+    former : the manifest that this one replaces
+
     Raises
     ------
-    DataError : the metadata cannot be understood, or a link leads out of the store.
+    DataError : the metadata cannot be understood, a link leads out of the store, or a chunk is missing.
     MissingInput, ReadFailed : it cannot be read.
     """
     documents: dict[str, str] = {}
@@ -96,9 +120,44 @@ def make_manifest(
         metadata = _parse(key, text)
         if key.endswith(".zarray") or metadata.get("node_type") == "array":
             arrays.append((key.rpartition("/")[0], metadata))
+    arrays.sort(key=lambda item: item[0])
     if not documents:
         raise MissingInput("no Zarr store here", str(path), "give a folder with zarr.json or .zgroup")
-    return write_manifest(folder, documents, _chunk_digests(path, arrays), content or {}, stem=stem, stat=stat)
+    if stat:
+        arrays_chunks = _side_digests(path, arrays, former, documents)
+        return write_manifest(
+            folder, documents, arrays_chunks, {}, stem=stem, stat=stat, vouched=empty_chunks == "zeros"
+        )
+    chunks = _sealed_digests(path, arrays, former, empty_chunks)
+    return write_manifest(folder, documents, chunks, {} if former is None else former.content, stem=stem)
+
+
+def absent_chunks(root: Path, path: str, manifest: Manifest) -> tuple[int, int, str]:
+    """(absent chunks, all chunks, key of the first absent one or '') of the array at `path`, by its metadata.
+
+    Raises DataError where one is missing and nobody has vouched for it.
+    """
+    if not manifest.n_empty and not manifest.n_missing:
+        return 0, 0, ""
+    prefix = f"{path}/" if path else ""
+    name = next((name for name in ("zarr.json", ".zarray") if prefix + name in manifest.documents), "zarr.json")
+    metadata = _parse(prefix + name, _read_document(root, prefix + name))
+    absent, refused, n_chunks, first = 0, 0, 0, ""
+    for key in chunk_keys(path, metadata):
+        found = manifest.lookup(key)
+        n_chunks += 1
+        if found in (EMPTY, MISSING):
+            absent += 1
+            refused += found == MISSING
+            first = first or key
+    if refused:
+        raise _missing(absent, n_chunks, first)
+    return absent, n_chunks, first
+
+
+def _missing(n_missing: int, n_chunks: int, first: str) -> DataError:
+    many = f", and {n_missing - 1} more of the {n_chunks} of its array" if n_missing > 1 else ""
+    return DataError(f"chunk is missing{many}", first, ABSENT_HINT)
 
 
 def verify_documents(path: Path, manifest: Manifest) -> None:
@@ -175,20 +234,69 @@ def _parse(key: str, text: bytes) -> dict[str, Any]:
     return metadata
 
 
-def _chunk_digests(root: Path, arrays: list[tuple[str, dict[str, Any]]]) -> Iterator[tuple[str, str]]:
-    n_empty = 0
-    for path, metadata in sorted(arrays, key=lambda item: item[0]):
-        # Zarr leaves out chunks that hold nothing but the fill value.  The parts of a CSR matrix are never that
-        # (but for the row pointers of leading empty rows), so there a chunk that is not on disk was lost.
-        part = path.rpartition("/")[2]
-        for number, key in enumerate(chunk_keys(path, metadata)):
-            hexdigest = _file_digest(root, key)
-            if hexdigest == EMPTY and (part in ("data", "indices") or (part == "indptr" and number > 0)):
-                raise DataError("chunk is missing", key, "restore it, or ingest the store again")
-            n_empty += hexdigest == EMPTY
-            if n_empty > _MAX_EMPTY:
-                raise DataError(f"more than {_MAX_EMPTY} chunks are missing", path or str(root))
-            yield key, hexdigest
+def _side_digests(
+    root: Path, arrays: list[tuple[str, dict[str, Any]]], former: Manifest | None, documents: dict[str, str]
+) -> Iterator[tuple[str, str]]:
+    """(key, digest or MISSING) of all chunks of an unsealed store.
+
+    Raises DataError where chunks of an array have gone since the former manifest was made and all else of it is the
+    same: that is a loss.  Where its metadata or other chunks changed it was written anew, and is another array.
+    """
+    n_missing = 0
+    for path, metadata in arrays:
+        lost, rewritten = "", former is None or not _same_metadata(path, former.documents, documents)
+        for key, found in _digests_of(root, path, metadata):
+            if former is not None and not rewritten:
+                before = former.lookup(key)
+                if found == MISSING and before not in (EMPTY, MISSING, None):
+                    lost = lost or key
+                else:
+                    rewritten = found != before and (found, before) != (MISSING, EMPTY)
+            n_missing = _count_missing(n_missing, found, path or str(root))
+            yield key, found
+        if lost and not rewritten:
+            raise DataError(
+                "chunk is missing that was there when the store was last used", lost,
+                "restore it; if the store was made anew on purpose: bigsvm seal",
+            )  # fmt: skip
+
+
+def _same_metadata(path: str, former: dict[str, str], documents: dict[str, str]) -> bool:
+    """Whether the document of an array has the same digest in both."""
+    names = [f"{path}/{name}" if path else name for name in ("zarr.json", ".zarray")]
+    return any(name in documents and documents[name] == former.get(name) for name in names)
+
+
+def _sealed_digests(
+    root: Path, arrays: list[tuple[str, dict[str, Any]]], former: Manifest | None, empty_chunks: EmptyChunks
+) -> Iterator[tuple[str, str]]:
+    """(key, digest, EMPTY or MISSING) of all chunks of a store that is being sealed; see `seal`."""
+    n_missing = 0
+    for path, metadata in arrays:
+        n_here, n_chunks, first = 0, 0, ""
+        for key, found in _digests_of(root, path, metadata):
+            n_chunks += 1
+            if found == MISSING:
+                if empty_chunks == "zeros" or (former is not None and former.lookup(key) == EMPTY):
+                    found = EMPTY
+                else:
+                    n_here, first = n_here + 1, first or key
+                n_missing = _count_missing(n_missing, MISSING, path or str(root))
+            yield key, found
+        if n_here and f"{path}/".startswith(("X/", "obs/label/", "obs/weight/")):
+            raise _missing(n_here, n_chunks, first)
+
+
+def _digests_of(root: Path, path: str, metadata: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    for key in chunk_keys(path, metadata):
+        yield key, _file_digest(root, key)
+
+
+def _count_missing(n_missing: int, found: str, where: str) -> int:
+    n_missing += found == MISSING
+    if n_missing > _MAX_MISSING:
+        raise DataError(f"more than {_MAX_MISSING} chunks are missing", where)
+    return n_missing
 
 
 def _file_digest(root: Path, key: str) -> str:
@@ -199,56 +307,7 @@ def _file_digest(root: Path, key: str) -> str:
             while piece := file.read(_PIECE):
                 hasher.update(piece)
     except (FileNotFoundError, NotADirectoryError):
-        return EMPTY
+        return MISSING
     except OSError as error:
         raise read_failed(key, error) from error
     return hasher.hexdigest()
-
-
-def chunk_keys(path: str, metadata: dict[str, Any]) -> Iterator[str]:
-    """Keys of all chunks (or shards) of the array at `path`, in C order, from its v2 or v3 metadata.
-
-    Raises
-    ------
-    DataError : shape or chunks are not lists of non-negative integers of one length, or unknown encodings.
-    """
-    v3 = metadata.get("node_type") == "array"
-    try:
-        shape = metadata["shape"]
-        chunks = metadata["chunk_grid"]["configuration"]["chunk_shape"] if v3 else metadata["chunks"]
-        if v3:
-            encoding = metadata["chunk_key_encoding"]
-            name = encoding["name"]
-            default = "/" if name == "default" else "."
-            separator = encoding.get("configuration", {}).get("separator", default)
-        else:
-            name, separator = "v2", metadata.get("dimension_separator", ".")
-        grid = [-(-_natural(length) // max(_natural(chunk), 1)) for length, chunk in zip(shape, chunks, strict=True)]
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise DataError(f"array metadata cannot be understood: {error!r}", path) from error
-    if name not in ("default", "v2") or separator not in ("/", "."):
-        raise DataError(f"unknown chunk key encoding {name!r} with separator {separator!r}", path)
-    if math.prod(grid) > 2**40:
-        raise DataError(f"{math.prod(grid)} chunks in one array", path)
-    prefix = f"{path}/" if path else ""
-    for place in _places(grid):
-        if name == "default":
-            yield prefix + separator.join(["c", *map(str, place)])
-        else:
-            yield prefix + (separator.join(map(str, place)) or "0")
-
-
-def _places(grid: list[int]) -> Iterator[tuple[int, ...]]:
-    """All places of a grid in C order, one at a time: metadata may promise any number of them."""
-    for number in range(math.prod(grid)):
-        place = []
-        for length in reversed(grid):
-            number, at = divmod(number, length)
-            place.append(at)
-        yield tuple(reversed(place))
-
-
-def _natural(number: Any) -> int:
-    if not isinstance(number, int) or isinstance(number, bool) or number < 0:
-        raise ValueError(f"{number!r} is not a natural number")
-    return number

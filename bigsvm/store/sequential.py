@@ -16,6 +16,7 @@ from typing import IO, Any, Protocol
 import numpy as np
 
 from bigsvm.errors import DataError, MissingInput, ReadFailed
+from bigsvm.store.checks import unmasked
 
 _DAMAGED = (EOFError, ValueError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, NotImplementedError)
 
@@ -115,11 +116,15 @@ class DaskRows:
         return part
 
 
-def take_exactly(source: Sequential, n: int) -> np.ndarray:
-    """The next `n` rows of a source that may give fewer at a time.  Raises DataError where it ends before."""
+def take_exactly(source: Sequential, n: int, first_row: int = 0) -> np.ndarray:
+    """The next `n` rows, from `first_row` on, of a source that may give fewer at a time.
+
+    Raises DataError where it ends before, or where a row is masked.
+    """
     parts = []
     while n > 0:
-        part = np.asarray(source.take(n))
+        part = unmasked(source.take(n), source.where, first_row)
+        first_row += len(part)
         if len(part) == 0:
             raise DataError(f"ends {n} rows before the matrix does", source.where)
         parts.append(part)

@@ -13,10 +13,13 @@ import scipy.sparse
 
 from bigsvm.errors import DataError, MissingInput, UsageError
 from bigsvm.kernels.rows import CSR
-from bigsvm.store.compressed import total_bytes
+from bigsvm.store.checks import unmasked
+from bigsvm.store.compressed import COMPRESSED, total_bytes
 from bigsvm.store.labels import Task
+from bigsvm.store.not_readable import REMEDIES, not_readable
 from bigsvm.store.on_thread import on_thread
 from bigsvm.store.row_source import Rows, RowSource, array_source, csr_source, store_source
+from bigsvm.store.sealing import EmptyChunks
 from bigsvm.store.sequential import DaskRows, InMemory, Sequential, ZipMember, npz_keys, open_npy, open_npz
 from bigsvm.store.svmlight import UNLIMITED, read_chunks
 from bigsvm.store.text import PIECE_BYTES, line_limit, read_pieces
@@ -24,7 +27,6 @@ from bigsvm.units import KIB
 
 FORMATS = ("svmlight", "npz", "npy", "folder", "store")
 _STORE_SUFFIXES = (".zarr", ".parquet", ".pq")
-_NOT_YET = (".csv", ".tsv", ".h5ad", ".h5", ".mat", ".arff")
 _QID_WARNING = "query ids (qid:) are ignored"
 
 
@@ -35,8 +37,9 @@ def find_format(path: str) -> str:
         return "svmlight"
     if "://" in path or suffix in _STORE_SUFFIXES:
         return "store"
-    if suffix in _NOT_YET:
-        raise UsageError(f"{suffix} files cannot be read", path, "make it Parquet, .npz or svmlight text first")
+    inner = Path(path).with_suffix("").suffix.lower() if suffix in COMPRESSED else suffix
+    if inner in REMEDIES:
+        raise not_readable(path, inner)
     if suffix in (".npz", ".npy"):
         return suffix[1:]
     if os.path.isdir(path):
@@ -154,7 +157,7 @@ def _sequential(array: Any, where: str) -> Sequential:
     # By name: dask is not loaded for those who do not use it.
     if type(array).__module__.partition(".")[0] == "dask":
         return DaskRows(array.to_dask_array(lengths=True) if hasattr(array, "to_dask_array") else array, where)
-    known = np.asarray(array)
+    known = unmasked(array, where)
     if known.dtype == object:
         if not all(isinstance(value, str) for value in known.flat):
             raise DataError("an array of Python objects", where, "give numbers, or strings as labels")
@@ -176,6 +179,7 @@ def open_source(
     dtype: str | None,
     memory: int | None,
     threads: int,
+    empty_chunks: EmptyChunks,
     warn: Callable[[str], None],
     stack: ExitStack,
 ) -> RowSource:
@@ -205,7 +209,10 @@ def open_source(
         # pyarrow and what else reads other formats is large, and not loaded for those who do not need it.
         from bigsvm.store.opener import open_store
 
-        return store_source(open_store(paths[0], label=label, weight=weight, task=task), dtype)
+        store = open_store(paths[0], label=label, weight=weight, task=task, empty_chunks=empty_chunks)
+        for message in getattr(store, "warnings", ()):
+            warn(message)
+        return store_source(store, dtype)
     weights: Sequential | None = None
     if weight is not None:
         weights = open_npy(Path(weight))

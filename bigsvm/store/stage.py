@@ -37,6 +37,7 @@ from bigsvm.store.blocks import Block, BlockGroup, BlockRef, row_bytes
 from bigsvm.store.group_buffers import GroupBuffers
 from bigsvm.store.identity import Identity
 from bigsvm.store.join import join_blocks
+from bigsvm.store.labels import listed_classes
 from bigsvm.store.sealed_json import read_sealed
 from bigsvm.store.stage_index import damaged, damaged_block, open_index, padded, segment_files
 from bigsvm.store.stage_scatter import Extent, read_extents
@@ -90,7 +91,7 @@ class StagedRows:
         self.n_samples, self.n_features, self.nnz = meta.n_samples, meta.n_features, meta.nnz
         self.dtype, self.index_dtype = np.dtype(meta.dtype), np.dtype(meta.index_dtype)
         self.has_weights = meta.has_weights
-        self.classes = None if meta.classes is None else np.array(meta.classes)
+        self.classes = None if meta.classes is None else listed_classes(meta.classes)
         self.identity = Identity.of_document(meta.identity)
         self.fingerprint = self.identity.store
         self.content_fingerprint: str | None = self.survey.content_fingerprint

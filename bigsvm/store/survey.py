@@ -13,7 +13,8 @@ import numpy as np
 
 from bigsvm.kernels.rows import CSR
 from bigsvm.store.blocks import Block, RowBlocks
-from bigsvm.store.content import ContentHash, label_bits
+from bigsvm.store.content import ContentHash
+from bigsvm.store.labels import label_bits
 
 
 @dataclass

@@ -28,18 +28,23 @@ _NOT_FINITE = re.compile(rb"[+-]?(?:nan|inf|infinity)(?:\(.*\))?", re.IGNORECASE
 _HEX = re.compile(rb"[+-]?0x.*", re.IGNORECASE)
 _INDEX = re.compile(rb"[0-9]+")
 _QID = re.compile(rb"qid:[0-9]+")
+_WHOLE = re.compile(rb"[+-]?[0-9]+")
+_NO_LABEL = re.compile(
+    rb"^[ \t]*(?:(?:[+-]?(?:nan|inf|infinity)|na|\?)(?=[ \t\r\n#])|(?=(?:[0-9]+|qid):))", re.IGNORECASE | re.MULTILINE
+)
+_LARGEST_WHOLE = 2.0**53
 
 
 class Row(NamedTuple):
     """One row of text.
 
-    label : float
+    label : float, or int where float64 would round a whole number
     indices : feature numbers from 0, ascending
     values : float64 values, finite in the dtype asked for
     qid : bool   a query id was there, and ignored
     """
 
-    label: float
+    label: float | int
     indices: list[int]
     values: list[float]
     qid: bool
@@ -48,7 +53,7 @@ class Row(NamedTuple):
 class Chunk(NamedTuple):
     """Rows that were parsed together.
 
-    labels : float64, shape (n_rows,)
+    labels : float64, shape (n_rows,); int64 or uint64 where float64 would round one; zeros where a line has none
     X : CSR; float32 or float64 data, int32 indices (int64 where the largest needs it), int64 indptr
     qid : bool       a query id was seen
     consumed : int   bytes of the sources read so far, compressed where they are
@@ -110,7 +115,9 @@ def parse_line_strict(
 
     if b":" in fields[0]:
         raise refuse(f"the label is missing before {_show(fields[0])}", "each line is: label index:value ...")
-    label = number(fields[0], "the label", np.float64)
+    label: float | int = number(fields[0], "the label", np.float64)
+    if _WHOLE.fullmatch(fields[0]) and int(fields[0]) != label:
+        label = int(fields[0])
     qid = len(fields) > 1 and _QID.fullmatch(fields[1]) is not None
     indices: list[int] = []
     values: list[float] = []
@@ -159,15 +166,22 @@ def _not_a_number(field: bytes, what: str) -> tuple[str, str]:
 
 
 def read_chunks(
-    pieces: Iterable[Piece], *, dtype: np.dtype, zero_based: bool = False, n_features: int = UNLIMITED
+    pieces: Iterable[Piece],
+    *,
+    dtype: np.dtype,
+    zero_based: bool = False,
+    n_features: int = UNLIMITED,
+    unlabelled: bool = False,
 ) -> Generator[Chunk, None, None]:
     """Parse pieces of text, each into one chunk; pieces without rows give none.
+
+    unlabelled : nobody asks for the labels: a line may begin with its first entry, or with nan, na, inf or ?
 
     Raises
     ------
     DataError : names the file and the line; what `parse_line_strict` says of it.
     """
-    parser = _Parser(dtype, zero_based, n_features)
+    parser = _Parser(dtype, zero_based, n_features, unlabelled)
     for piece in pieces:
         chunk = parser.parse(piece)
         piece.release()
@@ -178,12 +192,14 @@ def read_chunks(
 class _Parser:
     """Sizes the arrays of the kernel and turns its refusals into messages."""
 
-    def __init__(self, dtype: np.dtype, zero_based: bool, n_features: int) -> None:
+    def __init__(self, dtype: np.dtype, zero_based: bool, n_features: int, unlabelled: bool) -> None:
         self.dtype, self.zero_based, self.n_features = np.dtype(dtype), zero_based, n_features
+        self.unlabelled = unlabelled
         self.slow = np.empty((256, 3), np.int64)
 
     def parse(self, piece: Piece) -> Chunk | None:
-        labels = np.empty(piece.n_lines, np.float64)
+        labels: np.ndarray = np.empty(piece.n_lines, np.float64)
+        relabelled = not self.unlabelled
         indptr = np.empty(piece.n_lines + 1, np.int64)
         indices = np.empty(piece.n_colons, np.int32)
         values = np.empty(piece.n_colons, self.dtype)
@@ -196,6 +212,9 @@ class _Parser:
                 indices = np.empty(piece.n_colons, np.int64)
             elif code == kernel.FULL:
                 self.slow = np.empty((4 * len(self.slow), 3), np.int64)
+            elif code == kernel.REFUSED and not relabelled:
+                relabelled = True  # for want of a label, perhaps: then it has one now
+                piece.replace(_NO_LABEL.sub(b"0 ", piece.buffer[: piece.size]))
             else:
                 break
         # A refused line may stand after one that only Python can judge: the first bad line is named.
@@ -205,7 +224,10 @@ class _Parser:
         if n_rows == 0:
             return None
         X = CSR(values[:n_entries], indices[:n_entries], indptr[: n_rows + 1])
-        return Chunk(labels[:n_rows], X, bool(qid), piece.consumed, piece.where(piece.first_line))
+        labels = labels[:n_rows]
+        if not self.unlabelled and np.abs(labels).max() >= _LARGEST_WHOLE:
+            labels = _unrounded(labels, piece)
+        return Chunk(labels, X, bool(qid), piece.consumed, piece.where(piece.first_line))
 
     def _read_slow_numbers(self, piece: Piece, slow: np.ndarray, labels: np.ndarray, values: np.ndarray) -> None:
         for start, stop, destination in slow.tolist():
@@ -230,6 +252,36 @@ class _Parser:
         if len(line) > _LONG:
             raise DataError(f"not svmlight text at byte {place} of the line", where)
         raise AssertionError(f"{where}: the kernel refused what the grammar allows: {row}")
+
+
+def _unrounded(labels: np.ndarray, piece: Piece) -> np.ndarray:
+    """Labels as int64 or uint64 where float64 rounded a whole number; else as they are.
+
+    Raises DataError naming the line of the first such number where these types cannot hold all labels.
+    """
+    floats = labels.tolist()  # Python compares them with whole numbers exactly
+    exact: list[int | float] = list(floats)
+    rounded = None
+    row = 0
+    for number, line in enumerate(piece.buffer[: piece.size].tobytes().split(b"\n"), piece.first_line):
+        field = line.partition(b"#")[0].split(None, 1)[:1]
+        if not field:
+            continue
+        if _WHOLE.fullmatch(field[0]):
+            exact[row] = int(field[0])
+            if rounded is None and exact[row] != floats[row]:
+                rounded = number, exact[row]
+        row += 1
+    if rounded is None:
+        return labels
+    where, what = piece.where(rounded[0]), f"float64 cannot hold the label {rounded[1]}"
+    if any(label != int(label) for label in exact):
+        raise DataError(f"{what}, and labels near it are not whole", where, "use fewer digits")
+    if max(exact) < 2**63 and min(exact) >= -(2**63):
+        return np.array([int(label) for label in exact], np.int64)
+    if min(exact) < 0 or max(exact) >= 2**64:
+        raise DataError(f"{what}, and 64 bits cannot hold it and the labels near it", where, "use fewer digits")
+    return np.array([int(label) for label in exact], np.uint64)
 
 
 def _around(line: bytes, place: int) -> bytes:

@@ -45,6 +45,12 @@ class Piece:
             stop += len(step)
         return self.first_line + before, bytes(line[: stop + step.index(b"\n")]), offset - start
 
+    def replace(self, content: bytes) -> None:
+        """Take other content with the same lines and colons."""
+        self.release()
+        self.buffer, self.size = np.zeros(len(content) + PADDING, np.uint8), len(content)
+        self.buffer[: self.size] = np.frombuffer(content, np.uint8)
+
     def release(self) -> None:
         """Give the buffer back: the piece must not be used any more."""
         self._pool.give(self.buffer)

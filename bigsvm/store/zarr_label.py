@@ -9,7 +9,7 @@ import numpy as np
 
 from bigsvm.errors import DataError
 from bigsvm.store.chunked import ChunkedArray
-from bigsvm.store.labels import Task, as_labels, normal_classes, scan_classes
+from bigsvm.store.labels import Task, as_labels, as_targets, label_codes, normal_classes, scan_classes
 
 _PIECE = 1 << 18
 Open = Callable[[str], ChunkedArray]
@@ -34,7 +34,7 @@ class LabelColumn:
         self._scanned = False
 
     def labels(self, start: int, stop: int) -> np.ndarray:
-        """Labels of rows [start, stop): float64 or strings.  Raises DataError naming a row without one."""
+        """Labels of rows [start, stop) (`as_labels`).  Raises DataError naming a row without one."""
         values = self._values.read(start, stop)
         if self._categories is None:
             return as_labels(values, self._where, start)
@@ -79,13 +79,12 @@ class LabelColumn:
         """What a Block carries: class codes in the smallest signed integers, or float64 targets."""
         classes = self.classes
         if classes is None:
-            return as_labels(self._values.read(start, stop), self._where, start)
-        dtype = np.int8 if len(classes) < 128 else np.int16 if len(classes) < 32768 else np.int32
+            return as_targets(self.labels(start, stop), self._where, start)
         if self._categories is None:
-            return np.searchsorted(classes, self.labels(start, stop)).astype(dtype)
+            return label_codes(self.labels(start, stop), classes)
         if self._positions is None:
             # Unused categories get a position too, but no row asks for it.
-            self._positions = np.searchsorted(classes, self._categories).astype(dtype)
+            self._positions = label_codes(self._categories, classes)
         return self._positions[self._codes(self._values.read(start, stop), start)]
 
 

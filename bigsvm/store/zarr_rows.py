@@ -18,11 +18,11 @@ from bigsvm.errors import BigSVMError, DataError, MissingInput
 from bigsvm.kernels.rows import CSR
 from bigsvm.store.addresses import make_refs
 from bigsvm.store.blocks import Block, BlockRef, RowBlocks
-from bigsvm.store.checks import check_csr, check_finite, index_dtype, value_dtype
+from bigsvm.store.checks import as_values, check_csr, check_finite, index_dtype, value_dtype
 from bigsvm.store.chunked import ChunkedArray
 from bigsvm.store.identity import Identity
 from bigsvm.store.labels import Task, check_weights
-from bigsvm.store.sealing import load_or_make_manifest, verify_documents
+from bigsvm.store.sealing import EmptyChunks, absent_chunks, load_or_make_manifest, verify_documents
 from bigsvm.store.verified import VerifyingStore
 from bigsvm.store.zarr_label import LabelColumn, find, open_label
 
@@ -34,10 +34,13 @@ class ZarrRows:
     label : path of the label column, `obs/label` or short `label`
     weight : path of the weight column; by default `obs/weight` where it exists
     task : how plain numbers are understood as labels (`labels.scan_classes`)
+    empty_chunks : zeros vouches that chunks which an unsealed store lacks hold the fill value
+    labelled : False opens X alone, for prediction: no label or weight is looked for, and every y is 0
 
     Raises
     ------
-    MissingInput : there is no store. DataError : its metadata or contents are bad (names key or row).
+    MissingInput : there is no store. DataError : its metadata or contents are bad (names key or row), or chunks of an
+    array that is used are missing.
     """
 
     row_order: np.ndarray | None = None
@@ -45,35 +48,51 @@ class ZarrRows:
     feature_order: np.ndarray | None = None
 
     def __init__(
-        self, path: str | Path, *, label: str | None = None, weight: str | None = None, task: Task = "auto"
+        self,
+        path: str | Path,
+        *,
+        label: str | None = None,
+        weight: str | None = None,
+        task: Task = "auto",
+        empty_chunks: EmptyChunks = "refuse",
+        labelled: bool = True,
     ) -> None:
         root = Path(path)
         if not root.is_dir():
             raise MissingInput("no such store", str(path))
         self.uri = str(root.resolve())
-        self._options = (label, weight, task)
         self.warnings: list[str] = []
-        manifest, made = load_or_make_manifest(root)
+        manifest, made = load_or_make_manifest(root, empty_chunks)
+        vouched: EmptyChunks = "zeros" if manifest.vouched else "refuse"
+        self._options = (label, weight, task, vouched, labelled)
         if made:
             self.warnings.append(f"{root} was not sealed: its digests were taken now; seal it with: bigsvm seal {root}")
         verify_documents(root, manifest)
         self._manifest, self._root = manifest, root
+        self.empty_chunks: dict[str, str] = {}
         self.fingerprint = manifest.fingerprint
         with _zarr_errors(self.uri):
             group = zarr.open_group(
                 VerifyingStore(LocalStore(root, read_only=True), manifest), mode="r", use_consolidated=False
             )
-            open_array = functools.cache(functools.partial(_open_array, group, root, manifest))
+            open_array = functools.cache(functools.partial(self._open_array, group))
             self._open_matrix(group, open_array)
-            self._label_name = _column(label or "label")
-            self._label: LabelColumn = open_label(group, self._label_name, open_array, task)
-            self._open_weights(group, open_array, weight)
+            self._label: LabelColumn | None = None
+            self._weight: ChunkedArray | None = None
+            self._label_name = self._weight_name = ""
+            if labelled:
+                self._label_name = _column(label or "label")
+                self._label = open_label(group, self._label_name, open_array, task)
+                self._open_weights(group, open_array, weight)
+        self.has_weights = self._weight is not None
         self.identity = Identity.of(
             manifest.fingerprint, matrix="X", label=self._label_name, weight=self._weight_name, task=task
         )
         self.content_fingerprint = self._known_content()
-        if self._label.n_samples != self.n_samples:
+        if self._label is not None and self._label.n_samples != self.n_samples:
             raise DataError(f"{self._label.n_samples} labels for {self.n_samples} rows", self.uri)
+        if manifest.vouched:
+            self.warnings += [f"{root}: {what}, read as the fill value" for what in self.empty_chunks.values()]
 
     def __reduce__(self) -> tuple[Callable[..., ZarrRows], tuple[Any, ...]]:
         return reopen, (self.uri, *self._options, self.fingerprint)
@@ -96,7 +115,7 @@ class ZarrRows:
     @property
     def classes(self) -> np.ndarray | None:
         """Labels in ascending order; None for a regression target.  The first call reads the labels."""
-        return self._label.classes
+        return None if self._label is None else self._label.classes
 
     @property
     def content(self) -> dict[str, Any]:
@@ -112,10 +131,13 @@ class ZarrRows:
             raise DataError(f"no rows {start} to {stop} of {self.n_samples}", self.uri)
         X = self._read_dense(start, stop) if self._indptr is None else self._read_csr(start, stop)
         weight = None if self._weight is None else check_weights(self._weight.read(start, stop), self.uri, start)
-        return Block(start, stop, X, self._label.y(start, stop), weight)
+        y = np.zeros(stop - start) if self._label is None else self._label.y(start, stop)
+        return Block(start, stop, X, y, weight)
 
     def labels(self, start: int, stop: int) -> np.ndarray:
-        """Labels of rows [start, stop) as they are called: float64 or strings."""
+        """Labels of rows [start, stop) as they are called (`labels.as_labels`)."""
+        if self._label is None:
+            raise DataError("opened without its labels", self.uri)
         return self._label.labels(start, stop)
 
     def forget(self) -> None:
@@ -131,7 +153,7 @@ class ZarrRows:
         return known if theirs and isinstance(known, str) else None
 
     def _read_dense(self, start: int, stop: int) -> np.ndarray:
-        X = np.ascontiguousarray(self._data.read(start, stop), self.dtype)
+        X = as_values(self._data.read(start, stop), self.dtype, self.uri, start)
         check_finite(X, self.uri, start)
         return X
 
@@ -148,7 +170,7 @@ class ZarrRows:
             if len(indices) and int(indices.max()) > np.iinfo(self.index_dtype).max:
                 raise DataError(f"rows {start} to {stop} have index {indices.max()}", self.uri)
             indices = indices.astype(self.index_dtype)
-        X = CSR(np.ascontiguousarray(self._data.read(a, b), self.dtype), indices, indptr)
+        X = CSR(as_values(self._data.read(a, b), self.dtype, self.uri, start, indptr), indices, indptr)
         check_csr(X, self.n_features, self.uri, start)
         return X
 
@@ -177,8 +199,6 @@ class ZarrRows:
         self.dtype = value_dtype(self._data.dtype, "X")
 
     def _open_weights(self, group: Any, open_array: Callable[[str], ChunkedArray], weight: str | None) -> None:
-        self._weight: ChunkedArray | None = None
-        self._weight_name = ""
         path = _column(weight or "weight")
         if weight is not None or path in group:
             if not hasattr(find(group, path), "shape"):
@@ -186,13 +206,29 @@ class ZarrRows:
             self._weight, self._weight_name = open_array(path), path
             if self._weight.shape != (self.n_samples,):
                 raise DataError(f"weights of shape {self._weight.shape} for {self.n_samples} rows", path)
-        self.has_weights = self._weight is not None
+
+    def _open_array(self, group: Any, path: str) -> ChunkedArray:
+        node = group[path]
+        if not hasattr(node, "shape"):
+            raise DataError("is a group where an array was expected", path)
+        n_absent, n_chunks, first = absent_chunks(self._root, path, self._manifest)
+        if n_absent:
+            self.empty_chunks[path] = f"{n_absent} of the {n_chunks} chunks of {path} are absent, {first} first"
+        return ChunkedArray(node, path, self._root, self._manifest)
 
 
 @functools.lru_cache(maxsize=8)
-def reopen(uri: str, label: str | None, weight: str | None, task: Task, fingerprint: str) -> ZarrRows:
+def reopen(
+    uri: str,
+    label: str | None,
+    weight: str | None,
+    task: Task,
+    empty_chunks: EmptyChunks,
+    labelled: bool,
+    fingerprint: str,
+) -> ZarrRows:
     """The store of a pickled ZarrRows, opened once per process.  Raises DataError when it changed since."""
-    store = ZarrRows(uri, label=label, weight=weight, task=task)
+    store = ZarrRows(uri, label=label, weight=weight, task=task, empty_chunks=empty_chunks, labelled=labelled)
     if store.fingerprint != fingerprint:
         raise DataError("the store changed since the run began", uri)
     return store
@@ -200,13 +236,6 @@ def reopen(uri: str, label: str | None, weight: str | None, task: Task, fingerpr
 
 def _column(name: str) -> str:
     return name if "/" in name else f"obs/{name}"
-
-
-def _open_array(group: Any, root: Path, manifest: Any, path: str) -> ChunkedArray:
-    node = group[path]
-    if not hasattr(node, "shape"):
-        raise DataError("is a group where an array was expected", path)
-    return ChunkedArray(node, path, root, manifest)
 
 
 def _csr_shape(node: Any) -> tuple[int, int]:

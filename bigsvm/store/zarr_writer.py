@@ -16,10 +16,10 @@ from bigsvm.kernels.rows import CSR, n_rows_of
 from bigsvm.store.anndata_shape import array_attributes, unnamed_features, write_frames
 from bigsvm.store.checks import VALUE_DTYPES, as_values, check_csr, check_finite
 from bigsvm.store.chunk_files import DEFAULT_CHUNK_BYTES, ChunkFiles
-from bigsvm.store.content import ColumnScales, ContentHash, label_bits, scale_warning
+from bigsvm.store.content import ColumnScales, ContentHash, scale_warning
 from bigsvm.store.files import new_directory
 from bigsvm.store.label_spool import LabelSpool
-from bigsvm.store.labels import as_labels, check_weights
+from bigsvm.store.labels import as_labels, as_targets, check_weights, label_bits
 from bigsvm.store.manifest import EMPTY, is_document, write_manifest
 from bigsvm.store.verified import DigestingStore
 
@@ -122,10 +122,9 @@ class ZarrWriter:
         labels = as_labels(np.asarray(labels), where, first)
         matrix = self._append_csr(X, first) if self.layout == "csr" else self._append_dense(X, first)
         if self._labels is None:
-            if labels.dtype.kind != "f":
-                raise DataError(f"label of row {first} is not a number", where, "say --task classification")
-            self._arrays["obs/label"].append(labels)
-            bits = label_bits(labels)
+            targets = as_targets(labels, where, first)
+            self._arrays["obs/label"].append(targets)
+            bits = label_bits(targets)
         else:
             bits = self._labels.append(labels, first)
         if weights is not None:

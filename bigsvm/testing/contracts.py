@@ -50,8 +50,8 @@ class RowBlocksContract:
 
     dtypes: ClassVar[tuple[str, ...]] = ("float32", "float64")
     """Types of X that the format can hold."""
-    wide: ClassVar[tuple[str, ...]] = ("float64",)
-    """Those of them that `read` gives as float64."""
+    wide: ClassVar[tuple[str, ...]] = ("float64", "int32", "uint32", "int64", "uint64")
+    """Those of them that `read` gives as float64: float32 would round them."""
     small: ClassVar[tuple[str, ...]] = ("int8", "uint8", "bool")
     """Those that `read` gives in 8 bits: as they are, bool as uint8."""
     pickles_data: ClassVar[bool] = False

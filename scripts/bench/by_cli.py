@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.jobs import Job, Point
+from bench.jobs import Job, Point, before_training
 
 Trail = list[tuple[float, float, float]]
 
@@ -39,15 +39,16 @@ def fit_by_cli(job: Job, points: list[Point]) -> dict[str, Any]:
         run = Path(f"{model}.run")
         record = json.loads((run / "run.json").read_text())
         result, seconds = record["result"], record["result"]["seconds"]
-        mode, trace, steps = _history(run / "events.jsonl", seconds["staging"])
+        before = before_training(seconds)
+        mode, trace, steps = _history(run / "events.jsonl", before)
         fitted = load_model(model)
-    points.append(Point(job.rung, seconds["total"] - seconds["staging"], np.vstack([fitted.coef.T, fitted.intercept])))
+    points.append(Point(job.rung, seconds["total"] - before, np.vstack([fitted.coef.T, fitted.intercept])))
     points[-1].passes = result["passes"]
     return {
         "status": record["status"],
         "used_solver": result["solver"],
         "mode": mode,
-        "load_s": seconds["staging"],
+        "load_s": before,
         "total_s": seconds["total"],
         "io_wait_s": seconds["io_wait"],
         "certify_s": seconds["certify"],
@@ -61,7 +62,7 @@ def fit_by_cli(job: Job, points: list[Point]) -> dict[str, Any]:
     }
 
 
-def _history(events: Path, staging_s: float) -> tuple[str, Trail, Trail]:
+def _history(events: Path, before_s: float) -> tuple[str, Trail, Trail]:
     """(mode, proofs, steps): each (seconds since the rows were ready, passes, relative gap; of a step the estimate)."""
     from bigsvm.observe.jsonl import read_events
 
@@ -70,7 +71,7 @@ def _history(events: Path, staging_s: float) -> tuple[str, Trail, Trail]:
         if event["event"] == "FitStarted":
             mode = event["plan"]["mode"]
         elif event["event"] == "CertificateMade":
-            trace.append((event["at_s"] - staging_s, event["passes"], event["relative_gap"]))
+            trace.append((event["at_s"] - before_s, event["passes"], event["relative_gap"]))
         elif event["event"] == "EpochEnd":
-            steps.append((event["at_s"] - staging_s, event["passes"], event["gap_estimate"]))
+            steps.append((event["at_s"] - before_s, event["passes"], event["gap_estimate"]))
     return mode, trace, steps

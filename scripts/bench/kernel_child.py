@@ -23,7 +23,7 @@ def main() -> None:
     """Do the job: seconds and memory of the fit go into the output file, with beta_i = y_i alpha_i."""
     job = json.loads(Path(sys.argv[1]).read_text())
     X, y = read_case(job["path"])
-    if job["solver"] == "sklearnex-dense":
+    if job["solver"].endswith("-dense"):
         X = X.toarray()
     fit = _bigsvm(job) if job["solver"] == "bigsvm" else _svc(job)
     few = np.sort(np.concatenate([np.flatnonzero(y == sign)[:_WARM] for sign in (-1.0, 1.0)]))
@@ -37,20 +37,21 @@ def main() -> None:
 
 
 def _svc(job: dict[str, Any]) -> Fit:
-    if job["solver"] == "sklearn":
+    if job["solver"].startswith("sklearn") and not job["solver"].startswith("sklearnex"):
         from sklearn.svm import SVC
     else:
         from sklearnex.svm import SVC
 
     def fit(X: Any, y: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
         model = SVC(C=job["C"], kernel="rbf", gamma=job["gamma"], tol=job["tol"], cache_size=job["cache_mb"])
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
             model.fit(X, y)
         beta = np.zeros(len(y))
         coef = model.dual_coef_
         beta[model.support_] = np.asarray(coef.todense() if sparse.issparse(coef) else coef, np.float64).ravel()
-        return beta, {"iterations": int(np.max(getattr(model, "n_iter_", -1)))}
+        said = sorted({str(one.message) for one in warned})
+        return beta, {"iterations": int(np.max(getattr(model, "n_iter_", -1))), "warnings": said}
 
     return fit
 

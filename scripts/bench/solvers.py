@@ -23,7 +23,7 @@ from scipy import sparse
 
 from bench.by_cli import fit_by_cli
 from bench.cold import files_below, raw_read
-from bench.jobs import Job, Point
+from bench.jobs import Job, Point, before_training
 from bench.problems import Arrays
 
 _LIBLINEAR = {"hinge": "3", "squared_hinge": "1"}
@@ -50,14 +50,14 @@ def bigsvm_fit(job: Job, points: list[Point]) -> dict[str, Any]:
         str(Path(job.folder) / "store.zarr"),
         emit=watch, threads=job.cores, scratch=job.scratch, max_time=job.limit_s, **options,
     )  # fmt: skip
-    total, staging = result.seconds["total"], result.seconds["staging"]
+    total, before = result.seconds["total"], before_training(result.seconds)
     w = np.vstack([result.model.coef.T, result.model.intercept])
-    points.append(Point(job.rung, total - staging, w, result.figures["passes"]))
+    points.append(Point(job.rung, total - before, w, result.figures["passes"]))
     models = result.figures["models"]
     return {
         "status": result.status,
         "mode": mode,
-        "load_s": staging,
+        "load_s": before,
         "total_s": total,
         "io_wait_s": result.seconds["io_wait"],
         "certify_s": result.seconds["certify"],

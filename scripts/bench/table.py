@@ -81,6 +81,17 @@ def figures(findings: Findings, settings: Settings) -> list[dict[str, Any]]:
     return lines
 
 
+def titled_figures(several: list[Findings], settings: Settings) -> list[dict[str, Any]]:
+    """All lines, each with its problem as a page names it: what README is made of."""
+    rows = []
+    for findings in several:
+        problem = findings.problem
+        title = f"{problem.name}, {problem.n_samples:,} x {problem.n_features:,}"
+        title += f", {problem.n_models} classes" if problem.n_models > 1 else ""
+        rows += [{"title": title, **line} for line in figures(findings, settings)]
+    return rows
+
+
 def markdown(several: list[Findings], settings: Settings, absent: list[str]) -> Iterator[str]:
     """The whole report, line by line."""
     yield (
@@ -180,6 +191,17 @@ def _throttled(findings: Findings, settings: Settings) -> Iterator[str]:
                     f"| {cores} | {tol:g} | {one.seconds:.2f} | {one.bytes_read:,.0f} | {alone:.2f} | "
                     f"{one.seconds / alone:.2f} |"
                 )
+
+
+def class_ratios(many: Findings, one: Findings, settings: Settings) -> list[float]:
+    """Of bigsvm, seconds of all classes over those of one, where both are held in the same way."""
+    found = []
+    for solver, cores in lines_of(many):
+        for tol in settings.tols if solver in (IN_MEMORY, OUT_OF_CORE) else ():
+            all_classes, single = reached(many, solver, cores, tol), reached(one, solver, cores, tol)
+            if all_classes and single and all_classes.mode == single.mode:
+                found.append(all_classes.seconds / single.seconds)
+    return found
 
 
 def model_axis(many: Findings, one: Findings, settings: Settings) -> Iterator[str]:

@@ -26,7 +26,8 @@ from bigsvm.store.files import file_digest
 from hostile.cases import Case
 
 REFUSED = {65, 66, 73, 74, 78}
-MOST_MEMORY, MOST_TIME = 1 << 30, 10
+MOST_MEMORY, MOST_TIME = 1 << 30, 10  # CPU seconds: others may want the machine, too
+MOST_WAITING = 300  # seconds: a pipe that nobody writes to takes no CPU
 
 
 class Bench:
@@ -147,15 +148,17 @@ class Bench:
         before, began = memory(), time.monotonic()
         payload = Path(os.environ["BIGSVM_PAYLOAD"])
         wrong, said, code = "", "", -1
-        signal.alarm(MOST_TIME)
+        signal.setitimer(signal.ITIMER_PROF, MOST_TIME)
+        signal.alarm(MOST_WAITING)
         try:
             for command in commands:
                 code, said = self.bigsvm(*command)
                 if code:
                     break
         except TimeoutError:
-            wrong = f"took more than {MOST_TIME} s"
+            wrong = f"took more than {MOST_TIME} CPU s, or waited for {MOST_WAITING} s"
         finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
             signal.alarm(0)
         lines = [line for line in said.splitlines() if "warning" not in line]
         right = self.right if not like else (self.work / like / "m" / "coef.npy").read_bytes()

@@ -151,7 +151,7 @@ def test_predict_reads_standard_input(bigsvm: Bigsvm, store: Path, model: Path) 
     with open("a.svm", "rb") as text:
         done = subprocess.run(
             [*program, "predict", str(model), "-", "--format", "csv", "--quiet"],
-            stdin=text, capture_output=True, text=True, check=True, timeout=120,
+            stdin=text, capture_output=True, text=True, check=True,
         )  # fmt: skip
     assert done.stdout == expected
 

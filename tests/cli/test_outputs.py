@@ -105,3 +105,24 @@ def test_classes_out_of_order_are_refused(bigsvm: Bigsvm, store: Path, model: Pa
     shutil.copytree(model, "m")
     rewrite(Path("m"), classes=read(Path("m"))["classes"][::-1])
     assert bigsvm("predict", "m", store).code == 65
+
+
+def test_quiet_commands_say_what_was_asked_and_nothing_of_what_was_made(bigsvm: Bigsvm, store: Path) -> None:
+    Path("a.svm").write_text("1 1:1\n-1 1:-1\n")
+    makers = [
+        ["ingest", "a.svm", "a.zarr"], ["seal", "a.zarr"], ["fit", "a.zarr"], ["fit", "a.zarr", "--resume"],
+        ["resume", "a.model.run"], ["predict", "a.model", "a.zarr", "-o", "p.csv"], ["dump", "a.zarr", "b.svm"],
+        ["promote", "reg", "a.model"], ["rollback", "reg", "--to", "1"],
+    ]  # fmt: skip
+    for args in makers:
+        said = bigsvm(*args, "--quiet")
+        assert said == (0, "", ""), args
+    for args in (["evaluate", "a.model", "a.zarr"], ["certify", "a.model", "a.zarr"], ["inspect", "a.zarr"],
+                 ["plan", "a.zarr"], ["history", "reg"], ["predict", "a.model", "a.zarr"], ["dump", "a.zarr", "-"],
+                 ["fit", "a.zarr", "--resume", "--json"]):  # fmt: skip
+        said = bigsvm(*args, "--quiet")
+        assert (said.code, said.err) == (0, ""), args
+        assert said.out != "", args
+    # What did not come to its end is not passed over.
+    stopped = bigsvm("fit", store, "--max-passes", "1", "--tol", "1e-12", "-s", "dcd", "-o", "s", "--quiet")
+    assert (stopped.code, stopped.out.startswith("stopped before the tolerance")) == (4, True)

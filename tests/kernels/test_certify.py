@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bigsvm.kernels.certify import ALPHA, GAP, LOSS, N_SUMS, SUPPORT, certify_rows
+from bigsvm.kernels.certify import ALPHA, ALPHA_DIAG, GAP, LOSS, N_SUMS, SUPPORT, certify_rows, distances
 from bigsvm.kernels.dual_cd import DualBox
 from bigsvm.problem.loss import LOSSES
 from bigsvm.store.blocks import kernel_matrix
@@ -66,3 +66,26 @@ def test_natural_dual_of_the_squared_hinge_has_gap_half_squared_gradient() -> No
     certify_rows(kernel_matrix(X), *args, DualBox(1, np.inf, 0.5, 1.0), np.empty(0), sums)
     gradient = w - 2 * C * Z.T @ slack
     assert sums[0, GAP] + 0.5 * np.sum((w - v) ** 2) == pytest.approx(0.5 * gradient @ gradient, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ["hinge", "squared_hinge"])
+def test_multiples_of_w_are_weighed_as_they_are(name: str) -> None:
+    loss, rng = LOSSES[name], np.random.default_rng(5)
+    X, y = random_problem(200, 4, seed=6)
+    cost, w = rng.uniform(0.5, 2.0, 200), rng.standard_normal(5)
+    alpha = rng.uniform(0, 1, (200, 1)) * cost[:, None]
+    scales, v = np.array([0.5, 1.0, 1.75]), np.zeros(5)
+    sums = np.zeros((1, N_SUMS + 6))
+    box = DualBox(loss.code, loss.upper_factor, loss.diag_factor, 1.0)
+    args = ((y > 0).astype(np.int32), np.ones(1, np.int32), cost, np.ones(1), alpha, w, v)
+    certify_rows(kernel_matrix(X), *args, box, scales, sums)
+    dual = dual_value(X, y, cost, name, alpha[:, 0])
+    for k, t in enumerate(scales):
+        norms = np.zeros((1, 3))
+        distances(w, np.array([t]), v, norms, 0)
+        primal = primal_value(X, y, cost, name, t * w)
+        assert 0.5 * norms[0, 0] + sums[0, N_SUMS + 2 * k + 1] == pytest.approx(primal, rel=1e-12)
+        assert sums[0, N_SUMS + 2 * k] + 0.5 * norms[0, 1] == pytest.approx(primal - dual, rel=1e-10)
+        assert norms[0, 2] == np.abs(w - v).max()
+    squares = 0.0 if name == "hinge" else float(np.sum(alpha[:, 0] ** 2 / (4.0 * cost)))
+    assert sums[0, ALPHA_DIAG] == pytest.approx(squares, rel=1e-12)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bigsvm.kernels.dual_cd import DualBox, _sweep, dual_cd_sweeps, dual_cd_visit
+from bigsvm.kernels.dual_cd import DualBox, _sweep, dual_cd_sweeps, dual_cd_visit, next_thresholds, widest_spread
 from bigsvm.kernels.rows import CSR, n_rows_of, sqnorms
 from bigsvm.kernels.visiting import shuffled
 from bigsvm.problem.problem import zero_weights
@@ -240,3 +240,51 @@ def test_the_inner_loop_counts_no_references(models: int) -> None:
     (code,) = plain.inspect_llvm().values()
     assert "define" in code
     assert not [line for line in code.splitlines() if "call" in line and "NRT_incref" in line]
+
+
+def swept(
+    x: np.ndarray, alpha: np.ndarray, w: float, thresholds: np.ndarray, active: np.ndarray, **changed: Any
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """One sweep of the hinge, C = 1, over rows x of one feature and label +1; (alpha, w, settled)."""
+    n, W, given = len(x), np.array([w, 0.0]), {"sigma": 1.0, "target": 0.0, "floor": 0.0, **changed}
+    a = alpha[:, None].copy()
+    *_, settled = dual_cd_sweeps(
+        kernel_matrix(x[:, None].copy()), np.ones(n, np.int32), np.ones(2), np.empty(0), np.ones(1, np.int32),
+        np.ones(1), x * x, a, W, active, HINGE._replace(bias=0.0), given["sigma"], thresholds, 1, True, 28, 0, 0, 0,
+        -1.0, given["target"], np.array([given["floor"]]), np.empty((1, 4)),
+    )  # fmt: skip
+    return a[:, 0], W, settled
+
+
+def test_sigma_makes_steps_shorter() -> None:
+    for sigma in (1.0, 4.0):
+        alpha, w, _ = swept(np.array([2.0]), np.zeros(1), 0.0, OPEN.copy(), np.ones(1, np.uint8), sigma=sigma)
+        assert alpha[0] == pytest.approx(0.25 / sigma)  # of 1 / (sigma x^2)
+        assert w[0] == pytest.approx(sigma * alpha[0] * 2.0)
+
+
+def test_shrinking_leaves_out_what_presses_against_its_bound() -> None:
+    """Rows at 0 with G = 1 and 0.2, rows at C with G = -0.8 and -0.2, thresholds 0.5 and -0.5."""
+    x, alpha = np.array([2.0, 1.2, 0.2, 0.8]), np.array([0.0, 0.0, 1.0, 1.0])
+    active = np.ones(4, np.uint8)
+    after, w, _ = swept(x, alpha, 1.0, np.array([[0.5], [-0.5]]), active)
+    assert active.tolist() == [0, 1, 0, 1]
+    assert after.tolist() == alpha.tolist()
+    assert w[0] == 1.0
+
+
+def test_thresholds_are_open_where_a_sweep_saw_no_such_gradient() -> None:
+    thresholds = np.zeros((2, 3))
+    next_thresholds(np.array([[0.3, -0.2, 0, 0], [-0.1, -0.4, 0, 0], [0.5, 0.1, 0, 0]]), thresholds)
+    assert thresholds.tolist() == [[0.3, np.inf, 0.5], [-0.2, -0.4, -np.inf]]
+
+
+def test_the_spread_is_that_of_the_worst_model() -> None:
+    assert widest_spread(np.array([[3.0, -1.0, 0, 0], [0.25, 0.0, 0, 0]])) == 4.0
+
+
+def test_what_was_proved_bounds_the_primal_that_shrunk_rows_hide() -> None:
+    """The one row that is active has all of its loss as gap; with what is known of the others that is little."""
+    x, active = np.array([0.1, 0.1]), np.array([1, 0], np.uint8)
+    for floor, settled in ((0.0, 0), (10.0, 2)):
+        assert swept(x, np.zeros(2), 0.0, OPEN.copy(), active.copy(), target=0.2, floor=floor)[2] == settled

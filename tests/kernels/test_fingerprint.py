@@ -7,6 +7,7 @@ import numpy as np
 from bigsvm.kernels.fingerprint import content_hash, first_bad_value
 from bigsvm.kernels.rows import take_rows
 from bigsvm.store.blocks import kernel_matrix
+from bigsvm.store.content import label_bits
 from bigsvm.testing.problems import as_csr, full_csr, random_problem
 
 
@@ -56,6 +57,12 @@ def test_every_change_shows() -> None:
     swapped = X[:, [1, 0, 2, 3, 4]].copy()
     seen.add(digest(swapped))
     assert len(seen) == 1 + 12 * 5 + 12 + 12 + 3
+
+
+def test_labels_that_are_equal_have_the_same_bits() -> None:
+    assert label_bits(np.array([0.0])) == label_bits(np.array([-0.0])) == label_bits(np.array([0]))
+    assert label_bits(np.array([1.0])) != label_bits(np.array([-1.0]))
+    assert label_bits(np.array(["a", "b", "a"])).tolist() == label_bits(np.array(["a", "b", "a"], object)).tolist()
 
 
 def test_first_bad_value() -> None:

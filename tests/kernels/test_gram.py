@@ -141,6 +141,12 @@ def test_rows_move_down_in_place() -> None:
     assert np.array_equal(moved.indices[:end], kept.indices)
 
 
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: f"{kernel.name}{kernel.degree}")
+def test_the_diagonal_is_that_of_the_matrix(kernel: Kernel) -> None:
+    X = rows_of("dense")[1]
+    np.testing.assert_allclose(kernel.diagonal((X * X).sum(axis=1)), np.diag(kernel.matrix(X, X)), rtol=1e-13)
+
+
 def test_the_papers_conventions() -> None:
     x, z = np.array([[1.0, 2.0]]), np.array([[-0.5, 0.25]])
     square = float(((x - z) ** 2).sum())

@@ -47,3 +47,13 @@ def test_conjugate_is_the_supremum(loss: Loss) -> None:
     for alpha in (0.0, 0.3, 0.8):
         sup = np.max(alpha * grid - C * loss.value(grid))
         assert sup == pytest.approx(loss.conjugate(np.array(alpha), C), abs=1e-6)
+
+
+@pytest.mark.parametrize("loss", MARGIN, ids=lambda loss: loss.name)
+def test_box_and_diagonal_are_those_of_the_conjugate(loss: Loss) -> None:
+    """What solvers of the dual know of a loss: alpha <= upper_factor C, and diag_factor / C beside the Gram matrix."""
+    C = 0.8
+    alpha = np.linspace(0.0, min(loss.upper_factor, 3.0) * C, 11)
+    np.testing.assert_allclose(loss.conjugate(alpha, C), 0.5 * loss.diag_factor / C * alpha**2, rtol=1e-14)
+    beyond = np.array([1.001 * C])
+    assert np.isinf(loss.conjugate(beyond, C)[0]) == np.isfinite(loss.upper_factor)

@@ -18,7 +18,8 @@ from bigsvm.store.blocks import kernel_matrix
 from bigsvm.testing.problems import as_csr
 
 ERROR = 1.6e-5  # of the row's largest value
-LARGEST_FEATURE = 200_000
+LARGEST_FEATURE = 140_000
+DIRECTIONS = np.random.default_rng(0).standard_normal((LARGEST_FEATURE, 3))
 KINDS = ["csr", "wide", "dense"]
 KEPT = [*KINDS, "wide as it is", "dense as it is"]  # rows that are kept without packing
 
@@ -102,6 +103,15 @@ def example(kind: str, n: int, seed: int, dtype: type = np.float64) -> tuple[Any
     return CSR(np.concatenate(data).astype(dtype), np.concatenate(indices).astype(np.int32), indptr), LARGEST_FEATURE
 
 
+def kept_row(A: Any, i: int, buffer: np.ndarray) -> bytes:
+    """Row i as it was kept, its features and their values; `buffer` is zero, before and after."""
+    axpy(1.0, A, i, buffer)
+    found = np.flatnonzero(buffer)
+    row = found.tobytes() + buffer[found].tobytes()
+    buffer[found] = 0.0
+    return row
+
+
 def exact(X: Any, i: int, n_features: int) -> np.ndarray:
     """Row i as float64."""
     out = np.zeros(n_features)
@@ -120,24 +130,26 @@ def test_products_with_packed_rows_are_those_of_the_rows(kind: str, dtype: type,
     X, d = example(kind, 12, seed, dtype)
     A = room(kind, 12, d, 2000)
     assert pack(A, kernel_matrix(X), 12) == 12
-    rng = np.random.default_rng(seed)
-    w, W, factors = rng.standard_normal(d), rng.standard_normal((d, 3)), np.array([0.5, 0.0, -2.0])
+    w, W, factors = DIRECTIONS[:d, 0].copy(), DIRECTIONS[:d], np.array([0.5, 0.0, -2.0])
+    moved, several = np.zeros(d), np.zeros((d, 3))
     for i in range(12):
-        x = exact(X, i, d)
-        present = x != 0
-        off = ERROR * np.abs(x).max()
-        assert abs(dot(A, i, w) - x @ w) <= off * np.abs(w[present]).sum() * (1 + 1e-9)
+        whole = exact(X, i, d)
+        present = np.flatnonzero(whole)
+        x, off = whole[present], ERROR * np.abs(whole).max()
+        assert abs(dot(A, i, w) - x @ w[present]) <= off * np.abs(w[present]).sum() * (1 + 1e-9)
         out = np.full(3, np.nan)
         for product in (dots, dots_of_many, dots_of_some):
             product(A, i, W, out)
-            assert np.all(np.abs(out - x @ W) <= off * np.abs(W[present]).sum(axis=0) * (1 + 1e-9))
-        moved = np.zeros(d)
+            assert np.all(np.abs(out - x @ W[present]) <= off * np.abs(W[present]).sum(axis=0) * (1 + 1e-9))
         axpy(-3.0, A, i, moved)
-        assert np.all(np.abs(moved + 3.0 * x) <= 3.0 * off * present)
+        assert np.all(np.abs(moved[present] + 3.0 * x) <= 3.0 * off)
+        moved[present] = 0.0
+        assert not moved.any()  # nothing else was touched
         for add in (axpys, axpys_of_many):
-            several = np.zeros((d, 3))
             add(factors, A, i, several)
-            assert np.all(np.abs(several - np.outer(x, factors)) <= off * np.outer(present, np.abs(factors)))
+            assert np.all(np.abs(several[present] - np.outer(x, factors)) <= off * np.abs(factors))
+            several[present] = 0.0
+            assert not several.any()
 
 
 def test_the_largest_value_of_a_row_and_feature_numbers_are_kept_whole() -> None:
@@ -159,17 +171,15 @@ def test_a_row_that_finds_no_room_leaves_the_others_as_they_were(kind: str, shor
     X, d = example(kind, 30, 4)
     whole = room(kind, 30, d, 5000)
     assert pack(whole, kernel_matrix(X), 30) == 30
+    buffer = np.zeros(d)
+    rows = [kept_row(whole, i, buffer) for i in range(30)]
     by_rows = short_of == "rows" or kind.startswith("dense")
     for size in (0, 1, 7, 29) if by_rows else (0, 5, 100, 301):
         A = room(kind, size, d, 5000) if by_rows else room(kind, 30, d, size)
         n = pack(A, kernel_matrix(X), 30)
         assert n < 30
         assert n == size or short_of == "entries"
-        for kept in range(n):
-            ours, theirs = np.zeros(d), np.zeros(d)
-            axpy(1.0, A, kept, ours)
-            axpy(1.0, whole, kept, theirs)
-            np.testing.assert_array_equal(ours, theirs)
+        assert [kept_row(A, i, buffer) for i in range(n)] == rows[:n]
         if isinstance(whole, PackedCSR) and short_of == "entries":
             assert whole.ptr[n] <= size < whole.ptr[n + 1]  # it was as full as it can be
 
@@ -204,17 +214,14 @@ def test_rows_that_stay_keep_their_order_and_all_that_is_known_of_them(
     kind: str, weights: bool, seed: int, share: float, spare: int, n: int
 ) -> None:
     A, slots, used, streams, X, d, columns = filled(kind, n, seed, weights)
-    before = [np.zeros(d) for _ in range(n)]
-    for i in range(n):
-        axpy(1.0, A, i, before[i])
+    buffer = np.zeros(d)
+    before = [kept_row(A, i, buffer) for i in range(n)]
     score = columns[-1]
     stays = np.flatnonzero(score > share)
     kept = evict(A, slots, used, share, streams, np.empty(spare, np.uint16))
     assert kept == len(stays)
     for place, i in enumerate(stays):
-        now = np.zeros(d)
-        axpy(1.0, A, place, now)
-        np.testing.assert_array_equal(now, before[i])
+        assert kept_row(A, place, buffer) == before[i]
     for ours, theirs in zip(slots, columns, strict=True):
         if len(theirs):
             np.testing.assert_array_equal(ours[:kept], theirs[stays])
@@ -224,9 +231,7 @@ def test_rows_that_stay_keep_their_order_and_all_that_is_known_of_them(
     # The room that was made is room: a row that was let go comes in behind the ones that stayed.
     if kept < n_rows_of(X):
         assert packed_again(A, kept, kernel_matrix(X), 0)
-        now = np.zeros(d)
-        axpy(1.0, A, kept, now)
-        np.testing.assert_array_equal(now, before[0])
+        assert kept_row(A, kept, buffer) == before[0]
 
 
 @njit

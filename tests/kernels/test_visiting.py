@@ -112,3 +112,10 @@ def test_large_data_is_mixed_in_parts_where_a_bias_couples_all_rows() -> None:
     large = CSR(entries, entries.view(np.int32), np.linspace(0, 100_000_000, 1_000_001).astype(np.int64))
     assert 10 < mixed_runs_of(large, True) < 200
     assert mixed_runs_of(large, False) == 0
+
+
+def test_the_last_runs_are_mixed_too() -> None:
+    """Fewer rows than are mixed at one time are mixed all the same."""
+    order = visiting_order(np.ones(100, np.uint8), 28, 3, 0, 0)
+    assert sorted(order.tolist()) == list(range(100))
+    assert np.count_nonzero(np.diff(order) < 0) > 25

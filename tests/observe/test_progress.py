@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 
+import numpy as np
 import pytest
 from rich.console import Console
 
@@ -13,6 +14,7 @@ from bigsvm.events import (
     Event,
     FitEnded,
     FitStarted,
+    Thinned,
     Warned,
     WorkAdvanced,
     WorkEnded,
@@ -99,3 +101,35 @@ def test_an_observer_that_fails_is_dropped_and_the_others_go_on() -> None:
     texts = [event.message for event in seen if isinstance(event, Warned)]
     assert texts[-2:] == ["a", "b"] or texts == ["a", texts[1], "b"]
     assert sum("was dropped" in text for text in texts) == 1
+
+
+@pytest.mark.parametrize("count", [1, 128, 129, 1000, 300_000])
+def test_events_that_repeat_are_thinned_by_their_number(count: int) -> None:
+    seen: list[Event] = []
+    thinned = Thinned(seen.append)
+    for k in range(1, count + 1):
+        thinned(EpochEnd(float(k), 0.0, 1, 0.5, 0.0))
+        thinned(CertificateMade(float(k), 0.0, 1.0, 0.5, 0.5, 0.0))
+        if k == 7:
+            thinned(Warned("never thinned"))
+    thinned(FitEnded("stalled"))
+    certificates = [event.epochs for event in seen if isinstance(event, CertificateMade)]
+    assert certificates[:128] == [float(k) for k in range(1, min(count, 128) + 1)]
+    assert certificates[-1] == count
+    assert certificates == sorted(set(certificates))
+    assert np.all(np.diff(certificates) <= 1 + count / 30)
+    assert len(seen) < 1100
+    assert isinstance(seen[-1], FitEnded)
+    assert sum(isinstance(event, Warned) for event in seen) == (count >= 7)
+
+
+def test_what_was_held_back_of_a_stopped_run_is_passed_on() -> None:
+    seen: list[Event] = []
+    thinned = Thinned(seen.append)
+    for k in range(1, 1002):
+        thinned(CertificateMade(float(k), 0.0, 1.0, 0.5, 0.5, 0.0))
+    assert seen[-1] != CertificateMade(1001.0, 0.0, 1.0, 0.5, 0.5, 0.0)
+    thinned.flush()
+    thinned.flush()
+    assert seen[-1] == CertificateMade(1001.0, 0.0, 1.0, 0.5, 0.5, 0.0)
+    assert seen[-2] != seen[-1]

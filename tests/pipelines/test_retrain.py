@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +23,7 @@ from bigsvm.store.zarr_writer import ZarrWriter
 from pipelines import steps
 from pipelines.config import Job, read_job
 from pipelines.retrain import main
+from tests.held import signalled_in_training
 from tests.model_documents import renew
 from tests.test_registry import SPOILT, tree
 
@@ -305,18 +305,9 @@ def test_sigterm_ends_with_75(job: Place, retrain: Retrain, tmp_path: Path) -> N
     before = current(tmp_path)
     write_store(tmp_path / "train.zarr", 3, n_samples=3000, flipped=0.4)
     config = job(fit='solver = "dcd"\ntol = 1e-15\nc = 1000.0\nloss = "hinge"')
-    events = tmp_path / "reg" / "work" / "candidate.run" / "events.jsonl"
-    events.unlink()
-    command = [sys.executable, "-m", "pipelines.retrain", "--config", str(config), "--json"]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    until = time.monotonic() + 60
-    while process.poll() is None and time.monotonic() < until:
-        if events.exists() and "EpochEnd" in events.read_text():
-            break
-        time.sleep(0.02)
-    process.send_signal(signal.SIGTERM)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 75, err
+    program = "from pipelines.retrain import main; sys.exit(main(sys.argv[1:]))"
+    code, out, err = signalled_in_training(program, ["--config", str(config), "--json"], ROOT, signal.SIGTERM)
+    assert code == 75, err
     assert json.loads(out)["error"]["code"] == 75
     assert err.splitlines()[-1].startswith("bigsvm: error: stopped by SIGTERM")
     assert current(tmp_path) == before

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from bigsvm.config import FitConfig
-from bigsvm.problem.certificate import Accumulator, Certificate, RowsShare, certify_blocks, keep_best, runs_of
+from bigsvm.problem import certificate
+from bigsvm.problem.certificate import Accumulator, Certificate, RowsShare, certify_blocks, joined, keep_best, runs_of
 from bigsvm.problem.problem import make_problem
 from bigsvm.store.opener import open_store
 from bigsvm.testing.problems import random_problem
@@ -54,3 +55,73 @@ def test_the_reported_gap_never_rises() -> None:
 
 def test_relative_gap_of_a_zero_objective_is_zero() -> None:
     assert proof([0.0], [0.0]).relative_gap == 0.0
+
+
+def free_bias(alpha: np.ndarray) -> tuple[Accumulator, float]:
+    """What `alpha`, (60,), proves of a point where the bias is free, and P - D of the two by their definitions."""
+    X, y = random_problem(60, 5, 0.6, seed=1)
+    store = open_store((X, y))
+    problem = make_problem(FitConfig(loss="hinge", C=0.5, bias="free", solver="hyperpass"), store)
+    w = np.random.default_rng(3).standard_normal(6)
+    total = Accumulator(problem, w)
+    total.add(certify_blocks(RowsShare(store, tuple(store.refs(60)), problem, w, alpha[:, None])))
+    margins = y * (X @ w[:-1] + w[-1])
+    primal = 0.5 * w[:-1] @ w[:-1] + 0.5 * np.maximum(1.0 - margins, 0.0).sum()
+    return total, primal - dual_value(X, y, np.full(60, 0.5), "hinge", alpha, 0.0)
+
+
+def balanced() -> np.ndarray:
+    """alpha in its box whose sums over both classes are the same numbers."""
+    _, y = random_problem(60, 5, 0.6, seed=1)
+    alpha, n = np.zeros(60), min(int((y > 0).sum()), int((y < 0).sum()))
+    shares = np.random.default_rng(4).integers(1, 32, n) / 64.0
+    for sign in (1.0, -1.0):
+        alpha[np.flatnonzero(y == sign)[:n]] = shares
+    return alpha
+
+
+def test_an_alpha_that_is_not_balanced_proves_nothing_of_a_free_bias() -> None:
+    total, difference = free_bias(balanced())
+    assert total.finish().gap[0] == pytest.approx(difference, rel=1e-12)
+    unbalanced = balanced()
+    unbalanced[np.flatnonzero(unbalanced)[0]] *= 1.0 - 1e-9
+    total, _ = free_bias(unbalanced)
+    assert total.finish().relative_gap == np.inf
+
+
+def test_rounding_of_the_balance_is_paid_for() -> None:
+    total, difference = free_bias(balanced())
+    assert total.finish().gap[0] - difference >= 0.5 * 2.0**-44 * balanced().sum()
+
+
+def test_more_blocks_than_sums_are_kept_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = random_problem(60, 5, 0.6, seed=1)
+    store = open_store((X, y))
+    problem = make_problem(FitConfig(loss="hinge"), store)
+    w, alpha = np.random.default_rng(3).standard_normal(6), np.random.default_rng(5).uniform(0, 1, (60, 1))
+    found = []
+    for most in (4096, 3):
+        monkeypatch.setattr(certificate, "_AT_MOST_SUMS", most)
+        total = Accumulator(problem, w)
+        for ref in store.refs(4):
+            total.add(certify_blocks(RowsShare(store, (ref,), problem, w, alpha[ref.start : ref.stop])))
+        found.append(total.finish())
+    apart, together = found
+    assert together.n_rows == apart.n_rows == 60
+    assert together.n_support.tolist() == apart.n_support.tolist()
+    for name in ("primal", "dual", "gap"):
+        assert getattr(together, name) == pytest.approx(getattr(apart, name), rel=1e-14)
+
+
+def test_what_is_no_number_proves_nothing() -> None:
+    for primal, dual in ((np.nan, 0.0), (np.inf, 0.0), (1.0, np.nan), (1.0, -np.inf)):
+        with np.errstate(invalid="ignore"):
+            assert proof([1.0, primal], [1.0, dual]).relative_gap == np.inf
+
+
+def test_groups_of_models_are_proved_by_what_all_have_seen() -> None:
+    few = Certificate(np.ones(2), np.zeros(2), np.ones(2), 7, 0.5, np.ones(2, np.int64))
+    together = joined([proof([3.0], [1.0]), few])
+    assert (together.n_rows, together.drift) == (7, 0.5)
+    assert together.primal.tolist() == [3.0, 1.0, 1.0]
+    assert together.gap.tolist() == [2.0, 1.0, 1.0]

@@ -40,6 +40,12 @@ def test_pairs_vote_as_in_libsvm() -> None:
     assert circle.codes(np.array([[1.0, -1.0, 1.0]])).tolist() == [0]
 
 
+def test_a_score_of_zero_is_the_negative_class() -> None:
+    model = LinearModel(np.ones((1, 2)), np.zeros(1), np.array([3, 8]))
+    X = np.array([[1.0, -1.0], [0.0, 0.0], [1.0, 0.0], [-1.0, 0.0]])
+    assert model.predict(X).tolist() == [3, 3, 8, 3]
+
+
 def test_class_scores_of_pairs_are_scikit_learns() -> None:
     model, scores = pairs_model(), np.random.default_rng(2).standard_normal((50, 6))
     expected = _ovr_decision_function(scores < 0, -scores, 4)

@@ -123,6 +123,19 @@ def test_features_may_be_as_many_as_numbers(name: str) -> None:
         np.testing.assert_allclose(made(support, D).scores(new), expected, rtol=1e-12, atol=1e-13)
 
 
+@pytest.mark.parametrize("table", [0, 1 << 18])
+def test_features_are_picked_by_their_number(table: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of kernel values the columns of the support vectors, found in a table or by a search."""
+    monkeypatch.setattr(scoring, "TABLE", table)
+    X, features = rows(20), np.array([1, 2, 4])
+    X[3, features] = 0.0
+    found = scoring.with_features(to_csr(X), features)
+    assert isinstance(found, CSR)
+    dense = sparse.csr_array(tuple(found), shape=(20, 3)).toarray()
+    np.testing.assert_array_equal(dense, X[:, features])
+    np.testing.assert_array_equal(scoring.with_features(X, features), X[:, features])
+
+
 def test_no_support_vectors_give_the_intercept(tmp_path: Path) -> None:
     for support in (np.empty((0, D)), CSR(np.empty(0), np.empty(0, np.int32), np.zeros(1, np.int64)), None):
         made = KernelModel(

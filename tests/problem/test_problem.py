@@ -41,6 +41,19 @@ def test_class_weights_by_name_and_balanced() -> None:
     np.testing.assert_allclose(balanced.class_weight, [0.75, 1.5])
 
 
+def test_balanced_weights_of_three_classes_are_scikit_learns() -> None:
+    class_weight = pytest.importorskip("sklearn.utils.class_weight")
+    labels = np.repeat([0, 1, 2], [4, 9, 17])
+    expected = class_weight.compute_class_weight("balanced", classes=np.arange(3), y=labels)
+    problem = make_problem(FitConfig(class_weight="balanced"), store(3), np.bincount(labels))
+    np.testing.assert_allclose(problem.class_weight, expected, rtol=1e-15)
+
+
+def test_gamma_auto_is_one_over_the_features() -> None:
+    assert make_problem(FitConfig.of(kernel="rbf"), store()).kernel.gamma == 0.25
+    assert make_problem(FitConfig.of(kernel="rbf", gamma=0.7), store()).kernel.gamma == 0.7
+
+
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [

@@ -93,7 +93,7 @@ def test_two_users_at_one_time_share_what_one_makes(tmp_path: Path, made: list[P
             staged(rows(), tmp_path, 16, 160, 10**6, None, SerialMapper(), silent) as data,
             of(data, tmp_path) as copy,
         ):
-            together.wait(timeout=30)
+            together.wait()
             found.append(contents(copy))
 
     users = [threading.Thread(target=use) for _ in range(2)]

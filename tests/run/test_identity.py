@@ -152,13 +152,13 @@ def test_what_ingest_knows_of_the_content_is_of_its_own_columns(tmp_path: Path) 
 OTHERS: dict[str, Any] = {
     "solver": "pcd", "loss": "squared_hinge", "C": 2.0, "lam": 0.1, "bias": "none", "bias_scale": 2.0,
     "class_weight": {"1": 2.0}, "multi_class": "ovr", "epsilon": 0.2, "kernel": "rbf", "gamma": 0.3, "degree": 2,
-    "coef0": 1.0, "wss": "1", "working_set": 2, "shrinking": False, "cache_memory": "1MiB", "tol": 1e-2,
+    "assume_psd": True, "coef0": 1.0, "wss": "1", "working_set": 2, "shrinking": False, "cache_memory": "1MiB", "tol": 1e-2,
     "stop": "paper", "max_passes": 3.0, "max_time": 1e6, "seed": 1, "blocks_per_round": 2,
     "solver_options": {"momentum": "off"}, "memory": "65MiB", "scratch": None, "scratch_limit": "1GiB",
     "stage": "none", "threads": 2, "scheduler": "serial", "scheduler_file": None, "workers": 2, "no_dual": True,
     "C_path": None,
 }  # fmt: skip
-KERNEL_ONLY = ("epsilon", "gamma", "degree", "coef0", "wss", "working_set", "shrinking", "cache_memory")
+KERNEL_ONLY = ("epsilon", "gamma", "degree", "coef0", "assume_psd", "wss", "working_set", "shrinking", "cache_memory")
 ASKED_ONLY = ("scratch", "scheduler_file", "C_path", "solver_options")
 """Options that these fits cannot take one by one; their identity is looked at all the same."""
 
@@ -168,7 +168,7 @@ def base_of(name: str) -> dict[str, Any]:
     if name == "epsilon":
         return {"solver": "smo", "loss": "epsilon_insensitive", "memory": "64MiB"}
     if name in KERNEL_ONLY:
-        kernel = {"degree": "poly", "coef0": "poly", "shrinking": "rbf"}.get(name, "rbf")
+        kernel = {"degree": "poly", "coef0": "poly", "assume_psd": "sigmoid"}.get(name, "rbf")
         extra = {"working_set": 2} if name in ("wss", "shrinking") else {}
         return {"solver": "smo", "kernel": kernel, "gamma": 0.5, "loss": "hinge", "memory": "64MiB", **extra}
     if name == "stop":

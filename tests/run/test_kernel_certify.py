@@ -17,6 +17,7 @@ from bigsvm.problem.model import load_model
 from bigsvm.run.outcome import FitResult
 from bigsvm.store.array_rows import ArrayRows
 from tests.model_documents import renew
+from tests.products import pairs_of
 
 KERNELS = {
     "rbf": {"kernel": "rbf", "gamma": 0.3},
@@ -58,9 +59,7 @@ def saved(tmp_path: Path, result: FitResult) -> Path:
     return tmp_path / "m"
 
 
-@pytest.mark.parametrize("layout", ["dense", "csr"])
-@pytest.mark.parametrize("task", TASKS)
-@pytest.mark.parametrize("kernel", list(KERNELS))
+@pairs_of(kernel=KERNELS, task=TASKS, layout=["dense", "csr"])
 def test_it_proves_what_the_fit_proved(tmp_path: Path, kernel: str, task: str, layout: str) -> None:
     store = rows_of(task, kernel, layout)
     result = fitted(store, task, kernel)
@@ -126,7 +125,7 @@ def test_an_indefinite_kernel_has_a_violation_and_no_gap(tmp_path: Path) -> None
     assert proof["models"][0]["relative_gap"] is None
     assert proof["objective"] == pytest.approx(result.figures["objective"], rel=1e-10)
     assert proof["violation"] == pytest.approx(result.figures["violation"], rel=1e-6)
-    assert "not positive semi-definite" in proof["warnings"][0]
+    assert "not positive semidefinite" in proof["warnings"][0]
     json.dumps(proof)
 
 
@@ -198,6 +197,62 @@ def test_damage_and_deceit_are_found_out(tmp_path: Path) -> None:
     altered(fresh(), "alpha.npy", half)
     altered(tmp_path / "m", "dual_coef.npy", half)
     assert bigsvm.certify(tmp_path / "m", store)["relative_gap"] == 1.0
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_dual_point_outside_of_its_box_is_refused_on_either_side(tmp_path: Path, code: int) -> None:
+    store = rows_of("two")
+    path = saved(tmp_path, fitted(store, "two"))
+    numbers = np.load(path / "support_rows.npy")
+    of_class = np.flatnonzero(labels_of(store)[0] == code)
+
+    def large(array: np.ndarray) -> None:
+        array[0, of_class if array.shape[1] == N else np.isin(numbers, of_class)] *= 1.0 + 1e-9
+
+    altered(path, "alpha.npy", large)
+    altered(path, "dual_coef.npy", large)
+    with pytest.raises(DataError, match="not feasible: model 0, row"):
+        bigsvm.certify(path, store)
+
+
+@pytest.mark.parametrize("which", ["another pair", "weight 0"])
+def test_a_row_that_takes_no_part_has_no_alpha(tmp_path: Path, which: str) -> None:
+    """Of pairs of classes, and a linear kernel: there alpha stands alone."""
+    store = rows_of("ovo")
+    path = saved(tmp_path, fitted(store, "ovo", "linear"))
+    labels, weight = labels_of(store)
+    idle = (labels == 2) & (weight > 0) if which == "another pair" else (labels == 0) & (weight == 0)
+    row = int(np.flatnonzero(idle)[0])
+    altered(path, "alpha.npy", lambda array: array.__setitem__((0, row), 1e-3))
+    with pytest.raises(DataError, match="not feasible: model 0"):
+        bigsvm.certify(path, store)
+
+
+def test_pairs_of_weighed_classes_are_proved(tmp_path: Path) -> None:
+    store = rows_of("ovo")
+    result = fitted(store, "ovo", class_weight={"0": 3.0, "2": 0.5})
+    proof = bigsvm.certify(saved(tmp_path, result), store)
+    assert proof["objective"] == pytest.approx(result.figures["objective"], rel=1e-10)
+    assert proof["relative_gap"] <= 1e-3
+
+
+@pytest.mark.parametrize("layout", ["dense", "csr"])
+def test_rows_that_were_shuffled_come_back_in_the_stores_order(tmp_path: Path, layout: str, streaming: None) -> None:
+    rng = np.random.default_rng(9)
+    X = rng.standard_normal((500, D))
+    y = np.sort(np.where(X[:, 0] + 0.3 * rng.standard_normal(500) > 0, 1, 0))
+    X[:, 0] += y  # sorted by label
+    store = ArrayRows(sparse.csr_array(X) if layout == "csr" else X, y)
+    result = fitted(store, "two")
+    assert result.working_row is not None
+    path = saved(tmp_path, result)
+    assert bigsvm.certify(path, store)["objective"] == pytest.approx(result.figures["objective"], rel=1e-10)
+    numbers = np.load(path / "support_rows.npy")
+    assert np.all(np.diff(numbers) > 0)
+    if layout == "dense":
+        np.testing.assert_array_equal(np.load(path / "support.npy"), X[numbers])
+    coef = np.load(path / "dual_coef.npy")[0]
+    assert np.all(np.sign(coef) == np.where(y[numbers] == 1, 1.0, -1.0))
 
 
 def test_a_linear_model_of_pairs_is_held_to_its_own_w(tmp_path: Path) -> None:

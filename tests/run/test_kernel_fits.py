@@ -15,6 +15,7 @@ import bigsvm
 from bigsvm.problem.kernel import Kernel
 from bigsvm.store.array_rows import ArrayRows
 from bigsvm.testing.problems import random_problem
+from tests.products import each_of
 
 SETS = ("abalone_scale", "housing", "mpg", "cpusmall")
 
@@ -40,8 +41,7 @@ def regression_of(real_data: ModuleType, name: str) -> tuple[np.ndarray, np.ndar
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("C", [1.0, 10.0])
-@pytest.mark.parametrize("name", SETS)
+@each_of(name=SETS, C=[10.0, 1.0])
 def test_regression_is_scikit_learns(real_data: ModuleType, name: str, C: float) -> None:
     """At the rule of LIBSVM and its tolerance: D as near to the optimum as its own, and far nearer than the bound."""
     X, t, epsilon = regression_of(real_data, name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import numpy as np
 
@@ -11,18 +10,38 @@ from bigsvm.run.memory import PeakMemory
 from bigsvm.units import MIB
 
 
+class Watched(PeakMemory):
+    """Tells when its thread has looked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looked = threading.Semaphore(0)
+
+    def sample(self) -> None:
+        super().sample()
+        if threading.current_thread().name == "bigsvm-memory":
+            self.looked.release()
+
+    def wait_for_a_look(self) -> None:
+        """A look that begins after this call has ended when it returns: the one under way may have missed what is."""
+        while self.looked.acquire(blocking=False):
+            pass
+        for _ in range(2):
+            self.looked.acquire()
+
+
 def test_a_short_peak_is_seen() -> None:
-    with PeakMemory() as memory:
+    with Watched() as memory:
         held = np.ones(64 * MIB // 8)
-        time.sleep(0.1)
+        memory.wait_for_a_look()
         del held
     assert 60 * MIB <= memory.peak_anon_bytes - memory.base_bytes <= 90 * MIB
     assert memory.peak_rss_bytes >= memory.peak_anon_bytes - MIB
 
 
 def test_nothing_held_is_nothing_seen() -> None:
-    with PeakMemory() as memory:
-        time.sleep(0.05)
+    with Watched() as memory:
+        memory.wait_for_a_look()
     assert memory.peak_anon_bytes - memory.base_bytes < 4 * MIB
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from bigsvm.config import FitConfig
 from bigsvm.errors import DataError
 from bigsvm.events import silent
 from bigsvm.kernels.visiting import shuffled
-from bigsvm.problem.certificate import Certificate
+from bigsvm.problem.certificate import Certificate, Proof
 from bigsvm.problem.problem import make_problem
 from bigsvm.problem.riding import RidingProof
 from bigsvm.run.certify import certify_model
@@ -36,6 +37,7 @@ from bigsvm.store.join import read_group
 from bigsvm.store.vectors import RowVector
 from bigsvm.testing.problems import random_problem
 from bigsvm.testing.reference import dual_value, primal_value
+from tests.products import pairs_of
 
 BLOCK = 8
 
@@ -102,6 +104,67 @@ def test_a_proof_that_rode_is_the_proof_of_the_point_before(
             np.testing.assert_allclose(v, own_v, atol=1e-12)
 
 
+def test_a_proof_rides_with_the_alpha_of_its_point(tmp_path: Path) -> None:
+    """Also where the solver keeps no copy of its own, twice in a row."""
+    store = problem_rows()
+    problem, solver = make_problem(FitConfig(loss="hinge", C=0.3), store), DualCD(momentum="off")
+    with staged(store, tmp_path, BLOCK, 7 * BLOCK, 200_000, None, SerialMapper(), silent) as data:
+        ctx = context(data, tmp_path, 1e-3)
+        state = solver.init(problem, ctx)
+        prover = Prover(solver, state, ctx, 2)
+        solver.step(problem, state, ctx)
+        for _ in range(2):
+            (group,) = state.groups
+            w, values = group.w.copy(), group.alpha.values.copy()
+            prover.mount()
+            solver.step(problem, state, ctx)
+            rode = ctx.riding[0].finish().certificate
+            prover.dismount()
+            alpha = RowVector("alpha", len(values), 1, np.float64, ctx.budget, tmp_path)
+            alpha.values[:] = values
+            groups = in_groups(ctx.refs, np.arange(len(ctx.refs)), ctx.group_blocks)
+            own, _ = fed(RidingProof(problem, w, alpha), data, groups)
+            np.testing.assert_allclose(rode.primal, own.primal, rtol=1e-12)
+            np.testing.assert_allclose(rode.gap, own.gap, rtol=1e-12)
+
+
+def found(primal: list[float], dual: list[float], scale: float = 1.0, n_rows: int = 10) -> Proof:
+    """What a proof might find."""
+    P, D = np.array(primal), np.array(dual)
+    certificate = Certificate(P, D, P - D, n_rows, 0.0, np.zeros(len(P), np.int64))
+    return Proof(certificate, np.zeros((3, len(P))), np.full(len(P), scale))
+
+
+def a_prover() -> Prover:
+    """Of ten rows, with a solver that learns nothing."""
+    solver: Any = SimpleNamespace(learn=lambda *arguments: None)
+    ctx: Any = SimpleNamespace(data=SimpleNamespace(n_samples=10, uri="store"))
+    return Prover(solver, None, ctx, 1)
+
+
+def test_the_weights_that_are_kept_are_those_of_the_best_proof() -> None:
+    """Two groups of two models: of each model the weights and the multiple that its primal value belongs to."""
+    prover = a_prover()
+    first, then = ([np.full((3, 2), value), np.full((3, 2), value)] for value in (1.0, 2.0))
+    prover._take([found([9.0, 9.0], [0.0, 0.0]), found([9.0, 9.0], [0.0, 0.0])], first)
+    best = prover._take([found([8.0, 10.0], [1.0, 1.0], 0.9), found([10.0, 8.0], [1.0, 1.0], 0.9)], then)
+    assert best.primal.tolist() == [8.0, 9.0, 9.0, 8.0]
+    assert prover.w[0].tolist() == [[2.0, 1.0]] * 3
+    assert prover.w[1].tolist() == [[1.0, 2.0]] * 3
+    assert prover.scale.tolist() == [0.9, 1.0, 1.0, 0.9]
+
+
+def test_a_proof_that_has_not_seen_all_rows_is_none() -> None:
+    with pytest.raises(DataError, match="9 rows seen of 10"):
+        a_prover()._take([found([2.0], [1.0], n_rows=9)], [np.zeros(3)])
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_values_that_overflow_the_objective_are_refused(value: float) -> None:
+    with pytest.raises(DataError, match="overflows"):
+        a_prover()._take([found([2.0, value], [1.0, 0.0])], [np.zeros((3, 2))])
+
+
 @pytest.fixture
 def proofs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the proofs of the fits that follow, in order: 'prove' (a pass of its own) or 'dismount' (rode)."""
@@ -134,9 +197,9 @@ def sorted_and_wide(n: int = 1600) -> ArrayRows:
     return ArrayRows(sparse.csr_array(X[order]), y[order])
 
 
-@pytest.mark.parametrize("end", ["rode", "alone", "limit", "resident"])
-@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
-@pytest.mark.parametrize("rows", ["plain", "sorted and wide"])
+@pairs_of(
+    end=["rode", "alone", "limit", "resident"], loss=["hinge", "squared_hinge"], rows=["plain", "sorted and wide"]
+)
 def test_a_saved_model_proves_what_its_fit_said(
     end: str, loss: str, rows: str, tmp_path: Path, proofs: list[str], request: pytest.FixtureRequest
 ) -> None:
@@ -180,10 +243,9 @@ def test_a_saved_model_proves_what_its_fit_said(
     assert primal - dual == pytest.approx(result.figures["duality_gap"], abs=1e-10 * primal)
 
 
-@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
-@pytest.mark.parametrize("n_classes", [2, 10])
-@pytest.mark.parametrize("tol", [1e-1, 1e-2, 1e-3, 1e-4])
-@pytest.mark.parametrize("noise", [0.02, 0.3])
+@pairs_of(
+    loss=["hinge", "squared_hinge"], n_classes=[2, 10], tol=[1e-1, 1e-2, 1e-3, 1e-4], noise=[0.02, 0.3],
+)  # fmt: skip
 def test_one_pass_at_most_is_spent_on_a_proof_alone(
     loss: str, n_classes: int, tol: float, noise: float, proofs: list[str], streaming: None
 ) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import bigsvm
+from tests.products import each_of
 
 OPTIMA = {
     ("a9a", "hinge"): 11433.7003,
@@ -30,7 +31,7 @@ FILES = {"a9a": "a9a/a9a.xz", "w8a": "w8a/w8a.xz", "ijcnn1": "ijcnn1/ijcnn1.bz2"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "loss"), OPTIMA)
+@each_of(name=FILES, loss=["hinge", "squared_hinge"])
 def test_ingested_text_reaches_the_reference_optimum(
     tmp_path: Path, real_data: ModuleType, name: str, loss: str
 ) -> None:

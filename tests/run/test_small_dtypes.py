@@ -15,6 +15,7 @@ from bigsvm.run import sizes as planning
 from bigsvm.run.evaluate import evaluate
 from bigsvm.store.ingest import ingest
 from bigsvm.store.opener import open_store
+from tests.products import pairs_of
 
 
 def problem(dtype: str, n_classes: int = 2) -> tuple[np.ndarray, np.ndarray]:
@@ -31,10 +32,7 @@ def rows_of(X: np.ndarray, layout: str) -> Any:
     return sparse.csr_array(X) if layout == "csr" else X
 
 
-@pytest.mark.parametrize("dtype", ["int8", "uint8"])
-@pytest.mark.parametrize("layout", ["csr", "dense"])
-@pytest.mark.parametrize("n_classes", [2, 3])
-@pytest.mark.parametrize("tol", [1e-2, 1e-6])
+@pairs_of(dtype=["int8", "uint8"], layout=["csr", "dense"], n_classes=[2, 3], tol=[1e-2, 1e-6])
 def test_same_bits_in_memory(dtype: str, layout: str, n_classes: int, tol: float) -> None:
     X, y = problem(dtype, n_classes)
     models = []
@@ -45,9 +43,7 @@ def test_same_bits_in_memory(dtype: str, layout: str, n_classes: int, tol: float
     assert models[0] == models[1]
 
 
-@pytest.mark.parametrize("dtype", ["int8", "uint8"])
-@pytest.mark.parametrize("layout", ["csr", "dense"])
-@pytest.mark.parametrize("n_classes", [2, 3])
+@pairs_of(dtype=["int8", "uint8"], layout=["csr", "dense"], n_classes=[2, 3])
 def test_same_objective_streamed(
     tmp_path: Path, dtype: str, layout: str, n_classes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,11 +17,14 @@ from bigsvm.kernels.losses import SQUARED_HINGE
 from bigsvm.kernels.primal_cd import EXACT, GLOBAL_NEWTON, NEWTON_STEP, column_total, search
 from bigsvm.solvers import column_sweeps
 from bigsvm.solvers.coordinate_descent import CoordinateDescent
+from bigsvm.solvers.hyperpass import HyperPass
 from bigsvm.solvers.line_search import exact_step
 from bigsvm.solvers.primal_cd import PrimalCD
 from bigsvm.store.blocks import kernel_matrix
 from bigsvm.store.state_files import dump, load, read_tree, write_tree
 from bigsvm.testing.problems import as_csr, corner_problems, random_problem
+from bigsvm.testing.reference import dual_value
+from tests.products import pairs_of
 from tests.solvers.stepping import Bench, ElsewhereMapper, paper_data, takes_iterations
 
 OPTIMA = {
@@ -94,6 +97,71 @@ def test_the_papers_newton_ends_within_its_tolerance(seed: int) -> None:
         assert abs(t - exact) < eps2 + 1e-13 * size  # phi'' >= 1
 
 
+def value_of(p: dict[str, Any], t: float) -> float:
+    signed = np.where(p["codes"] == 1, p["x"], -p["x"])
+    losses = p["C"] * p["cost"] * np.maximum(p["s"][:, 0] - t * signed, 0.0) ** 2
+    return float(p["linear"] * t + 0.5 * t * t + losses.sum())
+
+
+def papers_newton(p: dict[str, Any], eps2: float) -> float:
+    """The search of the Rosenbrock paper as printed: from t = 1, for a quarter of what the slope promises."""
+    signed, t = np.where(p["codes"] == 1, p["x"], -p["x"]), 1.0
+    for _ in range(200):
+        violates = p["s"][:, 0] - t * signed > 0.0
+        curvature = 1.0 + float((2.0 * p["C"] * p["cost"] * signed * signed)[violates].sum())
+        now = slope(p, t)[0]
+        if abs(now) < eps2:
+            return t
+        share = 1.0
+        while share > 1e-10:
+            promised = 0.25 * share * now * now / curvature
+            if value_of(p, t - share * now / curvature) <= value_of(p, t) - promised + 1e-15 * abs(value_of(p, t)):
+                break
+            share *= 0.5
+        t -= share * now / curvature
+    return t
+
+
+def test_the_papers_newton_step_for_step() -> None:
+    """Ends are told apart by how far they are from the optimum: a loose eps2 leaves the search where it comes first."""
+    for seed in range(60):
+        p = column_problem(seed)
+        for eps2 in (30.0, 3.0, 0.3):
+            t, _ = along(p, p["x"][None, :], GLOBAL_NEWTON, eps2)
+            assert t == pytest.approx(papers_newton(p, eps2), rel=1e-9, abs=1e-12), (seed, eps2)
+
+
+def test_the_papers_newton_asks_for_a_quarter() -> None:
+    """Many rows begin to violate on the way: the whole step gains, but less than a quarter of what was promised."""
+    n = 40
+    p = {
+        "x": np.append(np.full(n, -1.0), 1.0), "s": np.append(np.full(n, -1.05), 2.0)[:, None], "C": 1.0,
+        "cost": np.append(np.full(n, 1.0), 30.0), "codes": np.ones(n + 1, np.int32), "linear": 0.0,
+    }  # fmt: skip
+    found, _ = along(p, p["x"][None, :], GLOBAL_NEWTON, 1.0)
+    assert found == pytest.approx(papers_newton(p, 1.0), rel=1e-12)
+
+
+@pytest.mark.parametrize("bias", ["augmented", "free"])
+@pytest.mark.parametrize("solver", [CoordinateDescent(), HyperPass(direction="steepest")], ids=lambda s: s.name)
+def test_the_dual_value_that_is_known_is_that_of_alpha(solver: Any, bias: str, tmp_path: Path) -> None:
+    X, y = random_problem(80, 5, seed=14, noise=0.3)
+    loss, C = solver.losses[0], 0.3
+    bench = Bench(solver, X, y, tmp_path, options={"C": C, "bias": bias, "loss": loss})
+    for _ in range(6):
+        bench.step()
+        alpha = bench.state.rows.alpha.values[:, 0]
+        assert alpha.min() >= 0.0
+        expected = dual_value(X, y, np.full(80, C), loss, alpha, 0.0 if bias == "free" else 1.0)
+        assert bench.state.dual.value(bench.problem)[0] == pytest.approx(expected, rel=1e-9, abs=1e-9)
+        assert expected <= bench.state.primal[0] * (1 + 1e-12)
+        if bias == "free":
+            assert abs(alpha @ y) <= 1e-12 * alpha.sum()
+        else:
+            np.testing.assert_allclose(bench.state.dual.v[-1], alpha @ y, atol=1e-9)
+    assert alpha.any()
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_a_newton_step_decreases_the_objective_enough(seed: int) -> None:
     p = column_problem(seed)
@@ -164,14 +232,13 @@ def agrees_with_newton(rows: Any, solver: str, **options: Any) -> None:
     assert result.figures["objective"] >= judge.figures["objective"] * (1 - 1e-9)
 
 
-@pytest.mark.parametrize("solver", ["pcd", "cd"])
-@pytest.mark.parametrize("bias", ["augmented", "none", "free"])
-@pytest.mark.parametrize("corner", WELL_SCALED)
-def test_corners(solver: str, bias: str, corner: str) -> None:
+@pairs_of(
+    corner=WELL_SCALED, solver=["pcd", "cd"], bias=["augmented", "none", "free"], layout=["dense", "csr"],
+    C=[1e-4, 1.0, 1e3],
+)  # fmt: skip
+def test_corners(corner: str, solver: str, bias: str, layout: str, C: float) -> None:
     X, y = corner_problems()[corner]
-    for C in (1e-4, 1.0, 1e3):
-        agrees_with_newton((X, y), solver, bias=bias, C=C)
-    agrees_with_newton((sparse.csr_array(X), y), solver, bias=bias, C=0.1)
+    agrees_with_newton((sparse.csr_array(X) if layout == "csr" else X, y), solver, bias=bias, C=C)
 
 
 @pytest.mark.parametrize("solver", ["pcd", "cd"])
@@ -261,11 +328,11 @@ def test_a_run_that_was_left_in_a_sweep_goes_on_to_the_same_bytes(
 
 @pytest.mark.cluster
 @pytest.mark.parametrize("solver", ["cd", "rosenbrock"])
-def test_worker_processes_give_the_bytes_of_none(streaming: None, tmp_path: Path, solver: str) -> None:
+def test_worker_processes_give_the_bytes_of_none(streaming: None, tmp_path: Path, solver: str, cluster: str) -> None:
     X, y = random_problem(200, 5, seed=13, n_classes=3)
     options: dict[str, Any] = {"solver": solver, "loss": "squared_hinge", "tol": 1e-4, "memory": "64MiB"}
     here = bigsvm.fit((X, y), threads=1, **options)
-    there = bigsvm.fit((X, y), scheduler="processes", workers=2, scratch=str(tmp_path / "other"), **options)
+    there = bigsvm.fit((X, y), scheduler=cluster, scratch=str(tmp_path / "other"), **options)
     np.testing.assert_array_equal(here.model.coef, there.model.coef)
     assert here.figures["dual_objective"] == there.figures["dual_objective"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,23 +11,30 @@ import pytest
 from scipy import sparse
 
 import bigsvm
+from bigsvm.budget import MemoryBudget
 from bigsvm.config import FitConfig
 from bigsvm.errors import Unsupported, UsageError
 from bigsvm.events import silent
+from bigsvm.problem.certificate import Certificate
+from bigsvm.problem.problem import make_problem
 from bigsvm.run.fit import fit_store
+from bigsvm.run.local import SerialMapper
+from bigsvm.solvers.base import Context
+from bigsvm.solvers.dual_cd import DualCD
+from bigsvm.solvers.dual_cd_state import ModelGroup
 from bigsvm.solvers.registry import choose_solver
 from bigsvm.store.array_rows import ArrayRows
 from bigsvm.testing.problems import corner_problems, random_problem
 from bigsvm.testing.reference import dual_optimum
+from tests.products import pairs_of
 
 CORNERS = corner_problems()
 
 
-@pytest.mark.parametrize("layout", ["dense", "csr"])
-@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
-@pytest.mark.parametrize("bias", ["augmented", "none"])
-@pytest.mark.parametrize("corner", CORNERS)
-@pytest.mark.parametrize("C", [1e-4, 1.0])
+@pairs_of(
+    corner__loss=[(corner, loss) for corner in CORNERS for loss in ("hinge", "squared_hinge")],
+    bias=["augmented", "none"], layout=["dense", "csr"], C=[1e-4, 1.0],
+)  # fmt: skip
 def test_every_corner_is_proved_and_agrees_with_lbfgsb(
     corner: str, bias: str, loss: str, layout: str, C: float
 ) -> None:
@@ -192,6 +200,53 @@ def test_permuted_working_rows_and_features_come_back_in_the_users_order() -> No
     (found,), (expected,) = moved.alpha, plain.alpha
     ours = np.concatenate(list(found.in_store_order(moved.working_row)))
     np.testing.assert_allclose(ours, expected.values, atol=1e-3)
+
+
+def learning(folder: Path) -> tuple[DualCD, Any, ModelGroup]:
+    """A solver on rows in memory, its state, and its only group of models."""
+    X, y = random_problem(50, 4, seed=29)
+    data = ArrayRows(X, y)
+    refs = data.refs(50)
+    ctx = Context(
+        data=data, refs=refs, resident=True, mapper=SerialMapper(), budget=MemoryBudget(1 << 20), seed=0, parallel=1,
+        threads=1, read_depth=1, group_blocks=1, proof_refs=refs, workdir=folder, tol=1e-3,
+    )  # fmt: skip
+    solver = DualCD()
+    state = solver.init(make_problem(FitConfig(loss="hinge"), data), ctx)
+    (group,) = state.groups
+    group.w[...] = 1.0
+    return solver, state, group
+
+
+def certified(primal: float, dual: float) -> Certificate:
+    P, D = np.array([primal]), np.array([dual])
+    return Certificate(P, D, P - D, 50, 0.0, np.zeros(1, np.int64))
+
+
+def test_a_proof_takes_the_rounding_out_of_w(tmp_path: Path) -> None:
+    solver, state, group = learning(tmp_path)
+    solver.learn(state, certified(2.0, 1.0), [np.full(5, 1.5)], [group.w])
+    assert group.w.tolist() == [1.5] * 5
+    # Where w has moved on since, it keeps what it has won.
+    solver.learn(state, certified(2.0, 1.0), [np.full(5, 1.25)], [np.full(5, 1.0)])
+    assert group.w.tolist() == [1.75] * 5
+
+
+def test_a_proof_leaves_its_lower_bound_behind(tmp_path: Path) -> None:
+    solver, state, group = learning(tmp_path)
+    for dual, floor in ((1.0, 1.0), (0.5, 1.0), (1.5, 1.5)):
+        solver.learn(state, certified(2.0, dual), [group.w.copy()], [group.w])
+        assert group.floor.tolist() == [floor]
+
+
+def test_a_proof_that_falls_short_brings_shrunk_rows_back(tmp_path: Path) -> None:
+    solver, state, group = learning(tmp_path)
+    for estimate, back in ((0.4, 0), (1e-4, 1)):
+        group.active.values[:], group.estimate = 0, estimate
+        group.thresholds[...] = 0.0
+        solver.learn(state, certified(2.0, 1.0), [group.w.copy()], [group.w])
+        assert np.all(group.active.values == back)
+        assert np.all(np.isinf(group.thresholds)) == bool(back)
 
 
 def test_options_and_names_are_checked_in_milliseconds() -> None:

@@ -20,13 +20,16 @@ from bigsvm.errors import UsageError
 from bigsvm.kernels.hyperpass import best_shares
 from bigsvm.problem.problem import make_problem
 from bigsvm.run.local import SerialMapper
-from bigsvm.solvers.active_rows import ActiveRows
+from bigsvm.solvers.active_rows import ActiveRows, compacted
 from bigsvm.solvers.base import Context, StepInfo
 from bigsvm.solvers.hyperpass import HyperPass
 from bigsvm.solvers.hyperpass_shrink import HyperPassShrink
+from bigsvm.solvers.row_state import NaturalDual
 from bigsvm.store.array_rows import ArrayRows
+from bigsvm.store.blocks import kernel_matrix
 from bigsvm.testing.problems import as_csr, corner_problems, random_problem
 from bigsvm.units import MIB
+from tests.products import pairs_of
 
 OPTIMUM = 0.544610790  # lambda / 2 ||w||^2 + mean hinge of MNIST, '0' against all, 50 principal components
 SOLVERS = (HyperPass, HyperPassShrink)
@@ -143,20 +146,23 @@ def one_row_a_class() -> tuple[np.ndarray, np.ndarray]:
     return np.array([[1.0, 0.2], [-0.3, 0.7]]), np.array([1.0, -1.0])
 
 
-@pytest.mark.parametrize("options", [{}, {"direction": "steepest"}, {"direction": "cg"}])
-@pytest.mark.parametrize("bias", ["augmented", "none"])
-@pytest.mark.parametrize("C", [1e-4, 1.0, 1e3])
-def test_corners_agree_with_coordinate_descent(options: dict[str, str], bias: str, C: float) -> None:
-    cases = {**corner_problems(), "three": random_problem(60, 5, n_classes=3, seed=4), "single": one_row_a_class()}
-    for corner, data in cases.items():
-        fit: dict[str, Any] = {"loss": "hinge", "bias": bias, "C": C, "memory": "64MiB", "max_passes": 2000}
-        judge = bigsvm.fit(data, solver="dcd", tol=1e-7, **fit)
-        result = bigsvm.fit(data, solver="hyperpass", tol=1e-7, solver_options=options, **fit)
-        assert result.status == "converged", corner
-        assert result.figures["relative_gap"] <= 1e-7
-        # The judge may have given up; it has proved where the optimum is all the same.
-        assert result.figures["objective"] <= judge.figures["objective"] * (1 + 2e-7)
-        assert result.figures["objective"] >= judge.figures["dual_objective"] * (1 - 2e-7)
+CASES = {**corner_problems(), "three": random_problem(60, 5, n_classes=3, seed=4), "single": one_row_a_class()}
+
+
+@pairs_of(
+    corner=CASES, C=[1e-4, 1.0, 1e3], options=[{}, {"direction": "steepest"}, {"direction": "cg"}],
+    bias=["augmented", "none"],
+)  # fmt: skip
+def test_corners_agree_with_coordinate_descent(corner: str, C: float, options: dict[str, str], bias: str) -> None:
+    data = CASES[corner]
+    fit: dict[str, Any] = {"loss": "hinge", "bias": bias, "C": C, "memory": "64MiB", "max_passes": 2000}
+    judge = bigsvm.fit(data, solver="dcd", tol=1e-7, **fit)
+    result = bigsvm.fit(data, solver="hyperpass", tol=1e-7, solver_options=options, **fit)
+    assert result.status == "converged"
+    assert result.figures["relative_gap"] <= 1e-7
+    # The judge may have given up; it has proved where the optimum is all the same.
+    assert result.figures["objective"] <= judge.figures["objective"] * (1 + 2e-7)
+    assert result.figures["objective"] >= judge.figures["dual_objective"] * (1 - 2e-7)
 
 
 @pytest.mark.parametrize(("solver", "bias"), [(solver, bias) for solver in SOLVERS for bias in solver.biases])
@@ -258,6 +264,78 @@ def test_halving_keeps_the_nearest(tmp_path: Path) -> None:
         assert distance[flags].max() == pytest.approx(largest, rel=1e-14)
         assert largest == pytest.approx(np.sort(distance)[kept - 1], rel=1e-14)
         assert dropped == pytest.approx(np.sort(distance)[kept] if kept < 101 else np.inf, rel=1e-14)
+
+
+def a_table(folder: Path) -> tuple[ActiveRows, np.ndarray, np.ndarray]:
+    """Rows of which some are active, some were folded and left; w and a direction."""
+    X, y = random_problem(101, 4, seed=13)
+    data = ArrayRows(X, y.astype(np.int64))
+    state, _ = next(steps(HyperPassShrink(), data, folder, C=0.7, bias="augmented"))
+    rng = np.random.default_rng(16)
+    rows, active = state.rows, (rng.random((101, 1)) < 0.5).astype(np.uint8)
+    rows.s.values[:, 0], rows.p.values[:, 0] = 0.5 + rng.standard_normal(101), rng.standard_normal(101)
+    X = kernel_matrix(data.read(data.refs(101)[0]).X)
+    norms, folded = state.extra.norms.values, 0.3 * rng.standard_normal((5, 1))
+    table = ActiveRows(state.problem, X, rows, state.extra.keys, norms, active, folded)
+    return table, rng.standard_normal((5, 1)), rng.standard_normal((5, 1))
+
+
+def test_the_search_knows_what_was_folded(tmp_path: Path) -> None:
+    """The step minimises the objective in which rows that were left out stay on the side where they are."""
+    table, w, D = a_table(tmp_path)
+    s, p, cost = (array.values[:, 0] for array in (table.rows.s, table.rows.p, table.rows.cost))
+    active = table.active[:, 0] == 1
+
+    def objective(t: float) -> float:
+        point = w + t * D
+        moved = s - t * p
+        loss = np.where(active, np.maximum(moved, 0.0), np.where(s > 0.0, moved, 0.0))
+        return float(0.5 * (point * point).sum() - (table.folded * point).sum() + 0.7 * (cost * loss).sum())
+
+    if objective(1e-7) > objective(0.0):
+        D, p[:] = -D, -p
+    step = table.search(0, w[:, 0], D[:, 0], np.inf)
+    assert step.length > 1e-3
+    best = objective(step.length)
+    assert best <= min(objective(step.length * share) for share in (0.5, 0.9, 0.999, 1.001, 1.1, 2.0)) + 1e-12
+
+
+def test_a_table_of_some_rows_knows_the_sum_of_all(tmp_path: Path) -> None:
+    table, _, _ = a_table(tmp_path)
+    weights = NaturalDual(table.problem.loss.code)
+    total = table.sums(weights)
+    assert isinstance(table.X, np.ndarray)
+    numbers = np.arange(0, 101, 3)
+    small = compacted(table, numbers, np.ascontiguousarray(table.X[numbers]), total, weights)
+    np.testing.assert_allclose(small.sums(weights), total, atol=1e-12)
+    assert np.abs(small.folded).max() > 1e-3
+    small.rows.s.values[:] = -1.0  # none of them violates any more: what was folded is left
+    np.testing.assert_allclose(small.sums(weights), small.folded, atol=1e-12)
+
+
+def test_steps_of_shrinking_stay_within_their_ball(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No step may be longer than the distance of the farthest row that was kept."""
+    search, halve, kept, later = ActiveRows.search, ActiveRows.halve, [np.inf], []
+
+    def halved(self: ActiveRows, m: int, left: int) -> tuple[float, float]:
+        limit, dropped = halve(self, m, left)
+        kept[:] = [limit]
+        return limit, dropped
+
+    def searched(self: ActiveRows, m: int, w: np.ndarray, D: np.ndarray, longest: float) -> Any:
+        if self.active[:, m].all() and self.numbers is None:
+            kept[:] = [np.inf]  # a cycle begins with all rows
+        assert not D.any() or longest * float(np.sqrt(D @ D)) == pytest.approx(kept[0], rel=1e-12)
+        later.append(kept[0] < np.inf)
+        return search(self, m, w, D, longest)
+
+    monkeypatch.setattr(ActiveRows, "halve", halved)
+    monkeypatch.setattr(ActiveRows, "search", searched)
+    X, y = random_problem(400, 6, seed=15, noise=0.2)
+    run = steps(HyperPassShrink(), ArrayRows(X, y.astype(np.int64)), tmp_path, C=1.0, bias="none")
+    for _ in range(8):
+        next(run)
+    assert sum(later) > 8
 
 
 def test_safe_shrinking_never_rises(tmp_path: Path) -> None:

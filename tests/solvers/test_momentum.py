@@ -22,6 +22,7 @@ from bigsvm.store.array_rows import ArrayRows
 from bigsvm.store.vectors import RowVector
 from bigsvm.testing.problems import random_problem
 from bigsvm.testing.reference import dual_value
+from tests.products import pairs_of
 from tests.run.test_checkpoint import comes_to_the_same, same_folder
 
 
@@ -37,16 +38,15 @@ def config(momentum: str, **options: Any) -> FitConfig:
     return FitConfig.of(**{"solver": "dcd", "loss": "hinge", "solver_options": {"momentum": momentum}, **options})
 
 
-@pytest.mark.parametrize("arena", ["auto", "off"])
-@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
-@pytest.mark.parametrize(
-    ("n_classes", "weighted", "options"),
-    [
+@pairs_of(
+    n_classes__weighted__options=[
         (2, False, {}),
         (2, True, {"bias": "none"}),
         (9, False, {"class_weight": {"0": 2.0, "1": 0.0}}),
         (3, True, {"tol": 1e-6}),
     ],
+    arena=["auto", "off"],
+    loss=["hinge", "squared_hinge"],
 )
 @pytest.mark.usefixtures("streaming")
 def test_alpha_is_in_its_box_at_the_end_of_every_pass(

@@ -13,6 +13,7 @@ from scipy import sparse
 import bigsvm
 from bigsvm.config import FitConfig
 from bigsvm.events import Warned
+from bigsvm.kernels import interior
 from bigsvm.solvers.auto import preferences
 from bigsvm.solvers.base import DataShape
 from bigsvm.solvers.interior import solve_hinge
@@ -20,6 +21,7 @@ from bigsvm.solvers.newton_ws import NewtonWS
 from bigsvm.solvers.subproblem import Subproblem
 from bigsvm.solvers.weights import columns
 from bigsvm.solvers.working_newton import solve_squared_hinge
+from bigsvm.solvers.working_problem import kept_rows
 from bigsvm.solvers.working_set import FOLDED, KEPT, OUT
 from bigsvm.store.blocks import kernel_matrix
 from bigsvm.testing.problems import as_csr, random_problem
@@ -266,3 +268,61 @@ def test_rows_without_entries_have_a_dual_point_too() -> None:
     y = np.repeat([0, 1, 2], [3, 2, 1])
     result = bigsvm.fit((np.zeros((6, 2)), y), solver="newton-ws", loss="hinge", bias="free", C=4.6, tol=1e-6)
     assert result.status == "converged"
+
+
+def test_far_rows_of_the_sample_stand_for_the_others(tmp_path: Path) -> None:
+    """As many as are far are paid for, and those that are folded pay only where they leave the margin."""
+    run = bench(tmp_path, "hinge", 100)
+    found: list[Any] = []
+    original = NewtonWS._solve
+
+    def spy(self: NewtonWS, state: Any, ctx: Any, working_set: Any, *others: Any) -> None:
+        lean, at = columns(state.w)[:, 0].copy(), columns(state.w)[:, 0].copy()
+        found[:] = [kept_rows(state.problem, working_set, 0, lean, at, 1, sampled=True), working_set.held]
+        original(self, state, ctx, working_set, *others)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(NewtonWS, "_solve", spy)
+        for _ in range(4):
+            w = columns(run.state.w)[:, 0].copy()
+            run.step()
+    part, held = found
+    assert part.far.sum() >= 5
+    stands_for = part.C[part.far].sum() / 10.0
+    assert 0.5 * (3000 - held) <= stands_for <= 1.5 * (3000 - held)
+    np.testing.assert_allclose(part.C[~part.far], 10.0)
+    assert {1.0, -1.0} == set(part.side[part.far])
+    assert np.mean(part.slacks(w)[part.far] <= 0.0) > 0.8
+
+
+def interior_rows(n: int = 50) -> tuple[np.ndarray, ...]:
+    """(s, C, alpha, room, xi, eta, h) strictly inside."""
+    rng = np.random.default_rng(7)
+    s, C = rng.standard_normal(n), rng.uniform(0.5, 2.0, n)
+    alpha = C * rng.uniform(0.1, 0.9, n)
+    xi, eta = rng.uniform(0.1, 2.0, n), rng.uniform(0.1, 2.0, n)
+    room = C - alpha
+    return s, C, alpha, room, xi, eta, 1.0 / (xi / room + eta / alpha)
+
+
+def test_the_corrector_aims_at_the_central_path() -> None:
+    """The products after the step are mu C but for what the corrector's own change adds to the predictor's."""
+    s, C, alpha, room, xi, eta, h = interior_rows()
+    p, mu, t1, t2 = np.random.default_rng(8).standard_normal(len(s)), 0.1, np.empty(len(s)), np.empty(len(s))
+    interior.second_order(s, alpha, room, xi, eta, h, p, C, mu, t1, t2)
+    da = -h * (p - s)
+    de, dx = -eta - eta * da / alpha, -xi + xi * da / room
+    linear = alpha * eta + eta * da + alpha * de  # what Newton's equation makes of alpha eta with its target 0
+    np.testing.assert_allclose(linear, 0.0, atol=1e-13)
+    np.testing.assert_allclose((alpha + da) * (eta + de) + t1, mu * C, atol=1e-12)
+    np.testing.assert_allclose((room - da) * (xi + dx) + t2, mu * C, atol=1e-12)
+
+
+def test_rows_go_to_the_bound_that_they_are_clearly_at() -> None:
+    """alpha / C, eta and xi of rows that are out, in, and neither."""
+    alpha = np.array([0.01, 0.99, 0.7, 0.2, 0.5])
+    eta, xi = np.array([1.0, 0.0, 0.6, 0.5, 0.1]), np.array([0.0, 1.0, 0.5, 0.6, 0.2])
+    C = np.full(5, 2.0)
+    found = C * alpha
+    interior.at_bounds(C, xi, eta, found)
+    np.testing.assert_allclose(found, [0.0, 2.0, 1.4, 0.4, 1.0])

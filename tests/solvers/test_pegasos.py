@@ -130,6 +130,27 @@ def test_w_is_the_sum_of_its_alpha(layout: str, n_classes: int, solver: Pegasos,
             assert state.sqnorm == pytest.approx((W**2).sum(axis=0), rel=1e-12)
 
 
+@pytest.mark.parametrize("offset", [0, 1])
+@pytest.mark.parametrize("size", [0, 500])
+def test_the_step_is_one_over_t_and_the_offset(size: int, offset: int, tmp_path: Path) -> None:
+    """From w = 0 every row violates: the first step goes 1 / (1 + offset) of the way to the sum of all of them."""
+    X, y = random_problem(60, 3, seed=64)
+    whole = np.append(X.T @ y, y.sum()) * 0.2
+    with bench(Pegasos(batch=size, offset=offset, projection=False), ArrayRows(X, y), tmp_path, C=0.2) as some:
+        state = some.run(1 if size else 2)  # the batch method looks at w = 0 first
+        assert state.iteration == 1
+        np.testing.assert_allclose(state.w, whole / (1 + offset), rtol=1e-12)
+        np.testing.assert_allclose(state.rows.alpha.values, 0.2 / (1 + offset), rtol=1e-12)
+
+
+def test_the_ball_holds_the_optimum_and_little_more(tmp_path: Path) -> None:
+    """||w||^2 <= C sum of the costs at the optimum; without regularisation to speak of nearly that."""
+    X, y = np.array([[1e-3], [-1e-3]]), np.array([1.0, -1.0])
+    with bench(Pegasos(batch=0), ArrayRows(X, y, np.array([3.0, 5.0])), tmp_path, C=2.0) as some:
+        some.run(1)
+        assert some.solver._radius(some.state) ** 2 == pytest.approx(2.0 * 8.0)
+
+
 @pytest.mark.parametrize("projection", [True, False])
 def test_one_batch_of_all_rows_is_the_batch_method(tmp_path: Path, projection: bool) -> None:
     X, y = random_problem(200, 5, seed=63)
@@ -218,7 +239,7 @@ def test_streamed_the_batch_method_takes_the_same_steps(streaming: None, monkeyp
 
 @pytest.mark.cluster
 @pytest.mark.parametrize("size", [0, 20])
-def test_worker_processes_give_the_bytes_of_none(size: int, tmp_path: Path, streaming: None) -> None:
+def test_worker_processes_give_the_bytes_of_none(size: int, tmp_path: Path, streaming: None, cluster: str) -> None:
     X, y = random_problem(200, 5, seed=73, n_classes=3)
     options: dict[str, Any] = {
         "solver": "pegasos",
@@ -226,7 +247,7 @@ def test_worker_processes_give_the_bytes_of_none(size: int, tmp_path: Path, stre
         "max_passes": 20,
         "solver_options": {"batch": size},
     }
-    for number, changed in enumerate(({"threads": 1}, {"scheduler": "processes", "workers": 2})):
+    for number, changed in enumerate(({"threads": 1}, {"scheduler": cluster})):
         result = bigsvm.fit((X, y), **options, **changed, scratch=str(tmp_path / f"scratch{number}"))
         result.save_model(tmp_path / str(number))
     for path in (tmp_path / "0").iterdir():

@@ -37,7 +37,8 @@ def written(path: Path, X, labels, weights=None, *, layout="csr", pieces=5, **op
 
 
 def foreign(path: Path, X, labels, weights=None, *, version=3, layout="csr", chunk=16, **array_options) -> Path:
-    """A store by zarr alone: plain number labels, no manifest."""
+    """A store by zarr alone: plain number labels, no manifest; chunks of zeros are written, too."""
+    array_options.setdefault("config", {"write_empty_chunks": True})
     group = zarr.create_group(path, zarr_format=version, attributes={"encoding-type": "anndata"})
     if layout == "csr":
         matrix = csr(X)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +123,7 @@ def test_read_ahead_gives_every_group_in_order_and_to_whoever_else_looks(depth: 
 def test_read_ahead_uses_its_buffers_again_and_never_one_that_is_in_use() -> None:
     X, store, groups = scattered()
     made: list[np.ndarray] = []
+    ended = threading.Semaphore(0)
 
     def buffers() -> np.ndarray:
         made.append(np.zeros((12, 3)))
@@ -132,13 +132,16 @@ def test_read_ahead_uses_its_buffers_again_and_never_one_that_is_in_use() -> Non
     def read_group(group: BlockGroup, buffer: np.ndarray, pool: Any) -> Block:
         rows = rows_in(group)
         buffer[: len(rows)] = X[rows]
+        ended.release()
         return Block(group.start, group.start + len(rows), buffer[: len(rows)], np.zeros(len(rows)))
 
     store.read_group = read_group
-    seen = 0
+    seen = ahead = 0
     with ReadAhead(store, groups * 5, 2, buffers, lambda block, group: None) as source:
         for group, block in source:
-            time.sleep(0.002)  # the reader may go on as far as it can
+            while ahead < min(seen + 3, 20):  # the reader goes on as far as it can
+                ended.acquire()
+                ahead += 1
             np.testing.assert_array_equal(block.X, X[rows_in(group)])
             seen += 1
     assert seen == 20

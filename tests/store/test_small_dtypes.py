@@ -135,14 +135,3 @@ def test_what_8_bits_cannot_hold_is_refused_with_its_row(tmp_path: Path, bad: fl
         part = X if layout == "dense" else CSR(matrix.data, matrix.indices, matrix.indptr)
         with pytest.raises(DataError, match="row 17 holds"):
             writer.append(part, LABELS)
-
-
-def test_entries_of_one_place_are_added_beyond_8_bits(tmp_path: Path) -> None:
-    twice = CSR(np.array([1, 200, 100], np.uint8), np.array([0, 1, 1]), np.array([0, 1, 3]))
-    with pytest.raises(DataError, match=r"row 1 holds 300\.0, which uint8 cannot hold"):
-        ingest((twice, [0, 1]), tmp_path / "a")
-    ingest((twice, [0, 1]), tmp_path / "b", dtype="float32")
-    fits = twice._replace(data=np.array([1, 200, 55], np.uint8))
-    ingest((fits, [0, 1]), tmp_path / "c")
-    store = open_store(tmp_path / "c")
-    np.testing.assert_array_equal(dense(store.read(store.refs(2)[0]).X, 2), [[1, 0], [0, 255]])

@@ -19,7 +19,7 @@ from bigsvm.run.staging import staged
 from bigsvm.run.survey import survey_pass
 from bigsvm.store import stage_index
 from bigsvm.store.array_rows import ArrayRows
-from bigsvm.store.blocks import label_codes
+from bigsvm.store.labels import label_codes
 from bigsvm.store.opener import open_store
 from bigsvm.store.stage_write import SegmentShare, stage_segment
 from bigsvm.testing.problems import random_problem
@@ -168,6 +168,30 @@ def test_a_copy_that_is_not_whole_is_made_again(tmp_path: Path, damage: str) -> 
         (folder / "segment-00000.bin").unlink()
     with make(rows("csr"), tmp_path) as copy:
         assert copy.read(copy.refs(N)[0]).n_rows == N
+
+
+def test_a_copy_whose_order_was_damaged_is_made_again(tmp_path: Path) -> None:
+    X, y = random_problem(N, 6, seed=3)
+    store = ArrayRows(X, np.sort(y))
+    with make(store, tmp_path) as copy:
+        assert copy.meta.shuffled
+        order, path = copy.row_order.copy(), copy.folder / "row_order.npy"
+    content = bytearray(path.read_bytes())
+    content[-8] ^= 1
+    path.write_bytes(content)
+    with make(store, tmp_path) as copy:
+        np.testing.assert_array_equal(copy.row_order, order)
+
+
+def test_a_segment_that_was_cut_off_is_written_again(tmp_path: Path) -> None:
+    store = rows("csr")
+    with make(store, tmp_path) as copy:
+        folder = copy.folder
+    (folder / "staged.json").unlink()  # killed before the copy was whole
+    content = (folder / "segment-00001.bin").read_bytes()
+    (folder / "segment-00001.bin").write_bytes(content[:-64])
+    with make(store, tmp_path):
+        assert (folder / "segment-00001.bin").read_bytes() == content
 
 
 def test_the_least_recently_used_copy_makes_room_and_a_used_one_stays(tmp_path: Path) -> None:

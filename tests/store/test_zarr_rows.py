@@ -118,6 +118,7 @@ def read_all(path: Path, block_rows: int) -> None:
 
 
 def replace(path: Path, key: str, data: np.ndarray, **options: object) -> None:
+    options.setdefault("config", {"write_empty_chunks": True})
     zarr.open_group(path, mode="a").create_array(key, data=data, overwrite=True, **options)
 
 

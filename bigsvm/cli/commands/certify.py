@@ -9,7 +9,7 @@ import click
 
 from bigsvm.cli import text
 from bigsvm.cli.command import bigsvm_command
-from bigsvm.cli.options import add, config_of, label_options, run_options
+from bigsvm.cli.options import add, config_of, run_options, store_options
 from bigsvm.cli.session import Session
 
 
@@ -19,7 +19,7 @@ from bigsvm.cli.session import Session
 )
 @click.argument("model", type=click.Path(path_type=Path))
 @click.argument("store")
-@add(label_options + run_options)
+@add(store_options + run_options)
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -28,6 +28,7 @@ def command(
     store: str,
     label: str | None,
     weight: str | None,
+    empty_chunks: Any,
     **options: Any,
 ) -> int:
     config = config_of(ctx, options)
@@ -35,7 +36,7 @@ def command(
     from bigsvm.run.certify import certify_model
     from bigsvm.store.opener import open_store
 
-    data = open_store(store, label=label, weight=weight)
+    data = open_store(store, label=label, weight=weight, empty_chunks=empty_chunks)
     session.warn_of(data)
     with session.watching() as emit:
         result = certify_model(model, data, config, emit)

@@ -84,8 +84,7 @@ def _show(session: Session, place: Path, rows: int | None, memory: str, kept: bo
     result = fitted.document(str(model), None)
     say(
         *map(_proof_line, proofs),
-        f"   {fitted.status} in {show_seconds(result['seconds']['total'])}, "
-        f"{result['passes']:.1f} passes over the data.",
+        f"   {fitted.status} in {text.seconds(result['seconds'])}, {result['passes']:.1f} passes over the data.",
         f"   memory: {text.memory(result['memory'])}",
         "",
         "4. Proof: the saved model and its dual point, read back and certified apart from the fit.",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from bigsvm.cli import text
 from bigsvm.cli.command import bigsvm_command
-from bigsvm.cli.options import add, label_options
+from bigsvm.cli.options import add, store_options
 from bigsvm.cli.session import Session
 from bigsvm.errors import UsageError
 
@@ -15,15 +17,23 @@ from bigsvm.errors import UsageError
 @click.argument("store")
 @click.argument("out")
 @click.option("--overwrite", is_flag=True, help="Replace an existing OUT.")
-@add(label_options)
-def command(session: Session, store: str, out: str, overwrite: bool, label: str | None, weight: str | None) -> int:
+@add(store_options)
+def command(
+    session: Session,
+    store: str,
+    out: str,
+    overwrite: bool,
+    label: str | None,
+    weight: str | None,
+    empty_chunks: Any,
+) -> int:
     if session.as_json and out == "-":
         raise UsageError("--json and the text cannot both go to standard output", hint="name a file")
 
     from bigsvm.store.dump import dump
     from bigsvm.store.opener import open_store
 
-    data = open_store(store, label=label, weight=weight)
+    data = open_store(store, label=label, weight=weight, empty_chunks=empty_chunks)
     session.warn_of(data)
     if out == "-":
         session.progress = False  # a bar and the lines would share the terminal
@@ -33,4 +43,4 @@ def command(session: Session, store: str, out: str, overwrite: bool, label: str 
         session.warn(warning)
     result = {"store": store, "output": out, **result}
     line = f"{out}: {text.count(data.n_samples)} rows"
-    return session.finish(result, "" if out == "-" else line)
+    return session.finish(result, "" if out == "-" else line, made=True)

@@ -9,7 +9,7 @@ import click
 
 from bigsvm.cli import text
 from bigsvm.cli.command import bigsvm_command
-from bigsvm.cli.options import add, config_of, label_options, run_options
+from bigsvm.cli.options import add, config_of, run_options, store_options
 from bigsvm.cli.session import Session
 
 _LARGEST_TABLE = 12
@@ -19,32 +19,39 @@ _LARGEST_TABLE = 12
     help="Measure MODEL on STORE: accuracy, balanced accuracy, F1, ROC AUC, average precision, confusion "
     "matrix; of a regression the mean squared and absolute errors and R2.\n\n"
     "One pass over the data.  With more than two classes, F1, AUC and average precision are means over the "
-    "classes, each against the rest."
+    "classes, each against the rest.\n\nSTORE may be a file of svmlight text."
 )
 @click.argument("model", type=click.Path(path_type=Path))
 @click.argument("store")
-@add(label_options + run_options)
+@click.option("--zero-based", is_flag=True, help="Indices of text count from 0.")
+@add(store_options + run_options)
 @click.pass_context
 def command(
     ctx: click.Context,
     session: Session,
     model: Path,
     store: str,
+    zero_based: bool,
     label: str | None,
     weight: str | None,
+    empty_chunks: Any,
     **options: Any,
 ) -> int:
     config = config_of(ctx, options)
 
     from bigsvm.problem.model import load_model
     from bigsvm.run.evaluate import evaluate
-    from bigsvm.store.opener import open_store
+    from bigsvm.store.opener import check_text, is_text, open_store
 
     loaded = load_model(model)
-    data = open_store(store, label=label, weight=weight)
-    session.warn_of(data)
+    rows: Any = store
+    if is_text(store):
+        check_text(label, weight)
+    else:
+        rows = open_store(store, label=label, weight=weight, empty_chunks=empty_chunks)
+        session.warn_of(rows)
     with session.watching() as emit:
-        result = evaluate(loaded, data, config, emit)
+        result = evaluate(loaded, rows, config, emit, zero_based)
     result = {"model": str(model), "store": store, **result}
     return session.finish(result, describe(result))
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 SENTENCES = {
     "converged": "converged: proved to be within {gap} of the optimum (asked: {tol:g})",
-    "paper_rule": "the solver's own rule is met; the gap is {gap} ({certificate})",
-    "kkt": "the optimality conditions hold; no gap can be proved for this kernel",
+    "paper_rule": "the solver's own rule is met: {rule}; the gap is {gap} ({certificate})",
+    "kkt": "the optimality conditions hold: {rule}; no gap can be proved for this kernel",
     "stopped": "stopped before the tolerance: the gap is {gap} ({certificate}), asked: {tol:g}",
     "stalled": "stalled before the tolerance: the gap is {gap} ({certificate}), asked: {tol:g}",
     "interrupted": "interrupted: the gap is {gap} ({certificate}), asked: {tol:g}",
@@ -53,6 +53,7 @@ def command(
     store: str,
     label: str | None,
     weight: str | None,
+    empty_chunks: Any,
     model: Path | None,
     run: Path | None,
     resume: bool,
@@ -65,6 +66,10 @@ def command(
     model = model or Path(stem_of(store) + ".model")
     run = run or model.parent / f"{model.name}.run"
     job = Job(store, label, weight, model, run, config, parse_seconds(checkpoint_every), overwrite, allow_unconverged)
+    if empty_chunks != "refuse":  # remembered beside the store's digests, for this run and for its resumption
+        from bigsvm.store.opener import open_store
+
+        session.warn_of(open_store(store, label=label, weight=weight, empty_chunks=empty_chunks))
     return train(session, job, resume)
 
 
@@ -78,7 +83,7 @@ def train(session: Session, job: Job, resume: bool) -> int:
 
         status, document = finished
         said = f"{summary(status, document, job.config.tol)}\n\nThe run was over: nothing was done again."
-        return session.finish(document, said, status, exit_code(status, job.allow_unconverged))
+        return session.finish(document, said, status, exit_code(status, job.allow_unconverged), made=True)
     if resume:
         check_same_fit(job)
     unfinished = is_unfinished(run)
@@ -119,7 +124,7 @@ def train(session: Session, job: Job, resume: bool) -> int:
             document = result.document(str(model), str(run))
             record.update(status=result.status, result=document, identity=plain(result.identity.document()))
     said = summary(result.status, document, job.config.tol)
-    return session.finish(document, said, result.status, session.exit_code)
+    return session.finish(document, said, result.status, session.exit_code, made=True)
 
 
 def check_places(job: Job) -> None:
@@ -183,7 +188,11 @@ def check_output(path: Path, overwrite: bool, marks: tuple[str, ...], kind: str)
 def summary(status: str, result: dict[str, Any], tol: float) -> str:
     """What a person wants to know first."""
     gap = text.number(result.get("relative_gap"), 3)
-    sentence = SENTENCES.get(status, status).format(gap=gap, tol=tol, certificate=result.get("certificate"))
+    sentence = SENTENCES.get(status, status).format(
+        gap=gap, tol=tol, certificate=result.get("certificate"), rule=_rule(result)
+    )
+    if "hint" in result:
+        sentence += f"\nhint: {result['hint']}"
     shape = f"{text.count(result['n_samples'])} rows x {text.count(result['n_features'])} features"
     entries = f"{text.count(result['nnz'])} entries, {show_bytes(result['data_bytes'])}"
     lines = [
@@ -202,6 +211,17 @@ def summary(status: str, result: dict[str, Any], tol: float) -> str:
         ("record", result["run"]),
     ]
     return sentence + "\n" + text.rows(lines)
+
+
+def _rule(result: dict[str, Any]) -> str:
+    """The rule that held, with its value; where it is not the violation itself, that too."""
+    rule = result.get("rule") or {"name": "", "value": None, "tolerance": None}
+    value, tolerance = text.number(rule["value"], 3), text.number(rule["tolerance"], 3)
+    if rule["name"].startswith("the algorithm"):
+        return f"{rule['name']}, at a violation of {value} (tolerance {tolerance})"
+    if rule["name"] == "steps":
+        return f"{value} steps (asked: {tolerance})"
+    return f"{rule['name']} {value} (tolerance {tolerance})"
 
 
 def _kernel_rows(counts: dict[str, int] | None) -> str | None:

@@ -9,6 +9,7 @@ import click
 
 from bigsvm.cli import text
 from bigsvm.cli.command import bigsvm_command
+from bigsvm.cli.options import add, empty_option
 from bigsvm.cli.session import Session
 from bigsvm.cli.types import Size
 from bigsvm.errors import UsageError
@@ -38,6 +39,7 @@ from bigsvm.units import parse_bytes, show_bytes
 @click.option("--memory", type=Size(), metavar="SIZE|PCT%", help="Memory on top of the base.")
 @click.option("--threads", type=int, metavar="N", help="[default: the cores this process may use]")
 @click.option("--overwrite", is_flag=True, help="Replace an existing STORE.")
+@add([empty_option])
 def command(
     session: Session,
     sources: tuple[str, ...],
@@ -72,6 +74,6 @@ def command(
         ("entries", text.count(result["nnz"])),
         ("labels", text.listed(result["labels"]) if result.get("labels") else None),
         ("size", show_bytes(result["bytes"])),
-        ("time", text.seconds(result.get("seconds"))),
+        ("time", text.seconds({"total": result["seconds"], "compile": result["compile_seconds"]})),
     ]
-    return session.finish(result, f"{store}\n" + text.rows(lines))
+    return session.finish(result, f"{store}\n" + text.rows(lines), made=True)

@@ -9,7 +9,7 @@ import click
 
 from bigsvm.cli import text
 from bigsvm.cli.command import bigsvm_command
-from bigsvm.cli.options import add, label_options
+from bigsvm.cli.options import add, store_options
 from bigsvm.cli.record import EVENTS, RUN
 from bigsvm.cli.session import Session
 from bigsvm.units import show_bytes
@@ -20,8 +20,8 @@ from bigsvm.units import show_bytes
     "would cost.  A model: its problem and its proof.  A run: how it went."
 )
 @click.argument("path")
-@add(label_options)
-def command(session: Session, path: str, label: str | None, weight: str | None) -> int:
+@add(store_options)
+def command(session: Session, path: str, label: str | None, weight: str | None, empty_chunks: Any) -> int:
     folder = Path(path)
     if (folder / "model.json").exists():
         from bigsvm.run.inspection import inspect_model
@@ -35,7 +35,7 @@ def command(session: Session, path: str, label: str | None, weight: str | None) 
     from bigsvm.run.inspection import inspect_store
     from bigsvm.store.opener import open_store
 
-    store = open_store(path, label=label, weight=weight)
+    store = open_store(path, label=label, weight=weight, empty_chunks=empty_chunks)
     session.warn_of(store)
     result = inspect_store(store)
     if result["scale_warning"]:
@@ -134,7 +134,8 @@ def _store_text(result: dict[str, Any]) -> str:
         ("types", f"values {result['dtype']}, indices {result['index_dtype']}"),
         ("labels", labels),
         ("weights", "yes" if result["has_weights"] else "none"),
-        ("size", f"{show_bytes(result['data_bytes'])} decoded, {show_bytes(result['stored_bytes'])} on disk"),
+        ("size", _size_text(result)),
+        *(("empty", f"{what}: they hold the fill value") for what in result["empty_chunks"].values()),
         ("chunks", f"{show_bytes(result['chunk_bytes'])} decoded" if result["chunk_bytes"] else None),
         ("store", result["store_fingerprint"]),
         ("content", result["content_fingerprint"]),
@@ -142,6 +143,11 @@ def _store_text(result: dict[str, Any]) -> str:
         ("", None if cost is None else f"at least --memory {show_bytes(cost['min_memory_bytes'])}"),
     ]
     return f"{result['path']}: a store\n" + text.rows(lines)
+
+
+def _size_text(result: dict[str, Any]) -> str:
+    decoded, stored = f"{show_bytes(result['data_bytes'])} decoded", result["stored_bytes"]
+    return decoded if stored is None else f"{decoded}, {show_bytes(stored)} on disk"
 
 
 def _cost_text(cost: dict[str, Any]) -> str:

@@ -20,14 +20,20 @@ from bigsvm.cli.session import Session
 @add(fit_options)
 @click.pass_context
 def command(
-    ctx: click.Context, session: Session, store: str, label: str | None, weight: str | None, **options: Any
+    ctx: click.Context,
+    session: Session,
+    store: str,
+    label: str | None,
+    weight: str | None,
+    empty_chunks: Any,
+    **options: Any,
 ) -> int:
     config = config_of(ctx, options)
 
     from bigsvm.run.plan import make_plan
     from bigsvm.store.opener import open_store
 
-    data = open_store(store, label=label, weight=weight)
+    data = open_store(store, label=label, weight=weight, empty_chunks=empty_chunks)
     session.warn_of(data)
     plan = make_plan(data, config)
     return session.finish(plan.document(), f"plan for {store}\n" + text.rows(plan.describe()))

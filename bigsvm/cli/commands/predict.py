@@ -10,17 +10,17 @@ import click
 
 from bigsvm.cli import text
 from bigsvm.cli.command import bigsvm_command
-from bigsvm.cli.options import add, config_of, run_options
+from bigsvm.cli.options import add, config_of, run_options, store_options
 from bigsvm.cli.session import Session
 from bigsvm.errors import UsageError
 
 _STANDARD_OUTPUT = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
-_STORES = (".zarr", ".parquet", ".pq", ".zip")
 
 
 @bigsvm_command(
     help="Write one line for each row of SOURCE: its label and its score, or its value.\n\n"
-    "SOURCE is a store, or svmlight text (- for standard input), whose labels are read and not used."
+    "SOURCE is a store, or svmlight text (- for standard input).  Its rows need no labels; --label and --weight name "
+    "columns that are no features, where they are not called so."
 )
 @click.argument("model", type=click.Path(path_type=Path))
 @click.argument("source")
@@ -34,7 +34,7 @@ _STORES = (".zarr", ".parquet", ".pq", ".zip")
 )
 @click.option("--zero-based", is_flag=True, help="Indices of text count from 0.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing OUT.")
-@add(run_options)
+@add(store_options + run_options)
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -46,6 +46,9 @@ def command(
     form: str | None,
     zero_based: bool,
     overwrite: bool,
+    label: str | None,
+    weight: str | None,
+    empty_chunks: Any,
     **options: Any,
 ) -> int:
     if out in _STANDARD_OUTPUT:
@@ -57,7 +60,7 @@ def command(
     from bigsvm.problem.model import load_model
     from bigsvm.run.predict import predict
     from bigsvm.run.prediction_files import format_of
-    from bigsvm.store.opener import open_store
+    from bigsvm.store.opener import check_text, is_text, open_store
     from bigsvm.store.outputs import check_apart, check_plain_output
 
     if out != "-":
@@ -67,8 +70,10 @@ def command(
         check_plain_output(Path(out), overwrite)
     loaded = load_model(model)
     rows: Any = source
-    if not is_text(source):
-        rows = open_store(source)
+    if is_text(source):
+        check_text(label, weight)
+    else:
+        rows = open_store(source, label=label, weight=weight, empty_chunks=empty_chunks, labelled=False)
         session.warn_of(rows)
     if out == "-":
         session.progress = False  # a bar and the lines would share the terminal
@@ -95,10 +100,4 @@ def command(
         ("time", text.seconds(result["seconds"])),
         ("memory", text.memory(result["memory"])),
     ]
-    return session.finish(result, "" if out == "-" else f"{out}\n" + text.rows(lines))
-
-
-def is_text(source: str) -> bool:
-    """Whether a source is svmlight text: standard input, or a file that is no store."""
-    path = Path(source)
-    return source == "-" or (path.suffix.lower() not in _STORES and path.exists() and not path.is_dir())
+    return session.finish(result, "" if out == "-" else f"{out}\n" + text.rows(lines), made=True)

@@ -32,4 +32,4 @@ def command(session: Session, registry: Path, model: Path, note: str, allow_othe
         ("fingerprint", entry["model_fingerprint"]),
         ("read it at", result["current"]),
     ]
-    return session.finish(result, f"{model}: promoted\n" + text.rows(lines))
+    return session.finish(result, f"{model}: promoted\n" + text.rows(lines), made=True)

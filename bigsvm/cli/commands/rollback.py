@@ -30,4 +30,4 @@ def command(session: Session, registry: Path, to: int | None, note: str) -> int:
         "model_fingerprint": fingerprint,
         "current": str(registry / "current"),
     }
-    return session.finish(result, f"{registry}: version {version} is current, fingerprint {fingerprint}")
+    return session.finish(result, f"{registry}: version {version} is current, fingerprint {fingerprint}", made=True)

@@ -27,5 +27,6 @@ def command(session: Session, store: Path) -> int:
             str(store),
             "restore them, or ingest the store again",
         )
-    line = f"{store}: {text.count(result['n_chunks'])} chunks, {show_bytes(result['bytes'])}, all as sealed"
+    chunks = f"{text.count(result['n_chunks'])} chunks" + text.absent(result["n_empty"], result["n_missing"])
+    line = f"{store}: {chunks}, {show_bytes(result['bytes'])}, all as sealed"
     return session.finish({"store": str(store), **result}, line)

@@ -7,6 +7,7 @@ solved by steps of two variables; then the changes go into f of all active rows 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -18,6 +19,7 @@ from bigsvm.store.blocks import Matrix
 
 _INNER = 0.1  # of the violation at the start of a round, to which its working set is solved
 _FINAL = 0.5  # of the target: no working set is solved any farther
+_STEPS_A_ROW = 16  # steps inside a working set are worth a row of its kernel values
 _STEPS = 200  # a working set takes at most so many steps for each of its rows
 _MOST_ROUNDS = 10_000
 
@@ -59,13 +61,15 @@ def other_side(X: Matrix, at: np.ndarray, column: np.ndarray, gram: Gram) -> Sup
 class Solved:
     """What came of it: rounds, steps of two variables, rows of kernel values, b_up and b_low over the active rows.
 
-    left : it was asked to stop before
+    work : kernel values, and what steps inside the working sets are worth beside them
+    left : it was asked to stop before, or has done as much as it may
     """
 
     rounds: int = 0
     steps: int = 0
     kernel_rows: int = 0
     values: int = 0
+    work: int = 0
     b_up: float = np.inf
     b_low: float = -np.inf
     left: bool = False
@@ -103,8 +107,10 @@ class BlockSMO:
         last: np.ndarray,
         most: int = _MOST_ROUNDS,
         pause: Callable[[], bool] = lambda: False,
+        most_work: float = math.inf,
     ) -> tuple[Solved, np.ndarray]:
-        """Until the violation of the active rows is at most `target`, or for `most` rounds; moves beta and f.
+        """Until the violation of the active rows is at most `target`, or for `most` rounds or about so much work; moves
+        beta and f.
 
         last : rows of the working set before, ascending; those of the last one come back
         pause : asked between two rounds: whether to leave
@@ -119,7 +125,7 @@ class BlockSMO:
             violation = found.violation
             if not violation > target or stalled > 1:
                 return found, last
-            if found.rounds and (found.rounds >= most or pause()):
+            if found.rounds and (found.rounds >= most or found.work >= most_work or pause()):
                 found.left = True
                 return found, last
             W = self._choose(active, up, down, found.b_up, found.b_low, last)
@@ -130,6 +136,7 @@ class BlockSMO:
                 self.gram.add(active.X, active.at, active.support(moved, self.gram), by[:, None], f)
                 found.kernel_rows += len(moved)
                 found.values += len(moved) * n
+                found.work += len(moved) * n
             found.rounds += 1
             last = W
 
@@ -170,6 +177,7 @@ class BlockSMO:
         K = self._K[: m * m].reshape(m, m)
         self.gram.values(active.X, active.at[W], active.support(W, self.gram), K)
         found.values += n * n
+        found.work += n * n
         diag, lower, upper, beta, f, up, down = self._room
         for room, given in zip(
             self._room, (active.diag, active.lower, active.upper, active.beta, active.f), strict=False
@@ -184,6 +192,7 @@ class BlockSMO:
             self.second, beta[:m], f[:m], up[:m], down[:m], self._gain[:m], self._lanes,
         )  # fmt: skip
         found.steps += steps
+        found.work += steps * n // _STEPS_A_ROW
         by = beta[:n] - active.beta[W]
         changed = np.flatnonzero(by)
         active.beta[W[changed]] = beta[changed]

@@ -16,6 +16,7 @@ from bigsvm.kernels.gram import GROUP
 from bigsvm.solvers.base import Context
 from bigsvm.solvers.kernel.active_rows import ActiveRows, BlockSMO
 from bigsvm.solvers.kernel.arena import RowArena
+from bigsvm.solvers.kernel.base import most_values
 from bigsvm.solvers.kernel.data import Rows
 from bigsvm.solvers.kernel.data_rows import DataRows
 from bigsvm.solvers.kernel.gram import Support
@@ -28,6 +29,8 @@ _SHARE_MEMORY, _SHARE_DISK = 0.1, 0.02  # of the violation, to which an active s
 _BAND_MEMORY, _BAND_DISK = 0.05, 0.1  # of the scale of targets: how near to violating a row is active
 _HELD = 3  # quarters of the room that an active set takes where rows do not all fit
 _ROUNDS = 64  # working sets in a while
+_WHILES = 16  # on one active set: the other rows are seen then, whatever its violation is
+_VALUES = 1 << 32  # kernel values in a while
 _SAMPLING = 7  # a key of random numbers, beside the seed
 _SURE = 0.9  # of the violation that is asked for
 GATHERED = 2 << 20
@@ -42,7 +45,8 @@ class SmoWork:
 
     flags : uint8, sent : float64, beta as all rows' f knows it; both by position in the part
     stage : 'choose' an active set, 'solve' it, or 'pass' over the others;  row : of the data, where the pass goes on
-    steps, visits : of the round so far;  target : violation to which A is solved;  middle : (b_up + b_low) / 2 of A
+    steps, visits : of the round so far, what was told left out;  solved, values : working sets and kernel values of the
+        while so far;  whiles : on this active set;  target : violation to which A is solved;  middle : (b_up + b_low) / 2 of A
     threshold : candidates violate more
     """
 
@@ -58,6 +62,9 @@ class SmoWork:
     stuck: int = 0
     steps: int = 0
     visits: int = 0
+    solved: int = 0
+    values: int = 0
+    whiles: int = 0
     arena: Any = field(default=None, metadata={"derived": True})
 
 
@@ -96,23 +103,31 @@ class Round:
             work.arena = RowArena(self.rows.data)
             work.arena.load(self._numbers(self._wanted()), charge=False)
         if work.stage == "solve" and not self._solve():
-            return self._paused() if self.ctx.pause() else self._paused()._replace(paused=False, stale=True)
+            return self._told(stale=not np.all(self.flags & ACTIVE)) if work.solved == 0 else self._paused()
         if work.stage == "pass" and not self._pass():
             return self._paused()
-        violation = part.violation()
         work.rounds += 1
+        work.stage, work.whiles = "choose", 0
+        return self._told()
+
+    def _told(self, stale: bool = False) -> Progress:
+        """What was done since it was told last: in a while on the active set, or to the end of the round."""
+        work, part = self.work, self.part
+        violation = work.violation if stale else part.violation()
         # The same violation again and again, and nothing that moves: float arithmetic can do no more.
         work.stuck = work.stuck + 1 if violation >= work.violation and work.steps == 0 else 0
         work.violation = violation
-        done = violation <= part.eps
-        work.stage = "choose"
-        progress = Progress(done, work.stuck > 2, work.steps, work.visits, violation)
-        work.steps = work.visits = 0
+        done = violation <= part.eps and not stale
+        progress = Progress(done, work.stuck > 2, work.steps, work.visits, violation, stale=stale)
+        work.steps = work.visits = work.values = 0
         return progress
 
     def _paused(self) -> Progress:
-        # What was done is told when the round is over: it counts once, wherever it was left.
+        # What was done is told when the while is over: it counts once, wherever it was left.
         return Progress(False, False, 0, 0, self.work.violation, paused=True)
+
+    def _leaves(self) -> bool:
+        return self.ctx.pause() or self.ctx.expired()
 
     def _numbers(self, positions: np.ndarray) -> np.ndarray:
         """Rows of the data at positions of the part."""
@@ -199,7 +214,10 @@ class Round:
         )  # fmt: skip
         smo = BlockSMO(rows.gram, min(self.q, len(where)), self.second)
         last = np.flatnonzero((self.flags[where] & LAST) > 0)
-        found, last = smo.solve(active, work.target, last, _ROUNDS, self.ctx.pause)
+        most = most_values(self.ctx, part.n, _VALUES)
+        found, last = smo.solve(
+            active, work.target, last, _ROUNDS - work.solved, self._leaves, max(most - work.values, 1)
+        )
         part.beta[where], part.f[where] = active.beta, active.f
         self.flags &= ~LAST
         self.flags[where[last]] |= LAST
@@ -207,8 +225,14 @@ class Round:
         work.steps += found.steps
         rows.counts.computed += found.kernel_rows
         rows.counts.values += found.values
-        if found.left:
+        rows.counts.asked += found.work
+        work.solved, work.values = work.solved + found.rounds, work.values + found.work
+        over = work.solved >= _ROUNDS or work.values >= most  # counted: wherever it was left, a while ends at one place
+        if found.left and over:
+            work.solved, work.whiles = 0, work.whiles + 1
+        if found.left and not (over and work.whiles >= _WHILES):
             return False
+        work.solved = 0
         ends = found.b_up, found.b_low
         work.middle = 0.5 * sum(ends) if np.all(np.isfinite(ends)) else 0.0
         work.stage, work.row = "pass", 0
@@ -237,6 +261,7 @@ class Round:
                     near = self._badness(others, work.middle) > max(-self.band, work.threshold)
                     self._offer(block, others[near])
                 rows.counts.values += len(others) * len(moved)
+                rows.counts.asked += len(others) * len(moved)
                 work.row = block.stop
                 if block.stop < data.n and self.ctx.pause():
                     return False

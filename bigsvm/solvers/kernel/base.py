@@ -16,7 +16,7 @@ import numpy as np
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.kernel import KERNELS
 from bigsvm.problem.problem import Problem
-from bigsvm.solvers.base import Context, DataShape, Need, Point, StepInfo
+from bigsvm.solvers.base import Context, DataShape, Need, Point, Rule, StepInfo
 from bigsvm.solvers.kernel.cached_rows import CachedRows
 from bigsvm.solvers.kernel.data import MOST_THREADS, KernelData
 from bigsvm.solvers.kernel.data_rows import DataRows
@@ -25,6 +25,7 @@ from bigsvm.solvers.kernel.part import Part, Progress
 from bigsvm.solvers.kernel.row_keeping import keep_rows, row_needs
 from bigsvm.solvers.kernel.rows import KernelRows
 from bigsvm.solvers.kernel.state import KernelState, keep_beta, kernel_needs, make_part, new_kernel_state, weigh
+from bigsvm.solvers.pace import Pace, kernel_limits
 
 _SURE = 0.8  # of the tolerance: gaps below are asked to be proved
 _HALF = 0.5  # a violation v proves a gap of N C v / 2 at most: half of the tolerance is aimed at
@@ -37,6 +38,13 @@ _FROM_CONFIG = {"from_config": True}
 def float64_values(tol: float) -> bool:
     """Whether a tolerance wants kernel values in float64 from the beginning."""
     return tol < _FLOAT64_BELOW
+
+
+def most_values(ctx: Context | None, n: int, usual: int) -> int:
+    """Kernel values that a while may ask for: the usual number, or what the user's limit leaves of it."""
+    if ctx is None or ctx.sweeps_left is None:
+        return usual
+    return min(usual, ctx.sweeps_left * n * n)
 
 
 @dataclass(frozen=True)
@@ -90,9 +98,14 @@ class KernelSolver:
         """Work on `part` (beta, f) and `work` in place until the violation is at most `part.eps`, or for a while.
 
         A while is a number of steps, never of seconds (about half a second's worth): between two calls the state is
-        saved, and what is computed may not depend on where.
+        saved, and what is computed may not depend on where.  It is over, too, when `most_values` were asked for; and
+        when `ctx.expired` says so, which ends the run.
         """
         raise NotImplementedError
+
+    def whole(self, part: Part, work: Any, rows: KernelRows) -> bool:
+        """Make f valid for all rows where a `Progress` was stale, and nothing else; False where that cannot be."""
+        return False
 
     def end(self, work: Any) -> None:
         """Give back what `begin` reserved."""
@@ -131,8 +144,9 @@ class KernelSolver:
 
     def init(self, problem: Problem, ctx: Context) -> KernelState:
         """beta = 0; no label is read yet."""
-        eps = self.rule_factor * ctx.tol if self.stop == "paper" or not problem.kernel.positive_semidefinite else 1.0
-        state = new_kernel_state(problem, ctx, eps)
+        state = new_kernel_state(problem, ctx, 1.0)
+        if self.goes_by_violation(state):
+            state.eps[:] = self.rule_factor * ctx.tol
         state.data = KernelData(problem.kernel, ctx)
         state.precise = float64_values(ctx.tol)
         return state
@@ -165,42 +179,90 @@ class KernelSolver:
         self._count(state)
         if progress.paused:
             return StepInfo(self._estimate(state, ctx), n, 0, ask_certificate=False, paused=True)
-        remark = self._remark(state)
-        if progress.stale:
+        remark, work = self._remark(state), float(state.asked.sum()) / n**2
+        stale = progress.stale
+        if stale and self._look_is_due(state, part, m):
+            stale = not self.whole(part, state.work, state.rows)
+        if stale:
             active = int(np.count_nonzero(part.beta))
-            return StepInfo(self._estimate(state, ctx), active, progress.visits, ask_certificate=False, remark=remark)
+            return StepInfo(
+                self._estimate(state, ctx), active, progress.visits, ask_certificate=False, remark=remark, work=work
+            )
         gap, primal, _, bias = weigh(part)
         state.gap[m], state.primal[m], state.bias[m], state.violation[m] = gap, primal, bias, part.violation()
         exhausted = progress.exhausted or (progress.done and part.eps <= _SMALLEST_EPS)
         over = progress.final or exhausted or self._reached(state, part, m, ctx.tol)
+        if not over and self._is_hopeless(state, part, m, ctx):
+            over = exhausted = True
         if progress.done and not over:
             state.eps[m] = max(_TIGHTER * part.eps, _SMALLEST_EPS)
         if over:
-            state.done[m], state.final[m] = True, progress.final or exhausted
+            state.done[m], state.final[m], state.own_end[m] = True, progress.final or exhausted, progress.final
             self._close(state)
         all_done = bool(state.done.all())
+        ended = self.within(state, state.violation, ctx.tol) | self._ends_of_its_own(state)
         return StepInfo(
             gap_estimate=self._estimate(state, ctx),
             n_active=int(np.count_nonzero(part.beta)),
             visits=progress.visits,
             ask_certificate=all_done,
-            exhausted=all_done and bool(np.any(state.final & (self._relative(state) > ctx.tol))),
-            rule_met=all_done and self._rule_met(state, ctx),
+            exhausted=all_done and bool(np.any(state.final & ~ended)),
+            rule=self.rule(state, state.violation, ctx.tol) if all_done else None,
             remark=remark,
+            work=work,
         )
 
     def _reached(self, state: KernelState, part: Part, m: int, tol: float) -> bool:
         """Whether a model is good enough: by its violation where a rule is asked for, else by its gap."""
-        if self.stop == "paper" or not state.problem.kernel.positive_semidefinite:
+        if self.goes_by_violation(state):
             return bool(state.violation[m] <= self.rule_factor * tol)
         return bool(state.gap[m] <= _SURE * tol * state.primal[m])
 
-    def _rule_met(self, state: KernelState, ctx: Context) -> bool:
-        return bool(np.all((state.violation <= self.rule_factor * ctx.tol) | state.final))
+    def goes_by_violation(self, state: KernelState) -> bool:
+        """Whether a small violation ends the fit, and not a small gap."""
+        return self.stop == "paper" or not state.problem.kernel.positive_semidefinite
+
+    def within(self, state: KernelState, violation: np.ndarray, tol: float) -> np.ndarray:
+        """Models that are as near to their optimum as asked, bool (n_models,), at violations of (n_models,)."""
+        if self.goes_by_violation(state):
+            return violation <= self.rule_factor * tol
+        return self._relative(state) <= tol
+
+    def _ends_of_its_own(self, state: KernelState) -> np.ndarray:
+        return state.own_end & (self.stop == "paper")
+
+    def rule(self, state: KernelState, violation: np.ndarray, tol: float) -> Rule | None:
+        """The rule that holds of all models at violations of (n_models,): theirs are small, or, where the paper's own
+        algorithm is asked for, it ends there.  None where neither does, or a gap is wanted.
+        """
+        if not self.goes_by_violation(state):
+            return None
+        within, worst = self.within(state, violation, tol), max(float(violation.max()), 0.0)
+        if within.all():
+            return Rule("violation of the optimality conditions", worst, self.rule_factor * tol)
+        own = bool(np.all(within | self._ends_of_its_own(state)))
+        return Rule.where(own, "the algorithm's own end", worst, self.rule_factor * tol)
+
+    def _look_is_due(self, state: KernelState, part: Part, m: int) -> bool:
+        """Whether enough was done since the last look to make f of all rows valid for another."""
+        count, limits = state.asked[m] / part.n**2, kernel_limits(part.n)
+        return bool(count >= max(2.0 * state.pace.counts[2], limits.patience) or count > limits.most)
+
+    def _is_hopeless(self, state: KernelState, part: Part, m: int, ctx: Context) -> bool:
+        """Whether a model takes more than any should, or would at the rate at which violation and gap fall."""
+        count, limits = state.asked[m] / part.n**2, kernel_limits(part.n)
+        state.pace.see(count, np.array([state.violation[m], state.gap[m]]))
+        if ctx.sweeps_left is not None:
+            return False
+        if self.goes_by_violation(state):
+            targets = np.array([self.rule_factor * ctx.tol, 0.0])
+        else:
+            targets = np.array([0.0, _SURE * ctx.tol * state.primal[m]])
+        return bool(count > limits.most or state.pace.hopeless(targets, limits).all())
 
     def _aim(self, state: KernelState, part: Part, m: int) -> None:
         """The violation at which the solver may stop: one that proves the gap, where a gap is wanted."""
-        if self.stop == "paper" or not state.problem.kernel.positive_semidefinite:
+        if self.goes_by_violation(state):
             part.eps = float(state.eps[m])
             return
         cost = float(np.maximum(part.upper, -part.lower).sum())
@@ -223,6 +285,7 @@ class KernelSolver:
         """Take up a model: its part, its rows of kernel values, and what the solver keeps."""
         state.model = model
         state.part = make_part(state, model)
+        state.pace = Pace.of(2)
         data: KernelData = state.data
         rows = DataRows(data, data.exact if state.precise else data.gram, state.part.rows)
         state.rows = keep_rows(rows, ctx, self.keep_sums) if self.caches else rows
@@ -242,6 +305,7 @@ class KernelSolver:
     def _count(self, state: KernelState) -> None:
         """Take over what the rows have counted."""
         counts = state.rows.counts
+        state.asked[state.model] += counts.asked
         state.kernel_rows += (counts.computed, counts.ram_hits, counts.disk_hits, counts.values)
         counts.computed = counts.ram_hits = counts.disk_hits = counts.values = counts.asked = 0
 

@@ -11,7 +11,7 @@ from bigsvm.problem.kernel import Kernel
 from bigsvm.solvers.base import Context
 from bigsvm.solvers.gathered import Gathered, picked_rows
 from bigsvm.solvers.kernel.gram import Gram, Support, support_of, unit_rows
-from bigsvm.store.blocks import BlockRef, Matrix, blocks_of, kernel_matrix
+from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks, blocks_of, kernel_matrix
 
 _CHUNK = 1 << 13  # rows of data in memory between two looks at what is asked of the run
 _AT_ONCE = 4  # blocks whose pages are asked for together
@@ -31,6 +31,16 @@ class Rows(NamedTuple):
     offset: int
     y: np.ndarray
     weight: np.ndarray | None
+
+
+def own_columns(data: RowBlocks, rows: np.ndarray) -> np.ndarray:
+    """The columns, int64, that belong to rows of a precomputed kernel: their own, wherever rows and features lie."""
+    column = np.asarray(rows if data.row_order is None else data.row_order[rows]).astype(np.int64)
+    if data.feature_order is not None:
+        place = np.empty(data.n_features, np.int64)
+        place[data.feature_order] = np.arange(data.n_features)
+        column = place[column]
+    return column
 
 
 class KernelData:
@@ -93,15 +103,7 @@ class KernelData:
 
     def column(self, rows: np.ndarray) -> np.ndarray:
         """Of a precomputed kernel the columns of rows; else empty."""
-        if self.kernel.name != "precomputed":
-            return np.empty(0, np.int64)
-        data = self.ctx.data
-        column = np.asarray(rows if data.row_order is None else data.row_order[rows]).astype(np.int64)
-        if data.feature_order is not None:
-            place = np.empty(data.n_features, np.int64)
-            place[data.feature_order] = np.arange(data.n_features)
-            column = place[column]
-        return column
+        return own_columns(self.ctx.data, rows) if self.kernel.name == "precomputed" else np.empty(0, np.int64)
 
     def support(self, X: Matrix, at: np.ndarray, rows: np.ndarray, gram: Gram) -> Support:
         """Rows as the other side of kernel values: rows `at` of X, `rows` of the data."""

@@ -9,6 +9,7 @@ Source: Keerthi, Shevade, Bhattacharyya, Murthy, Neural Computation 13 (2001), 6
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,11 +48,13 @@ def keerthi_begin(part: Part, selected: np.ndarray) -> KeerthiWork:
     return KeerthiWork(np.array([i, j]), np.array([b_up, b_low]), True, 0, 0, everything, selected)
 
 
-def keerthi_advance(part: Part, work: KeerthiWork, rows: KernelRows, diag: np.ndarray, steps: int) -> Progress:
-    """At most `steps` steps; see `Textbook.advance`."""
+def keerthi_advance(
+    part: Part, work: KeerthiWork, rows: KernelRows, diag: np.ndarray, steps: int, expired: Callable[[], bool]
+) -> Progress:
+    """At most `steps` steps, fewer where `expired`; see `Textbook.advance`."""
     done = 0
     programme = (part.f, part.beta, part.lower, part.upper, part.epsilon, _NONE)
-    while done < steps:
+    while done < steps and not expired():
         if work.sweeping:
             i, j, row = sweep_to_violator(work.at, *programme, part.eps, work.pair, work.bounds)
             if i < 0:

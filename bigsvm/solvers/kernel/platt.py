@@ -23,7 +23,7 @@ import numpy as np
 
 from bigsvm.kernels.platt import add_row, next_violator, platt_examine
 from bigsvm.solvers.base import Context, DataShape, Need
-from bigsvm.solvers.kernel.base import KernelOptions, KernelSolver
+from bigsvm.solvers.kernel.base import KernelOptions, KernelSolver, most_values
 from bigsvm.solvers.kernel.part import Part, Progress
 from bigsvm.solvers.kernel.rows import KernelRows
 from bigsvm.solvers.kernel.simplified import middle
@@ -87,12 +87,14 @@ class PlattSMO(KernelSolver):
     def advance(self, part: Part, work: Any, rows: KernelRows, options: KernelOptions, ctx: Context) -> Progress:
         """Row after row, until a sweep over all takes no step or enough were looked at; see `Progress`.
 
-        Platt's rule is a sweep over all without a step, or the last one.  Where no row violates by more than
-        part.eps / 2 with the b that is kept, b_low - b_up is at most part.eps: then it is `done`, and goes on with a
-        smaller part.eps.  Steps may also be smaller than eps allows; then it is over, and `final`.
+        Platt's rule is a sweep over all without a step.  Where no row violates by more than part.eps / 2 with the b
+        that is kept, b_low - b_up is at most part.eps: then it is `done`, and goes on with a smaller part.eps.  Steps
+        may also be smaller than eps allows; then it is over, and `final`.  The last sweep that is allowed is a limit,
+        and no rule: then it is `exhausted`.
         """
         n, steps, seen = part.n, 0, 0
-        while seen < _VALUES and not self._over(part, work):
+        most = most_values(ctx, n, _VALUES)
+        while seen < most and not self._over(part, work) and not ctx.expired():
             begun = work.at
             i2 = next_violator(
                 part.target, part.lower, part.upper, part.beta, part.f, work.b, 0.5 * part.eps, begun,
@@ -114,8 +116,8 @@ class PlattSMO(KernelSolver):
             work.at = i2 + 1
             seen += 4 * n
         over, violation = self._over(part, work), part.violation()
-        done = over and violation <= part.eps
-        return Progress(done, False, steps, steps * n, violation, over and not done)
+        done, by_rule = over and violation <= part.eps, work.over <= part.eps
+        return Progress(done, over and not done and not by_rule, steps, steps * n, violation, by_rule and not done)
 
     def _next_sweep(self, part: Part, work: PlattWork) -> None:
         if work.all_rows:

@@ -13,7 +13,7 @@ import numpy as np
 
 from bigsvm.kernels.rosen import DUE, STILL, WORK, keep_members
 from bigsvm.solvers.base import Context, DataShape, Need
-from bigsvm.solvers.kernel.base import KernelOptions, KernelSolver
+from bigsvm.solvers.kernel.base import KernelOptions, KernelSolver, most_values
 from bigsvm.solvers.kernel.face_room import face_needs, rows_that_fit
 from bigsvm.solvers.kernel.part import Part, Progress
 from bigsvm.solvers.kernel.rosen_face import (
@@ -34,6 +34,7 @@ from bigsvm.solvers.kernel.rows import KernelRows
 
 _WHILE = 1_000_000_000  # multiplications of a call, about
 _VALUE = 20  # of a kernel value
+_LOOK = 50_000  # of what is done once a release
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,9 @@ class Rosen(KernelSolver):
         block, room, spent, visits, steps = Block(rows, rows_that_fit(ctx)), Room(), 0.0, 0, work.steps
         now = look(part)
         exhausted = False
-        while now.violation > part.eps and spent < _WHILE and not exhausted:
+        begun = int(work.counts[WORK])
+        most = most_values(ctx, part.n, _WHILE // _VALUE) * _VALUE
+        while now.violation > part.eps and spent < most and not exhausted and not ctx.expired():
             values, multiplications = rows.counts.asked, int(work.counts[WORK])
             before = part.beta.copy()
             moved = self._face(part, work, block, room, now)
@@ -89,7 +92,8 @@ class Rosen(KernelSolver):
                 now = look(part)
             # Values that were asked for, not those computed: where a while ends must not depend on a cache.
             spent += _VALUE * (rows.counts.asked - values) + int(work.counts[WORK]) - multiplications
-            spent += float(part.n)
+            spent += part.n + _LOOK
+        rows.counts.asked += (int(work.counts[WORK]) - begun) // _VALUE
         done = now.violation <= part.eps
         return Progress(done, exhausted and not done, work.steps - steps, visits, now.violation)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from bigsvm.kernels.rosen import LIMIT, STILL, WORK
 from bigsvm.solvers.base import Context, DataShape, Need
-from bigsvm.solvers.kernel.base import KernelOptions, KernelSolver
+from bigsvm.solvers.kernel.base import KernelOptions, KernelSolver, most_values
 from bigsvm.solvers.kernel.face_room import face_needs, rows_that_fit
 from bigsvm.solvers.kernel.part import Part, Progress
 from bigsvm.solvers.kernel.rosen import check
@@ -96,11 +96,13 @@ class RosenBlock(KernelSolver):
         room, spent, visits, rounds = Room(), 0, 0, work.updates
         now, largest = look(part), float(rows.diag.max(initial=0.0))
         exhausted = False
-        while now.violation > part.eps and spent < _WHILE and not exhausted:
+        begun = int(work.counts[WORK])
+        most_work = most_values(ctx, part.n, _WHILE // _VALUE) * _VALUE
+        while now.violation > part.eps and spent < most_work and not exhausted and not ctx.expired():
             values, multiplications = rows.counts.asked, int(work.counts[WORK])
             if work.stop < 0.0:
                 self._begin_round(part, work, now, most)
-            reason = self._go_on(part, work, rows, largest, room, _WHILE - spent)
+            reason = self._go_on(part, work, rows, largest, room, max(_WHILE - spent, 1))
             spent += int(work.counts[WORK]) - multiplications + _VALUE * (rows.counts.asked - values)
             if reason == LIMIT and work.steps < work.last_step:
                 break
@@ -114,6 +116,7 @@ class RosenBlock(KernelSolver):
             if work.stale == 0:
                 now = look(part)
             spent += part.n * changed + _VALUE * (rows.counts.asked - values)
+        rows.counts.asked += (int(work.counts[WORK]) - begun) // _VALUE
         done = now.violation <= part.eps
         return Progress(done, exhausted and not done, work.updates - rounds, visits, now.violation)
 

@@ -36,7 +36,7 @@ import numpy as np
 
 from bigsvm.kernels.platt import ANY_ONE, LARGEST, LARGEST_THEN_ANY, add_row, simplified_scan
 from bigsvm.solvers.base import Context, DataShape, Need
-from bigsvm.solvers.kernel.base import KernelOptions, KernelSolver
+from bigsvm.solvers.kernel.base import KernelOptions, KernelSolver, most_values
 from bigsvm.solvers.kernel.kept_rows import KeptRows, keep_rows, rows_of
 from bigsvm.solvers.kernel.part import Part, Progress
 from bigsvm.solvers.kernel.row_keeping import CACHE
@@ -102,14 +102,16 @@ class SimplifiedSMO(KernelSolver):
     def advance(self, part: Part, work: Any, rows: KernelRows, options: KernelOptions, ctx: Context) -> Progress:
         """Whole groups of rows, until an epoch takes no step or enough were examined; see `Progress`.
 
-        The rule of the Notes is an epoch without a step, or the last one.  Where no row violates by more than
-        part.eps / 2 with the b that is kept, b_low - b_up is at most part.eps: then it is `done`, and goes on with a
-        smaller part.eps.  An epoch may also take no step because none was found; then it is over, and `final`.
+        The rule of the Notes is an epoch without a step.  Where no row violates by more than part.eps / 2 with the b
+        that is kept, b_low - b_up is at most part.eps: then it is `done`, and goes on with a smaller part.eps.  An
+        epoch may also take no step because none was found; then it is over, and `final`.  The last epoch that is
+        allowed is a limit, and no rule: then it is `exhausted`.
         """
         n, steps, seen, eps = part.n, 0, 0, 0.5 * part.eps
         together = _at_once(n)
         order = np.empty(n, np.int64)
-        while seen < _VALUES and not self._over(part, work):
+        most = most_values(ctx, n, _VALUES)
+        while seen < most and not self._over(part, work) and not ctx.expired():
             stop = min(work.at + together, n)
             K, at = rows_of(rows, np.arange(work.at, stop), work.kept)
             first, i = work.at, work.at
@@ -131,8 +133,8 @@ class SimplifiedSMO(KernelSolver):
                     work.over = part.eps
                 work.epoch, work.at, work.changed = work.epoch + 1, 0, 0
         over, violation = self._over(part, work), part.violation()
-        done = over and violation <= part.eps
-        return Progress(done, False, steps, steps * n, violation, over and not done)
+        done, by_rule = over and violation <= part.eps, work.over <= part.eps
+        return Progress(done, over and not done and not by_rule, steps, steps * n, violation, by_rule and not done)
 
     def _over(self, part: Part, work: SimplifiedWork) -> bool:
         return work.over <= part.eps or work.epoch >= self.maxepoch

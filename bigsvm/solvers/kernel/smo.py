@@ -95,6 +95,12 @@ class Smo(KernelSolver):
         if isinstance(state.work, SmoWork):
             state.work.arena = None
 
+    def whole(self, part: Part, work: Any, rows: KernelRows) -> bool:
+        """Of pairs: f of the rows that have shrunk away."""
+        if self.by_pairs:
+            _TEXTBOOK.whole(part, work, rows)
+        return self.by_pairs
+
     def advance(self, part: Part, work: Any, rows: KernelRows, options: KernelOptions, ctx: Context) -> Progress:
         """One active set, and one pass over the other rows; of the textbook's rules some steps."""
         if self.by_pairs:

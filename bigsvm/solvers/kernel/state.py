@@ -11,6 +11,7 @@ from bigsvm.kernels.parts import best_bias, fill_part, part_sums
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import Context, Need
 from bigsvm.solvers.kernel.part import Part
+from bigsvm.solvers.pace import Pace
 from bigsvm.store.vectors import RowVector
 
 VECTORS = {"row labels": 1, "row scores": 1, "row targets": 1, "row boxes": 2, "row costs": 1}
@@ -26,10 +27,13 @@ class KernelState:
     labelled : rows whose labels were read
     model : the one in work, -1 for none;  done : models that are thought to be finished
     failures : proofs of each model that did not show what its scores promised
+    own_end : models whose solver's paper ends there, optimal or not (`Progress.final`)
     eps : violation to reach by each model;  scored : whose K beta - t is in `scores`, -1 for nobody's
     bias, violation, gap, primal, dual : of each model when it was last looked at
     precise : float64 kernel values
     iterations : of all models together
+    asked : kernel values that each model's solver has asked for, whether they were computed or kept
+    pace : of the violation and the gap of the model in work
     kernel_rows : int64, rows computed, found in memory, found on disk, and single values, of all models together
     """
 
@@ -45,12 +49,15 @@ class KernelState:
     iterations: int = 0
     done: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))
     final: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))
+    own_end: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))
     failures: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
     eps: np.ndarray = field(default_factory=lambda: np.zeros(0))
     bias: np.ndarray = field(default_factory=lambda: np.zeros(0))
     violation: np.ndarray = field(default_factory=lambda: np.zeros(0))
     gap: np.ndarray = field(default_factory=lambda: np.zeros(0))
     primal: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    asked: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    pace: Pace = field(default_factory=lambda: Pace.of(2))
     kernel_rows: np.ndarray = field(default_factory=lambda: np.zeros(4, np.int64))
     work: Any = None
     part: Part | None = field(default=None, metadata={"derived": True})
@@ -84,6 +91,8 @@ def new_kernel_state(problem: Problem, ctx: Context, eps: float) -> KernelState:
         n_models=m,
         done=np.zeros(m, bool),
         final=np.zeros(m, bool),
+        own_end=np.zeros(m, bool),
+        asked=np.zeros(m),
         failures=np.zeros(m, np.int64),
         eps=np.full(m, eps),
         bias=np.zeros(m),

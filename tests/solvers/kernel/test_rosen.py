@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigsvm.kernels.rosen import DUE, RELEASE, descend
+from bigsvm.kernels.rosen import DUE, FACE, RELEASE, descend
 from bigsvm.solvers.kernel.base import KernelOptions
 from bigsvm.solvers.kernel.part import Part, Progress
 from bigsvm.solvers.kernel.rosen import Block, Rosen
@@ -283,6 +283,21 @@ def test_one_step_descends_and_a_released_row_may_move(seed: int, epsilon: float
         assert moved * e[now.p] > 0
         assert part.lower[now.p] <= beta[now.p] <= part.upper[now.p]
         assert abs(e[now.p]) == pytest.approx(len(now.free) / (len(now.free) + 1) * now.multiplier)
+
+
+@pytest.mark.parametrize(("theta", "released"), [(0.5, 0), (0.8, 1)])
+def test_theta_decides_when_a_row_is_released(theta: float, released: int) -> None:
+    """Inside the face 0.3 is left, and a row at its bound wants to move by 0.4."""
+    beta, f = np.array([0.5, 0.5, 0.0, 0.5]), np.array([-0.3, 0.3, -0.4, 0.0])
+    lower, upper, counts = np.zeros(4), np.ones(4), np.zeros(5, np.int64)
+    empty = [np.zeros(4) for _ in range(3)]
+    descend(
+        np.eye(4), 1.0, np.arange(4), beta, f, lower, upper, 0.0, 1e-9, 0.0, theta, 0.0, 1, 1, 10**9, 0,
+        *empty, np.zeros((0, 0)), np.zeros(2), counts,
+    )  # fmt: skip
+    assert counts[FACE] + counts[RELEASE] == 1
+    assert counts[RELEASE] == released
+    assert (beta[2] > 0.0) == bool(released)
 
 
 def test_no_release_is_made_that_is_not_allowed() -> None:

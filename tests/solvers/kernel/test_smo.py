@@ -14,7 +14,9 @@ import bigsvm
 from bigsvm.kernels.block_smo import LANES, solve_working_set
 from bigsvm.kernels.parts import best_bias, bounds_of, part_sums
 from bigsvm.problem.kernel import Kernel
+from bigsvm.solvers.kernel import active_set
 from bigsvm.solvers.kernel.part import Part
+from bigsvm.solvers.kernel.smo import Smo
 from bigsvm.store.array_rows import ArrayRows
 from bigsvm.testing.problems import random_problem
 
@@ -109,6 +111,85 @@ def test_gap_is_primal_less_dual(epsilon: float) -> None:
     assert gap == pytest.approx(0.5 * quadratic + loss - dual, rel=1e-10)
     up, down = part.up(), part.down()
     assert bounds_of(part.f, part.beta, part.lower, part.upper, epsilon) == (up.min(), down.max())
+
+
+def test_bounds_of_rows_at_the_kink() -> None:
+    part, K = a_part(80, 0.1, 5)
+    part.beta[::2] = 0.5 * part.upper[::2]
+    part.beta[1::4] = part.lower[1::4]
+    part.f[:] = K @ part.beta - part.target
+    assert np.count_nonzero(part.beta == 0.0) == 20
+    up, down = part.up(), part.down()
+    np.testing.assert_array_equal(up[part.beta == 0.0], part.f[part.beta == 0.0] + 0.1)
+    np.testing.assert_array_equal(down[part.beta == 0.0], part.f[part.beta == 0.0] - 0.1)
+    sides = (part.f, part.beta, part.lower, part.upper, part.epsilon)
+    assert bounds_of(*sides) == (up.min(), down.max())
+    for row in np.flatnonzero(part.beta == 0.0):  # also where such a row is the one that decides
+        one = [np.ascontiguousarray(side[row : row + 1]) for side in sides[:4]]
+        assert bounds_of(*one, part.epsilon) == (up[row], down[row])
+
+
+def test_a_flat_bias_is_taken_in_its_middle() -> None:
+    """One row of either class at beta = 0: every bias between -1 and 1 is as good."""
+    f, lower, upper = np.array([-1.0, 1.0]), np.array([0.0, -1.0]), np.array([1.0, 0.0])
+    assert best_bias(f, lower, upper, 0.0) == pytest.approx(0.0, abs=1e-12)
+    assert best_bias(f - 5.0, lower, upper, 0.0) == pytest.approx(5.0)
+
+
+@pytest.mark.parametrize("second", [True, False])
+def test_equal_rows_of_a_working_set_are_chosen_by_the_lowest_number(second: bool) -> None:
+    q, y = 2 * LANES, np.where(np.arange(2 * LANES) % 3 == 0, -1.0, 1.0)
+    K = np.where(y[:, None] == y[None, :], 1.0, 0.2)
+    beta, f = np.zeros(q), -y
+    room, lanes = (np.empty(q), np.empty(q), np.empty(q, np.float32)), (np.empty(LANES), np.empty(LANES, np.float32))
+    lower, upper = np.minimum(y, 0.0), np.maximum(y, 0.0)
+    for step in range(1, 4):
+        solve_working_set(K, np.ones(q), lower, upper, 0.0, 1e-9, 1, second, beta, f, *room, lanes)
+        first = [np.flatnonzero(y == side)[:step] for side in (1.0, -1.0)]
+        assert set(np.flatnonzero(beta)) <= set(np.concatenate(first).tolist())
+
+
+def test_rows_at_their_bounds_are_there_exactly() -> None:
+    part, K = a_part(128, 0.0, 9)
+    lanes = np.empty(LANES), np.empty(LANES, np.float32)
+    room = np.empty(128), np.empty(128), np.empty(128, np.float32)
+    solve_working_set(
+        K, np.ones(128), part.lower, part.upper, 0.0, 1e-9, 100_000, True, part.beta, part.f, *room, lanes
+    )  # fmt: skip
+    cost = part.upper - part.lower
+    for end in (part.lower, part.upper):
+        near = np.abs(part.beta - end) < 1e-12 * cost
+        assert np.count_nonzero(near & (end != 0.0)) > 10
+        np.testing.assert_array_equal(part.beta[near], end[near])
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_more_rows_than_an_active_set_have_libsvms_optimum(
+    streams: bool, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """After every round f is that of beta for all rows, whether they were active or not."""
+    if streams:
+        request.getfixturevalue("streaming")
+    monkeypatch.setattr(active_set, "_SMALL", 32)
+    X, y = noisy()
+    K, rounds = Kernel("rbf", 0.3).matrix(X, X), []
+    advance = Smo.advance
+
+    def watched(self: Smo, part: Part, *others: Any) -> Any:
+        progress = advance(self, part, *others)
+        if part.n == len(K) and not (progress.paused or progress.stale or streams):
+            rounds.append(progress.iterations)
+            assert part.f == pytest.approx(K @ part.beta - part.target, abs=1e-4)
+        return progress
+
+    monkeypatch.setattr(Smo, "advance", watched)
+    ours = bigsvm.fit((X, y), kernel="rbf", gamma=0.3, C=1.0, stop="paper", tol=1e-4, working_set=64)
+    theirs = SVC(C=1.0, gamma=0.3, tol=1e-6).fit(X, y)
+    beta = np.zeros(len(y))
+    beta[theirs.support_] = theirs.dual_coef_[0]
+    assert ours.status == "paper_rule"
+    assert ours.figures["dual_objective"] == pytest.approx(np.abs(beta).sum() - 0.5 * beta @ K @ beta, rel=1e-6)
+    assert streams or len(rounds) > 2
 
 
 CASES: list[dict[str, Any]] = [

@@ -18,6 +18,7 @@ from bigsvm.solvers.kernel.part import Part
 from bigsvm.solvers.kernel.rows import MatrixRows
 from bigsvm.solvers.kernel.textbook import Textbook
 from bigsvm.store.state_files import dump, load, read_tree, write_tree
+from tests.products import pairs_of
 from tests.solvers.kernel.programmes import blobs, check, classification, in_two_l_variables, objective, regression
 from tests.solvers.kernel.programmes import solve as solved
 
@@ -97,6 +98,16 @@ def test_the_2l_variables_in_numpy_take_the_same_steps(kind: str, wss: str) -> N
     np.testing.assert_array_equal(run.work.selected, counts)
 
 
+@pytest.mark.parametrize("wss", ["1", "2", "3", "wr"])
+def test_equal_rows_are_chosen_by_the_lowest_number(wss: str) -> None:
+    y = np.where(np.arange(20) % 3 == 0, -1.0, 1.0)
+    K = np.where(y[:, None] == y[None, :], 1.0, 0.2)
+    part, engine, options = classification(y, 1.0), Textbook(steps=1), KernelOptions(wss)
+    work = engine.begin(part, MatrixRows(K), options)
+    engine.advance(part, work, MatrixRows(K), options)
+    assert np.flatnonzero(part.beta).tolist() == [0, 1]
+
+
 @pytest.mark.parametrize("weighted", [False, True])
 def test_wr_selects_no_variable_twice(weighted: bool) -> None:
     K, y, _ = blobs(120, 8)
@@ -131,11 +142,10 @@ def sklearn_beta(kind: str, K: np.ndarray, y: np.ndarray, C: np.ndarray, epsilon
     return beta
 
 
-@pytest.mark.parametrize("eps", [1e-3, 1e-6])
-@pytest.mark.parametrize("shrinking", [False, True])
-@pytest.mark.parametrize("wss", RULES)
-@pytest.mark.parametrize("kind", ["svc", "svr"])
-@pytest.mark.parametrize("kernel", [Kernel("rbf", 0.3), Kernel("poly", 0.2, 2, 1.0), Kernel("linear")])
+@pairs_of(
+    kernel=[Kernel("rbf", 0.3), Kernel("poly", 0.2, 2, 1.0), Kernel("linear")], kind=["svc", "svr"], wss=RULES,
+    shrinking=[False, True], eps=[1e-3, 1e-6],
+)  # fmt: skip
 def test_the_objective_is_sklearns(kernel: Kernel, kind: str, wss: str, shrinking: bool, eps: float) -> None:
     K, y, t = blobs(90, 11, kernel)
     C = np.random.default_rng(2).uniform(0.2, 3.0, 90)
@@ -251,12 +261,10 @@ def test_a_start_near_the_end_is_of_use(wss: str, shrinking: bool) -> None:
         check(moved, K)
 
 
-@pytest.mark.parametrize("wss", [*RULES, "wr"])
-@pytest.mark.parametrize("shrinking", [False, True])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize(
-    "case", ["empty", "one row", "one class", "no cost", "all equal", "opposite twins", "huge C", "zero rows"]
-)
+@pairs_of(
+    case=["empty", "one row", "one class", "no cost", "all equal", "opposite twins", "huge C", "zero rows"],
+    wss=[*RULES, "wr"], shrinking=[False, True], dtype=[np.float32, np.float64],
+)  # fmt: skip
 def test_degenerate_programmes(case: str, dtype: type, shrinking: bool, wss: str) -> None:
     K, y, _ = blobs(40, 18)
     C: float | np.ndarray = 2.0

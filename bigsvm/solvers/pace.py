@@ -1,0 +1,82 @@
+"""How fast a fit comes nearer to its end, by counters alone: whether it will ever be there.
+
+What is to become small (the gap of each model, a violation) is looked at again and again.  Its least value now, and its
+least value when from a quarter to a half of the work was done, give the rate of the larger part of the run.  A straight
+line at that rate is more hopeful than any convergence, which slows down.  So a fit that would not arrive along that
+line within the limit is hopeless, and the limit itself ends those that only crawl.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Limits(NamedTuple):
+    """most : work that a fit may take at all;  patience : work after which it may be called hopeless."""
+
+    most: float
+    patience: float
+
+
+IN_MEMORY = Limits(most=100_000, patience=1000)
+"""Epochs over rows in memory."""
+STREAMED = Limits(most=10_000, patience=200)
+"""Passes over rows that stream."""
+
+
+def kernel_limits(n: int) -> Limits:
+    """For a model of n rows with a kernel, in passes: n^2 kernel values that its solver asked for are one.
+
+    A million rows of kernel values (half a million steps of two variables) are granted to the smallest problem.
+    """
+    most = max(2000.0, 1e6 / max(n, 1))
+    return Limits(most, 0.1 * most)
+
+
+@dataclass
+class Pace:
+    """Least values so far, and what they were before; float64, (n,).  Counts are of the work done.
+
+    older, newer : what `least` was at the first two of `counts`;  the third count is that of the last look
+    """
+
+    least: np.ndarray
+    older: np.ndarray
+    newer: np.ndarray
+    counts: np.ndarray = field(default_factory=lambda: np.zeros(3))
+
+    @classmethod
+    def of(cls, n: int) -> Pace:
+        """Nothing seen yet."""
+        return cls(*(np.full(n, np.inf) for _ in range(3)))
+
+    def see(self, count: float, values: np.ndarray) -> None:
+        """Take in `values`, float64 (n,), after so much work; nan: not known."""
+        np.fmin(self.least, values, out=self.least)
+        self.counts[2] = count
+        if count >= 2.0 * self.counts[1]:
+            self.older[:], self.newer[:] = self.newer, self.least
+            self.counts[0], self.counts[1] = self.counts[1], count
+
+    def still_to_come(self, targets: np.ndarray) -> np.ndarray:
+        """Work that each value still needs to come down to its target, float64 (n,).
+
+        0 where nothing is known yet, inf where it does not fall.
+        """
+        left = np.maximum(self.least - targets, 0.0)
+        since = self.counts[2] - self.counts[0]
+        known = np.isfinite(self.older) & np.isfinite(self.least)
+        fallen = np.where(known, self.older - self.least, np.inf)
+        needed = np.full(len(left), np.inf)
+        np.divide(left * since, fallen, out=needed, where=fallen > 0.0)
+        needed[~known | (left == 0.0)] = 0.0
+        return needed
+
+    def hopeless(self, targets: np.ndarray, limits: Limits) -> np.ndarray:
+        """Which values will not come down to their targets within the limits, bool (n,)."""
+        if self.counts[2] < limits.patience:
+            return np.zeros(len(self.least), bool)
+        return self.still_to_come(targets) > limits.most

@@ -1,0 +1,41 @@
+"""How long numba compiles inside a block: what a first use costs is no part of how fast the data are."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from numba.core import event
+
+
+class CompileTime(event.Listener):
+    """Seconds in which some thread compiled a function."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._lock = threading.Lock()
+        self._open, self._began = 0, 0.0
+
+    def on_start(self, event: event.Event) -> None:
+        """A function calls others, which are compiled within it; two threads may compile at a time."""
+        with self._lock:
+            if self._open == 0:
+                self._began = time.perf_counter()
+            self._open += 1
+
+    def on_end(self, event: event.Event) -> None:
+        """As `on_start`."""
+        with self._lock:
+            self._open -= 1
+            if self._open == 0:
+                self.seconds += time.perf_counter() - self._began
+
+
+@contextmanager
+def compile_time() -> Iterator[CompileTime]:
+    """Measures while the block runs."""
+    clock = CompileTime()
+    with event.install_listener("numba:compile", clock):
+        yield clock

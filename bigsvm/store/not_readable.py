@@ -1,0 +1,44 @@
+"""Files that cannot be read as rows, and what makes rows of them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from bigsvm.errors import UsageError
+
+_CSV = (
+    'make it Parquet first, and name its label with --label: python -c "import pyarrow.csv as c, pyarrow.parquet as p; '
+    "p.write_table(c.read_csv('{name}'{options}), '{stem}.parquet')\""
+)
+_OTHER = "make it Parquet, .npz or svmlight text first"
+REMEDIES = {
+    ".csv": _CSV.replace("{options}", ""),
+    ".tsv": _CSV.replace("{options}", ", parse_options=c.ParseOptions(delimiter=chr(9))"),
+    ".h5ad": 'make it Zarr first, with anndata installed: python -c "import anndata; '
+    "anndata.read_h5ad('{name}').write_zarr('{stem}.zarr')\"",
+    ".h5": _OTHER,
+    ".mat": _OTHER,
+    ".arff": _OTHER,
+}
+"""By suffix: what a user can do today."""
+
+
+def not_readable(name: str, suffix: str) -> UsageError:
+    """The refusal of a file with one of these suffixes."""
+    stem = name[: name.lower().rindex(suffix)]
+    remedy = REMEDIES[suffix].replace("{name}", name).replace("{stem}", stem)
+    return UsageError(f"{suffix} files are not read", name, remedy)
+
+
+def refuse_partitions(name: str) -> None:
+    """Raise UsageError where a folder has Parquet files in subfolders such as `day=3`: they would be left out."""
+    for folder, subfolders, files in os.walk(name):
+        within = Path(folder).relative_to(name).parts
+        if within and any(file.endswith((".parquet", ".pq")) for file in files):
+            pattern = "/".join([name.rstrip("/"), *("*" for _ in within), "*.parquet"])
+            raise UsageError(
+                f"partitioned: its Parquet files lie in subfolders such as {within[0]}", name,
+                f"name the files: '{pattern}' (what the folders' names say is then no column)",
+            )  # fmt: skip
+        subfolders[:] = sorted(subfolder for subfolder in subfolders if "=" in subfolder)

@@ -1,0 +1,134 @@
+"""Certificates of saved linear models, held against their definition: costs, biases, and what is left without alpha."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bigsvm
+from bigsvm.config import FitConfig
+from bigsvm.errors import DataError
+from bigsvm.problem.problem import make_problem
+from bigsvm.run import certify
+from bigsvm.run.outcome import linear_model
+from bigsvm.store.array_rows import ArrayRows
+from bigsvm.testing.problems import random_problem
+from bigsvm.testing.reference import dual_optimum, dual_value, primal_value, with_bias
+
+N = 120
+
+
+def rows() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """X, labels and weights, 0 among them."""
+    X, y = random_problem(N, 5, seed=81, noise=0.2)
+    return X, y, np.random.default_rng(1).integers(0, 4, N) / 2.0
+
+
+def fitted(folder: Path, given: tuple[np.ndarray, ...], **options: Any) -> tuple[Path, Any]:
+    """A saved model and the figures of its fit."""
+    result = bigsvm.fit(given, **options)
+    result.save_model(folder / "m", overwrite=True)
+    return folder / "m", result.figures
+
+
+def weights_of(path: Path, constant: float) -> np.ndarray:
+    """w of a saved model of two classes, its bias entry last."""
+    coef, intercept = np.load(path / "coef.npy")[0], np.load(path / "intercept.npy")
+    return np.append(coef, intercept / constant)
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+def test_it_is_the_gap_of_the_definition(tmp_path: Path, loss: str) -> None:
+    X, y, weight = rows()
+    path, figures = fitted(tmp_path, (X, y, weight), loss=loss, C=0.4, class_weight={"1": 3.0}, tol=1e-2)
+    proof = bigsvm.certify(path, (X, y, weight))
+    costs = 0.4 * weight * np.where(y > 0, 3.0, 1.0)
+    takes, alpha = costs > 0, np.load(path / "alpha.npy")[0]
+    assert not alpha[~takes].any()
+    X, y, costs, alpha = X[takes], y[takes], costs[takes], alpha[takes]
+    primal = primal_value(X, y, costs, loss, weights_of(path, 1.0))
+    dual = dual_value(X, y, costs, loss, alpha)
+    assert proof["objective"] == pytest.approx(primal, rel=1e-12)
+    assert proof["dual_objective"] == pytest.approx(dual, rel=1e-9)
+    assert proof["relative_gap"] == pytest.approx((primal - dual) / primal, abs=1e-12)
+    assert proof["relative_gap"] == pytest.approx(figures["relative_gap"], abs=1e-9)
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+@pytest.mark.parametrize("bias_scale", [0.25, 3.0])
+def test_a_scaled_bias_is_that_of_the_definition(tmp_path: Path, loss: str, bias_scale: float) -> None:
+    X, y, _ = rows()
+    options = {"solver": "dcd", "loss": loss, "C": 0.4, "tol": 1e-6}
+    path, figures = fitted(tmp_path, (X, y), bias_scale=bias_scale, **options)
+    best = dual_optimum(X, y, np.full(N, 0.4), loss, bias_scale)
+    assert figures["objective"] == pytest.approx(best, rel=2e-6)
+    primal = primal_value(X, y, np.full(N, 0.4), loss, weights_of(path, bias_scale), bias_scale)
+    assert primal == pytest.approx(figures["objective"], rel=1e-12)
+    assert bigsvm.certify(path, (X, y))["objective"] == pytest.approx(primal, rel=1e-12)
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+@pytest.mark.parametrize("C", [1e-3, 0.4])  # the multiple of the dual point is cut by its box, or is not
+def test_without_alpha_the_margins_make_a_dual_point(tmp_path: Path, loss: str, C: float) -> None:
+    X, y, weight = rows()
+    options = {"loss": loss, "C": C, "class_weight": {"1": 3.0}, "no_dual": True, "tol": 1e-2}
+    path, figures = fitted(tmp_path, (X, y, weight), **options)
+    proof = bigsvm.certify(path, (X, y, weight))
+    assert proof["bound"].startswith("weaker bound")
+    costs = C * weight * np.where(y > 0, 3.0, 1.0)
+    Z = with_bias(X, 1.0) * y[:, None]
+    slack = np.maximum(1.0 - Z @ weights_of(path, 1.0), 0.0)
+    alpha = costs * (slack > 0) if loss == "hinge" else 2.0 * costs * slack
+    v, takes = Z.T @ alpha, costs > 0
+    squares = 0.0 if loss == "hinge" else float(np.sum(alpha[takes] ** 2 / (4.0 * costs[takes])))
+    quadratic = 0.5 * v @ v + squares
+    t = alpha.sum() / (2.0 * quadratic)
+    t = min(t, 1.0) if loss == "hinge" else t
+    assert proof["dual_objective"] == pytest.approx(t * alpha.sum() - t * t * quadratic, rel=1e-9)
+    assert proof["dual_objective"] <= figures["objective"] * (1 + 1e-12)
+    assert proof["duality_gap"] == pytest.approx(proof["objective"] - proof["dual_objective"], rel=1e-9)
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+def test_without_alpha_a_free_bias_is_not_proved_by_what_is_out_of_balance(tmp_path: Path, loss: str) -> None:
+    X, y, _ = rows()
+    model = bigsvm.fit((X, y), solver="newton-ws", loss=loss, bias="free", C=0.4, no_dual=True).model
+    replace(model, intercept=model.intercept + 0.3).save(tmp_path / "m")
+    proof = bigsvm.certify(tmp_path / "m", (X, y))
+    assert proof["dual_objective"] == 0.0  # alpha = 0 is all that is sure
+    assert proof["relative_gap"] == 1.0
+
+
+def test_as_many_tasks_as_there_are_prove_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y, weight = rows()
+    path, _ = fitted(tmp_path, (X, y, weight), loss="hinge", C=0.4)
+    at_once = bigsvm.certify(path, (X, y, weight))
+    monkeypatch.setattr(certify, "BLOCK_BYTES", 400)
+    monkeypatch.setattr(certify, "_BLOCKS_PER_TASK", 2)
+    in_tasks = bigsvm.certify(path, (X, y, weight))
+    for name in ("objective", "dual_objective"):
+        assert in_tasks[name] == pytest.approx(at_once[name], rel=1e-12)
+    assert in_tasks["duality_gap"] == pytest.approx(at_once["duality_gap"], rel=1e-9)
+    assert in_tasks["content_fingerprint"] == at_once["content_fingerprint"]
+
+
+def test_another_content_is_refused(tmp_path: Path) -> None:
+    X, y, _ = rows()
+    path, _ = fitted(tmp_path, (X, y), loss="hinge")
+    other = X.copy()
+    other[7, 2] += 1e-9
+    with pytest.raises(DataError, match="not what the model was trained on"):
+        bigsvm.certify(path, (other, y))
+
+
+def test_models_of_two_groups_are_scaled_each_by_its_own() -> None:
+    store = ArrayRows(*random_problem(40, 3, seed=82, n_classes=4))
+    problem = make_problem(FitConfig(bias_scale=2.0), store)
+    first, second = np.ones((4, 2)), np.full((4, 2), 10.0)
+    model = linear_model(problem, [first, second], np.array([1.0, 2.0, 3.0, 4.0]), store, {})
+    assert model.coef[:, 0].tolist() == [1.0, 2.0, 30.0, 40.0]
+    assert model.intercept.tolist() == [2.0, 4.0, 60.0, 80.0]

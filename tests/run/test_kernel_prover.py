@@ -1,0 +1,122 @@
+"""Proofs of running kernel fits: what is not balanced, and what float32 values may decide."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bigsvm
+from bigsvm.budget import MemoryBudget
+from bigsvm.kernels.parts import part_sums
+from bigsvm.problem.kernel import Kernel
+from bigsvm.run.kernel_proofs import KernelProver, _nearly, _OtherSide, _unbalanced, scores_of
+from bigsvm.run.local import SerialMapper
+from bigsvm.solvers.base import Context
+from bigsvm.solvers.kernel.arena import RowArena
+from bigsvm.solvers.kernel.data import KernelData
+from bigsvm.solvers.kernel.part import Part
+from bigsvm.solvers.kernel.smo import Smo
+from bigsvm.store.array_rows import ArrayRows
+from bigsvm.testing.problems import random_problem
+
+
+class Proved(Exception):
+    """The first proof of a fit was made."""
+
+
+def test_a_beta_that_is_not_balanced_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The solver's beta is tilted when its proof begins: by rounding, or by more."""
+    plain, found = KernelProver.prove, []
+
+    def prove(self: KernelProver) -> Any:
+        found.append(plain(self).relative_gap)
+        raise Proved
+
+    monkeypatch.setattr(KernelProver, "prove", prove)
+    for tilt in (0.0, 2.0**-50, 1e-9):
+
+        def make_room(self: Smo, state: Any, tilt: float = tilt) -> None:
+            state.alpha.values[np.argmax(state.alpha.values), 0] *= 1.0 - tilt
+
+        monkeypatch.setattr(Smo, "make_room", make_room)
+        with pytest.raises(Proved):
+            bigsvm.fit(random_problem(150, 4, seed=91), kernel="rbf", gamma=0.3, tol=1e-3)
+    straight, rounded, tilted = found
+    assert straight <= 1e-3
+    assert rounded == pytest.approx(straight, rel=1e-9)
+    assert tilted >= 1.0
+
+
+def test_rounding_of_the_balance_has_its_price() -> None:
+    beta = np.array([1.0, -1.0 + 2.0**-50, 0.0])
+    part = Part(np.ones(3), -np.ones(3), np.ones(3), 0.0, beta, np.zeros(3))
+    assert _unbalanced(part, -3.0) == 3.0 * 2.0**-50
+    beta[2] = 1e-6
+    assert _unbalanced(part, -3.0) == np.inf
+
+
+def kernel_data(X: np.ndarray, gamma: float, folder: Path) -> KernelData:
+    rows = ArrayRows(X, np.arange(len(X)) % 2)
+    refs = rows.refs(len(X))
+    ctx = Context(
+        data=rows, refs=refs, resident=True, mapper=SerialMapper(), budget=MemoryBudget(1 << 28), seed=0, parallel=1,
+        threads=1, read_depth=1, group_blocks=1, proof_refs=refs, workdir=folder, tol=1e-3,
+    )  # fmt: skip
+    return KernelData(Kernel("rbf", gamma), ctx)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.1])
+def test_float32_values_decide_only_what_their_error_cannot_change(epsilon: float, tmp_path: Path) -> None:
+    """A bias with which some row lies 1e-9 from its margin, on either side: the gap is that of float64 values."""
+    n, rng = 300, np.random.default_rng(92)
+    X = rng.standard_normal((n, 6))
+    data = kernel_data(X, 0.2, tmp_path)
+    y = np.where(X[:, 0] > 0, 1.0, -1.0)
+    lower, upper = (-np.ones(n), np.ones(n)) if epsilon else (np.minimum(y, 0.0), np.maximum(y, 0.0))
+    target = 0.3 * rng.standard_normal(n) if epsilon else y
+    beta = np.where(rng.random(n) < 0.2, rng.uniform(lower, upper), 0.0)
+    part = Part(target, lower, upper, epsilon, beta, np.empty(n))
+    scores_of(part, data, None, True)
+    exact = part.f.copy()
+    decided = 0
+    for row in np.flatnonzero(beta == 0.0)[:12]:
+        for side in (-1e-9, 1e-9):
+            b = -exact[row] - (epsilon if target[row] > 0 else -epsilon) + side
+            sides = (beta, lower, upper, target, epsilon, b)
+            gap, loss, *_ = part_sums(exact, *sides)
+            scores_of(part, data, b, False)
+            decided += int(np.count_nonzero(part.f != exact))
+            found = part_sums(part.f, *sides)
+            assert found[0] == pytest.approx(gap, abs=1e-11)
+            assert found[1] == pytest.approx(loss, abs=1e-11)
+    assert decided > 0
+
+
+@pytest.mark.parametrize("where", ["far from the origin", "at the origin"])
+def test_the_bound_counts_the_entries_of_a_row(where: str, tmp_path: Path) -> None:
+    """Float32 values of wide rows are within the bound of their error, which is not much more than rounding."""
+    d, rng = 2000, np.random.default_rng(93)
+    X = 1.0 + 0.1 * rng.random((60, d))
+    if where == "at the origin":
+        X[30:] = 0.0
+    data = kernel_data(X, 20.0 / d, tmp_path)
+    numbers, beta = np.arange(30), np.ones(30)
+    arena = RowArena(data)
+    arena.load(numbers, charge=True)
+    side = _OtherSide(data, arena, numbers, beta)
+    (rows,) = data.blocks()
+    own = np.arange(30, 60)
+    found = _nearly(data, rows, own, side)
+    truth = np.zeros((1, 30))
+    for support, by in side.parts(data.exact):
+        data.exact.add(rows.X, own, support, by[:, None], truth)
+    error, bound = np.abs(found.scores - truth[0]), side.bound()
+    allowed = (bound.per_norm * (found.sq + bound.largest) + bound.constant) * found.size
+    assert np.all(error <= allowed)
+    # Without the entries, or the support vectors' norms, it would be no bound.
+    unit = 1.2 * data.kernel.gamma * 2.0**-24
+    least = (unit * found.sq if where == "at the origin" else unit * (found.sq + bound.largest)) + bound.constant
+    assert np.any(error > least * found.size)

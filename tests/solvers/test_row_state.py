@@ -1,0 +1,39 @@
+"""What primal solvers make of slacks alone: a dual point, and the best free bias."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bigsvm.problem.loss import LOSSES
+from bigsvm.solvers.coordinate_descent import CoordinateDescent
+from bigsvm.solvers.row_state import NaturalDual
+from bigsvm.testing.problems import random_problem
+from tests.solvers.stepping import Bench
+
+
+@pytest.mark.parametrize("name", ["hinge", "squared_hinge"])
+def test_the_natural_dual_point_is_the_derivative_of_the_losses(name: str) -> None:
+    loss, rng = LOSSES[name], np.random.default_rng(1)
+    s, C, step = rng.standard_normal(200), rng.uniform(0.1, 2.0, 200), 1e-6
+    s = s[np.abs(s) > 1e-3]
+    slope = C[: len(s)] * (loss.value(s + step) - loss.value(s - step)) / (2.0 * step)
+    np.testing.assert_allclose(NaturalDual(loss.code).alpha(s, C[: len(s)]), slope, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("shift", [-3.0, 0.0, 3.0])
+def test_a_free_bias_goes_to_its_minimiser_on_either_side(shift: float, tmp_path: Path) -> None:
+    X, y = random_problem(80, 3, seed=2, noise=0.3)
+    bench = Bench(CoordinateDescent(), X, y, tmp_path, options={"bias": "free", "C": 0.7})
+    rows, rng = bench.state.rows, np.random.default_rng(3)
+    cost = rng.integers(0, 3, 80).astype(float)
+    before = 1.0 - y * (rng.standard_normal(80) + shift)
+    rows.s.values[:, 0], rows.cost.values[:, 0], rows.codes.values[:, 0] = before, cost, y > 0
+    (moved,) = rows.settle_bias(bench.problem)
+    assert moved * shift < 0.0 or shift == 0.0
+    after = rows.s.values[:, 0]
+    np.testing.assert_allclose(after, before - moved * y, atol=1e-13)
+    pull = cost * y * np.maximum(after, 0.0)
+    assert abs(pull.sum()) <= 1e-12 * np.abs(pull).sum()
