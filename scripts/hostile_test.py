@@ -4,8 +4,8 @@
 Each case changes a copy of a good store or model, and is tried twice: as it is, and with all digests made again, as
 whoever means harm would do.  Working copies and side manifests, which are private, are tried as they are; stores that
 have lost chunks, sealed before and after.  A case is clean when bigsvm ends with exit 65, 66, 73, 74 or 78 and one
-line, or gives the right model after all; within 10 s of CPU; within 1 GiB; without an unpickled object (audit hook); with
-nothing written outside the store.
+line, or gives the right model after all; within 10 s of CPU; within 1 GiB; without an unpickled object (audit hook);
+with nothing written outside the store.
 
     scripts/hostile_test.py
     scripts/hostile_test.py --smoke      every third case
