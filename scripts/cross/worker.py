@@ -77,13 +77,10 @@ class Bench:
         columns = self._columns(step)
         flags = [*columns, *self._flags(step)]
         if self.case.stream in ("least", "unstaged"):
-            planned = _bigsvm("plan", store, *flags, "--memory", "1MiB")
-            least = planned.document.get("min_memory_bytes")
-            if planned.code == 78:
-                least = _bigsvm("plan", store, *flags, "--memory", "1GiB").document["min_memory_bytes"]
-            elif planned.code:
+            planned = _bigsvm("plan", store, *flags, "--memory", "1GiB")
+            if planned.code:
                 return planned
-            flags += ["--memory", str(least)]
+            flags += ["--memory", str(planned.document["min_memory_bytes"])]
         with self._blocks():
             return _bigsvm("fit", store, *flags, "--scratch", str(self.folder / "scratch"), "-o", str(model))
 
