@@ -161,6 +161,7 @@ class KernelSolver:
         state.alpha.values[:] = tree["alpha"]
         if tree["model"] >= 0:
             self._open(state, tree["model"], ctx)
+            state.rows.counts.asked = 0  # what `begin` asked for is in the saved count
 
     def step(self, problem: Problem, state: KernelState, ctx: Context) -> StepInfo:
         """Labels first; then a while of work on the model that comes next."""
