@@ -149,7 +149,7 @@ def train(
     while True:
         progress = solver.advance(part, work, rows, options, lent)
         steps += progress.iterations
-        if progress.done or progress.final:
+        if progress.done or progress.final or progress.exhausted:
             break
     seconds = time.process_time() - began
     return Trained(part, work.b, steps, getattr(work, "epoch", 0) or work.sweep, rows.counts, progress.done, seconds)
