@@ -144,7 +144,9 @@ def train(
     began = time.process_time()
     own = KERNELS[kernel]
     rows: Any = MatrixRows(own.matrix(data.X, data.X)) if stored else ComputedRows(data.X, own)
-    lent: Any = SimpleNamespace(seed=seed, budget=MemoryBudget(1 << 30), cache_bytes=0)
+    lent: Any = SimpleNamespace(
+        seed=seed, budget=MemoryBudget(1 << 30), cache_bytes=0, sweeps_left=None, expired=lambda: False
+    )
     work, options, steps = solver.begin(part, rows, KernelOptions(), lent), KernelOptions(), 0
     while True:
         progress = solver.advance(part, work, rows, options, lent)
