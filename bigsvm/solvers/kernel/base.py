@@ -47,6 +47,11 @@ def most_values(ctx: Context | None, n: int, usual: int) -> int:
     return min(usual, ctx.sweeps_left * n * n)
 
 
+def expired(ctx: Context | None) -> bool:
+    """Whether the user's time is up."""
+    return ctx is not None and ctx.expired()
+
+
 @dataclass(frozen=True)
 class KernelOptions:
     """Options of the contract that kernel solvers read.
