@@ -213,7 +213,8 @@ class Tree:
         """The folder of a cache for the kernels of the tree as they are now."""
         environment = {**os.environ, "PYTHONPATH": str(self.root), "BIGSVM_CACHE": str(cache)}
         command = [sys.executable, "-c", "from bigsvm.kernels import cache_folder; print(cache_folder())"]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        # -c finds what lies in its own folder first: elsewhere that might be the checkout's kernels.
+        done = subprocess.run(command, cwd=self.root, env=environment, capture_output=True, text=True, check=True)
         return Path(done.stdout.strip())
 
     def _importers(self, changed: str) -> set[str]:

@@ -55,7 +55,8 @@ def test_rounding_of_the_balance_has_its_price() -> None:
     part = Part(np.ones(3), -np.ones(3), np.ones(3), 0.0, beta, np.zeros(3))
     size, quadratic = 2.0, 5.0
     # What the brackets leave out, and what D loses where the heavier sign is made lighter.
-    assert _unbalanced(part, -3.0, size, quadratic) == pytest.approx((3.0 + 2.0 * (1.0 + quadratic / size)) * 2.0**-50)
+    price = (3.0 + 2.0 * (1.0 + quadratic / size)) * 2.0**-50
+    assert _unbalanced(part, -3.0, size, quadratic) == pytest.approx(price, abs=0)
     beta[2] = 1e-6
     assert _unbalanced(part, -3.0, size, quadratic) == np.inf
 
