@@ -176,8 +176,15 @@ def _labels(labels: Any, folder: Path) -> np.ndarray:
 
 
 def json_labels(classes: np.ndarray) -> list[Any]:
-    """Labels as JSON: whole numbers as integers, other numbers as floats, strings and truth values as they are."""
-    return [int(label) if isinstance(label, float) and label.is_integer() else label for label in classes.tolist()]
+    """Labels as JSON: whole numbers as integers, other numbers as floats, strings and truth values as they are.
+
+    A float64 beyond 2^53 stays one: not all of its digits were given.
+    """
+    return [int(label) if _is_whole(label) else label for label in classes.tolist()]
+
+
+def _is_whole(label: Any) -> bool:
+    return isinstance(label, float) and label.is_integer() and abs(label) < 2**53
 
 
 def write_array(path: Path, array: np.ndarray, dtype: Any = None) -> str:

@@ -117,7 +117,7 @@ def test_max_passes_stops_kernel_solvers_in_memory(name: str, options: dict[str,
         pytest.skip("options of smo")
     X, y = unscaled()
     result = fit((X, y), solver=name, kernel="linear", max_passes=3, **options)
-    assert result.status == "stopped"
+    assert result.status == ("stalled" if name.startswith("simplified") else "stopped")  # which ends of its own
     assert result.figures["kernel_values"] <= 8 * len(X) ** 2  # those of the proof are not among them
 
 
