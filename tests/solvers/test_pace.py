@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from bigsvm.solvers.pace import Limits, Pace, kernel_limits
 
@@ -49,6 +50,8 @@ def test_what_is_not_known_yet_is_not_hopeless() -> None:
     assert not pace.hopeless(TARGET, LIMITS).any()
 
 
-def test_small_problems_are_granted_a_million_rows_of_values() -> None:
-    assert kernel_limits(10) == Limits(1e5, 1e4)
-    assert kernel_limits(10**6) == Limits(2000.0, 200.0)
+def test_small_problems_are_granted_more_passes() -> None:
+    """A number of rows of kernel values; of many rows no fewer than so many passes."""
+    most = [kernel_limits(n).most for n in (1, 10, 100, 10**6, 10**7)]
+    assert most[0] == pytest.approx(10.0 * most[1])
+    assert most[1] > most[2] >= most[3] == most[4] > 0.0
