@@ -20,6 +20,8 @@ from bigsvm.problem.kernel import Definite, Kernel
 from bigsvm.run.kernel_check import checked_kernel
 from bigsvm.run.plan import make_plan
 from bigsvm.store.array_rows import ArrayRows
+from bigsvm.store.blocks import kernel_matrix
+from bigsvm.testing.problems import as_csr
 from bigsvm.store.blocks import blocks_of
 from bigsvm.units import MIB
 
@@ -223,6 +225,17 @@ def test_each_sight_of_the_rows_is_one_of_all_pairs() -> None:
         assert found is not None
         assert {found[1].row, found[1].column} == {5, 50}
         assert len(check.suspects()) == 0
+
+
+@pytest.mark.parametrize("layout", ["dense", "csr"])
+def test_a_value_below_0_on_the_diagonal_is_seen_alone(layout: str) -> None:
+    K = np.eye(20)
+    K[7, 7] = -1.0
+    check = ValueCheck(20, np.dtype(np.float64))
+    check.add(kernel_matrix(as_csr(K) if layout == "csr" else K), np.arange(20))
+    found = check.refutation()
+    assert found is not None
+    assert (found[1].row, found[1].column) == (7, 7)
 
 
 def test_a_sigmoid_may_be_vouched_for_and_is_looked_at(tmp_path: Path) -> None:
