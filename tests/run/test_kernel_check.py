@@ -20,9 +20,8 @@ from bigsvm.problem.kernel import Definite, Kernel
 from bigsvm.run.kernel_check import checked_kernel
 from bigsvm.run.plan import make_plan
 from bigsvm.store.array_rows import ArrayRows
-from bigsvm.store.blocks import kernel_matrix
+from bigsvm.store.blocks import blocks_of, kernel_matrix
 from bigsvm.testing.problems import as_csr
-from bigsvm.store.blocks import blocks_of
 from bigsvm.units import MIB
 
 _X = np.random.default_rng(1).standard_normal((90, 3))

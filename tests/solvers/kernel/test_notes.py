@@ -12,6 +12,7 @@ from scipy.optimize import LinearConstraint, minimize
 
 import bigsvm
 from bigsvm.budget import MemoryBudget
+from bigsvm.kernels import platt as platt_steps
 from bigsvm.problem.kernel import Kernel, rbf_of_sigma
 from bigsvm.solvers.kernel import platt, simplified
 from bigsvm.solvers.kernel.base import KernelOptions
@@ -251,6 +252,19 @@ def test_a_saved_state_goes_on_to_the_same_bits(solver: Any, tmp_path: Any, shor
     np.testing.assert_array_equal(first.part.beta, second.part.beta)
     np.testing.assert_array_equal(first.part.f, second.part.f)
     assert first.work.b == second.work.b
+
+
+@pytest.mark.parametrize(("a1", "a2"), [(0.4, 2.0), (1.0, 0.3), (0.0, 2.0), (1.0, 0.0)])
+def test_the_bias_after_a_step_leaves_no_error_of_a_row_inside_its_box(a1: float, a2: float) -> None:
+    """Boxes of 1 and 2; of two rows at their bounds the errors lie opposite."""
+    b, errors, moved = 0.7, np.array([0.5, -1.1]), np.array([0.2, -0.2])
+    K = np.array([[1.0, 0.3], [0.3, 2.0]])
+    after = platt_steps._bias(b, *errors, *moved, K[0, 0], K[1, 1], K[0, 1], a1, a2, 1.0, 2.0)
+    e1, e2 = (errors + K @ moved + after - b).tolist()
+    inside = [0.0 < a1 < 1.0, 0.0 < a2 < 2.0]
+    left = e1 if inside[0] else e2 if inside[1] else e1 + e2
+    assert left == pytest.approx(0.0, abs=1e-12)
+    assert abs(e1 - e2) > 0.1
 
 
 @pytest.mark.parametrize("solver", TIGHT, ids=name_of)

@@ -149,6 +149,24 @@ def test_equal_rows_of_a_working_set_are_chosen_by_the_lowest_number(second: boo
         assert set(np.flatnonzero(beta)) <= set(np.concatenate(first).tolist())
 
 
+def test_a_step_to_a_bound_ends_there_exactly() -> None:
+    """Where beta + (bound - beta) is not the bound."""
+    rng, q = np.random.default_rng(11), LANES
+    room, lanes = (np.empty(q), np.empty(q), np.empty(q, np.float32)), (np.empty(LANES), np.empty(LANES, np.float32))
+    bounds, starts = rng.uniform(0.5, 1.0, 500), rng.uniform(0.0, 0.4, 500)
+    rounded = np.flatnonzero(starts + (bounds - starts) != bounds)[:5]
+    assert len(rounded) == 5
+    for bound, start in zip(bounds[rounded], starts[rounded], strict=True):
+        for row in (0, 1):  # 0 goes up to its bound, 1 down; the other has room left
+            lower, upper, beta, f = np.zeros(q), np.zeros(q), np.zeros(q), np.zeros(q)
+            lower[1], upper[0] = -9.0, 9.0
+            (upper if row == 0 else lower)[row] = bound if row == 0 else -bound
+            beta[row] = start if row == 0 else -start
+            f[:2] = -50.0, 50.0
+            solve_working_set(np.eye(q), np.ones(q), lower, upper, 0.0, 1e-9, 1, True, beta, f, *room, lanes)
+            assert beta[row] == (bound if row == 0 else -bound)
+
+
 def test_rows_at_their_bounds_are_there_exactly() -> None:
     part, K = a_part(128, 0.0, 9)
     lanes = np.empty(LANES), np.empty(LANES, np.float32)
