@@ -7,7 +7,7 @@ import pytest
 from numba import njit
 
 from bigsvm.kernels.expo import exp_of
-from bigsvm.kernels.gram import GROUP, add_kernel_rows, gathered, move_rows_down, write_kernel_rows
+from bigsvm.kernels.gram import GROUP, add_kernel_rows, add_stored_rows, gathered, move_rows_down, write_kernel_rows
 from bigsvm.kernels.rows import CSR
 from bigsvm.kernels.tile import LANES
 from bigsvm.problem.kernel import Kernel, poly_of_bracket, rbf_of_sigma, rbf_of_width
@@ -19,6 +19,7 @@ KERNELS = [
     Kernel("rbf", 0.3),
     Kernel("poly", 0.2, 3, 0.5),
     Kernel("poly", 0.5, 1),
+    Kernel("poly", 0.2, 5, 0.5),
     Kernel("sigmoid", 0.2, coef0=-0.1),
 ]
 N, D = 150, 7
@@ -64,6 +65,19 @@ def test_values_and_sums_are_those_of_the_definition(kernel: Kernel, layout: str
     expected = out + coef.T @ K
     gram.add(X, rows, support, coef, out)
     assert out == pytest.approx(expected, abs=40 * error * max(1.0, np.abs(K).max()))
+
+
+def test_sums_of_kept_values_are_float64() -> None:
+    rng = np.random.default_rng(4)
+    stored, where, coef = (
+        rng.standard_normal((30, 50)).astype(np.float32),
+        rng.permutation(30)[:20],
+        np.arange(20.0) / 7,
+    )
+    out = rng.standard_normal(50)
+    expected = out + coef @ stored[where].astype(np.float64)
+    add_stored_rows(stored, where, coef, out)
+    np.testing.assert_allclose(out, expected, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("layout", ["dense", "csr"])

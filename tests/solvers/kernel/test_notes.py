@@ -267,6 +267,15 @@ def test_the_bias_after_a_step_leaves_no_error_of_a_row_inside_its_box(a1: float
     assert abs(e1 - e2) > 0.1
 
 
+def test_rows_violate_where_they_can_move_to_be_better() -> None:
+    """Of a row whose y E is below 0 alpha should rise, of one above it fall; in a box of 1."""
+    alphas = (0.0, 0.5, 1.0)
+    for y in (1.0, -1.0):
+        assert [platt_steps._violates(y, a, 1.0, -0.2 * y, 0.1) for a in alphas] == [True, True, False]
+        assert [platt_steps._violates(y, a, 1.0, 0.2 * y, 0.1) for a in alphas] == [False, True, True]
+        assert not any(platt_steps._violates(y, a, 1.0, 0.05 * y, 0.1) for a in alphas)
+
+
 @pytest.mark.parametrize("solver", TIGHT, ids=name_of)
 @pytest.mark.parametrize("C", [0.05, 1.0, 30.0])
 def test_agrees_with_another_program(solver: Any, C: float, short_calls: None) -> None:

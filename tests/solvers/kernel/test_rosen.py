@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigsvm.kernels.rosen import DUE, FACE, RELEASE, descend
+from bigsvm.kernels.rosen import DUE, FACE, RELEASE, _end, descend
 from bigsvm.solvers.kernel.base import KernelOptions
 from bigsvm.solvers.kernel.part import Part, Progress
 from bigsvm.solvers.kernel.rosen import Block, Rosen
@@ -147,6 +147,13 @@ def test_the_kink_is_a_bound_that_rows_cross() -> None:
         one = copy.deepcopy(part)
         solve(solver, one, K)
         np.testing.assert_allclose(one.beta, np.sign(t) * (np.abs(t) - 0.1), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("beta", "e", "end"), [(-0.5, 1.0, 0.0), (0.5, -1.0, 0.0), (0.0, 1.0, 2.0), (0.0, -1.0, -3.0), (0.5, 1.0, 2.0)]
+)
+def test_a_row_stops_at_0_on_its_way_to_a_bound(beta: float, e: float, end: float) -> None:
+    assert _end(beta, -3.0, 2.0, e) == end
 
 
 @settings(max_examples=40)

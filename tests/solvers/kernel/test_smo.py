@@ -167,6 +167,17 @@ def test_a_step_to_a_bound_ends_there_exactly() -> None:
             assert beta[row] == (bound if row == 0 else -bound)
 
 
+@pytest.mark.parametrize("start", [(-0.3, 0.2), (-0.2, 0.3)])
+def test_a_step_stops_where_the_size_of_beta_bends(start: tuple[float, float]) -> None:
+    q = LANES
+    room, lanes = (np.empty(q), np.empty(q), np.empty(q, np.float32)), (np.empty(LANES), np.empty(LANES, np.float32))
+    lower, upper, beta, f = np.zeros(q), np.zeros(q), np.zeros(q), np.zeros(q)
+    lower[:2], upper[:2], beta[:2], f[:2] = -9.0, 9.0, start, (-5.0, 5.0)
+    solve_working_set(np.eye(q), np.ones(q), lower, upper, 0.1, 1e-9, 1, True, beta, f, *room, lanes)
+    assert beta[:2].tolist() == pytest.approx([-0.1, 0.0] if start[1] == 0.2 else [0.0, 0.1])
+    assert 0.0 in beta[:2].tolist()
+
+
 def test_rows_at_their_bounds_are_there_exactly() -> None:
     part, K = a_part(128, 0.0, 9)
     lanes = np.empty(LANES), np.empty(LANES, np.float32)
