@@ -132,8 +132,9 @@ def test_an_indefinite_kernel_has_a_violation_and_no_gap(tmp_path: Path) -> None
 
 def test_the_same_whatever_is_read_at_one_time_and_wherever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = rows_of("ovo", dtype=np.float32)
-    path = saved(tmp_path, fitted(store, "ovo"))
+    path = saved(tmp_path, result := fitted(store, "ovo"))
     expected = bigsvm.certify(path, store, threads=1)
+    assert expected["violation"] == pytest.approx(result.figures["violation"], rel=1e-6)
     monkeypatch.setattr("bigsvm.run.kernel_certify._MOST_ROWS", 7)
     for options in ({"threads": 1}, {"threads": 2}, {"scheduler": "processes", "workers": 1}):
         found = bigsvm.certify(path, store, **options)

@@ -178,6 +178,7 @@ def test_degenerate_rows(solver: Any) -> None:
     _, progress = solve(solver, part, gram(X, 0.5))
     assert progress.done
     assert not part.beta.any()
+    assert part.violation() == -np.inf  # nothing may move
 
     y = np.where(np.arange(30) < 10, 1.0, -1.0)
     part = classification(y, 2.0)

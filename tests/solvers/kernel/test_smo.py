@@ -17,6 +17,7 @@ from bigsvm.problem.kernel import Kernel
 from bigsvm.solvers.kernel import active_set
 from bigsvm.solvers.kernel.part import Part
 from bigsvm.solvers.kernel.smo import Smo
+from bigsvm.solvers.kernel.state import terms
 from bigsvm.store.array_rows import ArrayRows
 from bigsvm.testing.problems import random_problem
 
@@ -109,6 +110,7 @@ def test_gap_is_primal_less_dual(epsilon: float) -> None:
     assert beta_f + beta_t == pytest.approx(quadratic, rel=1e-10)
     assert size == pytest.approx(np.abs(part.beta).sum())
     assert gap == pytest.approx(0.5 * quadratic + loss - dual, rel=1e-10)
+    assert terms(part, 0.3) == pytest.approx((gap, 0.5 * quadratic + loss, dual), rel=1e-10)
     up, down = part.up(), part.down()
     assert bounds_of(part.f, part.beta, part.lower, part.upper, epsilon) == (up.min(), down.max())
 

@@ -79,6 +79,19 @@ def test_libsvm_step_for_step(n: int, C: float, shrinking: bool) -> None:
         assert run.work.unshrunk, "and came back near the end, once"
 
 
+def test_the_optimum_of_some_rows_is_not_the_end() -> None:
+    """Two rows of one class are all that is active: nothing may move among them."""
+    K, y, _ = blobs(60, 3)
+    part, rows, options = classification(y, 1.0), MatrixRows(K), KernelOptions("2", shrinking=True)
+    work = Textbook().begin(part, rows, options)
+    work.n_active = 2
+    work.active[:2] = np.flatnonzero(y > 0)[:2]
+    last = Textbook(10_000).advance(part, work, rows, options)
+    assert last.done
+    assert np.count_nonzero(part.beta) > 10
+    assert part.violation() <= part.eps
+
+
 # Without epsilon a step may pass 0, which is two steps of alpha and alpha*: only wr takes the same ones.
 @pytest.mark.parametrize(
     ("kind", "wss"),
