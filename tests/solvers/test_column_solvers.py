@@ -172,6 +172,15 @@ def test_a_newton_step_decreases_the_objective_enough(seed: int) -> None:
     assert rise <= -0.01 * t * t + 1e-12 * before
 
 
+def test_a_newton_step_without_decrease_is_halved() -> None:
+    """The second row violates as soon as w moves: after the whole step phi is what it was."""
+    p: dict[str, Any] = {
+        "x": np.ones(2), "s": np.array([[1.0], [-1e-12]]), "cost": np.array([1.0, 1.5]), "C": 1.0, "linear": 0.0,
+        "codes": np.array([1, 0], np.int32),
+    }  # fmt: skip
+    assert along(p, p["x"][None, :], NEWTON_STEP)[0] == pytest.approx(1.0 / 3.0)
+
+
 def test_a_flat_column_stays_where_it_is() -> None:
     p = column_problem(1)
     X, positive = kernel_matrix(np.zeros((1, len(p["x"])))), np.array([1], np.int32)
