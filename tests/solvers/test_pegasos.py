@@ -16,6 +16,7 @@ import bigsvm
 from bigsvm.budget import MemoryBudget
 from bigsvm.config import FitConfig
 from bigsvm.errors import Interrupted, UsageError
+from bigsvm.kernels.pegasos import pegasos_visit
 from bigsvm.problem.problem import Problem, make_problem
 from bigsvm.run.checkpoint import Checkpoints
 from bigsvm.run.fit import fit_store
@@ -26,7 +27,8 @@ from bigsvm.solvers.pegasos import Pegasos, PegasosState
 from bigsvm.solvers.registry import choose_solver
 from bigsvm.solvers.weights import columns
 from bigsvm.store.array_rows import ArrayRows
-from bigsvm.testing.problems import random_problem
+from bigsvm.store.blocks import kernel_matrix
+from bigsvm.testing.problems import as_csr, random_problem
 
 PUBLISHED = {28: 5.0695504, 911: 0.5545929, 1273: 0.5455888, 1361: 0.5447137, 1376: 0.5446285}
 
@@ -128,6 +130,30 @@ def test_w_is_the_sum_of_its_alpha(layout: str, n_classes: int, solver: Pegasos,
             assert np.all((W**2).sum(axis=0) <= 0.3 * weight.sum() * (1 + 1e-12))
         if solver.batch:
             assert state.sqnorm == pytest.approx((W**2).sum(axis=0), rel=1e-12)
+
+
+@pytest.mark.parametrize("batch", [1, 7, 60, 500])
+def test_after_whole_passes_every_visit_weighs_the_same(batch: int, tmp_path: Path) -> None:
+    """Batches that are cut short too: alpha is C times the share of the passes in which the row violated."""
+    X, y = random_problem(60, 3, seed=65, noise=0.3)
+    with bench(Pegasos(batch=batch, offset=0, projection=False), ArrayRows(X, y), tmp_path, C=0.2) as some:
+        alpha = some.run(4).rows.alpha.values
+        visits = alpha * 4 / 0.2
+        np.testing.assert_allclose(visits, np.round(visits), atol=1e-9)
+        assert set(np.round(visits).ravel().astype(int)) >= {1, 4}
+
+
+@pytest.mark.parametrize("layout", ["dense", "csr"])
+def test_the_norm_that_is_kept_is_that_of_w(layout: str) -> None:
+    X, y = random_problem(50, 3, 0.7, seed=66)
+    W, scale, sqnorm, alpha = np.zeros(4), np.ones(1), np.zeros(1), np.zeros((50, 1))
+    pegasos_visit(
+        kernel_matrix(as_csr(X) if layout == "csr" else X), (y > 0).astype(np.int32), np.ones(50),
+        np.ones(1, np.int32), np.full(1, 0.5), 1.0, alpha, np.empty(0, np.int64), W, scale, sqnorm, np.full(1, np.inf),
+        50, 1, 1, 0, 1, 0, 0, 0, np.zeros((1, 2)),
+    )  # fmt: skip
+    assert sqnorm[0] > 0.0
+    assert sqnorm[0] == pytest.approx(W @ W, rel=1e-9)
 
 
 @pytest.mark.parametrize("offset", [0, 1])
