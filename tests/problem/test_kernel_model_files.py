@@ -165,6 +165,14 @@ def change(folder: Path, name: str, array: np.ndarray) -> None:
 
 
 Bad = Callable[[np.ndarray], np.ndarray]
+
+
+def next_to_each_other(indices: np.ndarray, given: list[int]) -> np.ndarray:
+    """Of the first two features that ascend in a row: others, by their places."""
+    k = int(np.flatnonzero(np.diff(indices) > 0)[0])
+    return np.concatenate([indices[:k], indices[k : k + 2][given], indices[k + 2 :]])
+
+
 BAD_ARRAYS: list[tuple[str, str, Bad]] = [
     ("dense", "support.npy", lambda a: a[:-1]),
     ("dense", "support.npy", lambda a: a[:, :-1]),
@@ -189,10 +197,13 @@ BAD_ARRAYS: list[tuple[str, str, Bad]] = [
     ("csr", "support_indptr.npy", lambda a: a[:-1]),
     ("csr", "support_indptr.npy", lambda a: a + 1),
     ("csr", "support_indptr.npy", lambda a: np.concatenate([a[:2], a[1:2] - 1, a[3:]])),
+    ("csr", "support_indptr.npy", lambda a: a[np.r_[:3, 4, 3, 5 : len(a)]]),
     ("csr", "support_indptr.npy", lambda a: a.astype(np.int32)),
     ("csr", "support_indices.npy", lambda a: a + D),
     ("csr", "support_indices.npy", lambda a: a - D),
     ("csr", "support_indices.npy", lambda a: np.zeros_like(a)),
+    ("csr", "support_indices.npy", lambda a: next_to_each_other(a, [0, 0])),
+    ("csr", "support_indices.npy", lambda a: next_to_each_other(a, [1, 0])),
     ("csr", "support_indices.npy", lambda a: a[:-1]),
     ("csr", "support_indices.npy", lambda a: a.astype(np.float64)),
     ("csr", "support_data.npy", lambda a: a[:-1]),

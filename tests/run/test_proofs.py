@@ -158,7 +158,7 @@ def found(primal: list[float], dual: list[float], scale: float = 1.0, n_rows: in
 def a_prover() -> Prover:
     """Of ten rows, with a solver that learns nothing."""
     solver: Any = SimpleNamespace(learn=lambda *arguments: None)
-    ctx: Any = SimpleNamespace(data=SimpleNamespace(n_samples=10, uri="store"))
+    ctx: Any = SimpleNamespace(data=SimpleNamespace(n_samples=10, uri="store"), riding=[])
     return Prover(solver, None, ctx, 1)
 
 
@@ -172,6 +172,31 @@ def test_the_weights_that_are_kept_are_those_of_the_best_proof() -> None:
     assert prover.w[0].tolist() == [[2.0, 1.0]] * 3
     assert prover.w[1].tolist() == [[1.0, 2.0]] * 3
     assert prover.scale.tolist() == [0.9, 1.0, 1.0, 0.9]
+
+
+def test_what_was_proved_is_kept_in_a_checkpoint() -> None:
+    prover, again = a_prover(), a_prover()
+    prover._take([found([9.0, 8.0], [0.0, 1.0], 0.75)], [np.full((3, 2), 3.0)])
+    again.load(prover.dump())
+    assert again.scale.tolist() == [0.75, 0.75]
+    assert [w.tolist() for w in again.w] == [w.tolist() for w in prover.w]
+    assert again.certificate is not None
+    assert again.certificate.primal.tolist() == [9.0, 8.0]
+    assert again.certificate.gap.tolist() == [9.0, 7.0]
+
+
+def test_tasks_prove_their_rows_with_the_alpha_of_those_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bigsvm.run.proofs._BLOCKS_PER_TASK", 2)
+    store = problem_rows("dense")
+    problem, block = make_problem(FitConfig(loss="hinge", C=0.3, bias="none"), store), store.read(store.refs(400)[0])
+    ctx = context(store, tmp_path, 1e-3)
+    alpha = RowVector("alpha", 400, 1, np.float64, ctx.budget, tmp_path)
+    alpha.values[:] = np.random.default_rng(6).uniform(0.0, 0.3, (400, 1))
+    point: Any = SimpleNamespace(problem=problem, w=np.zeros(13), alpha=alpha)
+    solver: Any = None
+    v = Prover(solver, None, ctx, 1)._tasks(point).v
+    signs = np.where(block.y == problem.positive[0], 1.0, -1.0)
+    np.testing.assert_allclose(v[:12], block.X.T @ (signs * alpha.values[:, 0]), rtol=1e-9, atol=1e-12)
 
 
 def test_a_proof_that_has_not_seen_all_rows_is_none() -> None:

@@ -17,7 +17,7 @@ import bigsvm
 from bigsvm.budget import MemoryBudget
 from bigsvm.config import FitConfig
 from bigsvm.errors import UsageError
-from bigsvm.kernels.hyperpass import best_shares
+from bigsvm.kernels.hyperpass import add_binned, best_shares
 from bigsvm.problem.problem import make_problem
 from bigsvm.run.local import SerialMapper
 from bigsvm.solvers.active_rows import ActiveRows, compacted
@@ -343,6 +343,23 @@ def test_safe_shrinking_never_rises(tmp_path: Path) -> None:
     run = steps(HyperPassShrink(safe=True, eps_act=0.0), ArrayRows(X, y.astype(np.int64)), tmp_path, C=1.0, bias="none")
     primal = [float(next(run)[0].primal[0]) for _ in range(8)]
     assert np.all(np.diff(primal) <= 1e-9)
+
+
+def test_rows_that_cross_change_the_sum_of_those_that_violate() -> None:
+    """By their bins: what violated leaves it, what did not comes in, each with its sign; others stay."""
+    X, rng = np.random.default_rng(23).standard_normal((200, 3)), np.random.default_rng(24)
+    s, p, y = rng.standard_normal((200, 1)), rng.standard_normal((200, 1)), np.where(rng.random(200) < 0.5, 1.0, -1.0)
+    edges, found = np.array([[0.5, 1.5]]), np.zeros((1, 3, 4))
+    cost = rng.uniform(0.5, 2.0, 200)
+    codes, one = (y > 0).astype(np.int32), np.ones(1, np.int32)
+    add_binned(X, codes, one, cost, np.full(1, 0.7), s, p, 1.0, edges, np.full(1, 0.01), found)
+    total = np.zeros(4)
+    for b, t in enumerate((0.5, 1.5, 1e9)):
+        total += found[0, b]
+        near = np.abs(s[:, 0]) <= 0.01
+        before, after = s[:, 0] > 0.0, np.where(near, s[:, 0], s[:, 0] - t * p[:, 0]) > 0.0
+        change = 0.7 * cost * y * (after.astype(float) - before)
+        np.testing.assert_allclose(total, np.column_stack([X, np.ones(200)]).T @ change, atol=1e-9)
 
 
 def test_safe_steps_end_before_a_row_that_was_left_out() -> None:

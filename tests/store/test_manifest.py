@@ -300,11 +300,11 @@ def test_array_metadata_that_makes_no_sense_is_refused(metadata: dict) -> None:
 
 def test_chunk_keys() -> None:
     grid = {"name": "regular", "configuration": {"chunk_shape": [2, 5]}}
-    array: dict = {"node_type": "array", "shape": [3, 7], "chunk_grid": grid}
+    array: dict = {"node_type": "array", "shape": [3, 11], "chunk_grid": grid}
     array["chunk_key_encoding"] = {"name": "default"}
-    assert list(chunk_keys("X", array)) == ["X/c/0/0", "X/c/0/1", "X/c/1/0", "X/c/1/1"]
+    assert list(chunk_keys("X", array)) == [f"X/c/{i}/{j}" for i in range(2) for j in range(3)]
     array["chunk_key_encoding"] = {"name": "v2"}
-    assert list(chunk_keys("", array)) == ["0.0", "0.1", "1.0", "1.1"]
+    assert list(chunk_keys("", array)) == ["0.0", "0.1", "0.2", "1.0", "1.1", "1.2"]
     assert list(chunk_keys("a", {"shape": [], "chunks": []})) == ["a/0"]
     assert list(chunk_keys("a", {"shape": [0], "chunks": [1]})) == []
 
