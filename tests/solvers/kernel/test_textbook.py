@@ -274,6 +274,19 @@ def test_a_start_near_the_end_is_of_use(wss: str, shrinking: bool) -> None:
         check(moved, K)
 
 
+@pytest.mark.parametrize("wss", ["1", "2", "3"])
+def test_equal_rows_have_no_curvature_where_the_diagonal_is_of_another_type(
+    wss: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """K(x, x) = 0.7 in float64 is more than rows of float32 hold: beta of equal rows goes to its bounds at once."""
+    rows = MatrixRows(np.full((2, 2), 0.7, np.float32))
+    monkeypatch.setattr(MatrixRows, "diag", np.full(2, 0.7))
+    part, options = classification(np.array([1.0, -1.0]), 1e9), KernelOptions(wss, shrinking=False)
+    engine = Textbook(steps=1)
+    engine.advance(part, engine.begin(part, rows, options), rows, options)
+    assert part.beta.tolist() == [1e9, -1e9]
+
+
 @pairs_of(
     case=["empty", "one row", "one class", "no cost", "all equal", "opposite twins", "huge C", "zero rows"],
     wss=[*RULES, "wr"], shrinking=[False, True], dtype=[np.float32, np.float64],
