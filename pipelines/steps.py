@@ -238,7 +238,8 @@ def _judge_metrics(job: Job, verdict: Verdict, model: Any, current: Any, emit: E
         verdict.ask(f"max_{metric}", value is not None and value <= most, value, most, f"{metric} {_shown(value)}")
     if job.gates.max_drop is None or current is None:
         return
-    if current.regression != model.regression:  # allow_other_shape: nothing of theirs can be compared
+    other_columns = holdout.layout == "dense" and current.n_features != holdout.n_features
+    if current.regression != model.regression or other_columns:  # allow_other_shape: nothing of theirs can be compared
         return
     metric = job.drop_metric
     value, former = measured[metric], evaluate(current, holdout, job.fit, emit)[metric]

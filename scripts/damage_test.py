@@ -33,6 +33,7 @@ from damage.belonging import COLUMN_SOLVER, Belonging
 from damage.trials import Trials, contents, fit, must, sealed_store
 from damage.ways import DAMAGES, Damage
 
+from bigsvm.kernels import cache_folder
 from bigsvm.run import sizes
 
 KINDS = ("store", "copy", "columns", "model", "documents", "copies", "manifests", "holes")
@@ -95,9 +96,12 @@ def main() -> None:
     # Small data streams, as large data does: several blocks, none of them kept in memory.
     sizes._COPY_BLOCK, sizes.BLOCK_BYTES = 600, 6000
     sizes.Sizes.resident_from = lambda self: 1 << 50  # type: ignore[method-assign]
+    kernels = cache_folder()
     with tempfile.TemporaryDirectory() as folder:
         os.environ["NO_COLOR"] = "1"
-        os.environ["BIGSVM_CACHE"] = folder  # side manifests; compiled kernels are where they were when it began
+        os.environ["BIGSVM_CACHE"] = folder  # of side manifests; compiled kernels stay where they are
+        (Path(folder) / "bigsvm").mkdir()
+        (Path(folder) / "bigsvm" / kernels.name).symlink_to(kernels)
         files, belonging = Files(Path(folder), options.seed), Belonging(Path(folder), options.seed)
         wanted = [options.only] if options.only else KINDS
         if set(wanted) & {"store", "copy", "columns", "model"}:

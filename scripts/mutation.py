@@ -45,6 +45,7 @@ TABLES = ROOT / "scripts" / "mutants"
 COPIED = ("bigsvm", "tests", "pipelines", "scripts", "pyproject.toml", "README.md")
 SMOKE = ("decide-zero-is-a-vote-for-the-first", "sealed-json-unchecked")
 KERNELS = "bigsvm/kernels"
+_BATCH = 20  # mutants whose tests are run together without any of them, before the first
 _FAILED = (1, 2)  # pytest's exit codes: a test failed; a file of tests could not be imported
 
 
@@ -128,6 +129,7 @@ class Tree:
                 shutil.copytree(source, self.root / name, ignore=ignored)
             else:
                 shutil.copy2(source, self.root / name)
+        self._kernels = self._kernels_in(self.cache)
 
     @contextmanager
     def with_mutant(self, mutant: Mutant) -> Iterator[None]:
@@ -199,24 +201,21 @@ class Tree:
         Compiled code holds what it calls in other files, and numba looks at its own file alone.
         """
         shutil.rmtree(self._changed, ignore_errors=True)
-        dirty, former = self._importers(Path(mutant.file).stem), self._kernel_cache(self.cache, mutant)
-        new = self._kernel_cache(self._changed, None)
-        for path in former.rglob("*"):
+        dirty, new = self._importers(Path(mutant.file).stem), self._kernels_in(self._changed)
+        for path in self._kernels.rglob("*"):
             if path.is_file() and path.name.partition(".")[0] not in dirty and path.name != "compile.lock":
-                copy = new / path.relative_to(former)
+                copy = new / path.relative_to(self._kernels)
                 copy.parent.mkdir(exist_ok=True)
                 shutil.copy2(path, copy)
         return self._changed
 
-    def _kernel_cache(self, cache: Path, mutant: Mutant | None) -> Path:
-        """Where the kernels of the tree are kept: as it is, or as it was before a mutant came."""
-        if mutant is not None:
-            (former,) = (cache / "bigsvm").glob("kernels-*")
-            return former
+    def _kernels_in(self, cache: Path) -> Path:
+        """The folder of a cache for the kernels of the tree as they are now."""
         environment = {**os.environ, "PYTHONPATH": str(self.root), "BIGSVM_CACHE": str(cache)}
-        code = "from bigsvm.kernels import cache_folder; print(cache_folder())"
-        command = [sys.executable, "-c", code]
-        return Path(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip())
+        command = [sys.executable, "-c", "from bigsvm.kernels import cache_folder; print(cache_folder())"]
+        # -c finds what lies in its own folder first: elsewhere that might be the checkout's kernels.
+        done = subprocess.run(command, cwd=self.root, env=environment, capture_output=True, text=True, check=True)
+        return Path(done.stdout.strip())
 
     def _importers(self, changed: str) -> set[str]:
         """The kernel files that a change of one enters: itself, those that import it, those that import these ..."""
@@ -249,9 +248,11 @@ def run(
     waiting = [mutant for mutant in chosen if digests[mutant.name] not in known]
     if waiting:
         tree = Tree(work, cpu_s)
-        tree.passes(sorted({test for mutant in waiting for test in mutant.tests}))
         commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
         for number, mutant in enumerate(waiting, 1):
+            if number % _BATCH == 1:
+                batch = waiting[number - 1 : number - 1 + _BATCH]
+                tree.passes(sorted({test for other in batch for test in other.tests}))
             with tree.with_mutant(mutant):
                 outcome, seconds = tree.outcome(mutant)
             if outcome == "survived" and mutant.equivalent:

@@ -120,8 +120,9 @@ def test_memory_cage_reports_and_passes_the_exit_code_on() -> None:
     [
         ("kill_test.py", "shared: 3 of 3 byte-identical"),
         ("anomaly_loop.py", "(and all after it)"),
-        ("damage_test.py", "model: 13 kinds x 1"),
+        ("damage_test.py", "holes: 70 trials: 70 refused, silently wrong 0"),
         ("hostile_test.py", "unpickled: nothing"),
+        ("cross_check.py", '"failed": 0'),
         ("fuzz.py", "the rest finite"),
         ("soak.py", "1 and 1 distinct models"),
         ("memory_test.py", "bytes: done"),

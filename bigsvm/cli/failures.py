@@ -11,7 +11,7 @@ import click
 from bigsvm.errors import BigSVMError, PlanRefused
 from bigsvm.run.signals import INTERRUPTED
 
-EXIT_BUG, EXIT_USAGE, EXIT_OUTPUT, EXIT_IO = 1, 2, 73, 74
+EXIT_BUG, EXIT_USAGE, EXIT_NO_INPUT, EXIT_OUTPUT, EXIT_IO = 1, 2, 66, 73, 74
 # As the dynamic linker and the interpreter say it: no class of their own tells these from other failures.
 _NO_MEMORY = ("cannot allocate memory", "failed to map segment", "can't start new thread", "can't allocate lock")
 
@@ -44,6 +44,9 @@ def failure_of(error: BaseException, debug: bool = False) -> Failure:
     if any(map(_lacks_memory, _chain(error))):
         refused = _out_of_memory(error)
         return Failure(refused.code, refused, refused.hint)
+    if isinstance(error, OSError) and error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
+        # Outputs are looked at first: it is an input that cannot have such a name.
+        return Failure(EXIT_NO_INPUT, f"{error.filename}: {error.strerror}", "")
     if isinstance(error, OSError):
         # Nobody made a better error of it: a full disk is an output's, all else is the device's.
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

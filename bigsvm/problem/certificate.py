@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -303,3 +303,17 @@ def keep_best(new: Certificate, best: Certificate | None) -> tuple[Certificate, 
         kind=new.kind,
     )
     return together, better_primal
+
+
+def of_written(new: Certificate, best: Certificate, better_primal: np.ndarray) -> Certificate:
+    """What is proved of the best primal point and the dual point of the last proof, whose alpha is written.
+
+    The best dual value may belong to an alpha that is gone: a bound of the optimum, but nothing that anybody could
+    prove again from the model.
+
+    new : of the last proof;  best, better_primal : as `keep_best` gave them of it
+    """
+    dual = np.maximum(new.dual, 0.0)
+    own = np.where(new.dual < 0.0, new.primal, new.gap)
+    apart = np.maximum(best.primal - dual, _ROUNDING * np.abs(best.primal))
+    return replace(best, dual=dual, gap=np.where(better_primal, own, apart))

@@ -20,7 +20,7 @@ from bigsvm.errors import DataError, MissingInput
 from bigsvm.store.files import file_digest, new_directory, read_bytes
 from bigsvm.store.identity import digest_of
 from bigsvm.store.labels import listed_classes
-from bigsvm.store.paths import refuse_links_out
+from bigsvm.store.paths import check_own_files
 
 FORMAT = "bigsvm-model"
 FORMAT_VERSION = 3
@@ -72,7 +72,7 @@ def read_document(folder: Path, named: str) -> dict[str, Any]:
     MissingInput : there is no model. DataError : it is not a bigsvm model, of a newer format, damaged, or links to
     files that lie elsewhere.
     """
-    refuse_links_out(folder, "model")
+    check_own_files(folder, "model")
     try:
         content = read_bytes(folder / "model.json")
     except OSError as error:
@@ -161,10 +161,13 @@ def _labels(labels: Any, folder: Path) -> np.ndarray:
         raise DataError("the classes are neither all text nor all numbers", str(folder / "model.json"))
     try:
         found = listed_classes(labels)
-        if found.dtype.kind not in "biufU" or found.tolist() != labels:
-            found = np.array([float(label) for label in labels])
     except OverflowError:
-        found = np.full(1, np.inf)
+        found = np.empty(0)
+    if found.tolist() != labels and kinds <= {int, float}:
+        try:
+            found = np.array([float(label) for label in labels])
+        except OverflowError:
+            found = np.empty(0)
     if found.tolist() != labels:  # whole numbers beyond 64 bits are those of a float64, or nobody's
         raise DataError("a class is a number beyond 64 bits", str(folder / "model.json"))
     if not np.array_equal(found, np.unique(found)):
@@ -173,8 +176,15 @@ def _labels(labels: Any, folder: Path) -> np.ndarray:
 
 
 def json_labels(classes: np.ndarray) -> list[Any]:
-    """Labels as JSON: whole numbers as integers, other numbers as floats, strings and truth values as they are."""
-    return [int(label) if isinstance(label, float) and label.is_integer() else label for label in classes.tolist()]
+    """Labels as JSON: whole numbers as integers, other numbers as floats, strings and truth values as they are.
+
+    A float64 beyond 2^53 stays one: not all of its digits were given.
+    """
+    return [int(label) if _is_whole(label) else label for label in classes.tolist()]
+
+
+def _is_whole(label: Any) -> bool:
+    return isinstance(label, float) and label.is_integer() and abs(label) < 2**53
 
 
 def write_array(path: Path, array: np.ndarray, dtype: Any = None) -> str:

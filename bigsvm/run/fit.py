@@ -177,7 +177,7 @@ def fit_store(
                 note(Warned(prover.kernel.unproved))
         figures = _figures(store, survey, problem, plan, config, loop.at.visits, ctx, prover)
         figures.update(how_it_ended(status, loop.at.rule, config.max_passes is not None))
-        about = about_model(problem, data, prover.certificate, plan, config, survey, status)
+        about = about_model(problem, data, prover.written, plan, config, survey, status)
         model: Model
         if isinstance(prover, KernelProver):
             figures.update(kernel_figures(state, prover))
@@ -190,10 +190,8 @@ def fit_store(
             for vector in prover.alpha:
                 vector.close()
             prover.alpha = []
-        assert prover.certificate is not None
-        result = FitResult(
-            status, model, prover.certificate, figures, warnings, identity, prover.alpha, data.working_row
-        )
+        assert prover.written is not None
+        result = FitResult(status, model, prover.written, figures, warnings, identity, prover.alpha, data.working_row)
         memory.sample()
         result.memory = memory.document(plan.budget_bytes)
     result.seconds = {
@@ -249,7 +247,7 @@ def _figures(
     prover: Prover | KernelProver,
 ) -> dict[str, Any]:
     """The figures of the run."""
-    certificate = prover.certificate
+    certificate = prover.written
     assert certificate is not None
     figures = {
         "solver": plan.solver.name,

@@ -58,6 +58,11 @@ class KernelProver:
         self.seconds = 0.0
         self.alpha = [state.alpha]
 
+    @property
+    def written(self) -> Certificate | None:
+        """What is proved of the points that a model written now would have: those of the last proof."""
+        return self.certificate
+
     def prove(self) -> Certificate:
         """All models, now.  Raises ProofLeft where the run is to stop."""
         began, state, ctx = time.monotonic(), self._state, self._ctx

@@ -175,7 +175,10 @@ class Loop:
             self.checkpoints.proved()
         passes, epochs = ctx.bytes_read / self.data_bytes, at.visits / ctx.data.n_samples
         self.emit(CertificateMade(epochs, passes, primal, dual, certificate.relative_gap, self._seconds()))
-        return certificate.kind == "proved" and certificate.relative_gap <= self.config.tol
+        written = self.prover.written
+        assert written is not None
+        # The model must prove it again: a better alpha that is gone does not count.
+        return certificate.kind == "proved" and written.relative_gap <= self.config.tol
 
     def _judged(self) -> str:
         """The status at the end, after the last proof: a rule must hold of what that has computed anew."""

@@ -18,6 +18,7 @@ from bigsvm.problem.certificate import (
     certify_blocks,
     joined,
     keep_best,
+    of_written,
     runs_of,
 )
 from bigsvm.problem.riding import RidingProof
@@ -37,7 +38,8 @@ class ProofLeft(Exception):
 class Prover:
     """Keeps the best that is proved, the weights that it speaks of, and the alpha of the last proof.
 
-    certificate : Certificate or None
+    certificate : Certificate or None, the best that is known of the optimum
+    written : Certificate or None, of the points that a model written now would have: `w` and `alpha`
     w, scale : one array a group of models, and a factor for each model: the primal points of `certificate`
     alpha : RowVectors whose dual value was proved last
     rejected : False; see `kernel_proofs.KernelProver`
@@ -54,6 +56,7 @@ class Prover:
     def __init__(self, solver: Solver, state: Any, ctx: Context, workers: int) -> None:
         self._solver, self._state, self._ctx, self._workers = solver, state, ctx, workers
         self.certificate: Certificate | None = None
+        self.written: Certificate | None = None
         self.w: list[np.ndarray] = []
         self.scale = np.ones(0)
         self.alpha: list[RowVector] = []
@@ -144,6 +147,7 @@ class Prover:
                 "scale the features to about [-1, 1]",
             )
         best, better = keep_best(found, self.certificate)
+        self.written = of_written(found, best, better)
         if self.certificate is None:
             self.w, self.scale = [w.copy() for w in points], scale
         else:

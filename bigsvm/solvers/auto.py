@@ -23,6 +23,7 @@ _LARGE = 2 << 30  # bytes of rows from which a pass costs more than the solution
 # passes whatever C is, but each has a solution, which costs the same however many rows there are.
 _HARD = {"hinge": {"memory": 20.0, "disk": 10.0, "large": 0.5}, "squared_hinge": {"disk": 0.1, "large": 0.1}}
 
+_FEW_ROWS = 8192  # that a working set holds as a whole, whatever lies on hyperplanes
 _HARD_FREE = 10.0  # with small C many rows lie on their hyperplanes, few are kept, and nothing holds a free bias
 
 
@@ -44,7 +45,13 @@ def preferences(config: FitConfig, shape: DataShape, in_memory: bool = False) ->
     d, n = shape.n_features, shape.n_samples
     narrow = d <= _NARROW and n >= _ROWS_PER_FEATURE * d
     free, squared = config.bias == "free", config.loss == "squared_hinge"
+    several = free and not squared and in_memory and shape.n_models > shape.n_costs and n <= _FEW_ROWS
     found = []
+    if several and d <= _NARROW:
+        why = f"several classes, a free bias and few rows: all {n:,} of them are one working set"
+        found.append(Preference("newton-ws", why))
+    elif several:
+        found.append(Preference("smo", f"several classes, a free bias, and {n:,} rows are few for {d:,} features"))
     if not (in_memory and free):
         found += _working_set(config, shape, in_memory)
     if squared and narrow:

@@ -30,9 +30,9 @@ STREAMED = Limits(most=10_000, patience=200)
 def kernel_limits(n: int) -> Limits:
     """For a model of n rows with a kernel, in passes: n^2 kernel values that its solver asked for are one.
 
-    A million rows of kernel values (half a million steps of two variables) are granted to the smallest problem.
+    A quarter of a million rows of kernel values are granted to the smallest problem.
     """
-    most = max(2000.0, 1e6 / max(n, 1))
+    most = max(2000.0, 2.5e5 / max(n, 1))
     return Limits(most, 0.1 * most)
 
 

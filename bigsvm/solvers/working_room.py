@@ -9,6 +9,7 @@ from bigsvm.solvers.subproblem import SLICES
 _ROWS_PER_FEATURE = 10  # of the smallest working set
 _OWN_ROWS = 0.25  # of these, that a model wants beside those of another C (mnist, 8 of them: less would do)
 _SHARE_IN_MEMORY = 10  # of rows that are in memory all, one in so many is copied
+_SMALL, _SMALL_BYTES = 8192, 8 << 20  # rows in memory that are a working set as a whole
 _PART_BYTES = 80  # a row of the working set beside its entries and what its solution takes
 _OVER = 1.6  # rows held at most over the room: those of a round come before others leave
 _OVER_SEVERAL = 2.1  # with several models: each solves on copies of its own rows
@@ -21,7 +22,10 @@ def least_rows(shape: DataShape, resident: bool) -> int:
     apart = shape.n_models // shape.n_costs
     sets = apart * (1.0 + _OWN_ROWS * (shape.n_costs - 1))
     least = int(_ROWS_PER_FEATURE * (shape.n_features + 1) * sets)
-    return min(max(least, shape.n_samples // _SHARE_IN_MEMORY if resident else 0), shape.n_samples)
+    if resident:
+        small = min(_SMALL, rows_in(_SMALL_BYTES, shape))
+        least = max(least, shape.n_samples // _SHARE_IN_MEMORY, small)
+    return min(least, shape.n_samples)
 
 
 def matrix_bytes(shape: DataShape) -> int:

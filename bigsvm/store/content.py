@@ -78,7 +78,7 @@ class ColumnScales:
         columns = np.flatnonzero(self.largest)
         scales = self.largest[columns]
         # Against the lower quartile: where most columns are large it is the small ones that are of the usual scale.
-        quartile, median = (float(q) for q in np.quantile(scales, [0.25, 0.5]))
+        quartile, median = float(np.quantile(scales, 0.25, method="lower")), float(np.median(scales))
         ratio = scales / np.float32(quartile) if np.isfinite(quartile) else np.ones_like(scales)
         bad = np.flatnonzero(ratio > _BAD_RATIO)
         worst = bad[np.argsort(-ratio[bad], kind="stable")[:10]]

@@ -101,7 +101,7 @@ def alike(labels: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarra
         raise DataError("labels mix numbers and strings")
     for kind in (np.float64, np.int64, np.uint64):
         if _holds(kind, labels) and _holds(kind, others):
-            return labels.astype(kind), others.astype(kind)
+            return labels.astype(kind, copy=False), others.astype(kind, copy=False)
     raise DataError("labels mix whole numbers beyond 2^53 with other numbers", hint="store them as strings")
 
 

@@ -215,8 +215,9 @@ def load_manifest(folder: Path, stem: str = STEM) -> Manifest:
         raise DataError("damaged manifest: it is not what was written", str(path), "restore it, or run: bigsvm seal")
     stat, vouched = main.pop("stat", ""), main.pop("vouched", False)
     documents, content = main.get("documents"), main.get("content")
-    sound = isinstance(documents, dict) and isinstance(content, dict) and isinstance(stat, str)
-    if not sound or main.keys() != _FIELDS:
+    if not isinstance(documents, dict) or not isinstance(content, dict) or not isinstance(stat, str):
+        raise DataError("damaged manifest", str(path), "run: bigsvm seal")
+    if main.keys() != _FIELDS:
         raise DataError("damaged manifest", str(path), "run: bigsvm seal")
     if own is None and stat:
         raise DataError("a manifest of an older version", str(path), "it is made anew")

@@ -51,7 +51,7 @@ def new_output(final: Path, overwrite: bool) -> Iterator[BinaryIO]:
     """
     if str(final) == os.devnull or str(final).startswith(_DESCRIPTORS):
         try:
-            file = open(final, "wb")  # noqa: SIM115
+            file: BinaryIO = open(final, "wb")  # noqa: SIM115
         except OSError as error:
             raise cannot_write(final, error) from error
         with file:

@@ -51,20 +51,24 @@ def plain_path(root: Path, key: str) -> Path:
     return path
 
 
-def refuse_links_out(folder: Path, kind: str) -> None:
-    """Refuse a folder of ours in which a link leads elsewhere: what it has would change with what lies there.
+def check_own_files(folder: Path, kind: str) -> None:
+    """Refuse a folder of ours in which a link leads elsewhere, or a pipe or device stands for a file.
+
+    What lies elsewhere may change; who opens a pipe may wait for ever.
 
     kind : what the folder is, such as "model"
 
     Raises DataError; a folder that cannot be listed is left to whoever reads it.
     """
     try:
-        links = sorted(entry.path for entry in os.scandir(folder) if entry.is_symlink())
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     except OSError:
         return
-    for path in links:
-        if not _is_inside(path, folder):
-            raise DataError(f"links out of the {kind}", path, f"put the file itself into the {kind}'s folder")
+    for entry in entries:
+        if entry.is_symlink() and not _is_inside(entry.path, folder):
+            raise DataError(f"links out of the {kind}", entry.path, f"put the file itself into the {kind}'s folder")
+        if not (entry.is_file() or entry.is_dir() or entry.is_symlink()):
+            raise DataError("is not a plain file", entry.path, f"a {kind} has none: remove it")
 
 
 def check_outside_stores(output: Path) -> None:

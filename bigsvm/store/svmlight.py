@@ -214,7 +214,7 @@ class _Parser:
                 self.slow = np.empty((4 * len(self.slow), 3), np.int64)
             elif code == kernel.REFUSED and not relabelled:
                 relabelled = True  # for want of a label, perhaps: then it has one now
-                piece.replace(_NO_LABEL.sub(b"0 ", piece.buffer[: piece.size]))
+                piece.replace(_NO_LABEL.sub(b"0 ", piece.buffer[: piece.size].tobytes()))
             else:
                 break
         # A refused line may stand after one that only Python can judge: the first bad line is named.

@@ -13,7 +13,7 @@ import numpy as np
 
 from cross.case import MUST, Case, Step
 from cross.definition import UNIT, Kernelled, Real
-from cross.models import Asked, Wanted
+from cross.models import Asked, Wanted, lambda_of
 from cross.reference import ascended, bounds, indefinite
 from cross.saved import Saved
 
@@ -174,6 +174,8 @@ def _judge_claim(step: Step, wanted: Wanted, P: np.longdouble, gap: float, slack
         if step.options.kernel["name"] == "precomputed" and not np.array_equal(space.K, space.K.T):
             return [Finding("claim", "proved, and the kernel is not symmetric")]
         if indefinite(space.K):
+            if step.options.assume_psd:
+                return []  # who vouches for a kernel gets what was asked for
             starts = [np.zeros(len(programme.t), Real), np.minimum(programme.C, 1e30) * programme.t]
             best = ascended(programme, space.K, starts) if programme.loss == "hinge" else Real(0)
             more = f", and a dual point has D = {float(best):.6g} > P = {float(P):.6g}" if best > P + slack else ""
@@ -195,6 +197,10 @@ def _judge_whole(step: Step, outcome: Outcome, points: list[Point]) -> list[Find
     gaps = [model["relative_gap"] for model in models]
     if None not in gaps and not math.isclose(document["relative_gap"], max(gaps), rel_tol=1e-9, abs_tol=1e-15):
         found.append(Finding("gap", f"{document['relative_gap']} is not the models' largest {max(gaps)}"))
+    if options.lam:
+        penalty = lambda_of(options.C, document["n_samples"])
+        if not math.isclose(document["objective_mean"], document["objective"] * penalty, rel_tol=1e-9):
+            found.append(Finding("objective", f"objective_mean {document['objective_mean']}, lambda {penalty}"))
     if status == "converged" and not (document["certificate"] == "proved" and document["relative_gap"] <= options.tol):
         found.append(Finding("status", f"converged, {document['certificate']} {document['relative_gap']}"))
     if status == "paper_rule" and options.stop != "paper":

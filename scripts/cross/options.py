@@ -57,6 +57,7 @@ class Options:
     no_dual: bool = False
     blocks_per_round: int = 1
     gamma_auto: bool = False
+    assume_psd: bool = False
 
     @property
     def regression(self) -> bool:
@@ -121,8 +122,10 @@ def _with_kernel(rng: np.random.Generator, regression: bool, kernel: str, X: np.
     found.kernel = {"name": named}
     if named in ("rbf", "poly", "sigmoid"):
         found.gamma_auto = bool(rng.random() < 0.3)
-        size = max(float((X.astype(np.float64) ** 2).sum(axis=1).mean()), 1e-6)
-        scales = [1.0 / X.shape[1], 1.0 / X.shape[1], 1.0 / max(float(X.astype(np.float64).var()) * X.shape[1], 1e-9),
+        with np.errstate(over="ignore"):
+            size = max(float((X.astype(np.float64) ** 2).sum(axis=1).mean()), 1e-6)
+            variance = max(float(X.astype(np.float64).var()), 1e-9)
+        scales = [1.0 / X.shape[1], 1.0 / X.shape[1], 1.0 / (variance * X.shape[1]),
                   1.0 / size]  # fmt: skip
         gamma = float(rng.choice(scales)) * 10.0 ** rng.uniform(-1.5, 1)
         found.kernel["gamma"] = 1.0 / X.shape[1] if found.gamma_auto else float(np.clip(gamma, 1e-100, 1e100))
@@ -137,6 +140,8 @@ def _with_kernel(rng: np.random.Generator, regression: bool, kernel: str, X: np.
     if not regression and rng.random() < 0.4:
         found.multi_class = str(rng.choice(["ovr", "ovo"]))
     found.epsilon = float(rng.choice([0.0, 0.1, 1.0, 10.0], p=[0.1, 0.6, 0.2, 0.1]))
+    # From a stream of its own: an option that is added leaves the cases of all seeds as they were.
+    found.assume_psd = bool(named not in ("linear", "rbf") and rng.spawn(1)[0].random() < 0.08)
     return found
 
 
@@ -164,6 +169,8 @@ def arguments(options: Options) -> dict[str, Any]:
         found["gamma"] = options.kernel.get("gamma")
     if not options.shrinking:
         found["shrinking"] = False
+    if options.assume_psd:
+        found["assume_psd"] = True
     if options.blocks_per_round > 1:
         found["blocks_per_round"] = options.blocks_per_round
     return {name: value for name, value in found.items() if value is not None}

@@ -31,7 +31,7 @@ def bounds(programme: Programme, space: Linear | Kernelled) -> Bounds:
     b = programme.best_bias(none) if programme.free else Real(0)
     nothing = Bounds(Real(0), programme.losses(none + b).sum())
     with np.errstate(all="ignore"):
-        beta = _interior(programme, space.gram())
+        beta = interior_point(programme, space.gram())
     if not np.isfinite(beta).all():
         return nothing
     feasible = programme.in_box(beta.astype(Real))
@@ -89,7 +89,7 @@ def _best_step(programme: Programme, K: np.ndarray, beta: np.ndarray, slope: np.
         slope -= step * K[j]
 
 
-def _interior(programme: Programme, K: np.ndarray) -> np.ndarray:
+def interior_point(programme: Programme, K: np.ndarray) -> np.ndarray:
     """beta near the optimum, float64, by Mehrotra's predictor and corrector on the dual."""
     n, t = len(programme.t), programme.t
     if programme.free and n:  # beta sums to 0: only the centred matrix counts, and it is the better conditioned one

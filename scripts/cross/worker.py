@@ -30,6 +30,7 @@ import numpy as np
 import bigsvm
 from bigsvm.cli.main import run as command_line
 from bigsvm.errors import BigSVMError, PlanRefused
+from bigsvm.kernels import cache_folder
 from bigsvm.run import sizes
 from bigsvm.store.opener import open_store
 from cross.case import Case, Step, make_case
@@ -76,13 +77,10 @@ class Bench:
         columns = self._columns(step)
         flags = [*columns, *self._flags(step)]
         if self.case.stream in ("least", "unstaged"):
-            planned = _bigsvm("plan", store, *flags, "--memory", "1MiB")
-            least = planned.document.get("min_memory_bytes")
-            if planned.code == 78:
-                least = _bigsvm("plan", store, *flags, "--memory", "1GiB").document["min_memory_bytes"]
-            elif planned.code:
+            planned = _bigsvm("plan", store, *flags, "--memory", "1GiB")
+            if planned.code:
                 return planned
-            flags += ["--memory", str(least)]
+            flags += ["--memory", str(planned.document["min_memory_bytes"])]
         with self._blocks():
             return _bigsvm("fit", store, *flags, "--scratch", str(self.folder / "scratch"), "-o", str(model))
 
@@ -248,10 +246,10 @@ def _limit(cpu_s: float) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime + cpu_s + 1), hard))
 
 
-def run_case(seed: int, cpu_s: float, say: Any) -> dict[str, Any]:
+def run_case(seed: int, cpu_s: float, work: Path, say: Any) -> dict[str, Any]:
     """Everything of a case; `say` tells which fit begins."""
     case, found, seen = make_case(seed), [], Counter[str]()
-    with tempfile.TemporaryDirectory(prefix="cross-") as name:
+    with tempfile.TemporaryDirectory(dir=work) as name:
         bench = Bench(case, Path(name), cpu_s)
         for number, step in enumerate(case.steps):
             about = describe(case, step)
@@ -282,6 +280,14 @@ def describe(case: Case, step: Step) -> str:
     return f"[{case.title}] label={step.label}{weight}{cost}{extra} {options}"
 
 
+def _own_cache(folder: Path) -> None:
+    """Side manifests of stores that are gone tomorrow go to `folder`; compiled kernels stay where they are."""
+    compiled = cache_folder()
+    (folder / "bigsvm").mkdir()
+    (folder / "bigsvm" / compiled.name).symlink_to(compiled)
+    os.environ["BIGSVM_CACHE"] = str(folder)
+
+
 def main() -> None:
     """Cases by seed from standard input, until it ends."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
@@ -290,8 +296,10 @@ def main() -> None:
     def say(line: dict[str, Any]) -> None:
         answers.write(json.dumps(line) + "\n")
 
+    work = Path(sys.argv[2])  # of whoever started this process, and deletes it when a fit has killed it
+    _own_cache(work)
     for line in sys.stdin:
-        say(run_case(int(line), float(sys.argv[1]), say))
+        say(run_case(int(line), float(sys.argv[1]), work, say))
 
 
 if __name__ == "__main__":

@@ -144,12 +144,14 @@ def train(
     began = time.process_time()
     own = KERNELS[kernel]
     rows: Any = MatrixRows(own.matrix(data.X, data.X)) if stored else ComputedRows(data.X, own)
-    lent: Any = SimpleNamespace(seed=seed, budget=MemoryBudget(1 << 30), cache_bytes=0)
+    lent: Any = SimpleNamespace(
+        seed=seed, budget=MemoryBudget(1 << 30), cache_bytes=0, sweeps_left=None, expired=lambda: False
+    )
     work, options, steps = solver.begin(part, rows, KernelOptions(), lent), KernelOptions(), 0
     while True:
         progress = solver.advance(part, work, rows, options, lent)
         steps += progress.iterations
-        if progress.done or progress.final:
+        if progress.done or progress.final or progress.exhausted:
             break
     seconds = time.process_time() - began
     return Trained(part, work.b, steps, getattr(work, "epoch", 0) or work.sweep, rows.counts, progress.done, seconds)

@@ -299,3 +299,32 @@ def test_the_hint_of_a_damaged_copy_is_the_command_that_mends_it(bigsvm: Bigsvm,
         patch.setenv("BIGSVM_CACHE", str(tmp_path / "cache"))  # compiled kernels stay: they are the other tests' too
         assert bigsvm(*command).code == 0
     assert bigsvm(*fit).code == 0
+
+
+def test_a_fit_that_cannot_end_says_what_may_help_and_leaves_a_short_record(bigsvm: Bigsvm, tmp_path: Path) -> None:
+    Path("two.svm").write_text("".join(f"{y} 1:1000 2:1000\n" for y in (1, -1)))
+    assert bigsvm("ingest", "two.svm", "two.zarr").code == 0
+    said = bigsvm("fit", "two.zarr", "-o", "m")
+    assert said.code == 4
+    assert said.out.startswith("stalled before the tolerance")
+    assert "\nhint: scale the features to about [-1, 1]" in said.out
+    long = bigsvm("fit", "two.zarr", "--set", "max_sweeps_per_step=1", "--max-passes", "3000", "-o", "o", "--json")
+    events = [json.loads(line) for line in Path("o.run/events.jsonl").read_text().splitlines()]
+    assert len(events) < 1100
+    assert len(long.err.splitlines()) < 1100
+    certificates = [event for event in events if event["event"] == "CertificateMade"]
+    assert certificates[-1]["epochs"] == long.document["result"]["epochs"]
+
+
+def test_a_rule_is_said_with_its_value_beside_the_true_violation(bigsvm: Bigsvm, store: Path) -> None:
+    how = ("--kernel", "rbf", "--stop", "paper")
+    said = bigsvm("fit", store, *how, "-o", "a")
+    assert said.code == 0
+    assert "the solver's own rule is met: violation of the optimality conditions" in said.out
+    assert "(tolerance 0.001)" in said.out
+    how = (*how, "-s", "simplified-smo", "--set", "second=max", "-c", "100")
+    said = bigsvm("fit", store, *how, "-o", "b", "--json")
+    rule = said.document["result"]["rule"]
+    assert rule["name"] == "the algorithm's own end"
+    assert rule["value"] == said.document["result"]["violation"] > rule["tolerance"]
+    assert "the algorithm's own end, at a violation of" in bigsvm("fit", store, *how, "-o", "c").out

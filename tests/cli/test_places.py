@@ -120,3 +120,33 @@ def test_descriptors_of_the_shell_are_written_to(store: Path, model: Path, comma
 
 def test_predictions_into_nothing(bigsvm: Bigsvm, store: Path, model: Path) -> None:
     assert bigsvm("predict", model, store, "-o", "/dev/null").code == 0
+
+
+@pytest.mark.parametrize("command", ["resume", "fit"])
+@pytest.mark.parametrize("name", ["run.json", "events.jsonl"])
+@pytest.mark.parametrize("what", ["a link out", "a pipe"])
+def test_a_record_of_links_and_pipes_is_refused(bigsvm: Bigsvm, data: Path, command: str, name: str, what: str) -> None:
+    """Nobody waits for a pipe, and nothing is written to where a link leads."""
+    assert bigsvm("fit", data, "-o", "m", "--max-passes", "1", "--allow-unconverged").code == 0
+    Path("m.run", name).rename("elsewhere")
+    if what == "a pipe":
+        os.mkfifo(f"m.run/{name}")
+    else:
+        Path("m.run", name).symlink_to("../elsewhere")
+    before = Path("elsewhere").read_bytes()
+    said = (
+        bigsvm("resume", "m.run")
+        if command == "resume"
+        else bigsvm("fit", data, "-o", "n", "--run", "m.run", "--resume")
+    )
+    assert said.code == 65
+    assert name in said.err
+    assert Path("elsewhere").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "args", [["fit", "-o", "m"], ["predict", "MODEL"], ["evaluate", "MODEL"], ["inspect"], ["plan"]]
+)
+def test_an_input_with_a_name_that_none_can_have_is_not_there(bigsvm: Bigsvm, model: Path, args: list[str]) -> None:
+    said = bigsvm(*[str(model) if arg == "MODEL" else arg for arg in args], "s" * 300)
+    assert (said.code, said.err.count("\n")) == (66, 1)

@@ -174,7 +174,12 @@ def test_another_feature_count_is_refused_unless_it_is_meant(job: Place, retrain
     assert said.code == 76
     assert "8 features" in said.err
     assert registry.current_version(tmp_path / "reg") == 1
-    assert retrain(job(gates="allow_other_shape = true"), "--quiet").code == 0
+    meant = job(gates="allow_other_shape = true\nmax_drop = 0.1")
+    said = retrain(meant, "--quiet")
+    assert said.code == 65, "the holdout still has the former columns"
+    assert "5 features and the model 8" in said.err
+    write_store(tmp_path / "holdout.zarr", 4, n_features=8)
+    assert retrain(meant, "--quiet").code == 0
     assert registry.current_version(tmp_path / "reg") == 2
 
 

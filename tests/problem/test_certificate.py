@@ -7,7 +7,16 @@ import pytest
 
 from bigsvm.config import FitConfig
 from bigsvm.problem import certificate
-from bigsvm.problem.certificate import Accumulator, Certificate, RowsShare, certify_blocks, joined, keep_best, runs_of
+from bigsvm.problem.certificate import (
+    Accumulator,
+    Certificate,
+    RowsShare,
+    certify_blocks,
+    joined,
+    keep_best,
+    of_written,
+    runs_of,
+)
 from bigsvm.problem.problem import make_problem
 from bigsvm.store.opener import open_store
 from bigsvm.testing.problems import random_problem
@@ -125,3 +134,18 @@ def test_groups_of_models_are_proved_by_what_all_have_seen() -> None:
     assert (together.n_rows, together.drift) == (7, 0.5)
     assert together.primal.tolist() == [3.0, 1.0, 1.0]
     assert together.gap.tolist() == [2.0, 1.0, 1.0]
+
+
+def test_what_is_written_counts_with_its_own_dual_point() -> None:
+    """A better dual value whose alpha is gone bounds the optimum, and nobody can prove it again from the model."""
+
+    first = proof([10.0, 10.0, 10.0, 10.0], [9.0, 9.0, 2.0, 2.0])
+    best, better = keep_best(first, None)
+    assert of_written(first, best, better).gap.tolist() == [1.0, 1.0, 8.0, 8.0]
+    last = proof([11.0, 9.5, 9.0, 11.0], [4.0, -5.0, 3.0, -1.0])
+    best, better = keep_best(last, best)
+    assert (best.primal - best.dual).tolist() == [1.0, 0.5, 6.0, 8.0]
+    written = of_written(last, best, better)
+    assert written.primal.tolist() == [10.0, 9.5, 9.0, 10.0]
+    assert written.dual.tolist() == [4.0, 0.0, 3.0, 0.0]
+    assert written.gap.tolist() == [6.0, 9.5, 6.0, 10.0]

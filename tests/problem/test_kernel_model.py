@@ -55,7 +55,7 @@ def test_precomputed_values_are_scikit_learns() -> None:
     oracle, model = svc(K, labels(X, 3), Kernel("precomputed"), len(X))
     np.testing.assert_allclose(model.decision_function(given), oracle.decision_function(given), rtol=1e-10)
     np.testing.assert_array_equal(model.decision_function(to_csr(given)), model.decision_function(given))
-    with pytest.raises(DataError, match="39 kernel values a row"):
+    with pytest.raises(DataError, match="39 features and the model 90"):
         model.decision_function(given[:, :39])
 
 
@@ -80,7 +80,7 @@ def test_the_same_bits_whatever_is_worked_on_at_one_time(support: str, monkeypat
 @pytest.mark.parametrize("block", [0, 1 << 20])
 @pytest.mark.parametrize("dtype", [np.float32, np.uint8])
 @pytest.mark.parametrize("support", ["dense", "csr"])
-def test_narrow_rows_are_padded_and_wide_ones_refused(
+def test_narrow_sparse_rows_are_padded_and_others_refused(
     support: str, dtype: Any, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supporting, "LARGEST_BLOCK", block)
@@ -94,8 +94,10 @@ def test_narrow_rows_are_padded_and_wide_ones_refused(
     new = rng.integers(0, 4, (9, 3)).astype(dtype)
     padded = np.hstack([new, np.zeros((9, 3), dtype)]).astype(np.float64)
     expected = KERNELS["poly"].matrix(padded, dense.astype(np.float64)) @ made.dual_coef[0]
-    for given in (new, to_csr(new)):
+    for given in (padded.astype(dtype), to_csr(new)):
         np.testing.assert_allclose(made.scores(given)[:, 0], expected, rtol=1e-12)
+    with pytest.raises(DataError, match="3 features and the model 6"):
+        made.scores(new)
     with pytest.raises(DataError, match="7 features and the model 6"):
         made.scores(np.zeros((1, 7)))
     with pytest.raises(DataError, match=r"row 1.*feature 6"):

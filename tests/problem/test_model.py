@@ -44,10 +44,13 @@ def test_string_classes_and_predictions(tmp_path: Path) -> None:
     np.testing.assert_allclose(back.decision_function(sparse.csr_array(X)), [1.5, -1.5, 0.0])
 
 
-def test_rows_may_have_fewer_features_and_not_more() -> None:
+def test_sparse_rows_may_have_fewer_features_and_not_more() -> None:
     made = model()
     X = np.ones((2, 3))
-    np.testing.assert_allclose(made.decision_function(X), made.decision_function(np.hstack([X, np.zeros((2, 1))])))
+    padded = np.hstack([X, np.zeros((2, 1))])
+    np.testing.assert_allclose(made.decision_function(sparse.csr_array(X)), made.decision_function(padded))
+    with pytest.raises(DataError, match="3 features"):
+        made.decision_function(X)
     with pytest.raises(DataError, match="5 features"):
         made.decision_function(np.ones((2, 5)))
     with pytest.raises(DataError, match=r"row 1.*feature 6"):

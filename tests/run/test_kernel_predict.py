@@ -136,7 +136,7 @@ def test_kernel_values_of_other_rows_are_refused(tmp_path: Path) -> None:
     labelled = np.arange(30) % 2
     found = [json.loads(line)["score"] for line in lines_of(model, ArrayRows(given, labelled))]
     np.testing.assert_allclose(found, oracle.decision_function(given), rtol=1e-9)
-    with pytest.raises(DataError, match="89 kernel values a row"):
+    with pytest.raises(DataError, match="89 features and the model 90"):
         lines_of(model, ArrayRows(given[:, :89], labelled))
 
 

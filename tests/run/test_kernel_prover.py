@@ -53,9 +53,12 @@ def test_a_beta_that_is_not_balanced_proves_nothing(monkeypatch: pytest.MonkeyPa
 def test_rounding_of_the_balance_has_its_price() -> None:
     beta = np.array([1.0, -1.0 + 2.0**-50, 0.0])
     part = Part(np.ones(3), -np.ones(3), np.ones(3), 0.0, beta, np.zeros(3))
-    assert _unbalanced(part, -3.0) == 3.0 * 2.0**-50
+    size, quadratic = 2.0, 5.0
+    # What the brackets leave out, and what D loses where the heavier sign is made lighter.
+    price = (3.0 + 2.0 * (1.0 + quadratic / size)) * 2.0**-50
+    assert _unbalanced(part, -3.0, size, quadratic) == pytest.approx(price, abs=0)
     beta[2] = 1e-6
-    assert _unbalanced(part, -3.0) == np.inf
+    assert _unbalanced(part, -3.0, size, quadratic) == np.inf
 
 
 def kernel_data(X: np.ndarray, gamma: float, folder: Path) -> KernelData:

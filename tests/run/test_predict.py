@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import scipy.sparse
 import zarr
 
 from bigsvm.config import FitConfig
@@ -123,10 +124,14 @@ def test_text_gives_what_its_store_gives(tmp_path: Path) -> None:
 
 def test_dense_rows_and_narrow_rows(tmp_path: Path) -> None:
     model = make_model()
-    X = np.random.default_rng(3).standard_normal((40, D - 5))
-    rows = ArrayRows(X, np.where(np.arange(40) % 2, 1, -1))
-    got = [json.loads(line)["score"] for line in lines_of(model, rows, "jsonl")]
-    np.testing.assert_allclose(got, X @ model.coef[0, : D - 5] + model.intercept[0], rtol=1e-12)
+    X = np.random.default_rng(3).standard_normal((40, D))
+    X[:, D - 5 :] = 0
+    y = np.where(np.arange(40) % 2, 1, -1)
+    for rows in (ArrayRows(X, y), ArrayRows(scipy.sparse.csr_array(X[:, : D - 5]), y)):
+        got = [json.loads(line)["score"] for line in lines_of(model, rows, "jsonl")]
+        np.testing.assert_allclose(got, X @ model.coef[0] + model.intercept[0], rtol=1e-12)
+    with pytest.raises(DataError, match=f"{D - 5} features and the model {D}"):
+        lines_of(model, ArrayRows(X[:, : D - 5], y), "jsonl")
 
 
 def test_wide_rows_are_refused_by_name(tmp_path: Path) -> None:

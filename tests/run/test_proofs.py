@@ -128,6 +128,26 @@ def test_a_proof_rides_with_the_alpha_of_its_point(tmp_path: Path) -> None:
             np.testing.assert_allclose(rode.gap, own.gap, rtol=1e-12)
 
 
+def test_a_proof_that_was_left_goes_on_with_what_it_has_seen(tmp_path: Path) -> None:
+    store = problem_rows("dense")
+    problem = make_problem(FitConfig(loss="hinge", C=0.3), store)
+    rng, budget = np.random.default_rng(4), MemoryBudget(1 << 20)
+    alpha = RowVector("alpha", 400, 1, np.float64, budget, tmp_path)
+    alpha.values[:] = rng.uniform(0.0, 0.3, (400, 1))
+    w, refs = rng.standard_normal(13), store.refs(40)
+    groups = in_groups(refs, np.arange(len(refs)), 1)
+    straight, whole = fed(RidingProof(problem, w, alpha, rescaled=True), store, groups)
+    left = RidingProof(problem, w, alpha, rescaled=True)
+    fed(left, store, groups[:4])
+    again = RidingProof(problem, np.zeros(13), alpha, rescaled=True)
+    again.load(left.dump())
+    assert again.n_groups == 4
+    resumed, v = fed(again, store, groups[4:])
+    assert resumed.n_rows == straight.n_rows == 400
+    assert (resumed.primal, resumed.gap) == (straight.primal, straight.gap)
+    np.testing.assert_array_equal(v, whole)
+
+
 def found(primal: list[float], dual: list[float], scale: float = 1.0, n_rows: int = 10) -> Proof:
     """What a proof might find."""
     P, D = np.array(primal), np.array(dual)

@@ -23,7 +23,7 @@ from bigsvm.run.local import SerialMapper
 from bigsvm.solvers.active_rows import ActiveRows, compacted
 from bigsvm.solvers.base import Context, StepInfo
 from bigsvm.solvers.hyperpass import HyperPass
-from bigsvm.solvers.hyperpass_shrink import HyperPassShrink
+from bigsvm.solvers.hyperpass_shrink import HyperPassShrink, _Drops
 from bigsvm.solvers.row_state import NaturalDual
 from bigsvm.store.array_rows import ArrayRows
 from bigsvm.store.blocks import kernel_matrix
@@ -343,6 +343,17 @@ def test_safe_shrinking_never_rises(tmp_path: Path) -> None:
     run = steps(HyperPassShrink(safe=True, eps_act=0.0), ArrayRows(X, y.astype(np.int64)), tmp_path, C=1.0, bias="none")
     primal = [float(next(run)[0].primal[0]) for _ in range(8)]
     assert np.all(np.diff(primal) <= 1e-9)
+
+
+def test_safe_steps_end_before_a_row_that_was_left_out() -> None:
+    """Of each model apart: the nearest of all rows dropped so far, less the way since; else the farthest row kept."""
+    safe, paper = _Drops(True), _Drops(False)
+    start, there = np.zeros(2), np.array([0.3, 0.4])
+    assert safe.reach(0, start, 5.0, 2.0) == 2.0
+    assert safe.reach(1, there, 4.0, 1.0) == 1.0
+    assert safe.reach(0, there, 4.0, 3.0) == 1.5
+    assert safe.reach(0, 10.0 * there, 4.0, 3.0) == 0.0
+    assert [paper.reach(0, w, kept, 1.0) for w, kept in ((start, 5.0), (there, 4.0))] == [5.0, 4.0]
 
 
 def test_the_rule_of_the_paper_ends_a_run() -> None:

@@ -189,20 +189,27 @@ def leaping(
 
 @pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
 def test_the_step_maximises_the_dual_along_the_direction(loss: str, tmp_path: Path) -> None:
+    """Half a step beyond alpha: the peak of the dual's parabola through three of its values."""
+    C, rng = 2.0, np.random.default_rng(3)
     X, y = random_problem(40, 5, seed=32)
-    rng = np.random.default_rng(3)
-    before, d = rng.uniform(0.01, 0.02, 40), rng.uniform(0.0, 0.002, 40)
-    problem, momentum, alpha, w = leaping(X, y, before, before + d, tmp_path, loss=loss, C=1.0)
+    u, d = rng.uniform(0.5, 1.0, 40), rng.uniform(0.0, 0.02, 40)
+
+    def peak(alpha: np.ndarray) -> float:
+        low, middle, high = (dual_value(X, y, np.full(40, C), loss, alpha + t * d, 0.0) for t in (-1.0, 0.0, 1.0))
+        return float(0.5 * (low - high) / (low - 2.0 * middle + high))
+
+    # It is linear in a multiple of u.
+    less, more = peak(0.1 * u), peak(0.2 * u)
+    now = (0.1 + 0.1 * (0.5 - less) / (more - less)) * u
+    assert d.max() < now.min()
+    assert now.max() < 0.9 * C
+    _, momentum, alpha, w = leaping(X, y, now - d, now, tmp_path, loss=loss, C=C)
     theta = momentum.theta[0]
-    np.testing.assert_allclose(alpha.values[:, 0], before + (1.0 + theta) * d, rtol=1e-12)
-    np.testing.assert_allclose(momentum.alpha.values[:, 0], before + d)
+    assert theta == pytest.approx(peak(now), rel=1e-6)
+    assert theta == pytest.approx(0.5, rel=1e-6)
+    np.testing.assert_allclose(alpha.values[:, 0], now + theta * d, rtol=1e-12)
+    np.testing.assert_allclose(momentum.alpha.values[:, 0], now)
     np.testing.assert_allclose(w[:-1], X.T @ (np.where(y > 0, 1.0, -1.0) * alpha.values[:, 0]), atol=1e-12)
-    values = [
-        dual_value(X, y, np.ones(40), problem.loss.name, before + (1.0 + t) * d, 0.0)
-        for t in (theta, 0.999 * theta, min(1.001 * theta, 0.9))
-    ]
-    assert theta > 0
-    assert values[0] == max(values)
 
 
 def test_the_guard_cuts_a_step_that_the_box_would_clip(tmp_path: Path) -> None:

@@ -6,9 +6,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 
+from bigsvm.config import FitConfig
+from bigsvm.problem.problem import make_problem
 from bigsvm.run.local import SerialMapper
-from bigsvm.solvers.rounds import Update, run_rounds
+from bigsvm.solvers.dual_cd_rounds import round_task
+from bigsvm.solvers.rounds import Share, Update, run_rounds
+from bigsvm.store.array_rows import ArrayRows
+from bigsvm.store.blocks import BlockGroup
+from bigsvm.testing.problems import random_problem
 
 
 def test_blocks_of_a_round_are_as_stiff_as_they_are_many() -> None:
@@ -31,3 +38,19 @@ def test_blocks_of_a_round_are_as_stiff_as_they_are_many() -> None:
     assert given == [(0, 3.0, 100.0), (1, 3.0, 100.0), (2, 3.0, 100.0), (3, 3.0, 106.0), (4, 3.0, 106.0)]
     assert w.tolist() == [115.0, 7.0]
     assert read == [0, 10, 20, 30, 40]
+
+
+@pytest.mark.parametrize("sigma", [1.0, 4.0])
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+def test_the_change_of_w_is_what_the_change_of_alpha_makes(loss: str, sigma: float) -> None:
+    """However stiff the local problem is: changes of all blocks are added, and w stays sum_i alpha_i y_i x_i."""
+    X, y = random_problem(60, 5, seed=4, noise=0.3)
+    rows = ArrayRows(X, y)
+    problem = make_problem(FitConfig.of(solver="dcd", loss=loss, C=3.0, bias="none"), rows)
+    local = {"alpha": np.zeros((60, 1)), "sqnorm": np.full((60, 1), -1.0)}
+    w = np.zeros(6)
+    share = Share(rows, BlockGroup(tuple(rows.refs(60))), problem, local, w, sigma, (), (0, 0))
+    update = round_task(share)
+    signs = np.where(rows.read(rows.refs(60)[0]).y == problem.positive[0], 1.0, -1.0)
+    assert np.count_nonzero(update.local["alpha"]) > 10
+    np.testing.assert_allclose(update.w[:5], (update.local["alpha"][:, 0] * signs) @ X, rtol=1e-9, atol=1e-12)

@@ -243,7 +243,7 @@ def test_memory_is_bounded_by_the_chunks_and_not_by_the_rows(tmp_path: Path) -> 
     rng = np.random.default_rng(0)
 
     def peak(n_appends: int) -> int:
-        indices = np.sort(rng.integers(0, 1000, (n, k)), axis=1).astype(np.int32).ravel()
+        indices = np.sort([rng.choice(1000, k, replace=False) for _ in range(n)], axis=1).astype(np.int32).ravel()
         block = CSR(rng.random(n * k, dtype=np.float32), indices, np.arange(0, n * k + 1, k))
         labels, weights = rng.choice([-1.0, 1.0], n), np.ones(n)
         tracemalloc.start()

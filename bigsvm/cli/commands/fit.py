@@ -132,9 +132,10 @@ def check_places(job: Job) -> None:
 
     The model may be RUN/model: so a run can be kept in one folder.
 
-    Raises UsageError, OutputError.
+    Raises UsageError, OutputError; DataError where the record that is there is not one of files.
     """
     from bigsvm.store.outputs import check_apart
+    from bigsvm.store.paths import check_own_files
 
     model, run = os.path.realpath(job.model), os.path.realpath(job.run)
     if model == run:
@@ -145,6 +146,7 @@ def check_places(job: Job) -> None:
         together = [{what: path} for what, path in outputs.items()]
     for apart in together:
         check_apart(apart, {"the store": job.store})
+    check_own_files(job.run, "run")
 
 
 def save_once(result: FitResult, model: Path, overwrite: bool) -> None:

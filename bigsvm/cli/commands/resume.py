@@ -21,9 +21,9 @@ from bigsvm.errors import DataError, MissingInput
 )
 @click.argument("run", type=click.Path(path_type=Path))
 def command(session: Session, run: Path) -> int:
-    from bigsvm.store.paths import refuse_links_out
+    from bigsvm.store.paths import check_own_files
 
-    refuse_links_out(run, "run")
+    check_own_files(run, "run")
     try:
         record = json.loads((run / RUN).read_bytes())
     except OSError as error:

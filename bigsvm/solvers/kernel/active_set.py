@@ -46,7 +46,8 @@ class SmoWork:
     flags : uint8, sent : float64, beta as all rows' f knows it; both by position in the part
     stage : 'choose' an active set, 'solve' it, or 'pass' over the others;  row : of the data, where the pass goes on
     steps, visits : of the round so far, what was told left out;  solved, values : working sets and kernel values of the
-        while so far;  whiles : on this active set;  target : violation to which A is solved;  middle : (b_up + b_low) / 2 of A
+        while so far;  whiles : on this active set
+    target : violation to which A is solved;  middle : (b_up + b_low) / 2 of A
     threshold : candidates violate more
     """
 
@@ -96,7 +97,7 @@ class Round:
 
     def run(self) -> Progress:
         """The rest of the round."""
-        work, part = self.work, self.part
+        work = self.work
         if work.stage == "choose":
             self._choose()
         if work.arena is None:

@@ -47,6 +47,11 @@ def most_values(ctx: Context | None, n: int, usual: int) -> int:
     return min(usual, ctx.sweeps_left * n * n)
 
 
+def expired(ctx: Context | None) -> bool:
+    """Whether the user's time is up."""
+    return ctx is not None and ctx.expired()
+
+
 @dataclass(frozen=True)
 class KernelOptions:
     """Options of the contract that kernel solvers read.
@@ -161,6 +166,7 @@ class KernelSolver:
         state.alpha.values[:] = tree["alpha"]
         if tree["model"] >= 0:
             self._open(state, tree["model"], ctx)
+            state.rows.counts.asked = 0  # what `begin` asked for is in the saved count
 
     def step(self, problem: Problem, state: KernelState, ctx: Context) -> StepInfo:
         """Labels first; then a while of work on the model that comes next."""

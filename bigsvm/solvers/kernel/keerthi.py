@@ -9,13 +9,14 @@ Source: Keerthi, Shevade, Bhattacharyya, Murthy, Neural Computation 13 (2001), 6
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from bigsvm.kernels.keerthi import inner_extremes, sweep_to_violator
 from bigsvm.kernels.smo import add_pair, curvature, extremes, take_step
+from bigsvm.solvers.base import Context
+from bigsvm.solvers.kernel.base import expired
 from bigsvm.solvers.kernel.part import Part, Progress
 from bigsvm.solvers.kernel.rounding import resolution
 from bigsvm.solvers.kernel.rows import KernelRows
@@ -49,12 +50,12 @@ def keerthi_begin(part: Part, selected: np.ndarray) -> KeerthiWork:
 
 
 def keerthi_advance(
-    part: Part, work: KeerthiWork, rows: KernelRows, diag: np.ndarray, steps: int, expired: Callable[[], bool]
+    part: Part, work: KeerthiWork, rows: KernelRows, diag: np.ndarray, steps: int, ctx: Context | None
 ) -> Progress:
-    """At most `steps` steps, fewer where `expired`; see `Textbook.advance`."""
+    """At most `steps` steps, fewer where the user's time is up; see `Textbook.advance`."""
     done = 0
     programme = (part.f, part.beta, part.lower, part.upper, part.epsilon, _NONE)
-    while done < steps and not expired():
+    while done < steps and not expired(ctx):
         if work.sweeping:
             i, j, row = sweep_to_violator(work.at, *programme, part.eps, work.pair, work.bounds)
             if i < 0:

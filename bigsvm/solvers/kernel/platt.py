@@ -23,7 +23,7 @@ import numpy as np
 
 from bigsvm.kernels.platt import add_row, next_violator, platt_examine
 from bigsvm.solvers.base import Context, DataShape, Need
-from bigsvm.solvers.kernel.base import KernelOptions, KernelSolver, most_values
+from bigsvm.solvers.kernel.base import KernelOptions, KernelSolver, expired, most_values
 from bigsvm.solvers.kernel.part import Part, Progress
 from bigsvm.solvers.kernel.rows import KernelRows
 from bigsvm.solvers.kernel.simplified import middle
@@ -94,7 +94,7 @@ class PlattSMO(KernelSolver):
         """
         n, steps, seen = part.n, 0, 0
         most = most_values(ctx, n, _VALUES)
-        while seen < most and not self._over(part, work) and not ctx.expired():
+        while seen < most and not self._over(part, work) and not expired(ctx):
             begun = work.at
             i2 = next_violator(
                 part.target, part.lower, part.upper, part.beta, part.f, work.b, 0.5 * part.eps, begun,

@@ -13,7 +13,7 @@ import numpy as np
 
 from bigsvm.kernels.rosen import DUE, STILL, WORK, keep_members
 from bigsvm.solvers.base import Context, DataShape, Need
-from bigsvm.solvers.kernel.base import KernelOptions, KernelSolver, most_values
+from bigsvm.solvers.kernel.base import KernelOptions, KernelSolver, expired, most_values
 from bigsvm.solvers.kernel.face_room import face_needs, rows_that_fit
 from bigsvm.solvers.kernel.part import Part, Progress
 from bigsvm.solvers.kernel.rosen_face import (
@@ -81,7 +81,7 @@ class Rosen(KernelSolver):
         exhausted = False
         begun = int(work.counts[WORK])
         most = most_values(ctx, part.n, _WHILE // _VALUE) * _VALUE
-        while now.violation > part.eps and spent < most and not exhausted and not ctx.expired():
+        while now.violation > part.eps and spent < most and not exhausted and not expired(ctx):
             values, multiplications = rows.counts.asked, int(work.counts[WORK])
             before = part.beta.copy()
             moved = self._face(part, work, block, room, now)

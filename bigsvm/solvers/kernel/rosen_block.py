@@ -13,7 +13,7 @@ import numpy as np
 
 from bigsvm.kernels.rosen import LIMIT, STILL, WORK
 from bigsvm.solvers.base import Context, DataShape, Need
-from bigsvm.solvers.kernel.base import KernelOptions, KernelSolver, most_values
+from bigsvm.solvers.kernel.base import KernelOptions, KernelSolver, expired, most_values
 from bigsvm.solvers.kernel.face_room import face_needs, rows_that_fit
 from bigsvm.solvers.kernel.part import Part, Progress
 from bigsvm.solvers.kernel.rosen import check
@@ -98,7 +98,7 @@ class RosenBlock(KernelSolver):
         exhausted = False
         begun = int(work.counts[WORK])
         most_work = most_values(ctx, part.n, _WHILE // _VALUE) * _VALUE
-        while now.violation > part.eps and spent < most_work and not exhausted and not ctx.expired():
+        while now.violation > part.eps and spent < most_work and not exhausted and not expired(ctx):
             values, multiplications = rows.counts.asked, int(work.counts[WORK])
             if work.stop < 0.0:
                 self._begin_round(part, work, now, most)

@@ -12,8 +12,8 @@ import numpy as np
 class KernelCounts:
     """Work: rows of kernel values by where they came from, and single values computed (KO).
 
-    asked : values that were asked for, whether computed or kept: the same with any cache, so that a solver may go by it;
-        steps among few rows whose values are at hand count a little, too (`active_rows.py`)
+    asked : values that were asked for, whether computed or kept: the same with any cache, so that a solver may go by
+        it; steps among few rows whose values are at hand count a little, too (`active_rows.py`)
     """
 
     computed: int = 0

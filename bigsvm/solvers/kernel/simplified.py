@@ -36,7 +36,7 @@ import numpy as np
 
 from bigsvm.kernels.platt import ANY_ONE, LARGEST, LARGEST_THEN_ANY, add_row, simplified_scan
 from bigsvm.solvers.base import Context, DataShape, Need
-from bigsvm.solvers.kernel.base import KernelOptions, KernelSolver, most_values
+from bigsvm.solvers.kernel.base import KernelOptions, KernelSolver, expired, most_values
 from bigsvm.solvers.kernel.kept_rows import KeptRows, keep_rows, rows_of
 from bigsvm.solvers.kernel.part import Part, Progress
 from bigsvm.solvers.kernel.row_keeping import CACHE
@@ -111,7 +111,7 @@ class SimplifiedSMO(KernelSolver):
         together = _at_once(n)
         order = np.empty(n, np.int64)
         most = most_values(ctx, n, _VALUES)
-        while seen < most and not self._over(part, work) and not ctx.expired():
+        while seen < most and not self._over(part, work) and not expired(ctx):
             stop = min(work.at + together, n)
             K, at = rows_of(rows, np.arange(work.at, stop), work.kept)
             first, i = work.at, work.at

@@ -32,7 +32,7 @@ from bigsvm.kernels.smo import (
     take_step,
 )
 from bigsvm.solvers.base import Context
-from bigsvm.solvers.kernel.base import KernelOptions, most_values
+from bigsvm.solvers.kernel.base import KernelOptions, expired, most_values
 from bigsvm.solvers.kernel.keerthi import KeerthiWork, keerthi_advance, keerthi_begin
 from bigsvm.solvers.kernel.part import Part, Progress
 from bigsvm.solvers.kernel.rounding import resolution
@@ -116,12 +116,11 @@ class Textbook:
         # As the rows are rounded, or equal rows would seem to differ.
         diag = rows.diag.astype(rows.dtype).astype(np.float64)
         most = max(min(self.steps, most_values(ctx, part.n, 2 * part.n * self.steps) // (2 * max(part.n, 1))), 1)
-        expired = _never if ctx is None else ctx.expired
         if isinstance(work, KeerthiWork):
-            return keerthi_advance(part, work, rows, diag, most, expired)
+            return keerthi_advance(part, work, rows, diag, most, ctx)
         done = visits = 0
         violation, moved = np.inf, True
-        while done < most and not expired():
+        while done < most and not expired(ctx):
             if len(work.at_bound) and not work.limited:
                 work.countdown -= 1
                 if work.countdown == 0:
@@ -190,10 +189,6 @@ class Textbook:
                 if change != 0.0:
                     add_row(work.at_bound, row, change)
         return changes[0] != 0.0 or changes[1] != 0.0
-
-
-def _never() -> bool:
-    return False
 
 
 def _cost_used_up(part: Part) -> np.ndarray:

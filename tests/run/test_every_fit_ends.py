@@ -1,0 +1,290 @@
+"""Every fit ends: hopeless ones `stalled`, by counters alone; and a rule is said to hold only where it does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import bigsvm
+from bigsvm.config import FitConfig
+from bigsvm.errors import DataError
+from bigsvm.events import EpochEnd, Event
+from bigsvm.problem.kernel import Kernel
+from bigsvm.problem.kernel_model import KernelModel
+from bigsvm.run.outcome import FitResult
+from bigsvm.solvers.pace import IN_MEMORY, Limits, Pace, kernel_limits
+from bigsvm.solvers.registry import SOLVERS
+from tests.run.test_checkpoint import comes_to_the_same
+
+Rows = tuple[np.ndarray, np.ndarray]
+
+
+def fit(rows: Any, **options: Any) -> FitResult:
+    """A fit that may not go on for ever: by its steps, not by the clock."""
+    steps = 0
+
+    def count(event: Event) -> None:
+        nonlocal steps
+        steps += isinstance(event, EpochEnd)
+        assert steps < 120_000, "this fit does not end"
+
+    return bigsvm.fit(rows, emit=count, **options)
+
+
+def opposite(width: int, value: float) -> Rows:
+    """Two equal rows of different classes."""
+    return np.full((2, width), value), np.array([1, -1])
+
+
+def unscaled(n: int = 100, n_classes: int = 2) -> Rows:
+    """scikit-learn issue 4648: four columns of the usual scale, five of 0 and 99999."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((n, 9))
+    X[:, 4:] = rng.integers(0, 2, (n, 5)) * 99999.0
+    return X, rng.integers(0, n_classes, n)
+
+
+def noisy(n: int = 100) -> Rows:
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((n, 4))
+    return X, np.where(X[:, 0] + rng.standard_normal(n) > 0, 1, -1)
+
+
+@pytest.mark.parametrize(
+    ("rows", "options"),
+    [
+        (opposite(1000, 31.6), {}),
+        (opposite(1000, 31.6), {"loss": "hinge"}),
+        (unscaled(300), {"loss": "hinge"}),
+        (unscaled(), {"kernel": "poly"}),
+        (unscaled(60), {"solver": "smo", "kernel": "linear"}),
+        (unscaled(60), {"solver": "smo", "kernel": "linear", "working_set": 2}),
+        (noisy(), {"solver": "smo", "kernel": "rbf", "stop": "paper", "tol": 1e-18}),
+        (noisy(), {"solver": "smo", "kernel": "rbf", "stop": "paper", "tol": 1e-18, "working_set": 2}),
+    ],
+)
+def test_a_hopeless_fit_is_stalled_with_a_hint(rows: Rows, options: dict[str, Any]) -> None:
+    result = fit(rows, **options)
+    assert result.status == "stalled"
+    assert result.exit_code() == 4
+    assert "scale the features" in result.figures["hint"]
+    assert "--max-passes" in result.figures["hint"]
+    assert "rule" not in result.figures
+
+
+@pytest.mark.parametrize("tol", [1e-3, 1e-18])
+@pytest.mark.parametrize("name", [name for name in SOLVERS if "free" not in SOLVERS[name].biases[:1]])
+def test_every_linear_solver_ends(name: str, tol: float) -> None:
+    if name == "pegasos" and tol < 1e-3:
+        pytest.skip("its gap falls like 1 / t: the limit itself ends it, after 100,000 epochs")
+    rows = unscaled() if tol == 1e-3 else noisy()
+    options = {"solver_options": {"batch": "0"}} if name == "pegasos" else {}
+    result = fit(rows, solver=name, loss=SOLVERS[name].losses[0], tol=tol, **options)
+    assert result.status in ("converged", "stalled")
+    assert (result.figures["relative_gap"] <= tol) == (result.status == "converged")
+
+
+@pytest.mark.parametrize("name", [name for name in SOLVERS if SOLVERS[name].biases[0] == "free"])
+def test_every_kernel_solver_ends(name: str) -> None:
+    result = fit(noisy(60), solver=name, kernel="rbf", tol=1e-18)
+    assert result.status == "stalled"
+    # Neither symmetric nor of a sign: nothing converges but by chance.
+    K = np.random.default_rng(3).standard_normal((60, 60))
+    y = np.arange(60) % 2
+    try:
+        result = fit((K, y), solver=name, kernel="precomputed")
+    except DataError:
+        return  # refused
+    assert result.status != "stopped"
+
+
+def test_the_limit_that_the_user_sets_takes_the_place_of_the_others() -> None:
+    rows = opposite(1000, 31.6)
+    longer = fit(rows, max_passes=5000)
+    assert longer.status == "stopped"
+    assert 4900 < longer.figures["epochs"] <= 5000
+    assert fit(rows).figures["epochs"] < 0.02 * IN_MEMORY.most
+
+
+@pytest.mark.parametrize("options", [{}, {"working_set": 2}, {"wss": "wr+3"}, {"wss": "keerthi2"}])
+@pytest.mark.parametrize("name", [name for name in SOLVERS if SOLVERS[name].biases[0] == "free"])
+def test_max_passes_stops_kernel_solvers_in_memory(name: str, options: dict[str, Any]) -> None:
+    if options and name != "smo":
+        pytest.skip("options of smo")
+    X, y = unscaled()
+    result = fit((X, y), solver=name, kernel="linear", max_passes=3, **options)
+    assert result.status == ("stalled" if name.startswith("simplified") else "stopped")  # which ends of its own
+    assert result.figures["kernel_values"] <= 8 * len(X) ** 2  # those of the proof are not among them
+
+
+def test_a_fit_that_falls_is_left_alone_and_one_that_does_not_is_hopeless() -> None:
+    limits, pace = Limits(most=1000.0, patience=100.0), Pace.of(2)
+    for count in range(1, 400):
+        pace.see(float(count), np.array([np.exp(-count / 200), 0.5 if count > 20 else np.nan]))
+        expected = [False, count >= 100]
+        assert pace.hopeless(np.array([1e-3, 1e-3]), limits).tolist() == expected
+    assert pace.hopeless(np.array([1e-3, 0.5]), limits).tolist() == [False, False]
+    slow = Pace.of(1)
+    for count in range(1, 400):
+        slow.see(float(count), np.array([np.exp(-count / 2000)]))
+    assert slow.hopeless(np.array([1e-3]), limits).tolist() == [True]
+
+
+def test_limits_are_far_beyond_what_fits_take() -> None:
+    assert kernel_limits(500).most == 2000.0
+    assert kernel_limits(10).most * 10**2 == 2.5e6
+    assert kernel_limits(10**6).most == 2000.0
+
+
+def test_a_stalled_run_that_was_interrupted_ends_at_the_same_bytes(tmp_path: Path) -> None:
+    store = bigsvm.open_store(opposite(1000, 31.6))
+    comes_to_the_same(store, FitConfig.of(memory="64MiB"), tmp_path, 25)
+
+
+@pytest.mark.parametrize("options", [{}, {"working_set": 2}])
+def test_a_stalled_kernel_run_that_was_interrupted_ends_at_the_same_bytes(
+    options: dict[str, Any], tmp_path: Path
+) -> None:
+    store = bigsvm.open_store(unscaled(40))
+    comes_to_the_same(store, FitConfig.of(kernel="poly", memory="64MiB", **options), tmp_path, 12)
+
+
+# What a rule is worth.
+
+SOLVED: list[tuple[str, dict[str, Any], bool]] = [
+    ("smo", {}, False),
+    ("smo", {"wss": "1"}, False),
+    ("smo", {"working_set": 2, "wss": "3"}, False),
+    ("smo", {"wss": "keerthi2"}, False),
+    ("smo", {"wss": "wr+3"}, False),
+    ("smo", {"wss": "wr"}, True),
+    ("rosen", {}, False),
+    ("rosen-block", {}, False),
+    ("simplified-smo", {}, True),
+    ("simplified-smo", {"solver_options": {"second": "max"}}, True),
+    ("simplified-smo-km", {"solver_options": {"maxepoch": "1"}}, False),
+    ("platt-smo", {}, True),
+    ("platt-smo", {"solver_options": {"maxepoch": "1"}}, False),
+]
+"""Solver, its options, and whether the paper's algorithm may end of its own, optimal or not."""
+
+
+def violation_of(model: KernelModel, kernel: Kernel, X: np.ndarray, y: np.ndarray, C: float) -> float:
+    """b_low - b_up from its definition: K beta - y of the saved coefficients."""
+    beta = np.zeros(len(y))
+    beta[model.support_rows] = model.dual_coef[0]
+    f = kernel.matrix(X, X) @ beta - y
+    upper, lower = np.where(y > 0, C, 0.0), np.where(y > 0, 0.0, -C)
+    return max(float(f[beta > lower].max() - f[beta < upper].min()), 0.0)
+
+
+@pytest.mark.parametrize("stop", ["gap", "paper"])
+@pytest.mark.parametrize("indefinite", [False, True])
+@pytest.mark.parametrize(("name", "options", "own_end"), SOLVED)
+def test_status_and_exit_follow_from_the_true_violation(
+    name: str, options: dict[str, Any], own_end: bool, indefinite: bool, stop: str
+) -> None:
+    X, y = noisy(80)
+    kernel = Kernel("sigmoid", gamma=0.4, coef0=-0.5) if indefinite else Kernel("rbf", gamma=0.5)
+    how = {"kernel": kernel.name, "gamma": kernel.gamma, "coef0": kernel.coef0, "C": 10.0, "stop": stop}
+    result = fit((X, y), solver=name, **how, **options)
+    assert isinstance(result.model, KernelModel)
+    violation = violation_of(result.model, kernel, X, y, 10.0)
+    assert result.figures["violation"] == pytest.approx(violation, rel=1e-6, abs=1e-9)
+    tolerance = SOLVERS[name].rule_factor * 1e-3
+    small = violation <= tolerance
+    if stop == "gap" and not indefinite:
+        assert result.status == ("converged" if result.figures["relative_gap"] <= 1e-3 else "stalled")
+        assert "rule" not in result.figures
+        return
+    kept = "paper_rule" if stop == "paper" else "kkt"
+    assert result.status == (kept if small or (own_end and stop == "paper") else "stalled")
+    assert result.exit_code() == (0 if result.status == kept else 4)
+    if result.status == "stalled":
+        assert "rule" not in result.figures
+        assert result.figures["hint"]
+        return
+    rule = result.figures["rule"]
+    assert (rule["value"], rule["tolerance"]) == (pytest.approx(violation, rel=1e-6, abs=1e-9), tolerance)
+    assert rule["name"] == ("violation of the optimality conditions" if small else "the algorithm's own end")
+
+
+def test_solvers_that_end_above_the_tolerance_are_among_those_that_were_tried() -> None:
+    """Or the test above would show nothing."""
+    X, y = noisy(80)
+    options = {"kernel": "sigmoid", "gamma": 0.4, "coef0": -0.5, "C": 10.0}
+    assert fit((X, y), solver="smo", wss="wr", **options).status == "stalled"
+    literal = fit((X, y), solver="simplified-smo", solver_options={"second": "max"}, stop="paper", **options)
+    assert literal.figures["rule"]["name"] == "the algorithm's own end"
+    assert literal.figures["rule"]["value"] > 1.0
+
+
+@pytest.mark.parametrize(
+    ("name", "name_of_rule"),
+    [
+        ("newton", "length of the last step"),
+        ("pcd", "length of the last step"),
+        ("ssvm", "norm of the smoothed gradient"),
+        ("hyperpass", "shortest subgradient, relative to w"),
+    ],
+)
+def test_the_rule_of_a_linear_solvers_paper_is_told(name: str, name_of_rule: str) -> None:
+    result = fit(noisy(), solver=name, loss=SOLVERS[name].losses[0], bias="none", stop="paper")
+    assert result.status == "paper_rule"
+    rule = result.figures["rule"]
+    assert rule["name"] == name_of_rule
+    assert 0.0 <= rule["value"] <= rule["tolerance"]
+
+
+# Columns of different scale.
+
+
+def warnings_of(rows: Any, **options: Any) -> list[str]:
+    return [text for text in fit(rows, max_passes=3, **options).warnings if "badly scaled" in text]
+
+
+def test_badly_scaled_columns_are_warned_of_before_training() -> None:
+    (said,) = warnings_of(unscaled())
+    for word in ("4, 5, 6", "[-1, 1]", "differ in scale by"):
+        assert word in said
+    (of_sparse,) = warnings_of((sp.csr_matrix(unscaled()[0]), unscaled()[1]))
+    assert of_sparse == said
+    assert warnings_of(unscaled(), memory="12MiB", solver="dcd") == [said]
+
+
+def test_ordinary_columns_are_not_warned_of() -> None:
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 200)
+    pictures = rng.integers(0, 256, (200, 30)).astype(np.float32)
+    pictures[:, 3] = np.arange(200) == 7  # a pixel that is hardly ever touched
+    assert warnings_of((pictures, y)) == []
+    assert warnings_of((rng.standard_normal((200, 5)) * [1e-2, 1, 1, 10, 100], y)) == []
+    assert warnings_of((sp.random(200, 1000, 0.05, "csr", random_state=0), y)) == []
+    assert warnings_of((np.full((200, 200), 1e6) * np.eye(200), y), kernel="precomputed") == []
+
+
+# Several classes with the hinge loss and a free bias.
+
+
+@pytest.mark.parametrize("C", [0.01, 1.0, 100.0])
+@pytest.mark.parametrize("what", ["noise", "apart", "few of one", "wide", "unscaled"])
+def test_auto_converges_with_several_classes_the_hinge_loss_and_a_free_bias(what: str, C: float) -> None:
+    rng = np.random.default_rng(5)
+    y: Any = rng.integers(0, 4, 500)
+    X: Any = rng.standard_normal((500, 6))
+    if what == "apart":
+        X = X + 3.0 * rng.standard_normal((4, 6))[y]
+    elif what == "few of one":  # the optimum of one model has w = 0, and all rows of the others on their hyperplane
+        X = rng.integers(1, 6, (500, 4)).astype(float)
+        torque = X[:, 0] * X[:, 1] - X[:, 2] * X[:, 3]
+        y = np.sign(torque)
+    elif what == "wide":
+        X = sp.random(500, 3000, 0.01, "csr", random_state=1)
+    elif what == "unscaled":
+        X, y = unscaled(300, 3)
+    result = fit((X, y), loss="hinge", bias="free", C=C)
+    assert result.status == "converged"

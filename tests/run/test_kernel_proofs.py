@@ -1,0 +1,138 @@
+"""The parts of a kernel proof that nothing else would miss: its bounds, what an imbalance costs, costs of rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+import bigsvm
+from bigsvm.budget import MemoryBudget
+from bigsvm.config import FitConfig
+from bigsvm.problem.kernel import Kernel
+from bigsvm.problem.problem import make_problem
+from bigsvm.run import kernel_proofs
+from bigsvm.run.kernel_proofs import KernelProver
+from bigsvm.run.local import SerialMapper
+from bigsvm.solvers.base import Context
+from bigsvm.solvers.kernel.arena import RowArena
+from bigsvm.solvers.kernel.data import KernelData
+from bigsvm.solvers.kernel.part import Part
+from bigsvm.solvers.kernel.smo import Smo
+from bigsvm.store.array_rows import ArrayRows
+
+N, D = 200, 6
+_RNG = np.random.default_rng(3)
+_X = _RNG.standard_normal((N, D))
+_Y = np.where(_X[:, 0] * _X[:, 1] + 0.4 * _RNG.standard_normal(N) > 0, 1, -1)
+_WEIGHT = _RNG.integers(0, 4, N).astype(np.float64)
+
+
+def context(X: Any, folder: Path) -> Context:
+    data = ArrayRows(X, _Y)
+    refs = data.refs(N)
+    return Context(
+        data=data, refs=refs, resident=True, seed=0, parallel=1, read_depth=1, group_blocks=1, proof_refs=refs,
+        workdir=folder, mapper=SerialMapper(), budget=MemoryBudget(1 << 28), tol=1e-3, threads=1,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", ["dense", "csr"])
+@pytest.mark.parametrize("far", [0.0, 3.0, 20.0])
+def test_float32_values_lie_within_the_bound(tmp_path: Path, far: float, layout: str) -> None:
+    X = (_X + far).astype(np.float32)
+    ctx = context(sparse.csr_array(X) if layout == "csr" else X, tmp_path)
+    data = KernelData(Kernel("rbf", 0.3), ctx)
+    beta = _RNG.standard_normal(40)
+    arena = RowArena(data)
+    arena.load(np.arange(40), charge=False)
+    side = kernel_proofs._OtherSide(data, arena, np.arange(40), beta)
+    bound, everybody = side.bound(), np.arange(N)
+    (rows,) = data.blocks()
+    found = kernel_proofs._nearly(data, rows, everybody, side)
+    wide = X.astype(np.longdouble)
+    K = np.exp(-np.longdouble(0.3) * ((wide[:, None] - wide[None, :40]) ** 2).sum(axis=-1))
+    error = np.abs(found.scores - K @ beta)
+    allowed = (bound.per_norm * (found.sq + bound.largest) + bound.constant) * found.size
+    assert np.all(error <= allowed)
+    assert np.all(allowed > 0)
+    assert found.size == pytest.approx(np.asarray(K @ np.abs(beta), float), rel=1e-3)
+    data.close()
+
+
+def undecided(r: float, per_norm: float, target: float = 1.0, epsilon: float = 0.0) -> bool:
+    """Whether a row whose residual is r in float32 values, of size 2 and squared norm 3, is computed again."""
+    upper, lower = (5.0, 0.0) if target > 0 else (0.0, -5.0)
+    if epsilon:
+        upper, lower = 5.0, -5.0
+    part = Part(np.array([target]), np.array([lower]), np.array([upper]), epsilon, np.zeros(1), np.zeros(1))
+    b, f = 0.25, np.array([-target])
+    found = kernel_proofs._Nearly(np.array([-r - b + target]), np.array([2.0]), np.array([3.0]))
+    bound = kernel_proofs._Bound(per_norm, 4.0, 0.0)
+    return len(kernel_proofs._undecided(part, slice(0, 1), found, np.arange(1), b, bound, f)) == 1
+
+
+def test_a_row_within_the_bound_of_its_margin_is_undecided() -> None:
+    slack = 1e-4 * (3.0 + 4.0) * 2.0
+    assert undecided(-0.5 * slack, 1e-4)  # beyond its margin, if float32 were right
+    assert not undecided(-2.0 * slack, 1e-4)
+    assert undecided(0.5 * slack, 1e-4, target=-1.0)
+    assert not undecided(2.0 * slack, 1e-4, target=-1.0)
+    assert undecided(0.2 - 0.5 * slack, 1e-4, epsilon=0.2)
+    assert undecided(-0.2 + 0.5 * slack, 1e-4, epsilon=0.2)
+    assert not undecided(0.2 - 2.0 * slack, 1e-4, epsilon=0.2)
+    assert undecided(0.5, 1e-4)  # inside: its bracket counts
+    assert undecided(-1e9, 1e-2)  # an exponent so far off bounds no value
+
+
+def test_an_imbalance_costs_its_price_or_all_of_the_proof() -> None:
+    beta = np.array([1.0, -1.0 + 2.0**-42, 0.5, -0.5])
+    part = Part(np.ones(4), -np.ones(4), np.ones(4), 0.0, beta, np.zeros(4))
+    size = float(np.abs(beta).sum())
+    cost = kernel_proofs._unbalanced(part, 3.0, size, 2.0)
+    assert 3.0 * 2.0**-42 <= cost < 20 * 2.0**-42
+    part.beta[1] = -1.0
+    assert kernel_proofs._unbalanced(part, 3.0, size, 2.0) == 0.0
+    part.beta[1] = -0.999
+    assert kernel_proofs._unbalanced(part, 3.0, size, 2.0) == np.inf
+    part.beta[:] = 0.0
+    assert kernel_proofs._unbalanced(part, 3.0, 0.0, 0.0) == 0.0
+
+
+def test_a_dual_point_that_is_not_balanced_proves_nothing(tmp_path: Path) -> None:
+    ctx, solver = context(_X, tmp_path), Smo()
+    problem = make_problem(FitConfig.of(kernel="rbf", gamma=0.3, solver="smo"), ctx.data)
+    state = solver.init(problem, ctx)
+    while not solver.step(problem, state, ctx).ask_certificate:
+        pass
+    prover = KernelProver(solver, state, ctx)
+    assert prover.prove().relative_gap <= 1e-3
+    inside = np.flatnonzero(np.abs(state.alpha.values[:, 0]) > 1e-3)[0]
+    state.alpha.values[inside, 0] *= 1.0 - 1e-6
+    assert prover.prove().relative_gap == 1.0
+    assert prover.prove().dual[0] == 0.0
+    solver.finish(state)
+
+
+@pytest.mark.parametrize("weights", ["class", "sample", "both"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_costs_of_classes_and_rows_are_in_the_proof(weights: str, dtype: Any) -> None:
+    """P, D and the gap written out with the whole matrix; C of a row is C, its class's weight and its own."""
+    X = _X.astype(dtype)
+    sample = _WEIGHT if weights != "class" else np.ones(N)
+    of_class = {"1": 3.0, "-1": 0.5} if weights != "sample" else {"1": 1.0, "-1": 1.0}
+    store = ArrayRows(X, _Y, sample)
+    result = bigsvm.fit(store, kernel="rbf", gamma=0.3, C=2.0, class_weight=of_class, solver="smo")
+    C = 2.0 * sample * np.where(_Y == 1, of_class["1"], of_class["-1"])
+    beta = _Y * result.alpha[0].values[:, 0]
+    K, b = Kernel("rbf", 0.3).matrix(X, X), float(result.model.intercept[0])
+    assert np.all((_Y * beta >= 0) & (_Y * beta <= C * (1 + 1e-12)))
+    primal = 0.5 * beta @ K @ beta + C @ np.maximum(1 - _Y * (K @ beta + b), 0.0)
+    dual = np.abs(beta).sum() - 0.5 * beta @ K @ beta
+    assert result.status == "converged"
+    assert result.figures["objective"] == pytest.approx(primal, rel=1e-12)
+    assert result.figures["dual_objective"] == pytest.approx(dual, rel=1e-12)
+    assert result.figures["duality_gap"] == pytest.approx(primal - dual, rel=1e-7)
