@@ -21,7 +21,7 @@ from bigsvm.solvers.newton_ws import NewtonWS
 from bigsvm.solvers.subproblem import Subproblem
 from bigsvm.solvers.weights import columns
 from bigsvm.solvers.working_newton import solve_squared_hinge
-from bigsvm.solvers.working_problem import kept_rows
+from bigsvm.solvers.working_problem import balance, kept_rows
 from bigsvm.solvers.working_set import FOLDED, KEPT, OUT
 from bigsvm.store.blocks import kernel_matrix
 from bigsvm.testing.problems import as_csr, random_problem
@@ -262,6 +262,17 @@ def test_a_dual_point_of_a_free_bias_is_balanced(loss: str, tmp_path: Path) -> N
         assert abs(alpha @ y) <= 1e-9 * alpha.sum()
         assert run.state.dual.value(run.problem)[0] <= run.state.primal[0] * (1 + 1e-12)
     assert run.state.estimate <= 1e-3
+
+
+@pytest.mark.parametrize("folded", [-20.0, 20.0])
+def test_the_heavier_class_of_kept_rows_is_made_lighter(folded: float) -> None:
+    part = subproblem(bias=3.0, free=True)
+    signs, alpha = np.where(part.codes == 1, 1.0, -1.0), np.random.default_rng(1).uniform(0.0, 1.0, len(part.codes))
+    before = alpha.copy()
+    assert balance(part, alpha, 3.0 * folded)
+    assert alpha @ signs + folded == pytest.approx(0.0, abs=1e-9)
+    assert np.all((alpha >= 0.0) & (alpha <= before))
+    assert not balance(part, alpha, 3.0 * 1000.0)
 
 
 def test_rows_without_entries_have_a_dual_point_too() -> None:

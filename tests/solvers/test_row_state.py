@@ -9,6 +9,7 @@ import pytest
 
 from bigsvm.problem.loss import LOSSES
 from bigsvm.solvers.coordinate_descent import CoordinateDescent
+from bigsvm.solvers.dual_point import mix_dual
 from bigsvm.solvers.row_state import NaturalDual
 from bigsvm.testing.problems import random_problem
 from tests.solvers.stepping import Bench
@@ -37,3 +38,22 @@ def test_a_free_bias_goes_to_its_minimiser_on_either_side(shift: float, tmp_path
     np.testing.assert_allclose(after, before - moved * y, atol=1e-13)
     pull = cost * y * np.maximum(after, 0.0)
     assert abs(pull.sum()) <= 1e-12 * np.abs(pull).sum()
+
+
+def test_a_dual_point_of_a_free_bias_is_balanced_where_the_bias_is_not_its_best(tmp_path: Path) -> None:
+    """The heavier class is made lighter, and nothing else."""
+    X, y = random_problem(80, 3, seed=4, noise=0.3)
+    bench = Bench(CoordinateDescent(), X, y, tmp_path, options={"bias": "free", "C": 0.7})
+    rows, weights = bench.state.rows, NaturalDual(bench.problem.loss.code)
+    s = 1.0 - y * (0.1 * np.random.default_rng(5).standard_normal(80) + 0.2)
+    rows.s.values[:, 0], rows.cost.values[:, 0], rows.codes.values[:, 0] = s, 1.0, y > 0
+    natural = weights.alpha(s, np.full(80, 0.7))
+    assert natural[y < 0].sum() > 1.05 * natural[y > 0].sum()
+    bench.state.primal = np.full(1, 1e6)
+    mix_dual(bench.state, weights, np.zeros_like(bench.state.dual.v))
+    alpha = rows.alpha.values[:, 0]
+    assert alpha.sum() > 0.0
+    assert abs(alpha @ y) <= 1e-12 * alpha.sum()
+    for sign in (-1.0, 1.0):
+        share = alpha[y == sign] / natural[y == sign]
+        np.testing.assert_allclose(share, share[0], rtol=1e-12)
