@@ -19,7 +19,10 @@ def sealed(content: Any) -> bytes:
 
 def unsealed(document: bytes) -> Any:
     """The content of such a document.  Raises ValueError where it is not what was written."""
-    found = json.loads(document)
+    try:
+        found = json.loads(document)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
     if not isinstance(found, dict) or set(found) != {"digest", "content"}:
         raise ValueError("this is another kind of file")
     if xxhash.xxh3_128_hexdigest(_canonical(found["content"])) != found["digest"]:

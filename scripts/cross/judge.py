@@ -123,12 +123,14 @@ def _point(asked: Asked, step: Step, m: int, wanted: Wanted, saved: Saved) -> Po
     primal = w_sq / 2 + programme.losses(f + b).sum()
     size = np.abs(saved.dual_coef[m]) @ errors[saved.support_rows] if saved.dual_coef is not None else w_sq * UNIT * 100
     error = programme.loss_error(f + b, errors[rows]) + size + len(rows) * UNIT * abs(primal)
-    if saved.alpha is None and saved.dual_coef is None:
-        return Point(primal, error, None, None, Real(0))
-    beta = _beta(step, saved, m, wanted)
+    known = saved.alpha is not None or saved.dual_coef is not None
+    beta = _beta(step, saved, m, wanted) if known else None
     if saved.coef is not None and step.options.of_kernel:  # what was proved are scores made of kernel values
-        gram = np.abs(asked.X[rows]) @ (np.abs(asked.X[rows]).T @ np.abs(beta))
+        sizes = programme.C if beta is None else np.abs(beta)  # no beta is larger than its row's C
+        gram = np.abs(asked.X[rows]) @ (np.abs(asked.X[rows]).T @ sizes)
         error = error + programme.loss_error(f + b, sum(asked.X.shape) * UNIT * gram)
+    if beta is None:
+        return Point(primal, error, None, None, Real(0))
     product, norm = wanted.space.of_beta(beta)
     violation = programme.violation(beta, product) if step.options.of_kernel and step.options.bias == "free" else None
     error += wanted.space.error(beta)

@@ -13,6 +13,8 @@ from cross.judge import Finding, Outcome, plain, scores_of
 from cross.models import Asked
 from cross.saved import Saved
 
+_LEAST = 1e-300  # below this float64 has fewer digits
+
 
 def judge_certify(step: Step, outcome: Outcome, certified: Outcome, error: float) -> list[Finding]:
     """`certify` of the model just written agrees with the fit."""
@@ -39,7 +41,7 @@ def judge_scores(asked: Asked, step: Step, saved: Saved, scores: np.ndarray, lab
     for m in range(scores.shape[1]):
         f, errors = scores_of(asked, step, saved, m)
         own[:, m] = f + saved.intercept[m]
-        slack = 16 * errors + 1e-12 * np.abs(own[:, m])
+        slack = 16 * errors + 1e-12 * np.abs(own[:, m]) + _LEAST
         off = np.abs(scores[:, m] - own[:, m]) > slack
         if off.any() or not np.isfinite(scores[:, m]).all():
             row = int(np.argmax(off | ~np.isfinite(scores[:, m])))

@@ -62,6 +62,7 @@ class Solved:
     """What came of it: rounds, steps of two variables, rows of kernel values, b_up and b_low over the active rows.
 
     work : kernel values, and what steps inside the working sets are worth beside them
+    idle : working sets in a row that nothing moved in
     left : it was asked to stop before, or has done as much as it may
     """
 
@@ -70,6 +71,7 @@ class Solved:
     kernel_rows: int = 0
     values: int = 0
     work: int = 0
+    idle: int = 0
     b_up: float = np.inf
     b_low: float = -np.inf
     left: bool = False
@@ -108,29 +110,30 @@ class BlockSMO:
         most: int = _MOST_ROUNDS,
         pause: Callable[[], bool] = lambda: False,
         most_work: float = math.inf,
+        idle: int = 0,
     ) -> tuple[Solved, np.ndarray]:
         """Until the violation of the active rows is at most `target`, or for `most` rounds or about so much work; moves
         beta and f.
 
         last : rows of the working set before, ascending; those of the last one come back
         pause : asked between two rounds: whether to leave
+        idle : as a call that was left has told
         """
-        found, n = Solved(), active.n
+        found, n = Solved(idle=idle), active.n
         up, down = np.empty(n), np.empty(n)
-        stalled = 0
         while True:
             found.b_up, found.b_low = measure(
                 active.f, active.beta, active.lower, active.upper, active.epsilon, up, down
             )
             violation = found.violation
-            if not violation > target or stalled > 1:
+            if not violation > target or found.idle > 1:
                 return found, last
             if found.rounds and (found.rounds >= most or found.work >= most_work or pause()):
                 found.left = True
                 return found, last
             W = self._choose(active, up, down, found.b_up, found.b_low, last)
             moved, by = self._solve_set(active, W, max(_INNER * violation, _FINAL * target), found)
-            stalled = stalled + 1 if len(moved) == 0 else 0
+            found.idle = found.idle + 1 if len(moved) == 0 else 0
             if len(moved):
                 f = active.f[None, :]
                 self.gram.add(active.X, active.at, active.support(moved, self.gram), by[:, None], f)

@@ -46,7 +46,7 @@ class SmoWork:
     flags : uint8, sent : float64, beta as all rows' f knows it; both by position in the part
     stage : 'choose' an active set, 'solve' it, or 'pass' over the others;  row : of the data, where the pass goes on
     steps, visits : of the round so far, what was told left out;  solved, values : working sets and kernel values of the
-        while so far;  whiles : on this active set
+        while so far;  whiles : on this active set;  idle : working sets in a row that nothing moved in
     target : violation to which A is solved;  middle : (b_up + b_low) / 2 of A
     threshold : candidates violate more
     """
@@ -66,6 +66,7 @@ class SmoWork:
     solved: int = 0
     values: int = 0
     whiles: int = 0
+    idle: int = 0
     arena: Any = field(default=None, metadata={"derived": True})
 
 
@@ -217,7 +218,7 @@ class Round:
         last = np.flatnonzero((self.flags[where] & LAST) > 0)
         most = most_values(self.ctx, part.n, _VALUES)
         found, last = smo.solve(
-            active, work.target, last, _ROUNDS - work.solved, self._leaves, max(most - work.values, 1)
+            active, work.target, last, _ROUNDS - work.solved, self._leaves, max(most - work.values, 1), work.idle
         )
         part.beta[where], part.f[where] = active.beta, active.f
         self.flags &= ~LAST
@@ -229,6 +230,7 @@ class Round:
         rows.counts.asked += found.work
         work.solved, work.values = work.solved + found.rounds, work.values + found.work
         over = work.solved >= _ROUNDS or work.values >= most  # counted: wherever it was left, a while ends at one place
+        work.idle = found.idle if found.left else 0
         if found.left and over:
             work.solved, work.whiles = 0, work.whiles + 1
         if found.left and not (over and work.whiles >= _WHILES):

@@ -196,12 +196,13 @@ class KernelSolver:
             )
         gap, primal, _, bias = weigh(part)
         state.gap[m], state.primal[m], state.bias[m], state.violation[m] = gap, primal, bias, part.violation()
-        exhausted = progress.exhausted or (progress.done and part.eps <= _SMALLEST_EPS)
+        exhausted = progress.exhausted or (progress.done and min(part.eps, state.eps[m]) <= _SMALLEST_EPS)
         over = progress.final or exhausted or self._reached(state, part, m, ctx.tol)
         if not over and self._is_hopeless(state, part, m, ctx):
             over = exhausted = True
         if progress.done and not over:
-            state.eps[m] = max(_TIGHTER * part.eps, _SMALLEST_EPS)
+            # Never wider: where P is many times the costs, `_aim` makes a large violation of a small share.
+            state.eps[m] = max(_TIGHTER * min(part.eps, float(state.eps[m])), _SMALLEST_EPS)
         if over:
             state.done[m], state.final[m], state.own_end[m] = True, progress.final or exhausted, progress.final
             self._close(state)

@@ -85,6 +85,8 @@ def keerthi_advance(
 def _step(part: Part, work: KeerthiWork, rows: KernelRows, diag: np.ndarray, i: int, j: int) -> bool:
     """Raise i, lower j; b_up and b_low of the inner rows and these two.  False where nothing changed."""
     violation = float(part.down(np.array([j]))[0] - part.up(np.array([i]))[0])
+    if violation <= 0.0:  # by the rounding of f alone: such a step would lead out of the box
+        return False
     row_i, row_j = rows.fetch(np.array([i, j]))
     rising, falling = int(part.beta[i] < 0.0), int(part.beta[j] <= 0.0)
     step = violation / curvature(i, j, row_i[j], diag)
