@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -32,7 +33,13 @@ def signalled_in_training(program: str, arguments: list[str], folder: Path, numb
     """
     command = [sys.executable, "-c", _HOLD + program, *arguments]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, cwd=folder, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+    # Shells start what runs in the background with SIGINT ignored, and children inherit that.
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        process = subprocess.Popen(command, cwd=folder, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+    finally:
+        signal.signal(signal.SIGINT, former)
+    with process:
         before = _until(process.stderr, "an epoch is over")
         process.send_signal(number)
         out, err = process.communicate("\n")  # the signal is there before this line is

@@ -267,8 +267,9 @@ def _unrounded(labels: np.ndarray, piece: Piece) -> np.ndarray:
         field = line.partition(b"#")[0].split(None, 1)[:1]
         if not field:
             continue
-        if _WHOLE.fullmatch(field[0]):
-            exact[row] = int(field[0])
+        text = field[0].removeprefix(b"\xef\xbb\xbf")
+        if _WHOLE.fullmatch(text):
+            exact[row] = int(text)
             if rounded is None and exact[row] != floats[row]:
                 rounded = number, exact[row]
         row += 1

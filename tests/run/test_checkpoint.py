@@ -160,10 +160,11 @@ def test_a_torn_newest_checkpoint_falls_back_to_the_one_before(tmp_path: Path) -
     for _ in range(2):
         assert "SIGTERM" in stopped(store, config, Checkpoints(folder, {}, 1e9), 12, resume=True)
     newest = sorted(folder.iterdir())[-1]
+    identity = read_tree(newest)["identity"]
     for file in sorted(newest.iterdir()):
         content = file.read_bytes()
         file.write_bytes(content[: len(content) // 2])
-        saved = Checkpoints(folder, {}, 60.0).newest()
+        saved = Checkpoints(folder, identity, 60.0).newest()
         assert saved is not None
         file.write_bytes(content)
     file.write_bytes(content[:-2])
@@ -248,7 +249,7 @@ def test_load_fills_in_place() -> None:
     state = looping.LoopState()
     other = looping.LoopState(visits=3, ending="stopped", primal=2.0)
     assert load(state, dump(other)) is state
-    assert state == other
+    np.testing.assert_equal(dump(state), dump(other))
 
 
 def test_checkpoints_are_due_by_time_and_sooner_after_a_proof(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -134,7 +134,8 @@ def test_the_literal_rule_stalls_on_heart_scale_as_measured(heart: Any) -> None:
 def test_heart_scale_linear_comes_to_the_optimum_with_the_papers_settings(heart: Any, solver: Any) -> None:
     run = Run(solver, *heart)
     run.whole()
-    assert run.accuracy == pytest.approx(0.8481, abs=5e-5)
+    # One of 270 rows lies on the hyperplane to within rounding, which differs between processors.
+    assert run.accuracy == pytest.approx(0.8481, abs=1.01 / 270)
     assert run.dual == pytest.approx(92.473375, rel=1e-5)
     assert 0.0 <= run.primal - run.dual < 0.02  # Platt's eps of takeStep leaves 0.013 as measured elsewhere
 

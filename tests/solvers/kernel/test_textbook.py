@@ -63,7 +63,7 @@ def test_as_many_steps_of_the_third_rule_are_better_than_wr(heart: tuple[np.ndar
 @pytest.mark.parametrize("shrinking", [False, True])
 @pytest.mark.parametrize(("n", "C"), [(100, 1.0), (300, 1.0), (300, 10.0)])
 def test_libsvm_step_for_step(n: int, C: float, shrinking: bool) -> None:
-    K, y, _ = blobs(n, 3)
+    K, y, _ = blobs(n, 4)
     order = np.argsort(y, kind="stable")
     K, y = K[np.ix_(order, order)], y[order]
     theirs = SVC(kernel="precomputed", C=C, tol=1e-3, shrinking=shrinking).fit(K, y)
