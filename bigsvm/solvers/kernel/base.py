@@ -179,7 +179,10 @@ class KernelSolver:
         part, m = state.part, state.model
         assert part is not None
         self._aim(state, part, m)
-        progress = self.advance(part, state.work, state.rows, self.options, ctx)
+        if part.n:
+            progress = self.advance(part, state.work, state.rows, self.options, ctx)
+        else:  # a pair of classes whose rows all weigh nothing
+            progress = Progress(True, False, 0, 0, -np.inf)
         keep_beta(state)
         state.iterations += progress.iterations
         self._count(state)
