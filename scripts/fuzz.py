@@ -117,7 +117,7 @@ def compare(lines: list[bytes], **options: Any) -> None:
             if heard != str(said):
                 raise AssertionError((line, heard, str(said)))
             continue
-        if said is not None and said.label != (whole := whole_label(line, said.label)):
+        if said is not None and abs(whole := whole_label(line, said.label)) > 2**53:
             compare_rounded(line, whole, **options)
             continue
         good.append(line)
