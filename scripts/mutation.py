@@ -9,7 +9,7 @@
 `scripts/mutants/*.toml` lists them: the file, its old text (which occurs once), the new one, the tests that should
 fail, and what would go wrong in silence.  A mutant lives in a copy of the tree, never in the checkout.
 
-killed      a test failed, or could not be imported
+killed      a test failed, crashed, or could not be imported
 survived    all tests passed: one is missing, or the mutant changes nothing
 undecided   the tests used up their CPU seconds (of a process, not of the clock: load decides nothing)
 equivalent  it survives, and beside it stands why no test could tell
@@ -47,6 +47,7 @@ SMOKE = ("decide-zero-is-a-vote-for-the-first", "sealed-json-unchecked")
 KERNELS = "bigsvm/kernels"
 _BATCH = 20  # mutants whose tests are run together without any of them, before the first
 _FAILED = (1, 2)  # pytest's exit codes: a test failed; a file of tests could not be imported
+_CRASHED = tuple(-number for number in (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL))
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,7 @@ class Tree:
             return "survived", cpu_s
         if code in (-signal.SIGXCPU, -signal.SIGKILL):
             return "undecided", cpu_s
-        if code in _FAILED or code < 0:
+        if code in _FAILED or code in _CRASHED:
             return "killed", cpu_s
         raise SystemExit(f"{mutant.name}: pytest ended with {code}\n{said}")
 
@@ -269,7 +270,7 @@ def run(
 def write(path: Path, rows: list[dict[str, object]]) -> None:
     """The record: what was found, at which commits, and how to make it."""
     commits = ", ".join(sorted({str(row["commit"]) for row in rows}))
-    document = {"commit": commits, "command": f"scripts/mutation.py --json {path.name}", "rows": rows}
+    document = {"commit": commits, "command": f"scripts/mutation.py --json {path}", "rows": rows}
     path.write_text(json.dumps(document, indent=1) + "\n")
 
 
