@@ -29,6 +29,7 @@ _WIDTH = 4
 _TINY, _FEW = 4, 48  # rows: so few that all may be free at once; some at a bound
 _MANY = 4500  # rows of which `smo` leaves some on disk
 _STEPS = 60
+_SWEEPS = 100  # n^2 kernel values that a step may ask for: with the user's kernel even a small problem may be hopeless
 
 
 def warm_kernels(store: RowBlocks, plan: Plan) -> None:
@@ -47,7 +48,7 @@ def warm_kernels(store: RowBlocks, plan: Plan) -> None:
                 ctx = Context(
                     data=small, refs=refs, resident=plan.resident, mapper=SerialMapper(), budget=MemoryBudget(64 * MIB),
                     seed=0, parallel=1, threads=1, read_depth=1, group_blocks=1, proof_refs=refs, workdir=Path(folder),
-                    tol=tol, arena_bytes=MIB if plan.resident else 0,
+                    tol=tol, arena_bytes=MIB if plan.resident else 0, sweeps_left=_SWEEPS,
                 )  # fmt: skip
                 _train(solver, problem, ctx)
     X = kernel_matrix(small.read(small.refs(n)[0]).X)
