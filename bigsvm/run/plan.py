@@ -6,7 +6,6 @@ logical metadata and of options, --memory being one of them; never of clocks, co
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -19,12 +18,11 @@ from bigsvm.machine import MemoryLimit, memory_limit
 from bigsvm.problem.definite import whole_bytes
 from bigsvm.problem.problem import Problem, make_problem
 from bigsvm.run.cache_plan import CachePlan, needed, plan_cache
+from bigsvm.run.choice import choose, least_memory
 from bigsvm.run.kernel_check import check_needs
-from bigsvm.run.sizes import FIXED, PARALLEL, SPARE_SHARE, Sizes
-from bigsvm.solvers.arena import packs
+from bigsvm.run.sizes import FIXED, PARALLEL, SPARE_SHARE
 from bigsvm.solvers.base import DataShape, Need, Solver
 from bigsvm.solvers.kernel.row_keeping import CACHE
-from bigsvm.solvers.registry import Choice, choose_solvers
 from bigsvm.store.blocks import RowBlocks, row_bytes
 from bigsvm.store.column_addresses import row_dtype
 from bigsvm.store.columns_write import copy_bytes
@@ -183,22 +181,19 @@ def make_plan(store: RowBlocks, config: FitConfig, limit: MemoryLimit | None = N
         store.n_samples, store.n_features, nnz, problem.n_models, K, entry_bytes=entry_bytes, weighted=weighted,
         n_costs=problem.n_costs, linear_loss=config.loss == "hinge",
     )  # fmt: skip
-    in_memory = Sizes(store, shape, (), config.stage, False).resident_from() <= budget
-    choices = choose_solvers(config, shape, in_memory)
-    solver, why, shape = _first_that_fits(choices, problem, store, shape, config, budget)
-    packed = packs(problem, config.tol) and store.dtype.itemsize > 1
-    checks = check_needs(problem.kernel, store.n_samples)
-    all_in = Sizes(store, shape, (*solver.needs(shape, True), *checks), config.stage, packed)
-    sizes = Sizes(store, shape, (*solver.needs(shape, False), *checks), config.stage, packed)
-
-    least = min(sizes.least_memory(), -(-all_in.resident_bytes() // MIB) * MIB)
-    if budget < least:
-        raise _refused(store, budget, least)
-    resident = all_in.resident_from() <= budget
-    sizes = all_in if resident else sizes
-    if resident and sizes.resident_bytes() > budget:
-        least = -(-sizes.resident_bytes() // MIB) * MIB
-        raise _refused(store, budget, least)
+    chosen = choose(store, config, problem, shape, budget)
+    least = least_memory(store, config, problem, shape, chosen)
+    if chosen.wanted(budget):
+        raise PlanRefused(
+            f"{show_bytes(budget)} of memory cannot hold this fit; {show_bytes(least)} ({least} bytes) would do",
+            store.uri,
+            f"say --memory {least // MIB}MiB",
+            min_memory_bytes=least,
+        )
+    least = min(least, budget)  # this one works
+    solver, shape = chosen.solver, chosen.shape
+    resident = chosen.keeps_all_rows(budget)
+    sizes = chosen.whole if resident else chosen.streamed
     mode: Literal["resident", "staged", "streamed"]
     mode = "resident" if resident else "streamed" if config.stage == "none" else "staged"
     block_rows = store.n_samples if resident else sizes.block_rows(budget)
@@ -241,9 +236,10 @@ def make_plan(store: RowBlocks, config: FitConfig, limit: MemoryLimit | None = N
         taken = max(taken, budget)
     spare = max(budget - taken, 0)
     window = sizes.window(budget, resident)
+    checking = sum(need.nbytes for need in check_needs(problem.kernel, store.n_samples))
     return Plan(
         solver=solver,
-        why=why,
+        why=chosen.why,
         problem=problem,
         shape=shape,
         budget_bytes=budget,
@@ -254,7 +250,7 @@ def make_plan(store: RowBlocks, config: FitConfig, limit: MemoryLimit | None = N
         group_blocks=1 if resident else sizes.group_extents(budget),
         arena_bytes=arena,
         arena_sweeps=sizes.arena_sweeps(store, arena),
-        arena_packed=packed,
+        arena_packed=chosen.packed,
         piece_rows=(piece_rows := sizes.piece_rows(budget, resident)),
         staging_workers=sizes.staging_workers(budget, piece_rows),
         data_bytes=sizes.data_bytes,
@@ -266,7 +262,7 @@ def make_plan(store: RowBlocks, config: FitConfig, limit: MemoryLimit | None = N
         # The check comes before all else that is kept beside the rows.
         decides_kernel=resident
         and problem.kernel.name == "precomputed"
-        and FIXED + window + sum(need.nbytes for need in checks) + whole_bytes(store.n_samples) <= budget,
+        and FIXED + window + checking + whole_bytes(store.n_samples) <= budget,
         cache=cache,
         spilled=tuple(spilled),
         scratch_bytes=scratch,
@@ -274,26 +270,4 @@ def make_plan(store: RowBlocks, config: FitConfig, limit: MemoryLimit | None = N
         min_memory_bytes=least,
         parallel=config.blocks_per_round,
         memory_source=source,
-    )
-
-
-def _first_that_fits(
-    choices: list[Choice], problem: Problem, store: RowBlocks, shape: DataShape, config: FitConfig, budget: int
-) -> tuple[Solver, str, DataShape]:
-    """The first choice whose smallest plan fits; the last one where none does, to be refused by its own figures."""
-    for number, (solver, _, kept_bytes) in enumerate(choices):
-        found = dataclasses.replace(shape, weight_bytes=solver.weight_bytes(config.tol, shape.parallel))
-        needs = (*solver.needs(found, False), *check_needs(problem.kernel, store.n_samples))
-        sizes = Sizes(store, found, needs, config.stage, False)
-        if number == len(choices) - 1 or sizes.least_memory() + kept_bytes <= budget:
-            break
-    return *choices[number][:2], found
-
-
-def _refused(store: RowBlocks, budget: int, least: int) -> PlanRefused:
-    return PlanRefused(
-        f"{show_bytes(budget)} of memory cannot hold this fit; {show_bytes(least)} ({least} bytes) would do",
-        store.uri,
-        f"say --memory {least // MIB}MiB",
-        min_memory_bytes=least,
     )

@@ -29,7 +29,7 @@ _WIDTH = 4
 _TINY, _FEW = 4, 48  # rows: so few that all may be free at once; some at a bound
 _MANY = 4500  # rows of which `smo` leaves some on disk
 _STEPS = 60
-_SWEEPS = 100  # n^2 kernel values that a step may ask for: with the user's kernel even a small problem may be hopeless
+_SWEEPS = 4  # n^2 kernel values that a step may ask for
 
 
 def warm_kernels(store: RowBlocks, plan: Plan) -> None:
@@ -64,8 +64,10 @@ def _small_problem(problem: Problem, n_rows: int) -> Problem:
         positive, negative = problem.positive, problem.negative
     ones = np.ones(max(len(classes), 1))
     C = np.full(len(positive), 100.0 if n_rows == _TINY else 0.1)
+    # No type depends on a kernel's parameters, and with the user's own even a small problem may be hopeless.
+    kernel = dataclasses.replace(problem.kernel, gamma=1.0 / _WIDTH, coef0=1.0, degree=2)
     return dataclasses.replace(
-        problem, C=C, class_weight=ones, classes=classes, positive=positive, negative=negative
+        problem, kernel=kernel, C=C, class_weight=ones, classes=classes, positive=positive, negative=negative
     )  # fmt: skip
 
 

@@ -122,10 +122,13 @@ class Programme:
             worst = max(worst, abs(beta.sum()) / np.abs(beta).sum())
         return worst
 
-    def violation(self, beta: np.ndarray, f: np.ndarray) -> np.longdouble:
-        """b_low - b_up of the optimality conditions (hinge and targets, free bias), f without the bias; at least 0."""
+    def violation(self, beta: np.ndarray, f: np.ndarray, at_end: np.longdouble = _AT_END) -> np.longdouble:
+        """b_low - b_up of the optimality conditions (hinge and targets, free bias), f without the bias; at least 0.
+
+        at_end : nearer than this to an end of its box, in units of its C, a row may not move there
+        """
         F, epsilon = f - self.t, Real(self.epsilon)
-        may_rise, may_fall = self.upper - beta > _AT_END * self.C, beta - self.lower > _AT_END * self.C
+        may_rise, may_fall = self.upper - beta > at_end * self.C, beta - self.lower > at_end * self.C
         if not (may_rise.any() and may_fall.any()):
             return Real(0)
         up = (F + np.where(beta >= 0, epsilon, -epsilon))[may_rise].min()

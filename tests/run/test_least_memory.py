@@ -1,0 +1,59 @@
+"""The smallest memory that a plan names: a fit that is given it must not be refused, whatever the other memory was."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bigsvm.config import FitConfig
+from bigsvm.errors import PlanRefused
+from bigsvm.run.plan import make_plan
+from bigsvm.store.array_rows import ArrayRows
+from bigsvm.store.blocks import RowBlocks
+from bigsvm.units import MIB
+from tests.products import pairs_of
+
+
+class _LargeChunks:
+    """Rows of a store whose chunks take 40 MiB once decoded."""
+
+    def __init__(self, store: RowBlocks) -> None:
+        self._store, self.chunk_nbytes = store, 40 * MIB
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+@pytest.mark.parametrize("given", ["1MiB", "1GiB"])
+@pytest.mark.parametrize("large", [False, True])
+@pairs_of(
+    n_rows__n_features=[(12, 134), (600, 12), (20_000, 12), (1500, 3000)],
+    loss=["hinge", "squared_hinge"],
+    bias=["none", "augmented", "free"],
+    C=[0.1, 1000.0],
+    n_classes=[2, 3],
+    kernel=["linear", "rbf"],
+    stage=["auto", "none"],
+)
+def test_the_least_memory_is_enough(
+    n_rows: int, n_features: int, loss: str, bias: str, C: float, n_classes: int, kernel: str, stage: str, large: bool,
+    given: str,
+) -> None:  # fmt: skip
+    X = np.zeros((n_rows, n_features), np.float32)
+    store: Any = ArrayRows(X, np.arange(n_rows) % n_classes)
+    if large:
+        store = _LargeChunks(store)
+    if kernel != "linear":
+        loss, bias = "hinge", "free"
+    options = {"loss": loss, "bias": bias, "C": C, "kernel": kernel, "stage": stage}
+    if given == "1MiB":
+        with pytest.raises(PlanRefused) as refused:
+            make_plan(store, FitConfig.of(memory=given, **options))
+        least = refused.value.min_memory_bytes
+        assert least is not None
+    else:
+        least = make_plan(store, FitConfig.of(memory=given, **options)).min_memory_bytes
+    plan = make_plan(store, FitConfig.of(memory=least, **options))
+    assert plan.min_memory_bytes <= least
