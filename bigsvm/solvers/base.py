@@ -17,8 +17,8 @@ import numpy as np
 
 from bigsvm.budget import MemoryBudget
 from bigsvm.problem.certificate import Certificate
+from bigsvm.problem.deferred import DeferredCertificate
 from bigsvm.problem.problem import Problem
-from bigsvm.problem.riding import RidingProof
 from bigsvm.store.blocks import BlockRef, RowBlocks
 from bigsvm.store.columns.column_blocks import ColumnBlocks
 from bigsvm.store.state.vectors import RowVector
@@ -108,8 +108,8 @@ class Context:
     """Per-row vectors that go to disk, by name."""
     buffers: Callable[[], Any] | None = None
     """Makes room that a group of blocks is read into, where the data can be read that way."""
-    riding: Sequence[RidingProof] = ()
-    """Proofs of earlier points that want to see the rows of the next pass."""
+    deferred: Sequence[DeferredCertificate] = ()
+    """Certificates of earlier points that want to see the rows of the next pass."""
     stopping: Callable[[], bool] = lambda: False
     """Whether the run was asked to stop."""
     pause: Callable[[], bool] = lambda: False
@@ -150,7 +150,7 @@ class StepInfo:
     ask_certificate: bool  # the solver believes it is done, or cannot go on without a proof
     exhausted: bool = False  # no further progress is possible in floating point
     paused: bool = False  # the step is not over: `Context.pause` asked, and the state may be saved
-    rode: bool = False  # the riding proofs have seen all rows
+    collectable: bool = False  # the deferred certificates have seen all rows
     rule: Rule | None = None  # the stop rule of the solver's paper, where it holds
     remark: str = ""  # what the user should know
     gaps: np.ndarray | None = None  # of each model, absolute, where the solver knows them exactly
@@ -181,8 +181,8 @@ class Solver(Protocol):
     name: ClassVar[str]
     losses: ClassVar[tuple[str, ...]]
     biases: ClassVar[tuple[str, ...]]
-    rides: ClassVar[bool]
-    """Proofs may ride on its passes."""
+    can_defer: ClassVar[bool]
+    """The certificate of its point may be deferred to its next pass."""
     paper_rule: ClassVar[bool]
     """It has a stop rule of its paper's, for --stop paper."""
 
@@ -208,7 +208,7 @@ class Solver(Protocol):
     ) -> None:
         """What a proof found: w(alpha) of each point as `rebuilt`, and the w that it looked at as `of`.
 
-        `of` is the point's own array where nothing has moved since, an earlier copy where the proof rode.
+        `of` is the point's own array where nothing has moved since, an earlier copy where the certificate was deferred.
         """
         ...
 

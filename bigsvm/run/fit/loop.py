@@ -1,8 +1,8 @@
 """The loop of a fit: step, prove when it is due, decide; its state is saved between any two groups of rows.
 
-On rows that stream, a proof rides on the next pass while the tolerance is near or the passes have doubled, and
-has a pass of its own only when the solver expects it to succeed.  Once that expectation failed, proofs only ride:
-at most one pass is spent on a proof alone, unless a limit ends the run.
+On rows that stream, a certificate is deferred to the next pass while the tolerance is near or the passes have doubled,
+and a proof has a pass of its own only when the solver expects it to succeed.  Once that expectation failed, all are
+deferred: at most one pass is spent on a proof alone, unless a limit ends the run.
 
 Every fit ends.  Without --max-passes the limits of `solvers/pace.py` hold, by counters alone: one that grants far more
 than any fit with sense takes, and one that ends a fit whose gap would not come down within the first at the rate that
@@ -31,10 +31,10 @@ from bigsvm.solvers.base import Context, Solver
 from bigsvm.solvers.pace import IN_MEMORY, STREAMED, Pace
 from bigsvm.store.state.state_files import dump, load
 
-_FIRST_CHECK = 4.0  # passes before the first proof rides along; then each time they have doubled
+_FIRST_CHECK = 4.0  # passes before the first certificate is deferred; then each time they have doubled
 _STALLED = 20  # proofs in a row that find neither a better primal nor a better dual point
 _PRECISION = 2.0**-52  # a relative gap that P itself is not known to
-_RIDE_BELOW = 6.0  # forecasts above the tolerance by less than this let a proof ride along
+_DEFER_BELOW = 6.0  # forecasts above the tolerance by less than this factor let a certificate be deferred
 
 
 @dataclass
@@ -118,10 +118,10 @@ class Loop:
                 self._pause()
 
     def _step(self) -> bool:
-        """One step of the solver; whether a proof that rode on it met the tolerance.  Decides what comes next."""
+        """One step of the solver, then what comes next; True where a certificate deferred to it met the tolerance."""
         at, ctx, config = self.at, self.ctx, self.config
         n, limit = ctx.data.n_samples, config.max_passes or math.inf
-        rides = self.solver.rides and not ctx.resident and ctx.parallel == 1
+        defers = self.solver.can_defer and not ctx.resident and ctx.parallel == 1
         ctx.sweeps_left = None if math.isinf(limit) else max(int(limit - self._spent()), 1)
         while True:
             before = time.monotonic()
@@ -137,7 +137,7 @@ class Loop:
         self.emit(EpochEnd(epochs, passes, info.n_active, info.gap_estimate, self._seconds()))
         if info.remark:
             self.emit(Warned(info.remark))
-        if info.rode and self._report(self.prover.dismount()):
+        if info.collectable and self._report(self.prover.collect()):
             return True
         # What the next step and the proof after it will cost.
         out_of_passes = self._spent() + (1.0 if ctx.resident else 2.0) > limit
@@ -147,7 +147,7 @@ class Loop:
         exhausted = exhausted or (config.max_passes is None and self._hopeless())
         at.ending = "stalled" if exhausted else "stopped" if out_of_passes or self._expired() else ""
         counted = epochs if ctx.resident else at.steps
-        due = self.solver.rides and counted >= at.next_check  # the others know their gap
+        due = self.solver.can_defer and counted >= at.next_check  # the others know their gap
         if due:
             at.next_check = 2.0 * counted
         forecast = self.solver.forecast(self.state)
@@ -156,10 +156,10 @@ class Loop:
             due = hopeful = False
         if info.rule is not None and (config.stop == "paper" or not self.problem.kernel.positive_semidefinite):
             at.ending, at.rule = "paper_rule" if config.stop == "paper" else "kkt", list(info.rule)
-        if at.ending or (hopeful and at.alone) or (not rides and (due or hopeful)):
+        if at.ending or (hopeful and at.alone) or (not defers and (due or hopeful)):
             at.alone, at.proving = False, True
-        elif rides and (due or forecast <= _RIDE_BELOW * config.tol):
-            self.prover.mount()
+        elif defers and (due or forecast <= _DEFER_BELOW * config.tol):
+            self.prover.schedule()
         if not at.proving:
             self._pause()
         return False

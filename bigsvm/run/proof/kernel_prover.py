@@ -154,13 +154,13 @@ class KernelProver:
         """The stop rule that holds of the violations that the last proof computed, where a rule ends the fit."""
         return self._solver.rule(self._state, self.violation, self._ctx.tol)
 
-    def mount(self) -> None:
-        """Kernel solvers know their gap: no proof rides."""
-        raise NotImplementedError("no proof rides on a kernel solver's pass")
+    def schedule(self) -> None:
+        """Kernel solvers know their gap: no certificate is deferred."""
+        raise NotImplementedError("no certificate is deferred to a kernel solver's pass")
 
-    def dismount(self) -> Certificate:
-        """As `mount`."""
-        raise NotImplementedError("no proof rides on a kernel solver's pass")
+    def collect(self) -> Certificate:
+        """As `schedule`."""
+        raise NotImplementedError("no certificate is deferred to a kernel solver's pass")
 
     def dump(self) -> dict[str, Any]:
         """For a checkpoint."""

@@ -1,4 +1,4 @@
-"""Proofs of a running fit: from a pass of their own, or riding on the next training pass."""
+"""Proofs of a running fit: from a pass of their own, or deferred to the next training pass."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bigsvm.problem.certificate import (
     of_written,
     runs_of,
 )
-from bigsvm.problem.riding import RidingProof
+from bigsvm.problem.deferred import DEFERRED_ALPHA, DeferredCertificate
 from bigsvm.solvers.base import Context, Point, Rule, Solver
 from bigsvm.store.addresses import in_groups
 from bigsvm.store.read_ahead import ReadAhead
@@ -76,8 +76,8 @@ class Prover:
         self.seconds += time.monotonic() - began
         return certificate
 
-    def mount(self) -> None:
-        """Let a proof of the present point ride on the next step."""
+    def schedule(self) -> None:
+        """Defer the certificate of the present point to the next step."""
         began = time.monotonic()
         points = self._solver.points(self._state)
         unheld = [point for point in points if point.kept is None]
@@ -86,7 +86,7 @@ class Prover:
                 former.close()
             self._former = [self._copy_of(point) for point in unheld]
         unkept = iter(self._former)
-        riding = []
+        deferred = []
         for point in points:
             if point.kept is None:
                 assert point.alpha is not None
@@ -94,28 +94,28 @@ class Prover:
                 alpha.values[:] = point.alpha.values
             else:
                 w, alpha = point.kept
-            riding.append(RidingProof(point.problem, w, alpha, point.rescaled))
-        self._ctx.riding = riding
+            deferred.append(DeferredCertificate(point.problem, w, alpha, point.rescaled))
+        self._ctx.deferred = deferred
         self.seconds += time.monotonic() - began
 
-    def dismount(self) -> Certificate:
-        """The certificate of the proof that rode: of the point before the step."""
+    def collect(self) -> Certificate:
+        """The certificate that was deferred: of the point before the step."""
         began = time.monotonic()
-        riding, self._ctx.riding = self._ctx.riding, ()
-        self.alpha = [proof.alpha for proof in riding]
-        certificate = self._take([proof.finish() for proof in riding], [proof.w for proof in riding])
+        deferred, self._ctx.deferred = self._ctx.deferred, ()
+        self.alpha = [proof.alpha for proof in deferred]
+        certificate = self._take([proof.finish() for proof in deferred], [proof.w for proof in deferred])
         self.seconds += time.monotonic() - began
         return certificate
 
     def dump(self) -> dict[str, Any]:
-        """For a checkpoint: the best that is proved, and proofs that are riding."""
-        riding = [proof.dump() for proof in self._ctx.riding]
-        former = [vector.values for vector in self._former] if riding else []
+        """For a checkpoint: the best that is proved, and certificates that are deferred."""
+        deferred = [proof.dump() for proof in self._ctx.deferred]
+        former = [vector.values for vector in self._former] if deferred else []
         return {
             "best": dump(self.certificate),
             "w": self.w,
             "scale": self.scale,
-            "riding": riding,
+            "deferred": deferred,
             "former": former,
             "read": self.bytes_read,
         }
@@ -128,11 +128,11 @@ class Prover:
             self.certificate = Certificate(n_rows=best["n_rows"], drift=best["drift"], kind=best["kind"], **arrays)
         self.w, self.bytes_read = [np.array(w) for w in tree["w"]], tree["read"]
         self.scale = np.array(tree["scale"])
-        if tree["riding"]:
-            self.mount()
+        if tree["deferred"]:
+            self.schedule()
             for vector, values in zip(self._former, tree["former"], strict=True):
                 vector.values[:] = values
-            for proof, saved in zip(self._ctx.riding, tree["riding"], strict=True):
+            for proof, saved in zip(self._ctx.deferred, tree["deferred"], strict=True):
                 proof.load(saved)
 
     def _take(self, proofs: Sequence[Proof], points: Sequence[np.ndarray]) -> Certificate:
@@ -164,22 +164,22 @@ class Prover:
 
     def _stream(self, points: Sequence[Point]) -> list[Proof]:
         ctx = self._ctx
-        riding = []
+        deferred = []
         for point in points:
             assert point.alpha is not None
-            riding.append(RidingProof(point.problem, point.w, point.alpha, point.rescaled))
+            deferred.append(DeferredCertificate(point.problem, point.w, point.alpha, point.rescaled))
         groups = in_groups(ctx.refs, np.arange(len(ctx.refs)), ctx.group_blocks)
         before = ctx.bytes_read
         with ReadAhead(ctx.data, groups, ctx.read_depth, ctx.buffers) as source:
             for group, block in source:
                 ctx.charge(block.nbytes)
-                for proof in riding:
+                for proof in deferred:
                     proof.add(block, group)
                 if ctx.stopping():
                     ctx.bytes_read = before  # limits count what an undisturbed run reads
                     raise ProofLeft
         ctx.io_wait_s += source.waited_s
-        return [proof.finish() for proof in riding]
+        return [proof.finish() for proof in deferred]
 
     def _in_tasks(self, points: Sequence[Point]) -> list[Proof]:
         with ThreadPoolExecutor(min(len(points), self._ctx.threads), "bigsvm-proof") as pool:
@@ -202,7 +202,7 @@ class Prover:
 
     def _copy_of(self, point: Point) -> RowVector:
         assert point.alpha is not None
-        what = "alpha of a riding proof"
+        what = DEFERRED_ALPHA
         shape = point.alpha.values.shape
         ctx = self._ctx
         return RowVector(

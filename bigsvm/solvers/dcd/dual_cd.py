@@ -23,6 +23,7 @@ from bigsvm.compiled.linear.dual_cd import GAP, LOSS, dual_cd_sweeps
 from bigsvm.compiled.shared.rows import sqnorms
 from bigsvm.compiled.shared.visiting import WITH_REPLACEMENT, mixed_runs_of
 from bigsvm.problem.certificate import Certificate
+from bigsvm.problem.deferred import DEFERRED_ALPHA
 from bigsvm.problem.problem import Problem, zero_weights
 from bigsvm.solvers.base import Context, DataShape, Need, Point, StepInfo
 from bigsvm.solvers.dcd.active_row_buffer import make_arena
@@ -63,7 +64,7 @@ class DualCD:
     name: ClassVar[str] = "dcd"
     losses: ClassVar[tuple[str, ...]] = ("hinge", "squared_hinge")
     biases: ClassVar[tuple[str, ...]] = ("augmented", "none")
-    rides: ClassVar[bool] = True
+    can_defer: ClassVar[bool] = True
     paper_rule: ClassVar[bool] = False
 
     max_sweeps_per_step: int = 64
@@ -101,9 +102,7 @@ class DualCD:
         if resident or shape.parallel > 1:
             needs.append(Need("row norms", 8 * n, may_spill=True))
         else:
-            needs.append(
-                Need("alpha of a riding proof", 8 * n * m, may_spill=True)
-            )  # where the pass began, if it leaps
+            needs.append(Need(DEFERRED_ALPHA, 8 * n * m, may_spill=True))  # where the pass began, if it leaps
             if self.momentum != "off" and shape.weighted:
                 needs.append(Need("row costs", 8 * n, may_spill=True))
         return needs
@@ -140,7 +139,7 @@ class DualCD:
                     thresholds=open_thresholds(m),
                     floor=np.zeros(m),
                     target=ctx.tol,
-                    momentum=Momentum.new(w, vector("alpha of a riding proof", m, np.float64, 0)) if leaps else None,
+                    momentum=Momentum.new(w, vector(DEFERRED_ALPHA, m, np.float64, 0)) if leaps else None,
                 )
             )
         with_norms = ctx.resident or ctx.parallel > 1
@@ -168,7 +167,7 @@ class DualCD:
             group.estimate = _relative(gap, loss, group)
             newest = max(newest, group.estimate)
         state.estimates = (newest, state.estimates[0])
-        return StepInfo(newest, ctx.data.n_samples, visits, ask_certificate=False, rode=bool(ctx.riding))
+        return StepInfo(newest, ctx.data.n_samples, visits, ask_certificate=False, collectable=bool(ctx.deferred))
 
     def before_load(self, state: DualCDState, tree: Any, ctx: Context) -> None:
         """Make room for what a saved state has beyond a new one: its arenas."""

@@ -67,16 +67,16 @@ def streamed_pass(
     groups = in_groups(ctx.refs, order, ctx.group_blocks)
     arena_bytes = ctx.arena_bytes // len(models)
     runs = [_Run(group_of_models, ctx, arena_bytes, mixed_runs, done == 0) for group_of_models in models]
-    ridden = done
+    seen = done
 
-    def ride(block: Block, group: BlockGroup) -> None:
-        nonlocal ridden
-        for proof in ctx.riding:
-            if proof.n_groups == ridden:  # else it has seen the group before the run was interrupted
+    def prove_deferred(block: Block, group: BlockGroup) -> None:
+        nonlocal seen
+        for proof in ctx.deferred:
+            if proof.n_groups == seen:  # else it has seen the group before the run was interrupted
                 proof.add(block, group)
-        ridden += 1
+        seen += 1
 
-    also = ride if ctx.riding else None
+    also = prove_deferred if ctx.deferred else None
     with (
         ReadAhead(ctx.data, groups[done:], ctx.read_depth, ctx.buffers, also) as source,
         ThreadPoolExecutor(min(ctx.threads, len(models)), "bigsvm-models") as pool,

@@ -77,7 +77,7 @@ class KernelSolver:
     losses: ClassVar[tuple[str, ...]] = ("hinge", "epsilon_insensitive")
     biases: ClassVar[tuple[str, ...]] = ("free",)
     kernels: ClassVar[tuple[str, ...]] = KERNELS
-    rides: ClassVar[bool] = False
+    can_defer: ClassVar[bool] = False
     paper_rule: ClassVar[bool] = True
     arena: ClassVar[str] = "always"
     rule_factor: ClassVar[float] = 1.0

@@ -100,7 +100,7 @@ class Pegasos:
     name: ClassVar[str] = "pegasos"
     losses: ClassVar[tuple[str, ...]] = ("hinge",)
     biases: ClassVar[tuple[str, ...]] = ("augmented", "none")
-    rides: ClassVar[bool] = False
+    can_defer: ClassVar[bool] = False
     paper_rule: ClassVar[bool] = True
 
     batch: int = 100

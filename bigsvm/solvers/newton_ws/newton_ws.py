@@ -25,6 +25,7 @@ import numpy as np
 from bigsvm.compiled.shared.losses import HINGE, SQUARED_HINGE
 from bigsvm.machine import trim_heap
 from bigsvm.problem.certificate import Certificate
+from bigsvm.problem.deferred import DEFERRED_ALPHA
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import Context, DataShape, Need, Point, StepInfo
 from bigsvm.solvers.dcd.dual_cd import DualCD
@@ -91,7 +92,7 @@ class NewtonWS(PrimalSolver):
     name: ClassVar[str] = "newton-ws"
     losses: ClassVar[tuple[str, ...]] = ("hinge", "squared_hinge")
     biases: ClassVar[tuple[str, ...]] = ("augmented", "none", "free")
-    rides: ClassVar[bool] = True
+    can_defer: ClassVar[bool] = True
     paper_rule: ClassVar[bool] = False
     arena: ClassVar[str] = "always"
 
@@ -113,7 +114,7 @@ class NewtonWS(PrimalSolver):
             Need("working set", working_bytes(shape, least_rows(shape, resident))),
             *row_needs(shape),
             Need("row places", n * shape.n_models, may_spill=True),
-            Need("alpha of a riding proof", 8 * n * shape.n_models, may_spill=True),
+            Need(DEFERRED_ALPHA, 8 * n * shape.n_models, may_spill=True),
         ]
 
     def init(self, problem: Problem, ctx: Context) -> WorkingState:
@@ -143,7 +144,7 @@ class NewtonWS(PrimalSolver):
         except PassLeft:
             ctx.bytes_read = before  # limits count what an undisturbed run reads
             return StepInfo(state.estimate, n, 0, ask_certificate=False, paused=True)
-        rode = bool(ctx.riding)
+        collectable = bool(ctx.deferred)
         self._solve(state, ctx, found, lengths, done_before)
         patience = _HALVED_IN[problem.loss.code]
         state.gaps = [*state.gaps, self.weigh(state) / np.maximum(state.primal, _TINY)][-patience - 1 :]
@@ -157,7 +158,9 @@ class NewtonWS(PrimalSolver):
                 state.fallback = _fall_back(state, ctx)
                 remark = f"newton-ws: the gap has not halved in {patience} passes, dcd goes on; more memory may help"
         exhausted = state.stuck > 3 and state.fallback is None
-        return StepInfo(state.estimate, n, n, ask_certificate=done, exhausted=exhausted, rode=rode, remark=remark)
+        return StepInfo(
+            state.estimate, n, n, ask_certificate=done, exhausted=exhausted, collectable=collectable, remark=remark
+        )
 
     def _room(self, ctx: Context, problem: Problem, growth: int) -> int:
         """Rows of the working set.  Where all rows are in memory passes are cheap, and it grows only as it must."""

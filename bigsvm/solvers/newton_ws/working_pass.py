@@ -45,7 +45,7 @@ class WorkingShare(NamedTuple):
     d : products with it;  None where rows are only taken in
     s, p : float64, (n_rows, n_models);  cost, codes, place : (n_rows, 1), (n_rows, 1), (n_rows, n_models)
     bands : which rows are kept;  anyway : the share of rows that is, whatever the bands; 0 for those in their bands
-    points : (w, alpha of the rows) of the proofs that ride along
+    points : (w, alpha of the rows) of the deferred certificates
     """
 
     data: RowBlocks
@@ -163,8 +163,8 @@ class WorkingPass:
         open_bands = Bands(np.full(m, np.inf), np.full(m, np.inf), np.ones(m), np.ones(m), share, (ctx.seed, number))
         self.found = WorkingSet(problem, ctx.data.n_samples, near, open_bands, Fold.empty(problem, shape))
         self.found.sides = np.zeros((2, m), np.int64)
-        for proof in ctx.riding:
-            proof.begin()
+        for proof in ctx.deferred:
+            proof.restart()
 
     def sample(self) -> tuple[WorkingSet, float]:
         """A random sample of the rows, and which share of all it is; no larger than there is room for, and than tells.
@@ -217,7 +217,7 @@ class WorkingPass:
             for run in runs:
                 start, stop = run[0].start, run[-1].stop
                 own = tuple(vector.between(start, stop) if in_process else None for vector in vectors)
-                points = tuple((proof.w, proof.alpha.between(start, stop)) for proof in ctx.riding)
+                points = tuple((proof.w, proof.alpha.between(start, stop)) for proof in ctx.deferred)
                 yield WorkingShare(
                     ctx.data, run, self.problem, d, None if d is None else rows.s.between(start, stop), own,
                     self.found.bands, anyway, points if d is not None else (), self.shape,
@@ -228,7 +228,7 @@ class WorkingPass:
                 for vector, values in zip(vectors, found.rows, strict=True):
                     vector.between(run[0].start, run[-1].stop)[:] = values
             self.found.take(found.parts, found.n_rows, found.sides, found.fold)
-            for proof, terms in zip(ctx.riding, found.terms, strict=False):
+            for proof, terms in zip(ctx.deferred, found.terms, strict=False):
                 proof.take(terms)
             ctx.charge(found.bytes_read)
             if ctx.stopping():

@@ -80,7 +80,7 @@ def largest_relative(gaps: np.ndarray, primal: np.ndarray) -> float:
 class PrimalSolver:
     """What all solvers with a PrimalState share."""
 
-    rides: ClassVar[bool] = False
+    can_defer: ClassVar[bool] = False
 
     def weight_bytes(self, tol: float, parallel: int) -> int:
         """Always float64."""
