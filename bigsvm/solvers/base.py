@@ -155,7 +155,7 @@ class StepInfo:
     remark: str = ""  # what the user should know
     gaps: np.ndarray | None = None  # of each model, absolute, where the solver knows them exactly
     primal: np.ndarray | None = None  # of each model, beside `gaps`
-    work: float = math.nan  # done so far, where visits of rows do not say: in passes of a kernel solver (`pace.py`)
+    work: float = math.nan  # done so far, where visits of rows do not say: in passes (`pace.py`)
 
 
 class Point(NamedTuple):
@@ -181,8 +181,13 @@ class Solver(Protocol):
     name: ClassVar[str]
     losses: ClassVar[tuple[str, ...]]
     biases: ClassVar[tuple[str, ...]]
+    proof: ClassVar[str]
+    """Its kind of proof (`run/proof/provers.py`): 'linear' of points that have weights w, 'kernel' of those that have
+    none."""
     can_defer: ClassVar[bool]
     """The certificate of its point may be deferred to its next pass."""
+    self_paced: ClassVar[bool]
+    """It gives hopeless models up by itself, and tells its work in passes where all rows are in memory."""
     paper_rule: ClassVar[bool]
     """It has a stop rule of its paper's, for --stop paper."""
 

@@ -26,7 +26,7 @@ from bigsvm.run.copies.staging import staged
 from bigsvm.run.execute.local import SerialMapper
 from bigsvm.run.fit.fit import fit_store
 from bigsvm.run.proof.certify import certify_model
-from bigsvm.run.proof.prover import Prover
+from bigsvm.run.proof.linear_prover import LinearProver
 from bigsvm.solvers.base import Context
 from bigsvm.solvers.dcd.dual_cd import DualCD
 from bigsvm.solvers.dcd.dual_cd_stream import BLOCK_ORDER
@@ -73,7 +73,7 @@ def test_a_deferred_certificate_is_the_proof_of_the_point_before(
     with staged(store, tmp_path, BLOCK, 7 * BLOCK, 200_000, None, SerialMapper(), silent) as data:
         ctx = context(data, tmp_path, tol)
         state = solver.init(problem, ctx)
-        prover = Prover(solver, state, ctx, 2)
+        prover = LinearProver(solver, state, ctx)
         for _ in range(3):
             solver.step(problem, state, ctx)
         points, number = [], state.sweep
@@ -111,7 +111,7 @@ def test_a_deferred_certificate_has_the_alpha_of_its_point(tmp_path: Path) -> No
     with staged(store, tmp_path, BLOCK, 7 * BLOCK, 200_000, None, SerialMapper(), silent) as data:
         ctx = context(data, tmp_path, 1e-3)
         state = solver.init(problem, ctx)
-        prover = Prover(solver, state, ctx, 2)
+        prover = LinearProver(solver, state, ctx)
         solver.step(problem, state, ctx)
         for _ in range(2):
             (group,) = state.groups
@@ -155,11 +155,11 @@ def found(primal: list[float], dual: list[float], scale: float = 1.0, n_rows: in
     return Proof(certificate, np.zeros((3, len(P))), np.full(len(P), scale))
 
 
-def a_prover() -> Prover:
+def a_prover() -> LinearProver:
     """Of ten rows, with a solver that learns nothing."""
     solver: Any = SimpleNamespace(learn=lambda *arguments: None)
     ctx: Any = SimpleNamespace(data=SimpleNamespace(n_samples=10, uri="store"), deferred=[])
-    return Prover(solver, None, ctx, 1)
+    return LinearProver(solver, None, ctx)
 
 
 def test_the_weights_that_are_kept_are_those_of_the_best_proof() -> None:
@@ -186,7 +186,7 @@ def test_what_was_proved_is_kept_in_a_checkpoint() -> None:
 
 
 def test_tasks_prove_their_rows_with_the_alpha_of_those_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bigsvm.run.proof.prover._BLOCKS_PER_TASK", 2)
+    monkeypatch.setattr("bigsvm.run.proof.linear_prover._BLOCKS_PER_TASK", 2)
     store = problem_rows("dense")
     problem, block = make_problem(FitConfig(loss="hinge", C=0.3, bias="none"), store), store.read(store.refs(400)[0])
     ctx = context(store, tmp_path, 1e-3)
@@ -194,7 +194,7 @@ def test_tasks_prove_their_rows_with_the_alpha_of_those_rows(tmp_path: Path, mon
     alpha.values[:] = np.random.default_rng(6).uniform(0.0, 0.3, (400, 1))
     point: Any = SimpleNamespace(problem=problem, w=np.zeros(13), alpha=alpha)
     solver: Any = None
-    v = Prover(solver, None, ctx, 1)._tasks(point).v
+    v = LinearProver(solver, None, ctx)._tasks(point).v
     signs = np.where(block.y == problem.positive[0], 1.0, -1.0)
     np.testing.assert_allclose(v[:12], block.X.T @ (signs * alpha.values[:, 0]), rtol=1e-9, atol=1e-12)
 
@@ -215,15 +215,15 @@ def proofs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the proofs of the fits that follow, in order: 'prove' (a pass of its own) or 'collect' (deferred)."""
     made: list[str] = []
 
-    def noted(name: str, plain: Callable[[Prover], Certificate]) -> Callable[[Prover], Certificate]:
-        def proof(prover: Prover) -> Certificate:
+    def noted(name: str, plain: Callable[[LinearProver], Certificate]) -> Callable[[LinearProver], Certificate]:
+        def proof(prover: LinearProver) -> Certificate:
             made.append(name)
             return plain(prover)
 
         return proof
 
     for name in ("prove", "collect"):
-        monkeypatch.setattr(Prover, name, noted(name, getattr(Prover, name)))
+        monkeypatch.setattr(LinearProver, name, noted(name, getattr(LinearProver, name)))
     return made
 
 

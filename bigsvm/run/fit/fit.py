@@ -30,7 +30,6 @@ from bigsvm.events import (
     silent,
 )
 from bigsvm.machine import core_count, return_freed_memory
-from bigsvm.model.linear_model import Model
 from bigsvm.problem.problem import Problem, make_problem
 from bigsvm.run.copies.column_copy import staged_columns
 from bigsvm.run.copies.scratch import is_tmpfs, make_scratch
@@ -38,21 +37,19 @@ from bigsvm.run.execute.mapper import open_mapper
 from bigsvm.run.execute.memory import PeakMemory
 from bigsvm.run.execute.signals import Stop, stop_on_signals
 from bigsvm.run.fit.checkpoint import Checkpoints
-from bigsvm.run.fit.kernel_outcome import kernel_figures, kernel_model
 from bigsvm.run.fit.loop import Loop
 from bigsvm.run.fit.open_rows import open_rows
-from bigsvm.run.fit.outcome import FitResult, about_model, how_it_ended, linear_model
+from bigsvm.run.fit.outcome import FitResult, about_model, how_it_ended
 from bigsvm.run.fit.plan import Plan, make_plan
 from bigsvm.run.fit.problem_identity import ProblemIdentity, result_options
 from bigsvm.run.fit.scales import found_scale_warning, known_scale_warning
 from bigsvm.run.fit.sizes import READ_DEPTH
 from bigsvm.run.fit.warm import warm
 from bigsvm.run.proof.kernel_check import checked_kernel, reading_of
-from bigsvm.run.proof.kernel_prover import KernelProver
 from bigsvm.run.proof.prover import Prover
+from bigsvm.run.proof.provers import prover_of
 from bigsvm.run.proof.saved_problem import models_document
 from bigsvm.solvers.base import Context
-from bigsvm.solvers.kernel.base import KernelSolver
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.columns.column_blocks import ColumnBlocks, ResidentColumns
 from bigsvm.store.survey import Survey
@@ -154,11 +151,7 @@ def fit_store(
             stack.enter_context(budget.reserve(need.what, need.nbytes))
         state = plan.solver.init(problem, ctx)
         note(BudgetReport(budget.limit, budget.report()))
-        prover: Prover | KernelProver
-        if isinstance(plan.solver, KernelSolver):
-            prover = KernelProver(plan.solver, state, ctx)
-        else:
-            prover = Prover(plan.solver, state, ctx, plan.certificate_workers)
+        prover = prover_of(plan.solver, state, ctx)
         loop = Loop(problem, plan.solver, state, config, ctx, prover, survey.data_bytes, stop, checkpoints, note)
         identity = ProblemIdentity(
             store.identity, survey.content_fingerprint, result_options(config), plan.resolved(), versions()
@@ -171,21 +164,14 @@ def fit_store(
             if saved is not None:
                 loop.resume(saved)
         status = loop.run()
-        if isinstance(prover, KernelProver):
-            problem = dataclasses.replace(problem, kernel=prover.kernel)
-            if prover.kernel.unproved:
-                note(Warned(prover.kernel.unproved))
+        problem = prover.checked(problem)
+        if problem.kernel.unproved:
+            note(Warned(problem.kernel.unproved))
         figures = _figures(store, survey, problem, plan, config, loop.at.visits, ctx, prover)
         figures.update(how_it_ended(status, loop.at.rule, config.max_passes is not None))
         about = about_model(problem, data, prover.written, plan, config, survey, status)
-        model: Model
-        if isinstance(prover, KernelProver):
-            figures.update(kernel_figures(state, prover))
-            model = kernel_model(state, prover, data, about)
-            plan.solver.finish(state)
-        else:
-            plan.solver.finish(state)
-            model = linear_model(problem, prover.w, prover.scale, data, about)
+        figures.update(prover.figures())
+        model = prover.model(problem, data, about)
         if config.no_dual:
             for vector in prover.alpha:
                 vector.close()
@@ -244,7 +230,7 @@ def _figures(
     config: FitConfig,
     visits: int,
     ctx: Context,
-    prover: Prover | KernelProver,
+    prover: Prover,
 ) -> dict[str, Any]:
     """The figures of the run."""
     certificate = prover.written

@@ -25,9 +25,8 @@ from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import Problem
 from bigsvm.run.execute.signals import Stop
 from bigsvm.run.fit.checkpoint import Checkpoints
-from bigsvm.run.proof.kernel_prover import KernelProver
 from bigsvm.run.proof.prover import ProofLeft, Prover
-from bigsvm.solvers.base import Context, Solver
+from bigsvm.solvers.base import Context, Rule, Solver
 from bigsvm.solvers.pace import IN_MEMORY, STREAMED, Pace
 from bigsvm.store.state.state_files import dump, load
 
@@ -42,7 +41,7 @@ class LoopState:
     """Where a loop stands; counters only, but for the seconds spent.
 
     proving : a proof of its own is due;  ending : why the run ends after it, '' where it goes on
-    work : passes of a kernel solver;  pace : of the gap of each model
+    work : passes, as a solver tells them that paces itself;  pace : of the gap of each model
     rule : the rule that ended it, as (name, value, tolerance), or empty
     """
 
@@ -69,7 +68,7 @@ class Loop:
 
     def __init__(
         self, problem: Problem, solver: Solver, state: Any, config: FitConfig, ctx: Context,
-        prover: Prover | KernelProver, data_bytes: int, stop: Stop, checkpoints: Checkpoints | None, emit: Emit,
+        prover: Prover, data_bytes: int, stop: Stop, checkpoints: Checkpoints | None, emit: Emit,
     ) -> None:  # fmt: skip
         self.problem, self.solver, self.state, self.config, self.ctx = problem, solver, state, config, ctx
         self.prover, self.data_bytes, self.stop, self.checkpoints, self.emit = (
@@ -81,7 +80,6 @@ class Loop:
         )
         self.at = LoopState(pace=Pace.of(problem.n_models), primals=np.full(problem.n_models, np.inf))
         self.limits = IN_MEMORY if ctx.resident else STREAMED
-        self.of_kernel = isinstance(prover, KernelProver)
         self.solving_s = 0.0
         self._began = time.monotonic()
         self._before_s = 0.0
@@ -169,7 +167,7 @@ class Loop:
         primal, dual = float(certificate.primal.sum()), float(certificate.dual.sum())
         at.fruitless = at.fruitless + 1 if (primal, dual) == (at.primal, at.dual) else 0
         at.primal, at.dual, at.relative = primal, dual, certificate.relative_gap
-        if not self.of_kernel:
+        if not self.solver.self_paced:
             self._see(certificate.gap, certificate.primal)
         if self.checkpoints is not None:
             self.checkpoints.proved()
@@ -181,14 +179,10 @@ class Loop:
         return certificate.kind == "proved" and written.relative_gap <= self.config.tol
 
     def _judged(self) -> str:
-        """The status at the end, after the last proof: a rule must hold of what that has computed anew."""
+        """The status at the end, after the last proof."""
         at = self.at
-        rule = self.prover.rule()
-        if rule is not None:
-            at.rule = list(rule)
-            return "paper_rule" if self.config.stop == "paper" else "kkt"
-        if self.of_kernel and at.ending in ("paper_rule", "kkt"):
-            at.ending, at.rule = "stalled", []
+        at.ending, rule = self.prover.judged(at.ending, Rule(*at.rule) if at.rule else None)
+        at.rule = [] if rule is None else list(rule)
         return at.ending
 
     def _see(self, gaps: np.ndarray, primals: np.ndarray) -> None:
@@ -199,15 +193,15 @@ class Loop:
     def _hopeless(self) -> bool:
         """Whether no fit with sense takes as long, or this one would not come to its end within that."""
         at, spent = self.at, self._spent()
-        if self.of_kernel:
+        if self.solver.self_paced:
             return not self.ctx.resident and spent > self.limits.most
         return spent > self.limits.most or bool(at.pace.hopeless(self.config.tol * at.primals, self.limits).any())
 
     def _spent(self) -> float:
-        # Rows in memory are not read again: there the limit counts visits, as it would have counted passes, or of a
-        # kernel solver the values that it asked for.
+        # Rows in memory are not read again: there the limit counts visits, as it would have counted passes, or the work
+        # that a solver tells (the kernel values that it asked for).
         if self.ctx.resident:
-            return self.at.work if self.of_kernel else self.at.visits / self.ctx.data.n_samples
+            return self.at.work if self.solver.self_paced else self.at.visits / self.ctx.data.n_samples
         return self.ctx.bytes_read / self.data_bytes
 
     def _expired(self) -> bool:

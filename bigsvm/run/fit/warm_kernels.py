@@ -14,7 +14,6 @@ from bigsvm.model.decide import models_of
 from bigsvm.problem.definite import is_definite
 from bigsvm.problem.problem import Problem
 from bigsvm.run.execute.local import SerialMapper
-from bigsvm.run.fit.kernel_outcome import kernel_model
 from bigsvm.run.fit.plan import Plan
 from bigsvm.run.proof.kernel_prover import KernelProver
 from bigsvm.solvers.base import Context
@@ -84,8 +83,7 @@ def _train(solver: KernelSolver, problem: Problem, ctx: Context) -> None:
         if solver.step(problem, state, ctx).ask_certificate:
             break
     prover.prove()
-    kernel_model(state, prover, ctx.data, {})
-    solver.finish(state)
+    prover.model(problem, ctx.data, {})
 
 
 def _rows(store: RowBlocks, problem: Problem, n: int) -> ArrayRows:

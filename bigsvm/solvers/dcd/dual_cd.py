@@ -64,7 +64,9 @@ class DualCD:
     name: ClassVar[str] = "dcd"
     losses: ClassVar[tuple[str, ...]] = ("hinge", "squared_hinge")
     biases: ClassVar[tuple[str, ...]] = ("augmented", "none")
+    proof: ClassVar[str] = "linear"
     can_defer: ClassVar[bool] = True
+    self_paced: ClassVar[bool] = False
     paper_rule: ClassVar[bool] = False
 
     max_sweeps_per_step: int = 64

@@ -77,7 +77,9 @@ class KernelSolver:
     losses: ClassVar[tuple[str, ...]] = ("hinge", "epsilon_insensitive")
     biases: ClassVar[tuple[str, ...]] = ("free",)
     kernels: ClassVar[tuple[str, ...]] = KERNELS
+    proof: ClassVar[str] = "kernel"
     can_defer: ClassVar[bool] = False
+    self_paced: ClassVar[bool] = True
     paper_rule: ClassVar[bool] = True
     arena: ClassVar[str] = "always"
     rule_factor: ClassVar[float] = 1.0

@@ -100,7 +100,9 @@ class Pegasos:
     name: ClassVar[str] = "pegasos"
     losses: ClassVar[tuple[str, ...]] = ("hinge",)
     biases: ClassVar[tuple[str, ...]] = ("augmented", "none")
+    proof: ClassVar[str] = "linear"
     can_defer: ClassVar[bool] = False
+    self_paced: ClassVar[bool] = False
     paper_rule: ClassVar[bool] = True
 
     batch: int = 100

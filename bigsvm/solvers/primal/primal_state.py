@@ -80,7 +80,9 @@ def largest_relative(gaps: np.ndarray, primal: np.ndarray) -> float:
 class PrimalSolver:
     """What all solvers with a PrimalState share."""
 
+    proof: ClassVar[str] = "linear"
     can_defer: ClassVar[bool] = False
+    self_paced: ClassVar[bool] = False
 
     def weight_bytes(self, tol: float, parallel: int) -> int:
         """Always float64."""
