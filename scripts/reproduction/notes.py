@@ -14,7 +14,7 @@ import numpy as np
 
 from bigsvm.budget import MemoryBudget
 from bigsvm.problem.kernel import Kernel, rbf_of_sigma
-from bigsvm.solvers.kernel.base import KernelOptions, KernelSolver
+from bigsvm.solvers.kernel.base import KernelSolver
 from bigsvm.solvers.kernel.literature.platt import PlattSMO
 from bigsvm.solvers.kernel.literature.simplified import SimplifiedSMO, SimplifiedSMOWithKM
 from bigsvm.solvers.kernel.part import Part
@@ -147,9 +147,9 @@ def train(
     lent: Any = SimpleNamespace(
         seed=seed, budget=MemoryBudget(1 << 30), cache_bytes=0, sweeps_left=None, expired=lambda: False
     )
-    work, options, steps = solver.begin(part, rows, KernelOptions(), lent), KernelOptions(), 0
+    work, steps = solver.begin(part, rows, lent), 0
     while True:
-        progress = solver.advance(part, work, rows, options, lent)
+        progress = solver.advance(part, work, rows, lent)
         steps += progress.iterations
         if progress.done or progress.final or progress.exhausted:
             break

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigsvm.problem.kernel import Kernel
-from bigsvm.solvers.kernel.base import KernelOptions
 from bigsvm.solvers.kernel.part import Part, Progress
 from bigsvm.solvers.kernel.smo.textbook import Textbook
 from bigsvm.solvers.kernel.values.kernel_rows import KernelRows, MatrixRows
@@ -40,11 +39,11 @@ def solve(
 ) -> Run:  # fmt: skip
     """Advance until it is over."""
     rows = MatrixRows(K) if isinstance(K, np.ndarray) else K
-    engine, options = Textbook(steps, record), KernelOptions(wss, shrinking=shrinking)
-    work = engine.begin(part, rows, options)
+    engine = Textbook(steps, record, wss, shrinking)
+    work = engine.begin(part, rows)
     iterations = visits = 0
     while iterations < at_most:
-        last = engine.advance(part, work, rows, options)
+        last = engine.advance(part, work, rows)
         iterations, visits = iterations + last.iterations, visits + last.visits
         if last.done or last.exhausted or last.final:
             return Run(last, iterations, visits, work)

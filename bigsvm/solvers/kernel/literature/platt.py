@@ -23,7 +23,7 @@ import numpy as np
 
 from bigsvm.compiled.kernel.platt import add_row, next_violator, platt_examine
 from bigsvm.solvers.base import Context, DataShape, Need
-from bigsvm.solvers.kernel.base import KernelOptions, KernelSolver, expired, most_values
+from bigsvm.solvers.kernel.base import KernelSolver, expired, most_values
 from bigsvm.solvers.kernel.literature.simplified import middle
 from bigsvm.solvers.kernel.part import Part, Progress
 from bigsvm.solvers.kernel.values.kernel_rows import KernelRows
@@ -76,7 +76,7 @@ class PlattSMO(KernelSolver):
         """Rows inside their boxes are fetched sweep after sweep."""
         return True
 
-    def begin(self, part: Part, rows: KernelRows, options: KernelOptions, ctx: Context) -> PlattWork:
+    def begin(self, part: Part, rows: KernelRows, ctx: Context) -> PlattWork:
         """b = 0, of a warm start the middle of b_up and b_low; its rows are kept by the caller."""
         return PlattWork(middle(part))
 
@@ -84,7 +84,7 @@ class PlattSMO(KernelSolver):
         """The kernel rows of a pair."""
         return [Need("kernel rows", 16 * shape.n_samples)]
 
-    def advance(self, part: Part, work: Any, rows: KernelRows, options: KernelOptions, ctx: Context) -> Progress:
+    def advance(self, part: Part, work: Any, rows: KernelRows, ctx: Context) -> Progress:
         """Row after row, until a sweep over all takes no step or enough were looked at; see `Progress`.
 
         Platt's rule is a sweep over all without a step.  Where no row violates by more than part.eps / 2 with the b
