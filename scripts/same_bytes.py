@@ -131,7 +131,7 @@ class Worker:
         if "not_as_meant" in answer:
             return str(answer["not_as_meant"])
         code = answer["exit"]
-        return "" if code == case.code else f"the fit ended with {code}, this case is meant to end with {case.code}"
+        return "" if code == case.code else f"exit code {code}, where this case is meant to end with {case.code}"
 
     def _started(self) -> subprocess.Popen[str]:
         if self.process is None or self.process.poll() is not None:

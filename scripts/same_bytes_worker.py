@@ -49,8 +49,9 @@ def bigsvm_says(folder: Path, step: str, *command: str) -> tuple[int, dict[str, 
 
 
 def keep(folder: Path, step: str, code: int, document: Any) -> None:
-    """Write what a step said."""
+    """Write what a step said; the folder where a tree writes, which is another one for each, is called HERE."""
     text = json.dumps({"exit": code, "document": document}, indent=1, default=_plain)
+    text = text.replace(str(Path.cwd()), "HERE")
     (folder / f"{step}.said.json").write_text(text + "\n")
 
 
@@ -66,7 +67,7 @@ def sealed(case: dict[str, Any], folder: Path) -> int:
     """Seal a store, and keep a copy of what that writes into it."""
     store = Path(case["store"])
     before = set(store.iterdir())
-    code, _ = bigsvm_says(folder, "seal", "seal", str(store), "--threads", "1")
+    code, _ = bigsvm_says(folder, "seal", "seal", str(store))
     for path in sorted(set(store.iterdir()) - before):
         shutil.copy(path, folder)
     return code

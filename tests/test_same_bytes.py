@@ -125,7 +125,7 @@ def test_another_exit_code_is_found_in_another_tree(tmp_path: Path) -> None:
     assert "1 cases: 0 the same, 1 different" in done.stdout
     found = json.loads(summary.read_text())["differences"]
     assert found == [
-        {"case": "refused-store", "file": "", "words": "new: the fit ended with 67, this case is meant to end with 66"},
+        {"case": "refused-store", "file": "", "words": "new: exit code 67, where this case is meant to end with 66"},
         {"case": "refused-store", "file": "fit.said.json", "words": found[1]["words"]},
     ]
     assert found[1]["words"].endswith("66 and 67")
