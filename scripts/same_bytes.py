@@ -53,34 +53,40 @@ class Tree(NamedTuple):
 # ---- trees
 
 
+def named(what: str) -> Path | str:
+    """What OLD or NEW names: a folder, as a path, or a revision's commit.  Ends the program where it is neither."""
+    if Path(what).is_dir():
+        return Path(what).resolve()
+    done = git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{what}^{{commit}}")
+    if done.returncode:
+        sys.stderr.write(f"same_bytes: {what}: neither a folder nor a revision of this repository\n")
+        raise SystemExit(2)
+    return done.stdout.strip()
+
+
 @contextlib.contextmanager
-def checked_out(what: str, kept: Path | None, temporary: Path) -> Iterator[Path]:
-    """The folder of a tree: `what` itself where it is one, else a work tree of that revision.
+def checked_out(what: Path | str, kept: Path | None, temporary: Path) -> Iterator[Path]:
+    """The folder of a tree: that of a path itself, that of a commit a work tree.
 
     kept : where work trees stay for another time; None: it is removed at the end
     """
-    if Path(what).is_dir():
-        yield Path(what).resolve()
+    if isinstance(what, Path):
+        yield what
         return
-    commit = git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{what}^{{commit}}")
-    folder = temporary / f"tree-{commit[:12]}" if kept is None else kept / f"tree-{commit}"
+    folder = (temporary if kept is None else kept) / f"tree-{what}"
     if not (folder / "bigsvm").is_dir():
-        git("worktree", "prune")
-        git("worktree", "add", "--detach", "--quiet", str(folder), commit)
+        git("worktree", "prune").check_returncode()
+        git("worktree", "add", "--detach", "--quiet", str(folder), what).check_returncode()
     try:
         yield folder
     finally:
         if kept is None:
-            git("worktree", "remove", "--force", str(folder))
+            git("worktree", "remove", "--force", str(folder)).check_returncode()
 
 
-def git(*command: str) -> str:
-    """What git says.  Ends the program with git's words, or with the name that is no revision, where it fails."""
-    done = subprocess.run(["git", "-C", str(REPOSITORY), *command], capture_output=True, text=True, check=False)
-    if done.returncode:
-        said = done.stderr.strip() or f"{command[-1].removesuffix('^{commit}')}: no folder and no revision of git's"
-        raise SystemExit(f"same_bytes: {said}")
-    return done.stdout.strip()
+def git(*command: str) -> subprocess.CompletedProcess[str]:
+    """A command of git in this repository; what it complains of is seen."""
+    return subprocess.run(["git", "-C", str(REPOSITORY), *command], stdout=subprocess.PIPE, text=True, check=False)
 
 
 def digest_of_compiled(tree: Path) -> str:
@@ -146,8 +152,8 @@ class Worker:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("BIGSVM_", "PYTHON"))}
         scratch = self.tree.work / "tmp"
         scratch.mkdir(exist_ok=True)
-        cache = os.environ.get("BIGSVM_CACHE") if self.tree.cache is None else str(self.tree.cache)
-        kept |= {"BIGSVM_CACHE": cache} if cache else {}
+        cache = os.environ.get("BIGSVM_CACHE") if self.tree.cache is None else self.tree.cache
+        kept |= {"BIGSVM_CACHE": os.path.abspath(cache)} if cache else {}
         return {**kept, "PYTHONPATH": str(self.tree.path), "TMPDIR": str(scratch), "OPENBLAS_NUM_THREADS": "1"}
 
     def close(self) -> None:
@@ -215,9 +221,9 @@ def try_trees(options: argparse.Namespace, cases: list[Case], temporary: Path) -
     """Check both trees out, run the cases, compare; the summary."""
     work = temporary if options.keep is None else options.keep
     with contextlib.ExitStack() as stack:
-        paths: dict[str, Path] = {}
+        paths: dict[Path | str, Path] = {}  # two names of one tree are one tree
         trees = []
-        for side, what in (("old", options.old), ("new", options.new)):
+        for side, what in (("old", named(options.old)), ("new", named(options.new))):
             if what not in paths:
                 paths[what] = stack.enter_context(checked_out(what, options.cache, temporary))
             cache = None if options.smoke else (options.cache or temporary) / f"cache-{digest_of_compiled(paths[what])}"

@@ -102,9 +102,9 @@ def by_command(case: dict[str, Any], folder: Path) -> int:
         model.rename(folder / "stopped")
         fit += ["--resume"]
     code, _ = bigsvm_says(folder, "fit", *fit)
-    if case["streamed"] and json.loads((model / "model.json").read_bytes())["plan"]["resident"]:
-        raise NotAsMeant("the rows were to stream, and were kept in memory")
     if model.exists():
+        if case["streamed"] and json.loads((model / "model.json").read_bytes())["plan"]["resident"]:
+            raise NotAsMeant("the rows were to stream, and were kept in memory")
         beside = ["--threads", "1", "--memory", MEMORY]
         bigsvm_says(folder, "certify", "certify", str(model), store, *columns, *beside)
         predictions = str(folder / "predictions.jsonl")
