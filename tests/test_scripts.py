@@ -130,6 +130,7 @@ def test_memory_cage_reports_and_passes_the_exit_code_on() -> None:
         ("cross_products.py", "12 passed"),
         ("bench_solvers.py", "| dense | hinge | hyperpass direction=lbfgs |"),
         ("bench_cache.py", "| smoke | 1 kB | memory and disk |"),
+        ("same_bytes.py", "6 cases: 6 the same, 0 different"),
         ("mutation.py", "2 of 2 decided mutants killed"),
     ],
 )
