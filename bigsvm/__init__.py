@@ -14,9 +14,9 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "fit": "bigsvm.run.api",
     "fit_path": "bigsvm.run.path",
-    "ingest": "bigsvm.store.ingest",
-    "open_store": "bigsvm.store.opener",
-    "load_model": "bigsvm.problem.model",
+    "ingest": "bigsvm.store.ingest.ingest",
+    "open_store": "bigsvm.store.formats.opener",
+    "load_model": "bigsvm.model.linear_model",
     "certify": "bigsvm.run.api",
     "BigSVMError": "bigsvm.errors",
 }
@@ -24,12 +24,12 @@ __all__ = ["__version__", *_PUBLIC]
 
 if TYPE_CHECKING:
     from bigsvm.errors import BigSVMError as BigSVMError
-    from bigsvm.problem.model import load_model as load_model
+    from bigsvm.model.linear_model import load_model as load_model
     from bigsvm.run.api import certify as certify
     from bigsvm.run.api import fit as fit
     from bigsvm.run.path import fit_path as fit_path
-    from bigsvm.store.ingest import ingest as ingest
-    from bigsvm.store.opener import open_store as open_store
+    from bigsvm.store.formats.opener import open_store as open_store
+    from bigsvm.store.ingest.ingest import ingest as ingest
 
 
 def __getattr__(name: str) -> Any:

@@ -19,18 +19,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bigsvm import registry
 from bigsvm.cli.record import EVENTS, RUN, recorded
 from bigsvm.errors import DataError, MissingInput, OutputError
 from bigsvm.events import Emit, fan_out, silent
+from bigsvm.files import locks
+from bigsvm.model import versions as registry
 from bigsvm.observe.jsonl import JsonlFile, plain
-from bigsvm.run.certify import certify_model
-from bigsvm.run.evaluate import evaluate
-from bigsvm.run.fit import fit_store
-from bigsvm.run.identity import asked_digest
-from bigsvm.store import locks
+from bigsvm.run.apply.evaluate import evaluate
+from bigsvm.run.fit.fit import fit_store
+from bigsvm.run.fit.problem_identity import asked_digest
+from bigsvm.run.proof.certify import certify_model
 from bigsvm.store.blocks import RowBlocks
-from bigsvm.store.opener import open_store
+from bigsvm.store.formats.opener import open_store
 from pipelines.config import Job
 
 

@@ -35,8 +35,8 @@ import numpy as np
 
 from bigsvm import process
 from bigsvm.cli.main import run as bigsvm
-from bigsvm.run import sizes
-from bigsvm.store import files
+from bigsvm.files import atomic as files
+from bigsvm.run.fit import sizes
 
 ALLOWED = {0, 65, 66, 73, 74, 75, 78}  # of the contract; 1 would be a bug
 

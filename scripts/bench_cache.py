@@ -26,11 +26,11 @@ from bench.record import command, commit, meter, write_figures
 from reproduction.sets import made_up, open_folder
 from reproduction.wss_train import ComputedRows, Point, matrix_of, new_part
 
-from bigsvm.run.scratch import is_tmpfs
+from bigsvm.run.copies.scratch import is_tmpfs
 from bigsvm.solvers.kernel.base import KernelOptions
-from bigsvm.solvers.kernel.cached_rows import CachedRows
-from bigsvm.solvers.kernel.textbook import Textbook
-from bigsvm.store.row_cache import RowCache
+from bigsvm.solvers.kernel.smo.textbook import Textbook
+from bigsvm.solvers.kernel.values.cached_rows import CachedRows
+from bigsvm.store.state.row_cache import RowCache
 
 _BESIDE = Path(__file__).resolve().parents[2] / "shared" / "data"
 KINDS = ("none", "memory", "memory and disk")

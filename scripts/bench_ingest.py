@@ -28,7 +28,7 @@ from bigsvm.units import parse_bytes, show_bytes
 _OURS = """
 import json, sys, time
 began = time.perf_counter()
-from bigsvm.store.ingest import ingest
+from bigsvm.store.ingest.ingest import ingest
 loaded = time.perf_counter()
 result = ingest(sys.argv[1], sys.argv[2], threads=int(sys.argv[3]))
 print(json.dumps({"import_s": loaded - began, "seconds": time.perf_counter() - loaded,

@@ -39,7 +39,7 @@ def raw(folder: Path, options: argparse.Namespace) -> tuple[float, int]:
 
 def verify(store: Path, options: argparse.Namespace) -> tuple[float, int]:
     """Every object of the store against the digest in its manifest."""
-    from bigsvm.run.verify import verify_store
+    from bigsvm.store.sealing.verify import verify_store
 
     began = time.perf_counter()
     found = verify_store(store)
@@ -49,7 +49,7 @@ def verify(store: Path, options: argparse.Namespace) -> tuple[float, int]:
 def decode(store: Path, options: argparse.Namespace) -> tuple[float, int]:
     """All rows of the store, digests checked and chunks decoded, in pieces of 4 MiB."""
     from bigsvm.store.blocks import row_bytes
-    from bigsvm.store.opener import open_store
+    from bigsvm.store.formats.opener import open_store
 
     rows = open_store(store)
     return _read_blocks(rows, max(int((4 << 20) / row_bytes(rows)), 1))
@@ -119,10 +119,10 @@ def _copy(store: Path, options: argparse.Namespace) -> Iterator[tuple[Any, int]]
     from bigsvm.budget import MemoryBudget
     from bigsvm.config import FitConfig
     from bigsvm.events import silent
-    from bigsvm.run.mapper import open_mapper
-    from bigsvm.run.plan import make_plan
-    from bigsvm.run.rows import open_rows
-    from bigsvm.store.opener import open_store
+    from bigsvm.run.execute.mapper import open_mapper
+    from bigsvm.run.fit.open_rows import open_rows
+    from bigsvm.run.fit.plan import make_plan
+    from bigsvm.store.formats.opener import open_store
 
     config, rows = FitConfig.of(**_options(options)), open_store(store)
     plan = make_plan(rows, config)
@@ -229,8 +229,8 @@ def budget_of(store: Path, asked: str | None) -> int:
     """Bytes: as asked, or a tenth of the data, or the least that a plan takes."""
     from bigsvm.config import FitConfig
     from bigsvm.errors import PlanRefused
-    from bigsvm.run.plan import make_plan
-    from bigsvm.store.opener import open_store
+    from bigsvm.run.fit.plan import make_plan
+    from bigsvm.store.formats.opener import open_store
     from bigsvm.units import parse_bytes
 
     rows = open_store(store)

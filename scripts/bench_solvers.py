@@ -26,9 +26,9 @@ from bench.jobs import before_training
 from bench.passages import solvers
 from bench.record import command, commit, meter, write_figures
 
-from bigsvm.run.demo import write_problem
 from bigsvm.solvers.registry import SOLVERS
-from bigsvm.store.zarr_writer import ZarrWriter
+from bigsvm.store.ingest.demo_rows import write_problem
+from bigsvm.store.ingest.zarr_writer import ZarrWriter
 
 TOLERANCES = (1e-2, 1e-3, 1e-4)
 SETTINGS: dict[str, list[dict[str, str]]] = {

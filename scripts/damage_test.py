@@ -33,8 +33,8 @@ from damage.belonging import COLUMN_SOLVER, Belonging
 from damage.trials import Trials, contents, fit, must, sealed_store
 from damage.ways import DAMAGES, Damage
 
-from bigsvm.kernels import cache_folder
-from bigsvm.run import sizes
+from bigsvm.compiled import cache_folder
+from bigsvm.run.fit import sizes
 
 KINDS = ("store", "copy", "columns", "model", "documents", "copies", "manifests", "holes")
 

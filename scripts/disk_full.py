@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bigsvm.run.demo import write_problem
+from bigsvm.store.ingest.demo_rows import write_problem
 
 DISK = 96 << 20
 PLACES = ("scratch", "checkpoint", "model", "ingest")

@@ -26,7 +26,7 @@ from memory_test import OVERHEAD, run
 
 from bigsvm.config import KERNEL_SOLVERS
 from bigsvm.solvers.registry import SOLVERS
-from bigsvm.store.zarr_writer import ZarrWriter
+from bigsvm.store.ingest.zarr_writer import ZarrWriter
 from bigsvm.units import MIB, parse_bytes, show_bytes
 
 N_FEATURES = 60

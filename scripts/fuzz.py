@@ -37,16 +37,16 @@ import numpy as np
 import scipy.sparse as sp
 
 import bigsvm
+from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import BigSVMError, DataError
-from bigsvm.kernels.rows import CSR
-from bigsvm.problem.decide import models_of
+from bigsvm.files.atomic import file_digest
+from bigsvm.model.decide import models_of
+from bigsvm.model.kernel_model import KernelModel
+from bigsvm.model.model_files import document_text
 from bigsvm.problem.kernel import Kernel
-from bigsvm.problem.kernel_model import KernelModel
-from bigsvm.problem.model_files import document_text
-from bigsvm.store.files import file_digest
-from bigsvm.store.sealing import seal
-from bigsvm.store.svmlight import Row, parse_line_strict, read_chunks
-from bigsvm.store.text import PADDING, Piece, _Pool
+from bigsvm.store.sealing.seal import seal
+from bigsvm.store.text.svmlight import Row, parse_line_strict, read_chunks
+from bigsvm.store.text.text_files import PADDING, Piece, _Pool
 
 SEEDS = [
     b"1 1:0.5 2:1e-3 # note", b"-1 qid:3 7:-0.25", b"+1", b"0.5 1:1 2:2 3:3", b"# only", b"", b"  1\t2:3 ",
@@ -206,9 +206,10 @@ class Limit(NamedTuple):
 
 def grow(limit: Limit, seed: int) -> list[bytes]:
     """A corpus that reaches as many branches as it can; run where kernels are Python (NUMBA_DISABLE_JIT)."""
-    from bigsvm.kernels import decimal
-    from bigsvm.kernels import svmlight as kernel
-    from bigsvm.store import svmlight, text
+    from bigsvm.compiled.text import decimal
+    from bigsvm.compiled.text import svmlight as kernel
+    from bigsvm.store.text import svmlight
+    from bigsvm.store.text import text_files as text
 
     intrinsics_in_python(decimal, kernel)
     files = {kernel.__file__, decimal.__file__, svmlight.__file__, text.__file__}

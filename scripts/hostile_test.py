@@ -27,7 +27,7 @@ from hostile.models import KERNEL_MODELS, MODELS
 from hostile.scratch import COPIES, HOLES, SIDES
 from hostile.stores import STORES
 
-from bigsvm.kernels import cache_folder
+from bigsvm.compiled import cache_folder
 
 KINDS = {
     "store": STORES, "model": MODELS, "kernel_model": KERNEL_MODELS, "copy": COPIES, "side": SIDES, "hole": HOLES,

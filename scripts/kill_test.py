@@ -30,7 +30,7 @@ import time
 from pathlib import Path
 
 import bigsvm
-from bigsvm.run.demo import write_problem
+from bigsvm.store.ingest.demo_rows import write_problem
 
 Command = list[str]
 MOST_SECONDS = 10.0

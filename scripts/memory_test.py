@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bigsvm.run.demo import ROW_BYTES, write_problem
+from bigsvm.store.ingest.demo_rows import ROW_BYTES, write_problem
 from bigsvm.units import MIB, parse_bytes, show_bytes
 
 CAGE = Path(__file__).parent / "memory_cage.py"

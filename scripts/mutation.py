@@ -44,7 +44,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TABLES = ROOT / "scripts" / "mutants"
 COPIED = ("bigsvm", "tests", "pipelines", "scripts", "pyproject.toml", "README.md")
 SMOKE = ("decide-zero-is-a-vote-for-the-first", "sealed-json-unchecked")
-KERNELS = "bigsvm/kernels"
+KERNELS = "bigsvm/compiled"
 _BATCH = 20  # mutants whose tests are run together without any of them, before the first
 _FAILED = (1, 2)  # pytest's exit codes: a test failed; a file of tests could not be imported
 _CRASHED = tuple(-number for number in (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL))
@@ -213,7 +213,7 @@ class Tree:
     def _kernels_in(self, cache: Path) -> Path:
         """The folder of a cache for the kernels of the tree as they are now."""
         environment = {**os.environ, "PYTHONPATH": str(self.root), "BIGSVM_CACHE": str(cache)}
-        command = [sys.executable, "-c", "from bigsvm.kernels import cache_folder; print(cache_folder())"]
+        command = [sys.executable, "-c", "from bigsvm.compiled import cache_folder; print(cache_folder())"]
         # -c finds what lies in its own folder first: elsewhere that might be the checkout's kernels.
         done = subprocess.run(command, cwd=self.root, env=environment, capture_output=True, text=True, check=True)
         return Path(done.stdout.strip())
@@ -232,7 +232,7 @@ def _kernels_imported(path: Path) -> set[str]:
     """Names of the kernel files that one imports from."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("bigsvm.kernels"):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("bigsvm.compiled"):
             parts = (node.module or "").split(".")
             found |= set(parts[2:3]) or {name.name for name in node.names}
     return found

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 import bigsvm
-from bigsvm.run import sizes
+from bigsvm.run.fit import sizes
 
 SLOPE = 4096  # bytes a fit
 

@@ -14,9 +14,11 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from bigsvm.kernels import aside
-from bigsvm.run import kernel_certify, scoring, warm
-from bigsvm.solvers.arena import whole_arena
+from bigsvm.run.apply import scoring
+from bigsvm.run.execute import aside
+from bigsvm.run.fit import warm
+from bigsvm.run.proof import kernel_certify
+from bigsvm.solvers.dcd.active_row_buffer import whole_arena
 
 # numba compiles on the first call, which hypothesis would take for a slow test.
 settings.register_profile("bigsvm", deadline=None, derandomize=True)
@@ -90,7 +92,7 @@ def _private_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def streaming(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small data streams: a dozen rows a block, several groups of blocks from several places, a small arena."""
-    from bigsvm.run import sizes as planning
+    from bigsvm.run.fit import sizes as planning
 
     monkeypatch.setattr(planning, "_COPY_BLOCK", 600)
     monkeypatch.setattr(planning, "BLOCK_BYTES", 6000)

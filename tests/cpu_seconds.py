@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from numba.core import event
 
-from bigsvm.kernels import aside
+from bigsvm.run.execute import aside
 
 COLUMNS = ("all", "children", "compiling", "tests")
 _SLOWEST, _WORTH_TELLING = 40, 0.5

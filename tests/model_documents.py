@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from bigsvm.problem.model_files import document_text
-from bigsvm.store.files import file_digest
+from bigsvm.files.atomic import file_digest
+from bigsvm.model.model_files import document_text
 
 
 def rewrite(folder: Path, **values: Any) -> None:

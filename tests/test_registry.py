@@ -15,11 +15,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bigsvm import registry
 from bigsvm.errors import BigSVMError, DataError, MissingInput, OutputError
+from bigsvm.model import versions as registry
+from bigsvm.model.kernel_model import KernelModel
+from bigsvm.model.linear_model import LinearModel, load_model
 from bigsvm.problem.kernel import Kernel
-from bigsvm.problem.kernel_model import KernelModel
-from bigsvm.problem.model import LinearModel, load_model
 from tests.cli.conftest import Bigsvm, bigsvm
 from tests.model_documents import renew, rewrite
 
@@ -236,8 +236,8 @@ def test_a_failing_swap_leaves_everything_as_it_was(tmp_path: Path, monkeypatch:
 
 _DIE = """
 import os, sys
-from bigsvm import registry
-from bigsvm.store import files
+from bigsvm.model import versions as registry
+from bigsvm.files import atomic as files
 place, root, model = sys.argv[1:]
 def die(*args): os.kill(os.getpid(), 9)
 if place == "copying": registry._copy_model = lambda source, model, copy: ((copy / "coef.npy").write_bytes(b"x"), die())
@@ -315,7 +315,7 @@ def test_readers_see_one_whole_model_always(tmp_path: Path) -> None:
 def test_promoters_take_turns(tmp_path: Path) -> None:
     root = tmp_path / "reg"
     models = [make_model(tmp_path / f"m{seed}", seed) for seed in range(4)]
-    code = "import sys; from bigsvm.registry import promote; [promote(*sys.argv[1:]) for _ in range(3)]"
+    code = "import sys; from bigsvm.model.versions import promote; [promote(*sys.argv[1:]) for _ in range(3)]"
     running = [subprocess.Popen([sys.executable, "-c", code, str(root), str(model)]) for model in models[:3]]
     assert [process.wait() for process in running] == [0, 0, 0]
     entries = registry.history(root)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import click
 
 from bigsvm.errors import BigSVMError, PlanRefused
-from bigsvm.run.signals import INTERRUPTED
+from bigsvm.run.execute.signals import INTERRUPTED
 
 EXIT_BUG, EXIT_USAGE, EXIT_NO_INPUT, EXIT_OUTPUT, EXIT_IO = 1, 2, 66, 73, 74
 # As the dynamic linker and the interpreter say it: no class of their own tells these from other failures.

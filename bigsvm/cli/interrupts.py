@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from bigsvm.run.signals import INTERRUPTED, handled_by
+from bigsvm.run.execute.signals import INTERRUPTED, handled_by
 
 _AGAIN_S = 0.02  # until a signal that came within an import is sent again
 _COMPILER = re.compile(r"/(numba|llvmlite)/")

@@ -73,8 +73,8 @@ def finished_job(job: Job) -> tuple[str, dict[str, Any]] | None:
         return None
     if not record.get("model_digest") or record["model_digest"] != digest_of(job.model):
         return None
-    from bigsvm.problem.model_files import check_files
-    from bigsvm.store.opener import open_store
+    from bigsvm.model.model_files import check_files
+    from bigsvm.store.formats.opener import open_store
 
     store = open_store(job.store, label=job.label, weight=job.weight)
     if record.get("identity", {}).get("data") != store.identity.document():

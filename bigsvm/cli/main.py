@@ -25,31 +25,33 @@ from bigsvm.cli.session import write_failure
 
 COMPLETE = "_BIGSVM_COMPLETE"
 
-# name -> one-line help, in the order of a first day with the program
-COMMANDS = {
-    "demo": "Train on a data set several times the memory budget; the first command to try.",
-    "ingest": "Turn svmlight text into a store.",
-    "fit": "Train a support vector machine on a store and prove how good it is.",
-    "resume": "Go on with a fit that was stopped, to the same bytes.",
-    "plan": "Say what fit would do and need, without doing it.",
-    "predict": "Write the labels and scores of rows.",
-    "evaluate": "Measure a model on a store: accuracy, F1, ROC AUC, confusion matrix.",
-    "certify": "Prove the duality gap of a saved model again, apart from the run that made it.",
-    "inspect": "Say what a store, a model or a run holds.",
-    "promote": "Make a model the current one of a registry, in one atomic step.",
-    "rollback": "Make an earlier model of a registry current again.",
-    "history": "Say what was promoted and rolled back in a registry.",
-    "dump": "Write a store as svmlight text.",
-    "seal": "Write the manifest of chunk digests into a store.",
-    "verify": "Check every chunk of a store against its manifest.",
-    "doctor": "Say what this machine gives: cores, memory limit, scratch space, versions.",
-    "cache": "Show or clear what bigsvm keeps: compiled kernels, manifests, staged copies.",
-    "completion": "Print the completion script of a shell.",
+# module under cli/commands -> one-line help, in the order of a first day with the program
+_LISTED = {
+    "training.demo": "Train on a data set several times the memory budget; the first command to try.",
+    "stores.ingest": "Turn svmlight text into a store.",
+    "training.fit": "Train a support vector machine on a store and prove how good it is.",
+    "training.resume": "Go on with a fit that was stopped, to the same bytes.",
+    "training.plan": "Say what fit would do and need, without doing it.",
+    "models.predict": "Write the labels and scores of rows.",
+    "models.evaluate": "Measure a model on a store: accuracy, F1, ROC AUC, confusion matrix.",
+    "models.certify": "Prove the duality gap of a saved model again, apart from the run that made it.",
+    "models.inspect": "Say what a store, a model or a run holds.",
+    "models.promote": "Make a model the current one of a registry, in one atomic step.",
+    "models.rollback": "Make an earlier model of a registry current again.",
+    "models.history": "Say what was promoted and rolled back in a registry.",
+    "stores.dump": "Write a store as svmlight text.",
+    "stores.seal": "Write the manifest of chunk digests into a store.",
+    "stores.verify": "Check every chunk of a store against its manifest.",
+    "machine.doctor": "Say what this machine gives: cores, memory limit, scratch space, versions.",
+    "machine.cache": "Show or clear what bigsvm keeps: compiled kernels, manifests, staged copies.",
+    "machine.completion": "Print the completion script of a shell.",
 }
+COMMANDS = {place.rpartition(".")[2]: (place, said) for place, said in _LISTED.items()}
+"""Name -> (module under cli/commands, one-line help)."""
 
 
 class LazyGroup(click.Group):
-    """A group of COMMANDS, each imported from bigsvm.cli.commands.NAME when it is called."""
+    """A group of COMMANDS, each imported when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -57,11 +59,11 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        return import_module(f"bigsvm.cli.commands.{cmd_name}").command
+        return import_module(f"bigsvm.cli.commands.{COMMANDS[cmd_name][0]}").command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+            formatter.write_dl([(name, said) for name, (_, said) in COMMANDS.items()])
 
 
 @click.command(

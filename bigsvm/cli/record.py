@@ -24,8 +24,8 @@ def run_folder(run: Path) -> Iterator[None]:
 
     Raises OutputError: another process is at it (named), or it cannot be written.
     """
-    from bigsvm.store.files import cannot_write
-    from bigsvm.store.locks import alone
+    from bigsvm.files.atomic import cannot_write
+    from bigsvm.files.locks import alone
 
     try:
         run.mkdir(parents=True, exist_ok=True)
@@ -67,7 +67,7 @@ def recorded(run: Path, about: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def write_record(run: Path, document: dict[str, Any]) -> None:
     """Write run.json, whole or not at all."""
+    from bigsvm.files.atomic import write_bytes
     from bigsvm.observe.jsonl import plain
-    from bigsvm.store.files import write_bytes
 
     write_bytes(run / RUN, json.dumps(plain(document), indent=1, allow_nan=False).encode() + b"\n")

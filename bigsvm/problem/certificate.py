@@ -1,6 +1,6 @@
 """The duality gap, computed apart from whatever solver produced the point.
 
-P(w) - D(alpha) is evaluated as a sum of non-negative terms (see `kernels/certify.py`), with
+P(w) - D(alpha) is evaluated as a sum of non-negative terms (see `compiled/linear/gap_terms.py`), with
 v = sum_i alpha_i y_i x_i rebuilt from alpha in the same pass: neither rounding drift in w nor a solver's bug
 can make it smaller than it is.
 """
@@ -14,8 +14,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from bigsvm.kernels import certify as kernel
-from bigsvm.kernels.rows import decision
+from bigsvm.compiled.linear import gap_terms as kernel
+from bigsvm.compiled.shared.rows import decision
 from bigsvm.problem.problem import Problem
 from bigsvm.store.blocks import Block, BlockRef, Matrix, RowBlocks, blocks_of, kernel_matrix
 from bigsvm.store.survey import Survey

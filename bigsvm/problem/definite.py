@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import lapack
 
-from bigsvm.kernels.rows import CSR, take_rows
+from bigsvm.compiled.shared.rows import CSR, take_rows
 from bigsvm.store.blocks import Matrix, tile
 
 _ASYMMETRY = 2.0**7  # times eps: two triangles may have been computed apart

@@ -25,9 +25,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from bigsvm.compiled.linear.dual_cd import DualBox
 from bigsvm.config import FitConfig
 from bigsvm.errors import DataError, UsageError
-from bigsvm.kernels.dual_cd import DualBox
 from bigsvm.problem.kernel import Definite, Kernel
 from bigsvm.problem.loss import REGRESSION, EpsilonInsensitive, Loss, loss_named
 from bigsvm.store.blocks import Block, RowBlocks

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from bigsvm.kernels import certify as kernel
+from bigsvm.compiled.linear import gap_terms as kernel
 from bigsvm.problem.certificate import Accumulator, Proof, RowsTerms
 from bigsvm.problem.problem import Problem
 from bigsvm.store.blocks import Block, BlockGroup, kernel_matrix
-from bigsvm.store.vectors import RowVector
+from bigsvm.store.state.vectors import RowVector
 
 
 class RidingProof:

@@ -10,11 +10,11 @@ from bigsvm.config import FitConfig
 from bigsvm.errors import UsageError
 from bigsvm.events import Emit, silent
 from bigsvm.machine import check_address_space
-from bigsvm.run.certify import certify_model
-from bigsvm.run.fit import fit_store
-from bigsvm.run.outcome import FitResult
-from bigsvm.store.opener import open_store
-from bigsvm.store.sealing import EmptyChunks
+from bigsvm.run.fit.fit import fit_store
+from bigsvm.run.fit.outcome import FitResult
+from bigsvm.run.proof.certify import certify_model
+from bigsvm.store.formats.opener import open_store
+from bigsvm.store.sealing.seal import EmptyChunks
 
 
 def fit(

@@ -10,13 +10,13 @@ from typing import Any
 from bigsvm.config import FitConfig
 from bigsvm.errors import Unsupported, UsageError
 from bigsvm.events import Emit, silent
+from bigsvm.model.linear_model import LinearModel
 from bigsvm.problem.certificate import Certificate
-from bigsvm.problem.model import LinearModel
-from bigsvm.run.checkpoint import Checkpoints
-from bigsvm.run.fit import fit_store
-from bigsvm.run.outcome import FitResult
+from bigsvm.run.fit.checkpoint import Checkpoints
+from bigsvm.run.fit.fit import fit_store
+from bigsvm.run.fit.outcome import FitResult
 from bigsvm.store.blocks import RowBlocks
-from bigsvm.store.opener import open_store
+from bigsvm.store.formats.opener import open_store
 
 _BY_MODEL = ("objective", "dual_objective", "duality_gap", "relative_gap", "n_support")
 """Lists of a model's `certificate` that have an entry for each of its models."""

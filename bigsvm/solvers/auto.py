@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from bigsvm.config import FitConfig
 from bigsvm.solvers.base import DataShape
-from bigsvm.solvers.working_room import working_bytes
+from bigsvm.solvers.newton_ws.capacity import working_bytes
 
 _NARROW = 1000  # features: up to here a Newton pass costs no more than the sweeps that coordinate descent needs
 _ROWS_PER_FEATURE = 4

@@ -20,8 +20,8 @@ from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import Problem
 from bigsvm.problem.riding import RidingProof
 from bigsvm.store.blocks import BlockRef, RowBlocks
-from bigsvm.store.columns import ColumnBlocks
-from bigsvm.store.vectors import RowVector
+from bigsvm.store.columns.column_blocks import ColumnBlocks
+from bigsvm.store.state.vectors import RowVector
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -195,7 +195,7 @@ class Solver(Protocol):
     def init(self, problem: Problem, ctx: Context) -> Any: ...
     def step(self, problem: Problem, state: Any, ctx: Context) -> StepInfo: ...
     def before_load(self, state: Any, tree: Any, ctx: Context) -> None:
-        """Make `state`, as new, ready to take a saved `tree` (`store/state_files.py`)."""
+        """Make `state`, as new, ready to take a saved `tree` (`store/state/state_files.py`)."""
         ...
 
     def forecast(self, state: Any) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from bigsvm.kernels.rows import CSR, n_rows_of
+from bigsvm.compiled.shared.rows import CSR, n_rows_of
 from bigsvm.store.blocks import Matrix, kernel_matrix
 
 

@@ -10,21 +10,21 @@ from bigsvm.config import FitConfig
 from bigsvm.errors import Unsupported, UsageError
 from bigsvm.solvers.auto import Preference, preferences
 from bigsvm.solvers.base import DataShape, Solver
-from bigsvm.solvers.coordinate_descent import CoordinateDescent
-from bigsvm.solvers.dual_cd import DualCD
-from bigsvm.solvers.hyperpass import HyperPass
-from bigsvm.solvers.hyperpass_shrink import HyperPassShrink
-from bigsvm.solvers.kernel.platt import PlattSMO
-from bigsvm.solvers.kernel.rosen import Rosen
-from bigsvm.solvers.kernel.rosen_block import RosenBlock
-from bigsvm.solvers.kernel.simplified import SimplifiedSMO, SimplifiedSMOWithKM
-from bigsvm.solvers.kernel.smo import Smo
-from bigsvm.solvers.newton import Newton
-from bigsvm.solvers.newton_ws import NewtonWS
-from bigsvm.solvers.pegasos import Pegasos
-from bigsvm.solvers.primal_cd import PrimalCD
-from bigsvm.solvers.rosenbrock import Rosenbrock
-from bigsvm.solvers.ssvm import SSVM
+from bigsvm.solvers.coordinate.coordinate_descent import CoordinateDescent
+from bigsvm.solvers.coordinate.primal_cd import PrimalCD
+from bigsvm.solvers.dcd.dual_cd import DualCD
+from bigsvm.solvers.hyperpass.hyperpass import HyperPass
+from bigsvm.solvers.hyperpass.hyperpass_shrink import HyperPassShrink
+from bigsvm.solvers.kernel.literature.platt import PlattSMO
+from bigsvm.solvers.kernel.literature.simplified import SimplifiedSMO, SimplifiedSMOWithKM
+from bigsvm.solvers.kernel.rosen.rosen import Rosen
+from bigsvm.solvers.kernel.rosen.rosen_block import RosenBlock
+from bigsvm.solvers.kernel.smo.smo import Smo
+from bigsvm.solvers.literature.pegasos import Pegasos
+from bigsvm.solvers.literature.rosenbrock import Rosenbrock
+from bigsvm.solvers.literature.ssvm import SSVM
+from bigsvm.solvers.newton_ws.newton_ws import NewtonWS
+from bigsvm.solvers.primal.newton import Newton
 
 SOLVERS: dict[str, type[Any]] = {
     solver.name: solver

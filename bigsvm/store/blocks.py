@@ -12,7 +12,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
-from bigsvm.kernels.rows import CSR
+from bigsvm.compiled.shared.rows import CSR
 from bigsvm.store.identity import Identity
 
 Matrix = np.ndarray | CSR

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError
-from bigsvm.kernels.rows import CSR
 
 _INT32_LIMIT = 2**31
 

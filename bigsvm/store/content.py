@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from bigsvm.kernels.fingerprint import content_hash
-from bigsvm.kernels.rows import CSR, n_rows_of
+from bigsvm.compiled.shared.fingerprint import content_hash
+from bigsvm.compiled.shared.rows import CSR, n_rows_of
 from bigsvm.store.blocks import kernel_matrix
 from bigsvm.store.labels import label_bits
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bigsvm.kernels.rows import CSR
+from bigsvm.compiled.shared.rows import CSR
 from bigsvm.store.blocks import Block, BlockGroup, RowBlocks
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from bigsvm.compiled.shared.rows import CSR, take_rows
+from bigsvm.compiled.shared.shuffle import renumber
 from bigsvm.errors import DataError
-from bigsvm.kernels.rows import CSR, take_rows
-from bigsvm.kernels.shuffle import renumber
 from bigsvm.store.addresses import make_refs
 from bigsvm.store.blocks import Block, BlockRef, RowBlocks
 from bigsvm.store.identity import Identity

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bigsvm.kernels.rows import CSR
+from bigsvm.compiled.shared.rows import CSR
 from bigsvm.store.blocks import Block, RowBlocks
 from bigsvm.store.content import ContentHash
 from bigsvm.store.labels import label_bits
@@ -21,7 +21,7 @@ from bigsvm.store.labels import label_bits
 class Survey:
     """Sums over the rows seen so far.
 
-    content : int        sum mod 2^128 of the rows' hashes (`kernels/fingerprint.py`)
+    content : int        sum mod 2^128 of the rows' hashes (`compiled/shared/fingerprint.py`)
     nnz : int            stored entries
     data_bytes : int     decoded bytes of X, y and weights
     counts : dict        rows of each class code that take part (weight > 0); empty for regression

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bigsvm.kernels.rows import CSR
-from bigsvm.kernels.sample import PROJECTIONS, count_features, row_statistics
+from bigsvm.compiled.shared.rows import CSR
+from bigsvm.compiled.shared.sample import PROJECTIONS, count_features, row_statistics
 from bigsvm.store.blocks import Block, BlockRef, RowBlocks, frozen, kernel_matrix, tile
 
 SAMPLE_BLOCKS, SAMPLE_ROWS = 32, 512

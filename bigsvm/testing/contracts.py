@@ -17,10 +17,10 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
+from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError
-from bigsvm.kernels.rows import CSR
-from bigsvm.store.array_rows import ArrayRows
 from bigsvm.store.blocks import Block, RowBlocks
+from bigsvm.store.formats.array_rows import ArrayRows
 
 N_SAMPLES, N_FEATURES = 53, 11
 

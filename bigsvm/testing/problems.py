@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import sparse
 
-from bigsvm.kernels.rows import CSR
+from bigsvm.compiled.shared.rows import CSR
 
 
 def random_problem(

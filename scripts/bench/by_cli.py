@@ -27,7 +27,7 @@ def command_of(job: Job, store: Path, model: Path) -> list[str]:
 def fit_by_cli(job: Job, points: list[Point]) -> dict[str, Any]:
     """One fit by the command line; figures from run.json, proofs and steps from events.jsonl."""
     from bigsvm.cli.main import main
-    from bigsvm.problem.model import load_model
+    from bigsvm.model.linear_model import load_model
 
     with tempfile.TemporaryDirectory(dir=job.scratch or None) as folder:
         model = Path(folder) / "m.model"

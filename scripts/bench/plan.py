@@ -19,8 +19,8 @@ from bench.problems import Problem, excerpt
 from bench.runs import Cage, Run, measure
 from bigsvm.config import FitConfig
 from bigsvm.errors import PlanRefused
-from bigsvm.run.plan import Plan, make_plan
-from bigsvm.store.opener import open_store
+from bigsvm.run.fit.plan import Plan, make_plan
+from bigsvm.store.formats.opener import open_store
 
 CAGE_ROOM = 256 << 20  # interpreter, libraries and compiled kernels beside the budget
 PEERS = {"liblinear": "LIBLINEAR", "snapml": "snapml", "sgd": "SGDClassifier, streamed"}

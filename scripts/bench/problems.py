@@ -18,9 +18,9 @@ from types import ModuleType
 import numpy as np
 from scipy import sparse
 
-from bigsvm.kernels.rows import CSR
-from bigsvm.run.demo import BLOCK_ROWS, N_FEATURES, SEED, make_block
-from bigsvm.store.zarr_writer import ZarrWriter
+from bigsvm.compiled.shared.rows import CSR
+from bigsvm.store.ingest.demo_rows import BLOCK_ROWS, N_FEATURES, SEED, make_block
+from bigsvm.store.ingest.zarr_writer import ZarrWriter
 
 REAL = ("kddcup99", "20news", "mnist", "w8a")
 MADE = {

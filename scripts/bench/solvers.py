@@ -193,7 +193,7 @@ SOLVERS: dict[str, Callable[[Job, list[Point]], dict[str, Any]]] = {
 def _load_libraries(solver: str) -> None:
     """Import, and compile, what is no part of a run."""
     if solver in ("bigsvm", "bigsvm-cli"):
-        import bigsvm.run.fit  # noqa: F401
+        import bigsvm.run.fit.fit  # noqa: F401
     elif solver == "snapml":
         import snapml  # noqa: F401
     elif solver == "sgd":
@@ -206,7 +206,7 @@ def _load_libraries(solver: str) -> None:
 
 def run(job: Job) -> tuple[dict[str, Any], list[Point]]:
     """Do a job in this process.  Memory is anonymous memory above what was held before the data came."""
-    from bigsvm.run.memory import PeakMemory
+    from bigsvm.run.execute.memory import PeakMemory
 
     _load_libraries(job.solver)
     points: list[Point] = []

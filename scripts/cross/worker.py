@@ -29,10 +29,10 @@ import numpy as np
 
 import bigsvm
 from bigsvm.cli.main import run as command_line
+from bigsvm.compiled import cache_folder
 from bigsvm.errors import BigSVMError, PlanRefused
-from bigsvm.kernels import cache_folder
-from bigsvm.run import sizes
-from bigsvm.store.opener import open_store
+from bigsvm.run.fit import sizes
+from bigsvm.store.formats.opener import open_store
 from cross.case import Case, Step, make_case
 from cross.judge import Finding, Outcome, judge_fit, judge_outcome
 from cross.judge_use import judge_certify, judge_scores

@@ -18,11 +18,11 @@ import scipy.sparse as sp
 
 import bigsvm
 from bigsvm.cli.main import run as command_line
-from bigsvm.kernels.rows import CSR
+from bigsvm.compiled.shared.rows import CSR
+from bigsvm.files.atomic import file_digest
+from bigsvm.model.kernel_model import KernelModel
+from bigsvm.model.model_files import document_text
 from bigsvm.problem.kernel import Kernel
-from bigsvm.problem.kernel_model import KernelModel
-from bigsvm.problem.model_files import document_text
-from bigsvm.store.files import file_digest
 from hostile.cases import Case
 
 REFUSED = {65, 66, 73, 74, 78}

@@ -15,10 +15,10 @@ import numpy as np
 from bigsvm.budget import MemoryBudget
 from bigsvm.problem.kernel import Kernel, rbf_of_sigma
 from bigsvm.solvers.kernel.base import KernelOptions, KernelSolver
+from bigsvm.solvers.kernel.literature.platt import PlattSMO
+from bigsvm.solvers.kernel.literature.simplified import SimplifiedSMO, SimplifiedSMOWithKM
 from bigsvm.solvers.kernel.part import Part
-from bigsvm.solvers.kernel.platt import PlattSMO
-from bigsvm.solvers.kernel.rows import KernelCounts, MatrixRows
-from bigsvm.solvers.kernel.simplified import SimplifiedSMO, SimplifiedSMOWithKM
+from bigsvm.solvers.kernel.values.kernel_rows import KernelCounts, MatrixRows
 from reproduction.sets import DataSet
 from reproduction.stepper import Stepper
 

@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bigsvm.kernels.rosen import NAIVE, PAIR, RELEASE
+from bigsvm.compiled.kernel.rosen import NAIVE, PAIR, RELEASE
 from bigsvm.problem.kernel import rbf_of_width
 from bigsvm.solvers.kernel.base import KernelOptions
 from bigsvm.solvers.kernel.part import Part
-from bigsvm.solvers.kernel.rosen import Rosen
-from bigsvm.solvers.kernel.rosen_block import RosenBlock
-from bigsvm.solvers.kernel.rows import MatrixRows
+from bigsvm.solvers.kernel.rosen.rosen import Rosen
+from bigsvm.solvers.kernel.rosen.rosen_block import RosenBlock
+from bigsvm.solvers.kernel.values.kernel_rows import MatrixRows
 from reproduction.plain_smo import plain_smo
 from reproduction.sets import Partitioned
 

@@ -13,11 +13,11 @@ import numpy as np
 from bigsvm.budget import MemoryBudget
 from bigsvm.config import FitConfig
 from bigsvm.problem.problem import make_problem
-from bigsvm.run.local import SerialMapper
+from bigsvm.run.execute.local import SerialMapper
 from bigsvm.solvers.base import Context, StepInfo
 from bigsvm.solvers.registry import choose_solver
-from bigsvm.store.array_rows import ArrayRows
-from bigsvm.store.columns import ColumnBlocks, ResidentColumns
+from bigsvm.store.columns.column_blocks import ColumnBlocks, ResidentColumns
+from bigsvm.store.formats.array_rows import ArrayRows
 
 
 class Stepper:

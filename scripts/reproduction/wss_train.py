@@ -7,18 +7,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bigsvm.kernels.gram import add_stored_rows
-from bigsvm.kernels.rows import CSR
+from bigsvm.compiled.kernel.gram import add_stored_rows
+from bigsvm.compiled.shared.rows import CSR
 from bigsvm.problem.kernel import Kernel, poly_of_bracket
 from bigsvm.solvers.kernel.base import KernelOptions
-from bigsvm.solvers.kernel.cached_rows import CachedRows
-from bigsvm.solvers.kernel.gram import Gram, support_of
 from bigsvm.solvers.kernel.part import Part
-from bigsvm.solvers.kernel.rows import KernelCounts, KernelRows, MatrixRows
+from bigsvm.solvers.kernel.smo.textbook import Textbook
 from bigsvm.solvers.kernel.state import weigh
-from bigsvm.solvers.kernel.textbook import Textbook
+from bigsvm.solvers.kernel.values.cached_rows import CachedRows
+from bigsvm.solvers.kernel.values.gram import Gram, support_of
+from bigsvm.solvers.kernel.values.kernel_rows import KernelCounts, KernelRows, MatrixRows
 from bigsvm.store.blocks import Matrix, kernel_matrix
-from bigsvm.store.row_cache import RowCache
+from bigsvm.store.state.row_cache import RowCache
 
 VIOLATION = 1e-3
 DEGREE = 3

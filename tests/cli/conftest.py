@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from bigsvm.cli.main import run
-from bigsvm.run.demo import write_problem
+from bigsvm.store.ingest.demo_rows import write_problem
 
 
 class Said(NamedTuple):

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bigsvm.problem.model import load_model
+from bigsvm.model.linear_model import load_model
 from tests.cli.conftest import Bigsvm
 
 FIT_KEYS = {

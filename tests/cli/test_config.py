@@ -34,7 +34,7 @@ def test_all_kinds_of_values(bigsvm: Bigsvm, store: Path, monkeypatch: pytest.Mo
         seen.append(config)
         raise ZeroDivisionError
 
-    monkeypatch.setattr("bigsvm.run.plan.make_plan", look)
+    monkeypatch.setattr("bigsvm.run.fit.plan.make_plan", look)
     Path("c.toml").write_text(
         'c = 2\nbias-scale = 3.5\nmax_passes = 7\nmax-time = "2m"\nno-dual = true\nmemory = 100000000\n'
         'set = {eps1 = 0.5, safe = true}\nclass-weight = {"1" = 10, "-1" = 0.5}\nstage = "none"\n'
@@ -57,7 +57,7 @@ def test_a_flag_beats_its_opposite_in_the_file(bigsvm: Bigsvm, store: Path, monk
         seen.append(config)
         raise ZeroDivisionError
 
-    monkeypatch.setattr("bigsvm.run.plan.make_plan", look)
+    monkeypatch.setattr("bigsvm.run.fit.plan.make_plan", look)
     Path("c.toml").write_text("lambda = 1e-3\n")
     bigsvm("plan", store, "--config", "c.toml", "-c", "2")
     bigsvm("plan", store, "--config", "c.toml")

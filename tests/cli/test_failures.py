@@ -14,8 +14,8 @@ import pytest
 
 from bigsvm.cli.failures import failure_of
 from bigsvm.errors import PlanRefused
-from bigsvm.kernels import aside
 from bigsvm.machine import check_address_space, memory_limit
+from bigsvm.run.execute import aside
 from bigsvm.units import show_bytes
 from tests.cli.conftest import Bigsvm
 from tests.cli.test_main import PROGRAM
@@ -111,7 +111,7 @@ def test_a_compiler_without_memory_is_refused(bigsvm: Bigsvm, store: Path, monke
     def refused(*args: object) -> None:
         raise MemoryError("the compiler was refused memory")
 
-    monkeypatch.setattr("bigsvm.run.fit.warm", refused)
+    monkeypatch.setattr("bigsvm.run.fit.fit.warm", refused)
     said = bigsvm("fit", store, "--quiet")
     assert (said.code, said.out) == (78, "")
     assert "the limit in force is" in said.err

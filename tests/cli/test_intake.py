@@ -18,8 +18,8 @@ import scipy.sparse as sp
 import zarr
 
 from bigsvm.errors import DataError
-from bigsvm.problem.model import load_model
-from bigsvm.store.ingest import ingest
+from bigsvm.model.linear_model import load_model
+from bigsvm.store.ingest.ingest import ingest
 from tests.cli.conftest import Bigsvm
 from tests.store import formats
 

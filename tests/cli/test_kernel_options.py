@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from bigsvm.cli import text
-from bigsvm.cli.commands.fit import summary
+from bigsvm.cli.commands.training.fit import summary
 from bigsvm.config import KERNELS
+from bigsvm.model.linear_model import load_model
 from bigsvm.problem import kernel as problem_kernel
-from bigsvm.problem.model import load_model
 from tests.cli.conftest import Bigsvm
 from tests.problem.svc_models import KERNELS as SOME
 from tests.problem.svc_models import labels, rows, svc, svr
@@ -30,7 +30,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         found.append(config)
         raise ZeroDivisionError
 
-    monkeypatch.setattr("bigsvm.run.plan.make_plan", look)
+    monkeypatch.setattr("bigsvm.run.fit.plan.make_plan", look)
     return found
 
 

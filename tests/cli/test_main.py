@@ -86,7 +86,7 @@ def test_failures(bigsvm: Bigsvm, monkeypatch: pytest.MonkeyPatch, error: BaseEx
     def fail(*args: Any, **kwargs: Any) -> Any:
         raise error
 
-    monkeypatch.setattr("bigsvm.store.opener.open_store", fail)
+    monkeypatch.setattr("bigsvm.store.formats.opener.open_store", fail)
     said = bigsvm("plan", "x.zarr")
     assert (said.code, said.out) == (code, "")
     assert said.err.count("\n") == 1
@@ -106,7 +106,7 @@ def test_a_message_of_many_lines_becomes_one(bigsvm: Bigsvm, monkeypatch: pytest
     def fail(*args: Any, **kwargs: Any) -> Any:
         raise DataError("first\n  second", "a\nb")
 
-    monkeypatch.setattr("bigsvm.store.opener.open_store", fail)
+    monkeypatch.setattr("bigsvm.store.formats.opener.open_store", fail)
     assert bigsvm("plan", "x").err == "bigsvm: error: a b: first second\n"
 
 

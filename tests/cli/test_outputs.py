@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 import zarr
 
-from bigsvm.registry import model_fingerprint
-from bigsvm.store.opener import open_store
+from bigsvm.model.versions import model_fingerprint
+from bigsvm.store.formats.opener import open_store
 from tests.cli.conftest import Bigsvm
 from tests.cli.test_main import PROGRAM
 from tests.model_documents import read, rewrite

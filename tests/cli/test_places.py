@@ -48,7 +48,7 @@ def test_a_fit_that_could_not_be_written_is_refused_before_the_work(
 ) -> None:
     shutil.copytree(data, "other.zarr")
     before = files_of(Path())
-    monkeypatch.setattr("bigsvm.run.fit.fit_store", lambda *_: pytest.fail("it began"))
+    monkeypatch.setattr("bigsvm.run.fit.fit.fit_store", lambda *_: pytest.fail("it began"))
     said = bigsvm("fit", "link" if "link/m" in args else "data.zarr", *args)
     assert (said.code, said.out) == (73, "")
     assert said.err.count("\n") == 1

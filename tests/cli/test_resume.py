@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from bigsvm.cli.main import run
-from bigsvm.run.signals import Stop
-from bigsvm.store.ingest import ingest
+from bigsvm.run.execute.signals import Stop
+from bigsvm.store.ingest.ingest import ingest
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def test_killed_after_the_model_was_written(fit: list[str], tmp_path: Path, caps
 
 
 def test_a_run_in_use_is_left_alone(fit: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from bigsvm.store.locks import alone
+    from bigsvm.files.locks import alone
 
     (tmp_path / "m.run").mkdir()
     with alone(tmp_path / "m.run" / "lock", "the run"):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bigsvm.run.demo import write_problem
+from bigsvm.store.ingest.demo_rows import write_problem
 from bigsvm.units import MIB
 
 CAGE = Path(__file__).parents[2] / "scripts" / "memory_cage.py"

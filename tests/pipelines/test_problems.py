@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bigsvm import registry
 from bigsvm.config import RESULT_OPTIONS, FitConfig
 from bigsvm.errors import UsageError
-from bigsvm.problem.model import load_model
-from bigsvm.store.ingest import ingest
+from bigsvm.model import versions as registry
+from bigsvm.model.linear_model import load_model
+from bigsvm.store.ingest.ingest import ingest
 from pipelines import steps
 from pipelines.config import read_job
 from tests.pipelines.test_retrain import Place, Retrain, job, retrain

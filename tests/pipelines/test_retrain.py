@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from bigsvm import registry
 from bigsvm.errors import MissingInput, OutputError, UsageError
-from bigsvm.problem.model import load_model
-from bigsvm.store.zarr_writer import ZarrWriter
+from bigsvm.model import versions as registry
+from bigsvm.model.linear_model import load_model
+from bigsvm.store.ingest.zarr_writer import ZarrWriter
 from pipelines import steps
 from pipelines.config import Job, read_job
 from pipelines.retrain import main

@@ -8,10 +8,10 @@ import numpy as np
 from scipy import sparse
 from sklearn.svm import SVC, SVR
 
-from bigsvm.kernels.rows import CSR
-from bigsvm.problem.decide import models_of
+from bigsvm.compiled.shared.rows import CSR
+from bigsvm.model.decide import models_of
+from bigsvm.model.kernel_model import KernelModel
 from bigsvm.problem.kernel import Kernel
-from bigsvm.problem.kernel_model import KernelModel
 
 KERNELS = {
     "linear": Kernel("linear"),

@@ -18,7 +18,7 @@ from bigsvm.problem.certificate import (
     runs_of,
 )
 from bigsvm.problem.problem import make_problem
-from bigsvm.store.opener import open_store
+from bigsvm.store.formats.opener import open_store
 from bigsvm.testing.problems import random_problem
 from bigsvm.testing.reference import dual_value, primal_value
 

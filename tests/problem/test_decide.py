@@ -10,8 +10,8 @@ import pytest
 from sklearn.utils.multiclass import _ovr_decision_function
 
 from bigsvm.errors import DataError
-from bigsvm.problem.decide import models_of, n_models_of
-from bigsvm.problem.model import LinearModel, load_model
+from bigsvm.model.decide import models_of, n_models_of
+from bigsvm.model.linear_model import LinearModel, load_model
 from tests.model_documents import rewrite
 
 

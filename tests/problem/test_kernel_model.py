@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from bigsvm.compiled.shared.rows import CSR, take_rows
 from bigsvm.errors import DataError
-from bigsvm.kernels.rows import CSR, take_rows
-from bigsvm.problem import kernel_scores as scoring
-from bigsvm.problem import support as supporting
+from bigsvm.model import kernel_scores as scoring
+from bigsvm.model import support as supporting
+from bigsvm.model.kernel_model import KernelModel
+from bigsvm.model.linear_model import load_model
+from bigsvm.model.support import SupportPieces, support_blocks
 from bigsvm.problem.kernel import Kernel
-from bigsvm.problem.kernel_model import KernelModel
-from bigsvm.problem.model import load_model
-from bigsvm.problem.support import SupportPieces, support_blocks
 from tests.problem.svc_models import KERNELS, labels, rows, svc, svr, to_csr
 
 D = 6

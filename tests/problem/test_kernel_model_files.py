@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bigsvm.compiled.shared.rows import CSR, take_rows
 from bigsvm.errors import BigSVMError, DataError, OutputError
-from bigsvm.kernels.rows import CSR, take_rows
-from bigsvm.problem import model_files
-from bigsvm.problem import support as supporting
+from bigsvm.model import model_files
+from bigsvm.model import support as supporting
+from bigsvm.model.kernel_model import KernelModel, _from_home
+from bigsvm.model.linear_model import load_alpha, load_model
+from bigsvm.model.support import SupportPieces
 from bigsvm.problem.kernel import Kernel
-from bigsvm.problem.kernel_model import KernelModel, _from_home
-from bigsvm.problem.model import load_alpha, load_model
-from bigsvm.problem.support import SupportPieces
 from tests.model_documents import read, renew, rewrite
 from tests.problem.svc_models import KERNELS, labels, rows, svc, svr, to_csr
 

@@ -8,7 +8,7 @@ import pytest
 from bigsvm.config import FitConfig
 from bigsvm.errors import DataError, Unsupported, UsageError
 from bigsvm.problem.problem import make_problem
-from bigsvm.store.opener import open_store
+from bigsvm.store.formats.opener import open_store
 from bigsvm.testing.problems import random_problem
 
 

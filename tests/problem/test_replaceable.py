@@ -10,7 +10,7 @@ import pytest
 
 import bigsvm
 from bigsvm.errors import DataError, OutputError
-from bigsvm.problem.model import LinearModel, load_model
+from bigsvm.model.linear_model import LinearModel, load_model
 from bigsvm.testing.problems import random_problem
 
 MODEL = LinearModel(np.ones((1, 2)), np.zeros(1), np.array([-1, 1]))

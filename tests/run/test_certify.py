@@ -13,9 +13,9 @@ import bigsvm
 from bigsvm.config import FitConfig
 from bigsvm.errors import DataError
 from bigsvm.problem.problem import make_problem
-from bigsvm.run import certify
-from bigsvm.run.outcome import linear_model
-from bigsvm.store.array_rows import ArrayRows
+from bigsvm.run.fit.outcome import linear_model
+from bigsvm.run.proof import certify
+from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.testing.problems import random_problem
 from bigsvm.testing.reference import dual_optimum, dual_value, primal_value, with_bias
 

@@ -11,12 +11,12 @@ import pytest
 import bigsvm
 from bigsvm.config import KERNEL_SOLVERS, FitConfig
 from bigsvm.errors import DataError, Interrupted
-from bigsvm.run import loop as looping
-from bigsvm.run.checkpoint import Checkpoints
-from bigsvm.run.fit import fit_store
-from bigsvm.run.signals import Stop
+from bigsvm.run.execute.signals import Stop
+from bigsvm.run.fit import loop as looping
+from bigsvm.run.fit.checkpoint import Checkpoints
+from bigsvm.run.fit.fit import fit_store
 from bigsvm.solvers.registry import SOLVERS
-from bigsvm.store.state_files import dump, load, read_tree, write_tree
+from bigsvm.store.state.state_files import dump, load, read_tree, write_tree
 
 
 def classes(n_classes: int, n: int = 700) -> tuple[np.ndarray, np.ndarray]:
@@ -254,7 +254,7 @@ def test_load_fills_in_place() -> None:
 
 def test_checkpoints_are_due_by_time_and_sooner_after_a_proof(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    monkeypatch.setattr("bigsvm.run.checkpoint.time.monotonic", lambda: now)
+    monkeypatch.setattr("bigsvm.run.fit.checkpoint.time.monotonic", lambda: now)
     checkpoints = Checkpoints(tmp_path / "c", {}, 60.0)
     now = 59.0
     assert not checkpoints.due()

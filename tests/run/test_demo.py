@@ -9,8 +9,8 @@ import pytest
 
 from bigsvm.cli.main import run
 from bigsvm.errors import UsageError
-from bigsvm.run.demo import HELD_OUT, N_FEATURES, ROW_BYTES, make_block, write_problem
-from bigsvm.store.opener import open_store
+from bigsvm.store.formats.opener import open_store
+from bigsvm.store.ingest.demo_rows import HELD_OUT, N_FEATURES, ROW_BYTES, make_block, write_problem
 
 
 def test_blocks_repeat_and_differ() -> None:

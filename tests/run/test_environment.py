@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bigsvm.store.ingest import ingest
+from bigsvm.store.ingest.ingest import ingest
 
 
 def test_time_zone_locale_hash_seed_and_threads_do_not_matter(tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from bigsvm.config import FitConfig
 from bigsvm.errors import DataError
 from bigsvm.events import Warned
-from bigsvm.problem.model import LinearModel
-from bigsvm.run.evaluate import evaluate, join_labels
-from bigsvm.run.metrics import (
+from bigsvm.model.linear_model import LinearModel
+from bigsvm.run.apply.evaluate import evaluate, join_labels
+from bigsvm.run.apply.metrics import (
     BinnedRanking,
     ExactRanking,
     average_precision,
@@ -22,7 +22,7 @@ from bigsvm.run.metrics import (
     ordered_bits,
     roc_auc,
 )
-from bigsvm.store.array_rows import ArrayRows
+from bigsvm.store.formats.array_rows import ArrayRows
 
 sklearn_metrics = pytest.importorskip("sklearn.metrics")
 CONFIG = FitConfig.of(memory=32 << 20, threads=2)
@@ -70,7 +70,7 @@ def test_blocks_of_any_size_give_the_same(monkeypatch: pytest.MonkeyPatch) -> No
     model, X, y, _ = make((-1, 1))
     names = ("accuracy", "f1", "roc_auc", "average_precision", "confusion_matrix")
     whole = evaluate(model, ArrayRows(X, y), CONFIG)
-    monkeypatch.setattr("bigsvm.run.scoring._LARGEST_BLOCK", 5000)
+    monkeypatch.setattr("bigsvm.run.apply.scoring._LARGEST_BLOCK", 5000)
     parts = evaluate(model, ArrayRows(X, y), CONFIG)
     assert {name: whole[name] for name in names} == {name: parts[name] for name in names}
 
@@ -78,7 +78,7 @@ def test_blocks_of_any_size_give_the_same(monkeypatch: pytest.MonkeyPatch) -> No
 def test_binned_where_the_budget_is_small_and_close_to_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     model, X, y, _ = make((-1, 1), n=4000)
     exact = evaluate(model, ArrayRows(X, y), CONFIG)
-    monkeypatch.setattr("bigsvm.run.metrics.EXACT_ROW_BYTES", 1 << 20)
+    monkeypatch.setattr("bigsvm.run.apply.metrics.EXACT_ROW_BYTES", 1 << 20)
     binned = evaluate(model, ArrayRows(X, y), CONFIG)
     assert binned["binned"]
     assert not exact["binned"]

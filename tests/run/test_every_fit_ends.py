@@ -13,9 +13,9 @@ import bigsvm
 from bigsvm.config import FitConfig
 from bigsvm.errors import DataError
 from bigsvm.events import EpochEnd, Event
+from bigsvm.model.kernel_model import KernelModel
 from bigsvm.problem.kernel import Kernel
-from bigsvm.problem.kernel_model import KernelModel
-from bigsvm.run.outcome import FitResult
+from bigsvm.run.fit.outcome import FitResult
 from bigsvm.solvers.pace import IN_MEMORY, Limits, Pace, kernel_limits
 from bigsvm.solvers.registry import SOLVERS
 from tests.run.test_checkpoint import comes_to_the_same

@@ -15,9 +15,9 @@ import bigsvm
 from bigsvm.config import FitConfig
 from bigsvm.errors import PlanRefused
 from bigsvm.events import CertificateMade, EpochEnd, Event, FitEnded, FitStarted, Warned, fan_out
-from bigsvm.run.fit import fit_store
-from bigsvm.run.plan import make_plan
-from bigsvm.store.array_rows import ArrayRows
+from bigsvm.run.fit.fit import fit_store
+from bigsvm.run.fit.plan import make_plan
+from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.testing.problems import random_problem
 
 
@@ -142,7 +142,7 @@ def test_max_passes_stops_with_an_honest_gap(stream: bool, request: pytest.Fixtu
 
 def test_max_time_stops(monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = itertools.count()
-    monkeypatch.setattr("bigsvm.run.loop.time", SimpleNamespace(monotonic=lambda: float(next(ticks))))
+    monkeypatch.setattr("bigsvm.run.fit.loop.time", SimpleNamespace(monotonic=lambda: float(next(ticks))))
     X, y = random_problem(400, 20, seed=37, noise=0.4)
     events: list[Any] = []
     result = bigsvm.fit((X, y), solver="dcd", loss="hinge", C=10.0, tol=1e-9, max_time=50, emit=events.append)

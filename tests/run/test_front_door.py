@@ -11,9 +11,9 @@ from scipy import sparse
 import bigsvm
 from bigsvm.config import FitConfig
 from bigsvm.errors import UsageError
+from bigsvm.model.kernel_model import KernelModel
+from bigsvm.model.linear_model import LinearModel
 from bigsvm.problem.kernel import Kernel
-from bigsvm.problem.kernel_model import KernelModel
-from bigsvm.problem.model import LinearModel
 from bigsvm.solvers.auto import preferences
 from bigsvm.solvers.base import DataShape
 from bigsvm.testing.problems import random_problem

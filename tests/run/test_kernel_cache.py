@@ -15,14 +15,14 @@ import pytest
 import bigsvm
 from bigsvm.config import FitConfig
 from bigsvm.errors import Interrupted
-from bigsvm.run import cache_plan
-from bigsvm.run import sizes as planning
-from bigsvm.run.checkpoint import Checkpoints
-from bigsvm.run.fit import fit_store
-from bigsvm.run.outcome import FitResult
-from bigsvm.run.plan import make_plan
-from bigsvm.store.ingest import ingest
-from bigsvm.store.opener import open_store
+from bigsvm.run.fit import cache_plan
+from bigsvm.run.fit import sizes as planning
+from bigsvm.run.fit.checkpoint import Checkpoints
+from bigsvm.run.fit.fit import fit_store
+from bigsvm.run.fit.outcome import FitResult
+from bigsvm.run.fit.plan import make_plan
+from bigsvm.store.formats.opener import open_store
+from bigsvm.store.ingest.ingest import ingest
 
 N = 300
 KEPT: list[dict[str, Any]] = [

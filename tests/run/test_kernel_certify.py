@@ -12,10 +12,10 @@ from scipy import sparse
 
 import bigsvm
 from bigsvm.errors import DataError, PlanRefused
+from bigsvm.model.linear_model import load_model
 from bigsvm.problem.kernel import Kernel
-from bigsvm.problem.model import load_model
-from bigsvm.run.outcome import FitResult
-from bigsvm.store.array_rows import ArrayRows
+from bigsvm.run.fit.outcome import FitResult
+from bigsvm.store.formats.array_rows import ArrayRows
 from tests.model_documents import renew
 
 KERNELS = {
@@ -135,7 +135,7 @@ def test_the_same_whatever_is_read_at_one_time_and_wherever(tmp_path: Path, monk
     path = saved(tmp_path, result := fitted(store, "ovo"))
     expected = bigsvm.certify(path, store, threads=1)
     assert expected["violation"] == pytest.approx(result.figures["violation"], rel=1e-6)
-    monkeypatch.setattr("bigsvm.run.kernel_certify._MOST_ROWS", 7)
+    monkeypatch.setattr("bigsvm.run.proof.kernel_certify._MOST_ROWS", 7)
     for options in ({"threads": 1}, {"threads": 2}, {"scheduler": "processes", "workers": 1}):
         found = bigsvm.certify(path, store, **options)
         for name in ("objective", "duality_gap", "violation"):

@@ -17,10 +17,10 @@ from bigsvm.config import FitConfig
 from bigsvm.errors import DataError, PlanRefused
 from bigsvm.problem.definite import ValueCheck, is_definite
 from bigsvm.problem.kernel import Definite, Kernel
-from bigsvm.run.kernel_check import checked_kernel
-from bigsvm.run.plan import make_plan
-from bigsvm.store.array_rows import ArrayRows
+from bigsvm.run.fit.plan import make_plan
+from bigsvm.run.proof.kernel_check import checked_kernel
 from bigsvm.store.blocks import blocks_of, kernel_matrix
+from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.testing.problems import as_csr
 from bigsvm.units import MIB
 
@@ -69,7 +69,7 @@ def fitted(given: Any, **options: Any) -> Any:
 @pytest.fixture
 def too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """K in float64 fits no memory."""
-    for module in ("plan", "kernel_certify"):
+    for module in ("fit.plan", "proof.kernel_certify"):
         monkeypatch.setattr(f"bigsvm.run.{module}.whole_bytes", lambda n: 1 << 60)
 
 

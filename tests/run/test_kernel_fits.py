@@ -13,7 +13,7 @@ from sklearn.svm import SVC, SVR
 
 import bigsvm
 from bigsvm.problem.kernel import Kernel
-from bigsvm.store.array_rows import ArrayRows
+from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.testing.problems import random_problem
 from tests.products import each_of
 

@@ -15,15 +15,15 @@ import zarr
 from bigsvm.config import FitConfig
 from bigsvm.errors import BudgetExceeded, DataError
 from bigsvm.events import Warned
-from bigsvm.problem.decide import models_of
+from bigsvm.model.decide import models_of
+from bigsvm.model.linear_model import LinearModel, Model, load_model
 from bigsvm.problem.kernel import Kernel
-from bigsvm.problem.model import LinearModel, Model, load_model
-from bigsvm.run.certify import certify_model
-from bigsvm.run.evaluate import evaluate
-from bigsvm.run.metrics import Errors
-from bigsvm.run.predict import predict
-from bigsvm.run.saved_problem import models_document
-from bigsvm.store.array_rows import ArrayRows
+from bigsvm.run.apply.evaluate import evaluate
+from bigsvm.run.apply.metrics import Errors
+from bigsvm.run.apply.predict import predict
+from bigsvm.run.proof.certify import certify_model
+from bigsvm.run.proof.saved_problem import models_document
+from bigsvm.store.formats.array_rows import ArrayRows
 from tests.problem.svc_models import KERNELS, labels, rows, svc, svr, to_csr
 
 sklearn_metrics = pytest.importorskip("sklearn.metrics")
@@ -111,7 +111,7 @@ def test_blocks_of_any_size_and_worker_processes_give_the_same_bytes(
     _, model = made(tmp_path, "pairs")
     store = ArrayRows(rows(400, seed=5), np.arange(400) % 2)
     expected = lines_of(model, store)
-    monkeypatch.setattr("bigsvm.run.scoring._LARGEST_BLOCK", 9000)
+    monkeypatch.setattr("bigsvm.run.apply.scoring._LARGEST_BLOCK", 9000)
     assert lines_of(model, store) == expected
     config = FitConfig.of(memory=64 << 20, threads=1, workers=1, scheduler="processes")
     assert lines_of(model, store, config=config) == expected
@@ -145,7 +145,7 @@ def test_kernel_values_of_other_rows_are_refused(tmp_path: Path) -> None:
 def test_errors_of_values_are_scikit_learns(
     tmp_path: Path, kind: str, weights: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bigsvm.run.scoring._LARGEST_BLOCK", 9000)  # several blocks
+    monkeypatch.setattr("bigsvm.run.apply.scoring._LARGEST_BLOCK", 9000)  # several blocks
     rng = np.random.default_rng(0)
     model: Model = LinearModel(rng.standard_normal((1, D)), np.ones(1), np.empty(0))
     if kind == "kernel":
@@ -206,7 +206,7 @@ def test_their_certificates_are_made_elsewhere(tmp_path: Path, kind: str, monkey
         asked.append(model)
         return {}
 
-    monkeypatch.setattr("bigsvm.run.certify.certify_kernel_model", here)
+    monkeypatch.setattr("bigsvm.run.proof.certify.certify_kernel_model", here)
     path = tmp_path / f"{kind}.model"
     if kind == "linear pairs":
         LinearModel(np.ones((3, D)), np.ones(3), np.arange(3), {}, *models_of(3, True)).save(path)

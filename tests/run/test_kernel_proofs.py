@@ -14,15 +14,15 @@ from bigsvm.budget import MemoryBudget
 from bigsvm.config import FitConfig
 from bigsvm.problem.kernel import Kernel
 from bigsvm.problem.problem import make_problem
-from bigsvm.run import kernel_proofs
-from bigsvm.run.kernel_proofs import KernelProver
-from bigsvm.run.local import SerialMapper
+from bigsvm.run.execute.local import SerialMapper
+from bigsvm.run.proof import kernel_prover as kernel_proofs
+from bigsvm.run.proof.kernel_prover import KernelProver
 from bigsvm.solvers.base import Context
-from bigsvm.solvers.kernel.arena import RowArena
-from bigsvm.solvers.kernel.data import KernelData
 from bigsvm.solvers.kernel.part import Part
-from bigsvm.solvers.kernel.smo import Smo
-from bigsvm.store.array_rows import ArrayRows
+from bigsvm.solvers.kernel.smo.row_buffer import RowArena
+from bigsvm.solvers.kernel.smo.smo import Smo
+from bigsvm.solvers.kernel.values.data import KernelData
+from bigsvm.store.formats.array_rows import ArrayRows
 
 N, D = 200, 6
 _RNG = np.random.default_rng(3)

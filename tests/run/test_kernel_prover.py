@@ -10,16 +10,16 @@ import pytest
 
 import bigsvm
 from bigsvm.budget import MemoryBudget
-from bigsvm.kernels.parts import part_sums
+from bigsvm.compiled.kernel.parts import part_sums
 from bigsvm.problem.kernel import Kernel
-from bigsvm.run.kernel_proofs import KernelProver, _nearly, _OtherSide, _unbalanced, scores_of
-from bigsvm.run.local import SerialMapper
+from bigsvm.run.execute.local import SerialMapper
+from bigsvm.run.proof.kernel_prover import KernelProver, _nearly, _OtherSide, _unbalanced, scores_of
 from bigsvm.solvers.base import Context
-from bigsvm.solvers.kernel.arena import RowArena
-from bigsvm.solvers.kernel.data import KernelData
 from bigsvm.solvers.kernel.part import Part
-from bigsvm.solvers.kernel.smo import Smo
-from bigsvm.store.array_rows import ArrayRows
+from bigsvm.solvers.kernel.smo.row_buffer import RowArena
+from bigsvm.solvers.kernel.smo.smo import Smo
+from bigsvm.solvers.kernel.values.data import KernelData
+from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.testing.problems import random_problem
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from bigsvm.config import FitConfig
 from bigsvm.errors import PlanRefused
-from bigsvm.run.plan import make_plan
-from bigsvm.store.array_rows import ArrayRows
+from bigsvm.run.fit.plan import make_plan
 from bigsvm.store.blocks import RowBlocks
+from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.units import MIB
 from tests.products import pairs_of
 

@@ -16,12 +16,12 @@ from bigsvm.config import FitConfig
 from bigsvm.errors import BigSVMError, Interrupted, UsageError
 from bigsvm.events import EpochEnd, Event
 from bigsvm.problem.problem import make_problem
-from bigsvm.run.checkpoint import Checkpoints
+from bigsvm.run.fit.checkpoint import Checkpoints
+from bigsvm.run.fit.plan import make_plan
 from bigsvm.run.path import fit_path_store
-from bigsvm.run.plan import make_plan
 from bigsvm.solvers.base import DataShape
-from bigsvm.solvers.newton_ws import NewtonWS, working_bytes
-from bigsvm.store.array_rows import ArrayRows
+from bigsvm.solvers.newton_ws.newton_ws import NewtonWS, working_bytes
+from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.testing.problems import random_problem
 
 CS = [0.1, 10.0, 1.0]  # results come in the order that was asked for
@@ -91,7 +91,7 @@ def test_a_streamed_path_reads_little_more_than_its_largest_C(streaming: None, l
 
 @pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
 def test_a_streamed_path_keeps_its_budget(loss: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bigsvm.run.sizes.Sizes.resident_from", lambda self: 1 << 50)
+    monkeypatch.setattr("bigsvm.run.fit.sizes.Sizes.resident_from", lambda self: 1 << 50)
     X, y = random_problem(9000, 200, seed=77, noise=0.05)
     store = ArrayRows(X.astype(np.float32), y)
     options: dict[str, Any] = {"solver": "newton-ws", "loss": loss, "tol": 1e-2, "threads": 1}

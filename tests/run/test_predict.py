@@ -13,14 +13,14 @@ import pytest
 import scipy.sparse
 import zarr
 
+from bigsvm.compiled.shared.rows import CSR
 from bigsvm.config import FitConfig
 from bigsvm.errors import BudgetExceeded, DataError, OutputError, UsageError
-from bigsvm.kernels.rows import CSR
-from bigsvm.problem.model import LinearModel
-from bigsvm.run.predict import predict
-from bigsvm.run.prediction_files import format_of, open_writer
-from bigsvm.store.array_rows import ArrayRows
-from bigsvm.store.zarr_writer import ZarrWriter
+from bigsvm.model.linear_model import LinearModel
+from bigsvm.run.apply.predict import predict
+from bigsvm.run.apply.prediction_files import format_of, open_writer
+from bigsvm.store.formats.array_rows import ArrayRows
+from bigsvm.store.ingest.zarr_writer import ZarrWriter
 
 SMALL = FitConfig.of(memory=32 << 20, threads=2)
 N, D = 500, 12
@@ -43,7 +43,7 @@ def make_rows(seed: int = 1, n_features: int = D) -> tuple[CSR, np.ndarray]:
 
 
 def write_store(path: Path, X: CSR, y: np.ndarray, n_features: int | None = D) -> Any:
-    from bigsvm.store.opener import open_store
+    from bigsvm.store.formats.opener import open_store
 
     with ZarrWriter(path, layout="csr", dtype=np.float32, n_features=n_features, chunk_bytes=1024) as writer:
         writer.append(X, y)
@@ -73,7 +73,7 @@ def test_blocks_of_any_size_give_the_same_bytes(tmp_path: Path, monkeypatch: pyt
     store = write_store(tmp_path / "s.zarr", X, y)
     model = make_model()
     expected = lines_of(model, store, "jsonl")
-    monkeypatch.setattr("bigsvm.run.scoring._LARGEST_BLOCK", 4000)
+    monkeypatch.setattr("bigsvm.run.apply.scoring._LARGEST_BLOCK", 4000)
     assert lines_of(model, store, "jsonl") == expected
 
 
@@ -92,8 +92,8 @@ def test_csv_has_one_line_a_row_and_quotes_labels(tmp_path: Path) -> None:
 @pytest.mark.parametrize("classes", [(-1, 1), (0.5, 1.5, 2.5), ("x", "y", "z")])
 @pytest.mark.parametrize("with_scores", [False, True])
 def test_parquet_and_zarr(tmp_path: Path, classes: Any, with_scores: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bigsvm.run.scoring._LARGEST_BLOCK", 20_000)
-    monkeypatch.setattr("bigsvm.run.prediction_files._GATHER_BYTES", 1)
+    monkeypatch.setattr("bigsvm.run.apply.scoring._LARGEST_BLOCK", 20_000)
+    monkeypatch.setattr("bigsvm.run.apply.prediction_files._GATHER_BYTES", 1)
     X, y = make_rows()
     model = make_model(classes)
     store = write_store(tmp_path / "s.zarr", X, y)
@@ -113,7 +113,7 @@ def test_parquet_and_zarr(tmp_path: Path, classes: Any, with_scores: bool, monke
 
 
 def test_text_gives_what_its_store_gives(tmp_path: Path) -> None:
-    from bigsvm.store.dump import dump
+    from bigsvm.store.text.dump import dump
 
     X, y = make_rows()
     store = write_store(tmp_path / "s.zarr", X, y)

@@ -14,27 +14,27 @@ from scipy import sparse
 
 import bigsvm
 from bigsvm.budget import MemoryBudget
+from bigsvm.compiled.shared.visiting import shuffled
 from bigsvm.config import FitConfig
 from bigsvm.errors import DataError
 from bigsvm.events import silent
-from bigsvm.kernels.visiting import shuffled
 from bigsvm.problem.certificate import Certificate, Proof
 from bigsvm.problem.problem import make_problem
 from bigsvm.problem.riding import RidingProof
-from bigsvm.run.certify import certify_model
-from bigsvm.run.copies import copies_folder
-from bigsvm.run.fit import fit_store
-from bigsvm.run.local import SerialMapper
-from bigsvm.run.proofs import Prover
-from bigsvm.run.staging import staged
+from bigsvm.run.copies.copy_folder import copies_folder
+from bigsvm.run.copies.staging import staged
+from bigsvm.run.execute.local import SerialMapper
+from bigsvm.run.fit.fit import fit_store
+from bigsvm.run.proof.certify import certify_model
+from bigsvm.run.proof.prover import Prover
 from bigsvm.solvers.base import Context
-from bigsvm.solvers.dual_cd import DualCD
-from bigsvm.solvers.dual_cd_stream import BLOCK_ORDER
+from bigsvm.solvers.dcd.dual_cd import DualCD
+from bigsvm.solvers.dcd.dual_cd_stream import BLOCK_ORDER
 from bigsvm.store.addresses import in_groups
-from bigsvm.store.array_rows import ArrayRows
 from bigsvm.store.blocks import BlockGroup, RowBlocks
+from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.store.join import read_group
-from bigsvm.store.vectors import RowVector
+from bigsvm.store.state.vectors import RowVector
 from bigsvm.testing.problems import random_problem
 from bigsvm.testing.reference import dual_value, primal_value
 from tests.products import pairs_of
@@ -186,7 +186,7 @@ def test_what_was_proved_is_kept_in_a_checkpoint() -> None:
 
 
 def test_tasks_prove_their_rows_with_the_alpha_of_those_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bigsvm.run.proofs._BLOCKS_PER_TASK", 2)
+    monkeypatch.setattr("bigsvm.run.proof.prover._BLOCKS_PER_TASK", 2)
     store = problem_rows("dense")
     problem, block = make_problem(FitConfig(loss="hinge", C=0.3, bias="none"), store), store.read(store.refs(400)[0])
     ctx = context(store, tmp_path, 1e-3)
@@ -255,8 +255,8 @@ def test_a_saved_model_proves_what_its_fit_said(
     if end == "rode":
         monkeypatch.setattr(DualCD, "forecast", lambda self, state: np.inf)  # never hopeful: proofs ride when due
     elif end == "alone":
-        monkeypatch.setattr("bigsvm.run.loop._FIRST_CHECK", 1e9)
-        monkeypatch.setattr("bigsvm.run.loop._RIDE_BELOW", 0.0)
+        monkeypatch.setattr("bigsvm.run.fit.loop._FIRST_CHECK", 1e9)
+        monkeypatch.setattr("bigsvm.run.fit.loop._RIDE_BELOW", 0.0)
         monkeypatch.setattr(DualCD, "forecast", lambda self, state: 0.0 if state.sweep >= 30 else np.inf)
     elif end == "limit":
         options |= {"tol": 1e-12, "max_passes": 12}

@@ -12,8 +12,8 @@ import pytest
 import bigsvm
 from bigsvm.config import FitConfig
 from bigsvm.errors import OutputError
-from bigsvm.run import scratch
-from bigsvm.run.scratch import make_scratch, scratch_folder
+from bigsvm.run.copies import scratch
+from bigsvm.run.copies.scratch import make_scratch, scratch_folder
 
 
 @pytest.fixture

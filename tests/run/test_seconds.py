@@ -12,8 +12,8 @@ import pytest
 import bigsvm
 from bigsvm.events import COMPILING, WorkEnded
 from bigsvm.observe.lines import PlainLines
-from bigsvm.run import fit as fitting
-from bigsvm.store import compile_time as measuring
+from bigsvm.run.fit import fit as fitting
+from bigsvm.store.ingest import compile_time as measuring
 from bigsvm.testing.problems import random_problem
 
 

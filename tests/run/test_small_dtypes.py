@@ -11,10 +11,10 @@ from scipy import sparse
 
 import bigsvm
 from bigsvm.config import FitConfig
-from bigsvm.run import sizes as planning
-from bigsvm.run.evaluate import evaluate
-from bigsvm.store.ingest import ingest
-from bigsvm.store.opener import open_store
+from bigsvm.run.apply.evaluate import evaluate
+from bigsvm.run.fit import sizes as planning
+from bigsvm.store.formats.opener import open_store
+from bigsvm.store.ingest.ingest import ingest
 from tests.products import each_of
 
 

@@ -16,13 +16,13 @@ import numpy as np
 from numba.core.dispatcher import Dispatcher
 from scipy import sparse
 import bigsvm
-import bigsvm.kernels
-from bigsvm.run import fit, sizes, warm as warming
-from bigsvm.store.array_rows import ArrayRows
+import bigsvm.compiled
+from bigsvm.run.fit import fit, sizes, warm as warming
+from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.testing.problems import random_problem
 
-folder = pkgutil.iter_modules(bigsvm.kernels.__path__)
-modules = [importlib.import_module(f"bigsvm.kernels.{found.name}") for found in folder]
+folder = pkgutil.walk_packages(bigsvm.compiled.__path__, "bigsvm.compiled.")
+modules = [importlib.import_module(found.name) for found in folder]
 
 def signatures():
     return {

@@ -8,7 +8,7 @@ import dask
 import pytest
 
 from bigsvm.errors import Interrupted
-from bigsvm.run.dask import open_dask_mapper
+from bigsvm.run.execute.dask import open_dask_mapper
 
 # Runs in each worker process while it starts; kills it as often as there are lines in a file.
 _KILLED = """

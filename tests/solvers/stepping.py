@@ -13,10 +13,10 @@ import bigsvm
 from bigsvm.budget import MemoryBudget
 from bigsvm.config import FitConfig
 from bigsvm.problem.problem import Problem, make_problem
-from bigsvm.run.local import SerialMapper
+from bigsvm.run.execute.local import SerialMapper
 from bigsvm.solvers.base import Context
-from bigsvm.store.array_rows import ArrayRows
-from bigsvm.store.columns import ResidentColumns
+from bigsvm.store.columns.column_blocks import ResidentColumns
+from bigsvm.store.formats.array_rows import ArrayRows
 
 
 class ElsewhereMapper:

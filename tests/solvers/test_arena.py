@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from bigsvm.compiled.shared.rows import sqnorms
 from bigsvm.config import FitConfig
-from bigsvm.kernels.rows import sqnorms
 from bigsvm.problem.problem import Problem, make_problem, zero_weights
-from bigsvm.solvers.arena import Arena, make_arena, whole_arena
-from bigsvm.store.array_rows import ArrayRows
+from bigsvm.solvers.dcd.active_row_buffer import Arena, make_arena, whole_arena
 from bigsvm.store.blocks import kernel_matrix
+from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.testing.problems import random_problem
 from bigsvm.testing.reference import dual_value
 

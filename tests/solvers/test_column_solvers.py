@@ -11,17 +11,17 @@ import pytest
 from scipy import sparse
 
 import bigsvm
+from bigsvm.compiled.linear.primal_cd import EXACT, GLOBAL_NEWTON, NEWTON_STEP, column_total, search
+from bigsvm.compiled.shared.losses import SQUARED_HINGE
 from bigsvm.errors import UsageError
 from bigsvm.events import CertificateMade
-from bigsvm.kernels.losses import SQUARED_HINGE
-from bigsvm.kernels.primal_cd import EXACT, GLOBAL_NEWTON, NEWTON_STEP, column_total, search
-from bigsvm.solvers import column_sweeps
-from bigsvm.solvers.coordinate_descent import CoordinateDescent
-from bigsvm.solvers.hyperpass import HyperPass
-from bigsvm.solvers.line_search import exact_step
-from bigsvm.solvers.primal_cd import PrimalCD
+from bigsvm.solvers.coordinate import column_sweeps
+from bigsvm.solvers.coordinate.coordinate_descent import CoordinateDescent
+from bigsvm.solvers.coordinate.primal_cd import PrimalCD
+from bigsvm.solvers.hyperpass.hyperpass import HyperPass
+from bigsvm.solvers.primal.line_search import exact_step
 from bigsvm.store.blocks import kernel_matrix
-from bigsvm.store.state_files import dump, load, read_tree, write_tree
+from bigsvm.store.state.state_files import dump, load, read_tree, write_tree
 from bigsvm.testing.problems import as_csr, corner_problems, random_problem
 from bigsvm.testing.reference import dual_value
 from tests.products import pairs_of

@@ -17,13 +17,13 @@ from bigsvm.errors import Unsupported, UsageError
 from bigsvm.events import silent
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import make_problem
-from bigsvm.run.fit import fit_store
-from bigsvm.run.local import SerialMapper
+from bigsvm.run.execute.local import SerialMapper
+from bigsvm.run.fit.fit import fit_store
 from bigsvm.solvers.base import Context
-from bigsvm.solvers.dual_cd import DualCD
-from bigsvm.solvers.dual_cd_state import ModelGroup
+from bigsvm.solvers.dcd.dual_cd import DualCD
+from bigsvm.solvers.dcd.dual_cd_state import ModelGroup
 from bigsvm.solvers.registry import choose_solver
-from bigsvm.store.array_rows import ArrayRows
+from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.testing.problems import corner_problems, random_problem
 from bigsvm.testing.reference import dual_optimum
 from tests.products import pairs_of

@@ -13,9 +13,9 @@ from scipy import sparse
 import bigsvm
 from bigsvm.config import KERNEL_SOLVERS, FitConfig
 from bigsvm.problem.loss import REGRESSION
-from bigsvm.run.fit import fit_store
+from bigsvm.run.fit.fit import fit_store
 from bigsvm.solvers.registry import SOLVERS
-from bigsvm.store.array_rows import ArrayRows
+from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.testing.problems import corner_problems, random_problem
 from bigsvm.testing.reference import optimum
 from tests.products import each_of, pairs_of
@@ -145,7 +145,7 @@ def test_two_worker_processes_give_the_bytes_of_none(tmp_path: Path, name: str, 
 def test_labels_one_class_a_block_and_blocks_of_1_7_and_all_rows(
     name: str, streaming: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from bigsvm.run import sizes as planning
+    from bigsvm.run.fit import sizes as planning
 
     X, y = random_problem(60, 5, seed=47, noise=0.2)
     order = np.argsort(y, kind="stable")

@@ -15,18 +15,18 @@ from scipy import sparse
 
 import bigsvm
 from bigsvm.budget import MemoryBudget
+from bigsvm.compiled.linear.hyperpass import add_binned, best_shares
 from bigsvm.config import FitConfig
 from bigsvm.errors import UsageError
-from bigsvm.kernels.hyperpass import add_binned, best_shares
 from bigsvm.problem.problem import make_problem
-from bigsvm.run.local import SerialMapper
-from bigsvm.solvers.active_rows import ActiveRows, compacted
+from bigsvm.run.execute.local import SerialMapper
 from bigsvm.solvers.base import Context, StepInfo
-from bigsvm.solvers.hyperpass import HyperPass
-from bigsvm.solvers.hyperpass_shrink import HyperPassShrink, _Drops
-from bigsvm.solvers.row_state import NaturalDual
-from bigsvm.store.array_rows import ArrayRows
+from bigsvm.solvers.hyperpass.active_rows import ActiveRows, compacted
+from bigsvm.solvers.hyperpass.hyperpass import HyperPass
+from bigsvm.solvers.hyperpass.hyperpass_shrink import HyperPassShrink, _Drops
+from bigsvm.solvers.primal.row_state import NaturalDual
 from bigsvm.store.blocks import kernel_matrix
+from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.testing.problems import as_csr, corner_problems, random_problem
 from bigsvm.units import MIB
 from tests.products import pairs_of

@@ -14,12 +14,12 @@ from bigsvm.budget import MemoryBudget
 from bigsvm.config import FitConfig
 from bigsvm.events import CertificateMade
 from bigsvm.problem.problem import Problem, make_problem
-from bigsvm.run import fit as fitting
-from bigsvm.run.fit import fit_store
-from bigsvm.solvers.dual_cd import DualCD
-from bigsvm.solvers.momentum import Momentum
-from bigsvm.store.array_rows import ArrayRows
-from bigsvm.store.vectors import RowVector
+from bigsvm.run.fit import fit as fitting
+from bigsvm.run.fit.fit import fit_store
+from bigsvm.solvers.dcd.dual_cd import DualCD
+from bigsvm.solvers.dcd.momentum import Momentum
+from bigsvm.store.formats.array_rows import ArrayRows
+from bigsvm.store.state.vectors import RowVector
 from bigsvm.testing.problems import random_problem
 from bigsvm.testing.reference import dual_value
 from tests.products import pairs_of

@@ -11,18 +11,18 @@ import pytest
 from scipy import sparse
 
 import bigsvm
+from bigsvm.compiled.linear import interior
 from bigsvm.config import FitConfig
 from bigsvm.events import Warned
-from bigsvm.kernels import interior
 from bigsvm.solvers.auto import preferences
 from bigsvm.solvers.base import DataShape
-from bigsvm.solvers.interior import solve_hinge
-from bigsvm.solvers.newton_ws import NewtonWS
-from bigsvm.solvers.subproblem import Subproblem
+from bigsvm.solvers.newton_ws.interior import solve_hinge
+from bigsvm.solvers.newton_ws.newton_ws import NewtonWS
+from bigsvm.solvers.newton_ws.subproblem import Subproblem
+from bigsvm.solvers.newton_ws.working_newton import solve_squared_hinge
+from bigsvm.solvers.newton_ws.working_problem import balance, kept_rows
+from bigsvm.solvers.newton_ws.working_set import FOLDED, KEPT, OUT
 from bigsvm.solvers.weights import columns
-from bigsvm.solvers.working_newton import solve_squared_hinge
-from bigsvm.solvers.working_problem import balance, kept_rows
-from bigsvm.solvers.working_set import FOLDED, KEPT, OUT
 from bigsvm.store.blocks import kernel_matrix
 from bigsvm.testing.problems import as_csr, random_problem
 from tests.solvers.stepping import Bench, ElsewhereMapper

@@ -14,20 +14,20 @@ from scipy import sparse
 
 import bigsvm
 from bigsvm.budget import MemoryBudget
+from bigsvm.compiled.linear.pegasos import pegasos_visit
 from bigsvm.config import FitConfig
 from bigsvm.errors import Interrupted, UsageError
-from bigsvm.kernels.pegasos import pegasos_visit
 from bigsvm.problem.problem import Problem, make_problem
-from bigsvm.run.checkpoint import Checkpoints
-from bigsvm.run.fit import fit_store
-from bigsvm.run.local import SerialMapper
-from bigsvm.run.signals import Stop
+from bigsvm.run.execute.local import SerialMapper
+from bigsvm.run.execute.signals import Stop
+from bigsvm.run.fit.checkpoint import Checkpoints
+from bigsvm.run.fit.fit import fit_store
 from bigsvm.solvers.base import Context
-from bigsvm.solvers.pegasos import Pegasos, PegasosState
+from bigsvm.solvers.literature.pegasos import Pegasos, PegasosState
 from bigsvm.solvers.registry import choose_solver
 from bigsvm.solvers.weights import columns
-from bigsvm.store.array_rows import ArrayRows
 from bigsvm.store.blocks import kernel_matrix
+from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.testing.problems import as_csr, random_problem
 
 PUBLISHED = {28: 5.0695504, 911: 0.5545929, 1273: 0.5455888, 1361: 0.5447137, 1376: 0.5446285}
@@ -195,7 +195,7 @@ def test_one_batch_of_all_rows_is_the_batch_method(tmp_path: Path, projection: b
 
 def test_steps_of_the_papers_formula(tmp_path: Path) -> None:
     """A few mini-batches by hand, in the order that the kernel draws."""
-    from bigsvm.kernels.visiting import mixed_runs_of, visiting_order
+    from bigsvm.compiled.shared.visiting import mixed_runs_of, visiting_order
 
     X, y = random_problem(60, 4, seed=64)
     lam, w, t = 0.5, np.zeros(4), 0

@@ -13,11 +13,11 @@ from scipy import sparse
 import bigsvm
 from bigsvm.budget import MemoryBudget
 from bigsvm.errors import Unsupported, UsageError
-from bigsvm.run.local import ThreadMapper
-from bigsvm.solvers import rosenbrock
-from bigsvm.solvers.palmer import new_directions, orthonormalised
-from bigsvm.solvers.rosenbrock import Rosenbrock
-from bigsvm.store.state_files import dump, load, read_tree, write_tree
+from bigsvm.run.execute.local import ThreadMapper
+from bigsvm.solvers.literature import rosenbrock
+from bigsvm.solvers.literature.palmer import new_directions, orthonormalised
+from bigsvm.solvers.literature.rosenbrock import Rosenbrock
+from bigsvm.store.state.state_files import dump, load, read_tree, write_tree
 from bigsvm.testing.problems import corner_problems, random_problem
 from tests.products import pairs_of
 from tests.solvers.stepping import Bench, ElsewhereMapper, paper_data, takes_iterations

@@ -10,11 +10,11 @@ import pytest
 
 from bigsvm.config import FitConfig
 from bigsvm.problem.problem import make_problem
-from bigsvm.run.local import SerialMapper
-from bigsvm.solvers.dual_cd_rounds import round_task
-from bigsvm.solvers.rounds import Share, Update, run_rounds
-from bigsvm.store.array_rows import ArrayRows
+from bigsvm.run.execute.local import SerialMapper
+from bigsvm.solvers.dcd.dual_cd_rounds import round_task
+from bigsvm.solvers.dcd.round_shares import Share, Update, run_rounds
 from bigsvm.store.blocks import BlockGroup
+from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.testing.problems import random_problem
 
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from bigsvm.problem.loss import LOSSES
-from bigsvm.solvers.coordinate_descent import CoordinateDescent
-from bigsvm.solvers.dual_point import mix_dual
-from bigsvm.solvers.row_state import NaturalDual
+from bigsvm.solvers.coordinate.coordinate_descent import CoordinateDescent
+from bigsvm.solvers.primal.dual_point import mix_dual
+from bigsvm.solvers.primal.row_state import NaturalDual
 from bigsvm.testing.problems import random_problem
 from tests.solvers.stepping import Bench
 

@@ -12,8 +12,8 @@ import scipy.sparse as sp
 import zarr
 from zarr.errors import UnstableSpecificationWarning
 
-from bigsvm.kernels.rows import CSR
-from bigsvm.store.zarr_writer import ZarrWriter
+from bigsvm.compiled.shared.rows import CSR
+from bigsvm.store.ingest.zarr_writer import ZarrWriter
 
 
 def csr(X: np.ndarray) -> CSR:

@@ -12,12 +12,12 @@ import pytest
 import zarr
 
 from bigsvm.errors import DataError
-from bigsvm.run.inspection import inspect_store
-from bigsvm.run.verify import verify_store
-from bigsvm.store.ingest import ingest
-from bigsvm.store.manifest import EMPTY, MISSING, STEM, load_manifest, manifest_keys
-from bigsvm.store.opener import open_store
-from bigsvm.store.sealing import load_or_make_manifest, seal
+from bigsvm.run.apply.inspection import inspect_store
+from bigsvm.store.formats.opener import open_store
+from bigsvm.store.ingest.ingest import ingest
+from bigsvm.store.sealing.manifest import EMPTY, MISSING, STEM, load_manifest, manifest_keys
+from bigsvm.store.sealing.seal import load_or_make_manifest, seal
+from bigsvm.store.sealing.verify import verify_store
 from tests.store import formats
 
 N = 40

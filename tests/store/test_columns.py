@@ -17,16 +17,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
+from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError, MissingInput, OutputError
 from bigsvm.events import silent
-from bigsvm.kernels.rows import CSR
-from bigsvm.run.local import SerialMapper
-from bigsvm.run.staging import staged
-from bigsvm.store import column_spools, columns_write, working_order
-from bigsvm.store.array_rows import ArrayRows
+from bigsvm.run.copies.staging import staged
+from bigsvm.run.execute.local import SerialMapper
+from bigsvm.store import working_order
 from bigsvm.store.blocks import BlockRef
-from bigsvm.store.columns import ColumnBlocks, ResidentColumns, StagedColumns
-from bigsvm.store.columns_write import copy_bytes, stage_columns
+from bigsvm.store.columns import column_spools
+from bigsvm.store.columns import column_writer as columns_write
+from bigsvm.store.columns.column_blocks import ColumnBlocks, ResidentColumns, StagedColumns
+from bigsvm.store.columns.column_writer import copy_bytes, stage_columns
+from bigsvm.store.formats.array_rows import ArrayRows
 
 DTYPES = ["float32", "float64", "int8", "uint8"]
 LAYOUTS = ["csr", "dense"]

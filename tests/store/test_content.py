@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bigsvm.store.array_rows import ArrayRows
+from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.store.survey import Survey
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from bigsvm.store.array_rows import ArrayRows
-from bigsvm.store.opener import open_store
+from bigsvm.store.formats.array_rows import ArrayRows
+from bigsvm.store.formats.opener import open_store
 from bigsvm.testing.contracts import N_FEATURES, RowBlocksContract
 from tests.store import formats
 

@@ -14,8 +14,7 @@ import pytest
 
 from bigsvm import process
 from bigsvm.errors import OutputError
-from bigsvm.process import Process, this_process
-from bigsvm.store.files import (
+from bigsvm.files.atomic import (
     cannot_write,
     new_directory,
     new_file,
@@ -25,8 +24,9 @@ from bigsvm.store.files import (
     temporary_name,
     write_bytes,
 )
-from bigsvm.store.locks import alone
-from bigsvm.store.sealed_json import sealed, unsealed
+from bigsvm.files.locks import alone
+from bigsvm.files.sealed_json import sealed, unsealed
+from bigsvm.process import Process, this_process
 
 
 def a_dead_process() -> Process:
@@ -119,7 +119,7 @@ def test_a_folder_that_is_replaced_is_there_at_every_instant(tmp_path: Path) -> 
 
 
 def test_without_an_exchange_a_folder_is_still_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bigsvm.store.files._exchange", lambda one, other: False)
+    monkeypatch.setattr("bigsvm.files.atomic._exchange", lambda one, other: False)
     for content in ("1", "2"):
         with new_directory(tmp_path / "a", overwrite=True, marks=("x",)) as folder:
             (folder / "x").write_text(content)
@@ -129,7 +129,7 @@ def test_without_an_exchange_a_folder_is_still_replaced(tmp_path: Path, monkeypa
 
 HOLD = """
 import sys, pathlib
-from bigsvm.store.locks import alone
+from bigsvm.files.locks import alone
 with alone(pathlib.Path(sys.argv[1]), "the run"):
     print("held", flush=True)
     sys.stdin.readline()

@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError
 from bigsvm.events import silent
-from bigsvm.kernels.rows import CSR
-from bigsvm.run.local import SerialMapper
-from bigsvm.run.staging import staged
-from bigsvm.store import stage_index, stage_scatter
+from bigsvm.run.copies.staging import staged
+from bigsvm.run.execute.local import SerialMapper
 from bigsvm.store.blocks import Block, BlockGroup
+from bigsvm.store.copy import stage_index, stage_scatter
+from bigsvm.store.copy.stage import StagedRows
+from bigsvm.store.formats.opener import open_store
 from bigsvm.store.join import join_blocks
-from bigsvm.store.opener import open_store
-from bigsvm.store.stage import StagedRows
 
 N, WIDTH, ROWS = 1000, 9, 7
 

@@ -16,14 +16,14 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 
+from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import BigSVMError, DataError, MissingInput, OutputError, PlanRefused, UsageError
 from bigsvm.events import Event, Warned, WorkAdvanced, WorkEnded, WorkStarted
-from bigsvm.kernels.rows import CSR
-from bigsvm.store import row_source
-from bigsvm.store.dump import dump, exact_decimals
-from bigsvm.store.ingest import ingest
-from bigsvm.store.on_thread import on_thread
-from bigsvm.store.opener import open_store
+from bigsvm.store.formats.opener import open_store
+from bigsvm.store.ingest import row_source
+from bigsvm.store.ingest.ingest import ingest
+from bigsvm.store.ingest.on_thread import on_thread
+from bigsvm.store.text.dump import dump, exact_decimals
 
 N, D = 700, 40
 RNG = np.random.default_rng(5)

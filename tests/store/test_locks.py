@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from bigsvm.errors import OutputError
+from bigsvm.files import locks
 from bigsvm.process import Process, started, this_process
-from bigsvm.store import locks
 
 # Holds a lock, hands a second descriptor of it to a grandchild that lives until its standard input ends, and says so.
 _HOLDER = """
 import os, subprocess, sys
 from pathlib import Path
-from bigsvm.store import locks
+from bigsvm.files import locks
 with locks.alone(Path(sys.argv[1]), "the run"):
     (held,) = locks._locks
     copy = os.dup(held.fileno())

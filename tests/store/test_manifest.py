@@ -12,11 +12,11 @@ import pytest
 import zarr
 
 from bigsvm.errors import DataError, MissingInput
-from bigsvm.store import manifest as manifests
-from bigsvm.store.chunk_keys import chunk_keys
-from bigsvm.store.manifest import EMPTY, is_document, load_manifest, manifest_keys, write_manifest
-from bigsvm.store.sealing import load_or_make_manifest, seal
-from bigsvm.store.zarr_rows import ZarrRows
+from bigsvm.store.formats.zarr_rows import ZarrRows
+from bigsvm.store.sealing import manifest as manifests
+from bigsvm.store.sealing.chunk_keys import chunk_keys
+from bigsvm.store.sealing.manifest import EMPTY, is_document, load_manifest, manifest_keys, write_manifest
+from bigsvm.store.sealing.seal import load_or_make_manifest, seal
 from bigsvm.testing.contracts import example
 from tests.store import formats
 

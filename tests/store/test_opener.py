@@ -12,10 +12,10 @@ import pytest
 import scipy.sparse as sp
 
 from bigsvm.errors import DataError, MissingInput, UsageError
-from bigsvm.store.array_rows import ArrayRows
-from bigsvm.store.opener import ENTRY_POINTS, open_store
-from bigsvm.store.parquet_rows import ParquetRows
-from bigsvm.store.zarr_rows import ZarrRows
+from bigsvm.store.formats.array_rows import ArrayRows
+from bigsvm.store.formats.opener import ENTRY_POINTS, open_store
+from bigsvm.store.formats.parquet_rows import ParquetRows
+from bigsvm.store.formats.zarr_rows import ZarrRows
 from bigsvm.testing.contracts import example
 from tests.store import formats
 
@@ -125,7 +125,7 @@ def test_arrays_that_do_not_go_together_are_refused() -> None:
 
 def test_opening_arrays_needs_neither_zarr_nor_pyarrow() -> None:
     code = (
-        "import sys; from bigsvm.store.opener import open_store; open_store(([[1.0]], [1.0]));"
+        "import sys; from bigsvm.store.formats.opener import open_store; open_store(([[1.0]], [1.0]));"
         "assert not {'zarr', 'pyarrow'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError, MissingInput
-from bigsvm.kernels.rows import CSR
-from bigsvm.store.opener import open_store
-from bigsvm.store.parquet_rows import ParquetRows
+from bigsvm.store.formats.opener import open_store
+from bigsvm.store.formats.parquet_rows import ParquetRows
 from bigsvm.testing.contracts import dense, example
 from tests.store import formats
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bigsvm.store import slot_file
-from bigsvm.store.row_cache import RowCache
+from bigsvm.store.state import slot_file
+from bigsvm.store.state.row_cache import RowCache
 
 N = 40  # entries a row
 ROW = N * 4  # bytes

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from bigsvm.budget import MemoryBudget
+from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError
-from bigsvm.kernels.rows import CSR
 from bigsvm.store.addresses import in_groups
 from bigsvm.store.blocks import Block, BlockGroup, BlockRef
-from bigsvm.store.opener import open_store
+from bigsvm.store.formats.opener import open_store
 from bigsvm.store.read_ahead import ReadAhead
 from bigsvm.store.resident import ResidentRows
-from bigsvm.store.vectors import RowVector
+from bigsvm.store.state.vectors import RowVector
 from bigsvm.testing.problems import random_problem
 
 

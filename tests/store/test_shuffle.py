@@ -10,17 +10,18 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError, OutputError
 from bigsvm.events import silent
-from bigsvm.kernels.rows import CSR
-from bigsvm.run.local import SerialMapper
-from bigsvm.run.staging import staged
-from bigsvm.store import shuffle, working_order
+from bigsvm.run.copies.staging import staged
+from bigsvm.run.execute.local import SerialMapper
+from bigsvm.store import working_order
 from bigsvm.store.blocks import Block, BlockRef
-from bigsvm.store.opener import open_store
-from bigsvm.store.permutation import write_inverse
-from bigsvm.store.shuffle import Sizes, shuffled_blocks
-from bigsvm.store.stage_write import prepared
+from bigsvm.store.copy import shuffle
+from bigsvm.store.copy.permutation import write_inverse
+from bigsvm.store.copy.shuffle import Sizes, shuffled_blocks
+from bigsvm.store.copy.stage_write import prepared
+from bigsvm.store.formats.opener import open_store
 from bigsvm.testing.contracts import dense
 from bigsvm.units import MIB
 

@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError
 from bigsvm.events import silent
-from bigsvm.kernels.rows import CSR
-from bigsvm.run.mapper import SerialMapper
-from bigsvm.run.staging import staged
-from bigsvm.store.array_rows import ArrayRows
+from bigsvm.run.copies.staging import staged
+from bigsvm.run.execute.mapper import SerialMapper
 from bigsvm.store.content import ColumnScales
-from bigsvm.store.dump import dump
-from bigsvm.store.ingest import ingest
-from bigsvm.store.opener import open_store
-from bigsvm.store.zarr_writer import ZarrWriter
+from bigsvm.store.formats.array_rows import ArrayRows
+from bigsvm.store.formats.opener import open_store
+from bigsvm.store.ingest.ingest import ingest
+from bigsvm.store.ingest.zarr_writer import ZarrWriter
+from bigsvm.store.text.dump import dump
 from bigsvm.testing.contracts import dense
 
 N, D = 211, 13

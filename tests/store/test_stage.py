@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bigsvm.compiled.shared.rows import sqnorms
 from bigsvm.config import FitConfig
 from bigsvm.errors import DataError, PlanRefused
 from bigsvm.events import silent
-from bigsvm.kernels.rows import sqnorms
-from bigsvm.run.copies import copies_folder, remove_copy, tree_bytes
-from bigsvm.run.local import SerialMapper, ThreadMapper
-from bigsvm.run.staging import staged
-from bigsvm.run.survey import survey_pass
-from bigsvm.store import stage_index
-from bigsvm.store.array_rows import ArrayRows
+from bigsvm.run.copies.copy_folder import copies_folder, remove_copy, tree_bytes
+from bigsvm.run.copies.staging import staged
+from bigsvm.run.copies.survey_pass import survey_pass
+from bigsvm.run.execute.local import SerialMapper, ThreadMapper
+from bigsvm.store.copy import stage_index
+from bigsvm.store.copy.stage_write import SegmentShare, stage_segment
+from bigsvm.store.formats.array_rows import ArrayRows
+from bigsvm.store.formats.opener import open_store
 from bigsvm.store.labels import label_codes
-from bigsvm.store.opener import open_store
-from bigsvm.store.stage_write import SegmentShare, stage_segment
 from bigsvm.testing.problems import random_problem
 
 N, BLOCK = 700, 3  # four segments of 64 blocks of 3 rows, the last one short

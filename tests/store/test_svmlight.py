@@ -24,10 +24,10 @@ from hypothesis import strategies as st
 
 from bigsvm.errors import BigSVMError, DataError
 from bigsvm.events import Event, Warned
-from bigsvm.store.ingest import ingest
-from bigsvm.store.svmlight import Chunk, parse_line_strict, read_chunks
-from bigsvm.store.text import line_limit, read_pieces
-from bigsvm.store.zarr_rows import ZarrRows
+from bigsvm.store.formats.zarr_rows import ZarrRows
+from bigsvm.store.ingest.ingest import ingest
+from bigsvm.store.text.svmlight import Chunk, parse_line_strict, read_chunks
+from bigsvm.store.text.text_files import line_limit, read_pieces
 
 Rows = list[tuple[float, dict[int, float]]]
 ONE: Rows = [(1.0, {1: 0.5})]
@@ -239,7 +239,7 @@ def test_a_wide_store_needs_little_memory(tmp_path: Path) -> None:
     """The width is 2^31 + 2: one byte a feature would already be 2 GiB."""
     path = text_file(tmp_path, b"1 2147483650:1\n-1 1:1\n")
     code = (
-        "import re, sys; from bigsvm.store.ingest import ingest; ingest(sys.argv[1], sys.argv[2]);"
+        "import re, sys; from bigsvm.store.ingest.ingest import ingest; ingest(sys.argv[1], sys.argv[2]);"
         # Not ru_maxrss: that one is inherited from the process that started this one.
         "print(re.search(r'VmHWM:\\s*(\\d+) kB', open('/proc/self/status').read())[1])"
     )

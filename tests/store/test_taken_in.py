@@ -12,17 +12,17 @@ import pytest
 import scipy.sparse as sp
 import zarr
 
+from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import BigSVMError, DataError
-from bigsvm.kernels.rows import CSR
 from bigsvm.store import checks
-from bigsvm.store.array_rows import ArrayRows
 from bigsvm.store.checks import check_csr
-from bigsvm.store.dump import dump
-from bigsvm.store.ingest import ingest
+from bigsvm.store.formats.array_rows import ArrayRows
+from bigsvm.store.formats.opener import open_store
+from bigsvm.store.formats.parquet_columns import _SPARK
+from bigsvm.store.ingest.ingest import ingest
+from bigsvm.store.ingest.zarr_writer import ZarrWriter
 from bigsvm.store.labels import label_bits, listed_classes
-from bigsvm.store.opener import open_store
-from bigsvm.store.parquet_columns import _SPARK
-from bigsvm.store.zarr_writer import ZarrWriter
+from bigsvm.store.text.dump import dump
 from bigsvm.testing.contracts import dense
 from tests.store import formats
 

@@ -11,7 +11,7 @@ from scipy import sparse
 
 from bigsvm.store import working_order as module
 from bigsvm.store.blocks import BlockRef
-from bigsvm.store.opener import open_store
+from bigsvm.store.formats.opener import open_store
 from bigsvm.store.resident import ResidentRows
 from bigsvm.store.working_order import frequency_order, inverse_order, rank_test_z, sample_runs, working_order
 from bigsvm.testing.contracts import dense

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import zarr
 
+from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError, ReadFailed
-from bigsvm.kernels.rows import CSR
-from bigsvm.store.zarr_rows import ZarrRows
+from bigsvm.store.formats.zarr_rows import ZarrRows
 from bigsvm.testing.contracts import dense, example
 from tests.store import formats
 
@@ -198,7 +198,7 @@ def test_a_store_that_changed_is_not_reopened_by_a_worker(tmp_path: Path) -> Non
     formats.written(tmp_path / "other.zarr", X, LABELS)
     shutil.rmtree(path)
     formats.written(path, X + 1, LABELS)
-    from bigsvm.store.zarr_rows import reopen
+    from bigsvm.store.formats.zarr_rows import reopen
 
     reopen.cache_clear()
     with pytest.raises(DataError, match="changed"):
@@ -211,7 +211,7 @@ def test_a_failing_device_is_an_io_error(tmp_path: Path, monkeypatch: pytest.Mon
     def fails(path: Path) -> bytes:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr("bigsvm.store.chunked.read_bytes", fails)
+    monkeypatch.setattr("bigsvm.store.formats.chunked.read_bytes", fails)
     with pytest.raises(ReadFailed, match="X/") as caught:
         store.read(store.refs(9)[2])
     assert caught.value.code == 74

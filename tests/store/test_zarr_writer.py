@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import zarr
 
+from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError, OutputError, UsageError
-from bigsvm.kernels.rows import CSR
-from bigsvm.store.array_rows import ArrayRows
-from bigsvm.store.zarr_rows import ZarrRows
-from bigsvm.store.zarr_writer import ZarrWriter
+from bigsvm.store.formats.array_rows import ArrayRows
+from bigsvm.store.formats.zarr_rows import ZarrRows
+from bigsvm.store.ingest.zarr_writer import ZarrWriter
 from bigsvm.testing.contracts import dense, example
 from tests.store import formats
 
@@ -188,7 +188,7 @@ def test_nothing_shows_unless_it_was_finished(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_names_the_path_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bigsvm.store import chunk_files
+    from bigsvm.store.ingest import chunk_files
 
     class Full:
         def __init__(self, *_: object, **__: object) -> None:

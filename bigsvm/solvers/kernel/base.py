@@ -17,14 +17,14 @@ from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.kernel import KERNELS
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import Context, DataShape, Need, Point, Rule, StepInfo
-from bigsvm.solvers.kernel.cached_rows import CachedRows
-from bigsvm.solvers.kernel.data import MOST_THREADS, KernelData
-from bigsvm.solvers.kernel.data_rows import DataRows
-from bigsvm.solvers.kernel.gram import Gram
 from bigsvm.solvers.kernel.part import Part, Progress
-from bigsvm.solvers.kernel.row_keeping import keep_rows, row_needs
-from bigsvm.solvers.kernel.rows import KernelRows
 from bigsvm.solvers.kernel.state import KernelState, keep_beta, kernel_needs, make_part, new_kernel_state, weigh
+from bigsvm.solvers.kernel.values.cached_rows import CachedRows
+from bigsvm.solvers.kernel.values.data import MOST_THREADS, KernelData
+from bigsvm.solvers.kernel.values.data_rows import DataRows
+from bigsvm.solvers.kernel.values.gram import Gram
+from bigsvm.solvers.kernel.values.kernel_rows import KernelRows
+from bigsvm.solvers.kernel.values.row_keeping import keep_rows, row_needs
 from bigsvm.solvers.pace import Pace, kernel_limits
 
 _SURE = 0.8  # of the tolerance: gaps below are asked to be proved
@@ -349,7 +349,7 @@ class KernelSolver:
         return np.inf
 
     def points(self, state: KernelState) -> list[Point]:
-        """None: there is no w (`run/kernel_proofs.py` proves these)."""
+        """None: there is no w (`run/proof/kernel_prover.py` proves these)."""
         return []
 
     def learn(

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bigsvm.kernels.parts import bounds_of
+from bigsvm.compiled.kernel.parts import bounds_of
 
 
 @dataclass

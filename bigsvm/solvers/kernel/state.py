@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from bigsvm.kernels.parts import best_bias, fill_part, part_sums
+from bigsvm.compiled.kernel.parts import best_bias, fill_part, part_sums
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import Context, Need
 from bigsvm.solvers.kernel.part import Part
 from bigsvm.solvers.pace import Pace
-from bigsvm.store.vectors import RowVector
+from bigsvm.store.state.vectors import RowVector
 
 VECTORS = {"row labels": 1, "row scores": 1, "row targets": 1, "row boxes": 2, "row costs": 1}
 """Per-row vectors beside alpha, float64, by name and width."""

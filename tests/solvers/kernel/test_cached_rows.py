@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bigsvm.solvers.kernel.cached_rows import CachedRows
-from bigsvm.solvers.kernel.rows import KernelRows, MatrixRows
-from bigsvm.store.row_cache import RowCache
+from bigsvm.solvers.kernel.values.cached_rows import CachedRows
+from bigsvm.solvers.kernel.values.kernel_rows import KernelRows, MatrixRows
+from bigsvm.store.state.row_cache import RowCache
 from tests.solvers.kernel.programmes import blobs, classification, regression, solve
 
 N = 30

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigsvm.kernels.rosen import DUE, FACE, RELEASE, _end, descend
+from bigsvm.compiled.kernel.rosen import DUE, FACE, RELEASE, _end, descend
 from bigsvm.solvers.kernel.base import KernelOptions
 from bigsvm.solvers.kernel.part import Part, Progress
-from bigsvm.solvers.kernel.rosen import Block, Rosen
-from bigsvm.solvers.kernel.rosen_block import RosenBlock, working_set
-from bigsvm.solvers.kernel.rosen_face import look
-from bigsvm.solvers.kernel.rows import MatrixRows
-from bigsvm.store.state_files import dump, load
+from bigsvm.solvers.kernel.rosen.rosen import Block, Rosen
+from bigsvm.solvers.kernel.rosen.rosen_block import RosenBlock, working_set
+from bigsvm.solvers.kernel.rosen.rosen_face import look
+from bigsvm.solvers.kernel.values.kernel_rows import MatrixRows
+from bigsvm.store.state.state_files import dump, load
 
 SOLVERS = [
     Rosen(), Rosen(full=True), Rosen(inner="newton"), Rosen(inner="steepest"), RosenBlock(), RosenBlock(q=4),
@@ -33,7 +33,7 @@ def fits(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
     def say(most: int) -> None:
         for module in ("rosen", "rosen_block"):
-            monkeypatch.setattr(f"bigsvm.solvers.kernel.{module}.rows_that_fit", lambda ctx: most)
+            monkeypatch.setattr(f"bigsvm.solvers.kernel.rosen.{module}.rows_that_fit", lambda ctx: most)
 
     say(10_000)
     return say
@@ -220,8 +220,8 @@ def test_what_floating_point_does_not_allow_ends(solver: Any) -> None:
 @pytest.mark.parametrize("solver", [Rosen(), Rosen(inner="newton"), RosenBlock(q=20), RosenBlock(q=10, max_set=20)])
 def test_a_saved_state_goes_on_to_the_same_bits(solver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also in the middle of a round: calls are made short."""
-    monkeypatch.setattr("bigsvm.solvers.kernel.rosen._WHILE", 20_000)
-    monkeypatch.setattr("bigsvm.solvers.kernel.rosen_block._WHILE", 20_000)
+    monkeypatch.setattr("bigsvm.solvers.kernel.rosen.rosen._WHILE", 20_000)
+    monkeypatch.setattr("bigsvm.solvers.kernel.rosen.rosen_block._WHILE", 20_000)
     X, y = made_up(150, 11)
     K = gram(X, 0.5).astype(np.float32)
 

@@ -11,14 +11,14 @@ from scipy import sparse
 from sklearn.svm import SVC, SVR
 
 import bigsvm
-from bigsvm.kernels.block_smo import LANES, solve_working_set
-from bigsvm.kernels.parts import best_bias, bounds_of, part_sums
+from bigsvm.compiled.kernel.block_smo import LANES, solve_working_set
+from bigsvm.compiled.kernel.parts import best_bias, bounds_of, part_sums
 from bigsvm.problem.kernel import Kernel
-from bigsvm.solvers.kernel import active_set
 from bigsvm.solvers.kernel.part import Part
-from bigsvm.solvers.kernel.smo import Smo
+from bigsvm.solvers.kernel.smo import active_set
+from bigsvm.solvers.kernel.smo.smo import Smo
 from bigsvm.solvers.kernel.state import terms
-from bigsvm.store.array_rows import ArrayRows
+from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.testing.problems import random_problem
 
 

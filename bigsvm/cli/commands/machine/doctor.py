@@ -1,0 +1,160 @@
+"""bigsvm doctor: what this machine gives."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shutil
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bigsvm.cli import text
+from bigsvm.cli.command import bigsvm_command
+from bigsvm.cli.session import Session
+from bigsvm.config import FitConfig
+from bigsvm.errors import PlanRefused
+from bigsvm.units import GIB, MIB, show_bytes
+
+_NEEDED = ("numpy", "scipy", "numba", "zarr", "numcodecs", "dask", "distributed", "pyarrow", "click", "rich",
+           "xxhash", "psutil", "zstandard")  # fmt: skip
+
+
+@bigsvm_command(
+    light=True,
+    help="Say what this machine gives: cores, the memory limit in force and who sets it, the base of a "
+    "process, scratch space, versions, and what is missing.",
+)
+@click.option(
+    "--scratch", metavar="DIR", help="Folder of staged copies.  [default: a folder of yours in the temporary folder]"
+)
+def command(session: Session, scratch: str | None) -> int:
+    from bigsvm.machine import core_count, memory_limit
+
+    limit = memory_limit()
+    default = FitConfig().memory_bytes(limit.nbytes)
+    versions, missing = _versions()
+    # Before anything else is imported that a fit would not: this is what a fit starts from.
+    base = _base_bytes(session, missing)
+    if base is not None and base > 256 * MIB:
+        session.warn(f"the base of {show_bytes(base)} is more than the 256 MiB that the plan allows for")
+    space = _scratch(session, scratch)
+    result: dict[str, Any] = {
+        "bigsvm": importlib.metadata.version("bigsvm"),
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "cpu": _cpu_name(),
+        "cores": core_count(),
+        "memory": {
+            "limit_bytes": limit.nbytes,
+            "limit_source": limit.source,
+            "base_bytes": base,
+            "default_budget_bytes": default,
+        },
+        "scratch": space,
+        "versions": versions,
+        "missing": missing,
+    }
+    lines = [
+        ("bigsvm", f"{result['bigsvm']} on Python {result['python']}, {result['system']}"),
+        ("processor", f"{result['cpu']}, {result['cores']} cores for this process"),
+        ("memory limit", f"{show_bytes(limit.nbytes)} ({limit.source})"),
+        (
+            "base",
+            "cannot be measured here"
+            if base is None
+            else f"{show_bytes(base)} for the interpreter, libraries and kernels",
+        ),
+        ("default --memory", show_bytes(default)),
+        ("scratch", f"{space['folder']}, {show_bytes(space['free_bytes'])} free, {space['filesystem']}"),
+        ("versions", ", ".join(f"{name} {version}" for name, version in versions.items())),
+        ("missing", text.listed(missing) if missing else "nothing"),
+    ]
+    return session.finish(result, text.rows(lines))
+
+
+def _versions() -> tuple[dict[str, str], list[str]]:
+    versions, missing = {}, []
+    for name in _NEEDED:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            missing.append(name)
+    return versions, missing
+
+
+def _base_bytes(session: Session, missing: list[str]) -> int | None:
+    """Anonymous memory of this process with what a fit imports and one compiled kernel; None where no fit can run."""
+    from bigsvm.machine import check_address_space
+
+    try:
+        check_address_space()
+    except PlanRefused as error:
+        session.warn(str(error))
+        return None
+    try:
+        return _measured_base()
+    except ImportError as error:
+        if not missing:
+            raise
+        session.warn(f"no fit can run here: {error}")
+        return None
+
+
+def _measured_base() -> int:
+    import numpy as np
+
+    from bigsvm.compiled.shared.rows import CSR, sqnorms
+    from bigsvm.machine import anonymous_bytes
+    from bigsvm.run.fit import fit as fit
+    from bigsvm.store.formats import zarr_rows as zarr_rows
+
+    X = CSR(np.ones(1, np.float32), np.zeros(1, np.int32), np.array([0, 1], np.int64))
+    sqnorms(X, np.empty(1))
+    return anonymous_bytes()
+
+
+def _scratch(session: Session, scratch: str | None) -> dict[str, Any]:
+    from bigsvm.run.copies.scratch import scratch_folder
+
+    folder = scratch_folder(FitConfig.of(scratch=scratch))
+    there = folder
+    while not there.exists():
+        there = there.parent
+    filesystem = _filesystem(there)
+    free = shutil.disk_usage(there).free
+    if filesystem in ("tmpfs", "ramfs"):
+        session.warn(f"the scratch folder {folder} is in memory ({filesystem}); set BIGSVM_SCRATCH to a disk")
+    if not os.access(there, os.W_OK):
+        session.warn(f"the scratch folder {folder} cannot be written; set BIGSVM_SCRATCH")
+    elif free < GIB:
+        session.warn(f"only {show_bytes(free)} are free in the scratch folder {folder}")
+    return {"folder": str(folder), "free_bytes": free, "filesystem": filesystem}
+
+
+def _filesystem(path: Path) -> str:
+    """Type of the file system that holds `path`, from the longest mount point above it."""
+    real, best, kind = os.path.realpath(path), "", "unknown"
+    try:
+        lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    except OSError:
+        return kind
+    for line in lines:
+        fields = line.split()
+        point = fields[4].replace("\\040", " ")
+        inside = real == point or real.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(best):
+            best, kind = point, fields[fields.index("-") + 1]
+    return kind
+
+
+def _cpu_name() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()

@@ -1,0 +1,61 @@
+"""bigsvm certify: the proof of a saved model, apart from the run that made it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bigsvm.cli import text
+from bigsvm.cli.command import bigsvm_command
+from bigsvm.cli.options import add, config_of, run_options, store_options
+from bigsvm.cli.session import Session
+
+
+@bigsvm_command(
+    help="Prove the duality gap of MODEL on STORE again, in one pass, from the saved arrays alone.\n\n"
+    "Without a saved dual point (fit --no-dual) only a weaker bound can be given."
+)
+@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("store")
+@add(store_options + run_options)
+@click.pass_context
+def command(
+    ctx: click.Context,
+    session: Session,
+    model: Path,
+    store: str,
+    label: str | None,
+    weight: str | None,
+    empty_chunks: Any,
+    **options: Any,
+) -> int:
+    config = config_of(ctx, options)
+
+    from bigsvm.run.proof.certify import certify_model
+    from bigsvm.store.formats.opener import open_store
+
+    data = open_store(store, label=label, weight=weight, empty_chunks=empty_chunks)
+    session.warn_of(data)
+    with session.watching() as emit:
+        result = certify_model(model, data, config, emit)
+    for warning in result.pop("warnings", []):
+        session.warn(warning)
+    result = {**result, "model": str(model), "store": store}
+    return session.finish(result, describe(result))
+
+
+def describe(result: dict[str, Any]) -> str:
+    """The proof in a few lines."""
+    lines = [
+        ("certificate", result.get("certificate")),
+        ("objective", text.number(result.get("objective"), 10)),
+        ("dual objective", text.number(result.get("dual_objective"), 10)),
+        ("duality gap", text.number(result.get("duality_gap"), 4)),
+        ("relative gap", text.number(result.get("relative_gap"), 4)),
+        ("from", result.get("bound")),
+        ("time", text.seconds(result.get("seconds"))),
+        ("memory", text.memory(result.get("memory"))),
+    ]
+    return text.rows(lines)

@@ -1,0 +1,95 @@
+"""bigsvm evaluate: how well a model does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bigsvm.cli import text
+from bigsvm.cli.command import bigsvm_command
+from bigsvm.cli.options import add, config_of, run_options, store_options
+from bigsvm.cli.session import Session
+
+_LARGEST_TABLE = 12
+
+
+@bigsvm_command(
+    help="Measure MODEL on STORE: accuracy, balanced accuracy, F1, ROC AUC, average precision, confusion "
+    "matrix; of a regression the mean squared and absolute errors and R2.\n\n"
+    "One pass over the data.  With more than two classes, F1, AUC and average precision are means over the "
+    "classes, each against the rest.\n\nSTORE may be a file of svmlight text."
+)
+@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("store")
+@click.option("--zero-based", is_flag=True, help="Indices of text count from 0.")
+@add(store_options + run_options)
+@click.pass_context
+def command(
+    ctx: click.Context,
+    session: Session,
+    model: Path,
+    store: str,
+    zero_based: bool,
+    label: str | None,
+    weight: str | None,
+    empty_chunks: Any,
+    **options: Any,
+) -> int:
+    config = config_of(ctx, options)
+
+    from bigsvm.model.linear_model import load_model
+    from bigsvm.run.apply.evaluate import evaluate
+    from bigsvm.store.formats.opener import check_text, is_text, open_store
+
+    loaded = load_model(model)
+    rows: Any = store
+    if is_text(store):
+        check_text(label, weight)
+    else:
+        rows = open_store(store, label=label, weight=weight, empty_chunks=empty_chunks)
+        session.warn_of(rows)
+    with session.watching() as emit:
+        result = evaluate(loaded, rows, config, emit, zero_based)
+    result = {"model": str(model), "store": store, **result}
+    return session.finish(result, describe(result))
+
+
+def describe(result: dict[str, Any]) -> str:
+    """Metrics, then the confusion matrix where it is small."""
+    rows = text.count(result["n_rows"]) + (", weighted" if result["weighted"] else "")
+    cost = [("time", text.seconds(result["seconds"])), ("memory", text.memory(result["memory"]))]
+    if "mse" in result:
+        lines = [
+            ("rows", rows),
+            ("mean squared error", text.number(result["mse"])),
+            ("mean absolute error", text.number(result["mae"])),
+            ("R2", text.number(result["r2"])),
+        ]
+        return text.rows([*lines, *cost])
+    rough = " (from binned scores)" if result["binned"] else ""
+    lines = [
+        ("rows", rows),
+        ("accuracy", text.number(result["accuracy"], 5)),
+        ("balanced accuracy", text.number(result["balanced_accuracy"], 5)),
+        (f"F1 ({result['average']})", text.number(result["f1"], 5)),
+        ("ROC AUC", text.number(result["roc_auc"], 5) + rough),
+        ("average precision", text.number(result["average_precision"], 5) + rough),
+    ]
+    return text.rows([*lines, *cost]) + "\n" + _table(result)
+
+
+def _table(result: dict[str, Any]) -> str:
+    labels, matrix = [str(label) for label in result["classes"]], result["confusion_matrix"]
+    if len(labels) > _LARGEST_TABLE:
+        return f"  confusion matrix of {len(labels)} labels: see --json"
+    cells = [[f"{value:,.6g}" for value in row] for row in matrix]
+    width = max(len(item) for item in [*labels, *(cell for row in cells for cell in row)])
+    side = max(len(label) for label in labels)
+    head = "  " + " " * side + "  " + "  ".join(f"{label:>{width}}" for label in labels) + "   <- predicted"
+    body = [
+        f"  {label:>{side}}  " + "  ".join(f"{cell:>{width}}" for cell in row)
+        for label, row in zip(labels, cells, strict=True)
+    ]
+    return "\n".join(["  confusion matrix, a line for each true label:", head, *body])

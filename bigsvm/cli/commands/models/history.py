@@ -1,0 +1,40 @@
+"""bigsvm history: what was promoted and rolled back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bigsvm.cli import text
+from bigsvm.cli.command import bigsvm_command
+from bigsvm.cli.session import Session
+from bigsvm.errors import MissingInput
+
+
+@bigsvm_command(light=True, help="Say what happened in REGISTRY, oldest first, and which version is current.")
+@click.argument("registry", type=click.Path(path_type=Path))
+def command(session: Session, registry: Path) -> int:
+    from bigsvm.model.versions import VERSIONS, current_version, history
+
+    if not (registry / VERSIONS).is_dir():
+        raise MissingInput("no registry here", str(registry), "bigsvm promote makes one")
+    entries, version = history(registry), current_version(registry)
+    result = {"registry": str(registry), "current_version": version, "entries": entries}
+    return session.finish(result, "\n".join([*map(_line, entries), f"{registry}: {_current(version)}"]))
+
+
+def _line(entry: dict[str, Any]) -> str:
+    came = "" if entry["from"] is None else f" (was {entry['from']})"
+    metrics = ", ".join(
+        f"{name} {text.number(value, 5)}"
+        for name, value in entry["metrics"].items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    )
+    parts = [f"{entry['action']} {entry['version']}{came}", entry["by"], metrics, entry["note"]]
+    return f"  {entry['at']}  " + "  ".join(part for part in parts if part)
+
+
+def _current(version: int | None) -> str:
+    return "nothing is current" if version is None else f"version {version} is current"

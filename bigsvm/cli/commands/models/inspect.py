@@ -1,0 +1,157 @@
+"""bigsvm inspect: what a store, a model or a run holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bigsvm.cli import text
+from bigsvm.cli.command import bigsvm_command
+from bigsvm.cli.options import add, store_options
+from bigsvm.cli.record import EVENTS, RUN
+from bigsvm.cli.session import Session
+from bigsvm.units import show_bytes
+
+
+@bigsvm_command(
+    help="Say what PATH holds.  A store: shape, entries, labels, dtypes, chunks, fingerprints and what a fit "
+    "would cost.  A model: its problem and its proof.  A run: how it went."
+)
+@click.argument("path")
+@add(store_options)
+def command(session: Session, path: str, label: str | None, weight: str | None, empty_chunks: Any) -> int:
+    folder = Path(path)
+    if (folder / "model.json").exists():
+        from bigsvm.run.apply.inspection import inspect_model
+
+        result = inspect_model(folder)
+        return session.finish(result, _model_text(result))
+    if (folder / EVENTS).exists() or (folder / RUN).exists():
+        result = _run(folder)
+        return session.finish(result, _run_text(result))
+
+    from bigsvm.run.apply.inspection import inspect_store
+    from bigsvm.store.formats.opener import open_store
+
+    store = open_store(path, label=label, weight=weight, empty_chunks=empty_chunks)
+    session.warn_of(store)
+    result = inspect_store(store)
+    if result["scale_warning"]:
+        session.warn(result["scale_warning"])
+    return session.finish(result, _store_text(result))
+
+
+def _run(folder: Path) -> dict[str, Any]:
+    """A run from its record alone."""
+    from bigsvm.observe.jsonl import read_events
+
+    events = list(read_events(folder / EVENTS)) if (folder / EVENTS).exists() else []
+    named: dict[str, dict[str, Any]] = {event["event"]: event for event in events}
+    last = {name: value for name, value in named.get("CertificateMade", {}).items() if name != "event"}
+    started = named.get("FitStarted", {})
+    ended = named.get("FitEnded", {})
+    return {
+        "kind": "run",
+        "path": str(folder),
+        "status": ended.get("status", "unfinished"),
+        "n_events": len(events),
+        "certificates": [
+            {name: event[name] for name in ("passes", "epochs", "objective", "relative_gap", "wall_s")}
+            for event in events
+            if event["event"] == "CertificateMade"
+        ],
+        "last_certificate": last or None,
+        "config": started.get("config"),
+        "plan": started.get("plan"),
+        "store_fingerprint": started.get("store_fingerprint"),
+        "versions": started.get("versions"),
+        "result": ended.get("result"),
+    }
+
+
+def _run_text(result: dict[str, Any]) -> str:
+    last = result["last_certificate"]
+    config = result["config"] or {}
+    lines = [
+        ("status", result["status"]),
+        ("problem", f"{config.get('loss')}, C = {config.get('C')}" if config else None),
+        ("proofs", text.count(len(result["certificates"]))),
+        ("relative gap", text.number(last["relative_gap"], 3) if last else None),
+        ("objective", text.number(last["objective"], 10) if last else None),
+        ("versions", ", ".join(f"{name} {value}" for name, value in (result["versions"] or {}).items())),
+    ]
+    return f"{result['path']}: a run\n" + text.rows(lines)
+
+
+def _model_text(result: dict[str, Any]) -> str:
+    problem, certificate = result["problem"], result["certificate"]
+    gaps = certificate.get("relative_gap") or []
+    lines = [
+        ("classes", "none: it gives values" if result["regression"] else text.listed(result["classes"])),
+        ("features", text.count(result["n_features"])),
+        *_of_kernel(result),
+        ("problem", f"{problem.get('loss')}, C = {problem.get('C', ['?'])[0]}, bias {problem.get('bias')}"),
+        ("relative gap", f"{text.number(max(gaps), 3)} ({certificate.get('kind')})" if gaps else None),
+        ("trained on", f"{text.count(result['n_samples'])} rows, content {result['content_fingerprint']}"),
+        ("dual point", "saved" if result["has_alpha"] else "not saved: certify gives a weaker bound"),
+        ("size", show_bytes(result["bytes"])),
+    ]
+    return f"{result['path']}: a model\n" + text.rows(lines)
+
+
+def _of_kernel(result: dict[str, Any]) -> list[tuple[str, str]]:
+    """Kernel and support vectors; of a linear model its weights."""
+    if "kernel" not in result:
+        weights = f"{text.count(result['n_nonzero'])} of them not zero, norm {text.number(result['norm'])}"
+        return [("weights", weights)]
+    stored = "as kernel values of the rows trained on"
+    if result["support_layout"]:
+        stored = f"{result['support_layout']}, {show_bytes(result['support_bytes'])}"
+    return [
+        ("kernel", text.kernel(result["kernel"])),
+        ("support vectors", f"{text.count(result['n_support_vectors'])} ({stored})"),
+    ]
+
+
+def _store_text(result: dict[str, Any]) -> str:
+    cost = result["cost"]
+    counts = result["class_counts"]
+    if result["classes"] is None:
+        labels = "numbers, for regression"
+    elif counts is None:
+        labels = text.listed(result["classes"])
+    else:
+        labels = text.listed(f"{label}: {n:,}" for label, n in counts.items())
+    lines = [
+        ("rows", text.count(result["n_samples"])),
+        ("features", text.count(result["n_features"])),
+        (
+            "entries",
+            f"{text.count(result['nnz'])} ({text.number(result['density'], 3)} of all), {result['layout']}",
+        ),
+        ("types", f"values {result['dtype']}, indices {result['index_dtype']}"),
+        ("labels", labels),
+        ("weights", "yes" if result["has_weights"] else "none"),
+        ("size", _size_text(result)),
+        *(("empty", f"{what}: they hold the fill value") for what in result["empty_chunks"].values()),
+        ("chunks", f"{show_bytes(result['chunk_bytes'])} decoded" if result["chunk_bytes"] else None),
+        ("store", result["store_fingerprint"]),
+        ("content", result["content_fingerprint"]),
+        ("a fit", None if cost is None else _cost_text(cost)),
+        ("", None if cost is None else f"at least --memory {show_bytes(cost['min_memory_bytes'])}"),
+    ]
+    return f"{result['path']}: a store\n" + text.rows(lines)
+
+
+def _size_text(result: dict[str, Any]) -> str:
+    decoded, stored = f"{show_bytes(result['data_bytes'])} decoded", result["stored_bytes"]
+    return decoded if stored is None else f"{decoded}, {show_bytes(stored)} on disk"
+
+
+def _cost_text(cost: dict[str, Any]) -> str:
+    return (
+        f"{cost['mode']} by default, {show_bytes(cost['budget_bytes'])} of memory, "
+        f"{show_bytes(cost['scratch_bytes'])} of scratch"
+    )

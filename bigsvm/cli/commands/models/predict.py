@@ -1,0 +1,109 @@
+"""bigsvm predict: labels and scores of rows."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bigsvm.cli import text
+from bigsvm.cli.command import bigsvm_command
+from bigsvm.cli.options import add, config_of, run_options, store_options
+from bigsvm.cli.session import Session
+from bigsvm.errors import UsageError
+
+_STANDARD_OUTPUT = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
+
+
+@bigsvm_command(
+    help="Write one line for each row of SOURCE: its label and its score, or its value.\n\n"
+    "SOURCE is a store, or svmlight text (- for standard input).  Its rows need no labels; --label and --weight name "
+    "columns that are no features, where they are not called so."
+)
+@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("source")
+@click.option("-o", "--out", default="-", show_default=True, metavar="OUT|-", help="File to write.")
+@click.option("--scores", is_flag=True, help="Scores also where the format can do without (jsonl always has them).")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["jsonl", "csv", "parquet", "zarr"]),
+    help="[default: by the suffix of OUT; jsonl where that is no format, as in out.txt]",
+)
+@click.option("--zero-based", is_flag=True, help="Indices of text count from 0.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing OUT.")
+@add(store_options + run_options)
+@click.pass_context
+def command(
+    ctx: click.Context,
+    session: Session,
+    model: Path,
+    source: str,
+    out: str,
+    scores: bool,
+    form: str | None,
+    zero_based: bool,
+    overwrite: bool,
+    label: str | None,
+    weight: str | None,
+    empty_chunks: Any,
+    **options: Any,
+) -> int:
+    if out in _STANDARD_OUTPUT:
+        out = "-"
+    if session.as_json and out == "-":
+        raise UsageError("--json and the predictions cannot both go to standard output", hint="name a file with -o")
+    config = config_of(ctx, options)
+
+    from bigsvm.files.outputs import check_apart, check_plain_output
+    from bigsvm.model.linear_model import load_model
+    from bigsvm.model.versions import model_fingerprint
+    from bigsvm.run.apply.predict import predict
+    from bigsvm.run.apply.prediction_files import format_of
+    from bigsvm.store.formats.opener import check_text, is_text, open_store
+
+    if out != "-":
+        check_apart({"the output": Path(out)}, {"the model": model, "the rows to predict": source})
+    form = format_of(out, form)
+    if out != "-" and form != "zarr":
+        check_plain_output(Path(out), overwrite)
+    loaded = load_model(model)
+    rows: Any = source
+    if is_text(source):
+        check_text(label, weight)
+    else:
+        rows = open_store(source, label=label, weight=weight, empty_chunks=empty_chunks, labelled=False)
+        session.warn_of(rows)
+    if out == "-":
+        session.progress = False  # a bar and the lines would share the terminal
+    identity = {
+        "model": model_fingerprint(model),
+        "rows": {"text": source} if isinstance(rows, str) else rows.identity.document(),
+    }
+    with session.watching() as emit:
+        result = predict(
+            loaded,
+            rows,
+            sys.stdout.buffer if out == "-" else Path(out),
+            form,
+            config,
+            with_scores=scores,
+            overwrite=overwrite,
+            zero_based=zero_based,
+            identity=identity,
+            emit=emit,
+        )
+    result = {"model": str(model), "source": source, "output": out, "identity": identity, **result}
+    if "values" in result:
+        seen = ", ".join(f"{name} {text.number(value)}" for name, value in result["values"].items())
+    else:
+        seen = ", ".join(f"{label}: {text.count(n)}" for label, n in list(result["label_counts"].items())[:8])
+    lines = [
+        ("rows", text.count(result["n_samples"])),
+        ("values" if "values" in result else "labels", seen),
+        ("time", text.seconds(result["seconds"])),
+        ("memory", text.memory(result["memory"])),
+    ]
+    return session.finish(result, "" if out == "-" else f"{out}\n" + text.rows(lines), made=True)

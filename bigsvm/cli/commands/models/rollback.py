@@ -1,0 +1,33 @@
+"""bigsvm rollback: make an earlier model current again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from bigsvm.cli.command import bigsvm_command
+from bigsvm.cli.session import Session
+
+
+@bigsvm_command(
+    help="Make the version before the current one of REGISTRY current again, byte for byte, in one atomic "
+    "step.  A second rollback goes back further."
+)
+@click.argument("registry", type=click.Path(path_type=Path))
+@click.option("--to", type=click.IntRange(min=1), metavar="N", help="Go to this version instead.")
+@click.option("--note", default="", metavar="TEXT", help="A line for the history.")
+def command(session: Session, registry: Path, to: int | None, note: str) -> int:
+    from bigsvm.model.versions import current_version, model_fingerprint, rollback
+
+    before = current_version(registry)
+    version = rollback(registry, to, note)
+    fingerprint = model_fingerprint(registry / "versions" / f"{version:06d}")
+    result = {
+        "registry": str(registry),
+        "version": version,
+        "from": before,
+        "model_fingerprint": fingerprint,
+        "current": str(registry / "current"),
+    }
+    return session.finish(result, f"{registry}: version {version} is current, fingerprint {fingerprint}", made=True)

@@ -1,0 +1,79 @@
+"""bigsvm ingest: text to store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bigsvm.cli import text
+from bigsvm.cli.command import bigsvm_command
+from bigsvm.cli.options import add, empty_option
+from bigsvm.cli.session import Session
+from bigsvm.cli.types import Size
+from bigsvm.errors import UsageError
+from bigsvm.units import parse_bytes, show_bytes
+
+
+@bigsvm_command(
+    help="Turn svmlight/LIBSVM text into a Zarr STORE that the other commands read.\n\n"
+    "SRC may be compressed (.gz .bz2 .xz .zst) and may be - for standard input; several are read one after "
+    "the other."
+)
+@click.argument("sources", metavar="SRC...", nargs=-1, required=True)
+@click.argument("store", type=click.Path(path_type=Path))
+@click.option("--from", "from_format", metavar="FORMAT", help="Format of SRC.  [default: by its name]")
+@click.option("--label", metavar="NAME", help="Column of labels, where SRC has columns.")
+@click.option("--weight", metavar="NAME", help="Column of sample weights, where SRC has columns.")
+@click.option("--n-features", type=int, metavar="D", help="Number of features.  [default: the largest index]")
+@click.option("--zero-based", is_flag=True, help="Indices count from 0.")
+@click.option(
+    "--task", type=click.Choice(["classification", "regression"]), default="classification", show_default=True
+)
+@click.option(
+    "--dtype", type=click.Choice(["float32", "float64"]), help="Of values.  [default: float32 for text, else as in SRC]"
+)
+@click.option("--codec", type=click.Choice(["lz4", "zstd", "none"]), default="lz4", show_default=True)
+@click.option("--chunk-bytes", type=Size(percent=False), metavar="SIZE", help="Decoded bytes of a chunk.")
+@click.option("--memory", type=Size(), metavar="SIZE|PCT%", help="Memory on top of the base.")
+@click.option("--threads", type=int, metavar="N", help="[default: the cores this process may use]")
+@click.option("--overwrite", is_flag=True, help="Replace an existing STORE.")
+@add([empty_option])
+def command(
+    session: Session,
+    sources: tuple[str, ...],
+    store: Path,
+    chunk_bytes: str | None,
+    memory: str | None,
+    threads: int | None,
+    **options: Any,
+) -> int:
+    if threads is not None and threads < 1:
+        raise UsageError(f"threads must be at least 1, not {threads}")
+
+    from bigsvm.machine import core_count, memory_limit
+    from bigsvm.store.ingest.ingest import ingest
+
+    with session.watching() as emit:
+        result = ingest(
+            list(sources),
+            store,
+            chunk_bytes=None if chunk_bytes is None else parse_bytes(chunk_bytes),
+            memory=None if memory is None else parse_bytes(memory, total=memory_limit().nbytes),
+            threads=threads or core_count(),
+            emit=emit,
+            **options,
+        )
+    for warning in result.pop("warnings", []):
+        session.warn(warning)
+    result = {**result, "store": str(store)}
+    lines = [
+        ("rows", text.count(result["n_samples"])),
+        ("features", text.count(result["n_features"])),
+        ("entries", text.count(result["nnz"])),
+        ("labels", text.listed(result["labels"]) if result.get("labels") else None),
+        ("size", show_bytes(result["bytes"])),
+        ("time", text.seconds({"total": result["seconds"], "compile": result["compile_seconds"]})),
+    ]
+    return session.finish(result, f"{store}\n" + text.rows(lines), made=True)

@@ -1,0 +1,43 @@
+"""bigsvm seal: the manifest of a store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bigsvm.cli import text
+from bigsvm.cli.command import bigsvm_command
+from bigsvm.cli.options import add, empty_option
+from bigsvm.cli.session import Session
+from bigsvm.errors import MissingInput
+
+
+@bigsvm_command(
+    help="Write the manifest of chunk digests into STORE, as it is now; every later read is held against it."
+)
+@click.argument("store", type=click.Path(path_type=Path))
+@add([empty_option])
+def command(session: Session, store: Path, empty_chunks: Any) -> int:
+    from bigsvm.store.sealing.seal import seal
+
+    if not store.is_dir():
+        raise MissingInput("no such store", str(store))
+    manifest = seal(store, empty_chunks)
+    if manifest.n_missing:
+        session.warn(
+            f"{text.count(manifest.n_missing)} chunks of arrays other than X, label and weight are missing: they are "
+            "listed so, and refused where they are read; --empty-chunks zeros says that they hold the fill value"
+        )
+    result = {
+        "store": str(store),
+        "n_documents": len(manifest.documents),
+        "n_chunks": len(manifest.key_hashes),
+        "n_empty": manifest.n_empty,
+        "n_missing": manifest.n_missing,
+        "store_fingerprint": manifest.fingerprint,
+    }
+    chunks = f"{text.count(len(manifest.key_hashes))} chunks" + text.absent(manifest.n_empty, manifest.n_missing)
+    line = f"{store}: sealed, {chunks}, fingerprint {manifest.fingerprint}"
+    return session.finish(result, line, made=True)

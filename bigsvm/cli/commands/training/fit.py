@@ -1,0 +1,234 @@
+"""bigsvm fit: the main job."""
+
+from __future__ import annotations
+
+import filecmp
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bigsvm.cli import text
+from bigsvm.cli.command import bigsvm_command
+from bigsvm.cli.job import CHECKPOINTS, Job, check_same_fit, digest_of, finished_job, is_unfinished
+from bigsvm.cli.options import add, config_of, fit_options
+from bigsvm.cli.record import EVENTS, LOCK, RUN, recorded, run_folder, write_record
+from bigsvm.cli.session import Session
+from bigsvm.errors import OutputError, UsageError
+from bigsvm.events import Event, FitStarted
+from bigsvm.units import parse_seconds, show_bytes
+
+if TYPE_CHECKING:
+    from bigsvm.run.fit.outcome import FitResult
+
+SENTENCES = {
+    "converged": "converged: proved to be within {gap} of the optimum (asked: {tol:g})",
+    "paper_rule": "the solver's own rule is met: {rule}; the gap is {gap} ({certificate})",
+    "kkt": "the optimality conditions hold: {rule}; no gap can be proved for this kernel",
+    "stopped": "stopped before the tolerance: the gap is {gap} ({certificate}), asked: {tol:g}",
+    "stalled": "stalled before the tolerance: the gap is {gap} ({certificate}), asked: {tol:g}",
+    "interrupted": "interrupted: the gap is {gap} ({certificate}), asked: {tol:g}",
+}
+
+
+@bigsvm_command(
+    help="Train a support vector machine on STORE and prove how close to the optimum it is.\n\n"
+    "The data may be many times larger than --memory.  Exit 0: the tolerance is proved; 4: stopped before."
+)
+@click.argument("store")
+@add(fit_options)
+@click.option("-o", "--model", type=click.Path(path_type=Path), metavar="DIR", help="[default: STEM.model]")
+@click.option("--run", type=click.Path(path_type=Path), metavar="DIR", help="Record of the run.  [default: MODEL.run]")
+@click.option("--resume", is_flag=True, help="Go on from the run's last checkpoint, where there is one.")
+@click.option(
+    "--checkpoint-every", metavar="DUR", default="60s", show_default=True, help="Time between checkpoints, such as 5m."
+)
+@click.option("--overwrite", is_flag=True, help="Replace an existing model and record.")
+@click.option("--allow-unconverged", is_flag=True, help="Exit 0 where it would be 4.")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    session: Session,
+    store: str,
+    label: str | None,
+    weight: str | None,
+    empty_chunks: Any,
+    model: Path | None,
+    run: Path | None,
+    resume: bool,
+    checkpoint_every: str,
+    overwrite: bool,
+    allow_unconverged: bool,
+    **options: Any,
+) -> int:
+    config = config_of(ctx, options)
+    model = model or Path(stem_of(store) + ".model")
+    run = run or model.parent / f"{model.name}.run"
+    job = Job(store, label, weight, model, run, config, parse_seconds(checkpoint_every), overwrite, allow_unconverged)
+    if empty_chunks != "refuse":  # remembered beside the store's digests, for this run and for its resumption
+        from bigsvm.store.formats.opener import open_store
+
+        session.warn_of(open_store(store, label=label, weight=weight, empty_chunks=empty_chunks))
+    return train(session, job, resume)
+
+
+def train(session: Session, job: Job, resume: bool) -> int:
+    """Run a job, or go on with it; the exit code."""
+    model, run = job.model, job.run
+    check_places(job)
+    finished = finished_job(job) if resume else None
+    if finished is not None:
+        from bigsvm.run.fit.outcome import exit_code
+
+        status, document = finished
+        said = f"{summary(status, document, job.config.tol)}\n\nThe run was over: nothing was done again."
+        return session.finish(document, said, status, exit_code(status, job.allow_unconverged), made=True)
+    if resume:
+        check_same_fit(job)
+    unfinished = is_unfinished(run)
+    if not (resume and unfinished):  # else the model may be this run's own, written just before it was killed
+        check_output(model, job.overwrite, ("model.json",), "model")
+    # The record of a run that ended without a model stands in nobody's way: a job is simply started again.
+    unfinished = unfinished and not model.exists()
+    check_output(run, job.overwrite or resume or unfinished, (EVENTS, RUN, CHECKPOINTS, LOCK), "record of a run")
+
+    from bigsvm.observe.jsonl import JsonlFile, plain
+    from bigsvm.run.fit.checkpoint import Checkpoints
+    from bigsvm.run.fit.fit import fit_store
+    from bigsvm.store.formats.opener import open_store
+
+    data = open_store(job.store, label=job.label, weight=job.weight)
+    session.warn_of(data)
+    with run_folder(run):
+        checkpoints = Checkpoints(run / CHECKPOINTS, {}, job.checkpoint_every_s)
+        if not resume:
+            checkpoints.clear()
+            for name in (EVENTS, RUN):
+                (run / name).unlink(missing_ok=True)
+        about = {"store": data.uri, "model": str(model.absolute()), "job": job.document()}
+        with recorded(run, about) as record, JsonlFile(run / EVENTS) as events:
+            with session.watching(events) as emit:
+
+                def started(event: Event) -> None:
+                    emit(event)
+                    if isinstance(event, FitStarted):  # from here on a killed run can be taken up again
+                        write_record(run, {**record, "status": "running"})
+
+                result = fit_store(data, job.config, started, checkpoints, resume)
+            session.exit_code = result.exit_code(job.allow_unconverged)
+            save_once(result, model, job.overwrite)
+            record["model_digest"] = digest_of(model)
+            checkpoints.clear()
+            session.warn_of(result)
+            document = result.document(str(model), str(run))
+            record.update(status=result.status, result=document, identity=plain(result.identity.document()))
+    said = summary(result.status, document, job.config.tol)
+    return session.finish(document, said, result.status, session.exit_code, made=True)
+
+
+def check_places(job: Job) -> None:
+    """Refuse before any work a model and a record that would lie in the store, or in one another.
+
+    The model may be RUN/model: so a run can be kept in one folder.
+
+    Raises UsageError, OutputError; DataError where the record that is there is not one of files.
+    """
+    from bigsvm.files.outputs import check_apart
+    from bigsvm.files.paths import check_own_files
+
+    model, run = os.path.realpath(job.model), os.path.realpath(job.run)
+    if model == run:
+        raise UsageError("the model and the record of its run cannot be one folder", str(job.run))
+    outputs = {"the model": job.model, "the record of the run": job.run}
+    together = [outputs]
+    if model == os.path.join(run, "model"):
+        together = [{what: path} for what, path in outputs.items()]
+    for apart in together:
+        check_apart(apart, {"the store": job.store})
+    check_own_files(job.run, "run")
+
+
+def save_once(result: FitResult, model: Path, overwrite: bool) -> None:
+    """Write the model; where the very same one is there already, a run that was killed after writing it goes on.
+
+    Raises OutputError: another one is there, or it cannot be written.
+    """
+    from bigsvm.files.atomic import remove, temporary_name
+
+    if overwrite or not model.exists():
+        result.save_model(model, overwrite=overwrite)
+        return
+    ours = temporary_name(model)
+    try:
+        result.save_model(ours)
+        # model.json has the digests of all other files.
+        same = (model / "model.json").is_file() and filecmp.cmp(ours / "model.json", model / "model.json", False)
+    finally:
+        remove(ours)
+    if not same:
+        raise OutputError("another model is there", str(model), "choose another name or say --overwrite")
+
+
+def stem_of(store: str) -> str:
+    """`a9a` for `/data/a9a.zarr/`, so that the model is `a9a.model` here."""
+    return Path(store.rstrip("/").split("://")[-1]).stem or "bigsvm"
+
+
+def check_output(path: Path, overwrite: bool, marks: tuple[str, ...], kind: str) -> None:
+    """Refuse before any work what would fail after it.  Raises OutputError."""
+    from bigsvm.files.atomic import check_replaceable
+
+    check_replaceable(path, overwrite, marks, kind)
+    parent = path.absolute().parent
+    while not parent.exists():
+        parent = parent.parent
+    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+        raise OutputError("cannot write there", str(parent), "choose another folder")
+
+
+def summary(status: str, result: dict[str, Any], tol: float) -> str:
+    """What a person wants to know first."""
+    gap = text.number(result.get("relative_gap"), 3)
+    sentence = SENTENCES.get(status, status).format(
+        gap=gap, tol=tol, certificate=result.get("certificate"), rule=_rule(result)
+    )
+    if "hint" in result:
+        sentence += f"\nhint: {result['hint']}"
+    shape = f"{text.count(result['n_samples'])} rows x {text.count(result['n_features'])} features"
+    entries = f"{text.count(result['nnz'])} entries, {show_bytes(result['data_bytes'])}"
+    lines = [
+        ("data", f"{shape}, {entries}"),
+        ("problem", f"{result['loss']}, C = {result['C']:g}, bias {result['bias']}"),
+        ("kernel", None if result["kernel"] == "linear" else text.kernel(result["kernel"])),
+        ("solver", result["solver"]),
+        ("objective", f"{result['objective']:.10g}   dual {text.number(result['dual_objective'], 10)}"),
+        ("relative gap", f"{gap} ({result['certificate']})"),
+        ("work", f"{result['passes']:.1f} passes over the data, {result['epochs']:.1f} epochs"),
+        ("support", f"{text.count(result['n_support'])} rows"),
+        ("kernel rows", _kernel_rows(result.get("kernel_rows"))),
+        ("time", text.seconds(result.get("seconds"))),
+        ("memory", text.memory(result.get("memory"))),
+        ("model", result["model"]),
+        ("record", result["run"]),
+    ]
+    return sentence + "\n" + text.rows(lines)
+
+
+def _rule(result: dict[str, Any]) -> str:
+    """The rule that held, with its value; where it is not the violation itself, that too."""
+    rule = result.get("rule") or {"name": "", "value": None, "tolerance": None}
+    value, tolerance = text.number(rule["value"], 3), text.number(rule["tolerance"], 3)
+    if rule["name"].startswith("the algorithm"):
+        return f"{rule['name']}, at a violation of {value} (tolerance {tolerance})"
+    if rule["name"] == "steps":
+        return f"{value} steps (asked: {tolerance})"
+    return f"{rule['name']} {value} (tolerance {tolerance})"
+
+
+def _kernel_rows(counts: dict[str, int] | None) -> str | None:
+    """Where the rows of kernel values came from; None for those who use none."""
+    if not counts or not any(counts.values()):
+        return None
+    kept = f"{text.count(counts['ram_hits'])} found in memory, {text.count(counts['disk_hits'])} on disk"
+    return f"{text.count(counts['computed'])} computed, {kept}"

@@ -1,0 +1,1 @@
+"""Loops over values of Mercer kernels."""

@@ -1,0 +1,332 @@
+"""Kernel values of rows of the data with some rows S, summed into scores or written down.
+
+Tiles of LANES rows of the data are laid out by feature (`tile.py`); each row of S is then a few vector operations for
+all of them.  Nothing is stored unless asked for: a value is made, weighted and added to a float64 sum.
+
+Values have the type of S (float32 or float64), sums are float64 and taken in the order of S.  A value depends on its
+two rows alone, so it has the same bits wherever it is computed.  Written once: X is dense or CSR of any type, S dense
+or CSR.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit, types
+from numba.extending import overload, register_jitable
+
+from bigsvm.compiled.kernel.differences import cancelling, differ
+from bigsvm.compiled.kernel.expo import exp_of
+from bigsvm.compiled.kernel.lanes import add_lanes, fused, rbf_lanes
+from bigsvm.compiled.kernel.placed import is_placed, place
+from bigsvm.compiled.kernel.tile import LANES, dense_rows_times_tile, sparse_row_times_tile
+from bigsvm.compiled.shared.rows import CSR
+
+LINEAR, RBF, POLY, SIGMOID, PRECOMPUTED = range(5)
+GROUP = 4
+"""Rows of S that are worked on together; a dense S has a multiple of so many."""
+# A product may be fused with a sum, but no sum is taken in another order.
+_loop = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)  # type: ignore[call-overload]
+_vectors = njit(  # type: ignore[call-overload]
+    cache=True, nogil=True, error_model="numpy", _nrt=False, fastmath={"contract", "nnan", "nsz"}
+)
+
+
+@register_jitable
+def _lay_out_four(X, rows, first, t, tile, sq):
+    """Four dense rows at once: one alone would wait for each cache line, and for each addition before the next."""
+    a, b, c, e = X[rows[first]], X[rows[first + 1]], X[rows[first + 2]], X[rows[first + 3]]
+    s0 = s1 = s2 = s3 = 0.0
+    for j in range(len(a)):
+        column = tile[j]
+        column[t], column[t + 1], column[t + 2], column[t + 3] = a[j], b[j], c[j], e[j]
+        x0, x1, x2, x3 = np.float64(a[j]), np.float64(b[j]), np.float64(c[j]), np.float64(e[j])
+        s0 = fused(x0, x0, s0)
+        s1 = fused(x1, x1, s1)
+        s2 = fused(x2, x2, s2)
+        s3 = fused(x3, x3, s3)
+    sq[t], sq[t + 1], sq[t + 2], sq[t + 3] = s0, s1, s2, s3
+
+
+def _lay_out(X, rows, first, here, tile, sq):
+    """Put rows[first : first + here] of X side by side into the tile, and their squared norms into sq."""
+    raise NotImplementedError
+
+
+@overload(_lay_out)
+def _overload_lay_out(X, rows, first, here, tile, sq):
+    if isinstance(X, types.Array):
+
+        def dense(X, rows, first, here, tile, sq):
+            whole = here - here % 4
+            for t in range(0, whole, 4):
+                _lay_out_four(X, rows, first + t, t, tile, sq)
+            for t in range(whole, here):
+                row, total = X[rows[first + t]], 0.0
+                for j in range(len(row)):
+                    tile[j, t] = row[j]
+                    total = fused(np.float64(row[j]), np.float64(row[j]), total)
+                sq[t] = total
+
+        return dense
+
+    if is_placed(X):
+        return _lay_out_placed(isinstance(X.types[0], types.Array))
+
+    def sparse(X, rows, first, here, tile, sq):
+        for t in range(here):
+            row, total = rows[first + t], 0.0
+            for p in range(X.indptr[row], X.indptr[row + 1]):
+                value = X.data[p]
+                tile[X.indices[p], t] = value
+                total = fused(np.float64(value), np.float64(value), total)
+            sq[t] = total
+
+    return sparse
+
+
+def _lay_out_placed(is_dense):
+    """The same of `Placed` rows: norms are those of whole rows."""
+
+    def dense(X, rows, first, here, tile, sq):
+        width = X.X.shape[1]
+        for t in range(here):
+            row, total = X.X[rows[first + t]], 0.0
+            for j in range(width):
+                total = fused(np.float64(row[j]), np.float64(row[j]), total)
+            sq[t] = total
+            for p in range(len(X.features)):
+                if X.features[p] < width:
+                    tile[p, t] = row[X.features[p]]
+
+    def sparse(X, rows, first, here, tile, sq):
+        for t in range(here):
+            row, total = rows[first + t], 0.0
+            for k in range(X.X.indptr[row], X.X.indptr[row + 1]):
+                value = X.X.data[k]
+                total = fused(np.float64(value), np.float64(value), total)
+                p = place(X.X.indices[k], X.features, X.table)
+                if p >= 0:
+                    tile[p, t] = value
+            sq[t] = total
+
+    return dense if is_dense else sparse
+
+
+def _clear(X, row, t, tile):
+    """Take a row of X out of the tile: what a sparse row left would count for the next."""
+    raise NotImplementedError
+
+
+@overload(_clear)
+def _overload_clear(X, row, t, tile):
+    if isinstance(X, types.Array):
+        return lambda X, row, t, tile: None
+
+    if is_placed(X):
+        if isinstance(X.types[0], types.Array):
+            return lambda X, row, t, tile: None
+
+        def placed(X, row, t, tile):
+            for k in range(X.X.indptr[row], X.X.indptr[row + 1]):
+                p = place(X.X.indices[k], X.features, X.table)
+                if p >= 0:
+                    tile[p, t] = 0
+
+        return placed
+
+    def sparse(X, row, t, tile):
+        for p in range(X.indptr[row], X.indptr[row + 1]):
+            tile[X.indices[p], t] = 0
+
+    return sparse
+
+
+def _products(S, k, n, tile, a):
+    """a[r, :] = products of row k + r of S with the tile's rows, r < min(GROUP, n - k)."""
+    raise NotImplementedError
+
+
+@overload(_products)
+def _overload_products(S, k, n, tile, a):
+    if isinstance(S, types.Array):
+        return lambda S, k, n, tile, a: dense_rows_times_tile(S, k, tile, 0, a)
+
+    def sparse(S, k, n, tile, a):
+        for r in range(min(GROUP, n - k)):
+            sparse_row_times_tile(S.data, S.indices, S.indptr[k + r], S.indptr[k + r + 1], tile, 0, a[r])
+
+    return sparse
+
+
+@register_jitable
+def _poly(a, r, gamma, degree, coef0, one):
+    for t in range(LANES):
+        base = gamma * a[r, t] + coef0
+        value, power, left = one, base, degree
+        while left > 0:
+            if left & 1:
+                value *= power
+            power *= power
+            left >>= 1
+        a[r, t] = value
+
+
+@register_jitable
+def _sigmoid(a, r, gamma, coef0, one, two):
+    for t in range(LANES):
+        z = gamma * a[r, t] + coef0
+        e = exp_of(-two * abs(z))
+        value = (one - e) / (one + e)
+        a[r, t] = value if z >= 0 else -value
+
+
+@register_jitable
+def _values(code, gamma, degree, coef0, a, r, x_sq, s_sq):
+    """Products a[r, :] become kernel values; of rbf they are those of `_rbf`."""
+    kind = x_sq.dtype.type
+    if code == POLY:
+        _poly(a, r, kind(gamma), degree, kind(coef0), kind(1))
+    elif code == SIGMOID:
+        _sigmoid(a, r, kind(gamma), kind(coef0), kind(1), kind(2))
+
+
+@register_jitable
+def _largest(x_sq, here):
+    found = x_sq[0]
+    for t in range(1, here):
+        found = max(found, x_sq[t])
+    return found
+
+
+@register_jitable
+def _rbf(X, rows, first, here, S, k, gamma, tile, a, r, x_sq, s_sq, largest):
+    """Products a[r, :] become exp(-gamma ||x - s||^2); where norms and products cancel, from the differences.
+
+    largest : of x_sq
+    """
+    lanes = cancelling(a, r, gamma, x_sq, s_sq, here, largest)
+    rbf_lanes(a, r, x_sq.dtype.type(gamma), x_sq, s_sq)
+    if lanes != 0:
+        differ(X, rows, first, here, S, k, lanes, gamma, tile, a, r)
+
+
+@_vectors
+def add_kernel_rows(X, rows, S, s_sq, coef, code, gamma, degree, coef0, tile, x_sq, a, sums, out, at):
+    """out[m, at + i] += sum_s coef[s, m] K(S_s, X[rows[i]]), in the order of s.
+
+    X : dense or CSR of any dtype, or Placed;  rows : int64, (n,), rows of X
+    S : dense or CSR, float32 or float64, (k, n_features); dense: more rows, of zeros, up to a multiple of GROUP
+    s_sq : (k,) of that type, squared norms;  coef : float64, (k, n_models);  out : float64, (n_models, at + n)
+    tile : (n_features or more, LANES), zeros, left as zeros for CSR;  x_sq : (LANES,);  a : (GROUP, LANES); of S's type
+    sums : float64, (n_models, LANES), room
+    """
+    n, k_end, n_models = len(rows), len(s_sq), coef.shape[1]
+    for first in range(0, n, LANES):
+        here = min(LANES, n - first)
+        _lay_out(X, rows, first, here, tile, x_sq)
+        largest = _largest(x_sq, here)
+        for m in range(n_models):
+            for t in range(here):
+                sums[m, t] = out[m, at + first + t]
+        for k in range(0, k_end, GROUP):
+            _products(S, k, k_end, tile, a)
+            for r in range(min(GROUP, k_end - k)):
+                if code == RBF:
+                    _rbf(X, rows, first, here, S, k + r, gamma, tile, a, r, x_sq, s_sq[k + r], largest)
+                else:
+                    _values(code, gamma, degree, coef0, a, r, x_sq, s_sq[k + r])
+                for m in range(n_models):
+                    by = coef[k + r, m]
+                    if by != 0.0:
+                        add_lanes(by, a, r, sums, m)
+        for m in range(n_models):
+            for t in range(here):
+                out[m, at + first + t] = sums[m, t]
+        for t in range(here):
+            _clear(X, rows[first + t], t, tile)
+
+
+@_vectors
+def write_kernel_rows(X, rows, S, s_sq, code, gamma, degree, coef0, tile, x_sq, a, out, at):
+    """out[s, at + i] = K(S_s, X[rows[i]]); arguments as for `add_kernel_rows`, out : S's type, (k, at + n)."""
+    n, k_end = len(rows), len(s_sq)
+    for first in range(0, n, LANES):
+        here = min(LANES, n - first)
+        _lay_out(X, rows, first, here, tile, x_sq)
+        largest = _largest(x_sq, here)
+        for k in range(0, k_end, GROUP):
+            _products(S, k, k_end, tile, a)
+            for r in range(min(GROUP, k_end - k)):
+                if code == RBF:
+                    _rbf(X, rows, first, here, S, k + r, gamma, tile, a, r, x_sq, s_sq[k + r], largest)
+                else:
+                    _values(code, gamma, degree, coef0, a, r, x_sq, s_sq[k + r])
+                for t in range(here):
+                    out[k + r, at + first + t] = a[r, t]
+        for t in range(here):
+            _clear(X, rows[first + t], t, tile)
+
+
+@_vectors
+def add_stored_rows(stored, where, coef, out):
+    """out[i] += sum_s coef[s] stored[where[s], i], in the order of s: `add_kernel_rows` of kept values, bit for bit."""
+    for s in range(len(where)):
+        row, by = stored[where[s]], coef[s]
+        if by != 0.0:
+            for i in range(len(out)):
+                out[i] = fused(by, np.float64(row[i]), out[i])
+
+
+@_loop
+def gather_csr(data, indices, indptr, rows, out_data, out_indices, out_indptr, out_sq):
+    """Rows of a CSR matrix one after another; squared norms summed in float64.  `out_indptr` is filled already."""
+    for i in range(len(rows)):
+        q, total = out_indptr[i], 0.0
+        for p in range(indptr[rows[i]], indptr[rows[i] + 1]):
+            value = data[p]
+            out_data[q] = value
+            out_indices[q] = indices[p]
+            total = fused(np.float64(value), np.float64(value), total)
+            q += 1
+        out_sq[i] = total
+
+
+@_loop
+def gather_dense(X, rows, out, out_sq):
+    """Rows of a dense matrix; squared norms summed in float64."""
+    for i in range(len(rows)):
+        total = 0.0
+        for j in range(X.shape[1]):
+            value = X[rows[i], j]
+            out[i, j] = value
+            total = fused(np.float64(value), np.float64(value), total)
+        out_sq[i] = total
+
+
+@_loop
+def move_rows_down(data, indices, indptr, rows):
+    """Make `rows` (ascending) the first rows of a CSR matrix, in place."""
+    q = indptr[0]
+    for i in range(len(rows)):
+        start, stop = indptr[rows[i]], indptr[rows[i] + 1]
+        indptr[i] = q
+        for p in range(start, stop):
+            data[q] = data[p]
+            indices[q] = indices[p]
+            q += 1
+    indptr[len(rows)] = q
+
+
+def gathered(X, rows, dtype):
+    """(S, s_sq) of some rows of X, as the functions above take them."""
+    n = len(rows)
+    sq = np.empty(n, dtype)
+    if isinstance(X, CSR):
+        indptr = np.zeros(n + 1, np.int64)
+        np.cumsum(X.indptr[rows + 1] - X.indptr[rows], out=indptr[1:])
+        data, indices = np.empty(indptr[-1], dtype), np.empty(indptr[-1], X.indices.dtype)
+        gather_csr(X.data, X.indices, X.indptr, rows, data, indices, indptr, sq)
+        return CSR(data, indices, indptr), sq
+    S = np.zeros((-(-n // GROUP) * GROUP, X.shape[1]), dtype)
+    gather_dense(X, rows, S, sq)
+    return S, sq

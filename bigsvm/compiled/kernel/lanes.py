@@ -1,0 +1,110 @@
+"""What is done to the 64 products of a row with a tile: exp of the RBF kernel, and adding them to float64 sums.
+
+In LLVM's vectors like `tile.py`: the compiler's own takes half their width for such loops, and checks first whether
+arrays overlap.  exp is that of `expo.py`, operation for operation.
+"""
+
+from __future__ import annotations
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from bigsvm.compiled.kernel.expo import DOUBLE, SINGLE
+from bigsvm.compiled.kernel.tile import load, multiply_add, splat, store, vectors_of
+
+
+def _constant(vector, value):
+    return ir.Constant(vector, [ir.Constant(vector.element, value)] * vector.count)
+
+
+def _at(context, builder, kind, array, index):
+    """Pointer to the first element of row `index` of a C-ordered array, or of an array of one dimension."""
+    found = context.make_array(kind)(context, builder, array)
+    if kind.ndim == 1:
+        return found.data
+    width = cgutils.unpack_tuple(builder, found.shape)[1]
+    return builder.gep(found.data, [builder.mul(index, width)])
+
+
+def _exp(builder, x, form):
+    """exp of a vector of numbers <= 0."""
+    vector, bits = x.type, ir.VectorType(ir.IntType(form.bits), x.type.count)
+    lowest = _constant(vector, form.lowest)
+    x = builder.select(builder.fcmp_ordered(">", x, lowest), x, lowest)
+    shift = _constant(vector, form.shift)
+    shifted = multiply_add(builder, x, _constant(vector, form.log2e), shift)
+    k = builder.fsub(shifted, shift)
+    r = multiply_add(builder, k, _constant(vector, -form.ln2_high), x)
+    r = multiply_add(builder, k, _constant(vector, -form.ln2_low), r)
+    p = _constant(vector, form.polynomial[0])
+    for coefficient in form.polynomial[1:]:
+        p = multiply_add(builder, p, r, _constant(vector, coefficient))
+    p = multiply_add(builder, builder.fmul(p, r), r, r)
+    p = builder.fadd(p, _constant(vector, 1.0))
+    number = builder.bitcast(shifted, bits)
+    number = builder.sub(number, ir.Constant(bits, [ir.Constant(bits.element, form.zero)] * bits.count))
+    power = builder.shl(number, ir.Constant(bits, [ir.Constant(bits.element, form.mantissa)] * bits.count))
+    return builder.fmul(p, builder.bitcast(power, vector))
+
+
+@intrinsic
+def rbf_lanes(typingctx, a, row, gamma, x_sq, s_sq):
+    """a[row, t] = exp(-gamma max(x_sq[t] + s_sq - 2 a[row, t], 0)), t < LANES; all of one float type."""
+    signature = types.void(a, types.int64, x_sq.dtype, x_sq, x_sq.dtype)
+    vector, lanes, n_vectors, nbytes = vectors_of(x_sq.dtype)
+    form = SINGLE if x_sq.dtype == types.float32 else DOUBLE
+
+    def codegen(context, builder, sig, args):
+        products = _at(context, builder, sig.args[0], args[0], args[1])
+        norms = _at(context, builder, sig.args[3], args[3], None)
+        minus_gamma = splat(builder, builder.fneg(args[2]), vector)
+        of_row = splat(builder, args[4], vector)
+        minus_two, zero = _constant(vector, -2.0), _constant(vector, 0.0)
+        for v in range(n_vectors):
+            place = [ir.Constant(args[1].type, v * lanes)]
+            product = load(builder, builder.gep(products, place), vector, nbytes)
+            norm = builder.fadd(load(builder, builder.gep(norms, place), vector, nbytes), of_row)
+            distance = multiply_add(builder, minus_two, product, norm)
+            distance = builder.select(builder.fcmp_ordered(">", distance, zero), distance, zero)
+            value = _exp(builder, builder.fmul(minus_gamma, distance), form)
+            store(builder, value, builder.gep(products, place), nbytes)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@intrinsic
+def add_lanes(typingctx, coef, a, row, sums, model):
+    """sums[model, t] += coef * a[row, t], t < LANES, in float64; sums has rows of LANES values."""
+    signature = types.void(types.float64, a, types.int64, sums, types.int64)
+    wide, lanes, n_vectors, nbytes = vectors_of(types.float64)
+    kind = a.dtype
+
+    def codegen(context, builder, sig, args):
+        values = _at(context, builder, sig.args[1], args[1], args[2])
+        totals = _at(context, builder, sig.args[3], args[3], args[4])
+        by = splat(builder, args[0], wide)
+        given = ir.VectorType(ir.FloatType(), lanes) if kind == types.float32 else wide
+        size = 4 if kind == types.float32 else 8
+        for v in range(n_vectors):
+            place = [ir.Constant(args[2].type, v * lanes)]
+            value = load(builder, builder.gep(values, place), given, size)
+            if kind == types.float32:
+                value = builder.fpext(value, wide)
+            total = builder.gep(totals, place)
+            store(builder, multiply_add(builder, by, value, load(builder, total, wide, nbytes)), total, nbytes)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@intrinsic
+def fused(typingctx, a, b, c):
+    """a b + c of float64 numbers, rounded once: what `add_lanes` does in each lane."""
+
+    def codegen(context, builder, sig, args):
+        return builder.fma(*args)
+
+    return types.float64(types.float64, types.float64, types.float64), codegen

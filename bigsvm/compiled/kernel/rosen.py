@@ -1,0 +1,303 @@
+"""Rosen's gradient projection on a kernel matrix that is there (docs/mathematics.md 9.1 to 9.3).
+
+The programme is that of `solvers/kernel/part.py`: 1/2 beta' K beta - t' beta + epsilon sum |beta_i| is minimised in a
+box, with sum beta_i fixed.  A row is free where it is strictly inside its box and not 0; for classification 0 is a
+bound, for regression the kink of |beta_i|, where alpha_i or alpha*_i of LIBSVM's form is at its bound.  J is the set of
+free rows, on which
+
+    F_i = f_i + epsilon sign(beta_i),   mu = mean_J F,   r_i = mu - F_i     the projected negative gradient
+
+A bound row p that may rise with F_p < mu, or fall with F_p > mu, is released: then all of J and p move together.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numba.extending import register_jitable
+
+from bigsvm.compiled.shared.compile import inner_loop
+
+CONJUGATE, STEEPEST, NEWTON = 0, 1, 2
+OPTIMAL, DUE, LIMIT, STILL = 0, 1, 2, 3
+"""Why `descend` ends: its rows are optimal; a release is due that it may not make; long enough; nothing moves."""
+FACE, RELEASE, PAIR, NAIVE, WORK = 0, 1, 2, 3, 4
+"""Counts: steps inside a face, releases, pair steps, kernel rows that these take one by one, multiplications."""
+SQUARE, AGE = 0, 1
+"""What conjugate directions remember: r.r of the last step, steps since the restart."""
+
+_FLAT = 1e-14
+_SNAP = 1e-12
+_RIDGE = 1e-12
+
+
+@inner_loop
+def descend(
+    K, largest, numbers, beta, f, lower, upper, epsilon, stop, small, theta, level, releases, most, most_work, inner,
+    e, r, z, square, memory, counts,
+):  # fmt: skip
+    """Move beta and f = (K beta - t) until the rows are optimal, a release is due that may not be made, or for long.
+
+    K : float, (m, m) or larger;  largest : float   the largest K_ii
+    numbers : int64, (m,)   of rows that reach a bound together, the lowest counts as the one that ends the step
+    beta, f, lower, upper : float64, (m,)
+    stop : float   optimal where b_low - b_up <= stop
+    small, theta, level : a release is due where max |r| <= small, or <= theta times the largest multiplier of the wrong
+        sign, or the face is a point; `level` is such a multiplier of rows that are not here
+    releases : int   how many may be made, pair steps among them
+    most, most_work : int   steps, multiplications
+    inner : CONJUGATE | STEEPEST | NEWTON
+    e : float64, (m,)   the last direction, of use where memory[AGE] > 0;  r, z : float64, (m,), work space
+    square : float64, (m + 2, m), work space of NEWTON, (0, 0) for the others
+    memory : float64, (2,);  counts : int64, (5,), added to
+
+    Returns
+    -------
+    reason : int;  gain : float   what the objective fell by
+    """
+    gain, done, began = 0.0, 0, counts[WORK]
+    while True:
+        n_free, mu, b_up, b_low, i_up, i_low = _bounds(beta, f, lower, upper, epsilon)
+        if i_up < 0 or i_low < 0 or b_low - b_up <= stop:
+            return OPTIMAL, gain
+        if done >= most or counts[WORK] - began >= most_work:
+            return LIMIT, gain
+        done += 1
+
+        kind, rr, multiplier, p = FACE, 0.0, 0.0, -1
+        if n_free == 0:
+            kind = PAIR
+        else:
+            rr, worst, multiplier, p = _multipliers(beta, f, lower, upper, epsilon, mu, r)
+            if worst <= max(theta * max(abs(multiplier), level), small) or n_free == 1:
+                kind = RELEASE
+        # e stays as it is where nothing may be released: the face may go on along it after another look.
+        if kind != FACE:
+            if releases <= 0 or (kind == RELEASE and p < 0):
+                return DUE, gain
+            releases -= 1
+        if kind == PAIR:
+            g = 0.5 * (b_low - b_up) ** 2
+            e[:] = 0.0
+            e[i_up], e[i_low] = 0.5 * (b_low - b_up), -0.5 * (b_low - b_up)
+        elif kind == RELEASE:
+            g = _release(beta, lower, upper, r, n_free, p, multiplier, e)
+        else:
+            g = 0.0
+            if inner == CONJUGATE and 0.0 < memory[AGE] < n_free + 5.0:
+                g = _conjugate(beta, lower, upper, r, rr / memory[SQUARE], e)
+            elif inner == NEWTON:
+                counts[WORK] += newton_direction(K, largest, beta, lower, upper, r, e, square)
+                g = _dot(r, e)
+            if not g > 0.0:
+                g, memory[AGE] = rr, 0.0
+                for i in range(e.shape[0]):
+                    e[i] = r[i]
+            memory[SQUARE] = rr
+            memory[AGE] += 1.0
+
+        taken, norm = _products(K, e, z)
+        counts[kind] += 1
+        counts[NAIVE] += taken
+        counts[WORK] += taken * e.shape[0]
+        kappa = _dot(e, z)
+        longest, blocking = _longest(numbers, beta, lower, upper, e)
+        step = longest if kappa <= _FLAT * norm * largest else min(g / kappa, longest)
+        if not step < np.inf:
+            return STILL, gain
+        moves, at_bound = _take(beta, lower, upper, e, step, blocking if step == longest else -1)
+        if not moves:
+            return STILL, gain
+        if at_bound or kind != FACE:
+            memory[AGE] = 0.0
+        gain += step * (g - 0.5 * step * kappa)
+        for j in range(f.shape[0]):
+            f[j] += step * z[j]
+
+
+@register_jitable
+def _is_free(beta, lower, upper):
+    return lower < beta < upper and beta != 0.0
+
+
+@register_jitable
+def _rising(epsilon, beta):
+    return epsilon if beta >= 0.0 else -epsilon
+
+
+@register_jitable
+def _falling(epsilon, beta):
+    return epsilon if beta > 0.0 else -epsilon
+
+
+@register_jitable
+def _end(beta, lower, upper, e):
+    """Where a row that moves along e has to stop: its bound, or 0 on the way there."""
+    if e > 0.0:
+        return 0.0 if beta < 0.0 else upper
+    return 0.0 if beta > 0.0 else lower
+
+
+@register_jitable
+def _bounds(beta, f, lower, upper, epsilon):
+    """(|J|, mu, b_up, b_low, i_up, i_low); -1 where no row may rise, or fall."""
+    n_free, total, b_up, b_low, i_up, i_low = 0, 0.0, np.inf, -np.inf, -1, -1
+    for i in range(beta.shape[0]):
+        if beta[i] < upper[i]:
+            F = f[i] + _rising(epsilon, beta[i])
+            if b_up > F:
+                b_up, i_up = F, i
+        if beta[i] > lower[i]:
+            F = f[i] + _falling(epsilon, beta[i])
+            if b_low < F:
+                b_low, i_low = F, i
+        if _is_free(beta[i], lower[i], upper[i]):
+            n_free += 1
+            total += f[i] + _rising(epsilon, beta[i])
+    return n_free, total / max(n_free, 1), b_up, b_low, i_up, i_low
+
+
+@register_jitable
+def _multipliers(beta, f, lower, upper, epsilon, mu, r):
+    """r, and (r.r, max |r|, mu - F_p, p): p is the bound row that wants to move most, -1 where none does."""
+    rr, worst, multiplier, p = 0.0, 0.0, 0.0, -1
+    for i in range(beta.shape[0]):
+        r[i] = 0.0
+        if _is_free(beta[i], lower[i], upper[i]):
+            r[i] = mu - f[i] - _rising(epsilon, beta[i])
+            rr += r[i] * r[i]
+            worst = max(worst, abs(r[i]))
+            continue
+        if beta[i] < upper[i]:
+            u = mu - f[i] - _rising(epsilon, beta[i])
+            if u > abs(multiplier):
+                multiplier, p = u, i
+        if beta[i] > lower[i]:
+            u = mu - f[i] - _falling(epsilon, beta[i])
+            if -u > abs(multiplier):
+                multiplier, p = u, i
+    return rr, worst, multiplier, p
+
+
+@register_jitable
+def _release(beta, lower, upper, r, n_free, p, multiplier, e):
+    """e_i = mu^ - F_i on J and p, mu^ their mean; its square.  F_p = mu - multiplier."""
+    moved = -multiplier / (n_free + 1.0)
+    for i in range(beta.shape[0]):
+        e[i] = r[i] + moved if _is_free(beta[i], lower[i], upper[i]) else 0.0
+    e[p] = -n_free * moved
+    return _dot(e, e)
+
+
+@register_jitable
+def _conjugate(beta, lower, upper, r, by, e):
+    """e = r + by e on J; r.e."""
+    for i in range(beta.shape[0]):
+        e[i] = r[i] + by * e[i] if _is_free(beta[i], lower[i], upper[i]) else 0.0
+    return _dot(r, e)
+
+
+@register_jitable
+def _dot(a, b):
+    total = 0.0
+    for i in range(a.shape[0]):
+        total += a[i] * b[i]
+    return total
+
+
+@register_jitable
+def _products(K, e, z):
+    """z = K e, row by row; the number of rows, and e.e."""
+    taken, norm = 0, 0.0
+    z[:] = 0.0
+    for i in range(e.shape[0]):
+        by = e[i]
+        if by != 0.0:
+            taken += 1
+            norm += by * by
+            for j in range(z.shape[0]):
+                z[j] += by * K[i, j]
+    return taken, norm
+
+
+@register_jitable
+def _longest(numbers, beta, lower, upper, e):
+    """The step at which the first row reaches its end, and that row."""
+    longest, blocking = np.inf, -1
+    for i in range(e.shape[0]):
+        if e[i] != 0.0:
+            room = (_end(beta[i], lower[i], upper[i], e[i]) - beta[i]) / e[i]
+            if room < longest or (room == longest and blocking >= 0 and numbers[i] < numbers[blocking]):
+                longest, blocking = room, i
+    return longest, blocking
+
+
+@register_jitable
+def _take(beta, lower, upper, e, step, blocking):
+    """beta += step e; whether anything moved, and whether a row came to its end, where it then is exactly.
+
+    Only the end that a row moves towards: one that was just released may be as near to the bound that it left.
+    """
+    moves, at_bound = False, False
+    for i in range(e.shape[0]):
+        if e[i] != 0.0:
+            end, after = _end(beta[i], lower[i], upper[i], e[i]), beta[i] + step * e[i]
+            beyond = after > end if e[i] > 0.0 else after < end
+            if i == blocking or beyond or abs(end - after) <= _SNAP * (upper[i] - lower[i]):
+                after, at_bound = end, True
+            moves = moves or after != beta[i]
+            beta[i] = after
+    return moves, at_bound
+
+
+@inner_loop
+def newton_direction(K, largest, beta, lower, upper, r, e, square):
+    """e = the step to the minimum on the face of the free rows: [K_JJ 1; 1' 0] [e; nu] = [r; 0], by Cholesky.
+
+    A ridge of 1e-12 of the largest K_ii makes steps long where K_JJ is flat, so that they end at a bound.
+
+    square : float64, (m + 2, m), work space: the factor, and two right-hand sides
+
+    Returns
+    -------
+    multiplications : int
+    """
+    m, n, ridge = beta.shape[0], 0, _RIDGE * largest
+    for i in range(m):
+        if _is_free(beta[i], lower[i], upper[i]):
+            e[n] = i  # for a while: the numbers of the free rows
+            for k in range(n + 1):
+                total = K[i, int(e[k])] + (ridge if k == n else 0.0)
+                for c in range(k):
+                    total -= square[n, c] * square[k, c]
+                square[n, k] = np.sqrt(max(total, ridge)) if k == n else total / square[k, k]
+            square[m, n], square[m + 1, n] = r[i], 1.0
+            n += 1
+    for side in range(m, m + 2):
+        for k in range(n):
+            for c in range(k):
+                square[side, k] -= square[k, c] * square[side, c]
+            square[side, k] /= square[k, k]
+        for k in range(n - 1, -1, -1):
+            for c in range(k + 1, n):
+                square[side, k] -= square[c, k] * square[side, c]
+            square[side, k] /= square[k, k]
+    of_r = of_ones = 0.0
+    for k in range(n):
+        of_r += square[m, k]
+        of_ones += square[m + 1, k]
+    k = 0
+    for i in range(m):
+        e[i] = 0.0
+        if _is_free(beta[i], lower[i], upper[i]):
+            e[i] = square[m, k] - of_r / of_ones * square[m + 1, k]
+            k += 1
+    return n * n * n // 6 + 2 * n * n
+
+
+@njit(cache=True, nogil=True)
+def keep_members(K, kept):
+    """The block of the rows and columns `kept` (int64, ascending), moved to the corner of K in place."""
+    for a in range(kept.shape[0]):
+        for b in range(kept.shape[0]):
+            K[a, b] = K[kept[a], kept[b]]

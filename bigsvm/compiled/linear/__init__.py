@@ -1,0 +1,1 @@
+"""Loops of linear solvers and of their proof."""

@@ -1,0 +1,81 @@
+"""The arena's bookkeeping: rows that stay in memory while the others stream by.
+
+Slots 0 .. n - 1 hold rows in the order in which they came; a slot's matrix row is packed (`packed.py`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from bigsvm.compiled.shared.compile import inner_loop
+from bigsvm.compiled.shared.packed import move_rows, pack_row
+
+
+class Slots(NamedTuple):
+    """What a slot knows of its row besides the packed entries; all arrays have the same capacity.
+
+    row : int64        working row
+    code : int32       class code
+    sample_weight : float64, or (0,) for ones
+    sqnorm : float64   squared norm of the exact row
+    score : float32    largest violation when it was visited last
+    """
+
+    row: np.ndarray
+    code: np.ndarray
+    sample_weight: np.ndarray
+    sqnorm: np.ndarray
+    score: np.ndarray
+
+
+@inner_loop
+def admit(A, slots, n, X, codes, sample_weight, sqnorm, at, order, visited, score, threshold, begin, streams):
+    """Append the visited rows whose score is above `threshold`; returns (slots in use, visits looked at).
+
+    Fewer visits than `visited` were looked at when a row found no room: it is the next.
+
+    A : PackedCSR or PackedDense;  n : slots in use;  X, codes, sample_weight, sqnorm, at, order, score : as in
+    `dual_cd_visit`;  visited : rows in order;  begin : first visit to look at;  streams : uint8 by working row
+    """
+    for t in range(begin, visited):
+        i = order[t]
+        if not score[i] > threshold:
+            continue
+        if n >= slots.row.shape[0] or not pack_row(A, n, X, i):
+            return n, t
+        slots.row[n], slots.code[n] = at[i], codes[i]
+        if sample_weight.shape[0]:
+            slots.sample_weight[n] = sample_weight[i]
+        slots.sqnorm[n], slots.score[n] = sqnorm[i], score[i]
+        streams[at[i]] = 0
+        n += 1
+    return n, visited
+
+
+@inner_loop
+def evict(A, slots, n, threshold, streams, spare):
+    """Let rows go whose score is not above `threshold`, close the gaps; returns the slots in use.
+
+    spare : uint16, work space
+    """
+    kept = 0
+    slot = 0
+    while slot < n:
+        while slot < n and not slots.score[slot] > threshold:
+            streams[slots.row[slot]] = 1
+            slot += 1
+        first = slot
+        while slot < n and slots.score[slot] > threshold:
+            slot += 1
+        if kept < first < slot:
+            move_rows(A, kept, first, slot, spare)
+            for s in range(first, slot):
+                to = kept + s - first
+                slots.row[to], slots.code[to] = slots.row[s], slots.code[s]
+                if slots.sample_weight.shape[0]:
+                    slots.sample_weight[to] = slots.sample_weight[s]
+                slots.sqnorm[to], slots.score[to] = slots.sqnorm[s], slots.score[s]
+        kept += slot - first
+    return kept

@@ -1,0 +1,112 @@
+r"""One block's share of the duality gap, the primal and the dual, and of w(alpha).
+
+For any w and any alpha in the box, with v = sum_i alpha_i y_i x_i,
+
+    P(w) - D(alpha) = sum_i [ C_i loss(s_i) + loss*(alpha_i) - alpha_i s_i ] + 1/2 ||w - v||^2,   s_i = 1 - y_i w.x_i
+
+Every bracket is non-negative, so nothing cancels and a negative gap cannot be forged by rounding.
+Derivation: add and subtract w.v; see Fenchel-Young.  Rows of cost 0 take no part.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from bigsvm.compiled.shared.compile import inner_loop
+from bigsvm.compiled.shared.losses import gap_term, loss_value
+from bigsvm.compiled.shared.models import add_weight, ask_weights, model_axpys, model_dots, n_models, weight
+
+# columns of `sums`
+GAP, LOSS, ALPHA, ALPHA_DIAG, SUPPORT = 0, 1, 2, 3, 4
+N_SUMS = 5
+_RUN = 128  # rows whose terms are added before they join the total: keeps the rounding error of long sums small
+
+
+@njit(cache=True, nogil=True)
+def certify_rows(X, codes, positive, cost, C, alpha, W, V, box, scales, sums):
+    """Add this block's terms.
+
+    Parameters
+    ----------
+    X, codes, positive, cost, C, box : as in `dual_cd_sweeps`
+    alpha : float64, shape (n_rows, n_models)   clipped to its box before use, so always feasible
+    W : float64, shape (n_features + 1,) or (n_features + 1, n_models)   the primal point
+    V : float64, shape of W                     grows by sum_i alpha_i y_i x_i of this block
+    scales : float64, shape (n_scales,)         multiples t of W whose gap brackets and losses are wanted, too
+    sums : float64, shape (n_models, 5 + 2 n_scales)   grows by: gap brackets, losses, alpha, D alpha^2 / 2, and
+                                                the number of rows with alpha > 0; then brackets and losses of t W
+    """
+    models = n_models(W)
+    run = np.zeros((models, sums.shape[1]))
+    _certify(X, codes, positive, cost, C, alpha, W, V, box, scales, sums, np.empty(models), np.empty(models), run)
+
+
+@inner_loop
+def _certify(X, codes, positive, cost, C, alpha, W, V, box, scales, sums, z, step, run):
+    """`certify_rows` with its work space: z and step float64 (n_models,), run of the shape of sums, zeros."""
+    models = n_models(W)
+    last = W.shape[0] - 1
+    loss_code, upper_factor, diag_factor, bias = box
+    n = cost.shape[0]
+    everybody = ~np.uint64(0)
+    for i in range(n):
+        if i + 1 < n:
+            ask_weights(X, i + 1, W)
+        if cost[i] > 0.0:
+            model_dots(X, i, W, z, everybody)
+            any_alpha = False
+            for m in range(models):
+                sign = 1.0 if codes[i] == positive[m] else -1.0
+                c = C[m] * cost[i]
+                a = min(max(alpha[i, m], 0.0), upper_factor * c)
+                margin = sign * (z[m] + bias * weight(W, last, m))
+                s = 1.0 - margin
+                run[m, 0] += gap_term(loss_code, s, a, c)
+                run[m, 1] += loss_value(loss_code, s, c)
+                for k in range(scales.shape[0]):
+                    s = 1.0 - scales[k] * margin
+                    run[m, 5 + 2 * k] += gap_term(loss_code, s, a, c)
+                    run[m, 6 + 2 * k] += loss_value(loss_code, s, c)
+                step[m] = a * sign
+                if a > 0.0:
+                    run[m, 2] += a
+                    run[m, 3] += 0.5 * diag_factor / c * a * a
+                    run[m, 4] += 1.0
+                    any_alpha = True
+            if any_alpha:
+                model_axpys(step, X, i, V)
+                if bias != 0.0:
+                    for m in range(models):
+                        add_weight(V, last, m, step[m] * bias)
+        if i % _RUN == _RUN - 1 or i == n - 1:
+            for m in range(models):
+                for k in range(sums.shape[1]):
+                    sums[m, k] += run[m, k]
+                    run[m, k] = 0.0
+
+
+@njit(cache=True, nogil=True)
+def distances(W, scale, V, out, without):
+    """out[m] += (squared norm of scale W, squared norm of scale W - V, largest |W - V|) of each model; no copies.
+
+    W : float32 or float64;  V : float64, shape of W;  scale : float64, (n_models,)
+    out : float64, (n_models, 3), zeros
+    without : entries at the end that are left out: 1 for a bias that costs nothing
+    """
+    models = n_models(W)
+    run = np.zeros((models, 2))
+    n = W.shape[0] - without
+    for j in range(n):
+        for m in range(models):
+            v = weight(V, j, m)
+            out[m, 2] = max(out[m, 2], abs(np.float64(weight(W, j, m)) - v))
+            w = scale[m] * np.float64(weight(W, j, m))
+            difference = w - v
+            run[m, 0] += w * w
+            run[m, 1] += difference * difference
+        if j % _RUN == _RUN - 1 or j == n - 1:
+            for m in range(models):
+                for k in range(2):
+                    out[m, k] += run[m, k]
+                    run[m, k] = 0.0

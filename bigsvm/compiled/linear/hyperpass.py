@@ -1,0 +1,284 @@
+"""The rows on or near their hyperplane: their Gram matrix, and the shares of their subgradients that fit best.
+
+With r = d0 - sum_i a_i z_i over q such rows, z_i = y_i [x_i, bias], the shares maximise
+
+    G(a) = sum_i a_i s_i - 1/2 ||r||^2,   0 <= a_i <= C_i      (and sum_i y_i a_i = const, where the bias is free)
+
+For rows exactly on their hyperplane, s_i = 0, -r is the direction of steepest descent (docs/mathematics.md 3.4).  For
+rows near it, G(a) is also what a row's dual variable adds to the dual value, so that one small problem gives the best
+direction and the best certificate.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numba.extending import register_jitable
+
+from bigsvm.compiled.linear.hessian import solve_symmetric
+from bigsvm.compiled.shared.fingerprint import row_sums
+from bigsvm.compiled.shared.rows import row_axpy, row_dot
+
+_SWEEPS = 4  # of single rows before rows are moved together
+_WORK = 3e7  # multiplications of one turn, about
+_TIE = 1e-13
+_RIDGE = 1e-8  # of the largest diagonal entry: where G is flat, steps are long and end at a bound
+
+
+@njit(cache=True, nogil=True)
+def row_keys(X, out):
+    """out[i] = a 64-bit hash of the content of row i, the same for equal rows; uint64, (n_rows,), may be strided."""
+    for i in range(out.shape[0]):
+        low, high = row_sums(X, i)
+        out[i] = low ^ (high * np.uint64(0x9E3779B97F4A7C15))
+
+
+@register_jitable
+def crosses(s, p, reach):
+    """Whether a row comes to its hyperplane, and is not one of the nearest."""
+    return abs(s) > reach and ((s > 0.0 and p > 0.0) or (s < 0.0 and p < 0.0))
+
+
+@njit(cache=True, nogil=True)
+def add_binned(X, codes, positive, cost, C, s, p, bias, edges, reach, S):
+    """S[m, b] += what the rows whose breakpoint s / p lies in bin b change in the sum of C_i z_i when they cross.
+
+    X, codes, positive, cost, C : as in `certify_rows`;  s, p : float64, (n_rows, n_models)
+    edges : float64, (n_models, n_bins - 1), ascending; bin b ends at edges[b], the last is open
+    reach : float64, (n_models,)   rows with |s| <= reach are left out
+    S : float64, (n_models, n_bins, n_features + 1)
+    """
+    last = S.shape[2] - 1
+    for i in range(codes.shape[0]):
+        for m in range(positive.shape[0]):
+            c = C[m] * cost[i]
+            if c > 0.0 and crosses(s[i, m], p[i, m], reach[m]):
+                b = np.searchsorted(edges[m], s[i, m] / p[i, m])
+                a = c if (codes[i] == positive[m]) == (s[i, m] < 0.0) else -c
+                row_axpy(a, X, i, S[m, b])
+                S[m, b, last] += a * bias
+
+
+@njit(cache=True, nogil=True)
+def foresee(s, p, cost, edges, whole, reach, out):
+    """out[i] = whether a row of one model violates once all rows of the first `whole` bins have crossed; uint8."""
+    for i in range(s.shape[0]):
+        violates = s[i] > 0.0
+        if cost[i] > 0.0 and crosses(s[i], p[i], reach) and np.searchsorted(edges, s[i] / p[i]) < whole:
+            violates = not violates
+        out[i] = 1 if violates else 0
+
+
+@njit(cache=True, nogil=True)
+def gram(X, sign, bias, dense, Q):
+    """Q[i, j] = z_i.z_j of the q rows of X.
+
+    X : dense or CSR;  sign : float64 (q,), y of the rows
+    bias : the constant feature as the regulariser sees it, 0 where it is free
+    dense : float64, (n_features + 1,), zeros, work space;  Q : float64 (q, q)
+    """
+    q = sign.shape[0]
+    for i in range(q):
+        row_axpy(1.0, X, i, dense)
+        for j in range(i, q):
+            Q[i, j] = sign[i] * sign[j] * (row_dot(X, j, dense) + bias * bias)
+            Q[j, i] = Q[i, j]
+        row_axpy(-1.0, X, i, dense)
+
+
+@njit(cache=True, nogil=True)
+def _shift(Q, g, a, i, change):
+    """a_i += change, g with it."""
+    a[i] += change
+    for j in range(g.shape[0]):
+        g[j] -= Q[i, j] * change
+
+
+@njit(cache=True, nogil=True)
+def _one_by_one(Q, g, a, C):
+    """A cycle of coordinate descent."""
+    for i in range(g.shape[0]):
+        if Q[i, i] > 0.0:
+            to = min(max(a[i] + g[i] / Q[i, i], 0.0), C[i])
+        else:
+            to = C[i] if g[i] > 0.0 else 0.0 if g[i] < 0.0 else a[i]
+        if to != a[i]:
+            _shift(Q, g, a, i, to - a[i])
+            a[i] = to
+
+
+@njit(cache=True, nogil=True)
+def _level(g, a, C, sign):
+    """(up, low, i, j): the most violating pair of a problem with sum y a = const; of pairs as good, the first.
+
+    Two rows that were moved together violate equally but for rounding, which must not choose between them.
+    """
+    up, low, i, j = -np.inf, np.inf, -1, -1
+    largest = 0.0
+    for k in range(g.shape[0]):
+        v = sign[k] * g[k]
+        largest = max(largest, abs(v))
+        if a[k] < C[k] if sign[k] > 0.0 else a[k] > 0.0:
+            up = max(up, v)
+        if a[k] > 0.0 if sign[k] > 0.0 else a[k] < C[k]:
+            low = min(low, v)
+    for k in range(g.shape[0] - 1, -1, -1):
+        v = sign[k] * g[k]
+        if v >= up - _TIE * largest and (a[k] < C[k] if sign[k] > 0.0 else a[k] > 0.0):
+            i = k
+        if v <= low + _TIE * largest and (a[k] > 0.0 if sign[k] > 0.0 else a[k] < C[k]):
+            j = k
+    return up, low, i, j
+
+
+@njit(cache=True, nogil=True)
+def _pair_by_pair(Q, g, a, C, sign):
+    """As many steps of two rows as there are rows (docs/mathematics.md 8.1)."""
+    for _ in range(g.shape[0]):
+        up, low, i, j = _level(g, a, C, sign)
+        if i < 0 or j < 0 or i == j or not up > low:
+            return
+        bend = Q[i, i] + Q[j, j] - 2.0 * sign[i] * sign[j] * Q[i, j]
+        t = (up - low) / bend if bend > 0.0 else np.inf
+        room_i = C[i] - a[i] if sign[i] > 0.0 else a[i]
+        room_j = a[j] if sign[j] > 0.0 else C[j] - a[j]
+        t = min(t, room_i, room_j)
+        to_i, to_j = a[i] + sign[i] * t, a[j] - sign[j] * t
+        if room_i - t <= _TIE * C[i]:
+            to_i = C[i] if sign[i] > 0.0 else 0.0
+        if room_j - t <= _TIE * C[j]:
+            to_j = 0.0 if sign[j] > 0.0 else C[j]
+        _shift(Q, g, a, i, to_i - a[i])
+        _shift(Q, g, a, j, to_j - a[j])
+        a[i], a[j] = to_i, to_j
+
+
+@njit(cache=True, nogil=True)
+def _multiplier(g, a, C, sign, free):
+    """Of sum y a = const: what a free bias adds to sign * g."""
+    if not free:
+        return 0.0
+    up, low, i, j = _level(g, a, C, sign)
+    if i < 0:
+        return low if j >= 0 else 0.0
+    return 0.5 * (up + low) if j >= 0 else up
+
+
+@njit(cache=True, nogil=True)
+def _gap(g, a, C, sign, mu):
+    total = 0.0
+    for i in range(g.shape[0]):
+        h = g[i] - mu * sign[i]
+        total += max(-a[i] * h, (C[i] - a[i]) * h)
+    return total
+
+
+@njit(cache=True, nogil=True)
+def _projected(Q, g, a, C, inside, step):
+    """Take a step cut at the bounds row by row, if G gains at least half of what it would without bounds."""
+    change, after = np.zeros(g.shape[0]), g.copy()
+    hoped = 0.0
+    for r in range(inside.shape[0]):
+        i = inside[r]
+        change[i] = min(max(a[i] + step[r], 0.0), C[i]) - a[i]
+        hoped += 0.25 * step[r] * g[i]
+        for j in range(g.shape[0]):
+            after[j] -= Q[i, j] * change[i]
+    if not 0.5 * np.sum(change * (g + after)) >= hoped:
+        return False
+    g[:] = after
+    for r in range(inside.shape[0]):
+        i = inside[r]
+        to = a[i] + step[r]
+        a[i] = 0.0 if to <= 0.0 else C[i] if to >= C[i] else a[i] + change[i]
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _together(Q, g, a, C, sign, free):
+    """Newton's step of the rows strictly inside their box, cut at the first bound; again without that row."""
+    q = g.shape[0]
+    work = _WORK
+    while work > 0.0:
+        inside = np.zeros(q + 1, np.int64)
+        n, largest = 0, 0.0
+        for i in range(q):
+            if 0.0 < a[i] < C[i] and Q[i, i] > 0.0:
+                inside[n] = i
+                n += 1
+                largest = max(largest, Q[i, i])
+        if free:
+            n -= 1  # the last one gives way, so that sum y a stays
+        if n <= 0:
+            return
+        work -= float(n) * n * n + q * q
+        H, U = np.empty((n, n)), np.empty((n, n))
+        rhs, step = np.empty(n), np.empty(n + 1)
+        last = inside[n]
+        for r in range(n):
+            i = inside[r]
+            rhs[r] = g[i]
+            for k in range(r, n):
+                H[r, k] = Q[i, inside[k]]
+            if free:
+                turn = sign[i] * sign[last]
+                rhs[r] -= turn * g[last]
+                for k in range(r, n):
+                    j = inside[k]
+                    other = sign[j] * sign[last]
+                    H[r, k] += turn * (other * Q[last, last] - Q[last, j]) - other * Q[i, last]
+            H[r, r] += _RIDGE * largest
+        solve_symmetric(H, rhs, U, step[:n])
+        step[n] = 0.0
+        if free:
+            for r in range(n):
+                step[n] -= sign[inside[r]] * sign[last] * step[r]
+            n += 1
+        elif _projected(Q, g, a, C, inside[:n], step):
+            continue
+        t, first = 1.0, -1
+        for r in range(n):
+            i = inside[r]
+            if step[r] > 0.0 and a[i] + step[r] * t > C[i]:
+                t, first = (C[i] - a[i]) / step[r], r
+            elif step[r] < 0.0 and a[i] + step[r] * t < 0.0:
+                t, first = -a[i] / step[r], r
+        for r in range(n):
+            i = inside[r]
+            change = t * step[r]
+            if change != 0.0:
+                _shift(Q, g, a, i, change)
+                a[i] = min(max(a[i], 0.0), C[i])
+        if first < 0:
+            return
+        i = inside[first]
+        a[i] = C[i] if step[first] > 0.0 else 0.0
+
+
+@njit(cache=True, nogil=True)
+def best_shares(Q, g, a, C, sign, free, missing, part, floor, rounds):
+    """Maximise G by turns: cycles of single rows (of pairs where the bias is free), then all that are inside together.
+
+    Q : float64 (q, q), z_i.z_j;  g : float64 (q,), s_i + z_i.r at `a`, kept in step
+    a, C, sign : float64 (q,)   in the box, and balanced where `free`;  the result is left in `a`
+    missing : what the dual value lacks to the primal one at `a`, all other rows standing still
+    part, floor : stop where the gap of this small problem is at most `part` of what is missing then, or `floor`
+    rounds : at most so many turns
+
+    Returns the multiplier of sum y a = const, 0 where the bias is not free.
+    """
+    a_0, g_0 = a.copy(), g.copy()
+    mu = 0.0
+    for _ in range(rounds):
+        for k in range(_SWEEPS + 1):
+            if k == _SWEEPS:
+                _together(Q, g, a, C, sign, free)
+            elif free:
+                _pair_by_pair(Q, g, a, C, sign)
+            else:
+                _one_by_one(Q, g, a, C)
+            mu = _multiplier(g, a, C, sign, free)
+            risen = 0.5 * np.sum((a - a_0) * (g + g_0))
+            if _gap(g, a, C, sign, mu) <= max(part * (missing - risen), floor):
+                return mu
+    return mu

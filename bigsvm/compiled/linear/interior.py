@@ -1,0 +1,139 @@
+"""Rows of an interior-point method for the hinge loss: what each row contributes, and how far it may go.
+
+A row with cost C, slack s = 1 - y f(x) and dual variable alpha has room = C - alpha, and the two multipliers of
+0 <= alpha <= C: eta (of alpha >= 0) and xi (of alpha <= C), with xi - eta = s.  On the central path of parameter mu
+
+    alpha eta = room xi = mu C.
+
+All arrays are float64, shape (n_rows,).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numba.extending import register_jitable
+
+from bigsvm.compiled.shared.compile import inner_loop
+
+_FAR = 10.0  # products beyond so many times their target, or below its inverse, are brought back
+
+
+@inner_loop
+def centre(s, C, mu, alpha, room, xi, eta):
+    """Put each row on the central path at its slack: mu / (1 - a) - mu / a = s for a = alpha / C."""
+    for i in range(s.shape[0]):
+        t = abs(s[i]) / mu
+        root = np.sqrt(16.0 + 4.0 * t * t)
+        small = 0.5 * (4.0 + 16.0 / (root + 2.0 * t)) / (4.0 + root)  # the smaller of a and 1 - a, nothing cancels
+        a = 1.0 - small if s[i] > 0.0 else small
+        b = small if s[i] > 0.0 else 1.0 - small
+        alpha[i], room[i] = C[i] * a, C[i] * b
+        eta[i], xi[i] = mu / a, mu / b
+
+
+@inner_loop
+def weigh(alpha, room, xi, eta, h):
+    """h = 1 / (xi / room + eta / alpha), what a row weighs in the Hessian; returns sum alpha eta + room xi."""
+    total = run = 0.0
+    n = alpha.shape[0]
+    for i in range(n):
+        h[i] = 1.0 / (xi[i] / room[i] + eta[i] / alpha[i])
+        run += alpha[i] * eta[i] + room[i] * xi[i]
+        if i % 128 == 127 or i == n - 1:
+            total += run
+            run = 0.0
+    return total
+
+
+@register_jitable
+def _change(s, alpha, room, xi, eta, h, p, t1, t2):
+    """What the Newton step of targets t1, t2 changes alpha, eta and xi by, where y (x.dw) is p."""
+    da = -h * (p + t2 / room - t1 / alpha - s)
+    return da, t1 / alpha - eta - eta * da / alpha, t2 / room - xi + xi * da / room
+
+
+@register_jitable
+def _back(product, target):
+    if product < target / _FAR:
+        return target / _FAR - product
+    if product > target * _FAR:
+        return max(target * _FAR - product, -target * _FAR)
+    return 0.0
+
+
+@inner_loop
+def pull(s, alpha, room, h, t1, t2, out):
+    """out = h rho: what the rows' equations put on the right-hand side, with targets t1 of alpha eta, t2 of room xi."""
+    for i in range(s.shape[0]):
+        out[i] = h[i] * (t2[i] / room[i] - t1[i] / alpha[i] - s[i])
+
+
+@inner_loop
+def reach(s, alpha, room, xi, eta, h, p, t1, t2):
+    """The longest steps (dual, primal) along the direction whose products y (x.dw) are p, until a variable is 0."""
+    dual = primal = np.inf
+    for i in range(s.shape[0]):
+        da, de, dx = _change(s[i], alpha[i], room[i], xi[i], eta[i], h[i], p[i], t1[i], t2[i])
+        if da < 0.0:
+            dual = min(dual, -alpha[i] / da)
+        elif da > 0.0:
+            dual = min(dual, room[i] / da)
+        if de < 0.0:
+            primal = min(primal, -eta[i] / de)
+        if dx < 0.0:
+            primal = min(primal, -xi[i] / dx)
+    return dual, primal
+
+
+@inner_loop
+def products_after(s, alpha, room, xi, eta, h, p, t1, t2, dual, primal):
+    """sum alpha eta + room xi after steps of such lengths."""
+    total = run = 0.0
+    n = s.shape[0]
+    for i in range(n):
+        da, de, dx = _change(s[i], alpha[i], room[i], xi[i], eta[i], h[i], p[i], t1[i], t2[i])
+        run += (alpha[i] + dual * da) * (eta[i] + primal * de) + (room[i] - dual * da) * (xi[i] + primal * dx)
+        if i % 128 == 127 or i == n - 1:
+            total += run
+            run = 0.0
+    return total
+
+
+@inner_loop
+def second_order(s, alpha, room, xi, eta, h, p, C, mu, t1, t2):
+    """Targets of Mehrotra's corrector: mu C, less the products of what the predictor (targets 0) would change."""
+    for i in range(s.shape[0]):
+        da, de, dx = _change(s[i], alpha[i], room[i], xi[i], eta[i], h[i], p[i], 0.0, 0.0)
+        t1[i], t2[i] = mu * C[i] - da * de, mu * C[i] + da * dx
+
+
+@inner_loop
+def recentre(s, alpha, room, xi, eta, h, p, C, mu, t1, t2, dual, primal, n1, n2):
+    """Targets of Gondzio's correctors: as t1, t2, with products far from mu C after such steps brought back."""
+    for i in range(s.shape[0]):
+        da, de, dx = _change(s[i], alpha[i], room[i], xi[i], eta[i], h[i], p[i], t1[i], t2[i])
+        n1[i] = t1[i] + _back((alpha[i] + dual * da) * (eta[i] + primal * de), mu * C[i])
+        n2[i] = t2[i] + _back((room[i] - dual * da) * (xi[i] + primal * dx), mu * C[i])
+
+
+@inner_loop
+def step(s, alpha, room, xi, eta, h, p, t1, t2, dual, primal):
+    """Go so far; slacks with it."""
+    for i in range(s.shape[0]):
+        da, de, dx = _change(s[i], alpha[i], room[i], xi[i], eta[i], h[i], p[i], t1[i], t2[i])
+        alpha[i] += dual * da
+        room[i] -= dual * da
+        eta[i] += primal * de
+        xi[i] += primal * dx
+        s[i] -= primal * p[i]
+
+
+@njit(cache=True, nogil=True)
+def at_bounds(C, xi, eta, alpha):
+    """alpha as it is at the optimum of rows that are clearly out (0) or in (C); others stay."""
+    for i in range(C.shape[0]):
+        if eta[i] > alpha[i] / C[i] and eta[i] > xi[i]:
+            alpha[i] = 0.0
+        elif xi[i] > 1.0 - alpha[i] / C[i] and xi[i] > eta[i]:
+            alpha[i] = C[i]

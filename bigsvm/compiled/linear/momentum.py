@@ -1,0 +1,90 @@
+"""What the momentum of the dual needs of alpha: sums along a direction, what the box would clip, the step itself.
+
+alpha, before : float64, shape (n_rows, n_models)   the direction is alpha - before
+cost : float64, shape (n_rows,) or (0,) for ones    class weight times sample weight;  C : float64, (n_models,)
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bigsvm.compiled.shared.compile import inner_loop
+
+# columns of `sums`
+ALPHA, SQUARES, RISE, CROSS, BEND, LENGTH = 0, 1, 2, 3, 4, 5
+N_SUMS = 6
+_RUN = 128  # rows whose terms are added before they join the total: keeps the rounding error of long sums small
+
+
+@inner_loop
+def line_sums(alpha, before, cost, C, diag_factor, run, sums):
+    """Add, for each model with d = alpha - before and D_i = diag_factor / C_i, the sums over rows of
+
+    alpha, D alpha^2 / 2, d, D alpha d, D d^2 and |d|  to  sums : float64, (n_models, 6).   run : likewise, zeros
+    """
+    n, models = alpha.shape
+    for i in range(n):
+        c = cost[i] if cost.shape[0] else 1.0
+        if c > 0.0:
+            for m in range(models):
+                a = alpha[i, m]
+                d = a - before[i, m]
+                diag = diag_factor / (c * C[m])
+                run[m, 0] += a
+                run[m, 1] += 0.5 * diag * a * a
+                run[m, 2] += d
+                run[m, 3] += diag * a * d
+                run[m, 4] += diag * d * d
+                run[m, 5] += abs(d)
+        if i % _RUN == _RUN - 1 or i == n - 1:
+            for m in range(models):
+                for k in range(sums.shape[1]):
+                    sums[m, k] += run[m, k]
+                    run[m, k] = 0.0
+
+
+@inner_loop
+def clipped(alpha, before, cost, C, upper_factor, theta, sums):
+    """sums[m] += how far, over all rows, alpha + theta (alpha - before) lies outside of [0, upper_factor C_i].
+
+    theta, sums : float64, (n_models,);  a model whose theta is 0 is left out
+    """
+    n, models = alpha.shape
+    for i in range(n):
+        c = cost[i] if cost.shape[0] else 1.0
+        for m in range(models):
+            if theta[m] != 0.0 and c > 0.0:
+                a = alpha[i, m] + theta[m] * (alpha[i, m] - before[i, m])
+                sums[m] += max(max(-a, a - upper_factor * (c * C[m])), 0.0)
+
+
+@inner_loop
+def leap(now, before, theta):
+    """now, before = now + theta (now - before), now; of alpha, or of w in the same shape (n_features + 1, n_models)."""
+    n, models = now.shape
+    for i in range(n):
+        for m in range(models):
+            a = now[i, m]
+            now[i, m] = a + theta[m] * (a - before[i, m])
+            before[i, m] = a
+
+
+@inner_loop
+def products(w, before, run, out):
+    """out[m] += (w.w, w.d, d.d) of each model with d = w - before; run, out : float64, (n_models, 3), run zeros
+
+    w, before : float32 or float64, (n_features + 1, n_models)
+    """
+    n, models = w.shape
+    for j in range(n):
+        for m in range(models):
+            a = np.float64(w[j, m])
+            d = a - np.float64(before[j, m])
+            run[m, 0] += a * a
+            run[m, 1] += a * d
+            run[m, 2] += d * d
+        if j % _RUN == _RUN - 1 or j == n - 1:
+            for m in range(models):
+                for k in range(3):
+                    out[m, k] += run[m, k]
+                    run[m, k] = 0.0

@@ -1,0 +1,182 @@
+r"""Mini-batch steps of Pegasos on some rows, for all models at once.
+
+Each step takes the next rows of a random order as its batch A, the batch's slacks at one w, and then
+
+    w <- (1 - theta) w + theta (n / |A|) sum_{i in A, s_i > 0} C_i y_i x_i,    theta = 1 / (t + offset)
+    w <- min(1, radius / ||w||) w
+
+with s_i = 1 - y_i w.x_i and C_i = C[m] cost_i.  alpha takes the same steps with the unit vectors in place of
+y_i x_i, so that w = sum_i alpha_i y_i x_i always.
+
+w and alpha are kept as `scale` times arrays, one number a model: a step touches what its violating rows touch,
+and no more.  A batch that is cut short counts as the part of a step that it is: then every row weighs the same,
+and after whole passes alpha is in its box without being cut to it.
+
+Source: Shalev-Shwartz, Singer, Srebro, ICML 2007, with the step length as printed by Do and Artieres
+(docs/mathematics.md 7.5).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numba.extending import overload, register_jitable
+
+from bigsvm.compiled.shared.compile import inner_loop
+from bigsvm.compiled.shared.losses import HINGE, gap_term, loss_value
+from bigsvm.compiled.shared.many import row_entry, row_span
+from bigsvm.compiled.shared.models import add_weight, ask_weights, model_dots, n_models, weight
+from bigsvm.compiled.shared.prefetch import ask_row, prefetch
+from bigsvm.compiled.shared.visiting import RUN_ROWS, fill_order, row_at
+
+_AHEAD = 8  # rows: their alpha lies anywhere in memory
+_SMALLEST_SCALE = 1e-120  # its square times that of 1 / scale is still a number
+
+# columns of `stats`
+GAP, LOSS = 0, 1
+
+
+@njit(cache=True, nogil=True)
+def pegasos_visit(
+    X, codes, cost, positive, C, bias, alpha, at, W, scale, sqnorm, radius, n_samples, batch, offset, seen,
+    mixed_runs, seed, epoch, start, stats,
+):  # fmt: skip
+    """Visit every row of X once, in a random order, in batches of `batch`; returns how many steps that took.
+
+    Parameters
+    ----------
+    X : dense (n_rows, n_features) or CSR
+    codes : int32, (n_rows,)              class codes
+    cost : float64, (n_rows,)             cost of each row beside C; a row of cost 0 has no loss
+    positive : int32, (n_models,)         class code that is +1 for each model
+    C : float64, (n_models,);  bias : float, the constant feature, 0 for none
+    alpha : float64, (n_samples, n_models)   changed;  at : int64, (n_rows,) or (0,)   see `visiting.row_at`
+    W : float64, (n_features + 1,) or (n_features + 1, n_models)   changed
+    scale, sqnorm : float64, (n_models,)  what W and alpha are to be multiplied by; squared norm of W.  Changed
+    radius : float64, (n_models,)         of the ball that w is projected on; inf for none
+    n_samples : int   rows of the whole data;  seen : int   rows visited before these, since the start
+    mixed_runs, seed, epoch, start : see `visiting.fill_order`
+    stats : float64, (n_models, 2)        grows by each row's gap term and loss, at its visit
+    """
+    rows, models = codes.shape[0], n_models(W)
+    order, runs = np.empty(rows, np.int64), np.empty(-(-rows // RUN_ROWS), np.int64)
+    fill_order(rows, at[:0], np.empty(0, np.uint8), order, runs, mixed_runs, seed, epoch, start)
+    work = np.empty((min(batch, rows), models))
+    return _visit(
+        X, codes, cost, positive, C, bias, alpha, at, W, scale, sqnorm, radius, n_samples, batch, offset, seen,
+        order, stats, np.empty(models), work,
+    )  # fmt: skip
+
+
+@inner_loop
+def _visit(
+    X, codes, cost, positive, C, bias, alpha, at, W, scale, sqnorm, radius, n_samples, batch, offset, seen,
+    order, stats, z, work,
+):  # fmt: skip
+    """`pegasos_visit` with its work space: z float64 (n_models,), work float64 (batch, n_models)."""
+    models, last, n = n_models(W), W.shape[0] - 1, order.shape[0]
+    everybody = ~np.uint64(0)
+    steps = 0
+    for first in range(0, n, batch):
+        size = min(batch, n - first)
+        for q in range(size):
+            t = first + q
+            i = order[t]
+            row = row_at(at, i)
+            if t + 2 < n:
+                ask_row(X, order[t + 2])
+            if t + 1 < n:
+                ask_weights(X, order[t + 1], W)
+            if t + _AHEAD < n:
+                prefetch(alpha, row_at(at, order[t + _AHEAD]))
+            model_dots(X, i, W, z, everybody)
+            for m in range(models):
+                sign = 1.0 if codes[i] == positive[m] else -1.0
+                c = C[m] * cost[i]
+                s = 1.0 - sign * scale[m] * (z[m] + bias * weight(W, last, m))
+                a = min(scale[m] * alpha[row, m], c)
+                stats[m, GAP] += gap_term(HINGE, s, a, c)
+                stats[m, LOSS] += loss_value(HINGE, s, c)
+                work[q, m] = c if s > 0.0 else 0.0
+        seen += size
+        clock = seen / batch + offset  # t + offset, where all batches were whole
+        theta = size / batch / clock
+        share = n_samples / batch / clock  # theta n / |A|
+        for m in range(models):
+            if theta < 1.0:  # the very first step without an offset starts at 0 anyway
+                scale[m] *= 1.0 - theta
+        for q in range(size):
+            i = order[first + q]
+            row = row_at(at, i)
+            any_model = False
+            for m in range(models):
+                z[m] = 0.0
+                if work[q, m] > 0.0:
+                    step = share * work[q, m] / scale[m]
+                    alpha[row, m] += step
+                    z[m] = step if codes[i] == positive[m] else -step
+                    any_model = True
+            if any_model:
+                _add_row(z, X, i, bias, W, sqnorm)
+        for m in range(models):
+            norm = scale[m] * np.sqrt(max(sqnorm[m], 0.0))
+            if norm > radius[m]:
+                scale[m] *= radius[m] / norm
+            if scale[m] < _SMALLEST_SCALE:
+                _fold(W, alpha, scale, sqnorm, m)
+        steps += 1
+    return steps
+
+
+@register_jitable
+def _add_row(step, X, i, bias, W, sqnorm):
+    """W[:, m] += step[m] [x_i, bias], and its squared norm."""
+    a, b = row_span(X, i)
+    for k in range(a, b):
+        j, x = row_entry(X, i, k)
+        for m in range(n_models(W)):
+            old = weight(W, j, m)
+            change = step[m] * x
+            sqnorm[m] += change * (2.0 * old + change)
+            add_weight(W, j, m, change)
+    if bias != 0.0:
+        last = W.shape[0] - 1
+        for m in range(n_models(W)):
+            old, change = weight(W, last, m), step[m] * bias
+            sqnorm[m] += change * (2.0 * old + change)
+            add_weight(W, last, m, change)
+
+
+def _scale_weight(W, j, m, factor):
+    """W[j] of model m *= factor.  Compiled only."""
+    raise NotImplementedError
+
+
+@overload(_scale_weight)
+def _overload_scale_weight(W, j, m, factor):
+    def one(W, j, m, factor):
+        W[j] *= factor
+
+    def many(W, j, m, factor):
+        W[j, m] *= factor
+
+    return one if W.ndim == 1 else many
+
+
+@register_jitable
+def _fold(W, alpha, scale, sqnorm, m):
+    norm = 0.0
+    for j in range(W.shape[0]):
+        _scale_weight(W, j, m, scale[m])
+        norm += weight(W, j, m) ** 2
+    for i in range(alpha.shape[0]):
+        alpha[i, m] *= scale[m]
+    scale[m] = 1.0
+    sqnorm[m] = norm
+
+
+@inner_loop
+def fold_scales(W, alpha, scale, sqnorm):
+    """Multiply W and alpha out, and take the rounding out of the squared norms."""
+    for m in range(n_models(W)):
+        _fold(W, alpha, scale, sqnorm, m)

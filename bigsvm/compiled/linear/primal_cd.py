@@ -1,0 +1,249 @@
+"""One coefficient at a time: searches along columns of the data, for the squared hinge.
+
+Along column j the objective of one model is
+
+    phi(t) = linear t + quadratic t^2 / 2 + sum_i C_i max(0, s_i - t p_i)^2,   p_i = y_i x_ij
+
+(docs/mathematics.md 6), differentiable and quadratic between the breakpoints s_i / p_i.  A matrix here has the columns
+of the data as its rows, dense or CSR, so that the rows' calls read columns.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numba.extending import register_jitable
+
+from bigsvm.compiled.shared.compile import inner_loop
+from bigsvm.compiled.shared.many import row_entry, row_span
+
+NEWTON_STEP, EXACT, GLOBAL_NEWTON = 0, 1, 2  # rules of `search`
+SIGMA = 0.01  # of the sufficient decrease of Chang, Hsieh and Lin
+_RUN = 128  # entries whose terms are added before they join the total
+_MOST = 200  # evaluations of a search; the bracket alone ends it before
+
+
+@register_jitable
+def _slopes(X, j, m, s, codes, positive, cost, C, t):
+    """(a, b, h): sums of 2 C_i p_i s_i and of 2 C_i p_i^2 where s_i > t p_i, and of 2 C_i p_i^2 of all rows.
+
+    phi'(t) = linear - a + (quadratic + b) t
+    """
+    a = b = h = 0.0
+    start, stop = row_span(X, j)
+    while start < stop:
+        end = min(start + np.uint64(_RUN), stop)
+        run_a = run_b = run_h = 0.0
+        for k in range(start, end):
+            i, x = row_entry(X, j, k)
+            p = x if codes[i] == positive[m] else -x
+            weight = 2.0 * C * cost[i] * p
+            run_h += weight * p
+            if s[i, m] > t * p:
+                run_a += weight * s[i, m]
+                run_b += weight * p
+        a += run_a
+        b += run_b
+        h += run_h
+        start = end
+    return a, b, h
+
+
+@register_jitable
+def _loss(X, j, m, s, codes, positive, cost, C, t):
+    """sum_i C_i max(0, s_i - t p_i)^2 over the column's entries."""
+    total = 0.0
+    start, stop = row_span(X, j)
+    while start < stop:
+        end = min(start + np.uint64(_RUN), stop)
+        run = 0.0
+        for k in range(start, end):
+            i, x = row_entry(X, j, k)
+            r = s[i, m] - t * (x if codes[i] == positive[m] else -x)
+            if r > 0.0:
+                run += C * cost[i] * r * r
+        total += run
+        start = end
+    return total
+
+
+@register_jitable
+def _exact(X, j, m, s, codes, positive, cost, C, linear, quadratic, a, b):
+    """The root of phi', from the line that phi' follows at 0.
+
+    Newton's method inside a bracket.  It has ended when the line at t has its root at t: the same rows violate, so
+    the sums have the same bits, and the root is that of the true piece, exact but for rounding.
+    """
+    low, high, t = -np.inf, np.inf, 0.0
+    for _ in range(_MOST):
+        curvature, slope = quadratic + b, linear - a
+        if curvature <= 0.0:  # flat here: no row violates and nothing is regularised
+            return t
+        root = -slope / curvature
+        if root == t or not np.isfinite(root):
+            return t
+        if slope + curvature * t < 0.0:
+            low = t
+        else:
+            high = t
+        if not low < root < high:
+            root = 0.5 * (low + high)
+            if not low < root < high:
+                return t
+        t = root
+        a, b, _ = _slopes(X, j, m, s, codes, positive, cost, C, t)
+    return t
+
+
+@register_jitable
+def _armijo(X, j, m, s, codes, positive, cost, C, linear, quadratic, d, longest):
+    """The first of d, d/2, d/4, ... that decreases phi by SIGMA times its square; sure where shares <= `longest`."""
+    share = 1.0
+    now = _loss(X, j, m, s, codes, positive, cost, C, 0.0)
+    while share > longest:
+        t = share * d
+        then = linear * t + 0.5 * quadratic * t * t + _loss(X, j, m, s, codes, positive, cost, C, t)
+        if then - now <= -SIGMA * t * t:
+            return t
+        share *= 0.5
+        if share < 1e-10:
+            return 0.0
+    return share * d
+
+
+@register_jitable
+def _value(X, j, m, s, codes, positive, cost, C, linear, quadratic, t):
+    return linear * t + 0.5 * quadratic * t * t + _loss(X, j, m, s, codes, positive, cost, C, t)
+
+
+@register_jitable
+def _global_newton(X, j, m, s, codes, positive, cost, C, linear, quadratic, eps2):
+    """The search of the Rosenbrock paper: Newton from t = 1 with a step of 1, 1/2, 1/4, ..., until |phi'| < eps2."""
+    t = 1.0
+    value = _value(X, j, m, s, codes, positive, cost, C, linear, quadratic, t)
+    for _ in range(_MOST):
+        a, b, _ = _slopes(X, j, m, s, codes, positive, cost, C, t)
+        curvature = quadratic + b
+        slope = linear - a + curvature * t
+        if abs(slope) < eps2 or curvature <= 0.0:
+            return t
+        share, moved = 1.0, t
+        while share > 1e-10:
+            moved = t - share * slope / curvature
+            then = _value(X, j, m, s, codes, positive, cost, C, linear, quadratic, moved)
+            if then <= value - 0.25 * share * slope * slope / curvature + 1e-15 * abs(value):
+                value = then
+                break
+            share *= 0.5
+        if share <= 1e-10 or moved == t:
+            return t
+        t = moved
+    return t
+
+
+@register_jitable
+def _search(X, j, m, s, codes, positive, cost, C, linear, quadratic, rule, eps2):
+    a, b, h = _slopes(X, j, m, s, codes, positive, cost, C, 0.0)
+    if h == 0.0 and quadratic == 0.0:
+        return 0.0
+    if rule == EXACT:
+        return _exact(X, j, m, s, codes, positive, cost, C, linear, quadratic, a, b)
+    if rule == GLOBAL_NEWTON:
+        return _global_newton(X, j, m, s, codes, positive, cost, C, linear, quadratic, eps2)
+    curvature = quadratic + b
+    if curvature <= 0.0:
+        return 0.0
+    # No function value is needed where this holds for the whole step, and it nearly always does.
+    longest = curvature / (0.5 * (quadratic + h) + SIGMA)
+    d = (a - linear) / curvature
+    if longest >= 1.0 or d == 0.0:
+        return d
+    return _armijo(X, j, m, s, codes, positive, cost, C, linear, quadratic, d, longest)
+
+
+@register_jitable
+def _move(X, j, m, s, codes, positive, t):
+    start, stop = row_span(X, j)
+    for k in range(start, stop):
+        i, x = row_entry(X, j, k)
+        s[i, m] -= t * (x if codes[i] == positive[m] else -x)
+
+
+@inner_loop
+def search(X, j, m, s, codes, positive, cost, C, linear, quadratic, rule, eps2):
+    """Where the rule ends along column j for model m; s moves there.
+
+    X : the columns;  s : float64, (n_samples, n_models);  codes : int32, (n_samples,);  positive : int32, (n_models,)
+    cost : float64, (n_samples,);  C : float;  linear, quadratic : of the regulariser along the column
+    rule : EXACT, the least of phi (any quadratic >= 0);  GLOBAL_NEWTON, up to |phi'| < eps2;  NEWTON_STEP, one step
+        with sufficient decrease (docs/mathematics.md 6.1, 6.2)
+    """
+    t = _search(X, j, m, s, codes, positive, cost, C, linear, quadratic, rule, eps2)
+    if t != 0.0:
+        _move(X, j, m, s, codes, positive, t)
+    return t
+
+
+@inner_loop
+def column_total(X, j, m, alpha, codes, positive):
+    """sum_i alpha[i, m] y_i x_ij of model m; alpha is float64, (n_samples, n_models)."""
+    total = 0.0
+    start, stop = row_span(X, j)
+    while start < stop:
+        end = min(start + np.uint64(_RUN), stop)
+        run = 0.0
+        for k in range(start, end):
+            i, x = row_entry(X, j, k)
+            run += alpha[i, m] * (x if codes[i] == positive[m] else -x)
+        total += run
+        start = end
+    return total
+
+
+@inner_loop
+def sweep(X, order, first, s, codes, positive, cost, C, w, rule, eps2, alpha, V, moved):
+    """Search along the columns of a block one after another, for all models; w and s follow.
+
+    order : int64, (n_columns,)   the block's columns, from 0, in the order of the visits
+    first : int   the feature that is column 0
+    w : float64, (n_features + 1, n_models);  C : float64, (n_models,);  other arguments as of `search`
+    alpha : float64, (n_samples, n_models);  V : float64, like w, out   sum_i alpha_i y_i x_ij
+    moved : float64, (n_models,)   the squared steps are added
+    """
+    for k in range(order.shape[0]):
+        j = order[k]
+        f = first + j
+        for m in range(positive.shape[0]):
+            V[f, m] = column_total(X, j, m, alpha, codes, positive)
+            t = _search(X, j, m, s, codes, positive, cost, C[m], w[f, m], 1.0, rule, eps2)
+            if t != 0.0:
+                _move(X, j, m, s, codes, positive, t)
+                w[f, m] += t
+                moved[m] += t * t
+
+
+@njit(cache=True, nogil=True)
+def model_sweep(H, D, r, x, steps):
+    """Exact searches along the rows of D, one after another, on the model r.d + d'Hd / 2; its gradient r follows.
+
+    H : float64, (n, n), symmetric;  D : float64, (n_directions, n);  r, x : float64, (n,), in place
+    steps : float64, (n_directions,), out
+    """
+    n = H.shape[0]
+    u = np.empty(n)
+    for k in range(D.shape[0]):
+        u[:] = 0.0
+        for j in range(n):
+            d = D[k, j]
+            if d != 0.0:
+                for i in range(n):
+                    u[i] += d * H[j, i]
+        slope = curvature = 0.0
+        for i in range(n):
+            slope += r[i] * D[k, i]
+            curvature += u[i] * D[k, i]
+        t = -slope / curvature if curvature > 0.0 else 0.0
+        steps[k] = t
+        for i in range(n):
+            x[i] += t * D[k, i]
+            r[i] += t * u[i]

@@ -1,0 +1,1 @@
+"""Loops that the store and more than one family of solvers use."""

@@ -1,0 +1,101 @@
+"""The model axis: one weight vector (1-D) or several (2-D, models last and contiguous), one source.
+
+A kernel that calls these is compiled apart for one model, where every loop over models has the constant
+length 1 and the compiler removes it.
+"""
+
+from __future__ import annotations
+
+from numba import types
+from numba.extending import overload
+
+from bigsvm.compiled.shared.many import few, many_axpys, many_dots, prefetch_weights, some_dots
+from bigsvm.compiled.shared.rows import row_axpy, row_dot
+
+
+def n_models(W):
+    """Number of models in W: 1 for shape (n_weights,), else W.shape[1]."""
+    return 1 if W.ndim == 1 else W.shape[1]
+
+
+def weight(W, j, m):
+    """W[j] of model m."""
+    return W[j] if W.ndim == 1 else W[j, m]
+
+
+def add_weight(W, j, m, value):
+    """W[j] of model m += value."""
+    if W.ndim == 1:
+        W[j] += value
+    else:
+        W[j, m] += value
+
+
+def model_dots(X, i, W, out, live):
+    """out[m] = X[i] . W[:, m] for the models whose bit is set in `live`; bias weight not included.  Compiled only."""
+    raise NotImplementedError
+
+
+def model_axpys(a, X, i, W):
+    """W[:, m] += a[m] X[i].  Compiled only."""
+    raise NotImplementedError
+
+
+def ask_weights(X, i, W):
+    """Prefetch the weights of row i where there are many models; one model's stay in caches.  Compiled only."""
+    raise NotImplementedError
+
+
+def _one(W):
+    return isinstance(W, types.Array) and W.ndim == 1
+
+
+@overload(n_models)
+def _n_models(W):
+    return (lambda W: 1) if _one(W) else (lambda W: W.shape[1])
+
+
+@overload(weight)
+def _weight(W, j, m):
+    return (lambda W, j, m: W[j]) if _one(W) else (lambda W, j, m: W[j, m])
+
+
+@overload(add_weight)
+def _add_weight(W, j, m, value):
+    def one(W, j, m, value):
+        W[j] += value
+
+    def many(W, j, m, value):
+        W[j, m] += value
+
+    return one if _one(W) else many
+
+
+@overload(model_dots)
+def _model_dots(X, i, W, out, live):
+    def one(X, i, W, out, live):
+        out[0] = row_dot(X, i, W)
+
+    def many(X, i, W, out, live):
+        if few(live):
+            some_dots(X, i, W, out, live)
+        else:
+            many_dots(X, i, W, out)
+
+    return one if _one(W) else many
+
+
+@overload(model_axpys)
+def _model_axpys(a, X, i, W):
+    def one(a, X, i, W):
+        row_axpy(a[0], X, i, W)
+
+    def many(a, X, i, W):
+        many_axpys(a, X, i, W)
+
+    return one if _one(W) else many
+
+
+@overload(ask_weights)
+def _ask_weights(X, i, W):
+    return (lambda X, i, W: None) if _one(W) else (lambda X, i, W: prefetch_weights(X, i, W))

@@ -1,0 +1,1 @@
+"""Loops that parse and write text."""

@@ -1,0 +1,269 @@
+"""The one way anything becomes visible on disk: written aside, flushed, then renamed into place.
+
+A reader sees the old thing, the new thing or nothing, at every instant; a crash leaves a temporary whose
+name says who wrote it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import re
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+import xxhash
+
+from bigsvm.errors import OutputError
+from bigsvm.files.paths import check_outside_stores
+from bigsvm.process import Process, this_process
+
+_PIECE = 1 << 20  # bytes
+_LONGEST_NAME, _LONGEST_PATH = 255, 4000  # bytes, of Linux's file systems; of a path with room for what lies in it
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # renameat2(2)
+
+
+_TEMPORARY = re.compile(r"\.(?P<name>.+)\.tmp-(?P<machine>[0-9a-f]{8})-(?P<pid>[0-9]+)-(?P<started>[0-9]+)-[0-9a-f]{8}")
+
+
+def temporary_name(final: Path) -> Path:
+    """A name beside `final` that no other process chooses, and that says who chose it."""
+    machine, pid, started = this_process()
+    return final.with_name(f".{final.name}.tmp-{machine}-{pid}-{started}-{secrets.token_hex(4)}")
+
+
+def remove_dead(folder: Path, name: str | None = None) -> None:
+    """Remove the temporaries in a folder whose writers are gone; of one output, or of all."""
+    try:
+        entries = [entry for entry in os.scandir(folder) if ".tmp-" in entry.name]
+    except OSError:
+        return
+    for entry in entries:
+        found = _TEMPORARY.fullmatch(entry.name)
+        if found is None or name not in (None, found["name"]):
+            continue
+        if Process(found["machine"], int(found["pid"]), int(found["started"])).is_gone():
+            remove(Path(entry.path))
+
+
+def remove(path: Path) -> None:
+    """Delete a file, a link or a folder; that it is gone or stays is no error."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink()
+
+
+def sync_directory(path: Path) -> None:
+    """Make renames and creations inside `path` durable."""
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def new_file(final: Path, nbytes: int | None = None) -> Iterator[BinaryIO]:
+    """A temporary file that takes the name `final` when the block ends well, durably, and vanishes when not.
+
+    nbytes : how much will be written, for the message where it does not fit
+
+    Raises OutputError naming the path, for every OSError inside.
+    """
+    remove_dead(final.parent, final.name)
+    temporary = temporary_name(final)
+    try:
+        with _closed_quietly(open(temporary, "xb")) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, final)
+        sync_directory(final.parent)
+    except OSError as error:
+        raise cannot_write(final, error, nbytes) from error
+    finally:
+        remove(temporary)
+
+
+@contextmanager
+def _closed_quietly(file: BinaryIO) -> Iterator[BinaryIO]:
+    """Closed at the end; what the disk then says of buffers that were never flushed hides no earlier error."""
+    try:
+        yield file
+    finally:
+        with suppress(OSError):
+            file.close()
+
+
+def write_bytes(final: Path, content: bytes) -> None:
+    """Write a file so that it is whole or absent.  Raises OutputError naming the path."""
+    with new_file(final, len(content)) as file:
+        file.write(content)
+
+
+def check_name(final: Path) -> None:
+    """Refuse what no output can be called.  Raises OutputError."""
+    if not final.name or final.name == "..":
+        raise OutputError("not a name for an output", str(final), "give one that may be made or replaced")
+    parts = [temporary_name(final).name, *final.parts]
+    if max(len(os.fsencode(part)) for part in parts) > _LONGEST_NAME or len(os.fsencode(final)) > _LONGEST_PATH:
+        raise OutputError("the name is too long", str(final), "choose a shorter one")
+    if "\0" in str(final):
+        raise OutputError("not a name for an output: it holds a zero byte", repr(str(final)))
+
+
+def check_replaceable(final: Path, overwrite: bool, marks: Sequence[str], kind: str) -> None:
+    """Refuse an output that exists, unless it may be overwritten and is of the kind that will replace it.
+
+    marks : names of files of which such a folder holds one; an empty folder may always be replaced
+
+    Raises
+    ------
+    OutputError : it exists, or lies in a store; or it is something else than a `kind`, which `--overwrite` must not
+    delete.
+    """
+    if str(final) == "-":
+        raise OutputError(f"a {kind} is a folder, which cannot go to standard output", "-", "name a folder")
+    check_name(final)
+    check_outside_stores(final)
+    if not (final.exists() or final.is_symlink()):
+        return
+    if not overwrite:
+        raise OutputError("the output exists", str(final), "choose another name or say --overwrite")
+    ours = final.is_dir() and (any((final / mark).exists() for mark in marks) or not any(final.iterdir()))
+    if not ours or final.is_symlink():
+        raise OutputError(f"is not a {kind}, so --overwrite will not replace it", str(final), "choose another name")
+
+
+@contextmanager
+def new_directory(
+    final: Path,
+    overwrite: bool = False,
+    marks: Sequence[str] = (),
+    kind: str = "folder of ours",
+    nbytes: int | None = None,
+) -> Iterator[Path]:
+    """A temporary folder that becomes `final` when the block ends well, and vanishes when it does not.
+
+    nbytes : how much will be written, for the message where it does not fit
+
+    Raises
+    ------
+    OutputError : `final` exists and may not be replaced (`check_replaceable`), or it cannot be written.
+    """
+    check_replaceable(final, overwrite, marks, kind)
+    remove_dead(final.parent, final.name)
+    temporary = temporary_name(final)
+    try:
+        temporary.mkdir(parents=True)
+        yield temporary
+        publish_directory(temporary, final)
+    except OutputError as error:
+        if Path(error.where).is_relative_to(temporary):  # the name that a user knows, not the temporary's
+            error.where = str(final)
+        raise
+    except OSError as error:
+        raise cannot_write(final, error, nbytes) from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def publish_directory(temporary: Path, final: Path) -> None:
+    """Flush every file below `temporary` and put it in the place of `final`, whose former content goes away.
+
+    Where the system can exchange two names in one step (Linux), one of the two is there at every instant.
+    """
+    for folder, _, names in os.walk(temporary):
+        for name in names:
+            handle = os.open(os.path.join(folder, name), os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+        sync_directory(Path(folder))
+    if not final.exists():
+        os.rename(temporary, final)
+        sync_directory(final.parent)
+        return
+    former = temporary
+    if not _exchange(temporary, final):
+        former = temporary_name(final)
+        os.rename(final, former)
+        try:
+            os.rename(temporary, final)
+        except OSError:
+            os.rename(former, final)
+            raise
+    sync_directory(final.parent)
+    remove(former)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Exchange two names in one step; False where the system or the file system cannot."""
+    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if renameat2 is None:
+        return False
+    if renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM):
+        return False
+    raise OSError(number, os.strerror(number), str(other))
+
+
+def open_regular(path: Path) -> int:
+    """A descriptor for reading a plain file; a link to one will do.
+
+    Raises OSError: it is not there, or a folder; or a pipe or device, which may have no end or never begin.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    mode = os.fstat(handle).st_mode
+    if stat.S_ISREG(mode):
+        return handle
+    os.close(handle)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    raise OSError(errno.EINVAL, "Not a plain file", str(path))
+
+
+def read_bytes(path: Path) -> bytes:
+    """All bytes of a plain file.  Raises OSError as `open_regular` does."""
+    with open(open_regular(path), "rb", buffering=0) as file:
+        return file.read()
+
+
+def file_digest(path: Path) -> str:
+    """xxh3-128 of a file, read in pieces."""
+    digest = xxhash.xxh3_128()
+    with open(open_regular(path), "rb", buffering=0) as file:
+        while piece := file.read(_PIECE):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def cannot_write(path: Path, error: OSError, nbytes: int | None = None) -> OutputError:
+    """The OutputError for an OSError while writing `path`, with the space needed where it is known."""
+    what = f"cannot write: {error.strerror or error}"
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    if nbytes is not None:
+        what += f", {nbytes} bytes needed"
+    if full:
+        with suppress(OSError):
+            what += f", {shutil.disk_usage(_there(path)).free} are free"
+    return OutputError(what, str(path), "free space there or choose another folder" if full else "")
+
+
+def _there(path: Path) -> Path:
+    """The path itself, or the nearest folder above it that exists."""
+    path = path.absolute()
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    return path

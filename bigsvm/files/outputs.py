@@ -1,0 +1,82 @@
+"""What a user names as an output: checked before any work, and never a thing that could wait for ever."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from bigsvm.errors import OutputError
+from bigsvm.files.atomic import cannot_write, check_name, new_file
+from bigsvm.files.paths import check_outside_stores, contains
+
+_DESCRIPTORS = ("/dev/fd/", "/proc/self/fd/")  # of this process: open already, as shells hand them over
+
+
+def check_apart(outputs: Mapping[str, Path], inputs: Mapping[str, str | Path]) -> None:
+    """Refuse outputs with a name that is none, in a store, or in (or around) an input or one another.
+
+    outputs, inputs : by what they are called in the message, such as "the model"; inputs that are no paths of this
+        machine are passed over
+
+    Raises OutputError.
+    """
+    for path in outputs.values():
+        check_name(path)
+        check_outside_stores(path)
+    local = {what: Path(path) for what, path in inputs.items() if "://" not in str(path) and str(path) != "-"}
+    pairs = [*itertools.product(outputs.items(), local.items()), *itertools.combinations(outputs.items(), 2)]
+    for (what, path), (other, there) in pairs:
+        if contains(there, path) and contains(path, there):
+            raise OutputError(f"{what} is {other}", str(path), "choose another name")
+        for inner, outer, of_inner, of_outer in ((path, there, what, other), (there, path, other, what)):
+            if contains(outer, inner):
+                raise OutputError(f"{of_inner} would lie in {of_outer} {outer}", str(inner), "choose another folder")
+
+
+@contextmanager
+def new_output(final: Path, overwrite: bool) -> Iterator[BinaryIO]:
+    """A temporary file that becomes `final` when the block ends well, and vanishes when it does not.
+
+    A descriptor of this process (/dev/fd/3) and /dev/null are written to as they are.
+
+    Raises
+    ------
+    OutputError : it exists (unless overwrite), has no proper name, lies in a store, or cannot be written; it is a pipe
+    or a device: a pipe that nobody reads would be waited for without end.
+    """
+    if str(final) == os.devnull or str(final).startswith(_DESCRIPTORS):
+        try:
+            file: BinaryIO = open(final, "wb")  # noqa: SIM115
+        except OSError as error:
+            raise cannot_write(final, error) from error
+        with file:
+            yield file
+        return
+    check_plain_output(final, overwrite)
+    with new_file(final) as file:
+        yield file
+
+
+def check_plain_output(final: Path, overwrite: bool) -> None:
+    """Refuse what `new_output` would refuse.  Raises OutputError."""
+    if str(final) == os.devnull or str(final).startswith(_DESCRIPTORS):
+        return
+    check_name(final)
+    check_outside_stores(final)
+    try:
+        mode = final.stat().st_mode
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise cannot_write(final, error) from error
+    if stat.S_ISDIR(mode):
+        raise OutputError("the output is a folder", str(final), "choose another name")
+    if not stat.S_ISREG(mode):
+        raise OutputError("the output is a pipe or a device", str(final), "write to - and redirect standard output")
+    if not overwrite:
+        raise OutputError("the output exists", str(final), "choose another name or say --overwrite")

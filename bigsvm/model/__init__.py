@@ -1,0 +1,1 @@
+"""Models: what was fitted, how it is written, read, applied and promoted."""

@@ -1,0 +1,250 @@
+"""Kernel models: support vectors, their coefficients, and how a score is made of them; on disk beside `model.json`.
+
+    support.npy, or support_data.npy, support_indices.npy, support_indptr.npy     (`support.py`)
+    dual_coef.npy     float64, (n_models, n_support)
+    intercept.npy     float64, (n_models,)
+    support_rows.npy  int64, (n_support,), the store's row numbers, ascending
+    alpha.npy         as for a linear model
+
+Of a precomputed kernel no support vectors are stored: the rows to score are kernel values, whose columns are the rows
+trained on, and support_rows picks among them.  Support vectors and their coefficients are mapped, never read whole.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from bigsvm.compiled.shared.rows import CSR, decision, n_rows_of, take_rows
+from bigsvm.errors import DataError, UsageError
+from bigsvm.files.atomic import file_digest
+from bigsvm.model.decide import Decides, check_width, models_of, n_models_of, no_codes
+from bigsvm.model.kernel_scores import KernelSums, sums_bytes, with_features
+from bigsvm.model.model_files import (
+    classes_of,
+    is_ascending,
+    is_finite,
+    json_labels,
+    map_array,
+    read_array,
+    read_document,
+    write_array,
+    write_model,
+)
+from bigsvm.model.support import (
+    Support,
+    block_bytes,
+    map_support,
+    support_blocks,
+    support_nbytes,
+    tiny_support,
+    write_support,
+)
+from bigsvm.problem.kernel import Kernel
+from bigsvm.store.blocks import Matrix, tile
+
+_MOST_ROWS = 128  # rows whose given kernel values are picked from at one time
+_ROWS_BYTES = 1 << 20  # and what those rows take
+
+
+@dataclass(frozen=True, repr=False)
+class KernelModel(Decides):
+    """f(x) = sum_s dual_coef[m, s] K(support_s, x) + intercept[m] for each model m; labels as `Decides` has them.
+
+    kernel : Kernel
+    support : dense (n_support, n_features) or CSR, in the data's dtype, may be maps; SupportPieces where they are about
+        to be written; None for a precomputed kernel
+    support_rows : int64, (n_support,)   the store's rows, ascending
+    dual_coef : float64, (n_models, n_support)   beta = y alpha, or alpha - alpha* for regression
+    intercept : float64, (n_models,)
+    classes : labels in ascending order; none for regression
+    positive, negative : int32, (n_models,)   class codes of each model; left out, one class against the rest
+    n_features : of precomputed the number of rows trained on
+    about : what model.json holds besides (problem, certificate, plan, fingerprints)
+    """
+
+    kernel: Kernel
+    support: Support | None
+    support_rows: np.ndarray
+    dual_coef: np.ndarray
+    intercept: np.ndarray
+    classes: np.ndarray
+    n_features: int
+    positive: np.ndarray = field(default_factory=no_codes)
+    negative: np.ndarray = field(default_factory=no_codes)
+    about: dict[str, Any] = field(default_factory=dict)
+    _home: ClassVar[tuple[str, str] | None] = None
+    """Folder and digest of model.json where the arrays are maps: what is sent to another process in their place."""
+
+    def __post_init__(self) -> None:
+        if len(self.positive) == 0:
+            positive, negative = models_of(len(self.classes), False)
+            object.__setattr__(self, "positive", positive)
+            object.__setattr__(self, "negative", negative)
+        if self.dual_coef.shape != (self.n_models, self.n_support):
+            raise ValueError(f"dual_coef {self.dual_coef.shape} of {self.n_models} models, {self.n_support} rows")
+
+    def __reduce__(self) -> tuple[Callable[..., KernelModel], tuple[Any, ...]]:
+        if self._home is not None:
+            return _from_home, self._home
+        return KernelModel, tuple(getattr(self, field.name) for field in dataclasses.fields(self))
+
+    def _about_support(self) -> list[str]:
+        return [f"{self.kernel.name} kernel", f"{self.n_support:,} support vectors"]
+
+    @property
+    def n_support(self) -> int:
+        return len(self.support_rows)
+
+    @property
+    def scoring_bytes(self) -> int:
+        """Bytes that one call of `scores` holds at a time besides its rows and their scores."""
+        if self.support is None:
+            return 3 * _ROWS_BYTES + 2 * self.dual_coef.nbytes
+        return block_bytes(self.support, self.n_features) + sums_bytes(self.n_models)
+
+    def scores(self, X: Matrix) -> np.ndarray:
+        """Scores of rows, float64, shape (n_rows, n_models).
+
+        Sparse rows may have fewer features than the model (the rest count 0), but not where they are kernel values.
+
+        Raises DataError : dense rows have more or fewer features, or an entry of sparse rows lies beyond; or dense
+        kernel values are not those with every row trained on.
+        """
+        check_width(X, self.n_features)
+        if self.support is None:
+            out = np.zeros((n_rows_of(X), self.n_models))
+            nbytes = sum(array.nbytes for array in X) if isinstance(X, CSR) else X.nbytes
+            self._add_values(X, int(min(_MOST_ROWS, max(1, _ROWS_BYTES * len(out) // max(nbytes, 1)))), out)
+            return out + self.intercept
+        found = KernelSums(X, self.n_features, self.kernel, self.n_models)
+        for first, last, block in support_blocks(self.support):
+            found.add(block, np.array(self.dual_coef[:, first:last].T, order="C"))
+        found.sums += self.intercept
+        return found.sums
+
+    def _add_values(self, X: Matrix, at_once: int, out: np.ndarray) -> None:
+        """Add to `out` the sums of kernel values that the rows hold already."""
+        if isinstance(X, np.ndarray) and X.shape[1] != self.n_features:
+            raise DataError(f"{X.shape[1]} kernel values a row, and the model was trained on {self.n_features} rows")
+        coef, rows = np.array(self.dual_coef.T, order="C"), np.array(self.support_rows)
+        for start, stop in tile(len(out), at_once):
+            decision(with_features(take_rows(X, start, stop), rows), coef, out[start:stop])
+
+    def save(self, path: str | Path, alpha: Any = None, overwrite: bool = False, alpha_bytes: int = 0) -> None:
+        """Write the model directory, whole or not at all; support vectors that come in pieces, piece by piece.
+
+        Parameters
+        ----------
+        alpha : callable(file) that writes alpha.npy's bytes in bounded memory, an array, or None
+        alpha_bytes : what such a callable writes, for the message where the disk is full
+
+        Raises
+        ------
+        OutputError : the path exists (unless overwrite) or cannot be written.
+        """
+        if isinstance(alpha, np.ndarray):
+            alpha_bytes = alpha.nbytes
+        problem = {
+            **self.about.get("problem", {}),
+            "kernel": self.kernel.document(),
+            "multi_class": self.multi_class,
+            "regression": self.regression,
+        }
+        document = {
+            "kind": "kernel",
+            "n_features": self.n_features,
+            "classes": json_labels(self.classes),
+            **self.about,
+            "problem": problem,
+        }
+        plain = (
+            ("dual_coef.npy", self.dual_coef, np.float64),
+            ("intercept.npy", self.intercept, np.float64),
+            ("support_rows.npy", self.support_rows, np.int64),
+        )
+
+        def write_arrays(folder: Path) -> dict[str, str]:
+            digests = {name: write_array(folder / name, array, dtype) for name, array, dtype in plain}
+            return digests | write_support(folder, self.support, self.n_support, self.n_features)
+
+        nbytes = support_nbytes(self.support) + sum(array.nbytes for _, array, _ in plain) + alpha_bytes
+        write_model(path, document, write_arrays, nbytes, alpha, overwrite)
+
+
+def tiny_model(model: KernelModel) -> KernelModel:
+    """A model of one feature and one support vector, of the same kind: what compiles all that `model` needs."""
+    support, rows = tiny_support(model.support), np.zeros(1, np.int64)
+    return dataclasses.replace(
+        model, support=support, support_rows=rows, dual_coef=np.zeros((model.n_models, 1)), n_features=1
+    )
+
+
+def read_kernel_model(folder: Path, document: dict[str, Any]) -> KernelModel:
+    """The kernel model in `folder`, whose model.json is `document`.  Raises DataError."""
+    where = str(folder / "model.json")
+    try:
+        kernel = _kernel_of(document["problem"]["kernel"])
+        digests, (classes, pairs) = document["digests"], classes_of(document, folder)
+        n_features = document["n_features"]
+        intercept = read_array(folder / "intercept.npy", digests["intercept.npy"])
+        dual_coef = map_array(folder / "dual_coef.npy", digests["dual_coef.npy"])
+        rows = map_array(folder / "support_rows.npy", digests["support_rows.npy"])
+        if len(classes) == 1 or type(n_features) is not int or not 1 <= n_features < 2**63:
+            raise DataError(f"{len(classes)} classes and {n_features!r} features make no model", str(folder))
+        n_models = n_models_of(len(classes), pairs)
+        _check_arrays(folder, dual_coef, intercept, rows, n_models)
+        support = None
+        if kernel.name != "precomputed":
+            support = map_support(folder, digests, len(rows), n_features)
+        elif len(rows) and rows[-1] >= n_features:
+            raise DataError(f"row {rows[-1]} is beyond the {n_features} trained on", str(folder / "support_rows.npy"))
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError, UsageError) as error:
+        raise DataError(f"model.json lacks or garbles {error}", where) from error
+    about = {
+        name: value
+        for name, value in document.items()
+        if name not in ("format", "format_version", "kind", "classes", "n_features")
+    }
+    codes = models_of(len(classes), pairs)
+    model = KernelModel(kernel, support, rows, dual_coef, intercept, classes, n_features, *codes, about)
+    object.__setattr__(model, "_home", (str(folder), file_digest(folder / "model.json")))
+    return model
+
+
+def _kernel_of(document: Any) -> Kernel:
+    """The kernel that a document gives, with numbers where it has numbers.  Raises what Python does of others."""
+    kinds = {"name": str, "gamma": float, "degree": int, "coef0": float}
+    for name, value in document.items():
+        if isinstance(value, bool) or not isinstance(value, (int, float) if kinds[name] is float else kinds[name]):
+            raise TypeError(f"the kernel's {name} {value!r}")
+    return Kernel.of_document({name: kinds[name](value) for name, value in document.items()})
+
+
+def _check_arrays(folder: Path, dual_coef: np.ndarray, intercept: np.ndarray, rows: np.ndarray, n_models: int) -> None:
+    """Raise DataError unless the arrays fit each other and hold finite numbers."""
+    if rows.dtype != np.int64 or rows.ndim != 1 or not is_ascending(rows) or (len(rows) and rows[0] < 0):
+        raise DataError("row numbers that are not in ascending order", str(folder / "support_rows.npy"))
+    if dual_coef.shape != (n_models, len(rows)) or intercept.shape != (n_models,):
+        raise DataError(
+            f"dual_coef {dual_coef.shape} and intercept {intercept.shape} do not fit {n_models} models of "
+            f"{len(rows)} support vectors",
+            str(folder),
+        )
+    if dual_coef.dtype != np.float64 or not dual_coef.flags.c_contiguous or not is_finite(dual_coef):
+        raise DataError(f"dtype {dual_coef.dtype} or values that are not finite", str(folder / "dual_coef.npy"))
+
+
+@functools.lru_cache(maxsize=4)
+def _from_home(path: str, digest: str) -> KernelModel:
+    """The model in a folder, mapped once in a process.  Raises DataError where it is not the one that was meant."""
+    folder = Path(path)
+    if file_digest(folder / "model.json") != digest:
+        raise DataError("the model has changed since it was loaded", path)
+    return read_kernel_model(folder, read_document(folder, path))

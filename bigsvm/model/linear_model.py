@@ -1,0 +1,169 @@
+"""Models on disk: a directory of JSON and plain .npy arrays with digests.  Never pickle.
+
+    model.json    format version, problem, classes, certificate, resolved plan, fingerprints, digests
+    coef.npy      float64, (n_models, n_features)
+    intercept.npy float64, (n_models,)
+    alpha.npy     float64, (n_models, n_samples) in the store's row order; absent with --no-dual
+
+A kernel model has its support vectors in the place of coef.npy (`kernel_model.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from bigsvm.compiled.shared.rows import decision, n_rows_of
+from bigsvm.errors import DataError
+from bigsvm.model.decide import Decides, check_width, models_of, n_models_of, no_codes
+from bigsvm.model.kernel_model import KernelModel, read_kernel_model
+from bigsvm.model.model_files import (
+    check_file,
+    classes_of,
+    json_labels,
+    read_array,
+    read_document,
+    write_array,
+    write_model,
+)
+from bigsvm.store.blocks import Matrix
+
+
+@dataclass(frozen=True, repr=False)
+class LinearModel(Decides):
+    """f(x) = coef.x + intercept for each model; the label is its sign, or the class with the largest score.
+
+    coef : float64, shape (n_models, n_features)
+    intercept : float64, shape (n_models,)
+    classes : labels in ascending order; with two classes there is one model and the last class is positive; none for
+        regression, whose score is the value
+    about : what model.json holds besides (problem, certificate, plan, fingerprints)
+    positive, negative : int32, (n_models,)   class codes of each model; left out, one class against the rest
+    """
+
+    coef: np.ndarray
+    intercept: np.ndarray
+    classes: np.ndarray
+    about: dict[str, Any] = field(default_factory=dict)
+    positive: np.ndarray = field(default_factory=no_codes)
+    negative: np.ndarray = field(default_factory=no_codes)
+
+    def __post_init__(self) -> None:
+        if len(self.positive) == 0:
+            positive, negative = models_of(len(self.classes), False)
+            object.__setattr__(self, "positive", positive)
+            object.__setattr__(self, "negative", negative)
+
+    @property
+    def n_features(self) -> int:  # type: ignore[override]
+        return self.coef.shape[1]
+
+    def scores(self, X: Matrix) -> np.ndarray:
+        """Scores of rows, float64, shape (n_rows, n_models).
+
+        Sparse rows may have fewer features than the model (the rest count 0).  Raises DataError where dense rows
+        have more or fewer, or where an entry of sparse rows lies beyond.
+        """
+        check_width(X, self.n_features)
+        W = np.ascontiguousarray(self.coef.T)
+        out = np.empty((n_rows_of(X), self.n_models))
+        decision(X, W, out)
+        return out + self.intercept
+
+    def save(self, path: str | Path, alpha: Any = None, overwrite: bool = False, alpha_bytes: int = 0) -> None:
+        """Write the model directory, whole or not at all.
+
+        Parameters
+        ----------
+        alpha : callable(file) that writes alpha.npy's bytes in bounded memory, an array, or None
+        alpha_bytes : what such a callable writes, for the message where the disk is full
+
+        Raises
+        ------
+        OutputError : the path exists (unless overwrite) or cannot be written.
+        """
+        if isinstance(alpha, np.ndarray):
+            alpha_bytes = alpha.nbytes
+        about = self.about
+        plain = self.multi_class == "ovr"
+        if not plain:
+            problem = {**about.get("problem", {}), "multi_class": self.multi_class, "regression": self.regression}
+            about = {**about, "problem": problem}
+        document = {
+            "kind": "linear",
+            "n_features": self.n_features,
+            "classes": json_labels(self.classes),
+            **about,
+        }
+
+        def write_arrays(folder: Path) -> dict[str, str]:
+            return {
+                name: write_array(folder / name, array, np.float64)
+                for name, array in (("coef.npy", self.coef), ("intercept.npy", self.intercept))
+            }
+
+        nbytes = self.coef.nbytes + self.intercept.nbytes + alpha_bytes
+        write_model(path, document, write_arrays, nbytes, alpha, overwrite)
+
+
+Model: TypeAlias = LinearModel | KernelModel
+"""A model of either kind."""
+
+
+def load_model(path: str | Path) -> Model:
+    """Read a model directory.
+
+    Raises
+    ------
+    MissingInput : there is no model at `path`.
+    DataError : it is not a bigsvm model, is of a newer format, or an array does not match its digest.
+    """
+    # A link is followed once: `current` of a registry may be swapped while its files are read.
+    folder = Path(path).resolve()
+    document = read_document(folder, str(path))
+    if document.get("kind") == "kernel":
+        return read_kernel_model(folder, document)
+    return _read_linear_model(folder, document)
+
+
+def _read_linear_model(folder: Path, document: dict[str, Any]) -> LinearModel:
+    try:
+        digests, (classes, pairs) = document.pop("digests"), classes_of(document, folder)
+        n_features = document.pop("n_features")
+        coef = read_array(folder / "coef.npy", digests["coef.npy"])
+        intercept = read_array(folder / "intercept.npy", digests["intercept.npy"])
+        document["digests"] = digests
+    except (KeyError, TypeError, AttributeError) as error:
+        raise DataError(f"model.json lacks or garbles {error}", str(folder / "model.json")) from error
+    if len(classes) == 1 or not isinstance(n_features, int) or n_features < 1:
+        raise DataError(f"{len(classes)} classes and {n_features!r} features make no model", str(folder))
+    n_models = n_models_of(len(classes), pairs)
+    if coef.shape != (n_models, n_features) or intercept.shape != (n_models,):
+        raise DataError(
+            f"coef {coef.shape} and intercept {intercept.shape} do not fit {n_models} models of {n_features} features",
+            str(folder),
+        )
+    for name in ("format", "format_version", "kind", "classes"):
+        document.pop(name, None)
+    return LinearModel(coef, intercept, classes, document, *models_of(len(classes), pairs))
+
+
+def load_alpha(path: str | Path, model: Model) -> np.ndarray | None:
+    """The saved dual point as a read-only map, float64 (n_models, n_samples); None when left out.
+
+    Of regression it holds beta = alpha - alpha*.
+
+    Raises DataError when it does not match its digest or shape.
+    """
+    file = Path(path) / "alpha.npy"
+    digest = model.about.get("digests", {}).get("alpha.npy")
+    if digest is None:
+        return None
+    check_file(file, digest)
+    alpha = np.load(file, mmap_mode="r", allow_pickle=False)
+    if alpha.dtype != np.float64 or alpha.ndim != 2 or alpha.shape[0] != model.n_models:
+        raise DataError(f"alpha.npy has shape {alpha.shape} and dtype {alpha.dtype}", str(file))
+    return alpha

@@ -1,0 +1,266 @@
+"""The files of a model: a directory of JSON and plain .npy arrays with digests, written whole or not at all.
+
+model.json: format, version, kind, n_features, classes, what is known of the problem and its proof, the digests of the
+other files, and the digest of all this.  Versions 1 (a linear model of classes, one against the rest) and 2 (everything
+else) had no digest of model.json itself; they are read for ever.  Nothing in it names a time, a host or a path: same
+options, same bytes.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from bigsvm.errors import DataError, MissingInput
+from bigsvm.files.atomic import file_digest, new_directory, read_bytes
+from bigsvm.files.paths import check_own_files
+from bigsvm.store.identity import digest_of
+from bigsvm.store.labels import listed_classes
+
+FORMAT = "bigsvm-model"
+FORMAT_VERSION = 3
+_UNSEALED = 2
+"""The last version whose model.json may lack its own digest."""
+MARKS = ("model.json",)
+"""Files by which a folder is known as a model."""
+_PIECE = 1 << 16  # values looked at in one piece
+
+
+def write_model(
+    path: str | Path,
+    document: dict[str, Any],
+    write_arrays: Callable[[Path], dict[str, str]],
+    nbytes: int,
+    alpha: Any = None,
+    overwrite: bool = False,
+) -> None:
+    """Write a model directory; `write_arrays(folder)` writes its arrays and gives their digests.
+
+    alpha : callable(file) that writes alpha.npy's bytes in bounded memory, an array, or None
+    nbytes : what will be written, for the message where the disk is full
+
+    Raises OutputError : the path exists (unless overwrite) or cannot be written.
+    """
+    with new_directory(Path(path), overwrite, MARKS, "model", nbytes) as folder:
+        digests = write_arrays(folder)
+        if isinstance(alpha, np.ndarray):
+            digests["alpha.npy"] = write_array(folder / "alpha.npy", alpha, np.float64)
+        elif alpha is not None:
+            with open(folder / "alpha.npy", "xb") as file:
+                alpha(file)
+            digests["alpha.npy"] = file_digest(folder / "alpha.npy")
+        (folder / "model.json").write_text(document_text({**document, "digests": digests}))
+
+
+def document_text(document: dict[str, Any]) -> str:
+    """The text of a model.json that says so, with its format and its digest."""
+    whole = {"format": FORMAT, "format_version": FORMAT_VERSION, **document}
+    whole["digest"] = _digest(whole)
+    return json.dumps(whole, indent=1, sort_keys=True, allow_nan=False) + "\n"
+
+
+def read_document(folder: Path, named: str) -> dict[str, Any]:
+    """model.json of a folder that a user calls `named`, without its own digest.
+
+    Raises
+    ------
+    MissingInput : there is no model. DataError : it is not a bigsvm model, of a newer format, damaged, or links to
+    files that lie elsewhere.
+    """
+    check_own_files(folder, "model")
+    try:
+        content = read_bytes(folder / "model.json")
+    except OSError as error:
+        raise MissingInput("no model here", named, "a model is a directory with model.json") from error
+    try:
+        document = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"model.json is not JSON: {error}", named) from error
+    where = str(folder / "model.json")
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise DataError("this is not a bigsvm model", where)
+    version = document.get("format_version")
+    if type(version) is not int or not 1 <= version <= FORMAT_VERSION:
+        raise DataError(
+            f"model format version {version!r} is not one of, or newer than, this program's {FORMAT_VERSION}",
+            where,
+            "upgrade bigsvm",
+        )
+    _check_digest(document, version, where)
+    document.pop("digest", None)
+    if not isinstance(document.get("problem", {}), dict):
+        raise DataError("model.json lacks or garbles 'problem'", where)
+    return document
+
+
+def check_files(folder: Path, hint: str = "") -> None:
+    """Hold every file of a model against its digest, without loading any.
+
+    Raises
+    ------
+    MissingInput : there is no model. DataError : a file is missing or not as it was written (names it).
+    """
+    digests = read_document(folder, str(folder)).get("digests")
+    if not isinstance(digests, dict):
+        raise DataError("model.json lacks the digests of the other files", str(folder), hint)
+    for name, digest in digests.items():
+        check_file(folder / name, digest, hint)
+
+
+def check_file(path: Path, digest: Any, hint: str = "") -> None:
+    """Hold a file against its digest.  Raises DataError where it cannot be read, or is not as it was written."""
+    try:
+        found = file_digest(path)
+    except OSError as error:
+        raise DataError(f"cannot be read: {error.strerror}", str(path), hint) from error
+    if found != digest:
+        raise DataError("damaged: its digest does not match model.json", str(path), hint)
+
+
+def _digest(document: dict[str, Any]) -> str:
+    """Of all that model.json says but this; numbers count as they are read back."""
+    return digest_of({name: value for name, value in document.items() if name != "digest"})
+
+
+def _check_digest(document: dict[str, Any], version: int, where: str) -> None:
+    """Refuse a model.json that is not as it was written.  Raises DataError."""
+    if "digest" not in document and version <= _UNSEALED:
+        return
+    try:
+        ours = _digest(document) == document.get("digest")
+    except (ValueError, RecursionError):
+        ours = False
+    if not ours:
+        raise DataError("damaged: model.json does not match its own digest", where, "restore it, or train again")
+
+
+def classes_of(document: dict[str, Any], folder: Path) -> tuple[np.ndarray, bool]:
+    """(labels, whether there is one model for each pair of them); no labels for regression.
+
+    Raises DataError, KeyError.
+    """
+    labels, problem = document["classes"], document.get("problem", {})
+    rule = problem.get("multi_class", "ovr")
+    if rule not in ("ovr", "ovo", ""):
+        raise DataError(f"models of several classes are not told apart by {rule!r}", str(folder / "model.json"))
+    if labels == [] and problem.get("regression") is True:
+        return np.empty(0), False
+    classes = _labels(labels, folder)
+    return classes, rule == "ovo" and len(classes) > 2
+
+
+def _labels(labels: Any, folder: Path) -> np.ndarray:
+    """Labels as a document has them: all text, or all numbers.  Raises DataError."""
+    kinds = {type(label) for label in labels} if isinstance(labels, list) else set()
+    if kinds not in ({str}, {bool}) and not (kinds and kinds <= {int, float}):
+        raise DataError("the classes are neither all text nor all numbers", str(folder / "model.json"))
+    try:
+        found = listed_classes(labels)
+    except OverflowError:
+        found = np.empty(0)
+    if found.tolist() != labels and kinds <= {int, float}:
+        try:
+            found = np.array([float(label) for label in labels])
+        except OverflowError:
+            found = np.empty(0)
+    if found.tolist() != labels:  # whole numbers beyond 64 bits are those of a float64, or nobody's
+        raise DataError("a class is a number beyond 64 bits", str(folder / "model.json"))
+    if not np.array_equal(found, np.unique(found)):
+        raise DataError("the classes are not in ascending order", str(folder / "model.json"))
+    return found
+
+
+def json_labels(classes: np.ndarray) -> list[Any]:
+    """Labels as JSON: whole numbers as integers, other numbers as floats, strings and truth values as they are.
+
+    A float64 beyond 2^53 stays one: not all of its digits were given.
+    """
+    return [int(label) if _is_whole(label) else label for label in classes.tolist()]
+
+
+def _is_whole(label: Any) -> bool:
+    return isinstance(label, float) and label.is_integer() and abs(label) < 2**53
+
+
+def write_array(path: Path, array: np.ndarray, dtype: Any = None) -> str:
+    """Write a .npy file, as `dtype` if one is named; its digest."""
+    with open(path, "xb") as file:  # straight from the array: a wide model is not held twice
+        np.save(file, np.ascontiguousarray(array, dtype=dtype), allow_pickle=False)
+    return file_digest(path)
+
+
+class GrowingArray:
+    """A .npy file to which rows are appended; its header is written over when their number is known."""
+
+    def __init__(self, path: Path, dtype: np.dtype, *tail: int) -> None:
+        self._path, self._dtype, self._tail = path, np.dtype(dtype), tail
+        self.n = 0
+        self._file: BinaryIO = open(path, "xb")  # noqa: SIM115
+        self._file.write(self._header())
+
+    def append(self, rows: np.ndarray) -> None:
+        """Rows of the array's dtype and shape."""
+        if rows.dtype != self._dtype or rows.shape[1:] != self._tail:
+            raise ValueError(f"rows {rows.dtype} {rows.shape} of an array {self._dtype} (n, {self._tail})")
+        self._file.write(np.ascontiguousarray(rows).data)
+        self.n += len(rows)
+
+    def close(self) -> str:
+        """All rows are there; the file's digest."""
+        self._file.seek(0)
+        self._file.write(self._header())
+        self._file.close()
+        return file_digest(self._path)
+
+    def abandon(self) -> None:
+        """Let go of the file."""
+        self._file.close()
+
+    def _header(self) -> bytes:
+        """Of the same length whatever the number of rows."""
+        text = io.BytesIO()
+        shape = (self.n, *self._tail)
+        described = {"descr": np.lib.format.dtype_to_descr(self._dtype), "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(text, described)
+        header = text.getvalue()
+        # As version 1.0 has it: magic, version, length of the rest, a dictionary, spaces, a newline.
+        return header[:8] + (246).to_bytes(2, "little") + header[10:].rstrip().ljust(245) + b"\n"
+
+
+def read_array(path: Path, digest: Any) -> np.ndarray:
+    """A float64 array in memory, finite.  Raises DataError."""
+    array = np.array(map_array(path, digest))
+    if array.dtype != np.float64 or not np.isfinite(array).all():
+        raise DataError(f"dtype {array.dtype} or values that are not finite", str(path))
+    return array
+
+
+def map_array(path: Path, digest: Any) -> np.ndarray:
+    """A read-only map of an array that is as it was written.  Raises DataError."""
+    check_file(path, digest)
+    try:
+        # A map: a header that promises more than the file has is found out before memory is taken.
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except MemoryError:
+        raise
+    except Exception as error:  # its header is read as Python text: a tokenizer has errors of many kinds
+        raise DataError(f"not a plain array: {error}", str(path)) from error
+    return array
+
+
+def is_finite(array: np.ndarray) -> bool:
+    """Whether all numbers are; a map is read in pieces."""
+    if array.dtype.kind != "f":
+        return True
+    flat = array.reshape(-1)  # a view: arrays here are C-contiguous
+    return all(bool(np.isfinite(flat[at : at + _PIECE]).all()) for at in range(0, len(flat), _PIECE))
+
+
+def is_ascending(array: np.ndarray) -> bool:
+    """Whether each number is above the one before; a map is read in pieces."""
+    return all(bool(np.all(np.diff(array[at : at + _PIECE + 1]) > 0)) for at in range(0, len(array), _PIECE))

@@ -1,0 +1,310 @@
+"""Versioned models on disk, one of them current.
+
+    REGISTRY/versions/000001/   a copied model directory, never changed again
+    REGISTRY/current            relative symlink to one of them, swapped by one rename
+    REGISTRY/history.jsonl      one line for each thing that happened: who, when, what, from which version
+    REGISTRY/.lock              held (flock) by whoever changes something
+
+What is current is what the link says.  A reader takes `current(registry)` once and loads what it names:
+versions stay where they are, so it sees one whole model, whatever happens meanwhile.  A crash leaves the
+link as it was or as it was to be; the next change removes what is left and writes down what is missing.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import platform
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bigsvm.errors import BigSVMError, DataError, MissingInput
+from bigsvm.files.atomic import cannot_write, file_digest, new_directory, sync_directory, temporary_name
+from bigsvm.files.locks import wait_for
+from bigsvm.model.linear_model import Model, load_model
+
+CURRENT, HISTORY, LOCK, VERSIONS = "current", "history.jsonl", ".lock", "versions"
+_LINK = re.compile(rf"{VERSIONS}/([0-9]{{6,}})")
+_LITTER = ".*.tmp-*"
+
+
+def promote(
+    registry: str | Path,
+    model_path: str | Path,
+    note: str = "",
+    *,
+    metrics: dict[str, Any] | None = None,
+    allow_other_shape: bool = False,
+) -> int:
+    """Copy a model into the registry and make it current.
+
+    Parameters
+    ----------
+    registry : folder; made where it does not exist
+    note, metrics : a line, and figures as JSON can hold them, for the history
+    allow_other_shape : accept other classes or another number of features than the current model has
+
+    Returns the new version's number.
+
+    Raises
+    ------
+    MissingInput : there is no model. DataError : it is damaged, not finite, or of another shape than the
+    current one. OutputError : the registry cannot be written.  The current model stays in all cases.
+    """
+    root, source = Path(registry), Path(model_path)
+    model = check_model(source)
+    with _changing(root, create=True):
+        former = current_version(root)
+        if former is not None and not allow_other_shape:
+            difference = shape_difference(model, check_model(_folder(root, former)))
+            if difference:
+                raise DataError(difference, str(source), "say --allow-other-shape where that is meant")
+        version = _next_version(root)
+        folder = _folder(root, version)
+        with new_directory(folder) as copy:
+            _copy_model(source, model, copy)
+            # The source may have changed since it was looked at: what counts is the copy.
+            check_model(copy)
+        try:
+            _point_to(root, version)
+        except BaseException:
+            if current_version(root) != version:
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
+        _write_down(root, "promote", version, former, note, metrics)
+    return version
+
+
+def rollback(registry: str | Path, to: int | None = None, note: str = "") -> int:
+    """Make an earlier version current again, byte for byte; returns its number.
+
+    Parameters
+    ----------
+    to : a version; None: the one before the current one, so that a second rollback goes back further
+
+    Raises
+    ------
+    MissingInput : there is no such version. DataError : it is damaged.  The current model stays in both cases.
+    """
+    root = Path(registry)
+    with _changing(root):
+        former = current_version(root)
+        to = _before_current(root) if to is None else to
+        folder = _folder(root, to)
+        if not folder.is_dir():
+            raise MissingInput(f"there is no version {to}", str(root), f"see bigsvm history {root}")
+        _refuse_a_link(folder)
+        check_model(folder)
+        if to != former:
+            _point_to(root, to)
+            _write_down(root, "rollback", to, former, note)
+    return to
+
+
+def history(registry: str | Path) -> list[dict[str, Any]]:
+    """What happened, oldest first.  A last line torn by a crash is left out; DataError names any other."""
+    path = Path(registry) / HISTORY
+    entries = []
+    for number, line in enumerate((path.read_bytes() if path.exists() else b"").split(b"\n")[:-1], 1):
+        try:
+            entry = json.loads(line)
+            entries.append({**entry, "version": int(entry["version"]), "action": str(entry["action"])})
+        except (ValueError, TypeError, KeyError) as error:
+            raise DataError(f"line {number} is no entry of a history", str(path), "repair or drop the line") from error
+    return entries
+
+
+def current(registry: str | Path) -> Path | None:
+    """The folder that the link names, itself no link; None where nothing is current.  Raises DataError."""
+    version = current_version(Path(registry))
+    if version is None:
+        return None
+    folder = _folder(Path(registry), version)
+    if not folder.is_dir():
+        raise DataError(f"the current version {version} is not there", str(registry), "roll back to one that is")
+    _refuse_a_link(folder)
+    return folder
+
+
+def current_version(root: Path) -> int | None:
+    """The number that the link names; None without a link.  Raises DataError where it is no link of ours."""
+    try:
+        target = os.readlink(root / CURRENT)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise DataError(f"not a link: {error.strerror}", str(root / CURRENT)) from error
+    match = _LINK.fullmatch(target)
+    if match is None:
+        raise DataError(f"links to {target!r}, which is no version", str(root / CURRENT))
+    return int(match[1])
+
+
+def check_model(path: Path) -> Model:
+    """A model that readers may see: whole, finite, not empty.  Raises MissingInput, DataError."""
+    try:
+        model = load_model(path)
+        named = model.about["digests"]
+        for name, digest in named.items():
+            # A digest's name becomes a file name: it may not lead out of the model.
+            if Path(name).name != name or not (path / name).is_file():
+                raise DataError(f"model.json names {name!r}, which is not there", str(path))
+            if file_digest(path / name) != digest:
+                raise DataError("damaged: its digest does not match model.json", str(path / name))
+    except (BigSVMError, OSError, MemoryError):
+        raise
+    except Exception as error:  # whatever else a garbled file can do to a parser
+        raise DataError(f"cannot be loaded: {type(error).__name__}: {error}", str(path)) from error
+    if model.n_features < 1 or len(model.classes) == 1:
+        raise DataError(f"empty: {model.n_features} features, {len(model.classes)} classes", str(path))
+    if len(np.unique(model.classes)) != len(model.classes):
+        raise DataError("a class is named twice", str(path / "model.json"))
+    return model
+
+
+def shape_difference(model: Model, former: Model) -> str | None:
+    """In words, how a model's features or classes differ from another's; None where they do not."""
+    if model.n_features != former.n_features:
+        return f"the model has {model.n_features} features and the current one {former.n_features}"
+    if model.regression != former.regression:
+        gives = {True: "values", False: "labels"}
+        return f"the model gives {gives[model.regression]} and the current one {gives[former.regression]}"
+    ours, theirs = model.classes.tolist(), former.classes.tolist()
+    return None if ours == theirs else f"the model has the classes {ours} and the current one {theirs}"
+
+
+def model_fingerprint(path: str | Path) -> str:
+    """Digest of model.json, which holds the digests of the arrays: 32 hex digits."""
+    return file_digest(Path(path) / "model.json")
+
+
+@contextmanager
+def _changing(root: Path, create: bool = False) -> Iterator[None]:
+    """Alone with the registry, tidied up: every temporary seen under the lock was left by the dead."""
+    if not create and not (root / VERSIONS).is_dir():
+        raise MissingInput("no registry here", str(root), "bigsvm promote makes one")
+    try:
+        (root / VERSIONS).mkdir(parents=True, exist_ok=True)
+        lock = open(root / LOCK, "ab")  # noqa: SIM115
+    except OSError as error:
+        raise cannot_write(root, error) from error
+    with lock:
+        wait_for(lock)
+        _tidy(root)
+        yield
+
+
+def _tidy(root: Path) -> None:
+    """Remove dead temporaries, and write down a change whose author died before it could."""
+    for path in [*root.glob(_LITTER), *(root / VERSIONS).glob(_LITTER)]:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+    entries, version = history(root), current_version(root)
+    recorded = entries[-1]["version"] if entries else None
+    if version is not None and version != recorded:
+        _write_down(root, "recovered", version, recorded, "the link had moved without an entry")
+    elif entries and version is not None:
+        # Copied but never current: whoever copied it died before the swap.
+        newest = max(entry["version"] for entry in entries)
+        for number in (number for number in _numbers(root) if number > newest):
+            shutil.rmtree(_folder(root, number), ignore_errors=True)
+
+
+def _copy_model(source: Path, model: Model, copy: Path) -> None:
+    """The files that model.json names, and itself; read-only, since a version never changes."""
+    for name in ["model.json", *model.about["digests"]]:
+        with open(source / name, "rb") as reading, open(copy / name, "xb") as writing:
+            shutil.copyfileobj(reading, writing, 1 << 20)
+            os.fchmod(writing.fileno(), os.fstat(writing.fileno()).st_mode & 0o444)
+
+
+def _point_to(root: Path, version: int) -> None:
+    """The one step that readers see."""
+    link = root / CURRENT
+    temporary = temporary_name(link)
+    try:
+        os.symlink(f"{VERSIONS}/{version:06d}", temporary)
+        os.replace(temporary, link)
+        sync_directory(root)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise cannot_write(link, error) from error
+
+
+def _write_down(
+    root: Path, action: str, version: int, former: int | None, note: str, metrics: dict[str, Any] | None = None
+) -> None:
+    """Append an entry to the history, durable when this returns; a torn last line is cut off first."""
+    entry = {
+        "schema_version": 1,
+        "action": action,
+        "version": version,
+        "from": former,
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "by": _who(),
+        "model_fingerprint": model_fingerprint(_folder(root, version)),
+        "note": note,
+        "metrics": metrics or {},
+    }
+    line = json.dumps(entry, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+    path = root / HISTORY
+    try:
+        with open(path, "a+b") as file:
+            file.seek(0)
+            whole = file.read().rfind(b"\n") + 1
+            file.truncate(whole)
+            file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
+        sync_directory(root)
+    except OSError as error:
+        raise cannot_write(path, error, len(line)) from error
+
+
+def _before_current(root: Path) -> int:
+    """The version under the current one: promotions pile up, a rollback takes off what lies above."""
+    pile: list[int] = []
+    for version in (entry["version"] for entry in history(root)):
+        pile = pile[: pile.index(version) + 1] if version in pile else [*pile, version]
+    if len(pile) < 2:
+        raise MissingInput("there is no earlier version to go back to", str(root))
+    return pile[-2]
+
+
+def _refuse_a_link(folder: Path) -> None:
+    """A version never changes: it is no link to what may.  Raises DataError."""
+    if folder.is_symlink():
+        raise DataError("the version is a link", str(folder), "put the model's folder itself there")
+
+
+def _folder(root: Path, version: int) -> Path:
+    return root / VERSIONS / f"{version:06d}"
+
+
+def _numbers(root: Path) -> list[int]:
+    return sorted(int(path.name) for path in (root / VERSIONS).iterdir() if re.fullmatch("[0-9]{6,}", path.name))
+
+
+def _next_version(root: Path) -> int:
+    """One more than any number that is or was in use."""
+    used = [*_numbers(root), *(entry["version"] for entry in history(root)), 0]
+    return max(used) + 1
+
+
+def _who() -> str:
+    """`user@host`, for the history."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container's user without a name
+        user = str(os.getuid())
+    return f"{user}@{platform.node()}"

@@ -1,0 +1,1 @@
+"""Models at work: predictions, scores, evaluation."""

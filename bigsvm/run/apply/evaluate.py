@@ -1,0 +1,209 @@
+"""How well a model does on a store, in one streamed pass."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from bigsvm.config import FitConfig
+from bigsvm.errors import DataError, UsageError
+from bigsvm.events import Emit, Warned, silent
+from bigsvm.model.linear_model import Model
+from bigsvm.run.apply.metrics import Confusion, Errors, average_precision, make_rankings, roc_auc
+from bigsvm.run.apply.predict import memory_document, scored_rows
+from bigsvm.run.apply.scoring import Scored, TextLabels, budget_of, read_labels, text_dtype, warm_up
+from bigsvm.run.execute.memory import PeakMemory
+from bigsvm.store.blocks import RowBlocks
+from bigsvm.store.labels import as_targets, label_codes
+
+Measured = RowBlocks | TextLabels
+
+
+def evaluate(
+    model: Model, source: RowBlocks | str, config: FitConfig, emit: Emit = silent, zero_based: bool = False
+) -> dict[str, Any]:
+    """Accuracy, balanced accuracy, F1, ROC AUC, average precision and the confusion matrix; of regression the errors.
+
+    Two classes: F1, AUC and average precision of the positive class.  More: their means over the classes,
+    each against the rest, ranked as `Decides.class_scores` has them.  Regression: mean squared error, mean absolute
+    error and R^2.  Weights of the store, if it has them, weigh the rows; weight 0 takes a row out.
+    Labels that the model does not know count as wrong.
+
+    Parameters
+    ----------
+    source : a store, or the path of svmlight text, which is read twice: for its labels, then for its rows
+    config : of it memory, threads, scheduler and workers count
+
+    Returns the JSON result; a metric that the rows cannot give (one class only) is None, with a warning.
+
+    Raises
+    ------
+    DataError : the store holds a regression target and the model classes, or the reverse; or rows have more features
+    than the model, or dense ones fewer.
+    UsageError : standard input, which cannot be read twice.
+    BudgetExceeded : the memory budget is too small.
+    """
+    began = time.monotonic()
+    budget = budget_of(config)
+    if source == "-":
+        raise UsageError("evaluate reads its rows twice, and standard input can be read once", hint="name a file")
+    store = read_labels(source, model, budget, zero_based) if isinstance(source, str) else source
+    if store.classes is None and not model.regression:
+        raise DataError("the store holds a regression target and the model classes", store.uri)
+    if store.classes is not None and model.regression:
+        hint = "ingest with --task regression"
+        raise DataError("the store holds classes and the model is one of regression", store.uri, hint)
+    began = time.monotonic()
+    budget = budget_of(config)
+    if isinstance(source, str):
+        warm_up("csr", text_dtype(model), np.dtype(np.int32), model)
+    else:
+        warm_up(source.layout, source.dtype, source.index_dtype, model)
+    compiled = time.monotonic()
+    with PeakMemory() as memory:
+        tally = Residuals(store) if model.regression else Tally(model, store, budget.limit // 4)
+        with budget.reserve("scores", tally.nbytes):
+            with scored_rows(model, source, config, budget, zero_based, emit, "evaluating", True) as rows:
+                for scored in rows:
+                    tally.add(scored if store is source else _coded(scored, store))
+            result = tally.result()
+    for message in tally.warnings():
+        emit(Warned(message))
+    return {
+        "n_samples": store.n_samples,
+        **result,
+        "seconds": {"total": time.monotonic() - began, "compile": compiled - began},
+        "memory": memory_document(memory, budget),
+    }
+
+
+def _coded(scored: Scored, text: Measured) -> Scored:
+    """Rows of text with class codes, or targets, in the place of labels."""
+    if text.classes is None:
+        return scored._replace(y=as_targets(scored.y, text.uri, scored.start))
+    return scored._replace(y=label_codes(scored.y, text.classes))
+
+
+class Tally:
+    """Takes scored blocks in, gives metrics of labels out; holds at most about `nbytes`."""
+
+    def __init__(self, model: Model, store: Measured, nbytes: int) -> None:
+        assert store.classes is not None
+        self._model, self._weighted = model, store.has_weights
+        self._labels, self._ours, self._theirs = join_labels(model.classes, store.classes)
+        self._confusion = Confusion(len(self._labels))
+        self._rankings, self.nbytes = make_rankings(
+            store.n_samples, 1 if model.n_models == 1 else len(model.classes), nbytes
+        )
+        # With two classes there is one model, and the last class is its positive one.
+        self._positive = self._ours[1:] if model.n_models == 1 else self._ours
+        self._n_rows = 0
+        self._without_auc: list[str] = []
+        known = set(self._ours.tolist())
+        self._strangers = [str(label) for i, label in enumerate(self._labels) if i not in known]
+
+    def add(self, scored: Scored) -> None:
+        """Count a block."""
+        scores, weights = scored.scores, scored.sample_weight
+        true = self._theirs[scored.y.astype(np.int64)]
+        if weights is not None and not weights.all():
+            kept = weights > 0
+            scores, weights, true = scores[kept], weights[kept], true[kept]
+        self._n_rows += len(true)
+        self._confusion.add(true, self._ours[self._model.codes(scores)], weights)
+        by_class = self._model.class_scores(scores)
+        for m, ranking in enumerate(self._rankings):
+            ranking.add(by_class[:, m], true == self._positive[m], weights)
+
+    def result(self) -> dict[str, Any]:
+        """All metrics; None where the rows cannot give one."""
+        aucs, precisions = [], []
+        for ranking in self._rankings:
+            counts = ranking.counts()
+            aucs.append(roc_auc(*counts))
+            precisions.append(average_precision(*counts))
+        names = self._labels[self._positive]
+        self._without_auc = [str(name) for name, auc in zip(names, aucs, strict=True) if auc is None]
+        confusion, binary = self._confusion, self._model.n_models == 1
+        f1 = confusion.f1()
+        matrix = confusion.matrix if self._weighted else confusion.matrix.astype(np.int64)
+        return {
+            "n_rows": self._n_rows,
+            "weighted": self._weighted,
+            "classes": self._labels.tolist(),
+            "accuracy": confusion.accuracy(),
+            "balanced_accuracy": confusion.balanced_accuracy(),
+            "f1": float(f1[self._positive[0]]) if binary else float(f1[confusion.seen()].mean()),
+            "roc_auc": _mean(aucs),
+            "average_precision": _mean(precisions),
+            "average": "binary" if binary else "macro",
+            "binned": self._rankings[0].binned,
+            "confusion_matrix": matrix.tolist(),
+        }
+
+    def warnings(self) -> list[str]:
+        """What the rows could not give; after `result`."""
+        found = []
+        if self._without_auc:
+            names = ", ".join(self._without_auc[:5])
+            found.append(f"ROC AUC needs rows inside and outside of each class; left out: {names}")
+        if self._strangers:
+            names = ", ".join(self._strangers[:5])
+            found.append(f"labels that the model does not know count as wrong: {names}")
+        return found
+
+
+class Residuals:
+    """Takes scored blocks in, gives the errors of values out."""
+
+    nbytes = 0
+
+    def __init__(self, store: Measured) -> None:
+        self._weighted, self._sums, self._n_rows = store.has_weights, Errors(), 0
+
+    def add(self, scored: Scored) -> None:
+        """Count a block."""
+        weights = np.ones(len(scored.y)) if scored.sample_weight is None else scored.sample_weight
+        kept = weights > 0
+        self._n_rows += int(np.count_nonzero(kept))
+        self._sums.add(scored.y[kept], scored.scores[kept, 0], weights[kept])
+
+    def result(self) -> dict[str, Any]:
+        """All metrics; None where the rows cannot give one."""
+        sums = self._sums
+        return {
+            "n_rows": self._n_rows,
+            "weighted": self._weighted,
+            "mse": sums.mse(),
+            "mae": sums.mae(),
+            "r2": sums.r2() if self._n_rows > 1 else None,
+        }
+
+    def warnings(self) -> list[str]:
+        """What the rows could not give."""
+        return [] if self._n_rows > 1 else ["R^2 needs two rows or more"]
+
+
+def join_labels(ours: np.ndarray, theirs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(all labels ascending, number of each of `ours` among them, number of each of `theirs`).
+
+    Numbers are compared as numbers, exactly; numbers and strings together are compared as text.
+    """
+    if (ours.dtype.kind in "biuf") != (theirs.dtype.kind in "biuf"):
+        ours, theirs = ours.astype(str), theirs.astype(str)
+    # As Python's numbers: NumPy would make float64 of int64 beside float64, and one label of two.
+    labels = sorted({*ours.tolist(), *theirs.tolist()})
+    number = {label: i for i, label in enumerate(labels)}
+    return (
+        np.array(labels, object),
+        np.array([number[label] for label in ours.tolist()], np.int64),
+        np.array([number[label] for label in theirs.tolist()], np.int64),
+    )
+
+
+def _mean(values: list[float | None]) -> float | None:
+    """Mean of those that exist."""
+    there = [value for value in values if value is not None]
+    return float(np.mean(there)) if there else None

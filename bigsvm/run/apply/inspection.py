@@ -1,0 +1,122 @@
+"""What a store or a model holds, and what it would cost: from metadata."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bigsvm.config import FitConfig
+from bigsvm.errors import DataError, PlanRefused, UsageError
+from bigsvm.model.kernel_model import KernelModel
+from bigsvm.model.linear_model import LinearModel, load_model
+from bigsvm.model.support import kinds_of, support_nbytes
+from bigsvm.run.copies.copy_folder import tree_bytes
+from bigsvm.run.fit.plan import make_plan
+from bigsvm.store.blocks import RowBlocks, row_bytes
+from bigsvm.store.content import scale_warning
+
+
+def inspect_store(store: RowBlocks) -> dict[str, Any]:
+    """Shape, labels, types, chunks, fingerprints and the cost of a fit with default options."""
+    content: dict[str, Any] = getattr(store, "content", {}) or {}
+    nnz = store.nnz
+    cells = store.n_samples * store.n_features
+    classes = None if store.classes is None else store.classes.tolist()
+    counts = content.get("class_counts")
+    scales = content.get("column_scale") or {}
+    path = Path(store.uri)
+    stored = getattr(store, "stored_bytes", None)
+    if stored is None and path.exists():
+        stored = path.stat().st_size if path.is_file() else tree_bytes(path)
+    return {
+        "kind": "store",
+        "path": store.uri,
+        "layout": store.layout,
+        "n_samples": store.n_samples,
+        "n_features": store.n_features,
+        "nnz": nnz,
+        "density": nnz / cells if nnz is not None and cells else None,
+        "dtype": str(store.dtype),
+        "index_dtype": str(store.index_dtype),
+        "classes": classes,
+        "class_counts": _named_counts(classes, counts),
+        "has_weights": store.has_weights,
+        "data_bytes": int(row_bytes(store) * store.n_samples),
+        "stored_bytes": stored,
+        "empty_chunks": getattr(store, "empty_chunks", {}),
+        "chunk_bytes": getattr(store, "chunk_nbytes", None),
+        "column_scale": scales,
+        "scale_warning": scale_warning(scales),
+        "store_fingerprint": store.fingerprint,
+        "content_fingerprint": store.content_fingerprint,
+        "cost": _cost(store),
+    }
+
+
+def _named_counts(classes: list[Any] | None, counts: Any) -> dict[str, int] | None:
+    """Rows of each class by its label, where the store's writer counted them."""
+    if classes is None or not isinstance(counts, list) or len(counts) != len(classes):
+        return None
+    return {str(label): int(n) for label, n in zip(classes, counts, strict=True)}
+
+
+def _cost(store: RowBlocks) -> dict[str, Any] | None:
+    """What `plan` says with default options; None where the rows cannot be fitted as they are."""
+    try:
+        plan = make_plan(store, FitConfig()).document()
+    except PlanRefused as error:
+        return {
+            "mode": "refused",
+            "budget_bytes": 0,
+            "scratch_bytes": 0,
+            "min_memory_bytes": error.min_memory_bytes,
+        }
+    except (DataError, UsageError):  # one class only, or a regression target
+        return None
+    return {name: plan[name] for name in ("mode", "budget_bytes", "scratch_bytes", "min_memory_bytes")}
+
+
+def _weights_of(model: LinearModel) -> dict[str, Any]:
+    """What is told of the weights of a linear model."""
+    return {
+        "n_nonzero": int(np.count_nonzero(model.coef)),
+        "norm": float(np.sqrt(np.sum(model.coef * model.coef))),
+    }
+
+
+def _support_of(model: KernelModel) -> dict[str, Any]:
+    """What is told of the support vectors of a kernel model; `n_support` by model."""
+    return {
+        "kernel": model.kernel.document(),
+        "n_support_vectors": model.n_support,
+        "n_support": [int(np.count_nonzero(coef)) for coef in model.dual_coef],
+        "support_layout": kinds_of(model.support)[0] if model.support is not None else None,
+        "support_bytes": support_nbytes(model.support),
+    }
+
+
+def inspect_model(path: Path) -> dict[str, Any]:
+    """Problem, proof and size of a saved model.  Raises DataError where it is damaged."""
+    model = load_model(path)
+    about = model.about
+    return {
+        "kind": "model",
+        "path": str(path),
+        "n_features": model.n_features,
+        "n_models": model.n_models,
+        "classes": model.classes.tolist(),
+        "regression": model.regression,
+        **(_support_of(model) if isinstance(model, KernelModel) else _weights_of(model)),
+        "problem": about.get("problem", {}),
+        "certificate": about.get("certificate", {}),
+        "status": about.get("status"),
+        "tol": about.get("tol"),
+        "seed": about.get("seed"),
+        "plan": about.get("plan", {}),
+        "n_samples": about.get("n_samples"),
+        "content_fingerprint": about.get("content_fingerprint"),
+        "has_alpha": "alpha.npy" in about.get("digests", {}),
+        "bytes": tree_bytes(path),
+    }

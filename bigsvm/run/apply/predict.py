@@ -1,0 +1,144 @@
+"""Labels and scores of rows, streamed from a store or from text into a file."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from bigsvm.budget import MemoryBudget
+from bigsvm.config import FitConfig
+from bigsvm.events import Emit, silent
+from bigsvm.model.linear_model import LinearModel, Model
+from bigsvm.run.apply.prediction_files import open_writer
+from bigsvm.run.apply.scoring import Scored, budget_of, plan_reading, score_store, score_text, text_dtype, warm_up
+from bigsvm.run.execute.mapper import open_mapper
+from bigsvm.run.execute.memory import PeakMemory
+from bigsvm.store.blocks import RowBlocks
+
+
+def predict(
+    model: Model,
+    source: RowBlocks | str,
+    out: Path | BinaryIO,
+    form: str,
+    config: FitConfig,
+    *,
+    with_scores: bool = False,
+    overwrite: bool = False,
+    zero_based: bool = False,
+    identity: dict[str, Any] | None = None,
+    emit: Emit = silent,
+) -> dict[str, Any]:
+    """Write one line, or row, for each row of `source`, in its order.
+
+    Parameters
+    ----------
+    source : a store, which may have been opened without labels, or the path of svmlight text (`-`: standard input)
+    out : file to make, or an open binary stream
+    form : one of `prediction_files.FORMATS`
+    config : of it memory, threads, scheduler and workers count
+    identity : of model and rows, as JSON; Parquet and Zarr carry it as metadata
+
+    Returns the JSON result: n_samples, label_counts (of regression the values' min, mean and max), seconds, memory.
+
+    Raises
+    ------
+    DataError : a row has more features than the model (names the line or row), or the data is bad.
+    OutputError : `out` exists or cannot be written; nothing half-written stays.
+    BudgetExceeded : the memory budget is too small; names the smallest that would do.
+    """
+    began = time.monotonic()
+    budget = budget_of(config)
+    if isinstance(source, str):
+        warm_up("csr", text_dtype(model), np.dtype(np.int32), model)
+    else:
+        warm_up(source.layout, source.dtype, source.index_dtype, model)
+    compiled = time.monotonic()
+    counts = np.zeros(len(model.classes), np.int64)
+    n_samples, span = 0, Span()
+    with (
+        PeakMemory() as memory,
+        budget.reserve("model weights", weights_bytes(model)),
+        scored_rows(model, source, config, budget, zero_based, emit) as rows,
+        open_writer(out, form, model.classes, model.n_models, with_scores, overwrite, identity) as writer,
+    ):
+        for scored in rows:
+            codes = model.codes(scored.scores)
+            writer.append(scored.start, codes, scored.scores)
+            if model.regression:
+                span.add(scored.scores[:, 0])
+            else:
+                counts += np.bincount(codes, minlength=len(counts))
+            n_samples += len(codes)
+    seen: dict[str, Any] = {"values": span.document()}
+    if not model.regression:
+        seen = {"label_counts": {str(label): int(n) for label, n in zip(model.classes.tolist(), counts, strict=True)}}
+    return {
+        "n_samples": n_samples,
+        "n_features": model.n_features,
+        "format": form,
+        **seen,
+        "seconds": {"total": time.monotonic() - began, "compile": compiled - began},
+        "memory": memory_document(memory, budget),
+    }
+
+
+class Span:
+    """Least, mean and largest of values that come in pieces."""
+
+    def __init__(self) -> None:
+        self._n, self._sum, self._least, self._most = 0, 0.0, np.inf, -np.inf
+
+    def add(self, values: np.ndarray) -> None:
+        """Take values (n,) in."""
+        self._n += len(values)
+        self._sum += float(values.sum())
+        self._least = min(self._least, float(values.min(initial=np.inf)))
+        self._most = max(self._most, float(values.max(initial=-np.inf)))
+
+    def document(self) -> dict[str, float | None]:
+        """min, mean and max; None where there are none, or where they are not finite."""
+        found = {"min": self._least, "mean": self._sum / max(self._n, 1), "max": self._most}
+        return {name: value if self._n and np.isfinite(value) else None for name, value in found.items()}
+
+
+def weights_bytes(model: Model) -> int:
+    """Bytes of weights that scoring holds beside the model's own arrays."""
+    return model.coef.nbytes if isinstance(model, LinearModel) and model.n_models > 1 else 0
+
+
+def memory_document(memory: PeakMemory, budget: MemoryBudget) -> dict[str, int]:
+    """The `memory` part of a result: what was allowed and what was held."""
+    return {
+        "budget_bytes": budget.limit,
+        "base_bytes": memory.base_bytes,
+        "peak_anon_bytes": memory.peak_anon_bytes,
+        "peak_rss_bytes": memory.peak_rss_bytes,
+    }
+
+
+@contextmanager
+def scored_rows(
+    model: Model,
+    source: RowBlocks | str,
+    config: FitConfig,
+    budget: MemoryBudget,
+    zero_based: bool,
+    emit: Emit,
+    what: str = "scoring",
+    labelled: bool = False,
+) -> Iterator[Iterator[Scored]]:
+    """The scores of a store, or of text, by a mapper that lives as long as the block."""
+    if isinstance(source, str):
+        with open_mapper(config) as mapper:
+            yield score_text(source, model, mapper, budget, zero_based, emit, what, labelled)
+        return
+    reading = plan_reading(source, model, budget, config)
+    with open_mapper(dataclasses.replace(config, threads=reading.threads)) as mapper:
+        yield score_store(source, model, mapper, reading.block_rows, emit, what)

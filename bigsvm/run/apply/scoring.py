@@ -1,0 +1,288 @@
+"""Scores of rows, streamed: the same task for prediction and for evaluation, over any store or text.
+
+Blocks go through the mapper, results come back in row order, and only what is in flight is held.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from bigsvm.budget import MemoryBudget
+from bigsvm.compiled.shared.rows import CSR, decision, n_rows_of
+from bigsvm.config import FitConfig
+from bigsvm.errors import DataError
+from bigsvm.events import Emit, WorkAdvanced, WorkEnded, WorkStarted, silent
+from bigsvm.machine import core_count, memory_limit, return_freed_memory
+from bigsvm.model.kernel_model import KernelModel, tiny_model
+from bigsvm.model.linear_model import Model
+from bigsvm.model.support import kinds_of
+from bigsvm.run.execute.aside import compiled_aside
+from bigsvm.solvers.base import Mapper
+from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks, kernel_matrix, row_bytes
+from bigsvm.store.labels import as_labels, scan_classes
+from bigsvm.store.text.svmlight import Chunk, read_chunks
+from bigsvm.store.text.text_files import Piece, line_limit, read_pieces
+from bigsvm.units import KIB, MIB
+
+_LARGEST_BLOCK = 8 * MIB
+_FIXED = 4 * MIB
+"""Buffers of files and codecs, and what else a run holds whatever the data."""
+_PYTHON_ROW = 256
+"""Bytes that a row costs while it is written as text: a few short-lived objects."""
+
+
+class Weights(NamedTuple):
+    """A linear model as the kernel takes it.
+
+    W : float64, shape (n_features, n_models), C-contiguous
+    intercept : float64, shape (n_models,)
+    """
+
+    W: np.ndarray
+    intercept: np.ndarray
+
+
+Scorer = Weights | KernelModel
+"""What a task needs of a model.  A kernel model from disk goes to another process as its folder, not as its arrays."""
+
+
+class StoreShare(NamedTuple):
+    """What a worker needs to score one block of a store."""
+
+    data: RowBlocks
+    ref: BlockRef
+    scorer: Scorer
+
+
+class TextShare(NamedTuple):
+    """What a worker needs to score rows of text that were parsed already."""
+
+    start: int
+    chunk: Chunk
+    scorer: Scorer
+
+
+class Scored(NamedTuple):
+    """Rows [start, start + n) with their scores.
+
+    scores : float64, shape (n, n_models)
+    y : the block's class codes or targets, or the text's labels (float64)
+    sample_weight : float64, shape (n,), or None for ones
+    """
+
+    start: int
+    scores: np.ndarray
+    y: np.ndarray
+    sample_weight: np.ndarray | None
+
+
+def scorer_of(model: Model) -> Scorer:
+    """A linear model's arrays in the compiled order (a view where there is one model); a kernel model itself."""
+    if isinstance(model, KernelModel):
+        return model
+    return Weights(np.ascontiguousarray(model.coef.T), model.intercept)
+
+
+def score_block(share: StoreShare) -> Scored:
+    """Task: the scores of one block.  Pure."""
+    block = share.data.read(share.ref)
+    scores = score_rows(block.X, share.scorer, share.data.uri, block.start)
+    return Scored(block.start, scores, block.y, block.sample_weight)
+
+
+def score_chunk(share: TextShare) -> Scored:
+    """Task: the scores of rows of text.  Pure."""
+    chunk = share.chunk
+    return Scored(share.start, score_rows(chunk.X, share.scorer, chunk.where, 0), chunk.labels, None)
+
+
+def score_rows(X: Matrix, scorer: Scorer, where: str, first_row: int) -> np.ndarray:
+    """Scores, float64, shape (n_rows, n_models).  Sparse rows narrower than the model count 0 for the rest.
+
+    Raises DataError naming the row that is wider, or where dense rows are not as wide.
+    """
+    width = len(scorer.W) if isinstance(scorer, Weights) else scorer.n_features
+    if isinstance(X, CSR):
+        if int(X.indices.max(initial=-1)) >= width:
+            place = int(np.argmax(X.indices >= width))
+            row = first_row + int(np.searchsorted(X.indptr, place, "right")) - 1
+            raise DataError(
+                f"row {row} has feature {X.indices[place]} and the model only {width} features (from 0)",
+                where,
+            )
+    elif X.shape[1] != width:
+        raise DataError(f"the rows have {X.shape[1]} features and the model {width}", where)
+    if isinstance(scorer, KernelModel):
+        return scorer.scores(X)
+    out = np.empty((n_rows_of(X), len(scorer.intercept)))
+    decision(kernel_matrix(X), scorer.W, out)
+    out += scorer.intercept
+    return out
+
+
+def warm_up(layout: str, dtype: np.dtype, index_dtype: np.dtype, model: Model) -> None:
+    """Compile or load the kernels for data of that kind, so that memory measured later is the data's."""
+    n_models = model.n_models
+    scorer: Scorer = Weights(np.zeros((1, n_models)), np.zeros(n_models))
+    of: tuple[object, ...] = ()
+    if isinstance(model, KernelModel):
+        scorer, of = tiny_model(model), ("kernel", *kinds_of(model.support))
+    X: Matrix = np.zeros((1, 1), dtype)
+    if layout == "csr":
+        X = CSR(np.zeros(1, dtype), np.zeros(1, index_dtype), np.array([0, 1], np.int64))
+    kind = ("scores", layout, dtype.name, index_dtype.name, n_models, *of)
+    compiled_aside(kind, lambda: score_rows(X, scorer, "", 0))
+
+
+def text_dtype(model: Model) -> np.dtype:
+    """How text is read for `model`: as the data it was trained on, float32 where that is not known.
+
+    The same rows then get the same scores from text and from a store of that text.
+    """
+    return np.dtype(np.float64 if model.about.get("dtype") == "float64" else np.float32)
+
+
+def budget_of(config: FitConfig) -> MemoryBudget:
+    """The budget that a config means on this machine."""
+    return_freed_memory()
+    return MemoryBudget(config.memory_bytes(memory_limit().nbytes))
+
+
+class Reading(NamedTuple):
+    """How a store is read within a budget: rows of a block, and blocks that are read at one time."""
+
+    block_rows: int
+    threads: int
+
+
+def plan_reading(store: RowBlocks, model: Model, budget: MemoryBudget, config: FitConfig) -> Reading:
+    """Blocks and threads such that everything in flight (blocks, scores, text, chunks) fits what is free.
+
+    Raises BudgetExceeded where not even one thread with single rows fits.
+    """
+    a_row = int(row_bytes(store)) + 24 * (model.n_models + model.pairs * len(model.classes)) + _PYTHON_ROW
+    # Each reader holds the chunks that its rows lie in, decoded, and one of them as it is stored; and what kernel
+    # values are made of.
+    chunks = int(1.5 * getattr(store, "chunk_nbytes", 0))
+    chunks += model.scoring_bytes if isinstance(model, KernelModel) else 0
+    threads = config.threads or core_count()
+    while threads > 1 and threads * chunks > budget.free // 2:
+        threads -= 1
+    # A block may be read, scored, waiting or being written; decoding holds about as much again.
+    copies = 2 * (threads + 3)
+    with budget.reserve("blocks being scored", _FIXED + threads * chunks + copies * a_row):
+        pass
+    room = (budget.free - _FIXED - threads * chunks) // copies
+    return Reading(max(1, min(store.n_samples, _LARGEST_BLOCK // a_row, room // a_row)), threads)
+
+
+def score_store(
+    store: RowBlocks,
+    model: Model,
+    mapper: Mapper,
+    block_rows: int,
+    emit: Emit = silent,
+    what: str = "scoring",
+) -> Iterator[Scored]:
+    """Scores of all rows of a store, block by block, in order.
+
+    Raises
+    ------
+    DataError : a row has more features than the model, dense rows have fewer, or the store is damaged.
+    """
+    if store.layout == "dense" and store.n_features != model.n_features:
+        raise DataError(
+            f"the rows have {store.n_features} features and the model {model.n_features}",
+            store.uri,
+            "was it trained on other columns?  A column that is no feature is named with --label or --weight",
+        )
+    if isinstance(model, KernelModel) and model.support is None and store.n_features != model.n_features:
+        raise DataError(
+            f"{store.n_features} kernel values a row, and the model was trained on {model.n_features} rows", store.uri
+        )
+    scorer = scorer_of(model)
+    shares = (StoreShare(store, ref, scorer) for ref in store.refs(block_rows))
+    yield from _watched(mapper.map(score_block, shares), emit, what, store.n_samples)
+
+
+def score_text(
+    source: str,
+    model: Model,
+    mapper: Mapper,
+    budget: MemoryBudget,
+    zero_based: bool = False,
+    emit: Emit = silent,
+    what: str = "scoring",
+    labelled: bool = False,
+) -> Iterator[Scored]:
+    """Scores of the rows of svmlight text (`-`: standard input), in order.
+
+    labelled : labels come along; else lines need none
+
+    Raises
+    ------
+    DataError : the text is bad, or a row has more features than the model; names file and line.
+    """
+    scorer = scorer_of(model)
+
+    def shares() -> Iterator[TextShare]:
+        start = 0
+        for chunk in read_chunks(
+            _pieces(source, budget),
+            dtype=text_dtype(model),
+            zero_based=zero_based,
+            n_features=model.n_features,
+            unlabelled=not labelled,
+        ):
+            yield TextShare(start, chunk, scorer)
+            start += len(chunk.labels)
+
+    yield from _watched(mapper.map(score_chunk, shares()), emit, what, 0)
+
+
+class TextLabels(NamedTuple):
+    """What is known of svmlight text after its labels were read: as a store has it.
+
+    classes : labels in ascending order; None for regression
+    """
+
+    uri: str
+    classes: np.ndarray | None
+    n_samples: int
+    has_weights: bool = False
+
+
+def read_labels(source: str, model: Model, budget: MemoryBudget, zero_based: bool = False) -> TextLabels:
+    """Read the labels of svmlight text, before it is scored.  Raises DataError naming file and line."""
+    n_samples = 0
+
+    def labels() -> Iterator[np.ndarray]:
+        nonlocal n_samples
+        for chunk in read_chunks(_pieces(source, budget), dtype=text_dtype(model), zero_based=zero_based):
+            n_samples += len(chunk.labels)
+            if not model.regression:
+                yield as_labels(chunk.labels, source)
+
+    classes = scan_classes(labels(), "classification")
+    return TextLabels(source, None if model.regression else classes, n_samples)
+
+
+def _pieces(source: str, budget: MemoryBudget) -> Iterator[Piece]:
+    # Parsed rows take at most some six times their text; a few pieces are in flight.
+    piece_bytes = max(64 * KIB, min(4 * MIB, budget.limit // 64))
+    return read_pieces([source], piece_bytes=piece_bytes, line_bytes=line_limit(budget.limit))
+
+
+def _watched(results: Iterable[Scored], emit: Emit, what: str, total: int) -> Iterator[Scored]:
+    """The results, with the progress of their rows told."""
+    emit(WorkStarted(what, total, "rows"))
+    began, done = time.monotonic(), 0
+    for scored in results:
+        yield scored
+        done = scored.start + len(scored.scores)
+        emit(WorkAdvanced(what, done))
+    emit(WorkEnded(what, time.monotonic() - began))

@@ -1,0 +1,1 @@
+"""What a fit keeps on the scratch disk, and shares with others."""

@@ -1,0 +1,152 @@
+"""Copies in the scratch folder: made by one, shared by many, evicted when nobody uses them.
+
+A copy is made under an exclusive lock and used under a shared one (flock: a dead holder never blocks), so
+two fits of one store make it once and nobody deletes it under a reader.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from bigsvm.errors import PlanRefused
+from bigsvm.events import Emit, WorkAdvanced, WorkEnded, WorkStarted
+from bigsvm.files.atomic import cannot_write
+from bigsvm.files.locks import holder, sign, take
+from bigsvm.store.copy.stage_index import COPIES
+from bigsvm.units import MIB, show_bytes
+
+_LOOK_S = 0.1
+_TELL = 200  # events of progress in one piece of work
+
+
+def copies_folder(scratch: Path) -> Path:
+    """Where the working copies of a scratch folder are."""
+    return scratch / COPIES
+
+
+def copies_in(folder: Path) -> list[Path]:
+    """The working copies of rows and of columns in such a folder."""
+    return sorted(path for kind in ("rows", "columns") for path in folder.glob(f"{kind}-*") if path.is_dir())
+
+
+@contextmanager
+def kept_copy(folder: Path, is_whole: Callable[[], bool], make: Callable[[], None], emit: Emit) -> Iterator[None]:
+    """A copy in `folder`, made now unless it is there; kept from deletion inside the block.
+
+    make : fills the folder, which is there; nobody else does meanwhile
+
+    Raises OutputError where the folder cannot be made, and what `make` raises.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(folder, error) from error
+    with open(folder.with_suffix(".lock"), "a+") as lock:
+        if not lock_copy(lock, is_whole, emit):
+            folder.mkdir(parents=True, exist_ok=True)
+            make()
+            fcntl.flock(lock, fcntl.LOCK_SH)
+        os.utime(folder)  # recently used
+        yield
+
+
+def lock_copy(lock: IO[str], is_whole: Callable[[], bool], emit: Emit) -> bool:
+    """Take the lock of a copy: shared where the copy is whole (True), else alone, for making it (False).
+
+    While somebody else makes it, events say who.
+    """
+    began, told, rounds = time.monotonic(), "", 0
+    # Never a wait for being alone: who has made the copy uses it for hours, and we could use it with them.
+    while not (found := take(lock, fcntl.LOCK_SH) and is_whole()):
+        # A shared lock does not become exclusive in one step: let go, then look again.
+        fcntl.flock(lock, fcntl.LOCK_UN)
+        if rounds > 0:  # without any lock, so that of several who wait one gets it
+            if not told:
+                told = f"waiting for {holder(lock)}, which makes the working copy"
+                emit(WorkStarted(told, 0, ""))
+            emit(WorkAdvanced(told, 0))
+            time.sleep(_LOOK_S)
+        rounds += 1
+        if take(lock, fcntl.LOCK_EX):
+            found = is_whole()
+            if found:
+                fcntl.flock(lock, fcntl.LOCK_SH)
+            else:
+                sign(lock)
+            break
+    if told:
+        emit(WorkEnded(told, time.monotonic() - began))
+    return found
+
+
+@contextmanager
+def work(what: str, rows: int, emit: Emit) -> Iterator[Callable[[int], None]]:
+    """Events of a piece of work on rows; gives the function to tell how many are done."""
+    began, told = time.monotonic(), 0
+
+    def advanced(done: int) -> None:
+        nonlocal told
+        if done - told >= rows / _TELL or done == rows:  # a large copy has millions of blocks
+            told = done
+            emit(WorkAdvanced(what, done))
+
+    emit(WorkStarted(what, rows, "rows"))
+    yield advanced
+    emit(WorkEnded(what, time.monotonic() - began))
+
+
+def make_room(folder: Path, needed: int, scratch_limit: int | None) -> None:
+    """Delete the least recently used copies that nobody reads until `needed` bytes fit."""
+    have = tree_bytes(folder)
+    others = sorted((p for p in copies_in(folder.parent) if p != folder), key=lambda p: p.stat().st_mtime)
+    held = {path: tree_bytes(path) for path in others}
+
+    def short() -> int:
+        free = shutil.disk_usage(folder).free + have - needed
+        if scratch_limit is not None:
+            free = min(free, scratch_limit - sum(held.values()) - needed)
+        return -free
+
+    for path in others:
+        if short() <= 0:
+            return
+        if remove_copy(path):
+            del held[path]
+    if short() > 0:
+        limit = sum(held.values()) + needed
+        raise PlanRefused(
+            f"the working copy needs {show_bytes(needed)} ({needed} bytes), {show_bytes(max(needed - short(), 0))} "
+            f"are to be had",
+            str(folder.parent),
+            f"free space there, say --scratch DIR, --scratch-limit {-(-limit // MIB)}MiB or --stage none",
+        )
+
+
+def remove_copy(folder: Path) -> bool:
+    """Delete a working copy unless a run uses it; True when it is gone."""
+    lock_path = folder.with_suffix(".lock")
+    with open(lock_path, "a") as lock:
+        if not take(lock, fcntl.LOCK_EX):
+            return False
+        for document in ("staged.json", "columns.json"):
+            (folder / document).unlink(missing_ok=True)  # first: what is left is no copy any more
+        shutil.rmtree(folder, ignore_errors=True)
+    return True
+
+
+def tree_bytes(folder: Path) -> int:
+    """Bytes of all files below a folder."""
+    total = 0
+    for path in folder.rglob("*"):
+        try:
+            total += path.stat().st_size if path.is_file() else 0
+        except OSError:  # deleted while we looked
+            continue
+    return total

@@ -1,0 +1,1 @@
+"""Where work runs: here, in processes, on a cluster; with how much memory."""

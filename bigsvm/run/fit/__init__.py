@@ -1,0 +1,1 @@
+"""One fit: its plan, its rows, its loop, its outcome."""

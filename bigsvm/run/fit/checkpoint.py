@@ -1,0 +1,97 @@
+"""Checkpoints of a run: written aside, swapped in, the last two kept.
+
+    RUN/checkpoint/00000012/    state.json and arrays (`store/state/state_files.py`), the newest whole one counts
+
+A checkpoint belongs to a store, a plan and a problem; another one is refused, never bent to fit.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+from bigsvm.errors import DataError
+from bigsvm.files.atomic import new_directory, remove_dead
+from bigsvm.store.identity import first_difference
+from bigsvm.store.state.state_files import read_tree, tree_bytes, write_tree
+
+KEPT = 2
+_SPACING = 20.0  # times what one takes
+_AFTER_PROOF_S = 1.0
+_NUMBERED = re.compile("[0-9]{8,}")  # and no other digits, of which Unicode has many
+
+
+class Checkpoints:
+    """Of one run, in `folder`.
+
+    identity : what must be the same when the run goes on: fingerprints and all options that change the result
+    every_s : seconds between two checkpoints
+    """
+
+    def __init__(self, folder: Path, identity: dict[str, Any], every_s: float) -> None:
+        self.folder, self.identity, self.every_s = folder, identity, every_s
+        self._last = time.monotonic()
+        self._proved = False
+        self.seconds = 0.0
+        self.written = 0
+        self.damaged: list[str] = []
+
+    def due(self) -> bool:
+        """Whether it is time for one.  Only that: what a run computes does not depend on it.
+
+        It is after `every_s`, and after something was proved; never so soon that they take over 5 % of the run.
+        """
+        wait = min(self.every_s, _AFTER_PROOF_S) if self._proved else self.every_s
+        return time.monotonic() - self._last >= max(wait, _SPACING * self.seconds / max(self.written, 1))
+
+    def proved(self) -> None:
+        """There is a new certificate: what was proved is worth saving soon."""
+        self._proved = True
+
+    def save(self, tree: dict[str, Any]) -> None:
+        """Write the next one, then let the oldest go.  Raises OutputError; what was there stays."""
+        began = time.monotonic()
+        found = self._numbers()
+        number = found[-1] + 1 if found else 1
+        remove_dead(self.folder)
+        final, nbytes = self.folder / f"{number:08d}", tree_bytes(tree)
+        with new_directory(final, marks=("state.json",), kind="checkpoint", nbytes=nbytes) as folder:
+            write_tree(folder, {"identity": self.identity, "state": tree})
+        for old in found[: 1 - KEPT]:
+            shutil.rmtree(self.folder / f"{old:08d}", ignore_errors=True)
+        self._last = time.monotonic()
+        self._proved = False
+        self.seconds += self._last - began
+        self.written += 1
+
+    def newest(self) -> dict[str, Any] | None:
+        """The tree of the newest checkpoint that is whole, None where there is none; `damaged` are those that are not.
+
+        Raises DataError where the run that wrote it was another one: names what differs.
+        """
+        for number in reversed(self._numbers()):
+            try:
+                found = read_tree(self.folder / f"{number:08d}")
+                identity, state = found["identity"], found["state"]
+            except (DataError, KeyError, TypeError) as error:
+                self.damaged.append(str(error))
+                continue
+            other = first_difference(identity, self.identity)
+            if other:
+                hint = "start again without --resume"
+                raise DataError(f"the checkpoint is of another run: {other}", str(self.folder), hint)
+            return state
+        return None
+
+    def clear(self) -> None:
+        """The run is over."""
+        for _ in range(2):  # a file that could not be deleted may go at the second try
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _numbers(self) -> list[int]:
+        if not self.folder.is_dir():
+            return []
+        return sorted(int(path.name) for path in self.folder.iterdir() if _NUMBERED.fullmatch(path.name))

@@ -1,0 +1,78 @@
+"""Which solver a budget allows, with the arithmetic of its plan, and the smallest budget that is not refused."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+from bigsvm.config import FitConfig
+from bigsvm.problem.problem import Problem
+from bigsvm.run.fit.sizes import Sizes
+from bigsvm.run.proof.kernel_check import check_needs
+from bigsvm.solvers.base import DataShape, Solver
+from bigsvm.solvers.dcd.active_row_buffer import packs
+from bigsvm.solvers.registry import choose_solvers
+from bigsvm.store.blocks import RowBlocks
+from bigsvm.units import MIB
+
+
+class Chosen(NamedTuple):
+    """A solver, why it was chosen, and what a fit by it holds at any budget.
+
+    shape : of the data, with the bytes of the solver's weights
+    packed : rows that stay in memory take 16 bits a value
+    whole : with all rows in memory;  streamed : with rows that stream
+    """
+
+    solver: Solver
+    why: str
+    shape: DataShape
+    packed: bool
+    whole: Sizes
+    streamed: Sizes
+
+    @property
+    def least(self) -> int:
+        """The smallest budget that this solver works in, in whole MiB."""
+        return min(self.streamed.least_memory(), _whole_mib(self.whole.resident_bytes()))
+
+    def keeps_all_rows(self, budget: int) -> bool:
+        return self.whole.resident_from() <= budget
+
+    def wanted(self, budget: int) -> int:
+        """0 where `budget` is enough; else the bytes, in whole MiB, that would be.
+
+        Whether all rows are kept follows from content and dtype alone; chunks that are larger than what is counted for
+        reading a store ask for more then, although rows that stream would do with less.
+        """
+        if budget < self.least:
+            return self.least
+        needed = self.whole.resident_bytes()
+        return _whole_mib(needed) if self.keeps_all_rows(budget) and needed > budget else 0
+
+
+def choose(store: RowBlocks, config: FitConfig, problem: Problem, shape: DataShape, budget: int) -> Chosen:
+    """The first preference whose smallest plan fits `budget`; the last one where none does."""
+    in_memory = Sizes(store, shape, (), config.stage, False).resident_from() <= budget
+    packed = packs(problem, config.tol) and store.dtype.itemsize > 1
+    checks = check_needs(problem.kernel, store.n_samples)
+    for choice in choose_solvers(config, shape, in_memory):
+        solver, why, kept_bytes = choice
+        found = dataclasses.replace(shape, weight_bytes=solver.weight_bytes(config.tol, shape.parallel))
+        streamed = Sizes(store, found, (*solver.needs(found, False), *checks), config.stage, packed)
+        if streamed.least_memory() + kept_bytes <= budget:
+            break
+    whole = Sizes(store, found, (*solver.needs(found, True), *checks), config.stage, packed)
+    return Chosen(solver, why, found, packed, whole, streamed)
+
+
+def least_memory(store: RowBlocks, config: FitConfig, problem: Problem, shape: DataShape, chosen: Chosen) -> int:
+    """The smallest budget that is known to work, in bytes: another budget may mean another solver, which needs more."""
+    least = chosen.least
+    while more := choose(store, config, problem, shape, least).wanted(least):
+        least = more
+    return least
+
+
+def _whole_mib(nbytes: int) -> int:
+    return -(-nbytes // MIB) * MIB

@@ -1,0 +1,111 @@
+"""The model of a fit with a kernel: its support vectors and coefficients, or w where the kernel is linear."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from bigsvm.compiled.shared.rows import CSR
+from bigsvm.model.kernel_model import KernelModel
+from bigsvm.model.linear_model import LinearModel, Model
+from bigsvm.run.proof.kernel_prover import KernelProver
+from bigsvm.solvers.gathered import picked_rows, stacked
+from bigsvm.solvers.kernel.smo.row_buffer import RowArena
+from bigsvm.solvers.kernel.state import KernelState
+from bigsvm.solvers.kernel.values.data import KernelData
+from bigsvm.store.blocks import Matrix, RowBlocks
+
+
+def kernel_model(state: KernelState, prover: KernelProver, data: RowBlocks, about: dict[str, Any]) -> Model:
+    """The model that `prover` proved, in the store's rows and features.
+
+    beta is still in `state.alpha`.  Support vectors are gathered a number at a time, as the memory allows.
+    """
+    problem = state.problem
+    support = np.flatnonzero(np.any(state.alpha.values != 0.0, axis=1))
+    intercept = prover.bias.copy()
+    codes = {"positive": problem.positive, "negative": problem.negative}
+    if problem.kernel.name == "linear":
+        coef = _weights(state, support, data)
+        return LinearModel(coef, intercept, problem.classes, about, **codes)
+    rows = support if data.row_order is None else np.asarray(data.row_order[support]).astype(np.int64)
+    order = np.argsort(rows, kind="stable")
+    return KernelModel(
+        kernel=problem.kernel,
+        support=None if problem.kernel.name == "precomputed" else _support(state.data, support, order, data),
+        support_rows=rows[order],
+        dual_coef=np.ascontiguousarray(state.alpha.values[support[order]].T),
+        intercept=intercept,
+        classes=problem.classes,
+        n_features=data.n_features,
+        about=about,
+        **codes,
+    )
+
+
+def kernel_figures(state: KernelState, prover: KernelProver) -> dict[str, Any]:
+    """What a result says of a kernel solver beside what all say."""
+    computed, ram_hits, disk_hits, values = state.kernel_rows.tolist()
+    kernel = prover.kernel
+    return {
+        **({} if kernel.by_construction else {"positive_semidefinite": kernel.definite.how}),
+        **{name: value for name, value in kernel.document().items() if name != "name"},
+        "iterations": state.iterations,
+        "violation": float(max(prover.violation.max(), 0.0)),
+        "kernel_rows": {"computed": computed, "ram_hits": ram_hits, "disk_hits": disk_hits},
+        "kernel_values": values,
+    }
+
+
+def _weights(state: KernelState, support: np.ndarray, data: RowBlocks) -> np.ndarray:
+    """coef = sum_s beta_s x_s, float64, (n_models, n_features), in the store's features."""
+    coef = np.zeros((state.n_models, data.n_features))
+    at_once = RowArena.room_for(state.data.ctx)
+    for start in range(0, len(support), at_once):
+        numbers = support[start : start + at_once]
+        X, at = state.data.take(numbers)
+        beta = state.alpha.values[numbers]
+        part = picked_rows(X, at)
+        if isinstance(part, CSR):
+            entry = np.repeat(np.arange(len(at)), np.diff(part.indptr))
+            values = part.data.astype(np.float64)
+            for m in range(state.n_models):
+                coef[m] += np.bincount(part.indices, values * beta[entry, m], data.n_features)
+        else:
+            coef += beta.T @ part.astype(np.float64)
+    if data.feature_order is not None:
+        ordered = np.empty_like(coef)
+        ordered[:, data.feature_order] = coef
+        coef = ordered
+    return coef
+
+
+def _support(data: KernelData, support: np.ndarray, order: np.ndarray, store: RowBlocks) -> Matrix:
+    """Rows `support` of the data in the order of the store's rows, with the store's feature numbers."""
+    parts: list[Matrix] = []
+    at_once = RowArena.room_for(data.ctx)
+    for start in range(0, max(len(support), 1), at_once):
+        numbers = support[start : start + at_once]
+        X, at = data.take(numbers) if len(numbers) else (_none(store), numbers)
+        parts.append(picked_rows(X, at))
+    X = parts[0] if len(parts) == 1 else stacked(parts)
+    del parts
+    if not np.array_equal(order, np.arange(len(order))):
+        X = picked_rows(X, order)
+    if store.feature_order is None:
+        return X
+    if not isinstance(X, CSR):
+        ordered = np.empty_like(X)
+        ordered[:, store.feature_order] = X
+        return ordered
+    indices = np.asarray(store.feature_order[X.indices]).astype(X.indices.dtype)
+    row = np.repeat(np.arange(len(X.indptr) - 1), np.diff(X.indptr))
+    ascending = np.lexsort((indices, row))
+    return CSR(X.data[ascending], indices[ascending], X.indptr)
+
+
+def _none(store: RowBlocks) -> Matrix:
+    if store.layout == "dense":
+        return np.empty((0, store.n_features), store.dtype)
+    return CSR(np.empty(0, store.dtype), np.empty(0, store.index_dtype), np.zeros(1, np.int64))

@@ -1,0 +1,230 @@
+"""The loop of a fit: step, prove when it is due, decide; its state is saved between any two groups of rows.
+
+On rows that stream, a proof rides on the next pass while the tolerance is near or the passes have doubled, and
+has a pass of its own only when the solver expects it to succeed.  Once that expectation failed, proofs only ride:
+at most one pass is spent on a proof alone, unless a limit ends the run.
+
+Every fit ends.  Without --max-passes the limits of `solvers/pace.py` hold, by counters alone: one that grants far more
+than any fit with sense takes, and one that ends a fit whose gap would not come down within the first at the rate that
+it has kept for most of its time.  Kernel solvers judge each of their models so (`solvers/kernel/base.py`).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from bigsvm.config import FitConfig
+from bigsvm.errors import Interrupted
+from bigsvm.events import CertificateMade, CheckpointSaved, Emit, EpochEnd, Warned
+from bigsvm.problem.certificate import Certificate
+from bigsvm.problem.problem import Problem
+from bigsvm.run.execute.signals import Stop
+from bigsvm.run.fit.checkpoint import Checkpoints
+from bigsvm.run.proof.kernel_prover import KernelProver
+from bigsvm.run.proof.prover import ProofLeft, Prover
+from bigsvm.solvers.base import Context, Solver
+from bigsvm.solvers.pace import IN_MEMORY, STREAMED, Pace
+from bigsvm.store.state.state_files import dump, load
+
+_FIRST_CHECK = 4.0  # passes before the first proof rides along; then each time they have doubled
+_STALLED = 20  # proofs in a row that find neither a better primal nor a better dual point
+_PRECISION = 2.0**-52  # a relative gap that P itself is not known to
+_RIDE_BELOW = 6.0  # forecasts above the tolerance by less than this let a proof ride along
+
+
+@dataclass
+class LoopState:
+    """Where a loop stands; counters only, but for the seconds spent.
+
+    proving : a proof of its own is due;  ending : why the run ends after it, '' where it goes on
+    work : passes of a kernel solver;  pace : of the gap of each model
+    rule : the rule that ended it, as (name, value, tolerance), or empty
+    """
+
+    visits: int = 0
+    steps: int = 0
+    next_check: float = field(default_factory=lambda: _FIRST_CHECK)
+    alone: bool = True
+    primal: float = math.inf
+    dual: float = -math.inf
+    fruitless: int = 0
+    proving: bool = False
+    ending: str = ""
+    bytes_read: int = 0
+    spent_s: float = 0.0
+    work: float = 0.0
+    pace: Pace = field(default_factory=lambda: Pace.of(1))
+    primals: np.ndarray = field(default_factory=lambda: np.ones(1))
+    relative: float = math.inf
+    rule: list[Any] = field(default_factory=list)
+
+
+class Loop:
+    """Runs a solver until a proof or a limit ends it.  `run` gives the status; Interrupted when it was stopped."""
+
+    def __init__(
+        self, problem: Problem, solver: Solver, state: Any, config: FitConfig, ctx: Context,
+        prover: Prover | KernelProver, data_bytes: int, stop: Stop, checkpoints: Checkpoints | None, emit: Emit,
+    ) -> None:  # fmt: skip
+        self.problem, self.solver, self.state, self.config, self.ctx = problem, solver, state, config, ctx
+        self.prover, self.data_bytes, self.stop, self.checkpoints, self.emit = (
+            prover,
+            data_bytes,
+            stop,
+            checkpoints,
+            emit,
+        )
+        self.at = LoopState(pace=Pace.of(problem.n_models), primals=np.full(problem.n_models, np.inf))
+        self.limits = IN_MEMORY if ctx.resident else STREAMED
+        self.of_kernel = isinstance(prover, KernelProver)
+        self.solving_s = 0.0
+        self._began = time.monotonic()
+        self._before_s = 0.0
+        ctx.stopping = lambda: bool(stop)
+        ctx.pause = lambda: bool(stop) or (checkpoints is not None and checkpoints.due())
+        ctx.expired = self._expired
+
+    def resume(self, tree: dict[str, Any]) -> None:
+        """Go on where a checkpoint was taken."""
+        self.solver.before_load(self.state, tree["solver"], self.ctx)
+        load(self.state, tree["solver"])
+        self.prover.load(tree["prover"])
+        load(self.at, tree["loop"])
+        self.ctx.bytes_read, self._before_s = self.at.bytes_read, self.at.spent_s
+
+    def run(self) -> str:
+        """The status that ended it: converged, paper_rule, kkt, stopped or stalled."""
+        while True:
+            if not self.at.proving and self._step():
+                return "converged"
+            if self.at.proving:
+                try:
+                    proved = self._report(self.prover.prove())
+                except ProofLeft:
+                    self._pause()
+                    continue
+                self.at.proving = False
+                if proved and self.config.stop == "gap":
+                    return "converged"
+                if self.prover.rejected and self.at.ending in ("paper_rule", "kkt", "stalled"):
+                    self.at.ending = ""  # the rule does not hold of the rows themselves: the solver goes on
+                if self.at.ending:
+                    return self._judged()
+                self._pause()
+
+    def _step(self) -> bool:
+        """One step of the solver; whether a proof that rode on it met the tolerance.  Decides what comes next."""
+        at, ctx, config = self.at, self.ctx, self.config
+        n, limit = ctx.data.n_samples, config.max_passes or math.inf
+        rides = self.solver.rides and not ctx.resident and ctx.parallel == 1
+        ctx.sweeps_left = None if math.isinf(limit) else max(int(limit - self._spent()), 1)
+        while True:
+            before = time.monotonic()
+            info = self.solver.step(self.problem, self.state, ctx)
+            self.solving_s += time.monotonic() - before
+            if not info.paused or (self._expired() and self.prover.anywhere):
+                break
+            self._pause()
+        at.visits, at.steps = at.visits + info.visits, at.steps + 1
+        if not math.isnan(info.work):
+            at.work = info.work
+        epochs, passes = at.visits / n, ctx.bytes_read / self.data_bytes
+        self.emit(EpochEnd(epochs, passes, info.n_active, info.gap_estimate, self._seconds()))
+        if info.remark:
+            self.emit(Warned(info.remark))
+        if info.rode and self._report(self.prover.dismount()):
+            return True
+        # What the next step and the proof after it will cost.
+        out_of_passes = self._spent() + (1.0 if ctx.resident else 2.0) > limit
+        if info.gaps is not None and info.primal is not None:
+            self._see(info.gaps, info.primal)
+        exhausted = info.exhausted or at.fruitless >= _STALLED or config.tol < at.relative <= _PRECISION
+        exhausted = exhausted or (config.max_passes is None and self._hopeless())
+        at.ending = "stalled" if exhausted else "stopped" if out_of_passes or self._expired() else ""
+        counted = epochs if ctx.resident else at.steps
+        due = self.solver.rides and counted >= at.next_check  # the others know their gap
+        if due:
+            at.next_check = 2.0 * counted
+        forecast = self.solver.forecast(self.state)
+        hopeful = info.ask_certificate or forecast <= config.tol
+        if config.stop == "paper":  # the proof is for the report only
+            due = hopeful = False
+        if info.rule is not None and (config.stop == "paper" or not self.problem.kernel.positive_semidefinite):
+            at.ending, at.rule = "paper_rule" if config.stop == "paper" else "kkt", list(info.rule)
+        if at.ending or (hopeful and at.alone) or (not rides and (due or hopeful)):
+            at.alone, at.proving = False, True
+        elif rides and (due or forecast <= _RIDE_BELOW * config.tol):
+            self.prover.mount()
+        if not at.proving:
+            self._pause()
+        return False
+
+    def _report(self, certificate: Certificate) -> bool:
+        at, ctx = self.at, self.ctx
+        primal, dual = float(certificate.primal.sum()), float(certificate.dual.sum())
+        at.fruitless = at.fruitless + 1 if (primal, dual) == (at.primal, at.dual) else 0
+        at.primal, at.dual, at.relative = primal, dual, certificate.relative_gap
+        if not self.of_kernel:
+            self._see(certificate.gap, certificate.primal)
+        if self.checkpoints is not None:
+            self.checkpoints.proved()
+        passes, epochs = ctx.bytes_read / self.data_bytes, at.visits / ctx.data.n_samples
+        self.emit(CertificateMade(epochs, passes, primal, dual, certificate.relative_gap, self._seconds()))
+        written = self.prover.written
+        assert written is not None
+        # The model must prove it again: a better alpha that is gone does not count.
+        return certificate.kind == "proved" and written.relative_gap <= self.config.tol
+
+    def _judged(self) -> str:
+        """The status at the end, after the last proof: a rule must hold of what that has computed anew."""
+        at = self.at
+        rule = self.prover.rule()
+        if rule is not None:
+            at.rule = list(rule)
+            return "paper_rule" if self.config.stop == "paper" else "kkt"
+        if self.of_kernel and at.ending in ("paper_rule", "kkt"):
+            at.ending, at.rule = "stalled", []
+        return at.ending
+
+    def _see(self, gaps: np.ndarray, primals: np.ndarray) -> None:
+        at = self.at
+        at.primals[:] = primals
+        at.pace.see(self._spent(), gaps)
+
+    def _hopeless(self) -> bool:
+        """Whether no fit with sense takes as long, or this one would not come to its end within that."""
+        at, spent = self.at, self._spent()
+        if self.of_kernel:
+            return not self.ctx.resident and spent > self.limits.most
+        return spent > self.limits.most or bool(at.pace.hopeless(self.config.tol * at.primals, self.limits).any())
+
+    def _spent(self) -> float:
+        # Rows in memory are not read again: there the limit counts visits, as it would have counted passes, or of a
+        # kernel solver the values that it asked for.
+        if self.ctx.resident:
+            return self.at.work if self.of_kernel else self.at.visits / self.ctx.data.n_samples
+        return self.ctx.bytes_read / self.data_bytes
+
+    def _expired(self) -> bool:
+        return self.config.max_time is not None and self._seconds() > self.config.max_time
+
+    def _seconds(self) -> float:
+        return self._before_s + time.monotonic() - self._began
+
+    def _pause(self) -> None:
+        """Save the state if it is time or the run is to stop.  Raises Interrupted in the second case."""
+        if not self.ctx.pause():
+            return
+        if self.checkpoints is not None:
+            self.at.bytes_read, self.at.spent_s = self.ctx.bytes_read, self._seconds()
+            tree = {"loop": dump(self.at), "prover": self.prover.dump(), "solver": dump(self.state)}
+            self.checkpoints.save(tree)
+            self.emit(CheckpointSaved(str(self.checkpoints.folder), self.checkpoints.seconds))
+        if self.stop:
+            hint = "" if self.checkpoints is None else f"bigsvm resume {self.checkpoints.folder.parent}"
+            raise Interrupted(f"stopped by {self.stop.by}", hint=hint)

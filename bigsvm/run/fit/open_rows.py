@@ -1,0 +1,75 @@
+"""The rows of a fit, as its plan wants them: in memory, as a working copy, or straight from the store."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bigsvm.budget import MemoryBudget
+from bigsvm.config import FitConfig
+from bigsvm.events import Emit, WorkAdvanced, WorkEnded, WorkStarted
+from bigsvm.machine import trim_heap
+from bigsvm.run.copies.staging import staged
+from bigsvm.run.copies.survey_pass import survey_pass
+from bigsvm.run.fit.plan import Plan
+from bigsvm.run.fit.sizes import FIXED
+from bigsvm.solvers.base import Mapper
+from bigsvm.store.blocks import Block, RowBlocks
+from bigsvm.store.resident import ResidentRows
+from bigsvm.store.survey import Survey
+from bigsvm.units import MIB
+
+
+@contextmanager
+def open_rows(
+    store: RowBlocks,
+    plan: Plan,
+    config: FitConfig,
+    scratch: Path,
+    budget: MemoryBudget,
+    mapper: Mapper,
+    emit: Emit,
+) -> Iterator[tuple[RowBlocks, Survey]]:
+    """The rows as the plan wants them (in memory, staged or straight from the store), and their survey."""
+    if plan.mode == "resident":
+        with budget.reserve("resident data", next(n.nbytes for n in plan.needs if n.what == "resident data")):
+            rows, survey = ResidentRows(store, plan.piece_rows), Survey()
+
+            def seen(block: Block) -> None:
+                survey.add(block, store.classes)
+                emit(WorkAdvanced("reading", block.stop))
+
+            began = time.monotonic()
+            emit(WorkStarted("reading", store.n_samples, "rows"))
+            rows.load(seen)
+            _settle(store)
+            emit(WorkEnded("reading", time.monotonic() - began))
+            yield rows, survey
+    elif plan.mode == "staged":
+        limit = config.scratch_limit_bytes()
+        with staged(
+            store,
+            scratch,
+            plan.block_rows,
+            plan.piece_rows,
+            plan.data_bytes,
+            limit,
+            mapper,
+            emit,
+            plan.staging_workers,
+            max(plan.budget_bytes - FIXED, MIB),
+        ) as copy:
+            _settle(store)
+            yield copy, copy.survey
+    else:
+        yield store, survey_pass(store, plan.block_rows, mapper, emit)
+
+
+def _settle(store: RowBlocks) -> None:
+    """The store has been read: what it and the C library keep for more reading is needed elsewhere."""
+    forget = getattr(store, "forget", None)
+    if forget is not None:
+        forget()
+    trim_heap()

@@ -1,0 +1,182 @@
+"""What a fit gives back: status, model, proof, and the record of what it cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from bigsvm.config import FitConfig
+from bigsvm.model.linear_model import LinearModel, Model
+from bigsvm.problem.certificate import Certificate
+from bigsvm.problem.problem import Problem
+from bigsvm.run.execute.memory import PeakMemory
+from bigsvm.run.fit.plan import Plan
+from bigsvm.run.fit.problem_identity import ProblemIdentity
+from bigsvm.store.blocks import RowBlocks
+from bigsvm.store.state.vectors import RowVector
+from bigsvm.store.survey import Survey
+
+_EXIT = {"converged": 0, "paper_rule": 0, "kkt": 0, "stopped": 4, "stalled": 4, "interrupted": 75}
+
+
+_HINT = "scale the features to about [-1, 1], or choose a smaller C or a wider --tol"
+_FURTHER = "; --max-passes N lets a fit go on for N passes"
+
+
+def how_it_ended(status: str, rule: Sequence[Any], limited: bool) -> dict[str, Any]:
+    """What a result says of its end beside the status: the rule that held, or what may help a fit that stalled.
+
+    rule : (name, value, tolerance), or empty
+    limited : --max-passes was given
+    """
+    if status in ("paper_rule", "kkt"):
+        return {"rule": dict(zip(("name", "value", "tolerance"), rule, strict=True))}
+    if status == "stalled":
+        return {"hint": _HINT if limited else _HINT + _FURTHER}
+    return {}
+
+
+def exit_code(status: str, allow_unconverged: bool) -> int:
+    """0 when the tolerance is proved, 4 when it is not (0 if that is allowed)."""
+    code = _EXIT[status]
+    return 0 if code == 4 and allow_unconverged else code
+
+
+@dataclass(repr=False)
+class FitResult:
+    """Result of `bigsvm.fit`.
+
+    status : 'converged' | 'paper_rule' | 'kkt' | 'stopped' | 'stalled'
+    model : LinearModel or KernelModel, the one whose objective and gap are reported
+    certificate : Certificate
+    figures : the numbers of the contract's `result` object
+    warnings : what the user should know
+    identity : the rows and options that it is the result of
+    """
+
+    status: str
+    model: Model
+    certificate: Certificate
+    figures: dict[str, Any]
+    warnings: list[str]
+    identity: ProblemIdentity
+    alpha: list[RowVector] = field(default_factory=list)
+    """Of each group of models, (n_samples, n_models) in working order; empty where none is kept."""
+    working_row: np.ndarray | None = None
+    """Row of `alpha` of each store row, may be a map; None for the identity."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    memory: dict[str, int] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        """One line, however large the model."""
+        gap, kind = self.certificate.relative_gap, self.certificate.kind
+        objective = self.figures.get("objective", float("nan"))
+        return f"FitResult({self.status}: relative gap {gap:.3g} ({kind}), objective {objective:.6g}, {self.model!r})"
+
+    def document(self, model: str | None = None, run: str | None = None) -> dict[str, Any]:
+        """The `result` object: figures, seconds, memory, and where model and run were written."""
+        return {"model": model, "run": run, **self.figures, "seconds": self.seconds, "memory": self.memory}
+
+    def exit_code(self, allow_unconverged: bool = False) -> int:
+        """0 when the tolerance is proved, 4 when it is not (0 if that is allowed)."""
+        return exit_code(self.status, allow_unconverged)
+
+    def save_model(self, path: str | Path, overwrite: bool = False) -> None:
+        """Write the model directory, alpha in bounded memory.  Raises OutputError."""
+        with PeakMemory() as peak:
+            alpha: Callable[[BinaryIO], None] | None = self._write_alpha if self.alpha else None
+            alpha_bytes = sum(8 * vector.values.size for vector in self.alpha)
+            self.model.save(path, alpha, overwrite, alpha_bytes)
+        if self.memory:
+            self.memory["peak_anon_bytes"] = max(self.memory["peak_anon_bytes"], peak.peak_anon_bytes)
+            self.memory["peak_rss_bytes"] = max(self.memory["peak_rss_bytes"], peak.peak_rss_bytes)
+
+    def _write_alpha(self, file: BinaryIO) -> None:
+        """alpha.npy: (n_models, n_samples) float64 in store order, written model by model."""
+        n_samples = len(self.alpha[0].values)
+        n_models = sum(vector.values.shape[1] for vector in self.alpha)
+        header = {"descr": "<f8", "fortran_order": False, "shape": (n_models, n_samples)}
+        np.lib.format.write_array_header_1_0(file, header)
+        for vector in self.alpha:
+            for m in range(vector.values.shape[1]):
+                for rows in vector.in_store_order(self.working_row):
+                    file.write(np.ascontiguousarray(rows[:, m]).astype("<f8", copy=False).data)
+
+    def close(self) -> None:
+        """Give back the memory or scratch file of alpha; the model stays usable."""
+        for vector in self.alpha:
+            vector.close()
+        self.alpha = []
+
+
+def linear_model(
+    problem: Problem, w: Sequence[np.ndarray], scale: np.ndarray, data: RowBlocks, about: dict[str, Any]
+) -> LinearModel:
+    """The model of a certified w, in the store's feature order.
+
+    w : of each group of models (n_features + 1,) or (n_features + 1, n_models), in working feature order
+    scale : float64, (n_models,)   the model of each is so many times its w
+    """
+    coef, intercept = np.empty((problem.n_models, data.n_features)), np.empty(problem.n_models)
+    order = slice(None) if data.feature_order is None else data.feature_order
+    first = 0
+    for group in w:
+        columns = group if group.ndim == 2 else group[:, None]
+        for m in range(columns.shape[1]):
+            t = scale[first + m]
+            coef[first + m][order] = t * columns[:-1, m].astype(np.float64)
+            intercept[first + m] = problem.constant_feature * (t * float(columns[-1, m]))
+        first += columns.shape[1]
+    return LinearModel(
+        coef=coef,
+        intercept=intercept,
+        classes=problem.classes,
+        positive=problem.positive,
+        negative=problem.negative,
+        about=about,
+    )
+
+
+def about_model(
+    problem: Problem, data: RowBlocks, certificate: Certificate | None, plan: Plan, config: FitConfig, survey: Survey,
+    status: str,
+) -> dict[str, Any]:  # fmt: skip
+    """What model.json holds beside the arrays and the classes."""
+    assert certificate is not None
+    found = {
+        "loss": problem.loss.name,
+        "kernel": problem.kernel.document() if problem.kernel.name != "linear" else "linear",
+        "C": problem.C.tolist(),
+        "bias": problem.bias,
+        "bias_scale": problem.bias_scale,
+        "class_weight": problem.class_weight.tolist(),
+        "multi_class": "" if problem.regression else "ovo" if problem.pairs else "ovr",
+    }
+    if problem.regression:
+        found["epsilon"] = config.epsilon
+    if not problem.kernel.by_construction:
+        found["positive_semidefinite"] = problem.kernel.definite.document()
+    proof = {
+        "kind": certificate.kind,
+        "objective": certificate.primal.tolist(),
+        "dual_objective": certificate.dual.tolist(),
+        "duality_gap": certificate.gap.tolist(),
+        "relative_gap": certificate.relative_gaps.tolist(),
+        "n_support": certificate.n_support.tolist(),
+    }
+    return {
+        "problem": found,
+        "status": status,
+        "tol": config.tol,
+        "seed": config.seed,
+        "certificate": proof,
+        "plan": plan.resolved(),
+        "n_samples": data.n_samples,
+        "nnz": survey.nnz,
+        "dtype": data.dtype.name,
+        "content_fingerprint": survey.content_fingerprint,
+    }

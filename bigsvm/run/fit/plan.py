@@ -1,0 +1,273 @@
+"""The plan: what a fit will hold, read and write, decided before it starts from metadata alone.
+
+Whatever changes the mathematics (block rows, whether all rows are one resident block) is a function of
+logical metadata and of options, --memory being one of them; never of clocks, cores or the machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from bigsvm.config import FitConfig
+from bigsvm.errors import PlanRefused
+from bigsvm.machine import MemoryLimit, memory_limit
+from bigsvm.problem.definite import whole_bytes
+from bigsvm.problem.problem import Problem, make_problem
+from bigsvm.run.fit.cache_plan import CachePlan, needed, plan_cache
+from bigsvm.run.fit.choice import choose, least_memory
+from bigsvm.run.fit.sizes import FIXED, PARALLEL, SPARE_SHARE
+from bigsvm.run.proof.kernel_check import check_needs
+from bigsvm.solvers.base import DataShape, Need, Solver
+from bigsvm.solvers.kernel.values.row_keeping import CACHE
+from bigsvm.store.blocks import RowBlocks, row_bytes
+from bigsvm.store.columns.column_addresses import row_dtype
+from bigsvm.store.columns.column_writer import copy_bytes
+from bigsvm.store.copy.group_buffers import GroupBuffers
+from bigsvm.store.copy.stage import StagedRows
+from bigsvm.units import MIB, show_bytes
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What was decided, in bytes and rows."""
+
+    solver: Solver
+    why: str
+    problem: Problem
+    shape: DataShape
+    budget_bytes: int
+    mode: Literal["resident", "staged", "streamed"]
+    block_rows: int
+    n_blocks: int
+    extent_rows: int
+    """Rows read in one piece: some blocks that follow one another."""
+    group_blocks: int
+    """Extents, from far apart, that are worked on together."""
+    arena_bytes: int
+    """Of rows that stay in memory while the others stream by."""
+    arena_sweeps: int
+    arena_packed: bool
+    """They are kept in 16 bits a value; the proof is of the exact rows all the same."""
+    piece_rows: int
+    """Rows read from the store at a time while loading or staging."""
+    staging_workers: int
+    """Segments that are copied at one time, as the budget allows."""
+    data_bytes: int
+    """Of X, y and weights decoded; an estimate until everything was read."""
+    needs: tuple[Need, ...]
+    decides_kernel: bool
+    """There is room to factorise a precomputed kernel, which decides whether it is positive semidefinite."""
+    cache: CachePlan
+    """Rows of kernel values that are kept; the bytes of a model do not depend on it."""
+    spilled: tuple[str, ...]
+    scratch_bytes: int
+    certificate_workers: int
+    min_memory_bytes: int
+    parallel: int
+    memory_source: str
+
+    @property
+    def resident(self) -> bool:
+        return self.mode == "resident"
+
+    def buffers(self, data: RowBlocks) -> Callable[[], GroupBuffers] | None:
+        """Makes room for a group of blocks, where `data` can be read into it."""
+        if not isinstance(data, StagedRows) or self.parallel > 1:
+            return None
+        blocks = self.group_blocks * -(-self.extent_rows // self.block_rows)
+        return lambda: data.group_buffers(blocks)
+
+    def resolved(self) -> dict[str, Any]:
+        """The values that decide the mathematics, as the model records them."""
+        return {
+            "solver": self.solver.name,
+            "why": self.why,
+            "resident": self.resident,
+            "block_rows": self.block_rows,
+            "n_blocks": self.n_blocks,
+            "extent_rows": self.extent_rows,
+            "group_extents": self.group_blocks,
+            "arena_bytes": self.arena_bytes,
+            "arena_sweeps": self.arena_sweeps,
+            "arena_packed": self.arena_packed,
+            "blocks_per_round": self.parallel,
+        }
+
+    def document(self) -> dict[str, Any]:
+        """The plan as JSON."""
+        return {
+            **self.resolved(),
+            "mode": self.mode,
+            "budget_bytes": self.budget_bytes,
+            "n_samples": self.shape.n_samples,
+            "n_features": self.shape.n_features,
+            "nnz": self.shape.nnz,
+            "n_models": self.shape.n_models,
+            "data_bytes": self.data_bytes,
+            "needs": [{"what": n.what, "bytes": n.nbytes, "spilled": n.what in self.spilled} for n in self.needs],
+            "scratch_bytes": self.scratch_bytes,
+            "decides_kernel": self.decides_kernel if self.problem.kernel.name == "precomputed" else None,
+            "kernel_rows": self.cache._asdict() if self.cache.memory_bytes else None,
+            "min_memory_bytes": self.min_memory_bytes,
+            "memory_source": self.memory_source,
+        }
+
+    def describe(self) -> list[tuple[str, str]]:
+        """Rows for people."""
+        how = {
+            "resident": "read once, kept in memory",
+            "staged": f"copied raw to scratch ({show_bytes(self.data_bytes)}), streamed from there",
+            "streamed": "streamed from the store itself in every pass",
+        }[self.mode]
+        rows = [
+            ("solver", f"{self.solver.name} ({self.why})"),
+            (
+                "data",
+                f"{self.shape.n_samples:,} x {self.shape.n_features:,}, {show_bytes(self.data_bytes)}; {how}",
+            ),
+            (
+                "blocks",
+                f"{self.n_blocks:,} of {self.block_rows:,} rows, read {self.extent_rows:,} rows at a time from "
+                f"{self.group_blocks:,} places",
+            ),
+            (
+                "memory",
+                f"{show_bytes(self.budget_bytes)} ({self.memory_source}); {show_bytes(self.min_memory_bytes)} would do",
+            ),
+        ]
+        for need in self.needs:
+            rows.append(
+                (
+                    f"  {need.what}",
+                    show_bytes(need.nbytes) + (" on disk" if need.what in self.spilled else ""),
+                )
+            )
+        if self.problem.kernel.name == "precomputed" and self.problem.kernel.definite.how != "assumed":
+            whole = show_bytes(whole_bytes(self.shape.n_samples))
+            how = f"factorised once, in {whole}" if self.decides_kernel else f"gaps are estimates: {whole} would decide"
+            rows.append(("kernel check", how))
+        rows.extend(self.cache.describe())
+        rows.append(("scratch", show_bytes(self.scratch_bytes)))
+        return rows
+
+
+def make_plan(store: RowBlocks, config: FitConfig, limit: MemoryLimit | None = None) -> Plan:
+    """The plan of fitting `store` as `config` says.  Reads metadata only.
+
+    Raises
+    ------
+    PlanRefused : it cannot fit; carries the smallest memory that would do.
+    UsageError, Unsupported, DataError : the problem makes no sense on this store.
+    """
+    balanced = config.class_weight == "balanced"
+    # The counts only scale C; a plan does not need them, and only a reading of all labels gives them.
+    counts = np.ones(0 if store.classes is None else len(store.classes), np.int64) if balanced else None
+    problem = make_problem(config, store, counts)
+    limit = limit or memory_limit()
+    budget = config.memory_bytes(limit.nbytes)
+    if config.memory is None:
+        source = f"half of {show_bytes(limit.nbytes)} ({limit.source}) less 256 MiB"
+    else:
+        source = "as asked"
+    nnz = store.nnz if store.nnz is not None else int(row_bytes(store) * store.n_samples / 8)
+    K = config.blocks_per_round
+    entry_bytes = store.dtype.itemsize + (row_dtype(store.n_samples).itemsize if store.layout == "csr" else 0)
+    weighted = store.has_weights or config.class_weight is not None
+    shape = DataShape(
+        store.n_samples, store.n_features, nnz, problem.n_models, K, entry_bytes=entry_bytes, weighted=weighted,
+        n_costs=problem.n_costs, linear_loss=config.loss == "hinge",
+    )  # fmt: skip
+    chosen = choose(store, config, problem, shape, budget)
+    least = least_memory(store, config, problem, shape, chosen)
+    if chosen.wanted(budget):
+        raise PlanRefused(
+            f"{show_bytes(budget)} of memory cannot hold this fit; {show_bytes(least)} ({least} bytes) would do",
+            store.uri,
+            f"say --memory {least // MIB}MiB",
+            min_memory_bytes=least,
+        )
+    least = min(least, budget)  # this one works
+    solver, shape = chosen.solver, chosen.shape
+    resident = chosen.keeps_all_rows(budget)
+    sizes = chosen.whole if resident else chosen.streamed
+    mode: Literal["resident", "staged", "streamed"]
+    mode = "resident" if resident else "streamed" if config.stage == "none" else "staged"
+    block_rows = store.n_samples if resident else sizes.block_rows(budget)
+    spilled, taken = [], sizes.fixed_bytes(budget, resident)
+    room = budget if resident else min(budget, taken + budget // SPARE_SHARE)
+    for need in sizes.needs:
+        if need.may_spill:
+            if taken + need.nbytes <= room:
+                taken += need.nbytes
+            else:
+                spilled.append(need.what)
+    least_cache, left = needed(sizes.needs), 0
+    arena, keeps = 0, getattr(solver, "arena", "off")
+    has_arena = keeps == "always" or (keeps == "auto" and K == 1 and not resident)
+    if has_arena or least_cache:
+        kept = sum(need.nbytes for need in sizes.needs if need.may_spill and need.what not in spilled)
+        beside = sizes.fixed_bytes(budget, True) if resident else sizes.beside_arena(budget)
+        spare = budget - beside - kept
+        # Half of what is left, with or without a bound of the cache: the arena is part of the mathematics.
+        if has_arena:
+            arena = sizes.arena(store, spare // 2 if least_cache else spare, keeps == "always")
+        left = max(spare - arena, 0)
+        taken = max(taken, budget if arena else 0)
+    scratch = sum(need.nbytes for need in sizes.needs if need.what in spilled)
+    if mode == "staged":
+        scratch += sizes.data_bytes
+    if not resident and getattr(solver, "column_access", False):
+        scratch += copy_bytes(store)
+    scratch_limit = config.scratch_limit_bytes()
+    if scratch_limit is not None and scratch > scratch_limit:
+        raise PlanRefused(
+            f"{show_bytes(scratch_limit)} of scratch cannot hold the {show_bytes(scratch)} ({scratch} bytes) needed",
+            store.uri,
+            f"say --scratch-limit {-(-scratch // MIB)}MiB, more --memory, or --stage none",
+        )
+    cache = CachePlan()
+    if least_cache:
+        cache = plan_cache(store, shape, config, budget, least_cache + left, resident, scratch)
+        cache = cache._replace(memory_bytes=max(cache.memory_bytes, least_cache))
+        taken = max(taken, budget)
+    spare = max(budget - taken, 0)
+    window = sizes.window(budget, resident)
+    checking = sum(need.nbytes for need in check_needs(problem.kernel, store.n_samples))
+    return Plan(
+        solver=solver,
+        why=chosen.why,
+        problem=problem,
+        shape=shape,
+        budget_bytes=budget,
+        mode=mode,
+        block_rows=block_rows,
+        n_blocks=-(-store.n_samples // block_rows),
+        extent_rows=block_rows if resident else sizes.extent_rows(budget),
+        group_blocks=1 if resident else sizes.group_extents(budget),
+        arena_bytes=arena,
+        arena_sweeps=sizes.arena_sweeps(store, arena),
+        arena_packed=chosen.packed,
+        piece_rows=(piece_rows := sizes.piece_rows(budget, resident)),
+        staging_workers=sizes.staging_workers(budget, piece_rows),
+        data_bytes=sizes.data_bytes,
+        needs=(
+            *(need._replace(nbytes=cache.memory_bytes) if need.what == CACHE else need for need in sizes.needs),
+            *([Need("arena", arena)] if arena else []),
+            Need("resident data" if resident else "block window", window),
+        ),
+        # The check comes before all else that is kept beside the rows.
+        decides_kernel=resident
+        and problem.kernel.name == "precomputed"
+        and FIXED + window + checking + whole_bytes(store.n_samples) <= budget,
+        cache=cache,
+        spilled=tuple(spilled),
+        scratch_bytes=scratch,
+        certificate_workers=PARALLEL + min(spare // max(sizes.wide, 1), 62),
+        min_memory_bytes=least,
+        parallel=config.blocks_per_round,
+        memory_source=source,
+    )

@@ -1,0 +1,49 @@
+"""A warning before training where columns differ much in scale: solvers then take long, or do not end at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from bigsvm.compiled.shared.rows import CSR
+from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks
+from bigsvm.store.content import ColumnScales, scale_warning
+
+_COLUMNS = 1 << 16  # with more, nothing is said: what is kept of each column must stay small
+_BLOCKS = 4  # of rows that stream
+_PIECES, _PIECE = 256, 1 << 16  # of the entries of a block
+
+
+def known_scale_warning(store: RowBlocks) -> str | None:
+    """The warning that follows from what the store's manifest knows; None where it knows nothing, or all is well."""
+    known = getattr(store, "content", None) or {}
+    return scale_warning(known.get("column_scale") or {})
+
+
+def found_scale_warning(data: RowBlocks, refs: Sequence[BlockRef]) -> str | None:
+    """The warning that follows from some of the rows, in the numbers of the store's columns.
+
+    refs : blocks of `data`; a few of them are read, evenly spread
+    """
+    scales = ColumnScales(_COLUMNS)
+    for ref in refs[:: max(-(-len(refs) // _BLOCKS), 1)]:
+        for piece in _pieces(data.read(ref).X):
+            scales.add(piece)
+        if scales.largest is None:
+            return None
+    summary = scales.summary()
+    worst = summary.get("badly_scaled")
+    if data.feature_order is not None and isinstance(worst, list):
+        summary["badly_scaled"] = data.feature_order[worst].tolist()
+    return scale_warning(summary)
+
+
+def _pieces(X: Matrix) -> Iterator[Matrix]:
+    """Some of the rows' entries at a time, so that no copy is large; of very many evenly spread ones."""
+    n, width = (len(X.data), 1) if isinstance(X, CSR) else X.shape
+    at_once = max(_PIECE // max(width, 1), 1)
+    step = max(-(-n // (_PIECES * at_once)), 1) * at_once
+    for start in range(0, n, step):
+        if isinstance(X, CSR):
+            yield CSR(X.data[start : start + at_once], X.indices[start : start + at_once], X.indptr[:1])
+        else:
+            yield X[start : start + at_once]

@@ -1,0 +1,1 @@
+"""What is claimed of a model, while it is fitted and afterwards."""

@@ -1,0 +1,214 @@
+"""The terms of a saved kernel model's gap, of some rows of the data: sums over rows (docs/mathematics.md 2.2).
+
+    P - D = sum_i [ C_i loss_i - beta_i r_i + epsilon |beta_i| ] + 1/2 ||w - v||^2 - b sum_i beta_i,   r = t - f(x)
+
+with f of the written model, v = sum_i beta_i phi(x_i), and beta = y alpha of the saved dual point.  A kernel model's w
+is v, once every support vector is seen to be the row that it is said to be and its coefficient to be that row's beta.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from bigsvm.compiled.kernel.parts import part_sums
+from bigsvm.compiled.shared.rows import CSR, take_rows
+from bigsvm.errors import DataError
+from bigsvm.model.kernel_model import KernelModel
+from bigsvm.model.linear_model import Model
+from bigsvm.problem.problem import Problem
+from bigsvm.solvers.gathered import picked_rows
+from bigsvm.solvers.kernel.part import Part
+from bigsvm.store.blocks import Block, BlockRef, Matrix, RowBlocks, blocks_of
+from bigsvm.store.content import ContentHash
+from bigsvm.store.survey import Survey
+
+_IN_BOX = 1.0 + 2.0**-44  # times an upper bound: rounding of C_i
+_PIECE = 1 << 17  # values of dense rows in float64 at one time
+SUMS = 7
+BRACKETS, LOSS, QUADRATIC, LINEAR, BALANCE, SIZE, SQUARES = range(SUMS)
+"""Columns of `Terms.sums`: brackets, C_i loss_i, beta_i (f_i - b), t_i beta_i - epsilon |beta_i|, beta_i, |beta_i|,
+beta_i^2."""
+
+
+class TermsShare(NamedTuple):
+    """What a worker needs of a run of blocks that follow one another.
+
+    alpha : float64, (rows of all refs, n_models); None where none was saved
+    """
+
+    data: RowBlocks
+    refs: tuple[BlockRef, ...]
+    problem: Problem
+    model: Model
+    alpha: np.ndarray | None
+
+
+@dataclass
+class Terms:
+    """Of all models, (n_models,) or more.
+
+    sums : float64, (n_models, SUMS);  n_support : int64, rows with beta != 0
+    b_up, b_low : float64, bounds of the optimality conditions
+    v : float64, (n_models, n_features) of a linear model, else no rows
+    survey : of the rows seen
+    """
+
+    sums: np.ndarray
+    n_support: np.ndarray
+    b_up: np.ndarray
+    b_low: np.ndarray
+    v: np.ndarray
+    survey: Survey
+    n_rows: int = 0
+
+    @classmethod
+    def none(cls, model: Model, with_v: bool) -> Terms:
+        """Of no rows."""
+        m = model.n_models
+        v = np.zeros((m, model.n_features) if with_v else (0, 0))
+        return cls(np.zeros((m, SUMS)), np.zeros(m, np.int64), np.full(m, np.inf), np.full(m, -np.inf), v, Survey())
+
+    def merge(self, other: Terms) -> None:
+        """Add the terms of the rows that follow."""
+        self.sums += other.sums
+        self.n_support += other.n_support
+        np.minimum(self.b_up, other.b_up, out=self.b_up)
+        np.maximum(self.b_low, other.b_low, out=self.b_low)
+        self.v += other.v
+        self.survey.merge(other.survey)
+        self.n_rows += other.n_rows
+
+
+def terms_of_blocks(share: TermsShare) -> Terms:
+    """Task: the terms of a run of blocks.  Pure.  Raises DataError where the model cannot be of these rows."""
+    model, problem = share.model, share.problem
+    found = Terms.none(model, not isinstance(model, KernelModel) and share.alpha is not None)
+    for block in blocks_of(share.data, share.refs):
+        found.survey.add(block, share.data.classes)
+        alpha = None if share.alpha is None else share.alpha[found.n_rows : found.n_rows + block.n_rows]
+        if isinstance(model, KernelModel):
+            beta = _beta_of_support(model, problem, block, alpha, share.data.uri)
+        else:
+            beta = np.zeros((block.n_rows, problem.n_models)) if alpha is None else _signed(problem, block, alpha)
+        _add_block(found, problem, model, block, beta, share.data.uri)
+        found.n_rows += block.n_rows
+    return found
+
+
+def _add_block(found: Terms, problem: Problem, model: Model, block: Block, beta: np.ndarray, where: str) -> None:
+    """Add the terms of a block's rows, whose beta is (n_rows, n_models)."""
+    scores = model.scores(block.X)
+    scores -= model.intercept
+    for m in range(problem.n_models):
+        part, rows = _part_of(problem, m, block, beta[:, m])
+        outside = (part.beta > part.upper * _IN_BOX) | (part.beta < part.lower * _IN_BOX)
+        apart = np.count_nonzero(beta[:, m]) - np.count_nonzero(part.beta)
+        if outside.any() or apart:
+            row = block.start + int(rows[np.argmax(outside)]) if outside.any() else block.start
+            raise DataError(f"the dual point is not feasible: model {m}, row {row}, lies outside its box", where)
+        product = scores[rows, m]
+        np.subtract(product, part.target, out=part.f)
+        brackets, loss, _, beta_t, size = part_sums(
+            part.f, part.beta, part.lower, part.upper, part.target, part.epsilon, float(model.intercept[m])
+        )
+        quadratic, balance = float(part.beta @ product), float(part.beta.sum())
+        squares = float(part.beta @ part.beta)
+        found.sums[m] += (brackets, loss, quadratic, beta_t - part.epsilon * size, balance, size, squares)
+        found.n_support[m] += np.count_nonzero(part.beta)
+        b_up, b_low = part.bounds()
+        found.b_up[m], found.b_low[m] = min(found.b_up[m], b_up), max(found.b_low[m], b_low)
+    if len(found.v):
+        _add_rows(found.v, block.X, beta)
+
+
+def _part_of(problem: Problem, m: int, block: Block, beta: np.ndarray) -> tuple[Part, np.ndarray]:
+    """(the programme of a model, its f not set, and the numbers of its rows) of a block's rows that take part."""
+    C = np.full(block.n_rows, problem.C[m])
+    if block.sample_weight is not None:
+        C *= block.sample_weight
+    if problem.regression:
+        t, takes = block.y.astype(np.float64), C > 0
+    else:
+        codes = block.y.astype(np.int64)
+        C *= problem.class_weight[codes]
+        t, takes = _signs(problem, m, codes), C > 0
+        if problem.negative[m] >= 0:
+            takes &= (codes == problem.positive[m]) | (codes == problem.negative[m])
+    rows = np.flatnonzero(takes)
+    t, C = t[rows], C[rows]
+    lower = -C if problem.regression else np.where(t > 0, 0.0, -C)
+    upper = C if problem.regression else np.where(t > 0, C, 0.0)
+    epsilon = float(getattr(problem.loss, "epsilon", 0.0))
+    return Part(t, lower, upper, epsilon, np.ascontiguousarray(beta[rows]), np.empty(len(rows))), rows
+
+
+def _signs(problem: Problem, m: int, codes: np.ndarray) -> np.ndarray:
+    """y of a model, float64."""
+    return np.where(codes == problem.positive[m], 1.0, -1.0)
+
+
+def _signed(problem: Problem, block: Block, alpha: np.ndarray) -> np.ndarray:
+    """beta = y alpha; of regression what is saved is beta."""
+    if problem.regression:
+        return alpha
+    codes = block.y.astype(np.int64)
+    return np.stack([_signs(problem, m, codes) * alpha[:, m] for m in range(problem.n_models)], axis=1)
+
+
+def _beta_of_support(
+    model: KernelModel, problem: Problem, block: Block, alpha: np.ndarray | None, where: str
+) -> np.ndarray:
+    """beta of a block's rows, (n_rows, n_models), from the model's coefficients.
+
+    Raises DataError unless its support vectors are these rows, and the coefficients those of alpha.
+    """
+    first, last = np.searchsorted(model.support_rows, [block.start, block.stop])
+    at = np.array(model.support_rows[first:last]) - block.start
+    beta = np.zeros((block.n_rows, problem.n_models))
+    beta[at] = np.array(model.dual_coef[:, first:last]).T
+    if alpha is not None:
+        differs = np.any(_signed(problem, block, alpha) != beta, axis=1)
+        if differs.any():
+            row = block.start + int(np.argmax(differs))
+            raise DataError(f"alpha.npy and dual_coef.npy do not agree on row {row}", where)
+    if model.support is not None and len(at):
+        given = take_rows(model.support, int(first), int(last))
+        here: Matrix = CSR(*map(np.array, given)) if isinstance(given, CSR) else np.array(given)
+        if _content(here) != _content(picked_rows(block.X, at)):
+            raise DataError(
+                f"a support vector among rows {block.start} to {block.stop} is not the row of that number",
+                where,
+                "certify with the training store",
+            )
+    return beta
+
+
+def _content(X: Matrix) -> int:
+    """A hash of rows, the same in every layout."""
+    digest = ContentHash()
+    n = len(X.indptr) - 1 if isinstance(X, CSR) else len(X)
+    digest.add_bits(X, np.zeros(n, np.uint64), None, 0)
+    return digest.total
+
+
+def _add_rows(v: np.ndarray, X: Matrix, beta: np.ndarray) -> None:
+    """v[m] += sum_i beta[i, m] x_i; only rows that count are touched."""
+    for rows in _pieces(np.flatnonzero(np.any(beta != 0.0, axis=1)), v.shape[1]):
+        part = picked_rows(X, rows)
+        if isinstance(part, CSR):
+            entry = np.repeat(np.arange(len(rows)), np.diff(part.indptr))
+            values = part.data.astype(np.float64)
+            for m in range(len(v)):
+                np.add.at(v[m], part.indices, values * beta[rows[entry], m])
+        else:
+            v[:, : part.shape[1]] += beta[rows].T @ part.astype(np.float64)
+
+
+def _pieces(rows: np.ndarray, width: int) -> Iterator[np.ndarray]:
+    step = max(_PIECE // max(width, 1), 16)
+    for start in range(0, len(rows), step):
+        yield rows[start : start + step]

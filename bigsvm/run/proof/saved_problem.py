@@ -1,0 +1,101 @@
+"""The problem that a saved model solved, and how its models are named in a result."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, get_args
+
+import numpy as np
+
+from bigsvm.errors import DataError, Unsupported
+from bigsvm.model.kernel_model import KernelModel
+from bigsvm.model.linear_model import Model
+from bigsvm.problem.certificate import Certificate
+from bigsvm.problem.kernel import Definite, How, Kernel
+from bigsvm.problem.loss import REGRESSION, EpsilonInsensitive, loss_named
+from bigsvm.problem.problem import Problem
+from bigsvm.store.blocks import RowBlocks
+
+
+def problem_of(model: Model, store: RowBlocks) -> Problem:
+    """The problem that a saved model solved.
+
+    Raises DataError where the store has other classes than the model, or model.json does not say.
+    """
+    if model.regression:
+        if store.classes is not None:
+            raise DataError("the store holds classes and the model is one of regression", store.uri)
+    elif store.classes is None or store.classes.tolist() != model.classes.tolist():
+        raise DataError(f"classes {store.classes} are not the model's {model.classes}", store.uri)
+    n_models = model.n_models
+    try:
+        about = model.about["problem"]
+        C, class_weight = np.array(about["C"], np.float64), np.array(about["class_weight"], np.float64)
+        loss, bias, bias_scale = loss_named(about["loss"]), about["bias"], float(about["bias_scale"])
+        if isinstance(loss, EpsilonInsensitive):
+            loss = dataclasses.replace(loss, epsilon=float(about["epsilon"]))
+        kernel = _kernel_of(model, about.get("positive_semidefinite", {}))
+    except (KeyError, TypeError, ValueError, AttributeError, Unsupported) as error:
+        raise DataError(f"model.json lacks or garbles the problem: {error!r}", "model.json") from error
+    sound = (
+        C.shape == (n_models,)
+        and class_weight.shape == (max(len(model.classes), 1),)
+        and np.all(np.isfinite(C) & (C > 0))
+        and np.all(np.isfinite(class_weight) & (class_weight >= 0))
+        and bias in ("augmented", "none", "free")
+        and 0 < bias_scale < np.inf
+        and 0 <= getattr(loss, "epsilon", 0.0) < np.inf
+        and (loss.name in REGRESSION) == model.regression
+    )
+    if not sound:
+        raise DataError(
+            f"{loss.name}, C = {C.tolist()}, class weights {class_weight.tolist()}, bias {bias!r}", "model.json"
+        )
+    return Problem(
+        loss=loss,
+        C=C,
+        class_weight=class_weight,
+        bias=bias,
+        bias_scale=bias_scale,
+        classes=model.classes,
+        positive=model.positive,
+        negative=model.negative,
+        kernel=kernel,
+    )
+
+
+def _kernel_of(model: Model, definite: dict[str, Any]) -> Kernel:
+    """The model's kernel, with what its fit knew of it.  What was refuted, or not decided, is looked at anew."""
+    if not isinstance(model, KernelModel):
+        return Kernel()
+    how = definite.get("how", "undecided")
+    if how not in get_args(How):
+        raise ValueError(f"the kernel is {how!r}")
+    tolerance = float(definite.get("tolerance", 0.0))
+    known = Definite(how, tolerance) if how in ("checked", "assumed") else Definite()
+    return dataclasses.replace(model.kernel, definite=known)
+
+
+def models_document(problem: Problem, certificate: Certificate) -> list[dict[str, Any]]:
+    """One entry for each model, as the result lists them: of a pair the class that it is `against`, too."""
+    gaps = certificate.relative_gaps
+    return [
+        {
+            **_classes_of(problem, m),
+            "objective": float(certificate.primal[m]),
+            "duality_gap": float(certificate.gap[m]),
+            "relative_gap": float(gaps[m]),
+            "n_support": int(certificate.n_support[m]),
+        }
+        for m in range(problem.n_models)
+    ]
+
+
+def _classes_of(problem: Problem, m: int) -> dict[str, Any]:
+    """Which class a model tells from which; of regression none."""
+    if problem.regression:
+        return {"class": None}
+    named = {"class": problem.classes[problem.positive[m]].item()}
+    if problem.negative[m] >= 0:
+        named["against"] = problem.classes[problem.negative[m]].item()
+    return named

@@ -1,0 +1,1 @@
+"""Coordinate descent in w."""

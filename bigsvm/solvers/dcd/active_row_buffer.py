@@ -1,0 +1,198 @@
+"""The resident arena: rows that violate stay in memory and are swept between arrivals (dual cached loops).
+
+StreamSVM (Matsushima, Vishwanathan, Smola, KDD 2012) keeps the rows whose dual variables still move; here the
+schedule is a function of counters, so the bits do not depend on the speed of the disk.  Rows are kept in 16-bit
+pieces (`compiled/shared/packed.py`), twice as many for the same bytes: they only choose the steps of alpha.  What that
+does to w is taken out again when a certificate rebuilds w from alpha.  For very small tolerances they are kept
+as they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bigsvm.compiled.linear import active_row_buffer as kernel
+from bigsvm.compiled.linear.active_row_buffer import Slots
+from bigsvm.compiled.linear.dual_cd import dual_cd_visit
+from bigsvm.compiled.shared.packed import PackedCSR, PackedDense
+from bigsvm.compiled.shared.rows import CSR
+from bigsvm.compiled.shared.visiting import MIXED_BYTES, RUN_ROWS
+from bigsvm.problem.problem import Problem
+from bigsvm.store.blocks import Matrix, RowBlocks, row_bytes
+
+_KEEP = 0.9  # of a full arena; the rows that violate least leave
+_KEEP_FIRST = 0.75  # in the first pass, where nearly every row violates and letting go is the cost
+_SLOT_BYTES = 40  # what a slot holds beside the packed entries (`Slots`, ptr, hot, scale)
+_ENTRY_BYTES = 4.5  # packed: two of value, two or four of feature number
+_PLACE = 1 << 61  # in place of a first row, in the key of an arena sweep's order
+
+
+@dataclass
+class Arena:
+    """Rows that stay; all that a resumed run needs of them.
+
+    rows : PackedCSR or PackedDense; CSR or a dense array where 16 bits are too coarse
+    slots : Slots
+    n : int             slots in use
+    threshold : float   score that a row must exceed to be admitted
+    full : bool         it has overflowed in this pass
+    keep : float        part of the rows that stays when it overflows
+    """
+
+    rows: Any
+    slots: Slots
+    n: int = 0
+    threshold: float = 0.0
+    full: bool = False
+    keep: float = _KEEP_FIRST
+
+    def begin_pass(self) -> None:
+        """Anybody who violates may come in again."""
+        self.threshold, self.full, self.keep = 0.0, False, _KEEP
+
+    def dump(self) -> dict[str, Any]:
+        """What is in use, for a checkpoint."""
+        n, rows = self.n, self.rows
+        if isinstance(rows, PackedCSR):
+            used = [rows.pool[: rows.ptr[n]], rows.ptr[: n + 1], rows.hot[:n], rows.scale[:n]]
+        elif isinstance(rows, CSR):
+            used = [rows.data[: rows.indptr[n]], rows.indices[: rows.indptr[n]], rows.indptr[: n + 1]]
+        elif isinstance(rows, PackedDense):
+            used = [rows.values[:n], rows.scale[:n]]
+        else:
+            used = [rows[:n]]
+        slots = [array[:n] for array in self.slots]
+        numbers = {"n": n, "threshold": self.threshold, "full": self.full, "keep": self.keep}
+        return {"rows": used, "slots": slots, **numbers}
+
+    def load(self, tree: dict[str, Any]) -> None:
+        """Take over what `dump` gave."""
+        rows = self.rows
+        arrays = [rows] if isinstance(rows, np.ndarray) else list(rows)
+        if isinstance(rows, PackedCSR):
+            del arrays[1]  # the same memory as the pool
+        for array, saved in [*zip(arrays, tree["rows"], strict=True), *zip(self.slots, tree["slots"], strict=True)]:
+            array[: len(saved)] = saved
+        self.n, self.threshold, self.full, self.keep = tree["n"], tree["threshold"], tree["full"], tree["keep"]
+
+    def admit(
+        self, X: Matrix, codes: np.ndarray, sample_weight: np.ndarray, sqnorm: np.ndarray, at: np.ndarray,
+        order: np.ndarray, score: np.ndarray, streams: np.ndarray,
+    ) -> None:  # fmt: skip
+        """Take over rows that were just visited and violated; make room by letting the least ones go.
+
+        All as for `dual_cd_visit`, which has filled order (cut to the rows visited) and score.
+        """
+        begin = 0
+        while begin < len(order):
+            self.n, begin = kernel.admit(
+                self.rows, self.slots, self.n, X, codes, sample_weight, sqnorm, at, order, len(order), score,
+                self.threshold, begin, streams,
+            )  # fmt: skip
+            if begin < len(order):
+                if self.n == 0:
+                    return  # a row that is larger than the arena
+                self.full = True
+                self.threshold = self._least()
+                self.n = kernel.evict(self.rows, self.slots, self.n, self.threshold, streams, np.empty(4096, np.uint16))
+
+    def sweep(
+        self, problem: Problem, alpha: np.ndarray, W: np.ndarray, key: tuple[int, int], number: int
+    ) -> np.ndarray:
+        """Visit every row once, in a random order; the sweep's statistics, float64, shape (n_models, 4).
+
+        key : (seed, pass);  number : of the sweep within the pass
+        """
+        n, slots = self.n, self.slots
+        stats = np.zeros((problem.n_models, 4))
+        if n == 0:
+            return stats
+        weight = slots.sample_weight[:n] if len(slots.sample_weight) else slots.sample_weight
+        mixed = 0
+        if problem.constant_feature:
+            mixed = max(int(MIXED_BYTES * n // max(_bytes_used(self.rows, n) * RUN_ROWS, 1)), 1)
+        dual_cd_visit(
+            self.rows, slots.code[:n], problem.class_weight, weight, problem.positive, problem.C, slots.sqnorm[:n],
+            alpha, slots.row[:n], W, _ALL, problem.box, 1.0, mixed, *key, _PLACE + number,
+            np.empty(n, np.int64), stats, slots.score[:n],
+        )  # fmt: skip
+        if self.full:
+            self.threshold = self._least()
+        return stats
+
+    def _least(self) -> float:
+        """The score up to which rows do not stay."""
+        scores = self.slots.score[: self.n]
+        place = int((1.0 - self.keep) * self.n)
+        return float(np.partition(scores, place)[place])
+
+
+_ALL = np.empty(0, np.uint8)
+
+
+def _bytes_used(rows: Any, n: int) -> int:
+    if isinstance(rows, PackedCSR):
+        return int(rows.ptr[n]) * 2
+    if isinstance(rows, CSR):
+        return int(rows.indptr[n]) * (rows.data.itemsize + rows.indices.itemsize)
+    return (rows.values if isinstance(rows, PackedDense) else rows)[:n].nbytes
+
+
+def packs(problem: Problem, tol: float) -> bool:
+    """Whether 16-bit values serve: below some gap they are noise, and rows that stay settle beside the optimum.
+
+    An error e of the margins costs a gap of order e with the hinge, and e^2 where the dual has a diagonal.
+    """
+    return tol >= (2e-5 if problem.loss.diag_factor == 0.0 else 1e-8)
+
+
+def slots_in(nbytes: int, data: RowBlocks, packed: bool) -> int:
+    """Rows of average length that `nbytes` hold."""
+    return int(nbytes // _row_bytes(data, packed))
+
+
+def whole_arena(data: RowBlocks, packed: bool) -> int:
+    """Bytes of an arena that would hold every row: no larger one is of use."""
+    return int(data.n_samples * _row_bytes(data, packed))
+
+
+def _row_bytes(data: RowBlocks, packed: bool) -> float:
+    per_slot = _SLOT_BYTES + 8 * data.has_weights
+    if data.layout == "dense":
+        return per_slot + data.n_features * (2.0 if packed else data.dtype.itemsize)
+    nnz = data.nnz if data.nnz is not None else row_bytes(data) * data.n_samples / 8
+    each = _ENTRY_BYTES if packed else data.dtype.itemsize + data.index_dtype.itemsize
+    return per_slot + each * nnz / max(data.n_samples, 1)
+
+
+def make_arena(nbytes: int, data: RowBlocks, packed: bool, at_least: int = 1) -> Arena:
+    """An empty arena of at most `nbytes`; its memory is touched only as it fills."""
+    n = max(slots_in(nbytes, data, packed), at_least)
+    rows: Any
+    if data.layout == "csr":
+        # Slots for rows that are a quarter shorter than average: the entries run out first.
+        per_slot = _SLOT_BYTES + 8 * data.has_weights
+        n = max(int(nbytes // (per_slot + 0.75 * (_row_bytes(data, packed) - per_slot))), at_least)
+        room = max(int(nbytes - 8 - n * per_slot), 16)
+        ptr = np.zeros(n + 1, np.int64)
+        if packed:
+            pool = np.empty(room // 2, np.uint16)
+            rows = PackedCSR(pool, pool.view(np.int16), ptr, np.empty(n, np.int32), np.empty(n, np.float32))
+        else:
+            entries = room // (data.dtype.itemsize + data.index_dtype.itemsize)
+            rows = CSR(np.empty(entries, data.dtype), np.empty(entries, data.index_dtype), ptr)
+    elif packed:
+        rows = PackedDense(np.empty((n, data.n_features), np.int16), np.empty(n, np.float32))
+    else:
+        rows = np.empty((n, data.n_features), data.dtype)
+    slots = Slots(
+        row=np.empty(n, np.int64),
+        code=np.empty(n, np.int32),
+        sample_weight=np.empty(n if data.has_weights else 0),
+        sqnorm=np.empty(n),
+        score=np.empty(n, np.float32),
+    )
+    return Arena(rows, slots)

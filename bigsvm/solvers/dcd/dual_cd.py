@@ -1,0 +1,316 @@
+"""`dcd`: dual coordinate descent (`compiled/linear/dual_cd.py`) on rows in memory, on rows that stream, or in rounds.
+
+Rows in memory are swept many times a step, and shrunk away as in LIBLINEAR.  Rows that stream are visited once a
+pass, with an arena of violating rows in memory (`dual_cd_stream.py`); nothing is shrunk there, because reading
+is the cost (a9a, hinge, to 1e-3: 704 passes with shrinking, 133 without).  K > 1 blocks a round run as tasks
+anywhere (`dual_cd_rounds.py`).
+
+Models are trained in groups that share nothing but the reading; see `groups_of_models`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from bigsvm.compiled.linear.dual_cd import GAP, LOSS, dual_cd_sweeps
+from bigsvm.compiled.shared.rows import sqnorms
+from bigsvm.compiled.shared.visiting import WITH_REPLACEMENT, mixed_runs_of
+from bigsvm.problem.certificate import Certificate
+from bigsvm.problem.problem import Problem, zero_weights
+from bigsvm.solvers.base import Context, DataShape, Need, Point, StepInfo
+from bigsvm.solvers.dcd.active_row_buffer import make_arena
+from bigsvm.solvers.dcd.dual_cd_rounds import round_pass
+from bigsvm.solvers.dcd.dual_cd_state import (
+    DualCDState,
+    ModelGroup,
+    all_live,
+    bytes_active,
+    groups_of_models,
+    open_thresholds,
+)
+from bigsvm.solvers.dcd.dual_cd_stream import pass_sums, streamed_pass, writable
+from bigsvm.solvers.dcd.momentum import Momentum
+from bigsvm.store.blocks import Matrix, kernel_matrix
+from bigsvm.store.state.vectors import RowVector
+
+_SMALLEST_EPS = 1e-13  # projected gradients below this are rounding
+_SHORTFALL = 2.0  # proved gap over estimate beyond which shrunk rows are to blame
+_VISITS_PER_STEP = 1 << 28  # non-zeros: about half a second of work, so that a step answers to signals
+_FLOAT32_FROM = 1e-4  # tolerances from which w is kept in float32
+_ROOM = 1.2  # a forecast over what the last proof would make it
+_PIECE = 1 << 16  # features
+
+
+@dataclass(frozen=True)
+class DualCD:
+    """Hyperparameters of `dcd`.
+
+    max_sweeps_per_step : int   sweeps over data in memory before the loop looks up; no effect on streamed data
+    arena : str     'auto': rows that stream leave the violating ones in memory; 'off': never
+    momentum : str  'auto', 'on' or 'off': passes over rows that stream start ahead (`momentum.py`)
+    order : str     'permutation': every row once a sweep;  'random': as many rows, each drawn anew, with replacement
+                    (Hsieh et al., Algorithm 2; of rows that stream, within each group of blocks).  Then nothing is
+                    shrunk, and there is no arena and no momentum: both rely on every row being visited
+    """
+
+    name: ClassVar[str] = "dcd"
+    losses: ClassVar[tuple[str, ...]] = ("hinge", "squared_hinge")
+    biases: ClassVar[tuple[str, ...]] = ("augmented", "none")
+    rides: ClassVar[bool] = True
+    paper_rule: ClassVar[bool] = False
+
+    max_sweeps_per_step: int = 64
+    arena: str = "auto"
+    momentum: str = "auto"
+    order: str = "permutation"
+
+    def __post_init__(self) -> None:
+        if self.arena not in ("auto", "off"):
+            raise ValueError(f"arena must be auto or off, not {self.arena!r}")
+        if self.momentum not in ("auto", "on", "off"):
+            raise ValueError(f"momentum must be auto, on or off, not {self.momentum!r}")
+        if self.order not in ("permutation", "random"):
+            raise ValueError(f"order must be permutation or random, not {self.order!r}")
+        if self.order == "random":
+            if self.momentum == "on":
+                raise ValueError("order=random visits some rows not at all in a pass, which momentum=on needs")
+            object.__setattr__(self, "arena", "off")
+            object.__setattr__(self, "momentum", "off")
+
+    def refusal(self, shape: DataShape) -> str | None:
+        """Any shape will do; rounds of blocks only in the default order."""
+        if self.order == "random" and shape.parallel > 1:
+            return "solver 'dcd' with order=random takes one block after another: leave out --blocks-per-round"
+        return None
+
+    def needs(self, shape: DataShape, resident: bool) -> list[Need]:
+        """Bytes by name; per-row needs may go to disk."""
+        n, m = shape.n_samples, shape.n_models
+        needs = [
+            Need("w", shape.weight_bytes * (shape.n_features + 1) * m),
+            Need("alpha", 8 * n * m, may_spill=True),
+            Need("active rows", n * sum(bytes_active(g, resident) for g in groups_of_models(m, shape.parallel)), True),
+        ]
+        if resident or shape.parallel > 1:
+            needs.append(Need("row norms", 8 * n, may_spill=True))
+        else:
+            needs.append(
+                Need("alpha of a riding proof", 8 * n * m, may_spill=True)
+            )  # where the pass began, if it leaps
+            if self.momentum != "off" and shape.weighted:
+                needs.append(Need("row costs", 8 * n, may_spill=True))
+        return needs
+
+    def weight_bytes(self, tol: float, parallel: int) -> int:
+        """4 where w is float32: its rounding is far below such a gap, and proofs are computed in float64."""
+        return 4 if tol >= _FLOAT32_FROM and parallel == 1 else 8
+
+    def init(self, problem: Problem, ctx: Context) -> DualCDState:
+        """alpha = 0, w = 0, every row active."""
+        n = ctx.data.n_samples
+        dtype = np.float32 if self.weight_bytes(ctx.tol, ctx.parallel) == 4 else np.float64
+
+        def vector(what: str, width: int, dtype: Any, fill: float) -> RowVector:
+            return RowVector(what, n, width, dtype, ctx.budget, ctx.workdir, fill, on_disk=what in ctx.spilled)
+
+        leaps = self.momentum != "off" and not ctx.resident and ctx.parallel == 1
+        groups = []
+        for models in groups_of_models(problem.n_models, ctx.parallel):
+            m = models.stop - models.start
+            part = dataclasses.replace(problem, C=problem.C[models], positive=problem.positive[models])
+            w = zero_weights(ctx.data.n_features, m, dtype)
+            groups.append(
+                ModelGroup(
+                    problem=part,
+                    w=w,
+                    alpha=vector("alpha", m, np.float64, 0),
+                    active=vector(
+                        "active rows",
+                        1,
+                        np.dtype(f"u{bytes_active(models, ctx.resident)}"),
+                        all_live(m) if ctx.resident else 1,
+                    ),
+                    thresholds=open_thresholds(m),
+                    floor=np.zeros(m),
+                    target=ctx.tol,
+                    momentum=Momentum.new(w, vector("alpha of a riding proof", m, np.float64, 0)) if leaps else None,
+                )
+            )
+        with_norms = ctx.resident or ctx.parallel > 1
+        sqnorm = vector("row norms", 1, np.float64, -1) if with_norms else None
+        weighted = ctx.data.has_weights or bool(np.any(problem.class_weight != 1.0))
+        cost = vector("row costs", 1, np.float64, 0) if leaps and weighted else None
+        return DualCDState(0, groups, sqnorm, cost, shrinks=ctx.resident)
+
+    def step(self, problem: Problem, state: DualCDState, ctx: Context) -> StepInfo:
+        """One pass over rows that stream; on data in memory, up to `max_sweeps_per_step` sweeps."""
+        if ctx.resident:
+            return self._sweep_memory(state, ctx)
+        if ctx.parallel > 1:
+            sums, visits = round_pass(state, ctx)
+        else:
+            if state.done == 0:
+                _leap(state)
+            state.done = streamed_pass(state.groups, state.cost, state.sweep, state.done, self._mixed_runs, ctx)
+            if state.done:
+                return StepInfo(state.estimates[0], ctx.data.n_samples, 0, ask_certificate=False, paused=True)
+            sums, visits = pass_sums(state.groups)
+        state.sweep += 1
+        newest = 0.0
+        for group, (gap, loss) in zip(state.groups, (part.T for part in sums), strict=True):
+            group.estimate = _relative(gap, loss, group)
+            newest = max(newest, group.estimate)
+        state.estimates = (newest, state.estimates[0])
+        return StepInfo(newest, ctx.data.n_samples, visits, ask_certificate=False, rode=bool(ctx.riding))
+
+    def before_load(self, state: DualCDState, tree: Any, ctx: Context) -> None:
+        """Make room for what a saved state has beyond a new one: its arenas."""
+        for group, saved in zip(state.groups, tree["groups"], strict=True):
+            if saved["arena"] is not None:
+                group.arena = make_arena(ctx.arena_bytes // len(state.groups), ctx.data, ctx.arena_packed)
+            for name in ("seen", "arena_stats"):
+                setattr(group, name, np.empty(saved[name].shape))
+
+    def forecast(self, state: DualCDState) -> float:
+        """The relative gap that a proof of the present point is expected to show."""
+        return _forecast(*state.estimates, state.share)
+
+    def _sweep_memory(self, state: DualCDState, ctx: Context) -> StepInfo:
+        assert state.sqnorm is not None
+        block = ctx.data.read(ctx.refs[0])
+        X = kernel_matrix(block.X)
+        sqnorm = state.sqnorm.values[:, 0]
+        if sqnorm[0] < 0:  # norms are never negative: these rows were not seen yet
+            sqnorms(X, sqnorm)
+        entries = max(ctx.data.nnz or ctx.data.n_samples, 1) * max(len(group.floor) for group in state.groups)
+        n_sweeps = min(max(_VISITS_PER_STEP // entries, 1), self.max_sweeps_per_step)
+        if ctx.sweeps_left is not None:
+            n_sweeps = max(min(n_sweeps, ctx.sweeps_left), 1)
+        codes, weight = block.y.astype(np.int32), writable(block.sample_weight)
+
+        def run(group: ModelGroup) -> tuple[int, int, bool]:
+            part = group.problem
+            stats = np.empty((part.n_models, 4))
+            _, visits, last_visits, settled = dual_cd_sweeps(
+                X, codes, part.class_weight, weight, part.positive, part.C, sqnorm, group.alpha.values, group.w,
+                group.active.values[:, 0], part.box, 1.0, group.thresholds, n_sweeps, True,
+                self._mixed_runs(X, part), ctx.seed, state.sweep, 0, group.eps, group.target,
+                group.floor, stats,
+            )  # fmt: skip
+            group.estimate = _relative(stats[:, GAP], stats[:, LOSS], group)
+            exhausted = False
+            if settled == 1:
+                if last_visits == ctx.data.n_samples:  # no row was shrunk away: eps is met by all
+                    exhausted = group.eps <= _SMALLEST_EPS
+                    group.eps = max(group.eps * 0.1, _SMALLEST_EPS)
+                _reactivate(group)
+            return visits, last_visits, exhausted
+
+        with ThreadPoolExecutor(min(ctx.threads, len(state.groups)), "bigsvm-models") as pool:
+            done = list(pool.map(run, state.groups))
+        state.sweep += n_sweeps
+        estimate = max(group.estimate for group in state.groups)
+        state.estimates = (estimate, math.inf)
+        return StepInfo(
+            gap_estimate=estimate,
+            n_active=max(last for _, last, _ in done),
+            visits=sum(visits for visits, _, _ in done) // len(done),
+            # A step of many sweeps makes a proof cheap beside it.
+            ask_certificate=n_sweeps > 1 or any(e for _, _, e in done) or estimate <= ctx.tol,
+            exhausted=all(exhausted for _, _, exhausted in done),
+        )
+
+    def _mixed_runs(self, X: Matrix, part: Problem) -> int:
+        return WITH_REPLACEMENT if self.order == "random" else mixed_runs_of(X, part.constant_feature != 0.0)
+
+    def points(self, state: DualCDState) -> list[Point]:
+        """w and alpha of each group of models."""
+        return [
+            Point(group.problem, group.w, group.alpha)
+            if (ahead := group.momentum) is None
+            else Point(group.problem, group.w, group.alpha, (ahead.w, ahead.alpha), rescaled=True)
+            for group in state.groups
+        ]
+
+    def learn(
+        self, state: DualCDState, certificate: Certificate, rebuilt: Sequence[np.ndarray], of: Sequence[np.ndarray]
+    ) -> None:
+        """Take the rounding out of w, as the certificate found it, and take over its lower bounds.
+
+        Where the proof falls far short of what the active rows promised, rows were wrongly shrunk (or margins
+        too stale): all rows come back, and the next proof is asked for at a smaller estimate.
+        """
+        proved = certificate.relative_gap
+        moved = any(w is not group.w for group, w in zip(state.groups, of, strict=True))
+        estimate = state.estimates[1] if moved else state.estimates[0]
+        if 0 < estimate < math.inf:
+            state.share = min(proved / estimate, 1.0)
+        first = 0
+        for group, v, w in zip(state.groups, rebuilt, of, strict=True):
+            if w is group.w:
+                group.w[...] = v
+            else:
+                for start in range(0, len(w), _PIECE):  # in pieces: no copy as large as w
+                    piece = slice(start, start + _PIECE)
+                    group.w[piece] += v[piece] - w[piece]
+                if group.momentum is not None:
+                    group.momentum.w[...] = v  # so that the direction of the pass holds no rounding either
+            models = slice(first, first + len(group.floor))
+            first = models.stop
+            group.floor = np.maximum(group.floor, certificate.dual[models])
+            if not state.shrinks:
+                continue
+            if group.estimate <= group.target:
+                group.target = 0.7 * min(group.target, max(group.estimate, 0.1 * group.target))
+            if float(certificate.relative_gaps[models].max()) > _SHORTFALL * group.estimate:
+                _reactivate(group)
+
+    def finish(self, state: DualCDState) -> None:
+        """Give back what only training needs."""
+        for group in state.groups:
+            group.arena = group.momentum = None
+            group.active.close()
+        if state.sqnorm is not None:
+            state.sqnorm.close()
+        if state.cost is not None:
+            state.cost.close()
+
+
+def _leap(state: DualCDState) -> None:
+    cost = np.empty(0) if state.cost is None else state.cost.values[:, 0]
+    for group in state.groups:
+        if group.momentum is not None:
+            group.momentum.leap(group.problem, group.w, group.alpha, cost)
+
+
+def _reactivate(group: ModelGroup) -> None:
+    """Every row is active again and no row shrinks in the next sweep."""
+    group.active.values[:] = all_live(len(group.floor))
+    group.thresholds[...] = open_thresholds(len(group.floor))
+
+
+def _relative(gap: np.ndarray, loss: np.ndarray, group: ModelGroup) -> float:
+    """Largest relative gap of a group from what its rows showed when they were visited."""
+    norms = np.atleast_1d(np.einsum("j...,j...->...", group.w, group.w, dtype=np.float64))
+    primal = np.maximum(np.maximum(0.5 * norms + loss, group.floor), np.finfo(float).tiny)
+    return float(np.max(gap / primal))
+
+
+def _forecast(newest: float, former: float, share: float) -> float:
+    """The gap at the end of a pass, from the stale gaps seen in it and in the one before.
+
+    What a pass shows is older than its end.  How much that makes is known once a gap was proved (`share`, with
+    some room); before, half a pass' progress is assumed.
+    """
+    if share > 0:
+        return min(_ROOM * share, 1.0) * newest
+    if not 0 < newest < former or math.isinf(former):
+        return newest
+    return newest * math.sqrt(newest / former)

@@ -1,0 +1,90 @@
+"""What `dcd` knows between two steps, a group of models at a time."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from bigsvm.problem.problem import Problem
+from bigsvm.solvers.dcd.active_row_buffer import Arena
+from bigsvm.solvers.dcd.momentum import Momentum
+from bigsvm.store.state.vectors import RowVector
+
+_FIRST_EPS = 0.1  # LIBLINEAR's default; it only decides when shrunk rows come back, the gap decides the end
+_MOST_PER_GROUP = 64  # bits
+_MODELS_PER_GROUP = 4  # at least, before models are split over two groups
+
+
+@dataclass
+class ModelGroup:
+    """Models that are trained together, and all that a resumed run needs of them.
+
+    problem : of these models
+    w : (n_features + 1,) or (n_features + 1, n_models)
+    alpha : RowVector float64, (n_samples, n_models)
+    active : RowVector of bits, one a model: not shrunk away; of streamed data: 1 for rows not in the arena
+    seen, arena_stats, visits : of the pass that is going on (`dual_cd_stream.py`)
+    thresholds : float64, (2, n_models);  floor : float64, (n_models,), proved lower bounds of the primal
+    """
+
+    problem: Problem = field(metadata={"derived": True})
+    w: np.ndarray
+    alpha: RowVector
+    active: RowVector
+    thresholds: np.ndarray
+    floor: np.ndarray
+    eps: float = _FIRST_EPS
+    target: float = 0.0
+    estimate: float = math.inf
+    arena: Arena | None = None
+    seen: np.ndarray = field(default_factory=lambda: np.empty((0, 1, 2)))
+    arena_stats: np.ndarray = field(default_factory=lambda: np.empty((1, 4)))
+    visits: int = 0
+    momentum: Momentum | None = None
+
+
+@dataclass
+class DualCDState:
+    """All that a resumed run needs.
+
+    sqnorm : RowVector float64, squared norms of rows that are in memory or visited in rounds
+    cost : RowVector float64, class weight times sample weight of each row, where momentum needs to know
+    shrinks : rows leave the active ones; only where they are in memory
+    estimates : stale relative gaps of the last two passes, the newest first
+    share : proved gap over estimate, as of the last proof
+    done : groups of rows of the present pass that have been visited
+    """
+
+    sweep: int
+    groups: list[ModelGroup]
+    sqnorm: RowVector | None
+    cost: RowVector | None
+    shrinks: bool = field(metadata={"derived": True})
+    estimates: tuple[float, float] = (math.inf, math.inf)
+    share: float = 0.0
+    done: int = 0
+
+
+def groups_of_models(n_models: int, parallel: int) -> list[slice]:
+    """Two groups where there are models enough for both cores, more beyond 128: the machine has no say."""
+    n = -(-n_models // _MOST_PER_GROUP)
+    if parallel == 1 and n_models >= 2 * _MODELS_PER_GROUP:
+        n = max(n, 2)
+    return [slice(g * n_models // n, (g + 1) * n_models // n) for g in range(n)]
+
+
+def bytes_active(models: slice, resident: bool) -> int:
+    """Bytes a row for what is active: a bit for each model where rows are shrunk, else a flag."""
+    return 8 if resident and models.stop - models.start > 8 else 1
+
+
+def all_live(n_models: int) -> int:
+    """Bits of `active` for a row that no model has shrunk away."""
+    return (1 << n_models) - 1
+
+
+def open_thresholds(n_models: int) -> np.ndarray:
+    """Thresholds under which no row shrinks."""
+    return np.array([[math.inf] * n_models, [-math.inf] * n_models])

@@ -1,0 +1,192 @@
+"""One pass of dual coordinate descent over rows that stream from disk, one group of blocks after another.
+
+Each group is visited once, in a random order; the arena takes the rows that still violate, and is swept between
+arrivals.  Groups of models share the reading and nothing else: each has its weights, its alpha and its arena,
+and may run on a thread of its own.  The first pass takes the blocks in their order, every later one in a random
+order of (seed, pass).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from bigsvm.compiled.linear.dual_cd import GAP, LOSS, dual_cd_visit
+from bigsvm.compiled.shared.rows import sqnorms
+from bigsvm.compiled.shared.visiting import shuffled
+from bigsvm.problem.problem import Problem
+from bigsvm.solvers.base import Context
+from bigsvm.solvers.dcd.active_row_buffer import Arena, make_arena
+from bigsvm.store.addresses import in_groups
+from bigsvm.store.blocks import Block, BlockGroup, Matrix, kernel_matrix
+from bigsvm.store.read_ahead import ReadAhead
+from bigsvm.store.state.vectors import RowVector
+
+if TYPE_CHECKING:
+    from bigsvm.solvers.dcd.dual_cd_state import ModelGroup
+
+BLOCK_ORDER = 1 << 62  # in place of a first row, in the key of the order of blocks
+MixedRuns = Callable[[Matrix, Problem], int]
+"""How a group of rows is visited: see `visiting.fill_order`."""
+
+
+class PassSums(NamedTuple):
+    """What a pass saw of each group of models: stale gaps and losses, float64, shape (n_models, 2); visits."""
+
+    sums: list[np.ndarray]
+    visits: int
+
+
+class _Work(NamedTuple):
+    """A group of rows on its way to every group of models; arrays as `dual_cd_visit` takes them."""
+
+    start: int
+    X: Matrix
+    codes: np.ndarray
+    sample_weight: np.ndarray
+    sqnorm: np.ndarray
+    at: np.ndarray
+    key: tuple[int, int]
+    sweeps: range  # numbers of the arena sweeps that follow
+    first: bool  # of the pass
+
+
+def streamed_pass(
+    models: list[ModelGroup], cost: RowVector | None, number: int, done: int, mixed_runs: MixedRuns, ctx: Context
+) -> int:
+    """Visit every row once, or the groups of rows after the first `done`; `number` is the pass.
+
+    Returns how many groups of rows of the pass are done: fewer than all where `ctx.pause` said so.  What was seen
+    is in the groups of models, `pass_sums` adds it up.  `cost` is filled where there is one.
+    """
+    order = np.arange(len(ctx.refs)) if number == 0 else shuffled(len(ctx.refs), ctx.seed, number, BLOCK_ORDER)
+    groups = in_groups(ctx.refs, order, ctx.group_blocks)
+    arena_bytes = ctx.arena_bytes // len(models)
+    runs = [_Run(group_of_models, ctx, arena_bytes, mixed_runs, done == 0) for group_of_models in models]
+    ridden = done
+
+    def ride(block: Block, group: BlockGroup) -> None:
+        nonlocal ridden
+        for proof in ctx.riding:
+            if proof.n_groups == ridden:  # else it has seen the group before the run was interrupted
+                proof.add(block, group)
+        ridden += 1
+
+    also = ride if ctx.riding else None
+    with (
+        ReadAhead(ctx.data, groups[done:], ctx.read_depth, ctx.buffers, also) as source,
+        ThreadPoolExecutor(min(ctx.threads, len(models)), "bigsvm-models") as pool,
+    ):
+        paused = False
+        for group, block in source:
+            if paused:  # only now have the proofs, too, seen the rows of the group before
+                break
+            ctx.charge(block.nbytes)
+            due = range(done * ctx.arena_sweeps // len(groups), (done + 1) * ctx.arena_sweeps // len(groups))
+            work = _work(group, block, (ctx.seed, number), due, done == 0)
+            if cost is not None and number == 0:
+                cost.values[work.at, 0] = models[0].problem.codes_and_cost(block)[1]
+            if len(runs) == 1:
+                runs[0].take(work)
+            else:
+                list(pool.map(lambda run, work=work: run.take(work), runs))
+            done += 1
+            paused = done < len(groups) and ctx.pause()
+    ctx.io_wait_s += source.waited_s
+    for run in runs:
+        run.close()
+    return done if done < len(groups) else 0
+
+
+def pass_sums(models: list[ModelGroup]) -> PassSums:
+    """(gap, loss) as the pass saw them, the arena's rows as its last sweep did."""
+    sums = []
+    for group in models:
+        seen = [*group.seen, group.arena_stats[:, (GAP, LOSS)]]
+        each = range(group.problem.n_models)
+        sums.append(np.array([[math.fsum(part[m, k] for part in seen) for k in range(2)] for m in each]))
+    return PassSums(sums, sum(group.visits for group in models) // len(models))
+
+
+def _work(group: BlockGroup, block: Block, key: tuple[int, int], due: range, first: bool) -> _Work:
+    X = kernel_matrix(block.X)
+    sqnorm = block.sqnorm
+    if sqnorm is None:
+        sqnorm = np.empty(block.n_rows)
+        sqnorms(X, sqnorm)
+    codes = block.y.astype(np.int32)
+    weight = writable(block.sample_weight)
+    at = np.concatenate([np.arange(ref.start, ref.stop) for ref in group.refs])
+    return _Work(group.start, X, codes, weight, sqnorm, at, key, due, first)
+
+
+def writable(sample_weight: np.ndarray | None) -> np.ndarray:
+    """Sample weights as kernels take them: one numba type, whether they are a map or not; empty for ones."""
+    if sample_weight is None:
+        return np.empty(0)
+    return sample_weight if sample_weight.flags.writeable else sample_weight.copy()
+
+
+class _Run:
+    """One group of models in one pass."""
+
+    def __init__(self, models: ModelGroup, ctx: Context, arena_bytes: int, mixed_runs: MixedRuns, begins: bool) -> None:
+        self._mixed_runs = mixed_runs
+        self.models, self.problem, self.data = models, models.problem, ctx.data
+        self._arena_bytes, self._packed, self._sweeps = arena_bytes, ctx.arena_packed, ctx.arena_sweeps
+        if begins:
+            m = self.problem.n_models
+            models.seen, models.arena_stats, models.visits = np.empty((0, m, 2)), np.zeros((m, 4)), 0
+            if models.arena is not None:
+                models.arena.begin_pass()
+        self._seen: list[np.ndarray] = list(models.seen)
+
+    def close(self) -> None:
+        """What was seen goes to the state, which may be saved now."""
+        self.models.seen = np.array(self._seen).reshape(-1, self.problem.n_models, 2)
+
+    def take(self, work: _Work) -> None:
+        """Visit the rows, keep those that violate, sweep the arena as often as is due."""
+        models, problem = self.models, self.problem
+        if work.first:
+            self._settle(work.key)
+        n = len(work.at)
+        order, score, stats = np.empty(n, np.int64), np.empty(n, np.float32), np.empty((problem.n_models, 4))
+        alpha, streams = models.alpha.values, models.active.values[:, 0]
+        visited = dual_cd_visit(
+            work.X, work.codes, problem.class_weight, work.sample_weight, problem.positive, problem.C, work.sqnorm,
+            alpha, work.at, models.w, streams, problem.box, 1.0,
+            self._mixed_runs(work.X, problem), *work.key, work.start, order, stats, score,
+        )  # fmt: skip
+        models.visits += visited
+        self._note(stats)
+        arena = self._arena()
+        if arena is None:
+            return
+        arena.admit(work.X, work.codes, work.sample_weight, work.sqnorm, work.at, order[:visited], score, streams)
+        for number in work.sweeps:
+            models.arena_stats = arena.sweep(problem, alpha, models.w, work.key, number)
+            models.visits += arena.n
+
+    def _settle(self, key: tuple[int, int]) -> None:
+        """Visit the rows of the arena before any may leave it: where the pass starts ahead, alpha is infeasible."""
+        models = self.models
+        if models.arena is not None and models.momentum is not None and models.momentum.theta.any():
+            models.arena.sweep(self.problem, models.alpha.values, models.w, key, self._sweeps)
+            models.visits += models.arena.n
+
+    def _note(self, stats: np.ndarray) -> None:
+        self._seen.append(stats[:, (GAP, LOSS)])
+        if len(self._seen) > 512:
+            self._seen = [np.sum(self._seen, axis=0)]
+
+    def _arena(self) -> Arena | None:
+        if self._arena_bytes == 0:
+            return None
+        if self.models.arena is None:
+            self.models.arena = make_arena(self._arena_bytes, self.data, self._packed)
+        return self.models.arena

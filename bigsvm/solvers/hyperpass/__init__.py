@@ -1,0 +1,1 @@
+"""Steps between the hyperplanes of rows."""

@@ -1,0 +1,184 @@
+"""The rows that a cycle of shrinking still looks at: all rows as they stream by, later copies of a few in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+
+from bigsvm.compiled.linear.primal import add_rows, signed_margins
+from bigsvm.problem.problem import Problem
+from bigsvm.solvers.hyperpass.near_rows import NearRows, Neighbourhood
+from bigsvm.solvers.primal.line_search import Step, exact_step
+from bigsvm.solvers.primal.row_state import NaturalDual, RowState
+from bigsvm.store.blocks import Matrix, kernel_matrix
+from bigsvm.store.state.vectors import RowVector
+
+_DIGITS = 16  # bits of a distance that are found at a time
+
+
+@dataclass
+class Plain:
+    """An array where a RowVector may stand."""
+
+    values: np.ndarray
+
+
+@dataclass
+class ActiveRows:
+    """A table of rows with a flag for each model; a row without it keeps its slack as it was left.
+
+    X : the rows, where they are in memory
+    rows : slacks, products, costs and classes of the table's rows;  keys, norms : likewise
+    active : uint8, (n_rows, n_models)
+    folded : float64, (n_features + 1, n_models)   sum of C_i y_i [x_i, bias] over violating rows not in the table
+    numbers : int64, (n_rows,)   which rows of the data they are; None for all
+    """
+
+    problem: Problem
+    X: Matrix | None
+    rows: RowState
+    keys: RowVector
+    norms: np.ndarray
+    active: np.ndarray
+    folded: np.ndarray
+    numbers: np.ndarray | None = None
+
+    def pieces(self) -> Iterator[slice]:
+        """Runs of rows."""
+        return self.rows.pieces()
+
+    def products(self, D: np.ndarray) -> None:
+        """p of all rows of the table, which are in memory."""
+        codes, bias = np.ascontiguousarray(self.rows.codes.values[:, 0]), self.problem.constant_feature
+        signed_margins(self.X, codes, self.problem.positive, _lean(D), bias, 0.0, 1.0, self.rows.p.values)
+
+    def sums(self, weights: NaturalDual) -> np.ndarray:
+        """Sum of C_i y_i [x_i, bias] over all violating rows, those that were left out too."""
+        return self.folded + self._sums(weights)
+
+    def _sums(self, weights: NaturalDual) -> np.ndarray:
+        V = np.zeros(_lean(self.folded).shape)
+        codes, bias = np.ascontiguousarray(self.rows.codes.values[:, 0]), self.problem.constant_feature
+        alpha = weights.alpha(self.rows.s.values, self.rows.cost.values * self.problem.C)
+        add_rows(self.X, codes, self.problem.positive, alpha, bias, V)
+        return V[:, None] if V.ndim == 1 else V
+
+    def around(self, near: NearRows) -> Neighbourhood:
+        """The rows taken in, beside those of the table."""
+        return Neighbourhood(self.problem, self.rows, self.keys, near)
+
+    def search(self, m: int, w: np.ndarray, D: np.ndarray, longest: float) -> Step:
+        """The exact step of model m along its products, rows that were left out being what they were."""
+        C = float(self.problem.C[m])
+        slope = float((w * D).sum()) - float((self.folded[:, m] * D).sum())
+        for piece in self.pieces():
+            s, cost = self.rows.s.values[piece, m], self.rows.cost.values[piece, 0]
+            left = (self.active[piece, m] == 0) & (s > 0.0)
+            slope -= C * float((cost * self.rows.p.values[piece, m])[left].sum())
+
+        def pieces() -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+            for piece in self.pieces():
+                cost = self.rows.cost.values[piece, 0] * self.active[piece, m]
+                yield self.rows.s.values[piece, m], self.rows.p.values[piece, m], cost
+
+        return exact_step(pieces, C, self.problem.loss.code, slope, float((D * D).sum()), longest)
+
+    def advance(self, m: int, step: Step) -> None:
+        """s -= t p of the active rows; those whose breakpoint is t lie on their hyperplane exactly."""
+        t = step.length
+        for piece in self.pieces():
+            s, p, here = self.rows.s.values[piece, m], self.rows.p.values[piece, m], self.active[piece, m] != 0
+            with np.errstate(divide="ignore", invalid="ignore"):
+                kinks = here & step.on_kink & (s / p == t)
+            s -= np.where(here, t * p, 0.0)
+            s[kinks] = 0.0
+
+    def halve(self, m: int, kept: int) -> tuple[float, float]:
+        """Keep the `kept` active rows nearest to their hyperplane; the largest distance kept, the smallest dropped.
+
+        Distances take the place of the products, which are not needed any more.
+        """
+        bias = self.problem.constant_feature
+        for piece in self.pieces():
+            length = np.sqrt(self.norms[piece, 0] + bias * bias)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                distance = np.where(length > 0.0, np.abs(self.rows.s.values[piece, m]) / length, np.inf)
+            self.rows.p.values[piece, m] = np.where(self.active[piece, m] != 0, distance, -1.0)
+        limit, below = self._smallest(m, kept)
+        ties, nearest_dropped = kept - below, np.inf
+        for piece in self.pieces():
+            distance, flags = self.rows.p.values[piece, m], self.active[piece, m]
+            equal = np.flatnonzero(distance == limit)
+            flags[distance > limit] = 0
+            flags[equal[ties:]] = 0
+            dropped = distance[(distance > limit)]
+            nearest_dropped = min(nearest_dropped, float(dropped.min(initial=np.inf)))
+            if len(equal) > ties:
+                nearest_dropped = limit
+            ties = max(ties - len(equal), 0)
+        return limit, nearest_dropped
+
+    def _smallest(self, m: int, k: int) -> tuple[float, int]:
+        """The k-th smallest distance, and how many are smaller: by the bits of the numbers, 16 at a time."""
+        prefix, below = 0, 0
+        if k == 0:
+            return 0.0, 0
+        for shift in range(64 - _DIGITS, -1, -_DIGITS):
+            counts = np.zeros(1 << _DIGITS, np.int64)
+            for piece in self.pieces():
+                distance = np.ascontiguousarray(self.rows.p.values[piece, m])
+                bits = distance[distance >= 0.0].view(np.uint64) >> np.uint64(shift)
+                bits = bits[(bits >> np.uint64(_DIGITS)) == prefix] if shift < 64 - _DIGITS else bits
+                counts += np.bincount((bits & np.uint64((1 << _DIGITS) - 1)).astype(np.int64), minlength=1 << _DIGITS)
+            before = np.cumsum(counts) - counts
+            digit = int(np.flatnonzero(before < k - below)[-1])
+            while counts[digit] == 0:
+                digit -= 1
+            below += int(before[digit])
+            prefix = (prefix << _DIGITS) | digit
+        return float(np.array([prefix], np.uint64).view(np.float64)[0]), below
+
+    def on_plane(self, m: int) -> np.ndarray:
+        """Which rows of the data are active for model m and lie exactly on their hyperplane."""
+        found = np.concatenate(
+            [
+                np.flatnonzero((self.active[p, m] != 0) & (self.rows.s.values[p, m] == 0.0)) + p.start
+                for p in self.pieces()
+            ]
+        )
+        return found if self.numbers is None else self.numbers[found]
+
+    def n_wanted(self) -> int:
+        """How many rows are active for some model."""
+        return sum(int(np.count_nonzero(self.active[piece].any(axis=1))) for piece in self.pieces())
+
+    def wanted(self) -> np.ndarray:
+        """Rows that are active for any model."""
+        return np.concatenate([np.flatnonzero(self.active[p].any(axis=1)) + p.start for p in self.pieces()])
+
+
+def _lean(a: np.ndarray) -> np.ndarray:
+    """(n,) for one model."""
+    return np.ascontiguousarray(a[:, 0]) if a.shape[1] == 1 else a
+
+
+def compacted(table: ActiveRows, numbers: np.ndarray, X: Matrix, V: np.ndarray, weights: NaturalDual) -> ActiveRows:
+    """A table of some rows, whose matrix is X; what the others add to V, which is of all rows, is folded."""
+
+    def taken(values: np.ndarray) -> RowVector:
+        return cast(RowVector, Plain(values[numbers]))
+
+    rows = table.rows
+    part = RowState(
+        s=taken(rows.s.values), p=taken(rows.p.values), alpha=cast(RowVector, Plain(np.zeros((0, 1)))),
+        cost=taken(rows.cost.values), codes=taken(rows.codes.values),
+    )  # fmt: skip
+    small = ActiveRows(
+        table.problem, kernel_matrix(X), part, taken(table.keys.values), table.norms[numbers], table.active[numbers],
+        np.zeros(V.shape), numbers if table.numbers is None else table.numbers[numbers],
+    )  # fmt: skip
+    small.folded = V - small.sums(weights)
+    return small

@@ -1,0 +1,308 @@
+"""HyperPass: descent along a line that crosses hyperplanes, with an exact search (docs/mathematics.md 7.1 to 7.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from bigsvm.problem.problem import Problem
+from bigsvm.solvers.base import Context, DataShape, Need, Rule
+from bigsvm.solvers.gathered import Gathered
+from bigsvm.solvers.hyperpass.bins import N_BINS, can_read_some, foreseen, new_bins, read_again
+from bigsvm.solvers.hyperpass.lbfgs import Pairs, conjugate, dot, new_pairs
+from bigsvm.solvers.hyperpass.min_norm import best_of
+from bigsvm.solvers.hyperpass.near_rows import NearRows, Neighbourhood, no_near_rows
+from bigsvm.solvers.primal.dual_point import mix_dual
+from bigsvm.solvers.primal.line_search import exact_step
+from bigsvm.solvers.primal.primal_state import FullGradient, PrimalState, new_state
+from bigsvm.solvers.primal.row_pass import BinnedSums, row_pass
+from bigsvm.solvers.primal.row_state import RowState
+from bigsvm.solvers.weights import columns, inner, regularised, squared_norm
+from bigsvm.store.state.vectors import RowVector
+from bigsvm.units import MIB
+
+DIRECTIONS = ("lbfgs", "steepest", "cg")
+_REFRESH = 20  # iterations after which slacks are computed anew in the pass that is made anyway
+_SHORT = 1e-12  # rule of --stop paper: the shortest subgradient, relative to w
+_NOISE = 1e-15
+_MOST_BINS = 4 * MIB
+_BINNED = 5  # sets of bins: the sums, and parts of tasks
+_STALLED = 1e-3  # of the gap
+SMOOTH, SHORTEST = 0, 1  # ways to choose a direction
+
+
+@dataclass
+class HyperPassState:
+    """What `hyperpass` keeps beside a PrimalState.
+
+    near : the rows on or near their hyperplanes
+    keys : uint64, (n_samples, 1)   hashes of the rows' contents
+    pairs : of lbfgs
+    former_w, former_gradient : float64, (n_features + 1, n_models)   where the smooth gradient was taken last
+    former_primal : float64, (n_models,)
+    way : int64, (n_models,)   how the present direction was chosen
+    crossed : int64, (n_models,)   rows that the last step took across their hyperplane
+    V : float64, (n_features + 1, n_models)   sum of C_i y_i [x_i, bias] over the rows that violate
+    length : float64, (n_models,)   of the last step
+    signs : uint8, (n_samples, n_models)   rows that V takes for violating, where it is `foreseen` only
+    short : the longest of the shortest subgradients, relative to w
+    """
+
+    near: NearRows
+    keys: RowVector
+    pairs: Pairs
+    former_w: np.ndarray
+    former_gradient: np.ndarray
+    former_primal: np.ndarray
+    way: np.ndarray
+    crossed: np.ndarray
+    V: np.ndarray
+    length: np.ndarray
+    signs: RowVector
+    foreseen: bool = False
+    short: float = np.inf
+
+
+@dataclass(frozen=True)
+class HyperPass(FullGradient):
+    """Hyperparameters of `hyperpass`.
+
+    Two passes an iteration: products with the direction, then an exact line search that ends on a hyperplane or
+    between two, then the gradient.  `steepest` with eps_act = 0 is the method of the paper, which zig-zags because
+    hardly more than one row lies exactly on its hyperplane.  The other directions turn to the shortest subgradient
+    where that gains more, so that they too end at the optimum.
+
+    direction : 'lbfgs' | 'steepest' | 'cg'
+    eps_act : float   rows with |s_i| <= eps_act are taken into the choice of the direction
+    near : int        at most so many of them, the nearest
+    pairs : int       of lbfgs
+    fused : bool      few features: one pass an iteration and a reading of a few rows, where that costs less than two
+    """
+
+    name: ClassVar[str] = "hyperpass"
+    losses: ClassVar[tuple[str, ...]] = ("hinge",)
+    biases: ClassVar[tuple[str, ...]] = ("augmented", "none", "free")
+    paper_rule: ClassVar[bool] = True
+    patience: ClassVar[int] = 4
+
+    direction: str = "lbfgs"  # type: ignore[assignment]  # an option here; `look` chooses, not the template
+    eps_act: float = 0.5
+    near: int = 400
+    pairs: int = 10
+    fused: bool = True
+
+    def __post_init__(self) -> None:
+        if self.direction not in DIRECTIONS:
+            raise ValueError(f"direction must be one of {', '.join(DIRECTIONS)}, not {self.direction!r}")
+        if not (self.eps_act >= 0 and self.near >= 1 and self.pairs >= 1):
+            raise ValueError("eps_act must not be negative, near and pairs must be at least 1")
+
+    def more_needs(self, shape: DataShape) -> list[Need]:
+        """Pairs, the rows taken in with a copy, and their Gram matrix with work space."""
+        wide = 8 * (shape.n_features + 1) * shape.n_models
+        return [
+            Need("pairs", (2 * self._n_pairs() + 2) * wide),
+            *near_needs(shape, self.near),
+            Need("row keys", 8 * shape.n_samples, may_spill=True),
+            Need("signs", shape.n_samples * shape.n_models, may_spill=True),
+            *([Need("bins", _BINNED * _bins_bytes(wide))] if self._bins(wide) else []),
+        ]
+
+    def init(self, problem: Problem, ctx: Context) -> PrimalState:
+        """w = 0, alpha = 0."""
+        state, m = new_state(problem, ctx), problem.n_models
+        width, n = len(state.w), ctx.data.n_samples
+        state.extra = HyperPassState(
+            near=no_near_rows(m, min(self.near, n)),
+            keys=RowVector("row keys", n, 1, np.uint64, ctx.budget, ctx.workdir, on_disk="row keys" in ctx.spilled),
+            pairs=new_pairs(m, self._n_pairs(), width),
+            former_w=np.zeros((width, m)),
+            former_gradient=np.zeros((width, m)),
+            former_primal=np.full(m, np.inf),
+            way=np.full(m, SHORTEST if self.direction == "steepest" else SMOOTH),
+            crossed=np.zeros(m, np.int64),
+            V=np.zeros((width, m)),
+            length=np.zeros(m),
+            signs=RowVector("signs", n, m, np.uint8, ctx.budget, ctx.workdir, on_disk="signs" in ctx.spilled),
+        )
+        return state
+
+    def look(self, state: PrimalState, ctx: Context) -> None:
+        """Gradient and shares at w, what they prove, and the direction to follow next."""
+        problem, around = state.problem, neighbourhood(state)
+        found = around.find(self.eps_act)
+        gather = Gathered(np.unique(found.rows[found.rows >= 0]))
+        extra = state.extra
+        again = read_again(ctx, problem, state.rows, extra.signs, extra.V, gather) if extra.foreseen else None
+        if again is not None:
+            V, seen = again
+            state.visits += seen - ctx.data.n_samples  # which the template adds
+            around.take(found)
+            extra.near = found
+            self.settle(state, V, gather)
+            return
+        keys = extra.keys if state.iteration == 0 else None
+        V, _ = row_pass(
+            ctx, problem, state.rows, state.w.shape, weights=self.weights(problem), gather=gather, keys=keys
+        )  # fmt: skip
+        around.take(found)
+        state.extra.near = found
+        self.settle(state, columns(V), gather)
+
+    def settle(self, state: PrimalState, V: np.ndarray, gather: Gathered) -> None:
+        """What follows from the sum V over the violating rows, and the rows that were taken in."""
+        problem, extra, w = state.problem, state.extra, columns(regularised(state.problem, state.w))
+        extra.V[...], extra.foreseen = V, False
+        state.primal = 0.5 * squared_norm(problem, state.w) + state.rows.losses(problem)
+        around = neighbourhood(state)
+        found = best_of(around, gather, w, V, state.primal, linear=self.eps_act > 0.0, closer=state.stuck > 0)
+        # Before the first move a free b is nowhere near its best.
+        balanced = found.balanced and (problem.bias != "free" or state.iteration > 0)
+        if balanced:
+            mix_dual(state, self.weights(problem), found.V.reshape(state.w.shape), around)
+        gap = self.weigh(state)
+        shortest, gradient = found.V - w, w - found.half
+        if problem.bias == "free" and balanced:
+            shortest[-1] = found.level / problem.constant_feature
+        columns(state.gradient)[...] = -shortest
+        norms, reach = np.sqrt((shortest * shortest).sum(axis=0)), np.sqrt((w * w).sum(axis=0))
+        extra.short = float(np.divide(norms, reach, out=np.where(norms > 0, np.inf, 0.0), where=reach > 0).max())
+        shortest[:, norms <= _NOISE * reach] = 0.0  # what is left is rounding, and leads anywhere
+        self._judge(state, gap)
+        for m in range(problem.n_models):
+            columns(state.direction)[:, m] = self._direction(state, m, shortest[:, m], gradient[:, m])
+        extra.former_w[...], extra.former_gradient[...] = columns(state.w), gradient
+        state.moving = True
+
+    def _judge(self, state: PrimalState, gap: np.ndarray) -> None:
+        """Whether the shortest subgradient, or a smooth direction, is to be followed next.
+
+        The shortest knows all about the rows taken in and nothing of the others: it is followed when no more rows
+        crossed their hyperplane in the last step than are taken in.  Whatever has stalled gives way to the other.
+        """
+        extra = state.extra
+        if state.iteration > 0 and self.direction != "steepest":
+            few = extra.crossed <= extra.near.count.sum(axis=1)
+            stalled = extra.former_primal - state.primal < _STALLED * np.maximum(gap, 0.0)
+            extra.way = np.where(stalled, 1 - extra.way, np.where(few, SHORTEST, SMOOTH))
+        extra.former_primal = state.primal.copy()
+
+    def _direction(self, state: PrimalState, m: int, shortest: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+        extra = state.extra
+        if self.direction == "steepest":
+            return shortest
+        if state.iteration > 0 and self.direction == "lbfgs":
+            extra.pairs.take(m, columns(state.w)[:, m] - extra.former_w[:, m], gradient - extra.former_gradient[:, m])
+        if extra.way[m] == SHORTEST:
+            return shortest
+        if self.direction == "lbfgs":
+            smooth = extra.pairs.direction(m, gradient)
+        else:
+            smooth = conjugate(gradient, extra.former_gradient[:, m], columns(state.direction)[:, m])
+        return smooth if dot(smooth, gradient) < 0.0 else -gradient
+
+    def move(self, state: PrimalState, ctx: Context) -> None:
+        """Measure the direction, search along it exactly, go there; then to the best free bias."""
+        problem, rows, d = state.problem, state.rows, state.direction
+        extra, anew = state.extra, state.iteration % _REFRESH == _REFRESH - 1
+        wide = 8 * len(columns(d)) * problem.n_models
+        binned = None
+        if self._bins(wide) and not anew and np.all(extra.length > 0.0) and can_read_some(ctx, extra.near.rows.size):
+            binned = new_bins(problem, len(d), extra.length, extra.near.reach)
+        row_pass(ctx, problem, rows, d.shape, w=state.w if anew else None, d=d, bins=binned)
+        if anew:
+            neighbourhood(state).hold()
+        self.follow(state, binned)
+
+    def follow(self, state: PrimalState, binned: BinnedSums | None) -> None:
+        """The exact step along a direction whose products are known."""
+        problem, rows, d = state.problem, state.rows, state.direction
+        for m in np.flatnonzero(state.extra.way == SHORTEST).tolist():
+            neighbourhood(state).hold_products(m)
+        steps = rows.search(problem, inner(problem, state.w, d), squared_norm(problem, d))
+        lengths = np.array([step.length for step in steps])
+        state.extra.crossed = crossings(rows, lengths)
+        if binned is not None:
+            foreseen(binned, rows, lengths, state.extra.V, state.extra.signs)
+            state.extra.foreseen = True
+        state.extra.length = lengths
+        rows.advance(steps)
+        columns(state.w)[...] += columns(d) * lengths
+        if problem.bias == "free":
+            columns(state.w)[-1] += rows.settle_bias(problem) / problem.constant_feature
+        elif problem.bias == "augmented" and self.eps_act > 0.0:
+            settle_augmented(state)
+        self.moved(state, lengths)
+
+    def finish(self, state: PrimalState) -> None:
+        """Give back what only training needs."""
+        state.extra.keys.close()
+        state.extra.signs.close()
+        super().finish(state)
+
+    def rule(self, state: PrimalState) -> Rule | None:
+        """The shortest subgradient vanishes."""
+        short = state.extra.short
+        return Rule.where(short <= _SHORT, "shortest subgradient, relative to w", short, _SHORT)
+
+    def _bins(self, wide: int) -> bool:
+        return self.fused and 2 * _bins_bytes(wide) <= _MOST_BINS
+
+    def _n_pairs(self) -> int:
+        return self.pairs if self.direction == "lbfgs" else 1
+
+
+def neighbourhood(state: PrimalState) -> Neighbourhood:
+    """The rows taken in, beside the vectors that they are rows of."""
+    return Neighbourhood(state.problem, state.rows, state.extra.keys, state.extra.near)
+
+
+def settle_augmented(state: PrimalState) -> None:
+    """To the least of P along the bias alone, which costs no pass and is where data off their centre are steepest."""
+    problem, rows, w = state.problem, state.rows, columns(state.w)
+    bias = problem.constant_feature
+    for m in range(problem.n_models):
+        for way in (bias, -bias):
+
+            def pieces(m: int = m, way: float = way) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+                for piece in rows.pieces():
+                    signs = rows.signs(problem, piece)[:, m]
+                    yield rows.s.values[piece, m], way * signs, rows.cost.values[piece, 0]
+
+            linear = float(w[-1, m]) * way / bias
+            step = exact_step(pieces, float(problem.C[m]), problem.loss.code, linear, 1.0)
+            if step.length > 0.0:
+                w[-1, m] += step.length * way / bias
+                for piece in rows.pieces():
+                    s, p = rows.s.values[piece, m], way * rows.signs(problem, piece)[:, m]
+                    kinks = step.on_kink & (s / p == step.length)
+                    s -= step.length * p
+                    s[kinks] = 0.0
+                break
+
+
+def crossings(rows: RowState, lengths: np.ndarray) -> np.ndarray:
+    """How many rows of each model cross their hyperplane on steps of `lengths` along p."""
+    total = np.zeros(len(lengths), np.int64)
+    for piece in rows.pieces():
+        s = rows.s.values[piece]
+        total += np.count_nonzero((s > 0.0) != (s - lengths * rows.p.values[piece] > 0.0), axis=0)
+    return total
+
+
+def _bins_bytes(wide: int) -> int:
+    """Of one set of bins; `wide` is that of w."""
+    return N_BINS * wide
+
+
+def near_needs(shape: DataShape, most: int) -> list[Need]:
+    """Bytes of the rows taken in, of the copies that put them together, and of the small problem."""
+    q = min(most, shape.n_samples)
+    entries = min(shape.n_features, 4 * shape.nnz // max(shape.n_samples, 1) + 64)  # of a row, at the most
+    return [
+        Need("rows near their hyperplane", 3 * q * shape.n_models * 12 * entries),
+        Need("Gram matrix", 4 * 8 * q * q),
+    ]

@@ -1,0 +1,324 @@
+"""HyperPass with shrinking: cycles of steps on half as many rows each time (docs/mathematics.md 7.4).
+
+A row that is far from its hyperplane cannot cross it soon; it is left out, and if it violates, its constant part of
+the gradient and of the line search stays.  When fewer than ten rows are left all of them are looked at again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+
+from bigsvm.compiled.linear.primal import add_rows
+from bigsvm.problem.problem import Problem
+from bigsvm.solvers.base import Context, DataShape, Need, Rule, StepInfo
+from bigsvm.solvers.gathered import Gathered, picked_rows
+from bigsvm.solvers.hyperpass.active_rows import ActiveRows, compacted
+from bigsvm.solvers.hyperpass.hyperpass import near_needs
+from bigsvm.solvers.hyperpass.lbfgs import dot
+from bigsvm.solvers.hyperpass.min_norm import best_of
+from bigsvm.solvers.hyperpass.near_rows import NearRows, Neighbourhood, no_near_rows
+from bigsvm.solvers.primal.dual_point import mix_dual
+from bigsvm.solvers.primal.primal_state import FullGradient, PrimalState, new_state
+from bigsvm.solvers.primal.row_pass import PassLeft, row_pass
+from bigsvm.solvers.primal.row_state import NaturalDual
+from bigsvm.solvers.weights import columns, squared_norm
+from bigsvm.store.blocks import RowBlocks, kernel_matrix
+from bigsvm.store.state.vectors import RowVector
+from bigsvm.units import MIB
+
+_FEWEST = 10  # active rows, below which a cycle ends
+_REACH = 0.5  # of rows that are taken into the dual point
+_COPIED = 4 * MIB  # of active rows, in any budget
+_SPARE = 6  # part of what a budget has beyond all needs that active rows may take, too
+_BESIDE = 16 * MIB  # of that, for what no need names
+_ENTRY = 12  # bytes
+_NOISE = 1e-15
+_LITTLE = 1e-3  # part of the gap that a cycle must gain, or it led nowhere
+_ENOUGH = 0.1  # and a single step, or a cycle may do better
+_SHORT = 1e-12  # rule of --stop paper: the shortest subgradient, relative to w
+
+
+@dataclass
+class ShrinkState:
+    """What `hyperpass-shrink` keeps beside a PrimalState.
+
+    near, keys : as in `hyperpass`
+    norms : float64, (n_samples, 1)   squared norm of [x_i, bias]
+    active : uint8, (n_samples, n_models)   rows of the present level; work space of a cycle
+    V : float64, (n_features + 1, n_models)   sum of C_i y_i [x_i, bias] over the rows that violate at w
+    on_plane : int64, (n_models, most)   rows on their hyperplane at w by identity, ascending, then -1
+    mixed : the rows near their hyperplanes at w have had their part in the dual point
+    shortest : float64, (n_features + 1, n_models)   minus the shortest subgradient at w, where `mixed`
+    short : its length, relative to w
+    careful : bool, (n_models,)   the last cycle led nowhere: the next one is a single step along the shortest
+    room : bytes of active rows from which on a cycle reads nothing more
+    """
+
+    near: NearRows
+    keys: RowVector
+    norms: RowVector
+    active: RowVector
+    V: np.ndarray
+    shortest: np.ndarray
+    on_plane: np.ndarray
+    careful: np.ndarray
+    mixed: bool = False
+    short: float = np.inf
+    room: int = field(default=_COPIED, metadata={"derived": True})
+
+
+@dataclass(frozen=True)
+class HyperPassShrink(FullGradient):
+    """Hyperparameters of `hyperpass-shrink`.
+
+    A step is a cycle.  It reads all rows twice (products with the first direction; slacks and gradient at its end),
+    and once or more between, until the rows still active fit into memory.  The objective may rise within a cycle,
+    since a row that was left out may cross its hyperplane after all.  A cycle that gained next to nothing is
+    followed by a single step on all rows along the shortest subgradient, which does not depend on luck.
+
+    safe : bool      no step so long that a row left out could cross its hyperplane; about twice the work
+    eps_act : float  rows with |s_i| <= eps_act are taken into the choice of the direction
+    near : int       at most so many of them, and of those that the dual point takes
+    """
+
+    name: ClassVar[str] = "hyperpass-shrink"
+    losses: ClassVar[tuple[str, ...]] = ("hinge",)
+    biases: ClassVar[tuple[str, ...]] = ("augmented", "none")
+    paper_rule: ClassVar[bool] = True
+    patience: ClassVar[int] = 2
+
+    safe: bool = False
+    eps_act: float = 0.5
+    near: int = 400
+
+    def __post_init__(self) -> None:
+        if not (self.eps_act >= 0 and self.near >= 1):
+            raise ValueError("eps_act must not be negative and near at least 1")
+
+    def more_needs(self, shape: DataShape) -> list[Need]:
+        """The rows taken in, the copies of active rows, and what is known of each row beside the usual."""
+        n, m = shape.n_samples, shape.n_models
+        return [
+            *near_needs(shape, self.near),
+            Need("active rows", 2 * min(_copied_bytes(shape), _COPIED)),
+            Need("row keys", 8 * n, may_spill=True),
+            Need("row norms", 8 * n, may_spill=True),
+            Need("active flags", n * m, may_spill=True),
+        ]
+
+    def init(self, problem: Problem, ctx: Context) -> PrimalState:
+        """w = 0, alpha = 0."""
+        state, n, m = new_state(problem, ctx), ctx.data.n_samples, problem.n_models
+
+        def vector(what: str, width: int, dtype: type) -> RowVector:
+            return RowVector(what, n, width, dtype, ctx.budget, ctx.workdir, on_disk=what in ctx.spilled)
+
+        state.extra = ShrinkState(
+            near=no_near_rows(m, min(self.near, n)),
+            keys=vector("row keys", 1, np.uint64),
+            norms=vector("row norms", 1, np.float64),
+            active=vector("active flags", m, np.uint8),
+            V=np.zeros((len(state.w), m)),
+            shortest=np.zeros((len(state.w), m)),
+            on_plane=np.full((m, min(self.near, n)), -1, np.int64),
+            careful=np.zeros(m, bool),
+        )
+        # A copy is made from the one before, so there are two at a time.
+        spare = max(ctx.budget.free - _BESIDE - 8 * state.w.nbytes, 0) // _SPARE
+        state.extra.room = min(_copied_bytes(ctx.data), max(_COPIED, spare))
+        return state
+
+    def step(self, problem: Problem, state: PrimalState, ctx: Context) -> StepInfo:
+        """A cycle from the present point, then a look at all rows; only a look the first time."""
+        n, start, read = ctx.data.n_samples, state.w.copy(), ctx.bytes_read
+        held = state.extra.on_plane.copy()
+        try:
+            if state.moving:
+                self._cycle(state, ctx)
+                self._went(state, start)
+        except PassLeft:
+            # Slacks are computed anew from w when the cycle is begun again, to the same bytes.
+            state.w[...], state.extra.on_plane[...], state.visits, ctx.bytes_read = start, held, 0, read
+            return StepInfo(state.estimate, n, 0, ask_certificate=False, paused=True)
+        try:
+            self.look(state, ctx)
+        except PassLeft:
+            return StepInfo(state.estimate, n, 0, ask_certificate=False, paused=True)
+        visits, state.visits = state.visits + n, 0
+        return StepInfo(
+            state.estimate, n, visits,
+            ask_certificate=state.estimate <= ctx.tol,
+            exhausted=state.stuck > self.patience,
+            rule=Rule.where(
+                state.extra.short <= _SHORT, "shortest subgradient, relative to w", state.extra.short, _SHORT
+            ),
+            gaps=self.gaps(state), primal=state.primal,
+        )  # fmt: skip
+
+    def look(self, state: PrimalState, ctx: Context) -> None:
+        """Slacks and gradient of all rows at w, and what they prove."""
+        problem, extra, weights = state.problem, state.extra, NaturalDual(state.problem.loss.code)
+        first = state.iteration == 0
+        gather = Gathered(np.unique(extra.on_plane[extra.on_plane >= 0]))
+        V, _ = row_pass(
+            ctx, problem, state.rows, state.w.shape, w=state.w, weights=weights, gather=gather,
+            keys=extra.keys if first else None, norms=extra.norms if first else None,
+        )  # fmt: skip
+        self._hold(state, columns(V), gather)
+        extra.V[...], extra.mixed, former = columns(V), False, state.primal
+        state.primal = 0.5 * squared_norm(problem, state.w) + state.rows.losses(problem)
+        mix_dual(state, weights, V)
+        gaps = self.weigh(state)
+        extra.careful = ~(former - state.primal > np.where(extra.careful, _ENOUGH, _LITTLE) * gaps) ^ extra.careful
+        state.moving = True
+
+    def _hold(self, state: PrimalState, V: np.ndarray | None = None, gather: Gathered | None = None) -> None:
+        """Rows on their hyperplane by identity have slack 0, whatever rounding made of it, and no part in V."""
+        problem, rows, X = state.problem, state.rows, None if gather is None else gather.matrix()
+        for m in range(problem.n_models):
+            numbers = state.extra.on_plane[m][state.extra.on_plane[m] >= 0]
+            if X is not None and V is not None and gather is not None and len(numbers):
+                part = kernel_matrix(picked_rows(X, np.searchsorted(gather.wanted, numbers)))
+                alpha = np.where(rows.s.values[numbers, m] > 0.0, rows.cost.values[numbers, 0] * problem.C[m], 0.0)
+                total, codes = np.zeros(len(V)), np.ascontiguousarray(rows.codes.values[numbers, 0])
+                add_rows(part, codes, problem.positive[m : m + 1], alpha[:, None], problem.constant_feature, total)
+                V[:, m] -= total
+            rows.s.values[numbers, m] = 0.0
+
+    def _cycle(self, state: PrimalState, ctx: Context) -> None:
+        """Steps on N, N/2, N/4, ... rows; w moves, slacks are left behind."""
+        problem, extra, w = state.problem, state.extra, columns(state.w)
+        extra.active.values[:] = state.rows.cost.values > 0.0
+        table = ActiveRows(
+            problem, None, state.rows, extra.keys, extra.norms.values, extra.active.values, np.zeros(w.shape)
+        )  # fmt: skip
+        left = np.full(problem.n_models, int(np.count_nonzero(extra.active.values[:, 0])))
+        reach, going, drops = np.full(len(left), np.inf), np.ones(len(left), bool), _Drops(self.safe)
+        D = extra.V - w
+        self._first_products(state, ctx, D)
+        if extra.careful.any():
+            D[:, extra.careful] = extra.shortest[:, extra.careful]
+            row_pass(ctx, problem, state.rows, state.w.shape, d=D.reshape(state.w.shape))
+            state.visits += ctx.data.n_samples
+            for m in np.flatnonzero(extra.careful).tolist():
+                table.around(extra.near).hold_products(m)
+        while True:
+            state.visits += int(left[going].max())
+            for m in np.flatnonzero(going).tolist():
+                norm = np.sqrt(dot(D[:, m], D[:, m]))
+                step = table.search(m, w[:, m], D[:, m], reach[m] / norm if norm > 0.0 else np.inf)
+                table.advance(m, step)
+                w[:, m] += step.length * D[:, m]
+                left[m] //= 2
+                reach[m] = drops.reach(m, w[:, m], *table.halve(m, int(left[m])))
+                going[m] = left[m] >= _FEWEST and reach[m] > 0.0 and not extra.careful[m]
+                if not going[m]:
+                    held = table.on_plane(m)[: extra.on_plane.shape[1]]
+                    extra.on_plane[m] = -1
+                    extra.on_plane[m, : len(held)] = held
+            table.active[:, ~going] = 0
+            if not going.any():
+                return
+            state.visits += int(left[going].max())
+            table, D = self._descend(state, ctx, table, going)
+
+    def _first_products(self, state: PrimalState, ctx: Context, D: np.ndarray) -> None:
+        """p of all rows; the rows near their hyperplanes come along, and with them a better dual point."""
+        problem, extra = state.problem, state.extra
+        around = Neighbourhood(problem, state.rows, extra.keys, extra.near)
+        found = around.find(_REACH) if not extra.mixed else extra.near
+        gather = None if extra.mixed else Gathered(np.unique(found.rows[found.rows >= 0]))
+        row_pass(ctx, problem, state.rows, state.w.shape, w=state.w, d=D.reshape(state.w.shape), gather=gather)
+        self._hold(state)
+        if gather is None:
+            return
+        around.take(found)
+        extra.near = found
+        best = best_of(around, gather, columns(state.w), extra.V, state.primal, linear=True, closer=state.stuck > 0)
+        mix_dual(state, NaturalDual(problem.loss.code), best.V.reshape(state.w.shape), around)
+        extra.shortest[...] = best.V - columns(state.w)
+        shortest, reach = (np.sqrt((a * a).sum(axis=0)) for a in (extra.shortest, columns(state.w)))
+        extra.short = float(np.divide(shortest, reach, out=np.where(shortest > 0, np.inf, 0.0), where=reach > 0).max())
+        extra.mixed = True
+
+    def _descend(
+        self, state: PrimalState, ctx: Context, table: ActiveRows, going: np.ndarray
+    ) -> tuple[ActiveRows, np.ndarray]:
+        """The next level: its rows (copied, if they fit), its direction and the products with it."""
+        problem, weights, w = state.problem, NaturalDual(state.problem.loss.code), columns(state.w)
+        n_active = table.n_wanted()
+        fits = table.X is not None or n_active * _row_bytes(ctx.data) <= state.extra.room
+        numbers = table.wanted() if fits else np.empty(0, np.int64)  # as many as there is no room for need none
+        if table.X is not None:
+            table = compacted(table, numbers, picked_rows(table.X, numbers), table.sums(weights), weights)
+        most = min(self.near, n_active)
+        around = table.around(no_near_rows(len(going), most))
+        found = around.find(self.eps_act, table.active)
+        gather = Gathered(np.unique(found.rows[found.rows >= 0]))
+        if table.X is None:
+            everything = Gathered(numbers) if fits else gather
+            V, _ = row_pass(ctx, problem, table.rows, state.w.shape, weights=weights, gather=everything)
+            V = columns(V)
+            X = everything.matrix() if fits else None
+            if X is not None:
+                gather.add([picked_rows(X, np.searchsorted(numbers, gather.wanted))])
+                table = compacted(table, numbers, X, V, weights)
+                found.rows[found.rows >= 0] = np.searchsorted(numbers, found.rows[found.rows >= 0])
+                gather.wanted = np.searchsorted(numbers, gather.wanted)
+                around = table.around(around.near)
+        else:
+            V = table.sums(weights)
+            if len(gather.wanted):
+                gather.add([picked_rows(table.X, gather.wanted)])
+        around.take(found)
+        best = best_of(around, gather, w, V, state.primal, linear=self.eps_act > 0.0, closer=False)
+        D = best.V - w
+        D[:, ~going | (np.sqrt((D * D).sum(axis=0)) <= _NOISE * np.sqrt((w * w).sum(axis=0)))] = 0.0
+        if table.X is None:
+            row_pass(ctx, problem, table.rows, state.w.shape, d=D.reshape(state.w.shape))
+        else:
+            table.products(D)
+        for m in np.flatnonzero(going).tolist():
+            around.hold_products(m)
+        return table, D
+
+    def _went(self, state: PrimalState, start: np.ndarray) -> None:
+        change, reach = (np.sqrt((columns(a) ** 2).sum(axis=0)) for a in (state.w - start, start))
+        state.step_norm = float(change.max())
+        state.stuck = 0 if np.any(change > _NOISE * reach) else state.stuck + 1
+        state.iteration += 1
+        state.moving = False
+
+    def finish(self, state: PrimalState) -> None:
+        """Give back what only training needs."""
+        for vector in (state.extra.keys, state.extra.norms, state.extra.active):
+            vector.close()
+        super().finish(state)
+
+
+class _Drops:
+    """How far w may go before a row that was left out could cross its hyperplane."""
+
+    def __init__(self, safe: bool) -> None:
+        self.safe = safe
+        self._seen: list[tuple[int, float, np.ndarray]] = []
+
+    def reach(self, m: int, w: np.ndarray, kept: float, dropped: float) -> float:
+        """From the largest distance kept and the smallest dropped at w; exactly that only where it is `safe`."""
+        if not self.safe:
+            return kept
+        self._seen.append((m, dropped, w.copy()))
+        return max(min(far - np.sqrt(dot(w - at, w - at)) for k, far, at in self._seen if k == m), 0.0)
+
+
+def _row_bytes(shape: DataShape | RowBlocks) -> float:
+    """Of a copied row: its entries, and what is known of it."""
+    return _ENTRY * (shape.nnz or shape.n_samples * shape.n_features) / max(shape.n_samples, 1) + 64
+
+
+def _copied_bytes(shape: DataShape | RowBlocks) -> int:
+    """What copies need at the most: those of half of all rows."""
+    return int(_row_bytes(shape) * (shape.n_samples + 1) / 2)

@@ -1,0 +1,132 @@
+"""Rows on or near their hyperplane, and the shares of their subgradients that give the best direction and bound.
+
+A row with s_i = 0 exactly adds any C_i beta_i z_i, 0 <= beta_i <= 1, to the subgradient; the shortest of them all
+is the direction of steepest descent (docs/mathematics.md 3.4).  With rows near their hyperplane taken in the shares
+maximise the dual value: alpha of all other rows is what their slack says, C_i or 0.  The step of length 1 that
+follows then ends on the hyperplane of every row whose share is strictly between 0 and C_i, unless a row that was
+left out gets in its way.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from bigsvm.compiled.linear.hyperpass import best_shares, gram
+from bigsvm.compiled.linear.primal import add_rows, signed_margins
+from bigsvm.problem.problem import Problem
+from bigsvm.solvers.gathered import Gathered, picked_rows
+from bigsvm.solvers.hyperpass.lbfgs import dot
+from bigsvm.solvers.hyperpass.near_rows import Neighbourhood
+from bigsvm.store.blocks import Matrix, kernel_matrix
+
+_ROUNDS = 20  # of the small problem
+_CLOSE = 1e-2  # its gap, relative to that of the point
+_CLOSER = 1e-10  # where the last step went nowhere, and for rows exactly on their hyperplane
+_FLOOR = 1e-16  # relative to the objective
+_BALANCED = 1e-9
+_EXACT = 1e-12
+
+
+class Shares(NamedTuple):
+    """What the small problems of all models gave.
+
+    V : float64, shape of w   sum_i alpha_i y_i [x_i, bias] over all rows, with the shares
+    half : likewise, with half of C_i for each row exactly on its hyperplane, nothing else of the rows taken in
+    level : float64, (n_models,)   what the best direction adds to an unregularised b
+    balanced : sum y alpha = 0 can be had, where the bias is free
+    """
+
+    V: np.ndarray
+    half: np.ndarray
+    level: np.ndarray
+    balanced: bool
+
+
+def best_of(
+    around: Neighbourhood, gathered: Gathered, w: np.ndarray, V: np.ndarray, primal: np.ndarray, linear: bool,
+    closer: bool,
+) -> Shares:  # fmt: skip
+    """Solve the small problem of each model; the rows taken in get their shares.
+
+    w : float64, (n_features + 1, n_models), without an unregularised bias
+    V : likewise   sum of C_i y_i [x_i, bias] over the rows with s_i > 0
+    primal : float64, (n_models,)   P(w)
+    linear : rows near their hyperplane are among them, not only those on it
+    """
+    problem, near = around.problem, around.near
+    models = range(problem.n_models)
+    bias, free = problem.constant_feature, problem.bias == "free"
+    X = gathered.matrix()
+    half, level, balanced = V.copy(), np.zeros(len(models)), True
+    V = V.copy()
+    for m in models:
+        numbers = near.of(m)
+        if X is None or not len(numbers):
+            if free:
+                balanced = balanced and _is_balanced(V[-1, m] / bias, 0.0, problem, m)
+            continue
+        here = np.searchsorted(gathered.wanted, numbers)
+        part = X if len(here) == len(gathered.wanted) else kernel_matrix(picked_rows(X, here))
+        one = _SmallProblem(around, part, m)
+        violating = one.s > 0.0
+        one.add(np.where(violating, -one.C, 0.0), V[:, m])
+        half[:, m] = V[:, m]
+        one.add(np.where(violating, one.C, np.where(one.s == 0.0, 0.5 * one.C, 0.0)), half[:, m])
+        a = near.share[m, : len(numbers)].copy()
+        if free:
+            missing = one.balance(a, -V[-1, m] / bias)
+            balanced = balanced and _is_balanced(missing, float(a.sum()), problem, m)
+        r = np.ascontiguousarray(w[:, m] - V[:, m])
+        one.add(-a, r)
+        level[m] = one.solve(a, r, _CLOSER if closer or not linear else _CLOSE, _FLOOR * primal[m])
+        one.add(a, V[:, m])
+        near.share[m, : len(numbers)] = a
+    return Shares(V, half, level, balanced)
+
+
+class _SmallProblem:
+    """The rows that one model took in; X holds them, in that order."""
+
+    def __init__(self, around: Neighbourhood, X: Matrix, m: int) -> None:
+        problem, rows, numbers = around.problem, around.rows, around.near.of(m)
+        self.X = X
+        self.s, self.C = rows.s.values[numbers, m], around.near.cost[m, : len(numbers)] * problem.C[m]
+        self.codes = np.ascontiguousarray(rows.codes.values[numbers, 0])
+        self.positive = problem.positive[m : m + 1]
+        self.sign = np.where(self.codes == self.positive[0], 1.0, -1.0)
+        self.bias, self.free = problem.constant_feature, problem.bias == "free"
+
+    def add(self, coefficients: np.ndarray, V: np.ndarray) -> None:
+        """V += sum_i coefficients_i z_i; V may be strided."""
+        total = np.zeros(len(V))
+        add_rows(self.X, self.codes, self.positive, coefficients[:, None], self.bias, total)
+        V += total
+
+    def balance(self, a: np.ndarray, wanted: float) -> float:
+        """Change `a`, rows nearest to their hyperplane first, until sum y a = wanted; what is missing still."""
+        missing = wanted - float((self.sign * a).sum())
+        for i in np.argsort(np.abs(self.s), kind="stable"):
+            if abs(missing) <= _EXACT * self.C[i]:  # rounding must not move a share off its bound
+                break
+            change = self.sign[i] * missing
+            to = min(max(a[i] + change, 0.0), self.C[i])
+            missing = missing - self.sign[i] * (to - a[i]) if to != a[i] + change else 0.0
+            a[i] = to
+        return missing
+
+    def solve(self, a: np.ndarray, r: np.ndarray, part: float, floor: float) -> float:
+        """The best shares, in place; r = w - V(a)."""
+        q, bias = len(a), 0.0 if self.free else self.bias
+        Q, g = np.empty((q, q)), np.empty((q, 1))
+        gram(self.X, self.sign, bias, np.zeros(len(r)), Q)
+        signed_margins(self.X, self.codes, self.positive, r, bias, 0.0, 1.0, g)
+        regularised = r[:-1] if self.free else r
+        missing = 0.5 * dot(regularised, regularised) + float((self.C * np.maximum(self.s, 0.0) - a * self.s).sum())
+        return best_shares(Q, self.s + g[:, 0], a, self.C, self.sign, self.free, missing, part, floor, _ROUNDS)
+
+
+def _is_balanced(missing: float, total: float, problem: Problem, m: int) -> bool:
+    scale = total + float(problem.C[m])
+    return abs(missing) <= _BALANCED * scale

@@ -1,0 +1,1 @@
+"""Kernel solvers as their papers have them."""

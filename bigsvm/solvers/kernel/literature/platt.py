@@ -1,0 +1,132 @@
+"""`platt-smo`: Platt's sequential minimal optimization, with errors kept for all rows.
+
+    examine_all = 1
+    while the last sweep took a step or examine_all:
+        sweep over all rows (examine_all) or over those inside their box: of each row i2 that violates its
+        optimality condition by more than eps, try partners i1 in Platt's order until one takes a step
+        after a sweep over all: examine_all = 0;  after another one without a step: examine_all = 1
+
+Given   part.beta, part.f = K beta - y; E_i = f_i + b.  The two heuristics are in `compiled/kernel/platt.py`.
+The random starts are keyed by (seed, sweep, i2).  Platt keeps w where the kernel is linear; here the errors are kept
+whatever the kernel is, and a step takes two kernel rows, of which those used last are kept.
+
+Source: Platt 1998, as StandardSMO of Wang 2016 has it (docs/mathematics.md 10.2; `simplified.py` for its classes).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from bigsvm.compiled.kernel.platt import add_row, next_violator, platt_examine
+from bigsvm.solvers.base import Context, DataShape, Need
+from bigsvm.solvers.kernel.base import KernelOptions, KernelSolver, expired, most_values
+from bigsvm.solvers.kernel.literature.simplified import middle
+from bigsvm.solvers.kernel.part import Part, Progress
+from bigsvm.solvers.kernel.values.kernel_rows import KernelRows
+
+_VALUES = 1 << 25  # rows looked at, times what is done with each
+
+
+@dataclass
+class PlattWork:
+    """Where it stands.
+
+    b : bias;  sweep, at : the row to be looked at next;  all_rows : this sweep is over all of them
+    whole : sweeps over all that are done;  changed : steps of this sweep
+    over : the eps with which the rule was last met; inf: never
+    """
+
+    b: float
+    sweep: int = 0
+    whole: int = 0
+    at: int = 0
+    all_rows: bool = True
+    changed: int = 0
+    over: float = math.inf
+
+
+@dataclass(frozen=True)
+class PlattSMO(KernelSolver):
+    """Hyperparameters of `platt-smo`.
+
+    eps : float      of takeStep: a step must change alpha_2 by eps (alpha_2' + alpha_2 + eps)
+    maxepoch : int   sweeps over all rows at most
+    """
+
+    name: ClassVar[str] = "platt-smo"
+    losses: ClassVar[tuple[str, ...]] = ("hinge",)
+    arena: ClassVar[str] = "off"
+    rule_factor: ClassVar[float] = 2.0
+
+    eps: float = 1e-3
+    maxepoch: int = 5000
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.eps < 1.0:
+            raise ValueError(f"eps must be between 0 and 1, not {self.eps!r}")
+        if self.maxepoch < 1:
+            raise ValueError(f"maxepoch must be at least 1, not {self.maxepoch!r}")
+
+    @property
+    def caches(self) -> bool:
+        """Rows inside their boxes are fetched sweep after sweep."""
+        return True
+
+    def begin(self, part: Part, rows: KernelRows, options: KernelOptions, ctx: Context) -> PlattWork:
+        """b = 0, of a warm start the middle of b_up and b_low; its rows are kept by the caller."""
+        return PlattWork(middle(part))
+
+    def own_needs(self, shape: DataShape, resident: bool) -> list[Need]:
+        """The kernel rows of a pair."""
+        return [Need("kernel rows", 16 * shape.n_samples)]
+
+    def advance(self, part: Part, work: Any, rows: KernelRows, options: KernelOptions, ctx: Context) -> Progress:
+        """Row after row, until a sweep over all takes no step or enough were looked at; see `Progress`.
+
+        Platt's rule is a sweep over all without a step.  Where no row violates by more than part.eps / 2 with the b
+        that is kept, b_low - b_up is at most part.eps: then it is `done`, and goes on with a smaller part.eps.  Steps
+        may also be smaller than eps allows; then it is over, and `final`.  The last sweep that is allowed is a limit,
+        and no rule: then it is `exhausted`.
+        """
+        n, steps, seen = part.n, 0, 0
+        most = most_values(ctx, n, _VALUES)
+        while seen < most and not self._over(part, work) and not expired(ctx):
+            begun = work.at
+            i2 = next_violator(
+                part.target, part.lower, part.upper, part.beta, part.f, work.b, 0.5 * part.eps, begun,
+                not work.all_rows,
+            )  # fmt: skip
+            seen += i2 - begun + 1
+            if i2 == n:
+                self._next_sweep(part, work)
+                continue
+            row = rows.fetch(np.array([i2]))[0]
+            i1, change, work.b = platt_examine(
+                row, i2, part.target, part.lower, part.upper, part.beta, part.f, rows.diag, work.b, self.eps, ctx.seed,
+                work.sweep,
+            )  # fmt: skip
+            if i1 >= 0:
+                add_row(part.f, rows.fetch(np.array([i1]))[0], change)
+                work.changed += 1
+                steps += 1
+            work.at = i2 + 1
+            seen += 4 * n
+        over, violation = self._over(part, work), part.violation()
+        done, by_rule = over and violation <= part.eps, work.over <= part.eps
+        return Progress(done, over and not done and not by_rule, steps, steps * n, violation, by_rule and not done)
+
+    def _next_sweep(self, part: Part, work: PlattWork) -> None:
+        if work.all_rows:
+            work.whole += 1
+            if work.changed == 0:
+                work.over = part.eps
+        # A smaller eps, after the rule was met, begins with all rows, too.
+        work.all_rows = work.changed == 0
+        work.sweep, work.at, work.changed = work.sweep + 1, 0, 0
+
+    def _over(self, part: Part, work: PlattWork) -> bool:
+        return work.over <= part.eps or work.whole >= self.maxepoch

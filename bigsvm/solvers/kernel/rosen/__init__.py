@@ -1,0 +1,1 @@
+"""Rosen's gradient projection."""

@@ -1,0 +1,173 @@
+"""Rosen's gradient projection in rounds, many rows released at once (`rosen-block`; docs/mathematics.md 9.5).
+
+A round takes the free rows and the bound rows that violate most, solves the programme on them with K_WW at hand, and
+then brings f of all rows up to date: one pass over the data a round, however many steps the round takes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+
+from bigsvm.compiled.kernel.rosen import LIMIT, STILL, WORK
+from bigsvm.solvers.base import Context, DataShape, Need
+from bigsvm.solvers.kernel.base import KernelOptions, KernelSolver, expired, most_values
+from bigsvm.solvers.kernel.part import Part, Progress
+from bigsvm.solvers.kernel.rosen.capacity import face_needs, rows_that_fit
+from bigsvm.solvers.kernel.rosen.rosen import check
+from bigsvm.solvers.kernel.rosen.rosen_face import (
+    INNER,
+    Descent,
+    FaceWork,
+    Look,
+    Room,
+    bring_up_to_date,
+    look,
+    move,
+    new_work,
+    paper_eps,
+    stands_still,
+)
+from bigsvm.solvers.kernel.values.kernel_rows import KernelRows
+
+_WHILE = 1_000_000_000  # multiplications of a call, about
+_VALUE = 20  # of a kernel value
+_SHARE = 0.1  # of the violation, to which a round solves
+_STEPS = 20  # of a round, a row, and 1000 more
+_PATIENCE = 100  # rounds
+
+
+@dataclass
+class RoundWork(FaceWork):
+    """What is kept beside what `rosen` keeps: a round that is not over.
+
+    chosen : bool, (n,)   W;  beta, f : float64, (n,)   as they are inside the round, valid on W
+    stop : float   the violation at which the round is over, negative where none is open
+    last_step : int   `steps` at which it is over as well
+    """
+
+    chosen: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))
+    beta: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    f: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    stop: float = -1.0
+    last_step: int = 0
+
+
+@dataclass(frozen=True)
+class RosenBlock(KernelSolver):
+    """Hyperparameters of `rosen-block`.
+
+    q : int         bound rows a round, at most; half of them that may rise, half that may fall
+    max_set : int   rows a round at most (K_WW has the square of it); `KernelOptions.working_set` goes before
+    theta, inner : as in `rosen`
+    """
+
+    name: ClassVar[str] = "rosen-block"
+    rule_factor: ClassVar[float] = 2.0
+
+    q: int = 1000
+    max_set: int = 4000
+    theta: float = 0.5
+    inner: str = "cg"
+
+    def __post_init__(self) -> None:
+        check(self.theta, self.inner)
+        if not (self.q >= 2 and self.max_set >= 2):
+            raise ValueError("q and max_set must be at least 2")
+
+    def own_needs(self, shape: DataShape, resident: bool) -> list[Need]:
+        """K of a round's rows; there are as many as the memory holds."""
+        return face_needs(shape)
+
+    def begin(self, part: Part, rows: KernelRows, options: KernelOptions, ctx: Context) -> RoundWork:
+        """Nothing is computed."""
+        face = new_work(part.n)
+        chosen, beta, f = np.zeros(part.n, bool), np.zeros(part.n), np.zeros(part.n)
+        return RoundWork(face.direction, face.memory, face.counts, chosen=chosen, beta=beta, f=f)
+
+    def advance(self, part: Part, work: RoundWork, rows: KernelRows, options: KernelOptions, ctx: Context) -> Progress:
+        """Rounds until b_low - b_up <= part.eps, or for a while; `iterations` are rounds, that is updates of f.
+
+        A long round goes on in the next call, which computes K_WW anew; `part` moves only when a round is over.
+        """
+        most = max(min(options.working_set or self.max_set, rows_that_fit(ctx)), 2)
+        room, spent, visits, rounds = Room(), 0, 0, work.updates
+        now, largest = look(part), float(rows.diag.max(initial=0.0))
+        exhausted = False
+        begun = int(work.counts[WORK])
+        most_work = most_values(ctx, part.n, _WHILE // _VALUE) * _VALUE
+        while now.violation > part.eps and spent < most_work and not exhausted and not expired(ctx):
+            values, multiplications = rows.counts.asked, int(work.counts[WORK])
+            if work.stop < 0.0:
+                self._begin_round(part, work, now, most)
+            reason = self._go_on(part, work, rows, largest, room, max(_WHILE - spent, 1))
+            spent += int(work.counts[WORK]) - multiplications + _VALUE * (rows.counts.asked - values)
+            if reason == LIMIT and work.steps < work.last_step:
+                break
+            values, before = rows.counts.asked, part.beta.copy()
+            part.beta[work.chosen] = work.beta[work.chosen]
+            work.stop = -1.0
+            changed = bring_up_to_date(part, before, work, rows)
+            visits += part.n * (changed > 0)
+            now = look(part)
+            exhausted = stands_still(part, work, rows, now.violation, reason != STILL or changed > 0, _PATIENCE)
+            if work.stale == 0:
+                now = look(part)
+            spent += part.n * changed + _VALUE * (rows.counts.asked - values)
+        rows.counts.asked += (int(work.counts[WORK]) - begun) // _VALUE
+        done = now.violation <= part.eps
+        return Progress(done, exhausted and not done, work.updates - rounds, visits, now.violation)
+
+    def _begin_round(self, part: Part, work: RoundWork, now: Look, most: int) -> None:
+        """Begin a round."""
+        W = working_set(part, now, self.q, most)
+        work.chosen[:] = False
+        work.chosen[W] = True
+        work.beta[:], work.f[:] = part.beta, part.f
+        work.stop = max(_SHARE * now.violation, paper_eps(part))
+        work.last_step = work.steps + _STEPS * len(W) + 1000
+        work.memory[:] = 0.0
+
+    def _go_on(
+        self, part: Part, work: RoundWork, rows: KernelRows, largest: float, room: Room, most_work: int
+    ) -> int:  # fmt: skip
+        """Steps of the round that is open, in `work` alone; why they ended."""
+        W = np.flatnonzero(work.chosen)
+        K = np.ascontiguousarray(rows.block(W, W))
+        most = work.last_step - work.steps
+        how = Descent(
+            INNER[self.inner], stop=work.stop, small=0.25 * work.stop, theta=self.theta, level=0.0, releases=most,
+            most=most, most_work=most_work,
+        )  # fmt: skip
+        beta, f = work.beta[W], work.f[W]
+        reason = move(part, work, W, beta, f, K, largest, room, how)
+        work.beta[W], work.f[W] = beta, f
+        return reason
+
+
+def working_set(part: Part, now: Look, q: int, most: int) -> np.ndarray:
+    """The rows of a round, int64, ascending: J, q/2 bound rows on each side by their violation of the centre, and
+    the most violating pair; of more than `most` those with the largest violations, the pair always among them.
+    """
+    bound = np.ones(part.n, bool)
+    bound[now.free] = False
+    rising, falling = now.centre - now.up, now.down - now.centre
+    chosen = ~bound
+    for violations in (rising, falling):
+        candidates = np.flatnonzero(bound & (violations > 0.0))
+        chosen[candidates[_largest(violations[candidates], q // 2)]] = True
+    pair = [now.i_up, now.i_low]
+    chosen[pair] = True
+    W = np.flatnonzero(chosen)
+    if len(W) > most:
+        violations = np.maximum(rising[W], falling[W])
+        violations[np.isin(W, pair)] = np.inf
+        W = np.sort(W[_largest(violations, most)])
+    return W
+
+
+def _largest(values: np.ndarray, count: int) -> np.ndarray:
+    """Positions of the largest values, the lowest first among equals."""
+    return np.argsort(-values, kind="stable")[:count]

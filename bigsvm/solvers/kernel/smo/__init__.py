@@ -1,0 +1,1 @@
+"""Sequential minimal optimisation, by working sets and by pairs."""

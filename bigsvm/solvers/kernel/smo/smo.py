@@ -1,0 +1,111 @@
+"""`smo`: sequential minimal optimisation with working sets of many rows, and one loop for memory and disk.
+
+    A = a sample of the rows, in memory
+    repeat: solve the programme of A to a part of the violation, the other rows waiting (`active_rows.py`)
+            one pass over the others: f += K(others, rows that moved) (what they moved by)
+            A = free rows, and those that violate against the new bias or nearly do
+    until the violation of all rows is small
+
+A round of it is in `active_set.py`.  In memory the pass is a sweep and A is LIBSVM's shrinking; on disk it is what is
+read (docs/measurements.md 7.3: 4 to 6 passes where working sets of 4096 rows alone need 71).  Rules of the textbook, of
+two rows at a time, are in `textbook.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from bigsvm.solvers.base import Context, DataShape, Need
+from bigsvm.solvers.kernel.base import KernelOptions, KernelSolver
+from bigsvm.solvers.kernel.part import Part, Progress
+from bigsvm.solvers.kernel.smo.active_set import GATHERED, Round, SmoWork
+from bigsvm.solvers.kernel.smo.block_smo import BlockSMO
+from bigsvm.solvers.kernel.smo.row_buffer import RowArena
+from bigsvm.solvers.kernel.smo.textbook import Textbook, TextbookWork
+from bigsvm.solvers.kernel.state import KernelState
+from bigsvm.solvers.kernel.values.data_rows import DataRows
+from bigsvm.solvers.kernel.values.kernel_rows import KernelRows
+from bigsvm.store.state.vectors import RowVector
+
+_Q = 1024
+_SAMPLE = 0.1  # of the rows, for the first active set
+_TEXTBOOK = Textbook()
+
+
+@dataclass(frozen=True)
+class Smo(KernelSolver):
+    """Hyperparameters of `smo`; `--wss` and `--working-set` choose its rule and the rows of a working set.
+
+    sample : float   share of the rows in the first active set
+    """
+
+    name: ClassVar[str] = "smo"
+    sample: float = _SAMPLE
+
+    def own_needs(self, shape: DataShape, resident: bool) -> list[Need]:
+        """The working set's matrix, in float64 if it must be, and per-row flags."""
+        n, stored = shape.n_samples, shape.nnz * (shape.entry_bytes + 8) // max(shape.n_samples, 1)
+        if self.by_pairs:
+            return [Need("row flags", 8 * n), Need("coefficients sent", 8 * n)]
+        return [
+            Need("working set", BlockSMO.room_bytes(self._rows_of_set(n), 8) + self._rows_of_set(n) * 2 * stored),
+            Need("active rows", RowArena.least_bytes(shape) + 2 * GATHERED),
+            Need("row flags", n, may_spill=True),
+            Need("coefficients sent", 8 * n, may_spill=True),
+        ]
+
+    def _rows_of_set(self, n: int) -> int:
+        return min(self.working_set or _Q, max(n, 2))
+
+    @property
+    def by_pairs(self) -> bool:
+        """Two rows at a time, as the textbook has it: asked for, or the rule knows no other."""
+        return self.working_set == 2 or self.wss in ("keerthi2", "wr", "wr+3")
+
+    @property
+    def caches(self) -> bool:
+        """Of pairs; the rows of a working set are not kept."""
+        return self.by_pairs
+
+    def begin(self, part: Part, rows: KernelRows, options: KernelOptions, ctx: Context) -> Any:
+        """Everything is sent: f is that of beta."""
+        if self.by_pairs:
+            return _TEXTBOOK.begin(part, rows, options, ctx)
+        n = ctx.data.n_samples
+
+        def vector(what: str, dtype: type) -> RowVector:
+            return RowVector(what, n, 1, dtype, ctx.budget, ctx.workdir, on_disk=what in ctx.spilled)
+
+        work = SmoWork(vector("row flags", np.uint8), vector("coefficients sent", np.float64))
+        work.sent.values[: part.n, 0] = part.beta
+        return work
+
+    def end(self, work: Any) -> None:
+        """Flags and coefficients."""
+        if not isinstance(work, SmoWork):
+            return
+        work.flags.close()
+        work.sent.close()
+
+    def make_room(self, state: KernelState) -> None:
+        """Of the rows in memory, where a proof comes before the model is done."""
+        if isinstance(state.work, SmoWork):
+            state.work.arena = None
+
+    def whole(self, part: Part, work: Any, rows: KernelRows) -> bool:
+        """Of pairs: f of the rows that have shrunk away."""
+        if self.by_pairs:
+            _TEXTBOOK.whole(part, work, rows)
+        return self.by_pairs
+
+    def advance(self, part: Part, work: Any, rows: KernelRows, options: KernelOptions, ctx: Context) -> Progress:
+        """One active set, and one pass over the other rows; of the textbook's rules some steps."""
+        if self.by_pairs:
+            progress = _TEXTBOOK.advance(part, work, rows, options, ctx)
+            stale = not progress.done and isinstance(work, TextbookWork) and work.n_active < part.n
+            return progress._replace(stale=stale and not progress.final)
+        assert isinstance(rows, DataRows)
+        return Round(part, work, rows, ctx, self._rows_of_set(part.n), self.wss != "1", self.sample).run()

@@ -1,0 +1,239 @@
+"""Sequential minimal optimisation as the papers have it: two variables a step, their kernel rows fetched for it.
+
+| wss | raises i | lowers j |
+|---|---|---|
+| 1 | arg min F_up | arg max F_down (the maximal violating pair) |
+| 2, 3 | arg min F_up | the largest (F_down(j) - b_up)^2 / curvature; a curvature that is not positive is 1e-12 |
+| wr | as 3, among variables that are 0 and were never selected | over for good when none of these violates |
+| wr+3 | as wr, then as 3 from where that ends | |
+| keerthi2 | see `keerthi.py` | |
+
+Rows at a bound that press against it leave the active ones, and come back before the end (docs/mathematics.md 8.4).
+
+Source: Fan, Chen, Lin, JMLR 6 (2005); Chang and Lin, LIBSVM, 4.2 and 5; docs/mathematics.md 8.1 to 8.4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bigsvm.compiled.kernel.smo import (
+    FALLS,
+    RISES,
+    add_block,
+    add_pair,
+    add_row,
+    curvature,
+    extremes,
+    second_order_partner,
+    shrink,
+    take_step,
+)
+from bigsvm.solvers.base import Context
+from bigsvm.solvers.kernel.base import KernelOptions, expired, most_values
+from bigsvm.solvers.kernel.part import Part, Progress
+from bigsvm.solvers.kernel.smo.keerthi import KeerthiWork, keerthi_advance, keerthi_begin
+from bigsvm.solvers.kernel.smo.rounding import resolution
+from bigsvm.solvers.kernel.values.kernel_rows import KernelRows
+
+_SHRINK_EVERY = 1000  # steps, or the number of rows where that is smaller
+_COME_BACK = 10.0  # times eps: all rows return once at this violation
+_BLOCK_VALUES = 1 << 20  # of a block of K
+
+
+@dataclass
+class TextbookWork:
+    """What is kept of a model between two calls.
+
+    active : int64, (n,), ascending in its first n_active
+    countdown : steps to the next shrinking;  unshrunk : all rows have come back once, near the end
+    at_bound : float64, (n,), sum of beta_j K_j over the rows whose cost is used up (G_bar); (0,) without shrinking
+    fresh : uint8, (n,), as in `compiled/kernel/smo.py`; (0,) unless the rule is wr or wr+3
+    limited : the choice is limited to fresh variables
+    selected : int32, (2, n), how often alpha and alpha* were selected (of a row of classification the one it has);
+        (2, 0) where that is not recorded
+    """
+
+    active: np.ndarray
+    n_active: int
+    countdown: int
+    unshrunk: bool
+    at_bound: np.ndarray
+    fresh: np.ndarray
+    limited: bool
+    selected: np.ndarray
+
+
+@dataclass(frozen=True)
+class Textbook:
+    """The engine.  `f` of rows that are not active is old between two calls, until `whole` or the end.
+
+    steps : at most, of a call of `advance`
+    record : count how often each variable is selected
+    """
+
+    steps: int = 1000
+    record: bool = False
+
+    def begin(
+        self, part: Part, rows: KernelRows, options: KernelOptions, ctx: Context | None = None
+    ) -> TextbookWork | KeerthiWork:
+        """What `advance` needs beside `part`, whose beta is feasible and f = K beta - t.
+
+        A start other than 0 costs a scan where rows may shrink.  For wr its rows that are not 0 count as selected.
+        """
+        n = part.n
+        selected = np.zeros((2, n if self.record else 0), np.int32)
+        if options.wss == "keerthi2":
+            return keerthi_begin(part, selected)
+        limited = options.wss.startswith("wr")
+        at_bound = np.zeros(n if options.shrinking and options.wss != "wr" else 0)
+        bound = np.flatnonzero(_cost_used_up(part))
+        if len(at_bound) and len(bound):
+            rows.update(at_bound, bound, part.beta[bound])
+        fresh = np.zeros(n if limited else 0, np.uint8)
+        if limited:
+            zero = part.beta == 0.0
+            fresh[zero & (part.upper > 0.0)] |= RISES
+            fresh[zero & (part.lower < 0.0)] |= FALLS
+        countdown = min(n, _SHRINK_EVERY) + 1
+        return TextbookWork(np.arange(n), n, countdown, False, at_bound, fresh, limited, selected)
+
+    def advance(
+        self,
+        part: Part,
+        work: TextbookWork | KeerthiWork,
+        rows: KernelRows,
+        options: KernelOptions,
+        ctx: Context | None = None,
+    ) -> Progress:
+        """Steps until the violation is at most `part.eps`, wr is over, or `self.steps` are done.
+
+        `exhausted` where a step changes nothing, or where what is left of the violation is rounding.
+        """
+        # As the rows are rounded, or equal rows would seem to differ.
+        diag = rows.diag.astype(rows.dtype).astype(np.float64)
+        most = max(min(self.steps, most_values(ctx, part.n, 2 * part.n * self.steps) // (2 * max(part.n, 1))), 1)
+        if isinstance(work, KeerthiWork):
+            return keerthi_advance(part, work, rows, diag, most, ctx)
+        done = visits = 0
+        violation, moved = np.inf, True
+        while done < most and not expired(ctx):
+            if len(work.at_bound) and not work.limited:
+                work.countdown -= 1
+                if work.countdown == 0:
+                    _shrink(part, work, rows)
+            fresh = work.fresh[: part.n if work.limited else 0]
+            among = (work.active, work.n_active)
+            i, j, b_up, b_low = extremes(part.f, part.beta, part.lower, part.upper, part.epsilon, fresh, *among)
+            violation = b_low - b_up if min(i, j) >= 0 else -np.inf
+            if violation <= part.eps:
+                if work.limited and options.wss == "wr":
+                    left = part.violation()
+                    return Progress(left <= part.eps, False, done, visits, left, final=True)
+                if work.limited:
+                    work.limited = False
+                elif work.n_active == part.n:
+                    return Progress(True, False, done, visits, violation)
+                else:
+                    _all_back(part, work, rows)
+                    work.countdown = 2  # shrinks again after one step among all
+                continue
+            if options.wss == "1":
+                row_i, row_j = rows.fetch(np.array([i, j]))
+                worse = violation
+            else:
+                row_i = rows.fetch(np.array([i]))[0]
+                j, worse = second_order_partner(
+                    i, b_up, row_i, diag, part.f, part.beta, part.lower, part.epsilon, fresh, *among
+                )
+                row_j = rows.fetch(np.array([j]))[0]
+            a = curvature(i, j, row_i[j], diag)
+            moved = self._step(part, work, fresh, (i, j), worse / a, (row_i, row_j))
+            done, visits = done + 1, visits + work.n_active
+            if not moved and not work.limited:
+                break
+        exhausted = not work.limited and violation <= resolution(part, diag)
+        if exhausted or not moved:
+            self.whole(part, work, rows)
+        return Progress(False, exhausted or not moved, done, visits, float(violation))
+
+    def whole(self, part: Part, work: TextbookWork | KeerthiWork, rows: KernelRows) -> None:
+        """Make f valid for all rows; the active ones stay as they are, and so does all that follows."""
+        if isinstance(work, TextbookWork) and work.n_active < part.n:
+            _reconstruct(part, work, rows)
+
+    def _step(
+        self,
+        part: Part,
+        work: TextbookWork,
+        fresh: np.ndarray,
+        pair: tuple[int, int],
+        step: float,
+        pair_rows: tuple[np.ndarray, np.ndarray],
+    ) -> bool:
+        """Move a pair, and f and all that is kept with it; whether anything changed."""
+        i, j = pair
+        if self.record:
+            work.selected[int(part.beta[i] < 0.0 and not len(fresh)), i] += 1
+            work.selected[int(part.beta[j] <= 0.0 or bool(len(fresh))), j] += 1
+        changes = take_step(i, j, step, part.beta, part.lower, part.upper, part.epsilon, fresh)
+        add_pair(part.f, work.active, work.n_active, *pair_rows, *changes[:2])
+        if len(fresh):
+            fresh[i] &= ~np.uint8(RISES)
+            fresh[j] &= ~np.uint8(FALLS)
+        if len(work.at_bound):
+            for row, change in zip(pair_rows, changes[2:], strict=True):
+                if change != 0.0:
+                    add_row(work.at_bound, row, change)
+        return changes[0] != 0.0 or changes[1] != 0.0
+
+
+def _cost_used_up(part: Part) -> np.ndarray:
+    """Rows whose alpha or alpha* is at C: at an end of their box that is not 0."""
+    return (part.beta != 0.0) & ((part.beta == part.lower) | (part.beta == part.upper))
+
+
+def _shrink(part: Part, work: TextbookWork, rows: KernelRows) -> None:
+    """What LIBSVM does every so many steps: thresholds of the active rows, all rows back once near the end."""
+    work.countdown = min(part.n, _SHRINK_EVERY)
+    *_, b_up, b_low = extremes(
+        part.f, part.beta, part.lower, part.upper, part.epsilon, work.fresh[:0], work.active, work.n_active
+    )
+    if not work.unshrunk and b_low - b_up <= _COME_BACK * part.eps:
+        work.unshrunk = True
+        _all_back(part, work, rows)
+    work.n_active = shrink(
+        part.f, part.beta, part.lower, part.upper, part.epsilon, b_up, b_low, work.active, work.n_active
+    )
+
+
+def _all_back(part: Part, work: TextbookWork, rows: KernelRows) -> None:
+    _reconstruct(part, work, rows)
+    work.active[:] = np.arange(part.n)
+    work.n_active = part.n
+
+
+def _reconstruct(part: Part, work: TextbookWork, rows: KernelRows) -> None:
+    """f of the rows that are not active, from at_bound and the rows that are inside their boxes.
+
+    Whole rows of those inside, or the block between the two sets, whichever is fewer values: the block where it is
+    clear, because whole rows take one scan and may be cached.  Both add in the same order, to the same bits.
+    """
+    away = np.ones(part.n, bool)
+    away[work.active[: work.n_active]] = False
+    away = np.flatnonzero(away)
+    inside = np.flatnonzero((part.beta != 0.0) & ~_cost_used_up(part))
+    f = work.at_bound - part.target
+    if len(inside) * part.n > 2 * work.n_active * len(away):
+        piece = max(_BLOCK_VALUES // max(len(inside), 1), 1)
+        for start in range(0, len(away), piece):
+            where = away[start : start + piece]
+            few = f[where]
+            add_block(few, rows.block(where, inside), part.beta[inside])
+            f[where] = few
+    elif len(inside):
+        rows.update(f, inside, part.beta[inside])
+    part.f[away] = f[away]

@@ -1,0 +1,1 @@
+"""Kernel values: of rows that stream, that are cached, that are kept."""

@@ -1,0 +1,136 @@
+"""The rows of a run as kernel solvers reach them: by number, and block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from bigsvm.problem.kernel import Kernel
+from bigsvm.solvers.base import Context
+from bigsvm.solvers.gathered import Gathered, picked_rows
+from bigsvm.solvers.kernel.values.gram import Gram, Support, support_of, unit_rows
+from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks, blocks_of, kernel_matrix
+
+_CHUNK = 1 << 13  # rows of data in memory between two looks at what is asked of the run
+_AT_ONCE = 4  # blocks whose pages are asked for together
+MOST_THREADS = 8
+"""Threads whose tiles the plan counts."""
+
+
+class Rows(NamedTuple):
+    """Rows [start, stop) of the data: row i is row i - offset of X.
+
+    y : class codes or targets, (stop - start,);  weight : float64 or None
+    """
+
+    start: int
+    stop: int
+    X: Matrix
+    offset: int
+    y: np.ndarray
+    weight: np.ndarray | None
+
+
+def own_columns(data: RowBlocks, rows: np.ndarray) -> np.ndarray:
+    """The columns, int64, that belong to rows of a precomputed kernel: their own, wherever rows and features lie."""
+    column = np.asarray(rows if data.row_order is None else data.row_order[rows]).astype(np.int64)
+    if data.feature_order is not None:
+        place = np.empty(data.n_features, np.int64)
+        place[data.feature_order] = np.arange(data.n_features)
+        column = place[column]
+    return column
+
+
+class KernelData:
+    """Rows of `ctx.data` and the kernel's values of them, in float32 (`gram`) and float64 (`exact`)."""
+
+    def __init__(self, kernel: Kernel, ctx: Context) -> None:
+        self.kernel, self.ctx = kernel, ctx
+        threads = min(ctx.threads, MOST_THREADS)
+        d = ctx.data.n_features
+        self.gram = Gram(kernel, d, np.float32, threads)
+        self.exact = Gram(kernel, d, np.float64, threads)
+
+    @property
+    def n(self) -> int:
+        return self.ctx.data.n_samples
+
+    def whole(self) -> Matrix | None:
+        """All rows, where they are in memory."""
+        return kernel_matrix(self.ctx.data.read(self.ctx.refs[0]).X) if self.ctx.resident else None
+
+    def blocks(self, first: int = 0, charge: bool = True) -> Iterator[Rows]:
+        """Rows in order, those before `first` left out as far as whole blocks go."""
+        ctx = self.ctx
+        if ctx.resident:
+            block = ctx.data.read(ctx.refs[0])
+            X, weight = kernel_matrix(block.X), block.sample_weight
+            for start in range(first, self.n, _CHUNK):
+                stop = min(start + _CHUNK, self.n)
+                yield Rows(start, stop, X, 0, block.y[start:stop], None if weight is None else weight[start:stop])
+            return
+        refs = [ref for ref in ctx.proof_refs if ref.stop > first]
+        for run in range(0, len(refs), _AT_ONCE):
+            for block in blocks_of(ctx.data, refs[run : run + _AT_ONCE]):
+                if charge:
+                    ctx.charge(block.nbytes)
+                yield Rows(block.start, block.stop, kernel_matrix(block.X), block.start, block.y, block.sample_weight)
+
+    def take(self, rows: np.ndarray, charge: bool = True) -> tuple[Matrix, np.ndarray]:
+        """(X, at): rows, ascending and distinct, as rows `at` of X; the blocks that hold some are read."""
+        X = self.whole()
+        if X is not None:
+            return X, rows
+        ctx, found = self.ctx, Gathered(rows)
+        refs = self.refs_of(rows)
+        for run in range(0, len(refs), _AT_ONCE):
+            for block in blocks_of(ctx.data, refs[run : run + _AT_ONCE]):
+                if charge:
+                    ctx.charge(block.nbytes)
+                found.add([picked_rows(block.X, found.between(block.start, block.stop))])
+        matrix = found.matrix()
+        assert matrix is not None
+        return matrix, np.arange(len(rows))
+
+    def refs_of(self, rows: np.ndarray) -> list[BlockRef]:
+        """Blocks of the data that hold some of `rows`."""
+        return [
+            ref for ref in self.ctx.refs
+            if np.searchsorted(rows, ref.start) < np.searchsorted(rows, ref.stop)
+        ]  # fmt: skip
+
+    def column(self, rows: np.ndarray) -> np.ndarray:
+        """Of a precomputed kernel the columns of rows; else empty."""
+        return own_columns(self.ctx.data, rows) if self.kernel.name == "precomputed" else np.empty(0, np.int64)
+
+    def support(self, X: Matrix, at: np.ndarray, rows: np.ndarray, gram: Gram) -> Support:
+        """Rows as the other side of kernel values: rows `at` of X, `rows` of the data."""
+        if self.kernel.name == "precomputed":
+            return unit_rows(self.column(rows), gram.dtype)
+        return support_of(X, at, gram.dtype)
+
+    def diagonal(self, X: Matrix, at: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """K_ii exactly, float64, of rows `at` of X which are `rows` of the data."""
+        if self.kernel.name == "rbf":
+            return np.ones(len(at))
+        if self.kernel.name == "precomputed":
+            column, found = self.column(rows), np.empty(len(at))
+            for k, (row, j) in enumerate(zip(at.tolist(), column.tolist(), strict=True)):
+                part = picked_rows(X, np.array([row]))
+                if isinstance(part, np.ndarray):
+                    found[k] = part[0, j]
+                else:
+                    here = np.flatnonzero(part.indices == j)
+                    found[k] = part.data[here[0]] if len(here) else 0.0
+            return found
+        out = np.empty(len(at))
+        for start in range(0, len(at), _CHUNK):
+            out[start : start + _CHUNK] = support_of(X, at[start : start + _CHUNK], np.dtype(np.float64)).sq
+        return self.kernel.diagonal(out)
+
+    def close(self) -> None:
+        """Let the threads go."""
+        self.gram.close()
+        self.exact.close()

@@ -1,0 +1,99 @@
+"""`KernelRows` of the data of a run: rows computed when they are asked for, in memory or from rows that stream."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bigsvm.compiled.kernel.gram import add_stored_rows
+from bigsvm.solvers.kernel.values.data import KernelData, Rows
+from bigsvm.solvers.kernel.values.gram import Gram, Support
+from bigsvm.solvers.kernel.values.kernel_rows import KernelCounts
+from bigsvm.store.blocks import Matrix
+
+_CHUNK = 1 << 12  # rows that are on the other side at one time
+
+
+class DataRows:
+    """K of the rows of one part.
+
+    part_rows : int64, ascending numbers of the data's rows; None for all
+    gram : in whose float type values are computed
+    """
+
+    def __init__(self, data: KernelData, gram: Gram, part_rows: np.ndarray | None) -> None:
+        self.data, self.gram, self._rows = data, gram, part_rows
+        self.n = data.n if part_rows is None else len(part_rows)
+        self.dtype, self.counts = gram.dtype, KernelCounts()
+        self._diag: np.ndarray | None = None
+
+    @property
+    def diag(self) -> np.ndarray:
+        """K_ii exactly, float64, (n,); computed when it is first asked for."""
+        if self._diag is None:
+            self._diag = np.ones(self.n)
+            if self.data.kernel.name != "rbf":
+                for rows in self.data.blocks():
+                    mine, numbers = self.of(rows)
+                    self._diag[mine] = self.data.diagonal(rows.X, numbers - rows.offset, numbers)
+        return self._diag
+
+    def fetch(self, idx: np.ndarray) -> np.ndarray:
+        """Rows idx, (len(idx), n)."""
+        out = np.empty((len(idx), self.n), self.dtype)
+        support = self._support(idx)
+        for rows in self.data.blocks():
+            mine, numbers = self.of(rows)
+            if len(numbers):
+                out[:, mine] = self.gram.values(rows.X, numbers - rows.offset, support)
+        self._count(len(idx), self.n)
+        return out
+
+    def block(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """K[a, b]."""
+        X, at = self._take(b)
+        self.counts.values += len(a) * len(b)
+        self.counts.asked += len(a) * len(b)
+        return self.gram.values(X, at, self._support(a))
+
+    def update(self, f: np.ndarray, idx: np.ndarray, change: np.ndarray) -> None:
+        """f += sum_k change_k K[idx_k, :]."""
+        for start in range(0, len(idx), _CHUNK):
+            part = slice(start, start + _CHUNK)
+            support, coef = self._support(idx[part]), change[part][:, None]
+            for rows in self.data.blocks():
+                mine, numbers = self.of(rows)
+                if len(numbers):
+                    scores = np.ascontiguousarray(f[mine])[None, :]
+                    self.gram.add(rows.X, numbers - rows.offset, support, coef, scores)
+                    f[mine] = scores[0]
+        self._count(len(idx), self.n)
+
+    def add(self, f: np.ndarray, K: np.ndarray, change: np.ndarray) -> None:
+        """f += sum_k change_k K[k, :], as `update` does."""
+        add_stored_rows(K, np.arange(len(K)), np.ascontiguousarray(change), f)
+
+    def of(self, rows: Rows) -> tuple[slice, np.ndarray]:
+        """(positions in the part, numbers in the data) of a block's rows."""
+        if self._rows is None:
+            return slice(rows.start, rows.stop), np.arange(rows.start, rows.stop)
+        a, b = np.searchsorted(self._rows, [rows.start, rows.stop])
+        return slice(a, b), self._rows[a:b]
+
+    def _take(self, idx: np.ndarray) -> tuple[Matrix, np.ndarray]:
+        """Rows of the part by position, in any order, as (X, at)."""
+        numbers = idx if self._rows is None else self._rows[idx]
+        ascending = np.unique(numbers)
+        X, at = self.data.take(ascending)
+        return X, at[np.searchsorted(ascending, numbers)]
+
+    def _support(self, idx: np.ndarray) -> Support:
+        numbers = np.asarray(idx if self._rows is None else self._rows[idx])
+        if self.data.kernel.name == "precomputed":
+            return self.data.support(np.empty((0, 0)), numbers, numbers, self.gram)
+        X, at = self._take(idx)
+        return self.data.support(X, at, numbers, self.gram)
+
+    def _count(self, rows: int, n: int) -> None:
+        self.counts.computed += rows
+        self.counts.values += rows * n
+        self.counts.asked += rows * n

@@ -1,0 +1,1 @@
+"""Linear solvers as their papers have them."""

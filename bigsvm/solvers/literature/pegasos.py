@@ -1,0 +1,279 @@
+"""Pegasos, stochastic or plain subgradient descent on the hinge loss (`pegasos`; docs/mathematics.md 7.5).
+
+A baseline that papers compare with: it does not need to know when it is done, and here a proof tells it.  Its
+points are means of subgradients, so that w = sum_i alpha_i y_i x_i for an alpha in the box; the gap follows from
+the margins that a pass sees anyway.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+
+from bigsvm.compiled.linear.pegasos import GAP, LOSS, fold_scales, pegasos_visit
+from bigsvm.compiled.shared.visiting import mixed_runs_of, shuffled
+from bigsvm.problem.certificate import Certificate
+from bigsvm.problem.problem import Problem, zero_weights
+from bigsvm.solvers.base import Context, DataShape, Need, Point, Rule, StepInfo
+from bigsvm.solvers.dcd.dual_cd_stream import BLOCK_ORDER
+from bigsvm.solvers.primal.primal_state import largest_relative
+from bigsvm.solvers.primal.row_pass import PassLeft, row_pass
+from bigsvm.solvers.primal.row_state import NaturalDual, RowState, row_needs
+from bigsvm.solvers.weights import columns, squared_norm
+from bigsvm.store.addresses import in_groups
+from bigsvm.store.blocks import Block, BlockGroup, kernel_matrix
+from bigsvm.store.read_ahead import ReadAhead
+from bigsvm.store.state.vectors import RowVector
+
+_FIRST_CHECK = 4  # passes of mini-batches before a proof whatever the estimate says; then each time they have doubled
+_WIDE = 6  # arrays as large as w of the batch method: what is to be added, its sum, and parts of tasks
+
+
+@dataclass
+class PegasosState:
+    """All that a resumed run needs.
+
+    w : float64, (n_features + 1,) or (n_features + 1, n_models)
+    rows : alpha; of the batch method slacks at w and costs, too, which else have no columns
+    primal : float64, (n_models,)  P(w); of mini-batches the stale one, as the pass saw it
+    estimate : the largest relative gap, as stale;  share : proved gap over estimate, as of the last proof
+    iteration : steps done
+
+    total_cost : sum of the rows' costs, nan until a pass has seen them
+
+    Of the batch method:
+    pending : float64, shape of w   sum of the violating C_i y_i x_i at w
+    looked : that, and the slacks, are of this w, and a step may follow
+
+    Of mini-batches:
+    scale : float64, (n_models,)    in the middle of a pass, what w and alpha are to be multiplied by
+    sqnorm : float64, (n_models,)   of w before that
+    seen, done, epoch : rows visited since the start, groups done of the present pass, passes
+    sums, cost_seen : gap and loss of each model, and costs, as the present pass saw them
+    next_check : passes after which a proof is asked for whatever the estimate says
+    """
+
+    problem: Problem = field(metadata={"derived": True})
+    w: np.ndarray
+    rows: RowState
+    primal: np.ndarray
+    pending: np.ndarray
+    scale: np.ndarray
+    sqnorm: np.ndarray
+    sums: np.ndarray
+    total_cost: float = math.nan
+    estimate: float = math.inf
+    share: float = 1.0
+    iteration: int = 0
+    looked: bool = False
+    seen: int = 0
+    done: int = 0
+    epoch: int = 0
+    cost_seen: float = 0.0
+    next_check: int = _FIRST_CHECK
+
+
+@dataclass(frozen=True)
+class Pegasos:
+    """Hyperparameters of `pegasos`.
+
+    In terms of lambda = 1 / (C n_samples), step t takes a batch A of rows and goes
+
+        w <- (1 - eta lambda) w + (eta / |A|) sum_{i in A, y_i w.x_i < 1} cost_i y_i x_i
+
+    with eta = 1 / (lambda (t + offset)), and then to the nearest point of the ball that is known to hold the
+    optimum, ||w||^2 <= C sum_i cost_i (which is 1 / lambda where all costs are 1).
+
+    batch : int         rows of a step, 0 for all.  All: the deterministic method, one pass a step, with the exact
+        primal and gap of every iterate.  Else rows come in an order drawn anew for every pass, and a batch ends where
+        the rows that are read together end; cut short, it counts as the part of a step that it is
+    offset : int        1, as in the tables of Do and Artieres; 0 as in Shalev-Shwartz, Singer and Srebro
+    projection : bool   1 or 0.  In the first pass of mini-batches over rows with weights there is none: the ball is
+        known once all costs were seen
+    iterations : int    rule of --stop paper: end after as many steps (with their pass); 0: never
+    """
+
+    name: ClassVar[str] = "pegasos"
+    losses: ClassVar[tuple[str, ...]] = ("hinge",)
+    biases: ClassVar[tuple[str, ...]] = ("augmented", "none")
+    rides: ClassVar[bool] = False
+    paper_rule: ClassVar[bool] = True
+
+    batch: int = 100
+    offset: int = 1
+    projection: bool = True
+    iterations: int = 0
+
+    def __post_init__(self) -> None:
+        if self.batch < 0 or self.iterations < 0:
+            raise ValueError("batch and iterations must not be negative")
+        if self.offset not in (0, 1):
+            raise ValueError(f"offset must be 0 or 1, not {self.offset}")
+
+    def weight_bytes(self, tol: float, parallel: int) -> int:
+        """Always float64."""
+        return 8
+
+    def refusal(self, shape: DataShape) -> str | None:
+        """None: any shape will do."""
+        return None
+
+    def needs(self, shape: DataShape, resident: bool) -> list[Need]:
+        """Bytes by name; per-row needs may go to disk."""
+        n, m, wide = shape.n_samples, shape.n_models, 8 * (shape.n_features + 1) * shape.n_models
+        if self.batch == 0:
+            of_rows = [need for need in row_needs(shape) if need.what != "slopes"]
+            return [Need("w", wide), Need("subgradients", _WIDE * wide), *of_rows]
+        return [
+            Need("w", wide),
+            Need("batch", 8 * min(self.batch, n) * m),
+            Need("alpha", 8 * n * m, may_spill=True),
+        ]
+
+    def init(self, problem: Problem, ctx: Context) -> PegasosState:
+        """w = 0, alpha = 0."""
+        m, d, n = problem.n_models, ctx.data.n_features, ctx.data.n_samples
+
+        batch = self.batch == 0
+
+        def vector(what: str, width: int, dtype: type) -> RowVector:
+            return RowVector(what, n, width, dtype, ctx.budget, ctx.workdir, on_disk=what in ctx.spilled)
+
+        rows = RowState(
+            s=vector("slacks", m * batch, np.float64),
+            p=vector("slopes", 0, np.float64),
+            alpha=vector("alpha", m, np.float64),
+            cost=vector("row costs", 1 * batch, np.float64),
+            codes=vector("row classes", 1 * batch, np.int32),
+        )
+        state = PegasosState(
+            problem=problem, w=zero_weights(d, m), rows=rows, primal=np.full(m, np.inf),
+            pending=zero_weights(d if batch else 0, m), scale=np.ones(m), sqnorm=np.zeros(m), sums=np.zeros((m, 2)),
+        )  # fmt: skip
+        if not ctx.data.has_weights and np.all(problem.class_weight == 1.0):
+            state.total_cost = float(n)
+        return state
+
+    def before_load(self, state: PegasosState, tree: object, ctx: Context) -> None:
+        """A new state has room for a saved one."""
+
+    def step(self, problem: Problem, state: PegasosState, ctx: Context) -> StepInfo:
+        """One pass: a step and a look at where it led, or as many mini-batches as the rows make."""
+        n = ctx.data.n_samples
+        if self.batch == 0:
+            try:
+                self._batch_step(state, ctx)
+            except PassLeft:
+                return StepInfo(state.estimate, n, 0, ask_certificate=False, paused=True)
+            ask = state.estimate <= ctx.tol
+        else:
+            if not self._mini_batches(state, ctx):
+                return StepInfo(state.estimate, n, 0, ask_certificate=False, paused=True)
+            ask = self.forecast(state) <= ctx.tol or state.epoch >= state.next_check
+            if state.epoch >= state.next_check:
+                state.next_check = 2 * state.epoch
+        met = 0 < self.iterations <= state.iteration
+        rule = Rule.where(met, "steps", state.iteration, self.iterations)
+        return StepInfo(state.estimate, n, n, ask_certificate=ask, rule=rule)
+
+    def forecast(self, state: PegasosState) -> float:
+        """The relative gap that a proof of the present point is expected to show."""
+        return state.share * state.estimate
+
+    def points(self, state: PegasosState) -> list[Point]:
+        """The last iterate and its mean of subgradients."""
+        return [Point(state.problem, state.w, state.rows.alpha)]
+
+    def learn(
+        self, state: PegasosState, certificate: Certificate, rebuilt: Sequence[np.ndarray], of: Sequence[np.ndarray]
+    ) -> None:
+        """How much fresh margins are worth beside stale ones; iterates do not depend on when proofs are made."""
+        if self.batch and 0.0 < state.estimate < math.inf:
+            state.share = certificate.relative_gap / state.estimate
+
+    def finish(self, state: PegasosState) -> None:
+        """Give back what only training needs."""
+        state.rows.close()
+
+    def _radius(self, state: PegasosState) -> np.ndarray:
+        """Of the ball that is projected on: ||w*||^2 = sum alpha - losses <= sum_i C_i at the optimum."""
+        if not self.projection or math.isnan(state.total_cost):
+            return np.full(state.problem.n_models, np.inf)
+        return np.sqrt(state.problem.C * state.total_cost)
+
+    def _batch_step(self, state: PegasosState, ctx: Context) -> None:
+        """Take the step that the last look chose, then look: slacks, P(w), the gap, and the next step."""
+        problem, rows = state.problem, state.rows
+        if state.looked:
+            self._follow(state)
+        weights = NaturalDual(problem.loss.code)
+        state.pending, _ = row_pass(ctx, problem, rows, state.w.shape, w=state.w, weights=weights)
+        state.looked = True
+        gaps, costs = [], []
+        for piece in rows.pieces():
+            s, alpha, C = rows.s.values[piece], rows.alpha.values[piece], rows.costs(problem, piece)
+            gaps.append(np.maximum(-alpha * s, (C - alpha) * s).sum(axis=0))
+            costs.append(float(rows.cost.values[piece].sum()))
+        state.total_cost = math.fsum(costs)
+        state.primal = 0.5 * squared_norm(problem, state.w) + rows.losses(problem)
+        state.estimate = largest_relative(np.array([math.fsum(column) for column in np.transpose(gaps)]), state.primal)
+
+    def _follow(self, state: PegasosState) -> None:
+        problem, rows, w = state.problem, state.rows, state.w
+        state.iteration += 1
+        theta = 1.0 / (state.iteration + self.offset)
+        w *= 1.0 - theta
+        w += theta * state.pending
+        norm = np.sqrt(squared_norm(problem, w))
+        radius = self._radius(state)
+        shrink = np.divide(radius, norm, out=np.ones_like(norm), where=norm > radius)
+        columns(w)[...] *= shrink
+        for piece in rows.pieces():
+            alpha = rows.alpha.values[piece]
+            alpha *= 1.0 - theta
+            alpha += np.where(rows.s.values[piece] > 0.0, theta * rows.costs(problem, piece), 0.0)
+            alpha *= shrink
+        state.looked = False
+
+    def _mini_batches(self, state: PegasosState, ctx: Context) -> bool:
+        """The rest of a pass; False where it was left for a while."""
+        if ctx.resident:
+            self._visit(state, ctx, BlockGroup(tuple(ctx.refs)), ctx.data.read(ctx.refs[0]))
+        else:
+            order = shuffled(len(ctx.refs), ctx.seed, state.epoch, BLOCK_ORDER)
+            groups = in_groups(ctx.refs, order, ctx.group_blocks)
+            with ReadAhead(ctx.data, groups[state.done :], ctx.read_depth, ctx.buffers) as source:
+                for group, block in source:
+                    ctx.charge(block.nbytes)
+                    self._visit(state, ctx, group, block)
+                    state.done += 1
+                    if state.done < len(groups) and ctx.pause():
+                        break
+            ctx.io_wait_s += source.waited_s
+            if state.done < len(groups):
+                return False
+        fold_scales(state.w, state.rows.alpha.values, state.scale, state.sqnorm)
+        state.total_cost = state.cost_seen
+        state.primal = 0.5 * squared_norm(state.problem, state.w) + state.sums[:, LOSS]
+        state.estimate = largest_relative(state.sums[:, GAP], state.primal)
+        state.epoch, state.done, state.cost_seen = state.epoch + 1, 0, 0.0
+        state.sums[...] = 0.0
+        return True
+
+    def _visit(self, state: PegasosState, ctx: Context, group: BlockGroup, block: Block) -> None:
+        problem, n = state.problem, ctx.data.n_samples
+        X, (codes, cost) = kernel_matrix(block.X), problem.codes_and_cost(block)
+        at = np.empty(0, np.int64)
+        if not ctx.resident:
+            at = np.concatenate([np.arange(ref.start, ref.stop) for ref in group.refs])
+        state.iteration += pegasos_visit(
+            X, codes, cost, problem.positive, problem.C, problem.constant_feature, state.rows.alpha.values, at, state.w,
+            state.scale, state.sqnorm, self._radius(state), n, min(self.batch, n), float(self.offset), state.seen,
+            mixed_runs_of(X, True), ctx.seed, state.epoch, group.start, state.sums,
+        )  # fmt: skip
+        state.seen += block.n_rows
+        state.cost_seen += float(cost.sum())

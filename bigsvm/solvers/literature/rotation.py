@@ -1,0 +1,112 @@
+"""Products of all rows with some directions, kept by direction: one reading of the data, many searches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from bigsvm.compiled.linear.primal import add_rows, signed_margins
+from bigsvm.compiled.shared.rows import take_rows
+from bigsvm.problem.certificate import runs_of
+from bigsvm.problem.problem import Problem
+from bigsvm.solvers.base import Context
+from bigsvm.solvers.primal.row_pass import PassLeft, Weights, pass_refs
+from bigsvm.solvers.primal.row_state import RowState
+from bigsvm.store.blocks import BlockRef, RowBlocks, kernel_matrix, tile
+from bigsvm.units import KIB
+
+_TILE = 128 * KIB  # of products that are turned together
+_BLOCKS_PER_TASK = 16
+_RESIDENT_TASKS = 16
+
+
+class RotationShare(NamedTuple):
+    """Some rows, and where their numbers go; see `rotate`.  Row arrays are of the share's rows.
+
+    W : float64, (n_features + 1, n_directions);  out : float64, (n_directions, n_rows), a view
+    """
+
+    data: RowBlocks
+    refs: tuple[BlockRef, ...]
+    problem: Problem
+    W: np.ndarray
+    out: np.ndarray
+    w: np.ndarray | None
+    weights: Weights | None
+    rows: tuple[np.ndarray, np.ndarray, np.ndarray] | None  # s, cost, codes
+
+
+def rotation_task(share: RotationShare) -> tuple[np.ndarray | None, int]:
+    """Task: the products of some rows, and with w what a look wants to know; V and bytes read.  Writes its rows."""
+    problem, bias = share.problem, share.problem.constant_feature
+    V = None if share.w is None else np.zeros(share.w.shape)
+    release = getattr(share.data, "release", lambda ref: None)
+    n_directions = share.W.shape[1]
+    plus = np.zeros(n_directions, np.int32)  # every row counts as positive: the searches know the signs
+    tile_rows = max(_TILE // (8 * n_directions), 1)
+    first = bytes_read = 0
+    for ref in share.refs:
+        block = share.data.read(ref)
+        X = kernel_matrix(block.X)
+        if V is not None:
+            assert share.w is not None
+            assert share.rows is not None
+            assert share.weights is not None
+            s, cost, codes = (array[first : first + block.n_rows] for array in share.rows)
+            block_codes, block_cost = problem.codes_and_cost(block)
+            codes[:, 0], cost[:, 0] = block_codes, block_cost
+            signed_margins(X, block_codes, problem.positive, share.w, bias, 1.0, -1.0, s)
+            alpha = share.weights.alpha(s, block_cost[:, None] * problem.C)
+            add_rows(X, block_codes, problem.positive, alpha, bias, V)
+        for start, stop in tile(block.n_rows, tile_rows):
+            out, codes = np.empty((stop - start, n_directions)), np.zeros(stop - start, np.int32)
+            signed_margins(kernel_matrix(take_rows(X, start, stop)), codes, plus, share.W, bias, 0.0, 1.0, out)
+            share.out[:, first + start : first + stop] = out.T
+        first += block.n_rows
+        bytes_read += block.nbytes
+        release(ref)
+    return V, bytes_read
+
+
+def rotate(
+    ctx: Context,
+    problem: Problem,
+    D: np.ndarray,
+    out: np.ndarray,
+    rows: RowState | None = None,
+    w: np.ndarray | None = None,
+    weights: Weights | None = None,
+) -> np.ndarray:
+    """Read all rows once: out[k, i] = x_i . d_k + bias d_k,last; with w also slacks, costs, codes, and V of `weights`.
+
+    The products lie in this process, so the rows are read here, also where other processes do the rest.
+
+    D : float64, (n_directions, n_features + 1);  out : float64, (at least n_directions, n_samples)
+    Returns V, shape of w (of shape (0,) without w).  Raises PassLeft where the run is to stop.
+    """
+    refs = pass_refs(ctx)
+    blocks = -(-len(refs) // _RESIDENT_TASKS) if ctx.resident else _BLOCKS_PER_TASK
+    W = np.ascontiguousarray(D.T)
+
+    def shares() -> Iterator[RotationShare]:
+        for run in runs_of(refs, blocks):
+            start, stop = run[0].start, run[-1].stop
+            parts = None
+            if rows is not None:
+                s, cost, codes = (v.between(start, stop) for v in (rows.s, rows.cost, rows.codes))
+                parts = s, cost, codes
+            yield RotationShare(ctx.data, run, problem, W, out[: len(D), start:stop], w, weights, parts)
+
+    V = np.zeros(0 if w is None else w.shape)
+    before = ctx.bytes_read
+    found = ctx.mapper.map(rotation_task, shares(), ctx.pass_workers) if ctx.mapper.in_process else None
+    for part, nbytes in map(rotation_task, shares()) if found is None else found:
+        if part is not None:
+            V += part
+        ctx.charge(nbytes)
+        if ctx.stopping():
+            ctx.bytes_read = before  # limits count what an undisturbed run reads
+            raise PassLeft
+    return V

@@ -1,0 +1,307 @@
+"""Working-set Newton (`newton-ws`): few features, any number of rows, any C, in a handful of passes.
+
+A sample of the rows, solved in memory, gives the first direction.  Then each pass measures the direction on all
+rows, goes to the least of P along it, and keeps the rows around their hyperplanes (`working_pass`).  The problem on
+these rows, the others folded into one vector, is solved in memory to any accuracy; it gives the next direction, and
+for nothing a dual point of the whole problem: alpha of the kept rows, C for those that are folded, 0 for the rest.
+So the gap is known after each pass.
+
+Where the rows that matter do not fit in memory the direction may lead nowhere: P never rises (the line search is
+exact) and the best dual point is kept (`dual_point`), but neither may come nearer.  A gap that has not halved in some
+passes sends the solver over to `dcd`, which goes on from the best dual point.
+
+Several models share the room, where a row that more than one of them keeps counts once.  A model whose gap is small
+enough stays where it is and leaves its room to the others; when the gap of none of these halves, `dcd` takes over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from bigsvm.compiled.shared.losses import HINGE, SQUARED_HINGE
+from bigsvm.machine import trim_heap
+from bigsvm.problem.certificate import Certificate
+from bigsvm.problem.problem import Problem
+from bigsvm.solvers.base import Context, DataShape, Need, Point, StepInfo
+from bigsvm.solvers.dcd.dual_cd import DualCD
+from bigsvm.solvers.dcd.dual_cd_state import DualCDState
+from bigsvm.solvers.newton_ws.capacity import least_rows, matrix_bytes, rows_in, working_bytes
+from bigsvm.solvers.newton_ws.working_pass import WorkingPass
+from bigsvm.solvers.newton_ws.working_problem import Placed, balance, kept_rows, minimum, mixed, shares_gone
+from bigsvm.solvers.newton_ws.working_set import WorkingSet
+from bigsvm.solvers.primal.dual_point import mix_dual
+from bigsvm.solvers.primal.newton import too_many_features
+from bigsvm.solvers.primal.primal_state import PrimalSolver, PrimalState, new_state
+from bigsvm.solvers.primal.row_pass import PassLeft
+from bigsvm.solvers.primal.row_state import NaturalDual, row_needs
+from bigsvm.solvers.weights import columns, inner, squared_norm
+from bigsvm.store.state.vectors import RowVector
+
+_TOO_SHORT = 2  # passes of a run: one for a working set, one for its proof, none to read a sample
+_SAMPLED = 1e-2  # relative gap to which the sample is solved: it is no better than a sample
+_INNER = 0.02  # of the present gap, to which a working set is solved
+_FINAL = 0.1  # of the tolerance: nothing is solved any farther
+_FAR, _NEAR = 1.0, 0.1  # mu of the first problem, and of those that start near their solution
+_CLOSE = 0.05  # relative gap from which on it pays to start a solution where the last one ended
+_SHORT, _BOLD = 0.1, 0.9  # steps below which far rows are minded, and from which no more
+_TINY = np.finfo(float).tiny
+_IDLE = 1e-6  # of C: alpha of a row that does not matter
+# Passes in which the gap halves, or the rows that matter do not fit.  What the squared hinge folds keeps its curvature:
+# steps are as good as Newton's at least, and arrive.
+_HALVED_IN = {HINGE: 3, SQUARED_HINGE: 12}
+_DONE = 0.5  # of the tolerance: a model below leaves its room to the others
+_SOON = 0.1  # a pass makes the gap so much smaller, at a careful guess
+
+
+@dataclass
+class WorkingState(PrimalState):
+    """A primal solver's state between two passes; `direction` leads to the solution of the last working set.
+
+    place : uint8, (n_samples, n_models)   of each row in the pass (`working_set`)
+    careful : bool, (n_models,)   far rows of the sample are in the problem: without them the last step was too short
+    tol : the run's tolerance
+    gaps : relative gaps of each model after the last passes, the newest last
+    passes : done
+    growth : how often the room for rows that are in memory anyway was doubled
+    fallback : what `dcd` knows, where it has taken over
+    """
+
+    place: RowVector | None = None
+    careful: np.ndarray = field(default_factory=lambda: np.zeros(1, bool))
+    tol: float = field(default=0.0, metadata={"derived": True})
+    gaps: list[np.ndarray] = field(default_factory=list)
+    passes: int = 0
+    growth: int = 0
+    fallback: DualCDState | None = None
+
+
+@dataclass(frozen=True)
+class NewtonWS(PrimalSolver):
+    """Hyperparameters of `newton-ws`.
+
+    working_rows : int    rows of the working set; 0: as many as the memory holds
+    max_features : int    refuse more: matrices have (n_features + 1)^2 entries
+    fallback : bool       go over to dcd where the gap does not fall
+    """
+
+    name: ClassVar[str] = "newton-ws"
+    losses: ClassVar[tuple[str, ...]] = ("hinge", "squared_hinge")
+    biases: ClassVar[tuple[str, ...]] = ("augmented", "none", "free")
+    rides: ClassVar[bool] = True
+    paper_rule: ClassVar[bool] = False
+    arena: ClassVar[str] = "always"
+
+    working_rows: int = 0
+    max_features: int = 2000
+    fallback: bool = True
+
+    def refusal(self, shape: DataShape) -> str | None:
+        """Too many features for a Hessian."""
+        return too_many_features(self.name, shape, self.max_features)
+
+    def needs(self, shape: DataShape, resident: bool) -> list[Need]:
+        """Bytes by name; per-row needs may go to disk."""
+        wide, n = 8 * (shape.n_features + 1) * shape.n_models, shape.n_samples
+        return [
+            Need("w", wide),
+            Need("gradients", 8 * wide),
+            Need("Hessian", matrix_bytes(shape)),
+            Need("working set", working_bytes(shape, least_rows(shape, resident))),
+            *row_needs(shape),
+            Need("row places", n * shape.n_models, may_spill=True),
+            Need("alpha of a riding proof", 8 * n * shape.n_models, may_spill=True),
+        ]
+
+    def init(self, problem: Problem, ctx: Context) -> WorkingState:
+        """w = 0, alpha = 0."""
+        n, m = ctx.data.n_samples, problem.n_models
+        place = RowVector(
+            "row places", n, m, np.uint8, ctx.budget, ctx.workdir, on_disk="row places" in ctx.spilled
+        )  # fmt: skip
+        return WorkingState(**vars(new_state(problem, ctx)), place=place, careful=np.zeros(m, bool), tol=ctx.tol)
+
+    def before_load(self, state: WorkingState, tree: Any, ctx: Context) -> None:
+        """Make room for what a saved state has beyond a new one."""
+        if tree["fallback"] is not None:
+            state.fallback = _fall_back(state, ctx)
+            _DCD.before_load(state.fallback, tree["fallback"], ctx)
+
+    def step(self, problem: Problem, state: WorkingState, ctx: Context) -> StepInfo:
+        """A pass, and the solution of the working set that it found."""
+        if state.fallback is not None:
+            return _DCD.step(problem, state.fallback, ctx)
+        n, before = ctx.data.n_samples, ctx.bytes_read
+        try:
+            if state.passes == 0 and (ctx.sweeps_left is None or ctx.sweeps_left > _TOO_SHORT):
+                self._solve_sample(state, ctx)
+            done_before = self._done(state, ctx)
+            found, lengths = self._pass(state, ctx, done_before)
+        except PassLeft:
+            ctx.bytes_read = before  # limits count what an undisturbed run reads
+            return StepInfo(state.estimate, n, 0, ask_certificate=False, paused=True)
+        rode = bool(ctx.riding)
+        self._solve(state, ctx, found, lengths, done_before)
+        patience = _HALVED_IN[problem.loss.code]
+        state.gaps = [*state.gaps, self.weigh(state) / np.maximum(state.primal, _TINY)][-patience - 1 :]
+        state.passes += 1
+        done = state.estimate <= ctx.tol
+        remark = ""
+        if not done and _does_not_fall(state.gaps, patience, ctx.tol):
+            if self._room(ctx, problem, state.growth + 1) > self._room(ctx, problem, state.growth):
+                state.growth, state.gaps = state.growth + 1, state.gaps[-1:]
+            elif self.fallback and problem.bias != "free":
+                state.fallback = _fall_back(state, ctx)
+                remark = f"newton-ws: the gap has not halved in {patience} passes, dcd goes on; more memory may help"
+        exhausted = state.stuck > 3 and state.fallback is None
+        return StepInfo(state.estimate, n, n, ask_certificate=done, exhausted=exhausted, rode=rode, remark=remark)
+
+    def _room(self, ctx: Context, problem: Problem, growth: int) -> int:
+        """Rows of the working set.  Where all rows are in memory passes are cheap, and it grows only as it must."""
+        data = ctx.data
+        nnz = data.nnz if data.nnz is not None else data.n_samples * data.n_features
+        entry = data.dtype.itemsize + (data.index_dtype.itemsize if data.layout == "csr" else 0)
+        shape = DataShape(
+            data.n_samples, data.n_features, nnz, problem.n_models, entry_bytes=entry, n_costs=problem.n_costs
+        )  # fmt: skip
+        rows = least_rows(shape, ctx.resident)
+        wanted = rows << growth if ctx.resident else data.n_samples
+        return min(self.working_rows or wanted, rows + rows_in(ctx.arena_bytes, shape), data.n_samples)
+
+    def _solve_sample(self, state: WorkingState, ctx: Context) -> None:
+        """The direction from 0 to the solution for a sample, whose rows cost more by as much as they are fewer."""
+        problem, w = state.problem, columns(state.w)
+        found, share = self._new_pass(state, ctx).sample()
+        for m in range(problem.n_models):
+            part = kept_rows(problem, found, m, np.zeros(len(w)), w[:, m], ctx.threads, 1.0 / share)
+            target = _SAMPLED * _NEAR * float(part.C.sum())
+            columns(state.direction)[:, m] = minimum(problem, part, w[:, m], target, _FAR).w
+
+    def _new_pass(self, state: WorkingState, ctx: Context) -> WorkingPass:
+        assert state.place is not None
+        room = self._room(ctx, state.problem, state.growth)
+        return WorkingPass(ctx, state.problem, state.rows, state.place, state.w.shape, room, state.passes)
+
+    def _done(self, state: WorkingState, ctx: Context) -> np.ndarray:
+        """Models whose gap is small enough: they stay where they are.  None where that is so of all."""
+        if state.passes == 0:
+            return np.zeros(state.problem.n_models, bool)
+        done = np.asarray(self.weigh(state) <= _DONE * ctx.tol * state.primal)
+        return done & ~done.all()
+
+    def _pass(self, state: WorkingState, ctx: Context, done: np.ndarray) -> tuple[WorkingSet, np.ndarray]:
+        """Measure the direction, choose the working set, and go to the least of P."""
+        problem, rows, d = state.problem, state.rows, state.direction
+        columns(d)[:, done] = 0.0
+        found = self._new_pass(state, ctx).read(state.w, d, done)
+        steps = rows.search(problem, inner(problem, state.w, d), squared_norm(problem, d))
+        rows.advance(steps)
+        lengths = np.array([step.length for step in steps])
+        columns(state.w)[...] += columns(d) * lengths
+        state.primal = 0.5 * squared_norm(problem, state.w) + rows.losses(problem)
+        self.arrived(state, lengths * np.sqrt((columns(d) ** 2).sum(axis=0)))
+        return found, lengths
+
+    def _solve(
+        self, state: WorkingState, ctx: Context, found: WorkingSet, lengths: np.ndarray, done: np.ndarray
+    ) -> None:
+        """The next direction, and the best dual point with what the working set says."""
+        problem, w, d = state.problem, columns(state.w), columns(state.direction)
+        crowded = (state.passes == 0) & (found.sides[1] > found.room)  # more rows inside the margin than are kept
+        state.careful = np.where(state.careful, lengths < _BOLD, (lengths < _SHORT) | crowded)
+        gaps = self.weigh(state)
+        targets = np.maximum(_FINAL * ctx.tol * state.primal, _INNER * np.minimum(gaps, 0.5 * state.primal))
+        assert state.place is not None
+        leans = [columns(lean) for lean in found.fold.leans]
+        reached, V = mixed(leans, shares_gone(lengths)), leans[-1].copy()
+        known, unbalanced = Placed(problem, state.rows, state.place, found, lengths), np.zeros(len(done), bool)
+        for m in np.flatnonzero(~done).tolist():
+            lean, at = V[:, m].copy(), w[:, m].copy()
+            part = kept_rows(problem, found, m, reached[:, m], at, ctx.threads, sampled=bool(state.careful[m]))
+            start, mu = (at, _NEAR) if gaps[m] <= _CLOSE * state.primal[m] else (np.zeros_like(at), _FAR)
+            solution = minimum(problem, part, start, float(targets[m]), mu)
+            d[:, m] = solution.w - w[:, m]
+            alpha = solution.alpha
+            crossed = bool(np.any(alpha[part.far] > _IDLE * part.C[part.far]))
+            if part.F is not None or (crossed and state.passes > 0):
+                # A dual point wants folded rows as they are, and none that pays for many.
+                part = replace(kept_rows(problem, found, m, lean, at, ctx.threads), F=None)
+                alpha = minimum(problem, part, solution.w, float(targets[m]), _NEAR).alpha
+            alpha = np.where(part.far, 0.0, alpha)
+            unbalanced[m] = problem.bias == "free" and not balance(part, alpha, V[-1, m])
+            V[:, m] += part.pull(alpha)
+            known.take(m, alpha[~part.far])
+        mix_dual(state, NaturalDual(problem.loss.code), V.reshape(state.w.shape), known, ctx.tol, done | unbalanced)
+        self.weigh(state)
+
+    def forecast(self, state: WorkingState) -> float:
+        """The relative gap that a proof of the present point is expected to show."""
+        if state.fallback is not None:
+            return _DCD.forecast(state.fallback)
+        if state.estimate <= state.tol:
+            return state.estimate
+        return max(_SOON * state.estimate, 1.01 * state.tol)
+
+    def points(self, state: WorkingState) -> list[Point]:
+        """The point that was reached, where it is good enough; else the one that the next pass measures."""
+        if state.fallback is not None:
+            return _DCD.points(state.fallback)
+        w = state.w if state.estimate <= state.tol else state.w + state.direction
+        return [Point(state.problem, w, state.rows.alpha)]
+
+    def learn(
+        self, state: WorkingState, certificate: Certificate, rebuilt: Sequence[np.ndarray], of: Sequence[np.ndarray]
+    ) -> None:
+        """Take the rounding out of what is known of the dual point, where it is still the one that was proved."""
+        if state.fallback is not None:
+            if len(of) == len(state.fallback.groups):
+                _DCD.learn(state.fallback, certificate, rebuilt, of)
+        elif of[0] is state.w:
+            state.dual.v[...] = rebuilt[0]
+
+    def finish(self, state: WorkingState) -> None:
+        """Give back what only training needs."""
+        if state.fallback is not None:
+            _DCD.finish(state.fallback)
+        else:
+            _close(state)
+
+
+_DCD = DualCD()
+
+
+def _does_not_fall(gaps: list[np.ndarray], patience: int, tol: float) -> bool:
+    """Whether no model that is still to come has halved its gap in the last so many passes.
+
+    One that has leaves more room to the others, soon.
+    """
+    if len(gaps) <= patience:
+        return False
+    return not np.any((gaps[-1] <= 0.5 * gaps[0]) & (gaps[0] > _DONE * tol))
+
+
+def _fall_back(state: WorkingState, ctx: Context) -> DualCDState:
+    """What dcd goes on from: the best dual point and its w."""
+    problem = state.problem
+    alpha, V = state.rows.alpha, columns(state.dual.v)
+    _close(state)
+    fallback = _DCD.init(problem, ctx)
+    first = 0
+    for group in fallback.groups:
+        models = slice(first, first + group.problem.n_models)
+        first = models.stop
+        columns(group.w)[...] = V[:, models]
+        for piece in state.rows.pieces():
+            group.alpha.values[piece] = alpha.values[piece, models]
+    alpha.close()
+    trim_heap()
+    return fallback
+
+
+def _close(state: WorkingState) -> None:
+    assert state.place is not None
+    state.place.close()
+    state.rows.close()

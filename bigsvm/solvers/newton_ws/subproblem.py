@@ -1,0 +1,126 @@
+"""A problem on the rows of a working set, with all other rows folded into one vector.
+
+    min_w  |w|^2 / 2 - lean.(w - at) + (w - at)' F (w - at) / 2 + sum_i C_i loss(1 - y_i f(x_i))
+
+The sum is over the rows of the working set.  For the hinge loss `lean` = sum C_i y_i [x_i, bias] over folded
+violators, for the squared hinge sum 2 C_i s_i y_i [x_i, bias] with their slacks s_i at the point `at`, and
+F = sum 2 C_i x_i x_i': exact as long as none of them crosses its hyperplane.  Rows of a sample of the others say
+what it costs where some do: those that are folded pay for what the fold believes to have won.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from bigsvm.compiled.linear.hessian import add_hessian
+from bigsvm.compiled.linear.primal import add_rows, signed_margins
+from bigsvm.solvers.gathered import n_rows
+from bigsvm.store.blocks import Matrix
+
+_POSITIVE = np.array([1], np.int32)
+T = TypeVar("T")
+SLICES = 2  # of the rows, worked on at one time; their sums are added in order
+
+
+class Solution(NamedTuple):
+    """w : float64, (n_features + 1,);  alpha : float64, (n_rows,);  iterations : int"""
+
+    w: np.ndarray
+    alpha: np.ndarray
+    iterations: int
+
+
+@dataclass
+class Subproblem:
+    """Rows in a few matrices, one below the other.
+
+    parts : dense or CSR matrices;  codes : int32, (n_rows,), 1 for rows whose y is +1
+    C : float64, (n_rows,), positive
+    far : bool, (n_rows,)   of the sample, standing for many
+    side : float64, (n_rows,), 1, or -1 for rows that pay for leaving the margin: loss(y f(x) - 1)
+    bias : constant feature, 0 for none;  free : its weight costs nothing
+    lean, at : float64, (n_features + 1,);  F : float64, upper triangle, or None
+    """
+
+    parts: list[Matrix]
+    codes: np.ndarray
+    C: np.ndarray
+    far: np.ndarray
+    side: np.ndarray
+    bias: float
+    free: bool
+    lean: np.ndarray
+    at: np.ndarray
+    F: np.ndarray | None = None
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        ends = np.cumsum([0, *(n_rows(part) for part in self.parts)])
+        self._rows = [slice(int(a), int(b)) for a, b in itertools.pairwise(ends)]
+        half = int(np.searchsorted(ends, ends[-1] / SLICES))
+        self._shares = [range(half), range(half, len(self.parts))]
+
+    @property
+    def regulariser(self) -> np.ndarray:
+        """The diagonal that |w|^2 is taken with: ones, and 0 for a free bias."""
+        R = np.ones(len(self.lean))
+        R[-1] = 0.0 if self.free else 1.0
+        return R
+
+    def slacks(self, w: np.ndarray) -> np.ndarray:
+        """1 - y f(x) of every row, by its side."""
+        return self.side * self._margins(w, 1.0, -1.0)
+
+    def products(self, d: np.ndarray) -> np.ndarray:
+        """y (x.d + bias d_last) of every row, by its side."""
+        return self.side * self._margins(d, 0.0, 1.0)
+
+    def pull(self, coefficients: np.ndarray) -> np.ndarray:
+        """sum_i coefficients_i y_i [x_i, bias], each by its side."""
+        coefficients = coefficients * self.side
+
+        def some(share: range) -> np.ndarray:
+            V = np.zeros(len(self.lean))
+            for k in share:
+                rows = self._rows[k]
+                add_rows(self.parts[k], self.codes[rows], _POSITIVE, coefficients[rows, None], self.bias, V)
+            return V
+
+        first, second = self._both(some)
+        return first + second
+
+    def add_hessian(self, h: np.ndarray, H: list[np.ndarray]) -> np.ndarray:
+        """Upper triangle of sum_i h_i [x_i, bias] [x_i, bias]', in H[0]; H has an array for each of SLICES."""
+
+        def some(share: range) -> None:
+            mine = H[0] if share is self._shares[0] else H[1]
+            mine[:] = 0.0
+            for k in share:
+                add_hessian(self.parts[k], h[self._rows[k]], self.bias, mine)
+
+        self._both(some)
+        H[0] += H[1]
+        return H[0]
+
+    def _margins(self, w: np.ndarray, start: float, factor: float) -> np.ndarray:
+        out = np.empty((len(self.codes), 1))
+
+        def some(share: range) -> None:
+            for k in share:
+                rows = self._rows[k]
+                signed_margins(self.parts[k], self.codes[rows], _POSITIVE, w, self.bias, start, factor, out[rows])
+
+        self._both(some)
+        return out[:, 0]
+
+    def _both(self, some: Callable[[range], T]) -> list[T]:
+        if self.threads == 1 or len(self.parts) == 1:
+            return [some(share) for share in self._shares]
+        with ThreadPoolExecutor(SLICES, "bigsvm-working-set") as pool:
+            return list(pool.map(some, self._shares))

@@ -1,0 +1,122 @@
+"""The best dual point of a primal solver: a running convex combination of those that its gradients give."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from bigsvm.problem.problem import Problem
+from bigsvm.solvers.primal.row_pass import Weights
+from bigsvm.solvers.primal.row_state import RowState
+from bigsvm.solvers.weights import inner, squared_norm
+
+if TYPE_CHECKING:
+    from bigsvm.solvers.primal.primal_state import PrimalState
+
+_BALANCED = 1e-14  # shares that differ less from 1 are rounding
+
+
+class Known(Protocol):
+    """Knows alpha of some rows better than their slacks do."""
+
+    def put(self, piece: slice, alpha: np.ndarray) -> None:
+        """Write what is known of the rows of a piece into their alpha, (n_rows, n_models)."""
+        ...
+
+
+@dataclass
+class DualPoint:
+    """The running convex combination of the dual points that gradients gave (docs/mathematics.md 2.4).
+
+    linear, squares : float64, (n_models,)   sum_i alpha_i and sum_i D_i alpha_i^2 / 2
+    v : float64, shape of w   sum_i alpha_i y_i [x_i, bias]
+    """
+
+    linear: np.ndarray
+    squares: np.ndarray
+    v: np.ndarray
+
+    def value(self, problem: Problem) -> np.ndarray:
+        """D(alpha) of each model."""
+        return self.linear - 0.5 * squared_norm(problem, self.v) - self.squares
+
+
+def mix_dual(
+    state: PrimalState, weights: Weights, V: np.ndarray, known: Known | None = None, tol: float = 0.0,
+    stays: np.ndarray | None = None,
+) -> None:  # fmt: skip
+    """Move the best dual point to the best mixture of it and the one that `weights` give at the present slacks.
+
+    known : says what some rows have instead of what `weights` give
+    V : what the rows of the new point sum up to.  D depends on alpha through three sums only, so that the best
+    mixture is known before alpha is touched.
+    tol : a new point whose own relative gap is as small is taken alone: in a mixture every row that ever weighed
+    something has alpha > 0
+    stays : bool, (n_models,)   models whose point is left as it is
+    """
+    problem, rows, dual = state.problem, state.rows, state.dual
+    diag = 2.0 * problem.loss.diag_factor  # squares = sum diag alpha^2 / (4 C)
+    shares = _balance(problem, rows, weights, known)
+    sums = []
+    for piece in rows.pieces():
+        new, old, C = (
+            _scaled(problem, rows, weights, known, shares, piece),
+            rows.alpha.values[piece],
+            rows.costs(problem, piece),
+        )
+        quarter = np.divide(0.5 * diag, 2.0 * C, out=np.zeros_like(C), where=C > 0)
+        sums.append([new.sum(axis=0), (quarter * new * new).sum(axis=0), (quarter * new * old).sum(axis=0)])
+    linear, squares, cross = (
+        np.array([math.fsum(column) for column in part]) for part in np.array(sums).transpose(1, 2, 0)
+    )
+    change = V - dual.v
+    rise = linear - dual.linear - inner(problem, dual.v, change) - 2.0 * (cross - dual.squares)
+    bend = squared_norm(problem, change) + 2.0 * (dual.squares - 2.0 * cross + squares)
+    straight = np.where(rise > 0.0, 1.0, 0.0)  # D is linear between two points whose w is the same
+    theta = np.clip(np.divide(rise, bend, out=straight, where=bend > 0), 0.0, 1.0)
+    alone = linear - 0.5 * squared_norm(problem, V) - squares
+    balanced = True if shares is None else shares.min(axis=0) >= 1.0 - _BALANCED  # else V is not quite its own
+    theta[balanced & (state.primal - alone <= tol * state.primal)] = 1.0
+    if stays is not None:
+        theta[stays] = 0.0
+    if not theta.any():
+        return
+    for piece in rows.pieces():
+        new, old = _scaled(problem, rows, weights, known, shares, piece), rows.alpha.values[piece]
+        rows.alpha.values[piece] = np.where(theta == 1.0, new, old + theta * (new - old))
+    dual.squares = (1 - theta) ** 2 * dual.squares + 2 * theta * (1 - theta) * cross + theta**2 * squares
+    dual.linear = (1 - theta) * dual.linear + theta * linear
+    dual.v += change * (theta if change.ndim == 2 else theta[0])
+
+
+def _alpha(problem: Problem, rows: RowState, weights: Weights, known: Known | None, piece: slice) -> np.ndarray:
+    alpha = weights.alpha(rows.s.values[piece], rows.costs(problem, piece))
+    if known is not None:
+        known.put(piece, alpha)
+    return alpha
+
+
+def _scaled(
+    problem: Problem, rows: RowState, weights: Weights, known: Known | None, shares: np.ndarray | None, piece: slice
+) -> np.ndarray:
+    alpha = _alpha(problem, rows, weights, known, piece)
+    if shares is not None:
+        alpha = alpha * np.where(rows.signs(problem, piece) > 0, shares[0], shares[1])
+    return alpha
+
+
+def _balance(problem: Problem, rows: RowState, weights: Weights, known: Known | None) -> np.ndarray | None:
+    """Factors (2, n_models) of the positive and negative rows that make sum y alpha = 0, where the bias is free."""
+    if problem.bias != "free":
+        return None
+    sums = []
+    for piece in rows.pieces():
+        alpha = _alpha(problem, rows, weights, known, piece)
+        positive = rows.signs(problem, piece) > 0
+        sums.append([np.where(positive, alpha, 0.0).sum(axis=0), np.where(positive, 0.0, alpha).sum(axis=0)])
+    totals = np.array([[math.fsum(column) for column in part] for part in np.array(sums).transpose(1, 2, 0)])
+    lighter = totals.min(axis=0)
+    return np.divide(lighter, totals, out=np.zeros_like(totals), where=totals > 0)

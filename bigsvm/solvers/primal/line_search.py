@@ -1,0 +1,99 @@
+"""Exact line search over rows that lie in memory or on disk, in a few readings of two numbers a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from bigsvm.compiled.linear import line_search as kernel
+
+Pieces = Callable[[], Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]]
+_SORTED = 1 << 15  # breakpoints that are sorted at the end
+_POLISHED = 3  # readings to take the rounding out of a step, at most
+
+
+class Step(NamedTuple):
+    """length : where phi is least, 0 where it does not fall at all;  on_kink : it is a breakpoint, exactly"""
+
+    length: float
+    on_kink: bool
+
+
+def exact_step(pieces: Pieces, C: float, code: int, linear: float, quadratic: float, longest: float = np.inf) -> Step:
+    """The least t >= 0 of  linear t + quadratic t^2 / 2 + sum_i C cost_i loss(s_i - t p_i).
+
+    Exact for the piecewise quadratic function (docs/mathematics.md 3.1, 3.2), however many rows there are.
+
+    Parameters
+    ----------
+    pieces : gives (s, p, cost), float64, piece by piece; called a few times
+    C, code : cost factor and loss (`compiled/shared/losses.py`)
+    linear, quadratic : of the regulariser along the direction, w.d and d.d
+    longest : no longer step than this
+    """
+    start = np.zeros(2)
+    for s, p, cost in pieces():
+        kernel.at_start(s, p, cost, C, code, start)
+    slope, curvature = linear + start[0], quadratic + start[1]
+    if not slope < 0.0:
+        return Step(0.0, False)
+    prefix, shift = 0, 52
+    one = np.empty(1)
+    bits = one.view(np.uint64)
+    while True:
+        histogram = np.zeros((kernel.BINS, 3))
+        for s, p, cost in pieces():
+            kernel.count_bins(s, p, cost, C, code, np.uint64(prefix), np.uint64(shift), one, bits, histogram)
+        k, slope, curvature = kernel.find_bin(histogram, _edges(prefix, shift), slope, curvature)
+        if k < 0 or histogram[k, kernel.COUNT] == 0:
+            found = Step(-slope / curvature if curvature > 0.0 else 0.0, False)
+            break
+        prefix = (prefix << 12) | k
+        if shift == 4 or histogram[k, kernel.COUNT] <= _SORTED:
+            found = _within(pieces, C, code, prefix, shift, int(histogram[k, kernel.COUNT]), slope, curvature)
+            break
+        shift -= 12
+    if not found.on_kink:
+        found = _polished(pieces, C, code, linear, quadratic, found)
+    return found if found.length <= longest else Step(longest, False)
+
+
+def _polished(pieces: Pieces, C: float, code: int, linear: float, quadratic: float, found: Step) -> Step:
+    """A step inside a segment, from sums over the rows that violate there: running sums cancel, these do not."""
+    t = found.length
+    for _ in range(_POLISHED):
+        sums = np.zeros(2)
+        for s, p, cost in pieces():
+            kernel.at_step(s, p, cost, C, code, t, sums)
+        slope, curvature = linear + quadratic * t + sums[0], quadratic + sums[1]
+        change = slope / curvature if curvature > 0.0 else 0.0
+        if not abs(change) < 0.5 * t:  # another segment's: rounding decides between them, and both will do
+            break
+        t -= change
+        if abs(change) <= 1e-12 * t:
+            break
+    return Step(t, False)
+
+
+def _edges(prefix: int, shift: int) -> np.ndarray:
+    """The largest number of each bin."""
+    with np.errstate(over="ignore"):
+        upper = (np.uint64(prefix << 12) + np.arange(1, kernel.BINS + 1, dtype=np.uint64)) << np.uint64(shift)
+        edges = (upper - np.uint64(1)).view(np.float64)
+    return np.where(np.isfinite(edges), edges, np.finfo(float).max)
+
+
+def _within(
+    pieces: Pieces, C: float, code: int, prefix: int, shift: int, n: int, slope: float, curvature: float
+) -> Step:
+    one = np.empty(1)
+    bits = one.view(np.uint64)
+    breakpoints, filled = np.empty((n, 3)), 0
+    for s, p, cost in pieces():
+        filled = kernel.gather_bin(
+            s, p, cost, C, code, np.uint64(prefix), np.uint64(shift), one, bits, breakpoints, filled
+        )
+    order = np.argsort(breakpoints[:, 0], kind="stable")
+    return Step(*kernel.walk(breakpoints[order], slope, curvature))

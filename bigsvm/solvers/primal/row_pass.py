@@ -1,0 +1,249 @@
+"""One reading of all rows for primal solvers: slacks, products with a direction, gradient and Hessian.
+
+The rows are worked on in tasks of some blocks that follow one another; their sums are added in the order of the
+rows, so that the result does not depend on who ran them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from bigsvm.compiled.linear.hessian import add_hessian
+from bigsvm.compiled.linear.hyperpass import add_binned, row_keys
+from bigsvm.compiled.linear.primal import add_rows, signed_margins
+from bigsvm.compiled.shared.rows import sqnorms
+from bigsvm.problem.certificate import runs_of
+from bigsvm.problem.problem import Problem
+from bigsvm.solvers.base import Context
+from bigsvm.solvers.gathered import Gathered, picked_rows
+from bigsvm.solvers.primal.row_state import RowState
+from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks, blocks_of, kernel_matrix, row_bytes
+from bigsvm.store.state.vectors import RowVector
+
+_BLOCKS_PER_TASK = 16
+_RESIDENT_BLOCK = 1 << 20  # bytes of rows in memory that are worked on together
+_RESIDENT_TASKS = 16
+
+
+class PassLeft(Exception):
+    """A pass was left because the run is to stop: nothing of it counts, and it is begun again later."""
+
+
+class Weights(Protocol):
+    """What each row weighs in a gradient and a Hessian, from its slack and cost; pure and small."""
+
+    def alpha(self, s: np.ndarray, C: np.ndarray) -> np.ndarray: ...
+    def curvature(self, s: np.ndarray, C: np.ndarray) -> np.ndarray: ...
+
+
+class Bins(NamedTuple):
+    """edges : float64, (n_models, n_bins - 1);  reach : float64, (n_models,), rows nearer than that are left out"""
+
+    edges: np.ndarray
+    reach: np.ndarray
+
+
+@dataclass
+class BinnedSums:
+    """Bins with what their rows change: float64, (n_models, n_bins, n_features + 1)."""
+
+    bins: Bins
+    sums: np.ndarray
+
+    def whole(self, m: int, length: float) -> int:
+        """How many bins end at `length` or before."""
+        return int(np.searchsorted(self.bins.edges[m], length, side="right"))
+
+
+class PassShare(NamedTuple):
+    """What a task needs.  Row arrays are of the share's rows; tasks in this process write into them.
+
+    w, d : compute slacks at w, products with d;  s, p : where to put them
+    weights : add up alpha_i y_i x_i at the slacks (those that `s` has where w is None);  hessian : and x_i x_i'
+    wanted : int64, rows of the share, ascending, that are to be handed back
+    keys : uint64, (n_rows, 1)   where to put hashes of the rows' contents;  with_keys : compute them
+    norms : float64, (n_rows, 1)   where to put squared norms of the rows;  with_norms : compute them
+    bins : sort the rows by where they cross
+    """
+
+    data: RowBlocks
+    refs: tuple[BlockRef, ...]
+    problem: Problem
+    w: np.ndarray | None
+    d: np.ndarray | None
+    s: np.ndarray | None
+    p: np.ndarray | None
+    cost: np.ndarray | None
+    codes: np.ndarray | None
+    weights: Weights | None
+    hessian: bool
+    shape: tuple[int, ...]
+    wanted: np.ndarray | None = None
+    keys: np.ndarray | None = None
+    with_keys: bool = False
+    norms: np.ndarray | None = None
+    with_norms: bool = False
+    bins: Bins | None = None
+
+
+class PassSums(NamedTuple):
+    """What some rows sum up to.
+
+    V : float64, shape of w   sum_i alpha_i y_i [x_i, bias]
+    H : float64, (n_models, n_features + 1, n_features + 1), upper triangles, or None
+    rows : (s, p, cost, codes) of the rows, for a caller in another process
+    gathered : the rows that were wanted, block by block
+    keys, norms, S : where they were asked for
+    """
+
+    V: np.ndarray
+    H: np.ndarray | None
+    rows: tuple[np.ndarray | None, ...]
+    bytes_read: int
+    gathered: tuple[Matrix, ...] = ()
+    keys: np.ndarray | None = None
+    norms: np.ndarray | None = None
+    S: np.ndarray | None = None
+
+
+def pass_task(share: PassShare) -> PassSums:
+    """Task: the sums of a run of blocks.  Pure, but for writing its rows into the arrays that it was given."""
+    problem, m = share.problem, share.problem.n_models
+    bias, width = problem.constant_feature, share.shape[0]
+    n = share.refs[-1].stop - share.refs[0].start
+
+    def rows_of(given: np.ndarray | None, wanted: bool, columns: int, dtype: type) -> np.ndarray | None:
+        if given is not None and (given.flags.writeable or not wanted):
+            return given
+        return np.empty((n, columns), dtype) if wanted else None
+
+    s, p = rows_of(share.s, share.w is not None, m, np.float64), rows_of(share.p, share.d is not None, m, np.float64)
+    cost, codes = rows_of(share.cost, True, 1, np.float64), rows_of(share.codes, True, 1, np.int32)
+    assert cost is not None
+    assert codes is not None
+    V = np.zeros(share.shape)
+    H = np.zeros((m, width, width)) if share.hessian else None
+    first = bytes_read = 0
+    gathered: list[Matrix] = []
+    S = None if share.bins is None else np.zeros((m, share.bins.edges.shape[1] + 1, width))
+    keys = rows_of(share.keys, share.with_keys, 1, np.uint64)
+    norms = rows_of(share.norms, share.with_norms, 1, np.float64)
+    for block in blocks_of(share.data, share.refs):
+        X, (block_codes, block_cost) = kernel_matrix(block.X), problem.codes_and_cost(block)
+        rows = slice(first, first + block.n_rows)
+        cost[rows, 0], codes[rows, 0] = block_cost, block_codes
+        if share.w is not None:
+            assert s is not None
+            signed_margins(X, block_codes, problem.positive, share.w, bias, 1.0, -1.0, s[rows])
+        if share.d is not None:
+            assert p is not None
+            signed_margins(X, block_codes, problem.positive, share.d, bias, 0.0, 1.0, p[rows])
+        if share.bins is not None and S is not None:
+            assert s is not None
+            assert p is not None
+            edges, reach = share.bins
+            add_binned(
+                X, block_codes, problem.positive, block_cost, problem.C, s[rows], p[rows], bias, edges, reach, S
+            )  # fmt: skip
+        if share.weights is not None:
+            assert s is not None
+            C = block_cost[:, None] * problem.C
+            add_rows(X, block_codes, problem.positive, share.weights.alpha(s[rows], C), bias, V)
+            if H is not None:
+                curvature = share.weights.curvature(s[rows], C)
+                for k in range(m):
+                    add_hessian(X, np.ascontiguousarray(curvature[:, k]), bias, H[k])
+        if keys is not None:
+            row_keys(X, keys[rows, 0])
+        if norms is not None:
+            sqnorms(X, norms[rows, 0])
+        if share.wanted is not None:
+            a, b = np.searchsorted(share.wanted, [first, first + block.n_rows])
+            if b > a:
+                gathered.append(picked_rows(X, share.wanted[a:b] - first))
+        first += block.n_rows
+        bytes_read += block.nbytes
+    return PassSums(V, H, (s, p, cost, codes), bytes_read, tuple(gathered), keys, norms, S)
+
+
+def pass_refs(ctx: Context) -> Sequence[BlockRef]:
+    """Blocks in store order: those of proofs, or small pieces of rows in memory."""
+    if not ctx.resident:
+        return ctx.proof_refs
+    return ctx.data.refs(max(int(_RESIDENT_BLOCK // row_bytes(ctx.data)), 1))
+
+
+def row_pass(
+    ctx: Context,
+    problem: Problem,
+    rows: RowState,
+    shape: tuple[int, ...],
+    w: np.ndarray | None = None,
+    d: np.ndarray | None = None,
+    weights: Weights | None = None,
+    hessian: bool = False,
+    gather: Gathered | None = None,
+    keys: RowVector | None = None,
+    norms: RowVector | None = None,
+    bins: BinnedSums | None = None,
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Read all rows once: s of w, p of d, and V (with H) of `weights` at s.  `shape` is that of w.
+
+    gather : takes the rows that it names;  keys : take hashes of the rows' contents;  norms : and their
+    squared norms;  bins : sums of rows by where they cross along d, added to `bins.sums`.
+
+    Raises PassLeft where the run is to stop; rows seen until then have been written, sums are lost.
+    """
+    refs = pass_refs(ctx)
+    blocks = -(-len(refs) // _RESIDENT_TASKS) if ctx.resident else _BLOCKS_PER_TASK
+    in_process = ctx.mapper.in_process
+    V = np.zeros(shape)
+    H = np.zeros((problem.n_models, shape[0], shape[0])) if hessian else None
+
+    def shares() -> Iterator[PassShare]:
+        for run in runs_of(refs, blocks):
+            start, stop = run[0].start, run[-1].stop
+            needs_s = w is not None or weights is not None or bins is not None
+            yield PassShare(
+                ctx.data, run, problem, w, d,
+                rows.s.between(start, stop) if needs_s and (in_process or w is None) else None,
+                rows.p.between(start, stop) if d is not None and in_process else None,
+                rows.cost.between(start, stop) if in_process else None,
+                rows.codes.between(start, stop) if in_process else None,
+                weights, hessian, shape,
+                None if gather is None else gather.between(start, stop),
+                keys.between(start, stop) if keys is not None and in_process else None, keys is not None,
+                norms.between(start, stop) if norms is not None and in_process else None, norms is not None,
+                None if bins is None else bins.bins,
+            )  # fmt: skip
+
+    before, first, number = ctx.bytes_read, 0, 0
+    for sums in ctx.mapper.map(pass_task, shares(), ctx.pass_workers):
+        V += sums.V
+        if H is not None and sums.H is not None:
+            H += sums.H
+        if gather is not None:
+            gather.add(sums.gathered)
+        if bins is not None and sums.S is not None:
+            bins.sums += sums.S
+        if not in_process:
+            last = refs[min(number + blocks, len(refs)) - 1].stop
+            found = zip((rows.s, rows.p, rows.cost, rows.codes), sums.rows, (w, d, True, True), strict=True)
+            for vector, values, wanted in found:
+                if wanted is not None and values is not None:
+                    vector.between(first, last)[:] = values
+            if keys is not None and sums.keys is not None:
+                keys.between(first, last)[:] = sums.keys
+            if norms is not None and sums.norms is not None:
+                norms.between(first, last)[:] = sums.norms
+            first = last
+        number += blocks
+        ctx.charge(sums.bytes_read)
+        if ctx.stopping():
+            ctx.bytes_read = before  # limits count what an undisturbed run reads
+            raise PassLeft
+    return V, H

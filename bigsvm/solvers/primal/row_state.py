@@ -1,0 +1,158 @@
+"""What primal solvers know of each row: slacks, a direction's products, a dual point; in memory or on disk.
+
+Everything here reads two or three numbers a row, in pieces and in the order of the rows, never the data.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from bigsvm.compiled.shared.losses import HINGE
+from bigsvm.problem.problem import Problem
+from bigsvm.solvers.base import Context, DataShape, Need
+from bigsvm.solvers.primal.line_search import Step, exact_step
+from bigsvm.store.blocks import tile
+from bigsvm.store.state.vectors import RowVector
+
+PIECE = 1 << 14
+
+
+@dataclass
+class RowState:
+    """Vectors with a row for each row of the data, in working order.
+
+    s : float64, (n_samples, n_models)   slacks 1 - y f(x), of the point that was looked at last
+    p : float64, (n_samples, n_models)   y (x.d + bias d_last) of the direction d that was measured last
+    alpha : float64, (n_samples, n_models)   the best dual point known
+    cost, codes : float64 and int32, (n_samples, 1)   class weight times sample weight, and class, of each row
+    """
+
+    s: RowVector
+    p: RowVector
+    alpha: RowVector
+    cost: RowVector
+    codes: RowVector
+
+    def pieces(self) -> Iterator[slice]:
+        """Runs of rows, a few thousand each."""
+        for start, stop in tile(len(self.s.values), PIECE):
+            yield slice(start, stop)
+
+    def costs(self, problem: Problem, rows: slice) -> np.ndarray:
+        """C_i of some rows, (n_rows, n_models)."""
+        return self.cost.values[rows] * problem.C
+
+    def signs(self, problem: Problem, rows: slice) -> np.ndarray:
+        """y_i of some rows, (n_rows, n_models)."""
+        return np.where(self.codes.values[rows] == problem.positive, 1.0, -1.0)
+
+    def losses(self, problem: Problem) -> np.ndarray:
+        """sum_i C_i loss(s_i) of each model."""
+        parts = [
+            (self.costs(problem, rows) * problem.loss.value(self.s.values[rows])).sum(axis=0) for rows in self.pieces()
+        ]
+        return np.array([math.fsum(column) for column in np.transpose(parts)])
+
+    def search(
+        self, problem: Problem, linear: np.ndarray, quadratic: np.ndarray, longest: float = np.inf
+    ) -> list[Step]:
+        """The exact step along p of each model; `linear` is w.d and `quadratic` d.d of the regulariser."""
+        return [
+            self._search(problem, m, float(linear[m]), float(quadratic[m]), longest) for m in range(problem.n_models)
+        ]
+
+    def _search(self, problem: Problem, m: int, linear: float, quadratic: float, longest: float) -> Step:
+        def pieces() -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+            for rows in self.pieces():
+                yield self.s.values[rows, m], self.p.values[rows, m], self.cost.values[rows, 0]
+
+        return exact_step(pieces, float(problem.C[m]), problem.loss.code, linear, quadratic, longest)
+
+    def advance(self, steps: list[Step]) -> None:
+        """s -= t p for each model's step; rows whose breakpoint is the step's end lie on their hyperplane exactly."""
+        t = np.array([step.length for step in steps])
+        on_kink = np.array([step.on_kink for step in steps])
+        for rows in self.pieces():
+            s, p = self.s.values[rows], self.p.values[rows]
+            if on_kink.any():
+                with np.errstate(divide="ignore", invalid="ignore"):
+                    kinks = on_kink & (s / p == t)
+                s -= t * p
+                s[kinks] = 0.0
+            else:
+                s -= t * p
+
+    def settle_bias(self, problem: Problem) -> np.ndarray:
+        """Move s to the exact minimiser over a free b (docs/mathematics.md 3.3); the change of b of each model."""
+        moved = np.zeros(problem.n_models)
+        for m in range(problem.n_models):
+            for way in (1.0, -1.0):
+
+                def pieces(m: int = m, way: float = way) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+                    for rows in self.pieces():
+                        yield self.s.values[rows, m], way * self.signs(problem, rows)[:, m], self.cost.values[rows, 0]
+
+                step = exact_step(pieces, float(problem.C[m]), problem.loss.code, 0.0, 0.0)
+                if step.length > 0.0:
+                    moved[m] = way * step.length
+                    for rows in self.pieces():
+                        s = self.s.values[rows, m]
+                        y = way * self.signs(problem, rows)[:, m]
+                        kinks = step.on_kink & (s * y == step.length)
+                        s -= step.length * y
+                        s[kinks] = 0.0
+                    break
+        return moved
+
+    def close(self) -> None:
+        """Give back all but alpha."""
+        for vector in (self.s, self.p, self.cost, self.codes):
+            vector.close()
+
+
+def row_needs(shape: DataShape) -> list[Need]:
+    """Bytes of a RowState, by name; all may go to disk."""
+    n, m = shape.n_samples, shape.n_models
+    return [
+        Need("slacks", 8 * n * m, may_spill=True),
+        Need("slopes", 8 * n * m, may_spill=True),
+        Need("alpha", 8 * n * m, may_spill=True),
+        Need("row costs", 8 * n, may_spill=True),
+        Need("row classes", 4 * n, may_spill=True),
+    ]
+
+
+def new_rows(problem: Problem, ctx: Context, with_slopes: bool = True) -> RowState:
+    """Of w = 0, before any row was seen: every slack is 1.  Without slopes `p` has no rows."""
+    n, m = ctx.data.n_samples, problem.n_models
+
+    def vector(what: str, width: int, dtype: type, fill: float, wanted: bool = True) -> RowVector:
+        rows = n if wanted else 0
+        return RowVector(what, rows, width, dtype, ctx.budget, ctx.workdir, fill, on_disk=what in ctx.spilled)
+
+    return RowState(
+        s=vector("slacks", m, np.float64, 1.0),
+        p=vector("slopes", m, np.float64, 0.0, with_slopes),
+        alpha=vector("alpha", m, np.float64, 0.0),
+        cost=vector("row costs", 1, np.float64, 0.0),
+        codes=vector("row classes", 1, np.int32, 0),
+    )
+
+
+@dataclass(frozen=True)
+class NaturalDual:
+    """alpha_i = C_i loss'(s_i), the dual point that the gradient gives for free (docs/mathematics.md 2.3)."""
+
+    code: int
+
+    def alpha(self, s: np.ndarray, C: np.ndarray) -> np.ndarray:
+        """Of slacks and costs of one shape."""
+        return np.where(s > 0.0, C, 0.0) if self.code == HINGE else 2.0 * C * np.maximum(s, 0.0)
+
+    def curvature(self, s: np.ndarray, C: np.ndarray) -> np.ndarray:
+        """C_i loss''(s_i), the generalised second derivative."""
+        return np.zeros(s.shape) if self.code == HINGE else np.where(s > 0.0, 2.0 * C, 0.0)

@@ -1,0 +1,1 @@
+"""Rows turned into columns, on the scratch disk."""

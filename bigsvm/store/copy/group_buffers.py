@@ -1,0 +1,95 @@
+"""Arrays that hold a group of blocks, allocated once and filled again for every group."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+
+from bigsvm.compiled.shared.rows import CSR
+from bigsvm.compiled.shared.shuffle import rebase_indptr
+from bigsvm.store.blocks import Block
+
+
+class GroupBuffers:
+    """Room for `rows` rows with `entries` stored entries out of `blocks` blocks.
+
+    It grows where a group is larger, and keeps what it has grown to; a Block made of it is valid until the
+    next group is read into it.
+
+    data : dtype, shape (entries,)             dense: entries = rows * n_features
+    indices : index_dtype, shape (entries,)    dense: empty
+    indptr : int64, shape (rows + blocks,)     dense: empty; each block brings one pointer more than its rows
+    y, weight, sqnorm : shape (rows,)          y_dtype, float64, float64; weight is empty where there is none
+    """
+
+    def __init__(
+        self,
+        layout: Literal["csr", "dense"],
+        n_features: int,
+        dtype: np.dtype,
+        index_dtype: np.dtype,
+        y_dtype: np.dtype,
+        has_weights: bool,
+        rows: int,
+        entries: int,
+        blocks: int,
+    ) -> None:
+        self.layout, self.n_features, self.has_weights = layout, n_features, has_weights
+        self.data, self.indices = np.empty(0, dtype), np.empty(0, index_dtype)
+        self.indptr, self.y = np.empty(0, np.int64), np.empty(0, y_dtype)
+        self.weight, self.sqnorm = np.empty(0), np.empty(0)
+        self.reserve(rows, entries, blocks)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        arrays = (self.data, self.indices, self.indptr, self.y, self.weight, self.sqnorm)
+        return sum(array.nbytes for array in arrays)
+
+    def reserve(self, rows: int, entries: int, blocks: int) -> None:
+        """Make sure that a group of this size fits; what the arrays held is lost where they grow."""
+        sparse = self.layout == "csr"
+        self.data = _at_least(self.data, entries)
+        self.indices = _at_least(self.indices, entries if sparse else 0)
+        self.indptr = _at_least(self.indptr, rows + blocks if sparse else 0)
+        self.y = _at_least(self.y, rows)
+        self.weight = _at_least(self.weight, rows if self.has_weights else 0)
+        self.sqnorm = _at_least(self.sqnorm, rows)
+
+    def places(self, rows: int, entries: int, row: int, entry: int, block: int) -> list[memoryview]:
+        """Where the arrays of a block go, as bytes in file order.
+
+        rows, entries : of the block
+        row, entry, block : how many of each come before it in the group
+        """
+        places = [self.data[entry : entry + entries]]
+        if self.layout == "csr":
+            # Pointers are one more than rows: those of block k start k places later than its rows.
+            indptr = self.indptr[row + block : row + block + rows + 1]
+            places = [indptr, self.indices[entry : entry + entries], *places]
+        places.append(self.y[row : row + rows])
+        if self.has_weights:
+            places.append(self.weight[row : row + rows])
+        places.append(self.sqnorm[row : row + rows])
+        return [place.view(np.uint8).data for place in places]
+
+    def block(self, start: int, rows: np.ndarray, entries: np.ndarray) -> Block:
+        """The group as one block of views, once every place is filled.
+
+        start : its first row
+        rows, entries : int64, shape (n_blocks,)   of each block, in order
+        """
+        n, nnz = int(rows.sum()), int(entries.sum())
+        X: Any
+        if self.layout == "csr":
+            rebase_indptr(self.indptr, rows, entries)
+            X = CSR(self.data[:nnz], self.indices[:nnz], self.indptr[: n + 1])
+        else:
+            X = self.data[:nnz].reshape(n, self.n_features)
+        weight = self.weight[:n] if self.has_weights else None
+        return Block(start, start + n, X, self.y[:n], weight, self.sqnorm[:n])
+
+
+def _at_least(array: np.ndarray, size: int) -> np.ndarray:
+    return array if len(array) >= size else np.empty(size, array.dtype)

@@ -1,0 +1,319 @@
+"""The working copy: raw row blocks in the scratch folder, read again at the speed of the disk.
+
+    <scratch>/bigsvm/rows-<key>/
+        segment-00000.bin      1024 blocks or more back to back; a block's arrays follow one another, each at a
+                               multiple of 64 bytes:  CSR: indptr int64, indices, data, y, weight, sqnorm
+                                                      dense: X, y, weight, sqnorm
+        segment-00000.idx      for each block offset, bytes, entries, xxh3-128 (`stage_index.BLOCK_ENTRY`)
+        segment-00000.json     written when the two are complete; its survey
+        row_order.npy          store row of each working row, and working_row.npy, its inverse; absent where
+                               the rows are in the store's order
+        feature_order.npy      store feature of each working feature, and feature_rank.npy, its inverse
+        staged.json            written last: the copy is complete
+
+A segment in the store's order is one task: any worker may write it, a killed run keeps the ones that are
+complete.  The key is a digest of the identity of the rows and of everything that decides the layout (`made_of` in
+staged.json, compared when the copy is opened), so fits share a copy and other rows never meet it.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from bigsvm.compiled.shared.rows import CSR
+from bigsvm.errors import MissingInput
+from bigsvm.files.sealed_json import read_sealed
+from bigsvm.store.addresses import LazyRefs
+from bigsvm.store.blocks import Block, BlockGroup, BlockRef, row_bytes
+from bigsvm.store.copy.group_buffers import GroupBuffers
+from bigsvm.store.copy.stage_index import damaged, damaged_block, open_index, padded, segment_files
+from bigsvm.store.copy.stage_scatter import Extent, read_extents
+from bigsvm.store.copy.stage_write import FEATURE_ORDER, ROW_ORDER, WORKING_ROW, part
+from bigsvm.store.identity import Identity
+from bigsvm.store.join import join_blocks
+from bigsvm.store.labels import listed_classes
+from bigsvm.store.survey import Survey
+
+
+@dataclass(frozen=True)
+class StagedMeta:
+    """What staged.json says of the copy as a whole."""
+
+    uri: str
+    layout: str
+    n_samples: int
+    n_features: int
+    nnz: int
+    dtype: str
+    index_dtype: str
+    y_dtype: str
+    has_weights: bool
+    classes: list[Any] | None
+    identity: dict[str, Any]
+    block_rows: int
+    segment_blocks: int
+    shuffled: bool
+    sorted_z: float
+    """Evidence of the test for sorted rows (`working_order`), and the number of a row that gave it."""
+    sorted_by: str
+
+
+class StagedRows:
+    """A finished working copy as RowBlocks: mapped, or read into buffers; verified at every read.
+
+    Raises
+    ------
+    MissingInput : no finished copy is there. DataError : it changed since it was made (names the file).
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = Path(folder)
+        try:
+            document = read_sealed(self.folder / "staged.json")
+        except OSError as error:
+            raise MissingInput("no finished working copy here", str(folder)) from error
+        except ValueError as error:
+            raise damaged(self.folder / "staged.json", str(error)) from error
+        self.meta = meta = StagedMeta(**document["meta"])
+        self.survey = Survey.of(document["survey"])
+        self.uri = meta.uri
+        self.layout: Any = meta.layout
+        self.n_samples, self.n_features, self.nnz = meta.n_samples, meta.n_features, meta.nnz
+        self.dtype, self.index_dtype = np.dtype(meta.dtype), np.dtype(meta.index_dtype)
+        self.has_weights = meta.has_weights
+        self.classes = None if meta.classes is None else listed_classes(meta.classes)
+        self.identity = Identity.of_document(meta.identity)
+        self.fingerprint = self.identity.store
+        self.content_fingerprint: str | None = self.survey.content_fingerprint
+        self.row_order = self._order(ROW_ORDER, document["orders"])
+        self.working_row = self._order(WORKING_ROW, document["orders"])
+        self.feature_order = self._order(FEATURE_ORDER, document["orders"])
+        self._segments: list[dict[str, Any]] = document["segments"]
+        self._indices: dict[int, np.ndarray] = {}
+        self._maps: dict[int, mmap.mmap] = {}
+        self._files: dict[int, int] = {}
+        self._opening = threading.RLock()
+
+    def close(self) -> None:
+        """Give maps and files back; blocks that were read stay usable until they are dropped."""
+        with self._opening:
+            for handle in self._files.values():
+                os.close(handle)
+            self._maps, self._files, self._indices = {}, {}, {}
+
+    def refs(self, block_rows: int) -> Sequence[BlockRef]:
+        """Addresses, made when they are asked for; multiples of `meta.block_rows` know their bytes on disk."""
+        whole = self.disk_bytes if block_rows % self.meta.block_rows == 0 else None
+        return LazyRefs(self.n_samples, block_rows, row_bytes(self), whole)
+
+    def read(self, ref: BlockRef) -> Block:
+        """Rows at any address; of one whole block views of the map, else copies."""
+        parts = [self._block(number) for number in self._numbers(ref)]
+        whole = parts[0]
+        if len(parts) > 1:
+            norms = [block.sqnorm for block in parts if block.sqnorm is not None]
+            whole = replace(join_blocks(parts), sqnorm=np.concatenate(norms))
+        if (whole.start, whole.stop) == (ref.start, ref.stop):
+            return whole
+        return part(whole, ref.start, ref.stop)
+
+    def group_buffers(self, n_blocks: int) -> GroupBuffers:
+        """Buffers for groups of about `n_blocks` whole blocks: a tenth more entries than their mean."""
+        rows = min(n_blocks * self.meta.block_rows, self.n_samples)
+        entries = -(-rows * self.nnz // self.n_samples)
+        if self.layout == "csr":
+            entries += entries // 10
+        y_dtype = np.dtype(self.meta.y_dtype)
+        return GroupBuffers(
+            self.layout, self.n_features, self.dtype, self.index_dtype, y_dtype, self.has_weights, rows, entries,
+            n_blocks,
+        )  # fmt: skip
+
+    def read_group(self, group: BlockGroup, buffers: GroupBuffers, pool: ThreadPoolExecutor | None = None) -> Block:
+        """Whole blocks from the disk straight into `buffers`; the block's arrays are views of them.
+
+        group : each ref covers one or several whole blocks of the copy
+        pool : refs are read by its threads at one time; must not be the pool that runs this call
+
+        Safe from several threads, each with buffers of its own.
+
+        Raises
+        ------
+        DataError : a block is damaged or cut off (names block and file).
+        ValueError : a ref does not cover whole blocks.
+        """
+        runs = [self._whole(ref) for ref in group.refs]
+        found = [[self._entry(number) for number in run] for run in runs]
+        numbers = [number for run in runs for number in run]
+        rows = np.array([self._rows(number) for number in numbers])
+        entries = np.array([entry[3] for run in found for entry in run])
+        buffers.reserve(int(rows.sum()), int(entries.sum()), len(numbers))
+        places = [
+            buffers.places(*sizes)
+            for sizes in zip(
+                rows.tolist(),
+                entries.tolist(),
+                (np.cumsum(rows) - rows).tolist(),
+                (np.cumsum(entries) - entries).tolist(),
+                range(len(rows)),
+                strict=True,
+            )
+        ]
+        extents: list[Extent] = []
+        k = 0
+        for run, entries_of_run in zip(runs, found, strict=True):
+            for number, (segment, offset, nbytes, _, digest) in zip(run, entries_of_run, strict=True):
+                if number == run[0] or extents[-1].segment != segment:
+                    path = segment_files(self.folder, segment).blocks
+                    extents.append(Extent(self._file(segment), path, segment, offset, []))
+                extents[-1].add(number, nbytes, places[k], digest)
+                k += 1
+        read_extents(extents, pool)
+        return buffers.block(group.start, rows, entries)
+
+    def will_need(self, ref: BlockRef) -> None:
+        """Ask the kernel to bring these rows into the page cache, and do not wait for it.
+
+        Small blocks at random places are far slower when each page fault waits for the disk: asked for
+        together, before they are touched, many of them are on their way at one time.
+        """
+        self._advise(ref, os.POSIX_FADV_WILLNEED)
+
+    def release(self, ref: BlockRef) -> None:
+        """Let the pages of these rows leave memory and page cache: streamed data must not pile up there."""
+        for segment, start, length in self._pages(ref):
+            if segment in self._maps:
+                self._maps[segment].madvise(mmap.MADV_DONTNEED, start, length)
+        self._advise(ref, os.POSIX_FADV_DONTNEED)
+
+    def _advise(self, ref: BlockRef, advice: int) -> None:
+        for segment, start, length in self._pages(ref):
+            os.posix_fadvise(self._file(segment), start, length, advice)
+
+    def _pages(self, ref: BlockRef) -> Iterator[tuple[int, int, int]]:
+        """(segment, offset, bytes) of whole pages that hold the blocks of these rows, runs joined."""
+        run: tuple[int, int, int] | None = None
+        for number in self._numbers(ref):
+            segment, offset, nbytes, _, _ = self._entry(number)
+            start = offset - offset % mmap.PAGESIZE
+            if run is not None and run[0] == segment:
+                run = (segment, run[1], offset + nbytes - run[1])
+                continue
+            if run is not None:
+                yield run
+            run = (segment, start, offset + nbytes - start)
+        if run is not None:
+            yield run
+
+    def disk_bytes(self, start: int, stop: int) -> int:
+        """Bytes on disk of the blocks that hold rows [start, stop)."""
+        return sum(self._entry(number)[2] for number in self._numbers(BlockRef(start, stop, 0)))
+
+    def _numbers(self, ref: BlockRef) -> range:
+        """Blocks that hold rows of `ref`."""
+        return range(ref.start // self.meta.block_rows, -(-ref.stop // self.meta.block_rows))
+
+    def _whole(self, ref: BlockRef) -> range:
+        rows = self.meta.block_rows
+        if ref.start % rows or (ref.stop % rows and ref.stop != self.n_samples) or not ref.start < ref.stop:
+            raise ValueError(f"rows {ref.start} to {ref.stop} are not whole blocks of {rows} rows")
+        return self._numbers(ref)
+
+    def _rows(self, number: int) -> int:
+        return min(self.meta.block_rows, self.n_samples - number * self.meta.block_rows)
+
+    def _entry(self, number: int) -> tuple[int, int, int, int, bytes]:
+        """(segment, offset, bytes, entries, digest) of a block."""
+        segment, inside = divmod(number, self.meta.segment_blocks)
+        index = self._indices.get(segment)
+        if index is None:
+            with self._opening:
+                index = open_index(self.folder, segment, self._segments[segment]["index_digest"])
+                self._indices[segment] = index
+        return segment, *index[inside].tolist()
+
+    def _file(self, segment: int) -> int:
+        """The file of a segment, kept open."""
+        with self._opening:
+            if segment not in self._files:
+                path = segment_files(self.folder, segment).blocks
+                try:
+                    self._files[segment] = os.open(path, os.O_RDONLY)
+                except OSError as error:
+                    raise damaged(path, str(error)) from error
+            return self._files[segment]
+
+    def _map(self, segment: int) -> mmap.mmap:
+        with self._opening:
+            if segment not in self._maps:
+                try:
+                    self._maps[segment] = mmap.mmap(self._file(segment), 0, prot=mmap.PROT_READ)
+                except (OSError, ValueError) as error:
+                    raise damaged(segment_files(self.folder, segment).blocks, str(error)) from error
+            return self._maps[segment]
+
+    def _order(self, name: str, orders: dict[str, str]) -> np.ndarray | None:
+        """An order of the copy as a map; None where the copy has none."""
+        if name not in orders:
+            return None
+        try:
+            return np.load(self.folder / name, mmap_mode="r")
+        except (OSError, ValueError) as error:
+            raise damaged(self.folder / name, str(error)) from error
+
+    def _block(self, number: int) -> Block:
+        segment, offset, nbytes, nnz, digest = self._entry(number)
+        view = memoryview(self._map(segment))[offset : offset + nbytes]
+        if len(view) != nbytes or xxhash.xxh3_128_digest(view) != digest:
+            raise damaged_block(segment_files(self.folder, segment).blocks, number)
+        n = self._rows(number)
+        take = _taker(view)
+        X: Any
+        if self.layout == "csr":
+            indptr = take(np.dtype(np.int64), n + 1)
+            indices = take(self.index_dtype, nnz)
+            X = CSR(take(self.dtype, nnz), indices, indptr)
+        else:
+            X = take(self.dtype, n * self.n_features).reshape(n, self.n_features)
+        y = take(np.dtype(self.meta.y_dtype), n)
+        weight = take(np.dtype(np.float64), n) if self.has_weights else None
+        start = number * self.meta.block_rows
+        return Block(start, start + n, X, y, weight, take(np.dtype(np.float64), n))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _staged, (str(self.folder), self.identity)
+
+
+def _taker(view: memoryview) -> Callable[[np.dtype, int], np.ndarray]:
+    """Take arrays one after another from a block's bytes."""
+    position = 0
+
+    def take(dtype: np.dtype, count: int) -> np.ndarray:
+        nonlocal position
+        array = np.frombuffer(view, dtype, count, position)
+        position += padded(array.nbytes)
+        return array
+
+    return take
+
+
+_open: dict[tuple[str, Identity], StagedRows] = {}
+
+
+def _staged(folder: str, identity: Identity) -> StagedRows:
+    """The one reader of this process for a copy: tasks share its maps.  Raises DataError where it is another copy."""
+    if (folder, identity) not in _open:
+        copy = StagedRows(Path(folder))
+        identity.check(copy.identity, "the working copy", folder, "bigsvm cache clear")
+        _open[folder, identity] = copy
+    return _open[folder, identity]

@@ -1,0 +1,96 @@
+"""Blocks of a working copy read straight to where their arrays belong, without a copy in between."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import xxhash
+
+from bigsvm.store.copy.stage_index import ALIGN, damaged_block
+
+_MOST_PIECES = 1024  # IOV_MAX of Linux
+
+
+@dataclass
+class Extent:
+    """Neighbouring blocks of one segment: one read, or a few."""
+
+    handle: int
+    path: Path
+    segment: int
+    offset: int
+    blocks: list[_Target]
+    nbytes: int = field(default=0, init=False)
+
+    def add(self, number: int, nbytes: int, places: list[memoryview], digest: bytes) -> None:
+        """Append the next block; `places` receive its arrays, and it has `nbytes` with the padding after each."""
+        pieces = []
+        for place in places:
+            if len(place):
+                pieces.append(place)
+            padding = -len(place) % ALIGN
+            if padding:
+                # Kept apart for each array: padding is part of the digest, so it is looked at too.
+                pieces.append(memoryview(bytearray(padding)))
+        self.blocks.append(_Target(number, nbytes, pieces, digest))
+        self.nbytes += nbytes
+
+
+@dataclass(frozen=True)
+class _Target:
+    number: int
+    nbytes: int
+    pieces: list[memoryview]
+    digest: bytes
+
+
+def read_extents(extents: Sequence[Extent], pool: ThreadPoolExecutor | None) -> None:
+    """Read and verify all extents, several at one time where there is a pool.  Raises DataError."""
+    if pool is None or len(extents) < 2:
+        for extent in extents:
+            _read_extent(extent)
+        return
+    reading = [pool.submit(_read_extent, extent) for extent in extents]
+    # The buffers are the caller's again when this returns: wait for all, also where one has failed.
+    errors = [error for error in (future.exception() for future in reading) if error is not None]
+    if errors:
+        raise errors[0]
+
+
+def _read_extent(extent: Extent) -> None:
+    offset, blocks = extent.offset, extent.blocks
+    while blocks:
+        count = pieces = 0
+        while count < len(blocks) and pieces + len(blocks[count].pieces) <= _MOST_PIECES:
+            pieces += len(blocks[count].pieces)
+            count += 1
+        _read(extent, blocks[:count], offset)
+        offset += sum(block.nbytes for block in blocks[:count])
+        blocks = blocks[count:]
+
+
+def _read(extent: Extent, blocks: Sequence[_Target], offset: int) -> None:
+    """Fill the pieces of blocks that lie from `offset` on, and hold each block against its digest."""
+    pieces = [piece for block in blocks for piece in block.pieces]
+    while pieces:
+        try:
+            got = os.preadv(extent.handle, pieces, offset)
+        except OSError as error:
+            raise damaged_block(extent.path, blocks[0].number, str(error)) from error
+        if got == 0:
+            raise damaged_block(extent.path, blocks[-1].number, "the file ends within it")
+        offset += got
+        while pieces and got >= len(pieces[0]):  # a read may stop short and go on where it stopped
+            got -= len(pieces.pop(0))
+        if got:
+            pieces[0] = pieces[0][got:]
+    for block in blocks:
+        digest = xxhash.xxh3_128()
+        for piece in block.pieces:
+            digest.update(piece)
+        if digest.digest() != block.digest:
+            raise damaged_block(extent.path, block.number)

@@ -1,0 +1,224 @@
+"""Writing a working copy: its blocks and segments, in the store's order or shuffled."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import xxhash
+
+from bigsvm.compiled.shared.rows import CSR, sqnorms
+from bigsvm.compiled.shared.shuffle import renumber
+from bigsvm.files.atomic import cannot_write, sync_directory, temporary_name
+from bigsvm.store.blocks import Block, BlockRef, RowBlocks, kernel_matrix, row_bytes, tile
+from bigsvm.store.copy.permutation import OrderWriter, write_inverse
+from bigsvm.store.copy.shuffle import Sizes, shuffled_blocks
+from bigsvm.store.copy.stage_index import ALIGN, BLOCK_ENTRY, complete_segment, segment_files, write_index
+from bigsvm.store.survey import Survey
+
+ROW_ORDER, WORKING_ROW = "row_order.npy", "working_row.npy"
+FEATURE_ORDER, FEATURE_RANK = "feature_order.npy", "feature_rank.npy"
+
+
+class SegmentShare(NamedTuple):
+    """What a worker needs to write one segment."""
+
+    data: RowBlocks
+    folder: str
+    copy: str  # digest of what the copy is made of
+    number: int
+    start: int
+    stop: int
+    block_rows: int
+    piece_rows: int  # rows read from the store at a time, a multiple of block_rows
+    renumbered: bool = False  # the folder holds the working number of each feature
+
+
+def stage_segment(share: SegmentShare) -> dict[str, Any]:
+    """Task: write one segment and its index unless both are there; returns its summary.
+
+    Raises
+    ------
+    OutputError : the scratch folder is full or cannot be written.
+    """
+    folder = Path(share.folder)
+    found = complete_segment(folder, share.copy, share.number)
+    if found is not None:
+        return found
+    rank = feature_rank(folder) if share.renumbered else None
+    survey = Survey()
+    nbytes = int((share.stop - share.start) * row_bytes(share.data))
+    with SegmentWriter(folder, share.copy, share.number, share.start, nbytes) as segment:
+        for start, stop in tile(share.stop - share.start, share.piece_rows):
+            piece = share.data.read(BlockRef(share.start + start, share.start + stop, 0))
+            survey.add(piece, share.data.classes)
+            piece = prepared(piece, rank)
+            for a, b in tile(piece.n_rows, share.block_rows):
+                segment.add(part(piece, piece.start + a, piece.start + b))
+            del piece  # it goes before the next one is read
+        return segment.finish(survey)
+
+
+def stage_shuffled(
+    store: RowBlocks,
+    folder: Path,
+    copy: str,
+    block_rows: int,
+    segment_rows: int,
+    renumbered: bool,
+    memory: int,
+    scattered: Callable[[int], None],
+    written: Callable[[int], None],
+) -> tuple[list[dict[str, Any]], Survey]:
+    """Write all segments with the rows shuffled, and the two files that tell where each row went.
+
+    copy : digest of what the copy is made of
+    segment_rows : rows of a segment, a multiple of block_rows
+    memory : bytes to hold
+    scattered, written : told of the number of rows that have come so far
+
+    Returns the segments' summaries and the survey of the rows in the store's order.
+
+    Raises
+    ------
+    OutputError : the scratch folder is full or cannot be written.
+    """
+    survey, summaries = Survey(), []
+    rank = feature_rank(folder) if renumbered else None
+    nbytes = int(segment_rows * row_bytes(store))
+
+    def prepare(piece: Block) -> Block:
+        survey.add(piece, store.classes)
+        return prepared(piece, rank)
+
+    with OrderWriter(folder / ROW_ORDER, store.n_samples) as order:
+        blocks = shuffled_blocks(store, folder, prepare, block_rows, memory, scattered)
+        for number, (start, stop) in enumerate(tile(store.n_samples, segment_rows)):
+            with SegmentWriter(folder, copy, number, start, nbytes) as segment:
+                for _ in range(start, stop, block_rows):
+                    block, rows = next(blocks)
+                    segment.add(block)
+                    order.append(rows if store.row_order is None else store.row_order[rows])
+                    written(block.stop)
+                summaries.append(segment.finish(Survey()))
+        blocks.close()
+        order.finish()
+    # The store's chunks are still open: what is left beside them is what a bucket of the shuffle had.
+    room = Sizes.of(store, memory).bucket_bytes
+    write_inverse(np.load(folder / ROW_ORDER, mmap_mode="r"), folder / WORKING_ROW, room)
+    return summaries, survey
+
+
+def feature_rank(folder: Path) -> np.ndarray:
+    """The working number of each store feature, mapped: the tasks of a machine share its pages."""
+    return np.asarray(np.load(folder / FEATURE_RANK, mmap_mode="r"))
+
+
+def prepared(piece: Block, rank: np.ndarray | None) -> Block:
+    """The piece with squared norms and, where a rank is given, under working feature numbers."""
+    sqnorm = np.empty(piece.n_rows)
+    sqnorms(kernel_matrix(piece.X), sqnorm)
+    X = piece.X
+    if rank is not None and isinstance(X, CSR):
+        indices = np.empty_like(X.indices)
+        renumber(X.indices, rank, indices)
+        X = CSR(X.data, indices, X.indptr)
+    return Block(piece.start, piece.stop, X, piece.y, piece.sample_weight, sqnorm)
+
+
+def part(piece: Block, start: int, stop: int) -> Block:
+    """Rows [start, stop) of a block, as views."""
+    a, b = start - piece.start, stop - piece.start
+    X: Any
+    if isinstance(piece.X, CSR):
+        k0, k1 = piece.X.indptr[a], piece.X.indptr[b]
+        X = CSR(piece.X.data[k0:k1], piece.X.indices[k0:k1], piece.X.indptr[a : b + 1] - k0)
+    else:
+        X = piece.X[a:b]
+    weight = None if piece.sample_weight is None else piece.sample_weight[a:b]
+    sqnorm = None if piece.sqnorm is None else piece.sqnorm[a:b]
+    return Block(start, stop, X, piece.y[a:b], weight, sqnorm)
+
+
+class SegmentWriter:
+    """One segment, block by block; it has its name only when `finish` has returned.
+
+    copy : digest of what the copy is made of
+    nbytes : about how many it will have, for messages
+
+    Raises OutputError.
+    """
+
+    def __init__(self, folder: Path, copy: str, number: int, start: int, nbytes: int) -> None:
+        self.folder, self.copy, self.number, self.start, self.stop = folder, copy, number, start, start
+        self._path = segment_files(folder, number).blocks
+        self._temporary = temporary_name(self._path)
+        self._nbytes, self._offset = nbytes, 0
+        self._blocks: list[tuple[int, int, int, bytes]] = []
+        self._y_dtype = np.dtype(np.int8)
+        try:
+            self._handle = os.open(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        except OSError as error:
+            raise cannot_write(self._path, error, nbytes) from error
+
+    def add(self, block: Block) -> None:
+        """Append the next block, whose rows follow the last one's."""
+        digest, pieces, nbytes = xxhash.xxh3_128(), [], 0
+        for array in _arrays(block):
+            raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+            padding = bytes(-len(raw) % ALIGN)
+            for piece in (raw, padding):
+                digest.update(piece)
+                pieces.append(piece)
+                nbytes += len(piece)
+        try:
+            _write_all(self._handle, pieces)
+        except OSError as error:
+            raise cannot_write(self._path, error, self._nbytes) from error
+        entries = len(block.X.data) if isinstance(block.X, CSR) else block.X.size
+        self._blocks.append((self._offset, nbytes, entries, digest.digest()))
+        self._offset += nbytes
+        self._y_dtype, self.stop = block.y.dtype, block.stop
+
+    def finish(self, survey: Survey) -> dict[str, Any]:
+        """Make the segment durable and visible, then write its index; returns its summary."""
+        try:
+            os.fsync(self._handle)
+            os.replace(self._temporary, self._path)
+            sync_directory(self.folder)
+        except OSError as error:
+            raise cannot_write(self._path, error, self._nbytes) from error
+        blocks = np.array(self._blocks, BLOCK_ENTRY)
+        return write_index(self.folder, self.copy, self.number, self.start, self.stop, blocks, self._y_dtype, survey)
+
+    def __enter__(self) -> SegmentWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._handle)
+        self._temporary.unlink(missing_ok=True)
+
+
+def _arrays(block: Block) -> list[np.ndarray]:
+    """A block's arrays in file order."""
+    if isinstance(block.X, CSR):
+        arrays = [block.X.indptr.astype(np.int64, copy=False), block.X.indices, block.X.data]
+    else:
+        arrays = [block.X]
+    arrays.append(block.y)
+    if block.sample_weight is not None:
+        arrays.append(block.sample_weight)
+    assert block.sqnorm is not None
+    return [*arrays, block.sqnorm]
+
+
+def _write_all(handle: int, pieces: Sequence[Any]) -> None:
+    """Write the pieces one after another; a full disk writes some of them before it says so."""
+    written, total = os.writev(handle, pieces), sum(len(piece) for piece in pieces)
+    if written < total:
+        rest = memoryview(b"".join(pieces))[written:]
+        while rest:
+            rest = rest[os.write(handle, rest) :]

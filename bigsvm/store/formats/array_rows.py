@@ -1,0 +1,215 @@
+"""Rows of arrays in memory: NumPy, or SciPy CSR."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Sequence
+from typing import Any, Literal, cast
+
+import numpy as np
+import scipy.sparse
+import xxhash
+
+from bigsvm.compiled.shared.rows import CSR
+from bigsvm.errors import DataError, UsageError
+from bigsvm.store.addresses import make_refs
+from bigsvm.store.blocks import Block, BlockRef, RowBlocks
+from bigsvm.store.checks import as_values, check_csr, check_finite, index_dtype, unmasked, value_dtype
+from bigsvm.store.content import ContentHash
+from bigsvm.store.identity import Identity
+from bigsvm.store.labels import (
+    Task,
+    alike,
+    as_labels,
+    as_targets,
+    check_weights,
+    label_codes,
+    normal_classes,
+    scan_classes,
+)
+
+
+class ArrayRows:
+    """RowBlocks over arrays; blocks are views where no order is asked for and the dtype is one of X's.
+
+    X : (n_samples, n_features) array, SciPy CSR matrix or array, or our CSR with `n_features` given
+    y : labels, numbers or strings, shape (n_samples,)
+    sample_weight : shape (n_samples,), each >= 0
+    row_order : working row i is row row_order[i] of X
+    feature_order : working feature j is feature feature_order[j] of X
+    classes : all labels that may occur, ascending; found in y by default
+    task : how plain numbers are understood as labels (`labels.scan_classes`)
+
+    Raises
+    ------
+    UsageError : shapes do not go together. DataError : values that cannot be used (names the row).
+    """
+
+    uri = "memory"
+
+    def __init__(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        row_order: np.ndarray | None = None,
+        feature_order: np.ndarray | None = None,
+        classes: np.ndarray | None = None,
+        *,
+        n_features: int | None = None,
+        task: Task = "auto",
+    ) -> None:
+        self._task = task
+        self._take_matrix(X, n_features)
+        labels = unmasked(y, "y")
+        if labels.shape != (self.n_samples,):
+            raise UsageError(f"labels of shape {labels.shape} for {self.n_samples} rows")
+        self._labels = as_labels(labels, "y")
+        self._weight: np.ndarray | None = None
+        if sample_weight is not None:
+            self._weight = check_weights(unmasked(sample_weight, "sample_weight"), "sample_weight")
+            if self._weight.shape != (self.n_samples,):
+                raise UsageError(f"weights of shape {self._weight.shape} for {self.n_samples} rows")
+        self.has_weights = self._weight is not None
+        self.row_order = _permutation(row_order, self.n_samples, "row_order")
+        self.working_row = None if self.row_order is None else np.argsort(self.row_order)
+        self.feature_order = _permutation(feature_order, self.n_features, "feature_order")
+        self._place: np.ndarray | None = None  # working position of each stored feature
+        if self.feature_order is not None:
+            self._place = np.argsort(self.feature_order).astype(self.index_dtype)
+        self.classes = self._find_classes(classes, task)
+        classes, labels = self.classes, self._labels
+        self._y = as_targets(labels, "y") if classes is None else label_codes(labels, classes)
+
+    def __repr__(self) -> str:
+        return f"ArrayRows({self.n_samples} x {self.n_features} {self.layout})"
+
+    def _take_matrix(self, X: Any, n_features: int | None) -> None:
+        self.layout: Literal["csr", "dense"]
+        if isinstance(X, CSR):
+            if n_features is None:
+                raise UsageError("n_features is needed with bare CSR arrays")
+            shape, matrix = (len(X.indptr) - 1, n_features), X
+        elif scipy.sparse.issparse(X):
+            if X.format != "csr":
+                raise UsageError(f"a sparse matrix in {X.format} format", hint="convert it with .tocsr()")
+            if not X.has_sorted_indices:
+                X = X.sorted_indices()  # a copy: the same content gives the same sums in the same order
+            shape, matrix = X.shape, CSR(X.data, X.indices, X.indptr)
+        else:
+            dense = unmasked(X, "X")
+            if dense.ndim != 2:
+                raise UsageError(f"X of shape {dense.shape}", hint="two dimensions: rows and features")
+            shape, matrix = dense.shape, None
+            self.dtype = value_dtype(dense.dtype, "X")
+            self._X: np.ndarray | CSR = dense if dense.dtype == self.dtype else as_values(dense, self.dtype, "X", 0)
+        self.n_samples, self.n_features = int(shape[0]), int(shape[1])
+        self.index_dtype = np.dtype(np.int32)
+        if matrix is None:
+            self.layout = "dense"
+            self.nnz: int | None = self.n_samples * self.n_features
+            check_finite(self._X, "X", 0)  # type: ignore[arg-type]
+            return
+        self.layout = "csr"
+        self.dtype, self.index_dtype = value_dtype(matrix.data.dtype, "X"), index_dtype(self.n_features)
+        check_csr(matrix, self.n_features, "X", 0)
+        indices = np.asarray(matrix.indices, self.index_dtype)
+        data = as_values(matrix.data, self.dtype, "X", 0, matrix.indptr)
+        self._X = CSR(data, indices, np.asarray(matrix.indptr, np.int64))
+        self.nnz = len(matrix.data)
+
+    def _find_classes(self, classes: np.ndarray | None, task: Task) -> np.ndarray | None:
+        if classes is None:
+            return scan_classes([self._labels], task)
+        found = normal_classes(np.asarray(classes))
+        stranger = ~np.isin(*alike(self._labels, found))
+        if np.any(stranger):
+            row = int(np.flatnonzero(stranger)[0])
+            raise DataError(f"label {self._labels[row]} of row {row} is not among the classes", self.uri)
+        return found
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """xxh3-128 of the arrays' types, shapes and bytes, and of the orders."""
+        hasher = xxhash.xxh3_128(f"{self.layout} {self.n_samples} {self.n_features}".encode())
+        parts = [*(self._X if isinstance(self._X, CSR) else (self._X,)), self._labels]
+        for part in (*parts, self._weight, self.row_order, self.feature_order):
+            if part is None:
+                hasher.update(b"none")
+                continue
+            hasher.update(f"{part.dtype.str} {part.shape}".encode())
+            hasher.update(np.ascontiguousarray(part).data.cast("B"))
+        return hasher.hexdigest()
+
+    @functools.cached_property
+    def identity(self) -> Identity:
+        """The arrays themselves are what was selected; which classes there may be is the caller's word."""
+        weight = "sample_weight" if self.has_weights else ""
+        classes = "" if self.classes is None else json.dumps(self.classes.tolist())
+        return Identity.of(self.fingerprint, matrix="X", label="y", weight=weight, task=self._task, classes=classes)
+
+    @functools.cached_property
+    def content_fingerprint(self) -> str | None:
+        """Of the rows and features in X's own order."""
+        content = ContentHash()
+        content.add(self._X, self._labels, self._weight, 0)
+        return content.hexdigest()
+
+    def refs(self, block_rows: int) -> Sequence[BlockRef]:
+        return make_refs(cast(RowBlocks, self), block_rows)
+
+    def read(self, ref: BlockRef) -> Block:
+        start, stop = ref.start, ref.stop
+        if not 0 <= start < stop <= self.n_samples:
+            raise DataError(f"no rows {start} to {stop} of {self.n_samples}", self.uri)
+        rows: Any = slice(start, stop) if self.row_order is None else self.row_order[start:stop]
+        X = self._read_csr(rows) if isinstance(self._X, CSR) else self._read_dense(self._X, rows)
+        weight = None if self._weight is None else self._weight[rows]
+        return Block(start, stop, X, self._y[rows], weight)
+
+    def labels(self, start: int, stop: int) -> np.ndarray:
+        """Labels of working rows [start, stop) as they are called (`labels.as_labels`)."""
+        return self._labels[slice(start, stop) if self.row_order is None else self.row_order[start:stop]]
+
+    def _read_dense(self, X: np.ndarray, rows: Any) -> np.ndarray:
+        block = X[rows]
+        if self.feature_order is not None:
+            block = block[:, self.feature_order]
+        return np.ascontiguousarray(block)
+
+    def _read_csr(self, rows: Any) -> CSR:
+        assert isinstance(self._X, CSR)
+        data, indices, indptr = self._X
+        if isinstance(rows, slice):
+            a, b = indptr[rows.start], indptr[rows.stop]
+            block = CSR(data[a:b], indices[a:b], indptr[rows.start : rows.stop + 1] - a)
+        else:
+            block = gather_rows(self._X, rows)
+        return block if self._place is None else _renumber(block, self._place)
+
+
+def gather_rows(X: CSR, rows: np.ndarray) -> CSR:
+    """The rows named, in that order; int64 indptr from 0."""
+    lengths = X.indptr[rows + 1] - X.indptr[rows]
+    indptr = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum(lengths, out=indptr[1:])
+    entries = np.arange(indptr[-1]) + np.repeat(X.indptr[rows] - indptr[:-1], lengths)
+    return CSR(X.data[entries], X.indices[entries], indptr)
+
+
+def _renumber(X: CSR, place: np.ndarray) -> CSR:
+    """Features renamed by `place`, ascending again within each row."""
+    indices = place[X.indices]
+    row = np.repeat(np.arange(len(X.indptr) - 1), np.diff(X.indptr))
+    order = np.lexsort((indices, row))
+    return CSR(X.data[order], indices[order], X.indptr)
+
+
+def _permutation(order: Any, n: int, name: str) -> np.ndarray | None:
+    if order is None:
+        return None
+    order = np.asarray(order)
+    if order.shape != (n,) or order.dtype.kind not in "iu" or not np.array_equal(np.sort(order), np.arange(n)):
+        raise UsageError(f"{name} is not a permutation of {n}")
+    return order.astype(np.int64)

@@ -1,0 +1,264 @@
+"""Reading one Zarr array by rows, chunk by chunk, every chunk held against the manifest.
+
+Three ways, all the same to the caller: raw chunks are mapped; common compressors are decoded here,
+straight into the answer; everything else (shards, filters, several chunks across) goes through zarr.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+import zlib
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zstandard
+from numcodecs.blosc import Blosc
+
+from bigsvm.errors import BigSVMError, DataError
+from bigsvm.files.atomic import open_regular, read_bytes
+from bigsvm.files.paths import local_path
+from bigsvm.store.sealing.manifest import Manifest, read_failed
+
+_MAX_UNIT_BYTES = 1 << 36
+_MAX_MAPS = 256  # of 65,530 that Linux allows a process
+ALLOWED_CODECS = frozenset({
+    "bytes", "blosc", "zstd", "gzip", "zlib", "lz4", "bz2", "lzma",
+    "shuffle", "crc32c", "transpose", "vlen-utf8", "sharding_indexed",
+})  # fmt: skip
+"""Decoders that compute and do nothing else; the rest, pickle among them, is refused by name."""
+
+
+class ChunkedArray:
+    """Rows [a, b) of a zarr array as read-only NumPy arrays; safe from several threads.
+
+    raw : the chunks are mapped (no copy where a range lies within one)
+    chunk_nbytes : decoded bytes of the unit that is decoded at once; 0 where maps need no memory
+    Holds one decoded unit: the one that the last read ended in, where the next read begins.
+    """
+
+    def __init__(self, array: Any, path: str, root: Path, manifest: Manifest) -> None:
+        self.path, self.shape = path, tuple(array.shape)
+        self.dtype = array.dtype.newbyteorder("=") if array.dtype.kind in "iuf" else array.dtype
+        self._array, self._root, self._manifest = array, root, manifest
+        metadata = array.metadata.to_dict()
+        codecs = _codec_names(metadata)
+        for name in codecs:
+            if name not in ALLOWED_CODECS:
+                raise DataError(f"codec {name!r} is not one that bigsvm will run", path, "store it with blosc or zstd")
+        unit = array.shards or array.chunks
+        self.unit_rows = int(unit[0]) if unit else 1
+        if 0 in (unit or ()) and 0 not in self.shape:
+            raise DataError(f"chunks of shape {tuple(unit)} hold nothing", path)
+        width = int(np.prod(self.shape[1:], dtype=np.int64))
+        self._one_across = bool(unit) and tuple(unit[1:]) == self.shape[1:]
+        self._unit_bytes = self.unit_rows * width * self.dtype.itemsize
+        self._decoder, self.raw = self._choose_decoder(metadata)
+        self.chunk_nbytes = 0 if self.raw else self._unit_bytes
+        if self.chunk_nbytes > _MAX_UNIT_BYTES:
+            raise DataError(f"chunks of {self._unit_bytes} bytes", path, "store it again with chunks of a few MiB")
+        self._lock = threading.Lock()
+        self._last: tuple[int, np.ndarray] | None = None
+        self._maps: OrderedDict[int, np.ndarray] = OrderedDict()
+        self._verified: set[int] = set()
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Rows [start, stop), read-only.
+
+        Raises
+        ------
+        DataError : a chunk is missing, damaged or exchanged (names its key), or cannot be decoded.
+        ReadFailed : the device failed.
+        """
+        if stop <= start:
+            return _frozen(np.empty((0, *self.shape[1:]), self.dtype))
+        first, last = start // self.unit_rows, (stop - 1) // self.unit_rows
+        if first == last:
+            offset = first * self.unit_rows
+            return self._unit(first)[start - offset : stop - offset]
+        out = np.empty((stop - start, *self.shape[1:]), self.dtype)
+        for number in range(first, last + 1):
+            offset = number * self.unit_rows
+            a, b = max(start, offset), min(stop, offset + self.unit_rows)
+            target = out[a - start : b - start]
+            if self._decoder is not None and not self.raw and b - a == self.unit_rows and not self._holds(number):
+                self._decode(number, target)
+            else:
+                target[...] = self._unit(number)[a - offset : b - offset]
+        return _frozen(out)
+
+    def forget(self) -> None:
+        """Let go of the chunk that was read last."""
+        self._last = None
+
+    def _holds(self, number: int) -> bool:
+        last = self._last
+        return last is not None and last[0] == number
+
+    def _unit(self, number: int) -> np.ndarray:
+        """All rows of one chunk (of a shard where there are shards)."""
+        if self.raw:
+            return self._map(number)
+        last = self._last
+        if last is not None and last[0] == number:
+            return last[1]
+        last = self._last = None  # two chunks at a time would be one too many
+        if self._decoder is not None:
+            values = np.empty((self.unit_rows, *self.shape[1:]), self.dtype)
+            self._decode(number, values)
+        else:
+            values = self._through_zarr(number)
+        self._last = (number, _frozen(values))  # one assignment: other threads see the old pair or the new
+        return values
+
+    def _map(self, number: int) -> np.ndarray:
+        with self._lock:
+            mapped = self._maps.get(number)
+            if mapped is not None:
+                self._maps.move_to_end(number)
+                return mapped
+            key = self._key(number)
+            path = local_path(self._root, key)
+            try:
+                with open(open_regular(path), "rb") as file:
+                    mapped = np.memmap(file, np.uint8, mode="r").view(np.ndarray)
+            except FileNotFoundError:
+                self._manifest.verify(key, None)
+                return self._filled()
+            except ValueError:  # an empty file cannot be mapped
+                mapped = np.zeros(0, np.uint8)
+            except OSError as error:
+                raise read_failed(key, error) from error
+            if number not in self._verified:
+                self._manifest.verify(key, mapped)
+                self._verified.add(number)
+            if mapped.nbytes != self._unit_bytes:
+                raise DataError(f"chunk has {mapped.nbytes} bytes, not {self._unit_bytes}", key)
+            mapped = mapped.view(self.dtype).reshape(self.unit_rows, *self.shape[1:])
+            self._maps[number] = mapped
+            if len(self._maps) > _MAX_MAPS:
+                self._maps.popitem(last=False)
+            return mapped
+
+    def _decode(self, number: int, out: np.ndarray) -> None:
+        """Decode one chunk into `out`, which is contiguous and as large as the chunk."""
+        key = self._key(number)
+        try:
+            content: bytes | None = read_bytes(local_path(self._root, key))
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            content = None
+        except OSError as error:
+            raise read_failed(key, error) from error
+        self._manifest.verify(key, content)
+        if content is None:
+            out[...] = self._filled()
+            return
+        self._decoder(content, out, key)
+
+    def _through_zarr(self, number: int) -> np.ndarray:
+        start = number * self.unit_rows
+        try:
+            values = np.asarray(self._array[start : min(start + self.unit_rows, len(self))])
+        except (BigSVMError, MemoryError):
+            raise
+        except Exception as error:  # every decoder has errors of its own, and none a common base
+            raise DataError(f"rows from {start} cannot be decoded: {error}", self.path) from error
+        return values.astype(self.dtype, copy=False)
+
+    def _filled(self) -> np.ndarray:
+        fill = 0 if self._array.fill_value is None else self._array.fill_value
+        return np.broadcast_to(np.asarray(fill, self.dtype), (self.unit_rows, *self.shape[1:]))
+
+    def _key(self, number: int) -> str:
+        place = (number,) + (0,) * (len(self.shape) - 1)
+        key = self._array.metadata.encode_chunk_key(place)
+        return f"{self.path}/{key}" if self.path else key
+
+    def _choose_decoder(self, metadata: dict[str, Any]) -> tuple[Any, bool]:
+        """(numcodecs decoder or None for zarr's own ways, whether chunks are raw and can be mapped)."""
+        if not self._one_across or not self.shape or self.dtype.kind not in "biuf":
+            return None, False
+        if metadata["zarr_format"] == 2:
+            little = np.dtype(self._array.dtype).newbyteorder("<") == np.dtype(self._array.dtype)
+            if metadata["filters"] or not little or (metadata["order"] != "C" and len(self.shape) > 1):
+                return None, False
+            config = metadata["compressor"]
+            if config is None:
+                return None, True
+            config = config if isinstance(config, dict) else config.get_config()
+            return _DECODERS.get(config["id"]), False
+        codecs = metadata["codecs"]
+        if self._array.shards or codecs[0]["name"] != "bytes" or len(codecs) > 2:
+            return None, False
+        if self.dtype.itemsize > 1 and codecs[0].get("configuration", {}).get("endian") != "little":
+            return None, False
+        if len(codecs) == 1:
+            return None, True
+        return _DECODERS.get(codecs[1]["name"]), False
+
+
+def _decode_blosc(content: bytes, out: np.ndarray, key: str) -> None:
+    # The header is believed only where it says what we know: the decoder itself accepts a shorter chunk and
+    # would leave the rest of `out` as it was.
+    decoded, _, encoded = struct.unpack_from("<III", content, 4) if len(content) >= 16 else (0, 0, 0)
+    if (decoded, encoded) != (out.nbytes, len(content)):
+        raise _cannot_decode(key, f"does not hold {out.nbytes} bytes")
+    try:
+        _BLOSC.decode(content, out.reshape(-1).view(np.uint8))
+    except (ValueError, RuntimeError) as error:
+        raise _cannot_decode(key, str(error)) from error
+
+
+def _decode_zstd(content: bytes, out: np.ndarray, key: str) -> None:
+    try:
+        values = zstandard.ZstdDecompressor().decompress(content, max_output_size=out.nbytes)
+    except (zstandard.ZstdError, MemoryError) as error:
+        raise _cannot_decode(key, str(error)) from error
+    if len(values) != out.nbytes:
+        raise _cannot_decode(key, f"holds {len(values)} bytes, not {out.nbytes}")
+    out.reshape(-1).view(np.uint8)[:] = np.frombuffer(values, np.uint8)
+
+
+def _decode_deflate(content: bytes, out: np.ndarray, key: str) -> None:
+    inflater = zlib.decompressobj(_GZIP_OR_ZLIB)
+    try:
+        values = inflater.decompress(content, out.nbytes + 1)  # one more byte than there may be, never gigabytes
+    except zlib.error as error:
+        raise _cannot_decode(key, str(error)) from error
+    if len(values) != out.nbytes or not inflater.eof:
+        raise _cannot_decode(key, f"does not hold {out.nbytes} bytes")
+    out.reshape(-1).view(np.uint8)[:] = np.frombuffer(values, np.uint8)
+
+
+def _cannot_decode(key: str, why: str) -> DataError:
+    return DataError(f"chunk cannot be decoded: {why}", key, "restore it, or ingest the store again")
+
+
+_BLOSC = Blosc()
+_GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
+_DECODERS = {"blosc": _decode_blosc, "zstd": _decode_zstd, "gzip": _decode_deflate, "zlib": _decode_deflate}
+
+
+def _codec_names(metadata: dict[str, Any]) -> list[str]:
+    """Names of all codecs of an array, those inside shards too."""
+    if metadata["zarr_format"] == 2:
+        found = [*(metadata["filters"] or ()), *([metadata["compressor"]] if metadata["compressor"] else [])]
+        return [str((c if isinstance(c, dict) else c.get_config())["id"]) for c in found]
+    names = []
+    pending = list(metadata["codecs"])
+    while pending:
+        codec = pending.pop()
+        names.append(str(codec["name"]))
+        if codec["name"] == "sharding_indexed":
+            pending += [*codec["configuration"]["codecs"], *codec["configuration"]["index_codecs"]]
+    return names
+
+
+def _frozen(values: np.ndarray) -> np.ndarray:
+    values.flags.writeable = False
+    return values

@@ -1,0 +1,126 @@
+"""From what a user names to rows: one line per format."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+from pathlib import Path
+from typing import Any, cast
+
+from bigsvm.errors import MissingInput, UsageError
+from bigsvm.files.paths import STORE_MARKS
+from bigsvm.store.blocks import RowBlocks
+from bigsvm.store.formats.not_readable import REMEDIES, not_readable, refuse_partitions
+from bigsvm.store.identity import Identity
+from bigsvm.store.labels import Task
+from bigsvm.store.sealing.seal import EmptyChunks
+
+ENTRY_POINTS = "bigsvm.stores"
+"""Entry point group of further formats: name = file suffix without dot, or URI scheme; object = a callable
+(path, *, label, weight, task) -> RowBlocks."""
+
+_TEXT = (".svm", ".svmlight", ".libsvm", ".txt", ".dat", ".npz", ".npy")
+_STORES = (".zarr", ".parquet", ".pq", ".zip")
+_COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
+
+
+def open_store(
+    source: Any,
+    *,
+    label: str | None = None,
+    weight: str | None = None,
+    task: Task = "auto",
+    empty_chunks: EmptyChunks = "refuse",
+    labelled: bool = True,
+) -> RowBlocks:
+    """Open rows for reading.
+
+    Parameters
+    ----------
+    source : a Zarr folder, a Parquet file, folder or glob, as str or path; (X, y) or (X, y, weight) arrays;
+        or rows that are open already, which pass through
+    label, weight : names of the columns; by default `label`, and `weight` where there is one
+    task : `regression` keeps numeric labels as targets; `auto` takes whole numbers for classes
+    empty_chunks : chunks that an unsealed Zarr store lacks are refused; or, as you vouch with `zeros`, they hold the
+        fill value, which is what zarr leaves out unless it is told to write it.  Remembered until the store changes
+    labelled : False for prediction: labels and weights are not looked for, and columns of these names are no features
+
+    Raises
+    ------
+    UsageError : this kind of source cannot be opened. MissingInput : there is nothing there.
+    DataError : it is bad.
+    """
+    if isinstance(source, tuple):
+        if len(source) not in (2, 3):
+            raise UsageError(f"a tuple of {len(source)} arrays", hint="(X, y) or (X, y, sample_weight)")
+        from bigsvm.store.formats.array_rows import ArrayRows  # here and below: one format's library, not all
+
+        return cast(RowBlocks, ArrayRows(*source, task=task))
+    if isinstance(source, str | os.PathLike):
+        options: dict[str, Any] = {"label": label, "weight": weight, "task": task}
+        return _open_path(os.fspath(source), options, empty_chunks, labelled)
+    # On the class: asking the instance whether it has `classes` would read all labels.
+    if all(hasattr(type(source), name) for name in ("refs", "read")):
+        if not isinstance(getattr(source, "identity", None), Identity):
+            hint = "give it an attribute `identity`, a bigsvm.store.identity.Identity"
+            raise UsageError(f"a {type(source).__name__} does not say whose rows it has", hint=hint)
+        return source
+    raise UsageError(f"cannot open a {type(source).__name__}", hint="give a path, or (X, y) arrays")
+
+
+def _open_path(name: str, options: dict[str, Any], empty_chunks: EmptyChunks, labelled: bool) -> RowBlocks:
+    scheme, separator, rest = name.partition("://")
+    kind = scheme if separator else Path(name).suffix.lstrip(".")
+    for entry in importlib.metadata.entry_points(group=ENTRY_POINTS, name=kind) if kind else ():
+        return entry.load()(name, **options)
+    if separator:
+        if scheme != "file":
+            raise UsageError(f"{scheme}:// stores are not available yet", name, "copy it to a local disk")
+        name = rest
+    path = Path(name)
+    if path.is_dir() and any((path / mark).exists() for mark in STORE_MARKS):
+        from bigsvm.store.formats.zarr_rows import ZarrRows
+
+        return cast(RowBlocks, ZarrRows(path, **options, empty_chunks=empty_chunks, labelled=labelled))
+    if _is_parquet(path):
+        from bigsvm.store.formats.parquet_rows import ParquetRows
+
+        return cast(RowBlocks, ParquetRows(name, **options, labelled=labelled))
+    if not path.exists():
+        raise MissingInput("no such store", name)
+    if path.is_file():
+        suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() not in _COMPRESSED]
+        if suffixes and suffixes[-1] in REMEDIES:
+            raise not_readable(name, suffixes[-1])
+        if not suffixes or suffixes[-1] in _TEXT:
+            stem = path.name
+            while Path(stem).suffix.lower() in (*_COMPRESSED, *_TEXT) and Path(stem).stem != stem:
+                stem = Path(stem).stem
+            raise UsageError("not a store", name, f"make one first, and name that: bigsvm ingest {name} {stem}.zarr")
+    if path.is_dir():
+        refuse_partitions(name)
+    raise UsageError("not a store of a known kind", name, "a Zarr folder, or Parquet; other files: bigsvm ingest")
+
+
+def is_text(name: str) -> bool:
+    """Whether a source of rows is svmlight text: standard input, or a file that is nothing else by its name."""
+    path = Path(name)
+    if name == "-":
+        return True
+    suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() not in _COMPRESSED]
+    other = bool(suffixes) and suffixes[-1] in (*_STORES, ".npz", ".npy", *REMEDIES)
+    return not other and path.exists() and not path.is_dir()
+
+
+def check_text(label: str | None, weight: str | None) -> None:
+    """Raise UsageError where columns are named of svmlight text, which has none."""
+    if label is not None or weight is not None:
+        raise UsageError("svmlight text has its labels in it, and no weights", hint="leave --label and --weight out")
+
+
+def _is_parquet(path: Path) -> bool:
+    if any(mark in path.name for mark in "*?["):
+        return path.suffix in (".parquet", ".pq")
+    if path.is_dir():
+        return any(path.glob("*.parquet"))
+    return path.is_file() and path.suffix in (".parquet", ".pq")

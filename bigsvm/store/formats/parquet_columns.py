@@ -1,0 +1,235 @@
+"""From Parquet columns to matrices, labels and weights."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+
+from bigsvm.compiled.shared.rows import CSR
+from bigsvm.errors import DataError
+from bigsvm.store.checks import as_values, value_dtype
+
+_SPARK = ("type", "size", "indices", "values")
+
+
+Form = Literal["lists", "spark", "columns", "fixed"]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which columns mean what.
+
+    form : lists (`indices` and `values`), spark (a vector struct), columns (one a feature), fixed (a list of
+        one length)
+    features : the columns that hold X, in order
+    width : features where the schema tells, else None
+    """
+
+    form: Form
+    label: str | None
+    weight: str | None
+    features: tuple[str, ...]
+    dtype: np.dtype  # of X as given
+    width: int | None = None
+
+    @property
+    def sparse(self) -> bool:
+        return self.form in ("lists", "spark")
+
+    @property
+    def columns(self) -> list[str]:
+        return [*self.features, *(name for name in (self.label, self.weight) if name is not None)]
+
+
+def find_layout(schema: pa.Schema, label: str | None, weight: str | None, where: str, labelled: bool = True) -> Layout:
+    """The first that fits: lists `indices` and `values`; one vector column; numeric columns.
+
+    labelled : False leaves the columns of labels and of weights out, where they are there
+
+    Raises
+    ------
+    DataError : a column named is not there, or a feature column is not of numbers.
+    """
+    names = schema.names
+    if not labelled:
+        others = {label or "label", weight or "weight"}
+        kinds = {name: schema.field(i).type for i, name in enumerate(names) if name not in others}
+        return _of_features(kinds, names, where)
+    label = label or "label"
+    for name in (label, weight):
+        if name is not None and names.count(name) != 1:
+            raise DataError(f"no column {name!r}", where, f"columns there: {', '.join(names[:20])}")
+    if weight is None and names.count("weight") == 1:
+        weight = "weight"
+    kinds = {name: schema.field(i).type for i, name in enumerate(names) if name not in (label, weight)}
+    layout = _of_features(kinds, names, where)
+    return dataclasses.replace(layout, label=label, weight=weight)
+
+
+def _of_features(kinds: dict[str, pa.DataType], names: list[str], where: str) -> Layout:
+    """The layout of feature columns, by their types; `names` of all columns."""
+    if "indices" in kinds and "values" in kinds and _is_list(kinds["indices"]):
+        if not _is_list(kinds["values"]) or not pa.types.is_integer(kinds["indices"].value_type):
+            raise DataError("indices and values are not lists of integers and of numbers", where)
+        dtype = _dtype({"values": kinds["values"].value_type}, where)
+        return Layout("lists", None, None, ("indices", "values"), dtype)
+    for name, kind in kinds.items():
+        if pa.types.is_struct(kind) and [field.name for field in kind] == list(_SPARK):
+            dtype = _dtype({name: kind.field("values").type.value_type}, where)
+            return Layout("spark", None, None, (name,), dtype)
+        if pa.types.is_fixed_size_list(kind) and len(kinds) == 1:
+            dtype = _dtype({name: kind.value_type}, where)
+            return Layout("fixed", None, None, (name,), dtype, kind.list_size)
+    if not kinds or sum(name in kinds for name in names) != len(kinds):
+        raise DataError("no feature columns, or two of one name", where)
+    return Layout("columns", None, None, tuple(kinds), _dtype(kinds, where), len(kinds))
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return pa.types.is_list(kind) or pa.types.is_large_list(kind)
+
+
+def _dtype(kinds: dict[str, pa.DataType], where: str) -> np.dtype:
+    """That of all columns where they are alike, else float64 where any column is, else float32."""
+    dtypes = []
+    for name, kind in kinds.items():
+        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+            hint = "drop it, or name it with --label"
+            raise DataError(f"column {name!r} of type {kind} is not numeric", where, hint)
+        dtypes.append(value_dtype(np.dtype(kind.to_pandas_dtype()), where))
+    if len(set(dtypes)) == 1:
+        return dtypes[0]
+    return np.dtype(np.float64 if np.dtype(np.float64) in dtypes else np.float32)
+
+
+def matrix_of(batch: pa.RecordBatch, layout: Layout, where: str, first_row: int, width: int) -> CSR | np.ndarray:
+    """Rows of a batch, dense or CSR; CSR indices as they are stored, not yet checked against the data's `width`."""
+    if layout.form == "lists":
+        return _csr_of_lists(batch, layout.dtype, where, first_row)
+    column = batch.column(layout.features[0])
+    if layout.form == "spark":
+        X, size = _csr_of_vectors(column, layout.dtype, where, first_row)
+        check_size(size, width, where, first_row)
+        return X
+    if layout.form == "fixed":
+        refuse_nulls(column, where, first_row)
+        flat = column.flatten()
+        refuse_nulls(flat, where, first_row, layout.width)
+        rows = flat.to_numpy(zero_copy_only=False).reshape(len(column), -1)
+        return as_values(rows, layout.dtype, where, first_row)
+    out = np.empty((batch.num_rows, len(layout.features)), layout.dtype)
+    for j, name in enumerate(layout.features):
+        here = f"{where}, column {name!r}"
+        refuse_nulls(batch.column(name), here, first_row)
+        out[:, j] = as_values(batch.column(name).to_numpy(zero_copy_only=False), layout.dtype, here, first_row)
+    return out
+
+
+def measure(batch: pa.RecordBatch, layout: Layout, where: str, first_row: int) -> tuple[int, int]:
+    """(features needed, stored entries) of a batch of a sparse form; of lists, `indices` alone is enough.
+
+    Raises DataError for a negative index.
+    """
+    if layout.form == "spark":
+        X, width = _csr_of_vectors(batch.column(layout.features[0]), layout.dtype, where, first_row)
+        indices, width_told = X.indices, width
+    else:
+        indices = batch.column("indices").flatten().drop_null().to_numpy(zero_copy_only=False)
+        width_told = 0
+    if len(indices) == 0:
+        return width_told, 0
+    if int(indices.min()) < 0:
+        raise DataError(f"a negative index in the rows from {first_row}", where)
+    return max(width_told, int(indices.max()) + 1), len(indices)
+
+
+def _csr_of_lists(batch: pa.RecordBatch, dtype: np.dtype, where: str, first_row: int) -> CSR:
+    indices, indptr = _flat(batch.column("indices"), where, first_row)
+    data, other = _flat(batch.column("values"), where, first_row)
+    _same_lengths(np.diff(indptr), np.diff(other), where, first_row)
+    return CSR(as_values(data, dtype, where, first_row, indptr), indices, indptr)
+
+
+def _csr_of_vectors(column: pa.StructArray, dtype: np.dtype, where: str, first_row: int) -> tuple[CSR, int]:
+    """Spark ML vectors: type 0 sparse (size, indices, values), type 1 dense (values); and the size of each of them."""
+    refuse_nulls(column, where, first_row)
+    # `flatten`, not `field`: after a slice the fields alone would be those of the whole column.
+    kinds, told, indices, values = column.flatten()
+    refuse_nulls(kinds, where, first_row)
+    sparse = kinds.to_numpy(zero_copy_only=False) == 0
+    data, indptr = _flat(values, where, first_row)
+    lengths = np.diff(indptr)
+    stored, own = _flat(indices.filter(pa.array(sparse)), where, first_row)
+    _same_lengths(np.diff(own), lengths[sparse], where, first_row)
+    sizes = np.where(sparse, told.fill_null(-1).to_numpy(zero_copy_only=False), lengths)
+    _check_sizes(sizes, where, first_row)
+    places = np.arange(len(data)) - np.repeat(indptr[:-1], lengths)
+    entries = np.repeat(sparse, lengths)
+    places[entries] = stored
+    beyond = np.flatnonzero(places >= np.repeat(sizes, lengths))
+    if len(beyond):
+        row = int(np.searchsorted(indptr, beyond[0], "right")) - 1
+        raise DataError(
+            f"row {first_row + row} has index {places[beyond[0]]} in a vector of size {sizes[row]}", where,
+            "write the vectors again with their full size",
+        )  # fmt: skip
+    return CSR(as_values(data, dtype, where, first_row, indptr), places, indptr), int(sizes[0]) if len(sizes) else 0
+
+
+def check_size(size: int, width: int, where: str, first_row: int) -> None:
+    """Raise DataError unless vectors have the size of those before them."""
+    if size != width:
+        what = f"the vector of row {first_row} has size {size}, and those before it {width}"
+        raise DataError(what, where, "vectors of one column have one size")
+
+
+def _check_sizes(sizes: np.ndarray, where: str, first_row: int) -> None:
+    """Raise DataError naming the first vector without a size, or of another size than the first."""
+    odd = np.flatnonzero((sizes < 0) | (sizes != sizes[:1]))
+    if len(odd):
+        row = int(odd[0])
+        what = f"has size {sizes[row]} and row {first_row} has size {sizes[0]}" if sizes[row] >= 0 else "has no size"
+        raise DataError(f"the vector of row {first_row + row} {what}", where, "vectors of one column have one size")
+
+
+def _flat(column: pa.Array, where: str, first_row: int) -> tuple[np.ndarray, np.ndarray]:
+    """(values, offsets from 0) of a list column without nulls."""
+    refuse_nulls(column, where, first_row)
+    # After a slice `values` would give the whole child; `flatten` gives what belongs to the rows.
+    flat = column.flatten()
+    offsets = column.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
+    offsets -= offsets[0]
+    if flat.null_count:
+        place = int(np.flatnonzero(flat.is_null().to_numpy(zero_copy_only=False))[0])
+        row = int(np.searchsorted(offsets, place, "right")) - 1
+        raise DataError(f"row {first_row + row} holds a null", where)
+    return flat.to_numpy(zero_copy_only=False), offsets
+
+
+def _same_lengths(indices: np.ndarray, values: np.ndarray, where: str, first_row: int) -> None:
+    if not np.array_equal(indices, values):
+        row = int(np.flatnonzero(indices != values)[0])
+        raise DataError(f"row {first_row + row} has {indices[row]} indices and {values[row]} values", where)
+
+
+def plain_of(column: pa.Array, where: str, first_row: int) -> np.ndarray:
+    """A label or weight column as NumPy: numbers, or strings of fixed width."""
+    refuse_nulls(column, where, first_row)
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        return np.array(column.to_pylist(), dtype=str)
+    if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_boolean(column.type)):
+        raise DataError(f"a column of type {column.type} can be neither label nor weight", where)
+    return column.to_numpy(zero_copy_only=False)
+
+
+def refuse_nulls(column: pa.Array, where: str, first_row: int, per_row: int | None = 1) -> None:
+    """Raise DataError naming the first row without a value; `per_row` values make a row."""
+    if column.null_count:
+        row = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0]) // (per_row or 1)
+        raise DataError(f"row {first_row + row} holds a null", where, "repair or drop the row")

@@ -1,0 +1,197 @@
+"""Parquet files as one run of rows, read in bounded memory."""
+
+from __future__ import annotations
+
+import bisect
+import glob
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import xxhash
+
+from bigsvm.errors import DataError, MissingInput
+from bigsvm.store.formats.not_readable import refuse_partitions
+from bigsvm.store.sealing.manifest import read_failed
+
+_BATCH_ROWS = 8192
+_PIECE = 1 << 20
+_BUFFERS = 32 << 20
+
+
+@dataclass(frozen=True)
+class File:
+    """One file, as it was when the store was opened."""
+
+    path: str
+    size: int
+    mtime_ns: int
+    group_starts: tuple[int, ...]  # first row of each row group, in rows of the store
+
+
+def find_files(name: str) -> list[str]:
+    """The files a path, folder or glob names, sorted by name.  Raises MissingInput when there are none."""
+    if os.path.isdir(name):
+        refuse_partitions(name)
+        found = sorted(str(path) for path in Path(name).glob("*.parquet"))
+    elif any(mark in name for mark in "*?[") and not os.path.exists(name):
+        found = sorted(glob.glob(name))
+    else:
+        found = [name]
+    if not found or not all(os.path.isfile(path) for path in found):
+        raise MissingInput("no Parquet files", name)
+    return [os.path.realpath(path) for path in found]
+
+
+class ParquetFiles:
+    """Rows of several files in order; `batches` may be called from several threads.
+
+    The footers are read once; of data, about a page and a dictionary per column and a batch are held:
+    `page_bytes`, by the first row group of each file, where writers keep to 1 MiB pages as most do.
+    """
+
+    def __init__(self, paths: list[str]) -> None:
+        self.files: list[File] = []
+        self.n_samples = self.page_bytes = 0
+        self.schema: pa.Schema | None = None
+        for path in paths:
+            status = _stat(path)
+            with parquet_errors(path), open_parquet(path) as file:
+                metadata, schema = file.metadata, file.schema_arrow
+                starts = []
+                for group in range(metadata.num_row_groups):
+                    starts.append(self.n_samples)
+                    self.n_samples += metadata.row_group(group).num_rows
+                if metadata.num_row_groups:
+                    self.page_bytes = max(self.page_bytes, _page_bytes(metadata.row_group(0)))
+            if self.schema is None:
+                self.schema = schema
+            elif not schema.equals(self.schema):
+                raise DataError(f"columns differ from those of {paths[0]}", path)
+            self.files.append(File(path, status.st_size, status.st_mtime_ns, tuple(starts)))
+        self._file_starts = [file.group_starts[0] if file.group_starts else -1 for file in self.files]
+        self._threads = threading.local()
+
+    def batches(self, start: int, stop: int, columns: list[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """(first row, batch) covering rows [start, stop) exactly, in order.
+
+        A read that begins where this thread's last one ended goes on from there; another one begins at its
+        row group.
+        """
+        cursor: _Cursor | None = getattr(self._threads, "cursor", None)
+        if cursor is None or cursor.columns != columns or not cursor.reaches(start):
+            cursor = _Cursor(self, start, columns)
+        self._threads.cursor = None  # an error in the middle leaves no cursor behind
+        while start < stop:
+            batch = cursor.next(start, stop)
+            yield start, batch
+            start += batch.num_rows
+        self._threads.cursor = cursor
+
+    def group_of(self, row: int) -> tuple[int, int]:
+        """(file number, row group number) of a row."""
+        number = max(i for i, file in enumerate(self.files) if file.group_starts and file.group_starts[0] <= row)
+        return number, bisect.bisect_right(self.files[number].group_starts, row) - 1
+
+    def fingerprint(self) -> str:
+        """xxh3-128 over sizes and bytes of all files; one pass."""
+        hasher = xxhash.xxh3_128()
+        for file in self.files:
+            hasher.update(f"{file.size}\0".encode())
+            try:
+                with open(file.path, "rb", buffering=0) as content:
+                    while piece := content.read(_PIECE):
+                        hasher.update(piece)
+            except OSError as error:
+                raise read_failed(file.path, error) from error
+        return hasher.hexdigest()
+
+
+class _Cursor:
+    """A place in the rows, with what was decoded beyond it."""
+
+    def __init__(self, files: ParquetFiles, start: int, columns: list[str]) -> None:
+        self.columns = columns
+        self._files = files
+        number, group = files.group_of(start)
+        self._position = files.files[number].group_starts[group]
+        self._group = (number, group)
+        self._stream = self._read(number, group)
+        self._rest: pa.RecordBatch | None = None
+
+    def reaches(self, row: int) -> bool:
+        """Whether `row` lies ahead, and no nearer to the start of a later row group."""
+        return self._position == row or (self._position < row and self._files.group_of(row) == self._group)
+
+    def next(self, start: int, stop: int) -> pa.RecordBatch:
+        """Rows from `start` (not behind) on, at most to `stop`; at least one."""
+        while True:
+            batch = self._rest if self._rest is not None else next(self._stream, None)
+            if batch is None:
+                raise DataError("holds fewer rows than its footer says", self._files.files[self._group[0]].path)
+            if self._position + batch.num_rows <= start:
+                self._position, self._rest = self._position + batch.num_rows, None
+                continue
+            batch = batch.slice(start - self._position)
+            taken = batch.slice(0, stop - start)
+            self._position = start + taken.num_rows
+            self._rest = batch.slice(taken.num_rows) if taken.num_rows < batch.num_rows else None
+            return taken
+
+    def _read(self, number: int, group: int) -> Iterator[pa.RecordBatch]:
+        for file_number in range(number, len(self._files.files)):
+            file = self._files.files[file_number]
+            status = _stat(file.path)
+            if (status.st_size, status.st_mtime_ns) != (file.size, file.mtime_ns):
+                raise DataError("the file changed since it was opened", file.path)
+            with parquet_errors(file.path), open_parquet(file.path, len(self.columns)) as source:
+                for number_here in range(group if file_number == number else 0, len(file.group_starts)):
+                    self._group = (file_number, number_here)
+                    left = source.metadata.row_group(number_here).num_rows
+                    for batch in source.iter_batches(
+                        _BATCH_ROWS, row_groups=[number_here], columns=self.columns, use_threads=False
+                    ):
+                        left -= batch.num_rows
+                        yield batch
+                    if left:
+                        raise DataError(f"row group {number_here} has not the rows that its footer says", file.path)
+
+
+def open_parquet(path: str, n_columns: int = 1) -> Any:
+    """pyarrow's reader, set to hold pages and not whole row groups (docs/measurements.md 10.2)."""
+    # One buffer a column: many columns share what few may have each.
+    buffer_size = max(min(_PIECE, _BUFFERS // max(n_columns, 1)), 1 << 14)
+    return pq.ParquetFile(path, pre_buffer=False, buffer_size=buffer_size, page_checksum_verification=True)
+
+
+def _page_bytes(group: Any) -> int:
+    columns = (group.column(j).total_uncompressed_size for j in range(group.num_columns))
+    return sum(min(size, 3 * _PIECE) for size in columns)
+
+
+def _stat(path: str) -> os.stat_result:
+    try:
+        return os.stat(path)
+    except FileNotFoundError:
+        raise MissingInput("no such file", path) from None
+    except OSError as error:
+        raise read_failed(path, error) from error
+
+
+@contextmanager
+def parquet_errors(path: str) -> Iterator[None]:
+    """What pyarrow raises, as ours: a device's failure carries an errno, a damaged file does not."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None:
+            raise read_failed(path, error) from error
+        raise DataError(f"damaged Parquet file: {error}", path) from error
+    except (pa.ArrowException, ValueError, KeyError) as error:
+        raise DataError(f"damaged Parquet file: {error}", path) from error

@@ -1,0 +1,218 @@
+"""Rows of Parquet files: sparse lists, or one column per feature."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal, cast
+
+import numpy as np
+
+from bigsvm.compiled.shared.rows import CSR
+from bigsvm.errors import DataError
+from bigsvm.files.paths import cache_folder
+from bigsvm.files.sealed_json import read_sealed, write_sealed
+from bigsvm.store.addresses import make_refs
+from bigsvm.store.blocks import Block, BlockRef, RowBlocks
+from bigsvm.store.checks import check_csr, check_finite, index_dtype
+from bigsvm.store.formats.parquet_columns import check_size, find_layout, matrix_of, measure, plain_of
+from bigsvm.store.formats.parquet_files import ParquetFiles, find_files
+from bigsvm.store.identity import Identity, digest_of
+from bigsvm.store.labels import Task, as_labels, as_targets, check_weights, label_codes, scan_classes
+
+
+class ParquetRows:
+    """RowBlocks over one Parquet file, a folder of them or a glob; files in order of their names.
+
+    Layouts: `label`, `indices: list<int>`, `values: list<float>` (CSR); Spark ML vectors (CSR); one numeric
+    column per feature beside the label (dense, in the schema's order); one fixed-size list (dense).
+    A column `weight` is taken for weights.
+    Opened with labelled=False, for prediction, columns of labels and weights are left out, and every y is 0.
+    All bytes are read once at the first opening, for the fingerprint; it is kept in the cache folder as long
+    as names, sizes and times stay.
+
+    Raises
+    ------
+    MissingInput : no files. DataError : damaged, or columns that cannot be used (names the file or row).
+    """
+
+    row_order: np.ndarray | None = None
+    working_row: np.ndarray | None = None
+    feature_order: np.ndarray | None = None
+    content_fingerprint: str | None = None
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        label: str | None = None,
+        weight: str | None = None,
+        task: Task = "auto",
+        labelled: bool = True,
+    ) -> None:
+        self.uri = os.path.realpath(name)
+        self.warnings: list[str] = []
+        self._options, self._task = (label, weight, task, labelled), task
+        self._files = ParquetFiles(find_files(name))
+        self.n_samples = self._files.n_samples
+        assert self._files.schema is not None
+        self._layout = find_layout(self._files.schema, label, weight, self.uri, labelled)
+        self.layout: Literal["csr", "dense"] = "csr" if self._layout.sparse else "dense"
+        self.dtype = self._layout.dtype
+        self.has_weights = self._layout.weight is not None
+        self._known = self._load_known()
+        self.fingerprint: str = self._known["fingerprint"]
+        self.identity = Identity.of(
+            self.fingerprint,
+            matrix=json.dumps(self._layout.features),
+            label=self._layout.label or "",
+            weight=self._layout.weight or "",
+            task=task,
+        )
+
+    def __reduce__(self) -> tuple[Callable[..., ParquetRows], tuple[Any, ...]]:
+        return reopen, (self.uri, *self._options, self.fingerprint)
+
+    def __repr__(self) -> str:
+        return f"ParquetRows({self.uri!r}, {self.n_samples} rows, {self.layout})"
+
+    @property
+    def n_features(self) -> int:
+        """Width.  Sparse: of the schema's metadata `n_features`, else one more than the largest index."""
+        return int(self._scan()["n_features"]) if self._layout.width is None else self._layout.width
+
+    @property
+    def nnz(self) -> int | None:
+        """Stored entries.  Sparse: found by reading the indices once."""
+        return self.n_samples * self.n_features if self.layout == "dense" else int(self._scan()["nnz"])
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of all files."""
+        return sum(file.size for file in self._files.files)
+
+    @property
+    def chunk_nbytes(self) -> int:
+        """Decoded bytes that a reader holds besides the block: pages of every column (an estimate)."""
+        return self._files.page_bytes
+
+    @property
+    def index_dtype(self) -> np.dtype:
+        return np.dtype(np.int32) if self.layout == "dense" else index_dtype(self.n_features)
+
+    @functools.cached_property
+    def classes(self) -> np.ndarray | None:
+        """Labels in ascending order; None for a regression target.  Reads the label column once."""
+        if self._layout.label is None:
+            return None
+        return scan_classes(self._label_pieces(), self._task)
+
+    def refs(self, block_rows: int) -> Sequence[BlockRef]:
+        return make_refs(cast(RowBlocks, self), block_rows)
+
+    def read(self, ref: BlockRef) -> Block:
+        start, stop = ref.start, ref.stop
+        if not 0 <= start < stop <= self.n_samples:
+            raise DataError(f"no rows {start} to {stop} of {self.n_samples}", self.uri)
+        layout, width = self._layout, self.n_features
+        matrices: list[Any] = []
+        labels, weights = [], []
+        for first, batch in self._files.batches(start, stop, layout.columns):
+            matrices.append(matrix_of(batch, layout, self.uri, first, width))
+            if layout.label is None:
+                labels.append(np.zeros(batch.num_rows))
+            else:
+                labels.append(as_labels(plain_of(batch.column(layout.label), self.uri, first), self.uri, first))
+            if layout.weight is not None:
+                weights.append(plain_of(batch.column(layout.weight), self.uri, first))
+        X = self._sparse(matrices, start) if layout.sparse else self._dense(matrices, start)
+        y, classes = np.concatenate(labels), self.classes
+        y = as_targets(y, self.uri, start) if classes is None else label_codes(y, classes)
+        weight = check_weights(np.concatenate(weights), self.uri, start) if weights else None
+        return Block(start, stop, X, y, weight)
+
+    def labels(self, start: int, stop: int) -> np.ndarray:
+        """Labels of rows [start, stop) as they are called (`labels.as_labels`)."""
+        name = self._label_name()
+        pieces = [plain_of(b.column(name), self.uri, a) for a, b in self._files.batches(start, stop, [name])]
+        return as_labels(np.concatenate(pieces), self.uri, start)
+
+    def _sparse(self, parts: list[Any], start: int) -> CSR:
+        n_features = self.n_features
+        indptr = [np.zeros(1, np.int64)]
+        for part in parts:
+            indptr.append(part.indptr[1:] + indptr[-1][-1])
+        # Checked before they are narrowed: an index beyond int32 must not wrap into range.
+        indices = np.concatenate([part.indices for part in parts])
+        data = np.concatenate([part.data for part in parts])
+        check_csr(CSR(data, indices, np.concatenate(indptr)), n_features, self.uri, start)
+        return CSR(data, indices.astype(index_dtype(n_features), copy=False), np.concatenate(indptr))
+
+    def _dense(self, parts: list[np.ndarray], start: int) -> np.ndarray:
+        X = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        check_finite(X, self.uri, start)
+        return X
+
+    def _label_name(self) -> str:
+        if self._layout.label is None:
+            raise DataError("opened without its labels", self.uri)
+        return self._layout.label
+
+    def _label_pieces(self) -> Iterator[np.ndarray]:
+        name = self._label_name()
+        for first, batch in self._files.batches(0, self.n_samples, [name]):
+            yield as_labels(plain_of(batch.column(name), self.uri, first), self.uri, first)
+
+    def _load_known(self) -> dict[str, Any]:
+        """What earlier openings learnt of exactly these files and columns, else the fingerprint alone."""
+        files = [[str(file.path), file.size, file.mtime_ns] for file in self._files.files]
+        of = digest_of({"files": files, "features": self._layout.features, "form": self._layout.form})
+        self._known_path = cache_folder() / "manifests" / f"parquet-{of}.json"
+        try:
+            known = read_sealed(self._known_path)
+            if known["of"] == of:
+                return known
+        except (OSError, ValueError, KeyError, TypeError):
+            pass  # the cache is ours to renew
+        known = {"of": of, "fingerprint": self._files.fingerprint()}
+        self._remember(known)
+        return known
+
+    def _remember(self, known: dict[str, Any]) -> None:
+        self._known_path.parent.mkdir(parents=True, exist_ok=True)
+        write_sealed(self._known_path, known)
+
+    def _scan(self) -> dict[str, Any]:
+        """n_features and nnz of the sparse layout: one pass over the indices, the first time."""
+        if isinstance(self._known.get("n_features"), int) and isinstance(self._known.get("nnz"), int):
+            return self._known
+        n_features, nnz, spark = 0, 0, self._layout.form == "spark"
+        for first, batch in self._files.batches(0, self.n_samples, [self._layout.features[0]]):
+            width, entries = measure(batch, self._layout, self.uri, first)
+            if spark and first > 0:
+                check_size(width, n_features, self.uri, first)
+            n_features, nnz = max(n_features, width), nnz + entries
+        assert self._files.schema is not None
+        told = (self._files.schema.metadata or {}).get(b"n_features", b"")
+        if told.isdigit():
+            if spark and int(told) != n_features:
+                raise DataError(f"vectors of size {n_features}, and {int(told)} features in the schema", self.uri)
+            if int(told) < n_features:
+                raise DataError(f"index {n_features - 1} is beyond the {int(told)} features of the schema", self.uri)
+            n_features = int(told)
+        self._known = {**self._known, "n_features": n_features, "nnz": nnz}
+        self._remember(self._known)
+        return self._known
+
+
+@functools.lru_cache(maxsize=8)
+def reopen(
+    uri: str, label: str | None, weight: str | None, task: Task, labelled: bool, fingerprint: str
+) -> ParquetRows:
+    """The store of a pickled ParquetRows, opened once per process.  Raises DataError if it changed."""
+    store = ParquetRows(uri, label=label, weight=weight, task=task, labelled=labelled)
+    if store.fingerprint != fingerprint:
+        raise DataError("the store changed since the run began", uri)
+    return store

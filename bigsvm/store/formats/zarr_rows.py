@@ -1,0 +1,278 @@
+"""Rows of a Zarr store (version 2 or 3), dense or CSR, as AnnData shapes them."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import numpy as np
+import zarr
+import zarr.errors
+from zarr.storage import LocalStore
+
+from bigsvm.compiled.shared.rows import CSR
+from bigsvm.errors import BigSVMError, DataError, MissingInput
+from bigsvm.store.addresses import make_refs
+from bigsvm.store.blocks import Block, BlockRef, RowBlocks
+from bigsvm.store.checks import as_values, check_csr, check_finite, index_dtype, value_dtype
+from bigsvm.store.formats.chunked import ChunkedArray
+from bigsvm.store.formats.zarr_label import LabelColumn, find, open_label
+from bigsvm.store.identity import Identity
+from bigsvm.store.labels import Task, check_weights
+from bigsvm.store.sealing.seal import EmptyChunks, absent_chunks, load_or_make_manifest, verify_documents
+from bigsvm.store.sealing.verified import VerifyingStore
+
+
+class ZarrRows:
+    """RowBlocks over a local Zarr store; every byte read is held against the store's manifest.
+
+    path : the store's folder
+    label : path of the label column, `obs/label` or short `label`
+    weight : path of the weight column; by default `obs/weight` where it exists
+    task : how plain numbers are understood as labels (`labels.scan_classes`)
+    empty_chunks : zeros vouches that chunks which an unsealed store lacks hold the fill value
+    labelled : False opens X alone, for prediction: no label or weight is looked for, and every y is 0
+
+    Raises
+    ------
+    MissingInput : there is no store. DataError : its metadata or contents are bad (names key or row), or chunks of an
+    array that is used are missing.
+    """
+
+    row_order: np.ndarray | None = None
+    working_row: np.ndarray | None = None
+    feature_order: np.ndarray | None = None
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        label: str | None = None,
+        weight: str | None = None,
+        task: Task = "auto",
+        empty_chunks: EmptyChunks = "refuse",
+        labelled: bool = True,
+    ) -> None:
+        root = Path(path)
+        if not root.is_dir():
+            raise MissingInput("no such store", str(path))
+        self.uri = str(root.resolve())
+        self.warnings: list[str] = []
+        manifest, made = load_or_make_manifest(root, empty_chunks)
+        vouched: EmptyChunks = "zeros" if manifest.vouched else "refuse"
+        self._options = (label, weight, task, vouched, labelled)
+        if made:
+            self.warnings.append(f"{root} was not sealed: its digests were taken now; seal it with: bigsvm seal {root}")
+        verify_documents(root, manifest)
+        self._manifest, self._root = manifest, root
+        self.empty_chunks: dict[str, str] = {}
+        self.fingerprint = manifest.fingerprint
+        with _zarr_errors(self.uri):
+            group = zarr.open_group(
+                VerifyingStore(LocalStore(root, read_only=True), manifest), mode="r", use_consolidated=False
+            )
+            open_array = functools.cache(functools.partial(self._open_array, group))
+            self._open_matrix(group, open_array)
+            self._label: LabelColumn | None = None
+            self._weight: ChunkedArray | None = None
+            self._label_name = self._weight_name = ""
+            if labelled:
+                self._label_name = _column(label or "label")
+                self._label = open_label(group, self._label_name, open_array, task)
+                self._open_weights(group, open_array, weight)
+        self.has_weights = self._weight is not None
+        self.identity = Identity.of(
+            manifest.fingerprint, matrix="X", label=self._label_name, weight=self._weight_name, task=task
+        )
+        self.content_fingerprint = self._known_content()
+        if self._label is not None and self._label.n_samples != self.n_samples:
+            raise DataError(f"{self._label.n_samples} labels for {self.n_samples} rows", self.uri)
+        if manifest.vouched:
+            self.warnings += [f"{root}: {what}, read as the fill value" for what in self.empty_chunks.values()]
+
+    def __reduce__(self) -> tuple[Callable[..., ZarrRows], tuple[Any, ...]]:
+        return reopen, (self.uri, *self._options, self.fingerprint)
+
+    def __repr__(self) -> str:
+        return f"ZarrRows({self.uri!r}, {self.n_samples} x {self.n_features} {self.layout})"
+
+    @property
+    def raw(self) -> bool:
+        """Whether reads of X are maps of the store's own files."""
+        parts = (self._data, self._indices) if self._indices is not None else (self._data,)
+        return all(part.raw for part in parts) and self.dtype == self._data.dtype
+
+    @property
+    def chunk_nbytes(self) -> int:
+        """Decoded bytes of one chunk of each array: what a reader holds besides the block."""
+        parts = (self._data, self._indices, self._indptr, self._weight)
+        return sum(part.chunk_nbytes for part in parts if part is not None)
+
+    @property
+    def classes(self) -> np.ndarray | None:
+        """Labels in ascending order; None for a regression target.  The first call reads the labels."""
+        return None if self._label is None else self._label.classes
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """What the manifest knows of the content: counts, column scales; may be empty."""
+        return self._manifest.content
+
+    def refs(self, block_rows: int) -> Sequence[BlockRef]:
+        return make_refs(cast(RowBlocks, self), block_rows)
+
+    def read(self, ref: BlockRef) -> Block:
+        start, stop = ref.start, ref.stop
+        if not 0 <= start < stop <= self.n_samples:
+            raise DataError(f"no rows {start} to {stop} of {self.n_samples}", self.uri)
+        X = self._read_dense(start, stop) if self._indptr is None else self._read_csr(start, stop)
+        weight = None if self._weight is None else check_weights(self._weight.read(start, stop), self.uri, start)
+        y = np.zeros(stop - start) if self._label is None else self._label.y(start, stop)
+        return Block(start, stop, X, y, weight)
+
+    def labels(self, start: int, stop: int) -> np.ndarray:
+        """Labels of rows [start, stop) as they are called (`labels.as_labels`)."""
+        if self._label is None:
+            raise DataError("opened without its labels", self.uri)
+        return self._label.labels(start, stop)
+
+    def forget(self) -> None:
+        """Let go of the chunks that are kept for the next read: for who has read all that is to be read."""
+        for array in vars(self).values():
+            if isinstance(array, ChunkedArray):
+                array.forget()
+
+    def _known_content(self) -> str | None:
+        """The content fingerprint that `ingest` left behind, where its own columns are the ones selected."""
+        known = self._manifest.content.get("content_fingerprint")
+        theirs = (self._label_name, self._weight_name) == ("obs/label", "obs/weight" if self.has_weights else "")
+        return known if theirs and isinstance(known, str) else None
+
+    def _read_dense(self, start: int, stop: int) -> np.ndarray:
+        X = as_values(self._data.read(start, stop), self.dtype, self.uri, start)
+        check_finite(X, self.uri, start)
+        return X
+
+    def _read_csr(self, start: int, stop: int) -> CSR:
+        assert self._indptr is not None
+        assert self._indices is not None
+        indptr = self._indptr.read(start, stop + 1).astype(np.int64)
+        a, b = int(indptr[0]), int(indptr[-1])
+        if not 0 <= a <= b <= len(self._data):
+            raise DataError(f"indptr of rows {start} to {stop} leads out of the {len(self._data)} values", self.uri)
+        indptr -= a
+        indices = self._indices.read(a, b)
+        if indices.dtype != self.index_dtype:
+            if len(indices) and int(indices.max()) > np.iinfo(self.index_dtype).max:
+                raise DataError(f"rows {start} to {stop} have index {indices.max()}", self.uri)
+            indices = indices.astype(self.index_dtype)
+        X = CSR(as_values(self._data.read(a, b), self.dtype, self.uri, start, indptr), indices, indptr)
+        check_csr(X, self.n_features, self.uri, start)
+        return X
+
+    def _open_matrix(self, group: Any, open_array: Callable[[str], ChunkedArray]) -> None:
+        node = find(group, "X")
+        self.layout: Literal["csr", "dense"]
+        self._indices: ChunkedArray | None = None
+        self._indptr: ChunkedArray | None = None
+        self.nnz: int | None
+        if hasattr(node, "shape"):
+            self._data = open_array("X")
+            if len(self._data.shape) != 2:
+                raise DataError(f"X has {len(self._data.shape)} dimensions, not 2", self.uri)
+            self.layout = "dense"
+            self.n_samples, self.n_features = self._data.shape
+            self.nnz = self.n_samples * self.n_features
+            self.index_dtype = np.dtype(np.int32)
+        else:
+            self.layout = "csr"
+            self.n_samples, self.n_features = _csr_shape(node)
+            self._data, self._indices = open_array("X/data"), open_array("X/indices")
+            self._indptr = open_array("X/indptr")
+            self.nnz = len(self._data)
+            self.index_dtype = index_dtype(self.n_features)
+            _check_csr_arrays(self._data, self._indices, self._indptr, self.n_samples)
+        self.dtype = value_dtype(self._data.dtype, "X")
+
+    def _open_weights(self, group: Any, open_array: Callable[[str], ChunkedArray], weight: str | None) -> None:
+        path = _column(weight or "weight")
+        if weight is not None or path in group:
+            if not hasattr(find(group, path), "shape"):
+                raise DataError("weights are a plain column of numbers", path)
+            self._weight, self._weight_name = open_array(path), path
+            if self._weight.shape != (self.n_samples,):
+                raise DataError(f"weights of shape {self._weight.shape} for {self.n_samples} rows", path)
+
+    def _open_array(self, group: Any, path: str) -> ChunkedArray:
+        node = group[path]
+        if not hasattr(node, "shape"):
+            raise DataError("is a group where an array was expected", path)
+        n_absent, n_chunks, first = absent_chunks(self._root, path, self._manifest)
+        if n_absent:
+            self.empty_chunks[path] = f"{n_absent} of the {n_chunks} chunks of {path} are absent, {first} first"
+        return ChunkedArray(node, path, self._root, self._manifest)
+
+
+@functools.lru_cache(maxsize=8)
+def reopen(
+    uri: str,
+    label: str | None,
+    weight: str | None,
+    task: Task,
+    empty_chunks: EmptyChunks,
+    labelled: bool,
+    fingerprint: str,
+) -> ZarrRows:
+    """The store of a pickled ZarrRows, opened once per process.  Raises DataError when it changed since."""
+    store = ZarrRows(uri, label=label, weight=weight, task=task, empty_chunks=empty_chunks, labelled=labelled)
+    if store.fingerprint != fingerprint:
+        raise DataError("the store changed since the run began", uri)
+    return store
+
+
+def _column(name: str) -> str:
+    return name if "/" in name else f"obs/{name}"
+
+
+def _csr_shape(node: Any) -> tuple[int, int]:
+    attributes = dict(node.attrs)
+    # AnnData before 0.7 (h5sparse) named them so.
+    kind = attributes.get("encoding-type", attributes.get("h5sparse_format"))
+    shape = attributes.get("shape", attributes.get("h5sparse_shape"))
+    if kind not in ("csr_matrix", "csr"):
+        raise DataError(f"X is stored as {kind!r}", "X", "rows are needed: a dense array or csr_matrix")
+    if not isinstance(shape, list) or len(shape) != 2 or not all(isinstance(n, int) and n >= 0 for n in shape):
+        raise DataError(f"bad shape {shape!r}", "X")
+    return shape[0], shape[1]
+
+
+def _check_csr_arrays(data: ChunkedArray, indices: ChunkedArray, indptr: ChunkedArray, n_samples: int) -> None:
+    if any(len(part.shape) != 1 for part in (data, indices, indptr)):
+        raise DataError("data, indices and indptr have one dimension each", "X")
+    if indices.dtype.kind not in "iu" or indptr.dtype.kind not in "iu":
+        raise DataError(f"indices of type {indices.dtype} and indptr of type {indptr.dtype}", "X")
+    if len(indptr) != n_samples + 1 or len(data) != len(indices):
+        raise DataError(
+            f"{len(data)} values, {len(indices)} indices and {len(indptr)} row pointers for {n_samples} rows",
+            "X",
+        )
+    if int(indptr.read(0, 1)[0]) != 0 or int(indptr.read(n_samples, n_samples + 1)[0]) != len(data):
+        raise DataError("indptr does not run from 0 to the number of values", "X/indptr")
+
+
+@contextmanager
+def _zarr_errors(uri: str) -> Iterator[None]:
+    """What zarr raises on bad metadata, as a DataError; its warnings on foreign stores are not the user's."""
+    try:
+        with warnings.catch_warnings():
+            # Variable-length strings "do not have a Zarr V3 specification": string categories are such.
+            warnings.simplefilter("ignore", zarr.errors.UnstableSpecificationWarning)
+            yield
+    except BigSVMError:
+        raise
+    except (ValueError, TypeError, KeyError, AttributeError, IndexError, OSError, RecursionError) as error:
+        raise DataError(f"not a store that can be read: {error}", uri) from error

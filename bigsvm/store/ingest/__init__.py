@@ -1,0 +1,1 @@
+"""Rows from elsewhere become a store."""

@@ -1,0 +1,143 @@
+"""Writing the chunks of one Zarr v3 array as they fill, each once and whole."""
+
+from __future__ import annotations
+
+import shutil
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numcodecs.blosc import BITSHUFFLE, Blosc
+
+from bigsvm.errors import UsageError
+from bigsvm.files.atomic import cannot_write
+from bigsvm.store.sealing.manifest import digest
+
+CODECS = ("lz4", "zstd", "none")
+DEFAULT_CHUNK_BYTES = 4 << 20
+"""Per-chunk costs dominate below about 1 Mi elements; docs/measurements.md 10.1."""
+
+
+def compressor(codec: Any, itemsize: int) -> tuple[Blosc | None, tuple[Any, ...]]:
+    """(encoder or None, what zarr's create_array takes as `compressors`) of a codec's name."""
+    from zarr.codecs import BloscCodec
+
+    if codec == "none":
+        return None, ()
+    clevel = {"lz4": 5, "zstd": 3}[codec]
+    encoder = Blosc(cname=codec, clevel=clevel, shuffle=BITSHUFFLE)
+    return encoder, (BloscCodec(typesize=itemsize, cname=codec, clevel=clevel, shuffle="bitshuffle"),)
+
+
+class ChunkFiles:
+    """The chunk files of a 1-D array, or of a 2-D one cut into rows, growing by `append`.
+
+    Holds one chunk.  The chunk files go to `root/path/c/...`; `create` writes the metadata at the end, when
+    the length is known.  An array shorter than one chunk becomes one chunk of exactly its length.
+    """
+
+    def __init__(
+        self, root: Path, path: str, dtype: np.dtype, codec: str, chunk_bytes: int, width: int | None = None
+    ) -> None:
+        if codec not in CODECS:
+            raise UsageError(f"unknown codec {codec!r}", hint=f"one of {', '.join(CODECS)}")
+        self.path, self.dtype, self.codec, self.width = path, np.dtype(dtype).newbyteorder("<"), codec, width
+        row_bytes = self.dtype.itemsize * (1 if width is None else max(width, 1))
+        self.chunk_rows = max(chunk_bytes // row_bytes, 1)
+        self.length = 0
+        self.nbytes = 0
+        self._root = root
+        self._encoder, self._compressors = compressor(codec, self.dtype.itemsize)
+        self._buffer: np.ndarray | None = None
+        self._filled = 0
+        self._digests = array("Q")
+
+    def append(self, values: np.ndarray) -> None:
+        """Add values, shape (n,) or (n, width); any n."""
+        start = 0
+        while start < len(values):
+            n = min(len(values) - start, self.chunk_rows - self._filled)
+            piece = values[start : start + n]
+            start += n
+            if n == self.chunk_rows:
+                self._write(np.ascontiguousarray(piece, self.dtype))
+                continue
+            if self._buffer is None:
+                self._buffer = np.zeros(self._shape(self.chunk_rows), self.dtype)
+            self._buffer[self._filled : self._filled + n] = piece
+            self._filled += n
+            if self._filled == self.chunk_rows:
+                self._write(self._buffer)
+                self._filled = 0
+        self.length += len(values)
+
+    def flush(self) -> None:
+        """Write the last chunk: padded with zeros, or cut to its length when it is the only one."""
+        if self._filled and self._buffer is not None:
+            if not self._digests:
+                self.chunk_rows = self._filled
+                self._buffer = self._buffer[: self._filled]
+            self._buffer[self._filled :] = 0
+            self._write(self._buffer)
+        self._buffer, self._filled = None, 0
+
+    def create(self, group: Any, **attributes: Any) -> None:
+        """Write the array's metadata below zarr group `group` of the same root; `flush` came before."""
+        # Only the metadata: the chunks are on disk already, and zarr must not fill any in.
+        group.create_array(
+            self.path, shape=self._shape(self.length), chunks=self._shape(self.chunk_rows), dtype=self.dtype,
+            compressors=self._compressors, filters=(), fill_value=0, attributes=attributes,
+            config={"write_empty_chunks": True},
+        )  # fmt: skip
+
+    def digests(self) -> Iterator[tuple[str, str]]:
+        """(key, digest) of every chunk, in order."""
+        words = self._digests
+        for number in range(len(words) // 2):
+            yield self._key(number), f"{words[2 * number]:016x}{words[2 * number + 1]:016x}"
+
+    def read_back(self) -> Iterator[np.ndarray]:
+        """The values written so far, a chunk at a time; `flush` came before."""
+        left = self.length
+        for number in range(len(self._digests) // 2):
+            text = (self._root / self._key(number)).read_bytes()
+            values = np.frombuffer(text if self._encoder is None else self._encoder.decode(text), self.dtype)
+            yield values[: min(left, self.chunk_rows)]
+            left -= self.chunk_rows
+
+    def move(self, path: str) -> None:
+        """Move the chunk files written so far to another path below the root."""
+        if self._digests:  # before the first chunk there is no folder
+            (self._root / self.path).rename(self._root / path)
+        self.path = path
+
+    def remove(self) -> None:
+        """Delete the chunk files."""
+        if self._digests:
+            shutil.rmtree(self._root / self.path)
+
+    def _shape(self, rows: int) -> tuple[int, ...]:
+        rows = max(rows, 0)
+        return (rows,) if self.width is None else (rows, self.width)
+
+    def _key(self, number: int) -> str:
+        return f"{self.path}/c/{number}" + ("" if self.width is None else "/0")
+
+    def _write(self, chunk: Any) -> None:
+        key = self._key(len(self._digests) // 2)
+        target = self._root / key
+        content: Any = memoryview(chunk).cast("B") if self._encoder is None else self._encoder.encode(chunk)
+        try:
+            if self.width is not None or not self._digests:
+                target.parent.mkdir(parents=True, exist_ok=True)
+            with open(target, "xb", buffering=0) as file:
+                written = file.write(content)
+                while written < len(content):  # a raw write may be short near a limit, then say why
+                    written += file.write(memoryview(content)[written:])
+        except OSError as error:
+            raise cannot_write(target, error, len(content)) from error
+        number = int(digest(key, content), 16)
+        self._digests.extend((number >> 64, number & 0xFFFF_FFFF_FFFF_FFFF))
+        self.nbytes += len(content)

@@ -1,0 +1,188 @@
+"""Anything with rows and labels -> a sealed Zarr store, in bounded memory, whole or not at all."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from bigsvm.errors import DataError, OutputError, PlanRefused, UsageError
+from bigsvm.events import Emit, Warned, WorkAdvanced, WorkEnded, WorkStarted, silent
+from bigsvm.files.atomic import check_replaceable
+from bigsvm.machine import return_freed_memory
+from bigsvm.store.ingest.chunk_files import DEFAULT_CHUNK_BYTES
+from bigsvm.store.ingest.compile_time import compile_time
+from bigsvm.store.ingest.on_thread import on_thread
+from bigsvm.store.ingest.row_source import RowSource
+from bigsvm.store.ingest.sources import open_source
+from bigsvm.store.ingest.zarr_writer import MARKS, ZarrWriter
+from bigsvm.store.sealing.seal import EmptyChunks
+from bigsvm.units import MIB, parse_bytes, show_bytes
+
+_MAX_FRACTIONAL_CLASSES = 1000
+_FIXED = 4 * MIB  # labels, indices, interpreter objects
+
+
+def ingest(
+    source: Any,
+    path: str | Path,
+    *,
+    y: Any = None,
+    sample_weight: Any = None,
+    label: str | None = None,
+    weight: str | None = None,
+    from_format: str | None = None,
+    n_features: int | None = None,
+    zero_based: bool = False,
+    task: Literal["classification", "regression"] = "classification",
+    dtype: str | None = None,
+    codec: str = "lz4",
+    chunk_bytes: int | None = None,
+    memory: int | str | None = None,
+    threads: int = 2,
+    overwrite: bool = False,
+    empty_chunks: EmptyChunks = "refuse",
+    emit: Emit = silent,
+) -> dict[str, Any]:
+    """Write a store from text, arrays or another store, reading the source once.
+
+    Parameters
+    ----------
+    source : path or paths of svmlight text (.gz .bz2 .xz .zst too, "-" for standard input); a .npz, a .npy,
+        a folder of .npy parts; anything `open_store` opens; or (X, y): NumPy, scipy sparse, dask
+    path : the store to write
+    y, sample_weight : arrays, shape (n_samples,), where they are not part of the source
+    label, weight : the array in an .npz, the .npy file, or the column that holds them
+    from_format : svmlight, npz, npy, folder or store, where the name does not tell
+    n_features : width of the store; text features from there on are refused
+    zero_based : the text counts features from 0
+    task : classification, or regression: labels stay numbers
+    dtype : float32 or float64; default float32 for text and 16-bit integers, float64 for wider ones, uint8 for bool,
+        else the source's: 8-bit integers stay
+    codec, chunk_bytes : of the store
+    memory : bytes, or a size such as "512MiB": smaller pieces where it is small, refused where it is too small
+    threads : with 1, reading, parsing and writing take turns
+    empty_chunks : of a Zarr store that is read, see `open_store`
+
+    Returns
+    -------
+    dict : n_samples, n_features, nnz, labels, bytes, seconds, compile_seconds (of them), store, store_fingerprint,
+        content_fingerprint, warnings
+
+    Raises
+    ------
+    UsageError : options that do not go together
+    MissingInput, ReadFailed : the source is not there, or its device fails
+    DataError : names the file and the line, or the row, that is bad
+    OutputError : `path` exists, or cannot be written.
+    PlanRefused : `memory` cannot hold it; says what would.
+    """
+    return_freed_memory()
+    began = time.perf_counter()
+    path = Path(path)
+    if dtype not in (None, "float32", "float64"):
+        raise UsageError(f"unknown dtype {dtype!r}", hint="float32 or float64")
+    if n_features is not None and not 1 <= n_features < 2**63:
+        raise UsageError(f"n_features must be between 1 and 2^63 - 1, not {n_features}")
+    check_replaceable(path, overwrite, MARKS, "store")
+    if isinstance(source, str | Path) and path.exists() and Path(source).exists() and path.samefile(source):
+        raise OutputError("is the source itself", str(path), "choose another name")
+    warnings: list[str] = []
+
+    def warn(message: str) -> None:
+        warnings.append(message)
+        emit(Warned(message))
+
+    with ExitStack() as stack:
+        compiling = stack.enter_context(compile_time())
+        rows = open_source(
+            source,
+            y=y,
+            sample_weight=sample_weight,
+            label=label,
+            weight=weight,
+            from_format=from_format,
+            n_features=n_features,
+            zero_based=zero_based,
+            task=task,
+            dtype=dtype,
+            memory=None if memory is None else parse_bytes(memory),
+            threads=threads,
+            empty_chunks=empty_chunks,
+            warn=warn,
+            stack=stack,
+        )
+        if memory is not None:
+            _check_memory(parse_bytes(memory), rows, chunk_bytes or DEFAULT_CHUNK_BYTES)
+        writer = ZarrWriter(
+            path,
+            layout=rows.layout,
+            dtype=rows.dtype,
+            n_features=_width(rows, n_features),
+            codec=codec,
+            chunk_bytes=chunk_bytes,
+            has_weights=rows.has_weights,
+            task=task,
+            overwrite=overwrite,
+        )
+        stack.enter_context(writer)
+        emit(WorkStarted("ingest", rows.total_bytes, "bytes"))
+        _copy(rows, writer, task, threads, emit)
+        result = writer.finish()
+    for message in result.pop("warnings"):
+        warn(message)
+    seconds = time.perf_counter() - began
+    emit(WorkEnded("ingest", max(seconds - compiling.seconds, 0.0)))
+    return {
+        **result,
+        "seconds": seconds,
+        "compile_seconds": compiling.seconds,
+        "store": str(path),
+        "warnings": warnings,
+    }
+
+
+def _check_memory(memory: int, rows: RowSource, chunk_bytes: int) -> None:
+    """Refuse what cannot be kept: the chunks being filled and encoded do not get smaller with the memory."""
+    least = _FIXED + 4 * chunk_bytes + rows.held_bytes
+    if memory < least:
+        least = -(-least // MIB) * MIB
+        raise PlanRefused(
+            f"{show_bytes(memory)} of memory cannot hold this ingest; {show_bytes(least)} would do",
+            rows.where,
+            f"say --memory {least // MIB}MiB, or a smaller --chunk-bytes",
+            min_memory_bytes=least,
+        )
+
+
+def _width(rows: RowSource, n_features: int | None) -> int | None:
+    if n_features is None or rows.layout == "csr":
+        return rows.n_features if n_features is None else n_features
+    if rows.n_features is not None and rows.n_features != n_features:
+        raise DataError(f"the rows have {rows.n_features} features, not {n_features}")
+    return n_features
+
+
+def _copy(rows: RowSource, writer: ZarrWriter, task: str, threads: int, emit: Emit) -> None:
+    """Read on one thread, write on this one."""
+    fractional: set[float] = set()
+    seen = 0
+    parts = rows.rows()
+    with on_thread(parts) if threads > 1 else closing(parts) as ahead:
+        for part in ahead:
+            if task == "classification" and part.labels.dtype.kind == "f":
+                fractional.update(np.unique(part.labels[part.labels != np.rint(part.labels)]).tolist())
+                if len(fractional) > _MAX_FRACTIONAL_CLASSES:
+                    raise DataError(
+                        f"more than {_MAX_FRACTIONAL_CLASSES} different labels that are not whole numbers",
+                        rows.where,
+                        "is this --task regression?",
+                    )
+            writer.append(part.X, part.labels, part.weights)
+            seen += len(part.labels)
+            emit(WorkAdvanced("ingest", part.consumed))
+    if seen == 0:
+        raise DataError("there are no rows", rows.where, "is it empty?")

@@ -1,0 +1,245 @@
+"""From what a caller names (paths, arrays, a folder) to rows: which reader reads what."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from bigsvm.compiled.shared.rows import CSR
+from bigsvm.errors import DataError, MissingInput, UsageError
+from bigsvm.store.checks import unmasked
+from bigsvm.store.formats.not_readable import REMEDIES, not_readable
+from bigsvm.store.ingest.on_thread import on_thread
+from bigsvm.store.ingest.row_source import Rows, RowSource, array_source, csr_source, store_source
+from bigsvm.store.ingest.sequential import DaskRows, InMemory, Sequential, ZipMember, npz_keys, open_npy, open_npz
+from bigsvm.store.labels import Task
+from bigsvm.store.sealing.seal import EmptyChunks
+from bigsvm.store.text.compressed import COMPRESSED, total_bytes
+from bigsvm.store.text.svmlight import UNLIMITED, read_chunks
+from bigsvm.store.text.text_files import PIECE_BYTES, line_limit, read_pieces
+from bigsvm.units import KIB
+
+FORMATS = ("svmlight", "npz", "npy", "folder", "store")
+_STORE_SUFFIXES = (".zarr", ".parquet", ".pq")
+_QID_WARNING = "query ids (qid:) are ignored"
+
+
+def find_format(path: str) -> str:
+    """One of FORMATS, by the name of a path and by what lies in a folder; a plain file is svmlight text."""
+    suffix = Path(path).suffix.lower()
+    if path == "-":
+        return "svmlight"
+    if "://" in path or suffix in _STORE_SUFFIXES:
+        return "store"
+    inner = Path(path).with_suffix("").suffix.lower() if suffix in COMPRESSED else suffix
+    if inner in REMEDIES:
+        raise not_readable(path, inner)
+    if suffix in (".npz", ".npy"):
+        return suffix[1:]
+    if os.path.isdir(path):
+        parts = {entry.name for entry in os.scandir(path)}
+        return "folder" if parts & {"X.npy", "indptr.npy"} else "store"
+    return "svmlight"
+
+
+def text_source(
+    paths: Sequence[str],
+    *,
+    dtype: str | None,
+    zero_based: bool,
+    n_features: int | None,
+    memory: int | None,
+    threads: int,
+    warn: Callable[[str], None],
+) -> RowSource:
+    """Rows of svmlight text, read and decompressed on one thread while another parses.
+
+    Raises
+    ------
+    MissingInput : a file is not there; the rest of `read_pieces` and `read_chunks` while reading.
+    """
+    # Three pieces of text and three of numbers, which need up to four times more, are held at a time.
+    piece_bytes = PIECE_BYTES if memory is None else min(PIECE_BYTES, max(64 * KIB, memory // 32))
+    out = np.dtype(dtype or "float32")
+    size = total_bytes(paths)
+
+    def rows() -> Generator[Rows, None, None]:
+        pieces = read_pieces(paths, piece_bytes=piece_bytes, line_bytes=line_limit(memory))
+        warned = False
+        with on_thread(pieces) if threads > 1 else closing(pieces) as ahead:
+            for chunk in read_chunks(
+                ahead,
+                dtype=out,
+                zero_based=zero_based,
+                n_features=UNLIMITED if n_features is None else n_features,
+            ):
+                if chunk.qid and not warned:
+                    warned = True
+                    warn(_QID_WARNING)
+                yield Rows(chunk.X, chunk.labels, None, chunk.consumed)
+
+    return RowSource(", ".join(paths), "csr", out, n_features, False, size, rows, 16 * 64 * KIB)
+
+
+def folder_source(path: Path, label: str | None, weights: Sequential | None, dtype: str | None) -> RowSource:
+    """Rows of a folder with X.npy, or with data.npy, indices.npy and indptr.npy; labels in y.npy."""
+    y = open_npy(Path(label) if label is not None else path / "y.npy")
+    if (path / "X.npy").exists():
+        return array_source(open_npy(path / "X.npy"), y, weights, dtype)
+    data, indices, indptr = (open_npy(path / f"{name}.npy") for name in ("data", "indices", "indptr"))
+    return csr_source((data, indices, indptr), None, y, weights, dtype)
+
+
+def npy_source(path: Path, label: str | None, weights: Sequential | None, dtype: str | None) -> RowSource:
+    """Rows of a dense .npy; its labels are in another."""
+    if label is None:
+        raise UsageError("an .npy has no labels", str(path), "name the .npy that has them with --label")
+    return array_source(open_npy(path), open_npy(Path(label)), weights, dtype)
+
+
+def npz_source(
+    path: Path, label: str | None, weights: Sequential | None, dtype: str | None, stack: ExitStack
+) -> RowSource:
+    """Rows of what scipy.sparse.save_npz wrote, or of an .npz with a dense array X.
+
+    The labels are the array `label` of the archive, or `y` or `label` in it, or a .npy of their own.
+    """
+    where = str(path)
+    archive = stack.enter_context(open_npz(path))
+    keys = npz_keys(archive)
+
+    def member(key: str) -> ZipMember:
+        return ZipMember(archive, key, where, stack)
+
+    y: Sequential
+    if label is not None and label not in keys:
+        if not label.endswith(".npy"):
+            raise UsageError(f"no array {label!r} in it", where, f"it has {', '.join(keys)}")
+        y = open_npy(Path(label))
+    else:
+        name = label or next((key for key in ("y", "label") if key in keys), None)
+        if name is None:
+            raise UsageError("it has no labels", where, "name an array in it, or a .npy, with --label")
+        y = member(name)
+    if "indptr" not in keys and "X" in keys:
+        return array_source(member("X"), y, weights, dtype)
+    if "format" in keys:
+        kind = member("format").whole().item()
+        if kind not in (b"csr", "csr"):
+            raise DataError(f"a sparse matrix of format {kind!r}", where, "save it as CSR: matrix.tocsr()")
+    n_features = int(member("shape").whole()[1]) if "shape" in keys else None
+    return csr_source((member("data"), member("indices"), member("indptr")), n_features, y, weights, dtype)
+
+
+def memory_source(X: Any, y: Any, weights: Any, dtype: str | None) -> RowSource:
+    """Rows of NumPy arrays, scipy sparse matrices and arrays, CSR tuples, dask arrays."""
+    if y is None:
+        raise UsageError("arrays need their labels", hint="ingest((X, y), path)")
+    labels = _sequential(y, "y")
+    kept = None if weights is None else _sequential(weights, "sample_weight")
+    if scipy.sparse.issparse(X):
+        S = X.tocsr()
+        parts = (InMemory(S.data, "X"), InMemory(S.indices, "X"), InMemory(S.indptr, "X"))
+        return csr_source(parts, S.shape[1], labels, kept, dtype)
+    if isinstance(X, CSR):
+        parts = (InMemory(X.data, "X"), InMemory(X.indices, "X"), InMemory(X.indptr, "X"))
+        return csr_source(parts, None, labels, kept, dtype)
+    return array_source(_sequential(X, "X"), labels, kept, dtype)
+
+
+def _sequential(array: Any, where: str) -> Sequential:
+    # By name: dask is not loaded for those who do not use it.
+    if type(array).__module__.partition(".")[0] == "dask":
+        return DaskRows(array.to_dask_array(lengths=True) if hasattr(array, "to_dask_array") else array, where)
+    known = unmasked(array, where)
+    if known.dtype == object:
+        if not all(isinstance(value, str) for value in known.flat):
+            raise DataError("an array of Python objects", where, "give numbers, or strings as labels")
+        known = known.astype(str)
+    return InMemory(known, where)
+
+
+def open_source(
+    source: Any,
+    *,
+    y: Any,
+    sample_weight: Any,
+    label: str | None,
+    weight: str | None,
+    from_format: str | None,
+    n_features: int | None,
+    zero_based: bool,
+    task: Task,
+    dtype: str | None,
+    memory: int | None,
+    threads: int,
+    empty_chunks: EmptyChunks,
+    warn: Callable[[str], None],
+    stack: ExitStack,
+) -> RowSource:
+    """The rows of whatever `ingest` takes; what must be closed in the end goes on the `stack`.
+
+    Raises
+    ------
+    UsageError : a combination that makes no sense
+    MissingInput, DataError, ReadFailed : of the source.
+    """
+    if from_format is not None and from_format not in FORMATS:
+        raise UsageError(f"unknown format {from_format!r}", hint=f"one of {', '.join(FORMATS)}")
+    if isinstance(source, tuple) and len(source) == 2 and y is None and not isinstance(source[0], str | os.PathLike):
+        source, y = source
+    paths = _paths(source)
+    if paths is None:
+        if all(hasattr(type(source), name) for name in ("refs", "read")):  # a store that is open already
+            return store_source(source, dtype)
+        return memory_source(source, y, sample_weight, dtype)
+    if y is not None:
+        raise UsageError("labels as an array go with a matrix as an array", hint="name a file with --label")
+    kinds = {from_format or find_format(path) for path in paths}
+    if kinds != {"svmlight"} and len(paths) > 1:
+        raise UsageError("several sources at a time must all be svmlight text", ", ".join(paths))
+    kind, path = kinds.pop(), Path(paths[0])
+    if kind == "store":
+        # pyarrow and what else reads other formats is large, and not loaded for those who do not need it.
+        from bigsvm.store.formats.opener import open_store
+
+        store = open_store(paths[0], label=label, weight=weight, task=task, empty_chunks=empty_chunks)
+        for message in getattr(store, "warnings", ()):
+            warn(message)
+        return store_source(store, dtype)
+    weights: Sequential | None = None
+    if weight is not None:
+        weights = open_npy(Path(weight))
+    elif sample_weight is not None:
+        weights = _sequential(sample_weight, "sample_weight")
+    if kind == "svmlight":
+        if label is not None:
+            raise UsageError("svmlight text has its labels in it", hint="leave --label out")
+        if weights is not None:
+            raise UsageError("weights cannot be given beside svmlight text", hint="use .npz or Parquet")
+        return text_source(
+            paths, dtype=dtype, zero_based=zero_based, n_features=n_features, memory=memory,
+            threads=threads, warn=warn,
+        )  # fmt: skip
+    if not path.exists():
+        raise MissingInput("is not there", str(path))
+    if kind == "folder":
+        return folder_source(path, label, weights, dtype)
+    if kind == "npy":
+        return npy_source(path, label, weights, dtype)
+    return npz_source(path, label, weights, dtype, stack)
+
+
+def _paths(source: Any) -> list[str] | None:
+    """Paths as a list, or None where the source is data."""
+    if isinstance(source, str | os.PathLike):
+        return [os.fspath(source)]
+    if isinstance(source, list | tuple) and source and all(isinstance(s, str | os.PathLike) for s in source):
+        return [os.fspath(s) for s in source]
+    return None

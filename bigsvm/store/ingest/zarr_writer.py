@@ -1,0 +1,252 @@
+"""Writing a store: AnnData-shaped Zarr v3, whole chunks only, a bounded number of bytes held."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+import numpy as np
+import zarr
+from zarr.storage import LocalStore
+
+from bigsvm.compiled.shared.rows import CSR, n_rows_of
+from bigsvm.errors import DataError, OutputError, UsageError
+from bigsvm.files.atomic import new_directory
+from bigsvm.store.checks import VALUE_DTYPES, as_values, check_csr, check_finite
+from bigsvm.store.content import ColumnScales, ContentHash, scale_warning
+from bigsvm.store.ingest.anndata_shape import array_attributes, unnamed_features, write_frames
+from bigsvm.store.ingest.chunk_files import DEFAULT_CHUNK_BYTES, ChunkFiles
+from bigsvm.store.ingest.label_spool import LabelSpool
+from bigsvm.store.labels import as_labels, as_targets, check_weights, label_bits
+from bigsvm.store.sealing.manifest import EMPTY, is_document, write_manifest
+from bigsvm.store.sealing.verified import DigestingStore
+
+_INT32_MAX = 2**31 - 1
+
+
+class _Abandoned(Exception):
+    """Tells the temporary folder to vanish."""
+
+
+MARKS = ("bigsvm-manifest.json",)
+"""Files by which a folder is known as a store."""
+
+
+class ZarrWriter:
+    """Rows in, in order; a sealed store at `path` when all went well, and nothing otherwise.
+
+    layout : X as CSR or dense; all blocks appended are of that kind
+    dtype : float32, float64, int8 or uint8, of X in the store
+    n_features : width, where known; CSR grows without it, dense takes the first block's
+    codec : lz4, zstd or none (none can be memory-mapped)
+    chunk_bytes : decoded bytes of a chunk, 4 MiB by default
+    task : regression keeps labels as numbers
+
+    Holds one chunk per array (data, indices, indptr, codes, weights) besides the block being appended.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        layout: Literal["csr", "dense"],
+        dtype: Any,
+        n_features: int | None = None,
+        codec: str = "lz4",
+        chunk_bytes: int | None = None,
+        has_weights: bool = False,
+        task: str = "classification",
+        overwrite: bool = False,
+    ) -> None:
+        self.path, self.layout, self.dtype = Path(path), layout, np.dtype(dtype)
+        if self.dtype not in VALUE_DTYPES:
+            raise UsageError(f"a store holds {', '.join(map(str, VALUE_DTYPES))}, not {self.dtype}")
+        if task not in ("classification", "regression"):
+            raise UsageError(f"unknown task {task!r}", hint="classification or regression")
+        self.n_features, self.has_weights, self.task = n_features, has_weights, task
+        self._codec, self._chunk_bytes, self._overwrite = codec, chunk_bytes or DEFAULT_CHUNK_BYTES, overwrite
+        self.n_samples = self.nnz = 0
+        self._width = 0  # largest index seen, plus one
+        self._hash, self._scales = ContentHash(), ColumnScales()
+        self._arrays: dict[str, ChunkFiles] = {}
+        self._context: AbstractContextManager[Path] | None = None
+        self._finished = False
+
+    def __enter__(self) -> ZarrWriter:
+        self._context = new_directory(self.path, self._overwrite, MARKS, "store")
+        self._root = self._context.__enter__()
+        if self.layout == "csr":
+            self._open("X/data", self.dtype)
+            self._open("X/indices", np.dtype(np.int32))
+            self._open("X/indptr", np.dtype(np.int64)).append(np.zeros(1, np.int64))
+        if self.has_weights:
+            self._open("obs/weight", np.dtype(np.float64))
+        self._labels = LabelSpool(self._root / ".codes.tmp", str(self.path)) if self.task == "classification" else None
+        if self._labels is None:
+            self._open("obs/label", np.dtype(np.float64))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._context is not None
+        if self._labels is not None:
+            self._labels.close()
+        if kind is None and self._finished:
+            self._context.__exit__(None, None, None)
+        elif isinstance(error, OutputError):
+            self._context.__exit__(kind, error, trace)
+        else:
+            # Not the caller's own error: an OSError of the input must not be reported as one of the output.
+            self._context.__exit__(_Abandoned, _Abandoned(), None)
+
+    def append(self, X: CSR | np.ndarray, labels: np.ndarray, weights: np.ndarray | None = None) -> None:
+        """Add a chunk of rows, of any number.
+
+        X : CSR (unsorted indices are kept as they come) or dense (n, n_features)
+        labels : numbers or strings, shape (n,)
+        weights : shape (n,), each >= 0; needed exactly when the writer has weights
+
+        Raises
+        ------
+        DataError : a value, label or weight that cannot be used (names the row), or a row that is too wide.
+        OutputError : the disk is full or fails.
+        """
+        where, first = str(self.path), self.n_samples
+        if len(labels) != n_rows_of(X) or (weights is None) == self.has_weights:
+            raise UsageError("rows, labels and weights do not go together", where)
+        if weights is not None:
+            weights = check_weights(weights, where, first)
+        labels = as_labels(np.asarray(labels), where, first)
+        matrix = self._append_csr(X, first) if self.layout == "csr" else self._append_dense(X, first)
+        if self._labels is None:
+            targets = as_targets(labels, where, first)
+            self._arrays["obs/label"].append(targets)
+            bits = label_bits(targets)
+        else:
+            bits = self._labels.append(labels, first)
+        if weights is not None:
+            self._arrays["obs/weight"].append(weights)
+        self._hash.add_bits(matrix, bits, weights, first)
+        self._scales.add(matrix)
+        self.n_samples += len(labels)
+
+    def finish(self, n_features: int | None = None) -> dict[str, Any]:
+        """Write all that is left, metadata and manifest; the store appears when the with-block ends.
+
+        Returns n_samples, n_features, nnz, labels, bytes, store_fingerprint, content_fingerprint, warnings.
+        """
+        width = self._final_width(n_features)
+        classes = None
+        if self._labels is not None:
+            classes = self._labels.finish(lambda dtype: self._open("obs/label/codes", dtype))
+        if self.layout == "dense" and "X" not in self._arrays:
+            self._open("X", self.dtype, width=width)
+        for part in self._arrays.values():
+            part.flush()
+        store, added, empty = self._write_metadata(width, classes)
+        # zarr wrote the chunks of string categories itself; ours come from ChunkFiles.
+        documents = {key: value for key, value in store.digests.items() if is_document(key)}
+        chunks = {part.path: part.digests() for part in (*self._arrays.values(), *added)}
+        for key, value in [*((k, v) for k, v in store.digests.items() if not is_document(k)), *empty]:
+            chunks[key.rpartition("/c")[0]] = iter([(key, value)])
+        scales = self._scales.summary()
+        content = {
+            "content_fingerprint": self._hash.hexdigest(), "n_samples": self.n_samples, "n_features": width,
+            "nnz": self.nnz, "layout": self.layout, "task": self.task, "column_scale": scales,
+            "class_counts": None if self._labels is None else self._labels.counts(),
+        }  # fmt: skip
+        ordered = (item for path in sorted(chunks) for item in chunks[path])
+        manifest = write_manifest(self._root, documents, ordered, content)
+        self._finished = True
+        warning = scale_warning(scales)
+        return {
+            "n_samples": self.n_samples, "n_features": width, "nnz": self.nnz,
+            "labels": None if classes is None else classes.tolist(),
+            "bytes": sum(part.nbytes for part in (*self._arrays.values(), *added)),
+            "store_fingerprint": manifest.fingerprint, "content_fingerprint": self._hash.hexdigest(),
+            "warnings": [] if warning is None else [warning],
+        }  # fmt: skip
+
+    def _open(self, path: str, dtype: np.dtype, width: int | None = None) -> ChunkFiles:
+        # A reader holds a chunk of each array: those with a number a row need not be as large as those with
+        # hundreds.
+        chunk_bytes = self._chunk_bytes if path.startswith("X") and path != "X/indptr" else self._chunk_bytes // 8
+        self._arrays[path] = ChunkFiles(self._root, path, dtype, self._codec, max(chunk_bytes, 1), width)
+        return self._arrays[path]
+
+    def _append_csr(self, X: CSR | np.ndarray, first: int) -> CSR:
+        if not isinstance(X, CSR):
+            raise UsageError("this writer takes CSR rows")
+        # A float64 beyond float32 becomes infinite, which is refused below.
+        X = X._replace(data=as_values(X.data, self.dtype, str(self.path), first, X.indptr))
+        check_csr(X, 2**63 - 1 if self.n_features is None else self.n_features, str(self.path), first)
+        width = int(X.indices.max()) + 1 if len(X.indices) else 0
+        if width - 1 > _INT32_MAX and self._arrays["X/indices"].dtype.itemsize == 4:
+            self._widen_indices()
+        self._width = max(self._width, width)
+        self._arrays["X/data"].append(X.data)
+        self._arrays["X/indices"].append(X.indices)
+        self._arrays["X/indptr"].append(X.indptr[1:].astype(np.int64) + self.nnz)
+        self.nnz += len(X.data)
+        return X
+
+    def _append_dense(self, X: CSR | np.ndarray, first: int) -> np.ndarray:
+        if isinstance(X, CSR) or X.ndim != 2:
+            raise UsageError("this writer takes dense rows")
+        if self.n_features is None:
+            self.n_features = X.shape[1]
+        if X.shape[1] == 0:
+            raise DataError("rows without features", str(self.path))
+        if X.shape[1] != self.n_features:
+            raise DataError(f"row {first} has {X.shape[1]} features, not {self.n_features}", str(self.path))
+        if "X" not in self._arrays:
+            self._open("X", self.dtype, width=self.n_features)
+        X = as_values(X, self.dtype, str(self.path), first)
+        check_finite(X, str(self.path), first)
+        self._arrays["X"].append(X)
+        self._width = self.n_features
+        self.nnz += X.size
+        return X
+
+    def _widen_indices(self) -> None:
+        """Rewrite the indices so far as int64, a chunk at a time."""
+        narrow = self._arrays["X/indices"]
+        narrow.flush()
+        narrow.move("X/.indices32.tmp")
+        wide = self._open("X/indices", np.dtype(np.int64))
+        for values in narrow.read_back():
+            wide.append(values)
+        narrow.remove()
+
+    def _final_width(self, n_features: int | None) -> int:
+        width = n_features if n_features is not None else self.n_features
+        if width is None:
+            return self._width
+        if width < self._width or (self.layout == "dense" and width != self._width and self.n_samples):
+            raise DataError(f"the rows have {self._width} features, not {width}", str(self.path))
+        return width
+
+    def _write_metadata(
+        self, width: int, classes: np.ndarray | None
+    ) -> tuple[DigestingStore, list[ChunkFiles], list[tuple[str, str]]]:
+        """Write all documents; returns the store that saw them, the arrays added and the keys left empty."""
+        store = DigestingStore(LocalStore(self._root))
+        group = zarr.create_group(
+            store, zarr_format=3, attributes={"encoding-type": "anndata", "encoding-version": "0.1.0"}
+        )
+        if self.layout == "csr":
+            shape = [self.n_samples, width]
+            matrix = {"encoding-type": "csr_matrix", "encoding-version": "0.1.0", "shape": shape}
+            group.create_group("X", attributes=matrix)
+            for name in ("X/data", "X/indices", "X/indptr"):
+                self._arrays[name].create(group)
+        else:
+            self._arrays["X"].create(group, **array_attributes())
+        added = write_frames(
+            group, self._root, self.n_samples, width, classes, self.has_weights, self._arrays,
+            self._codec, self._chunk_bytes,
+        )  # fmt: skip
+        return store, added, [(key, EMPTY) for key in unnamed_features(group, width)]

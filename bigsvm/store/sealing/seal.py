@@ -1,0 +1,313 @@
+"""Making a manifest from the files of a Zarr store: one pass over its bytes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import xxhash
+
+from bigsvm.errors import DataError, MissingInput, OutputError
+from bigsvm.files.atomic import open_regular, read_bytes
+from bigsvm.files.paths import cache_folder, local_path
+from bigsvm.store.sealing.chunk_keys import chunk_keys
+from bigsvm.store.sealing.manifest import (
+    ABSENT_HINT,
+    DOCUMENTS,
+    EMPTY,
+    MISSING,
+    STEM,
+    Manifest,
+    digest,
+    forget_content,
+    load_manifest,
+    read_failed,
+    vouch,
+    write_manifest,
+)
+
+_MAX_DOCUMENT_BYTES = 64 << 20
+_MAX_MISSING = 100_000  # of 4 MiB each that were 400 GB of nothing
+_PIECE = 1 << 20
+EmptyChunks = Literal["refuse", "zeros"]
+
+
+def load_or_make_manifest(path: Path, empty_chunks: EmptyChunks = "refuse") -> tuple[Manifest, bool]:
+    """The manifest of the store at `path`, and whether it had to be made now.
+
+    A store that was never sealed gets a side manifest in the cache folder, trusted as long as the sizes and
+    times of the store's files are those it was made from; a changed store gets a new one, and with it
+    another fingerprint, so that a run in progress notices.
+
+    empty_chunks : zeros vouches that chunks that are absent hold the fill value; remembered in the side manifest, and
+        of no effect on a sealed store, which says so itself
+
+    Raises DataError : a chunk of an array was there when the store was last used, and the rest of the array is the
+    same; or the manifest is damaged.
+    """
+    try:
+        return load_manifest(path), False
+    except FileNotFoundError:
+        if (path / f"{STEM}-00001.json").exists():
+            raise DataError("the manifest is missing, its parts are there", str(path), "run: bigsvm seal") from None
+    except OSError as error:
+        raise read_failed(str(path / f"{STEM}.json"), error) from error
+    folder = cache_folder() / "manifests"
+    stem = xxhash.xxh3_128_hexdigest(os.path.realpath(path).encode())
+    stat = files_stat(path)
+    former: Manifest | None = None
+    try:
+        former = load_manifest(folder, stem)
+        if former.stat == stat:
+            if empty_chunks == "zeros" and not former.vouched:
+                vouch(folder, stem)
+                former = dataclasses.replace(former, vouched=True)
+            return former, False
+    except (OSError, DataError):
+        pass  # the cache is ours to renew
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"cannot make the cache folder: {error.strerror}", str(folder), "set BIGSVM_CACHE") from error
+    return make_manifest(path, folder, stem=stem, stat=stat, former=former, empty_chunks=empty_chunks), True
+
+
+def seal(path: Path, empty_chunks: EmptyChunks = "refuse") -> Manifest:
+    """Write the manifest of the store at `path` into it; what is known of its content is kept while it is that content.
+
+    empty_chunks : zeros lists every chunk that is absent as empty.  Else an absent chunk of X, or of the columns
+        `label` and `weight`, is refused, and one of another array is listed as missing: whoever reads it is told.
+        What an earlier seal, or the store's writer, listed as empty stays so.
+    """
+    try:
+        former = load_manifest(path)
+    except (FileNotFoundError, DataError):
+        former = None
+    made = make_manifest(path, path, former=former, empty_chunks=empty_chunks)
+    if former is None or not made.content or made.lists_the_same(former):
+        return made
+    return forget_content(path)
+
+
+def make_manifest(
+    path: Path,
+    folder: Path,
+    *,
+    stem: str = STEM,
+    stat: str = "",
+    former: Manifest | None = None,
+    empty_chunks: EmptyChunks = "refuse",
+) -> Manifest:
+    """Digest every document and chunk of the store at `path`; write the manifest into `folder`.
+
+    stat : of a side manifest, see `Manifest.stat`
+    former : the manifest that this one replaces
+
+    Raises
+    ------
+    DataError : the metadata cannot be understood, a link leads out of the store, or a chunk is missing.
+    MissingInput, ReadFailed : it cannot be read.
+    """
+    documents: dict[str, str] = {}
+    arrays: list[tuple[str, dict[str, Any]]] = []
+    for key in _document_keys(path):
+        text = _read_document(path, key)
+        documents[key] = digest(key, text)
+        metadata = _parse(key, text)
+        if key.endswith(".zarray") or metadata.get("node_type") == "array":
+            arrays.append((key.rpartition("/")[0], metadata))
+    arrays.sort(key=lambda item: item[0])
+    if not documents:
+        raise MissingInput("no Zarr store here", str(path), "give a folder with zarr.json or .zgroup")
+    if stat:
+        arrays_chunks = _side_digests(path, arrays, former, documents)
+        return write_manifest(
+            folder, documents, arrays_chunks, {}, stem=stem, stat=stat, vouched=empty_chunks == "zeros"
+        )
+    chunks = _sealed_digests(path, arrays, former, empty_chunks)
+    return write_manifest(folder, documents, chunks, {} if former is None else former.content, stem=stem)
+
+
+def absent_chunks(root: Path, path: str, manifest: Manifest) -> tuple[int, int, str]:
+    """(absent chunks, all chunks, key of the first absent one or '') of the array at `path`, by its metadata.
+
+    Raises DataError where one is missing and nobody has vouched for it.
+    """
+    if not manifest.n_empty and not manifest.n_missing:
+        return 0, 0, ""
+    prefix = f"{path}/" if path else ""
+    name = next((name for name in ("zarr.json", ".zarray") if prefix + name in manifest.documents), "zarr.json")
+    metadata = _parse(prefix + name, _read_document(root, prefix + name))
+    absent, refused, n_chunks, first = 0, 0, 0, ""
+    for key in chunk_keys(path, metadata):
+        found = manifest.lookup(key)
+        n_chunks += 1
+        if found in (EMPTY, MISSING):
+            absent += 1
+            refused += found == MISSING
+            first = first or key
+    if refused:
+        raise _missing(absent, n_chunks, first)
+    return absent, n_chunks, first
+
+
+def _missing(n_missing: int, n_chunks: int, first: str) -> DataError:
+    many = f", and {n_missing - 1} more of the {n_chunks} of its array" if n_missing > 1 else ""
+    return DataError(f"chunk is missing{many}", first, ABSENT_HINT)
+
+
+def verify_documents(path: Path, manifest: Manifest) -> None:
+    """Hold every metadata document of the store against the manifest.  Raises DataError naming a bad one."""
+    for key in manifest.documents:
+        file = local_path(path, key)
+        try:
+            manifest.verify(key, file.read_bytes() if file.is_file() else None)
+        except OSError as error:
+            raise read_failed(key, error) from error
+
+
+def files_stat(path: Path) -> str:
+    """A digest of names, sizes and times of all files below `path`, whatever their order; reads none."""
+    total = 0
+    folders = [os.fspath(path)]
+    try:
+        while folders:
+            with os.scandir(folders.pop()) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(entry.path)
+                        continue
+                    status = entry.stat()
+                    line = f"{entry.path}\0{status.st_size}\0{status.st_mtime_ns}\0{status.st_ino}"
+                    total += xxhash.xxh3_128_intdigest(os.fsencode(line))
+    except OSError as error:
+        raise read_failed(str(path), error) from error
+    return f"{total % (1 << 128):032x}"
+
+
+def _document_keys(root: Path) -> list[str]:
+    """Keys of the metadata documents, sorted.  Folders of chunks, which may be huge, are not entered."""
+    found: list[str] = []
+    folders = [""]
+    while folders:
+        folder = folders.pop()
+        prefix = f"{folder}/" if folder else ""
+        base = root / folder
+        names = [name for name in sorted(DOCUMENTS) if (base / name).is_file()]
+        found += [prefix + name for name in names]
+        if ".zarray" in names:
+            continue
+        if (
+            "zarr.json" in names
+            and _parse(key := f"{prefix}zarr.json", _read_document(root, key)).get("node_type") == "array"
+        ):
+            continue
+        try:
+            with os.scandir(base) as entries:
+                folders += [prefix + entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+        except OSError as error:
+            raise read_failed(str(base), error) from error
+    return sorted(found)
+
+
+def _read_document(root: Path, key: str) -> bytes:
+    path = local_path(root, key)
+    try:
+        if path.stat().st_size > _MAX_DOCUMENT_BYTES:
+            raise DataError("metadata document is too large", key)
+        return read_bytes(path)
+    except OSError as error:
+        raise read_failed(key, error) from error
+
+
+def _parse(key: str, text: bytes) -> dict[str, Any]:
+    try:
+        metadata = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"metadata is not JSON: {error}", key) from error
+    if not isinstance(metadata, dict):
+        raise DataError("metadata is not a JSON object", key)
+    return metadata
+
+
+def _side_digests(
+    root: Path, arrays: list[tuple[str, dict[str, Any]]], former: Manifest | None, documents: dict[str, str]
+) -> Iterator[tuple[str, str]]:
+    """(key, digest or MISSING) of all chunks of an unsealed store.
+
+    Raises DataError where chunks of an array have gone since the former manifest was made and all else of it is the
+    same: that is a loss.  Where its metadata or other chunks changed it was written anew, and is another array.
+    """
+    n_missing = 0
+    for path, metadata in arrays:
+        lost, rewritten = "", former is None or not _same_metadata(path, former.documents, documents)
+        for key, found in _digests_of(root, path, metadata):
+            if former is not None and not rewritten:
+                before = former.lookup(key)
+                if found == MISSING and before not in (EMPTY, MISSING, None):
+                    lost = lost or key
+                else:
+                    rewritten = found != before and (found, before) != (MISSING, EMPTY)
+            n_missing = _count_missing(n_missing, found, path or str(root))
+            yield key, found
+        if lost and not rewritten:
+            raise DataError(
+                "chunk is missing that was there when the store was last used", lost,
+                "restore it; if the store was made anew on purpose: bigsvm seal",
+            )  # fmt: skip
+
+
+def _same_metadata(path: str, former: dict[str, str], documents: dict[str, str]) -> bool:
+    """Whether the document of an array has the same digest in both."""
+    names = [f"{path}/{name}" if path else name for name in ("zarr.json", ".zarray")]
+    return any(name in documents and documents[name] == former.get(name) for name in names)
+
+
+def _sealed_digests(
+    root: Path, arrays: list[tuple[str, dict[str, Any]]], former: Manifest | None, empty_chunks: EmptyChunks
+) -> Iterator[tuple[str, str]]:
+    """(key, digest, EMPTY or MISSING) of all chunks of a store that is being sealed; see `seal`."""
+    n_missing = 0
+    for path, metadata in arrays:
+        n_here, n_chunks, first = 0, 0, ""
+        for key, found in _digests_of(root, path, metadata):
+            n_chunks += 1
+            if found == MISSING:
+                if empty_chunks == "zeros" or (former is not None and former.lookup(key) == EMPTY):
+                    found = EMPTY
+                else:
+                    n_here, first = n_here + 1, first or key
+                n_missing = _count_missing(n_missing, MISSING, path or str(root))
+            yield key, found
+        if n_here and f"{path}/".startswith(("X/", "obs/label/", "obs/weight/")):
+            raise _missing(n_here, n_chunks, first)
+
+
+def _digests_of(root: Path, path: str, metadata: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    for key in chunk_keys(path, metadata):
+        yield key, _file_digest(root, key)
+
+
+def _count_missing(n_missing: int, found: str, where: str) -> int:
+    n_missing += found == MISSING
+    if n_missing > _MAX_MISSING:
+        raise DataError(f"more than {_MAX_MISSING} chunks are missing", where)
+    return n_missing
+
+
+def _file_digest(root: Path, key: str) -> str:
+    path = local_path(root, key)
+    hasher = xxhash.xxh3_128(key.encode() + b"\0")
+    try:
+        with open(open_regular(path), "rb", buffering=0) as file:
+            while piece := file.read(_PIECE):
+                hasher.update(piece)
+    except (FileNotFoundError, NotADirectoryError):
+        return MISSING
+    except OSError as error:
+        raise read_failed(key, error) from error
+    return hasher.hexdigest()

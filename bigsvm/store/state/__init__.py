@@ -1,0 +1,1 @@
+"""What a fit keeps for each row, in memory or on disk."""

@@ -1,0 +1,1 @@
+"""svmlight text, plain or compressed, read and written."""

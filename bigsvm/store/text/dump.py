@@ -1,0 +1,157 @@
+"""A store as svmlight text, such that ingesting it gives the same content again, bit for bit."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from bigsvm.compiled.shared.rows import CSR
+from bigsvm.compiled.text import svmlight as kernel
+from bigsvm.errors import DataError
+from bigsvm.events import Emit, Warned, WorkAdvanced, WorkEnded, WorkStarted, silent
+from bigsvm.files.atomic import cannot_write
+from bigsvm.files.outputs import new_output
+from bigsvm.store.blocks import Block, Matrix, RowBlocks, row_bytes
+from bigsvm.units import MIB
+
+_BLOCK_BYTES = MIB  # decoded; the room for the text is some ten times more
+
+
+def dump(
+    store: RowBlocks,
+    out: str | Path,
+    block_rows: int | None = None,
+    emit: Emit = silent,
+    overwrite: bool = False,
+) -> dict[str, Any]:
+    """Write every row of `store` as text, features counted from 1, each value in its shortest exact form.
+
+    out : a path, which appears whole or not at all, or "-" for standard output
+    block_rows : rows at a time; by default about a MiB of them
+
+    Returns n_samples, n_features, nnz, bytes (of text), seconds, out, warnings.  Weights cannot be written:
+    a warning says so; another says when the width of the store cannot be told from the text.
+
+    Raises
+    ------
+    DataError : labels that are not numbers, or a block that cannot be read
+    OutputError : `out` exists, or cannot be written.
+    """
+    began = time.perf_counter()
+    widened = max(4 // store.dtype.itemsize, 1)  # text is made of float32 at least
+    rows = block_rows or max(1, int(_BLOCK_BYTES / max(row_bytes(store) * widened, 1)))
+    labels = _Labels(store)
+    warnings: list[str] = []
+
+    def warn(message: str) -> None:
+        warnings.append(message)
+        emit(Warned(message))
+
+    if store.has_weights:
+        warn("svmlight text cannot hold the weights: they are left out")
+    emit(WorkStarted("dump", store.n_samples, "rows"))
+    written = nnz = width = 0
+    with _text_file(out, overwrite) as file:
+        for ref in store.refs(rows):
+            block = store.read(ref)
+            X = _as_csr(block.X)
+            content = _lines(block, X, labels)
+            try:
+                file.write(content)
+            except BrokenPipeError:
+                raise
+            except OSError as error:
+                raise cannot_write(Path(out), error, written + len(content)) from error
+            written += len(content)
+            nnz += len(X.data)
+            width = max(width, int(X.indices.max()) + 1 if len(X.indices) else 0)
+            emit(WorkAdvanced("dump", block.stop))
+    if width < store.n_features:
+        warn(f"no row reaches the last feature: ingest the text with --n-features {store.n_features}")
+    seconds = time.perf_counter() - began
+    emit(WorkEnded("dump", seconds))
+    return {
+        "n_samples": store.n_samples,
+        "n_features": store.n_features,
+        "nnz": nnz,
+        "bytes": written,
+        "seconds": seconds,
+        "out": str(out),
+        "warnings": warnings,
+    }
+
+
+class _Labels:
+    """The texts of labels, one after the other, and which of them each row of a block has."""
+
+    def __init__(self, store: RowBlocks) -> None:
+        self._classes = store.classes
+        if store.classes is not None:
+            if store.classes.dtype.kind not in "biuf":
+                raise DataError(
+                    f"labels such as {str(store.classes[0])!r} are not numbers",
+                    store.uri,
+                    "svmlight text has numbers only",
+                )
+            self._set(store.classes + 0 if store.classes.dtype == bool else store.classes)
+
+    def _set(self, numbers: np.ndarray) -> None:
+        texts = [repr(value).removesuffix(".0").encode() for value in numbers.tolist()]
+        self.text = np.frombuffer(b"".join(texts), np.uint8)
+        self.starts = np.concatenate([[0], np.cumsum([len(text) for text in texts])])
+        self.longest = max(map(len, texts), default=0)
+
+    def of(self, block: Block) -> np.ndarray:
+        """For each row, the number of its label in `starts`."""
+        if self._classes is not None:
+            return block.y
+        self._set(block.y)
+        return np.arange(block.n_rows)
+
+
+def _as_csr(X: Matrix) -> CSR:
+    """X with floating values: the digits of a number are sought in the precision it is stored in."""
+    if isinstance(X, CSR):
+        return X if X.data.dtype.kind == "f" else X._replace(data=X.data.astype(np.float32))
+    rows, columns = np.nonzero(X)
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(X)))])
+    values = X[rows, columns]
+    return CSR(values if values.dtype.kind == "f" else values.astype(np.float32), columns, indptr)
+
+
+def _lines(block: Block, X: CSR, labels: _Labels) -> memoryview:
+    which = labels.of(block)
+    mantissas, exponents = exact_decimals(X.data)
+    out = np.empty(kernel.ENTRY_BYTES * len(X.data) + (labels.longest + 1) * block.n_rows, np.uint8)
+    size = kernel.write_lines(labels.text, labels.starts, which, X.indptr, X.indices, X.data, mantissas, exponents, out)
+    return out[:size].data
+
+
+def exact_decimals(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(mantissas, exponents): |values| = mantissa * 10^exponent when read back, in as few digits as do."""
+    mantissas, exponents = np.empty(len(values), np.uint64), np.empty(len(values), np.int64)
+    left = np.empty(len(values), np.int64)
+    n_left = kernel.shortest(values, mantissas, exponents, left)
+    for place in left[:n_left].tolist():  # float64 of 16 and 17 digits: Python knows the shortest
+        digits, _, power = repr(abs(float(values[place]))).partition("e")
+        whole, _, fraction = digits.partition(".")
+        mantissas[place] = int(whole + fraction)
+        exponents[place] = int(power or 0) - len(fraction)
+    return mantissas, exponents
+
+
+@contextmanager
+def _text_file(out: str | Path, overwrite: bool) -> Iterator[IO[bytes]]:
+    """Standard output for "-", else a file that takes the name `out` when the block ends well."""
+    if str(out) == "-":
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    with new_output(Path(out), overwrite) as file:
+        yield file

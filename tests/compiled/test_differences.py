@@ -1,0 +1,100 @@
+"""rbf values of rows whose norms and products cancel, against differences taken in long double."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from bigsvm.compiled.kernel.gram import gathered
+from bigsvm.compiled.shared.rows import CSR
+from bigsvm.model.kernel_scores import KernelSums
+from bigsvm.problem.kernel import Kernel
+from bigsvm.solvers.kernel.values.gram import Gram, Support
+from bigsvm.store.blocks import Matrix, kernel_matrix
+
+N, D = 130, 7
+CASES = {
+    "1e2": (1e2, 1.0, 0.5),
+    "1e4": (1e4, 1.0, 0.5),
+    "1e6": (1e6, 1.0, 0.5),
+    "1e9": (1e9, 1.0, 0.5),
+    "seconds": (1.7e9, 100.0, 5e-5),
+}
+
+
+def rows_of(case: str, dtype: Any) -> tuple[np.ndarray, float]:
+    rng = np.random.default_rng(8)
+    if case == "clusters":  # no one centre is near to both
+        X = rng.standard_normal((N, D)) + np.where(rng.random((N, 1)) < 0.5, 1e8, -3e7)
+        return X.astype(dtype), 0.5
+    if case == "an outlier":
+        X = rng.standard_normal((N, D))
+        X[3] = 1e12
+        return X.astype(dtype), 0.5
+    if case == "a far column":
+        X = rng.standard_normal((N, D))
+        X[:, 2] += 1e9
+        return X.astype(dtype), 0.5
+    far, spread, gamma = CASES[case]
+    X = far + spread * rng.standard_normal((N, D))
+    X[rng.random(X.shape) < 0.2] = 0.0
+    return X.astype(dtype), gamma
+
+
+def given(X: np.ndarray, layout: str) -> Matrix:
+    if layout == "dense":
+        return kernel_matrix(X)
+    found = sparse.csr_array(X)
+    return kernel_matrix(CSR(found.data, found.indices, found.indptr.astype(np.int64)))
+
+
+def truth(X: np.ndarray, gamma: float) -> np.ndarray:
+    wide = X.astype(np.longdouble)
+    return np.exp(-np.longdouble(gamma) * ((wide[:, None] - wide[None]) ** 2).sum(axis=-1))
+
+
+@pytest.mark.parametrize("layout", ["dense", "csr"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("case", [*CASES, "clusters", "an outlier", "a far column"])
+def test_values_and_scores_keep_their_digits(case: str, dtype: Any, layout: str) -> None:
+    X, gamma = rows_of(case, dtype)
+    true, M = truth(X, gamma), given(X, layout)
+    for kind, error in ((np.float64, 4e-12), (np.float32, 1e-3)):
+        if kind == np.float32 and dtype == np.float64:
+            continue  # rounding the rows comes first
+        values = Gram(Kernel("rbf", gamma), D, kind, 1).values(
+            M, np.arange(N), Support(*gathered(M, np.arange(N), kind))
+        )
+        assert float(np.abs(values - true).max()) < error
+        far = 2.0 * gamma * (X.astype(np.float64) ** 2).sum(axis=1) > 5000.0
+        assert np.all(
+            np.diag(values)[far] == 1.0
+        )  # of differences; near the origin norms and products may be an ulp apart
+    coef = np.random.default_rng(1).standard_normal((40, 1))
+    for side in ("dense", "csr"):  # as models keep their support vectors
+        sums = KernelSums(M, D, Kernel("rbf", gamma), 1)
+        sums.add(given(X[:40], side), coef)
+        assert float(np.abs(sums.sums[:, 0] - (true[:40].T @ coef)[:, 0]).max()) < 1e-10
+
+
+@pytest.mark.parametrize("layout", ["dense", "csr"])
+def test_a_value_is_the_same_whatever_rows_are_beside_it(layout: str) -> None:
+    near, gamma = rows_of("1e2", np.float64)
+    far, _ = rows_of("1e6", np.float64)
+    X = np.concatenate([near[:40], far[:40]])
+    gram = Gram(Kernel("rbf", gamma), D, np.float64, 1)
+    M, alone = given(X, layout), given(X[:40], layout)
+    mixed = gram.values(M, np.arange(80), Support(*gathered(M, np.arange(20), np.float64)))
+    assert np.array_equal(
+        mixed[:, :40], gram.values(alone, np.arange(40), Support(*gathered(alone, np.arange(20), np.float64)))
+    )
+    # What sparse rows leave in a tile would show in the next one.
+    assert np.array_equal(mixed, gram.values(M, np.arange(80), Support(*gathered(M, np.arange(20), np.float64))))
+
+
+def test_the_readable_kernel_keeps_its_digits_too() -> None:
+    X, gamma = rows_of("seconds", np.float64)
+    assert float(np.abs(Kernel("rbf", gamma).matrix(X, X) - truth(X, gamma)).max()) < 1e-13

@@ -1,0 +1,297 @@
+"""The coordinate descent kernel: against ten lines of NumPy, dense = CSR, one model = many, visits = a sweep."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bigsvm.compiled.linear.dual_cd import (
+    DualBox,
+    _sweep,
+    dual_cd_sweeps,
+    dual_cd_visit,
+    next_thresholds,
+    widest_spread,
+)
+from bigsvm.compiled.shared.rows import CSR, n_rows_of, sqnorms
+from bigsvm.compiled.shared.visiting import shuffled
+from bigsvm.problem.problem import zero_weights
+from bigsvm.solvers.dcd.dual_cd_state import all_live
+from bigsvm.store.blocks import kernel_matrix
+from bigsvm.testing.problems import as_csr, full_csr, random_problem
+from bigsvm.testing.reference import dual_value, primal_value
+
+HINGE, SQUARED = DualBox(0, 1.0, 0.0, 1.0), DualBox(1, np.inf, 0.5, 1.0)
+CLASSES = np.ones(5)  # weight of each class
+OPEN = np.array([[np.inf], [-np.inf]])
+
+
+def sweep(X: Any, y: np.ndarray, box: DualBox, n_sweeps: int, positive: list[int] | None = None, **changed: Any) -> Any:
+    n, m = n_rows_of(X), len(positive or [1])
+    d = int(changed.pop("n_features"))
+    codes = changed.pop("codes", (y > 0).astype(np.int32))
+    weight = changed.pop("sample_weight", np.empty(0))
+    norms, stats = np.empty(n), np.empty((m, 4))
+    sqnorms(kernel_matrix(X), norms)
+    w = zero_weights(d, m, changed.pop("wide", np.float64))
+    alpha, active = np.zeros((n, m)), np.full(n, all_live(m), np.uint8)
+    done = dual_cd_sweeps(
+        kernel_matrix(X), codes, changed.pop("class_weight", CLASSES), weight, np.array(positive or [1], np.int32),
+        np.full(m, 0.7), norms, alpha, w, active, box, 1.0, np.repeat(OPEN, m, axis=1), n_sweeps, n_sweeps > 1, 28,
+        3, 0, 0, changed.pop("eps", 0.0), 0.0, np.zeros(m), stats,
+    )  # fmt: skip
+    assert not changed
+    return alpha, w, active, stats, done
+
+
+def numpy_sweeps(X: np.ndarray, y: np.ndarray, box: DualBox, n_sweeps: int) -> tuple[np.ndarray, np.ndarray]:
+    """Plain dual coordinate descent, no shrinking."""
+    Z = np.hstack([X, np.full((len(X), 1), box.bias)]) * y[:, None]
+    alpha, w, C = np.zeros(len(X)), np.zeros(Z.shape[1]), 0.7
+    for epoch in range(n_sweeps):
+        for i in shuffled(len(X), 3, epoch, 0):
+            G = Z[i] @ w - 1.0 + box.diag_factor / C * alpha[i]
+            new = np.clip(alpha[i] - G / (Z[i] @ Z[i] + box.diag_factor / C), 0.0, box.upper_factor * C)
+            w += (new - alpha[i]) * Z[i]
+            alpha[i] = new
+    return alpha, w
+
+
+@pytest.mark.parametrize("box", [HINGE, SQUARED, HINGE._replace(bias=0.0), SQUARED._replace(bias=3.0)])
+def test_one_sweep_is_textbook_dual_coordinate_descent(box: DualBox) -> None:
+    X, y = random_problem(50, 6, 0.6, seed=11)
+    alpha, w, *_ = sweep(as_csr(X), y, box, 1, n_features=6)
+    expected_alpha, expected_w = numpy_sweeps(X, y, box, 1)
+    np.testing.assert_allclose(alpha[:, 0], expected_alpha, rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(w, expected_w, rtol=1e-11, atol=1e-13)
+
+
+@pytest.mark.parametrize("box", [HINGE, SQUARED])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_dense_and_csr_give_the_same_bits(box: DualBox, dtype: type) -> None:
+    X, y = random_problem(80, 7, seed=12)
+    X = X.astype(dtype)
+    dense = sweep(X, y, box, 20, n_features=7)
+    for index_dtype in (np.int32, np.int64):
+        sparse = sweep(full_csr(X, index_dtype), y, box, 20, n_features=7)
+        np.testing.assert_array_equal(dense[0], sparse[0])
+        np.testing.assert_array_equal(dense[1], sparse[1])
+
+
+@pytest.mark.parametrize("box", [HINGE, SQUARED])
+def test_models_on_the_model_axis_do_not_know_each_other(box: DualBox) -> None:
+    X, y = random_problem(60, 5, 0.7, seed=13, n_classes=3)
+    codes = y.astype(np.int32)
+    together = sweep(as_csr(X), y, box, 1, [0, 1, 2], n_features=5, codes=codes)
+    for m in range(3):
+        alone = sweep(as_csr(X), y, box, 1, [m], n_features=5, codes=codes)
+        np.testing.assert_allclose(together[0][:, m], alone[0][:, 0], rtol=1e-12, atol=1e-13)
+        np.testing.assert_allclose(together[1][:, m], alone[1], rtol=1e-11, atol=1e-13)
+
+
+def test_w_stays_the_sum_of_alpha_y_x_and_alpha_in_its_box() -> None:
+    X, y = random_problem(70, 9, 0.5, seed=14)
+    alpha, w, *_ = sweep(as_csr(X), y, HINGE, 50, n_features=9)
+    assert alpha.min() >= 0
+    assert alpha.max() <= 0.7
+    np.testing.assert_allclose(w, np.append(X.T @ (alpha[:, 0] * y), alpha[:, 0] @ y), atol=1e-12)
+
+
+def test_shrinking_reaches_the_same_point_in_fewer_visits() -> None:
+    X, y = random_problem(300, 8, seed=15)
+    n, C = len(X), np.full(1, 0.7)
+    norms, stats, alpha, w = np.empty(n), np.empty((1, 4)), np.zeros((n, 1)), np.zeros(9)
+    sqnorms(kernel_matrix(X), norms)
+    codes, positive, active = (y > 0).astype(np.int32), np.ones(1, np.int32), np.ones(n, np.uint8)
+    sweeps = visits = 0
+    for _ in range(50):  # settled on the active rows, then everybody again, until that settles at once
+        thresholds = OPEN.copy()
+        active[:] = 1
+        done = dual_cd_sweeps(
+            kernel_matrix(X), codes, CLASSES, np.empty(0), positive, C, norms, alpha, w, active, HINGE, 1.0, thresholds,
+            3000, True, 28, 3, sweeps, 0, 1e-9, 0.0, np.zeros(1), stats,
+        )  # fmt: skip
+        sweeps, visits = sweeps + done[0], visits + done[1]
+        if done[2] == n:
+            break
+    else:
+        pytest.fail("it never settled with every row active")
+    costs = np.full(n, 0.7)
+    primal = primal_value(X, y, costs, "hinge", w)
+    assert primal - dual_value(X, y, costs, "hinge", alpha[:, 0]) <= 1e-7 * primal
+    assert visits < 0.7 * sweeps * n
+
+
+def test_rows_of_cost_zero_and_zero_rows() -> None:
+    X, y = random_problem(30, 4, seed=16)
+    X[5] = 0.0
+    weight = np.ones(30)
+    weight[[2, 9]] = 0.0
+    alpha, w, active, *_ = sweep(as_csr(X), y, HINGE._replace(bias=0.0), 3, n_features=4, sample_weight=weight)
+    assert alpha[2, 0] == alpha[9, 0] == 0.0
+    assert active[2] == active[9] == 0
+    assert alpha[5, 0] == 0.7  # a zero row always has slack 1: its best alpha is its bound
+    assert w[-1] == 0.0
+
+
+def test_sigma_makes_the_local_problem_stiffer() -> None:
+    X, y = random_problem(40, 4, seed=17)
+    n = len(X)
+    norms, stats = np.empty(n), np.empty((1, 4))
+    sqnorms(kernel_matrix(X), norms)
+    alpha, w = np.zeros((n, 1)), np.zeros(5)
+    dual_cd_sweeps(
+        kernel_matrix(X), (y > 0).astype(np.int32), CLASSES, np.empty(0), np.ones(1, np.int32), np.ones(1), norms,
+        alpha, w, np.ones(n, np.uint8), HINGE, 4.0, OPEN.copy(), 1, False, 28, 0, 0, 0, 0.0, 0.0, np.zeros(1), stats,
+    )  # fmt: skip
+    np.testing.assert_allclose(w / 4.0, np.append(X.T @ (alpha[:, 0] * y), alpha[:, 0] @ y), atol=1e-12)
+
+
+def test_empty_block() -> None:
+    empty = CSR(np.empty(0, np.float32), np.empty(0, np.int32), np.zeros(1, np.int64))
+    alpha, w, *_ = sweep(empty, np.empty(0), HINGE, 1, n_features=3)
+    assert alpha.shape == (0, 1)
+    assert not w.any()
+
+
+def test_cost_is_the_weight_of_the_class_times_that_of_the_row() -> None:
+    X, y = random_problem(60, 5, 0.7, seed=19)
+    weight = np.random.default_rng(1).uniform(0.5, 2.0, 60)
+    by_class = np.array([0.5, 3.0])
+    apart = sweep(as_csr(X), y, SQUARED, 5, n_features=5, class_weight=by_class, sample_weight=weight)
+    product = weight * by_class[(y > 0).astype(int)]
+    together = sweep(as_csr(X), y, SQUARED, 5, n_features=5, sample_weight=product)
+    for ours, theirs in zip(apart[:3], together[:3], strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-14)
+
+
+def visit(
+    X: Any, codes: np.ndarray, box: DualBox, alpha: np.ndarray, at: np.ndarray, w: np.ndarray, streams: np.ndarray
+) -> Any:
+    """One visit of the rows of X that stream; (rows visited in order, score, stats)."""
+    n, m = n_rows_of(X), alpha.shape[1]
+    norms, stats = np.empty(n), np.empty((m, 4))
+    sqnorms(kernel_matrix(X), norms)
+    order, score = np.full(n, -1), np.full(n, np.nan, np.float32)
+    positive = np.arange(m, dtype=np.int32) if m > 1 else np.ones(1, np.int32)
+    visited = dual_cd_visit(
+        kernel_matrix(X), codes, CLASSES, np.empty(0), positive, np.full(m, 0.7), norms, alpha, at, w, streams, box,
+        1.0, 28, 3, 0, 0, order, stats, score,
+    )  # fmt: skip
+    return order[:visited], score, stats
+
+
+@pytest.mark.parametrize("box", [HINGE, SQUARED])
+@pytest.mark.parametrize("wide", [np.float32, np.float64])
+@pytest.mark.parametrize("models", [1, 4])
+def test_a_visit_of_all_rows_is_one_sweep(box: DualBox, wide: type, models: int) -> None:
+    X, y = random_problem(150, 9, 0.5, seed=20, n_classes=4)
+    codes = y.astype(np.int32)
+    positive = [0, 1, 2, 3] if models == 4 else [1]
+    alpha, w, _, stats, _ = sweep(as_csr(X), y, box, 1, positive, n_features=9, codes=codes, wide=wide)
+    for streams in (np.ones(150, np.uint8), np.empty(0, np.uint8)):
+        ours, weights = np.zeros((150, models)), zero_weights(9, models, wide)
+        order, score, seen = visit(as_csr(X), codes, box, ours, np.arange(150), weights, streams)
+        assert weights.dtype == wide
+        np.testing.assert_array_equal(ours, alpha)
+        np.testing.assert_array_equal(weights, w)
+        np.testing.assert_array_equal(seen, stats)
+        assert sorted(order) == list(range(150))
+        assert np.all(score >= 0)
+
+
+@pytest.mark.parametrize("wide", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_visit_of_dense_rows_and_of_csr_gives_the_same_bits(wide: type, dtype: type) -> None:
+    X, y = random_problem(90, 7, seed=21)
+    X, codes, outcome = X.astype(dtype), (y > 0).astype(np.int32), []
+    for rows in (X, full_csr(X), full_csr(X, np.int64)):
+        alpha, w = np.zeros((90, 1)), zero_weights(7, 1, wide)
+        order, score, stats = visit(rows, codes, HINGE, alpha, np.arange(90), w, np.ones(90, np.uint8))
+        outcome.append((alpha, w, order, score, stats))
+    for other in outcome[1:]:
+        for ours, theirs in zip(outcome[0], other, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+
+
+@given(n=st.integers(1, 200), seed=st.integers(0, 1000), share=st.floats(0, 1))
+def test_a_visit_meets_exactly_the_rows_that_stream(n: int, seed: int, share: float) -> None:
+    X, y = random_problem(n, 4, seed=seed)
+    rng = np.random.default_rng(seed)
+    at = rng.permutation(2 * n)[:n]  # these rows lie anywhere among twice as many
+    streams = (rng.random(2 * n) < share).astype(np.uint8)
+    before = rng.uniform(0, 0.7, (2 * n, 1))
+    alpha = before.copy()
+    order, score, _ = visit(X, (y > 0).astype(np.int32), HINGE, alpha, at, zero_weights(4, 1), streams)
+    np.testing.assert_array_equal(np.sort(order), np.flatnonzero(streams[at]))
+    np.testing.assert_array_equal(np.flatnonzero(~np.isnan(score)), np.sort(order))
+    others = np.setdiff1d(np.arange(2 * n), at[order])
+    np.testing.assert_array_equal(alpha[others], before[others])
+
+
+@pytest.mark.parametrize("models", [1, 3])
+def test_the_inner_loop_counts_no_references(models: int) -> None:
+    # Taking the arrays out of X for every row would cost more than the row (`compiled/shared/compile.py`).
+    X, y = random_problem(10, 3, seed=22, n_classes=3)
+    plain = type(_sweep)(_sweep.py_func, {}, _sweep.targetoptions)  # not from the cache, which cannot be inspected
+    stats, m = np.zeros((models, 4)), models
+    plain(
+        kernel_matrix(as_csr(X)), y.astype(np.int32), CLASSES, np.empty(0), np.arange(m, dtype=np.int32), np.ones(m),
+        np.ones(10), np.zeros((10, m)), np.arange(10), zero_weights(3, m), np.empty(0, np.uint8), HINGE, 1.0,
+        np.repeat(OPEN, m, axis=1), np.arange(10), 10, stats, np.zeros(10, np.float32), np.zeros(m), np.zeros(m),
+    )  # fmt: skip
+    (code,) = plain.inspect_llvm().values()
+    assert "define" in code
+    assert not [line for line in code.splitlines() if "call" in line and "NRT_incref" in line]
+
+
+def swept(
+    x: np.ndarray, alpha: np.ndarray, w: float, thresholds: np.ndarray, active: np.ndarray, **changed: Any
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """One sweep of the hinge, C = 1, over rows x of one feature and label +1; (alpha, w, settled)."""
+    n, W, given = len(x), np.array([w, 0.0]), {"sigma": 1.0, "target": 0.0, "floor": 0.0, **changed}
+    a = alpha[:, None].copy()
+    *_, settled = dual_cd_sweeps(
+        kernel_matrix(x[:, None].copy()), np.ones(n, np.int32), np.ones(2), np.empty(0), np.ones(1, np.int32),
+        np.ones(1), x * x, a, W, active, HINGE._replace(bias=0.0), given["sigma"], thresholds, 1, True, 28, 0, 0, 0,
+        -1.0, given["target"], np.array([given["floor"]]), np.empty((1, 4)),
+    )  # fmt: skip
+    return a[:, 0], W, settled
+
+
+def test_sigma_makes_steps_shorter() -> None:
+    for sigma in (1.0, 4.0):
+        alpha, w, _ = swept(np.array([2.0]), np.zeros(1), 0.0, OPEN.copy(), np.ones(1, np.uint8), sigma=sigma)
+        assert alpha[0] == pytest.approx(0.25 / sigma)  # of 1 / (sigma x^2)
+        assert w[0] == pytest.approx(sigma * alpha[0] * 2.0)
+
+
+def test_shrinking_leaves_out_what_presses_against_its_bound() -> None:
+    """Rows at 0 with G = 1 and 0.2, rows at C with G = -0.8 and -0.2, thresholds 0.5 and -0.5."""
+    x, alpha = np.array([2.0, 1.2, 0.2, 0.8]), np.array([0.0, 0.0, 1.0, 1.0])
+    active = np.ones(4, np.uint8)
+    after, w, _ = swept(x, alpha, 1.0, np.array([[0.5], [-0.5]]), active)
+    assert active.tolist() == [0, 1, 0, 1]
+    assert after.tolist() == alpha.tolist()
+    assert w[0] == 1.0
+
+
+def test_thresholds_are_open_where_a_sweep_saw_no_such_gradient() -> None:
+    thresholds = np.zeros((2, 3))
+    next_thresholds(np.array([[0.3, -0.2, 0, 0], [-0.1, -0.4, 0, 0], [0.5, 0.1, 0, 0]]), thresholds)
+    assert thresholds.tolist() == [[0.3, np.inf, 0.5], [-0.2, -0.4, -np.inf]]
+
+
+def test_the_spread_is_that_of_the_worst_model() -> None:
+    assert widest_spread(np.array([[3.0, -1.0, 0, 0], [0.25, 0.0, 0, 0]])) == 4.0
+
+
+def test_what_was_proved_bounds_the_primal_that_shrunk_rows_hide() -> None:
+    """The one row that is active has all of its loss as gap; with what is known of the others that is little."""
+    x, active = np.array([0.1, 0.1]), np.array([1, 0], np.uint8)
+    for floor, settled in ((0.0, 0), (10.0, 2)):
+        assert swept(x, np.zeros(2), 0.0, OPEN.copy(), active.copy(), target=0.2, floor=floor)[2] == settled

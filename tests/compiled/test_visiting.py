@@ -1,0 +1,121 @@
+"""Random orders: permutations, functions of their key, uniform, and local where data is large."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bigsvm.compiled.shared.rows import CSR
+from bigsvm.compiled.shared.visiting import RUN_ROWS, WITH_REPLACEMENT, mixed_runs_of, shuffled, visiting_order
+from bigsvm.testing.problems import as_csr, random_problem
+
+MIXED_RUNS = 28
+
+
+@given(
+    n=st.integers(0, 300),
+    seed=st.integers(0, 2**40),
+    epoch=st.integers(0, 2**40),
+    start=st.integers(0, 2**40),
+)
+def test_an_order_is_a_permutation_and_a_function_of_its_key(n: int, seed: int, epoch: int, start: int) -> None:
+    order = shuffled(n, seed, epoch, start)
+    assert sorted(order) == list(range(n))
+    np.testing.assert_array_equal(order, shuffled(n, seed, epoch, start))
+
+
+def test_orders_of_different_keys_differ_and_are_uniform() -> None:
+    assert len({tuple(shuffled(20, s, e, b)) for s in range(5) for e in range(5) for b in range(5)}) == 125
+    first = np.bincount([shuffled(10, 0, e, 0)[0] for e in range(20_000)], minlength=10)
+    assert abs(first - 2000).max() < 200  # 4.7 standard deviations
+
+
+@settings(max_examples=25)
+@given(n=st.integers(0, 20_000), seed=st.integers(0, 2**30), share=st.floats(0, 1))
+def test_the_visiting_order_meets_every_active_row_once_and_stays_local(n: int, seed: int, share: float) -> None:
+    active = (np.random.default_rng(seed).random(n) < share).astype(np.uint8)
+    order = visiting_order(active, MIXED_RUNS, seed, 5, 0)
+    np.testing.assert_array_equal(np.sort(order), np.flatnonzero(active))
+    runs = order // RUN_ROWS
+    groups = _group_of(runs)
+    seen, last = set(), -1
+    for mixed in np.split(runs, np.flatnonzero(np.diff([groups[r] for r in runs])) + 1) if n else []:
+        assert len(set(mixed)) <= MIXED_RUNS
+        assert not seen & set(mixed)
+        seen |= set(mixed)
+        last = max(last, len(mixed))
+    assert last <= RUN_ROWS * MIXED_RUNS
+
+
+@settings(max_examples=25)
+@given(n=st.integers(0, 5000), seed=st.integers(0, 2**30), share=st.floats(0, 1))
+def test_without_mixing_runs_are_met_in_random_order_and_read_forward(n: int, seed: int, share: float) -> None:
+    active = (np.random.default_rng(seed).random(n) < share).astype(np.uint8)
+    order = visiting_order(active, 0, seed, 5, 0)
+    np.testing.assert_array_equal(np.sort(order), np.flatnonzero(active))
+    inside = np.diff(order // RUN_ROWS) == 0
+    assert np.all(np.diff(order)[inside] > 0)
+    assert np.count_nonzero(~inside) == max(len(set(order // RUN_ROWS)) - 1, 0)  # each run in one piece
+
+
+def test_the_order_of_runs_differs_from_pass_to_pass() -> None:
+    active = np.ones(50 * RUN_ROWS, np.uint8)
+    orders = {tuple(visiting_order(active, 0, 1, epoch, 0)[::RUN_ROWS]) for epoch in range(20)}
+    assert len(orders) == 20
+
+
+def test_draws_with_replacement_are_uniform_independent_and_of_their_key() -> None:
+    everybody = np.ones(10_000, np.uint8)
+    drawn = visiting_order(everybody, WITH_REPLACEMENT, 1, 2, 3)
+    assert len(drawn) == 10_000
+    assert 0 <= drawn.min() <= drawn.max() < 10_000
+    counts = np.bincount(drawn, minlength=10_000)
+    # Poisson: a row is met k times with probability 1 / (e k!)
+    np.testing.assert_allclose(np.bincount(counts)[:3] / 10_000, np.exp(-1) / np.array([1, 1, 2]), atol=0.015)
+    np.testing.assert_array_equal(drawn, visiting_order(everybody, WITH_REPLACEMENT, 1, 2, 3))
+    for key in ((2, 2, 3), (1, 3, 3), (1, 2, 4)):
+        assert np.mean(drawn == visiting_order(everybody, WITH_REPLACEMENT, *key)) < 0.01
+    few = np.array([visiting_order(np.ones(3, np.uint8), WITH_REPLACEMENT, 1, e, 0) for e in range(9000)])
+    assert abs(np.bincount(few.ravel(), minlength=3) - 9000).max() < 400
+    pairs = np.bincount(3 * few[:, 0] + few[:, 1], minlength=9)
+    assert abs(pairs - 1000).max() < 150
+
+
+def _group_of(runs: np.ndarray) -> dict[int, int]:
+    """Number of the group of each run: runs whose visits overlap are of one group."""
+    first, final = {}, {}
+    for place, run in enumerate(runs):
+        first.setdefault(run, place)
+        final[run] = place
+    groups, number, end = {}, 0, -1
+    for run in sorted(first, key=first.__getitem__):
+        if first[run] > end:
+            number += 1
+        groups[run] = number
+        end = max(end, final[run])
+    return groups
+
+
+@pytest.mark.parametrize("with_bias", [True, False])
+def test_small_data_is_shuffled_as_a_whole(with_bias: bool) -> None:
+    X, _ = random_problem(1000, 10, seed=18)
+    for rows in (X, as_csr(X)):
+        assert mixed_runs_of(rows, with_bias) * RUN_ROWS >= len(X)
+    no_entries = CSR(np.empty(0, np.float32), np.empty(0, np.int32), np.zeros(3, np.int64))
+    assert mixed_runs_of(no_entries, with_bias) >= 1
+
+
+def test_large_data_is_mixed_in_parts_where_a_bias_couples_all_rows() -> None:
+    entries = np.broadcast_to(np.float32(1), 100_000_000)
+    large = CSR(entries, entries.view(np.int32), np.linspace(0, 100_000_000, 1_000_001).astype(np.int64))
+    assert 10 < mixed_runs_of(large, True) < 200
+    assert mixed_runs_of(large, False) == 0
+
+
+def test_the_last_runs_are_mixed_too() -> None:
+    """Fewer rows than are mixed at one time are mixed all the same."""
+    order = visiting_order(np.ones(100, np.uint8), 28, 3, 0, 0)
+    assert sorted(order.tolist()) == list(range(100))
+    assert np.count_nonzero(np.diff(order) < 0) > 25
