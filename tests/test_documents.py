@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from bigsvm.problem.kernel import KERNELS
+from bigsvm.problem.loss import LOSSES
+from bigsvm.solvers.registry import SOLVERS
+
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 CODE = ("bigsvm", "scripts", "tests", "pipelines")
@@ -136,6 +140,20 @@ def test_what_a_page_says_of_itself_is_there(name: str) -> None:
     for number in re.findall(r"\bsections? (\d+(?:\.\d+)?)|\((\d+\.\d+)\)", text):
         said = number[0] or number[1]
         assert said in own, f"{name} has no section {said}"
+
+
+def test_folders_that_the_page_names_are_there() -> None:
+    """`solvers/dcd` and the like, after "Folder:" and "loops in"."""
+    text = one_line((DOCS / "mathematics.md").read_text())
+    named = set(re.findall(r"(?:\*Folder:\*|loops in|and factored in) `([\w/]+)`", text))
+    assert len(named) > 10
+    assert [name for name in sorted(named) if not (ROOT / "bigsvm" / name).is_dir()] == []
+
+
+def test_every_solver_and_every_loss_is_stated() -> None:
+    text = (DOCS / "mathematics.md").read_text()
+    for name in (*SOLVERS, *LOSSES, *KERNELS):
+        assert f"`{name}`" in text, f"docs/mathematics.md does not say what {name!r} is"
 
 
 def test_the_readme_links_what_code_cites() -> None:
