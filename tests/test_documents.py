@@ -25,6 +25,9 @@ _BETWEEN_PAGES = re.compile(rf"\]\(([\w-]+\.md)\) ({_NUMBERS})")
 _HEADING = re.compile(rf"^##+ ({_NUMBER})[ .]", re.MULTILINE)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _NAMES = "algorithms|limits|performance|findings|house|ecosystem|contract"
+_FILE = re.compile(r"`([\w./-]*\w\.py)`")
+_OF_OTHERS = {"load.py"}
+"""Files that come with data and not with the repository."""
 _ELSEWHERE = re.compile(rf"`(?:{_NAMES})`,? \d|\b(?:{_NAMES})\.md\b|\bdesign/|\bthe Notes\b")
 """Pages that people who wrote this had before them and that are not here: to a reader such a citation says nothing."""
 
@@ -107,6 +110,18 @@ def test_a_wrong_citation_is_seen(text: str, fault: str, tmp_path: Path) -> None
 @pytest.mark.parametrize("text", ["see `limits` 9.1", "(`algorithms` 2.4)", "design/ecosystem.md", "as the Notes do"])
 def test_a_page_that_is_elsewhere_is_seen(text: str) -> None:
     assert _ELSEWHERE.search(text)
+
+
+def test_files_that_are_named_are_here() -> None:
+    """`compiled/linear/dual_cd.py` in a comment or a page: a file whose path ends so."""
+    known = [f"/{path.relative_to(ROOT)}" for path in (*sources(), Path(__file__)) if path.suffix == ".py"]
+    found = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in (*sources(), *PAGES)
+        for name in _FILE.findall(path.read_text())
+        if name not in _OF_OTHERS and not any(one.endswith(f"/{name}") for one in known)
+    ]
+    assert found == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
