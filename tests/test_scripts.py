@@ -165,7 +165,7 @@ def test_reproduce_smoke(tmp_path: Path) -> None:
         assert found["command"] == f"scripts/reproduce.py {paper} --smoke"
         assert (tmp_path / "reproduction" / f"{paper}.svg").read_text().startswith("<?xml")
         assert f"reproduction/{paper}.svg" in page
-    assert "## SMO and DCD of the Notes" in page
+    assert "## SMO and DCD (Wang Jialin 2016)" in page
     assert json.loads((tmp_path / "reproduction" / "notes.json").read_text())["found"]["same_iterates"] is True
 
 

@@ -80,7 +80,7 @@ def blobs(n: int, seed: int, kernel: Kernel | None = None) -> tuple[np.ndarray, 
 def in_two_l_variables(
     part: Part, K: np.ndarray, wss: str, at_most: int = 100_000
 ) -> tuple[np.ndarray, list[tuple[int, int]]]:
-    """(alpha, pairs) of the 2l variables of `algorithms` 5.1, alpha then alpha*, as its 2.4 and 5.2 read.
+    """(alpha, pairs) of LIBSVM's 2l variables, alpha then alpha*, by docs/mathematics.md 8.1 and 8.2.
 
     Both kinds of programme: a variable of the box [0, 0] is never chosen.
     """

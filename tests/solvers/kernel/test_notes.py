@@ -314,7 +314,7 @@ def test_corners_come_to_the_optimum_or_say_that_they_do_not(solver: Any, X: Any
     if isinstance(solver, PlattSMO):  # goes along lines of curvature 0, to an end
         assert progress.done
         assert run.dual == pytest.approx(best, rel=1e-5)
-    else:  # the Notes leave out pairs of eta <= 0: then they say so
+    else:  # Wang 2016 leaves out pairs of eta <= 0: then they say so
         blocked = run.primal - run.dual > 1e-5 * max(1.0, run.primal)
         assert progress.done != blocked
         assert progress.violation == run.part.violation()
@@ -364,7 +364,7 @@ def test_epochs_are_limited_and_the_seed_decides(make: Any) -> None:
     K = Kernel("linear").matrix(X, X)
     one = Run(make(maxepoch=1), K, y)
     progress = one.whole()
-    assert progress.exhausted  # a limit, and not the rule of the Notes
+    assert progress.exhausted  # a limit, and not the rule of Wang 2016
     assert not progress.final
     assert not progress.done
     assert one.steps > 0

@@ -10,7 +10,7 @@ Given   part.beta, part.f = K beta - y; E_i = f_i + b.  The two heuristics are i
 The random starts are keyed by (seed, sweep, i2).  Platt keeps w where the kernel is linear; here the errors are kept
 whatever the kernel is, and a step takes two kernel rows, of which those used last are kept.
 
-Source: Platt 1998, as StandardSMO of the Notes has it (`algorithms` 6.2; `simplified.py` for the Notes' classes).
+Source: Platt 1998, as StandardSMO of Wang 2016 has it (docs/mathematics.md 10.2; `simplified.py` for its classes).
 """
 
 from __future__ import annotations

@@ -12,9 +12,9 @@ Row i's error is computed afresh, from a row of kernel values, whenever i is exa
 whatever it changes.  `simplified-smo-km` keeps the rows that it has seen, as far as memory goes, and takes the same
 steps to the last bit.
 
-Source: Wang Jialin, SVM: learning and implementing SMO & DCD, 2016 ("the Notes"; `algorithms` 6.1).  Its classes here:
+Source: Wang Jialin, SVM: learning and implementing SMO & DCD, 2016 (docs/mathematics.md 10.1).  Its classes here:
 
-| the Notes | here |
+| Wang 2016 | here |
 |---|---|
 | SVMModel (alpha, b, x, y, C, kernel; predict) | `model/linear_model.py`, and `Part` while it is trained |
 | SVMSMO (errors E, the pair, maxEpoch, mask, epsilon) | `KernelSolver`, `SimplifiedWork`, `compiled/kernel/platt.py` |
@@ -68,7 +68,7 @@ class SimplifiedWork:
 class SimplifiedSMO(KernelSolver):
     """Hyperparameters of `simplified-smo`.
 
-    second : str         'max-then-random'; 'max': the Notes taken literally; 'random': one random j, no argmax
+    second : str         'max-then-random'; 'max': Wang 2016 taken literally; 'random': one random j, no argmax
     maxepoch : int       epochs at most
     min_step : float     a step must change alpha_j by so much
     """
@@ -102,7 +102,7 @@ class SimplifiedSMO(KernelSolver):
     def advance(self, part: Part, work: Any, rows: KernelRows, ctx: Context) -> Progress:
         """Whole groups of rows, until an epoch takes no step or enough were examined; see `Progress`.
 
-        The rule of the Notes is an epoch without a step.  Where no row violates by more than part.eps / 2 with the b
+        The rule of Wang 2016 is an epoch without a step.  Where no row violates by more than part.eps / 2 with the b
         that is kept, b_low - b_up is at most part.eps: then it is `done`, and goes on with a smaller part.eps.  An
         epoch may also take no step because none was found; then it is over, and `final`.  The last epoch that is
         allowed is a limit, and no rule: then it is `exhausted`.

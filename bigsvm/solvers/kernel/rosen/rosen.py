@@ -1,4 +1,4 @@
-"""Rosen's gradient projection in the dual of a kernel machine (`rosen`; Lopez and Dorronsoro; `algorithms` 3).
+"""Rosen's gradient projection in the dual of a kernel machine (`rosen`; Lopez and Dorronsoro; docs/mathematics.md 9).
 
 One row leaves its bound at a time; between releases all free rows move together, along conjugate directions with
 K_JJ at hand.  f of the other rows is wanted for the choice of the next release only, and is brought up to date then.

@@ -1,4 +1,4 @@
-"""Rosen's gradient projection in rounds, many rows released at once (`rosen-block`; `algorithms` 3.7).
+"""Rosen's gradient projection in rounds, many rows released at once (`rosen-block`; docs/mathematics.md 9.5).
 
 A round takes the free rows and the bound rows that violate most, solves the programme on them with K_WW at hand, and
 then brings f of all rows up to date: one pass over the data a round, however many steps the round takes.

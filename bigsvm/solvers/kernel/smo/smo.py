@@ -7,8 +7,8 @@
     until the violation of all rows is small
 
 A round of it is in `active_set.py`.  In memory the pass is a sweep and A is LIBSVM's shrinking; on disk it is what is
-read (`limits` 9.3, 9.4: 4 to 6 passes where working sets of 4096 rows alone need 71).  Rules of the textbook, of two
-rows at a time, are in `textbook.py`.
+read (docs/measurements.md 7.3: 4 to 6 passes where working sets of 4096 rows alone need 71).  Rules of the textbook, of
+two rows at a time, are in `textbook.py`.
 """
 
 from __future__ import annotations

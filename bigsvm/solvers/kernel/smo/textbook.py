@@ -8,9 +8,9 @@
 | wr+3 | as wr, then as 3 from where that ends | |
 | keerthi2 | see `keerthi.py` | |
 
-Rows at a bound that press against it leave the active ones, and come back before the end (`algorithms` 5.5).
+Rows at a bound that press against it leave the active ones, and come back before the end (docs/mathematics.md 8.4).
 
-Source: Fan, Chen, Lin, JMLR 6 (2005); Chang and Lin, LIBSVM, 4.2 and 5; `algorithms` 2.4 and 5.
+Source: Fan, Chen, Lin, JMLR 6 (2005); Chang and Lin, LIBSVM, 4.2 and 5; docs/mathematics.md 8.1 to 8.4.
 """
 
 from __future__ import annotations
