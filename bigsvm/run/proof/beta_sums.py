@@ -1,4 +1,4 @@
-"""Sums over some rows that make a saved model's gap where the dual point has two signs (`algorithms` 1.1).
+"""Sums over rows that make a saved model's gap where the dual point has two signs (docs/mathematics.md 2.2).
 
     P - D = sum_i [ C_i loss_i - beta_i r_i + epsilon |beta_i| ] + 1/2 ||w - v||^2 - b sum_i beta_i,   r = t - f(x)
 

@@ -104,7 +104,7 @@ class BetaTerms(SavedTerms):
         self.survey, self.n_rows = self.total.survey, self.total.n_rows
 
     def certificate(self, problem: Problem) -> Certificate:
-        """P, D and their gap from the sums over all rows: a sum of non-negative terms (`algorithms` 1.1)."""
+        """P, D and their gap from the sums over all rows, of terms that are not negative (docs/mathematics.md 2.1)."""
         total, sums = self.total, self.total.sums
         w_sq, v_sq, apart = self.norms()
         primal, dual = 0.5 * w_sq + sums[:, LOSS], sums[:, LINEAR] - 0.5 * v_sq

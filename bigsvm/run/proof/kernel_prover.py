@@ -95,7 +95,7 @@ class KernelProver(Prover):
         if not bool(state.done.all()) or state.final.any():
             return
         tol = self._ctx.tol
-        if solver.stop == "paper" or not state.problem.kernel.positive_semidefinite:
+        if solver.asked.stop == "paper" or not state.problem.kernel.positive_semidefinite:
             failed = self.violation > solver.rule_factor * tol
         else:
             failed = certificate.relative_gaps > tol
@@ -113,7 +113,7 @@ class KernelProver(Prover):
         """By the violations that the last proof computed: a rule must hold of them, whatever the solver believed."""
         held = self._solver.rule(self._state, self.violation, self._ctx.tol)
         if held is not None:
-            return "paper_rule" if self._solver.stop == "paper" else "kkt", held
+            return "paper_rule" if self._solver.asked.stop == "paper" else "kkt", held
         return ("stalled", None) if ending in ("paper_rule", "kkt") else (ending, rule)
 
     def checked(self, problem: Problem) -> Problem:
