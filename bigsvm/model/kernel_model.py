@@ -118,21 +118,9 @@ class KernelModel(Decides):
         """Sparse rows may have fewer features than the model: the rest count 0, unless they are kernel values."""
         return self.support is not None
 
-    @property
-    def compiled_kinds(self) -> tuple[str, ...]:
-        """What decides which compiled loops score, besides the kind of the rows and the number of models."""
-        return ("kernel", *kinds_of(self.support))
-
     def scorer(self) -> KernelModel:
         """What a task needs of the model.  To another process a model from disk goes as its folder, without arrays."""
         return self
-
-    def tiny_scorer(self) -> KernelModel:
-        """A model of one feature and one support vector, of the same kind: what compiles all that `scorer` needs."""
-        support, rows = tiny_support(self.support), np.zeros(1, np.int64)
-        return dataclasses.replace(
-            self, support=support, support_rows=rows, dual_coef=np.zeros((self.n_models, 1)), n_features=1
-        )
 
     def summary(self) -> dict[str, Any]:
         """What is told of the support vectors; `n_support` by model."""
@@ -211,6 +199,18 @@ class KernelModel(Decides):
 
         nbytes = support_nbytes(self.support) + sum(array.nbytes for _, array, _ in plain) + alpha_bytes
         write_model(path, document, write_arrays, nbytes, alpha, overwrite)
+
+    def tiny(self) -> KernelModel:
+        """A model of one feature and of row 0, which is 0, of the same kind: it calls all that this one calls."""
+        support, rows = tiny_support(self.support), np.zeros(1, np.int64)
+        return dataclasses.replace(
+            self, support=support, support_rows=rows, dual_coef=np.zeros((self.n_models, 1)), n_features=1
+        )
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """What decides the types of the model's arrays."""
+        return (self.kind, self.kernel.name, *kinds_of(self.support))
 
 
 def read_kernel_model(folder: Path, document: dict[str, Any]) -> KernelModel:

@@ -10,6 +10,7 @@ A kernel model has its support vectors in the place of coef.npy (`kernel_model.p
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeAlias
@@ -79,8 +80,6 @@ class LinearModel(Decides):
     """Bytes that one call of a scorer holds besides its rows and their scores."""
     takes_narrower: ClassVar[bool] = True
     """Sparse rows may have fewer features than the model: the rest count 0."""
-    compiled_kinds: ClassVar[tuple[str, ...]] = ()
-    """What decides which compiled loops score, besides the kind of the rows and the number of models."""
 
     def __post_init__(self) -> None:
         if len(self.positive) == 0:
@@ -100,10 +99,6 @@ class LinearModel(Decides):
     def scorer_bytes(self) -> int:
         """Bytes that `scorer` holds besides the model's own arrays."""
         return self.coef.nbytes if self.n_models > 1 else 0
-
-    def tiny_scorer(self) -> LinearScorer:
-        """A scorer of one feature: what compiles all that `scorer` needs."""
-        return LinearScorer(np.zeros((1, self.n_models)), np.zeros(self.n_models))
 
     def summary(self) -> dict[str, Any]:
         """What is told of the weights."""
@@ -158,6 +153,15 @@ class LinearModel(Decides):
 
         nbytes = self.coef.nbytes + self.intercept.nbytes + alpha_bytes
         write_model(path, document, write_arrays, nbytes, alpha, overwrite)
+
+    def tiny(self) -> LinearModel:
+        """A model of one feature, of the same kind: it calls all that this one calls."""
+        return dataclasses.replace(self, coef=np.zeros((self.n_models, 1)), intercept=np.zeros(self.n_models))
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """What decides the types of the model's arrays."""
+        return (self.kind,)
 
 
 Model: TypeAlias = LinearModel | KernelModel

@@ -232,7 +232,7 @@ def test_a_scorer_gives_the_scores_of_its_model(tmp_path: Path, kind: str, layou
     else:
         _, model = made(tmp_path, kind)
     X: Any = to_csr(rows(40)) if layout == "csr" else rows(40)
-    scorer, tiny = model.scorer(), model.tiny_scorer()
+    scorer, tiny = model.scorer(), model.tiny().scorer()
     np.testing.assert_array_equal(scorer.scores(X), model.scores(X))
     assert scorer.n_features == model.n_features
     assert (type(tiny), tiny.n_features) == (type(scorer), 1)

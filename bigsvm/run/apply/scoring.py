@@ -105,11 +105,11 @@ def score_rows(X: Matrix, scorer: Scorer, where: str, first_row: int) -> np.ndar
 
 def warm_up(layout: str, dtype: np.dtype, index_dtype: np.dtype, model: Model) -> None:
     """Compile or load the kernels for data of that kind, so that memory measured later is the data's."""
-    scorer = model.tiny_scorer()
+    scorer = model.tiny().scorer()
     X: Matrix = np.zeros((1, 1), dtype)
     if layout == "csr":
         X = CSR(np.zeros(1, dtype), np.zeros(1, index_dtype), np.array([0, 1], np.int64))
-    kind = ("scores", layout, dtype.name, index_dtype.name, model.n_models, *model.compiled_kinds)
+    kind = ("scores", layout, dtype.name, index_dtype.name, model.n_models, *model.kinds)
     compiled_aside(kind, lambda: score_rows(X, scorer, "", 0))
 
 
