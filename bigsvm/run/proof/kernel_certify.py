@@ -22,7 +22,7 @@ from bigsvm.events import Emit, WorkAdvanced, WorkEnded, WorkStarted
 from bigsvm.machine import memory_limit
 from bigsvm.model.kernel_model import KernelModel
 from bigsvm.model.linear_model import Model, load_alpha
-from bigsvm.problem.certificate import Certificate, cost_of_imbalance, runs_of
+from bigsvm.problem.certificate import Certificate, cost_of_imbalance
 from bigsvm.problem.definite import whole_bytes
 from bigsvm.problem.kernel import Kernel
 from bigsvm.problem.problem import Problem
@@ -47,10 +47,10 @@ from bigsvm.run.proof.kernel_terms import (
 )
 from bigsvm.run.proof.saved_problem import models_document, problem_of
 from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks, blocks_of, row_bytes
+from bigsvm.tasks import BLOCKS_PER_TASK, over_shares, runs_of
 from bigsvm.units import MIB, show_bytes
 
 _MOST_ROWS = 4096  # of a block: threads share the blocks
-_BLOCKS_PER_TASK = 16  # of a linear model: each task gives back a part of v as large as w
 _A_MODEL = 12  # float64 values of a row for each model: alpha, beta, scores, and one model's programme
 
 
@@ -74,17 +74,16 @@ def certify_kernel_model(path: Path, model: Model, store: RowBlocks, config: Fit
     _warm(store, model)
     budget = config.memory_bytes(memory_limit().nbytes)
     block_rows, at_most = _sizes(store, model, budget)
-    refs, per_task = store.refs(block_rows), 1 if isinstance(model, KernelModel) else _BLOCKS_PER_TASK
+    refs, per_task = store.refs(block_rows), 1 if isinstance(model, KernelModel) else BLOCKS_PER_TASK
 
-    def shares() -> Iterator[TermsShare]:
-        for run in runs_of(refs, per_task):
-            rows = None if alpha is None else np.array(alpha[:, run[0].start : run[-1].stop].T, order="C")
-            yield TermsShare(store, run, problem, model, rows)
+    def share(run: tuple[BlockRef, ...]) -> TermsShare:
+        rows = None if alpha is None else np.array(alpha[:, run[0].start : run[-1].stop].T, order="C")
+        return TermsShare(store, run, problem, model, rows)
 
     total = Terms.none(model, not isinstance(model, KernelModel) and alpha is not None)
     emit(WorkStarted("certificate", store.n_samples, "rows"))
     with open_mapper(config) as mapper, PeakMemory() as memory:
-        for terms in mapper.map(terms_of_blocks, shares(), at_most):
+        for _, terms in over_shares(mapper, terms_of_blocks, runs_of(refs, per_task), share, at_most):
             total.merge(terms)
             emit(WorkAdvanced("certificate", total.n_rows))
     emit(WorkEnded("certificate", time.monotonic() - began))
@@ -205,7 +204,7 @@ def _sizes(store: RowBlocks, model: Model, budget: int) -> tuple[int, int]:
     if isinstance(model, KernelModel):
         scoring = model.scoring_bytes
     else:
-        per_task, wide = _BLOCKS_PER_TASK, model.coef.nbytes
+        per_task, wide = BLOCKS_PER_TASK, model.coef.nbytes
         scoring = 2 * wide + 2 * MIB
     values = 8 * _A_MODEL * model.n_models
     block_rows = int(min(max(block_bytes // (a_row + values), 1), store.n_samples, _MOST_ROWS))
