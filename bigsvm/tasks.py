@@ -69,7 +69,10 @@ class Account(Protocol):
     """A run to which reads are charged and which may be asked to stop: the `Context` of a solver."""
 
     bytes_read: int
-    stopping: Callable[[], bool]
+
+    @property
+    def stopping(self) -> Callable[[], bool]:
+        """Asks whether the run was asked to stop."""
 
     def charge(self, nbytes: int) -> None:
         """Count bytes that were read; may be called by several threads at one time."""

@@ -241,7 +241,7 @@ def score_text(
             yield start, chunk
             start += len(chunk.labels)
 
-    found = over_shares(mapper, score_chunk, placed(), lambda piece: TextShare(*piece, scorer))
+    found = over_shares(mapper, score_chunk, placed(), lambda piece: TextShare(piece[0], piece[1], scorer))
     yield from _watched((scored for _, scored in found), emit, what, 0)
 
 
