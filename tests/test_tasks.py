@@ -176,6 +176,26 @@ def test_no_task_runs_on_when_the_loop_is_left(monkeypatch: pytest.MonkeyPatch) 
     assert len(started) <= 4
 
 
+def test_a_task_that_closes_its_own_loop_does_not_wait_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the collector of garbage may do, which runs on any thread."""
+    suspended, closed, waited = threading.Event(), threading.Event(), []
+
+    def task(share: int) -> int:
+        if share:
+            suspended.wait(60)
+            results.close()
+            closed.set()
+        return share
+
+    monkeypatch.setattr(local, "wait", waited.append)
+    with ThreadMapper(1) as mapper:
+        results = mapper.map(task, iter([0, 1]))
+        assert next(results) == 0
+        suspended.set()
+        assert closed.wait(60)
+    assert waited == []
+
+
 def test_what_a_task_raises_comes_at_its_place() -> None:
     def task(share: int) -> float:
         return 1 / (2 - share)

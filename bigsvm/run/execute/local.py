@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -23,7 +24,11 @@ class ThreadMapper:
 
     def __init__(self, n_workers: int) -> None:
         self.n_workers = n_workers
-        self._pool = ThreadPoolExecutor(n_workers, "bigsvm-task")
+        self._is_worker = threading.local()
+        self._pool = ThreadPoolExecutor(n_workers, "bigsvm-task", self._begin)
+
+    def _begin(self) -> None:
+        self._is_worker.yes = True
 
     def map(self, task: Callable[[T], U], shares: Iterable[T], at_most: int | None = None) -> Generator[U, None, None]:
         """As `Mapper` says."""
@@ -41,8 +46,11 @@ class ThreadMapper:
             while flying:
                 yield flying.popleft().result()
         finally:
-            # Those that run may write into the caller's arrays: when the loop is left, that is over.
-            wait([future for future in flying if not future.cancel()])
+            running = [future for future in flying if not future.cancel()]
+            # They may write into the caller's arrays: when the loop is left, that is over.  A generator that nobody
+            # closed is closed by the collector of garbage, on any thread; a task would then wait for itself.
+            if not hasattr(self._is_worker, "yes"):
+                wait(running)
 
     def __enter__(self) -> ThreadMapper:
         return self
