@@ -18,6 +18,7 @@ from bigsvm.compiled.shared.fingerprint import content_hash, first_bad_value
 from bigsvm.compiled.shared.losses import HINGE, SQUARED_HINGE
 from bigsvm.compiled.shared.rows import CSR, decision, sqnorms
 from bigsvm.compiled.shared.visiting import shuffled
+from bigsvm.config import OPTIONS
 from bigsvm.events import silent
 from bigsvm.problem.problem import zero_weights
 from bigsvm.run.copies.column_copy import staged_columns
@@ -69,6 +70,8 @@ def warm(store: RowBlocks, plan: Plan | None = None, n_models: int = 1) -> None:
 
     if isinstance(plan.solver, KernelSolver):
         how += (plan.problem.kernel.name, plan.problem.regression, plan.problem.pairs)
+    asked = getattr(plan.solver, "asked", None)
+    how += tuple(getattr(asked, name) for name, option in OPTIONS.items() if asked and option.solvers)
     compiled_aside(("fit", repr(plan.solver), *kind, *how, plan.arena_packed), fit)
     if plan.mode == "staged":
         # Once: loading it takes next to no memory, and the call makes a small copy.
