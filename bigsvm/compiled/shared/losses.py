@@ -6,9 +6,20 @@ a test holds the two together.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from numba.extending import register_jitable
 
 HINGE, SQUARED_HINGE = 0, 1
+
+
+class DualBox(NamedTuple):
+    """A loss and a bias form, as the numbers that the dual sees."""
+
+    loss_code: int
+    upper_factor: float
+    diag_factor: float
+    bias: float
 
 
 @register_jitable
