@@ -135,9 +135,7 @@ def _alpha_of_margins(problem: Problem, X: Matrix, codes: np.ndarray, cost: np.n
     decision(X, np.ascontiguousarray(W[:n_columns]), scores)
     scores += problem.constant_feature * W[-1]
     sign = np.where(codes[:, None] == problem.positive[None, :], 1.0, -1.0)
-    s = np.maximum(1.0 - sign * scores, 0.0)
-    C = cost[:, None] * problem.C[None, :]
-    return C * (s > 0) if problem.loss.name == "hinge" else 2.0 * C * s
+    return problem.loss.alpha(1.0 - sign * scores, cost[:, None] * problem.C[None, :])
 
 
 class Accumulator:

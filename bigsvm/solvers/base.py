@@ -52,8 +52,8 @@ class DataShape:
     """Rows or classes have weights."""
     n_costs: int = 1
     """So many models of each class differ in C alone: they share most of the rows that matter."""
-    linear_loss: bool = False
-    """Of rows that violate the margin: no solver needs a matrix of those (the hinge loss)."""
+    smooth_loss: bool = True
+    """Rows beyond their kinks have curvature: where it is False (the hinge loss), no solver sums it up in a matrix."""
 
 
 @dataclass

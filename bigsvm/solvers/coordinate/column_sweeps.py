@@ -21,7 +21,7 @@ from bigsvm.solvers.base import Context, DataShape, Need, Rule, StepInfo
 from bigsvm.solvers.primal.dual_point import DualPoint, mix_dual
 from bigsvm.solvers.primal.primal_state import PrimalSolver, PrimalState
 from bigsvm.solvers.primal.row_pass import row_pass
-from bigsvm.solvers.primal.row_state import NaturalDual, new_rows, row_needs
+from bigsvm.solvers.primal.row_state import new_rows, row_needs
 from bigsvm.solvers.weights import columns, squared_norm
 from bigsvm.store.blocks import BlockRef
 from bigsvm.store.columns.column_blocks import ColumnBlock, ColumnBlocks
@@ -134,7 +134,7 @@ class ColumnSweeps(PrimalSolver):
         problem, rows = state.problem, state.rows
         if state.iteration % _REFRESH == 0:
             row_pass(ctx, problem, rows, state.w.shape, w=state.w)
-        weights = NaturalDual(problem.loss.code)
+        weights = problem.loss
         for piece in rows.pieces():
             rows.p.values[piece] = weights.alpha(rows.s.values[piece], rows.costs(problem, piece))
         state.moved[:] = 0.0

@@ -22,7 +22,6 @@ from bigsvm.solvers.hyperpass.near_rows import NearRows, Neighbourhood, near_nee
 from bigsvm.solvers.primal.dual_point import mix_dual
 from bigsvm.solvers.primal.primal_state import FullGradient, PrimalState, new_state
 from bigsvm.solvers.primal.row_pass import row_pass
-from bigsvm.solvers.primal.row_state import NaturalDual
 from bigsvm.solvers.weights import columns, squared_norm
 from bigsvm.store.blocks import RowBlocks, bytes_per_row, kernel_matrix
 from bigsvm.store.state.vectors import RowVector
@@ -156,7 +155,7 @@ class HyperPassShrink(FullGradient):
 
     def look(self, state: PrimalState, ctx: Context) -> None:
         """Slacks and gradient of all rows at w, and what they prove."""
-        problem, extra, weights = state.problem, state.extra, NaturalDual(state.problem.loss.code)
+        problem, extra, weights = state.problem, state.extra, state.problem.loss
         first = state.iteration == 0
         gather = Gathered(np.unique(extra.on_plane[extra.on_plane >= 0]))
         V, _ = row_pass(
@@ -234,7 +233,7 @@ class HyperPassShrink(FullGradient):
         around.take(found)
         extra.near = found
         best = best_of(around, gather, columns(state.w), extra.V, state.primal, linear=True, closer=state.stuck > 0)
-        mix_dual(state, NaturalDual(problem.loss.code), best.V.reshape(state.w.shape), around)
+        mix_dual(state, problem.loss, best.V.reshape(state.w.shape), around)
         extra.shortest[...] = best.V - columns(state.w)
         shortest, reach = (np.sqrt((a * a).sum(axis=0)) for a in (extra.shortest, columns(state.w)))
         extra.short = float(np.divide(shortest, reach, out=np.where(shortest > 0, np.inf, 0.0), where=reach > 0).max())
@@ -244,7 +243,7 @@ class HyperPassShrink(FullGradient):
         self, state: PrimalState, ctx: Context, table: ActiveRows, going: np.ndarray
     ) -> tuple[ActiveRows, np.ndarray]:
         """The next level: its rows (copied, if they fit), its direction and the products with it."""
-        problem, weights, w = state.problem, NaturalDual(state.problem.loss.code), columns(state.w)
+        problem, weights, w = state.problem, state.problem.loss, columns(state.w)
         n_active = table.n_wanted()
         fits = table.X is not None or n_active * _row_bytes(ctx.data) <= state.extra.room
         numbers = table.wanted() if fits else np.empty(0, np.int64)  # as many as there is no room for need none

@@ -117,7 +117,7 @@ def make_part(state: KernelState, model: int) -> Part:
         beta = state.alpha.values[:, 0]
         if rows is not None:
             beta = beta[rows]
-    epsilon = float(getattr(problem.loss, "epsilon", 0.0))
+    epsilon = problem.loss.epsilon
     return Part(target, boxes[0], boxes[1], epsilon, beta, f, rows, float(state.eps[model]))
 
 

@@ -22,7 +22,7 @@ from bigsvm.solvers.base import Context, DataShape, Need, Point, Rule, StepInfo
 from bigsvm.solvers.block_order import groups_at_random
 from bigsvm.solvers.primal.primal_state import largest_relative
 from bigsvm.solvers.primal.row_pass import row_pass
-from bigsvm.solvers.primal.row_state import NaturalDual, RowState, row_needs
+from bigsvm.solvers.primal.row_state import RowState, row_needs
 from bigsvm.solvers.weights import columns, squared_norm
 from bigsvm.store.blocks import Block, BlockGroup, kernel_matrix
 from bigsvm.store.read_ahead import ReadAhead
@@ -205,7 +205,7 @@ class Pegasos:
         problem, rows = state.problem, state.rows
         if state.looked:
             self._follow(state)
-        weights = NaturalDual(problem.loss.code)
+        weights = problem.loss
         state.pending, _ = row_pass(ctx, problem, rows, state.w.shape, w=state.w, weights=weights)
         state.looked = True
         gaps, costs = [], []

@@ -31,7 +31,7 @@ def least_rows(shape: DataShape, resident: bool) -> int:
 
 def matrix_bytes(shape: DataShape) -> int:
     """Bytes of all matrices of (n_features + 1)^2."""
-    folded = 0 if shape.linear_loss else _FOLDED + _FOLDED_EACH * shape.n_models
+    folded = _FOLDED + _FOLDED_EACH * shape.n_models if shape.smooth_loss else 0
     return 8 * (shape.n_features + 1) ** 2 * (_MATRICES + folded)
 
 

@@ -22,7 +22,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bigsvm.compiled.shared.losses import HINGE, SQUARED_HINGE
 from bigsvm.machine import trim_heap
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import Problem
@@ -36,7 +35,7 @@ from bigsvm.solvers.newton_ws.working_set import WorkingSet
 from bigsvm.solvers.primal.dual_point import mix_dual
 from bigsvm.solvers.primal.hessian import too_many_features
 from bigsvm.solvers.primal.primal_state import PrimalSolver, PrimalState, new_state
-from bigsvm.solvers.primal.row_state import NaturalDual, row_needs
+from bigsvm.solvers.primal.row_state import row_needs
 from bigsvm.solvers.weights import columns, inner, squared_norm
 from bigsvm.store.state.vectors import RowVector
 from bigsvm.tasks import PassLeft
@@ -50,9 +49,9 @@ _CLOSE = 0.05  # relative gap from which on it pays to start a solution where th
 _SHORT, _BOLD = 0.1, 0.9  # steps below which far rows are minded, and from which no more
 _TINY = np.finfo(float).tiny
 _IDLE = 1e-6  # of C: alpha of a row that does not matter
-# Passes in which the gap halves, or the rows that matter do not fit.  What the squared hinge folds keeps its curvature:
-# steps are as good as Newton's at least, and arrive.
-_HALVED_IN = {HINGE: 3, SQUARED_HINGE: 12}
+# Passes in which the gap halves, or the rows that matter do not fit; by whether the loss is smooth.  Rows of a smooth
+# loss keep their curvature where they are summed up: steps are as good as Newton's at least, and arrive.
+_HALVED_IN = {False: 3, True: 12}
 _DONE = 0.5  # of the tolerance: a model below leaves its room to the others
 _SOON = 0.1  # a pass makes the gap so much smaller, at a careful guess
 
@@ -143,7 +142,7 @@ class NewtonWS(PrimalSolver):
             return StepInfo(state.estimate, n, 0, ask_certificate=False, paused=True)
         rode = bool(ctx.riding)
         self._solve(state, ctx, found, lengths, done_before)
-        patience = _HALVED_IN[problem.loss.code]
+        patience = _HALVED_IN[problem.loss.smooth]
         state.gaps = [*state.gaps, self.weigh(state) / np.maximum(state.primal, _TINY)][-patience - 1 :]
         state.passes += 1
         done = state.estimate <= ctx.tol
@@ -232,7 +231,7 @@ class NewtonWS(PrimalSolver):
             unbalanced[m] = problem.bias == "free" and not balance(part, alpha, V[-1, m])
             V[:, m] += part.pull(alpha)
             known.take(m, alpha[~part.far])
-        mix_dual(state, NaturalDual(problem.loss.code), V.reshape(state.w.shape), known, ctx.tol, done | unbalanced)
+        mix_dual(state, problem.loss, V.reshape(state.w.shape), known, ctx.tol, done | unbalanced)
         self.weigh(state)
 
     def forecast(self, state: WorkingState) -> float:

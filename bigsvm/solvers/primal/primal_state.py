@@ -18,7 +18,7 @@ from bigsvm.problem.problem import Problem, zero_weights
 from bigsvm.solvers.base import Context, DataShape, Need, Point, Rule, StepInfo
 from bigsvm.solvers.primal.dual_point import DualPoint, mix_dual
 from bigsvm.solvers.primal.row_pass import Weights, row_pass
-from bigsvm.solvers.primal.row_state import NaturalDual, RowState, new_rows, row_needs
+from bigsvm.solvers.primal.row_state import RowState, new_rows, row_needs
 from bigsvm.solvers.weights import columns, inner, regularised, squared_norm
 from bigsvm.tasks import PassLeft
 
@@ -152,7 +152,7 @@ class FullGradient(PrimalSolver):
 
     def weights(self, problem: Problem) -> Weights:
         """What each row weighs in the gradient, and in the dual point that it gives."""
-        return NaturalDual(problem.loss.code)
+        return problem.loss
 
     def init(self, problem: Problem, ctx: Context) -> PrimalState:
         """w = 0, alpha = 0."""

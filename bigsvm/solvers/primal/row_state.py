@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bigsvm.compiled.shared.losses import HINGE
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import Context, DataShape, Need
 from bigsvm.solvers.primal.line_search import Step, exact_step
@@ -136,18 +135,3 @@ def new_rows(problem: Problem, ctx: Context, with_slopes: bool = True) -> RowSta
         cost=ctx.vector("row costs", 1),
         codes=ctx.vector("row classes", 1, np.int32),
     )
-
-
-@dataclass(frozen=True)
-class NaturalDual:
-    """alpha_i = C_i loss'(s_i), the dual point that the gradient gives for free (docs/mathematics.md 2.3)."""
-
-    code: int
-
-    def alpha(self, s: np.ndarray, C: np.ndarray) -> np.ndarray:
-        """Of slacks and costs of one shape."""
-        return np.where(s > 0.0, C, 0.0) if self.code == HINGE else 2.0 * C * np.maximum(s, 0.0)
-
-    def curvature(self, s: np.ndarray, C: np.ndarray) -> np.ndarray:
-        """C_i loss''(s_i), the generalised second derivative."""
-        return np.zeros(s.shape) if self.code == HINGE else np.where(s > 0.0, 2.0 * C, 0.0)
