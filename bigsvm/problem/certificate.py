@@ -8,7 +8,7 @@ can make it smaller than it is.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -131,12 +131,6 @@ def with_block(terms: RowsTerms, problem: Problem, w: np.ndarray, alpha: np.ndar
     box, sums = problem.box, terms.sums
     kernel.certify_rows(X, codes, problem.positive, cost, problem.C, alpha, w, terms.v, box, _SCALES[:0], sums)
     return terms._replace(n_rows=terms.n_rows + block.n_rows, bytes_read=terms.bytes_read + block.nbytes)
-
-
-def runs_of(refs: Sequence[BlockRef], blocks: int) -> Iterator[tuple[BlockRef, ...]]:
-    """Runs of `blocks` blocks in store order (the last may be shorter): the shares of a certificate."""
-    for first in range(0, len(refs), blocks):
-        yield tuple(refs[first : first + blocks])
 
 
 def _alpha_of_margins(problem: Problem, X: Matrix, codes: np.ndarray, cost: np.ndarray, w: np.ndarray) -> np.ndarray:

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bigsvm.compiled.linear.dual_cd import DualBox
+from bigsvm.compiled.shared.losses import DualBox
 from bigsvm.config import FitConfig
 from bigsvm.errors import DataError, UsageError
 from bigsvm.problem.kernel import Definite, Kernel

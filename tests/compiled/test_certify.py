@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bigsvm.compiled.linear.dual_cd import DualBox
 from bigsvm.compiled.linear.gap_terms import ALPHA, ALPHA_DIAG, GAP, LOSS, N_SUMS, SUPPORT, certify_rows, distances
+from bigsvm.compiled.shared.losses import DualBox
 from bigsvm.problem.loss import LOSSES, loss_named
 from bigsvm.store.blocks import kernel_matrix
 from bigsvm.testing.problems import as_csr, random_problem

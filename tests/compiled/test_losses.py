@@ -6,9 +6,25 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numba import njit
 
-from bigsvm.compiled.shared.losses import gap_terms, loss_values
+from bigsvm.compiled.shared.losses import gap_term, loss_value
 from bigsvm.problem.loss import LOSSES, Loss
+
+
+@njit
+def loss_values(code, s, C, out):
+    """out[i] = C[i] loss(s[i])."""
+    for i in range(s.shape[0]):
+        out[i] = loss_value(code, s[i], C[i])
+
+
+@njit
+def gap_terms(code, s, alpha, C, out):
+    """out[i] = C[i] loss(s[i]) + conjugate(alpha[i]) - alpha[i] s[i]."""
+    for i in range(s.shape[0]):
+        out[i] = gap_term(code, s[i], alpha[i], C[i])
+
 
 slack = st.floats(-1e3, 1e3)
 cost = st.floats(1e-3, 1e3)

@@ -18,7 +18,7 @@ from bigsvm.machine import MemoryLimit, memory_limit
 from bigsvm.problem.definite import whole_bytes
 from bigsvm.problem.problem import Problem, make_problem
 from bigsvm.run.fit.cache_plan import CachePlan, needed, plan_cache
-from bigsvm.run.fit.choice import choose, least_memory
+from bigsvm.run.fit.choice import Chosen, choose, least_memory
 from bigsvm.run.fit.sizes import FIXED, PARALLEL, SPARE_SHARE
 from bigsvm.run.proof.kernel_check import check_needs
 from bigsvm.solvers.base import DataShape, Need, Solver
@@ -191,7 +191,14 @@ def make_plan(store: RowBlocks, config: FitConfig, limit: MemoryLimit | None = N
             min_memory_bytes=least,
         )
     least = min(least, budget)  # this one works
-    solver, shape = chosen.solver, chosen.shape
+    return _planned(store, config, problem, chosen, budget, least, source)
+
+
+def _planned(
+    store: RowBlocks, config: FitConfig, problem: Problem, chosen: Chosen, budget: int, least: int, source: str
+) -> Plan:  # fmt: skip
+    """What is held, kept and spilled in a budget that is known to be enough."""
+    solver, shape, K = chosen.solver, chosen.shape, config.blocks_per_round
     resident = chosen.keeps_all_rows(budget)
     sizes = chosen.whole if resident else chosen.streamed
     mode: Literal["resident", "staged", "streamed"]

@@ -11,11 +11,11 @@ import numpy as np
 
 from bigsvm.budget import MemoryBudget
 from bigsvm.compiled.linear.active_row_buffer import evict
-from bigsvm.compiled.linear.dual_cd import DualBox, dual_cd_sweeps, dual_cd_visit
+from bigsvm.compiled.linear.dual_cd import dual_cd_sweeps, dual_cd_visit
 from bigsvm.compiled.linear.gap_terms import N_SUMS, certify_rows, distances
 from bigsvm.compiled.linear.primal import add_rows
 from bigsvm.compiled.shared.fingerprint import content_hash, first_bad_value
-from bigsvm.compiled.shared.losses import HINGE, SQUARED_HINGE
+from bigsvm.compiled.shared.losses import HINGE, SQUARED_HINGE, DualBox
 from bigsvm.compiled.shared.rows import CSR, decision, sqnorms
 from bigsvm.compiled.shared.visiting import shuffled
 from bigsvm.config import OPTIONS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from bigsvm.problem.problem import Problem, zero_weights
 from bigsvm.run.fit.warm import warm
 from bigsvm.run.proof.terms import SavedTerms
 from bigsvm.store.blocks import BlockRef, RowBlocks, row_bytes
+from bigsvm.tasks import Mapper, over_shares
 
 
 class AlphaTerms(SavedTerms):
@@ -47,14 +48,15 @@ class AlphaTerms(SavedTerms):
         """The task's part of v, and a block with what it is decoded from."""
         return self.w.nbytes + 2 * block_bytes
 
-    @property
-    def task(self) -> Callable[[RowsShare], RowsTerms]:
-        """Terms of a run of blocks."""
-        return certify_blocks
+    def results(
+        self, mapper: Mapper, runs: Iterable[tuple[BlockRef, ...]], at_most: int
+    ) -> Iterator[tuple[tuple[BlockRef, ...], RowsTerms]]:
+        """Terms of runs of blocks."""
 
-    def share(self, run: tuple[BlockRef, ...], alpha: np.ndarray | None) -> RowsShare:
-        """What a worker needs of a run of blocks."""
-        return RowsShare(self.store, run, self.problem, self.w, alpha, with_survey=True)
+        def share(run: tuple[BlockRef, ...]) -> RowsShare:
+            return RowsShare(self.store, run, self.problem, self.w, self.alpha_of(run), with_survey=True)
+
+        return over_shares(mapper, certify_blocks, runs, share, at_most)
 
     def add(self, found: RowsTerms) -> None:
         """Add what a task found; in the order of the rows."""

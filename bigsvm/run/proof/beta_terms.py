@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,7 @@ from bigsvm.run.proof.beta_sums import (
 from bigsvm.run.proof.kernel_check import check_needs, checked_kernel, quadratic_refutes, refuted
 from bigsvm.run.proof.terms import SavedTerms
 from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks, blocks_of, row_bytes
+from bigsvm.tasks import Mapper, over_shares
 from bigsvm.units import MIB
 
 _MOST_ROWS = 4096  # of a block: threads share the blocks
@@ -85,18 +86,20 @@ class BetaTerms(SavedTerms):
         return 8 * _A_MODEL * self.problem.n_models
 
     @property
-    def task(self) -> Callable[[BetaShare], BetaSums]:
-        """Sums over a run of blocks."""
-        return sums_of_blocks
-
-    @property
     @abstractmethod
     def beta_of(self) -> BetaOf:
         """How beta of a block's rows is made."""
 
-    def share(self, run: tuple[BlockRef, ...], alpha: np.ndarray | None) -> BetaShare:
-        """What a worker needs of a run of blocks."""
-        return BetaShare(self.store, run, self.problem, self.model, alpha, self.beta_of, self.with_v)
+    def results(
+        self, mapper: Mapper, runs: Iterable[tuple[BlockRef, ...]], at_most: int
+    ) -> Iterator[tuple[tuple[BlockRef, ...], BetaSums]]:
+        """Sums over runs of blocks."""
+
+        def share(run: tuple[BlockRef, ...]) -> BetaShare:
+            alpha = self.alpha_of(run)
+            return BetaShare(self.store, run, self.problem, self.model, alpha, self.beta_of, self.with_v)
+
+        return over_shares(mapper, sums_of_blocks, runs, share, at_most)
 
     def add(self, found: BetaSums) -> None:
         """Add what a task found; in the order of the rows."""

@@ -6,7 +6,6 @@ Model arrays, alpha and the store's rows are all that is read.  Rows stream from
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +16,7 @@ from bigsvm.errors import DataError, PlanRefused
 from bigsvm.events import Emit, WorkAdvanced, WorkEnded, WorkStarted, silent
 from bigsvm.machine import memory_limit, return_freed_memory
 from bigsvm.model.linear_model import Model, load_alpha, load_model
-from bigsvm.problem.certificate import Certificate, runs_of
+from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import Problem
 from bigsvm.run.execute.mapper import open_mapper
 from bigsvm.run.execute.memory import PeakMemory
@@ -27,6 +26,7 @@ from bigsvm.run.proof.beta_terms import KernelTerms, SignedLinearTerms
 from bigsvm.run.proof.saved_problem import models_document, problem_of
 from bigsvm.run.proof.terms import SavedTerms, n_samples_of
 from bigsvm.store.blocks import RowBlocks
+from bigsvm.tasks import runs_of
 from bigsvm.units import MIB, show_bytes
 
 TERMS: dict[tuple[str, bool], type[SavedTerms]] = {
@@ -61,16 +61,9 @@ def certify_model(path: Path, store: RowBlocks, config: FitConfig, emit: Emit = 
     budget = config.memory_bytes(memory_limit().nbytes)
     sizes = _sizes(terms, store, budget)
     refs = store.refs(sizes.block_rows)
-
-    def shares() -> Iterator[Any]:
-        for run in runs_of(refs, terms.blocks_per_task):
-            # A copy, never a view of the map: kernels are compiled for arrays that may be written.
-            rows = None if alpha is None else np.array(alpha[:, run[0].start : run[-1].stop].T, order="C")
-            yield terms.share(run, rows)
-
     emit(WorkStarted("certificate", store.n_samples, "rows"))
     with open_mapper(config) as mapper, PeakMemory() as memory:
-        for found in mapper.map(terms.task, shares(), sizes.at_most):
+        for _, found in terms.results(mapper, runs_of(refs, terms.blocks_per_task), sizes.at_most):
             terms.add(found)
             emit(WorkAdvanced("certificate", terms.n_rows))
     emit(WorkEnded("certificate", time.monotonic() - began))

@@ -18,10 +18,9 @@ from bigsvm.compiled.kernel.parts import next_nonzero
 from bigsvm.compiled.shared.rows import CSR, sqnorms
 from bigsvm.run.proof.prover import ProofLeft
 from bigsvm.solvers.kernel.part import Part
-from bigsvm.solvers.kernel.smo.active_set import support_rows
-from bigsvm.solvers.kernel.smo.row_buffer import RowArena
 from bigsvm.solvers.kernel.values.data import KernelData, Rows
 from bigsvm.solvers.kernel.values.gram import Gram, Support
+from bigsvm.solvers.kernel.values.row_buffer import RowArena, support_rows
 from bigsvm.store.blocks import Matrix
 
 _UNIT = 2.0**-24  # of float32

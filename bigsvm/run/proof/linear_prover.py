@@ -19,18 +19,16 @@ from bigsvm.problem.certificate import (
     joined,
     keep_best,
     of_written,
-    runs_of,
 )
 from bigsvm.problem.deferred import DEFERRED_ALPHA, DeferredCertificate
 from bigsvm.problem.problem import Problem
 from bigsvm.run.proof.prover import ProofLeft, Prover
 from bigsvm.solvers.base import Context, Point, Solver
-from bigsvm.store.addresses import in_groups
-from bigsvm.store.blocks import RowBlocks
+from bigsvm.solvers.block_order import groups_in_order
+from bigsvm.store.blocks import BlockRef, RowBlocks
 from bigsvm.store.read_ahead import ReadAhead
 from bigsvm.store.state.vectors import RowVector
-
-_BLOCKS_PER_TASK = 16
+from bigsvm.tasks import BLOCKS_PER_TASK, over_shares, runs_of
 
 
 class LinearProver(Prover):
@@ -133,8 +131,7 @@ class LinearProver(Prover):
         for point in points:
             assert point.alpha is not None
             deferred.append(DeferredCertificate(point.problem, point.w, point.alpha, point.rescaled))
-        groups = in_groups(ctx.refs, np.arange(len(ctx.refs)), ctx.group_blocks)
-        with ReadAhead(ctx.data, groups, ctx.read_depth, ctx.buffers) as source:
+        with ReadAhead(ctx.data, groups_in_order(ctx), ctx.read_depth, ctx.buffers) as source:
             for group, block in source:
                 ctx.charge(block.nbytes)
                 for proof in deferred:
@@ -150,27 +147,20 @@ class LinearProver(Prover):
 
     def _tasks(self, point: Point) -> Proof:
         ctx, alpha = self._ctx, point.alpha
-        shares = (
-            RowsShare(
-                ctx.data, run, point.problem, point.w,
-                None if alpha is None else alpha.between(run[0].start, run[-1].stop),
-            )
-            for run in runs_of(ctx.proof_refs, _BLOCKS_PER_TASK)
-        )  # fmt: skip
-        total = Accumulator(point.problem, point.w)
-        for terms in ctx.mapper.map(certify_blocks, shares, ctx.pass_workers):
+
+        def share(run: tuple[BlockRef, ...]) -> RowsShare:
+            rows = None if alpha is None else alpha.between(run[0].start, run[-1].stop)
+            return RowsShare(ctx.data, run, point.problem, point.w, rows)
+
+        total, runs = Accumulator(point.problem, point.w), runs_of(ctx.proof_refs, BLOCKS_PER_TASK)
+        for _, terms in over_shares(ctx.mapper, certify_blocks, runs, share, ctx.pass_workers, account=ctx):
             total.add(terms)
-            ctx.charge(terms.bytes_read)
         return total.proof()
 
     def _copy_of(self, point: Point) -> RowVector:
         assert point.alpha is not None
-        what = DEFERRED_ALPHA
-        shape = point.alpha.values.shape
-        ctx = self._ctx
-        return RowVector(
-            what, shape[0], shape[1], np.float64, ctx.budget, ctx.workdir, on_disk=what in ctx.spilled
-        )  # fmt: skip
+        n_rows, width = point.alpha.values.shape
+        return self._ctx.vector(DEFERRED_ALPHA, width, n_rows=n_rows)
 
 
 def linear_model(

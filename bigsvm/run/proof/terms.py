@@ -7,7 +7,7 @@ proves.  `certify.py` reads the rows, and adds up.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,9 +17,7 @@ from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import Problem
 from bigsvm.store.blocks import BlockRef, RowBlocks
 from bigsvm.store.survey import Survey
-
-BLOCKS_PER_TASK = 16
-"""Of a model that has weights w: each task gives back a part of w(alpha) as large as w."""
+from bigsvm.tasks import BLOCKS_PER_TASK, Mapper
 
 
 class SavedTerms(ABC):
@@ -54,17 +52,19 @@ class SavedTerms(ABC):
     def task_bytes(self, block_rows: int, block_bytes: int) -> int:
         """Bytes that a task holds besides chunks of the store and its rows of alpha."""
 
-    @property
     @abstractmethod
-    def task(self) -> Callable[[Any], Any]:
-        """A pure function of a module, from what `share` gives to what `add` takes."""
+    def results(
+        self, mapper: Mapper, runs: Iterable[tuple[BlockRef, ...]], at_most: int
+    ) -> Iterator[tuple[tuple[BlockRef, ...], Any]]:
+        """What tasks find of runs of blocks, each with its run (`tasks.over_shares`): for `add`.
 
-    @abstractmethod
-    def share(self, run: tuple[BlockRef, ...], alpha: np.ndarray | None) -> Any:
-        """What a worker needs of a run of blocks that follow one another.
-
-        alpha : float64, (rows of the blocks, n_models); None where none was saved
+        at_most : tasks at one time
         """
+
+    def alpha_of(self, run: tuple[BlockRef, ...]) -> np.ndarray | None:
+        """alpha of a run's rows, float64, (n_rows, n_models); None where none was saved."""
+        # A copy, never a view of the map: loops are compiled for arrays that may be written.
+        return None if self.alpha is None else np.array(self.alpha[:, run[0].start : run[-1].stop].T, order="C")
 
     @abstractmethod
     def add(self, found: Any) -> None:

@@ -34,12 +34,12 @@ from bigsvm.solvers.newton_ws.working_pass import WorkingPass
 from bigsvm.solvers.newton_ws.working_problem import Placed, balance, kept_rows, minimum, mixed, shares_gone
 from bigsvm.solvers.newton_ws.working_set import WorkingSet
 from bigsvm.solvers.primal.dual_point import mix_dual
-from bigsvm.solvers.primal.newton import too_many_features
+from bigsvm.solvers.primal.hessian import too_many_features
 from bigsvm.solvers.primal.primal_state import PrimalSolver, PrimalState, new_state
-from bigsvm.solvers.primal.row_pass import PassLeft
 from bigsvm.solvers.primal.row_state import row_needs
 from bigsvm.solvers.weights import columns, inner, squared_norm
 from bigsvm.store.state.vectors import RowVector
+from bigsvm.tasks import PassLeft
 
 _TOO_SHORT = 2  # passes of a run: one for a working set, one for its proof, none to read a sample
 _SAMPLED = 1e-2  # relative gap to which the sample is solved: it is no better than a sample
@@ -118,10 +118,8 @@ class NewtonWS(PrimalSolver):
 
     def init(self, problem: Problem, ctx: Context) -> WorkingState:
         """w = 0, alpha = 0."""
-        n, m = ctx.data.n_samples, problem.n_models
-        place = RowVector(
-            "row places", n, m, np.uint8, ctx.budget, ctx.workdir, on_disk="row places" in ctx.spilled
-        )  # fmt: skip
+        m = problem.n_models
+        place = ctx.vector("row places", m, np.uint8)
         return WorkingState(**vars(new_state(problem, ctx)), place=place, careful=np.zeros(m, bool), tol=ctx.tol)
 
     def before_load(self, state: WorkingState, tree: Any, ctx: Context) -> None:
