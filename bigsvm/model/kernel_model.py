@@ -40,6 +40,7 @@ from bigsvm.model.model_files import (
 from bigsvm.model.support import (
     Support,
     block_bytes,
+    kinds_of,
     map_support,
     support_blocks,
     support_nbytes,
@@ -177,13 +178,17 @@ class KernelModel(Decides):
         nbytes = support_nbytes(self.support) + sum(array.nbytes for _, array, _ in plain) + alpha_bytes
         write_model(path, document, write_arrays, nbytes, alpha, overwrite)
 
+    def tiny(self) -> KernelModel:
+        """A model of one feature and of row 0, which is 0, of the same kind: it calls all that this one calls."""
+        support, rows = tiny_support(self.support), np.zeros(1, np.int64)
+        return dataclasses.replace(
+            self, support=support, support_rows=rows, dual_coef=np.zeros((self.n_models, 1)), n_features=1
+        )
 
-def tiny_model(model: KernelModel) -> KernelModel:
-    """A model of one feature and one support vector, of the same kind: what compiles all that `model` needs."""
-    support, rows = tiny_support(model.support), np.zeros(1, np.int64)
-    return dataclasses.replace(
-        model, support=support, support_rows=rows, dual_coef=np.zeros((model.n_models, 1)), n_features=1
-    )
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """What decides the types of the model's arrays."""
+        return ("kernel", self.kernel.name, *kinds_of(self.support))
 
 
 def read_kernel_model(folder: Path, document: dict[str, Any]) -> KernelModel:

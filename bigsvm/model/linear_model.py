@@ -10,6 +10,7 @@ A kernel model has its support vectors in the place of coef.npy (`kernel_model.p
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -107,6 +108,15 @@ class LinearModel(Decides):
 
         nbytes = self.coef.nbytes + self.intercept.nbytes + alpha_bytes
         write_model(path, document, write_arrays, nbytes, alpha, overwrite)
+
+    def tiny(self) -> LinearModel:
+        """A model of one feature, of the same kind: it calls all that this one calls."""
+        return dataclasses.replace(self, coef=np.zeros((self.n_models, 1)), intercept=np.zeros(self.n_models))
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """What decides the types of the model's arrays."""
+        return ("linear",)
 
 
 Model: TypeAlias = LinearModel | KernelModel

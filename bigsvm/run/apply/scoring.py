@@ -17,9 +17,8 @@ from bigsvm.config import FitConfig
 from bigsvm.errors import DataError
 from bigsvm.events import Emit, WorkAdvanced, WorkEnded, WorkStarted, silent
 from bigsvm.machine import core_count, memory_limit, return_freed_memory
-from bigsvm.model.kernel_model import KernelModel, tiny_model
+from bigsvm.model.kernel_model import KernelModel
 from bigsvm.model.linear_model import Model
-from bigsvm.model.support import kinds_of
 from bigsvm.run.execute.aside import compiled_aside
 from bigsvm.solvers.base import Mapper
 from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks, kernel_matrix, row_bytes
@@ -124,17 +123,13 @@ def score_rows(X: Matrix, scorer: Scorer, where: str, first_row: int) -> np.ndar
     return out
 
 
-def warm_up(layout: str, dtype: np.dtype, index_dtype: np.dtype, model: Model) -> None:
-    """Compile or load the kernels for data of that kind, so that memory measured later is the data's."""
-    n_models = model.n_models
-    scorer: Scorer = Weights(np.zeros((1, n_models)), np.zeros(n_models))
-    of: tuple[object, ...] = ()
-    if isinstance(model, KernelModel):
-        scorer, of = tiny_model(model), ("kernel", *kinds_of(model.support))
+def precompile_scoring(layout: str, dtype: np.dtype, index_dtype: np.dtype, model: Model) -> None:
+    """Compile, or load, what scores data of that kind, so that memory measured later is the data's."""
+    scorer = scorer_of(model.tiny())
     X: Matrix = np.zeros((1, 1), dtype)
     if layout == "csr":
         X = CSR(np.zeros(1, dtype), np.zeros(1, index_dtype), np.array([0, 1], np.int64))
-    kind = ("scores", layout, dtype.name, index_dtype.name, n_models, *of)
+    kind = ("scores", layout, dtype.name, index_dtype.name, model.n_models, *model.kinds)
     compiled_aside(kind, lambda: score_rows(X, scorer, "", 0))
 
 

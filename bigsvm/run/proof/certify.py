@@ -19,17 +19,21 @@ from bigsvm.model.kernel_model import KernelModel
 from bigsvm.model.linear_model import LinearModel, load_alpha, load_model
 from bigsvm.problem.certificate import Accumulator, Certificate, RowsShare, certify_blocks, keep_best, runs_of
 from bigsvm.problem.problem import Problem, zero_weights
+from bigsvm.run.execute.aside import compiled_aside
+from bigsvm.run.execute.local import SerialMapper
 from bigsvm.run.execute.mapper import open_mapper
 from bigsvm.run.execute.memory import PeakMemory
+from bigsvm.run.execute.small_rows import kind_of, small_rows
 from bigsvm.run.fit.sizes import BLOCK_BYTES, FIXED
-from bigsvm.run.fit.warm import warm
 from bigsvm.run.proof.kernel_certify import certify_kernel_model
 from bigsvm.run.proof.saved_problem import models_document, problem_of
+from bigsvm.solvers.base import Mapper
 from bigsvm.store.blocks import RowBlocks, row_bytes
 from bigsvm.store.survey import Survey
 from bigsvm.units import MIB, show_bytes
 
 _BLOCKS_PER_TASK = 16
+_FEW = 4  # rows that code is compiled with
 
 
 def certify_model(path: Path, store: RowBlocks, config: FitConfig, emit: Emit = silent) -> dict[str, Any]:
@@ -53,19 +57,10 @@ def certify_model(path: Path, store: RowBlocks, config: FitConfig, emit: Emit = 
             f"the model was trained on {alpha.shape[1]} rows and the store has {store.n_samples}", store.uri
         )
     w = weights_of(model, problem, store.n_features)
-    warm(store, n_models=problem.n_models)
+    _precompile(store, problem, alpha is not None)
     budget = config.memory_bytes(memory_limit().nbytes)
     block_bytes = min(BLOCK_BYTES, max(budget // 32, 1))
     block_rows = int(min(max(block_bytes // row_bytes(store), 1), store.n_samples))
-    refs = store.refs(block_rows)
-    total, survey = Accumulator(problem, w), Survey()
-
-    def shares() -> Iterator[RowsShare]:
-        for run in runs_of(refs, _BLOCKS_PER_TASK):
-            # A copy, never a view of the map: kernels are compiled for arrays that may be written.
-            rows = None if alpha is None else np.array(alpha[:, run[0].start : run[-1].stop].T, order="C")
-            yield RowsShare(store, run, problem, w, rows, with_survey=True)
-
     # Each task holds its part of v, the chunks that a block lies in, the block, and its rows of alpha.
     chunks = int(getattr(store, "chunk_nbytes", 0))
     each = w.nbytes + 2 * block_bytes + chunks * 3 // 2 + 8 * problem.n_models * block_rows * _BLOCKS_PER_TASK
@@ -82,11 +77,7 @@ def certify_model(path: Path, store: RowBlocks, config: FitConfig, emit: Emit = 
         )
     emit(WorkStarted("certificate", store.n_samples, "rows"))
     with open_mapper(config) as mapper, PeakMemory() as memory:
-        for terms in mapper.map(certify_blocks, shares(), at_most):
-            total.add(terms)
-            assert terms.survey is not None
-            survey.merge(terms.survey)
-            emit(WorkAdvanced("certificate", total.n_rows))
+        certificate, survey = _prove(store, block_rows, problem, w, alpha, mapper, at_most, emit)
     emit(WorkEnded("certificate", time.monotonic() - began))
     expected = model.about.get("content_fingerprint")
     if expected != survey.content_fingerprint:
@@ -95,7 +86,6 @@ def certify_model(path: Path, store: RowBlocks, config: FitConfig, emit: Emit = 
             store.uri,
             "certify with the training store",
         )
-    certificate = total.finish() if alpha is not None else _best_scaled(total, problem)
     certificate, _ = keep_best(certificate, None)  # as a fit counts: alpha = 0 has the dual value 0
     if not (np.all(np.isfinite(certificate.primal)) and np.all(np.isfinite(certificate.gap))):
         raise DataError("the objective of this model is not a finite number: nothing can be proved", str(path))
@@ -113,6 +103,42 @@ def certify_model(path: Path, store: RowBlocks, config: FitConfig, emit: Emit = 
         "seconds": time.monotonic() - began,
         "memory": memory.document(budget),
     }
+
+
+def _prove(
+    store: RowBlocks, block_rows: int, problem: Problem, w: np.ndarray, alpha: np.ndarray | None, mapper: Mapper,
+    at_most: int, emit: Emit,
+) -> tuple[Certificate, Survey]:  # fmt: skip
+    """The certificate of (w, alpha) from one reading of all rows, and what these are.
+
+    alpha : (n_models, n_samples), may be a map; None: the dual point that the margins give, at its best multiple
+    at_most : tasks at one time
+    """
+    total, survey = Accumulator(problem, w), Survey()
+
+    def shares() -> Iterator[RowsShare]:
+        for run in runs_of(store.refs(block_rows), _BLOCKS_PER_TASK):
+            # A copy, never a view of the map: kernels are compiled for arrays that may be written.
+            rows = None if alpha is None else np.array(alpha[:, run[0].start : run[-1].stop].T, order="C")
+            yield RowsShare(store, run, problem, w, rows, with_survey=True)
+
+    for terms in mapper.map(certify_blocks, shares(), at_most):
+        total.add(terms)
+        assert terms.survey is not None
+        survey.merge(terms.survey)
+        emit(WorkAdvanced("certificate", total.n_rows))
+    return total.finish() if alpha is not None else _best_scaled(total, problem), survey
+
+
+def _precompile(store: RowBlocks, problem: Problem, with_alpha: bool) -> None:
+    """Compile, or load, what the proof calls: w = 0 and alpha = 0 are proved on a few rows of the store's kind."""
+
+    def prove_few() -> None:
+        few = small_rows(store, _FEW, 1, len(problem.classes))
+        alpha = np.zeros((problem.n_models, _FEW)) if with_alpha else None
+        _prove(few, _FEW, problem, zero_weights(1, problem.n_models), alpha, SerialMapper(), 1, silent)
+
+    compiled_aside(("certificate", *kind_of(store), problem.n_models, with_alpha), prove_few)
 
 
 def _best_scaled(total: Accumulator, problem: Problem) -> Certificate:

@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 
 from bigsvm.budget import MemoryBudget
-from bigsvm.compiled.kernel.parts import bounds_of, part_sums
 from bigsvm.config import FitConfig
 from bigsvm.errors import DataError, PlanRefused
-from bigsvm.events import Emit, WorkAdvanced, WorkEnded, WorkStarted
+from bigsvm.events import Emit, WorkAdvanced, WorkEnded, WorkStarted, silent
 from bigsvm.machine import memory_limit
 from bigsvm.model.kernel_model import KernelModel
 from bigsvm.model.linear_model import Model, load_alpha
@@ -26,12 +25,12 @@ from bigsvm.problem.certificate import Certificate, cost_of_imbalance, runs_of
 from bigsvm.problem.definite import whole_bytes
 from bigsvm.problem.kernel import Kernel
 from bigsvm.problem.problem import Problem
-from bigsvm.run.apply.scoring import warm_up
 from bigsvm.run.execute.aside import compiled_aside
+from bigsvm.run.execute.local import SerialMapper
 from bigsvm.run.execute.mapper import open_mapper
 from bigsvm.run.execute.memory import PeakMemory
+from bigsvm.run.execute.small_rows import kind_of, rows_like
 from bigsvm.run.fit.sizes import BLOCK_BYTES, FIXED
-from bigsvm.run.fit.warm import warm
 from bigsvm.run.proof.kernel_check import check_needs, checked_kernel, quadratic_refutes, refuted
 from bigsvm.run.proof.kernel_terms import (
     BALANCE,
@@ -46,6 +45,7 @@ from bigsvm.run.proof.kernel_terms import (
     terms_of_blocks,
 )
 from bigsvm.run.proof.saved_problem import models_document, problem_of
+from bigsvm.solvers.base import Mapper
 from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks, blocks_of, row_bytes
 from bigsvm.units import MIB, show_bytes
 
@@ -71,22 +71,13 @@ def certify_kernel_model(path: Path, model: Model, store: RowBlocks, config: Fit
     trained_on = model.about.get("n_samples", store.n_samples) if alpha is None else alpha.shape[1]
     if trained_on != store.n_samples:
         raise DataError(f"the model was trained on {trained_on} rows and the store has {store.n_samples}", store.uri)
-    _warm(store, model)
+    _precompile(store, model, problem, alpha is not None)
     budget = config.memory_bytes(memory_limit().nbytes)
     block_rows, at_most = _sizes(store, model, budget)
-    refs, per_task = store.refs(block_rows), 1 if isinstance(model, KernelModel) else _BLOCKS_PER_TASK
-
-    def shares() -> Iterator[TermsShare]:
-        for run in runs_of(refs, per_task):
-            rows = None if alpha is None else np.array(alpha[:, run[0].start : run[-1].stop].T, order="C")
-            yield TermsShare(store, run, problem, model, rows)
-
-    total = Terms.none(model, not isinstance(model, KernelModel) and alpha is not None)
+    refs = store.refs(block_rows)
     emit(WorkStarted("certificate", store.n_samples, "rows"))
     with open_mapper(config) as mapper, PeakMemory() as memory:
-        for terms in mapper.map(terms_of_blocks, shares(), at_most):
-            total.merge(terms)
-            emit(WorkAdvanced("certificate", total.n_rows))
+        total = _terms_of(store, refs, problem, model, alpha, mapper, at_most, emit)
     emit(WorkEnded("certificate", time.monotonic() - began))
     found, expected = total.survey.content_fingerprint, model.about.get("content_fingerprint")
     if expected != found:
@@ -109,6 +100,41 @@ def certify_kernel_model(path: Path, model: Model, store: RowBlocks, config: Fit
         "seconds": time.monotonic() - began,
         "memory": memory.document(budget),
     }
+
+
+def _terms_of(
+    store: RowBlocks, refs: Sequence[BlockRef], problem: Problem, model: Model, alpha: np.ndarray | None,
+    mapper: Mapper, at_most: int, emit: Emit,
+) -> Terms:  # fmt: skip
+    """The terms of all rows, from one reading.
+
+    alpha : (n_models, n_samples), may be a map; None where none was saved
+    at_most : tasks at one time
+    """
+    per_task = 1 if isinstance(model, KernelModel) else _BLOCKS_PER_TASK
+
+    def shares() -> Iterator[TermsShare]:
+        for run in runs_of(refs, per_task):
+            rows = None if alpha is None else np.array(alpha[:, run[0].start : run[-1].stop].T, order="C")
+            yield TermsShare(store, run, problem, model, rows)
+
+    total = Terms.none(model, not isinstance(model, KernelModel) and alpha is not None)
+    for terms in mapper.map(terms_of_blocks, shares(), at_most):
+        total.merge(terms)
+        emit(WorkAdvanced("certificate", total.n_rows))
+    return total
+
+
+def _precompile(store: RowBlocks, model: Model, problem: Problem, with_alpha: bool) -> None:
+    """Compile, or load, what the proof calls: a model of the same kind is proved on two rows, which are 0."""
+
+    def prove_two() -> None:
+        n_classes = len(problem.classes)
+        two = rows_like(store, np.zeros((2, 1)), np.zeros(2, np.int64 if n_classes else np.float64), n_classes)
+        alpha = np.zeros((problem.n_models, 2)) if with_alpha else None
+        _terms_of(two, two.refs(2), problem, model.tiny(), alpha, SerialMapper(), 1, silent)
+
+    compiled_aside(("terms", *kind_of(store), *model.kinds, problem.n_models, with_alpha), prove_two)
 
 
 def certificate_of(total: Terms, problem: Problem, model: Model) -> Certificate:
@@ -225,16 +251,3 @@ def _sizes(store: RowBlocks, model: Model, budget: int) -> tuple[int, int]:
             min_memory_bytes=least * MIB,
         )
     return block_rows, int(at_most)
-
-
-def _warm(store: RowBlocks, model: Model) -> None:
-    """Load all that is compiled, before memory is counted."""
-    warm(store, n_models=1)
-    warm_up(store.layout, store.dtype, store.index_dtype, model)
-    one = np.ones(1)
-
-    def loops() -> None:
-        part_sums(one, one, one, one, one, 0.0, 0.0)
-        bounds_of(one, one, one, one, 0.0)
-
-    compiled_aside("loops over a part", loops)

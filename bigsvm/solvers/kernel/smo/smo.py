@@ -18,12 +18,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bigsvm.solvers.base import Context, DataShape, Need
+from bigsvm.solvers.base import Context, DataShape, Need, SmallFit
 from bigsvm.solvers.kernel.base import KernelOptions, KernelSolver
 from bigsvm.solvers.kernel.part import Part, Progress
 from bigsvm.solvers.kernel.smo.active_set import GATHERED, Round, SmoWork
 from bigsvm.solvers.kernel.smo.block_smo import BlockSMO
-from bigsvm.solvers.kernel.smo.row_buffer import RowArena
+from bigsvm.solvers.kernel.smo.row_buffer import LEAST_ROWS, RowArena
 from bigsvm.solvers.kernel.smo.textbook import Textbook, TextbookWork
 from bigsvm.solvers.kernel.state import KernelState
 from bigsvm.solvers.kernel.values.data_rows import DataRows
@@ -56,6 +56,14 @@ class Smo(KernelSolver):
             Need("row flags", n, may_spill=True),
             Need("coefficients sent", 8 * n, may_spill=True),
         ]
+
+    def small_fits(self, tol: float, parallel: int, resident: bool) -> list[SmallFit]:
+        """Those of all kernel solvers; of rows that stream also more than fit in memory, so that passes are needed."""
+        fits = super().small_fits(tol, parallel, resident)
+        if resident or self.by_pairs:
+            return fits
+        n = LEAST_ROWS + 64
+        return [*fits, *(SmallFit(n, 0.1, tol) for tol in dict.fromkeys(fit.tol for fit in fits))]
 
     def _rows_of_set(self, n: int) -> int:
         return min(self.working_set or _Q, max(n, 2))
