@@ -17,23 +17,19 @@ def kind_of(store: RowBlocks) -> tuple[str | bool, ...]:
 
 
 def small_rows(store: RowBlocks, n: int, width: int, n_classes: int, square: bool = False) -> ArrayRows:
-    """Noisy rows of the store's kind, with labels or targets that no model fits well.
+    """Noisy rows of the store's kind.  The first feature tells most labels or targets, not all: a model of these rows
+    has some beyond its margin, some on it and some that violate it.
 
     n_classes : 0 for targets
     square : the values of a linear kernel between the rows, instead of the rows
     """
     rng = np.random.default_rng(0)
     values = rng.integers(0, _LARGEST, (n, width)).astype(np.float64)
-    if square:
-        values = values @ values.T
-    elif store.dtype.kind == "f":
+    if not square and store.dtype.kind == "f":
         values = rng.standard_normal((n, width))
-    if not n_classes:
-        return rows_like(store, values, rng.standard_normal(n), 0)
-    codes = rng.integers(0, n_classes, n)
-    first = min(n, n_classes)
-    codes[:first] = np.arange(first)
-    return rows_like(store, values, codes, n_classes)
+    score = values[:, 0] + 0.5 * rng.standard_normal(n)
+    y = np.argsort(np.argsort(score)) * n_classes // n if n_classes else score
+    return rows_like(store, values @ values.T if square else values, y, n_classes)
 
 
 def rows_like(

@@ -4,8 +4,8 @@ A few noisy rows of the store's kind go the way of the real ones: opened in memo
 solver, proofs and model.  What is compiled is what the plan will use, and nothing here knows the solvers: each says
 which small fits call all of its code (`Solver.small_fits`).
 
-The problem is the user's but for C and the kernel's parameters: no type depends on these, and with the user's own even
-a small problem may be hopeless.  Small fits are bounded by counters, have a budget, a seed and a scratch folder of
+The problem is the user's but for C and the parameters of loss and kernel: no type depends on these, and with the user's
+own even a small problem may be hopeless.  Small fits are bounded by counters, have a budget, a seed and a scratch folder of
 their own, and leave nothing behind.
 """
 
@@ -25,6 +25,7 @@ from bigsvm.config import FitConfig
 from bigsvm.events import silent
 from bigsvm.model.decide import models_of
 from bigsvm.problem.kernel import Definite, Kernel
+from bigsvm.problem.loss import loss_named
 from bigsvm.problem.problem import Problem
 from bigsvm.run.execute.aside import compiled_aside
 from bigsvm.run.execute.local import SerialMapper
@@ -47,6 +48,7 @@ _PASSES = 24.0  # over rows, or of kernel values: enough for every proof that a 
 _STEPS = 60
 _BUDGET = 64 * MIB
 _CLASSES = 3  # of models that are trained one after another: pairs of them are several models
+_MODELS = 32  # that are trained together: with more, no type is another
 _SWEEPS = 4  # of rows that stay in memory, in a pass
 _SORTED_ROWS = 256  # enough for a sample to tell that they are sorted
 
@@ -106,8 +108,8 @@ def _fit_few_rows(store: RowBlocks, plan: Plan, config: FitConfig, fit: SmallFit
 
 
 def _small_problem(problem: Problem, config: FitConfig, fit: SmallFit) -> Problem:
-    """The user's problem with a small C, a mild kernel, and no more models than what types depend on."""
-    classes, positive, negative = problem.classes, problem.positive, problem.negative
+    """The user's problem with a C of ours, a mild kernel, and no more models than types depend on."""
+    classes, positive, negative = problem.classes, problem.positive[:_MODELS], problem.negative[:_MODELS]
     if config.of_kernel and not problem.regression:  # a model after the other: no type depends on how many there are
         classes = classes[: min(_CLASSES, fit.n_samples // 2)]
         positive, negative = models_of(len(classes), problem.pairs)
@@ -117,6 +119,7 @@ def _small_problem(problem: Problem, config: FitConfig, fit: SmallFit) -> Proble
     definite = Definite("checked") if vouched else problem.kernel.definite
     return dataclasses.replace(
         problem,
+        loss=loss_named(problem.loss.name),
         C=np.full(len(positive), fit.C),
         class_weight=np.full(max(len(classes), 1), weight),
         classes=classes,

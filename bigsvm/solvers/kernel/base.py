@@ -138,10 +138,10 @@ class KernelSolver:
         return 8
 
     def small_fits(self, tol: float, parallel: int, resident: bool) -> list[SmallFit]:
-        """Of so few rows that all may be free at once, and of more, some of them at a bound; with both float types of
-        kernel values, since a proof that fails asks for float64."""
+        """Of so few rows that all may be free at once, and of more, some of them at each bound; with both float types
+        of kernel values, since a proof that fails asks for float64."""
         tols = [_FINE] if float64_values(tol) else [_COARSE, _FINE]
-        return [SmallFit(n, C, tol) for tol in tols for n, C in ((4, 100.0), (48, 0.1))]
+        return [SmallFit(n, C, tol) for tol in tols for n, C in ((4, 100.0), (48, 1.0))]
 
     def needs(self, shape: DataShape, resident: bool) -> list[Need]:
         """Bytes by name; per-row needs may go to disk."""

@@ -63,7 +63,7 @@ class Smo(KernelSolver):
         if resident or self.by_pairs:
             return fits
         n = LEAST_ROWS + 64
-        return [*fits, *(SmallFit(n, 0.1, tol) for tol in dict.fromkeys(fit.tol for fit in fits))]
+        return [*fits, *(SmallFit(n, 1.0, tol) for tol in dict.fromkeys(fit.tol for fit in fits))]
 
     def _rows_of_set(self, n: int) -> int:
         return min(self.working_set or _Q, max(n, 2))
