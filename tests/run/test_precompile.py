@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -49,13 +50,13 @@ def precompile_then_count(*arguments):
 
 fit.precompile = precompile_then_count
 
-def check():
-    assert len(known[0]) > 3
+def check(at_least=4):
+    assert len(known[0]) >= at_least
     new = signatures() - known[0]
     sys.exit(f"compiled in the work: {sorted(new)}" if new else 0)
 """
 
-_FIT = """
+_ROWS = """
 case = json.loads(sys.argv[1])
 options, n, where = case["options"], case["n"], case["where"]
 rng = np.random.default_rng(3)
@@ -77,14 +78,52 @@ if where != "resident":
 weight = rng.uniform(0.5, 2.0, n) if case["weighted"] else None
 kind = "regression" if regression else "classification"
 store = ArrayRows(sparse.csr_array(X) if case["layout"] == "csr" else X, y, weight, task=kind)
+config = bigsvm.config.FitConfig.of(memory="64MiB", **options)
+"""
+
+_FIT = """
 if case["path"]:
     from bigsvm.run.path import fit_path_store
-    config = bigsvm.config.FitConfig.of(memory="64MiB", **options)
     result = fit_path_store(store, [0.1, 1.0], config)[0]
 else:
-    result = fit.fit_store(store, bigsvm.config.FitConfig.of(memory="64MiB", **options))
+    result = fit.fit_store(store, config)
 assert result.model.about["plan"]["resident"] == (where == "resident")
 check()
+"""
+
+_SAVE = """
+fit.fit_store(store, config).save_model(case["model"])
+"""
+
+_CERTIFY = """
+from pathlib import Path
+from bigsvm.run.proof import certify, kernel_certify
+
+def counted(module):
+    former = module._precompile
+    def counting(*arguments):
+        former(*arguments)
+        known.append(signatures())
+    module._precompile = counting
+
+counted(certify)
+counted(kernel_certify)
+found = certify.certify_model(Path(case["model"]), store, config)
+check(at_least=1)
+"""
+
+_PREDICT = """
+from pathlib import Path
+from bigsvm.model.linear_model import load_model
+from bigsvm.run.apply import predict
+
+former = predict.precompile_scoring
+def counting(*arguments):
+    former(*arguments)
+    known.append(signatures())
+predict.precompile_scoring = counting
+predict.predict(load_model(Path(case["model"])), store, Path(case["model"] + ".csv"), "csv", config)
+check(at_least=1)
 """
 
 PLAIN = {
@@ -95,7 +134,7 @@ PLAIN = {
 
 def runs(program: str, case: dict[str, Any]) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", _KNOWN + program, json.dumps(case)], capture_output=True, text=True, check=False
+        [sys.executable, "-c", _KNOWN + _ROWS + program, json.dumps(case)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
 
@@ -188,3 +227,23 @@ def test_nothing_is_compiled_inside_a_kernel_fit(
 ) -> None:
     loss = {"loss": "epsilon_insensitive"} if task == "regression" else {}
     fits({"gamma": 0.2, **loss, **options}, **{"n": 600, **case, "layout": layout, "task": task})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("options", "case"),
+    [
+        ({"solver": "dcd", "loss": "hinge"}, {"layout": "csr", "weighted": True}),
+        ({"solver": "dcd", "loss": "squared_hinge"}, {"task": "three"}),
+        ({"solver": "dcd", "loss": "squared_hinge", "no_dual": True}, {}),
+        ({"solver": "smo", "kernel": "rbf"}, {"task": "three", "layout": "csr"}),
+        ({"solver": "smo", "kernel": "precomputed"}, {"weighted": True}),
+        ({"solver": "smo", "kernel": "linear", "loss": "epsilon_insensitive"}, {"task": "regression"}),
+    ],
+)
+def test_nothing_is_compiled_inside_a_certificate_or_a_prediction(
+    options: dict[str, Any], case: dict[str, Any], tmp_path: Path
+) -> None:
+    case = {**PLAIN, "n": 300, "options": options, "model": str(tmp_path / "m"), **case}
+    for program in (_SAVE, _CERTIFY, _PREDICT):
+        runs(program, case)

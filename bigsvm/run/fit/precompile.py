@@ -4,9 +4,9 @@ A few noisy rows of the store's kind go the way of the real ones: opened in memo
 solver, proofs and model.  What is compiled is what the plan will use, and nothing here knows the solvers: each says
 which small fits call all of its code (`Solver.small_fits`).
 
-The problem is the user's but for C and the parameters of loss and kernel: no type depends on these, and with the user's
-own even a small problem may be hopeless.  Small fits are bounded by counters, have a budget, a seed and a scratch folder of
-their own, and leave nothing behind.
+The problem is the user's but for C and the parameters of loss and kernel: no type depends on these, and with the
+user's own even a small problem may be hopeless.  Small fits are bounded by counters, have a budget, a seed and a
+scratch folder of their own, and leave nothing behind.
 """
 
 from __future__ import annotations
