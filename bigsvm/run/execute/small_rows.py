@@ -40,12 +40,13 @@ def rows_like(
     last_feature : of sparse rows the number of the last column, with none between
     """
     n, n_features = values.shape
-    X: Matrix = np.ascontiguousarray(values.astype(store.dtype))
+    dense = np.ascontiguousarray(values.astype(store.dtype))
+    X: Matrix = dense
     if store.layout == "csr":
         columns = np.arange(n_features, dtype=store.index_dtype)
         if last_feature is not None:
             columns[-1], n_features = last_feature, last_feature + 1
-        X = CSR(X.ravel(), np.tile(columns, n), np.arange(n + 1) * len(columns))
+        X = CSR(dense.ravel(), np.tile(columns, n), np.arange(n + 1) * len(columns))
     return ArrayRows(
         X,
         y,
