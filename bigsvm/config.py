@@ -4,150 +4,201 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from bigsvm.errors import UsageError
+from bigsvm.option import Option, files, place, result
 from bigsvm.units import parse_bytes, parse_seconds
 
 Bias = Literal["augmented", "free", "none"]
 Stop = Literal["gap", "paper"]
 MultiClass = Literal["ovr", "ovo"]
 WSS = Literal["1", "2", "3", "keerthi2", "wr", "wr+3"]
+Stage = Literal["auto", "none"]
 LOSSES = ("hinge", "squared_hinge", "epsilon_insensitive", "squared_epsilon_insensitive")
 KERNELS = ("linear", "rbf", "poly", "sigmoid", "precomputed")
 KERNEL_SOLVERS = ("smo", "rosen", "rosen-block", "simplified-smo", "simplified-smo-km", "platt-smo")
 """Solvers of the dual that see the rows through a kernel only: hinge and a free bias are their defaults."""
-_NOT_TYPED = ("C_path",)
-"""Fields that are not options of a user's."""
 _NO_BIAS_IN_PAPER = ("hyperpass", "pegasos")
 """Solvers whose papers have no bias: under --stop paper that is the default."""
 
 
-def _option(default: Any, changes: str) -> Any:
-    if callable(default):
-        return field(default_factory=default, metadata={"changes": changes})
-    return field(default=default, metadata={"changes": changes})
-
-
-def _result(default: Any) -> Any:
-    """A field that changes what a model says: coefficients, proof or problem."""
-    return _option(default, "result")
-
-
-def _files(default: Any) -> Any:
-    """A field that changes which files a model has, and not what it says."""
-    return _option(default, "files")
-
-
-def _place(default: Any) -> Any:
-    """A field that says where, how fast or how long a fit runs, and leaves the bytes of its model alone."""
-    return _option(default, "nothing")
-
-
 @dataclass(frozen=True)
 class FitConfig:
-    """Options of a fit; names and defaults are those of the command line.
+    """Options of a fit, in the order of their help: the one table that the command line, configuration files, records
+    of runs, identities and solvers go by.
 
     Raises UsageError (on creation) for a value that no solver could use.
     """
 
     # the problem
-    solver: str = _result("auto")
-    loss: str = _result("squared_hinge")
-    C: float = _result(1.0)
-    lam: float | None = _result(None)
+    solver: str = result(
+        "auto", "-s --solver", "Solver by name; auto chooses by loss, bias, shape and memory.", shown=None
+    )
+    loss: str = result(
+        "squared_hinge", "--loss", "Loss of the margin, or of the residual (epsilon_insensitive: regression).",
+        choices=LOSSES, shown="squared_hinge; hinge with a kernel",
+    )  # fmt: skip
+    C: float = result(
+        1.0, "-c --c", "Cost of the sum form, as in LIBLINEAR.  [default: 1.0]", kind="float", metavar="C",
+        positive=True,
+    )  # fmt: skip
+    lam: float | None = result(
+        None, "--lambda", "Lambda of the mean form instead of C: C = 1 / (lambda n_samples).", kind="float",
+        positive=True,
+    )  # fmt: skip
     """The lambda of the mean form; C = 1 / (lambda n_samples).  Excludes C."""
-    bias: Bias = _result("augmented")
-    bias_scale: float = _result(1.0)
-    class_weight: str | dict[str, float] | None = _result(None)
+    bias: Bias = result(
+        "augmented", "--bias",
+        "augmented: a constant feature, regularised like the others (LIBLINEAR's -B); free: not regularised.",
+        choices=get_args(Bias), shown="augmented; free with a kernel",
+    )  # fmt: skip
+    bias_scale: float = result(
+        1.0, "-B --bias-scale", "Value of the constant feature.", kind="float", shown=None, positive=True
+    )
+    class_weight: str | dict[str, float] | None = result(
+        None, "--class-weight", "Multiplies C for the rows of a class.", kind="class weight",
+        metavar="balanced|LABEL=WEIGHT,...",
+    )  # fmt: skip
     """'balanced', or weights by label as text: {'1': 10.0}; labels not named weigh 1."""
-    multi_class: MultiClass | None = _result(None)
+    multi_class: MultiClass | None = result(
+        None, "--multi-class", "More than two classes: each against the rest, or a model for each pair of them.",
+        choices=get_args(MultiClass), shown="ovo with a kernel, else ovr",
+    )  # fmt: skip
     """One against the rest, or every pair of classes; None: pairs for kernel solvers, as LIBSVM, else the rest."""
-    epsilon: float = _result(0.1)
+    epsilon: float = result(
+        0.1, "--epsilon", "Regression: errors up to this cost nothing, in units of the target.", kind="float",
+        shown=None,
+    )  # fmt: skip
     """Half the width of the tube of the epsilon-insensitive losses, in units of the target."""
-    kernel: str = _result("linear")
-    gamma: str | float = _result("auto")
+    solver_options: dict[str, Any] = result(
+        dict, "--set", "A parameter of the solver; repeatable.", kind="settings", metavar="KEY=VALUE"
+    )
+    # kernels
+    kernel: str = result(
+        "linear", "--kernel",
+        "rbf: exp(-gamma |x-z|^2); poly: (gamma x.z + coef0)^degree; sigmoid: tanh(gamma x.z + coef0); "
+        "precomputed: the store's own values, column j for row j.",
+        choices=KERNELS, shown=None,
+    )  # fmt: skip
+    gamma: str | float = result(
+        "auto", "--gamma", "Of rbf, poly and sigmoid; auto: 1 / n_features.", kind="gamma", metavar="auto|FLOAT",
+        shown=None,
+    )  # fmt: skip
     """'auto' is 1 / n_features."""
-    degree: int = _result(3)
-    coef0: float = _result(0.0)
-    assume_psd: bool = _result(False)
+    degree: int = result(3, "--degree", "Of poly.", kind="int", metavar="N", shown=None)
+    coef0: float = result(0.0, "--coef0", "Of poly and sigmoid.", kind="float", shown=None)
+    assume_psd: bool = result(
+        False, "--assume-psd",
+        "Vouch for a precomputed kernel, sigmoid, or poly with coef0 < 0: it is positive semidefinite on these "
+        "rows.  Gaps are then proved on your word; what is seen to refute it is refused.",
+        kind="flag",
+    )  # fmt: skip
     """The user vouches that a kernel which is not so by construction is positive semidefinite on these rows."""
-    # kernel solvers
-    wss: WSS = _result("2")
+    wss: WSS = result(
+        "2", "--wss",
+        "How smo chooses its rows: 1 maximal violating pair, 2 and 3 second order, keerthi2, wr each row once, "
+        "wr+3 that and then 3.",
+        choices=get_args(WSS), shown=None, solvers=("smo",),
+    )  # fmt: skip
     """Rule by which a working set is chosen."""
-    working_set: int | None = _result(None)
+    working_set: int | None = result(
+        None, "--working-set", "Rows worked on at one time.  [default: as the solver finds best]", kind="int",
+        metavar="Q", least=2, solvers=("smo", "rosen-block"),
+    )  # fmt: skip
     """Rows of a working set; 2 is the textbook's; None: what the solver finds best."""
-    shrinking: bool = _result(True)
-    cache_memory: str | int | None = _place(None)
+    shrinking: bool = result(
+        True, "--no-shrinking", "Leave no row out of the search, however far from moving.", kind="flag",
+        negated=True, solvers=("smo",),
+    )  # fmt: skip
+    cache_memory: str | int | None = place(
+        None, "--cache-memory", "Of --memory, for rows of kernel values.  [default: what the rest leaves]",
+        kind="size or share", metavar="SIZE|PCT%", solvers=KERNEL_SOLVERS,
+    )  # fmt: skip
     """Bytes of kernel rows kept in memory; None: what the budget leaves."""
     # when to stop
-    tol: float = _result(1e-3)
-    stop: Stop = _result("gap")
-    max_passes: float | None = _result(None)
-    max_time: float | None = _place(None)
+    tol: float = result(
+        1e-3, "-e --tol", "Relative duality gap to prove: (P - D) / P.", kind="float", shown=None, positive=True
+    )
+    stop: Stop = result(
+        "gap", "--stop", "gap: stop on the proof; paper: on the solver's own published rule.",
+        choices=get_args(Stop), shown=None,
+    )  # fmt: skip
+    max_passes: float | None = result(
+        None, "--max-passes", "Stop after so many passes over the data.", kind="float", metavar="N", positive=True
+    )
+    max_time: float | None = place(
+        None, "--max-time", "Stop after so long: 90s, 15m, 2h.", kind="duration", metavar="DURATION", positive=True
+    )
     """Seconds.  Where a run ends by it is the clock's choice, so a run may go on with another one."""
-    seed: int = _result(0)
-    blocks_per_round: int = _result(1)
-    solver_options: dict[str, Any] = _result(dict)
-    # where it runs
-    memory: str | int | None = _result(None)
-    """Bytes, '2GiB' or '25%' of the memory limit in force; None: half of (limit - 256 MiB)."""
-    scratch: str | None = _place(None)
-    scratch_limit: str | int | None = _place(None)
-    stage: Literal["auto", "none"] = _result("auto")
-    """'none' streams the store in its own order, in which rows are neither shuffled nor renumbered."""
-    threads: int | None = _place(None)
-    scheduler: str | None = _place(None)
-    """None: threads here; 'serial', 'threads', 'processes', or a dask scheduler's address."""
-    scheduler_file: str | None = _place(None)
-    workers: int | None = _place(None)
+    seed: int = result(0, "--seed", "Seed of all random orders.", kind="int", shown=None)
+    blocks_per_round: int = result(
+        1, "--blocks-per-round", "Blocks solved apart before they are added up; part of the mathematics.", kind="int",
+        metavar="K", shown=None, least=1,
+    )  # fmt: skip
     # what it leaves behind
-    no_dual: bool = _files(False)
+    no_dual: bool = files(False, "--no-dual", "Leave alpha out of the model; certify can then prove less.", kind="flag")
+    # where it runs
+    memory: str | int | None = result(
+        None, "--memory", "Memory on top of the base.  [default: half of what the limit in force leaves]",
+        kind="size or share", metavar="SIZE|PCT%", reading=True,
+    )  # fmt: skip
+    """Bytes, '2GiB' or '25%' of the memory limit in force; None: half of (limit - 256 MiB)."""
+    scratch: str | None = place(
+        None, "--scratch", "Folder for staged copies.  [default: a folder of yours in the temporary folder]",
+        metavar="DIR",
+    )  # fmt: skip
+    scratch_limit: str | int | None = place(
+        None, "--scratch-limit", "Bytes to take there at most.", kind="size", metavar="SIZE"
+    )
+    stage: Stage = result(
+        "auto", "--stage", "none: read the store itself in every pass.", choices=get_args(Stage), shown=None
+    )
+    """'none' streams the store in its own order, in which rows are neither shuffled nor renumbered."""
+    threads: int | None = place(
+        None, "--threads", "[default: the cores this process may use]", kind="int", metavar="N", least=1, reading=True
+    )
+    scheduler: str | None = place(
+        None, "--scheduler", "Where tasks run.  [default: threads]", metavar="threads|processes|ADDR", reading=True
+    )
+    """None: threads here; 'serial', 'threads', 'processes', or a dask scheduler's address."""
+    scheduler_file: str | None = place(
+        None, "--scheduler-file", "File of a running dask scheduler.", metavar="FILE", reading=True
+    )
+    workers: int | None = place(None, "--workers", "Worker processes.", kind="int", metavar="N", least=1, reading=True)
     # set by `fit_path` alone
-    C_path: list[float] | None = _result(None)
+    C_path: list[float] | None = result(None)
     """One set of models for each C, trained together; C is then their largest, which `auto` goes by."""
 
     def __post_init__(self) -> None:
-        if self.loss not in LOSSES:
-            raise UsageError(f"unknown loss {self.loss!r}", hint=f"one of {', '.join(LOSSES)}")
-        enumerated = {
-            "bias": Bias,
-            "stop": Stop,
-            "stage": Literal["auto", "none"],
-            "multi_class": MultiClass,
-            "wss": WSS,
-        }
-        for name, choices in enumerated.items():
+        for name, option in OPTIONS.items():
             value = getattr(self, name)
-            if value not in get_args(choices) and not (name == "multi_class" and value is None):
-                raise UsageError(f"unknown {name} {value!r}", hint=f"one of {', '.join(get_args(choices))}")
-        for name in ("C", "lam", "bias_scale", "tol", "max_passes", "max_time"):
-            value = getattr(self, name)
-            if value is not None and not (isinstance(value, int | float) and 0 < value < float("inf")):
+            if value is None and _DEFAULTS[name] is None:
+                continue
+            if option.choices and value not in option.choices:
+                raise UsageError(f"unknown {name} {value!r}", hint=f"one of {', '.join(option.choices)}")
+            if option.positive and not (isinstance(value, int | float) and 0 < value < float("inf")):
                 raise UsageError(f"{name} must be a positive number, not {value!r}")
+            if option.least is not None and value < option.least:
+                raise UsageError(f"{name} must be at least {option.least}, not {value!r}")
         if self.gamma != "auto" and not (isinstance(self.gamma, int | float) and 0 < self.gamma < float("inf")):
             raise UsageError(f"gamma must be auto or a positive number, not {self.gamma!r}")
         if not (isinstance(self.epsilon, int | float) and 0 <= self.epsilon < float("inf")):
             raise UsageError(f"epsilon must be a number and not negative, not {self.epsilon!r}")
-        if self.working_set is not None and self.working_set < 2:
-            raise UsageError(f"working_set must be at least 2, not {self.working_set!r}")
         for value in self.C_path or ():
             if not 0 < value < float("inf"):
                 raise UsageError(f"every C must be a positive number, not {value!r}")
-        for name in ("threads", "workers", "blocks_per_round"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UsageError(f"{name} must be at least 1, not {value!r}")
         if not 0 <= self.seed < 2**63:
             raise UsageError(f"seed must be between 0 and 2^63 - 1, got {self.seed}")
 
     @classmethod
     def of(cls, **options: Any) -> FitConfig:
         """A config from keyword options as a user writes them; unknown names are refused by name."""
-        known = {f.name for f in dataclasses.fields(cls)} - set(_NOT_TYPED)
-        # The record of a run has every field.
-        options = {name: value for name, value in options.items() if name not in _NOT_TYPED or value is not None}
+        known = {name for name, option in OPTIONS.items() if option.flags}
+        # The record of a run has every field, also those that nobody types.
+        recorded = OPTIONS.keys() - known
+        options = {name: value for name, value in options.items() if name not in recorded or value is not None}
         unknown = sorted(set(options) - known)
         if unknown:
             raise UsageError(f"unknown option {unknown[0]!r}", hint=_nearest(unknown[0], known))
@@ -214,10 +265,15 @@ def _nearest(name: str, known: set[str]) -> str:
 
 
 def _that_change(*what: str) -> tuple[str, ...]:
-    return tuple(option.name for option in dataclasses.fields(FitConfig) if option.metadata["changes"] in what)
+    return tuple(name for name, option in OPTIONS.items() if option.changes in what)
 
 
+OPTIONS: dict[str, Option] = {f.name: f.metadata["option"] for f in dataclasses.fields(FitConfig)}
+"""Field of FitConfig -> what is known of it, in the order of the help."""
+TYPED = {option.name: name for name, option in OPTIONS.items() if option.flags}
+"""What is typed -> field: c -> C, lambda -> lam, set -> solver_options."""
 RESULT_OPTIONS = _that_change("result")
 """Options that change what a model says; the others say where and how fast, or which files it has."""
 MODEL_OPTIONS = _that_change("result", "files")
 """Options that change the bytes of a model's directory."""
+_DEFAULTS = {f.name: f.default for f in dataclasses.fields(FitConfig)}

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from bigsvm.config import FitConfig
+from bigsvm.config import OPTIONS, TYPED, FitConfig
 from bigsvm.errors import BigSVMError, MissingInput, UsageError
 from bigsvm.problem.loss import REGRESSION
 
@@ -28,10 +28,11 @@ def _fit_options(values: Any) -> Any:
     """Options of bigsvm fit, named as on the command line or as in Python."""
     if not isinstance(values, dict):
         return values
-    options = {name.replace("-", "_"): value for name, value in values.items()}
-    for theirs, ours in (("c", "C"), ("lambda", "lam"), ("set", "solver_options")):
-        if theirs in options:
-            options[ours] = options.pop(theirs)
+    options = {}
+    for typed, value in values.items():
+        name = typed.replace("-", "_")
+        field = TYPED.get(name, name)
+        options[field] = not value if field != name and OPTIONS[field].negated else value
     if "C" in options and "lam" in options:
         raise ValueError("C and lambda exclude each other: C = 1 / (lambda n_samples)")
     try:

@@ -27,7 +27,6 @@ from reproduction.sets import made_up, open_folder
 from reproduction.wss_train import ComputedRows, Point, matrix_of, new_part
 
 from bigsvm.run.copies.scratch import is_tmpfs
-from bigsvm.solvers.kernel.base import KernelOptions
 from bigsvm.solvers.kernel.smo.textbook import Textbook
 from bigsvm.solvers.kernel.values.cached_rows import CachedRows
 from bigsvm.store.state.row_cache import RowCache
@@ -101,10 +100,9 @@ def trained(problem: Problem, kind: str, work: Path) -> Timing:
         cache = RowCache(rows.n, rows.dtype, problem.kept * row, disk, work, n_rows=rows.n)
     source = rows if cache is None else CachedRows(rows, cache)
     part = new_part(problem.y, problem.point, regression=False)
-    options = KernelOptions(wss="2", working_set=2, shrinking=False)
     began = time.perf_counter()
-    state = Textbook().begin(part, source, options)
-    Textbook(problem.steps).advance(part, state, source, options)
+    state = Textbook(shrinking=False).begin(part, source)
+    Textbook(problem.steps, shrinking=False).advance(part, state, source)
     seconds = time.perf_counter() - began
     spills = 0 if cache is None else cache.stats().spills
     if cache is not None:

@@ -130,6 +130,7 @@ def test_memory_cage_reports_and_passes_the_exit_code_on() -> None:
         ("cross_products.py", "12 passed"),
         ("bench_solvers.py", "| dense | hinge | hyperpass direction=lbfgs |"),
         ("bench_cache.py", "| smoke | 1 kB | memory and disk |"),
+        ("same_bytes.py", "6 cases: 6 the same, 0 different"),
         ("mutation.py", "2 of 2 decided mutants killed"),
     ],
 )
@@ -164,7 +165,7 @@ def test_reproduce_smoke(tmp_path: Path) -> None:
         assert found["command"] == f"scripts/reproduce.py {paper} --smoke"
         assert (tmp_path / "reproduction" / f"{paper}.svg").read_text().startswith("<?xml")
         assert f"reproduction/{paper}.svg" in page
-    assert "## SMO and DCD of the Notes" in page
+    assert "## SMO and DCD (Wang Jialin 2016)" in page
     assert json.loads((tmp_path / "reproduction" / "notes.json").read_text())["found"]["same_iterates"] is True
 
 

@@ -24,7 +24,7 @@ _ROUNDING = 2.0**-50  # of sums in float64, relative
 _BALANCED = 2.0**-44  # of sum y alpha against sum alpha, where the dual wants it 0
 _ROUNDED = 2.0**-40  # of sum beta against sum |beta|, of a dual point that steps of two variables made
 # Multiples of w that are tried beside w itself.  Coordinate descent of the dual nears the optimum in direction sooner
-# than in length; the best multiple of w then has half the gap (`limits` 7).
+# than in length; the best multiple of w then has half the gap (docs/measurements.md 4.1).
 _SCALES = np.array([0.7, 0.9, 0.97, 0.99, *(1.0 + 2.0 ** np.arange(-13, 1))])
 _AT_MOST_SUMS = 4096  # blocks whose sums are kept apart; more are added up, so that lists do not grow with the data
 

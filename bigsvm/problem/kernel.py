@@ -3,7 +3,7 @@
 | name | K(x, z) | conventions |
 |---|---|---|
 | linear | x.z | |
-| rbf | exp(-gamma ||x - z||^2) | `rbf_of_width` (Rosen's benchmark), `rbf_of_sigma` (the Notes) |
+| rbf | exp(-gamma ||x - z||^2) | `rbf_of_width` (Rosen's benchmark), `rbf_of_sigma` (Wang 2016) |
 | poly | (gamma x.z + coef0)^degree, as in LIBSVM | `poly_of_bracket` (WSS-WR) |
 | sigmoid | tanh(gamma x.z + coef0); not positive semidefinite in general | |
 | precomputed | the store's own value: row i, column j | |
@@ -172,7 +172,7 @@ def rbf_of_width(sigma: float) -> Kernel:
 
 
 def rbf_of_sigma(sigma: float) -> Kernel:
-    """exp(-||x - z||^2 / (2 sigma^2)): the form of the Notes."""
+    """exp(-||x - z||^2 / (2 sigma^2)): the form of Wang 2016."""
     return Kernel("rbf", 1.0 / (2.0 * sigma * sigma))
 
 

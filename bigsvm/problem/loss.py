@@ -1,7 +1,7 @@
 """Margin losses: the readable truth beside the compiled branch.
 
 A loss enters a dual solver as numbers only: the box [0, upper_factor * C_i] of alpha_i and the diagonal
-diag_factor / C_i added to the Gram matrix (`algorithms` 0.4, 6.3).
+diag_factor / C_i added to the Gram matrix (docs/mathematics.md 1.4).
 """
 
 from __future__ import annotations

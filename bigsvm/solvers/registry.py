@@ -128,14 +128,14 @@ def _takes_rows(solver: type[Any], config: FitConfig) -> bool:
 
 def _options_of(solver: type[Any]) -> dict[str, Any]:
     """Names and defaults of what --set takes."""
-    return {f.name: f.default for f in dataclasses.fields(solver) if not f.metadata.get("from_config")}
+    return {f.name: f.default for f in dataclasses.fields(solver) if not f.metadata.get("asked")}
 
 
 def _made(solver: type[Any], config: FitConfig) -> Solver:
-    """A solver with its options, and with those of the fit that it wants to know."""
-    given = [f.name for f in dataclasses.fields(solver) if f.metadata.get("from_config")]
+    """A solver with its options, and with those of the fit where it wants to know them."""
+    wants = [f.name for f in dataclasses.fields(solver) if f.metadata.get("asked")]
     made = _with_options(solver, config.solver_options)
-    return dataclasses.replace(made, **{name: getattr(config, name) for name in given})  # type: ignore[type-var]
+    return dataclasses.replace(made, **dict.fromkeys(wants, config))  # type: ignore[type-var]
 
 
 def _with_options(solver: type[Any], options: dict[str, Any]) -> Solver:

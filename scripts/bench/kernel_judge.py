@@ -14,7 +14,7 @@ _PIECE = 1024  # rows
 def judge(X: sparse.csr_matrix, y: np.ndarray, beta: np.ndarray, C: float, gamma: float) -> dict[str, Any]:
     """Dual and primal objective, their gap, and the violation b_low - b_up, of beta_i = y_i alpha_i.
 
-    b is the one that makes the primal least.  The gap is a sum of terms that are not negative (`algorithms` 1.1) less
+    b is the one that makes the primal least.  The gap is a sum of non-negative terms (docs/mathematics.md 2.2) less
     b sum_i beta_i, which is 0 but for what a solver leaves; `imbalance` is |sum_i beta_i|.
     """
     alpha = y * beta

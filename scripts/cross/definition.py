@@ -136,7 +136,9 @@ class Programme:
         return max(low - up, Real(0))
 
     def best_bias(self, f: np.ndarray) -> np.longdouble:
-        """b with the least sum of losses at scores f + b."""
+        """b with the least sum of losses at scores f + b; 0 where no row takes part."""
+        if not len(f):
+            return Real(0)
         ends = self.t - f
         if self.of_targets:
             ends = np.concatenate([ends - Real(self.epsilon), ends + Real(self.epsilon)])

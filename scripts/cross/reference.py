@@ -27,6 +27,8 @@ class Bounds(NamedTuple):
 
 def bounds(programme: Programme, space: Linear | Kernelled) -> Bounds:
     """Bounds of the optimum of P, of a positive semidefinite kernel."""
+    if not len(programme.t):
+        return Bounds(Real(0), Real(0))
     none = np.zeros(len(programme.t), Real)
     b = programme.best_bias(none) if programme.free else Real(0)
     nothing = Bounds(Real(0), programme.losses(none + b).sum())

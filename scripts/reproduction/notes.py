@@ -1,4 +1,4 @@
-"""The table of the Notes: simplified SMO with and without kept kernel values, Platt's SMO and DCD on heart_scale.
+"""The table of Wang 2016: simplified SMO with and without kept kernel values, Platt's SMO and DCD on heart_scale.
 
 Wang Jialin, SVM: learning and implementing SMO & DCD, 2016: C = 1, gaussSigma = 0.01, eps = 0.001, maxEpoch = 5000.
 """
@@ -14,7 +14,7 @@ import numpy as np
 
 from bigsvm.budget import MemoryBudget
 from bigsvm.problem.kernel import Kernel, rbf_of_sigma
-from bigsvm.solvers.kernel.base import KernelOptions, KernelSolver
+from bigsvm.solvers.kernel.base import KernelSolver
 from bigsvm.solvers.kernel.literature.platt import PlattSMO
 from bigsvm.solvers.kernel.literature.simplified import SimplifiedSMO, SimplifiedSMOWithKM
 from bigsvm.solvers.kernel.part import Part
@@ -22,7 +22,7 @@ from bigsvm.solvers.kernel.values.kernel_rows import KernelCounts, MatrixRows
 from reproduction.sets import DataSet
 from reproduction.stepper import Stepper
 
-TITLE = "SMO and DCD of the Notes (Wang Jialin 2016)"
+TITLE = "SMO and DCD (Wang Jialin 2016)"
 COST, EPS, SIGMA, MAXEPOCH = 1.0, 0.001, 0.01, 5000
 KERNELS = {"linear": Kernel("linear"), "Gauss": rbf_of_sigma(SIGMA)}
 
@@ -60,7 +60,7 @@ OURS: dict[str, tuple[tuple[str, KernelSolver], ...]] = {
 
 
 class ComputedRows:
-    """Kernel values computed anew whenever they are asked for, as the Notes do; each one of the same bits always."""
+    """Kernel values computed anew whenever they are asked for, as Wang 2016 does; each one of the same bits always."""
 
     def __init__(self, X: np.ndarray, kernel: Kernel) -> None:
         self._X, self._kernel = np.asfortranarray(X), kernel
@@ -147,9 +147,9 @@ def train(
     lent: Any = SimpleNamespace(
         seed=seed, budget=MemoryBudget(1 << 30), cache_bytes=0, sweeps_left=None, expired=lambda: False
     )
-    work, options, steps = solver.begin(part, rows, KernelOptions(), lent), KernelOptions(), 0
+    work, steps = solver.begin(part, rows, lent), 0
     while True:
-        progress = solver.advance(part, work, rows, options, lent)
+        progress = solver.advance(part, work, rows, lent)
         steps += progress.iterations
         if progress.done or progress.final or progress.exhausted:
             break
@@ -164,7 +164,7 @@ def judged(data: DataSet, model: Trained) -> dict[str, Any]:
     squared = float(beta @ scores)
     primal = 0.5 * squared + COST * float(np.sum(np.maximum(0.0, 1.0 - data.y * (scores + model.b))))
     dual = float(np.sum(np.abs(beta))) - 0.5 * squared
-    # P - D as a sum of terms that are not negative (`algorithms` 1.2)
+    # P - D as a sum of terms that are not negative (docs/mathematics.md 2.2)
     error, alpha = data.y * (model.part.f + model.b), np.abs(beta)
     gap = float(np.sum(np.maximum(alpha * error, (alpha - COST) * error)))
     accuracy = float(np.mean(np.where(scores + model.b >= 0.0, 1.0, -1.0) == data.y))

@@ -17,7 +17,6 @@ import numpy as np
 
 from bigsvm.compiled.kernel.rosen import NAIVE, PAIR, RELEASE
 from bigsvm.problem.kernel import rbf_of_width
-from bigsvm.solvers.kernel.base import KernelOptions
 from bigsvm.solvers.kernel.part import Part
 from bigsvm.solvers.kernel.rosen.rosen import Rosen
 from bigsvm.solvers.kernel.rosen.rosen_block import RosenBlock
@@ -182,10 +181,10 @@ def follow(
     if beta is not None:
         part.beta[:] = beta
         part.f += K @ beta
-    rows, options = MatrixRows(K), KernelOptions()
-    work = solver.begin(part, rows, options, None)
+    rows = MatrixRows(K)
+    work = solver.begin(part, rows, None)
     while True:
-        progress = solver.advance(part, work, rows, options, None)
+        progress = solver.advance(part, work, rows, None)
         if progress.done:
             break
         if progress.exhausted or work.steps >= most:

@@ -1,6 +1,6 @@
 """WSS-WR, which selects a variable once at most, beside WSS3, and WSS3 stopped after as many steps.
 
-Kernel machines by SMO, `algorithms` 5.3, 5.4, 5.8 and 8.3: accuracy of cross-validation over a grid of parameters, time
+Kernel machines by SMO, docs/mathematics.md 8.1 to 8.3: accuracy of cross-validation over a grid of parameters, time
 and steps of parameter selection and of final training with large and small caches, with and without shrinking; large
 sets; how often a variable is selected; objective and gap against steps.  The grid is thinned.
 """

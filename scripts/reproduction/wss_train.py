@@ -10,7 +10,6 @@ import numpy as np
 from bigsvm.compiled.kernel.gram import add_stored_rows
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.problem.kernel import Kernel, poly_of_bracket
-from bigsvm.solvers.kernel.base import KernelOptions
 from bigsvm.solvers.kernel.part import Part
 from bigsvm.solvers.kernel.smo.textbook import Textbook
 from bigsvm.solvers.kernel.state import weigh
@@ -122,12 +121,11 @@ def train(
 ) -> Run:
     """Until the rule is met or `limit` steps are done; f of all rows is then computed, outside of the seconds."""
     part = new_part(y, point, regression)
-    options = KernelOptions(wss=rule, working_set=2, shrinking=shrinking)
     began = time.process_time()
-    work = Textbook(record=record).begin(part, rows, options)
+    work = Textbook(record=record, wss=rule, shrinking=shrinking).begin(part, rows)
     done = 0
     while done < limit:
-        progress = Textbook(min(_AT_ONCE, limit - done), record).advance(part, work, rows, options)
+        progress = Textbook(min(_AT_ONCE, limit - done), record, rule, shrinking).advance(part, work, rows)
         done += progress.iterations
         if progress.done or progress.exhausted or progress.final:
             break
@@ -139,11 +137,10 @@ def train(
 def path(rows: KernelRows, y: np.ndarray, point: Point, rule: str, limit: int, marks: int) -> list[list[float]]:
     """[step, dual value, gap / primal] at about so many steps, dense at the beginning; classification."""
     part = new_part(y, point, regression=False)
-    options = KernelOptions(wss=rule, working_set=2, shrinking=False)
-    work = Textbook().begin(part, rows, options)
+    work = Textbook(wss=rule, shrinking=False).begin(part, rows)
     found, done = [], 0
     for mark in np.unique(np.geomspace(1, limit, marks).astype(int)).tolist():
-        progress = Textbook(mark - done).advance(part, work, rows, options)
+        progress = Textbook(mark - done, wss=rule, shrinking=False).advance(part, work, rows)
         done += progress.iterations
         gap, primal, dual, _ = weigh(part)
         found.append([done, dual, gap / primal])

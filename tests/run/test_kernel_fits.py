@@ -57,7 +57,7 @@ def test_regression_is_scikit_learns(real_data: ModuleType, name: str, C: float)
     found = result.figures["dual_objective"]
     assert abs(optimum - found) <= 1e-7 * optimum
     assert dual_of(oracle, K, t) == pytest.approx(found, rel=1e-6)
-    assert result.figures["duality_gap"] <= len(t) * C * 1e-3 / 2  # `algorithms` 1.2
+    assert result.figures["duality_gap"] <= len(t) * C * 1e-3 / 2  # docs/mathematics.md 2.2
     assert result.figures["relative_gap"] <= 1e-5
     np.testing.assert_allclose(result.model.predict(X), oracle.predict(X), atol=5e-3 * float(t.std()))
     proved = bigsvm.fit(rows, solver="smo", kernel="rbf", loss="epsilon_insensitive", tol=1e-3, **options)

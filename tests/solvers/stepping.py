@@ -78,7 +78,7 @@ def iterations_to(objectives: np.ndarray, optimum: float) -> list[int]:
 
 
 def paper_data(real_data: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """heart, diabetes or australian as the tables of `algorithms` 4.9 have them: dense, in [-1, 1]."""
+    """heart, diabetes or australian as docs/measurements.md 8.1 has them: dense, in [-1, 1]."""
     X, y = real_data.load({"heart": "heart_scale", "diabetes": "diabetes_scale", "australian": "australian"}[name])
     X = np.asarray(X.todense() if hasattr(X, "todense") else X, np.float64)
     if name == "diabetes":

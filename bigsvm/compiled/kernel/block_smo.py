@@ -1,4 +1,4 @@
-"""Sequential minimal optimisation of a working set whose kernel values are in memory (`algorithms` 2.4, 5.2).
+"""Sequential minimal optimisation of a working set whose kernel values are in memory (docs/mathematics.md 8.6).
 
 A step reads two rows of K and passes over the set a few times.  The passes are written over lanes: smallest and largest
 are found lane by lane and then among the lanes, because a loop with one running minimum is not vectorised.

@@ -2,7 +2,7 @@
 
 The programme and F_up, F_down are those of `compiled/kernel/smo.py`.
 
-Source: Keerthi, Shevade, Bhattacharyya, Murthy, Neural Computation 13 (2001), 637-649; `algorithms` 3.8.
+Source: Keerthi, Shevade, Bhattacharyya, Murthy, Neural Computation 13 (2001), 637-649; docs/mathematics.md 8.5.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def part_sums(f, beta, lower, upper, target, epsilon, b):
     """(gap, loss, beta.f, beta.t, sum |beta|): gap and loss are sums of non-negative terms, at f(x) = K beta + b.
 
     With r = -(f + b) the residual, C loss = sup over b' in the box of b' r - epsilon |b'|, which one of its ends or 0
-    attains; what beta makes of it is subtracted (`algorithms` 1.1).
+    attains; what beta makes of it is subtracted (docs/mathematics.md 2.2).
     """
     gap, loss, beta_f, beta_t, size = 0.0, 0.0, 0.0, 0.0, 0.0
     for i in range(len(f)):
@@ -88,7 +88,7 @@ def _slope(f, lower, upper, epsilon, b):
 
 @_loop
 def best_bias(f, lower, upper, epsilon):
-    """b with the least sum of losses (`algorithms` 2.5): a breakpoint -f +- epsilon, or the middle of an interval."""
+    """b with the least sum of losses (docs/mathematics.md 3.3): at a breakpoint -f +- epsilon, or halfway of two."""
     low, high, weight = np.inf, -np.inf, 0.0
     for i in range(len(f)):
         if upper[i] > 0.0:

@@ -6,7 +6,7 @@ is at hand when the step is chosen and row 1's is not: a step needs K_12 and two
 functions here take the step, add the part of the row at hand to f, and hand back what is to be added of the other.
 
 Sources: Platt, Fast training of support vector machines using sequential minimal optimization, 1998, with u = ... + b
-as in the Notes of Wang Jialin, 2016 (`algorithms` 6, with the misprints of the Notes mended as in its section 9).
+as in Wang 2016, misprints mended (docs/mathematics.md 10, 11).
 """
 
 from __future__ import annotations

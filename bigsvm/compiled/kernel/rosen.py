@@ -1,4 +1,4 @@
-"""Rosen's gradient projection on a kernel matrix that is there (`algorithms` 3.2 to 3.6).
+"""Rosen's gradient projection on a kernel matrix that is there (docs/mathematics.md 9.1 to 9.3).
 
 The programme is that of `solvers/kernel/part.py`: 1/2 beta' K beta - t' beta + epsilon sum |beta_i| is minimised in a
 box, with sum beta_i fixed.  A row is free where it is strictly inside its box and not 0; for classification 0 is a

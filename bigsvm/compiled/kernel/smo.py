@@ -12,7 +12,7 @@ Given   f = K beta - t, float64; beta, lower, upper : float64, (n,)
 
 Where the choice is limited to fresh variables these are f_k + epsilon of alpha_k and f_k - epsilon of alpha*_k.
 
-Source: Fan, Chen, Lin, JMLR 6 (2005), 1889-1918; Chang and Lin, LIBSVM, section 5; `algorithms` 2.4 and 5.
+Source: Fan, Chen, Lin, JMLR 6 (2005), 1889-1918; Chang and Lin, LIBSVM, section 5; docs/mathematics.md 8.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def shrink(f, beta, lower, upper, epsilon, b_up, b_low, active, n_active):
     """Drop the rows that are at an end of their box (or at 0, where epsilon > 0) and press against it; how many stay.
 
     A row that may rise would have to have F_up > b_low, one that may fall F_down < b_up: no pair of it with any active
-    row violates.  `algorithms` 5.5, where a row's two variables of regression leave together.
+    row violates.  docs/mathematics.md 8.4, where a row's two variables of regression leave together.
     """
     kept = 0
     for p in range(n_active):

@@ -4,8 +4,8 @@ With r = d0 - sum_i a_i z_i over q such rows, z_i = y_i [x_i, bias], the shares 
 
     G(a) = sum_i a_i s_i - 1/2 ||r||^2,   0 <= a_i <= C_i      (and sum_i y_i a_i = const, where the bias is free)
 
-For rows exactly on their hyperplane, s_i = 0, -r is the direction of steepest descent (`algorithms` 7.2).  For rows
-near it, G(a) is also what a row's dual variable adds to the dual value, so that one small problem gives the best
+For rows exactly on their hyperplane, s_i = 0, -r is the direction of steepest descent (docs/mathematics.md 3.4).  For
+rows near it, G(a) is also what a row's dual variable adds to the dual value, so that one small problem gives the best
 direction and the best certificate.
 """
 
@@ -133,7 +133,7 @@ def _level(g, a, C, sign):
 
 @njit(cache=True, nogil=True)
 def _pair_by_pair(Q, g, a, C, sign):
-    """As many steps of two rows as there are rows (`algorithms` 2.4)."""
+    """As many steps of two rows as there are rows (docs/mathematics.md 8.1)."""
     for _ in range(g.shape[0]):
         up, low, i, j = _level(g, a, C, sign)
         if i < 0 or j < 0 or i == j or not up > low:

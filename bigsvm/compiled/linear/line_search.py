@@ -2,7 +2,7 @@
 
     phi(t) = linear t + quadratic t^2 / 2 + sum_i C_i loss(s_i - t p_i),   t >= 0
 
-(`algorithms` 2.1 to 2.3).  A row changes sides at t_i = s_i / p_i; there the slope of phi, a + b t between
+(docs/mathematics.md 3.1, 3.2).  A row changes sides at t_i = s_i / p_i; there the slope of phi, a + b t between
 breakpoints, changes by da + db t_i >= 0.  The breakpoints are never sorted: positive floating-point numbers are
 ordered as their bits are, so a histogram over the leading bits finds the bits of the breakpoint where the slope
 changes its sign, twelve at a time, each in one reading of s and p; the few rows left in one bin are sorted.

@@ -13,7 +13,7 @@ and no more.  A batch that is cut short counts as the part of a step that it is:
 and after whole passes alpha is in its box without being cut to it.
 
 Source: Shalev-Shwartz, Singer, Srebro, ICML 2007, with the step length as printed by Do and Artieres
-(`algorithms` 7.6).
+(docs/mathematics.md 7.5).
 """
 
 from __future__ import annotations

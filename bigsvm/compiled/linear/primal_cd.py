@@ -4,8 +4,8 @@ Along column j the objective of one model is
 
     phi(t) = linear t + quadratic t^2 / 2 + sum_i C_i max(0, s_i - t p_i)^2,   p_i = y_i x_ij
 
-(`algorithms` 2.2), differentiable and quadratic between the breakpoints s_i / p_i.  A matrix here has the columns of
-the data as its rows, dense or CSR, so that the rows' calls read columns.
+(docs/mathematics.md 6), differentiable and quadratic between the breakpoints s_i / p_i.  A matrix here has the columns
+of the data as its rows, dense or CSR, so that the rows' calls read columns.
 """
 
 from __future__ import annotations
@@ -175,8 +175,8 @@ def search(X, j, m, s, codes, positive, cost, C, linear, quadratic, rule, eps2):
 
     X : the columns;  s : float64, (n_samples, n_models);  codes : int32, (n_samples,);  positive : int32, (n_models,)
     cost : float64, (n_samples,);  C : float;  linear, quadratic : of the regulariser along the column
-    rule : EXACT, the least of phi (any quadratic >= 0);  GLOBAL_NEWTON, up to |phi'| < eps2 (`algorithms` 4.2);
-        NEWTON_STEP, one step with sufficient decrease (4.6)
+    rule : EXACT, the least of phi (any quadratic >= 0);  GLOBAL_NEWTON, up to |phi'| < eps2;  NEWTON_STEP, one step
+        with sufficient decrease (docs/mathematics.md 6.1, 6.2)
     """
     t = _search(X, j, m, s, codes, positive, cost, C, linear, quadratic, rule, eps2)
     if t != 0.0:

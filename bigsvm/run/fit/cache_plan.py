@@ -1,10 +1,10 @@
 """How much memory and disk rows of kernel values get: never a matter of what is computed, only of how often.
 
 Memory: as asked with --cache-memory, else all that the budget leaves, and no more than all rows take.
-Disk: only where a row is dearer to compute than to read (`limits` 4, 9.2): dense data with 250 features, or more than
-100 non-zeros a row; or data that stream, whose scan for a row reads more than the row.  Rows are computed one or two at
-a time here, at about 1 ns a feature and value, and read at 5 to 10 ns a value and some 0.1 ms: that pays from rows of
-20 kB on, and not of 200 kB as where thousands are computed together (docs/kernel-cache.md).
+Disk: only where a row is dearer to compute than to read (docs/measurements.md 7.4): dense data with 250 features, or
+more than 100 non-zeros a row; or data that stream, whose scan for a row reads more than the row.  Rows are computed
+one or two at a time here, at about 1 ns a feature and value, and read at 5 to 10 ns a value and some 0.1 ms: that pays
+from rows of 20 kB on, and not of 200 kB as where thousands are computed together (docs/kernel-cache.md).
 """
 
 from __future__ import annotations

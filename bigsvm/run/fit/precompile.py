@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from bigsvm.budget import MemoryBudget
-from bigsvm.config import FitConfig
+from bigsvm.config import OPTIONS, FitConfig
 from bigsvm.events import silent
 from bigsvm.model.decide import models_of
 from bigsvm.problem.kernel import Definite, Kernel
@@ -73,8 +73,9 @@ def precompile(store: RowBlocks, plan: Plan, config: FitConfig) -> None:
 def _kind_of_plan(plan: Plan, config: FitConfig) -> tuple[Any, ...]:
     """What decides which functions are called and with which types, beside the store's kind and the small fits."""
     problem = plan.problem
+    asked = [getattr(config, name) for name, option in OPTIONS.items() if option.solvers and option.changes == "result"]
     return (
-        repr(plan.solver), plan.mode, plan.parallel, problem.n_models, len(problem.classes), problem.pairs,
+        repr(plan.solver), *asked, plan.mode, plan.parallel, problem.n_models, len(problem.classes), problem.pairs,
         problem.loss.name, problem.bias, problem.kernel.name, problem.kernel.definite.how, plan.decides_kernel,
         config.class_weight is None, config.stop, plan.arena_bytes > 0, plan.arena_packed, plan.spilled,
         plan.cache.memory_bytes > 0, plan.cache.disk_bytes > 0,

@@ -138,7 +138,7 @@ def _precompile(store: RowBlocks, model: Model, problem: Problem, with_alpha: bo
 
 
 def certificate_of(total: Terms, problem: Problem, model: Model) -> Certificate:
-    """P, D and their gap from the sums over all rows: a sum of non-negative terms (`algorithms` 1.1)."""
+    """P, D and their gap from the sums over all rows: a sum of non-negative terms (docs/mathematics.md 2.1, 2.2)."""
     sums = total.sums
     kind = problem.kernel.certificate
     if isinstance(model, KernelModel):

@@ -136,7 +136,7 @@ class KernelProver:
         if not bool(state.done.all()) or state.final.any():
             return
         tol = self._ctx.tol
-        if solver.stop == "paper" or not state.problem.kernel.positive_semidefinite:
+        if solver.asked.stop == "paper" or not state.problem.kernel.positive_semidefinite:
             failed = self.violation > solver.rule_factor * tol
         else:
             failed = certificate.relative_gaps > tol

@@ -1,4 +1,4 @@
-"""The terms of a saved kernel model's gap, of some rows of the data: sums that add up over all rows (`algorithms` 1.1).
+"""The terms of a saved kernel model's gap, of some rows of the data: sums over rows (docs/mathematics.md 2.2).
 
     P - D = sum_i [ C_i loss_i - beta_i r_i + epsilon |beta_i| ] + 1/2 ||w - v||^2 - b sum_i beta_i,   r = t - f(x)
 

@@ -3,7 +3,7 @@
 Rows are read once at the start, for their costs and classes, and once in a while to take the rounding out of the
 slacks; sweeps read columns only.  The dual point alpha_i = 2 C_i max(0, s_i) of a sweep's beginning is kept, and its
 v = sum_i alpha_i z_i is added up, column by column, while the sweep reads them: no reading of its own, and both
-are exact.  So the best mixture of all such points is known (`algorithms` 1.3), one sweep late.
+are exact.  So the best mixture of all such points is known (docs/mathematics.md 2.4), one sweep late.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Cyclic coordinate descent with exact searches, the baseline of the Rosenbrock paper (`cd`; `algorithms` 4.5)."""
+"""Cyclic coordinate descent with exact searches, a baseline of Liu, Liu and Gu (`cd`; docs/mathematics.md 6.2)."""
 
 from __future__ import annotations
 

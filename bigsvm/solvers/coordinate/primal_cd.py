@@ -1,4 +1,4 @@
-"""Primal coordinate descent with Newton steps of Chang, Hsieh and Lin 2008 (`pcd`; `algorithms` 4.6)."""
+"""Primal coordinate descent with Newton steps of Chang, Hsieh and Lin 2008 (`pcd`; docs/mathematics.md 6.1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dual coordinate descent in rounds of K blocks, as pure tasks that run on any mapper (`rounds.py`)."""
+"""Dual coordinate descent in rounds of K blocks, as pure tasks that run on any mapper (`round_shares.py`)."""
 
 from __future__ import annotations
 

@@ -2,12 +2,13 @@
 
 The dual is maximised along the direction of the last pass, exactly and without regard to the box; so far the next
 pass starts ahead, at an alpha that may be infeasible, and its own coordinate steps bring every row back.  That costs
-no reading, and about a quarter of the passes are spared where most support vectors are free (`limits` 7).
+no reading, and about a quarter of the passes are spared where most support vectors are free
+(docs/measurements.md 4.2).
 
-Where many rows are at their bounds an unguarded step is mostly clipped away again and does harm (`limits` 7.1).  So
-it is cut until the box would clip no more than a quarter of it, and left out after a pass in which the dual has
-fallen.  Beside that second guard a quarter is better than a tenth: kdd, C=10, to 1e-2 in 13 passes instead of 21, w8a,
-C=100, in 14 instead of 20, neither with any loss at C=1.
+Where many rows are at their bounds an unguarded step is mostly clipped away again and does harm
+(docs/measurements.md 4.3).  So it is cut until the box would clip no more than a quarter of it, and left out after a
+pass in which the dual has fallen.  Beside that second guard a quarter is better than a tenth: kdd, C=10, to 1e-2 in 13
+passes instead of 21, w8a, C=100, in 14 instead of 20, neither with any loss at C=1.
 
 Proofs and checkpoints see the end of a pass, which is feasible.  A pass needs a copy of it for the next direction,
 and so does a proof that rides: it is the same copy.

@@ -1,4 +1,4 @@
-"""One reading an iteration: rows sorted by where they will cross while products are taken (`algorithms` 7.5).
+"""One reading an iteration: rows sorted by where they will cross while products are taken (docs/mathematics.md 7.3).
 
 While p is computed, each row that comes to its hyperplane at t = s / p is added to the bin of t.  Once the exact step
 is known, whole bins have crossed or not; only rows of the bin that holds the step, and rows near their hyperplane,

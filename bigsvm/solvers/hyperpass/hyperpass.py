@@ -1,4 +1,4 @@
-"""HyperPass: descent along a line that crosses hyperplanes, with an exact search (`hyperpass`; `algorithms` 7)."""
+"""HyperPass: descent along a line that crosses hyperplanes, with an exact search (docs/mathematics.md 7.1 to 7.3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HyperPass with shrinking: cycles of steps on half as many rows each time (`hyperpass-shrink`; `algorithms` 7.4).
+"""HyperPass with shrinking: cycles of steps on half as many rows each time (docs/mathematics.md 7.4).
 
 A row that is far from its hyperplane cannot cross it soon; it is left out, and if it violates, its constant part of
 the gradient and of the line search stays.  When fewer than ten rows are left all of them are looked at again.

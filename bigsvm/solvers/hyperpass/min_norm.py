@@ -1,7 +1,7 @@
 """Rows on or near their hyperplane, and the shares of their subgradients that give the best direction and bound.
 
 A row with s_i = 0 exactly adds any C_i beta_i z_i, 0 <= beta_i <= 1, to the subgradient; the shortest of them all
-is the direction of steepest descent (`algorithms` 7.2).  With rows near their hyperplane taken in (7.3) the shares
+is the direction of steepest descent (docs/mathematics.md 3.4).  With rows near their hyperplane taken in the shares
 maximise the dual value: alpha of all other rows is what their slack says, C_i or 0.  The step of length 1 that
 follows then ends on the hyperplane of every row whose share is strictly between 0 and C_i, unless a row that was
 left out gets in its way.

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from bigsvm.config import FitConfig
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.kernel import KERNELS
 from bigsvm.problem.problem import Problem
@@ -33,7 +34,6 @@ _FLOAT64_BELOW = 1e-5  # tolerances from which kernel values are float64
 _COARSE, _FINE = 1e-3, 1e-9  # tolerances of small fits: kernel values in float32, and in float64
 _TIGHTER = 0.3  # times the violation aimed at, each time a proof failed or it was not enough
 _SMALLEST_EPS = 1e-13
-_FROM_CONFIG = {"from_config": True}
 
 
 def float64_values(tol: float) -> bool:
@@ -54,24 +54,10 @@ def expired(ctx: Context | None) -> bool:
 
 
 @dataclass(frozen=True)
-class KernelOptions:
-    """Options of the contract that kernel solvers read.
-
-    wss : '1' | '2' | '3' | 'keerthi2' | 'wr' | 'wr+3';  working_set : rows, None for the solver's own choice
-    shrinking : leave out rows that seem to stay at their bounds;  paper : the paper's own stop rule is asked for
-    """
-
-    wss: str = "2"
-    working_set: int | None = None
-    shrinking: bool = True
-    paper: bool = False
-
-
-@dataclass(frozen=True)
 class KernelSolver:
     """Template.  Hyperparameters are fields of the dataclass that a solver is; `--set` sets those of the solver.
 
-    wss, working_set, shrinking, stop : the options of the same name
+    asked : all options of the fit; a flag needs no other way to reach a solver
     """
 
     name: ClassVar[str] = ""
@@ -88,19 +74,16 @@ class KernelSolver:
     keep_sums: ClassVar[bool] = False
     """It asks for rows in sums, step after step over much the same ones."""
 
-    wss: str = field(default="2", metadata=_FROM_CONFIG)
-    working_set: int | None = field(default=None, metadata=_FROM_CONFIG)
-    shrinking: bool = field(default=True, metadata=_FROM_CONFIG)
-    stop: str = field(default="gap", metadata=_FROM_CONFIG)
+    asked: FitConfig = field(default=FitConfig(), repr=False, metadata={"asked": True})
 
-    def begin(self, part: Part, rows: KernelRows, options: KernelOptions, ctx: Context) -> Any:
+    def begin(self, part: Part, rows: KernelRows, ctx: Context) -> Any:
         """What the solver keeps of a model: a dataclass of arrays and numbers whose shapes stay as they are.
 
         `part.beta` and `part.f` are valid: 0 and -t, or a warm start.
         """
         raise NotImplementedError
 
-    def advance(self, part: Part, work: Any, rows: KernelRows, options: KernelOptions, ctx: Context) -> Progress:
+    def advance(self, part: Part, work: Any, rows: KernelRows, ctx: Context) -> Progress:
         """Work on `part` (beta, f) and `work` in place until the violation is at most `part.eps`, or for a while.
 
         A while is a number of steps, never of seconds (about half a second's worth): between two calls the state is
@@ -124,10 +107,6 @@ class KernelSolver:
     def caches(self) -> bool:
         """It fetches whole rows again and again: the plan gives memory to keep them."""
         return False
-
-    @property
-    def options(self) -> KernelOptions:
-        return KernelOptions(self.wss, self.working_set, self.shrinking, self.stop == "paper")
 
     def refusal(self, shape: DataShape) -> str | None:
         """None: any shape will do."""
@@ -187,7 +166,7 @@ class KernelSolver:
         assert part is not None
         self._aim(state, part, m)
         if part.n:
-            progress = self.advance(part, state.work, state.rows, self.options, ctx)
+            progress = self.advance(part, state.work, state.rows, ctx)
         else:  # a pair of classes whose rows all weigh nothing
             progress = Progress(True, False, 0, 0, -np.inf)
         keep_beta(state)
@@ -237,7 +216,7 @@ class KernelSolver:
 
     def goes_by_violation(self, state: KernelState) -> bool:
         """Whether a small violation ends the fit, and not a small gap."""
-        return self.stop == "paper" or not state.problem.kernel.positive_semidefinite
+        return self.asked.stop == "paper" or not state.problem.kernel.positive_semidefinite
 
     def within(self, state: KernelState, violation: np.ndarray, tol: float) -> np.ndarray:
         """Models that are as near to their optimum as asked, bool (n_models,), at violations of (n_models,)."""
@@ -246,7 +225,7 @@ class KernelSolver:
         return self._relative(state) <= tol
 
     def _ends_of_its_own(self, state: KernelState) -> np.ndarray:
-        return state.own_end & (self.stop == "paper")
+        return state.own_end & (self.asked.stop == "paper")
 
     def rule(self, state: KernelState, violation: np.ndarray, tol: float) -> Rule | None:
         """The rule that holds of all models at violations of (n_models,): theirs are small, or, where the paper's own
@@ -306,7 +285,7 @@ class KernelSolver:
         data: KernelData = state.data
         rows = DataRows(data, data.exact if state.precise else data.gram, state.part.rows)
         state.rows = keep_rows(rows, ctx, self.keep_sums) if self.caches else rows
-        state.work = self.begin(state.part, state.rows, self.options, ctx)
+        state.work = self.begin(state.part, state.rows, ctx)
 
     def _score(self, state: KernelState) -> None:
         """f = K beta - t of the part, unless it is there."""

@@ -1,4 +1,4 @@
-"""What must hold of a point of the dual with a free bias, one question a function (`algorithms` 6).
+"""What must hold of a point of the dual with a free bias, one question a function (docs/mathematics.md 10).
 
 They look at a `Part` and change nothing; beta = y alpha, and E = f + b is the error of each row.
 """

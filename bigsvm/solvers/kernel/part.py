@@ -4,9 +4,9 @@
 
 Classification: beta_i = y_i alpha_i, t = y, epsilon = 0, and the box is [0, C_i] for y_i = +1, [-C_i, 0] for y_i = -1.
 Regression (eps-SVR): beta_i = alpha_i - alpha*_i, t the target, the box [-C_i, C_i].  The 2l variables of LIBSVM's form
-(`algorithms` 5.1) are the two slopes of |beta_i|: a row of beta_i > 0 has alpha*_i = 0, of beta_i < 0 alpha_i = 0.
+(docs/mathematics.md 1.6) are the two slopes of |beta_i|: of beta_i > 0 alpha*_i is 0, of beta_i < 0 alpha_i is.
 
-    f_i = (K beta)_i - t_i           for classification this is F_i of `algorithms` 1.2
+    f_i = (K beta)_i - t_i           (docs/mathematics.md 1.6)
     F_up_i = f_i + epsilon (beta_i >= 0) - epsilon (beta_i < 0)     where beta_i may rise (beta_i < upper_i)
     F_down_i = f_i + epsilon (beta_i > 0) - epsilon (beta_i <= 0)   where beta_i may fall (beta_i > lower_i)
     b_up = min F_up, b_low = max F_down; optimal iff b_low <= b_up; violation = b_low - b_up; f(x) = (K beta) + b
@@ -86,7 +86,7 @@ class Progress(NamedTuple):
     iterations : steps of the paper's kind
     visits : rows whose f was changed, summed
     violation : as it last knew it
-    final : its rule says that it is over for good, optimal or not (WSS-WR, the Notes)
+    final : its rule says that it is over for good, optimal or not (WSS-WR, Wang 2016)
     paused : `Context.pause` asked, and the state may be saved in the middle of the while
     stale : f of some rows is old, so that nobody can say how good the point is
     """

@@ -140,7 +140,7 @@ def keep_beta(state: KernelState) -> None:
 def weigh(part: Part) -> tuple[float, float, float, float]:
     """(gap, primal, dual, b): what a part's own beta and f prove, with the bias that makes the primal least.
 
-    gap is a sum of non-negative terms (`algorithms` 1.1, 1.2); D = t'beta - epsilon |beta| - 1/2 beta'K beta.
+    gap is a sum of non-negative terms (docs/mathematics.md 2.2); D = t'beta - epsilon |beta| - 1/2 beta'K beta.
     """
     b = best_bias(part.f, part.lower, part.upper, part.epsilon)
     return *terms(part, b), b

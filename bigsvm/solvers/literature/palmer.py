@@ -1,4 +1,4 @@
-"""New directions for Rosenbrock's method from the steps along the old ones (`algorithms` 4.3).
+"""New directions for Rosenbrock's method from the steps along the old ones (docs/mathematics.md 6.4).
 
 Plain NumPy sums, no BLAS: the bits must not depend on the number of threads or on the processor.
 """

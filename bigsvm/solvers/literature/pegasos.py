@@ -1,4 +1,4 @@
-"""Pegasos, stochastic or plain subgradient descent on the hinge loss (`pegasos`; `algorithms` 7.6).
+"""Pegasos, stochastic or plain subgradient descent on the hinge loss (`pegasos`; docs/mathematics.md 7.5).
 
 A baseline that papers compare with: it does not need to know when it is done, and here a proof tells it.  Its
 points are means of subgradients, so that w = sum_i alpha_i y_i x_i for an alpha in the box; the gap follows from

@@ -1,4 +1,4 @@
-"""Rosenbrock's method for the squared hinge (`rosenbrock`; `algorithms` 4.2 to 4.4): few features, any rows."""
+"""Rosenbrock's method for the squared hinge (`rosenbrock`; docs/mathematics.md 6.3): few features, any rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SSVM, the smoothed support vector machine of Lee and Mangasarian 2001 (`ssvm`; `algorithms` 4.8)."""
+"""SSVM, the smoothed support vector machine of Lee and Mangasarian 2001 (`ssvm`; docs/mathematics.md 5.2)."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class Known(Protocol):
 
 @dataclass
 class DualPoint:
-    """The running convex combination of the dual points that gradients gave (`algorithms` 1.3).
+    """The running convex combination of the dual points that gradients gave (docs/mathematics.md 2.4).
 
     linear, squares : float64, (n_models,)   sum_i alpha_i and sum_i D_i alpha_i^2 / 2
     v : float64, shape of w   sum_i alpha_i y_i [x_i, bias]

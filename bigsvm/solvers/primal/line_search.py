@@ -24,7 +24,7 @@ class Step(NamedTuple):
 def exact_step(pieces: Pieces, C: float, code: int, linear: float, quadratic: float, longest: float = np.inf) -> Step:
     """The least t >= 0 of  linear t + quadratic t^2 / 2 + sum_i C cost_i loss(s_i - t p_i).
 
-    Exact for the piecewise quadratic function (`algorithms` 2.1, 2.2), however many rows there are (2.3).
+    Exact for the piecewise quadratic function (docs/mathematics.md 3.1, 3.2), however many rows there are.
 
     Parameters
     ----------

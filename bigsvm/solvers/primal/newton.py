@@ -1,4 +1,4 @@
-"""Finite Newton with exact line search (`newton`): few features, any number of rows (`algorithms` 4.7)."""
+"""Finite Newton with exact line search (`newton`): few features, any number of rows (docs/mathematics.md 5.1)."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ class RowState:
                 s -= t * p
 
     def settle_bias(self, problem: Problem) -> np.ndarray:
-        """Move s to the exact minimiser over an unregularised b (`algorithms` 2.5); the change of b of each model."""
+        """Move s to the exact minimiser over a free b (docs/mathematics.md 3.3); the change of b of each model."""
         moved = np.zeros(problem.n_models)
         for m in range(problem.n_models):
             for way in (1.0, -1.0):
@@ -145,7 +145,7 @@ def new_rows(problem: Problem, ctx: Context, with_slopes: bool = True) -> RowSta
 
 @dataclass(frozen=True)
 class NaturalDual:
-    """alpha_i = C_i loss'(s_i), the dual point that the gradient gives for free (`algorithms` 1.3)."""
+    """alpha_i = C_i loss'(s_i), the dual point that the gradient gives for free (docs/mathematics.md 2.3)."""
 
     code: int
 

@@ -164,7 +164,7 @@ class _Cursor:
 
 
 def open_parquet(path: str, n_columns: int = 1) -> Any:
-    """pyarrow's reader, set to hold pages and not whole row groups (`design/ecosystem.md`, section 6)."""
+    """pyarrow's reader, set to hold pages and not whole row groups (docs/measurements.md 10.2)."""
     # One buffer a column: many columns share what few may have each.
     buffer_size = max(min(_PIECE, _BUFFERS // max(n_columns, 1)), 1 << 14)
     return pq.ParquetFile(path, pre_buffer=False, buffer_size=buffer_size, page_checksum_verification=True)

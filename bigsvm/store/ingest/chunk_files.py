@@ -17,7 +17,7 @@ from bigsvm.store.sealing.manifest import digest
 
 CODECS = ("lz4", "zstd", "none")
 DEFAULT_CHUNK_BYTES = 4 << 20
-"""Per-chunk costs dominate below about 1 Mi elements; measured in `design/ecosystem.md`, section 5."""
+"""Per-chunk costs dominate below about 1 Mi elements; docs/measurements.md 10.1."""
 
 
 def compressor(codec: Any, itemsize: int) -> tuple[Blosc | None, tuple[Any, ...]]:

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigsvm.problem.kernel import Kernel
-from bigsvm.solvers.kernel.base import KernelOptions
 from bigsvm.solvers.kernel.part import Part, Progress
 from bigsvm.solvers.kernel.smo.textbook import Textbook
 from bigsvm.solvers.kernel.values.kernel_rows import KernelRows, MatrixRows
@@ -40,11 +39,11 @@ def solve(
 ) -> Run:  # fmt: skip
     """Advance until it is over."""
     rows = MatrixRows(K) if isinstance(K, np.ndarray) else K
-    engine, options = Textbook(steps, record), KernelOptions(wss, shrinking=shrinking)
-    work = engine.begin(part, rows, options)
+    engine = Textbook(steps, record, wss, shrinking)
+    work = engine.begin(part, rows)
     iterations = visits = 0
     while iterations < at_most:
-        last = engine.advance(part, work, rows, options)
+        last = engine.advance(part, work, rows)
         iterations, visits = iterations + last.iterations, visits + last.visits
         if last.done or last.exhausted or last.final:
             return Run(last, iterations, visits, work)
@@ -81,7 +80,7 @@ def blobs(n: int, seed: int, kernel: Kernel | None = None) -> tuple[np.ndarray, 
 def in_two_l_variables(
     part: Part, K: np.ndarray, wss: str, at_most: int = 100_000
 ) -> tuple[np.ndarray, list[tuple[int, int]]]:
-    """(alpha, pairs) of the 2l variables of `algorithms` 5.1, alpha then alpha*, as its 2.4 and 5.2 read.
+    """(alpha, pairs) of LIBSVM's 2l variables, alpha then alpha*, by docs/mathematics.md 8.1 and 8.2.
 
     Both kinds of programme: a variable of the box [0, 0] is never chosen.
     """

@@ -14,7 +14,6 @@ import bigsvm
 from bigsvm.budget import MemoryBudget
 from bigsvm.compiled.kernel import platt as platt_steps
 from bigsvm.problem.kernel import Kernel, rbf_of_sigma
-from bigsvm.solvers.kernel.base import KernelOptions
 from bigsvm.solvers.kernel.checks import imbalance, kkt_violations, outside_box
 from bigsvm.solvers.kernel.literature import platt, simplified
 from bigsvm.solvers.kernel.literature.platt import PlattSMO
@@ -47,12 +46,12 @@ class Run:
         self.ctx: Any = SimpleNamespace(
             seed=seed, budget=MemoryBudget(1 << 28), cache_bytes=0, sweeps_left=None, expired=lambda: False
         )
-        self.work = solver.begin(self.part, self.rows, KernelOptions(), self.ctx)
+        self.work = solver.begin(self.part, self.rows, self.ctx)
         self.steps = self.calls = 0
 
     def call(self) -> Progress:
         """One call of advance."""
-        progress = self.solver.advance(self.part, self.work, self.rows, KernelOptions(), self.ctx)
+        progress = self.solver.advance(self.part, self.work, self.rows, self.ctx)
         self.steps += progress.iterations
         self.calls += 1
         scale = max(float(np.max(self.part.upper - self.part.lower, initial=0.0)), 1e-300)
@@ -203,7 +202,7 @@ def test_as_many_rows_are_kept_as_there_is_memory_for(solver: Any) -> None:
         run = Run(solver, K, y)
         run.solver.end(run.work)
         run.ctx.budget = budget = MemoryBudget(2 * room * 40 * 8)
-        run.work = run.solver.begin(run.part, run.rows, KernelOptions(), run.ctx)
+        run.work = run.solver.begin(run.part, run.rows, run.ctx)
         assert isinstance(run.work.kept, KeptRows)
         assert budget.report() == [("kept kernel rows", min(room, 40) * 40 * 8)]
         run.whole()
@@ -315,7 +314,7 @@ def test_corners_come_to_the_optimum_or_say_that_they_do_not(solver: Any, X: Any
     if isinstance(solver, PlattSMO):  # goes along lines of curvature 0, to an end
         assert progress.done
         assert run.dual == pytest.approx(best, rel=1e-5)
-    else:  # the Notes leave out pairs of eta <= 0: then they say so
+    else:  # Wang 2016 leaves out pairs of eta <= 0: then they say so
         blocked = run.primal - run.dual > 1e-5 * max(1.0, run.primal)
         assert progress.done != blocked
         assert progress.violation == run.part.violation()
@@ -354,7 +353,7 @@ def test_a_warm_start_needs_fewer_steps(solver: Any) -> None:
     cold.whole()
     warm = Run(solver, K, y, eps=1e-4)
     warm.part.beta[:], warm.part.f[:] = cold.part.beta, cold.part.f
-    warm.work = solver.begin(warm.part, warm.rows, KernelOptions(), warm.ctx)
+    warm.work = solver.begin(warm.part, warm.rows, warm.ctx)
     assert warm.whole().done
     assert warm.steps < 0.2 * cold.steps
 
@@ -365,7 +364,7 @@ def test_epochs_are_limited_and_the_seed_decides(make: Any) -> None:
     K = Kernel("linear").matrix(X, X)
     one = Run(make(maxepoch=1), K, y)
     progress = one.whole()
-    assert progress.exhausted  # a limit, and not the rule of the Notes
+    assert progress.exhausted  # a limit, and not the rule of Wang 2016
     assert not progress.final
     assert not progress.done
     assert one.steps > 0

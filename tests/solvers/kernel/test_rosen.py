@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigsvm.compiled.kernel.rosen import DUE, FACE, RELEASE, _end, descend
-from bigsvm.solvers.kernel.base import KernelOptions
 from bigsvm.solvers.kernel.part import Part, Progress
 from bigsvm.solvers.kernel.rosen.rosen import Block, Rosen
 from bigsvm.solvers.kernel.rosen.rosen_block import RosenBlock, working_set
@@ -24,7 +23,6 @@ SOLVERS = [
     Rosen(), Rosen(full=True), Rosen(inner="newton"), Rosen(inner="steepest"), RosenBlock(), RosenBlock(q=4),
     RosenBlock(q=10, max_set=12), RosenBlock(inner="newton"),
 ]  # fmt: skip
-OPTIONS = KernelOptions()
 
 
 @pytest.fixture(autouse=True)
@@ -79,10 +77,10 @@ def check(part: Part, K: np.ndarray) -> None:
 
 def solve(solver: Any, part: Part, K: np.ndarray, most: int = 2000) -> tuple[Any, Progress]:
     rows = MatrixRows(K)
-    work = solver.begin(part, rows, OPTIONS, None)
+    work = solver.begin(part, rows, None)
     former, start = np.inf, objective(part, K)
     for _ in range(most):
-        progress = solver.advance(part, work, rows, OPTIONS, None)
+        progress = solver.advance(part, work, rows, None)
         check(part, K)
         now = objective(part, K)
         assert now <= former + 1e-12 * max(1.0, abs(now))
@@ -227,15 +225,15 @@ def test_a_saved_state_goes_on_to_the_same_bits(solver: Any, monkeypatch: pytest
 
     def run(save: bool) -> tuple[Part, Any, int]:
         part, rows = classification(y, 5.0), MatrixRows(K)
-        work, calls, inside = solver.begin(part, rows, OPTIONS, None), 0, 0
-        while not (done := solver.advance(part, work, rows, OPTIONS, None)).done:
+        work, calls, inside = solver.begin(part, rows, None), 0, 0
+        while not (done := solver.advance(part, work, rows, None)).done:
             assert not done.exhausted
             calls += 1
             inside += getattr(work, "stop", -1.0) >= 0
             if save:
                 tree = copy.deepcopy(dump([part, work]))
                 part, rows = classification(y, 5.0), MatrixRows(K)
-                work = solver.begin(part, rows, OPTIONS, None)
+                work = solver.begin(part, rows, None)
                 load([part, work], tree)
             check(part, K)
         assert inside or solver.name == "rosen" or solver.max_set == 20  # whose rounds are as short as a call
@@ -327,8 +325,8 @@ def test_fewer_kernel_values_than_one_row_a_step_and_a_row_that_moves() -> None:
     found = {}
     for full in (False, True):
         part, rows, solver = classification(y, 10.0, eps=2e-3), MatrixRows(gram(X, 0.1)), Rosen(full=full)
-        work = solver.begin(part, rows, OPTIONS, None)
-        while not solver.advance(part, work, rows, OPTIONS, None).done:
+        work = solver.begin(part, rows, None)
+        while not solver.advance(part, work, rows, None).done:
             pass
         found[full] = rows.counts.values, int(work.counts[3]) * 200, work.steps, work.updates
     assert found[False][0] < 0.6 * found[False][1]
@@ -342,8 +340,8 @@ def test_rounds_are_passes() -> None:
     K = gram(X, 0.5)
     part, rows = classification(y, 1.0, eps=2e-3), MatrixRows(K)
     solver = RosenBlock(q=100)
-    work = solver.begin(part, rows, OPTIONS, None)
-    progress = solver.advance(part, work, rows, OPTIONS, None)
+    work = solver.begin(part, rows, None)
+    progress = solver.advance(part, work, rows, None)
     assert progress.done
     assert progress.iterations == work.updates <= 12 < work.steps
     assert progress.visits == 300 * work.updates

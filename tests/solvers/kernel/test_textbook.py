@@ -12,7 +12,6 @@ import pytest
 from sklearn.svm import SVC, SVR
 
 from bigsvm.problem.kernel import Kernel
-from bigsvm.solvers.kernel.base import KernelOptions
 from bigsvm.solvers.kernel.part import Part
 from bigsvm.solvers.kernel.smo import textbook
 from bigsvm.solvers.kernel.smo.textbook import Textbook
@@ -53,9 +52,9 @@ def test_published_counts_of_heart(
 
 def test_as_many_steps_of_the_third_rule_are_better_than_wr(heart: tuple[np.ndarray, np.ndarray]) -> None:
     K, y = heart
-    part, options = classification(y, 1.0), KernelOptions("3", shrinking=False)
-    engine = Textbook(steps=61)
-    last = engine.advance(part, engine.begin(part, MatrixRows(K), options), MatrixRows(K), options)
+    part = classification(y, 1.0)
+    engine = Textbook(steps=61, wss="3", shrinking=False)
+    last = engine.advance(part, engine.begin(part, MatrixRows(K)), MatrixRows(K))
     assert last.iterations == 61
     assert objective(part, K) == pytest.approx(-97.754, abs=6e-4)
 
@@ -82,11 +81,11 @@ def test_libsvm_step_for_step(n: int, C: float, shrinking: bool) -> None:
 def test_the_optimum_of_some_rows_is_not_the_end() -> None:
     """Two rows of one class are all that is active: nothing may move among them."""
     K, y, _ = blobs(60, 3)
-    part, rows, options = classification(y, 1.0), MatrixRows(K), KernelOptions("2", shrinking=True)
-    work = Textbook().begin(part, rows, options)
+    part, rows = classification(y, 1.0), MatrixRows(K)
+    work = Textbook().begin(part, rows)
     work.n_active = 2
     work.active[:2] = np.flatnonzero(y > 0)[:2]
-    last = Textbook(10_000).advance(part, work, rows, options)
+    last = Textbook(10_000).advance(part, work, rows)
     assert last.done
     assert np.count_nonzero(part.beta) > 10
     assert part.violation() <= part.eps
@@ -115,9 +114,9 @@ def test_the_2l_variables_in_numpy_take_the_same_steps(kind: str, wss: str) -> N
 def test_equal_rows_are_chosen_by_the_lowest_number(wss: str) -> None:
     y = np.where(np.arange(20) % 3 == 0, -1.0, 1.0)
     K = np.where(y[:, None] == y[None, :], 1.0, 0.2)
-    part, engine, options = classification(y, 1.0), Textbook(steps=1), KernelOptions(wss)
-    work = engine.begin(part, MatrixRows(K), options)
-    engine.advance(part, work, MatrixRows(K), options)
+    part, engine = classification(y, 1.0), Textbook(steps=1, wss=wss)
+    work = engine.begin(part, MatrixRows(K))
+    engine.advance(part, work, MatrixRows(K))
     assert np.flatnonzero(part.beta).tolist() == [0, 1]
 
 
@@ -192,12 +191,12 @@ def test_it_goes_on_from_files_to_the_same_bits(tmp_path: Path, wss: str, shrink
     K, _, t = blobs(80, 14)
     straight, resumed = regression(t, 50.0, 0.02, 1e-4), regression(t, 50.0, 0.02, 1e-4)
     run = solved(straight, K, wss, shrinking, record=True)
-    options, engine = KernelOptions(wss, shrinking=shrinking), Textbook(37, record=True)
+    engine = Textbook(37, True, wss, shrinking)
     rows = MatrixRows(K)
-    work: Any = engine.begin(resumed, rows, options)
+    work: Any = engine.begin(resumed, rows)
     iterations = 0
     for k in range(100_000):
-        last = engine.advance(resumed, work, rows, options)
+        last = engine.advance(resumed, work, rows)
         iterations += last.iterations
         if last.done or last.final:
             break
@@ -206,7 +205,7 @@ def test_it_goes_on_from_files_to_the_same_bits(tmp_path: Path, wss: str, shrink
             folder.mkdir()
             write_tree(folder, [dump(resumed.beta), dump(resumed.f), dump(work)])
             resumed = regression(t, 50.0, 0.02, 1e-4)
-            work = engine.begin(resumed, rows, options)
+            work = engine.begin(resumed, rows)
             load([resumed.beta, resumed.f, work], read_tree(folder))
     assert iterations == run.iterations
     assert resumed.beta.tobytes() == straight.beta.tobytes()
@@ -222,7 +221,7 @@ def test_what_left_is_rebuilt_by_rows_or_by_a_block(n_active: int, monkeypatch: 
     part.beta[:15] = np.linspace(-0.9, 0.9, 15) + 1e-3
     part.beta[15:19] = 1.0, -1.0, 1.0, -1.0
     engine = Textbook()
-    work: Any = engine.begin(part, rows, KernelOptions())
+    work: Any = engine.begin(part, rows)
     np.testing.assert_allclose(work.at_bound, K[:, 15:19] @ part.beta[15:19], rtol=0, atol=1e-6)
     work.active[:n_active] = np.arange(n_active)
     work.n_active = n_active
@@ -244,17 +243,17 @@ def test_what_left_is_rebuilt_by_rows_or_by_a_block(n_active: int, monkeypatch: 
 @pytest.mark.parametrize("wss", ["1", "3"])
 def test_f_is_made_whole_between_two_calls(wss: str) -> None:
     K, y, _ = blobs(200, 16)
-    part, rows, options = classification(y, 10.0, 1e-6), MatrixRows(K), KernelOptions(wss)
-    engine = Textbook(steps=900)
-    work: Any = engine.begin(part, rows, options)
-    engine.advance(part, work, rows, options)
+    part, rows = classification(y, 10.0, 1e-6), MatrixRows(K)
+    engine = Textbook(steps=900, wss=wss)
+    work: Any = engine.begin(part, rows)
+    engine.advance(part, work, rows)
     assert work.n_active < 200
     other, other_work = copy.deepcopy((part, work))
     engine.whole(part, work, rows)
     np.testing.assert_allclose(part.f, K @ part.beta - y, rtol=0, atol=1e-11)
     for _ in range(3):
-        engine.advance(part, work, rows, options)
-        engine.advance(other, other_work, rows, options)
+        engine.advance(part, work, rows)
+        engine.advance(other, other_work, rows)
     assert part.beta.tobytes() == other.beta.tobytes(), "it changes nothing of what follows"
 
 
@@ -281,9 +280,9 @@ def test_equal_rows_have_no_curvature_where_the_diagonal_is_of_another_type(
     """K(x, x) = 0.7 in float64 is more than rows of float32 hold: beta of equal rows goes to its bounds at once."""
     rows = MatrixRows(np.full((2, 2), 0.7, np.float32))
     monkeypatch.setattr(MatrixRows, "diag", np.full(2, 0.7))
-    part, options = classification(np.array([1.0, -1.0]), 1e9), KernelOptions(wss, shrinking=False)
-    engine = Textbook(steps=1)
-    engine.advance(part, engine.begin(part, rows, options), rows, options)
+    part = classification(np.array([1.0, -1.0]), 1e9)
+    engine = Textbook(steps=1, wss=wss, shrinking=False)
+    engine.advance(part, engine.begin(part, rows), rows)
     assert part.beta.tolist() == [1e9, -1e9]
 
 

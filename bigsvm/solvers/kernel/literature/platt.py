@@ -10,7 +10,7 @@ Given   part.beta, part.f = K beta - y; E_i = f_i + b.  The two heuristics are i
 The random starts are keyed by (seed, sweep, i2).  Platt keeps w where the kernel is linear; here the errors are kept
 whatever the kernel is, and a step takes two kernel rows, of which those used last are kept.
 
-Source: Platt 1998, as StandardSMO of the Notes has it (`algorithms` 6.2; `simplified.py` for the Notes' classes).
+Source: Platt 1998, as StandardSMO of Wang 2016 has it (docs/mathematics.md 10.2; `simplified.py` for its classes).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 
 from bigsvm.compiled.kernel.platt import add_row, next_violator, platt_examine
 from bigsvm.solvers.base import Context, DataShape, Need
-from bigsvm.solvers.kernel.base import KernelOptions, KernelSolver, expired, most_values
+from bigsvm.solvers.kernel.base import KernelSolver, expired, most_values
 from bigsvm.solvers.kernel.literature.simplified import middle
 from bigsvm.solvers.kernel.part import Part, Progress
 from bigsvm.solvers.kernel.values.kernel_rows import KernelRows
@@ -76,7 +76,7 @@ class PlattSMO(KernelSolver):
         """Rows inside their boxes are fetched sweep after sweep."""
         return True
 
-    def begin(self, part: Part, rows: KernelRows, options: KernelOptions, ctx: Context) -> PlattWork:
+    def begin(self, part: Part, rows: KernelRows, ctx: Context) -> PlattWork:
         """b = 0, of a warm start the middle of b_up and b_low; its rows are kept by the caller."""
         return PlattWork(middle(part))
 
@@ -84,7 +84,7 @@ class PlattSMO(KernelSolver):
         """The kernel rows of a pair."""
         return [Need("kernel rows", 16 * shape.n_samples)]
 
-    def advance(self, part: Part, work: Any, rows: KernelRows, options: KernelOptions, ctx: Context) -> Progress:
+    def advance(self, part: Part, work: Any, rows: KernelRows, ctx: Context) -> Progress:
         """Row after row, until a sweep over all takes no step or enough were looked at; see `Progress`.
 
         Platt's rule is a sweep over all without a step.  Where no row violates by more than part.eps / 2 with the b

@@ -12,9 +12,9 @@ Row i's error is computed afresh, from a row of kernel values, whenever i is exa
 whatever it changes.  `simplified-smo-km` keeps the rows that it has seen, as far as memory goes, and takes the same
 steps to the last bit.
 
-Source: Wang Jialin, SVM: learning and implementing SMO & DCD, 2016 ("the Notes"; `algorithms` 6.1).  Its classes here:
+Source: Wang Jialin, SVM: learning and implementing SMO & DCD, 2016 (docs/mathematics.md 10.1).  Its classes here:
 
-| the Notes | here |
+| Wang 2016 | here |
 |---|---|
 | SVMModel (alpha, b, x, y, C, kernel; predict) | `model/linear_model.py`, and `Part` while it is trained |
 | SVMSMO (errors E, the pair, maxEpoch, mask, epsilon) | `KernelSolver`, `SimplifiedWork`, `compiled/kernel/platt.py` |
@@ -36,7 +36,7 @@ import numpy as np
 
 from bigsvm.compiled.kernel.platt import ANY_ONE, LARGEST, LARGEST_THEN_ANY, add_row, simplified_scan
 from bigsvm.solvers.base import Context, DataShape, Need
-from bigsvm.solvers.kernel.base import KernelOptions, KernelSolver, expired, most_values
+from bigsvm.solvers.kernel.base import KernelSolver, expired, most_values
 from bigsvm.solvers.kernel.part import Part, Progress
 from bigsvm.solvers.kernel.values.kept_rows import KeptRows, keep_rows, rows_of
 from bigsvm.solvers.kernel.values.kernel_rows import KernelRows
@@ -68,7 +68,7 @@ class SimplifiedWork:
 class SimplifiedSMO(KernelSolver):
     """Hyperparameters of `simplified-smo`.
 
-    second : str         'max-then-random'; 'max': the Notes taken literally; 'random': one random j, no argmax
+    second : str         'max-then-random'; 'max': Wang 2016 taken literally; 'random': one random j, no argmax
     maxepoch : int       epochs at most
     min_step : float     a step must change alpha_j by so much
     """
@@ -90,7 +90,7 @@ class SimplifiedSMO(KernelSolver):
         if not 0.0 <= self.min_step < math.inf:
             raise ValueError(f"min_step must be a number not below 0, not {self.min_step!r}")
 
-    def begin(self, part: Part, rows: KernelRows, options: KernelOptions, ctx: Context) -> SimplifiedWork:
+    def begin(self, part: Part, rows: KernelRows, ctx: Context) -> SimplifiedWork:
         """b = 0, of a warm start the middle of b_up and b_low."""
         return SimplifiedWork(middle(part))
 
@@ -99,10 +99,10 @@ class SimplifiedSMO(KernelSolver):
         n = shape.n_samples
         return [Need("kernel rows", 8 * n * (_at_once(n) + 2))]
 
-    def advance(self, part: Part, work: Any, rows: KernelRows, options: KernelOptions, ctx: Context) -> Progress:
+    def advance(self, part: Part, work: Any, rows: KernelRows, ctx: Context) -> Progress:
         """Whole groups of rows, until an epoch takes no step or enough were examined; see `Progress`.
 
-        The rule of the Notes is an epoch without a step.  Where no row violates by more than part.eps / 2 with the b
+        The rule of Wang 2016 is an epoch without a step.  Where no row violates by more than part.eps / 2 with the b
         that is kept, b_low - b_up is at most part.eps: then it is `done`, and goes on with a smaller part.eps.  An
         epoch may also take no step because none was found; then it is over, and `final`.  The last epoch that is
         allowed is a limit, and no rule: then it is `exhausted`.
@@ -160,9 +160,9 @@ class SimplifiedSMOWithKM(SimplifiedSMO):
         """One kept row at least; the plan gives more."""
         return [*super().own_needs(shape, resident), Need(CACHE, 8 * shape.n_samples)]
 
-    def begin(self, part: Part, rows: KernelRows, options: KernelOptions, ctx: Context) -> SimplifiedWork:
+    def begin(self, part: Part, rows: KernelRows, ctx: Context) -> SimplifiedWork:
         """As `simplified-smo`, with room for rows.  What is kept is no part of a saved state."""
-        work = super().begin(part, rows, options, ctx)
+        work = super().begin(part, rows, ctx)
         work.kept = keep_rows(rows, ctx, self.kept_rows)
         return work
 

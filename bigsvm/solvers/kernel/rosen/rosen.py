@@ -1,4 +1,4 @@
-"""Rosen's gradient projection in the dual of a kernel machine (`rosen`; Lopez and Dorronsoro; `algorithms` 3).
+"""Rosen's gradient projection in the dual of a kernel machine (`rosen`; Lopez and Dorronsoro; docs/mathematics.md 9).
 
 One row leaves its bound at a time; between releases all free rows move together, along conjugate directions with
 K_JJ at hand.  f of the other rows is wanted for the choice of the next release only, and is brought up to date then.
@@ -13,7 +13,7 @@ import numpy as np
 
 from bigsvm.compiled.kernel.rosen import DUE, STILL, WORK, keep_members
 from bigsvm.solvers.base import Context, DataShape, Need
-from bigsvm.solvers.kernel.base import KernelOptions, KernelSolver, expired, most_values
+from bigsvm.solvers.kernel.base import KernelSolver, expired, most_values
 from bigsvm.solvers.kernel.part import Part, Progress
 from bigsvm.solvers.kernel.rosen.capacity import face_needs, rows_that_fit
 from bigsvm.solvers.kernel.rosen.rosen_face import (
@@ -67,11 +67,11 @@ class Rosen(KernelSolver):
         """K of the free rows; of more of them than there is memory for, some wait."""
         return face_needs(shape)
 
-    def begin(self, part: Part, rows: KernelRows, options: KernelOptions, ctx: Context) -> FaceWork:
+    def begin(self, part: Part, rows: KernelRows, ctx: Context) -> FaceWork:
         """Nothing is computed."""
         return new_work(part.n)
 
-    def advance(self, part: Part, work: FaceWork, rows: KernelRows, options: KernelOptions, ctx: Context) -> Progress:
+    def advance(self, part: Part, work: FaceWork, rows: KernelRows, ctx: Context) -> Progress:
         """Faces, each with one release and one update of f, until b_low - b_up <= part.eps, or for a while.
 
         K_JJ is computed anew by each call, so that nothing depends on whether the state was saved before it.

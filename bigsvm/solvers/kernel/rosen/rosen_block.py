@@ -1,4 +1,4 @@
-"""Rosen's gradient projection in rounds, many rows released at once (`rosen-block`; `algorithms` 3.7).
+"""Rosen's gradient projection in rounds, many rows released at once (`rosen-block`; docs/mathematics.md 9.5).
 
 A round takes the free rows and the bound rows that violate most, solves the programme on them with K_WW at hand, and
 then brings f of all rows up to date: one pass over the data a round, however many steps the round takes.
@@ -13,7 +13,7 @@ import numpy as np
 
 from bigsvm.compiled.kernel.rosen import LIMIT, STILL, WORK
 from bigsvm.solvers.base import Context, DataShape, Need
-from bigsvm.solvers.kernel.base import KernelOptions, KernelSolver, expired, most_values
+from bigsvm.solvers.kernel.base import KernelSolver, expired, most_values
 from bigsvm.solvers.kernel.part import Part, Progress
 from bigsvm.solvers.kernel.rosen.capacity import face_needs, rows_that_fit
 from bigsvm.solvers.kernel.rosen.rosen import check
@@ -60,7 +60,7 @@ class RosenBlock(KernelSolver):
     """Hyperparameters of `rosen-block`.
 
     q : int         bound rows a round, at most; half of them that may rise, half that may fall
-    max_set : int   rows a round at most (K_WW has the square of it); `KernelOptions.working_set` goes before
+    max_set : int   rows a round at most (K_WW has the square of it); --working-set goes before
     theta, inner : as in `rosen`
     """
 
@@ -81,18 +81,18 @@ class RosenBlock(KernelSolver):
         """K of a round's rows; there are as many as the memory holds."""
         return face_needs(shape)
 
-    def begin(self, part: Part, rows: KernelRows, options: KernelOptions, ctx: Context) -> RoundWork:
+    def begin(self, part: Part, rows: KernelRows, ctx: Context) -> RoundWork:
         """Nothing is computed."""
         face = new_work(part.n)
         chosen, beta, f = np.zeros(part.n, bool), np.zeros(part.n), np.zeros(part.n)
         return RoundWork(face.direction, face.memory, face.counts, chosen=chosen, beta=beta, f=f)
 
-    def advance(self, part: Part, work: RoundWork, rows: KernelRows, options: KernelOptions, ctx: Context) -> Progress:
+    def advance(self, part: Part, work: RoundWork, rows: KernelRows, ctx: Context) -> Progress:
         """Rounds until b_low - b_up <= part.eps, or for a while; `iterations` are rounds, that is updates of f.
 
         A long round goes on in the next call, which computes K_WW anew; `part` moves only when a round is over.
         """
-        most = max(min(options.working_set or self.max_set, rows_that_fit(ctx)), 2)
+        most = max(min(self.asked.working_set or self.max_set, rows_that_fit(ctx)), 2)
         room, spent, visits, rounds = Room(), 0, 0, work.updates
         now, largest = look(part), float(rows.diag.max(initial=0.0))
         exhausted = False

@@ -1,7 +1,7 @@
 """What `rosen` and `rosen-block` share: their options, the look over all rows, and how f is kept true to beta.
 
 Both move a few rows W with K_WW at hand (`compiled/kernel/rosen.py`), and then bring f up to date for all rows with one
-`rows.update`, a pass over the data where K is not kept: steps of type I and II (`algorithms` 3.7).
+`rows.update`, a pass over the data where K is not kept: docs/mathematics.md 9.4, 9.5.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ N_COUNTS = 5
 
 
 def paper_eps(part: Part) -> float:
-    """eps of [Rosen], whose rule is b_low - b_up <= 2 eps: the one place where that 2 stands.
+    """eps of Lopez and Dorronsoro, whose rule is b_low - b_up <= 2 eps: the one place where that 2 stands.
 
     `part.eps` is the violation itself.  For `--stop paper` the caller sets part.eps = 2 tol.
     """

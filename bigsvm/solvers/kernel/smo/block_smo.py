@@ -1,8 +1,8 @@
 """Block SMO of rows that are in memory: one working set after another, no kernel row is ever kept.
 
 A working set is half fresh rows, those that violate most on either side, and half of the last one, its free rows first
-(`limits` 9.1: keeping all free rows instead takes four times the rounds).  Its kernel values are a small matrix that is
-solved by steps of two variables; then the changes go into f of all active rows in one fused sweep.
+(docs/measurements.md 7.2: keeping all free rows instead takes four times the rounds).  Its kernel values are a small
+matrix that is solved by steps of two variables; then the changes go into f of all active rows in one fused sweep.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ b_up and b_low are kept over the rows strictly inside their boxes and the last p
 row that violates with one of the two by more than eps; then the two rows themselves step until they agree within eps;
 and again, until a sweep changes nothing.  eps is 2 tol of the paper: the violation that is asked for.
 
-Source: Keerthi, Shevade, Bhattacharyya, Murthy, Neural Computation 13 (2001), 637-649; `algorithms` 3.8.
+Source: Keerthi, Shevade, Bhattacharyya, Murthy, Neural Computation 13 (2001), 637-649; docs/mathematics.md 8.5.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@
     until the violation of all rows is small
 
 A round of it is in `active_set.py`.  In memory the pass is a sweep and A is LIBSVM's shrinking; on disk it is what is
-read (`limits` 9.3, 9.4: 4 to 6 passes where working sets of 4096 rows alone need 71).  Rules of the textbook, of two
-rows at a time, are in `textbook.py`.
+read (docs/measurements.md 7.3: 4 to 6 passes where working sets of 4096 rows alone need 71).  Rules of the textbook, of
+two rows at a time, are in `textbook.py`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bigsvm.solvers.base import Context, DataShape, Need, SmallFit
-from bigsvm.solvers.kernel.base import KernelOptions, KernelSolver
+from bigsvm.solvers.kernel.base import KernelSolver
 from bigsvm.solvers.kernel.part import Part, Progress
 from bigsvm.solvers.kernel.smo.active_set import GATHERED, Round, SmoWork
 from bigsvm.solvers.kernel.smo.block_smo import BlockSMO
@@ -32,7 +32,6 @@ from bigsvm.store.state.vectors import RowVector
 
 _Q = 1024
 _SAMPLE = 0.1  # of the rows, for the first active set
-_TEXTBOOK = Textbook()
 
 
 @dataclass(frozen=True)
@@ -66,22 +65,26 @@ class Smo(KernelSolver):
         return [*fits, *(SmallFit(n, 1.0, tol) for tol in dict.fromkeys(fit.tol for fit in fits))]
 
     def _rows_of_set(self, n: int) -> int:
-        return min(self.working_set or _Q, max(n, 2))
+        return min(self.asked.working_set or _Q, max(n, 2))
+
+    @property
+    def _textbook(self) -> Textbook:
+        return Textbook(wss=self.asked.wss, shrinking=self.asked.shrinking)
 
     @property
     def by_pairs(self) -> bool:
         """Two rows at a time, as the textbook has it: asked for, or the rule knows no other."""
-        return self.working_set == 2 or self.wss in ("keerthi2", "wr", "wr+3")
+        return self.asked.working_set == 2 or self.asked.wss in ("keerthi2", "wr", "wr+3")
 
     @property
     def caches(self) -> bool:
         """Of pairs; the rows of a working set are not kept."""
         return self.by_pairs
 
-    def begin(self, part: Part, rows: KernelRows, options: KernelOptions, ctx: Context) -> Any:
+    def begin(self, part: Part, rows: KernelRows, ctx: Context) -> Any:
         """Everything is sent: f is that of beta."""
         if self.by_pairs:
-            return _TEXTBOOK.begin(part, rows, options, ctx)
+            return self._textbook.begin(part, rows, ctx)
         n = ctx.data.n_samples
 
         def vector(what: str, dtype: type) -> RowVector:
@@ -106,14 +109,14 @@ class Smo(KernelSolver):
     def whole(self, part: Part, work: Any, rows: KernelRows) -> bool:
         """Of pairs: f of the rows that have shrunk away."""
         if self.by_pairs:
-            _TEXTBOOK.whole(part, work, rows)
+            self._textbook.whole(part, work, rows)
         return self.by_pairs
 
-    def advance(self, part: Part, work: Any, rows: KernelRows, options: KernelOptions, ctx: Context) -> Progress:
+    def advance(self, part: Part, work: Any, rows: KernelRows, ctx: Context) -> Progress:
         """One active set, and one pass over the other rows; of the textbook's rules some steps."""
         if self.by_pairs:
-            progress = _TEXTBOOK.advance(part, work, rows, options, ctx)
+            progress = self._textbook.advance(part, work, rows, ctx)
             stale = not progress.done and isinstance(work, TextbookWork) and work.n_active < part.n
             return progress._replace(stale=stale and not progress.final)
         assert isinstance(rows, DataRows)
-        return Round(part, work, rows, ctx, self._rows_of_set(part.n), self.wss != "1", self.sample).run()
+        return Round(part, work, rows, ctx, self._rows_of_set(part.n), self.asked.wss != "1", self.sample).run()

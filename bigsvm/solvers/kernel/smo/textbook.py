@@ -8,9 +8,9 @@
 | wr+3 | as wr, then as 3 from where that ends | |
 | keerthi2 | see `keerthi.py` | |
 
-Rows at a bound that press against it leave the active ones, and come back before the end (`algorithms` 5.5).
+Rows at a bound that press against it leave the active ones, and come back before the end (docs/mathematics.md 8.4).
 
-Source: Fan, Chen, Lin, JMLR 6 (2005); Chang and Lin, LIBSVM, 4.2 and 5; `algorithms` 2.4 and 5.
+Source: Fan, Chen, Lin, JMLR 6 (2005); Chang and Lin, LIBSVM, 4.2 and 5; docs/mathematics.md 8.1 to 8.4.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from bigsvm.compiled.kernel.smo import (
     take_step,
 )
 from bigsvm.solvers.base import Context
-from bigsvm.solvers.kernel.base import KernelOptions, expired, most_values
+from bigsvm.solvers.kernel.base import expired, most_values
 from bigsvm.solvers.kernel.part import Part, Progress
 from bigsvm.solvers.kernel.smo.keerthi import KeerthiWork, keerthi_advance, keerthi_begin
 from bigsvm.solvers.kernel.smo.rounding import resolution
@@ -72,24 +72,25 @@ class Textbook:
 
     steps : at most, of a call of `advance`
     record : count how often each variable is selected
+    wss, shrinking : the options of the same name
     """
 
     steps: int = 1000
     record: bool = False
+    wss: str = "2"
+    shrinking: bool = True
 
-    def begin(
-        self, part: Part, rows: KernelRows, options: KernelOptions, ctx: Context | None = None
-    ) -> TextbookWork | KeerthiWork:
+    def begin(self, part: Part, rows: KernelRows, ctx: Context | None = None) -> TextbookWork | KeerthiWork:
         """What `advance` needs beside `part`, whose beta is feasible and f = K beta - t.
 
         A start other than 0 costs a scan where rows may shrink.  For wr its rows that are not 0 count as selected.
         """
         n = part.n
         selected = np.zeros((2, n if self.record else 0), np.int32)
-        if options.wss == "keerthi2":
+        if self.wss == "keerthi2":
             return keerthi_begin(part, selected)
-        limited = options.wss.startswith("wr")
-        at_bound = np.zeros(n if options.shrinking and options.wss != "wr" else 0)
+        limited = self.wss.startswith("wr")
+        at_bound = np.zeros(n if self.shrinking and self.wss != "wr" else 0)
         bound = np.flatnonzero(_cost_used_up(part))
         if len(at_bound) and len(bound):
             rows.update(at_bound, bound, part.beta[bound])
@@ -106,7 +107,6 @@ class Textbook:
         part: Part,
         work: TextbookWork | KeerthiWork,
         rows: KernelRows,
-        options: KernelOptions,
         ctx: Context | None = None,
     ) -> Progress:
         """Steps until the violation is at most `part.eps`, wr is over, or `self.steps` are done.
@@ -130,7 +130,7 @@ class Textbook:
             i, j, b_up, b_low = extremes(part.f, part.beta, part.lower, part.upper, part.epsilon, fresh, *among)
             violation = b_low - b_up if min(i, j) >= 0 else -np.inf
             if violation <= part.eps:
-                if work.limited and options.wss == "wr":
+                if work.limited and self.wss == "wr":
                     left = part.violation()
                     return Progress(left <= part.eps, False, done, visits, left, final=True)
                 if work.limited:
@@ -141,7 +141,7 @@ class Textbook:
                     _all_back(part, work, rows)
                     work.countdown = 2  # shrinks again after one step among all
                 continue
-            if options.wss == "1":
+            if self.wss == "1":
                 row_i, row_j = rows.fetch(np.array([i, j]))
                 worse = violation
             else:
