@@ -233,8 +233,7 @@ def test_nothing_is_compiled_inside_a_kernel_fit(
 @pytest.mark.parametrize(
     ("options", "case"),
     [
-        ({"solver": "dcd", "loss": "hinge"}, {"layout": "csr", "weighted": True}),
-        ({"solver": "dcd", "loss": "squared_hinge"}, {"task": "three"}),
+        ({"solver": "dcd", "loss": "hinge"}, {"layout": "csr", "task": "three", "weighted": True}),
         ({"solver": "dcd", "loss": "squared_hinge", "no_dual": True}, {}),
         ({"solver": "smo", "kernel": "rbf"}, {"task": "three", "layout": "csr"}),
         ({"solver": "smo", "kernel": "precomputed"}, {"weighted": True}),
