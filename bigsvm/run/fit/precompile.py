@@ -75,10 +75,10 @@ def _kind_of_plan(plan: Plan, config: FitConfig) -> tuple[Any, ...]:
     problem = plan.problem
     asked = [getattr(config, name) for name, option in OPTIONS.items() if option.solvers and option.changes == "result"]
     return (
-        repr(plan.solver), *asked, plan.mode, plan.parallel, min(problem.n_models, _MODELS), len(problem.classes), problem.pairs,
-        problem.loss.name, problem.bias, problem.kernel.name, problem.kernel.definite.how, plan.decides_kernel,
-        config.class_weight is None, config.stop, plan.arena_bytes > 0, plan.arena_packed, plan.spilled,
-        plan.cache.memory_bytes > 0, plan.cache.disk_bytes > 0,
+        repr(plan.solver), *asked, config.stop, plan.mode, plan.parallel, plan.spilled, plan.decides_kernel,
+        problem.loss.name, problem.bias, problem.kernel.name, problem.kernel.definite.how, problem.pairs,
+        len(problem.classes), min(problem.n_models, _MODELS), config.class_weight is None,
+        plan.arena_bytes > 0, plan.arena_packed, plan.cache.memory_bytes > 0, plan.cache.disk_bytes > 0,
     )  # fmt: skip
 
 
