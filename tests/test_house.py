@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import re
+import statistics
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "bigsvm"
+MODULES = 14  # of a folder, at most
+MEDIAN = 135  # lines of a file
+LINES, PARAMETERS = 100, 12  # of a function outside compiled/, whose loops are told everything
+WIDE = {
+    "ingest": "public: a keyword for each option of the command, with all that they mean",
+    "open_source": "the options of ingest as they came",
+}
+"""Functions that are longer or take more, and why."""
 
 
 @pytest.mark.parametrize(
@@ -36,3 +49,46 @@ def test_the_readme_has_its_two_commands() -> None:
 def test_scripts_have_a_smoke_test() -> None:
     for script in (ROOT / "scripts").glob("bench_*.py"):
         assert "--smoke" in script.read_text(), script.name
+
+
+def test_no_folder_is_a_heap() -> None:
+    folders = Counter(path.parent for path in PACKAGE.rglob("*.py") if path.name != "__init__.py")
+    assert {str(folder.relative_to(ROOT)): n for folder, n in folders.items() if n > MODULES} == {}
+
+
+def test_every_folder_says_what_it_is() -> None:
+    for folder in {path.parent for path in PACKAGE.rglob("*.py")} - {PACKAGE}:
+        text = (folder / "__init__.py").read_text()
+        assert ast.get_docstring(ast.parse(text)), f"{folder.relative_to(ROOT)} has no docstring"
+
+
+def test_files_are_short() -> None:
+    lengths = [len(path.read_text().splitlines()) for path in PACKAGE.rglob("*.py") if path.name != "__init__.py"]
+    assert statistics.median(lengths) <= MEDIAN
+
+
+def functions() -> Iterator[tuple[Path, ast.FunctionDef]]:
+    for path in PACKAGE.rglob("*.py"):
+        if "compiled" not in path.parts:
+            yield from (
+                (path, node) for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)
+            )
+
+
+def test_functions_are_short_and_take_little() -> None:
+    found = set()
+    for _, node in functions():
+        arguments = node.args.posonlyargs + node.args.args + node.args.kwonlyargs
+        if (node.end_lineno or 0) - node.lineno + 1 > LINES or len(arguments) > PARAMETERS:
+            found.add(node.name)
+    assert found == set(WIDE)
+
+
+def test_the_picture_of_the_house_is_that_of_the_tree() -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "scripts" / "architecture.py"), "--check"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,1 @@
+"""The command line: options, exit codes, what a person or a script reads."""

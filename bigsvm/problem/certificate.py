@@ -8,7 +8,7 @@ can make it smaller than it is.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -127,12 +127,6 @@ def with_block(terms: RowsTerms, problem: Problem, w: np.ndarray, alpha: np.ndar
     return terms._replace(n_rows=terms.n_rows + block.n_rows, bytes_read=terms.bytes_read + block.nbytes)
 
 
-def runs_of(refs: Sequence[BlockRef], blocks: int) -> Iterator[tuple[BlockRef, ...]]:
-    """Runs of `blocks` blocks in store order (the last may be shorter): the shares of a certificate."""
-    for first in range(0, len(refs), blocks):
-        yield tuple(refs[first : first + blocks])
-
-
 def _alpha_of_margins(problem: Problem, X: Matrix, codes: np.ndarray, cost: np.ndarray, w: np.ndarray) -> np.ndarray:
     """alpha_i = C_i loss'(s_i): in the box always, and tight at the optimum of the squared hinge."""
     W = w if w.ndim == 2 else w[:, None]
@@ -141,9 +135,7 @@ def _alpha_of_margins(problem: Problem, X: Matrix, codes: np.ndarray, cost: np.n
     decision(X, np.ascontiguousarray(W[:n_columns]), scores)
     scores += problem.constant_feature * W[-1]
     sign = np.where(codes[:, None] == problem.positive[None, :], 1.0, -1.0)
-    s = np.maximum(1.0 - sign * scores, 0.0)
-    C = cost[:, None] * problem.C[None, :]
-    return C * (s > 0) if problem.loss.name == "hinge" else 2.0 * C * s
+    return problem.loss.alpha(1.0 - sign * scores, cost[:, None] * problem.C[None, :])
 
 
 class Accumulator:

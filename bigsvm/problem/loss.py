@@ -1,94 +1,142 @@
-"""Margin losses: the readable truth beside the compiled branch.
+"""Losses: everything that a solver or a proof wants to know of one is said here, once.
 
-A loss enters a dual solver as numbers only: the box [0, upper_factor * C_i] of alpha_i and the diagonal
-diag_factor / C_i added to the Gram matrix (docs/mathematics.md 1.4).
+A loss is a function of the slack s of a row, which is 1 - y f(x) of a label and y - f(x) of a target.  A dual solver
+takes it as numbers: the box [0, upper_factor C_i] of alpha_i and the diagonal diag_factor / C_i that is added to the
+Gram matrix (docs/mathematics.md 1.4).  A primal solver takes the dual variable C_i loss'(s_i) and the curvature
+C_i loss''(s_i).  The compiled twins are in `compiled/shared/losses.py`; a test holds the two together.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
 
 from bigsvm.errors import Unsupported
 
 
-class Loss(Protocol):
-    """loss(s) per unit of C, at the slack s = 1 - y f(x)."""
+@dataclass(frozen=True)
+class Loss:
+    """loss(s) per unit of C; every loss is piecewise quadratic.
+
+    code : by which compiled loops branch
+    upper_factor : times C_i: the largest alpha_i
+    diag_factor : over C_i: what the conjugate adds to the diagonal of the Gram matrix
+    smooth : its slope has no jump, so that it bends somewhere and alpha_i has no upper bound
+    regression : of a target, not of a class
+    epsilon : residuals up to this cost nothing, in units of the target; 0 for classes
+    """
 
     name: ClassVar[str]
     code: ClassVar[int]
     upper_factor: ClassVar[float]
     diag_factor: ClassVar[float]
+    smooth: ClassVar[bool]
+    regression: ClassVar[bool] = False
 
-    def value(self, s: np.ndarray) -> np.ndarray: ...
-    def conjugate(self, alpha: np.ndarray, C: float) -> np.ndarray: ...
+    epsilon: float = 0.0
+
+    def value(self, s: np.ndarray) -> np.ndarray:
+        """Loss at slacks of any shape."""
+        raise NotImplementedError
+
+    def conjugate(self, alpha: np.ndarray, C: float) -> np.ndarray:
+        """sup over s of alpha s - C value(s), of any shape; infinite where alpha is outside its box."""
+        raise NotImplementedError
+
+    def alpha(self, s: np.ndarray, C: np.ndarray) -> np.ndarray:
+        """C loss'(s): the dual variables that slacks determine, of slacks and costs of one shape."""
+        raise NotImplementedError
+
+    def curvature(self, s: np.ndarray, C: np.ndarray) -> np.ndarray:
+        """C loss''(s), the generalised second derivative; 0 on either side of a kink, and at it."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
-class Hinge:
+class Hinge(Loss):
     """max(0, s): the L1 loss of LIBLINEAR's -s 3."""
 
     name: ClassVar[str] = "hinge"
     code: ClassVar[int] = 0
     upper_factor: ClassVar[float] = 1.0
     diag_factor: ClassVar[float] = 0.0
+    smooth: ClassVar[bool] = False
 
     def value(self, s: np.ndarray) -> np.ndarray:
-        """Loss at slack s, any shape."""
         return np.maximum(s, 0.0)
 
     def conjugate(self, alpha: np.ndarray, C: float) -> np.ndarray:
-        """sup over s of alpha s - C value(s): 0 inside the box, infinite outside."""
+        """0 inside the box."""
         return np.where((alpha >= 0) & (alpha <= C), 0.0, np.inf)
+
+    def alpha(self, s: np.ndarray, C: np.ndarray) -> np.ndarray:
+        return np.where(s > 0.0, C, 0.0)
+
+    def curvature(self, s: np.ndarray, C: np.ndarray) -> np.ndarray:
+        return np.zeros(s.shape)
 
 
 @dataclass(frozen=True)
-class SquaredHinge:
+class SquaredHinge(Loss):
     """max(0, s)^2: the L2 loss of LIBLINEAR's -s 1 and -s 2, scikit-learn's default."""
 
     name: ClassVar[str] = "squared_hinge"
     code: ClassVar[int] = 1
     upper_factor: ClassVar[float] = np.inf
     diag_factor: ClassVar[float] = 0.5
+    smooth: ClassVar[bool] = True
 
     def value(self, s: np.ndarray) -> np.ndarray:
-        """Loss at slack s, any shape."""
         return np.maximum(s, 0.0) ** 2
 
     def conjugate(self, alpha: np.ndarray, C: float) -> np.ndarray:
-        """sup over s of alpha s - C value(s) = alpha^2 / (4 C) for alpha >= 0, else infinite."""
+        """alpha^2 / (4 C) for alpha >= 0."""
         return np.where(alpha >= 0, alpha**2 / (4.0 * C), np.inf)
+
+    def alpha(self, s: np.ndarray, C: np.ndarray) -> np.ndarray:
+        return 2.0 * C * np.maximum(s, 0.0)
+
+    def curvature(self, s: np.ndarray, C: np.ndarray) -> np.ndarray:
+        return np.where(s > 0.0, 2.0 * C, 0.0)
 
 
 @dataclass(frozen=True)
-class EpsilonInsensitive:
-    """max(0, |r| - epsilon) of the residual r = t - f(x): the loss of LIBSVM's eps-SVR.  Of kernel solvers."""
+class EpsilonInsensitive(Loss):
+    """max(0, |s| - epsilon) of the residual s = y - f(x): the loss of LIBSVM's eps-SVR.  Of kernel solvers."""
 
     name: ClassVar[str] = "epsilon_insensitive"
     code: ClassVar[int] = 2
     upper_factor: ClassVar[float] = 1.0
     diag_factor: ClassVar[float] = 0.0
+    smooth: ClassVar[bool] = False
+    regression: ClassVar[bool] = True
 
     epsilon: float = 0.1
 
     def value(self, s: np.ndarray) -> np.ndarray:
-        """Loss at residual s, any shape."""
         return np.maximum(np.abs(s) - self.epsilon, 0.0)
 
     def conjugate(self, alpha: np.ndarray, C: float) -> np.ndarray:
-        """sup over r of beta r - C value(r) = epsilon |beta| inside the box, else infinite."""
+        """epsilon |alpha| inside the box, which is [-C, C]."""
         return np.where(np.abs(alpha) <= C, self.epsilon * np.abs(alpha), np.inf)
 
+    def alpha(self, s: np.ndarray, C: np.ndarray) -> np.ndarray:
+        return np.where(np.abs(s) > self.epsilon, np.sign(s) * C, 0.0)
 
-LOSSES: dict[str, Loss] = {loss.name: loss for loss in (Hinge(), SquaredHinge(), EpsilonInsensitive())}
+    def curvature(self, s: np.ndarray, C: np.ndarray) -> np.ndarray:
+        return np.zeros(s.shape)
+
+
+LOSSES: dict[str, type[Loss]] = {loss.name: loss for loss in (Hinge, SquaredHinge, EpsilonInsensitive)}
 REGRESSION = ("epsilon_insensitive", "squared_epsilon_insensitive")
 """Losses of a target, not of a class."""
 
 
-def loss_named(name: str) -> Loss:
-    """The loss of that name.  Raises Unsupported naming the ones there are."""
+def loss_named(name: str, epsilon: float = 0.0) -> Loss:
+    """The loss of that name, with `epsilon` where it is one of targets.  Raises Unsupported naming those there are."""
     if name not in LOSSES:
         raise Unsupported(f"the loss {name!r} is not available", hint=f"available: {', '.join(LOSSES)}")
-    return LOSSES[name]
+    loss = LOSSES[name]
+    return loss(float(epsilon)) if loss.regression else loss()

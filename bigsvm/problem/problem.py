@@ -19,17 +19,16 @@ y_i is the target:  P = 1/2 ||w||^2 + sum_i C_i max(0, |y_i - f(x_i)| - epsilon)
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from bigsvm.compiled.linear.dual_cd import DualBox
+from bigsvm.compiled.shared.losses import DualBox
 from bigsvm.config import FitConfig
 from bigsvm.errors import DataError, UsageError
 from bigsvm.problem.kernel import Definite, Kernel
-from bigsvm.problem.loss import REGRESSION, EpsilonInsensitive, Loss, loss_named
+from bigsvm.problem.loss import Loss, loss_named
 from bigsvm.store.blocks import Block, RowBlocks
 
 
@@ -61,7 +60,7 @@ class Problem:
     @property
     def regression(self) -> bool:
         """Of targets, not of classes."""
-        return self.loss.name in REGRESSION
+        return self.loss.regression
 
     @property
     def pairs(self) -> bool:
@@ -117,15 +116,13 @@ def make_problem(config: FitConfig, store: RowBlocks, class_counts: np.ndarray |
     Unsupported : the loss does not exist.
     UsageError : a class weight names no class, or is negative.
     """
-    loss = loss_named(config.loss)
+    loss = loss_named(config.loss, config.epsilon)
     classes = store.classes
     kernel = make_kernel(config, store.n_features)
     if kernel.name == "precomputed" and store.n_features != store.n_samples:
         shape = f"{store.n_samples:,} x {store.n_features:,}"
         raise DataError(f"a precomputed kernel has a column for each row, and the store is {shape}", store.uri)
-    if isinstance(loss, EpsilonInsensitive):
-        loss = dataclasses.replace(loss, epsilon=float(config.epsilon))
-    if config.loss in REGRESSION:
+    if loss.regression:
         return _regression(config, store, loss, kernel)
     if classes is None:
         raise DataError(f"{config.loss} needs class labels and the store holds a regression target", store.uri)

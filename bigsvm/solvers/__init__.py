@@ -1,0 +1,1 @@
+"""Solvers by name, and what all of them share."""

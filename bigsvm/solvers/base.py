@@ -1,17 +1,18 @@
 """What a solver is and what it is lent.
 
 A solver is a frozen dataclass of hyperparameters.  Its state is a plain dataclass of arrays, row vectors and
-numbers, so that generic code can save it.  It hands out pure block tasks to a mapper; it opens no file and
+numbers, so that generic code can save it.  It hands out pure block tasks (`bigsvm/tasks.py`); it opens no file and
 sees no scheduler.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -22,23 +23,9 @@ from bigsvm.problem.riding import RidingProof
 from bigsvm.store.blocks import BlockRef, RowBlocks
 from bigsvm.store.columns.column_blocks import ColumnBlocks
 from bigsvm.store.state.vectors import RowVector
+from bigsvm.tasks import Mapper
 
-T = TypeVar("T")
-U = TypeVar("U")
-
-
-class Mapper(Protocol):
-    """Runs pure tasks somewhere; results come in the order of the shares.
-
-    `shares` is pulled lazily, and at most `at_most` tasks (a few more than workers by default) run or wait to
-    be taken at one time: what they hold is the caller's memory.  A failed task raises, at its place.
-    """
-
-    in_process: bool
-    """Tasks see the caller's own arrays: nothing is copied, and in-place work is visible."""
-    n_workers: int
-
-    def map(self, task: Callable[[T], U], shares: Iterable[T], at_most: int | None = None) -> Iterator[U]: ...
+_CHARGING = threading.Lock()  # groups of models may be proved on several threads at one time
 
 
 class Need(NamedTuple):
@@ -65,8 +52,8 @@ class DataShape:
     """Rows or classes have weights."""
     n_costs: int = 1
     """So many models of each class differ in C alone: they share most of the rows that matter."""
-    linear_loss: bool = False
-    """Of rows that violate the margin: no solver needs a matrix of those (the hinge loss)."""
+    smooth_loss: bool = True
+    """Rows beyond their kinks have curvature: where it is False (the hinge loss), no solver sums it up in a matrix."""
 
 
 @dataclass
@@ -124,7 +111,24 @@ class Context:
     def charge(self, nbytes: int) -> None:
         """Count bytes of X, y and weights that were read; rows in memory cost nothing."""
         if not self.resident:
-            self.bytes_read += nbytes
+            with _CHARGING:
+                self.bytes_read += nbytes
+
+    def vector(
+        self,
+        what: str,
+        width: int,
+        dtype: np.dtype | type = np.float64,
+        fill: float = 0,
+        n_rows: int | None = None,
+    ) -> RowVector:
+        """A vector of `width` values for each row of the data, all starting at `fill`; where the plan put it.
+
+        what : its name in `Solver.needs`, by which the plan may have sent it to disk
+        n_rows : rows other than those of the data
+        """
+        rows = self.data.n_samples if n_rows is None else n_rows
+        return RowVector(what, rows, width, dtype, self.budget, self.workdir, fill, on_disk=what in self.spilled)
 
 
 class SmallFit(NamedTuple):

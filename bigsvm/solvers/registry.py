@@ -47,7 +47,6 @@ SOLVERS: dict[str, type[Any]] = {
         PlattSMO,
     )
 }
-_SMALL = DataShape(n_samples=1000, n_features=10, nnz=10_000, n_models=1)
 
 
 class Choice(NamedTuple):
@@ -113,11 +112,6 @@ def able_solvers(config: FitConfig, shape: DataShape) -> list[str]:
         and (solver.paper_rule or config.stop == "gap")
         and solver().refusal(shape) is None
     ]
-
-
-def choose_solver(config: FitConfig, shape: DataShape = _SMALL) -> tuple[Solver, str]:
-    """The first of `choose_solvers`."""
-    return choose_solvers(config, shape)[0][:2]
 
 
 def _takes_rows(solver: type[Any], config: FitConfig) -> bool:

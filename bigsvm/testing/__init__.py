@@ -1,0 +1,1 @@
+"""What tests of stores and solvers may use, ours and those of others."""

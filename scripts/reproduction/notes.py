@@ -18,7 +18,8 @@ from bigsvm.solvers.kernel.base import KernelSolver
 from bigsvm.solvers.kernel.literature.platt import PlattSMO
 from bigsvm.solvers.kernel.literature.simplified import SimplifiedSMO, SimplifiedSMOWithKM
 from bigsvm.solvers.kernel.part import Part
-from bigsvm.solvers.kernel.values.kernel_rows import KernelCounts, MatrixRows
+from bigsvm.solvers.kernel.values.kernel_rows import KernelCounts
+from bigsvm.testing.matrix_rows import MatrixRows
 from reproduction.sets import DataSet
 from reproduction.stepper import Stepper
 

@@ -20,7 +20,7 @@ from bigsvm.problem.kernel import rbf_of_width
 from bigsvm.solvers.kernel.part import Part
 from bigsvm.solvers.kernel.rosen.rosen import Rosen
 from bigsvm.solvers.kernel.rosen.rosen_block import RosenBlock
-from bigsvm.solvers.kernel.values.kernel_rows import MatrixRows
+from bigsvm.testing.matrix_rows import MatrixRows
 from reproduction.plain_smo import plain_smo
 from reproduction.sets import Partitioned
 

@@ -14,8 +14,8 @@ from bigsvm.budget import MemoryBudget
 from bigsvm.config import FitConfig
 from bigsvm.problem.problem import make_problem
 from bigsvm.run.execute.local import SerialMapper
-from bigsvm.solvers.base import Context, StepInfo
-from bigsvm.solvers.registry import choose_solver
+from bigsvm.solvers.base import Context, DataShape, StepInfo
+from bigsvm.solvers.registry import choose_solvers
 from bigsvm.store.columns.column_blocks import ColumnBlocks, ResidentColumns
 from bigsvm.store.formats.array_rows import ArrayRows
 
@@ -32,7 +32,7 @@ class Stepper:
     def __init__(self, X: np.ndarray, y: np.ndarray, solver: str, **options: Any) -> None:
         rows = ArrayRows(X, y)
         config = FitConfig.of(solver=solver, solver_options=options.pop("set", {}), **options)
-        self.solver, _ = choose_solver(config)
+        self.solver = choose_solvers(config, DataShape(*X.shape, X.size, 1))[0].solver
         self.problem, refs = make_problem(config, rows), rows.refs(rows.n_samples)
         self._folder = tempfile.TemporaryDirectory(prefix="reproduce-")
         found: list[ColumnBlocks] = []

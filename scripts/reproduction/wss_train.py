@@ -15,9 +15,10 @@ from bigsvm.solvers.kernel.smo.textbook import Textbook
 from bigsvm.solvers.kernel.state import weigh
 from bigsvm.solvers.kernel.values.cached_rows import CachedRows
 from bigsvm.solvers.kernel.values.gram import Gram, support_of
-from bigsvm.solvers.kernel.values.kernel_rows import KernelCounts, KernelRows, MatrixRows
+from bigsvm.solvers.kernel.values.kernel_rows import KernelCounts, KernelRows
 from bigsvm.store.blocks import Matrix, kernel_matrix
 from bigsvm.store.state.row_cache import RowCache
+from bigsvm.testing.matrix_rows import MatrixRows
 
 VIOLATION = 1e-3
 DEGREE = 3

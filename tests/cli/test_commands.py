@@ -269,14 +269,14 @@ def test_doctor_says_the_base_whatever_is_optional(bigsvm: Bigsvm, monkeypatch: 
     import importlib.metadata
 
     def version(name: str) -> str:
-        if name in ("scikit-learn", "psutil"):
+        if name in ("scikit-learn", "xxhash"):
             raise importlib.metadata.PackageNotFoundError(name)
         return "1.0"
 
     monkeypatch.setattr(importlib.metadata, "version", version)
     result = bigsvm("doctor", "--json").document["result"]
     assert result["memory"]["base_bytes"] > 0
-    assert result["missing"] == ["psutil"]
+    assert result["missing"] == ["xxhash"]
     assert "bigsvm.sklearn" not in bigsvm("doctor").out
 
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bigsvm.compiled.linear.dual_cd import DualBox
 from bigsvm.compiled.linear.gap_terms import ALPHA, ALPHA_DIAG, GAP, LOSS, N_SUMS, SUPPORT, certify_rows, distances
-from bigsvm.problem.loss import LOSSES
+from bigsvm.compiled.shared.losses import DualBox
+from bigsvm.problem.loss import LOSSES, loss_named
 from bigsvm.store.blocks import kernel_matrix
 from bigsvm.testing.problems import as_csr, random_problem
 from bigsvm.testing.reference import dual_value, primal_value
@@ -18,7 +18,7 @@ from bigsvm.testing.reference import dual_value, primal_value
 @pytest.mark.parametrize("name", LOSSES)
 @given(seed=st.integers(0, 10_000), bias=st.sampled_from([0.0, 1.0, 2.5]), C=st.floats(1e-3, 1e2))
 def test_gap_is_primal_minus_dual_for_any_point(name: str, seed: int, bias: float, C: float) -> None:
-    loss = LOSSES[name]
+    loss = loss_named(name)
     rng = np.random.default_rng(seed)
     X, y = random_problem(25, 4, 0.7, seed=seed)
     cost = rng.uniform(0.1, 2.0, 25)
@@ -70,7 +70,7 @@ def test_natural_dual_of_the_squared_hinge_has_gap_half_squared_gradient() -> No
 
 @pytest.mark.parametrize("name", ["hinge", "squared_hinge"])
 def test_multiples_of_w_are_weighed_as_they_are(name: str) -> None:
-    loss, rng = LOSSES[name], np.random.default_rng(5)
+    loss, rng = loss_named(name), np.random.default_rng(5)
     X, y = random_problem(200, 4, seed=6)
     cost, w = rng.uniform(0.5, 2.0, 200), rng.standard_normal(5)
     alpha = rng.uniform(0, 1, (200, 1)) * cost[:, None]

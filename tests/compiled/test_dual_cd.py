@@ -9,14 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bigsvm.compiled.linear.dual_cd import (
-    DualBox,
-    _sweep,
-    dual_cd_sweeps,
-    dual_cd_visit,
-    next_thresholds,
-    widest_spread,
-)
+from bigsvm.compiled.linear.dual_cd import _sweep, dual_cd_sweeps, dual_cd_visit, next_thresholds, widest_spread
+from bigsvm.compiled.shared.losses import DualBox
 from bigsvm.compiled.shared.rows import CSR, n_rows_of, sqnorms
 from bigsvm.compiled.shared.visiting import shuffled
 from bigsvm.problem.problem import zero_weights

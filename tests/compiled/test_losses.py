@@ -6,15 +6,31 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numba import njit
 
-from bigsvm.compiled.shared.losses import gap_terms, loss_values
-from bigsvm.problem.loss import LOSSES, REGRESSION, Loss
+from bigsvm.compiled.shared.losses import gap_term, loss_value
+from bigsvm.problem.loss import LOSSES, Loss
+
+
+@njit
+def loss_values(code, s, C, out):
+    """out[i] = C[i] loss(s[i])."""
+    for i in range(s.shape[0]):
+        out[i] = loss_value(code, s[i], C[i])
+
+
+@njit
+def gap_terms(code, s, alpha, C, out):
+    """out[i] = C[i] loss(s[i]) + conjugate(alpha[i]) - alpha[i] s[i]."""
+    for i in range(s.shape[0]):
+        out[i] = gap_term(code, s[i], alpha[i], C[i])
+
 
 slack = st.floats(-1e3, 1e3)
 cost = st.floats(1e-3, 1e3)
 
 
-MARGIN = [loss for name, loss in LOSSES.items() if name not in REGRESSION]
+MARGIN = [loss() for loss in LOSSES.values() if not loss.regression]
 
 
 @pytest.mark.parametrize("loss", MARGIN, ids=lambda loss: loss.name)
@@ -35,7 +51,7 @@ def test_compiled_loss_and_gap_agree_with_the_readable_loss(loss: Loss, s: float
 def test_gap_term_vanishes_where_alpha_is_the_derivative(loss: Loss) -> None:
     s = np.array([-2.0, 0.5, 3.0])
     C = np.array([0.7, 0.7, 0.7])
-    alpha = np.where(s > 0, C if loss.name == "hinge" else 2 * C * s, 0.0)
+    alpha = loss.alpha(s, C)
     gap = np.empty(3)
     gap_terms(loss.code, s, alpha, C, gap)
     np.testing.assert_allclose(gap, 0.0, atol=1e-15)
@@ -57,3 +73,14 @@ def test_box_and_diagonal_are_those_of_the_conjugate(loss: Loss) -> None:
     np.testing.assert_allclose(loss.conjugate(alpha, C), 0.5 * loss.diag_factor / C * alpha**2, rtol=1e-14)
     beyond = np.array([1.001 * C])
     assert np.isinf(loss.conjugate(beyond, C)[0]) == np.isfinite(loss.upper_factor)
+
+
+@pytest.mark.parametrize("loss", [loss() for loss in LOSSES.values()], ids=lambda loss: loss.name)
+def test_alpha_and_curvature_are_the_derivatives_of_the_loss(loss: Loss) -> None:
+    s, C, step = np.linspace(-2.0, 2.0, 40), np.linspace(0.5, 1.5, 40), 1e-4
+    assert np.all(np.abs(np.abs(s) - loss.epsilon) > 2 * step), "no kink is near"
+    slope = C * (loss.value(s + step) - loss.value(s - step)) / (2 * step)
+    np.testing.assert_allclose(loss.alpha(s, C), slope, atol=1e-9)
+    bend = (loss.alpha(s + step, C) - loss.alpha(s - step, C)) / (2 * step)
+    np.testing.assert_allclose(loss.curvature(s, C), bend, atol=1e-9)
+    assert loss.smooth == bool(loss.curvature(s, C).any())

@@ -108,7 +108,7 @@ def test_as_many_tasks_as_there_are_prove_the_same(tmp_path: Path, monkeypatch: 
     path, _ = fitted(tmp_path, (X, y, weight), loss="hinge", C=0.4)
     at_once = bigsvm.certify(path, (X, y, weight))
     monkeypatch.setattr(certify, "BLOCK_BYTES", 400)
-    monkeypatch.setattr(certify, "_BLOCKS_PER_TASK", 2)
+    monkeypatch.setattr(certify, "BLOCKS_PER_TASK", 2)
     in_tasks = bigsvm.certify(path, (X, y, weight))
     for name in ("objective", "dual_objective"):
         assert in_tasks[name] == pytest.approx(at_once[name], rel=1e-12)

@@ -19,9 +19,9 @@ from bigsvm.run.proof import kernel_prover as kernel_proofs
 from bigsvm.run.proof.kernel_prover import KernelProver
 from bigsvm.solvers.base import Context
 from bigsvm.solvers.kernel.part import Part
-from bigsvm.solvers.kernel.smo.row_buffer import RowArena
 from bigsvm.solvers.kernel.smo.smo import Smo
 from bigsvm.solvers.kernel.values.data import KernelData
+from bigsvm.solvers.kernel.values.row_buffer import RowArena
 from bigsvm.store.formats.array_rows import ArrayRows
 
 N, D = 200, 6

@@ -16,9 +16,9 @@ from bigsvm.run.execute.local import SerialMapper
 from bigsvm.run.proof.kernel_prover import KernelProver, _nearly, _OtherSide, _unbalanced, scores_of
 from bigsvm.solvers.base import Context
 from bigsvm.solvers.kernel.part import Part
-from bigsvm.solvers.kernel.smo.row_buffer import RowArena
 from bigsvm.solvers.kernel.smo.smo import Smo
 from bigsvm.solvers.kernel.values.data import KernelData
+from bigsvm.solvers.kernel.values.row_buffer import RowArena
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.testing.problems import random_problem
 

@@ -10,8 +10,9 @@ import pytest
 import bigsvm
 from bigsvm.config import FitConfig
 from bigsvm.errors import UsageError
-from bigsvm.solvers.registry import SOLVERS, choose_solver
+from bigsvm.solvers.registry import SOLVERS
 from bigsvm.testing.problems import random_problem
+from tests.solvers.stepping import choose_solver
 
 _NUMBERS = [
     (name, field.name)

@@ -108,7 +108,7 @@ def test_only_the_squared_hinge_pays_for_matrices_of_folded_rows() -> None:
     hessian = {
         linear: next(
             need.nbytes
-            for need in NewtonWS().needs(replace(shape, linear_loss=linear), False)
+            for need in NewtonWS().needs(replace(shape, smooth_loss=not linear), False)
             if need.what == "Hessian"
         )
         for linear in (True, False)

@@ -14,7 +14,6 @@ from scipy import sparse
 
 import bigsvm
 from bigsvm.budget import MemoryBudget
-from bigsvm.compiled.shared.visiting import shuffled
 from bigsvm.config import FitConfig
 from bigsvm.errors import DataError
 from bigsvm.events import silent
@@ -28,8 +27,8 @@ from bigsvm.run.fit.fit import fit_store
 from bigsvm.run.proof.certify import certify_model
 from bigsvm.run.proof.prover import Prover
 from bigsvm.solvers.base import Context
+from bigsvm.solvers.block_order import groups_at_random
 from bigsvm.solvers.dcd.dual_cd import DualCD
-from bigsvm.solvers.dcd.dual_cd_stream import BLOCK_ORDER
 from bigsvm.store.addresses import in_groups
 from bigsvm.store.blocks import BlockGroup, RowBlocks
 from bigsvm.store.formats.array_rows import ArrayRows
@@ -89,7 +88,7 @@ def test_a_proof_that_rode_is_the_proof_of_the_point_before(
         rode = prover.dismount()
         assert rode.n_rows == store.n_samples
         assert not ctx.riding
-        same = in_groups(ctx.refs, shuffled(len(ctx.refs), ctx.seed, number, BLOCK_ORDER), ctx.group_blocks)
+        same = groups_at_random(ctx, number)
         other = in_groups(ctx.refs, np.arange(len(ctx.refs)), ctx.group_blocks)
         first = 0
         for (part, w, alpha), v in zip(points, rebuilt, strict=True):
@@ -186,7 +185,7 @@ def test_what_was_proved_is_kept_in_a_checkpoint() -> None:
 
 
 def test_tasks_prove_their_rows_with_the_alpha_of_those_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bigsvm.run.proof.prover._BLOCKS_PER_TASK", 2)
+    monkeypatch.setattr("bigsvm.run.proof.prover.BLOCKS_PER_TASK", 2)
     store = problem_rows("dense")
     problem, block = make_problem(FitConfig(loss="hinge", C=0.3, bias="none"), store), store.read(store.refs(400)[0])
     ctx = context(store, tmp_path, 1e-3)

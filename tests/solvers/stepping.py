@@ -14,7 +14,8 @@ from bigsvm.budget import MemoryBudget
 from bigsvm.config import FitConfig
 from bigsvm.problem.problem import Problem, make_problem
 from bigsvm.run.execute.local import SerialMapper
-from bigsvm.solvers.base import Context
+from bigsvm.solvers.base import Context, DataShape, Solver
+from bigsvm.solvers.registry import choose_solvers
 from bigsvm.store.columns.column_blocks import ResidentColumns
 from bigsvm.store.formats.array_rows import ArrayRows
 
@@ -28,6 +29,11 @@ class ElsewhereMapper:
     def map(self, task: Callable[[Any], Any], shares: Iterable[Any], at_most: int | None = None) -> Iterator[Any]:
         for share in shares:
             yield pickle.loads(pickle.dumps(task(pickle.loads(pickle.dumps(share)))))
+
+
+def choose_solver(config: FitConfig) -> tuple[Solver, str]:
+    """The first choice for few dense rows, and why."""
+    return choose_solvers(config, DataShape(n_samples=1000, n_features=10, nnz=10_000, n_models=1))[0][:2]
 
 
 class Bench:

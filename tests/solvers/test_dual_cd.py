@@ -22,11 +22,11 @@ from bigsvm.run.fit.fit import fit_store
 from bigsvm.solvers.base import Context
 from bigsvm.solvers.dcd.dual_cd import DualCD
 from bigsvm.solvers.dcd.dual_cd_state import ModelGroup
-from bigsvm.solvers.registry import choose_solver
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.testing.problems import corner_problems, random_problem
 from bigsvm.testing.reference import dual_optimum
 from tests.products import pairs_of
+from tests.solvers.stepping import choose_solver
 
 CORNERS = corner_problems()
 

@@ -24,7 +24,6 @@ from bigsvm.solvers.base import Context, StepInfo
 from bigsvm.solvers.hyperpass.active_rows import ActiveRows, compacted
 from bigsvm.solvers.hyperpass.hyperpass import HyperPass
 from bigsvm.solvers.hyperpass.hyperpass_shrink import HyperPassShrink, _Drops
-from bigsvm.solvers.primal.row_state import NaturalDual
 from bigsvm.store.blocks import kernel_matrix
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.testing.problems import as_csr, corner_problems, random_problem
@@ -302,7 +301,7 @@ def test_the_search_knows_what_was_folded(tmp_path: Path) -> None:
 
 def test_a_table_of_some_rows_knows_the_sum_of_all(tmp_path: Path) -> None:
     table, _, _ = a_table(tmp_path)
-    weights = NaturalDual(table.problem.loss.code)
+    weights = table.problem.loss
     total = table.sums(weights)
     assert isinstance(table.X, np.ndarray)
     numbers = np.arange(0, 101, 3)

@@ -24,11 +24,11 @@ from bigsvm.run.fit.checkpoint import Checkpoints
 from bigsvm.run.fit.fit import fit_store
 from bigsvm.solvers.base import Context
 from bigsvm.solvers.literature.pegasos import Pegasos, PegasosState
-from bigsvm.solvers.registry import choose_solver
 from bigsvm.solvers.weights import columns
 from bigsvm.store.blocks import kernel_matrix
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.testing.problems import as_csr, random_problem
+from tests.solvers.stepping import choose_solver
 
 PUBLISHED = {28: 5.0695504, 911: 0.5545929, 1273: 0.5455888, 1361: 0.5447137, 1376: 0.5446285}
 

@@ -7,21 +7,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bigsvm.problem.loss import LOSSES
+from bigsvm.problem.loss import loss_named
 from bigsvm.solvers.coordinate.coordinate_descent import CoordinateDescent
 from bigsvm.solvers.primal.dual_point import mix_dual
-from bigsvm.solvers.primal.row_state import NaturalDual
 from bigsvm.testing.problems import random_problem
 from tests.solvers.stepping import Bench
 
 
 @pytest.mark.parametrize("name", ["hinge", "squared_hinge"])
 def test_the_natural_dual_point_is_the_derivative_of_the_losses(name: str) -> None:
-    loss, rng = LOSSES[name], np.random.default_rng(1)
+    loss, rng = loss_named(name), np.random.default_rng(1)
     s, C, step = rng.standard_normal(200), rng.uniform(0.1, 2.0, 200), 1e-6
     s = s[np.abs(s) > 1e-3]
     slope = C[: len(s)] * (loss.value(s + step) - loss.value(s - step)) / (2.0 * step)
-    np.testing.assert_allclose(NaturalDual(loss.code).alpha(s, C[: len(s)]), slope, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(loss.alpha(s, C[: len(s)]), slope, rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize("shift", [-3.0, 0.0, 3.0])
@@ -44,7 +43,7 @@ def test_a_dual_point_of_a_free_bias_is_balanced_where_the_bias_is_not_its_best(
     """The heavier class is made lighter, and nothing else."""
     X, y = random_problem(80, 3, seed=4, noise=0.3)
     bench = Bench(CoordinateDescent(), X, y, tmp_path, options={"bias": "free", "C": 0.7})
-    rows, weights = bench.state.rows, NaturalDual(bench.problem.loss.code)
+    rows, weights = bench.state.rows, bench.problem.loss
     s = 1.0 - y * (0.1 * np.random.default_rng(5).standard_normal(80) + 0.2)
     rows.s.values[:, 0], rows.cost.values[:, 0], rows.codes.values[:, 0] = s, 1.0, y > 0
     natural = weights.alpha(s, np.full(80, 0.7))

@@ -8,7 +8,7 @@ with U_i = upper_factor C_i and D_i = diag_factor / C_i: hinge (1, 0), squared h
 weight is the last entry of w, with the constant feature `bias` (0 for none).
 
 Given   X, labels, alpha, w = sum_i alpha_i y_i x_i
-        active : uint8, rows not shrunk streams
+        active : uint8, or uint64 with a bit for each model: rows that have not been shrunk away
 Changed alpha, w, active, thresholds.
 
 Source: Hsieh, Chang, Lin, Keerthi, Sundararajan, ICML 2008, Algorithm 3 (shrinking with thresholds of the
@@ -18,8 +18,6 @@ have.  At most 64 models.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numba import njit
 
@@ -28,16 +26,6 @@ from bigsvm.compiled.shared.losses import gap_term, loss_value
 from bigsvm.compiled.shared.models import add_weight, ask_weights, model_axpys, model_dots, n_models, weight
 from bigsvm.compiled.shared.prefetch import ask_row, prefetch
 from bigsvm.compiled.shared.visiting import RUN_ROWS, WITH_REPLACEMENT, fill_order, row_at
-
-
-class DualBox(NamedTuple):
-    """A loss and a bias form, as the numbers that the dual sees."""
-
-    loss_code: int
-    upper_factor: float
-    diag_factor: float
-    bias: float
-
 
 _AHEAD = 8  # rows: their alpha lies anywhere in memory
 
@@ -161,7 +149,7 @@ def dual_cd_sweeps(
     seed, epoch, start : int   key of the visiting order; epoch counts up with each sweep
     eps : float      sweeps end when no projected gradient of the active rows spreads wider
     target : float   sweeps end when the stale relative gap of every model falls to this
-    floor : float64, shape (n_models,)   proved lower bounds of the primal, so that rows shrunk streams at their
+    floor : float64, shape (n_models,)   proved lower bounds of the primal, so that rows shrunk away at their
             upper bound, whose losses are not seen, do not make the relative gap look large
     stats : float64, shape (n_models, 4), filled: largest and smallest projected gradient, gap and loss as
             seen at each row's visit, of the last sweep

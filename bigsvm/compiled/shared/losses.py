@@ -6,10 +6,20 @@ a test holds the two together.
 
 from __future__ import annotations
 
-from numba import njit
+from typing import NamedTuple
+
 from numba.extending import register_jitable
 
 HINGE, SQUARED_HINGE = 0, 1
+
+
+class DualBox(NamedTuple):
+    """A loss and a bias form, as the numbers that the dual sees."""
+
+    loss_code: int
+    upper_factor: float
+    diag_factor: float
+    bias: float
 
 
 @register_jitable
@@ -32,17 +42,3 @@ def gap_term(code, s, alpha, C):
         r = s - alpha / (2.0 * C)
         return C * r * r
     return alpha * alpha / (4.0 * C) - alpha * s
-
-
-@njit(cache=True)
-def loss_values(code, s, C, out):
-    """out[i] = C[i] loss(s[i])."""
-    for i in range(s.shape[0]):
-        out[i] = loss_value(code, s[i], C[i])
-
-
-@njit(cache=True)
-def gap_terms(code, s, alpha, C, out):
-    """out[i] = C[i] loss(s[i]) + conjugate(alpha[i]) - alpha[i] s[i]."""
-    for i in range(s.shape[0]):
-        out[i] = gap_term(code, s[i], alpha[i], C[i])

@@ -34,7 +34,6 @@ def _powers_of_five():
 
 POWERS_OF_FIVE = _powers_of_five()
 EXACT_TENS = np.array([float(10**k) for k in range(23)])
-INTEGER_TENS = np.array([10**k for k in range(20)], dtype=np.uint64)
 
 
 @intrinsic

@@ -20,11 +20,11 @@ from bigsvm.machine import core_count, memory_limit, return_freed_memory
 from bigsvm.model.kernel_model import KernelModel
 from bigsvm.model.linear_model import Model
 from bigsvm.run.execute.aside import compiled_aside
-from bigsvm.solvers.base import Mapper
 from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks, kernel_matrix, row_bytes
 from bigsvm.store.labels import as_labels, scan_classes
 from bigsvm.store.text.svmlight import Chunk, read_chunks
 from bigsvm.store.text.text_files import Piece, line_limit, read_pieces
+from bigsvm.tasks import Mapper, over_shares
 from bigsvm.units import KIB, MIB
 
 _LARGEST_BLOCK = 8 * MIB
@@ -200,8 +200,8 @@ def score_store(
             f"{store.n_features} kernel values a row, and the model was trained on {model.n_features} rows", store.uri
         )
     scorer = scorer_of(model)
-    shares = (StoreShare(store, ref, scorer) for ref in store.refs(block_rows))
-    yield from _watched(mapper.map(score_block, shares), emit, what, store.n_samples)
+    found = over_shares(mapper, score_block, store.refs(block_rows), lambda ref: StoreShare(store, ref, scorer))
+    yield from _watched((scored for _, scored in found), emit, what, store.n_samples)
 
 
 def score_text(
@@ -224,7 +224,7 @@ def score_text(
     """
     scorer = scorer_of(model)
 
-    def shares() -> Iterator[TextShare]:
+    def placed() -> Iterator[tuple[int, Chunk]]:
         start = 0
         for chunk in read_chunks(
             _pieces(source, budget),
@@ -233,10 +233,11 @@ def score_text(
             n_features=model.n_features,
             unlabelled=not labelled,
         ):
-            yield TextShare(start, chunk, scorer)
+            yield start, chunk
             start += len(chunk.labels)
 
-    yield from _watched(mapper.map(score_chunk, shares()), emit, what, 0)
+    found = over_shares(mapper, score_chunk, placed(), lambda piece: TextShare(piece[0], piece[1], scorer))
+    yield from _watched((scored for _, scored in found), emit, what, 0)
 
 
 class TextLabels(NamedTuple):

@@ -11,9 +11,9 @@ from bigsvm.model.kernel_model import KernelModel
 from bigsvm.model.linear_model import LinearModel, Model
 from bigsvm.run.proof.kernel_prover import KernelProver
 from bigsvm.solvers.gathered import picked_rows, stacked
-from bigsvm.solvers.kernel.smo.row_buffer import RowArena
 from bigsvm.solvers.kernel.state import KernelState
 from bigsvm.solvers.kernel.values.data import KernelData
+from bigsvm.solvers.kernel.values.row_buffer import RowArena
 from bigsvm.store.blocks import Matrix, RowBlocks
 
 

@@ -18,7 +18,7 @@ from bigsvm.machine import MemoryLimit, memory_limit
 from bigsvm.problem.definite import whole_bytes
 from bigsvm.problem.problem import Problem, make_problem
 from bigsvm.run.fit.cache_plan import CachePlan, needed, plan_cache
-from bigsvm.run.fit.choice import choose, least_memory
+from bigsvm.run.fit.choice import Chosen, choose, least_memory
 from bigsvm.run.fit.sizes import FIXED, PARALLEL, SPARE_SHARE
 from bigsvm.run.proof.kernel_check import check_needs
 from bigsvm.solvers.base import DataShape, Need, Solver
@@ -179,7 +179,7 @@ def make_plan(store: RowBlocks, config: FitConfig, limit: MemoryLimit | None = N
     weighted = store.has_weights or config.class_weight is not None
     shape = DataShape(
         store.n_samples, store.n_features, nnz, problem.n_models, K, entry_bytes=entry_bytes, weighted=weighted,
-        n_costs=problem.n_costs, linear_loss=config.loss == "hinge",
+        n_costs=problem.n_costs, smooth_loss=problem.loss.smooth,
     )  # fmt: skip
     chosen = choose(store, config, problem, shape, budget)
     least = least_memory(store, config, problem, shape, chosen)
@@ -191,7 +191,14 @@ def make_plan(store: RowBlocks, config: FitConfig, limit: MemoryLimit | None = N
             min_memory_bytes=least,
         )
     least = min(least, budget)  # this one works
-    solver, shape = chosen.solver, chosen.shape
+    return _planned(store, config, problem, chosen, budget, least, source)
+
+
+def _planned(
+    store: RowBlocks, config: FitConfig, problem: Problem, chosen: Chosen, budget: int, least: int, source: str
+) -> Plan:  # fmt: skip
+    """What is held, kept and spilled in a budget that is known to be enough."""
+    solver, shape, K = chosen.solver, chosen.shape, config.blocks_per_round
     resident = chosen.keeps_all_rows(budget)
     sizes = chosen.whole if resident else chosen.streamed
     mode: Literal["resident", "staged", "streamed"]

@@ -28,7 +28,6 @@ from bigsvm.problem.kernel import Definite, Kernel
 from bigsvm.problem.loss import loss_named
 from bigsvm.problem.problem import Problem
 from bigsvm.run.execute.aside import compiled_aside
-from bigsvm.run.execute.local import SerialMapper
 from bigsvm.run.execute.signals import Stop
 from bigsvm.run.execute.small_rows import kind_of, rows_like, small_rows
 from bigsvm.run.fit.loop import Loop
@@ -39,6 +38,7 @@ from bigsvm.solvers.base import Need, SmallFit
 from bigsvm.solvers.dcd.active_row_buffer import whole_arena
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.working_order import MANY_FEATURES
+from bigsvm.tasks import SerialMapper
 from bigsvm.units import MIB
 
 _WIDTH = 4  # features

@@ -25,11 +25,12 @@ from bigsvm.run.fit.sizes import READ_DEPTH
 from bigsvm.run.proof.kernel_check import checked_kernel, reading_of
 from bigsvm.run.proof.kernel_prover import KernelProver
 from bigsvm.run.proof.prover import Prover
-from bigsvm.solvers.base import Context, Mapper
+from bigsvm.solvers.base import Context
 from bigsvm.solvers.kernel.base import KernelSolver
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.columns.column_blocks import ColumnBlocks, ResidentColumns
 from bigsvm.store.survey import Survey
+from bigsvm.tasks import Mapper
 from bigsvm.units import MIB
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +16,20 @@ from bigsvm.events import Emit, WorkAdvanced, WorkEnded, WorkStarted, silent
 from bigsvm.machine import memory_limit, return_freed_memory
 from bigsvm.model.kernel_model import KernelModel
 from bigsvm.model.linear_model import LinearModel, load_alpha, load_model
-from bigsvm.problem.certificate import Accumulator, Certificate, RowsShare, certify_blocks, keep_best, runs_of
+from bigsvm.problem.certificate import Accumulator, Certificate, RowsShare, certify_blocks, keep_best
 from bigsvm.problem.problem import Problem, zero_weights
 from bigsvm.run.execute.aside import compiled_aside
-from bigsvm.run.execute.local import SerialMapper
 from bigsvm.run.execute.mapper import open_mapper
 from bigsvm.run.execute.memory import PeakMemory
 from bigsvm.run.execute.small_rows import kind_of, small_rows
 from bigsvm.run.fit.sizes import BLOCK_BYTES, FIXED
 from bigsvm.run.proof.kernel_certify import certify_kernel_model
 from bigsvm.run.proof.saved_problem import models_document, problem_of
-from bigsvm.solvers.base import Mapper
-from bigsvm.store.blocks import RowBlocks, row_bytes
+from bigsvm.store.blocks import BlockRef, RowBlocks, row_bytes
 from bigsvm.store.survey import Survey
+from bigsvm.tasks import BLOCKS_PER_TASK, Mapper, SerialMapper, over_shares, runs_of
 from bigsvm.units import MIB, show_bytes
 
-_BLOCKS_PER_TASK = 16
 _FEW = 4  # rows that code is compiled with
 
 
@@ -63,7 +60,7 @@ def certify_model(path: Path, store: RowBlocks, config: FitConfig, emit: Emit = 
     block_rows = int(min(max(block_bytes // row_bytes(store), 1), store.n_samples))
     # Each task holds its part of v, the chunks that a block lies in, the block, and its rows of alpha.
     chunks = int(getattr(store, "chunk_nbytes", 0))
-    each = w.nbytes + 2 * block_bytes + chunks * 3 // 2 + 8 * problem.n_models * block_rows * _BLOCKS_PER_TASK
+    each = w.nbytes + 2 * block_bytes + chunks * 3 // 2 + 8 * problem.n_models * block_rows * BLOCKS_PER_TASK
     spare = budget - 3 * w.nbytes - FIXED
     # Beside several tasks the store keeps what one of them read last; a task alone has it among its own.
     at_most = max((spare - chunks) // each, min(spare // each, 1))
@@ -116,13 +113,13 @@ def _prove(
     """
     total, survey = Accumulator(problem, w), Survey()
 
-    def shares() -> Iterator[RowsShare]:
-        for run in runs_of(store.refs(block_rows), _BLOCKS_PER_TASK):
-            # A copy, never a view of the map: kernels are compiled for arrays that may be written.
-            rows = None if alpha is None else np.array(alpha[:, run[0].start : run[-1].stop].T, order="C")
-            yield RowsShare(store, run, problem, w, rows, with_survey=True)
+    def share(run: tuple[BlockRef, ...]) -> RowsShare:
+        # A copy, never a view of the map: kernels are compiled for arrays that may be written.
+        rows = None if alpha is None else np.array(alpha[:, run[0].start : run[-1].stop].T, order="C")
+        return RowsShare(store, run, problem, w, rows, with_survey=True)
 
-    for terms in mapper.map(certify_blocks, shares(), at_most):
+    pieces = runs_of(store.refs(block_rows), BLOCKS_PER_TASK)
+    for _, terms in over_shares(mapper, certify_blocks, pieces, share, at_most):
         total.add(terms)
         assert terms.survey is not None
         survey.merge(terms.survey)

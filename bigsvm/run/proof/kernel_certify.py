@@ -21,12 +21,11 @@ from bigsvm.events import Emit, WorkAdvanced, WorkEnded, WorkStarted, silent
 from bigsvm.machine import memory_limit
 from bigsvm.model.kernel_model import KernelModel
 from bigsvm.model.linear_model import Model, load_alpha
-from bigsvm.problem.certificate import Certificate, cost_of_imbalance, runs_of
+from bigsvm.problem.certificate import Certificate, cost_of_imbalance
 from bigsvm.problem.definite import whole_bytes
 from bigsvm.problem.kernel import Kernel
 from bigsvm.problem.problem import Problem
 from bigsvm.run.execute.aside import compiled_aside
-from bigsvm.run.execute.local import SerialMapper
 from bigsvm.run.execute.mapper import open_mapper
 from bigsvm.run.execute.memory import PeakMemory
 from bigsvm.run.execute.small_rows import kind_of, rows_like
@@ -45,12 +44,11 @@ from bigsvm.run.proof.kernel_terms import (
     terms_of_blocks,
 )
 from bigsvm.run.proof.saved_problem import models_document, problem_of
-from bigsvm.solvers.base import Mapper
 from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks, blocks_of, row_bytes
+from bigsvm.tasks import BLOCKS_PER_TASK, Mapper, SerialMapper, over_shares, runs_of
 from bigsvm.units import MIB, show_bytes
 
 _MOST_ROWS = 4096  # of a block: threads share the blocks
-_BLOCKS_PER_TASK = 16  # of a linear model: each task gives back a part of v as large as w
 _A_MODEL = 12  # float64 values of a row for each model: alpha, beta, scores, and one model's programme
 
 
@@ -111,15 +109,14 @@ def _terms_of(
     alpha : (n_models, n_samples), may be a map; None where none was saved
     at_most : tasks at one time
     """
-    per_task = 1 if isinstance(model, KernelModel) else _BLOCKS_PER_TASK
+    per_task = 1 if isinstance(model, KernelModel) else BLOCKS_PER_TASK
 
-    def shares() -> Iterator[TermsShare]:
-        for run in runs_of(refs, per_task):
-            rows = None if alpha is None else np.array(alpha[:, run[0].start : run[-1].stop].T, order="C")
-            yield TermsShare(store, run, problem, model, rows)
+    def share(run: tuple[BlockRef, ...]) -> TermsShare:
+        rows = None if alpha is None else np.array(alpha[:, run[0].start : run[-1].stop].T, order="C")
+        return TermsShare(store, run, problem, model, rows)
 
     total = Terms.none(model, not isinstance(model, KernelModel) and alpha is not None)
-    for terms in mapper.map(terms_of_blocks, shares(), at_most):
+    for _, terms in over_shares(mapper, terms_of_blocks, runs_of(refs, per_task), share, at_most):
         total.merge(terms)
         emit(WorkAdvanced("certificate", total.n_rows))
     return total
@@ -231,7 +228,7 @@ def _sizes(store: RowBlocks, model: Model, budget: int) -> tuple[int, int]:
     if isinstance(model, KernelModel):
         scoring = model.scoring_bytes
     else:
-        per_task, wide = _BLOCKS_PER_TASK, model.coef.nbytes
+        per_task, wide = BLOCKS_PER_TASK, model.coef.nbytes
         scoring = 2 * wide + 2 * MIB
     values = 8 * _A_MODEL * model.n_models
     block_rows = int(min(max(block_bytes // (a_row + values), 1), store.n_samples, _MOST_ROWS))

@@ -24,11 +24,10 @@ from bigsvm.run.proof.prover import ProofLeft
 from bigsvm.solvers.base import Context, Rule
 from bigsvm.solvers.kernel.base import KernelSolver
 from bigsvm.solvers.kernel.part import Part
-from bigsvm.solvers.kernel.smo.active_set import support_rows
-from bigsvm.solvers.kernel.smo.row_buffer import RowArena
 from bigsvm.solvers.kernel.state import KernelState, make_part
 from bigsvm.solvers.kernel.values.data import KernelData, Rows
 from bigsvm.solvers.kernel.values.gram import Gram, Support
+from bigsvm.solvers.kernel.values.row_buffer import RowArena, support_rows
 from bigsvm.store.blocks import Matrix
 from bigsvm.store.state.state_files import dump
 

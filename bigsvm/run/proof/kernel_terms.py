@@ -142,7 +142,7 @@ def _part_of(problem: Problem, m: int, block: Block, beta: np.ndarray) -> tuple[
     t, C = t[rows], C[rows]
     lower = -C if problem.regression else np.where(t > 0, 0.0, -C)
     upper = C if problem.regression else np.where(t > 0, C, 0.0)
-    epsilon = float(getattr(problem.loss, "epsilon", 0.0))
+    epsilon = problem.loss.epsilon
     return Part(t, lower, upper, epsilon, np.ascontiguousarray(beta[rows]), np.empty(len(rows))), rows
 
 

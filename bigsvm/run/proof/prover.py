@@ -19,16 +19,15 @@ from bigsvm.problem.certificate import (
     joined,
     keep_best,
     of_written,
-    runs_of,
 )
 from bigsvm.problem.riding import RidingProof
 from bigsvm.solvers.base import Context, Point, Rule, Solver
-from bigsvm.store.addresses import in_groups
+from bigsvm.solvers.block_order import groups_in_order
+from bigsvm.store.blocks import BlockRef
 from bigsvm.store.read_ahead import ReadAhead
 from bigsvm.store.state.state_files import dump
 from bigsvm.store.state.vectors import RowVector
-
-_BLOCKS_PER_TASK = 16
+from bigsvm.tasks import BLOCKS_PER_TASK, over_shares, runs_of
 
 
 class ProofLeft(Exception):
@@ -168,9 +167,8 @@ class Prover:
         for point in points:
             assert point.alpha is not None
             riding.append(RidingProof(point.problem, point.w, point.alpha, point.rescaled))
-        groups = in_groups(ctx.refs, np.arange(len(ctx.refs)), ctx.group_blocks)
         before = ctx.bytes_read
-        with ReadAhead(ctx.data, groups, ctx.read_depth, ctx.buffers) as source:
+        with ReadAhead(ctx.data, groups_in_order(ctx), ctx.read_depth, ctx.buffers) as source:
             for group, block in source:
                 ctx.charge(block.nbytes)
                 for proof in riding:
@@ -187,27 +185,20 @@ class Prover:
 
     def _tasks(self, point: Point) -> Proof:
         ctx, alpha = self._ctx, point.alpha
-        shares = (
-            RowsShare(
-                ctx.data, run, point.problem, point.w,
-                None if alpha is None else alpha.between(run[0].start, run[-1].stop),
-            )
-            for run in runs_of(ctx.proof_refs, _BLOCKS_PER_TASK)
-        )  # fmt: skip
-        total = Accumulator(point.problem, point.w)
-        for terms in ctx.mapper.map(certify_blocks, shares, self._workers):
+
+        def share(run: tuple[BlockRef, ...]) -> RowsShare:
+            rows = None if alpha is None else alpha.between(run[0].start, run[-1].stop)
+            return RowsShare(ctx.data, run, point.problem, point.w, rows)
+
+        total, runs = Accumulator(point.problem, point.w), runs_of(ctx.proof_refs, BLOCKS_PER_TASK)
+        for _, terms in over_shares(ctx.mapper, certify_blocks, runs, share, self._workers, account=ctx):
             total.add(terms)
-            ctx.charge(terms.bytes_read)
         return total.proof()
 
     def _copy_of(self, point: Point) -> RowVector:
         assert point.alpha is not None
-        what = "alpha of a riding proof"
-        shape = point.alpha.values.shape
-        ctx = self._ctx
-        return RowVector(
-            what, shape[0], shape[1], np.float64, ctx.budget, ctx.workdir, on_disk=what in ctx.spilled
-        )  # fmt: skip
+        n_rows, width = point.alpha.values.shape
+        return self._ctx.vector("alpha of a riding proof", width, n_rows=n_rows)
 
 
 def _width(array: np.ndarray) -> int:

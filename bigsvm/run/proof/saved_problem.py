@@ -12,7 +12,7 @@ from bigsvm.model.kernel_model import KernelModel
 from bigsvm.model.linear_model import Model
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.kernel import Definite, How, Kernel
-from bigsvm.problem.loss import REGRESSION, EpsilonInsensitive, loss_named
+from bigsvm.problem.loss import loss_named
 from bigsvm.problem.problem import Problem
 from bigsvm.store.blocks import RowBlocks
 
@@ -31,9 +31,10 @@ def problem_of(model: Model, store: RowBlocks) -> Problem:
     try:
         about = model.about["problem"]
         C, class_weight = np.array(about["C"], np.float64), np.array(about["class_weight"], np.float64)
-        loss, bias, bias_scale = loss_named(about["loss"]), about["bias"], float(about["bias_scale"])
-        if isinstance(loss, EpsilonInsensitive):
+        loss = loss_named(about["loss"])
+        if loss.regression:
             loss = dataclasses.replace(loss, epsilon=float(about["epsilon"]))
+        bias, bias_scale = about["bias"], float(about["bias_scale"])
         kernel = _kernel_of(model, about.get("positive_semidefinite", {}))
     except (KeyError, TypeError, ValueError, AttributeError, Unsupported) as error:
         raise DataError(f"model.json lacks or garbles the problem: {error!r}", "model.json") from error
@@ -44,8 +45,8 @@ def problem_of(model: Model, store: RowBlocks) -> Problem:
         and np.all(np.isfinite(class_weight) & (class_weight >= 0))
         and bias in ("augmented", "none", "free")
         and 0 < bias_scale < np.inf
-        and 0 <= getattr(loss, "epsilon", 0.0) < np.inf
-        and (loss.name in REGRESSION) == model.regression
+        and 0 <= loss.epsilon < np.inf
+        and loss.regression == model.regression
     )
     if not sound:
         raise DataError(

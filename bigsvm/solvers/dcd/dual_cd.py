@@ -38,7 +38,6 @@ from bigsvm.solvers.dcd.dual_cd_state import (
 from bigsvm.solvers.dcd.dual_cd_stream import pass_sums, streamed_pass, writable
 from bigsvm.solvers.dcd.momentum import Momentum
 from bigsvm.store.blocks import Matrix, kernel_matrix
-from bigsvm.store.state.vectors import RowVector
 
 _SMALLEST_EPS = 1e-13  # projected gradients below this are rounding
 _SHORTFALL = 2.0  # proved gap over estimate beyond which shrunk rows are to blame
@@ -118,11 +117,7 @@ class DualCD:
 
     def init(self, problem: Problem, ctx: Context) -> DualCDState:
         """alpha = 0, w = 0, every row active."""
-        n = ctx.data.n_samples
         dtype = np.float32 if self.weight_bytes(ctx.tol, ctx.parallel) == 4 else np.float64
-
-        def vector(what: str, width: int, dtype: Any, fill: float) -> RowVector:
-            return RowVector(what, n, width, dtype, ctx.budget, ctx.workdir, fill, on_disk=what in ctx.spilled)
 
         leaps = self.momentum != "off" and not ctx.resident and ctx.parallel == 1
         groups = []
@@ -134,8 +129,8 @@ class DualCD:
                 ModelGroup(
                     problem=part,
                     w=w,
-                    alpha=vector("alpha", m, np.float64, 0),
-                    active=vector(
+                    alpha=ctx.vector("alpha", m),
+                    active=ctx.vector(
                         "active rows",
                         1,
                         np.dtype(f"u{bytes_active(models, ctx.resident)}"),
@@ -144,13 +139,13 @@ class DualCD:
                     thresholds=open_thresholds(m),
                     floor=np.zeros(m),
                     target=ctx.tol,
-                    momentum=Momentum.new(w, vector("alpha of a riding proof", m, np.float64, 0)) if leaps else None,
+                    momentum=Momentum.new(w, ctx.vector("alpha of a riding proof", m)) if leaps else None,
                 )
             )
         with_norms = ctx.resident or ctx.parallel > 1
-        sqnorm = vector("row norms", 1, np.float64, -1) if with_norms else None
+        sqnorm = ctx.vector("row norms", 1, fill=-1) if with_norms else None
         weighted = ctx.data.has_weights or bool(np.any(problem.class_weight != 1.0))
-        cost = vector("row costs", 1, np.float64, 0) if leaps and weighted else None
+        cost = ctx.vector("row costs", 1) if leaps and weighted else None
         return DualCDState(0, groups, sqnorm, cost, shrinks=ctx.resident)
 
     def step(self, problem: Problem, state: DualCDState, ctx: Context) -> StepInfo:

@@ -9,10 +9,11 @@ from typing import cast
 import numpy as np
 
 from bigsvm.compiled.linear.primal import add_rows, signed_margins
+from bigsvm.problem.loss import Loss
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.hyperpass.near_rows import NearRows, Neighbourhood
 from bigsvm.solvers.primal.line_search import Step, exact_step
-from bigsvm.solvers.primal.row_state import NaturalDual, RowState
+from bigsvm.solvers.primal.row_state import RowState
 from bigsvm.store.blocks import Matrix, kernel_matrix
 from bigsvm.store.state.vectors import RowVector
 
@@ -55,11 +56,11 @@ class ActiveRows:
         codes, bias = np.ascontiguousarray(self.rows.codes.values[:, 0]), self.problem.constant_feature
         signed_margins(self.X, codes, self.problem.positive, _lean(D), bias, 0.0, 1.0, self.rows.p.values)
 
-    def sums(self, weights: NaturalDual) -> np.ndarray:
+    def sums(self, weights: Loss) -> np.ndarray:
         """Sum of C_i y_i [x_i, bias] over all violating rows, those that were left out too."""
         return self.folded + self._sums(weights)
 
-    def _sums(self, weights: NaturalDual) -> np.ndarray:
+    def _sums(self, weights: Loss) -> np.ndarray:
         V = np.zeros(_lean(self.folded).shape)
         codes, bias = np.ascontiguousarray(self.rows.codes.values[:, 0]), self.problem.constant_feature
         alpha = weights.alpha(self.rows.s.values, self.rows.cost.values * self.problem.C)
@@ -165,7 +166,7 @@ def _lean(a: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(a[:, 0]) if a.shape[1] == 1 else a
 
 
-def compacted(table: ActiveRows, numbers: np.ndarray, X: Matrix, V: np.ndarray, weights: NaturalDual) -> ActiveRows:
+def compacted(table: ActiveRows, numbers: np.ndarray, X: Matrix, V: np.ndarray, weights: Loss) -> ActiveRows:
     """A table of some rows, whose matrix is X; what the others add to V, which is of all rows, is folded."""
 
     def taken(values: np.ndarray) -> RowVector:

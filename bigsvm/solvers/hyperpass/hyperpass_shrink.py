@@ -16,17 +16,16 @@ from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import Context, DataShape, Need, Rule, StepInfo
 from bigsvm.solvers.gathered import Gathered, picked_rows
 from bigsvm.solvers.hyperpass.active_rows import ActiveRows, compacted
-from bigsvm.solvers.hyperpass.hyperpass import near_needs
 from bigsvm.solvers.hyperpass.lbfgs import dot
 from bigsvm.solvers.hyperpass.min_norm import best_of
-from bigsvm.solvers.hyperpass.near_rows import NearRows, Neighbourhood, no_near_rows
+from bigsvm.solvers.hyperpass.near_rows import NearRows, Neighbourhood, near_needs, no_near_rows
 from bigsvm.solvers.primal.dual_point import mix_dual
 from bigsvm.solvers.primal.primal_state import FullGradient, PrimalState, new_state
-from bigsvm.solvers.primal.row_pass import PassLeft, row_pass
-from bigsvm.solvers.primal.row_state import NaturalDual
+from bigsvm.solvers.primal.row_pass import row_pass
 from bigsvm.solvers.weights import columns, squared_norm
-from bigsvm.store.blocks import RowBlocks, kernel_matrix
+from bigsvm.store.blocks import RowBlocks, bytes_per_row, kernel_matrix
 from bigsvm.store.state.vectors import RowVector
+from bigsvm.tasks import PassLeft
 from bigsvm.units import MIB
 
 _FEWEST = 10  # active rows, below which a cycle ends
@@ -112,15 +111,11 @@ class HyperPassShrink(FullGradient):
     def init(self, problem: Problem, ctx: Context) -> PrimalState:
         """w = 0, alpha = 0."""
         state, n, m = new_state(problem, ctx), ctx.data.n_samples, problem.n_models
-
-        def vector(what: str, width: int, dtype: type) -> RowVector:
-            return RowVector(what, n, width, dtype, ctx.budget, ctx.workdir, on_disk=what in ctx.spilled)
-
         state.extra = ShrinkState(
             near=no_near_rows(m, min(self.near, n)),
-            keys=vector("row keys", 1, np.uint64),
-            norms=vector("row norms", 1, np.float64),
-            active=vector("active flags", m, np.uint8),
+            keys=ctx.vector("row keys", 1, np.uint64),
+            norms=ctx.vector("row norms", 1, np.float64),
+            active=ctx.vector("active flags", m, np.uint8),
             V=np.zeros((len(state.w), m)),
             shortest=np.zeros((len(state.w), m)),
             on_plane=np.full((m, min(self.near, n)), -1, np.int64),
@@ -160,7 +155,7 @@ class HyperPassShrink(FullGradient):
 
     def look(self, state: PrimalState, ctx: Context) -> None:
         """Slacks and gradient of all rows at w, and what they prove."""
-        problem, extra, weights = state.problem, state.extra, NaturalDual(state.problem.loss.code)
+        problem, extra, weights = state.problem, state.extra, state.problem.loss
         first = state.iteration == 0
         gather = Gathered(np.unique(extra.on_plane[extra.on_plane >= 0]))
         V, _ = row_pass(
@@ -238,7 +233,7 @@ class HyperPassShrink(FullGradient):
         around.take(found)
         extra.near = found
         best = best_of(around, gather, columns(state.w), extra.V, state.primal, linear=True, closer=state.stuck > 0)
-        mix_dual(state, NaturalDual(problem.loss.code), best.V.reshape(state.w.shape), around)
+        mix_dual(state, problem.loss, best.V.reshape(state.w.shape), around)
         extra.shortest[...] = best.V - columns(state.w)
         shortest, reach = (np.sqrt((a * a).sum(axis=0)) for a in (extra.shortest, columns(state.w)))
         extra.short = float(np.divide(shortest, reach, out=np.where(shortest > 0, np.inf, 0.0), where=reach > 0).max())
@@ -248,7 +243,7 @@ class HyperPassShrink(FullGradient):
         self, state: PrimalState, ctx: Context, table: ActiveRows, going: np.ndarray
     ) -> tuple[ActiveRows, np.ndarray]:
         """The next level: its rows (copied, if they fit), its direction and the products with it."""
-        problem, weights, w = state.problem, NaturalDual(state.problem.loss.code), columns(state.w)
+        problem, weights, w = state.problem, state.problem.loss, columns(state.w)
         n_active = table.n_wanted()
         fits = table.X is not None or n_active * _row_bytes(ctx.data) <= state.extra.room
         numbers = table.wanted() if fits else np.empty(0, np.int64)  # as many as there is no room for need none
@@ -316,7 +311,7 @@ class _Drops:
 
 def _row_bytes(shape: DataShape | RowBlocks) -> float:
     """Of a copied row: its entries, and what is known of it."""
-    return _ENTRY * (shape.nnz or shape.n_samples * shape.n_features) / max(shape.n_samples, 1) + 64
+    return bytes_per_row(shape, _ENTRY, 64)
 
 
 def _copied_bytes(shape: DataShape | RowBlocks) -> int:

@@ -22,7 +22,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bigsvm.compiled.shared.losses import HINGE, SQUARED_HINGE
 from bigsvm.machine import trim_heap
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import Problem
@@ -34,12 +33,12 @@ from bigsvm.solvers.newton_ws.working_pass import WorkingPass
 from bigsvm.solvers.newton_ws.working_problem import Placed, balance, kept_rows, minimum, mixed, shares_gone
 from bigsvm.solvers.newton_ws.working_set import WorkingSet
 from bigsvm.solvers.primal.dual_point import mix_dual
-from bigsvm.solvers.primal.newton import too_many_features
+from bigsvm.solvers.primal.hessian import too_many_features
 from bigsvm.solvers.primal.primal_state import PrimalSolver, PrimalState, new_state
-from bigsvm.solvers.primal.row_pass import PassLeft
-from bigsvm.solvers.primal.row_state import NaturalDual, row_needs
+from bigsvm.solvers.primal.row_state import row_needs
 from bigsvm.solvers.weights import columns, inner, squared_norm
 from bigsvm.store.state.vectors import RowVector
+from bigsvm.tasks import PassLeft
 
 _TOO_SHORT = 2  # passes of a run: one for a working set, one for its proof, none to read a sample
 _SAMPLED = 1e-2  # relative gap to which the sample is solved: it is no better than a sample
@@ -50,9 +49,9 @@ _CLOSE = 0.05  # relative gap from which on it pays to start a solution where th
 _SHORT, _BOLD = 0.1, 0.9  # steps below which far rows are minded, and from which no more
 _TINY = np.finfo(float).tiny
 _IDLE = 1e-6  # of C: alpha of a row that does not matter
-# Passes in which the gap halves, or the rows that matter do not fit.  What the squared hinge folds keeps its curvature:
-# steps are as good as Newton's at least, and arrive.
-_HALVED_IN = {HINGE: 3, SQUARED_HINGE: 12}
+# Passes in which the gap halves, or the rows that matter do not fit; by whether the loss is smooth.  Rows of a smooth
+# loss keep their curvature where they are summed up: steps are as good as Newton's at least, and arrive.
+_HALVED_IN = {False: 3, True: 12}
 _DONE = 0.5  # of the tolerance: a model below leaves its room to the others
 _FEW = 16  # rows of the working set of a small fit: most of its rows are folded
 _SOON = 0.1  # a pass makes the gap so much smaller, at a careful guess
@@ -128,10 +127,8 @@ class NewtonWS(PrimalSolver):
 
     def init(self, problem: Problem, ctx: Context) -> WorkingState:
         """w = 0, alpha = 0."""
-        n, m = ctx.data.n_samples, problem.n_models
-        place = RowVector(
-            "row places", n, m, np.uint8, ctx.budget, ctx.workdir, on_disk="row places" in ctx.spilled
-        )  # fmt: skip
+        m = problem.n_models
+        place = ctx.vector("row places", m, np.uint8)
         return WorkingState(**vars(new_state(problem, ctx)), place=place, careful=np.zeros(m, bool), tol=ctx.tol)
 
     def before_load(self, state: WorkingState, tree: Any, ctx: Context) -> None:
@@ -155,7 +152,7 @@ class NewtonWS(PrimalSolver):
             return StepInfo(state.estimate, n, 0, ask_certificate=False, paused=True)
         rode = bool(ctx.riding)
         self._solve(state, ctx, found, lengths, done_before)
-        patience = _HALVED_IN[problem.loss.code]
+        patience = _HALVED_IN[problem.loss.smooth]
         state.gaps = [*state.gaps, self.weigh(state) / np.maximum(state.primal, _TINY)][-patience - 1 :]
         state.passes += 1
         done = state.estimate <= ctx.tol
@@ -244,7 +241,7 @@ class NewtonWS(PrimalSolver):
             unbalanced[m] = problem.bias == "free" and not balance(part, alpha, V[-1, m])
             V[:, m] += part.pull(alpha)
             known.take(m, alpha[~part.far])
-        mix_dual(state, NaturalDual(problem.loss.code), V.reshape(state.w.shape), known, ctx.tol, done | unbalanced)
+        mix_dual(state, problem.loss, V.reshape(state.w.shape), known, ctx.tol, done | unbalanced)
         self.weigh(state)
 
     def forecast(self, state: WorkingState) -> float:

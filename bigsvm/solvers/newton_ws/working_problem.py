@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from bigsvm.compiled.shared.losses import HINGE
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.gathered import picked_rows
 from bigsvm.solvers.newton_ws.interior import solve_hinge
@@ -33,9 +32,9 @@ def kept_rows(
     sampled : with the rows that stand for the far ones
     """
     parts, codes, costs, sides, far = [], [], [], [], []
-    share, hinge = found.bands.share, problem.loss.code == HINGE
+    share, smooth = found.bands.share, problem.loss.smooth
     for part in found.parts:
-        rows = np.flatnonzero(in_problem(part, m, hinge, sampled))
+        rows = np.flatnonzero(in_problem(part, m, smooth, sampled))
         if not len(rows):
             continue
         whole = len(rows) == len(part.number)
@@ -63,9 +62,9 @@ def kept_rows(
 
 def minimum(problem: Problem, part: Subproblem, w: np.ndarray, target: float, mu: float) -> Solution:
     """The solution of a working set, from w on, to a gap of `target`; `mu` as for `solve_hinge`."""
-    if problem.loss.code == HINGE:
-        return solve_hinge(part, w, target, mu)
-    return solve_squared_hinge(part, w, target)
+    if problem.loss.smooth:
+        return solve_squared_hinge(part, w, target)
+    return solve_hinge(part, w, target, mu)
 
 
 def balance(part: Subproblem, alpha: np.ndarray, folded: float) -> bool:
@@ -83,7 +82,7 @@ def balance(part: Subproblem, alpha: np.ndarray, folded: float) -> bool:
     return True
 
 
-def in_problem(part: Part, m: int, hinge: bool, sampled: bool) -> np.ndarray:
+def in_problem(part: Part, m: int, smooth: bool, sampled: bool) -> np.ndarray:
     """Which rows of a part are in the problem of model m: those that it keeps and, if so, far ones that were drawn.
 
     What the squared hinge folds grows like |w|^2 by itself.
@@ -91,7 +90,7 @@ def in_problem(part: Part, m: int, hinge: bool, sampled: bool) -> np.ndarray:
     place = part.place[:, m]
     if not sampled:
         return np.asarray(place == KEPT)
-    return (place == KEPT) | (part.drawn & ((place == OUT) | (hinge & (place == FOLDED))))
+    return (place == KEPT) | (part.drawn & ((place == OUT) | ((place == FOLDED) & (not smooth))))
 
 
 def shares_gone(lengths: np.ndarray) -> np.ndarray:

@@ -19,7 +19,6 @@ import numpy as np
 
 from bigsvm.compiled.linear.hessian import add_hessian
 from bigsvm.compiled.linear.primal import add_rows
-from bigsvm.compiled.shared.losses import HINGE
 from bigsvm.compiled.shared.visiting import draw
 from bigsvm.machine import trim_heap
 from bigsvm.problem.problem import Problem
@@ -129,7 +128,7 @@ class Fold:
     @classmethod
     def empty(cls, problem: Problem, shape: tuple[int, ...]) -> Fold:
         """Of no rows; F where the loss is not linear there."""
-        if problem.loss.code == HINGE:
+        if not problem.loss.smooth:
             return cls([np.zeros(shape)], None)
         return cls([np.zeros(shape), np.zeros(shape)], np.zeros((problem.n_models, shape[0], shape[0])))
 
@@ -151,9 +150,9 @@ class Fold:
         for lean, alpha in zip(self.leans, frozen_alpha(problem, ends, z, C), strict=True):
             add_rows(X, codes, problem.positive, np.where(mask, alpha, 0.0), bias, lean)
         if self.F is not None:
-            bent = mask & (z > 0.0)
+            curvature = np.where(mask, problem.loss.curvature(z, C), 0.0)
             for m in range(problem.n_models):
-                add_hessian(X, np.ascontiguousarray(np.where(bent[:, m], 2.0 * C[:, m], 0.0)), bias, self.F[m])
+                add_hessian(X, np.ascontiguousarray(curvature[:, m]), bias, self.F[m])
 
 
 def frozen_alpha(problem: Problem, ends: np.ndarray, z: np.ndarray, C: np.ndarray) -> list[np.ndarray]:
@@ -162,10 +161,10 @@ def frozen_alpha(problem: Problem, ends: np.ndarray, z: np.ndarray, C: np.ndarra
     ends : float64, (2, n_rows, n_models);  z, C : float64, (n_rows, n_models)
     A row that crosses its hyperplane within the step has what its expected slack says at either end.
     """
-    if problem.loss.code == HINGE:
-        return [np.where(z > 0.0, C, 0.0)]
+    if not problem.loss.smooth:
+        return [problem.loss.alpha(z, C)]
     through = (ends > 0.0).all(axis=0)
-    return [2.0 * C * np.where(through, end, np.maximum(z, 0.0)) for end in ends]
+    return [problem.loss.alpha(np.where(through, end, z), C) for end in ends]
 
 
 @dataclass

@@ -17,9 +17,10 @@ from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import Problem, zero_weights
 from bigsvm.solvers.base import Context, DataShape, Need, Point, Rule, SmallFit, StepInfo
 from bigsvm.solvers.primal.dual_point import DualPoint, mix_dual
-from bigsvm.solvers.primal.row_pass import PassLeft, Weights, row_pass
-from bigsvm.solvers.primal.row_state import NaturalDual, RowState, new_rows, row_needs
+from bigsvm.solvers.primal.row_pass import Weights, row_pass
+from bigsvm.solvers.primal.row_state import RowState, new_rows, row_needs
 from bigsvm.solvers.weights import columns, inner, regularised, squared_norm
+from bigsvm.tasks import PassLeft
 
 _ROUNDING = 1e-14  # steps shorter than this, relative to w, go nowhere
 _WIDE = 8  # arrays as large as w: the point, gradient, direction, best dual point, and sums of tasks
@@ -155,7 +156,7 @@ class FullGradient(PrimalSolver):
 
     def weights(self, problem: Problem) -> Weights:
         """What each row weighs in the gradient, and in the dual point that it gives."""
-        return NaturalDual(problem.loss.code)
+        return problem.loss
 
     def init(self, problem: Problem, ctx: Context) -> PrimalState:
         """w = 0, alpha = 0."""

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bigsvm.compiled.shared.losses import HINGE
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import Context, DataShape, Need
 from bigsvm.solvers.primal.line_search import Step, exact_step
@@ -128,31 +127,11 @@ def row_needs(shape: DataShape) -> list[Need]:
 
 def new_rows(problem: Problem, ctx: Context, with_slopes: bool = True) -> RowState:
     """Of w = 0, before any row was seen: every slack is 1.  Without slopes `p` has no rows."""
-    n, m = ctx.data.n_samples, problem.n_models
-
-    def vector(what: str, width: int, dtype: type, fill: float, wanted: bool = True) -> RowVector:
-        rows = n if wanted else 0
-        return RowVector(what, rows, width, dtype, ctx.budget, ctx.workdir, fill, on_disk=what in ctx.spilled)
-
+    m = problem.n_models
     return RowState(
-        s=vector("slacks", m, np.float64, 1.0),
-        p=vector("slopes", m, np.float64, 0.0, with_slopes),
-        alpha=vector("alpha", m, np.float64, 0.0),
-        cost=vector("row costs", 1, np.float64, 0.0),
-        codes=vector("row classes", 1, np.int32, 0),
+        s=ctx.vector("slacks", m, fill=1.0),
+        p=ctx.vector("slopes", m, n_rows=None if with_slopes else 0),
+        alpha=ctx.vector("alpha", m),
+        cost=ctx.vector("row costs", 1),
+        codes=ctx.vector("row classes", 1, np.int32),
     )
-
-
-@dataclass(frozen=True)
-class NaturalDual:
-    """alpha_i = C_i loss'(s_i), the dual point that the gradient gives for free (docs/mathematics.md 2.3)."""
-
-    code: int
-
-    def alpha(self, s: np.ndarray, C: np.ndarray) -> np.ndarray:
-        """Of slacks and costs of one shape."""
-        return np.where(s > 0.0, C, 0.0) if self.code == HINGE else 2.0 * C * np.maximum(s, 0.0)
-
-    def curvature(self, s: np.ndarray, C: np.ndarray) -> np.ndarray:
-        """C_i loss''(s_i), the generalised second derivative."""
-        return np.zeros(s.shape) if self.code == HINGE else np.where(s > 0.0, 2.0 * C, 0.0)

@@ -30,7 +30,7 @@ from bigsvm.errors import DataError, MissingInput
 from bigsvm.files.atomic import file_digest, open_regular
 from bigsvm.files.sealed_json import read_sealed
 from bigsvm.store.blocks import Block, BlockRef, Matrix, frozen, kernel_matrix
-from bigsvm.store.columns.column_addresses import COLUMN_BYTES, Columns, row_dtype
+from bigsvm.store.columns.column_addresses import COLUMN_BYTES, Columns
 from bigsvm.store.copy.stage_index import damaged
 from bigsvm.store.identity import digest_of
 
@@ -88,10 +88,6 @@ class ColumnBlocks(Protocol):
     def nbytes(self) -> int:
         """Of all columns; the sum over any tiling."""
 
-    @property
-    def widest(self) -> int:
-        """Bytes of the largest single column."""
-
     def refs(self, block_bytes: int) -> Sequence[BlockRef]:
         """Addresses of blocks of as many columns as fit `block_bytes`, at least one; axis "cols", nbytes exact."""
 
@@ -118,11 +114,9 @@ class ResidentColumns(Columns):
             turned = np.empty((n_features, n), X.dtype)
             turn(as_bits(X), as_bits(turned))
             self._arrays = [turned.reshape(-1)]
-            self.widest = self.size(0, 1)
             return
         indptr = np.zeros(n_features + 1, np.int64)
         count_columns(X.indices, indptr)
-        self.widest = int(indptr.max()) * (X.data.itemsize + row_dtype(n).itemsize) + COLUMN_BYTES
         np.cumsum(indptr, out=indptr)
         super().__init__(n, n_features, X.data.dtype, indptr)
         rows: np.ndarray = np.empty(len(X.data), self.index_dtype)
@@ -161,7 +155,6 @@ class StagedColumns(Columns):
         self._digests_of_files: dict[str, str] = document["digests"]
         indptr = self._load(INDPTR, mapped=True) if csr else None
         super().__init__(document["n_samples"], document["n_features"], np.dtype(document["dtype"]), indptr)
-        self.widest: int = document["widest"]
         self.uri: str = document["uri"]
         self.made_of: dict[str, Any] = document["made_of"]
         self._stripes, self._digests = self._load(STRIPES), self._load(DIGESTS)

@@ -69,13 +69,12 @@ def stage_columns(
     if data.layout == "csr":
         indptr = _counted(data, memory, _part(0, 3, data.n_samples, advanced))
         entry_bytes = row_dtype(data.n_samples).itemsize + data.dtype.itemsize
-        document["widest"] = int(np.diff(indptr).max()) * entry_bytes + COLUMN_BYTES
         stripes = column_runs(indptr, entry_bytes, 0, _STRIPE_BYTES)
         digests = _write_sparse(data, indptr, stripes, folder, memory, advanced)
         save_order(folder / INDPTR, indptr)
         names.append(INDPTR)
     else:
-        widest = document["widest"] = data.n_samples * data.dtype.itemsize
+        widest = data.n_samples * data.dtype.itemsize
         columns = max(_STRIPE_BYTES // widest, 1)
         stripes = np.append(np.arange(0, data.n_features, columns), data.n_features)
         digests = _write_dense(data, stripes, folder, memory, advanced)

@@ -170,10 +170,6 @@ class ArrayRows:
         weight = None if self._weight is None else self._weight[rows]
         return Block(start, stop, X, self._y[rows], weight)
 
-    def labels(self, start: int, stop: int) -> np.ndarray:
-        """Labels of working rows [start, stop) as they are called (`labels.as_labels`)."""
-        return self._labels[slice(start, stop) if self.row_order is None else self.row_order[start:stop]]
-
     def _read_dense(self, X: np.ndarray, rows: Any) -> np.ndarray:
         block = X[rows]
         if self.feature_order is not None:

@@ -133,12 +133,6 @@ class ParquetRows:
         weight = check_weights(np.concatenate(weights), self.uri, start) if weights else None
         return Block(start, stop, X, y, weight)
 
-    def labels(self, start: int, stop: int) -> np.ndarray:
-        """Labels of rows [start, stop) as they are called (`labels.as_labels`)."""
-        name = self._label_name()
-        pieces = [plain_of(b.column(name), self.uri, a) for a, b in self._files.batches(start, stop, [name])]
-        return as_labels(np.concatenate(pieces), self.uri, start)
-
     def _sparse(self, parts: list[Any], start: int) -> CSR:
         n_features = self.n_features
         indptr = [np.zeros(1, np.int64)]

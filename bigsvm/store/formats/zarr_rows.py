@@ -134,12 +134,6 @@ class ZarrRows:
         y = np.zeros(stop - start) if self._label is None else self._label.y(start, stop)
         return Block(start, stop, X, y, weight)
 
-    def labels(self, start: int, stop: int) -> np.ndarray:
-        """Labels of rows [start, stop) as they are called (`labels.as_labels`)."""
-        if self._label is None:
-            raise DataError("opened without its labels", self.uri)
-        return self._label.labels(start, stop)
-
     def forget(self) -> None:
         """Let go of the chunks that are kept for the next read: for who has read all that is to be read."""
         for array in vars(self).values():

@@ -9,7 +9,8 @@ import numpy as np
 from bigsvm.problem.kernel import Kernel
 from bigsvm.solvers.kernel.part import Part, Progress
 from bigsvm.solvers.kernel.smo.textbook import Textbook
-from bigsvm.solvers.kernel.values.kernel_rows import KernelRows, MatrixRows
+from bigsvm.solvers.kernel.values.kernel_rows import KernelRows
+from bigsvm.testing.matrix_rows import MatrixRows
 
 
 def classification(y: np.ndarray, C: float | np.ndarray, eps: float = 1e-3) -> Part:

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bigsvm.solvers.kernel.values.cached_rows import CachedRows
-from bigsvm.solvers.kernel.values.kernel_rows import KernelRows, MatrixRows
+from bigsvm.solvers.kernel.values.kernel_rows import KernelRows
 from bigsvm.store.state.row_cache import RowCache
+from bigsvm.testing.matrix_rows import MatrixRows
 from tests.solvers.kernel.programmes import blobs, classification, regression, solve
 
 N = 30

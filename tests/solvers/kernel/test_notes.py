@@ -14,15 +14,15 @@ import bigsvm
 from bigsvm.budget import MemoryBudget
 from bigsvm.compiled.kernel import platt as platt_steps
 from bigsvm.problem.kernel import Kernel, rbf_of_sigma
-from bigsvm.solvers.kernel.checks import imbalance, kkt_violations, outside_box
 from bigsvm.solvers.kernel.literature import platt, simplified
 from bigsvm.solvers.kernel.literature.platt import PlattSMO
 from bigsvm.solvers.kernel.literature.simplified import SimplifiedSMO, SimplifiedSMOWithKM
 from bigsvm.solvers.kernel.part import Part, Progress
 from bigsvm.solvers.kernel.values.kept_rows import KeptRows
-from bigsvm.solvers.kernel.values.kernel_rows import MatrixRows
 from bigsvm.store.state.state_files import dump, load, read_tree, write_tree
+from bigsvm.testing.matrix_rows import MatrixRows
 from bigsvm.testing.problems import random_problem
+from tests.solvers.kernel.checks import imbalance, kkt_violations, outside_box
 
 TIGHT = (SimplifiedSMO(min_step=1e-13), SimplifiedSMOWithKM(min_step=1e-13), PlattSMO(eps=1e-12))
 

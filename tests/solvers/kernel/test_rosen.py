@@ -16,8 +16,8 @@ from bigsvm.solvers.kernel.part import Part, Progress
 from bigsvm.solvers.kernel.rosen.rosen import Block, Rosen
 from bigsvm.solvers.kernel.rosen.rosen_block import RosenBlock, working_set
 from bigsvm.solvers.kernel.rosen.rosen_face import look
-from bigsvm.solvers.kernel.values.kernel_rows import MatrixRows
 from bigsvm.store.state.state_files import dump, load
+from bigsvm.testing.matrix_rows import MatrixRows
 
 SOLVERS = [
     Rosen(), Rosen(full=True), Rosen(inner="newton"), Rosen(inner="steepest"), RosenBlock(), RosenBlock(q=4),

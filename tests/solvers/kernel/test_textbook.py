@@ -15,8 +15,8 @@ from bigsvm.problem.kernel import Kernel
 from bigsvm.solvers.kernel.part import Part
 from bigsvm.solvers.kernel.smo import textbook
 from bigsvm.solvers.kernel.smo.textbook import Textbook
-from bigsvm.solvers.kernel.values.kernel_rows import MatrixRows
 from bigsvm.store.state.state_files import dump, load, read_tree, write_tree
+from bigsvm.testing.matrix_rows import MatrixRows
 from tests.products import pairs_of
 from tests.solvers.kernel.programmes import blobs, check, classification, in_two_l_variables, objective, regression
 from tests.solvers.kernel.programmes import solve as solved

@@ -19,7 +19,7 @@ from bigsvm.errors import PlanRefused
 from bigsvm.units import GIB, MIB, show_bytes
 
 _NEEDED = ("numpy", "scipy", "numba", "zarr", "numcodecs", "dask", "distributed", "pyarrow", "click", "rich",
-           "xxhash", "psutil", "zstandard")  # fmt: skip
+           "xxhash", "zstandard")  # fmt: skip
 
 
 @bigsvm_command(

@@ -21,14 +21,13 @@ import numpy as np
 from bigsvm.solvers.base import Context, DataShape, Need, SmallFit
 from bigsvm.solvers.kernel.base import KernelSolver
 from bigsvm.solvers.kernel.part import Part, Progress
-from bigsvm.solvers.kernel.smo.active_set import GATHERED, Round, SmoWork
+from bigsvm.solvers.kernel.smo.active_set import Round, SmoWork
 from bigsvm.solvers.kernel.smo.block_smo import BlockSMO
-from bigsvm.solvers.kernel.smo.row_buffer import LEAST_ROWS, RowArena
 from bigsvm.solvers.kernel.smo.textbook import Textbook, TextbookWork
 from bigsvm.solvers.kernel.state import KernelState
 from bigsvm.solvers.kernel.values.data_rows import DataRows
 from bigsvm.solvers.kernel.values.kernel_rows import KernelRows
-from bigsvm.store.state.vectors import RowVector
+from bigsvm.solvers.kernel.values.row_buffer import GATHERED, LEAST_ROWS, RowArena
 
 _Q = 1024
 _SAMPLE = 0.1  # of the rows, for the first active set
@@ -85,12 +84,7 @@ class Smo(KernelSolver):
         """Everything is sent: f is that of beta."""
         if self.by_pairs:
             return self._textbook.begin(part, rows, ctx)
-        n = ctx.data.n_samples
-
-        def vector(what: str, dtype: type) -> RowVector:
-            return RowVector(what, n, 1, dtype, ctx.budget, ctx.workdir, on_disk=what in ctx.spilled)
-
-        work = SmoWork(vector("row flags", np.uint8), vector("coefficients sent", np.float64))
+        work = SmoWork(ctx.vector("row flags", 1, np.uint8), ctx.vector("coefficients sent", 1))
         work.sent.values[: part.n, 0] = part.beta
         return work
 
