@@ -131,6 +131,21 @@ class Context:
         return RowVector(what, rows, width, dtype, self.budget, self.workdir, fill, on_disk=what in self.spilled)
 
 
+class SmallFit(NamedTuple):
+    """A fit of a few noisy rows, made before the user's so that all is compiled by then (`run/fit/precompile.py`).
+
+    n_samples, C, tol : of the fit; no more of the user's tolerance than what decides types
+    options : hyperparameters of the solver under which so few rows call what else only many rows do
+    load : most fits call what it calls; else that is compiled, and loaded by the fits that do
+    """
+
+    n_samples: int = 48
+    C: float = 1.0
+    tol: float = 1e-12
+    options: tuple[tuple[str, Any], ...] = ()
+    load: bool = True
+
+
 class Rule(NamedTuple):
     """A stop rule that holds: by its name, of which value, and up to which value it holds."""
 
@@ -197,6 +212,13 @@ class Solver(Protocol):
 
     def refusal(self, shape: DataShape) -> str | None:
         """Why data of such a shape are not for this solver; None where they are."""
+        ...
+
+    def small_fits(self, tol: float, parallel: int, resident: bool) -> list[SmallFit]:
+        """Fits that together call all compiled code that a fit to `tol` may call.
+
+        parallel : blocks per round;  resident : all rows are in memory
+        """
         ...
 
     def weight_bytes(self, tol: float, parallel: int) -> int: ...

@@ -16,7 +16,15 @@ from bigsvm.config import FitConfig
 from bigsvm.events import Emit, silent
 from bigsvm.model.linear_model import Model
 from bigsvm.run.apply.prediction_files import open_writer
-from bigsvm.run.apply.scoring import Scored, budget_of, plan_reading, score_store, score_text, text_dtype, warm_up
+from bigsvm.run.apply.scoring import (
+    Scored,
+    budget_of,
+    plan_reading,
+    precompile_scoring,
+    score_store,
+    score_text,
+    text_dtype,
+)
 from bigsvm.run.execute.mapper import open_mapper
 from bigsvm.run.execute.memory import PeakMemory
 from bigsvm.store.blocks import RowBlocks
@@ -56,9 +64,9 @@ def predict(
     began = time.monotonic()
     budget = budget_of(config)
     if isinstance(source, str):
-        warm_up("csr", text_dtype(model), np.dtype(np.int32), model)
+        precompile_scoring("csr", text_dtype(model), np.dtype(np.int32), model)
     else:
-        warm_up(source.layout, source.dtype, source.index_dtype, model)
+        precompile_scoring(source.layout, source.dtype, source.index_dtype, model)
     compiled = time.monotonic()
     counts = np.zeros(len(model.classes), np.int64)
     n_samples, span = 0, Span()

@@ -103,8 +103,8 @@ def score_rows(X: Matrix, scorer: Scorer, where: str, first_row: int) -> np.ndar
     return scorer.scores(X)
 
 
-def warm_up(layout: str, dtype: np.dtype, index_dtype: np.dtype, model: Model) -> None:
-    """Compile or load the kernels for data of that kind, so that memory measured later is the data's."""
+def precompile_scoring(layout: str, dtype: np.dtype, index_dtype: np.dtype, model: Model) -> None:
+    """Compile, or load, what scores data of that kind, so that memory measured later is the data's."""
     scorer = model.tiny().scorer()
     X: Matrix = np.zeros((1, 1), dtype)
     if layout == "csr":

@@ -64,11 +64,15 @@ class LoopState:
 
 
 class Loop:
-    """Runs a solver until a proof or a limit ends it.  `run` gives the status; Interrupted when it was stopped."""
+    """Runs a solver until a proof or a limit ends it.  `run` gives the status; Interrupted when it was stopped.
+
+    most_steps : ends it as the user's limit of passes does
+    """
 
     def __init__(
         self, problem: Problem, solver: Solver, state: Any, config: FitConfig, ctx: Context,
         prover: Prover, data_bytes: int, stop: Stop, checkpoints: Checkpoints | None, emit: Emit,
+        most_steps: float = math.inf,
     ) -> None:  # fmt: skip
         self.problem, self.solver, self.state, self.config, self.ctx = problem, solver, state, config, ctx
         self.prover, self.data_bytes, self.stop, self.checkpoints, self.emit = (
@@ -78,6 +82,7 @@ class Loop:
             checkpoints,
             emit,
         )
+        self.most_steps = most_steps
         self.at = LoopState(pace=Pace.of(problem.n_models), primals=np.full(problem.n_models, np.inf))
         self.limits = IN_MEMORY if ctx.resident else STREAMED
         self.solving_s = 0.0
@@ -138,7 +143,7 @@ class Loop:
         if info.collectable and self._report(self.prover.collect()):
             return True
         # What the next step and the proof after it will cost.
-        out_of_passes = self._spent() + (1.0 if ctx.resident else 2.0) > limit
+        out_of_passes = self._spent() + (1.0 if ctx.resident else 2.0) > limit or at.steps >= self.most_steps
         if info.gaps is not None and info.primal is not None:
             self._see(info.gaps, info.primal)
         exhausted = info.exhausted or at.fruitless >= _STALLED or config.tol < at.relative <= _PRECISION

@@ -11,7 +11,6 @@ from bigsvm.compiled.linear.gap_terms import ALPHA, ALPHA_DIAG
 from bigsvm.model.linear_model import LinearModel
 from bigsvm.problem.certificate import Accumulator, Certificate, RowsShare, RowsTerms, certify_blocks, keep_best
 from bigsvm.problem.problem import Problem, zero_weights
-from bigsvm.run.fit.warm import warm
 from bigsvm.run.proof.terms import SavedTerms
 from bigsvm.store.blocks import BlockRef, RowBlocks, row_bytes
 from bigsvm.tasks import Mapper, over_shares
@@ -35,10 +34,6 @@ class AlphaTerms(SavedTerms):
         if self.alpha is not None:
             return "alpha"
         return "weaker bound: no alpha was saved, its margins' dual point was used"
-
-    def warm(self) -> None:
-        """Load all that is compiled, before memory is counted."""
-        warm(self.store, n_models=self.problem.n_models)
 
     def block_rows(self, block_bytes: int) -> int:
         """Rows of a block, whose values take so many bytes."""

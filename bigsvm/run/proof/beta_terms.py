@@ -13,16 +13,12 @@ from typing import Any
 import numpy as np
 
 from bigsvm.budget import MemoryBudget
-from bigsvm.compiled.kernel.parts import bounds_of, part_sums
 from bigsvm.model.kernel_model import KernelModel
 from bigsvm.model.linear_model import LinearModel
 from bigsvm.problem.certificate import Certificate, above_zero, cost_of_imbalance
 from bigsvm.problem.definite import whole_bytes
 from bigsvm.problem.problem import Problem
-from bigsvm.run.apply.scoring import warm_up
-from bigsvm.run.execute.aside import compiled_aside
 from bigsvm.run.fit.sizes import FIXED
-from bigsvm.run.fit.warm import warm
 from bigsvm.run.proof.beta_sums import (
     BALANCE,
     BRACKETS,
@@ -59,18 +55,6 @@ class BetaTerms(SavedTerms):
         self.scoring_bytes = 0
         self.with_v = False
         self.total = BetaSums.none(model, False)
-
-    def warm(self) -> None:
-        """Load all that is compiled, before memory is counted."""
-        store, one = self.store, np.ones(1)
-        warm(store, n_models=1)
-        warm_up(store.layout, store.dtype, store.index_dtype, self.model)
-
-        def loops() -> None:
-            part_sums(one, one, one, one, one, 0.0, 0.0)
-            bounds_of(one, one, one, one, 0.0)
-
-        compiled_aside("loops over a part", loops)
 
     def block_rows(self, block_bytes: int) -> int:
         """Rows of a block, whose values and those of its models take about so many bytes."""

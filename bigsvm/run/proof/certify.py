@@ -18,15 +18,17 @@ from bigsvm.machine import memory_limit, return_freed_memory
 from bigsvm.model.linear_model import Model, load_alpha, load_model
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import Problem
+from bigsvm.run.execute.aside import compiled_aside
 from bigsvm.run.execute.mapper import open_mapper
 from bigsvm.run.execute.memory import PeakMemory
+from bigsvm.run.execute.small_rows import kind_of, rows_like
 from bigsvm.run.fit.sizes import BLOCK_BYTES, FIXED
 from bigsvm.run.proof.alpha_terms import AlphaTerms
 from bigsvm.run.proof.beta_terms import KernelTerms, SignedLinearTerms
 from bigsvm.run.proof.saved_problem import models_document, problem_of
 from bigsvm.run.proof.terms import SavedTerms, n_samples_of
 from bigsvm.store.blocks import RowBlocks
-from bigsvm.tasks import runs_of
+from bigsvm.tasks import SerialMapper, runs_of
 from bigsvm.units import MIB, show_bytes
 
 TERMS: dict[tuple[str, bool], type[SavedTerms]] = {
@@ -57,7 +59,7 @@ def certify_model(path: Path, store: RowBlocks, config: FitConfig, emit: Emit = 
     if trained_on not in (None, store.n_samples):
         raise DataError(f"the model was trained on {trained_on} rows and the store has {store.n_samples}", store.uri)
     terms = terms_kind(model)(model, problem, store, alpha)
-    terms.warm()
+    _precompile(terms)
     budget = config.memory_bytes(memory_limit().nbytes)
     sizes = _sizes(terms, store, budget)
     refs = store.refs(sizes.block_rows)
@@ -93,6 +95,23 @@ def certify_model(path: Path, store: RowBlocks, config: FitConfig, emit: Emit = 
 def terms_kind(model: Model) -> type[SavedTerms]:
     """The kind of terms that a model's gap is made of."""
     return TERMS[model.kind, model.pairs or model.regression]
+
+
+def _precompile(terms: SavedTerms) -> None:
+    """Compile, or load, what the proof calls: a model of the same kind is proved on two rows, which are 0."""
+    model, problem, store, with_alpha = terms.model, terms.problem, terms.store, terms.alpha is not None
+
+    def prove_two() -> None:
+        n_classes = len(problem.classes)
+        two = rows_like(store, np.zeros((2, 1)), np.zeros(2, np.int64 if n_classes else np.float64), n_classes)
+        alpha = np.zeros((problem.n_models, 2)) if with_alpha else None
+        tiny = type(terms)(model.tiny(), problem, two, alpha)
+        for _, found in tiny.results(SerialMapper(), runs_of(two.refs(2), 1), 1):
+            tiny.add(found)
+        tiny.certificate(problem)
+
+    kind = (type(terms).__name__, *kind_of(store), *model.kinds, problem.n_models, problem.bias, with_alpha)
+    compiled_aside(kind, prove_two)
 
 
 class _Sizes(NamedTuple):

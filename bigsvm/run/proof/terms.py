@@ -41,10 +41,6 @@ class SavedTerms(ABC):
         """Which dual point the gap is proved by."""
 
     @abstractmethod
-    def warm(self) -> None:
-        """Load all that is compiled, before memory is counted."""
-
-    @abstractmethod
     def block_rows(self, block_bytes: int) -> int:
         """Rows of a block, whose values take about so many bytes."""
 

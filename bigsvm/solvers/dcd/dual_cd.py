@@ -25,7 +25,7 @@ from bigsvm.compiled.shared.visiting import WITH_REPLACEMENT, mixed_runs_of
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.deferred import DEFERRED_ALPHA
 from bigsvm.problem.problem import Problem, zero_weights
-from bigsvm.solvers.base import Context, DataShape, Need, Point, StepInfo
+from bigsvm.solvers.base import Context, DataShape, Need, Point, SmallFit, StepInfo
 from bigsvm.solvers.dcd.active_row_buffer import make_arena
 from bigsvm.solvers.dcd.dual_cd_rounds import round_pass
 from bigsvm.solvers.dcd.dual_cd_state import (
@@ -107,6 +107,10 @@ class DualCD:
             if self.momentum != "off" and shape.weighted:
                 needs.append(Need("row costs", 8 * n, may_spill=True))
         return needs
+
+    def small_fits(self, tol: float, parallel: int, resident: bool) -> list[SmallFit]:
+        """One, with weights of the type that `tol` wants."""
+        return [SmallFit(tol=_FLOAT32_FROM if self.weight_bytes(tol, parallel) == 4 else SmallFit().tol)]
 
     def weight_bytes(self, tol: float, parallel: int) -> int:
         """4 where w is float32: its rounding is far below such a gap, and proofs are computed in float64."""

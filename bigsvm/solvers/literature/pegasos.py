@@ -18,7 +18,7 @@ from bigsvm.compiled.linear.pegasos import GAP, LOSS, fold_scales, pegasos_visit
 from bigsvm.compiled.shared.visiting import mixed_runs_of
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import Problem, zero_weights
-from bigsvm.solvers.base import Context, DataShape, Need, Point, Rule, StepInfo
+from bigsvm.solvers.base import Context, DataShape, Need, Point, Rule, SmallFit, StepInfo
 from bigsvm.solvers.block_order import groups_at_random
 from bigsvm.solvers.primal.primal_state import largest_relative
 from bigsvm.solvers.primal.row_pass import row_pass
@@ -114,6 +114,10 @@ class Pegasos:
             raise ValueError("batch and iterations must not be negative")
         if self.offset not in (0, 1):
             raise ValueError(f"offset must be 0 or 1, not {self.offset}")
+
+    def small_fits(self, tol: float, parallel: int, resident: bool) -> list[SmallFit]:
+        """One: nothing but the shape of the data decides what is called."""
+        return [SmallFit()]
 
     def weight_bytes(self, tol: float, parallel: int) -> int:
         """Always float64."""

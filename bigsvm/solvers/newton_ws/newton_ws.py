@@ -26,7 +26,7 @@ from bigsvm.machine import trim_heap
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.deferred import DEFERRED_ALPHA
 from bigsvm.problem.problem import Problem
-from bigsvm.solvers.base import Context, DataShape, Need, Point, StepInfo
+from bigsvm.solvers.base import Context, DataShape, Need, Point, SmallFit, StepInfo
 from bigsvm.solvers.dcd.dual_cd import DualCD
 from bigsvm.solvers.dcd.dual_cd_state import DualCDState
 from bigsvm.solvers.newton_ws.capacity import least_rows, matrix_bytes, rows_in, working_bytes
@@ -54,6 +54,7 @@ _IDLE = 1e-6  # of C: alpha of a row that does not matter
 # loss keep their curvature where they are summed up: steps are as good as Newton's at least, and arrive.
 _HALVED_IN = {False: 3, True: 12}
 _DONE = 0.5  # of the tolerance: a model below leaves its room to the others
+_FEW = 16  # rows of the working set of a small fit: most of its rows are folded
 _SOON = 0.1  # a pass makes the gap so much smaller, at a careful guess
 
 
@@ -102,6 +103,15 @@ class NewtonWS(PrimalSolver):
     def refusal(self, shape: DataShape) -> str | None:
         """Too many features for a Hessian."""
         return too_many_features(self.name, shape, self.max_features)
+
+    def small_fits(self, tol: float, parallel: int, resident: bool) -> list[SmallFit]:
+        """Rows that are all kept; rows of which most are folded; and a gap that does not fall, so that dcd goes on."""
+        few = ("working_rows", _FEW)
+        return [
+            SmallFit(),
+            SmallFit(options=(few, ("fallback", False))),
+            *([SmallFit(options=(few,), load=False)] if self.fallback else []),
+        ]
 
     def needs(self, shape: DataShape, resident: bool) -> list[Need]:
         """Bytes by name; per-row needs may go to disk."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import Problem, zero_weights
-from bigsvm.solvers.base import Context, DataShape, Need, Point, Rule, StepInfo
+from bigsvm.solvers.base import Context, DataShape, Need, Point, Rule, SmallFit, StepInfo
 from bigsvm.solvers.primal.dual_point import DualPoint, mix_dual
 from bigsvm.solvers.primal.row_pass import Weights, row_pass
 from bigsvm.solvers.primal.row_state import RowState, new_rows, row_needs
@@ -84,6 +84,10 @@ class PrimalSolver:
     proof: ClassVar[str] = "linear"
     can_defer: ClassVar[bool] = False
     self_paced: ClassVar[bool] = False
+
+    def small_fits(self, tol: float, parallel: int, resident: bool) -> list[SmallFit]:
+        """One: nothing but the shape of the data decides what is called."""
+        return [SmallFit()]
 
     def weight_bytes(self, tol: float, parallel: int) -> int:
         """Always float64."""

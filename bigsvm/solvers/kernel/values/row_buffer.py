@@ -15,7 +15,8 @@ from bigsvm.solvers.kernel.values.data import KernelData, Rows
 from bigsvm.store.blocks import Matrix, blocks_of, bytes_per_row, frozen, kernel_matrix, row_bytes
 
 _BESIDE = 160  # bytes of an active row's numbers, bounds and scores, and of what is sorted of them
-_LEAST = 2048  # rows
+LEAST_ROWS = 2048
+"""Rows that every plan has room for, where there are as many."""
 _LONGER = 1.1  # times the mean entries of a row: rows that matter may be longer
 GATHERED = 2 << 20
 """Bytes of rows on the other side of kernel values at one time."""
@@ -28,7 +29,7 @@ def support_rows(ctx: Context) -> int:
 
 def least_rows(n: int) -> int:
     """Rows that every plan has room for."""
-    return min(n, _LEAST)
+    return min(n, LEAST_ROWS)
 
 
 class RowArena:
@@ -118,8 +119,8 @@ class RowArena:
         stays = np.flatnonzero(numbers[np.minimum(at, len(numbers) - 1)] == held) if len(numbers) else at[:0]
         self._held[: len(stays)] = held[stays]
         if self._data.ctx.data.layout == "dense":
-            for start in range(0, len(stays), _LEAST):  # in pieces: no copy of them all
-                piece = stays[start : start + _LEAST]
+            for start in range(0, len(stays), LEAST_ROWS):  # in pieces: no copy of them all
+                piece = stays[start : start + LEAST_ROWS]
                 self._dense[start : start + len(piece)] = self._dense[piece]
         else:
             move_rows_down(*self._csr, stays)
