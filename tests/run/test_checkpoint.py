@@ -32,11 +32,14 @@ def same_folder(one: Path, two: Path) -> bool:
 
 
 def interrupt_after(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The run is asked to stop when it looks for the `count`-th time."""
-    left = count
+    """The run is asked to stop when it looks for the `count`-th time; small fits that compile look at their own."""
+    left, own = count, []
 
     def asked(self: Stop) -> bool:
         nonlocal left
+        own.append(self)
+        if self is not own[0]:
+            return False
         left -= 1
         if left <= 0:
             self.by = "SIGTERM"

@@ -29,10 +29,6 @@ KINDS = {"linear": "dcd", "kernel": "smo"}
 """A solver for each kind of proof."""
 STATED = {
     "path.py LinearModel": "for the type checker: a path of C is of linear solvers, others were refused by name",
-    "fit/warm.py DualCD": "spells the loops of one solver",
-    "fit/warm.py KernelSolver": "as above",
-    "fit/warm_kernels.py KernelSolver": "as above",
-    "fit/warm_kernels.py Smo": "as above",
 }
 """Where `bigsvm/run` asks for the class of a solver, a prover or a model, and why."""
 

@@ -61,6 +61,8 @@ def test_alpha_is_in_its_box_at_the_end_of_every_pass(
 
     def step(self: DualCD, problem: Problem, state: Any, ctx: Any) -> Any:
         info = plain(self, problem, state, ctx)
+        if ctx.data.n_samples != X.shape[0]:  # a small fit, which compiles
+            return info
         cost = np.ones((X.shape[0], 1)) if state.cost is None else state.cost.values
         for group in state.groups:
             weighs = cost[:, 0] > 0
@@ -164,7 +166,7 @@ def test_the_model_is_the_multiple_of_w_that_was_proved(
     limits = {"max_passes": 4} if end == "stopped" else {"tol": 1e-2}
     result = fit_store(ArrayRows(X, y), config("on", loss=loss, C=10.0, **limits))
     assert result.status == end
-    assert np.any(scales[0] != 1.0)
+    assert np.any(scales[-1] != 1.0)  # those before are of small fits, which compile
     result.save_model(tmp_path / "model")
     found = bigsvm.certify(tmp_path / "model", (X, y))
     for name in ("objective", "dual_objective", "relative_gap"):
