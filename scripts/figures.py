@@ -3,10 +3,11 @@
 
     scripts/figures.py                                        writes every passage anew
     scripts/figures.py --check                                says which page differs; exit 1
-    scripts/figures.py --promise 'scripts/kill_test.py --kills 100'      runs it, and keeps what it says
+    scripts/figures.py --promise 'scripts/stress/kill_test.py --kills 100'      runs it, and keeps what it says
 
-A passage stands between `<!-- figures: NAME -->` and `<!-- /figures -->`; `bench/passages.py` says what NAME is.  To
-measure again, run the command that stands beside a passage with `--figures docs/figures/FILE.json`, then this script.
+A passage stands between `<!-- figures: NAME -->` and `<!-- /figures -->`; `benchmarks/bench/passages.py` says what NAME
+is.  To measure again, run the command that stands beside a passage with `--figures docs/figures/FILE.json`, then this
+script.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "benchmarks"))  # where the package `bench` is
 
 from bench.passages import PASSAGES
 from bench.record import ROOT, commit, dumped, meter

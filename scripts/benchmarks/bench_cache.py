@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Where keeping kernel rows pays: SMO of two variables without a cache, with one in memory, and a disk behind it.
 
-    scripts/bench_cache.py --data-dir ../shared/data --work /on/a/disk --figures docs/figures/kernel-cache.json
-    scripts/bench_cache.py --problem mnist-10k --rounds 3
-    scripts/bench_cache.py --smoke
+    scripts/benchmarks/bench_cache.py --work /on/a/disk --figures docs/figures/kernel-cache.json
+    scripts/benchmarks/bench_cache.py --problem mnist-10k --rounds 3
+    scripts/benchmarks/bench_cache.py --smoke
 
 All three take the same steps to the last bit (checked).  Memory holds so small a share of the rows that most hits are
 the disk's, if there is one; the file is read by position and its pages are let go after each row.  One thread; seconds
@@ -20,6 +20,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where the package `reproduction` is
+
 import numpy as np
 from bench.passages import kernel_cache
 from bench.record import command, commit, meter, write_figures
@@ -31,7 +33,7 @@ from bigsvm.solvers.kernel.smo.textbook import Textbook
 from bigsvm.solvers.kernel.values.cached_rows import CachedRows
 from bigsvm.store.state.row_cache import RowCache
 
-_BESIDE = Path(__file__).resolve().parents[2] / "shared" / "data"
+_BESIDE = Path(__file__).resolve().parents[3] / "shared" / "data"
 KINDS = ("none", "memory", "memory and disk")
 
 

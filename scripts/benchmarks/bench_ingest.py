@@ -4,7 +4,7 @@ Compared with scikit-learn's `load_svmlight_file(dtype=float32)`, which only fil
 Each run is a fresh process; the two alternate; medians are shown.  Times are of the call alone, with the
 imports and, for bigsvm, with everything until the store is sealed on disk.
 
-    python scripts/bench_ingest.py --size 1GB --out results/    # or --smoke
+    python scripts/benchmarks/bench_ingest.py --size 1GB --out results/    # or --smoke
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Bytes per second of every stage between the disk and the solver, beside a raw read of the same bytes.
 
-    scripts/bench_io.py store.zarr --work /on/a/disk        stages of a store
-    scripts/bench_io.py --csr DIR                           .npy files as bench_linear.py takes them
-    scripts/bench_io.py --smoke
+    scripts/benchmarks/bench_io.py store.zarr --work /on/a/disk        stages of a store
+    scripts/benchmarks/bench_io.py --csr DIR                           .npy files as bench_linear.py takes them
+    scripts/benchmarks/bench_io.py --smoke
 
 Every stage is a process of its own, pinned, and starts with its files out of the page cache; the stages take turns;
 medians of the rounds.  Stages that read the store are held against a raw read of the store's files, those that read

@@ -8,9 +8,9 @@ its seconds and its peak memory are of the fit alone.  What each solver found is
 float64, from the dual coefficients it leaves: dual objective, support vectors, the true violation b_low - b_up and the
 duality gap.  All are asked for a violation of 1e-3, as LIBSVM measures it.
 
-    scripts/bench_kernel.py --data-dir ../shared/data --record kernel.jsonl --markdown kernel.md
-    scripts/bench_kernel.py --problem a9a --problem mnist-10k --solver bigsvm --solver sklearn --rounds 3
-    scripts/bench_kernel.py --smoke                              seconds, for the test suite
+    scripts/benchmarks/bench_kernel.py --data-dir ../shared/data --record kernel.jsonl --markdown kernel.md
+    scripts/benchmarks/bench_kernel.py --problem a9a --problem mnist-10k --solver bigsvm --solver sklearn --rounds 3
+    scripts/benchmarks/bench_kernel.py --smoke                              seconds, for the test suite
 
 With --record every finished fit is a line of that file, and the same command goes on where it was stopped.  Peers come
 with scikit-learn and scikit-learn-intelex; one that is not installed is left out, and the report says so.
@@ -37,8 +37,8 @@ from bench.kernel_judge import judge
 from bench.record import write_figures
 from bench.table import machine
 
-SCRIPTS = Path(__file__).resolve().parent
-_BESIDE = SCRIPTS.parents[1] / "shared" / "data"
+BENCHMARKS = Path(__file__).resolve().parent
+_BESIDE = BENCHMARKS.parents[2] / "shared" / "data"
 SOLVERS = {
     "bigsvm": "bigsvm", "sklearn": "sklearn", "sklearn-dense": "sklearn", "sklearnex": "sklearnex",
     "sklearnex-dense": "sklearnex",
@@ -102,7 +102,7 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         asked, out = Path(folder) / "job.json", Path(folder) / "out.npz"
         asked.write_text(json.dumps(job))
-        paths = os.pathsep.join([str(SCRIPTS), *filter(None, [os.environ.get("PYTHONPATH")])])
+        paths = os.pathsep.join([str(BENCHMARKS), *filter(None, [os.environ.get("PYTHONPATH")])])
         core = min(os.sched_getaffinity(0))
         try:
             done = subprocess.run(

@@ -4,14 +4,14 @@
 Every run is a process of its own, pinned to one core or to more, the solvers taking turns; medians of the rounds.
 Objectives and gaps are computed here, by one evaluator, from the weights that each solver leaves.  Out-of-core runs
 have a tenth of the data as budget, in a cgroup of budget + 256 MiB, and start with the working copy out of the page
-cache; with --throttle the kernel also slows the device down (scripts/memory_cage.py).
+cache; with --throttle the kernel also slows the device down (scripts/stress/memory_cage.py).
 
-    scripts/bench_linear.py                                      built in, sparse, 200,000 rows
-    scripts/bench_linear.py --csr DIR --cores 1,2 --throttle 300MB/s --json a.json --plot a.svg
-    scripts/bench_linear.py --problem 20news --classes 20        all classes, and one, and their ratio
-    scripts/bench_linear.py --smoke                              seconds, for the test suite
-    scripts/bench_linear.py --suite hard --make GENERATOR --json hard.json --plot hard.svg
-    scripts/bench_linear.py --suite hard --smoke                 seconds, for the test suite
+    scripts/benchmarks/bench_linear.py                                      built in, sparse, 200,000 rows
+    scripts/benchmarks/bench_linear.py --csr DIR --cores 1,2 --throttle 300MB/s --json a.json --plot a.svg
+    scripts/benchmarks/bench_linear.py --problem 20news --classes 20        all classes, and one, and their ratio
+    scripts/benchmarks/bench_linear.py --smoke                              seconds, for the test suite
+    scripts/benchmarks/bench_linear.py --suite hard --make GENERATOR --json hard.json --plot hard.svg
+    scripts/benchmarks/bench_linear.py --suite hard --smoke                 seconds, for the test suite
 
 The suite `hard` is another plan on the same machinery: large C and mostly few features, bigsvm by its command line
 with several solvers, LIBLINEAR and snapml, a table for each C; problems that are not at hand are left out.  It takes
@@ -51,7 +51,7 @@ from bench.table import class_ratios, machine, markdown, model_axis, titled_figu
 
 from bigsvm.units import parse_bytes
 
-_BESIDE = Path(__file__).resolve().parents[2] / "shared" / "data"
+_BESIDE = Path(__file__).resolve().parents[3] / "shared" / "data"
 _HARD_SMOKE = {"Cs": (10.0,), "losses": ("hinge",), "tols": (1e-1, 1e-2), "limit": 20.0}
 _SMOKE = {"repeats": 1, "tols": (1e-2,), "cores": (1,), "losses": ("hinge",), "throttle": None}
 

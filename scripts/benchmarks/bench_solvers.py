@@ -6,8 +6,8 @@ features).  Every run is a `bigsvm fit` of its own with a tenth of the data as b
 plan names), one for each gap to prove; seconds are of training and proofs, without staging.  The curves are the
 solvers' own gaps after each of their steps (for dcd its proofs), the marks are proved.
 
-    scripts/bench_solvers.py --work DIR --figures docs/figures/solvers.json --plot docs/solvers.svg
-    scripts/bench_solvers.py --smoke
+    scripts/benchmarks/bench_solvers.py --work DIR --figures docs/figures/solvers.json --plot docs/solvers.svg
+    scripts/benchmarks/bench_solvers.py --smoke
 """
 
 from __future__ import annotations

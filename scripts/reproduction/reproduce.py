@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """The tables and figures of the papers beside ours: Markdown, JSON and SVG, into docs/.
 
-    scripts/reproduce.py rosenbrock --data ../shared/data
-    scripts/reproduce.py hyperpass --seeds 5
-    scripts/reproduce.py rosen --partitions 100
-    scripts/reproduce.py wss --journal wss.jsonl                  about 40 minutes
-    scripts/reproduce.py rosenbrock --smoke --out /tmp/docs       small made-up data, for the test suite
+    scripts/reproduction/reproduce.py rosenbrock --data ../shared/data
+    scripts/reproduction/reproduce.py hyperpass --seeds 5
+    scripts/reproduction/reproduce.py rosen --partitions 100
+    scripts/reproduction/reproduce.py wss --journal wss.jsonl                  about 40 minutes
+    scripts/reproduction/reproduce.py rosenbrock --smoke --out /tmp/docs       small made-up data, for the test suite
 
 Each paper's figures go to <out>/reproduction/<paper>.json and .svg (notes: no plot); <out>/reproduction.md is then
 written anew from the figures of all papers that are there.  The data are a folder with a `load.py`, given by --data, by
@@ -21,6 +21,8 @@ import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the modules beside this are the package `reproduction`
 
 from reproduction import (
     hyperpass,
@@ -48,7 +50,7 @@ from reproduction.sets import (
     wss_sets,
 )
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 _BESIDE = ROOT.parent / "shared" / "data"
 REPORTS: dict[str, Any] = {
     "rosenbrock": rosenbrock_report,
@@ -148,7 +150,7 @@ def parse() -> argparse.Namespace:
 def reproduce(paper: str, options: argparse.Namespace, out: Path) -> None:
     """One paper: figures, plot, and the page of all."""
     found, folder = RUNS[paper](options), out / "reproduction"
-    save(folder, paper, f"scripts/reproduce.py {paper}" + (" --smoke" if options.smoke else ""), found)
+    save(folder, paper, f"scripts/reproduction/reproduce.py {paper}" + (" --smoke" if options.smoke else ""), found)
     REPORTS[paper].draw(found, folder / f"{paper}.svg")
     write_page(out / "reproduction.md", folder, {name: report.section for name, report in REPORTS.items()})
 

@@ -4,7 +4,7 @@ It sees a tree through its public surface alone (the command line, `bigsvm.fit`,
 because everything below may lie elsewhere in the other tree.  Of this repository's scripts it imports nothing: both
 trees are judged by the same worker, whichever tree it came from.
 
-    python -P same_bytes_worker.py TREE      in the folder where the cases write, with PYTHONPATH = TREE
+    python -P worker.py TREE      in the folder where the cases write, with PYTHONPATH = TREE
 """
 
 from __future__ import annotations

@@ -9,9 +9,9 @@ the working folder, and lets the Nth one fail: once, or that one and all after i
   * the same fit, started again with --resume where the disk is well, gives the right model, byte by byte
   * no temporary is left beside the model, in the record or among the working copies
 
-    scripts/anomaly_loop.py               every N, both ways, fit and ingest
-    scripts/anomaly_loop.py --every 7     each seventh N
-    scripts/anomaly_loop.py --smoke
+    scripts/stress/anomaly_loop.py               every N, both ways, fit and ingest
+    scripts/stress/anomaly_loop.py --every 7     each seventh N
+    scripts/stress/anomaly_loop.py --smoke
 """
 
 from __future__ import annotations

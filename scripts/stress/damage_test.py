@@ -17,8 +17,8 @@ Clean are
 
 and nothing else; the script says what was not, and ends with 1.
 
-    scripts/damage_test.py --trials 100
-    scripts/damage_test.py --smoke
+    scripts/stress/damage_test.py --trials 100
+    scripts/stress/damage_test.py --smoke
 """
 
 from __future__ import annotations

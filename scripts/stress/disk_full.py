@@ -9,8 +9,8 @@ bytes.  Clean is a run that
   * leaves nothing half-written at a final path, and no temporary
   * goes on when the space is there again, to the same bytes as a run on an empty disk
 
-    scripts/disk_full.py --trials 60
-    scripts/disk_full.py --smoke
+    scripts/stress/disk_full.py --trials 60
+    scripts/stress/disk_full.py --smoke
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ For each solver: a fit in a hard cgroup of budget + 256 MiB (page cache included
 base and the proved gap; then fits are killed at random instants and resumed, and their models compared with that of
 the undisturbed fit.
 
-    scripts/every_solver.py --memory 40MiB --times 10 --kills 5
-    scripts/every_solver.py --solvers smo,rosen-block --times 0.5      with an rbf kernel, of fewer rows
-    scripts/every_solver.py --smoke
+    scripts/stress/every_solver.py --memory 40MiB --times 10 --kills 5
+    scripts/stress/every_solver.py --solvers smo,rosen-block --times 0.5      with an rbf kernel, of fewer rows
+    scripts/stress/every_solver.py --smoke
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@
 
 Anything else than a refusal by bigsvm's own errors is a find, printed with the input; so is another content.
 
-    scripts/fuzz.py --seconds 600 --seed 1
-    scripts/fuzz.py --smoke
+    scripts/stress/fuzz.py --seconds 600 --seed 1
+    scripts/stress/fuzz.py --smoke
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ have lost chunks, sealed before and after.  A case is clean when bigsvm ends wit
 line, or gives the right model after all; within 10 s of CPU; within 1 GiB; without an unpickled object (audit hook);
 with nothing written outside the store.
 
-    scripts/hostile_test.py
-    scripts/hostile_test.py --smoke      every third case
+    scripts/stress/hostile_test.py
+    scripts/stress/hostile_test.py --smoke      every third case
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@
 
 After each: the model directories are the same, nothing half-written is visible, no temporary is left beside the model.
 
-    scripts/kill_test.py --kills 100 --torn 50 --terms 50 --shared 20
-    scripts/kill_test.py --smoke
+    scripts/stress/kill_test.py --kills 100 --torn 50 --terms 50 --shared 20
+    scripts/stress/kill_test.py --smoke
 """
 
 from __future__ import annotations

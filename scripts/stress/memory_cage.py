@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Run a command under limits that the kernel enforces, in cgroups of its own, and say what it peaked at.
 
-    scripts/memory_cage.py 400MiB -- bigsvm fit store.zarr --memory 128MiB
-    scripts/memory_cage.py none --read-rate 300MB/s --device-of scratch/ -- bigsvm fit store.zarr
+    scripts/stress/memory_cage.py 400MiB -- bigsvm fit store.zarr --memory 128MiB
+    scripts/stress/memory_cage.py none --read-rate 300MB/s --device-of scratch/ -- bigsvm fit store.zarr
 
 Memory: a hard limit, page cache included.  Read rate: bytes that come from the block device below a folder, per
 second (cgroup v1 blkio.throttle.read_bps_device, v2 io.max); pages that are in memory already are free, so drop

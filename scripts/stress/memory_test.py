@@ -5,8 +5,8 @@ Ingest, fit, certify and predict run in the cage and without it.  None may be ki
 stays within the budget, and the cage costs no more than 1.3 times the time.  Then: impossible budgets are refused
 within 5 s, and the smallest budget that the refusal names does work, in a cage of its own.
 
-    scripts/memory_test.py --memory 40MiB --times 10,50
-    scripts/memory_test.py --smoke
+    scripts/stress/memory_test.py --memory 40MiB --times 10,50
+    scripts/stress/memory_test.py --smoke
 """
 
 from __future__ import annotations

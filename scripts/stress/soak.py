@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Many fits in one process: memory, file descriptors, threads and temporary files must not grow.
 
-scripts/soak.py --fits 1000
-scripts/soak.py --smoke
+scripts/stress/soak.py --fits 1000
+scripts/stress/soak.py --smoke
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def commit() -> str:
@@ -35,7 +35,7 @@ def command() -> str:
         at = given.index("--figures")
         given = given[:at] + given[at + 2 :]
     words = [Path(word).name if word.startswith("/") else word for word in given]
-    return shlex.join([f"scripts/{Path(sys.argv[0]).name}", *words])
+    return shlex.join([f"{Path(sys.argv[0]).resolve().relative_to(ROOT)}", *words])
 
 
 def write_figures(path: Path, rows: list[Any], **more: Any) -> None:

@@ -19,7 +19,8 @@ import numpy as np
 from bench.cold import drop_pages
 from bench.jobs import Job
 
-SCRIPTS = Path(__file__).parents[1]
+BENCHMARKS = Path(__file__).resolve().parents[1]
+CAGE = BENCHMARKS.parent / "stress" / "memory_cage.py"
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Cage:
             return []
         rate = [] if self.read_rate is None else ["--read-rate", str(self.read_rate), "--device-of", scratch]
         limit = "none" if self.memory is None else str(self.memory)
-        return [sys.executable, str(SCRIPTS / "memory_cage.py"), limit, *rate, "--"]
+        return [sys.executable, str(CAGE), limit, *rate, "--"]
 
 
 @dataclass
@@ -53,7 +54,7 @@ def measure(job: Job, cage: Cage | None = None, cold: tuple[Path, ...] = (), tim
     for folder in cold:
         drop_pages(folder)
     cage = cage or Cage()
-    paths = os.pathsep.join([str(SCRIPTS), *filter(None, [os.environ.get("PYTHONPATH")])])
+    paths = os.pathsep.join([str(BENCHMARKS), *filter(None, [os.environ.get("PYTHONPATH")])])
     with tempfile.TemporaryDirectory() as folder:
         asked, out = Path(folder) / "job.json", Path(folder) / "out.npz"
         asked.write_text(json.dumps(asdict(job)))

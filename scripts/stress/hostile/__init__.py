@@ -1,1 +1,1 @@
-"""Stores, models and copies that mean harm: the parts of `scripts/hostile_test.py`."""
+"""Stores, models and copies that mean harm: the parts of `scripts/stress/hostile_test.py`."""
