@@ -5,6 +5,7 @@
     scripts/reproduction/reproduce.py hyperpass --seeds 5
     scripts/reproduction/reproduce.py rosen --partitions 100
     scripts/reproduction/reproduce.py wss --journal wss.jsonl                  about 40 minutes
+    scripts/reproduction/reproduce.py --redraw                                 plots and page, of the figures in docs
     scripts/reproduction/reproduce.py rosenbrock --smoke --out /tmp/docs       small made-up data, for the test suite
 
 Each paper's figures go to <out>/reproduction/<paper>.json and .svg (notes: no plot); <out>/reproduction.md is then
@@ -15,6 +16,7 @@ BIGSVM_TEST_DATA, or ../shared/data beside the checkout; 66 where there is none.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import tempfile
@@ -22,6 +24,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))  # where the package `bench` is
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the modules beside this are the package `reproduction`
 
 from reproduction import (
@@ -141,16 +144,21 @@ def parse() -> argparse.Namespace:
         "--journal", type=Path, default=Path("wss.jsonl"), help="what is done of wss, from which a second start goes on"
     )
     add("--smoke", action="store_true", help="a few seconds, on made-up data, to see that it works")
+    add("--redraw", action="store_true", help="plots and page anew from the figures that are there; runs nothing")
     options = parser.parse_args()
-    if options.paper is None and not options.smoke:
+    if options.paper is None and not options.smoke and not options.redraw:
         parser.error(f"name a paper: {', '.join(RUNS)}")
     return options
 
 
 def reproduce(paper: str, options: argparse.Namespace, out: Path) -> None:
     """One paper: figures, plot, and the page of all."""
-    found, folder = RUNS[paper](options), out / "reproduction"
-    save(folder, paper, f"scripts/reproduction/reproduce.py {paper}" + (" --smoke" if options.smoke else ""), found)
+    folder = out / "reproduction"
+    if options.redraw:
+        found = json.loads((folder / f"{paper}.json").read_text())["found"]
+    else:
+        found = RUNS[paper](options)
+        save(folder, paper, f"scripts/reproduction/reproduce.py {paper}" + (" --smoke" if options.smoke else ""), found)
     REPORTS[paper].draw(found, folder / f"{paper}.svg")
     write_page(out / "reproduction.md", folder, {name: report.section for name, report in REPORTS.items()})
 
