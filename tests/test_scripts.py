@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +22,13 @@ def run(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done
+
+
+def test_the_list_of_scripts_has_a_line_for_each() -> None:
+    listed = re.findall(r"^\* \[([\w/.]+)\]\(\1\): \S", (SCRIPTS / "README.md").read_text(), re.MULTILINE)
+    there = [*SCRIPTS.glob("*.py"), *SCRIPTS.glob("stress/*.py"), *SCRIPTS.glob("benchmarks/*.py")]
+    there.append(SCRIPTS / "reproduction" / "reproduce.py")
+    assert sorted(listed) == sorted(str(path.relative_to(SCRIPTS)) for path in there)
 
 
 @pytest.mark.slow

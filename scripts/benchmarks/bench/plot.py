@@ -1,14 +1,24 @@
-"""Gap against seconds and against passes, one row of axes for each problem and loss."""
+"""Gap against seconds and against passes, one row of axes for each problem and loss.
+
+What is drawn is kept as a JSON file beside the plot, a curve a line, so that the plot can be drawn again.
+"""
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from bench.plan import Findings, Measured, lines_of
+from bench.record import write_figures
+from bench.small_svg import plotting, save
+
+if TYPE_CHECKING:  # figures.py draws without bigsvm, which those import
+    from bench.plan import Findings, Measured
 
 Points = list[tuple[float, float | None, float]]
+_COLOURS = (*(f"C{number}" for number in range(10)), "black", "gold", "navy", "lime")
 
 
 @dataclass(frozen=True)
@@ -23,10 +33,11 @@ class Curve:
 
 @dataclass(frozen=True)
 class Panel:
-    """A row of axes."""
+    """A row of axes; `gaps`: from where to where they go, if that is not to follow the curves."""
 
     title: str
     curves: list[Curve]
+    gaps: tuple[float, float] | None = None
 
 
 def draw(path: Path, several: list[Findings]) -> None:
@@ -35,39 +46,70 @@ def draw(path: Path, several: list[Findings]) -> None:
 
 
 def draw_panels(path: Path, panels: list[Panel]) -> None:
-    """Write the panels, one below the other; needs matplotlib."""
-    import matplotlib
+    """Write the plot and, beside it, the JSON file that it can be drawn of again; needs matplotlib."""
+    rows = [
+        {
+            "panel": panel.title, **({"gaps": panel.gaps} if panel.gaps else {}), "label": curve.label,
+            "by_passes": curve.by_passes, "points": _digits(curve.points), "estimates": _digits(curve.estimates),
+        }
+        for panel in panels
+        for curve in panel.curves
+    ]  # fmt: skip
+    write_figures(path.with_suffix(".json"), rows)
+    draw_again(path.with_suffix(".json"), path)
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
 
-    figure, grid = pyplot.subplots(len(panels), 2, figsize=(11, 3.6 * len(panels)), squeeze=False, sharey=False)
-    for panel, (by_time, by_passes) in zip(panels, grid, strict=True):
-        for curve in panel.curves:
-            if not curve.points:
-                continue
-            style = {"marker": "o", "markersize": 3, "label": curve.label}
-            (line,) = by_time.plot([x for x, _, _ in curve.points], [y for _, _, y in curve.points], **style)
-            with_passes = [(passes, gap) for _, passes, gap in curve.points if passes]
-            if with_passes and curve.by_passes:
-                by_passes.plot(*zip(*with_passes, strict=True), color=line.get_color(), **style)
-            thin = {"color": line.get_color(), "linewidth": 0.7, "linestyle": "--"}
+def draw_again(kept: Path, path: Path) -> None:
+    """The plot of what `draw_panels` has kept."""
+    panels: dict[str, Panel] = {}
+    for row in json.loads(kept.read_text())["rows"]:
+        panel = panels.setdefault(row["panel"], Panel(row["panel"], [], row.get("gaps")))
+        panel.curves.append(Curve(row["label"], row["points"], row["by_passes"], row["estimates"]))
+    with plotting(path) as pyplot:
+        rows = max(len(panels), 1)
+        figure, grid = pyplot.subplots(rows, 2, figsize=(11, 3.6 * rows), squeeze=False, sharey="row")
+        labels = dict.fromkeys(curve.label for panel in panels.values() for curve in panel.curves)
+        styles = {
+            label: {"color": _COLOURS[number % len(_COLOURS)], "marker": "o", "markersize": 3, "label": label}
+            for number, label in enumerate(labels)
+        }
+        for panel, axes in zip(panels.values(), grid, strict=False):
+            _draw_panel(panel, *axes, styles)
+        save(figure, path)
+
+
+def _draw_panel(panel: Panel, by_time: Any, by_passes: Any, styles: dict[str, dict[str, Any]]) -> None:
+    for curve in panel.curves:
+        style = styles[curve.label]
+        if curve.points or curve.estimates:  # without points for the label
+            by_time.plot([x for x, _, _ in curve.points], [y for _, _, y in curve.points], **style)
+        with_passes = [(passes, gap) for _, passes, gap in curve.points if passes]
+        if with_passes and curve.by_passes:
+            by_passes.plot(*zip(*with_passes, strict=True), **style)
+        thin = {"color": style["color"], "linewidth": 0.7, "linestyle": "--"}
+        if curve.estimates:
             by_time.plot([x for x, _, _ in curve.estimates], [y for _, _, y in curve.estimates], **thin)
-            if curve.by_passes:
-                by_passes.plot([x for _, x, _ in curve.estimates], [y for _, _, y in curve.estimates], **thin)
-        for axes, what in ((by_time, "seconds of training"), (by_passes, "passes over the data")):
-            scale = "log" if axes.lines else "linear"  # nothing cannot be drawn on a log axis
-            axes.set(xscale=scale, yscale=scale, xlabel=what)
-            axes.grid(alpha=0.3)
-        by_time.set(ylabel="relative gap", title=panel.title)
-        if by_time.lines:
-            by_time.legend(fontsize=7)
-    figure.tight_layout()
-    figure.savefig(path)
-    pyplot.close(figure)
+        if curve.estimates and curve.by_passes:
+            by_passes.plot([x for _, x, _ in curve.estimates], [y for _, _, y in curve.estimates], **thin)
+    for axes, what in ((by_time, "seconds of training"), (by_passes, "passes over the data")):
+        scale = "log" if axes.lines else "linear"  # nothing cannot be drawn on a log axis
+        axes.set(xscale=scale, yscale=scale, xlabel=what)
+        if panel.gaps and axes.lines:
+            axes.set_ylim(panel.gaps)
+        axes.grid(alpha=0.3)
+    by_time.set(ylabel="relative gap", title=panel.title)
+    if by_time.lines:
+        by_time.legend(fontsize=7)
+
+
+def _digits(points: Points) -> list[list[float | None]]:
+    """Four digits, more than a plot shows."""
+    return [[None if value is None else float(f"{value:.4g}") for value in point] for point in points]
 
 
 def _curves(findings: Findings) -> list[Curve]:
+    from bench.plan import lines_of
+
     curves = []
     for solver, cores in lines_of(findings):
         points = [p for p in findings.points if (p.solver, p.cores, p.repeat) == (solver, cores, 0)]
