@@ -35,7 +35,8 @@ def command() -> str:
         at = given.index("--figures")
         given = given[:at] + given[at + 2 :]
     words = [Path(word).name if word.startswith("/") else word for word in given]
-    return shlex.join([f"{Path(sys.argv[0]).resolve().relative_to(ROOT)}", *words])
+    program = Path(sys.argv[0]).resolve()
+    return shlex.join([str(program.relative_to(ROOT)) if program.is_relative_to(ROOT) else program.name, *words])
 
 
 def write_figures(path: Path, rows: list[Any], **more: Any) -> None:
