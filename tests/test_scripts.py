@@ -167,7 +167,6 @@ def test_disk_full_smoke() -> None:
 
 @pytest.mark.slow
 def test_reproduce_smoke(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     done = run("reproduction/reproduce.py", "--smoke", "--out", str(tmp_path))
     page = (tmp_path / "reproduction.md").read_text()
     assert done.stdout == page
@@ -179,7 +178,8 @@ def test_reproduce_smoke(tmp_path: Path) -> None:
         assert heading in page
         found = json.loads((tmp_path / "reproduction" / f"{paper}.json").read_text())
         assert found["command"] == f"scripts/reproduction/reproduce.py {paper} --smoke"
-        assert (tmp_path / "reproduction" / f"{paper}.svg").read_text().startswith("<?xml")
+        if importlib.util.find_spec("matplotlib"):
+            assert (tmp_path / "reproduction" / f"{paper}.svg").read_text().startswith("<?xml")
         assert f"reproduction/{paper}.svg" in page
     assert "## SMO and DCD (Wang Jialin 2016)" in page
     assert json.loads((tmp_path / "reproduction" / "notes.json").read_text())["found"]["same_iterates"] is True

@@ -10,7 +10,7 @@
 
 Each paper's figures go to <out>/reproduction/<paper>.json and .svg (notes: no plot); <out>/reproduction.md is then
 written anew from the figures of all papers that are there.  The data are a folder with a `load.py`, given by --data, by
-BIGSVM_TEST_DATA, or ../shared/data beside the checkout; 66 where there is none.  Needs the extra `bench`.
+BIGSVM_TEST_DATA, or ../shared/data beside the checkout; 66 where there is none.  Plots need the extra `bench`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import os
 import sys
 import tempfile
 from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -155,11 +156,16 @@ def reproduce(paper: str, options: argparse.Namespace, out: Path) -> None:
     """One paper: figures, plot, and the page of all."""
     folder = out / "reproduction"
     if options.redraw:
+        if find_spec("matplotlib") is None or not (folder / f"{paper}.json").exists():
+            raise SystemExit(f"reproduce: --redraw needs matplotlib, and {folder / paper}.json")
         found = json.loads((folder / f"{paper}.json").read_text())["found"]
     else:
         found = RUNS[paper](options)
         save(folder, paper, f"scripts/reproduction/reproduce.py {paper}" + (" --smoke" if options.smoke else ""), found)
-    REPORTS[paper].draw(found, folder / f"{paper}.svg")
+    if find_spec("matplotlib"):
+        REPORTS[paper].draw(found, folder / f"{paper}.svg")
+    else:
+        say("no plot: matplotlib is not installed")
     write_page(out / "reproduction.md", folder, {name: report.section for name, report in REPORTS.items()})
 
 
