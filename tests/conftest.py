@@ -16,8 +16,8 @@ from hypothesis import settings
 
 from bigsvm.run.apply import scoring
 from bigsvm.run.execute import aside
-from bigsvm.run.fit import warm
-from bigsvm.run.proof import kernel_certify
+from bigsvm.run.fit import precompile
+from bigsvm.run.proof import certify
 from bigsvm.solvers.dcd.active_row_buffer import whole_arena
 
 # numba compiles on the first call, which hypothesis would take for a slow test.
@@ -37,7 +37,7 @@ def _once(kind: object, call: Callable[[], object], load: bool = True) -> None:
         _loaded.add(repr(kind))
 
 
-for module in (warm, scoring, kernel_certify):
+for module in (precompile, scoring, certify):
     module.compiled_aside = _once  # type: ignore[attr-defined]
 
 

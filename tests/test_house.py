@@ -84,3 +84,13 @@ def test_functions_are_short_and_take_little() -> None:
         if (node.end_lineno or 0) - node.lineno + 1 > LINES or len(arguments) > PARAMETERS:
             found.add(node.name)
     assert found == set(WIDE)
+
+
+def test_the_picture_of_the_house_is_that_of_the_tree() -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "scripts" / "architecture.py"), "--check"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr

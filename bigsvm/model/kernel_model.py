@@ -40,6 +40,7 @@ from bigsvm.model.model_files import (
 from bigsvm.model.support import (
     Support,
     block_bytes,
+    kinds_of,
     map_support,
     support_blocks,
     support_nbytes,
@@ -79,6 +80,9 @@ class KernelModel(Decides):
     positive: np.ndarray = field(default_factory=no_codes)
     negative: np.ndarray = field(default_factory=no_codes)
     about: dict[str, Any] = field(default_factory=dict)
+    kind: ClassVar[str] = "kernel"
+    scorer_bytes: ClassVar[int] = 0
+    """Bytes that `scorer` holds besides the model's own arrays."""
     _home: ClassVar[tuple[str, str] | None] = None
     """Folder and digest of model.json where the arrays are maps: what is sent to another process in their place."""
 
@@ -108,6 +112,25 @@ class KernelModel(Decides):
         if self.support is None:
             return 3 * _ROWS_BYTES + 2 * self.dual_coef.nbytes
         return block_bytes(self.support, self.n_features) + sums_bytes(self.n_models)
+
+    @property
+    def takes_narrower(self) -> bool:
+        """Sparse rows may have fewer features than the model: the rest count 0, unless they are kernel values."""
+        return self.support is not None
+
+    def scorer(self) -> KernelModel:
+        """What a task needs of the model.  To another process a model from disk goes as its folder, without arrays."""
+        return self
+
+    def summary(self) -> dict[str, Any]:
+        """What is told of the support vectors; `n_support` by model."""
+        return {
+            "kernel": self.kernel.document(),
+            "n_support_vectors": self.n_support,
+            "n_support": [int(np.count_nonzero(coef)) for coef in self.dual_coef],
+            "support_layout": kinds_of(self.support)[0] if self.support is not None else None,
+            "support_bytes": support_nbytes(self.support),
+        }
 
     def scores(self, X: Matrix) -> np.ndarray:
         """Scores of rows, float64, shape (n_rows, n_models).
@@ -158,7 +181,7 @@ class KernelModel(Decides):
             "regression": self.regression,
         }
         document = {
-            "kind": "kernel",
+            "kind": self.kind,
             "n_features": self.n_features,
             "classes": json_labels(self.classes),
             **self.about,
@@ -177,13 +200,17 @@ class KernelModel(Decides):
         nbytes = support_nbytes(self.support) + sum(array.nbytes for _, array, _ in plain) + alpha_bytes
         write_model(path, document, write_arrays, nbytes, alpha, overwrite)
 
+    def tiny(self) -> KernelModel:
+        """A model of one feature and of row 0, which is 0, of the same kind: it calls all that this one calls."""
+        support, rows = tiny_support(self.support), np.zeros(1, np.int64)
+        return dataclasses.replace(
+            self, support=support, support_rows=rows, dual_coef=np.zeros((self.n_models, 1)), n_features=1
+        )
 
-def tiny_model(model: KernelModel) -> KernelModel:
-    """A model of one feature and one support vector, of the same kind: what compiles all that `model` needs."""
-    support, rows = tiny_support(model.support), np.zeros(1, np.int64)
-    return dataclasses.replace(
-        model, support=support, support_rows=rows, dual_coef=np.zeros((model.n_models, 1)), n_features=1
-    )
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """What decides the types of the model's arrays."""
+        return (self.kind, self.kernel.name, *kinds_of(self.support))
 
 
 def read_kernel_model(folder: Path, document: dict[str, Any]) -> KernelModel:

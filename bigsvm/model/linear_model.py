@@ -10,9 +10,10 @@ A kernel model has its support vectors in the place of coef.npy (`kernel_model.p
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -29,7 +30,30 @@ from bigsvm.model.model_files import (
     write_array,
     write_model,
 )
-from bigsvm.store.blocks import Matrix
+from bigsvm.problem.kernel import Kernel
+from bigsvm.store.blocks import Matrix, kernel_matrix
+
+
+class LinearScorer(NamedTuple):
+    """A linear model as compiled loops take it.
+
+    W : float64, shape (n_features, n_models), C-contiguous
+    intercept : float64, shape (n_models,)
+    """
+
+    W: np.ndarray
+    intercept: np.ndarray
+
+    @property
+    def n_features(self) -> int:
+        return len(self.W)
+
+    def scores(self, X: Matrix) -> np.ndarray:
+        """Scores of rows that have no feature beyond the model's, float64, shape (n_rows, n_models)."""
+        out = np.empty((n_rows_of(X), len(self.intercept)))
+        decision(kernel_matrix(X), self.W, out)
+        out += self.intercept
+        return out
 
 
 @dataclass(frozen=True, repr=False)
@@ -50,6 +74,12 @@ class LinearModel(Decides):
     about: dict[str, Any] = field(default_factory=dict)
     positive: np.ndarray = field(default_factory=no_codes)
     negative: np.ndarray = field(default_factory=no_codes)
+    kind: ClassVar[str] = "linear"
+    kernel: ClassVar[Kernel] = Kernel()
+    scoring_bytes: ClassVar[int] = 0
+    """Bytes that one call of a scorer holds besides its rows and their scores."""
+    takes_narrower: ClassVar[bool] = True
+    """Sparse rows may have fewer features than the model: the rest count 0."""
 
     def __post_init__(self) -> None:
         if len(self.positive) == 0:
@@ -60,6 +90,22 @@ class LinearModel(Decides):
     @property
     def n_features(self) -> int:  # type: ignore[override]
         return self.coef.shape[1]
+
+    def scorer(self) -> LinearScorer:
+        """What a task needs of the model: its weights in the compiled order, a view where there is one model."""
+        return LinearScorer(np.ascontiguousarray(self.coef.T), self.intercept)
+
+    @property
+    def scorer_bytes(self) -> int:
+        """Bytes that `scorer` holds besides the model's own arrays."""
+        return self.coef.nbytes if self.n_models > 1 else 0
+
+    def summary(self) -> dict[str, Any]:
+        """What is told of the weights."""
+        return {
+            "n_nonzero": int(np.count_nonzero(self.coef)),
+            "norm": float(np.sqrt(np.sum(self.coef * self.coef))),
+        }
 
     def scores(self, X: Matrix) -> np.ndarray:
         """Scores of rows, float64, shape (n_rows, n_models).
@@ -93,7 +139,7 @@ class LinearModel(Decides):
             problem = {**about.get("problem", {}), "multi_class": self.multi_class, "regression": self.regression}
             about = {**about, "problem": problem}
         document = {
-            "kind": "linear",
+            "kind": self.kind,
             "n_features": self.n_features,
             "classes": json_labels(self.classes),
             **about,
@@ -107,6 +153,15 @@ class LinearModel(Decides):
 
         nbytes = self.coef.nbytes + self.intercept.nbytes + alpha_bytes
         write_model(path, document, write_arrays, nbytes, alpha, overwrite)
+
+    def tiny(self) -> LinearModel:
+        """A model of one feature, of the same kind: it calls all that this one calls."""
+        return dataclasses.replace(self, coef=np.zeros((self.n_models, 1)), intercept=np.zeros(self.n_models))
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """What decides the types of the model's arrays."""
+        return (self.kind,)
 
 
 Model: TypeAlias = LinearModel | KernelModel

@@ -8,7 +8,7 @@ can make it smaller than it is.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -48,6 +48,12 @@ class Certificate:
     drift: float
     n_support: np.ndarray
     kind: Literal["proved", "estimate", "none"] = "proved"
+
+    @classmethod
+    def of(cls, tree: Mapping[str, Any]) -> Certificate:
+        """The certificate whose fields a saved `tree` holds (`store/state/state_files.py`)."""
+        arrays = {name: np.array(tree[name]) for name in ("primal", "dual", "gap", "n_support")}
+        return cls(n_rows=tree["n_rows"], drift=tree["drift"], kind=tree["kind"], **arrays)
 
     @property
     def relative_gaps(self) -> np.ndarray:
@@ -125,12 +131,6 @@ def with_block(terms: RowsTerms, problem: Problem, w: np.ndarray, alpha: np.ndar
     box, sums = problem.box, terms.sums
     kernel.certify_rows(X, codes, problem.positive, cost, problem.C, alpha, w, terms.v, box, _SCALES[:0], sums)
     return terms._replace(n_rows=terms.n_rows + block.n_rows, bytes_read=terms.bytes_read + block.nbytes)
-
-
-def runs_of(refs: Sequence[BlockRef], blocks: int) -> Iterator[tuple[BlockRef, ...]]:
-    """Runs of `blocks` blocks in store order (the last may be shorter): the shares of a certificate."""
-    for first in range(0, len(refs), blocks):
-        yield tuple(refs[first : first + blocks])
 
 
 def _alpha_of_margins(problem: Problem, X: Matrix, codes: np.ndarray, cost: np.ndarray, w: np.ndarray) -> np.ndarray:
@@ -261,6 +261,18 @@ def cost_of_imbalance(b: np.ndarray, total: np.ndarray, size: np.ndarray, quadra
     share = np.divide(np.abs(total), size, out=np.zeros_like(size), where=size > 0)
     cost = np.abs(b * total) + 2.0 * share * (size + np.abs(quadratic))
     return np.where(share <= _ROUNDED, cost, np.inf)
+
+
+def above_zero(found: Certificate) -> Certificate:
+    """What is proved of a dual point with kernel values: beta = 0 has the dual value 0, whatever this one is worth.
+
+    found : primal and dual value, and as `gap` the sum of non-negative terms, which counts where the kernel's kind is
+        'proved'; of other kinds the gap is the difference alone
+    """
+    if found.kind != "proved":
+        return replace(found, gap=found.primal - found.dual)
+    gap = np.minimum(found.gap, found.primal)
+    return replace(found, dual=np.where(gap < found.primal, found.dual, 0.0), gap=gap)
 
 
 def joined(certificates: Sequence[Certificate]) -> Certificate:

@@ -1,44 +1,31 @@
 """What a solver is and what it is lent.
 
 A solver is a frozen dataclass of hyperparameters.  Its state is a plain dataclass of arrays, row vectors and
-numbers, so that generic code can save it.  It hands out pure block tasks to a mapper; it opens no file and
+numbers, so that generic code can save it.  It hands out pure block tasks (`bigsvm/tasks.py`); it opens no file and
 sees no scheduler.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
 from bigsvm.budget import MemoryBudget
 from bigsvm.problem.certificate import Certificate
+from bigsvm.problem.deferred import DeferredCertificate
 from bigsvm.problem.problem import Problem
-from bigsvm.problem.riding import RidingProof
 from bigsvm.store.blocks import BlockRef, RowBlocks
 from bigsvm.store.columns.column_blocks import ColumnBlocks
 from bigsvm.store.state.vectors import RowVector
+from bigsvm.tasks import Mapper
 
-T = TypeVar("T")
-U = TypeVar("U")
-
-
-class Mapper(Protocol):
-    """Runs pure tasks somewhere; results come in the order of the shares.
-
-    `shares` is pulled lazily, and at most `at_most` tasks (a few more than workers by default) run or wait to
-    be taken at one time: what they hold is the caller's memory.  A failed task raises, at its place.
-    """
-
-    in_process: bool
-    """Tasks see the caller's own arrays: nothing is copied, and in-place work is visible."""
-    n_workers: int
-
-    def map(self, task: Callable[[T], U], shares: Iterable[T], at_most: int | None = None) -> Iterator[U]: ...
+_CHARGING = threading.Lock()  # groups of models may be proved on several threads at one time
 
 
 class Need(NamedTuple):
@@ -108,8 +95,8 @@ class Context:
     """Per-row vectors that go to disk, by name."""
     buffers: Callable[[], Any] | None = None
     """Makes room that a group of blocks is read into, where the data can be read that way."""
-    riding: Sequence[RidingProof] = ()
-    """Proofs of earlier points that want to see the rows of the next pass."""
+    deferred: Sequence[DeferredCertificate] = ()
+    """Certificates of earlier points that want to see the rows of the next pass."""
     stopping: Callable[[], bool] = lambda: False
     """Whether the run was asked to stop."""
     pause: Callable[[], bool] = lambda: False
@@ -124,7 +111,39 @@ class Context:
     def charge(self, nbytes: int) -> None:
         """Count bytes of X, y and weights that were read; rows in memory cost nothing."""
         if not self.resident:
-            self.bytes_read += nbytes
+            with _CHARGING:
+                self.bytes_read += nbytes
+
+    def vector(
+        self,
+        what: str,
+        width: int,
+        dtype: np.dtype | type = np.float64,
+        fill: float = 0,
+        n_rows: int | None = None,
+    ) -> RowVector:
+        """A vector of `width` values for each row of the data, all starting at `fill`; where the plan put it.
+
+        what : its name in `Solver.needs`, by which the plan may have sent it to disk
+        n_rows : rows other than those of the data
+        """
+        rows = self.data.n_samples if n_rows is None else n_rows
+        return RowVector(what, rows, width, dtype, self.budget, self.workdir, fill, on_disk=what in self.spilled)
+
+
+class SmallFit(NamedTuple):
+    """A fit of a few noisy rows, made before the user's so that all is compiled by then (`run/fit/precompile.py`).
+
+    n_samples, C, tol : of the fit; no more of the user's tolerance than what decides types
+    options : hyperparameters of the solver under which so few rows call what else only many rows do
+    load : most fits call what it calls; else that is compiled, and loaded by the fits that do
+    """
+
+    n_samples: int = 48
+    C: float = 1.0
+    tol: float = 1e-12
+    options: tuple[tuple[str, Any], ...] = ()
+    load: bool = True
 
 
 class Rule(NamedTuple):
@@ -150,12 +169,12 @@ class StepInfo:
     ask_certificate: bool  # the solver believes it is done, or cannot go on without a proof
     exhausted: bool = False  # no further progress is possible in floating point
     paused: bool = False  # the step is not over: `Context.pause` asked, and the state may be saved
-    rode: bool = False  # the riding proofs have seen all rows
+    collectable: bool = False  # the deferred certificates have seen all rows
     rule: Rule | None = None  # the stop rule of the solver's paper, where it holds
     remark: str = ""  # what the user should know
     gaps: np.ndarray | None = None  # of each model, absolute, where the solver knows them exactly
     primal: np.ndarray | None = None  # of each model, beside `gaps`
-    work: float = math.nan  # done so far, where visits of rows do not say: in passes of a kernel solver (`pace.py`)
+    work: float = math.nan  # done so far, where visits of rows do not say: in passes (`pace.py`)
 
 
 class Point(NamedTuple):
@@ -181,13 +200,25 @@ class Solver(Protocol):
     name: ClassVar[str]
     losses: ClassVar[tuple[str, ...]]
     biases: ClassVar[tuple[str, ...]]
-    rides: ClassVar[bool]
-    """Proofs may ride on its passes."""
+    proof: ClassVar[str]
+    """Its kind of proof (`run/proof/provers.py`): 'linear' of points that have weights w, 'kernel' of those that have
+    none."""
+    can_defer: ClassVar[bool]
+    """The certificate of its point may be deferred to its next pass."""
+    self_paced: ClassVar[bool]
+    """It gives hopeless models up by itself, and tells its work in passes where all rows are in memory."""
     paper_rule: ClassVar[bool]
     """It has a stop rule of its paper's, for --stop paper."""
 
     def refusal(self, shape: DataShape) -> str | None:
         """Why data of such a shape are not for this solver; None where they are."""
+        ...
+
+    def small_fits(self, tol: float, parallel: int, resident: bool) -> list[SmallFit]:
+        """Fits that together call all compiled code that a fit to `tol` may call.
+
+        parallel : blocks per round;  resident : all rows are in memory
+        """
         ...
 
     def weight_bytes(self, tol: float, parallel: int) -> int: ...
@@ -208,7 +239,7 @@ class Solver(Protocol):
     ) -> None:
         """What a proof found: w(alpha) of each point as `rebuilt`, and the w that it looked at as `of`.
 
-        `of` is the point's own array where nothing has moved since, an earlier copy where the proof rode.
+        `of` is the point's own array where nothing has moved since, an earlier copy where the certificate was deferred.
         """
         ...
 

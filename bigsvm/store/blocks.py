@@ -181,6 +181,29 @@ def tile(n_samples: int, block_rows: int) -> Iterator[tuple[int, int]]:
         yield start, min(start + block_rows, n_samples)
 
 
+class Counts(Protocol):
+    """Rows of which it is known how many there are: a store, or what a plan knows of one."""
+
+    @property
+    def n_samples(self) -> int: ...
+
+    @property
+    def n_features(self) -> int: ...
+
+    @property
+    def nnz(self) -> int | None: ...
+
+
+def entries(rows: Counts) -> int:
+    """Stored entries; where only reading everything would tell, up to 128 a row are assumed."""
+    return rows.n_samples * min(rows.n_features, 128) if rows.nnz is None else rows.nnz
+
+
+def bytes_per_row(rows: Counts, each: float, beside: float = 0.0) -> float:
+    """Bytes that a row of mean length takes somewhere: `each` for every entry, and `beside` whatever its length."""
+    return each * entries(rows) / max(rows.n_samples, 1) + beside
+
+
 def row_bytes(store: RowBlocks) -> float:
     """Mean decoded bytes of a row of X, y and weight: what a block's size is planned with.
 
@@ -190,9 +213,8 @@ def row_bytes(store: RowBlocks) -> float:
     fixed = 8 + 8 * store.has_weights
     if store.layout == "dense":
         return store.n_features * store.dtype.itemsize + fixed
-    nnz = store.nnz if store.nnz is not None else store.n_samples * min(store.n_features, 128)
     per_entry = store.dtype.itemsize + store.index_dtype.itemsize
-    return nnz / max(store.n_samples, 1) * per_entry + 8 + fixed
+    return entries(store) / max(store.n_samples, 1) * per_entry + 8 + fixed
 
 
 def kernel_matrix(X: Matrix) -> Matrix:

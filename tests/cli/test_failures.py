@@ -111,7 +111,7 @@ def test_a_compiler_without_memory_is_refused(bigsvm: Bigsvm, store: Path, monke
     def refused(*args: object) -> None:
         raise MemoryError("the compiler was refused memory")
 
-    monkeypatch.setattr("bigsvm.run.fit.fit.warm", refused)
+    monkeypatch.setattr("bigsvm.run.fit.fit.precompile", refused)
     said = bigsvm("fit", store, "--quiet")
     assert (said.code, said.out) == (78, "")
     assert "the limit in force is" in said.err

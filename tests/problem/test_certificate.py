@@ -15,10 +15,10 @@ from bigsvm.problem.certificate import (
     joined,
     keep_best,
     of_written,
-    runs_of,
 )
 from bigsvm.problem.problem import make_problem
 from bigsvm.store.formats.opener import open_store
+from bigsvm.tasks import runs_of
 from bigsvm.testing.problems import random_problem
 from bigsvm.testing.reference import dual_value, primal_value
 

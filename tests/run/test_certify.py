@@ -13,8 +13,8 @@ import bigsvm
 from bigsvm.config import FitConfig
 from bigsvm.errors import DataError
 from bigsvm.problem.problem import make_problem
-from bigsvm.run.fit.outcome import linear_model
-from bigsvm.run.proof import certify
+from bigsvm.run.proof import certify, terms
+from bigsvm.run.proof.linear_prover import linear_model
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.testing.problems import random_problem
 from bigsvm.testing.reference import dual_optimum, dual_value, primal_value, with_bias
@@ -108,7 +108,7 @@ def test_as_many_tasks_as_there_are_prove_the_same(tmp_path: Path, monkeypatch: 
     path, _ = fitted(tmp_path, (X, y, weight), loss="hinge", C=0.4)
     at_once = bigsvm.certify(path, (X, y, weight))
     monkeypatch.setattr(certify, "BLOCK_BYTES", 400)
-    monkeypatch.setattr(certify, "_BLOCKS_PER_TASK", 2)
+    monkeypatch.setattr(terms, "BLOCKS_PER_TASK", 2)
     in_tasks = bigsvm.certify(path, (X, y, weight))
     for name in ("objective", "dual_objective"):
         assert in_tasks[name] == pytest.approx(at_once[name], rel=1e-12)

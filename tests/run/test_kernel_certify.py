@@ -135,7 +135,7 @@ def test_the_same_whatever_is_read_at_one_time_and_wherever(tmp_path: Path, monk
     path = saved(tmp_path, result := fitted(store, "ovo"))
     expected = bigsvm.certify(path, store, threads=1)
     assert expected["violation"] == pytest.approx(result.figures["violation"], rel=1e-6)
-    monkeypatch.setattr("bigsvm.run.proof.kernel_certify._MOST_ROWS", 7)
+    monkeypatch.setattr("bigsvm.run.proof.beta_terms._MOST_ROWS", 7)
     for options in ({"threads": 1}, {"threads": 2}, {"scheduler": "processes", "workers": 1}):
         found = bigsvm.certify(path, store, **options)
         for name in ("objective", "duality_gap", "violation"):
@@ -296,3 +296,34 @@ def test_memory_that_is_too_small_is_refused_by_name(tmp_path: Path) -> None:
         bigsvm.certify(path, store, memory="9MiB")
     proof = bigsvm.certify(path, store, memory=refused.value.min_memory_bytes)
     assert proof["certificate"] == "proved"
+
+
+def any_model(tmp_path: Path, kind: str, with_alpha: bool) -> tuple[ArrayRows, Path]:
+    """A store and a saved model of it: 'dcd', or a kernel of `KERNELS` with a task of `TASKS`."""
+    kernel, _, task = kind.partition(" ")
+    store = rows_of(task or "two", kernel)
+    if kernel == "dcd":
+        result = bigsvm.fit(store, solver="dcd", C=2.0, tol=1e-2, no_dual=not with_alpha)
+    else:
+        result = fitted(store, task, kernel, no_dual=not with_alpha)
+    return store, saved(tmp_path, result)
+
+
+@pytest.mark.parametrize("with_alpha", [True, False])
+@pytest.mark.parametrize("kind", ["dcd", "linear two", "linear ovo", "linear regression", "rbf two", "rbf ovo"])
+def test_every_kind_of_model_is_held_to_its_rows_and_memory_alike(tmp_path: Path, kind: str, with_alpha: bool) -> None:
+    """Fewer rows are refused by their number before any is read; too little memory by the least that would do."""
+    store, path = any_model(tmp_path, kind, with_alpha)
+    block = store.read(store.refs(N)[0])
+    y = block.y if store.classes is None else store.classes[block.y]
+    task = "regression" if store.classes is None else "classification"
+    fewer = ArrayRows(block.X[:-1], y[:-1], block.sample_weight[:-1], task=task)
+    with pytest.raises(DataError, match="trained on 150 rows and the store has 149"):
+        bigsvm.certify(path, fewer)
+    with pytest.raises(PlanRefused, match="MiB would do") as refused:
+        bigsvm.certify(path, store, memory="1MiB")
+    proof = bigsvm.certify(path, store, memory=refused.value.min_memory_bytes)
+    assert proof["certificate"] == "proved"
+    assert ("violation" in proof) == (kind not in ("dcd", "linear two"))
+    assert proof["bound"] == ("alpha" if with_alpha else proof["bound"])
+    assert proof["n_samples"] == N

@@ -69,7 +69,7 @@ def fitted(given: Any, **options: Any) -> Any:
 @pytest.fixture
 def too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """K in float64 fits no memory."""
-    for module in ("fit.plan", "proof.kernel_certify"):
+    for module in ("fit.plan", "proof.beta_terms"):
         monkeypatch.setattr(f"bigsvm.run.{module}.whole_bytes", lambda n: 1 << 60)
 
 

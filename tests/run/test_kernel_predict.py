@@ -21,7 +21,9 @@ from bigsvm.problem.kernel import Kernel
 from bigsvm.run.apply.evaluate import evaluate
 from bigsvm.run.apply.metrics import Errors
 from bigsvm.run.apply.predict import predict
-from bigsvm.run.proof.certify import certify_model
+from bigsvm.run.proof.alpha_terms import AlphaTerms
+from bigsvm.run.proof.beta_terms import KernelTerms, SignedLinearTerms
+from bigsvm.run.proof.certify import terms_kind
 from bigsvm.run.proof.saved_problem import models_document
 from bigsvm.store.formats.array_rows import ArrayRows
 from tests.problem.svc_models import KERNELS, labels, rows, svc, svr, to_csr
@@ -198,24 +200,43 @@ def test_targets_and_classes_do_not_mix(tmp_path: Path) -> None:
         evaluate(made(tmp_path, "pairs")[1], targets, SMALL)
 
 
-@pytest.mark.parametrize("kind", ["dense", "pairs", "linear pairs", "linear regression"])
-def test_their_certificates_are_made_elsewhere(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Model] = []
+OF_MODEL = {
+    "dense": KernelTerms, "pairs": KernelTerms, "regression": KernelTerms, "linear": AlphaTerms,
+    "linear classes": AlphaTerms, "linear pairs": SignedLinearTerms, "linear regression": SignedLinearTerms,
+}  # fmt: skip
 
-    def here(path: Path, model: Model, *rest: Any) -> dict[str, Any]:
-        asked.append(model)
-        return {}
 
-    monkeypatch.setattr("bigsvm.run.proof.certify.certify_kernel_model", here)
+@pytest.mark.parametrize("kind", list(OF_MODEL))
+def test_the_gap_of_every_kind_of_model_has_its_terms(tmp_path: Path, kind: str) -> None:
     path = tmp_path / f"{kind}.model"
-    if kind == "linear pairs":
-        LinearModel(np.ones((3, D)), np.ones(3), np.arange(3), {}, *models_of(3, True)).save(path)
-    elif kind == "linear regression":
-        LinearModel(np.ones((1, D)), np.ones(1), np.empty(0)).save(path)
+    codes = models_of(3, kind == "linear pairs")
+    if kind in ("linear classes", "linear pairs"):
+        LinearModel(np.ones((3, D)), np.ones(3), np.arange(3), {}, *codes).save(path)
+    elif kind.startswith("linear"):
+        LinearModel(np.ones((1, D)), np.ones(1), np.arange(2 if kind == "linear" else 0)).save(path)
     else:
         made(tmp_path, kind)
-    certify_model(path, ArrayRows(rows(30), np.arange(30) % 2), SMALL)
-    assert type(asked[0]) is type(load_model(path))
+    assert terms_kind(load_model(path)) is OF_MODEL[kind]
+
+
+@pytest.mark.parametrize("kind", ["dense", "csr", "pairs", "regression", "linear", "linear pairs"])
+@pytest.mark.parametrize("layout", ["dense", "csr"])
+def test_a_scorer_gives_the_scores_of_its_model(tmp_path: Path, kind: str, layout: str) -> None:
+    """Bit by bit, and its tiny one is of the same kind."""
+    if kind.startswith("linear"):
+        rng, n_models = np.random.default_rng(3), 3 if kind == "linear pairs" else 1
+        classes, codes = np.arange(3 if n_models == 3 else 2), models_of(3 if n_models == 3 else 2, n_models == 3)
+        model: Model = LinearModel(
+            rng.standard_normal((n_models, D)), rng.standard_normal(n_models), classes, {}, *codes
+        )
+    else:
+        _, model = made(tmp_path, kind)
+    X: Any = to_csr(rows(40)) if layout == "csr" else rows(40)
+    scorer, tiny = model.scorer(), model.tiny().scorer()
+    np.testing.assert_array_equal(scorer.scores(X), model.scores(X))
+    assert scorer.n_features == model.n_features
+    assert (type(tiny), tiny.n_features) == (type(scorer), 1)
+    assert tiny.scores(np.ones((2, 1), X.data.dtype if layout == "csr" else X.dtype)).shape == (2, model.n_models)
 
 
 def test_models_are_named_by_what_they_tell_apart() -> None:

@@ -15,13 +15,13 @@ from bigsvm.config import FitConfig
 from bigsvm.problem.kernel import Kernel
 from bigsvm.problem.problem import make_problem
 from bigsvm.run.execute.local import SerialMapper
-from bigsvm.run.proof import kernel_prover as kernel_proofs
-from bigsvm.run.proof.kernel_prover import KernelProver
+from bigsvm.run.proof import fresh_scores
+from bigsvm.run.proof.kernel_prover import KernelProver, _unbalanced
 from bigsvm.solvers.base import Context
 from bigsvm.solvers.kernel.part import Part
-from bigsvm.solvers.kernel.smo.row_buffer import RowArena
 from bigsvm.solvers.kernel.smo.smo import Smo
 from bigsvm.solvers.kernel.values.data import KernelData
+from bigsvm.solvers.kernel.values.row_buffer import RowArena
 from bigsvm.store.formats.array_rows import ArrayRows
 
 N, D = 200, 6
@@ -49,10 +49,10 @@ def test_float32_values_lie_within_the_bound(tmp_path: Path, far: float, layout:
     beta = _RNG.standard_normal(40)
     arena = RowArena(data)
     arena.load(np.arange(40), charge=False)
-    side = kernel_proofs._OtherSide(data, arena, np.arange(40), beta)
+    side = fresh_scores._OtherSide(data, arena, np.arange(40), beta)
     bound, everybody = side.bound(), np.arange(N)
     (rows,) = data.blocks()
-    found = kernel_proofs._nearly(data, rows, everybody, side)
+    found = fresh_scores._nearly(data, rows, everybody, side)
     wide = X.astype(np.longdouble)
     K = np.exp(-np.longdouble(0.3) * ((wide[:, None] - wide[None, :40]) ** 2).sum(axis=-1))
     error = np.abs(found.scores - K @ beta)
@@ -70,9 +70,9 @@ def undecided(r: float, per_norm: float, target: float = 1.0, epsilon: float = 0
         upper, lower = 5.0, -5.0
     part = Part(np.array([target]), np.array([lower]), np.array([upper]), epsilon, np.zeros(1), np.zeros(1))
     b, f = 0.25, np.array([-target])
-    found = kernel_proofs._Nearly(np.array([-r - b + target]), np.array([2.0]), np.array([3.0]))
-    bound = kernel_proofs._Bound(per_norm, 4.0, 0.0)
-    return len(kernel_proofs._undecided(part, slice(0, 1), found, np.arange(1), b, bound, f)) == 1
+    found = fresh_scores._Nearly(np.array([-r - b + target]), np.array([2.0]), np.array([3.0]))
+    bound = fresh_scores._Bound(per_norm, 4.0, 0.0)
+    return len(fresh_scores._undecided(part, slice(0, 1), found, np.arange(1), b, bound, f)) == 1
 
 
 def test_a_row_within_the_bound_of_its_margin_is_undecided() -> None:
@@ -92,14 +92,14 @@ def test_an_imbalance_costs_its_price_or_all_of_the_proof() -> None:
     beta = np.array([1.0, -1.0 + 2.0**-42, 0.5, -0.5])
     part = Part(np.ones(4), -np.ones(4), np.ones(4), 0.0, beta, np.zeros(4))
     size = float(np.abs(beta).sum())
-    cost = kernel_proofs._unbalanced(part, 3.0, size, 2.0)
+    cost = _unbalanced(part, 3.0, size, 2.0)
     assert 3.0 * 2.0**-42 <= cost < 20 * 2.0**-42
     part.beta[1] = -1.0
-    assert kernel_proofs._unbalanced(part, 3.0, size, 2.0) == 0.0
+    assert _unbalanced(part, 3.0, size, 2.0) == 0.0
     part.beta[1] = -0.999
-    assert kernel_proofs._unbalanced(part, 3.0, size, 2.0) == np.inf
+    assert _unbalanced(part, 3.0, size, 2.0) == np.inf
     part.beta[:] = 0.0
-    assert kernel_proofs._unbalanced(part, 3.0, 0.0, 0.0) == 0.0
+    assert _unbalanced(part, 3.0, 0.0, 0.0) == 0.0
 
 
 def test_a_dual_point_that_is_not_balanced_proves_nothing(tmp_path: Path) -> None:

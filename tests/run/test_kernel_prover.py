@@ -13,12 +13,13 @@ from bigsvm.budget import MemoryBudget
 from bigsvm.compiled.kernel.parts import part_sums
 from bigsvm.problem.kernel import Kernel
 from bigsvm.run.execute.local import SerialMapper
-from bigsvm.run.proof.kernel_prover import KernelProver, _nearly, _OtherSide, _unbalanced, scores_of
+from bigsvm.run.proof.fresh_scores import _nearly, _OtherSide, scores_of
+from bigsvm.run.proof.kernel_prover import KernelProver, _unbalanced
 from bigsvm.solvers.base import Context
 from bigsvm.solvers.kernel.part import Part
-from bigsvm.solvers.kernel.smo.row_buffer import RowArena
 from bigsvm.solvers.kernel.smo.smo import Smo
 from bigsvm.solvers.kernel.values.data import KernelData
+from bigsvm.solvers.kernel.values.row_buffer import RowArena
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.testing.problems import random_problem
 

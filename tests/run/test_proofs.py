@@ -1,4 +1,4 @@
-"""Proofs: one that rides is one of its own; a saved model proves what its fit said; passes that are spent on them."""
+"""Proofs: a deferred one is as good as one of its own, a saved model proves what its fit said, few passes are spent."""
 
 from __future__ import annotations
 
@@ -14,22 +14,21 @@ from scipy import sparse
 
 import bigsvm
 from bigsvm.budget import MemoryBudget
-from bigsvm.compiled.shared.visiting import shuffled
 from bigsvm.config import FitConfig
 from bigsvm.errors import DataError
 from bigsvm.events import silent
 from bigsvm.problem.certificate import Certificate, Proof
+from bigsvm.problem.deferred import DeferredCertificate
 from bigsvm.problem.problem import make_problem
-from bigsvm.problem.riding import RidingProof
 from bigsvm.run.copies.copy_folder import copies_folder
 from bigsvm.run.copies.staging import staged
 from bigsvm.run.execute.local import SerialMapper
 from bigsvm.run.fit.fit import fit_store
 from bigsvm.run.proof.certify import certify_model
-from bigsvm.run.proof.prover import Prover
+from bigsvm.run.proof.linear_prover import LinearProver
 from bigsvm.solvers.base import Context
+from bigsvm.solvers.block_order import groups_at_random
 from bigsvm.solvers.dcd.dual_cd import DualCD
-from bigsvm.solvers.dcd.dual_cd_stream import BLOCK_ORDER
 from bigsvm.store.addresses import in_groups
 from bigsvm.store.blocks import BlockGroup, RowBlocks
 from bigsvm.store.formats.array_rows import ArrayRows
@@ -55,7 +54,7 @@ def context(data: Any, tmp_path: Path, tol: float) -> Context:
     )  # fmt: skip
 
 
-def fed(proof: RidingProof, data: RowBlocks, groups: list[BlockGroup]) -> tuple[Certificate, np.ndarray]:
+def fed(proof: DeferredCertificate, data: RowBlocks, groups: list[BlockGroup]) -> tuple[Certificate, np.ndarray]:
     for group in groups:
         proof.add(read_group(data, group), group)
     found = proof.finish()
@@ -65,7 +64,7 @@ def fed(proof: RidingProof, data: RowBlocks, groups: list[BlockGroup]) -> tuple[
 @pytest.mark.parametrize("layout", ["csr", "dense"])
 @pytest.mark.parametrize("n_classes", [2, 10])  # ten: two groups of models
 @pytest.mark.parametrize("tol", [1e-3, 1e-6])  # weights in float32 and in float64
-def test_a_proof_that_rode_is_the_proof_of_the_point_before(
+def test_a_deferred_certificate_is_the_proof_of_the_point_before(
     layout: str, n_classes: int, tol: float, tmp_path: Path
 ) -> None:
     store = problem_rows(layout, n_classes=n_classes)
@@ -73,7 +72,7 @@ def test_a_proof_that_rode_is_the_proof_of_the_point_before(
     with staged(store, tmp_path, BLOCK, 7 * BLOCK, 200_000, None, SerialMapper(), silent) as data:
         ctx = context(data, tmp_path, tol)
         state = solver.init(problem, ctx)
-        prover = Prover(solver, state, ctx, 2)
+        prover = LinearProver(solver, state, ctx)
         for _ in range(3):
             solver.step(problem, state, ctx)
         points, number = [], state.sweep
@@ -82,50 +81,50 @@ def test_a_proof_that_rode_is_the_proof_of_the_point_before(
             alpha = RowVector("alpha", len(values), values.shape[1], np.float64, ctx.budget, tmp_path)
             alpha.values[:] = values
             points.append((group.problem, group.w.copy(), alpha))
-        prover.mount()
-        assert solver.step(problem, state, ctx).rode
+        prover.schedule()
+        assert solver.step(problem, state, ctx).collectable
         assert all(np.any(group.w != w) for group, (_, w, _) in zip(state.groups, points, strict=True))
-        rebuilt = [proof._total.v.copy() for proof in ctx.riding]
-        rode = prover.dismount()
-        assert rode.n_rows == store.n_samples
-        assert not ctx.riding
-        same = in_groups(ctx.refs, shuffled(len(ctx.refs), ctx.seed, number, BLOCK_ORDER), ctx.group_blocks)
+        rebuilt = [proof._total.v.copy() for proof in ctx.deferred]
+        collected = prover.collect()
+        assert collected.n_rows == store.n_samples
+        assert not ctx.deferred
+        same = groups_at_random(ctx, number)
         other = in_groups(ctx.refs, np.arange(len(ctx.refs)), ctx.group_blocks)
         first = 0
         for (part, w, alpha), v in zip(points, rebuilt, strict=True):
             models = slice(first, first := first + part.n_models)
-            own, own_v = fed(RidingProof(part, w, alpha, rescaled=True), data, same)
-            np.testing.assert_array_equal(rode.primal[models], own.primal)
-            np.testing.assert_array_equal(rode.gap[models], own.gap)
+            own, own_v = fed(DeferredCertificate(part, w, alpha, rescaled=True), data, same)
+            np.testing.assert_array_equal(collected.primal[models], own.primal)
+            np.testing.assert_array_equal(collected.gap[models], own.gap)
             np.testing.assert_array_equal(v, own_v)
-            own, own_v = fed(RidingProof(part, w, alpha, rescaled=True), data, other)
-            np.testing.assert_allclose(rode.primal[models], own.primal, rtol=1e-12)
-            np.testing.assert_allclose(rode.gap[models], own.gap, rtol=1e-12)
+            own, own_v = fed(DeferredCertificate(part, w, alpha, rescaled=True), data, other)
+            np.testing.assert_allclose(collected.primal[models], own.primal, rtol=1e-12)
+            np.testing.assert_allclose(collected.gap[models], own.gap, rtol=1e-12)
             np.testing.assert_allclose(v, own_v, atol=1e-12)
 
 
-def test_a_proof_rides_with_the_alpha_of_its_point(tmp_path: Path) -> None:
+def test_a_deferred_certificate_has_the_alpha_of_its_point(tmp_path: Path) -> None:
     """Also where the solver keeps no copy of its own, twice in a row."""
     store = problem_rows()
     problem, solver = make_problem(FitConfig(loss="hinge", C=0.3), store), DualCD(momentum="off")
     with staged(store, tmp_path, BLOCK, 7 * BLOCK, 200_000, None, SerialMapper(), silent) as data:
         ctx = context(data, tmp_path, 1e-3)
         state = solver.init(problem, ctx)
-        prover = Prover(solver, state, ctx, 2)
+        prover = LinearProver(solver, state, ctx)
         solver.step(problem, state, ctx)
         for _ in range(2):
             (group,) = state.groups
             w, values = group.w.copy(), group.alpha.values.copy()
-            prover.mount()
+            prover.schedule()
             solver.step(problem, state, ctx)
-            rode = ctx.riding[0].finish().certificate
-            prover.dismount()
+            collected = ctx.deferred[0].finish().certificate
+            prover.collect()
             alpha = RowVector("alpha", len(values), 1, np.float64, ctx.budget, tmp_path)
             alpha.values[:] = values
             groups = in_groups(ctx.refs, np.arange(len(ctx.refs)), ctx.group_blocks)
-            own, _ = fed(RidingProof(problem, w, alpha), data, groups)
-            np.testing.assert_allclose(rode.primal, own.primal, rtol=1e-12)
-            np.testing.assert_allclose(rode.gap, own.gap, rtol=1e-12)
+            own, _ = fed(DeferredCertificate(problem, w, alpha), data, groups)
+            np.testing.assert_allclose(collected.primal, own.primal, rtol=1e-12)
+            np.testing.assert_allclose(collected.gap, own.gap, rtol=1e-12)
 
 
 def test_a_proof_that_was_left_goes_on_with_what_it_has_seen(tmp_path: Path) -> None:
@@ -136,10 +135,10 @@ def test_a_proof_that_was_left_goes_on_with_what_it_has_seen(tmp_path: Path) -> 
     alpha.values[:] = rng.uniform(0.0, 0.3, (400, 1))
     w, refs = rng.standard_normal(13), store.refs(40)
     groups = in_groups(refs, np.arange(len(refs)), 1)
-    straight, whole = fed(RidingProof(problem, w, alpha, rescaled=True), store, groups)
-    left = RidingProof(problem, w, alpha, rescaled=True)
+    straight, whole = fed(DeferredCertificate(problem, w, alpha, rescaled=True), store, groups)
+    left = DeferredCertificate(problem, w, alpha, rescaled=True)
     fed(left, store, groups[:4])
-    again = RidingProof(problem, np.zeros(13), alpha, rescaled=True)
+    again = DeferredCertificate(problem, np.zeros(13), alpha, rescaled=True)
     again.load(left.dump())
     assert again.n_groups == 4
     resumed, v = fed(again, store, groups[4:])
@@ -155,11 +154,11 @@ def found(primal: list[float], dual: list[float], scale: float = 1.0, n_rows: in
     return Proof(certificate, np.zeros((3, len(P))), np.full(len(P), scale))
 
 
-def a_prover() -> Prover:
+def a_prover() -> LinearProver:
     """Of ten rows, with a solver that learns nothing."""
     solver: Any = SimpleNamespace(learn=lambda *arguments: None)
-    ctx: Any = SimpleNamespace(data=SimpleNamespace(n_samples=10, uri="store"), riding=[])
-    return Prover(solver, None, ctx, 1)
+    ctx: Any = SimpleNamespace(data=SimpleNamespace(n_samples=10, uri="store"), deferred=[])
+    return LinearProver(solver, None, ctx)
 
 
 def test_the_weights_that_are_kept_are_those_of_the_best_proof() -> None:
@@ -186,7 +185,7 @@ def test_what_was_proved_is_kept_in_a_checkpoint() -> None:
 
 
 def test_tasks_prove_their_rows_with_the_alpha_of_those_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bigsvm.run.proof.prover._BLOCKS_PER_TASK", 2)
+    monkeypatch.setattr("bigsvm.run.proof.linear_prover.BLOCKS_PER_TASK", 2)
     store = problem_rows("dense")
     problem, block = make_problem(FitConfig(loss="hinge", C=0.3, bias="none"), store), store.read(store.refs(400)[0])
     ctx = context(store, tmp_path, 1e-3)
@@ -194,7 +193,7 @@ def test_tasks_prove_their_rows_with_the_alpha_of_those_rows(tmp_path: Path, mon
     alpha.values[:] = np.random.default_rng(6).uniform(0.0, 0.3, (400, 1))
     point: Any = SimpleNamespace(problem=problem, w=np.zeros(13), alpha=alpha)
     solver: Any = None
-    v = Prover(solver, None, ctx, 1)._tasks(point).v
+    v = LinearProver(solver, None, ctx)._tasks(point).v
     signs = np.where(block.y == problem.positive[0], 1.0, -1.0)
     np.testing.assert_allclose(v[:12], block.X.T @ (signs * alpha.values[:, 0]), rtol=1e-9, atol=1e-12)
 
@@ -212,18 +211,18 @@ def test_values_that_overflow_the_objective_are_refused(value: float) -> None:
 
 @pytest.fixture
 def proofs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Names of the proofs of the fits that follow, in order: 'prove' (a pass of its own) or 'dismount' (rode)."""
+    """Names of the proofs of the fits that follow, in order: 'prove' (a pass of its own) or 'collect' (deferred)."""
     made: list[str] = []
 
-    def noted(name: str, plain: Callable[[Prover], Certificate]) -> Callable[[Prover], Certificate]:
-        def proof(prover: Prover) -> Certificate:
+    def noted(name: str, plain: Callable[[LinearProver], Certificate]) -> Callable[[LinearProver], Certificate]:
+        def proof(prover: LinearProver) -> Certificate:
             made.append(name)
             return plain(prover)
 
         return proof
 
-    for name in ("prove", "dismount"):
-        monkeypatch.setattr(Prover, name, noted(name, getattr(Prover, name)))
+    for name in ("prove", "collect"):
+        monkeypatch.setattr(LinearProver, name, noted(name, getattr(LinearProver, name)))
     return made
 
 
@@ -242,7 +241,7 @@ def sorted_and_wide(n: int = 1600) -> ArrayRows:
     return ArrayRows(sparse.csr_array(X[order]), y[order])
 
 
-@pytest.mark.parametrize("end", ["rode", "alone", "limit", "resident"])
+@pytest.mark.parametrize("end", ["deferred", "alone", "limit", "resident"])
 @pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
 @pytest.mark.parametrize("rows", ["plain", "sorted and wide"])
 def test_a_saved_model_proves_what_its_fit_said(
@@ -252,18 +251,18 @@ def test_a_saved_model_proves_what_its_fit_said(
     options: dict[str, Any] = {"solver": "dcd", "loss": loss, "tol": 1e-3, "C": 0.2}
     if end != "resident":
         request.getfixturevalue("streaming")
-    if end == "rode":
-        monkeypatch.setattr(DualCD, "forecast", lambda self, state: np.inf)  # never hopeful: proofs ride when due
+    if end == "deferred":
+        monkeypatch.setattr(DualCD, "forecast", lambda self, state: np.inf)  # never hopeful: all are deferred
     elif end == "alone":
         monkeypatch.setattr("bigsvm.run.fit.loop._FIRST_CHECK", 1e9)
-        monkeypatch.setattr("bigsvm.run.fit.loop._RIDE_BELOW", 0.0)
+        monkeypatch.setattr("bigsvm.run.fit.loop._DEFER_BELOW", 0.0)
         monkeypatch.setattr(DualCD, "forecast", lambda self, state: 0.0 if state.sweep >= 30 else np.inf)
     elif end == "limit":
         options |= {"tol": 1e-12, "max_passes": 12}
     store = problem_rows() if rows == "plain" else sorted_and_wide()
     result = fit_store(store, FitConfig.of(**options))
     assert result.status == ("stopped" if end == "limit" else "converged")
-    assert proofs[-1] == ("dismount" if end == "rode" else "prove")
+    assert proofs[-1] == ("collect" if end == "deferred" else "prove")
     if rows != "plain" and end != "resident":
         assert result.working_row is not None
         assert np.any(result.working_row[1:] < result.working_row[:-1])

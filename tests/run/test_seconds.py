@@ -29,7 +29,7 @@ def test_each_part_has_its_own_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
 
         return slow
 
-    for name, seconds in (("make_plan", 1.0), ("warm", 20.0), ("open_rows", 300.0)):
+    for name, seconds in (("make_plan", 1.0), ("precompile", 20.0), ("open_rows", 300.0)):
         monkeypatch.setattr(fitting, name, taking(seconds, getattr(fitting, name)))
     events: list[Any] = []
     X, y = random_problem(40, 3, seed=0)

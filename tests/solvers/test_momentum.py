@@ -14,8 +14,8 @@ from bigsvm.budget import MemoryBudget
 from bigsvm.config import FitConfig
 from bigsvm.events import CertificateMade
 from bigsvm.problem.problem import Problem, make_problem
-from bigsvm.run.fit import fit as fitting
 from bigsvm.run.fit.fit import fit_store
+from bigsvm.run.proof import linear_prover
 from bigsvm.solvers.dcd.dual_cd import DualCD
 from bigsvm.solvers.dcd.momentum import Momentum
 from bigsvm.store.formats.array_rows import ArrayRows
@@ -158,8 +158,8 @@ def test_the_model_is_the_multiple_of_w_that_was_proved(
         scales.append(scale)
         return linear_model(problem, w, scale, *others)
 
-    linear_model = fitting.linear_model
-    monkeypatch.setattr(fitting, "linear_model", note)
+    linear_model = linear_prover.linear_model
+    monkeypatch.setattr(linear_prover, "linear_model", note)
     X, y = hard(n_classes=n_classes)
     limits = {"max_passes": 4} if end == "stopped" else {"tol": 1e-2}
     result = fit_store(ArrayRows(X, y), config("on", loss=loss, C=10.0, **limits))

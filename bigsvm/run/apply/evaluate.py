@@ -13,7 +13,7 @@ from bigsvm.events import Emit, Warned, silent
 from bigsvm.model.linear_model import Model
 from bigsvm.run.apply.metrics import Confusion, Errors, average_precision, make_rankings, roc_auc
 from bigsvm.run.apply.predict import memory_document, scored_rows
-from bigsvm.run.apply.scoring import Scored, TextLabels, budget_of, read_labels, text_dtype, warm_up
+from bigsvm.run.apply.scoring import Scored, TextLabels, budget_of, precompile_scoring, read_labels, text_dtype
 from bigsvm.run.execute.memory import PeakMemory
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.labels import as_targets, label_codes
@@ -58,9 +58,9 @@ def evaluate(
     began = time.monotonic()
     budget = budget_of(config)
     if isinstance(source, str):
-        warm_up("csr", text_dtype(model), np.dtype(np.int32), model)
+        precompile_scoring("csr", text_dtype(model), np.dtype(np.int32), model)
     else:
-        warm_up(source.layout, source.dtype, source.index_dtype, model)
+        precompile_scoring(source.layout, source.dtype, source.index_dtype, model)
     compiled = time.monotonic()
     with PeakMemory() as memory:
         tally = Residuals(store) if model.regression else Tally(model, store, budget.limit // 4)

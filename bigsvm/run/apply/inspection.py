@@ -5,13 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from bigsvm.config import FitConfig
 from bigsvm.errors import DataError, PlanRefused, UsageError
-from bigsvm.model.kernel_model import KernelModel
-from bigsvm.model.linear_model import LinearModel, load_model
-from bigsvm.model.support import kinds_of, support_nbytes
+from bigsvm.model.linear_model import load_model
 from bigsvm.run.copies.copy_folder import tree_bytes
 from bigsvm.run.fit.plan import make_plan
 from bigsvm.store.blocks import RowBlocks, row_bytes
@@ -78,25 +74,6 @@ def _cost(store: RowBlocks) -> dict[str, Any] | None:
     return {name: plan[name] for name in ("mode", "budget_bytes", "scratch_bytes", "min_memory_bytes")}
 
 
-def _weights_of(model: LinearModel) -> dict[str, Any]:
-    """What is told of the weights of a linear model."""
-    return {
-        "n_nonzero": int(np.count_nonzero(model.coef)),
-        "norm": float(np.sqrt(np.sum(model.coef * model.coef))),
-    }
-
-
-def _support_of(model: KernelModel) -> dict[str, Any]:
-    """What is told of the support vectors of a kernel model; `n_support` by model."""
-    return {
-        "kernel": model.kernel.document(),
-        "n_support_vectors": model.n_support,
-        "n_support": [int(np.count_nonzero(coef)) for coef in model.dual_coef],
-        "support_layout": kinds_of(model.support)[0] if model.support is not None else None,
-        "support_bytes": support_nbytes(model.support),
-    }
-
-
 def inspect_model(path: Path) -> dict[str, Any]:
     """Problem, proof and size of a saved model.  Raises DataError where it is damaged."""
     model = load_model(path)
@@ -108,7 +85,7 @@ def inspect_model(path: Path) -> dict[str, Any]:
         "n_models": model.n_models,
         "classes": model.classes.tolist(),
         "regression": model.regression,
-        **(_support_of(model) if isinstance(model, KernelModel) else _weights_of(model)),
+        **model.summary(),
         "problem": about.get("problem", {}),
         "certificate": about.get("certificate", {}),
         "status": about.get("status"),

@@ -14,9 +14,17 @@ import numpy as np
 from bigsvm.budget import MemoryBudget
 from bigsvm.config import FitConfig
 from bigsvm.events import Emit, silent
-from bigsvm.model.linear_model import LinearModel, Model
+from bigsvm.model.linear_model import Model
 from bigsvm.run.apply.prediction_files import open_writer
-from bigsvm.run.apply.scoring import Scored, budget_of, plan_reading, score_store, score_text, text_dtype, warm_up
+from bigsvm.run.apply.scoring import (
+    Scored,
+    budget_of,
+    plan_reading,
+    precompile_scoring,
+    score_store,
+    score_text,
+    text_dtype,
+)
 from bigsvm.run.execute.mapper import open_mapper
 from bigsvm.run.execute.memory import PeakMemory
 from bigsvm.store.blocks import RowBlocks
@@ -56,15 +64,15 @@ def predict(
     began = time.monotonic()
     budget = budget_of(config)
     if isinstance(source, str):
-        warm_up("csr", text_dtype(model), np.dtype(np.int32), model)
+        precompile_scoring("csr", text_dtype(model), np.dtype(np.int32), model)
     else:
-        warm_up(source.layout, source.dtype, source.index_dtype, model)
+        precompile_scoring(source.layout, source.dtype, source.index_dtype, model)
     compiled = time.monotonic()
     counts = np.zeros(len(model.classes), np.int64)
     n_samples, span = 0, Span()
     with (
         PeakMemory() as memory,
-        budget.reserve("model weights", weights_bytes(model)),
+        budget.reserve("model weights", model.scorer_bytes),
         scored_rows(model, source, config, budget, zero_based, emit) as rows,
         open_writer(out, form, model.classes, model.n_models, with_scores, overwrite, identity) as writer,
     ):
@@ -106,11 +114,6 @@ class Span:
         """min, mean and max; None where there are none, or where they are not finite."""
         found = {"min": self._least, "mean": self._sum / max(self._n, 1), "max": self._most}
         return {name: value if self._n and np.isfinite(value) else None for name, value in found.items()}
-
-
-def weights_bytes(model: Model) -> int:
-    """Bytes of weights that scoring holds beside the model's own arrays."""
-    return model.coef.nbytes if isinstance(model, LinearModel) and model.n_models > 1 else 0
 
 
 def memory_document(memory: PeakMemory, budget: MemoryBudget) -> dict[str, int]:

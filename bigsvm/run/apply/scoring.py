@@ -7,25 +7,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from bigsvm.budget import MemoryBudget
-from bigsvm.compiled.shared.rows import CSR, decision, n_rows_of
+from bigsvm.compiled.shared.rows import CSR
 from bigsvm.config import FitConfig
 from bigsvm.errors import DataError
 from bigsvm.events import Emit, WorkAdvanced, WorkEnded, WorkStarted, silent
 from bigsvm.machine import core_count, memory_limit, return_freed_memory
-from bigsvm.model.kernel_model import KernelModel, tiny_model
 from bigsvm.model.linear_model import Model
-from bigsvm.model.support import kinds_of
 from bigsvm.run.execute.aside import compiled_aside
-from bigsvm.solvers.base import Mapper
-from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks, kernel_matrix, row_bytes
+from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks, row_bytes
 from bigsvm.store.labels import as_labels, scan_classes
 from bigsvm.store.text.svmlight import Chunk, read_chunks
 from bigsvm.store.text.text_files import Piece, line_limit, read_pieces
+from bigsvm.tasks import Mapper, over_shares
 from bigsvm.units import KIB, MIB
 
 _LARGEST_BLOCK = 8 * MIB
@@ -35,19 +33,12 @@ _PYTHON_ROW = 256
 """Bytes that a row costs while it is written as text: a few short-lived objects."""
 
 
-class Weights(NamedTuple):
-    """A linear model as the kernel takes it.
+class Scorer(Protocol):
+    """What a task needs of a model (`scorer` of each kind): scores of rows that were found to be as wide as it."""
 
-    W : float64, shape (n_features, n_models), C-contiguous
-    intercept : float64, shape (n_models,)
-    """
-
-    W: np.ndarray
-    intercept: np.ndarray
-
-
-Scorer = Weights | KernelModel
-"""What a task needs of a model.  A kernel model from disk goes to another process as its folder, not as its arrays."""
+    @property
+    def n_features(self) -> int: ...
+    def scores(self, X: Matrix) -> np.ndarray: ...
 
 
 class StoreShare(NamedTuple):
@@ -80,13 +71,6 @@ class Scored(NamedTuple):
     sample_weight: np.ndarray | None
 
 
-def scorer_of(model: Model) -> Scorer:
-    """A linear model's arrays in the compiled order (a view where there is one model); a kernel model itself."""
-    if isinstance(model, KernelModel):
-        return model
-    return Weights(np.ascontiguousarray(model.coef.T), model.intercept)
-
-
 def score_block(share: StoreShare) -> Scored:
     """Task: the scores of one block.  Pure."""
     block = share.data.read(share.ref)
@@ -105,7 +89,7 @@ def score_rows(X: Matrix, scorer: Scorer, where: str, first_row: int) -> np.ndar
 
     Raises DataError naming the row that is wider, or where dense rows are not as wide.
     """
-    width = len(scorer.W) if isinstance(scorer, Weights) else scorer.n_features
+    width = scorer.n_features
     if isinstance(X, CSR):
         if int(X.indices.max(initial=-1)) >= width:
             place = int(np.argmax(X.indices >= width))
@@ -116,25 +100,16 @@ def score_rows(X: Matrix, scorer: Scorer, where: str, first_row: int) -> np.ndar
             )
     elif X.shape[1] != width:
         raise DataError(f"the rows have {X.shape[1]} features and the model {width}", where)
-    if isinstance(scorer, KernelModel):
-        return scorer.scores(X)
-    out = np.empty((n_rows_of(X), len(scorer.intercept)))
-    decision(kernel_matrix(X), scorer.W, out)
-    out += scorer.intercept
-    return out
+    return scorer.scores(X)
 
 
-def warm_up(layout: str, dtype: np.dtype, index_dtype: np.dtype, model: Model) -> None:
-    """Compile or load the kernels for data of that kind, so that memory measured later is the data's."""
-    n_models = model.n_models
-    scorer: Scorer = Weights(np.zeros((1, n_models)), np.zeros(n_models))
-    of: tuple[object, ...] = ()
-    if isinstance(model, KernelModel):
-        scorer, of = tiny_model(model), ("kernel", *kinds_of(model.support))
+def precompile_scoring(layout: str, dtype: np.dtype, index_dtype: np.dtype, model: Model) -> None:
+    """Compile, or load, what scores data of that kind, so that memory measured later is the data's."""
+    scorer = model.tiny().scorer()
     X: Matrix = np.zeros((1, 1), dtype)
     if layout == "csr":
         X = CSR(np.zeros(1, dtype), np.zeros(1, index_dtype), np.array([0, 1], np.int64))
-    kind = ("scores", layout, dtype.name, index_dtype.name, n_models, *of)
+    kind = ("scores", layout, dtype.name, index_dtype.name, model.n_models, *model.kinds)
     compiled_aside(kind, lambda: score_rows(X, scorer, "", 0))
 
 
@@ -168,7 +143,7 @@ def plan_reading(store: RowBlocks, model: Model, budget: MemoryBudget, config: F
     # Each reader holds the chunks that its rows lie in, decoded, and one of them as it is stored; and what kernel
     # values are made of.
     chunks = int(1.5 * getattr(store, "chunk_nbytes", 0))
-    chunks += model.scoring_bytes if isinstance(model, KernelModel) else 0
+    chunks += model.scoring_bytes
     threads = config.threads or core_count()
     while threads > 1 and threads * chunks > budget.free // 2:
         threads -= 1
@@ -200,13 +175,13 @@ def score_store(
             store.uri,
             "was it trained on other columns?  A column that is no feature is named with --label or --weight",
         )
-    if isinstance(model, KernelModel) and model.support is None and store.n_features != model.n_features:
+    if not model.takes_narrower and store.n_features != model.n_features:
         raise DataError(
             f"{store.n_features} kernel values a row, and the model was trained on {model.n_features} rows", store.uri
         )
-    scorer = scorer_of(model)
-    shares = (StoreShare(store, ref, scorer) for ref in store.refs(block_rows))
-    yield from _watched(mapper.map(score_block, shares), emit, what, store.n_samples)
+    scorer = model.scorer()
+    found = over_shares(mapper, score_block, store.refs(block_rows), lambda ref: StoreShare(store, ref, scorer))
+    yield from _watched((scored for _, scored in found), emit, what, store.n_samples)
 
 
 def score_text(
@@ -227,9 +202,9 @@ def score_text(
     ------
     DataError : the text is bad, or a row has more features than the model; names file and line.
     """
-    scorer = scorer_of(model)
+    scorer = model.scorer()
 
-    def shares() -> Iterator[TextShare]:
+    def placed() -> Iterator[tuple[int, Chunk]]:
         start = 0
         for chunk in read_chunks(
             _pieces(source, budget),
@@ -238,10 +213,11 @@ def score_text(
             n_features=model.n_features,
             unlabelled=not labelled,
         ):
-            yield TextShare(start, chunk, scorer)
+            yield start, chunk
             start += len(chunk.labels)
 
-    yield from _watched(mapper.map(score_chunk, shares()), emit, what, 0)
+    found = over_shares(mapper, score_chunk, placed(), lambda piece: TextShare(piece[0], piece[1], scorer))
+    yield from _watched((scored for _, scored in found), emit, what, 0)
 
 
 class TextLabels(NamedTuple):

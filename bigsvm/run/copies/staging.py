@@ -12,7 +12,6 @@ from bigsvm.events import Emit
 from bigsvm.files.atomic import file_digest
 from bigsvm.files.sealed_json import write_sealed
 from bigsvm.run.copies.copy_folder import copies_folder, kept_copy, make_room, work
-from bigsvm.solvers.base import Mapper
 from bigsvm.store.blocks import RowBlocks, tile
 from bigsvm.store.copy.permutation import order_digest, save_order
 from bigsvm.store.copy.stage import StagedMeta, StagedRows
@@ -29,6 +28,7 @@ from bigsvm.store.copy.stage_write import (
 from bigsvm.store.identity import digest_of
 from bigsvm.store.survey import Survey
 from bigsvm.store.working_order import WorkingOrder, inverse_order, working_order
+from bigsvm.tasks import Mapper, over_shares
 from bigsvm.units import MIB
 
 
@@ -187,13 +187,15 @@ def _copy(
     workers: int | None,
 ) -> tuple[list[dict[str, Any]], Survey]:
     """Write all segments with the rows in the store's order, each a task; their summaries and survey."""
-    shares = (
-        SegmentShare(store, str(folder), copy, number, start, stop, block_rows, piece_rows, renumbered)
-        for number, (start, stop) in enumerate(tile(store.n_samples, segment_rows))
-    )
+
+    def share(piece: tuple[int, tuple[int, int]]) -> SegmentShare:
+        number, (start, stop) = piece
+        return SegmentShare(store, str(folder), copy, number, start, stop, block_rows, piece_rows, renumbered)
+
+    segments_of_rows = enumerate(tile(store.n_samples, segment_rows))
     survey, segments = Survey(), []
     with work("staging", store.n_samples, emit) as advanced:
-        for found in mapper.map(stage_segment, shares, workers):
+        for _, found in over_shares(mapper, stage_segment, segments_of_rows, share, workers):
             survey.merge(Survey.of(found["survey"]))
             segments.append(found)
             advanced(found["stop"])

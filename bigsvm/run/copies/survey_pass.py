@@ -6,9 +6,9 @@ import time
 from typing import NamedTuple
 
 from bigsvm.events import Emit, WorkAdvanced, WorkEnded, WorkStarted
-from bigsvm.solvers.base import Mapper
 from bigsvm.store.blocks import BlockRef, RowBlocks
 from bigsvm.store.survey import Survey
+from bigsvm.tasks import Mapper, over_shares
 
 
 class SurveyShare(NamedTuple):
@@ -29,9 +29,8 @@ def survey_pass(store: RowBlocks, block_rows: int, mapper: Mapper, emit: Emit) -
     """Survey all rows, block by block, wherever the mapper runs."""
     began = time.monotonic()
     emit(WorkStarted("survey", store.n_samples, "rows"))
-    survey, refs = Survey(), store.refs(block_rows)
-    shares = (SurveyShare(store, ref) for ref in refs)
-    for ref, seen in zip(refs, mapper.map(survey_block, shares), strict=True):
+    survey = Survey()
+    for ref, seen in over_shares(mapper, survey_block, store.refs(block_rows), lambda ref: SurveyShare(store, ref)):
         survey.merge(seen)
         emit(WorkAdvanced("survey", ref.stop))
     emit(WorkEnded("survey", time.monotonic() - began))

@@ -10,7 +10,7 @@ import json
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -37,7 +37,8 @@ class DaskMapper:
         self._client = client
         self.n_workers = n_workers
 
-    def map(self, task: Callable[[T], U], shares: Iterable[T], at_most: int | None = None) -> Iterator[U]:
+    def map(self, task: Callable[[T], U], shares: Iterable[T], at_most: int | None = None) -> Generator[U, None, None]:
+        """As `Mapper` says."""
         flying: deque[Any] = deque()
         limit = min(at_most or 2 * self.n_workers, 2 * self.n_workers)
         try:

@@ -1,25 +1,20 @@
-"""Mappers of this process: plain `map`, and a pool of threads (compiled kernels let go of the GIL)."""
+"""Mappers of this process: one task after another, and a pool of threads (compiled loops let go of the GIL)."""
 
 from __future__ import annotations
 
+import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import TypeVar
 
+from bigsvm.tasks import SerialMapper
+
+__all__ = ["SerialMapper", "ThreadMapper"]
+
 T = TypeVar("T")
 U = TypeVar("U")
-
-
-class SerialMapper:
-    """One task after another, here."""
-
-    in_process = True
-    n_workers = 1
-
-    def map(self, task: Callable[[T], U], shares: Iterable[T], at_most: int | None = None) -> Iterator[U]:
-        return map(task, shares)
 
 
 class ThreadMapper:
@@ -29,9 +24,14 @@ class ThreadMapper:
 
     def __init__(self, n_workers: int) -> None:
         self.n_workers = n_workers
-        self._pool = ThreadPoolExecutor(n_workers, "bigsvm-task")
+        self._is_worker = threading.local()
+        self._pool = ThreadPoolExecutor(n_workers, "bigsvm-task", self._begin)
 
-    def map(self, task: Callable[[T], U], shares: Iterable[T], at_most: int | None = None) -> Iterator[U]:
+    def _begin(self) -> None:
+        self._is_worker.yes = True
+
+    def map(self, task: Callable[[T], U], shares: Iterable[T], at_most: int | None = None) -> Generator[U, None, None]:
+        """As `Mapper` says."""
         if isinstance(shares, list) and len(shares) == 1:
             # A round of one block: no thread could help, and the hop costs more than a small block.
             yield task(shares[0])
@@ -46,8 +46,11 @@ class ThreadMapper:
             while flying:
                 yield flying.popleft().result()
         finally:
-            for future in flying:
-                future.cancel()
+            running = [future for future in flying if not future.cancel()]
+            # They may write into the caller's arrays: when the loop is left, that is over.  A generator that nobody
+            # closed is closed by the collector of garbage, on any thread; a task would then wait for itself.
+            if not hasattr(self._is_worker, "yes"):
+                wait(running)
 
     def __enter__(self) -> ThreadMapper:
         return self

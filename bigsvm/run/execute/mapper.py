@@ -11,8 +11,8 @@ from contextlib import contextmanager
 
 from bigsvm.config import FitConfig
 from bigsvm.machine import core_count
-from bigsvm.run.execute.local import SerialMapper, ThreadMapper
-from bigsvm.solvers.base import Mapper
+from bigsvm.run.execute.local import ThreadMapper
+from bigsvm.tasks import Mapper, SerialMapper
 
 
 @contextmanager

@@ -6,9 +6,7 @@ import dataclasses
 import math
 import platform
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,34 +27,26 @@ from bigsvm.events import (
     WorkStarted,
     silent,
 )
-from bigsvm.machine import core_count, return_freed_memory
-from bigsvm.model.linear_model import Model
+from bigsvm.machine import return_freed_memory
 from bigsvm.problem.problem import Problem, make_problem
-from bigsvm.run.copies.column_copy import staged_columns
 from bigsvm.run.copies.scratch import is_tmpfs, make_scratch
 from bigsvm.run.execute.mapper import open_mapper
 from bigsvm.run.execute.memory import PeakMemory
 from bigsvm.run.execute.signals import Stop, stop_on_signals
 from bigsvm.run.fit.checkpoint import Checkpoints
-from bigsvm.run.fit.kernel_outcome import kernel_figures, kernel_model
 from bigsvm.run.fit.loop import Loop
 from bigsvm.run.fit.open_rows import open_rows
-from bigsvm.run.fit.outcome import FitResult, about_model, how_it_ended, linear_model
+from bigsvm.run.fit.outcome import FitResult, about_model, how_it_ended
 from bigsvm.run.fit.plan import Plan, make_plan
+from bigsvm.run.fit.precompile import precompile
 from bigsvm.run.fit.problem_identity import ProblemIdentity, result_options
 from bigsvm.run.fit.scales import found_scale_warning, known_scale_warning
-from bigsvm.run.fit.sizes import READ_DEPTH
-from bigsvm.run.fit.warm import warm
-from bigsvm.run.proof.kernel_check import checked_kernel, reading_of
-from bigsvm.run.proof.kernel_prover import KernelProver
+from bigsvm.run.fit.training import begin, make_context
 from bigsvm.run.proof.prover import Prover
 from bigsvm.run.proof.saved_problem import models_document
 from bigsvm.solvers.base import Context
-from bigsvm.solvers.kernel.base import KernelSolver
 from bigsvm.store.blocks import RowBlocks
-from bigsvm.store.columns.column_blocks import ColumnBlocks, ResidentColumns
 from bigsvm.store.survey import Survey
-from bigsvm.units import MIB
 
 
 def fit_store(
@@ -80,7 +70,6 @@ def fit_store(
     return_freed_memory()
     began = time.monotonic()
     warnings: list[str] = []
-
     stop = Stop()
 
     def note(event: Any) -> None:
@@ -95,11 +84,10 @@ def fit_store(
     plan = make_plan(store, config)
     planned = time.monotonic()
     note(FitStarted(plan.document(), dataclasses.asdict(config), store.fingerprint, versions()))
-    said = known_scale_warning(store) if config.kernel != "precomputed" else None
-    if said:
-        note(Warned(said))
+    if config.kernel != "precomputed":
+        _warn(known_scale_warning(store), note)
     note(WorkStarted(COMPILING, 0, ""))
-    warm(store, plan)
+    precompile(store, plan, config)
     compiled = time.monotonic()
     note(WorkEnded(COMPILING, compiled - planned))
     budget = MemoryBudget(plan.budget_bytes)
@@ -113,79 +101,31 @@ def fit_store(
         data, survey = stack.enter_context(open_rows(store, plan, config, scratch, budget, mapper, note))
         staged_at = time.monotonic()
         if not getattr(store, "content", None) and config.kernel != "precomputed":
-            said = found_scale_warning(data, data.refs(plan.extent_rows))
-            if said:
-                note(Warned(said))
+            _warn(found_scale_warning(data, data.refs(plan.extent_rows)), note)
         counts = survey.class_counts(store)
         problem = make_problem(config, store, counts) if config.class_weight == "balanced" else plan.problem
         _check_classes(problem, counts, store)
-        ctx = Context(
-            data=data,
-            refs=data.refs(plan.extent_rows),
-            resident=plan.resident,
-            mapper=mapper,
-            budget=budget,
-            seed=config.seed,
-            parallel=plan.parallel,
-            threads=config.threads or core_count(),
-            read_depth=READ_DEPTH,
-            group_blocks=plan.group_blocks,
-            proof_refs=data.refs(plan.extent_rows * plan.group_blocks),
-            workdir=scratch,
-            tol=config.tol,
-            columns=column_access(data, plan, config, scratch, budget, stack, note),
-            pass_workers=plan.certificate_workers,
-            arena_bytes=plan.arena_bytes,
-            arena_sweeps=plan.arena_sweeps,
-            arena_packed=plan.arena_packed,
-            cache_bytes=plan.cache.memory_bytes,
-            cache_disk_bytes=plan.cache.disk_bytes,
-            spilled=plan.spilled,
-            buffers=plan.buffers(data),
-            bytes_read=survey.data_bytes if plan.resident else 0,
-        )
-        kernel = checked_kernel(
-            problem.kernel, data, reading_of(ctx, note), budget,
-            plan.decides_kernel and problem.kernel.definite.how != "assumed",
-        )  # fmt: skip
-        problem = dataclasses.replace(problem, kernel=kernel)
-        fixed = [need for need in plan.needs if not need.may_spill and need.what != "resident data"]
-        for need in fixed:
-            stack.enter_context(budget.reserve(need.what, need.nbytes))
-        state = plan.solver.init(problem, ctx)
+        ctx = make_context(data, survey, plan, config, mapper, budget, scratch, stack, note)
+        begun = begin(problem, plan, ctx, stack, note)
         note(BudgetReport(budget.limit, budget.report()))
-        prover: Prover | KernelProver
-        if isinstance(plan.solver, KernelSolver):
-            prover = KernelProver(plan.solver, state, ctx)
-        else:
-            prover = Prover(plan.solver, state, ctx, plan.certificate_workers)
-        loop = Loop(problem, plan.solver, state, config, ctx, prover, survey.data_bytes, stop, checkpoints, note)
+        prover = begun.prover
+        loop = Loop(
+            begun.problem, plan.solver, begun.state, config, ctx, prover, survey.data_bytes, stop, checkpoints, note
+        )  # fmt: skip
         identity = ProblemIdentity(
             store.identity, survey.content_fingerprint, result_options(config), plan.resolved(), versions()
         )
         if checkpoints is not None:
             checkpoints.identity = identity.document()
-            saved = checkpoints.newest() if resume else None
-            for damage in checkpoints.damaged:
-                note(Warned(f"a checkpoint is not whole: {damage}"))
-            if saved is not None:
-                loop.resume(saved)
+            _go_on(loop, checkpoints, resume, note)
         status = loop.run()
-        if isinstance(prover, KernelProver):
-            problem = dataclasses.replace(problem, kernel=prover.kernel)
-            if prover.kernel.unproved:
-                note(Warned(prover.kernel.unproved))
+        problem = prover.checked(begun.problem)
+        _warn(problem.kernel.unproved, note)
         figures = _figures(store, survey, problem, plan, config, loop.at.visits, ctx, prover)
         figures.update(how_it_ended(status, loop.at.rule, config.max_passes is not None))
         about = about_model(problem, data, prover.written, plan, config, survey, status)
-        model: Model
-        if isinstance(prover, KernelProver):
-            figures.update(kernel_figures(state, prover))
-            model = kernel_model(state, prover, data, about)
-            plan.solver.finish(state)
-        else:
-            plan.solver.finish(state)
-            model = linear_model(problem, prover.w, prover.scale, data, about)
+        figures.update(prover.figures())
+        model = prover.model(problem, data, about)
         if config.no_dual:
             for vector in prover.alpha:
                 vector.close()
@@ -208,22 +148,19 @@ def fit_store(
     return result
 
 
-def column_access(
-    data: RowBlocks, plan: Plan, config: FitConfig, scratch: Path, budget: MemoryBudget, stack: ExitStack, emit: Emit
-) -> Callable[[], ColumnBlocks]:
-    """Makes the columns of `data` on the first call; they stay until `stack` is closed."""
-    made: list[ColumnBlocks] = []
+def _warn(message: str | None, emit: Emit) -> None:
+    """Say it, where there is something to say."""
+    if message:
+        emit(Warned(message))
 
-    def columns() -> ColumnBlocks:
-        if not made and plan.resident:
-            (ref,) = data.refs(data.n_samples)
-            made.append(ResidentColumns(data.read(ref), data.n_features))
-        elif not made:
-            limit = config.scratch_limit_bytes()
-            made.append(stack.enter_context(staged_columns(data, scratch, max(budget.free, MIB), limit, emit)))
-        return made[0]
 
-    return columns
+def _go_on(loop: Loop, checkpoints: Checkpoints, resume: bool, emit: Emit) -> None:
+    """Take the loop to the newest checkpoint where that is asked for, and tell of damaged ones."""
+    saved = checkpoints.newest() if resume else None
+    for damage in checkpoints.damaged:
+        emit(Warned(f"a checkpoint is not whole: {damage}"))
+    if saved is not None:
+        loop.resume(saved)
 
 
 def _check_classes(problem: Problem, counts: np.ndarray, store: RowBlocks) -> None:
@@ -244,7 +181,7 @@ def _figures(
     config: FitConfig,
     visits: int,
     ctx: Context,
-    prover: Prover | KernelProver,
+    prover: Prover,
 ) -> dict[str, Any]:
     """The figures of the run."""
     certificate = prover.written

@@ -1,8 +1,8 @@
 """The loop of a fit: step, prove when it is due, decide; its state is saved between any two groups of rows.
 
-On rows that stream, a proof rides on the next pass while the tolerance is near or the passes have doubled, and
-has a pass of its own only when the solver expects it to succeed.  Once that expectation failed, proofs only ride:
-at most one pass is spent on a proof alone, unless a limit ends the run.
+On rows that stream, a certificate is deferred to the next pass while the tolerance is near or the passes have doubled,
+and a proof has a pass of its own only when the solver expects it to succeed.  Once that expectation failed, all are
+deferred: at most one pass is spent on a proof alone, unless a limit ends the run.
 
 Every fit ends.  Without --max-passes the limits of `solvers/pace.py` hold, by counters alone: one that grants far more
 than any fit with sense takes, and one that ends a fit whose gap would not come down within the first at the rate that
@@ -25,16 +25,15 @@ from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import Problem
 from bigsvm.run.execute.signals import Stop
 from bigsvm.run.fit.checkpoint import Checkpoints
-from bigsvm.run.proof.kernel_prover import KernelProver
 from bigsvm.run.proof.prover import ProofLeft, Prover
-from bigsvm.solvers.base import Context, Solver
+from bigsvm.solvers.base import Context, Rule, Solver
 from bigsvm.solvers.pace import IN_MEMORY, STREAMED, Pace
 from bigsvm.store.state.state_files import dump, load
 
-_FIRST_CHECK = 4.0  # passes before the first proof rides along; then each time they have doubled
+_FIRST_CHECK = 4.0  # passes before the first certificate is deferred; then each time they have doubled
 _STALLED = 20  # proofs in a row that find neither a better primal nor a better dual point
 _PRECISION = 2.0**-52  # a relative gap that P itself is not known to
-_RIDE_BELOW = 6.0  # forecasts above the tolerance by less than this let a proof ride along
+_DEFER_BELOW = 6.0  # forecasts above the tolerance by less than this factor let a certificate be deferred
 
 
 @dataclass
@@ -42,7 +41,7 @@ class LoopState:
     """Where a loop stands; counters only, but for the seconds spent.
 
     proving : a proof of its own is due;  ending : why the run ends after it, '' where it goes on
-    work : passes of a kernel solver;  pace : of the gap of each model
+    work : passes, as a solver tells them that paces itself;  pace : of the gap of each model
     rule : the rule that ended it, as (name, value, tolerance), or empty
     """
 
@@ -65,11 +64,15 @@ class LoopState:
 
 
 class Loop:
-    """Runs a solver until a proof or a limit ends it.  `run` gives the status; Interrupted when it was stopped."""
+    """Runs a solver until a proof or a limit ends it.  `run` gives the status; Interrupted when it was stopped.
+
+    most_steps : ends it as the user's limit of passes does
+    """
 
     def __init__(
         self, problem: Problem, solver: Solver, state: Any, config: FitConfig, ctx: Context,
-        prover: Prover | KernelProver, data_bytes: int, stop: Stop, checkpoints: Checkpoints | None, emit: Emit,
+        prover: Prover, data_bytes: int, stop: Stop, checkpoints: Checkpoints | None, emit: Emit,
+        most_steps: float = math.inf,
     ) -> None:  # fmt: skip
         self.problem, self.solver, self.state, self.config, self.ctx = problem, solver, state, config, ctx
         self.prover, self.data_bytes, self.stop, self.checkpoints, self.emit = (
@@ -79,9 +82,9 @@ class Loop:
             checkpoints,
             emit,
         )
+        self.most_steps = most_steps
         self.at = LoopState(pace=Pace.of(problem.n_models), primals=np.full(problem.n_models, np.inf))
         self.limits = IN_MEMORY if ctx.resident else STREAMED
-        self.of_kernel = isinstance(prover, KernelProver)
         self.solving_s = 0.0
         self._began = time.monotonic()
         self._before_s = 0.0
@@ -118,10 +121,10 @@ class Loop:
                 self._pause()
 
     def _step(self) -> bool:
-        """One step of the solver; whether a proof that rode on it met the tolerance.  Decides what comes next."""
+        """One step of the solver, then what comes next; True where a certificate deferred to it met the tolerance."""
         at, ctx, config = self.at, self.ctx, self.config
         n, limit = ctx.data.n_samples, config.max_passes or math.inf
-        rides = self.solver.rides and not ctx.resident and ctx.parallel == 1
+        defers = self.solver.can_defer and not ctx.resident and ctx.parallel == 1
         ctx.sweeps_left = None if math.isinf(limit) else max(int(limit - self._spent()), 1)
         while True:
             before = time.monotonic()
@@ -137,17 +140,17 @@ class Loop:
         self.emit(EpochEnd(epochs, passes, info.n_active, info.gap_estimate, self._seconds()))
         if info.remark:
             self.emit(Warned(info.remark))
-        if info.rode and self._report(self.prover.dismount()):
+        if info.collectable and self._report(self.prover.collect()):
             return True
         # What the next step and the proof after it will cost.
-        out_of_passes = self._spent() + (1.0 if ctx.resident else 2.0) > limit
+        out_of_passes = self._spent() + (1.0 if ctx.resident else 2.0) > limit or at.steps >= self.most_steps
         if info.gaps is not None and info.primal is not None:
             self._see(info.gaps, info.primal)
         exhausted = info.exhausted or at.fruitless >= _STALLED or config.tol < at.relative <= _PRECISION
         exhausted = exhausted or (config.max_passes is None and self._hopeless())
         at.ending = "stalled" if exhausted else "stopped" if out_of_passes or self._expired() else ""
         counted = epochs if ctx.resident else at.steps
-        due = self.solver.rides and counted >= at.next_check  # the others know their gap
+        due = self.solver.can_defer and counted >= at.next_check  # the others know their gap
         if due:
             at.next_check = 2.0 * counted
         forecast = self.solver.forecast(self.state)
@@ -156,10 +159,10 @@ class Loop:
             due = hopeful = False
         if info.rule is not None and (config.stop == "paper" or not self.problem.kernel.positive_semidefinite):
             at.ending, at.rule = "paper_rule" if config.stop == "paper" else "kkt", list(info.rule)
-        if at.ending or (hopeful and at.alone) or (not rides and (due or hopeful)):
+        if at.ending or (hopeful and at.alone) or (not defers and (due or hopeful)):
             at.alone, at.proving = False, True
-        elif rides and (due or forecast <= _RIDE_BELOW * config.tol):
-            self.prover.mount()
+        elif defers and (due or forecast <= _DEFER_BELOW * config.tol):
+            self.prover.schedule()
         if not at.proving:
             self._pause()
         return False
@@ -169,7 +172,7 @@ class Loop:
         primal, dual = float(certificate.primal.sum()), float(certificate.dual.sum())
         at.fruitless = at.fruitless + 1 if (primal, dual) == (at.primal, at.dual) else 0
         at.primal, at.dual, at.relative = primal, dual, certificate.relative_gap
-        if not self.of_kernel:
+        if not self.solver.self_paced:
             self._see(certificate.gap, certificate.primal)
         if self.checkpoints is not None:
             self.checkpoints.proved()
@@ -181,14 +184,10 @@ class Loop:
         return certificate.kind == "proved" and written.relative_gap <= self.config.tol
 
     def _judged(self) -> str:
-        """The status at the end, after the last proof: a rule must hold of what that has computed anew."""
+        """The status at the end, after the last proof."""
         at = self.at
-        rule = self.prover.rule()
-        if rule is not None:
-            at.rule = list(rule)
-            return "paper_rule" if self.config.stop == "paper" else "kkt"
-        if self.of_kernel and at.ending in ("paper_rule", "kkt"):
-            at.ending, at.rule = "stalled", []
+        at.ending, rule = self.prover.judged(at.ending, Rule(*at.rule) if at.rule else None)
+        at.rule = [] if rule is None else list(rule)
         return at.ending
 
     def _see(self, gaps: np.ndarray, primals: np.ndarray) -> None:
@@ -199,15 +198,15 @@ class Loop:
     def _hopeless(self) -> bool:
         """Whether no fit with sense takes as long, or this one would not come to its end within that."""
         at, spent = self.at, self._spent()
-        if self.of_kernel:
+        if self.solver.self_paced:
             return not self.ctx.resident and spent > self.limits.most
         return spent > self.limits.most or bool(at.pace.hopeless(self.config.tol * at.primals, self.limits).any())
 
     def _spent(self) -> float:
-        # Rows in memory are not read again: there the limit counts visits, as it would have counted passes, or of a
-        # kernel solver the values that it asked for.
+        # Rows in memory are not read again: there the limit counts visits, as it would have counted passes, or the work
+        # that a solver tells (the kernel values that it asked for).
         if self.ctx.resident:
-            return self.at.work if self.of_kernel else self.at.visits / self.ctx.data.n_samples
+            return self.at.work if self.solver.self_paced else self.at.visits / self.ctx.data.n_samples
         return self.ctx.bytes_read / self.data_bytes
 
     def _expired(self) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from bigsvm.config import FitConfig
-from bigsvm.model.linear_model import LinearModel, Model
+from bigsvm.model.linear_model import Model
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import Problem
 from bigsvm.run.execute.memory import PeakMemory
@@ -111,34 +111,6 @@ class FitResult:
         for vector in self.alpha:
             vector.close()
         self.alpha = []
-
-
-def linear_model(
-    problem: Problem, w: Sequence[np.ndarray], scale: np.ndarray, data: RowBlocks, about: dict[str, Any]
-) -> LinearModel:
-    """The model of a certified w, in the store's feature order.
-
-    w : of each group of models (n_features + 1,) or (n_features + 1, n_models), in working feature order
-    scale : float64, (n_models,)   the model of each is so many times its w
-    """
-    coef, intercept = np.empty((problem.n_models, data.n_features)), np.empty(problem.n_models)
-    order = slice(None) if data.feature_order is None else data.feature_order
-    first = 0
-    for group in w:
-        columns = group if group.ndim == 2 else group[:, None]
-        for m in range(columns.shape[1]):
-            t = scale[first + m]
-            coef[first + m][order] = t * columns[:-1, m].astype(np.float64)
-            intercept[first + m] = problem.constant_feature * (t * float(columns[-1, m]))
-        first += columns.shape[1]
-    return LinearModel(
-        coef=coef,
-        intercept=intercept,
-        classes=problem.classes,
-        positive=problem.positive,
-        negative=problem.negative,
-        about=about,
-    )
 
 
 def about_model(

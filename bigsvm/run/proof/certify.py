@@ -1,35 +1,43 @@
-"""The proof of a saved model, apart from the run that made it."""
+"""The proof of a saved model, apart from the run that made it.
+
+Model arrays, alpha and the store's rows are all that is read.  Rows stream from the store once, for all models.
+"""
 
 from __future__ import annotations
 
-import dataclasses
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from bigsvm.compiled.linear.gap_terms import ALPHA, ALPHA_DIAG
 from bigsvm.config import FitConfig
 from bigsvm.errors import DataError, PlanRefused
 from bigsvm.events import Emit, WorkAdvanced, WorkEnded, WorkStarted, silent
 from bigsvm.machine import memory_limit, return_freed_memory
-from bigsvm.model.kernel_model import KernelModel
-from bigsvm.model.linear_model import LinearModel, load_alpha, load_model
-from bigsvm.problem.certificate import Accumulator, Certificate, RowsShare, certify_blocks, keep_best, runs_of
-from bigsvm.problem.problem import Problem, zero_weights
+from bigsvm.model.linear_model import Model, load_alpha, load_model
+from bigsvm.problem.certificate import Certificate
+from bigsvm.problem.problem import Problem
+from bigsvm.run.execute.aside import compiled_aside
 from bigsvm.run.execute.mapper import open_mapper
 from bigsvm.run.execute.memory import PeakMemory
+from bigsvm.run.execute.small_rows import kind_of, rows_like
 from bigsvm.run.fit.sizes import BLOCK_BYTES, FIXED
-from bigsvm.run.fit.warm import warm
-from bigsvm.run.proof.kernel_certify import certify_kernel_model
+from bigsvm.run.proof.alpha_terms import AlphaTerms
+from bigsvm.run.proof.beta_terms import KernelTerms, SignedLinearTerms
 from bigsvm.run.proof.saved_problem import models_document, problem_of
-from bigsvm.store.blocks import RowBlocks, row_bytes
-from bigsvm.store.survey import Survey
+from bigsvm.run.proof.terms import SavedTerms, n_samples_of
+from bigsvm.store.blocks import RowBlocks
+from bigsvm.tasks import SerialMapper, runs_of
 from bigsvm.units import MIB, show_bytes
 
-_BLOCKS_PER_TASK = 16
+TERMS: dict[tuple[str, bool], type[SavedTerms]] = {
+    ("linear", False): AlphaTerms,
+    ("linear", True): SignedLinearTerms,
+    ("kernel", False): KernelTerms,
+    ("kernel", True): KernelTerms,
+}
+"""By the model's kind, and whether it is of pairs of classes or of regression."""
 
 
 def certify_model(path: Path, store: RowBlocks, config: FitConfig, emit: Emit = silent) -> dict[str, Any]:
@@ -39,110 +47,118 @@ def certify_model(path: Path, store: RowBlocks, config: FitConfig, emit: Emit = 
 
     Raises
     ------
-    DataError : the store's content is not what the model was trained on, or the model is damaged.
+    DataError : the store's content is not what the model was trained on, or the model is damaged, or its arrays do not
+        go together; a precomputed kernel is not symmetric; the user vouched for a kernel that is refuted.
+    PlanRefused : the memory is too small; carries the smallest that would do.
     """
     return_freed_memory()
     began = time.monotonic()
     model = load_model(path)
-    if isinstance(model, KernelModel) or model.pairs or model.regression:
-        return certify_kernel_model(path, model, store, config, emit)
-    alpha = load_alpha(path, model)
-    problem = problem_of(model, store)
-    if alpha is not None and alpha.shape[1] != store.n_samples:
-        raise DataError(
-            f"the model was trained on {alpha.shape[1]} rows and the store has {store.n_samples}", store.uri
-        )
-    w = weights_of(model, problem, store.n_features)
-    warm(store, n_models=problem.n_models)
+    problem, alpha = problem_of(model, store), load_alpha(path, model)
+    trained_on = n_samples_of(model, alpha)
+    if trained_on not in (None, store.n_samples):
+        raise DataError(f"the model was trained on {trained_on} rows and the store has {store.n_samples}", store.uri)
+    terms = terms_kind(model)(model, problem, store, alpha)
+    _precompile(terms)
     budget = config.memory_bytes(memory_limit().nbytes)
+    sizes = _sizes(terms, store, budget)
+    refs = store.refs(sizes.block_rows)
+    emit(WorkStarted("certificate", store.n_samples, "rows"))
+    with open_mapper(config) as mapper, PeakMemory() as memory:
+        for _, found in terms.results(mapper, runs_of(refs, terms.blocks_per_task), sizes.at_most):
+            terms.add(found)
+            emit(WorkAdvanced("certificate", terms.n_rows))
+    emit(WorkEnded("certificate", time.monotonic() - began))
+    expected, content = model.about.get("content_fingerprint"), terms.survey.content_fingerprint
+    if expected != content:
+        raise DataError(
+            f"its content ({content}) is not what the model was trained on ({expected})",
+            store.uri,
+            "certify with the training store",
+        )
+    problem = terms.checked(refs, budget)
+    certificate = terms.certificate(problem)
+    if not (np.all(np.isfinite(certificate.primal)) and np.all(np.isfinite(certificate.gap))):
+        raise DataError("the objective of this model is not a finite number: nothing can be proved", str(path))
+    return {
+        "model": str(path),
+        "n_samples": store.n_samples,
+        **_figures(certificate, problem),
+        **terms.said(),
+        "bound": terms.bound,
+        "content_fingerprint": content,
+        "seconds": time.monotonic() - began,
+        "memory": memory.document(budget),
+    }
+
+
+def terms_kind(model: Model) -> type[SavedTerms]:
+    """The kind of terms that a model's gap is made of."""
+    return TERMS[model.kind, model.pairs or model.regression]
+
+
+def _precompile(terms: SavedTerms) -> None:
+    """Compile, or load, what the proof calls: a model of the same kind is proved on two rows, which are 0."""
+    model, problem, store, with_alpha = terms.model, terms.problem, terms.store, terms.alpha is not None
+
+    def prove_two() -> None:
+        n_classes = len(problem.classes)
+        two = rows_like(store, np.zeros((2, 1)), np.zeros(2, np.int64 if n_classes else np.float64), n_classes)
+        alpha = np.zeros((problem.n_models, 2)) if with_alpha else None
+        tiny = type(terms)(model.tiny(), problem, two, alpha)
+        for _, found in tiny.results(SerialMapper(), runs_of(two.refs(2), 1), 1):
+            tiny.add(found)
+        tiny.certificate(problem)
+
+    kind = (type(terms).__name__, *kind_of(store), *model.kinds, problem.n_models, problem.bias, with_alpha)
+    compiled_aside(kind, prove_two)
+
+
+class _Sizes(NamedTuple):
+    """Rows of a block, and tasks at one time."""
+
+    block_rows: int
+    at_most: int
+
+
+def _sizes(terms: SavedTerms, store: RowBlocks, budget: int) -> _Sizes:
+    """What the budget allows.  Raises PlanRefused where not even one task fits."""
     block_bytes = min(BLOCK_BYTES, max(budget // 32, 1))
-    block_rows = int(min(max(block_bytes // row_bytes(store), 1), store.n_samples))
-    refs = store.refs(block_rows)
-    total, survey = Accumulator(problem, w), Survey()
-
-    def shares() -> Iterator[RowsShare]:
-        for run in runs_of(refs, _BLOCKS_PER_TASK):
-            # A copy, never a view of the map: kernels are compiled for arrays that may be written.
-            rows = None if alpha is None else np.array(alpha[:, run[0].start : run[-1].stop].T, order="C")
-            yield RowsShare(store, run, problem, w, rows, with_survey=True)
-
-    # Each task holds its part of v, the chunks that a block lies in, the block, and its rows of alpha.
+    block_rows = terms.block_rows(block_bytes)
     chunks = int(getattr(store, "chunk_nbytes", 0))
-    each = w.nbytes + 2 * block_bytes + chunks * 3 // 2 + 8 * problem.n_models * block_rows * _BLOCKS_PER_TASK
-    spare = budget - 3 * w.nbytes - FIXED
+    # Each task holds, too, the chunks that a block lies in, and its rows of alpha.
+    each = terms.task_bytes(block_rows, block_bytes) + chunks * 3 // 2
+    each += 8 * terms.problem.n_models * block_rows * terms.blocks_per_task
+    spare = budget - terms.held_bytes - FIXED
     # Beside several tasks the store keeps what one of them read last; a task alone has it among its own.
     at_most = max((spare - chunks) // each, min(spare // each, 1))
     if at_most < 1:
-        least = -(-(each + 3 * w.nbytes + FIXED) // MIB)
+        least = -(-(each + terms.held_bytes + FIXED) // MIB)
         raise PlanRefused(
             f"{show_bytes(budget)} of memory cannot hold this proof; {least} MiB would do",
             store.uri,
             f"say --memory {least}MiB",
             min_memory_bytes=least * MIB,
         )
-    emit(WorkStarted("certificate", store.n_samples, "rows"))
-    with open_mapper(config) as mapper, PeakMemory() as memory:
-        for terms in mapper.map(certify_blocks, shares(), at_most):
-            total.add(terms)
-            assert terms.survey is not None
-            survey.merge(terms.survey)
-            emit(WorkAdvanced("certificate", total.n_rows))
-    emit(WorkEnded("certificate", time.monotonic() - began))
-    expected = model.about.get("content_fingerprint")
-    if expected != survey.content_fingerprint:
-        raise DataError(
-            f"its content ({survey.content_fingerprint}) is not what the model was trained on ({expected})",
-            store.uri,
-            "certify with the training store",
-        )
-    certificate = total.finish() if alpha is not None else _best_scaled(total, problem)
-    certificate, _ = keep_best(certificate, None)  # as a fit counts: alpha = 0 has the dual value 0
-    if not (np.all(np.isfinite(certificate.primal)) and np.all(np.isfinite(certificate.gap))):
-        raise DataError("the objective of this model is not a finite number: nothing can be proved", str(path))
-    return {
-        "model": str(path),
-        "n_samples": store.n_samples,
+    return _Sizes(block_rows, int(at_most))
+
+
+def _figures(certificate: Certificate, problem: Problem) -> dict[str, Any]:
+    """The figures of a result; of what is not even an estimate, no gap."""
+    models = models_document(problem, certificate)
+    found: dict[str, Any] = {
         "objective": float(certificate.primal.sum()),
         "dual_objective": float(certificate.dual.sum()),
         "duality_gap": float(certificate.gap.sum()),
         "relative_gap": certificate.relative_gap,
-        "certificate": "proved",
-        "bound": "alpha" if alpha is not None else "weaker bound: no alpha was saved, its margins' dual point was used",
-        "content_fingerprint": survey.content_fingerprint,
-        "models": models_document(problem, certificate),
-        "seconds": time.monotonic() - began,
-        "memory": memory.document(budget),
+        "certificate": certificate.kind,
+        "models": models,
     }
-
-
-def _best_scaled(total: Accumulator, problem: Problem) -> Certificate:
-    """The certificate with the best multiple t alpha of the dual point: D is a parabola in t.
-
-    D(t) = t A - t^2 (||v||^2 / 2 + sum D_i alpha_i^2 / 2), and t <= 1 where alpha has upper bounds.
-    """
-    certificate = total.finish()
-    if problem.bias == "free":  # a multiple is no better balanced: nothing but alpha = 0 is sure
-        dual = np.maximum(certificate.dual, 0.0)
-        return dataclasses.replace(certificate, dual=dual, gap=certificate.primal - dual)
-    sums = total.sums()
-    v = total.v if total.v.ndim == 2 else total.v[:, None]
-    quadratic = 0.5 * np.sum(v * v, axis=0) + sums[:, ALPHA_DIAG]
-    linear = sums[:, ALPHA]
-    t = np.divide(linear, 2.0 * quadratic, out=np.zeros_like(linear), where=quadratic > 0)
-    if np.isfinite(problem.loss.upper_factor):
-        t = np.minimum(t, 1.0)
-    dual = np.maximum(t * linear - t * t * quadratic, certificate.dual)
-    return Certificate(
-        certificate.primal, dual, certificate.primal - dual, certificate.n_rows, 0.0, certificate.n_support
-    )
-
-
-def weights_of(model: LinearModel, problem: Problem, n_features: int) -> np.ndarray:
-    """w with its bias entry, for data of at least the model's and `n_features` features."""
-    width = max(n_features, model.n_features)
-    w = zero_weights(width, problem.n_models)
-    columns = w if w.ndim == 2 else w[:, None]
-    columns[: model.n_features] = model.coef.T
-    if problem.constant_feature:
-        columns[-1] = model.intercept / problem.constant_feature
-    return w
+    if certificate.kind == "none":
+        for document in (found, *models):
+            document["duality_gap"] = document["relative_gap"] = None
+    if not problem.kernel.by_construction:
+        found["positive_semidefinite"] = problem.kernel.definite.how
+    if problem.kernel.unproved:
+        found["warnings"] = [problem.kernel.unproved]
+    return found

@@ -8,7 +8,6 @@ from typing import Any, get_args
 import numpy as np
 
 from bigsvm.errors import DataError, Unsupported
-from bigsvm.model.kernel_model import KernelModel
 from bigsvm.model.linear_model import Model
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.kernel import Definite, How, Kernel
@@ -67,8 +66,6 @@ def problem_of(model: Model, store: RowBlocks) -> Problem:
 
 def _kernel_of(model: Model, definite: dict[str, Any]) -> Kernel:
     """The model's kernel, with what its fit knew of it.  What was refuted, or not decided, is looked at anew."""
-    if not isinstance(model, KernelModel):
-        return Kernel()
     how = definite.get("how", "undecided")
     if how not in get_args(How):
         raise ValueError(f"the kernel is {how!r}")

@@ -20,11 +20,12 @@ from bigsvm.problem.problem import Problem, zero_weights
 from bigsvm.solvers.base import Context, DataShape, Need, Rule, StepInfo
 from bigsvm.solvers.primal.dual_point import DualPoint, mix_dual
 from bigsvm.solvers.primal.primal_state import PrimalSolver, PrimalState
-from bigsvm.solvers.primal.row_pass import PassLeft, row_pass
+from bigsvm.solvers.primal.row_pass import row_pass
 from bigsvm.solvers.primal.row_state import new_rows, row_needs
 from bigsvm.solvers.weights import columns, squared_norm
 from bigsvm.store.blocks import BlockRef
 from bigsvm.store.columns.column_blocks import ColumnBlock, ColumnBlocks
+from bigsvm.tasks import PassLeft
 from bigsvm.units import KIB, MIB
 
 BLOCK_BYTES = MIB  # of columns that are read together; the same for every budget
@@ -199,29 +200,9 @@ class ColumnSweeps(PrimalSolver):
         raise NotImplementedError
 
 
-def weights_named(start: str, problem: Problem, n_features: int) -> np.ndarray:
-    """w = 0, or all ones as in the Rosenbrock paper; without a bias its entry stays 0."""
-    w = zero_weights(n_features, problem.n_models)
-    if start == "ones":
-        w[...] = 1.0
-        if problem.bias == "none":
-            w[-1] = 0.0
-    return w
-
-
 def constant_column(problem: Problem, n_samples: int) -> np.ndarray:
     """The bias's feature as the one row of a matrix of columns; takes no memory."""
     return np.broadcast_to(np.array([[problem.constant_feature]]), (1, n_samples))
-
-
-def check_search(start: str, line_search: str, eps1: float, eps2: float) -> None:
-    """Raise ValueError for options of the Rosenbrock paper's methods that make no sense."""
-    if start not in ("zeros", "ones"):
-        raise ValueError(f"start must be zeros or ones, not {start!r}")
-    if line_search not in ("exact", "newton"):
-        raise ValueError(f"line_search must be exact or newton, not {line_search!r}")
-    if not (eps1 >= 0 and eps2 > 0):
-        raise ValueError("eps1 must not be negative and eps2 must be positive")
 
 
 def _blocks(source: ColumnBlocks, refs: Sequence[BlockRef], ahead: bool) -> Iterator[ColumnBlock]:

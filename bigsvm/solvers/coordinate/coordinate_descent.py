@@ -11,7 +11,8 @@ import numpy as np
 from bigsvm.compiled.linear.primal_cd import EXACT, GLOBAL_NEWTON
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import Context
-from bigsvm.solvers.coordinate.column_sweeps import ColumnState, ColumnSweeps, check_search, weights_named
+from bigsvm.solvers.coordinate.column_sweeps import ColumnState, ColumnSweeps
+from bigsvm.solvers.primal.search_options import check_search, weights_named
 from bigsvm.store.blocks import BlockRef
 from bigsvm.store.columns.column_blocks import ColumnBlock
 

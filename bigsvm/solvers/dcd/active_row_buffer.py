@@ -21,7 +21,7 @@ from bigsvm.compiled.shared.packed import PackedCSR, PackedDense
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.compiled.shared.visiting import MIXED_BYTES, RUN_ROWS
 from bigsvm.problem.problem import Problem
-from bigsvm.store.blocks import Matrix, RowBlocks, row_bytes
+from bigsvm.store.blocks import Matrix, RowBlocks, bytes_per_row
 
 _KEEP = 0.9  # of a full arena; the rows that violate least leave
 _KEEP_FIRST = 0.75  # in the first pass, where nearly every row violates and letting go is the cost
@@ -163,9 +163,7 @@ def _row_bytes(data: RowBlocks, packed: bool) -> float:
     per_slot = _SLOT_BYTES + 8 * data.has_weights
     if data.layout == "dense":
         return per_slot + data.n_features * (2.0 if packed else data.dtype.itemsize)
-    nnz = data.nnz if data.nnz is not None else row_bytes(data) * data.n_samples / 8
-    each = _ENTRY_BYTES if packed else data.dtype.itemsize + data.index_dtype.itemsize
-    return per_slot + each * nnz / max(data.n_samples, 1)
+    return bytes_per_row(data, _ENTRY_BYTES if packed else data.dtype.itemsize + data.index_dtype.itemsize, per_slot)
 
 
 def make_arena(nbytes: int, data: RowBlocks, packed: bool, at_least: int = 1) -> Arena:

@@ -23,8 +23,9 @@ from bigsvm.compiled.linear.dual_cd import GAP, LOSS, dual_cd_sweeps
 from bigsvm.compiled.shared.rows import sqnorms
 from bigsvm.compiled.shared.visiting import WITH_REPLACEMENT, mixed_runs_of
 from bigsvm.problem.certificate import Certificate
+from bigsvm.problem.deferred import DEFERRED_ALPHA
 from bigsvm.problem.problem import Problem, zero_weights
-from bigsvm.solvers.base import Context, DataShape, Need, Point, StepInfo
+from bigsvm.solvers.base import Context, DataShape, Need, Point, SmallFit, StepInfo
 from bigsvm.solvers.dcd.active_row_buffer import make_arena
 from bigsvm.solvers.dcd.dual_cd_rounds import round_pass
 from bigsvm.solvers.dcd.dual_cd_state import (
@@ -38,7 +39,6 @@ from bigsvm.solvers.dcd.dual_cd_state import (
 from bigsvm.solvers.dcd.dual_cd_stream import pass_sums, streamed_pass, writable
 from bigsvm.solvers.dcd.momentum import Momentum
 from bigsvm.store.blocks import Matrix, kernel_matrix
-from bigsvm.store.state.vectors import RowVector
 
 _SMALLEST_EPS = 1e-13  # projected gradients below this are rounding
 _SHORTFALL = 2.0  # proved gap over estimate beyond which shrunk rows are to blame
@@ -63,7 +63,9 @@ class DualCD:
     name: ClassVar[str] = "dcd"
     losses: ClassVar[tuple[str, ...]] = ("hinge", "squared_hinge")
     biases: ClassVar[tuple[str, ...]] = ("augmented", "none")
-    rides: ClassVar[bool] = True
+    proof: ClassVar[str] = "linear"
+    can_defer: ClassVar[bool] = True
+    self_paced: ClassVar[bool] = False
     paper_rule: ClassVar[bool] = False
 
     max_sweeps_per_step: int = 64
@@ -101,12 +103,14 @@ class DualCD:
         if resident or shape.parallel > 1:
             needs.append(Need("row norms", 8 * n, may_spill=True))
         else:
-            needs.append(
-                Need("alpha of a riding proof", 8 * n * m, may_spill=True)
-            )  # where the pass began, if it leaps
+            needs.append(Need(DEFERRED_ALPHA, 8 * n * m, may_spill=True))  # where the pass began, if it leaps
             if self.momentum != "off" and shape.weighted:
                 needs.append(Need("row costs", 8 * n, may_spill=True))
         return needs
+
+    def small_fits(self, tol: float, parallel: int, resident: bool) -> list[SmallFit]:
+        """One, with weights of the type that `tol` wants."""
+        return [SmallFit(tol=_FLOAT32_FROM if self.weight_bytes(tol, parallel) == 4 else SmallFit().tol)]
 
     def weight_bytes(self, tol: float, parallel: int) -> int:
         """4 where w is float32: its rounding is far below such a gap, and proofs are computed in float64."""
@@ -114,11 +118,7 @@ class DualCD:
 
     def init(self, problem: Problem, ctx: Context) -> DualCDState:
         """alpha = 0, w = 0, every row active."""
-        n = ctx.data.n_samples
         dtype = np.float32 if self.weight_bytes(ctx.tol, ctx.parallel) == 4 else np.float64
-
-        def vector(what: str, width: int, dtype: Any, fill: float) -> RowVector:
-            return RowVector(what, n, width, dtype, ctx.budget, ctx.workdir, fill, on_disk=what in ctx.spilled)
 
         leaps = self.momentum != "off" and not ctx.resident and ctx.parallel == 1
         groups = []
@@ -130,8 +130,8 @@ class DualCD:
                 ModelGroup(
                     problem=part,
                     w=w,
-                    alpha=vector("alpha", m, np.float64, 0),
-                    active=vector(
+                    alpha=ctx.vector("alpha", m),
+                    active=ctx.vector(
                         "active rows",
                         1,
                         np.dtype(f"u{bytes_active(models, ctx.resident)}"),
@@ -140,13 +140,13 @@ class DualCD:
                     thresholds=open_thresholds(m),
                     floor=np.zeros(m),
                     target=ctx.tol,
-                    momentum=Momentum.new(w, vector("alpha of a riding proof", m, np.float64, 0)) if leaps else None,
+                    momentum=Momentum.new(w, ctx.vector(DEFERRED_ALPHA, m)) if leaps else None,
                 )
             )
         with_norms = ctx.resident or ctx.parallel > 1
-        sqnorm = vector("row norms", 1, np.float64, -1) if with_norms else None
+        sqnorm = ctx.vector("row norms", 1, fill=-1) if with_norms else None
         weighted = ctx.data.has_weights or bool(np.any(problem.class_weight != 1.0))
-        cost = vector("row costs", 1, np.float64, 0) if leaps and weighted else None
+        cost = ctx.vector("row costs", 1) if leaps and weighted else None
         return DualCDState(0, groups, sqnorm, cost, shrinks=ctx.resident)
 
     def step(self, problem: Problem, state: DualCDState, ctx: Context) -> StepInfo:
@@ -168,7 +168,7 @@ class DualCD:
             group.estimate = _relative(gap, loss, group)
             newest = max(newest, group.estimate)
         state.estimates = (newest, state.estimates[0])
-        return StepInfo(newest, ctx.data.n_samples, visits, ask_certificate=False, rode=bool(ctx.riding))
+        return StepInfo(newest, ctx.data.n_samples, visits, ask_certificate=False, collectable=bool(ctx.deferred))
 
     def before_load(self, state: DualCDState, tree: Any, ctx: Context) -> None:
         """Make room for what a saved state has beyond a new one: its arenas."""

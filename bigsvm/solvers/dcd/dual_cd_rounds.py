@@ -9,11 +9,11 @@ import numpy as np
 
 from bigsvm.compiled.linear.dual_cd import GAP, LOSS, dual_cd_visit
 from bigsvm.compiled.shared.rows import sqnorms
-from bigsvm.compiled.shared.visiting import mixed_runs_of, shuffled
+from bigsvm.compiled.shared.visiting import mixed_runs_of
 from bigsvm.solvers.base import Context
-from bigsvm.solvers.dcd.dual_cd_stream import BLOCK_ORDER, PassSums, writable
+from bigsvm.solvers.block_order import groups_at_random
+from bigsvm.solvers.dcd.dual_cd_stream import PassSums, writable
 from bigsvm.solvers.dcd.round_shares import Share, Update, rows_of, run_rounds
-from bigsvm.store.addresses import in_groups
 from bigsvm.store.blocks import BlockGroup, RowBlocks, kernel_matrix
 
 if TYPE_CHECKING:
@@ -24,8 +24,7 @@ def round_pass(state: DualCDState, ctx: Context) -> PassSums:
     """Visit every row once, K groups of blocks a round; a group of models after the other."""
     sqnorm = state.sqnorm
     assert sqnorm is not None
-    order = shuffled(len(ctx.refs), ctx.seed, state.sweep, BLOCK_ORDER)
-    groups = in_groups(ctx.refs, order, ctx.group_blocks)
+    groups = groups_at_random(ctx, state.sweep)
     sums, visits = [], 0
     for models in state.groups:
 

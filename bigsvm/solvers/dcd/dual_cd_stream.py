@@ -17,11 +17,10 @@ import numpy as np
 
 from bigsvm.compiled.linear.dual_cd import GAP, LOSS, dual_cd_visit
 from bigsvm.compiled.shared.rows import sqnorms
-from bigsvm.compiled.shared.visiting import shuffled
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import Context
+from bigsvm.solvers.block_order import groups_at_random, groups_in_order
 from bigsvm.solvers.dcd.active_row_buffer import Arena, make_arena
-from bigsvm.store.addresses import in_groups
 from bigsvm.store.blocks import Block, BlockGroup, Matrix, kernel_matrix
 from bigsvm.store.read_ahead import ReadAhead
 from bigsvm.store.state.vectors import RowVector
@@ -29,7 +28,6 @@ from bigsvm.store.state.vectors import RowVector
 if TYPE_CHECKING:
     from bigsvm.solvers.dcd.dual_cd_state import ModelGroup
 
-BLOCK_ORDER = 1 << 62  # in place of a first row, in the key of the order of blocks
 MixedRuns = Callable[[Matrix, Problem], int]
 """How a group of rows is visited: see `visiting.fill_order`."""
 
@@ -63,20 +61,19 @@ def streamed_pass(
     Returns how many groups of rows of the pass are done: fewer than all where `ctx.pause` said so.  What was seen
     is in the groups of models, `pass_sums` adds it up.  `cost` is filled where there is one.
     """
-    order = np.arange(len(ctx.refs)) if number == 0 else shuffled(len(ctx.refs), ctx.seed, number, BLOCK_ORDER)
-    groups = in_groups(ctx.refs, order, ctx.group_blocks)
+    groups = groups_in_order(ctx) if number == 0 else groups_at_random(ctx, number)
     arena_bytes = ctx.arena_bytes // len(models)
     runs = [_Run(group_of_models, ctx, arena_bytes, mixed_runs, done == 0) for group_of_models in models]
-    ridden = done
+    seen = done
 
-    def ride(block: Block, group: BlockGroup) -> None:
-        nonlocal ridden
-        for proof in ctx.riding:
-            if proof.n_groups == ridden:  # else it has seen the group before the run was interrupted
+    def prove_deferred(block: Block, group: BlockGroup) -> None:
+        nonlocal seen
+        for proof in ctx.deferred:
+            if proof.n_groups == seen:  # else it has seen the group before the run was interrupted
                 proof.add(block, group)
-        ridden += 1
+        seen += 1
 
-    also = ride if ctx.riding else None
+    also = prove_deferred if ctx.deferred else None
     with (
         ReadAhead(ctx.data, groups[done:], ctx.read_depth, ctx.buffers, also) as source,
         ThreadPoolExecutor(min(ctx.threads, len(models)), "bigsvm-models") as pool,

@@ -11,7 +11,7 @@ pass in which the dual has fallen.  Beside that second guard a quarter is better
 passes instead of 21, w8a, C=100, in 14 instead of 20, neither with any loss at C=1.
 
 Proofs and checkpoints see the end of a pass, which is feasible.  A pass needs a copy of it for the next direction,
-and so does a proof that rides: it is the same copy.
+and so does a deferred certificate: it is the same copy.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import Context
 from bigsvm.store.blocks import Block, BlockGroup, RowBlocks
 from bigsvm.store.join import read_group
+from bigsvm.tasks import over_shares
 
 
 class Share(NamedTuple):
@@ -64,12 +65,13 @@ def run_rounds(
 ) -> Iterator[tuple[BlockGroup, Update]]:
     """Visit `groups` in their order, `ctx.parallel` a round, changing `w` in place; yields updates in order."""
     K = ctx.parallel
+
+    def share(group: BlockGroup) -> Share:
+        return make_share(ctx.data, group, w, float(K))
+
     for first in range(0, len(groups), K):
-        together = groups[first : first + K]
-        shares = [make_share(ctx.data, group, w, float(K)) for group in together]
-        updates = list(ctx.mapper.map(task, shares))
-        for update in updates:
+        # All of a round first: `share` sends out w as the round before left it.
+        found = list(over_shares(ctx.mapper, task, groups[first : first + K], share, account=ctx))
+        for _, update in found:
             w += update.w
-        for group, update in zip(together, updates, strict=True):
-            ctx.charge(update.bytes_read)
-            yield group, update
+        yield from found

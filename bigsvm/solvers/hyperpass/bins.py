@@ -16,10 +16,11 @@ from bigsvm.compiled.linear.primal import add_rows
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import Context
 from bigsvm.solvers.gathered import Gathered, picked_rows
-from bigsvm.solvers.primal.row_pass import BinnedSums, Bins, PassLeft
+from bigsvm.solvers.primal.row_pass import BinnedSums, Bins
 from bigsvm.solvers.primal.row_state import RowState
 from bigsvm.store.blocks import BlockRef, kernel_matrix
 from bigsvm.store.state.vectors import RowVector
+from bigsvm.tasks import PassLeft
 
 N_BINS = 64
 _FIRST, _LAST = 0.02, 20.0  # edges, in steps of the last iteration

@@ -14,7 +14,7 @@ from bigsvm.solvers.gathered import Gathered
 from bigsvm.solvers.hyperpass.bins import N_BINS, can_read_some, foreseen, new_bins, read_again
 from bigsvm.solvers.hyperpass.lbfgs import Pairs, conjugate, dot, new_pairs
 from bigsvm.solvers.hyperpass.min_norm import best_of
-from bigsvm.solvers.hyperpass.near_rows import NearRows, Neighbourhood, no_near_rows
+from bigsvm.solvers.hyperpass.near_rows import NearRows, Neighbourhood, near_needs, no_near_rows
 from bigsvm.solvers.primal.dual_point import mix_dual
 from bigsvm.solvers.primal.line_search import exact_step
 from bigsvm.solvers.primal.primal_state import FullGradient, PrimalState, new_state
@@ -117,7 +117,7 @@ class HyperPass(FullGradient):
         width, n = len(state.w), ctx.data.n_samples
         state.extra = HyperPassState(
             near=no_near_rows(m, min(self.near, n)),
-            keys=RowVector("row keys", n, 1, np.uint64, ctx.budget, ctx.workdir, on_disk="row keys" in ctx.spilled),
+            keys=ctx.vector("row keys", 1, np.uint64),
             pairs=new_pairs(m, self._n_pairs(), width),
             former_w=np.zeros((width, m)),
             former_gradient=np.zeros((width, m)),
@@ -126,7 +126,7 @@ class HyperPass(FullGradient):
             crossed=np.zeros(m, np.int64),
             V=np.zeros((width, m)),
             length=np.zeros(m),
-            signs=RowVector("signs", n, m, np.uint8, ctx.budget, ctx.workdir, on_disk="signs" in ctx.spilled),
+            signs=ctx.vector("signs", m, np.uint8),
         )
         return state
 
@@ -296,13 +296,3 @@ def crossings(rows: RowState, lengths: np.ndarray) -> np.ndarray:
 def _bins_bytes(wide: int) -> int:
     """Of one set of bins; `wide` is that of w."""
     return N_BINS * wide
-
-
-def near_needs(shape: DataShape, most: int) -> list[Need]:
-    """Bytes of the rows taken in, of the copies that put them together, and of the small problem."""
-    q = min(most, shape.n_samples)
-    entries = min(shape.n_features, 4 * shape.nnz // max(shape.n_samples, 1) + 64)  # of a row, at the most
-    return [
-        Need("rows near their hyperplane", 3 * q * shape.n_models * 12 * entries),
-        Need("Gram matrix", 4 * 8 * q * q),
-    ]

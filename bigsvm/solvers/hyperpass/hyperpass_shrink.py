@@ -16,16 +16,16 @@ from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import Context, DataShape, Need, Rule, StepInfo
 from bigsvm.solvers.gathered import Gathered, picked_rows
 from bigsvm.solvers.hyperpass.active_rows import ActiveRows, compacted
-from bigsvm.solvers.hyperpass.hyperpass import near_needs
 from bigsvm.solvers.hyperpass.lbfgs import dot
 from bigsvm.solvers.hyperpass.min_norm import best_of
-from bigsvm.solvers.hyperpass.near_rows import NearRows, Neighbourhood, no_near_rows
+from bigsvm.solvers.hyperpass.near_rows import NearRows, Neighbourhood, near_needs, no_near_rows
 from bigsvm.solvers.primal.dual_point import mix_dual
 from bigsvm.solvers.primal.primal_state import FullGradient, PrimalState, new_state
-from bigsvm.solvers.primal.row_pass import PassLeft, row_pass
+from bigsvm.solvers.primal.row_pass import row_pass
 from bigsvm.solvers.weights import columns, squared_norm
-from bigsvm.store.blocks import RowBlocks, kernel_matrix
+from bigsvm.store.blocks import RowBlocks, bytes_per_row, kernel_matrix
 from bigsvm.store.state.vectors import RowVector
+from bigsvm.tasks import PassLeft
 from bigsvm.units import MIB
 
 _FEWEST = 10  # active rows, below which a cycle ends
@@ -111,15 +111,11 @@ class HyperPassShrink(FullGradient):
     def init(self, problem: Problem, ctx: Context) -> PrimalState:
         """w = 0, alpha = 0."""
         state, n, m = new_state(problem, ctx), ctx.data.n_samples, problem.n_models
-
-        def vector(what: str, width: int, dtype: type) -> RowVector:
-            return RowVector(what, n, width, dtype, ctx.budget, ctx.workdir, on_disk=what in ctx.spilled)
-
         state.extra = ShrinkState(
             near=no_near_rows(m, min(self.near, n)),
-            keys=vector("row keys", 1, np.uint64),
-            norms=vector("row norms", 1, np.float64),
-            active=vector("active flags", m, np.uint8),
+            keys=ctx.vector("row keys", 1, np.uint64),
+            norms=ctx.vector("row norms", 1, np.float64),
+            active=ctx.vector("active flags", m, np.uint8),
             V=np.zeros((len(state.w), m)),
             shortest=np.zeros((len(state.w), m)),
             on_plane=np.full((m, min(self.near, n)), -1, np.int64),
@@ -315,7 +311,7 @@ class _Drops:
 
 def _row_bytes(shape: DataShape | RowBlocks) -> float:
     """Of a copied row: its entries, and what is known of it."""
-    return _ENTRY * (shape.nnz or shape.n_samples * shape.n_features) / max(shape.n_samples, 1) + 64
+    return bytes_per_row(shape, _ENTRY, 64)
 
 
 def _copied_bytes(shape: DataShape | RowBlocks) -> int:

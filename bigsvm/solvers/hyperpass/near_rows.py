@@ -11,7 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from bigsvm.problem.problem import Problem
+from bigsvm.solvers.base import DataShape, Need
 from bigsvm.solvers.primal.row_state import RowState
+from bigsvm.solvers.selection import smallest
 from bigsvm.store.state.vectors import RowVector
 
 _LABEL = np.uint64(0x9E3779B97F4A7C15)
@@ -53,6 +55,16 @@ class NearRows:
         at = np.minimum(np.searchsorted(self.key[m, :q], keys, sorter=order), q - 1)
         found = order[at]
         return np.where(self.key[m, found] == keys, found, -1)
+
+
+def near_needs(shape: DataShape, most: int) -> list[Need]:
+    """Bytes of the rows taken in, of the copies that put them together, and of the small problem."""
+    q = min(most, shape.n_samples)
+    entries = min(shape.n_features, 4 * shape.nnz // max(shape.n_samples, 1) + 64)  # of a row, at the most
+    return [
+        Need("rows near their hyperplane", 3 * q * shape.n_models * 12 * entries),
+        Need("Gram matrix", 4 * 8 * q * q),
+    ]
 
 
 def no_near_rows(n_models: int, most: int) -> NearRows:
@@ -118,7 +130,7 @@ class Neighbourhood:
             counts = np.bincount(which, count, len(first)).astype(np.int64)[order]
             sums, first = np.bincount(which, cost, len(first))[order], first[order]
             if len(first) > most:
-                kept = np.sort(np.argsort(distance[first], kind="stable")[:most])
+                kept = np.sort(smallest(distance[first], most))
                 counts, sums, first = counts[kept], sums[kept], first[kept]
             full = len(first) == most
             rows, key, count, cost, distance = rows[first], key[first], counts, sums, distance[first]

@@ -17,7 +17,7 @@ from bigsvm.config import FitConfig
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.kernel import KERNELS
 from bigsvm.problem.problem import Problem
-from bigsvm.solvers.base import Context, DataShape, Need, Point, Rule, StepInfo
+from bigsvm.solvers.base import Context, DataShape, Need, Point, Rule, SmallFit, StepInfo
 from bigsvm.solvers.kernel.part import Part, Progress
 from bigsvm.solvers.kernel.state import KernelState, keep_beta, kernel_needs, make_part, new_kernel_state, weigh
 from bigsvm.solvers.kernel.values.cached_rows import CachedRows
@@ -31,6 +31,7 @@ from bigsvm.solvers.pace import Pace, kernel_limits
 _SURE = 0.8  # of the tolerance: gaps below are asked to be proved
 _HALF = 0.5  # a violation v proves a gap of N C v / 2 at most: half of the tolerance is aimed at
 _FLOAT64_BELOW = 1e-5  # tolerances from which kernel values are float64
+_COARSE, _FINE = 1e-3, 1e-9  # tolerances of small fits: kernel values in float32, and in float64
 _TIGHTER = 0.3  # times the violation aimed at, each time a proof failed or it was not enough
 _SMALLEST_EPS = 1e-13
 
@@ -63,7 +64,9 @@ class KernelSolver:
     losses: ClassVar[tuple[str, ...]] = ("hinge", "epsilon_insensitive")
     biases: ClassVar[tuple[str, ...]] = ("free",)
     kernels: ClassVar[tuple[str, ...]] = KERNELS
-    rides: ClassVar[bool] = False
+    proof: ClassVar[str] = "kernel"
+    can_defer: ClassVar[bool] = False
+    self_paced: ClassVar[bool] = True
     paper_rule: ClassVar[bool] = True
     arena: ClassVar[str] = "always"
     rule_factor: ClassVar[float] = 1.0
@@ -114,6 +117,12 @@ class KernelSolver:
     def weight_bytes(self, tol: float, parallel: int) -> int:
         """There is no w but where the kernel is linear, at the end."""
         return 8
+
+    def small_fits(self, tol: float, parallel: int, resident: bool) -> list[SmallFit]:
+        """Of so few rows that all may be free at once, and of more, some of them at each bound; with both float types
+        of kernel values, since a proof that fails asks for float64."""
+        tols = [_FINE] if float64_values(tol) else [_COARSE, _FINE]
+        return [SmallFit(n, C, tol) for tol in tols for n, C in ((4, 100.0), (48, 1.0))]
 
     def needs(self, shape: DataShape, resident: bool) -> list[Need]:
         """Bytes by name; per-row needs may go to disk."""

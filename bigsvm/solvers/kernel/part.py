@@ -99,3 +99,9 @@ class Progress(NamedTuple):
     final: bool = False
     paused: bool = False
     stale: bool = False
+
+
+def middle(part: Part) -> float:
+    """-(b_up + b_low) / 2, the bias that a solver begins with; 0 where one of them is not finite."""
+    b_up, b_low = part.bounds()
+    return -0.5 * (b_up + b_low) if np.isfinite(b_up) and np.isfinite(b_low) else 0.0

@@ -77,17 +77,12 @@ def kernel_needs(n: int, n_models: int, weighted: bool) -> list[Need]:
 
 def new_kernel_state(problem: Problem, ctx: Context, eps: float) -> KernelState:
     """beta = 0 for all models, no label read yet."""
-    n, m = ctx.data.n_samples, problem.n_models
-
-    def vector(what: str, width: int) -> RowVector:
-        return RowVector(what, n, width, np.float64, ctx.budget, ctx.workdir, on_disk=what in ctx.spilled)
-
-    weighted = ctx.data.has_weights
+    m, weighted = problem.n_models, ctx.data.has_weights
     return KernelState(
         problem=problem,
-        alpha=vector("alpha", m),
-        vectors={name: vector(name, width) for name, width in VECTORS.items() if weighted or name != "row costs"},
-        beta=vector("row coefficients", 1) if m > 1 else None,
+        alpha=ctx.vector("alpha", m),
+        vectors={name: ctx.vector(name, width) for name, width in VECTORS.items() if weighted or name != "row costs"},
+        beta=ctx.vector("row coefficients", 1) if m > 1 else None,
         n_models=m,
         done=np.zeros(m, bool),
         final=np.zeros(m, bool),

@@ -15,19 +15,18 @@ from typing import ClassVar
 import numpy as np
 
 from bigsvm.compiled.linear.pegasos import GAP, LOSS, fold_scales, pegasos_visit
-from bigsvm.compiled.shared.visiting import mixed_runs_of, shuffled
+from bigsvm.compiled.shared.visiting import mixed_runs_of
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import Problem, zero_weights
-from bigsvm.solvers.base import Context, DataShape, Need, Point, Rule, StepInfo
-from bigsvm.solvers.dcd.dual_cd_stream import BLOCK_ORDER
+from bigsvm.solvers.base import Context, DataShape, Need, Point, Rule, SmallFit, StepInfo
+from bigsvm.solvers.block_order import groups_at_random
 from bigsvm.solvers.primal.primal_state import largest_relative
-from bigsvm.solvers.primal.row_pass import PassLeft, row_pass
+from bigsvm.solvers.primal.row_pass import row_pass
 from bigsvm.solvers.primal.row_state import RowState, row_needs
 from bigsvm.solvers.weights import columns, squared_norm
-from bigsvm.store.addresses import in_groups
 from bigsvm.store.blocks import Block, BlockGroup, kernel_matrix
 from bigsvm.store.read_ahead import ReadAhead
-from bigsvm.store.state.vectors import RowVector
+from bigsvm.tasks import PassLeft
 
 _FIRST_CHECK = 4  # passes of mini-batches before a proof whatever the estimate says; then each time they have doubled
 _WIDE = 6  # arrays as large as w of the batch method: what is to be added, its sum, and parts of tasks
@@ -100,7 +99,9 @@ class Pegasos:
     name: ClassVar[str] = "pegasos"
     losses: ClassVar[tuple[str, ...]] = ("hinge",)
     biases: ClassVar[tuple[str, ...]] = ("augmented", "none")
-    rides: ClassVar[bool] = False
+    proof: ClassVar[str] = "linear"
+    can_defer: ClassVar[bool] = False
+    self_paced: ClassVar[bool] = False
     paper_rule: ClassVar[bool] = True
 
     batch: int = 100
@@ -113,6 +114,10 @@ class Pegasos:
             raise ValueError("batch and iterations must not be negative")
         if self.offset not in (0, 1):
             raise ValueError(f"offset must be 0 or 1, not {self.offset}")
+
+    def small_fits(self, tol: float, parallel: int, resident: bool) -> list[SmallFit]:
+        """One: nothing but the shape of the data decides what is called."""
+        return [SmallFit()]
 
     def weight_bytes(self, tol: float, parallel: int) -> int:
         """Always float64."""
@@ -139,16 +144,12 @@ class Pegasos:
         m, d, n = problem.n_models, ctx.data.n_features, ctx.data.n_samples
 
         batch = self.batch == 0
-
-        def vector(what: str, width: int, dtype: type) -> RowVector:
-            return RowVector(what, n, width, dtype, ctx.budget, ctx.workdir, on_disk=what in ctx.spilled)
-
         rows = RowState(
-            s=vector("slacks", m * batch, np.float64),
-            p=vector("slopes", 0, np.float64),
-            alpha=vector("alpha", m, np.float64),
-            cost=vector("row costs", 1 * batch, np.float64),
-            codes=vector("row classes", 1 * batch, np.int32),
+            s=ctx.vector("slacks", m * batch),
+            p=ctx.vector("slopes", 0),
+            alpha=ctx.vector("alpha", m),
+            cost=ctx.vector("row costs", 1 * batch),
+            codes=ctx.vector("row classes", 1 * batch, np.int32),
         )
         state = PegasosState(
             problem=problem, w=zero_weights(d, m), rows=rows, primal=np.full(m, np.inf),
@@ -244,8 +245,7 @@ class Pegasos:
         if ctx.resident:
             self._visit(state, ctx, BlockGroup(tuple(ctx.refs)), ctx.data.read(ctx.refs[0]))
         else:
-            order = shuffled(len(ctx.refs), ctx.seed, state.epoch, BLOCK_ORDER)
-            groups = in_groups(ctx.refs, order, ctx.group_blocks)
+            groups = groups_at_random(ctx, state.epoch)
             with ReadAhead(ctx.data, groups[state.done :], ctx.read_depth, ctx.buffers) as source:
                 for group, block in source:
                     ctx.charge(block.nbytes)

@@ -10,14 +10,14 @@ import numpy as np
 from bigsvm.compiled.linear.primal_cd import EXACT, GLOBAL_NEWTON, model_sweep, search
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import Context, DataShape, Need, Rule
-from bigsvm.solvers.coordinate.column_sweeps import check_search, weights_named
 from bigsvm.solvers.literature.palmer import new_directions, orthonormalised
 from bigsvm.solvers.literature.rotation import rotate
-from bigsvm.solvers.primal.newton import hessian_need, too_many_features
+from bigsvm.solvers.primal.hessian import hessian_need, too_many_features
 from bigsvm.solvers.primal.primal_state import FullGradient, PrimalState, new_state
-from bigsvm.solvers.primal.row_pass import PassLeft
+from bigsvm.solvers.primal.search_options import check_search, weights_named
 from bigsvm.solvers.weights import columns
 from bigsvm.store.state.vectors import RowVector
+from bigsvm.tasks import PassLeft
 
 _RENEW = 50  # outer iterations after which rounding is taken out of the directions
 _SOLVED = 1e-6  # gradient of the quadratic model, relative to that at its start, that ends its sweeps
@@ -129,9 +129,7 @@ class Rosenbrock(FullGradient):
             if self.plan == "groups":
                 fit = 1 if what in ctx.spilled else ctx.budget.free // (16 * n_rows)
                 extra.n_held = min(max(fit, 1), m * n)
-            extra.V = RowVector(
-                what, extra.n_held * n_rows, 1, np.float64, ctx.budget, ctx.workdir, on_disk=what in ctx.spilled
-            )  # fmt: skip
+            extra.V = ctx.vector(what, 1, n_rows=extra.n_held * n_rows)
         return state
 
     def read(self, state: PrimalState, ctx: Context) -> tuple[np.ndarray, np.ndarray | None]:

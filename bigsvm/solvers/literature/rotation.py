@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 from bigsvm.compiled.linear.primal import add_rows, signed_margins
 from bigsvm.compiled.shared.rows import take_rows
-from bigsvm.problem.certificate import runs_of
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import Context
-from bigsvm.solvers.primal.row_pass import PassLeft, Weights, pass_refs
+from bigsvm.solvers.primal.row_pass import Weights, pass_runs
 from bigsvm.solvers.primal.row_state import RowState
 from bigsvm.store.blocks import BlockRef, RowBlocks, kernel_matrix, tile
+from bigsvm.tasks import SerialMapper, over_shares
 from bigsvm.units import KIB
 
 _TILE = 128 * KIB  # of products that are turned together
-_BLOCKS_PER_TASK = 16
-_RESIDENT_TASKS = 16
 
 
 class RotationShare(NamedTuple):
@@ -38,8 +35,15 @@ class RotationShare(NamedTuple):
     rows: tuple[np.ndarray, np.ndarray, np.ndarray] | None  # s, cost, codes
 
 
-def rotation_task(share: RotationShare) -> tuple[np.ndarray | None, int]:
-    """Task: the products of some rows, and with w what a look wants to know; V and bytes read.  Writes its rows."""
+class RotationSums(NamedTuple):
+    """V : float64, shape of w, of the share's rows; None without w"""
+
+    V: np.ndarray | None
+    bytes_read: int
+
+
+def rotation_task(share: RotationShare) -> RotationSums:
+    """Task: the products of some rows, and with w what a look wants to know.  Writes its rows."""
     problem, bias = share.problem, share.problem.constant_feature
     V = None if share.w is None else np.zeros(share.w.shape)
     release = getattr(share.data, "release", lambda ref: None)
@@ -67,7 +71,7 @@ def rotation_task(share: RotationShare) -> tuple[np.ndarray | None, int]:
         first += block.n_rows
         bytes_read += block.nbytes
         release(ref)
-    return V, bytes_read
+    return RotationSums(V, bytes_read)
 
 
 def rotate(
@@ -86,27 +90,21 @@ def rotate(
     D : float64, (n_directions, n_features + 1);  out : float64, (at least n_directions, n_samples)
     Returns V, shape of w (of shape (0,) without w).  Raises PassLeft where the run is to stop.
     """
-    refs = pass_refs(ctx)
-    blocks = -(-len(refs) // _RESIDENT_TASKS) if ctx.resident else _BLOCKS_PER_TASK
     W = np.ascontiguousarray(D.T)
 
-    def shares() -> Iterator[RotationShare]:
-        for run in runs_of(refs, blocks):
-            start, stop = run[0].start, run[-1].stop
-            parts = None
-            if rows is not None:
-                s, cost, codes = (v.between(start, stop) for v in (rows.s, rows.cost, rows.codes))
-                parts = s, cost, codes
-            yield RotationShare(ctx.data, run, problem, W, out[: len(D), start:stop], w, weights, parts)
+    def share(run: tuple[BlockRef, ...]) -> RotationShare:
+        start, stop = run[0].start, run[-1].stop
+        parts = None
+        if rows is not None:
+            s, cost, codes = (v.between(start, stop) for v in (rows.s, rows.cost, rows.codes))
+            parts = s, cost, codes
+        return RotationShare(ctx.data, run, problem, W, out[: len(D), start:stop], w, weights, parts)
 
     V = np.zeros(0 if w is None else w.shape)
-    before = ctx.bytes_read
-    found = ctx.mapper.map(rotation_task, shares(), ctx.pass_workers) if ctx.mapper.in_process else None
-    for part, nbytes in map(rotation_task, shares()) if found is None else found:
-        if part is not None:
-            V += part
-        ctx.charge(nbytes)
-        if ctx.stopping():
-            ctx.bytes_read = before  # limits count what an undisturbed run reads
-            raise PassLeft
+    mapper = ctx.mapper if ctx.mapper.in_process else SerialMapper()
+    for _, sums in over_shares(
+        mapper, rotation_task, pass_runs(ctx), share, ctx.pass_workers, account=ctx, may_leave=True
+    ):
+        if sums.V is not None:
+            V += sums.V
     return V

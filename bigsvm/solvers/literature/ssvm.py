@@ -9,7 +9,7 @@ import numpy as np
 
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import Context, DataShape, Need, Rule
-from bigsvm.solvers.primal.newton import hessian_need, newton_direction, too_many_features
+from bigsvm.solvers.primal.hessian import hessian_need, newton_direction, too_many_features
 from bigsvm.solvers.primal.primal_state import FullGradient, PrimalState
 from bigsvm.solvers.primal.row_pass import Weights, row_pass
 from bigsvm.solvers.weights import columns, inner, squared_norm

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bigsvm.solvers.base import DataShape
 from bigsvm.solvers.newton_ws.interior import ROW_ARRAYS
 from bigsvm.solvers.newton_ws.subproblem import SLICES
+from bigsvm.store.blocks import bytes_per_row
 
 _ROWS_PER_FEATURE = 10  # of the smallest working set
 _OWN_ROWS = 0.25  # of these, that a model wants beside those of another C (mnist, 8 of them: less would do)
@@ -45,6 +46,6 @@ def rows_in(nbytes: int, shape: DataShape) -> int:
 
 
 def _row_bytes(shape: DataShape) -> float:
-    entries = shape.nnz / max(shape.n_samples, 1) * shape.entry_bytes
     over = _OVER if shape.n_models == 1 else _OVER_SEVERAL
-    return over * (entries + _PART_BYTES + 25 * shape.n_models) + 8.0 * ROW_ARRAYS
+    held = bytes_per_row(shape, shape.entry_bytes, _PART_BYTES + 25 * shape.n_models)
+    return over * held + 8.0 * ROW_ARRAYS

@@ -24,8 +24,9 @@ import numpy as np
 
 from bigsvm.machine import trim_heap
 from bigsvm.problem.certificate import Certificate
+from bigsvm.problem.deferred import DEFERRED_ALPHA
 from bigsvm.problem.problem import Problem
-from bigsvm.solvers.base import Context, DataShape, Need, Point, StepInfo
+from bigsvm.solvers.base import Context, DataShape, Need, Point, SmallFit, StepInfo
 from bigsvm.solvers.dcd.dual_cd import DualCD
 from bigsvm.solvers.dcd.dual_cd_state import DualCDState
 from bigsvm.solvers.newton_ws.capacity import least_rows, matrix_bytes, rows_in, working_bytes
@@ -33,12 +34,12 @@ from bigsvm.solvers.newton_ws.working_pass import WorkingPass
 from bigsvm.solvers.newton_ws.working_problem import Placed, balance, kept_rows, minimum, mixed, shares_gone
 from bigsvm.solvers.newton_ws.working_set import WorkingSet
 from bigsvm.solvers.primal.dual_point import mix_dual
-from bigsvm.solvers.primal.newton import too_many_features
+from bigsvm.solvers.primal.hessian import too_many_features
 from bigsvm.solvers.primal.primal_state import PrimalSolver, PrimalState, new_state
-from bigsvm.solvers.primal.row_pass import PassLeft
 from bigsvm.solvers.primal.row_state import row_needs
 from bigsvm.solvers.weights import columns, inner, squared_norm
 from bigsvm.store.state.vectors import RowVector
+from bigsvm.tasks import PassLeft
 
 _TOO_SHORT = 2  # passes of a run: one for a working set, one for its proof, none to read a sample
 _SAMPLED = 1e-2  # relative gap to which the sample is solved: it is no better than a sample
@@ -53,6 +54,7 @@ _IDLE = 1e-6  # of C: alpha of a row that does not matter
 # loss keep their curvature where they are summed up: steps are as good as Newton's at least, and arrive.
 _HALVED_IN = {False: 3, True: 12}
 _DONE = 0.5  # of the tolerance: a model below leaves its room to the others
+_FEW = 16  # rows of the working set of a small fit: most of its rows are folded
 _SOON = 0.1  # a pass makes the gap so much smaller, at a careful guess
 
 
@@ -90,7 +92,7 @@ class NewtonWS(PrimalSolver):
     name: ClassVar[str] = "newton-ws"
     losses: ClassVar[tuple[str, ...]] = ("hinge", "squared_hinge")
     biases: ClassVar[tuple[str, ...]] = ("augmented", "none", "free")
-    rides: ClassVar[bool] = True
+    can_defer: ClassVar[bool] = True
     paper_rule: ClassVar[bool] = False
     arena: ClassVar[str] = "always"
 
@@ -102,6 +104,15 @@ class NewtonWS(PrimalSolver):
         """Too many features for a Hessian."""
         return too_many_features(self.name, shape, self.max_features)
 
+    def small_fits(self, tol: float, parallel: int, resident: bool) -> list[SmallFit]:
+        """Rows that are all kept; rows of which most are folded; and a gap that does not fall, so that dcd goes on."""
+        few = ("working_rows", _FEW)
+        return [
+            SmallFit(),
+            SmallFit(options=(few, ("fallback", False))),
+            *([SmallFit(options=(few,), load=False)] if self.fallback else []),
+        ]
+
     def needs(self, shape: DataShape, resident: bool) -> list[Need]:
         """Bytes by name; per-row needs may go to disk."""
         wide, n = 8 * (shape.n_features + 1) * shape.n_models, shape.n_samples
@@ -112,15 +123,13 @@ class NewtonWS(PrimalSolver):
             Need("working set", working_bytes(shape, least_rows(shape, resident))),
             *row_needs(shape),
             Need("row places", n * shape.n_models, may_spill=True),
-            Need("alpha of a riding proof", 8 * n * shape.n_models, may_spill=True),
+            Need(DEFERRED_ALPHA, 8 * n * shape.n_models, may_spill=True),
         ]
 
     def init(self, problem: Problem, ctx: Context) -> WorkingState:
         """w = 0, alpha = 0."""
-        n, m = ctx.data.n_samples, problem.n_models
-        place = RowVector(
-            "row places", n, m, np.uint8, ctx.budget, ctx.workdir, on_disk="row places" in ctx.spilled
-        )  # fmt: skip
+        m = problem.n_models
+        place = ctx.vector("row places", m, np.uint8)
         return WorkingState(**vars(new_state(problem, ctx)), place=place, careful=np.zeros(m, bool), tol=ctx.tol)
 
     def before_load(self, state: WorkingState, tree: Any, ctx: Context) -> None:
@@ -142,7 +151,7 @@ class NewtonWS(PrimalSolver):
         except PassLeft:
             ctx.bytes_read = before  # limits count what an undisturbed run reads
             return StepInfo(state.estimate, n, 0, ask_certificate=False, paused=True)
-        rode = bool(ctx.riding)
+        collectable = bool(ctx.deferred)
         self._solve(state, ctx, found, lengths, done_before)
         patience = _HALVED_IN[problem.loss.smooth]
         state.gaps = [*state.gaps, self.weigh(state) / np.maximum(state.primal, _TINY)][-patience - 1 :]
@@ -156,7 +165,9 @@ class NewtonWS(PrimalSolver):
                 state.fallback = _fall_back(state, ctx)
                 remark = f"newton-ws: the gap has not halved in {patience} passes, dcd goes on; more memory may help"
         exhausted = state.stuck > 3 and state.fallback is None
-        return StepInfo(state.estimate, n, n, ask_certificate=done, exhausted=exhausted, rode=rode, remark=remark)
+        return StepInfo(
+            state.estimate, n, n, ask_certificate=done, exhausted=exhausted, collectable=collectable, remark=remark
+        )
 
     def _room(self, ctx: Context, problem: Problem, growth: int) -> int:
         """Rows of the working set.  Where all rows are in memory passes are cheap, and it grows only as it must."""

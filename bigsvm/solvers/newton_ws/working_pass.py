@@ -15,19 +15,19 @@ import numpy as np
 
 from bigsvm.compiled.linear.primal import signed_margins
 from bigsvm.compiled.shared.visiting import shuffled
-from bigsvm.problem.certificate import RowsTerms, no_terms, runs_of, with_block
+from bigsvm.problem.certificate import RowsTerms, no_terms, with_block
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import Context
 from bigsvm.solvers.gathered import picked_rows, stacked
 from bigsvm.solvers.newton_ws.working_set import KEPT, OUT, Bands, Fold, Part, WorkingSet, frozen_alpha, shares_of_room
 from bigsvm.solvers.primal.line_search import exact_step
-from bigsvm.solvers.primal.row_pass import PassLeft, pass_refs
+from bigsvm.solvers.primal.row_pass import pass_refs, put_back
 from bigsvm.solvers.primal.row_state import RowState
 from bigsvm.solvers.weights import inner, squared_norm
 from bigsvm.store.blocks import BlockRef, RowBlocks, blocks_of, kernel_matrix
 from bigsvm.store.state.vectors import RowVector
+from bigsvm.tasks import BLOCKS_PER_TASK, over_shares, runs_of
 
-_BLOCKS_PER_TASK = 16
 _FIRST_ROUND = 0.05  # of the rows; at most half of the room
 _SAMPLE_FROM = 0.1  # of the rows are read for the sample
 _SAMPLE, _SAMPLE_PER_FEATURE = 0.04, 10  # of the rows, or rows for each feature, what is more: enough of a sample
@@ -45,7 +45,7 @@ class WorkingShare(NamedTuple):
     d : products with it;  None where rows are only taken in
     s, p : float64, (n_rows, n_models);  cost, codes, place : (n_rows, 1), (n_rows, 1), (n_rows, n_models)
     bands : which rows are kept;  anyway : the share of rows that is, whatever the bands; 0 for those in their bands
-    points : (w, alpha of the rows) of the proofs that ride along
+    points : (w, alpha of the rows) of the deferred certificates
     """
 
     data: RowBlocks
@@ -155,7 +155,7 @@ class WorkingPass:
         self.ctx, self.problem, self.rows, self.place, self.shape = ctx, problem, rows, place, shape
         refs = pass_refs(ctx)
         per_block = max(-(-ctx.data.n_samples // len(refs)), 1)
-        blocks = min(max(int(room * _SPARE) // (ctx.pass_workers * per_block), 1), _BLOCKS_PER_TASK)
+        blocks = min(max(int(room * _SPARE) // (ctx.pass_workers * per_block), 1), BLOCKS_PER_TASK)
         runs = list(runs_of(refs, blocks))
         self.runs = [runs[k] for k in shuffled(len(runs), ctx.seed, number, _RUN_ORDER)]
         m = problem.n_models
@@ -163,8 +163,8 @@ class WorkingPass:
         open_bands = Bands(np.full(m, np.inf), np.full(m, np.inf), np.ones(m), np.ones(m), share, (ctx.seed, number))
         self.found = WorkingSet(problem, ctx.data.n_samples, near, open_bands, Fold.empty(problem, shape))
         self.found.sides = np.zeros((2, m), np.int64)
-        for proof in ctx.riding:
-            proof.begin()
+        for proof in ctx.deferred:
+            proof.restart()
 
     def sample(self) -> tuple[WorkingSet, float]:
         """A random sample of the rows, and which share of all it is; no larger than there is room for, and than tells.
@@ -213,26 +213,23 @@ class WorkingPass:
         ctx, rows, in_process = self.ctx, self.rows, self.ctx.mapper.in_process
         vectors = (rows.p, rows.cost, rows.codes, self.place)
 
-        def shares() -> Iterator[WorkingShare]:
-            for run in runs:
-                start, stop = run[0].start, run[-1].stop
-                own = tuple(vector.between(start, stop) if in_process else None for vector in vectors)
-                points = tuple((proof.w, proof.alpha.between(start, stop)) for proof in ctx.riding)
-                yield WorkingShare(
-                    ctx.data, run, self.problem, d, None if d is None else rows.s.between(start, stop), own,
-                    self.found.bands, anyway, points if d is not None else (), self.shape,
-                )  # fmt: skip
+        def share(run: tuple[BlockRef, ...]) -> WorkingShare:
+            start, stop = run[0].start, run[-1].stop
+            own = tuple(vector.between(start, stop) if in_process else None for vector in vectors)
+            points = tuple((proof.w, proof.alpha.between(start, stop)) for proof in ctx.deferred)
+            return WorkingShare(
+                ctx.data, run, self.problem, d, None if d is None else rows.s.between(start, stop), own,
+                self.found.bands, anyway, points if d is not None else (), self.shape,
+            )  # fmt: skip
 
-        for run, found in zip(runs, ctx.mapper.map(working_task, shares(), ctx.pass_workers), strict=True):
+        for run, found in over_shares(
+            ctx.mapper, working_task, runs, share, ctx.pass_workers, account=ctx, may_leave=True
+        ):
             if not in_process:
-                for vector, values in zip(vectors, found.rows, strict=True):
-                    vector.between(run[0].start, run[-1].stop)[:] = values
+                put_back(run, vectors, found.rows)
             self.found.take(found.parts, found.n_rows, found.sides, found.fold)
-            for proof, terms in zip(ctx.riding, found.terms, strict=False):
+            for proof, terms in zip(ctx.deferred, found.terms, strict=False):
                 proof.take(terms)
-            ctx.charge(found.bytes_read)
-            if ctx.stopping():
-                raise PassLeft
 
     def _look_ahead(self, w: np.ndarray, d: np.ndarray) -> None:
         """How long the step along d will be, by the rows of the first round; and what they are to it."""

@@ -7,12 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from bigsvm.compiled.linear.hessian import solve_symmetric
 from bigsvm.solvers.base import DataShape, Need, Rule
+from bigsvm.solvers.primal.hessian import hessian_need, newton_direction, too_many_features
 from bigsvm.solvers.primal.primal_state import FullGradient, PrimalState
-from bigsvm.solvers.weights import columns
-
-HESSIANS = 6  # the sum, its factor, and parts of tasks
 
 
 @dataclass(frozen=True)
@@ -52,31 +49,3 @@ class Newton(FullGradient):
         """The last step was shorter than eps1."""
         holds = state.iteration > 0 and state.step_norm < self.eps1
         return Rule.where(holds, "length of the last step", state.step_norm, self.eps1)
-
-
-def newton_direction(state: PrimalState, H: np.ndarray) -> None:
-    """state.direction = -(R + H)^-1 gradient for each model, R the regulariser's identity."""
-    n = H.shape[1]
-    last = n - (state.problem.bias == "free")
-    if state.problem.constant_feature == 0.0:
-        last = n  # the unused bias entry is kept at 0 by its own 1
-    U, x = np.empty((n, n)), np.empty(n)
-    for m, (g, d) in enumerate(zip(columns(state.gradient).T, columns(state.direction).T, strict=True)):
-        H[m].flat[: last * n : n + 1] += 1.0
-        solve_symmetric(H[m], np.ascontiguousarray(g), U, x)
-        d[:] = -x
-
-
-def hessian_need(shape: DataShape) -> Need:
-    """Bytes of the Hessians of all models, and of the parts that tasks hold."""
-    return Need("Hessian", 8 * (shape.n_features + 1) ** 2 * (HESSIANS * shape.n_models))
-
-
-def too_many_features(name: str, shape: DataShape, most: int) -> str | None:
-    """Why a solver that is quadratic in the features refuses; None where it does not."""
-    if shape.n_features <= most:
-        return None
-    return (
-        f"solver {name!r} works with a matrix of {shape.n_features:,} x {shape.n_features:,} features; "
-        f"{most:,} is its limit (--set max_features={shape.n_features} lifts it)"
-    )

@@ -15,11 +15,12 @@ import numpy as np
 
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import Problem, zero_weights
-from bigsvm.solvers.base import Context, DataShape, Need, Point, Rule, StepInfo
+from bigsvm.solvers.base import Context, DataShape, Need, Point, Rule, SmallFit, StepInfo
 from bigsvm.solvers.primal.dual_point import DualPoint, mix_dual
-from bigsvm.solvers.primal.row_pass import PassLeft, Weights, row_pass
+from bigsvm.solvers.primal.row_pass import Weights, row_pass
 from bigsvm.solvers.primal.row_state import RowState, new_rows, row_needs
 from bigsvm.solvers.weights import columns, inner, regularised, squared_norm
+from bigsvm.tasks import PassLeft
 
 _ROUNDING = 1e-14  # steps shorter than this, relative to w, go nowhere
 _WIDE = 8  # arrays as large as w: the point, gradient, direction, best dual point, and sums of tasks
@@ -80,7 +81,13 @@ def largest_relative(gaps: np.ndarray, primal: np.ndarray) -> float:
 class PrimalSolver:
     """What all solvers with a PrimalState share."""
 
-    rides: ClassVar[bool] = False
+    proof: ClassVar[str] = "linear"
+    can_defer: ClassVar[bool] = False
+    self_paced: ClassVar[bool] = False
+
+    def small_fits(self, tol: float, parallel: int, resident: bool) -> list[SmallFit]:
+        """One: nothing but the shape of the data decides what is called."""
+        return [SmallFit()]
 
     def weight_bytes(self, tol: float, parallel: int) -> int:
         """Always float64."""

@@ -16,21 +16,16 @@ from bigsvm.compiled.linear.hessian import add_hessian
 from bigsvm.compiled.linear.hyperpass import add_binned, row_keys
 from bigsvm.compiled.linear.primal import add_rows, signed_margins
 from bigsvm.compiled.shared.rows import sqnorms
-from bigsvm.problem.certificate import runs_of
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import Context
 from bigsvm.solvers.gathered import Gathered, picked_rows
 from bigsvm.solvers.primal.row_state import RowState
 from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks, blocks_of, kernel_matrix, row_bytes
 from bigsvm.store.state.vectors import RowVector
+from bigsvm.tasks import BLOCKS_PER_TASK, over_shares, runs_of
 
-_BLOCKS_PER_TASK = 16
 _RESIDENT_BLOCK = 1 << 20  # bytes of rows in memory that are worked on together
 _RESIDENT_TASKS = 16
-
-
-class PassLeft(Exception):
-    """A pass was left because the run is to stop: nothing of it counts, and it is begun again later."""
 
 
 class Weights(Protocol):
@@ -177,6 +172,19 @@ def pass_refs(ctx: Context) -> Sequence[BlockRef]:
     return ctx.data.refs(max(int(_RESIDENT_BLOCK // row_bytes(ctx.data)), 1))
 
 
+def pass_runs(ctx: Context) -> Iterator[tuple[BlockRef, ...]]:
+    """The pieces of a pass: runs of blocks in store order, a few of them in all where the rows are in memory."""
+    refs = pass_refs(ctx)
+    return runs_of(refs, -(-len(refs) // _RESIDENT_TASKS) if ctx.resident else BLOCKS_PER_TASK)
+
+
+def put_back(run: Sequence[BlockRef], vectors: Sequence[RowVector | None], found: Sequence[np.ndarray | None]) -> None:
+    """Write what a task in another process found of its rows into the vectors; where either is None nothing."""
+    for vector, values in zip(vectors, found, strict=True):
+        if vector is not None and values is not None:
+            vector.between(run[0].start, run[-1].stop)[:] = values
+
+
 def row_pass(
     ctx: Context,
     problem: Problem,
@@ -198,31 +206,30 @@ def row_pass(
 
     Raises PassLeft where the run is to stop; rows seen until then have been written, sums are lost.
     """
-    refs = pass_refs(ctx)
-    blocks = -(-len(refs) // _RESIDENT_TASKS) if ctx.resident else _BLOCKS_PER_TASK
     in_process = ctx.mapper.in_process
+    needs_s = w is not None or weights is not None or bins is not None
     V = np.zeros(shape)
     H = np.zeros((problem.n_models, shape[0], shape[0])) if hessian else None
 
-    def shares() -> Iterator[PassShare]:
-        for run in runs_of(refs, blocks):
-            start, stop = run[0].start, run[-1].stop
-            needs_s = w is not None or weights is not None or bins is not None
-            yield PassShare(
-                ctx.data, run, problem, w, d,
-                rows.s.between(start, stop) if needs_s and (in_process or w is None) else None,
-                rows.p.between(start, stop) if d is not None and in_process else None,
-                rows.cost.between(start, stop) if in_process else None,
-                rows.codes.between(start, stop) if in_process else None,
-                weights, hessian, shape,
-                None if gather is None else gather.between(start, stop),
-                keys.between(start, stop) if keys is not None and in_process else None, keys is not None,
-                norms.between(start, stop) if norms is not None and in_process else None, norms is not None,
-                None if bins is None else bins.bins,
-            )  # fmt: skip
+    def share(run: tuple[BlockRef, ...]) -> PassShare:
+        start, stop = run[0].start, run[-1].stop
+        return PassShare(
+            ctx.data, run, problem, w, d,
+            rows.s.between(start, stop) if needs_s and (in_process or w is None) else None,
+            rows.p.between(start, stop) if d is not None and in_process else None,
+            rows.cost.between(start, stop) if in_process else None,
+            rows.codes.between(start, stop) if in_process else None,
+            weights, hessian, shape,
+            None if gather is None else gather.between(start, stop),
+            keys.between(start, stop) if keys is not None and in_process else None, keys is not None,
+            norms.between(start, stop) if norms is not None and in_process else None, norms is not None,
+            None if bins is None else bins.bins,
+        )  # fmt: skip
 
-    before, first, number = ctx.bytes_read, 0, 0
-    for sums in ctx.mapper.map(pass_task, shares(), ctx.pass_workers):
+    of_rows = (None if w is None else rows.s, None if d is None else rows.p, rows.cost, rows.codes, keys, norms)
+    for run, sums in over_shares(
+        ctx.mapper, pass_task, pass_runs(ctx), share, ctx.pass_workers, account=ctx, may_leave=True
+    ):
         V += sums.V
         if H is not None and sums.H is not None:
             H += sums.H
@@ -231,19 +238,5 @@ def row_pass(
         if bins is not None and sums.S is not None:
             bins.sums += sums.S
         if not in_process:
-            last = refs[min(number + blocks, len(refs)) - 1].stop
-            found = zip((rows.s, rows.p, rows.cost, rows.codes), sums.rows, (w, d, True, True), strict=True)
-            for vector, values, wanted in found:
-                if wanted is not None and values is not None:
-                    vector.between(first, last)[:] = values
-            if keys is not None and sums.keys is not None:
-                keys.between(first, last)[:] = sums.keys
-            if norms is not None and sums.norms is not None:
-                norms.between(first, last)[:] = sums.norms
-            first = last
-        number += blocks
-        ctx.charge(sums.bytes_read)
-        if ctx.stopping():
-            ctx.bytes_read = before  # limits count what an undisturbed run reads
-            raise PassLeft
+            put_back(run, of_rows, (*sums.rows, sums.keys, sums.norms))
     return V, H

@@ -127,16 +127,11 @@ def row_needs(shape: DataShape) -> list[Need]:
 
 def new_rows(problem: Problem, ctx: Context, with_slopes: bool = True) -> RowState:
     """Of w = 0, before any row was seen: every slack is 1.  Without slopes `p` has no rows."""
-    n, m = ctx.data.n_samples, problem.n_models
-
-    def vector(what: str, width: int, dtype: type, fill: float, wanted: bool = True) -> RowVector:
-        rows = n if wanted else 0
-        return RowVector(what, rows, width, dtype, ctx.budget, ctx.workdir, fill, on_disk=what in ctx.spilled)
-
+    m = problem.n_models
     return RowState(
-        s=vector("slacks", m, np.float64, 1.0),
-        p=vector("slopes", m, np.float64, 0.0, with_slopes),
-        alpha=vector("alpha", m, np.float64, 0.0),
-        cost=vector("row costs", 1, np.float64, 0.0),
-        codes=vector("row classes", 1, np.int32, 0),
+        s=ctx.vector("slacks", m, fill=1.0),
+        p=ctx.vector("slopes", m, n_rows=None if with_slopes else 0),
+        alpha=ctx.vector("alpha", m),
+        cost=ctx.vector("row costs", 1),
+        codes=ctx.vector("row classes", 1, np.int32),
     )

@@ -40,6 +40,7 @@ class ArrayRows:
     feature_order : working feature j is feature feature_order[j] of X
     classes : all labels that may occur, ascending; found in y by default
     task : how plain numbers are understood as labels (`labels.scan_classes`)
+    indices : type of the feature numbers of CSR rows; by default the smallest that numbers all features
 
     Raises
     ------
@@ -59,9 +60,10 @@ class ArrayRows:
         *,
         n_features: int | None = None,
         task: Task = "auto",
+        indices: np.dtype | None = None,
     ) -> None:
         self._task = task
-        self._take_matrix(X, n_features)
+        self._take_matrix(X, n_features, indices)
         labels = unmasked(y, "y")
         if labels.shape != (self.n_samples,):
             raise UsageError(f"labels of shape {labels.shape} for {self.n_samples} rows")
@@ -85,7 +87,7 @@ class ArrayRows:
     def __repr__(self) -> str:
         return f"ArrayRows({self.n_samples} x {self.n_features} {self.layout})"
 
-    def _take_matrix(self, X: Any, n_features: int | None) -> None:
+    def _take_matrix(self, X: Any, n_features: int | None, numbers: np.dtype | None) -> None:
         self.layout: Literal["csr", "dense"]
         if isinstance(X, CSR):
             if n_features is None:
@@ -112,7 +114,7 @@ class ArrayRows:
             check_finite(self._X, "X", 0)  # type: ignore[arg-type]
             return
         self.layout = "csr"
-        self.dtype, self.index_dtype = value_dtype(matrix.data.dtype, "X"), index_dtype(self.n_features)
+        self.dtype, self.index_dtype = value_dtype(matrix.data.dtype, "X"), numbers or index_dtype(self.n_features)
         check_csr(matrix, self.n_features, "X", 0)
         indices = np.asarray(matrix.indices, self.index_dtype)
         data = as_values(matrix.data, self.dtype, "X", 0, matrix.indptr)

@@ -24,8 +24,7 @@ import numpy as np
 from bigsvm.compiled.kernel.platt import add_row, next_violator, platt_examine
 from bigsvm.solvers.base import Context, DataShape, Need
 from bigsvm.solvers.kernel.base import KernelSolver, expired, most_values
-from bigsvm.solvers.kernel.literature.simplified import middle
-from bigsvm.solvers.kernel.part import Part, Progress
+from bigsvm.solvers.kernel.part import Part, Progress, middle
 from bigsvm.solvers.kernel.values.kernel_rows import KernelRows
 
 _VALUES = 1 << 25  # rows looked at, times what is done with each

@@ -37,7 +37,7 @@ import numpy as np
 from bigsvm.compiled.kernel.platt import ANY_ONE, LARGEST, LARGEST_THEN_ANY, add_row, simplified_scan
 from bigsvm.solvers.base import Context, DataShape, Need
 from bigsvm.solvers.kernel.base import KernelSolver, expired, most_values
-from bigsvm.solvers.kernel.part import Part, Progress
+from bigsvm.solvers.kernel.part import Part, Progress, middle
 from bigsvm.solvers.kernel.values.kept_rows import KeptRows, keep_rows, rows_of
 from bigsvm.solvers.kernel.values.kernel_rows import KernelRows
 from bigsvm.solvers.kernel.values.row_keeping import CACHE
@@ -176,9 +176,3 @@ class SimplifiedSMOWithKM(SimplifiedSMO):
 def _at_once(n: int) -> int:
     """Rows whose kernel values are asked for together."""
     return min(max(_TOGETHER // max(n, 1), 1), 64)
-
-
-def middle(part: Part) -> float:
-    """-(b_up + b_low) / 2, the bias that a solver begins with; 0 where one of them is not finite."""
-    b_up, b_low = part.bounds()
-    return -0.5 * (b_up + b_low) if np.isfinite(b_up) and np.isfinite(b_low) else 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from bigsvm.solvers.base import Context, DataShape, Need
-from bigsvm.store.blocks import row_bytes
+from bigsvm.store.blocks import bytes_per_row, row_bytes
 
 _LEAST = 384  # rows that every plan has room for
 _SQUARES = 3  # matrices of K's size in float64: K, the one that it grows from, and one of Newton's equations
@@ -15,7 +15,7 @@ _FREE = 0.75  # of the memory that nobody has asked for
 
 def face_needs(shape: DataShape) -> list[Need]:
     """Of the smallest face."""
-    stored = shape.nnz * (shape.entry_bytes + 8) // max(shape.n_samples, 1)
+    stored = int(bytes_per_row(shape, shape.entry_bytes + 8))
     return [Need("K of a face", _bytes(min(_LEAST, shape.n_samples), stored))]
 
 

@@ -23,6 +23,7 @@ from bigsvm.solvers.kernel.rosen.rosen_face import (
     Look,
     Room,
     bring_up_to_date,
+    check,
     grown,
     look,
     move,
@@ -131,14 +132,6 @@ def _ends(now: Look, most: int) -> np.ndarray:
     order = np.argsort(now.up[now.free], kind="stable")
     low = most // 2
     return np.sort(now.free[np.concatenate([order[:low], order[len(order) - (most - low) :]])])
-
-
-def check(theta: float, inner: str) -> None:
-    """ValueError for an option that is none."""
-    if inner not in INNER:
-        raise ValueError(f"inner must be one of {', '.join(INNER)}, not {inner!r}")
-    if not 0.0 < theta < np.inf:
-        raise ValueError(f"theta must be a positive number, not {theta!r}")
 
 
 class Block:

@@ -16,7 +16,6 @@ from bigsvm.solvers.base import Context, DataShape, Need
 from bigsvm.solvers.kernel.base import KernelSolver, expired, most_values
 from bigsvm.solvers.kernel.part import Part, Progress
 from bigsvm.solvers.kernel.rosen.capacity import face_needs, rows_that_fit
-from bigsvm.solvers.kernel.rosen.rosen import check
 from bigsvm.solvers.kernel.rosen.rosen_face import (
     INNER,
     Descent,
@@ -24,6 +23,7 @@ from bigsvm.solvers.kernel.rosen.rosen_face import (
     Look,
     Room,
     bring_up_to_date,
+    check,
     look,
     move,
     new_work,
@@ -31,6 +31,7 @@ from bigsvm.solvers.kernel.rosen.rosen_face import (
     stands_still,
 )
 from bigsvm.solvers.kernel.values.kernel_rows import KernelRows
+from bigsvm.solvers.selection import largest
 
 _WHILE = 1_000_000_000  # multiplications of a call, about
 _VALUE = 20  # of a kernel value
@@ -157,17 +158,12 @@ def working_set(part: Part, now: Look, q: int, most: int) -> np.ndarray:
     chosen = ~bound
     for violations in (rising, falling):
         candidates = np.flatnonzero(bound & (violations > 0.0))
-        chosen[candidates[_largest(violations[candidates], q // 2)]] = True
+        chosen[candidates[largest(violations[candidates], q // 2)]] = True
     pair = [now.i_up, now.i_low]
     chosen[pair] = True
     W = np.flatnonzero(chosen)
     if len(W) > most:
         violations = np.maximum(rising[W], falling[W])
         violations[np.isin(W, pair)] = np.inf
-        W = np.sort(W[_largest(violations, most)])
+        W = np.sort(W[largest(violations, most)])
     return W
-
-
-def _largest(values: np.ndarray, count: int) -> np.ndarray:
-    """Positions of the largest values, the lowest first among equals."""
-    return np.argsort(-values, kind="stable")[:count]

@@ -226,3 +226,11 @@ def stands_still(part: Part, work: FaceWork, rows: KernelRows, violation: float,
         return True
     refresh(part, work, rows)
     return False
+
+
+def check(theta: float, inner: str) -> None:
+    """ValueError for an option that is none."""
+    if inner not in INNER:
+        raise ValueError(f"inner must be one of {', '.join(INNER)}, not {inner!r}")
+    if not 0.0 < theta < np.inf:
+        raise ValueError(f"theta must be a positive number, not {theta!r}")

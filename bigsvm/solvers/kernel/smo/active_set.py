@@ -12,16 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from bigsvm.compiled.kernel.gram import GROUP
 from bigsvm.solvers.base import Context
 from bigsvm.solvers.kernel.base import most_values
 from bigsvm.solvers.kernel.part import Part, Progress
 from bigsvm.solvers.kernel.smo.block_smo import ActiveRows, BlockSMO
-from bigsvm.solvers.kernel.smo.row_buffer import RowArena
 from bigsvm.solvers.kernel.values.data import Rows
 from bigsvm.solvers.kernel.values.data_rows import DataRows
 from bigsvm.solvers.kernel.values.gram import Support
-from bigsvm.store.blocks import row_bytes
+from bigsvm.solvers.kernel.values.row_buffer import RowArena, support_rows
+from bigsvm.solvers.selection import largest
 from bigsvm.store.state.vectors import RowVector
 
 _SMALL = 4096  # programmes of so few rows are active as a whole
@@ -33,8 +32,6 @@ _WHILES = 16  # on one active set: the other rows are seen then, whatever its vi
 _VALUES = 1 << 32  # kernel values in a while
 _SAMPLING = 7  # a key of random numbers, beside the seed
 _SURE = 0.9  # of the violation that is asked for
-GATHERED = 2 << 20
-"""Bytes of rows on the other side of kernel values at one time."""
 ACTIVE, NEXT, LAST = np.uint8(1), np.uint8(2), np.uint8(4)
 """Flags of a row: it is in the active set; a candidate for the next; it was in the last working set."""
 
@@ -68,11 +65,6 @@ class SmoWork:
     whiles: int = 0
     idle: int = 0
     arena: Any = field(default=None, metadata={"derived": True})
-
-
-def support_rows(ctx: Context) -> int:
-    """Rows that are on the other side of kernel values at one time."""
-    return max(int(GATHERED // (2 * row_bytes(ctx.data))) // GROUP, 16) * GROUP
 
 
 class Round:
@@ -196,8 +188,7 @@ class Round:
         keep = free | (badness > -self.band)
         chosen, badness = candidates[keep], badness[keep]
         if len(chosen) > room:
-            order = np.lexsort((chosen, -badness))
-            chosen = np.sort(chosen[order[:room]])
+            chosen = np.sort(chosen[largest(badness, room)])
         return chosen
 
     # -- solving it
@@ -315,7 +306,7 @@ class Round:
             waiting = np.flatnonzero(self.flags & NEXT)
             candidates = np.concatenate([waiting, positions])
             badness = self._badness(candidates, work.middle)
-            order = np.lexsort((candidates, -badness))
+            order = largest(badness, len(candidates))  # candidates ascend: those that wait are of blocks before
             stays = max((arena.capacity - (arena.n - len(waiting))) // 2, 0)
             work.threshold = max(work.threshold, float(badness[order[min(stays, len(order) - 1)]]))
             kept = np.sort(candidates[order[:stays]])

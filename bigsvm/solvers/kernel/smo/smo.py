@@ -18,17 +18,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bigsvm.solvers.base import Context, DataShape, Need
+from bigsvm.solvers.base import Context, DataShape, Need, SmallFit
 from bigsvm.solvers.kernel.base import KernelSolver
 from bigsvm.solvers.kernel.part import Part, Progress
-from bigsvm.solvers.kernel.smo.active_set import GATHERED, Round, SmoWork
+from bigsvm.solvers.kernel.smo.active_set import Round, SmoWork
 from bigsvm.solvers.kernel.smo.block_smo import BlockSMO
-from bigsvm.solvers.kernel.smo.row_buffer import RowArena
 from bigsvm.solvers.kernel.smo.textbook import Textbook, TextbookWork
 from bigsvm.solvers.kernel.state import KernelState
 from bigsvm.solvers.kernel.values.data_rows import DataRows
 from bigsvm.solvers.kernel.values.kernel_rows import KernelRows
-from bigsvm.store.state.vectors import RowVector
+from bigsvm.solvers.kernel.values.row_buffer import GATHERED, LEAST_ROWS, RowArena
 
 _Q = 1024
 _SAMPLE = 0.1  # of the rows, for the first active set
@@ -56,6 +55,14 @@ class Smo(KernelSolver):
             Need("coefficients sent", 8 * n, may_spill=True),
         ]
 
+    def small_fits(self, tol: float, parallel: int, resident: bool) -> list[SmallFit]:
+        """Those of all kernel solvers; of rows that stream also more than fit in memory, so that passes are needed."""
+        fits = super().small_fits(tol, parallel, resident)
+        if resident or self.by_pairs:
+            return fits
+        n = LEAST_ROWS + 64
+        return [*fits, *(SmallFit(n, 1.0, tol) for tol in dict.fromkeys(fit.tol for fit in fits))]
+
     def _rows_of_set(self, n: int) -> int:
         return min(self.asked.working_set or _Q, max(n, 2))
 
@@ -77,12 +84,7 @@ class Smo(KernelSolver):
         """Everything is sent: f is that of beta."""
         if self.by_pairs:
             return self._textbook.begin(part, rows, ctx)
-        n = ctx.data.n_samples
-
-        def vector(what: str, dtype: type) -> RowVector:
-            return RowVector(what, n, 1, dtype, ctx.budget, ctx.workdir, on_disk=what in ctx.spilled)
-
-        work = SmoWork(vector("row flags", np.uint8), vector("coefficients sent", np.float64))
+        work = SmoWork(ctx.vector("row flags", 1, np.uint8), ctx.vector("coefficients sent", 1))
         work.sent.values[: part.n, 0] = part.beta
         return work
 

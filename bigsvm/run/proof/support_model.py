@@ -9,22 +9,25 @@ import numpy as np
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.model.kernel_model import KernelModel
 from bigsvm.model.linear_model import LinearModel, Model
-from bigsvm.run.proof.kernel_prover import KernelProver
+from bigsvm.problem.problem import Problem
 from bigsvm.solvers.gathered import picked_rows, stacked
-from bigsvm.solvers.kernel.smo.row_buffer import RowArena
 from bigsvm.solvers.kernel.state import KernelState
 from bigsvm.solvers.kernel.values.data import KernelData
+from bigsvm.solvers.kernel.values.row_buffer import RowArena
 from bigsvm.store.blocks import Matrix, RowBlocks
 
 
-def kernel_model(state: KernelState, prover: KernelProver, data: RowBlocks, about: dict[str, Any]) -> Model:
-    """The model that `prover` proved, in the store's rows and features.
+def kernel_model(
+    problem: Problem, state: KernelState, bias: np.ndarray, data: RowBlocks, about: dict[str, Any]
+) -> Model:
+    """The model of the beta in `state.alpha`, in the store's rows and features.
 
-    beta is still in `state.alpha`.  Support vectors are gathered a number at a time, as the memory allows.
+    Support vectors are gathered a number at a time, as the memory allows.
+
+    bias : float64, (n_models,), that was proved with beta
     """
-    problem = state.problem
     support = np.flatnonzero(np.any(state.alpha.values != 0.0, axis=1))
-    intercept = prover.bias.copy()
+    intercept = bias.copy()
     codes = {"positive": problem.positive, "negative": problem.negative}
     if problem.kernel.name == "linear":
         coef = _weights(state, support, data)
@@ -42,20 +45,6 @@ def kernel_model(state: KernelState, prover: KernelProver, data: RowBlocks, abou
         about=about,
         **codes,
     )
-
-
-def kernel_figures(state: KernelState, prover: KernelProver) -> dict[str, Any]:
-    """What a result says of a kernel solver beside what all say."""
-    computed, ram_hits, disk_hits, values = state.kernel_rows.tolist()
-    kernel = prover.kernel
-    return {
-        **({} if kernel.by_construction else {"positive_semidefinite": kernel.definite.how}),
-        **{name: value for name, value in kernel.document().items() if name != "name"},
-        "iterations": state.iterations,
-        "violation": float(max(prover.violation.max(), 0.0)),
-        "kernel_rows": {"computed": computed, "ram_hits": ram_hits, "disk_hits": disk_hits},
-        "kernel_values": values,
-    }
 
 
 def _weights(state: KernelState, support: np.ndarray, data: RowBlocks) -> np.ndarray:

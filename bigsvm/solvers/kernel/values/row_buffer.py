@@ -7,21 +7,29 @@ from __future__ import annotations
 
 import numpy as np
 
-from bigsvm.compiled.kernel.gram import move_rows_down
+from bigsvm.compiled.kernel.gram import GROUP, move_rows_down
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.solvers.base import Context, DataShape
 from bigsvm.solvers.gathered import picked_rows
 from bigsvm.solvers.kernel.values.data import KernelData, Rows
-from bigsvm.store.blocks import Matrix, blocks_of, frozen, kernel_matrix, row_bytes
+from bigsvm.store.blocks import Matrix, blocks_of, bytes_per_row, frozen, kernel_matrix, row_bytes
 
 _BESIDE = 160  # bytes of an active row's numbers, bounds and scores, and of what is sorted of them
-_LEAST = 2048  # rows
+LEAST_ROWS = 2048
+"""Rows that every plan has room for, where there are as many."""
 _LONGER = 1.1  # times the mean entries of a row: rows that matter may be longer
+GATHERED = 2 << 20
+"""Bytes of rows on the other side of kernel values at one time."""
+
+
+def support_rows(ctx: Context) -> int:
+    """Rows that are on the other side of kernel values at one time."""
+    return max(int(GATHERED // (2 * row_bytes(ctx.data))) // GROUP, 16) * GROUP
 
 
 def least_rows(n: int) -> int:
     """Rows that every plan has room for."""
-    return min(n, _LEAST)
+    return min(n, LEAST_ROWS)
 
 
 class RowArena:
@@ -41,7 +49,7 @@ class RowArena:
             if store.layout == "dense":
                 self._dense = np.empty((self.capacity, store.n_features), store.dtype)
             else:
-                self._entries = int(self.capacity * _mean_entries(data.ctx) * _LONGER) + store.n_features
+                self._entries = int(self.capacity * bytes_per_row(store, 1) * _LONGER) + store.n_features
                 self._csr = CSR(
                     np.empty(self._entries, store.dtype), np.empty(self._entries, store.index_dtype),
                     np.zeros(self.capacity + 1, np.int64),
@@ -50,7 +58,7 @@ class RowArena:
     @staticmethod
     def least_bytes(shape: DataShape) -> int:
         """Bytes of the rows that are in memory whatever the budget is, for the plan."""
-        stored = shape.nnz / max(shape.n_samples, 1) * shape.entry_bytes * _LONGER + 16
+        stored = bytes_per_row(shape, shape.entry_bytes) * _LONGER + 16
         return int(least_rows(shape.n_samples) * (stored + _BESIDE)) + 12 * shape.n_features
 
     @staticmethod
@@ -111,8 +119,8 @@ class RowArena:
         stays = np.flatnonzero(numbers[np.minimum(at, len(numbers) - 1)] == held) if len(numbers) else at[:0]
         self._held[: len(stays)] = held[stays]
         if self._data.ctx.data.layout == "dense":
-            for start in range(0, len(stays), _LEAST):  # in pieces: no copy of them all
-                piece = stays[start : start + _LEAST]
+            for start in range(0, len(stays), LEAST_ROWS):  # in pieces: no copy of them all
+                piece = stays[start : start + LEAST_ROWS]
                 self._dense[start : start + len(piece)] = self._dense[piece]
         else:
             move_rows_down(*self._csr, stays)
@@ -133,7 +141,3 @@ class RowArena:
         self._held[self.n : self.n + n] = numbers[:n]
         self.n += n
         return n
-
-
-def _mean_entries(ctx: Context) -> float:
-    return (ctx.data.nnz or ctx.data.n_samples * min(ctx.data.n_features, 128)) / max(ctx.data.n_samples, 1)

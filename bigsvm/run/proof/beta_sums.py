@@ -1,4 +1,4 @@
-"""The terms of a saved kernel model's gap, of some rows of the data: sums over rows (docs/mathematics.md 2.2).
+"""Sums over rows that make a saved model's gap where the dual point has two signs (docs/mathematics.md 2.2).
 
     P - D = sum_i [ C_i loss_i - beta_i r_i + epsilon |beta_i| ] + 1/2 ||w - v||^2 - b sum_i beta_i,   r = t - f(x)
 
@@ -8,9 +8,9 @@ is v, once every support vector is seen to be the row that it is said to be and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,14 +30,16 @@ _IN_BOX = 1.0 + 2.0**-44  # times an upper bound: rounding of C_i
 _PIECE = 1 << 17  # values of dense rows in float64 at one time
 SUMS = 7
 BRACKETS, LOSS, QUADRATIC, LINEAR, BALANCE, SIZE, SQUARES = range(SUMS)
-"""Columns of `Terms.sums`: brackets, C_i loss_i, beta_i (f_i - b), t_i beta_i - epsilon |beta_i|, beta_i, |beta_i|,
+"""Columns of `BetaSums.sums`: brackets, C_i loss_i, beta_i (f_i - b), t_i beta_i - epsilon |beta_i|, beta_i, |beta_i|,
 beta_i^2."""
 
 
-class TermsShare(NamedTuple):
+class BetaShare(NamedTuple):
     """What a worker needs of a run of blocks that follow one another.
 
     alpha : float64, (rows of all refs, n_models); None where none was saved
+    beta_of : makes beta of a block's rows: `beta_of_alpha` or `beta_of_support`
+    with_v : v = sum beta_i x_i is wanted, too
     """
 
     data: RowBlocks
@@ -45,10 +47,12 @@ class TermsShare(NamedTuple):
     problem: Problem
     model: Model
     alpha: np.ndarray | None
+    beta_of: BetaOf
+    with_v: bool
 
 
 @dataclass
-class Terms:
+class BetaSums:
     """Of all models, (n_models,) or more.
 
     sums : float64, (n_models, SUMS);  n_support : int64, rows with beta != 0
@@ -66,14 +70,14 @@ class Terms:
     n_rows: int = 0
 
     @classmethod
-    def none(cls, model: Model, with_v: bool) -> Terms:
+    def none(cls, model: Model, with_v: bool) -> BetaSums:
         """Of no rows."""
         m = model.n_models
         v = np.zeros((m, model.n_features) if with_v else (0, 0))
         return cls(np.zeros((m, SUMS)), np.zeros(m, np.int64), np.full(m, np.inf), np.full(m, -np.inf), v, Survey())
 
-    def merge(self, other: Terms) -> None:
-        """Add the terms of the rows that follow."""
+    def merge(self, other: BetaSums) -> None:
+        """Add the sums over the rows that follow."""
         self.sums += other.sums
         self.n_support += other.n_support
         np.minimum(self.b_up, other.b_up, out=self.b_up)
@@ -83,23 +87,20 @@ class Terms:
         self.n_rows += other.n_rows
 
 
-def terms_of_blocks(share: TermsShare) -> Terms:
-    """Task: the terms of a run of blocks.  Pure.  Raises DataError where the model cannot be of these rows."""
+def sums_of_blocks(share: BetaShare) -> BetaSums:
+    """Task: the sums over a run of blocks.  Pure.  Raises DataError where the model cannot be of these rows."""
     model, problem = share.model, share.problem
-    found = Terms.none(model, not isinstance(model, KernelModel) and share.alpha is not None)
+    found = BetaSums.none(model, share.with_v)
     for block in blocks_of(share.data, share.refs):
         found.survey.add(block, share.data.classes)
         alpha = None if share.alpha is None else share.alpha[found.n_rows : found.n_rows + block.n_rows]
-        if isinstance(model, KernelModel):
-            beta = _beta_of_support(model, problem, block, alpha, share.data.uri)
-        else:
-            beta = np.zeros((block.n_rows, problem.n_models)) if alpha is None else _signed(problem, block, alpha)
+        beta = share.beta_of(model, problem, block, alpha, share.data.uri)
         _add_block(found, problem, model, block, beta, share.data.uri)
         found.n_rows += block.n_rows
     return found
 
 
-def _add_block(found: Terms, problem: Problem, model: Model, block: Block, beta: np.ndarray, where: str) -> None:
+def _add_block(found: BetaSums, problem: Problem, model: Model, block: Block, beta: np.ndarray, where: str) -> None:
     """Add the terms of a block's rows, whose beta is (n_rows, n_models)."""
     scores = model.scores(block.X)
     scores -= model.intercept
@@ -159,7 +160,16 @@ def _signed(problem: Problem, block: Block, alpha: np.ndarray) -> np.ndarray:
     return np.stack([_signs(problem, m, codes) * alpha[:, m] for m in range(problem.n_models)], axis=1)
 
 
-def _beta_of_support(
+BetaOf = Callable[[Any, Problem, Block, np.ndarray | None, str], np.ndarray]
+"""Makes beta, float64 (n_rows, n_models), of (model, problem, block, its rows of alpha, the store's name)."""
+
+
+def beta_of_alpha(model: Model, problem: Problem, block: Block, alpha: np.ndarray | None, where: str) -> np.ndarray:
+    """beta of a block's rows from the saved alpha of a model that does not have it; 0 where none was saved."""
+    return np.zeros((block.n_rows, problem.n_models)) if alpha is None else _signed(problem, block, alpha)
+
+
+def beta_of_support(
     model: KernelModel, problem: Problem, block: Block, alpha: np.ndarray | None, where: str
 ) -> np.ndarray:
     """beta of a block's rows, (n_rows, n_models), from the model's coefficients.

@@ -1,4 +1,4 @@
-"""A certificate that rides on a training pass: the proof of a fixed point from rows that are read anyway.
+"""A deferred certificate: the proof of a fixed point from the rows that the next training pass reads anyway.
 
 The point is (w, alpha) as the last pass left it.  While the solver moves on, the same rows give the margins of
 that w and rebuild w(alpha), on another core; at the end of the pass the proof is there, one pass late and
@@ -17,8 +17,11 @@ from bigsvm.problem.problem import Problem
 from bigsvm.store.blocks import Block, BlockGroup, kernel_matrix
 from bigsvm.store.state.vectors import RowVector
 
+DEFERRED_ALPHA = "alpha of a riding proof"
+"""Name of the vector that keeps alpha of the point while the solver moves on, as plans and refusals say it."""
 
-class RidingProof:
+
+class DeferredCertificate:
     """Adds groups of rows in the order in which they are read.
 
     w : float32 or float64, (n_features + 1,) or (n_features + 1, n_models)   not to change until `finish`
@@ -43,7 +46,7 @@ class RidingProof:
         total.count(sums, block.n_rows)
         self.n_groups += 1
 
-    def begin(self) -> None:
+    def restart(self) -> None:
         """Forget what was seen: a pass that was left is begun again."""
         self._total = Accumulator(self.problem, self.w, self._rescaled)
         self.n_groups = 0

@@ -1,0 +1,179 @@
+"""Small fits before the user's: they call, and so compile or load, all that it will call of compiled code.
+
+A few noisy rows of the store's kind go the way of the real ones: opened in memory, staged or streamed, then context,
+solver, proofs and model.  What is compiled is what the plan will use, and nothing here knows the solvers: each says
+which small fits call all of its code (`Solver.small_fits`).
+
+The problem is the user's but for C and the parameters of loss and kernel: no type depends on these, and with the
+user's own even a small problem may be hopeless.  Small fits are bounded by counters, have a budget, a seed and a
+scratch folder of their own, and leave nothing behind.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bigsvm.budget import MemoryBudget
+from bigsvm.config import OPTIONS, FitConfig
+from bigsvm.events import silent
+from bigsvm.model.decide import models_of
+from bigsvm.problem.kernel import Definite, Kernel
+from bigsvm.problem.loss import loss_named
+from bigsvm.problem.problem import Problem
+from bigsvm.run.execute.aside import compiled_aside
+from bigsvm.run.execute.signals import Stop
+from bigsvm.run.execute.small_rows import kind_of, rows_like, small_rows
+from bigsvm.run.fit.loop import Loop
+from bigsvm.run.fit.open_rows import open_rows
+from bigsvm.run.fit.plan import Plan
+from bigsvm.run.fit.training import begin, make_context
+from bigsvm.solvers.base import Need, SmallFit
+from bigsvm.solvers.dcd.active_row_buffer import whole_arena
+from bigsvm.store.blocks import RowBlocks
+from bigsvm.store.working_order import MANY_FEATURES
+from bigsvm.tasks import SerialMapper
+from bigsvm.units import MIB
+
+_WIDTH = 4  # features
+_BLOCKS = 8  # of rows that stream
+_TOGETHER = 2  # blocks that are read and worked on as one
+_PASSES = 24.0  # over rows, or of kernel values: enough for every proof that a fit makes, and to give up a solver
+_STEPS = 60
+_BUDGET = 64 * MIB
+_CLASSES = 3  # of models that are trained one after another: pairs of them are several models
+_MODELS = 32  # that are trained together: with more, no type is another
+_SWEEPS = 4  # of rows that stay in memory, in a pass
+_SORTED_ROWS = 256  # enough for a sample to tell that they are sorted
+
+
+def precompile(store: RowBlocks, plan: Plan, config: FitConfig) -> None:
+    """Compile, or load, all compiled code that a fit of `store` by `plan` calls.
+
+    A child process compiles (`aside.py`), so that the memory of the compiler is gone when the fit begins.
+    """
+    fits = plan.solver.small_fits(config.tol, plan.parallel, plan.resident)
+    kind = kind_of(store)
+    for load in (True, False):
+        some = [fit for fit in fits if fit.load == load]
+        if some:
+            work = partial(_make_small_fits, store, plan, config, some)
+            compiled_aside(("fit", *kind, *_kind_of_plan(plan, config), some), work, load)
+    if plan.mode == "staged":
+        # Once: loading takes next to no memory, and few copies are of such rows.
+        compiled_aside(("staging", *kind), partial(_stage_sorted, store, plan, config), load=False)
+
+
+def _kind_of_plan(plan: Plan, config: FitConfig) -> tuple[Any, ...]:
+    """What decides which functions are called and with which types, beside the store's kind and the small fits."""
+    problem = plan.problem
+    asked = [getattr(config, name) for name, option in OPTIONS.items() if option.solvers and option.changes == "result"]
+    return (
+        repr(plan.solver), *asked, config.stop, plan.mode, plan.parallel, plan.spilled, plan.decides_kernel,
+        problem.loss.name, problem.bias, problem.kernel.name, problem.kernel.definite.how, problem.pairs,
+        len(problem.classes), min(problem.n_models, _MODELS), config.class_weight is None,
+        plan.arena_bytes > 0, plan.arena_packed, plan.cache.memory_bytes > 0, plan.cache.disk_bytes > 0,
+    )  # fmt: skip
+
+
+def _make_small_fits(store: RowBlocks, plan: Plan, config: FitConfig, fits: list[SmallFit]) -> None:
+    for fit in fits:
+        _fit_few_rows(store, plan, config, fit)
+
+
+def _fit_few_rows(store: RowBlocks, plan: Plan, config: FitConfig, fit: SmallFit) -> None:
+    """A fit from its rows to its model, on the way that `fit_store` goes."""
+    problem = _small_problem(plan.problem, config, fit)
+    n, by_values = fit.n_samples, problem.kernel.name == "precomputed"
+    small = small_rows(store, n, _WIDTH, len(problem.classes), by_values)
+    plan, config = _small_plan(plan, problem, small, fit), _small_config(config, fit)
+    budget, mapper = MemoryBudget(_BUDGET), SerialMapper()
+    with ExitStack() as stack:
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bigsvm-")))
+        data, survey = stack.enter_context(open_rows(small, plan, config, scratch, budget, mapper, silent))
+        ctx = make_context(data, survey, plan, config, mapper, budget, scratch, stack, silent)
+        begun = begin(problem, plan, ctx, stack, silent)
+        Loop(
+            begun.problem, plan.solver, begun.state, config, ctx, begun.prover, survey.data_bytes, Stop(), None, silent,
+            most_steps=_STEPS,
+        ).run()  # fmt: skip
+        begun.prover.model(begun.problem, data, {})
+        for vector in begun.prover.alpha:
+            vector.close()
+
+
+def _small_problem(problem: Problem, config: FitConfig, fit: SmallFit) -> Problem:
+    """The user's problem with a C of ours, a mild kernel, and no more models than types depend on."""
+    classes, positive, negative = problem.classes, problem.positive[:_MODELS], problem.negative[:_MODELS]
+    if config.of_kernel and not problem.regression:  # a model after the other: no type depends on how many there are
+        classes = classes[: min(_CLASSES, fit.n_samples // 2)]
+        positive, negative = models_of(len(classes), problem.pairs)
+    weight = 1.0 if config.class_weight is None else 2.0
+    # What the user vouches for must not be refuted by other rows.
+    vouched = problem.kernel.definite.how == "assumed" and problem.kernel.name != "precomputed"
+    definite = Definite("checked") if vouched else problem.kernel.definite
+    return dataclasses.replace(
+        problem,
+        loss=loss_named(problem.loss.name),
+        C=np.full(len(positive), fit.C),
+        class_weight=np.full(max(len(classes), 1), weight),
+        classes=classes,
+        positive=positive,
+        negative=negative,
+        kernel=Kernel(problem.kernel.name, 1.0 / _WIDTH, 2, 1.0, definite),
+    )
+
+
+def _small_plan(plan: Plan, problem: Problem, small: RowBlocks, fit: SmallFit) -> Plan:
+    """The plan for a few rows: they stream in several blocks, and those that stay in memory are fewer than all."""
+    n = small.n_samples
+    block_rows = n if plan.resident else max(n // _BLOCKS, 1)
+    arena = whole_arena(small, plan.arena_packed) // 3
+    return dataclasses.replace(
+        plan,
+        solver=dataclasses.replace(plan.solver, **dict(fit.options)),  # type: ignore[type-var]
+        problem=problem,
+        budget_bytes=_BUDGET,
+        block_rows=block_rows,
+        n_blocks=-(-n // block_rows),
+        extent_rows=block_rows,
+        group_blocks=1 if plan.resident else _TOGETHER,
+        arena_bytes=min(plan.arena_bytes, arena),
+        arena_sweeps=min(plan.arena_sweeps, _SWEEPS),
+        piece_rows=_TOGETHER * block_rows,
+        staging_workers=1,
+        data_bytes=small.refs(n)[0].nbytes,
+        needs=(Need("resident data", 0),),
+        cache=plan.cache._replace(
+            memory_bytes=min(plan.cache.memory_bytes, MIB), disk_bytes=min(plan.cache.disk_bytes, MIB)
+        ),
+        scratch_bytes=0,
+    )
+
+
+def _small_config(config: FitConfig, fit: SmallFit) -> FitConfig:
+    """The user's options but for those that say where, how long and how exactly."""
+    return dataclasses.replace(
+        config, tol=fit.tol, max_passes=_PASSES, max_time=None, seed=0, threads=1, scratch=None, scratch_limit=None,
+        scheduler="serial", scheduler_file=None, workers=None,
+    )  # fmt: skip
+
+
+def _stage_sorted(store: RowBlocks, plan: Plan, config: FitConfig) -> None:
+    """A working copy of sorted rows, with so many features (if they are sparse) that these get other numbers."""
+    n, n_classes = _SORTED_ROWS, len(plan.problem.classes)
+    y = np.arange(n) * (n_classes or n) // n
+    small = rows_like(store, np.ones((n, 2)), y, n_classes, last_feature=MANY_FEATURES + 1)
+    fit = SmallFit(n)
+    plan, config = _small_plan(plan, plan.problem, small, fit), _small_config(config, fit)
+    with (
+        tempfile.TemporaryDirectory(prefix="bigsvm-") as folder,
+        open_rows(small, plan, config, Path(folder), MemoryBudget(_BUDGET), SerialMapper(), silent) as (data, _),
+    ):
+        data.read(data.refs(n)[0])

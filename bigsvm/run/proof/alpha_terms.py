@@ -1,0 +1,99 @@
+"""Terms of linear models of classes, one against the rest: the dual point is alpha >= 0, in all losses and biases."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from bigsvm.compiled.linear.gap_terms import ALPHA, ALPHA_DIAG
+from bigsvm.model.linear_model import LinearModel
+from bigsvm.problem.certificate import Accumulator, Certificate, RowsShare, RowsTerms, certify_blocks, keep_best
+from bigsvm.problem.problem import Problem, zero_weights
+from bigsvm.run.proof.terms import SavedTerms
+from bigsvm.store.blocks import BlockRef, RowBlocks, row_bytes
+from bigsvm.tasks import Mapper, over_shares
+
+
+class AlphaTerms(SavedTerms):
+    """The terms that a running fit has (`problem/certificate.py`), of the saved w and alpha.
+
+    Without alpha the margins give a dual point, and its best multiple the bound.
+    """
+
+    def __init__(self, model: LinearModel, problem: Problem, store: RowBlocks, alpha: np.ndarray | None) -> None:
+        super().__init__(model, problem, store, alpha)
+        self.w = weights_of(model, problem, store.n_features)
+        self.held_bytes = 3 * self.w.nbytes
+        self._total = Accumulator(problem, self.w)
+
+    @property
+    def bound(self) -> str:
+        """Which dual point the gap is proved by."""
+        if self.alpha is not None:
+            return "alpha"
+        return "weaker bound: no alpha was saved, its margins' dual point was used"
+
+    def block_rows(self, block_bytes: int) -> int:
+        """Rows of a block, whose values take so many bytes."""
+        return int(min(max(block_bytes // row_bytes(self.store), 1), self.store.n_samples))
+
+    def task_bytes(self, block_rows: int, block_bytes: int) -> int:
+        """The task's part of v, and a block with what it is decoded from."""
+        return self.w.nbytes + 2 * block_bytes
+
+    def results(
+        self, mapper: Mapper, runs: Iterable[tuple[BlockRef, ...]], at_most: int
+    ) -> Iterator[tuple[tuple[BlockRef, ...], RowsTerms]]:
+        """Terms of runs of blocks."""
+
+        def share(run: tuple[BlockRef, ...]) -> RowsShare:
+            return RowsShare(self.store, run, self.problem, self.w, self.alpha_of(run), with_survey=True)
+
+        return over_shares(mapper, certify_blocks, runs, share, at_most)
+
+    def add(self, found: RowsTerms) -> None:
+        """Add what a task found; in the order of the rows."""
+        self._total.add(found)
+        assert found.survey is not None
+        self.survey.merge(found.survey)
+        self.n_rows = self._total.n_rows
+
+    def certificate(self, problem: Problem) -> Certificate:
+        """What all rows together prove."""
+        found = self._total.finish() if self.alpha is not None else _best_scaled(self._total, problem)
+        return keep_best(found, None)[0]
+
+
+def _best_scaled(total: Accumulator, problem: Problem) -> Certificate:
+    """The certificate with the best multiple t alpha of the dual point: D is a parabola in t.
+
+    D(t) = t A - t^2 (||v||^2 / 2 + sum D_i alpha_i^2 / 2), and t <= 1 where alpha has upper bounds.
+    """
+    certificate = total.finish()
+    if problem.bias == "free":  # a multiple is no better balanced: nothing but alpha = 0 is sure
+        dual = np.maximum(certificate.dual, 0.0)
+        return dataclasses.replace(certificate, dual=dual, gap=certificate.primal - dual)
+    sums = total.sums()
+    v = total.v if total.v.ndim == 2 else total.v[:, None]
+    quadratic = 0.5 * np.sum(v * v, axis=0) + sums[:, ALPHA_DIAG]
+    linear = sums[:, ALPHA]
+    t = np.divide(linear, 2.0 * quadratic, out=np.zeros_like(linear), where=quadratic > 0)
+    if np.isfinite(problem.loss.upper_factor):
+        t = np.minimum(t, 1.0)
+    dual = np.maximum(t * linear - t * t * quadratic, certificate.dual)
+    return Certificate(
+        certificate.primal, dual, certificate.primal - dual, certificate.n_rows, 0.0, certificate.n_support
+    )
+
+
+def weights_of(model: LinearModel, problem: Problem, n_features: int) -> np.ndarray:
+    """w with its bias entry, for data of at least the model's and `n_features` features."""
+    width = max(n_features, model.n_features)
+    w = zero_weights(width, problem.n_models)
+    columns = w if w.ndim == 2 else w[:, None]
+    columns[: model.n_features] = model.coef.T
+    if problem.constant_feature:
+        columns[-1] = model.intercept / problem.constant_feature
+    return w

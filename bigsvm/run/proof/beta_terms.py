@@ -1,0 +1,193 @@
+"""Terms of models whose dual point has two signs, beta = y alpha: kernels, pairs of classes, regression.
+
+None of the code that trained computes f.  Of each block of rows nothing is kept but sums (`beta_sums.py`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from bigsvm.budget import MemoryBudget
+from bigsvm.model.kernel_model import KernelModel
+from bigsvm.model.linear_model import LinearModel
+from bigsvm.problem.certificate import Certificate, above_zero, cost_of_imbalance
+from bigsvm.problem.definite import whole_bytes
+from bigsvm.problem.problem import Problem
+from bigsvm.run.fit.sizes import FIXED
+from bigsvm.run.proof.beta_sums import (
+    BALANCE,
+    BRACKETS,
+    LINEAR,
+    LOSS,
+    QUADRATIC,
+    SIZE,
+    SQUARES,
+    BetaOf,
+    BetaShare,
+    BetaSums,
+    beta_of_alpha,
+    beta_of_support,
+    sums_of_blocks,
+)
+from bigsvm.run.proof.kernel_check import check_needs, checked_kernel, quadratic_refutes, refuted
+from bigsvm.run.proof.terms import SavedTerms
+from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks, blocks_of, row_bytes
+from bigsvm.tasks import Mapper, over_shares
+from bigsvm.units import MIB
+
+_MOST_ROWS = 4096  # of a block: threads share the blocks
+_A_MODEL = 12  # float64 values of a row for each model: alpha, beta, scores, and one model's programme
+
+
+class BetaTerms(SavedTerms):
+    """What kernel models and linear ones share.
+
+    scoring_bytes : that a task holds to score a block;  with_v : v = sum beta_i x_i is made, too
+    """
+
+    def __init__(self, model: Any, problem: Problem, store: RowBlocks, alpha: np.ndarray | None) -> None:
+        super().__init__(model, problem, store, alpha)
+        self.scoring_bytes = 0
+        self.with_v = False
+        self.total = BetaSums.none(model, False)
+
+    def block_rows(self, block_bytes: int) -> int:
+        """Rows of a block, whose values and those of its models take about so many bytes."""
+        a_row = row_bytes(self.store) + self._value_bytes
+        return int(min(max(block_bytes // a_row, 1), self.store.n_samples, _MOST_ROWS))
+
+    def task_bytes(self, block_rows: int, block_bytes: int) -> int:
+        """A block, its support vectors once more, and what is made of its rows."""
+        return int(3 * row_bytes(self.store) * block_rows) + self._value_bytes * block_rows + self.scoring_bytes
+
+    @property
+    def _value_bytes(self) -> int:
+        return 8 * _A_MODEL * self.problem.n_models
+
+    @property
+    @abstractmethod
+    def beta_of(self) -> BetaOf:
+        """How beta of a block's rows is made."""
+
+    def results(
+        self, mapper: Mapper, runs: Iterable[tuple[BlockRef, ...]], at_most: int
+    ) -> Iterator[tuple[tuple[BlockRef, ...], BetaSums]]:
+        """Sums over runs of blocks."""
+
+        def share(run: tuple[BlockRef, ...]) -> BetaShare:
+            alpha = self.alpha_of(run)
+            return BetaShare(self.store, run, self.problem, self.model, alpha, self.beta_of, self.with_v)
+
+        return over_shares(mapper, sums_of_blocks, runs, share, at_most)
+
+    def add(self, found: BetaSums) -> None:
+        """Add what a task found; in the order of the rows."""
+        self.total.merge(found)
+        self.survey, self.n_rows = self.total.survey, self.total.n_rows
+
+    def certificate(self, problem: Problem) -> Certificate:
+        """P, D and their gap from the sums over all rows, of terms that are not negative (docs/mathematics.md 2.1)."""
+        total, sums = self.total, self.total.sums
+        w_sq, v_sq, apart = self.norms()
+        primal, dual = 0.5 * w_sq + sums[:, LOSS], sums[:, LINEAR] - 0.5 * v_sq
+        cost = cost_of_imbalance(self.model.intercept, sums[:, BALANCE], sums[:, SIZE], v_sq)
+        gap = sums[:, BRACKETS] + 0.5 * apart + cost
+        drift, kind = float(np.sqrt(apart.max())), problem.kernel.certificate
+        return above_zero(Certificate(primal, dual, gap, total.n_rows, drift, total.n_support, kind))
+
+    @abstractmethod
+    def norms(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """||w||^2, ||v||^2 and ||w - v||^2 of each model, float64, (n_models,)."""
+
+    def said(self) -> dict[str, Any]:
+        """The violation b_low - b_up of the worst model, at least 0; a model where nothing may move has none."""
+        b_up, b_low = self.total.b_up, self.total.b_low
+        known = np.isfinite(b_up) & np.isfinite(b_low)
+        return {"violation": float(np.max(b_low[known] - b_up[known], initial=0.0))}
+
+
+class SignedLinearTerms(BetaTerms):
+    """Of linear models of pairs of classes, and of regression: w is held to what the dual point makes of it."""
+
+    def __init__(self, model: LinearModel, problem: Problem, store: RowBlocks, alpha: np.ndarray | None) -> None:
+        super().__init__(model, problem, store, alpha)
+        self.held_bytes = 3 * model.coef.nbytes
+        self.scoring_bytes = 2 * model.coef.nbytes + 2 * MIB
+        self.with_v = alpha is not None
+        self.total = BetaSums.none(model, self.with_v)
+
+    @property
+    def bound(self) -> str:
+        """Which dual point the gap is proved by."""
+        return "alpha" if self.alpha is not None else "weaker bound: no alpha was saved, alpha = 0 was used"
+
+    @property
+    def beta_of(self) -> BetaOf:
+        """From the saved alpha."""
+        return beta_of_alpha
+
+    def norms(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Of w = coef, and of v as the rows and alpha give it."""
+        w = self.model.coef
+        v = self.total.v if len(self.total.v) else np.zeros(w.shape)
+        apart = np.einsum("mj,mj->m", w - v, w - v)
+        return np.einsum("mj,mj->m", w, w), np.einsum("mj,mj->m", v, v), apart
+
+
+class KernelTerms(BetaTerms):
+    """Of kernel models: their w is v, once every support vector is seen to be the row that it is said to be.
+
+    Of a kernel that is not positive semidefinite there is no gap: what is left of the optimality conditions is told.
+    A precomputed one is checked as a fit checks it, from a reading of its own.
+    """
+
+    def __init__(self, model: KernelModel, problem: Problem, store: RowBlocks, alpha: np.ndarray | None) -> None:
+        super().__init__(model, problem, store, alpha)
+        self.scoring_bytes = model.scoring_bytes
+        self.blocks_per_task = 1
+
+    @property
+    def bound(self) -> str:
+        """Which dual point the gap is proved by."""
+        return "alpha" if self.alpha is not None else "dual_coef"
+
+    @property
+    def beta_of(self) -> BetaOf:
+        """From the coefficients, once they are seen to be those of alpha."""
+        return beta_of_support
+
+    def norms(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """beta'K beta of both."""
+        quadratic = self.total.sums[:, QUADRATIC]
+        return quadratic, quadratic, np.zeros(len(quadratic))
+
+    def checked(self, refs: Sequence[BlockRef], budget: int) -> Problem:
+        """As far as rows and dual point refute the kernel; K is factorised where the memory holds it."""
+        kernel, store = self.problem.kernel, self.store
+        if kernel.by_construction:
+            return self.problem
+        n = store.n_samples
+        needs = sum(need.nbytes for need in check_needs(kernel, n)) + int(3 * row_bytes(store) * refs[0].n_rows)
+        needs += int(getattr(store, "chunk_nbytes", 0)) * 2 + FIXED
+        decide = kernel.name == "precomputed" and needs + whole_bytes(n) <= budget
+
+        def reading() -> Iterator[tuple[int, Matrix]]:
+            for block in blocks_of(store, refs):
+                yield block.start, block.X
+
+        kernel = checked_kernel(kernel, store, reading, MemoryBudget(budget), decide)
+        for m in range(len(self.total.sums)):
+            if kernel.definite.how in ("checked", "refuted"):
+                break
+            quadratic, squares, size = self.total.sums[m, [QUADRATIC, SQUARES, SIZE]].tolist()
+            why = quadratic_refutes(kernel, quadratic, squares, size)
+            if why and kernel.definite.how == "assumed":
+                raise refuted(why, store.uri)
+            if why:
+                kernel = kernel.refuted_by(why)
+        return dataclasses.replace(self.problem, kernel=kernel)

@@ -1,0 +1,177 @@
+"""Scores of a running kernel fit, made anew from beta and the rows: nothing of the solver is believed but beta.
+
+f(x_i) = sum_s beta_s K(x_s, x_i) of every row is computed from its support vectors: in float64, or, of rows that are
+none, first in float32 with a bound on its error (rbf).  A row whose bracket is 0 wherever f lies within the bound needs
+no more: it adds nothing to P, D and gap.  Those that the bound leaves undecided, near their margin, are computed again
+in float64.  So P, D and gap are those of float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from bigsvm.compiled.kernel.parts import next_nonzero
+from bigsvm.compiled.shared.rows import CSR, sqnorms
+from bigsvm.run.proof.prover import ProofLeft
+from bigsvm.solvers.kernel.part import Part
+from bigsvm.solvers.kernel.values.data import KernelData, Rows
+from bigsvm.solvers.kernel.values.gram import Gram, Support
+from bigsvm.solvers.kernel.values.row_buffer import RowArena, support_rows
+from bigsvm.store.blocks import Matrix
+
+_UNIT = 2.0**-24  # of float32
+_EXP = 3e-7  # relative error of exp in float32, and of one value's last rounding
+_MOST_UNDECIDED = 0.6  # of a block's rows, with which float32 values go on
+_MORE = 7  # roundings of a product's terms, of norms and of what is made of them
+_LARGEST_ERROR = 2.0**-7  # relative, of float32 values that decide anything: e^x - 1 is x to within 1 %
+
+
+@dataclass
+class _Bound:
+    """|float32 value - K(s, x)| <= (per_norm (||x||^2 + largest) + constant) K(s, x), of an rbf kernel.
+
+    That is the error of an exponent: it bounds a value's where it is below `_LARGEST_ERROR`, and nothing else.
+    """
+
+    per_norm: float
+    largest: float
+    constant: float = _EXP
+
+
+def scores_of(part: Part, data: KernelData, b: float | None, exact: bool) -> None:
+    """part.f = K beta - t anew: to float64 wherever the brackets of the gap at bias b are not surely 0.
+
+    exact : all in float64.  Raises ProofLeft where the run is to stop.
+    """
+    np.negative(part.target, out=part.f)
+    arena = RowArena(data)
+    support = np.empty(min(arena.capacity, part.n), np.int64)
+    found, start = next_nonzero(part.beta, 0, support)
+    whole = next_nonzero(part.beta, start, np.empty(1, np.int64))[0] == 0
+    approximate = not exact and b is not None and data.kernel.name == "rbf" and whole
+    while found:
+        which = support[:found]
+        numbers = which if part.rows is None else part.rows[which]
+        taken = arena.load(numbers, charge=True)
+        if taken < found:  # longer rows than planned: the others come with the next
+            start, approximate = int(which[taken]), False
+            which, numbers = which[:taken], numbers[:taken]
+        _add_scores(part, data, _OtherSide(data, arena, numbers, part.beta[which]), b if approximate else None)
+        found, start = next_nonzero(part.beta, start, support)
+
+
+class _OtherSide:
+    """Support vectors that are in memory, gathered some at a time in the float type that is wanted."""
+
+    def __init__(self, data: KernelData, arena: RowArena, numbers: np.ndarray, beta: np.ndarray) -> None:
+        self._data, self._arena, self._numbers, self._beta = data, arena, numbers, beta
+        self._at, self._at_once = arena.at(numbers), support_rows(data.ctx)
+        self._kept: dict[str, list[tuple[Support, np.ndarray]]] = {}
+
+    def parts(self, gram: Gram) -> Iterable[tuple[Support, np.ndarray]]:
+        """(rows, their beta) in `gram`'s type; few rows are gathered once."""
+        if len(self._beta) > self._at_once:
+            return self._gathered(gram)
+        return self._kept.setdefault(gram.dtype.name, []) or self._keep(gram)
+
+    def _keep(self, gram: Gram) -> list[tuple[Support, np.ndarray]]:
+        self._kept[gram.dtype.name] = list(self._gathered(gram))
+        return self._kept[gram.dtype.name]
+
+    def _gathered(self, gram: Gram) -> Iterator[tuple[Support, np.ndarray]]:
+        for start in range(0, len(self._beta), self._at_once):
+            these = slice(start, start + self._at_once)
+            support = self._data.support(self._arena.X, self._at[these], self._numbers[these], gram)
+            yield support, self._beta[these]
+
+    def bound(self) -> _Bound:
+        """Of float32 values: an exponent is off by at most gamma c u (||x||^2 + ||s||^2), c counting the roundings."""
+        entries, largest = 0, 0.0
+        for support, _ in self.parts(self._data.exact):
+            S = support.S
+            entries = max(entries, int(np.diff(S.indptr).max(initial=0)) if isinstance(S, CSR) else S.shape[1])
+            largest = max(largest, float(support.sq.max(initial=0.0)))
+        return _Bound(1.2 * self._data.kernel.gamma * (entries + _MORE) * _UNIT, largest)
+
+
+def _add_scores(part: Part, data: KernelData, side: _OtherSide, b: float | None) -> None:
+    """Add to f what some support vectors make; with a bias b all of it, in float32 where the bound decides."""
+    bound = None if b is None else side.bound()
+    for rows in data.blocks():
+        mine, own = of_part(part, rows)
+        if len(own):
+            f = np.ascontiguousarray(part.f[mine])[None, :]
+            where = np.arange(len(own))
+            if bound is not None and b is not None:
+                zero = np.flatnonzero(part.beta[mine] == 0.0)
+                where = _undecided(part, mine, _nearly(data, rows, own[zero], side), zero, b, bound, f[0])
+                if len(where) > _MOST_UNDECIDED * len(own):
+                    bound = None  # it decides too little to be worth its values
+            if len(where):
+                again = f[:, where]
+                for support, beta in side.parts(data.exact):
+                    data.exact.add(rows.X, own[where] - rows.offset, support, beta[:, None], again)
+                f[0, where] = again[0]
+            part.f[mine] = f[0]
+        if data.ctx.stopping():
+            raise ProofLeft
+
+
+def of_part(part: Part, rows: Rows) -> tuple[slice, np.ndarray]:
+    """(positions in the part, numbers in the data) of a block's rows."""
+    if part.rows is None:
+        return slice(rows.start, rows.stop), np.arange(rows.start, rows.stop)
+    a, b = np.searchsorted(part.rows, [rows.start, rows.stop])
+    return slice(a, b), part.rows[a:b]
+
+
+def _norms(rows: Rows, own: np.ndarray) -> np.ndarray:
+    """||x||^2 of some rows of a block."""
+    first, last = int(own[0]) - rows.offset, int(own[-1]) + 1 - rows.offset
+    X: Matrix = rows.X
+    if isinstance(X, CSR):
+        part: Matrix = X._replace(indptr=X.indptr[first : last + 1])
+    else:
+        part = X[first:last]
+    found = np.empty(last - first)
+    sqnorms(part, found)
+    return found[own - rows.offset - first]
+
+
+class _Nearly(NamedTuple):
+    """f + t in float32 values of some rows, the sum of |beta_s| K(s, x) beside it, and their squared norms."""
+
+    scores: np.ndarray
+    size: np.ndarray
+    sq: np.ndarray
+
+
+def _nearly(data: KernelData, rows: Rows, own: np.ndarray, side: _OtherSide) -> _Nearly:
+    out = np.zeros((2, len(own)))
+    for support, beta in side.parts(data.gram):
+        data.gram.add(rows.X, own - rows.offset, support, np.stack([beta, np.abs(beta)], axis=1), out)
+    return _Nearly(out[0], out[1], _norms(rows, own) if len(own) else np.empty(0))
+
+
+def _undecided(
+    part: Part, mine: slice, found: _Nearly, zero: np.ndarray, b: float, bound: _Bound, f: np.ndarray
+) -> np.ndarray:
+    """Support vectors, and rows whose bracket might not be 0 for some f within the bound; adds to f of the others.
+
+    zero : rows of beta = 0, those that `found` is of
+    """
+    # Of the true K; the factor makes it one of the values that were computed.
+    error = bound.per_norm * (found.sq + bound.largest) + bound.constant
+    slack = np.where(error <= _LARGEST_ERROR, 1.01 * error * found.size, np.inf)
+    scores = f[zero] + found.scores
+    r = -(scores + b)
+    upper, lower, epsilon = part.upper[mine][zero], part.lower[mine][zero], part.epsilon
+    decided = ((upper <= 0.0) | (r <= epsilon - slack)) & ((lower >= 0.0) | (r >= slack - epsilon))
+    undecided = np.ones(len(f), bool)
+    undecided[zero[decided]] = False
+    f[zero[decided]] = scores[decided]
+    return np.flatnonzero(undecided)

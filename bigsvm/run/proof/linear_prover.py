@@ -1,0 +1,205 @@
+"""Proofs of points that have weights w: from a pass of their own, or deferred to the next training pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from bigsvm.errors import DataError
+from bigsvm.model.linear_model import LinearModel
+from bigsvm.problem.certificate import (
+    Accumulator,
+    Certificate,
+    Proof,
+    RowsShare,
+    certify_blocks,
+    joined,
+    keep_best,
+    of_written,
+)
+from bigsvm.problem.deferred import DEFERRED_ALPHA, DeferredCertificate
+from bigsvm.problem.problem import Problem
+from bigsvm.run.proof.prover import ProofLeft, Prover
+from bigsvm.solvers.base import Context, Point, Solver
+from bigsvm.solvers.block_order import groups_in_order
+from bigsvm.store.blocks import BlockRef, RowBlocks
+from bigsvm.store.read_ahead import ReadAhead
+from bigsvm.store.state.vectors import RowVector
+from bigsvm.tasks import BLOCKS_PER_TASK, over_shares, runs_of
+
+
+class LinearProver(Prover):
+    """Keeps the best that is proved, the weights that it speaks of, and the alpha of the last proof.
+
+    w, scale : one array a group of models, and a factor for each model: the primal points of `certificate`
+    """
+
+    def __init__(self, solver: Solver, state: Any, ctx: Context) -> None:
+        super().__init__(solver, state, ctx)
+        self.w: list[np.ndarray] = []
+        self.scale = np.ones(0)
+        self._written: Certificate | None = None
+        self._former: list[RowVector] = []
+
+    @property
+    def written(self) -> Certificate | None:
+        """Of `w` and `alpha`: the best primal points, and the dual points of the last proof."""
+        return self._written
+
+    def _prove(self) -> Certificate:
+        points = self._solver.points(self._state)
+        streams = not self._ctx.resident and self._ctx.parallel == 1
+        proofs = self._stream(points) if streams else self._in_tasks(points)
+        self.alpha = [point.alpha for point in points if point.alpha is not None]
+        return self._take(proofs, [point.w for point in points])
+
+    def schedule(self) -> None:
+        """Defer the certificate of the present point to the next step."""
+        with self._timed():
+            points = self._solver.points(self._state)
+            unheld = [point for point in points if point.kept is None]
+            if [_width(former.values) for former in self._former] != [_width(point.w) for point in unheld]:
+                for former in self._former:
+                    former.close()
+                self._former = [self._copy_of(point) for point in unheld]
+            unkept = iter(self._former)
+            deferred = []
+            for point in points:
+                if point.kept is None:
+                    assert point.alpha is not None
+                    w, alpha = point.w.copy(), next(unkept)
+                    alpha.values[:] = point.alpha.values
+                else:
+                    w, alpha = point.kept
+                deferred.append(DeferredCertificate(point.problem, w, alpha, point.rescaled))
+            self._ctx.deferred = deferred
+
+    def collect(self) -> Certificate:
+        """The certificate that was deferred: of the point before the step."""
+        with self._timed():
+            deferred, self._ctx.deferred = self._ctx.deferred, ()
+            self.alpha = [proof.alpha for proof in deferred]
+            return self._take([proof.finish() for proof in deferred], [proof.w for proof in deferred])
+
+    def model(self, problem: Problem, data: RowBlocks, about: dict[str, Any]) -> LinearModel:
+        """Of the best weights that were proved."""
+        self._solver.finish(self._state)
+        return linear_model(problem, self.w, self.scale, data, about)
+
+    def _dump(self) -> dict[str, Any]:
+        deferred = [proof.dump() for proof in self._ctx.deferred]
+        former = [vector.values for vector in self._former] if deferred else []
+        return {"w": self.w, "scale": self.scale, "deferred": deferred, "former": former}
+
+    def _load(self, tree: dict[str, Any]) -> None:
+        self.w, self.scale = [np.array(w) for w in tree["w"]], np.array(tree["scale"])
+        if tree["deferred"]:
+            self.schedule()
+            for vector, values in zip(self._former, tree["former"], strict=True):
+                vector.values[:] = values
+            for proof, saved in zip(self._ctx.deferred, tree["deferred"], strict=True):
+                proof.load(saved)
+
+    def _take(self, proofs: Sequence[Proof], points: Sequence[np.ndarray]) -> Certificate:
+        found = joined([proof.certificate for proof in proofs])
+        scale = np.concatenate([proof.scale for proof in proofs])
+        if found.n_rows != self._ctx.data.n_samples:
+            raise DataError(f"{found.n_rows} rows seen of {self._ctx.data.n_samples}: nothing is proved")
+        self._refuse_overflow(found.primal)
+        best, better = keep_best(found, self.certificate)
+        self._written = of_written(found, best, better)
+        if self.certificate is None:
+            self.w, self.scale = [w.copy() for w in points], scale
+        else:
+            first = 0
+            self.w = _grouped_as(points, self.w)
+            for kept, w in zip(self.w, points, strict=True):
+                n_models = _width(w)
+                np.copyto(kept, w, where=better[first : first + n_models])
+                first += n_models
+            self.scale = np.where(better, scale, self.scale)
+        self.certificate = best
+        self._solver.learn(self._state, best, [proof.v for proof in proofs], points)
+        return best
+
+    def _stream(self, points: Sequence[Point]) -> list[Proof]:
+        ctx = self._ctx
+        deferred = []
+        for point in points:
+            assert point.alpha is not None
+            deferred.append(DeferredCertificate(point.problem, point.w, point.alpha, point.rescaled))
+        with ReadAhead(ctx.data, groups_in_order(ctx), ctx.read_depth, ctx.buffers) as source:
+            for group, block in source:
+                ctx.charge(block.nbytes)
+                for proof in deferred:
+                    proof.add(block, group)
+                if ctx.stopping():
+                    raise ProofLeft
+        ctx.io_wait_s += source.waited_s
+        return [proof.finish() for proof in deferred]
+
+    def _in_tasks(self, points: Sequence[Point]) -> list[Proof]:
+        with ThreadPoolExecutor(min(len(points), self._ctx.threads), "bigsvm-proof") as pool:
+            return list(pool.map(self._tasks, points))
+
+    def _tasks(self, point: Point) -> Proof:
+        ctx, alpha = self._ctx, point.alpha
+
+        def share(run: tuple[BlockRef, ...]) -> RowsShare:
+            rows = None if alpha is None else alpha.between(run[0].start, run[-1].stop)
+            return RowsShare(ctx.data, run, point.problem, point.w, rows)
+
+        total, runs = Accumulator(point.problem, point.w), runs_of(ctx.proof_refs, BLOCKS_PER_TASK)
+        for _, terms in over_shares(ctx.mapper, certify_blocks, runs, share, ctx.pass_workers, account=ctx):
+            total.add(terms)
+        return total.proof()
+
+    def _copy_of(self, point: Point) -> RowVector:
+        assert point.alpha is not None
+        n_rows, width = point.alpha.values.shape
+        return self._ctx.vector(DEFERRED_ALPHA, width, n_rows=n_rows)
+
+
+def linear_model(
+    problem: Problem, w: Sequence[np.ndarray], scale: np.ndarray, data: RowBlocks, about: dict[str, Any]
+) -> LinearModel:
+    """The model of a certified w, in the store's feature order.
+
+    w : of each group of models (n_features + 1,) or (n_features + 1, n_models), in working feature order
+    scale : float64, (n_models,)   the model of each is so many times its w
+    """
+    coef, intercept = np.empty((problem.n_models, data.n_features)), np.empty(problem.n_models)
+    order = slice(None) if data.feature_order is None else data.feature_order
+    first = 0
+    for group in w:
+        columns = group if group.ndim == 2 else group[:, None]
+        for m in range(columns.shape[1]):
+            t = scale[first + m]
+            coef[first + m][order] = t * columns[:-1, m].astype(np.float64)
+            intercept[first + m] = problem.constant_feature * (t * float(columns[-1, m]))
+        first += columns.shape[1]
+    return LinearModel(
+        coef=coef,
+        intercept=intercept,
+        classes=problem.classes,
+        positive=problem.positive,
+        negative=problem.negative,
+        about=about,
+    )
+
+
+def _width(array: np.ndarray) -> int:
+    """Models of an array that has an axis of them where there are several."""
+    return 1 if array.ndim == 1 else array.shape[1]
+
+
+def _grouped_as(points: Sequence[np.ndarray], weights: list[np.ndarray]) -> list[np.ndarray]:
+    """Weights in the groups of models that points come in: another solver may have taken over."""
+    if [_width(w) for w in points] == [_width(w) for w in weights]:
+        return weights
+    whole = np.hstack([w.reshape(len(w), -1) for w in weights])
+    ends = np.cumsum([_width(w) for w in points])
+    return [part.reshape(w.shape).copy() for part, w in zip(np.split(whole, ends[:-1], axis=1), points, strict=True)]

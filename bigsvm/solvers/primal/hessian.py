@@ -1,0 +1,40 @@
+"""What solvers with a matrix of (n_features + 1)^2 entries share: whom they refuse, its bytes, Newton's equations."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bigsvm.compiled.linear.hessian import solve_symmetric
+from bigsvm.solvers.base import DataShape, Need
+from bigsvm.solvers.primal.primal_state import PrimalState
+from bigsvm.solvers.weights import columns
+
+HESSIANS = 6  # the sum, its factor, and parts of tasks
+
+
+def newton_direction(state: PrimalState, H: np.ndarray) -> None:
+    """state.direction = -(R + H)^-1 gradient for each model, R the regulariser's identity."""
+    n = H.shape[1]
+    last = n - (state.problem.bias == "free")
+    if state.problem.constant_feature == 0.0:
+        last = n  # the unused bias entry is kept at 0 by its own 1
+    U, x = np.empty((n, n)), np.empty(n)
+    for m, (g, d) in enumerate(zip(columns(state.gradient).T, columns(state.direction).T, strict=True)):
+        H[m].flat[: last * n : n + 1] += 1.0
+        solve_symmetric(H[m], np.ascontiguousarray(g), U, x)
+        d[:] = -x
+
+
+def hessian_need(shape: DataShape) -> Need:
+    """Bytes of the Hessians of all models, and of the parts that tasks hold."""
+    return Need("Hessian", 8 * (shape.n_features + 1) ** 2 * (HESSIANS * shape.n_models))
+
+
+def too_many_features(name: str, shape: DataShape, most: int) -> str | None:
+    """Why a solver that is quadratic in the features refuses; None where it does not."""
+    if shape.n_features <= most:
+        return None
+    return (
+        f"solver {name!r} works with a matrix of {shape.n_features:,} x {shape.n_features:,} features; "
+        f"{most:,} is its limit (--set max_features={shape.n_features} lifts it)"
+    )

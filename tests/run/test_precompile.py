@@ -1,0 +1,248 @@
+"""All compiled code that a fit, a certificate or a prediction calls is compiled, or loaded, before memory is counted.
+
+A signature that a compiled function has only after the work began, whether it was compiled or loaded then, is a
+failure; so it does not matter what the cache holds.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bigsvm.config import FitConfig
+from bigsvm.solvers.registry import SOLVERS
+from tests.products import each_of
+
+_KNOWN = """
+import importlib, json, pkgutil, sys
+import numpy as np
+from numba.core.dispatcher import Dispatcher
+from scipy import sparse
+import bigsvm
+import bigsvm.compiled
+from bigsvm.run.execute import aside
+from bigsvm.run.fit import fit, precompile as precompiling, sizes
+from bigsvm.store.formats.array_rows import ArrayRows
+
+folder = pkgutil.walk_packages(bigsvm.compiled.__path__, "bigsvm.compiled.")
+modules = [importlib.import_module(found.name) for found in folder]
+
+def signatures():
+    return {
+        (name, str(signature)) for module in modules for name, found in vars(module).items()
+        if isinstance(found, Dispatcher) for signature in found.overloads
+    }
+
+def all_loaded(kind, call, load=True):
+    aside.compiled_aside(kind, call, True)  # what a child alone has compiled is loaded by who calls it
+
+precompiling.compiled_aside = all_loaded
+known, precompile = [], fit.precompile
+
+def precompile_then_count(*arguments):
+    precompile(*arguments)
+    known.append(signatures())
+
+fit.precompile = precompile_then_count
+
+def check(at_least=4):
+    assert len(known[0]) >= at_least
+    new = signatures() - known[0]
+    sys.exit(f"compiled in the work: {sorted(new)}" if new else 0)
+"""
+
+_ROWS = """
+case = json.loads(sys.argv[1])
+options, n, where = case["options"], case["n"], case["where"]
+rng = np.random.default_rng(3)
+X = rng.standard_normal((n, 5))
+score = X[:, 0] + X[:, 1] ** 2 + 0.4 * rng.standard_normal(n)
+edges = {"two": [0.7], "three": [0.2, 1.2], "many": np.linspace(-1, 3, 9), "forty": np.linspace(-1, 4, 39)}
+regression = case["task"] == "regression"
+y = score if regression else np.searchsorted(edges[case["task"]], score)
+if options.get("kernel") == "precomputed":
+    X = np.exp(-0.2 * ((X[:, None] - X[None]) ** 2).sum(axis=2))
+X = (10 * X).clip(-90, 90).astype("int8") if case["dtype"] == "int8" else X.astype(case["dtype"])
+if where != "resident":
+    size = case["block_bytes"]
+    sizes._COPY_BLOCK, sizes.BLOCK_BYTES = size, 10 * size
+    sizes.Sizes.resident_from = lambda self: 1 << 50
+    if case["arena"]:
+        sizes.Sizes.arena = lambda self, store, spare, unpacked=False: min(spare, case["arena"])
+    options["stage"] = "none" if where == "streamed" else "auto"
+weight = rng.uniform(0.5, 2.0, n) if case["weighted"] else None
+kind = "regression" if regression else "classification"
+store = ArrayRows(sparse.csr_array(X) if case["layout"] == "csr" else X, y, weight, task=kind)
+config = bigsvm.config.FitConfig.of(memory="64MiB", **options)
+"""
+
+_FIT = """
+if case["path"]:
+    from bigsvm.run.path import fit_path_store
+    result = fit_path_store(store, [0.1, 1.0], config)[0]
+else:
+    result = fit.fit_store(store, config)
+assert result.model.about["plan"]["resident"] == (where == "resident")
+check()
+"""
+
+_SAVE = """
+fit.fit_store(store, config).save_model(case["model"])
+"""
+
+_CERTIFY = """
+from pathlib import Path
+from bigsvm.run.proof import certify, kernel_certify
+
+def counted(module):
+    former = module._precompile
+    def counting(*arguments):
+        former(*arguments)
+        known.append(signatures())
+    module._precompile = counting
+
+counted(certify)
+counted(kernel_certify)
+found = certify.certify_model(Path(case["model"]), store, config)
+check(at_least=1)
+"""
+
+_PREDICT = """
+from pathlib import Path
+from bigsvm.model.linear_model import load_model
+from bigsvm.run.apply import predict
+
+former = predict.precompile_scoring
+def counting(*arguments):
+    former(*arguments)
+    known.append(signatures())
+predict.precompile_scoring = counting
+predict.predict(load_model(Path(case["model"])), store, Path(case["model"] + ".csv"), "csv", config)
+check(at_least=1)
+"""
+
+PLAIN = {
+    "n": 900, "layout": "dense", "dtype": "float32", "task": "two", "where": "resident", "weighted": False,
+    "path": False, "block_bytes": 600, "arena": 0,
+}  # fmt: skip
+
+
+def runs(program: str, case: dict[str, Any]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _KNOWN + _ROWS + program, json.dumps(case)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def fits(options: dict[str, Any], **case: Any) -> None:
+    runs(_FIT, {**PLAIN, "options": options, **case})
+
+
+def linear_cases() -> list[tuple[str, str]]:
+    """Every linear solver with a loss of its own."""
+    return [
+        (name, loss)
+        for name, solver in SOLVERS.items()
+        for loss in solver.losses
+        if FitConfig.of(solver=name, loss=loss).of_kernel is False
+    ]
+
+
+@pytest.mark.slow
+@each_of(
+    where__solver__loss=[(where, *case) for where in ("staged", "resident") for case in linear_cases()],
+    layout=["dense", "csr"],
+    task=["two", "three", "two", "three", "many"],
+    tol=[1e-6, 1e-3, 1e-3],
+    weighted=[False, False, False, True],
+)
+def test_nothing_is_compiled_inside_a_linear_fit(
+    where: str, solver: str, loss: str, layout: str, task: str, tol: float, weighted: bool
+) -> None:
+    options = {"solver": solver, "loss": loss, "tol": tol, "max_passes": 40}
+    fits(options, where=where, layout=layout, task=task, weighted=weighted)
+
+
+ARENA = {"where": "staged", "arena": 8000}  # bytes for rows that stay: too few for all that violate
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("options", "case"),
+    [
+        ({"solver": "newton-ws", "loss": "hinge"}, {"path": True, "where": "staged"}),
+        ({"solver": "dcd", "loss": "hinge"}, ARENA),
+        (
+            {"solver": "dcd", "loss": "squared_hinge"},
+            {"where": "staged", "arena": 8000, "layout": "csr", "task": "forty"},
+        ),
+        ({"solver": "dcd", "loss": "squared_hinge", "tol": 1e-9}, {**ARENA, "layout": "csr"}),
+        ({"solver": "dcd", "loss": "hinge"}, {"task": "forty"}),
+        ({"solver": "dcd", "loss": "hinge", "blocks_per_round": 2}, {"where": "staged"}),
+        ({"solver": "dcd", "loss": "hinge", "solver_options": {"order": "random"}}, {"where": "streamed"}),
+    ],
+)
+def test_nothing_is_compiled_inside_other_linear_fits(options: dict[str, Any], case: dict[str, Any]) -> None:
+    fits({"max_passes": 40, **options}, **case)
+
+
+STREAMED = {"where": "staged", "n": 5000, "block_bytes": 60_000}
+FEW_STREAMED = {"where": "staged", "n": 200, "block_bytes": 2000}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("layout", "task", "options", "case"),
+    [
+        ("dense", "two", {"solver": "smo", "kernel": "rbf"}, {}),
+        ("dense", "three", {"solver": "smo", "kernel": "rbf", "tol": 1e-7}, {}),
+        ("csr", "two", {"solver": "smo", "kernel": "linear"}, {}),
+        ("csr", "two", {"solver": "smo", "kernel": "rbf"}, STREAMED),
+        ("dense", "three", {"solver": "smo", "kernel": "rbf", "tol": 1e-7, "multi_class": "ovr"}, STREAMED),
+        ("dense", "regression", {"solver": "smo", "kernel": "linear"}, STREAMED),
+        ("csr", "regression", {"solver": "smo", "kernel": "precomputed"}, {}),
+        ("dense", "two", {"solver": "smo", "kernel": "rbf", "working_set": 2}, {}),
+        ("csr", "two", {"solver": "smo", "kernel": "rbf", "wss": "keerthi2"}, {}),
+        ("dense", "two", {"solver": "rosen", "kernel": "rbf"}, {}),
+        ("csr", "two", {"solver": "rosen", "kernel": "linear", "tol": 0.3}, STREAMED),
+        ("dense", "regression", {"solver": "rosen-block", "kernel": "rbf"}, {}),
+        ("csr", "two", {"solver": "rosen-block", "kernel": "rbf", "tol": 1e-2}, STREAMED),
+        ("dense", "two", {"solver": "platt-smo", "kernel": "rbf", "tol": 0.3}, {}),
+        ("csr", "three", {"solver": "platt-smo", "kernel": "linear", "tol": 0.3}, {}),
+        ("dense", "two", {"solver": "simplified-smo", "kernel": "rbf", "tol": 0.1}, {}),
+        ("csr", "two", {"solver": "simplified-smo-km", "kernel": "rbf", "tol": 0.1}, {}),
+        ("dense", "two", {"solver": "platt-smo", "kernel": "rbf", "max_passes": 5}, FEW_STREAMED),
+        ("csr", "two", {"solver": "simplified-smo", "kernel": "rbf", "max_passes": 5}, FEW_STREAMED),
+        ("dense", "two", {"solver": "simplified-smo-km", "kernel": "rbf", "max_passes": 5}, FEW_STREAMED),
+        ("dense", "two", {"solver": "smo", "kernel": "rbf", "wss": "keerthi2", "max_passes": 50}, FEW_STREAMED),
+    ],
+)
+def test_nothing_is_compiled_inside_a_kernel_fit(
+    layout: str, task: str, options: dict[str, Any], case: dict[str, Any]
+) -> None:
+    loss = {"loss": "epsilon_insensitive"} if task == "regression" else {}
+    fits({"gamma": 0.2, **loss, **options}, **{"n": 600, **case, "layout": layout, "task": task})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("options", "case"),
+    [
+        ({"solver": "dcd", "loss": "hinge"}, {"layout": "csr", "task": "three", "weighted": True}),
+        ({"solver": "dcd", "loss": "squared_hinge", "no_dual": True}, {}),
+        ({"solver": "smo", "kernel": "rbf"}, {"task": "three", "layout": "csr"}),
+        ({"solver": "smo", "kernel": "precomputed"}, {"weighted": True}),
+        ({"solver": "smo", "kernel": "linear", "loss": "epsilon_insensitive"}, {"task": "regression"}),
+    ],
+)
+def test_nothing_is_compiled_inside_a_certificate_or_a_prediction(
+    options: dict[str, Any], case: dict[str, Any], tmp_path: Path
+) -> None:
+    case = {**PLAIN, "n": 300, "options": options, "model": str(tmp_path / "m"), **case}
+    for program in (_SAVE, _CERTIFY, _PREDICT):
+        runs(program, case)
