@@ -3,7 +3,7 @@
 
     scripts/figures.py                                        writes every passage anew
     scripts/figures.py --check                                says which page differs; exit 1
-    scripts/figures.py --plots                                docs/plots/NAME.svg of NAME.json; needs matplotlib
+    scripts/figures.py --plots                                docs/plots/NAME.svg of NAME.curves.json; needs matplotlib
     scripts/figures.py --promise 'scripts/stress/kill_test.py --kills 100'      runs it, and keeps what it says
 
 A passage stands between `<!-- figures: NAME -->` and `<!-- /figures -->`; `benchmarks/bench/passages.py` says what NAME
@@ -117,8 +117,8 @@ def main() -> None:
     if options.promise:
         promise(options.promise)
     if options.plots:
-        for kept in sorted(PLOTS.glob("*.json")):
-            draw_again(kept, kept.with_suffix(".svg"))
+        for kept in sorted(PLOTS.glob("*.curves.json")):
+            draw_again(kept, PLOTS / f"{kept.name.removesuffix('.curves.json')}.svg")
     for page in pages():
         page.write_text(rewritten(page.read_text()))
 

@@ -46,7 +46,7 @@ def draw(path: Path, several: list[Findings]) -> None:
 
 
 def draw_panels(path: Path, panels: list[Panel]) -> None:
-    """Write the plot and, beside it, the JSON file that it can be drawn of again; needs matplotlib."""
+    """Write the plot and, beside it, NAME.curves.json, of which it can be drawn again; needs matplotlib."""
     rows = [
         {
             "panel": panel.title, **({"gaps": panel.gaps} if panel.gaps else {}), "label": curve.label,
@@ -55,8 +55,9 @@ def draw_panels(path: Path, panels: list[Panel]) -> None:
         for panel in panels
         for curve in panel.curves
     ]  # fmt: skip
-    write_figures(path.with_suffix(".json"), rows)
-    draw_again(path.with_suffix(".json"), path)
+    kept = path.with_suffix(".curves.json")
+    write_figures(kept, rows)
+    draw_again(kept, path)
 
 
 def draw_again(kept: Path, path: Path) -> None:
