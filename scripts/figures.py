@@ -3,10 +3,12 @@
 
     scripts/figures.py                                        writes every passage anew
     scripts/figures.py --check                                says which page differs; exit 1
-    scripts/figures.py --promise 'scripts/kill_test.py --kills 100'      runs it, and keeps what it says
+    scripts/figures.py --plots                                docs/plots/NAME.svg of NAME.curves.json; needs matplotlib
+    scripts/figures.py --promise 'scripts/stress/kill_test.py --kills 100'      runs it, and keeps what it says
 
-A passage stands between `<!-- figures: NAME -->` and `<!-- /figures -->`; `bench/passages.py` says what NAME is.  To
-measure again, run the command that stands beside a passage with `--figures docs/figures/FILE.json`, then this script.
+A passage stands between `<!-- figures: NAME -->` and `<!-- /figures -->`; `benchmarks/bench/passages.py` says what NAME
+is.  To measure again, run the command that stands beside a passage with `--figures docs/figures/FILE.json`, then this
+script.
 """
 
 from __future__ import annotations
@@ -20,10 +22,14 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent / "benchmarks"))  # where the package `bench` is
+
 from bench.passages import PASSAGES
+from bench.plot import draw_again
 from bench.record import ROOT, commit, dumped, meter
 
 FIGURES = ROOT / "docs" / "figures"
+PLOTS = ROOT / "docs" / "plots"
 _PASSAGE = re.compile(r"(<!-- figures: ([a-z-]+) -->\n)(.*?)(<!-- /figures -->)", re.DOTALL)
 _COMMIT = re.compile(r"[0-9a-f]{7,40}")
 _MEASURED = re.compile(r"\d (?:s|ms|passes|MiB|MB|MB/s)\b")
@@ -100,6 +106,7 @@ def main() -> None:
     """Write or check."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing")
+    parser.add_argument("--plots", action="store_true", help="draw the plots again, too")
     parser.add_argument("--promise", metavar="COMMAND", help="as it stands in the table of promises")
     options = parser.parse_args()
     if options.check:
@@ -109,6 +116,9 @@ def main() -> None:
         return
     if options.promise:
         promise(options.promise)
+    if options.plots:
+        for kept in sorted(PLOTS.glob("*.curves.json")):
+            draw_again(kept, PLOTS / f"{kept.name.removesuffix('.curves.json')}.svg")
     for page in pages():
         page.write_text(rewritten(page.read_text()))
 

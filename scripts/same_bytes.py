@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The same small cases on two trees of this repository: what they write must be the same, byte for byte.
 
-Each case of `same_bytes_cases.py` is fitted, certified and predicted by either tree, through its public surface alone.
+Each case of `same/cases.py` is fitted, certified and predicted by either tree, through its public surface alone.
 Compared are all files of the models, predictions and ingested stores as bytes, and what the commands say (exit code,
 status, figures, the words of a refusal) without clocks.  Exit 1 where anything differs, or where a case did not end
 as it is meant to.
@@ -33,11 +33,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from same_bytes_cases import CASES, DATA, SMOKE, Case, seals
-from same_bytes_compare import Difference, compare_folders
+from same.cases import CASES, DATA, SMOKE, Case, seals
+from same.compare import Difference, compare_folders
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-WORKER = Path(__file__).resolve().parent / "same_bytes_worker.py"
+WORKER = Path(__file__).resolve().parent / "same" / "worker.py"
 _PATIENCE_S = 900.0  # until a worker that says nothing is ended: a case may have to compile for minutes
 _IMPORTS_NUMBA = re.compile(r"^\s*(?:import|from)\s+numba\b", re.MULTILINE)
 

@@ -16,7 +16,7 @@ from bigsvm.solvers.registry import SOLVERS
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 CODE = ("bigsvm", "scripts", "tests", "pipelines")
-PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "scripts" / "README.md", *sorted(DOCS.glob("*.md"))]
 
 _NUMBER = r"\d+(?:\.\d+)*"
 _NUMBERS = rf"{_NUMBER}(?:(?:, | and | to ){_NUMBER})*(?![\w-])"
@@ -26,6 +26,7 @@ _HEADING = re.compile(rf"^##+ ({_NUMBER})[ .]", re.MULTILINE)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _NAMES = "algorithms|limits|performance|findings|house|ecosystem|contract"
 _FILE = re.compile(r"`([\w./-]*\w\.py)`")
+_SCRIPT = re.compile(r"\bscripts/[\w/]+\.py\b")
 _OF_OTHERS = {"load.py"}
 """Files that come with data and not with the repository."""
 _ELSEWHERE = re.compile(rf"`(?:{_NAMES})`,? \d|\b(?:{_NAMES})\.md\b|\bdesign/|\bthe Notes\b")
@@ -124,7 +125,16 @@ def test_files_that_are_named_are_here() -> None:
     assert found == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_that_are_shown_can_be_typed() -> None:
+    """`scripts/stress/soak.py --fits 1000`: in pages, docstrings, and files of figures."""
+    places = (*sources(), *PAGES, *sorted(DOCS.rglob("*.json")))
+    found = {(path, name) for path in places for name in _SCRIPT.findall(path.read_text())}
+    assert len({name for _, name in found}) > 20
+    wrong = sorted(f"{path.relative_to(ROOT)}: {name}" for path, name in found if not (ROOT / name).is_file())
+    assert wrong == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     for link in _LINK.findall(text):

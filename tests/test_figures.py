@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 
 ROOT = Path(__file__).parents[1]
-FIGURES = sorted((ROOT / "docs" / "figures").glob("*.json"))
+FIGURES = sorted(path for folder in ("figures", "plots") for path in (ROOT / "docs" / folder).glob("*.json"))
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_figures_that_were_written_by_hand_are_noticed(figures: ModuleType) -> N
         figures.rewritten("<!-- figures: speed -->\n<!-- /figures -->")
 
 
-@pytest.mark.parametrize("path", FIGURES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", FIGURES, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_a_file_of_figures_names_its_commit_and_its_command(path: Path) -> None:
     document = json.loads(path.read_text())
     rows = [row for row in document["rows"] if isinstance(row, dict) and "commit" in row]

@@ -15,8 +15,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
 
-from same_bytes_cases import CASES, DATA, SMOKE
-from same_bytes_compare import CLOCKS, compare_bytes, compare_folders, first_difference, without_clocks
+from same.cases import CASES, DATA, SMOKE
+from same.compare import CLOCKS, compare_bytes, compare_folders, first_difference, without_clocks
 
 from bigsvm.config import KERNELS
 from bigsvm.solvers.registry import SOLVERS

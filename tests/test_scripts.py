@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -23,10 +24,17 @@ def run(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return done
 
 
+def test_the_list_of_scripts_has_a_line_for_each() -> None:
+    listed = re.findall(r"^\* \[([\w/.]+)\]\(\1\): \S", (SCRIPTS / "README.md").read_text(), re.MULTILINE)
+    there = [*SCRIPTS.glob("*.py"), *SCRIPTS.glob("stress/*.py"), *SCRIPTS.glob("benchmarks/*.py")]
+    there.append(SCRIPTS / "reproduction" / "reproduce.py")
+    assert sorted(listed) == sorted(str(path.relative_to(SCRIPTS)) for path in there)
+
+
 @pytest.mark.slow
 def test_bench_linear_smoke(tmp_path: Path) -> None:
     figures = tmp_path / "figures.json"
-    done = run("bench_linear.py", "--smoke", "--work", str(tmp_path), "--json", str(figures))
+    done = run("benchmarks/bench_linear.py", "--smoke", "--work", str(tmp_path), "--json", str(figures))
     assert "### demo, hinge" in done.stdout
     found: dict[str, Any] = json.loads(figures.read_text())
     lines = {line["solver"]: line for line in found["lines"]}
@@ -42,7 +50,7 @@ def test_bench_linear_smoke(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_bench_linear_of_many_classes(tmp_path: Path) -> None:
     few = ("--problem", "planted", "--classes", "3", "--rows", "1000", "--peers", "-")
-    done = run("bench_linear.py", "--smoke", *few, "--work", str(tmp_path))
+    done = run("benchmarks/bench_linear.py", "--smoke", *few, "--work", str(tmp_path))
     assert "### planted-3, hinge: 3 classes over one" in done.stdout
 
 
@@ -50,7 +58,7 @@ def test_bench_linear_of_many_classes(tmp_path: Path) -> None:
 def test_bench_linear_hard_suite_and_its_second_start(tmp_path: Path) -> None:
     figures, curves = tmp_path / "hard.json", tmp_path / "hard.svg"
     arguments = ("--suite", "hard", "--smoke", "--work", str(tmp_path), "--json", str(figures))
-    done = run("bench_linear.py", *arguments, "--plot", str(curves))
+    done = run("benchmarks/bench_linear.py", *arguments, "--plot", str(curves))
     assert "### tiny, hinge, C = 10" in done.stdout
     found: dict[str, Any] = json.loads(figures.read_text())
     own = [line for line in found["lines"] if line["solver"].startswith("bigsvm")]
@@ -61,7 +69,7 @@ def test_bench_linear_hard_suite_and_its_second_start(tmp_path: Path) -> None:
     assert all(line["gap"] >= -1e-9 for line in found["lines"])
     assert all(run["trace"] and run["steps"] for run in found["runs"] if run["solver"].startswith("bigsvm"))
     # A second start finds every run, makes no problem, and says the same.
-    again = run("bench_linear.py", *arguments)
+    again = run("benchmarks/bench_linear.py", *arguments)
     assert again.stderr == ""
     assert again.stdout == done.stdout
     assert json.loads(figures.read_text())["runs"] == found["runs"]
@@ -72,7 +80,7 @@ def test_bench_linear_hard_suite_and_its_second_start(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_bench_kernel_smoke_and_its_second_start(tmp_path: Path) -> None:
     record = tmp_path / "kernel.jsonl"
-    done = run("bench_kernel.py", "--smoke", "--record", str(record))
+    done = run("benchmarks/bench_kernel.py", "--smoke", "--record", str(record))
     assert "### tiny: 400 x 10, C = 1, gamma = 0.1" in done.stdout
     fits = {fit["solver"]: fit for fit in map(json.loads, record.read_text().splitlines())}
     assert {"bigsvm", "sklearn"} <= fits.keys()
@@ -88,7 +96,7 @@ def test_bench_kernel_smoke_and_its_second_start(tmp_path: Path) -> None:
     ours = fits["bigsvm"]
     assert ours["status"] == "paper_rule"
     assert ours["dual_objective"] == pytest.approx(ours["dual"], rel=1e-9)  # what it claims is what the judge finds
-    again = run("bench_kernel.py", "--smoke", "--record", str(record))
+    again = run("benchmarks/bench_kernel.py", "--smoke", "--record", str(record))
     assert again.stdout == done.stdout
     assert again.stderr == ""
 
@@ -96,7 +104,7 @@ def test_bench_kernel_smoke_and_its_second_start(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_bench_io_smoke(tmp_path: Path) -> None:
     figures = tmp_path / "figures.json"
-    done = run("bench_io.py", "--smoke", "--work", str(tmp_path), "--json", str(figures))
+    done = run("benchmarks/bench_io.py", "--smoke", "--work", str(tmp_path), "--json", str(figures))
     assert "| raw read of the working copy |" in done.stdout
     stages = {stage["stage"]: stage for stage in json.loads(figures.read_text())["stages"]}
     assert stages["raw read of the store"]["times_raw"] == pytest.approx(1.0)
@@ -106,7 +114,15 @@ def test_bench_io_smoke(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_memory_cage_reports_and_passes_the_exit_code_on() -> None:
-    command = [sys.executable, str(SCRIPTS / "memory_cage.py"), "300MiB", "--", sys.executable, "-c", "exit(3)"]
+    command = [
+        sys.executable,
+        str(SCRIPTS / "stress" / "memory_cage.py"),
+        "300MiB",
+        "--",
+        sys.executable,
+        "-c",
+        "exit(3)",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 3
     report = json.loads(done.stderr.splitlines()[-1])
@@ -118,18 +134,18 @@ def test_memory_cage_reports_and_passes_the_exit_code_on() -> None:
 @pytest.mark.parametrize(
     ("script", "said"),
     [
-        ("kill_test.py", "shared: 3 of 3 byte-identical"),
-        ("anomaly_loop.py", "(and all after it)"),
-        ("damage_test.py", "holes: 70 trials: 70 refused, silently wrong 0"),
-        ("hostile_test.py", "unpickled: nothing"),
+        ("stress/kill_test.py", "shared: 3 of 3 byte-identical"),
+        ("stress/anomaly_loop.py", "(and all after it)"),
+        ("stress/damage_test.py", "holes: 70 trials: 70 refused, silently wrong 0"),
+        ("stress/hostile_test.py", "unpickled: nothing"),
         ("cross_check.py", '"failed": 0'),
-        ("fuzz.py", "the rest finite"),
-        ("soak.py", "1 and 1 distinct models"),
-        ("memory_test.py", "bytes: done"),
-        ("every_solver.py", "hyperpass: 2 of them byte-identical"),
+        ("stress/fuzz.py", "the rest finite"),
+        ("stress/soak.py", "1 and 1 distinct models"),
+        ("stress/memory_test.py", "bytes: done"),
+        ("stress/every_solver.py", "hyperpass: 2 of them byte-identical"),
         ("cross_products.py", "12 passed"),
-        ("bench_solvers.py", "| dense | hinge | hyperpass direction=lbfgs |"),
-        ("bench_cache.py", "| smoke | 1 kB | memory and disk |"),
+        ("benchmarks/bench_solvers.py", "| dense | hinge | hyperpass direction=lbfgs |"),
+        ("benchmarks/bench_cache.py", "| smoke | 1 kB | memory and disk |"),
         ("same_bytes.py", "6 cases: 6 the same, 0 different"),
         ("mutation.py", "2 of 2 decided mutants killed"),
     ],
@@ -146,13 +162,12 @@ def test_every_mutant_can_be_planted() -> None:
 def test_disk_full_smoke() -> None:
     if os.geteuid() != 0:
         pytest.skip("only root may mount a small disk")
-    assert "all clean" in run("disk_full.py", "--smoke").stdout
+    assert "all clean" in run("stress/disk_full.py", "--smoke").stdout
 
 
 @pytest.mark.slow
 def test_reproduce_smoke(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    done = run("reproduce.py", "--smoke", "--out", str(tmp_path))
+    done = run("reproduction/reproduce.py", "--smoke", "--out", str(tmp_path))
     page = (tmp_path / "reproduction.md").read_text()
     assert done.stdout == page
     headings = {
@@ -162,8 +177,9 @@ def test_reproduce_smoke(tmp_path: Path) -> None:
     for paper, heading in headings.items():
         assert heading in page
         found = json.loads((tmp_path / "reproduction" / f"{paper}.json").read_text())
-        assert found["command"] == f"scripts/reproduce.py {paper} --smoke"
-        assert (tmp_path / "reproduction" / f"{paper}.svg").read_text().startswith("<?xml")
+        assert found["command"] == f"scripts/reproduction/reproduce.py {paper} --smoke"
+        if importlib.util.find_spec("matplotlib"):
+            assert (tmp_path / "reproduction" / f"{paper}.svg").read_text().startswith("<?xml")
         assert f"reproduction/{paper}.svg" in page
     assert "## SMO and DCD (Wang Jialin 2016)" in page
     assert json.loads((tmp_path / "reproduction" / "notes.json").read_text())["found"]["same_iterates"] is True
@@ -171,7 +187,7 @@ def test_reproduce_smoke(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_reproduce_says_what_data_it_misses(tmp_path: Path) -> None:
-    command = [sys.executable, str(SCRIPTS / "reproduce.py"), "rosenbrock", "--data", str(tmp_path)]
+    command = [sys.executable, str(SCRIPTS / "reproduction" / "reproduce.py"), "rosenbrock", "--data", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 66
     assert "--data DIR" in done.stderr

@@ -1,8 +1,8 @@
 """What `--solver auto` prefers, and why: by loss, bias, C, shape and where the rows are.
 
-The lines are drawn from `scripts/bench_solvers.py` and the suite `hard` of `scripts/bench_linear.py`.  Preferences
-come in order; the first one whose plan fits the memory is taken.  What only the passes can show is left to the
-solvers: `newton-ws` hands over to `dcd` where the rows that matter do not fit in memory.
+The lines are drawn from `bench_solvers.py` and the suite `hard` of `bench_linear.py`, both in `scripts/benchmarks`.
+Preferences come in order; the first one whose plan fits the memory is taken.  What only the passes can show is left
+to the solvers: `newton-ws` hands over to `dcd` where the rows that matter do not fit in memory.
 """
 
 from __future__ import annotations

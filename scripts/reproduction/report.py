@@ -9,6 +9,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.small_svg import plotting
+from bench.small_svg import save as save_plot
+
 import bigsvm
 
 INTRO = """# Published numbers beside ours
@@ -55,19 +58,11 @@ def write_page(page: Path, folder: Path, sections: dict[str, Callable[[dict[str,
 
 
 def figure(path: Path, panels: int, draw: Callable[[Any], None], width: float = 3.7) -> None:
-    """Axes side by side, drawn on by `draw`; without a date and with the same identifiers every time."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot
-
-    with mpl.rc_context({"svg.hashsalt": path.stem, "svg.fonttype": "none"}):
+    """Axes side by side, drawn on by `draw`."""
+    with plotting(path) as pyplot:
         drawn, axes = pyplot.subplots(1, panels, figsize=(width * panels, 3.4), squeeze=False)
         draw(axes[0])
-        drawn.tight_layout()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        drawn.savefig(path, metadata={"Date": None})
-        pyplot.close(drawn)
+        save_plot(drawn, path)
 
 
 def spread(values: Sequence[float], digits: int) -> str:

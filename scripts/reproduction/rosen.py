@@ -11,15 +11,18 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from bigsvm.budget import MemoryBudget
 from bigsvm.compiled.kernel.rosen import NAIVE, PAIR, RELEASE
 from bigsvm.problem.kernel import rbf_of_width
 from bigsvm.solvers.kernel.part import Part
 from bigsvm.solvers.kernel.rosen.rosen import Rosen
 from bigsvm.solvers.kernel.rosen.rosen_block import RosenBlock
+from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.testing.matrix_rows import MatrixRows
 from reproduction.plain_smo import plain_smo
 from reproduction.sets import Partitioned
@@ -182,9 +185,12 @@ def follow(
         part.beta[:] = beta
         part.f += K @ beta
     rows = MatrixRows(K)
-    work = solver.begin(part, rows, None)
+    lent: Any = SimpleNamespace(
+        data=ArrayRows(K, y), budget=MemoryBudget(1 << 40), arena_bytes=0, sweeps_left=None, expired=lambda: False
+    )
+    work = solver.begin(part, rows, lent)
     while True:
-        progress = solver.advance(part, work, rows, None)
+        progress = solver.advance(part, work, rows, lent)
         if progress.done:
             break
         if progress.exhausted or work.steps >= most:

@@ -12,7 +12,7 @@ import pytest
 from bigsvm.store.ingest.demo_rows import write_problem
 from bigsvm.units import MIB
 
-CAGE = Path(__file__).parents[2] / "scripts" / "memory_cage.py"
+CAGE = Path(__file__).parents[2] / "scripts" / "stress" / "memory_cage.py"
 BUDGET, ROWS = 32, 410_000
 
 

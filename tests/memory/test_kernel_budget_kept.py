@@ -14,7 +14,7 @@ import bigsvm
 from bigsvm.units import MIB
 from tests.products import WHOLE, each_of
 
-CAGE = Path(__file__).parents[2] / "scripts" / "memory_cage.py"
+CAGE = Path(__file__).parents[2] / "scripts" / "stress" / "memory_cage.py"
 N, D = (30_000 if WHOLE else 12_000), 40
 SECONDS = "8s" if WHOLE else "3s"  # a fit has taken all that it takes before; nothing that is checked depends on it
 

@@ -453,7 +453,7 @@ def test_decimals_are_short_and_exact(dtype: type[np.floating]) -> None:
 
 @pytest.mark.slow
 def test_benchmark_runs() -> None:
-    script = Path(__file__).parents[2] / "scripts" / "bench_ingest.py"
+    script = Path(__file__).parents[2] / "scripts" / "benchmarks" / "bench_ingest.py"
     done = subprocess.run([sys.executable, script, "--smoke"], capture_output=True, text=True, check=True)
     assert "bigsvm ingest" in done.stdout
 

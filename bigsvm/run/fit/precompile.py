@@ -46,6 +46,7 @@ _BLOCKS = 8  # of rows that stream
 _TOGETHER = 2  # blocks that are read and worked on as one
 _PASSES = 24.0  # over rows, or of kernel values: enough for every proof that a fit makes, and to give up a solver
 _STEPS = 60
+_EPSILON = 0.25  # of targets that spread by about 1: some rows cost nothing
 _BUDGET = 64 * MIB
 _CLASSES = 3  # of models that are trained one after another: pairs of them are several models
 _MODELS = 32  # that are trained together: with more, no type is another
@@ -120,7 +121,7 @@ def _small_problem(problem: Problem, config: FitConfig, fit: SmallFit) -> Proble
     definite = Definite("checked") if vouched else problem.kernel.definite
     return dataclasses.replace(
         problem,
-        loss=loss_named(problem.loss.name),
+        loss=loss_named(problem.loss.name, _EPSILON),
         C=np.full(len(positive), fit.C),
         class_weight=np.full(max(len(classes), 1), weight),
         classes=classes,

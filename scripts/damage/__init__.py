@@ -1,1 +1,0 @@
-"""Damage to stores, copies, manifests and models: the parts of `scripts/damage_test.py`."""

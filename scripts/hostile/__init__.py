@@ -1,1 +1,0 @@
-"""Stores, models and copies that mean harm: the parts of `scripts/hostile_test.py`."""
