@@ -31,6 +31,11 @@ def test_the_list_of_scripts_has_a_line_for_each() -> None:
     assert sorted(listed) == sorted(str(path.relative_to(SCRIPTS)) for path in there)
 
 
+def test_additions_touch_few_files() -> None:
+    said = run("additions.py", "--smoke").stdout.splitlines()
+    assert [line.split(":")[0] for line in said] == ["solver", "flag", "kernel", "loss"]
+
+
 @pytest.mark.slow
 def test_bench_linear_smoke(tmp_path: Path) -> None:
     figures = tmp_path / "figures.json"
