@@ -5,8 +5,8 @@
     scripts/additions.py --smoke    applies each patch and looks whether the package knows what it adds
 
 A linear solver is one file and its line in the registry, with the import above it; a flag that reaches a solver one
-field; a Mercer kernel at most four files; a loss at most six.  Where a patch no longer applies its place has moved: make
-it anew, and count again.
+field; a Mercer kernel at most four files; a loss at most six.  Where a patch no longer applies, its place has moved:
+make it anew, and count again.
 """
 
 from __future__ import annotations

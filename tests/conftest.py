@@ -15,7 +15,7 @@ import pytest
 from hypothesis import settings
 
 from bigsvm.run.apply import scoring
-from bigsvm.run.execute import aside
+from bigsvm.run.execute import compile_in_child
 from bigsvm.run.fit import precompile
 from bigsvm.run.proof import certify
 from bigsvm.solvers.dcd.active_row_buffer import whole_arena
@@ -31,14 +31,14 @@ _loaded: set[str] = set()
 
 
 def _once(kind: object, call: Callable[[], object], load: bool = True) -> None:
-    """As `compiled_aside`; what this process has loaded is not called again: half the cost of a small fit."""
+    """As `compiled_in_child`; what this process has loaded is not called again: half the cost of a small fit."""
     if repr(kind) not in _loaded:
-        aside.compiled_aside(kind, call, load)
+        compile_in_child.compiled_in_child(kind, call, load)
         _loaded.add(repr(kind))
 
 
 for module in (precompile, scoring, certify):
-    module.compiled_aside = _once  # type: ignore[attr-defined]
+    module.compiled_in_child = _once  # type: ignore[attr-defined]
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -2,8 +2,8 @@
 
 The suite has a budget of CPU seconds, not of wall seconds, which depend on what else the machine does.  User and system
 time count, of pytest's processes and of every child that somebody waited for.  What compiling took of it is told apart:
-in the test's own process as numba's events say, and in the forked child of `kernels.aside`.  Programs that a test
-starts compile unseen, and count as children.
+in the test's own process as numba's events say, and in the forked child of `run.execute.compile_in_child`.  Programs
+that a test starts compile unseen, and count as children.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from numba.core import event
 
-from bigsvm.run.execute import aside
+from bigsvm.run.execute import compile_in_child
 
 COLUMNS = ("all", "children", "compiling", "tests")
 _SLOWEST, _WORTH_TELLING = 40, 0.5
@@ -63,7 +63,7 @@ class CpuSeconds:
     def __init__(self) -> None:
         self.compiling = Compiling()
         event.register("numba:compile", self.compiling)
-        aside._in_child = self.compiling.in_child(aside._in_child)
+        compile_in_child._in_child = self.compiling.in_child(compile_in_child._in_child)
         self.last = self._now()
         self.by_test: dict[str, list[float]] = collections.defaultdict(lambda: [0.0, 0.0, 0.0])
 

@@ -9,7 +9,7 @@ from bigsvm.compiled.kernel.placed import Placed
 from bigsvm.compiled.kernel.tile import LANES
 from bigsvm.compiled.shared.rows import CSR, n_rows_of
 from bigsvm.problem.kernel import Kernel
-from bigsvm.store.blocks import Matrix, kernel_matrix, tile
+from bigsvm.store.blocks import Matrix, readonly_view, tile
 
 LARGEST_BLOCK = 1 << 21
 """Bytes that a block of support vectors takes in float64, and the features that occur in it as a tile's rows."""
@@ -33,7 +33,7 @@ class KernelSums:
 
     def __init__(self, X: Matrix, n_features: int, kernel: Kernel, n_models: int) -> None:
         self.sums = np.zeros((n_rows_of(X), n_models))
-        self._X, self._n_features, self._kernel = kernel_matrix(X), n_features, kernel
+        self._X, self._n_features, self._kernel = readonly_view(X), n_features, kernel
         self._tile = np.zeros((0, LANES))
         self._x_sq, self._a = np.zeros(LANES), np.zeros((GROUP, LANES))
         self._lanes = np.zeros((n_models, LANES))
@@ -52,7 +52,7 @@ class KernelSums:
             X = Placed(self._X, features, self._table)
         else:
             self._make_tile(support.shape[1])
-        S, s_sq = gathered(kernel_matrix(support), np.arange(n_rows_of(support)), np.float64)
+        S, s_sq = gathered(readonly_view(support), np.arange(n_rows_of(support)), np.float64)
         for start, stop in tile(len(self.sums), _ROWS):
             out = np.array(self.sums[start:stop].T, order="C")
             add_kernel_rows(
@@ -92,7 +92,7 @@ def _renumbered(support: CSR, n_features: int) -> tuple[CSR, np.ndarray]:
 def with_features(X: Matrix, features: np.ndarray) -> Matrix:
     """X with these features alone (int64, ascending), numbered from 0."""
     if not isinstance(X, CSR):
-        return kernel_matrix(np.ascontiguousarray(X[:, features]))
+        return readonly_view(np.ascontiguousarray(X[:, features]))
     width = 1 + int(X.indices.max(initial=-1))
     if width <= TABLE:
         table = np.full(width, -1, np.int32)
@@ -105,4 +105,4 @@ def with_features(X: Matrix, features: np.ndarray) -> Matrix:
         kept = places < len(features)
         kept[kept] = features[places[kept]] == X.indices[kept]
     ends = np.concatenate(([0], np.cumsum(kept, dtype=np.int64)))
-    return kernel_matrix(CSR(X.data[kept], places[kept].astype(X.indices.dtype), ends[X.indptr]))
+    return readonly_view(CSR(X.data[kept], places[kept].astype(X.indices.dtype), ends[X.indptr]))

@@ -31,7 +31,7 @@ from bigsvm.model.model_files import (
     write_model,
 )
 from bigsvm.problem.kernel import Kernel
-from bigsvm.store.blocks import Matrix, kernel_matrix
+from bigsvm.store.blocks import Matrix, readonly_view
 
 
 class LinearScorer(NamedTuple):
@@ -51,7 +51,7 @@ class LinearScorer(NamedTuple):
     def scores(self, X: Matrix) -> np.ndarray:
         """Scores of rows that have no feature beyond the model's, float64, shape (n_rows, n_models)."""
         out = np.empty((n_rows_of(X), len(self.intercept)))
-        decision(kernel_matrix(X), self.W, out)
+        decision(readonly_view(X), self.W, out)
         out += self.intercept
         return out
 

@@ -17,7 +17,7 @@ import numpy as np
 from bigsvm.compiled.linear import gap_terms as kernel
 from bigsvm.compiled.shared.rows import decision
 from bigsvm.problem.problem import Problem
-from bigsvm.store.blocks import Block, BlockRef, Matrix, RowBlocks, blocks_of, kernel_matrix
+from bigsvm.store.blocks import Block, BlockRef, Matrix, RowBlocks, blocks_of, readonly_view
 from bigsvm.store.survey import Survey
 
 _ROUNDING = 2.0**-50  # of sums in float64, relative
@@ -125,7 +125,7 @@ def with_block(terms: RowsTerms, problem: Problem, w: np.ndarray, alpha: np.ndar
 
     alpha : float64, (n_rows, n_models), or None: the one that the margins give
     """
-    X, (codes, cost) = kernel_matrix(block.X), problem.codes_and_cost(block)
+    X, (codes, cost) = readonly_view(block.X), problem.codes_and_cost(block)
     if alpha is None:
         alpha = _alpha_of_margins(problem, X, codes, cost, w)
     box, sums = problem.box, terms.sums

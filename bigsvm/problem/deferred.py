@@ -14,7 +14,7 @@ import numpy as np
 from bigsvm.compiled.linear import gap_terms as kernel
 from bigsvm.problem.certificate import Accumulator, Proof, RowsTerms
 from bigsvm.problem.problem import Problem
-from bigsvm.store.blocks import Block, BlockGroup, kernel_matrix
+from bigsvm.store.blocks import Block, BlockGroup, readonly_view
 from bigsvm.store.state.vectors import RowVector
 
 DEFERRED_ALPHA = "alpha of a riding proof"
@@ -40,7 +40,7 @@ class DeferredCertificate:
         codes, cost = problem.codes_and_cost(block)
         sums = total.no_sums()
         kernel.certify_rows(
-            kernel_matrix(block.X), codes, problem.positive, cost, problem.C, self.alpha.get(group), self.w,
+            readonly_view(block.X), codes, problem.positive, cost, problem.C, self.alpha.get(group), self.w,
             total.v, problem.box, total.scales, sums,
         )  # fmt: skip
         total.count(sums, block.n_rows)

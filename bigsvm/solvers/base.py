@@ -171,7 +171,7 @@ class StepInfo:
     paused: bool = False  # the step is not over: `Context.pause` asked, and the state may be saved
     collectable: bool = False  # the deferred certificates have seen all rows
     rule: Rule | None = None  # the stop rule of the solver's paper, where it holds
-    remark: str = ""  # what the user should know
+    message: str = ""  # what the user should know
     gaps: np.ndarray | None = None  # of each model, absolute, where the solver knows them exactly
     primal: np.ndarray | None = None  # of each model, beside `gaps`
     work: float = math.nan  # done so far, where visits of rows do not say: in passes (`pace.py`)

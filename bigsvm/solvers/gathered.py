@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from bigsvm.compiled.shared.rows import CSR, n_rows_of
-from bigsvm.store.blocks import Matrix, kernel_matrix
+from bigsvm.store.blocks import Matrix, readonly_view
 
 
 class Gathered:
@@ -31,7 +31,7 @@ class Gathered:
 
     def matrix(self) -> Matrix | None:
         """All rows as one matrix for kernels; None where none was wanted."""
-        return kernel_matrix(stacked(self._parts)) if self._parts else None
+        return readonly_view(stacked(self._parts)) if self._parts else None
 
 
 def picked_rows(X: Matrix, numbers: np.ndarray) -> Matrix:

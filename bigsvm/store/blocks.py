@@ -217,7 +217,7 @@ def row_bytes(store: RowBlocks) -> float:
     return entries(store) / max(store.n_samples, 1) * per_entry + 8 + fixed
 
 
-def kernel_matrix(X: Matrix) -> Matrix:
+def readonly_view(X: Matrix) -> Matrix:
     """X as compiled kernels take it: read-only views, C order, int64 indptr.
 
     One numba type for each dtype, whether the arrays are a read-only map or belong to the caller: kernels

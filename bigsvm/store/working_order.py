@@ -19,7 +19,7 @@ import numpy as np
 
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.compiled.shared.sample import PROJECTIONS, count_features, row_statistics
-from bigsvm.store.blocks import Block, BlockRef, RowBlocks, frozen, kernel_matrix, tile
+from bigsvm.store.blocks import Block, BlockRef, RowBlocks, frozen, readonly_view, tile
 
 SAMPLE_BLOCKS, SAMPLE_ROWS = 32, 512
 SORTED_Z = 5.0  # of about 40 tests on shuffled rows one exceeds this in one data set of 10^5
@@ -135,7 +135,7 @@ def _numbers(block: Block, n_features: int) -> np.ndarray:
     out[:, 0] = block.y
     out[:, 1] = np.diff(block.X.indptr) if isinstance(block.X, CSR) else n_features
     statistics = np.empty((block.n_rows, 1 + PROJECTIONS))
-    row_statistics(kernel_matrix(block.X), statistics)
+    row_statistics(readonly_view(block.X), statistics)
     out[:, 2:] = statistics
     return out
 

@@ -71,11 +71,11 @@ def make_case(seed: int) -> Case:
     sparse = (sparse or form in SPARSE_FORMS) and form not in DENSE_FORMS
     columns = make_columns(X, rng)
     weights = {"w": make_weights(len(X), rng)} if rng.random() < 0.4 else {}
-    kernel_matrix = rng.random() < 0.07
-    if kernel_matrix:
+    readonly_view = rng.random() < 0.07
+    if readonly_view:
         X, what = _precomputed(X, rng)
         named.append(what)
-    X = _typed(X, rng, form, kernel_matrix)
+    X = _typed(X, rng, form, readonly_view)
     labels = {name: _called(codes, rng, form) for name, codes in columns.labels.items()}
     stream = str(rng.choice(["resident", "least", "blocks", "unstaged"], p=[0.5, 0.2, 0.22, 0.08]))
     case = Case(
@@ -88,7 +88,7 @@ def make_case(seed: int) -> Case:
     n_steps = 1 if stream == "resident" or rng.random() < 0.6 else int(rng.integers(2, 4))
     first: Options | None = None
     for _ in range(n_steps):
-        case.steps.append(_step(case, rng, "precomputed" if kernel_matrix else "", first))
+        case.steps.append(_step(case, rng, "precomputed" if readonly_view else "", first))
         first = first or case.steps[0].options
     return case
 

@@ -21,7 +21,7 @@ _HALVINGS = 400
 _AT_END = Real(2.0) ** -44  # of C: nearer to an end of its box than this beta is at the end, whose C was rounded
 
 
-def kernel_matrix(X: np.ndarray, Z: np.ndarray, kernel: dict) -> np.ndarray:
+def readonly_view(X: np.ndarray, Z: np.ndarray, kernel: dict) -> np.ndarray:
     """K(x, z) of all rows, from the formula: distances by differences, never by norms.  X, Z : longdouble."""
     name = kernel["name"]
     if name == "rbf":

@@ -16,7 +16,7 @@ from bigsvm.solvers.kernel.state import weigh
 from bigsvm.solvers.kernel.values.cached_rows import CachedRows
 from bigsvm.solvers.kernel.values.gram import Gram, support_of
 from bigsvm.solvers.kernel.values.kernel_rows import KernelCounts, KernelRows
-from bigsvm.store.blocks import Matrix, kernel_matrix
+from bigsvm.store.blocks import Matrix, readonly_view
 from bigsvm.store.state.row_cache import RowCache
 from bigsvm.testing.matrix_rows import MatrixRows
 
@@ -44,7 +44,7 @@ class ComputedRows:
     """Rows of K in float32, computed from the data each time they are asked for."""
 
     def __init__(self, X: np.ndarray | CSR, kernel: Kernel) -> None:
-        self._X: Matrix = kernel_matrix(X)
+        self._X: Matrix = readonly_view(X)
         d = int(X.indices.max(initial=0)) + 1 if isinstance(X, CSR) else X.shape[1]
         self._gram = Gram(kernel, d, _FLOAT, threads=1)
         self.n = len(X.indptr) - 1 if isinstance(X, CSR) else len(X)

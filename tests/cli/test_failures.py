@@ -15,7 +15,7 @@ import pytest
 from bigsvm.cli.failures import failure_of
 from bigsvm.errors import PlanRefused
 from bigsvm.machine import check_address_space, memory_limit
-from bigsvm.run.execute import aside
+from bigsvm.run.execute import compile_in_child
 from bigsvm.units import show_bytes
 from tests.cli.conftest import Bigsvm
 from tests.cli.test_main import PROGRAM
@@ -101,9 +101,9 @@ def test_a_compiler_that_aborts_is_not_called_again(monkeypatch: pytest.MonkeyPa
         faulthandler.disable()  # the test runner's: nothing is to be learnt from its traceback
         os.abort()
 
-    monkeypatch.setattr(aside, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(compile_in_child, "cache_folder", lambda: tmp_path)
     with pytest.raises(MemoryError, match="the compiler was refused memory"):
-        aside.compiled_aside("aborts", call)
+        compile_in_child.compiled_in_child("aborts", call)
     assert called == []  # in the child only
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from bigsvm.compiled.linear.gap_terms import ALPHA, ALPHA_DIAG, GAP, LOSS, N_SUMS, SUPPORT, certify_rows, distances
 from bigsvm.compiled.shared.losses import DualBox
 from bigsvm.problem.loss import LOSSES, loss_named
-from bigsvm.store.blocks import kernel_matrix
+from bigsvm.store.blocks import readonly_view
 from bigsvm.testing.problems import as_csr, random_problem
 from bigsvm.testing.reference import dual_value, primal_value
 
@@ -28,7 +28,7 @@ def test_gap_is_primal_minus_dual_for_any_point(name: str, seed: int, bias: floa
     v, sums = np.zeros(5), np.zeros((1, N_SUMS))
     box = DualBox(loss.code, loss.upper_factor, loss.diag_factor, bias)
     codes, positive = (y > 0).astype(np.int32), np.ones(1, np.int32)
-    certify_rows(kernel_matrix(as_csr(X)), codes, positive, cost, np.array([C]), alpha, w, v, box, np.empty(0), sums)
+    certify_rows(readonly_view(as_csr(X)), codes, positive, cost, np.array([C]), alpha, w, v, box, np.empty(0), sums)
     point = w if bias else w[:-1]
     if not bias:
         w[-1] = 0.0  # takes no part: a solver without bias leaves it at 0
@@ -49,7 +49,7 @@ def test_alpha_outside_its_box_is_clipped_before_use() -> None:
     for point in (alpha, np.clip(alpha, 0, 1)):
         v, sums = np.zeros(4), np.zeros((1, N_SUMS))
         args = ((y > 0).astype(np.int32), np.ones(1, np.int32), np.ones(12), np.ones(1), point, np.ones(4), v)
-        certify_rows(kernel_matrix(X), *args, DualBox(0, 1.0, 0.0, 1.0), np.empty(0), sums)
+        certify_rows(readonly_view(X), *args, DualBox(0, 1.0, 0.0, 1.0), np.empty(0), sums)
         outcome.append((v, sums))
     np.testing.assert_array_equal(outcome[0][0], outcome[1][0])
     np.testing.assert_array_equal(outcome[0][1], outcome[1][1])
@@ -63,7 +63,7 @@ def test_natural_dual_of_the_squared_hinge_has_gap_half_squared_gradient() -> No
     alpha = (2 * C * slack)[:, None]
     v, sums = np.zeros(7), np.zeros((1, N_SUMS))
     args = ((y > 0).astype(np.int32), np.ones(1, np.int32), np.ones(40), np.array([C]), alpha, w, v)
-    certify_rows(kernel_matrix(X), *args, DualBox(1, np.inf, 0.5, 1.0), np.empty(0), sums)
+    certify_rows(readonly_view(X), *args, DualBox(1, np.inf, 0.5, 1.0), np.empty(0), sums)
     gradient = w - 2 * C * Z.T @ slack
     assert sums[0, GAP] + 0.5 * np.sum((w - v) ** 2) == pytest.approx(0.5 * gradient @ gradient, rel=1e-12)
 
@@ -78,7 +78,7 @@ def test_multiples_of_w_are_weighed_as_they_are(name: str) -> None:
     sums = np.zeros((1, N_SUMS + 6))
     box = DualBox(loss.code, loss.upper_factor, loss.diag_factor, 1.0)
     args = ((y > 0).astype(np.int32), np.ones(1, np.int32), cost, np.ones(1), alpha, w, v)
-    certify_rows(kernel_matrix(X), *args, box, scales, sums)
+    certify_rows(readonly_view(X), *args, box, scales, sums)
     dual = dual_value(X, y, cost, name, alpha[:, 0])
     for k, t in enumerate(scales):
         norms = np.zeros((1, 3))

@@ -13,7 +13,7 @@ from bigsvm.compiled.shared.rows import CSR
 from bigsvm.model.kernel_scores import KernelSums
 from bigsvm.problem.kernel import Kernel
 from bigsvm.solvers.kernel.values.gram import Gram, Support
-from bigsvm.store.blocks import Matrix, kernel_matrix
+from bigsvm.store.blocks import Matrix, readonly_view
 
 N, D = 130, 7
 CASES = {
@@ -46,9 +46,9 @@ def rows_of(case: str, dtype: Any) -> tuple[np.ndarray, float]:
 
 def given(X: np.ndarray, layout: str) -> Matrix:
     if layout == "dense":
-        return kernel_matrix(X)
+        return readonly_view(X)
     found = sparse.csr_array(X)
-    return kernel_matrix(CSR(found.data, found.indices, found.indptr.astype(np.int64)))
+    return readonly_view(CSR(found.data, found.indices, found.indptr.astype(np.int64)))
 
 
 def truth(X: np.ndarray, gamma: float) -> np.ndarray:

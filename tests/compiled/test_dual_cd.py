@@ -15,7 +15,7 @@ from bigsvm.compiled.shared.rows import CSR, n_rows_of, sqnorms
 from bigsvm.compiled.shared.visiting import shuffled
 from bigsvm.problem.problem import zero_weights
 from bigsvm.solvers.dcd.dual_cd_state import all_live
-from bigsvm.store.blocks import kernel_matrix
+from bigsvm.store.blocks import readonly_view
 from bigsvm.testing.problems import as_csr, full_csr, random_problem
 from bigsvm.testing.reference import dual_value, primal_value
 
@@ -30,11 +30,11 @@ def sweep(X: Any, y: np.ndarray, box: DualBox, n_sweeps: int, positive: list[int
     codes = changed.pop("codes", (y > 0).astype(np.int32))
     weight = changed.pop("sample_weight", np.empty(0))
     norms, stats = np.empty(n), np.empty((m, 4))
-    sqnorms(kernel_matrix(X), norms)
+    sqnorms(readonly_view(X), norms)
     w = zero_weights(d, m, changed.pop("wide", np.float64))
     alpha, active = np.zeros((n, m)), np.full(n, all_live(m), np.uint8)
     done = dual_cd_sweeps(
-        kernel_matrix(X), codes, changed.pop("class_weight", CLASSES), weight, np.array(positive or [1], np.int32),
+        readonly_view(X), codes, changed.pop("class_weight", CLASSES), weight, np.array(positive or [1], np.int32),
         np.full(m, 0.7), norms, alpha, w, active, box, 1.0, np.repeat(OPEN, m, axis=1), n_sweeps, n_sweeps > 1, 28,
         3, 0, 0, changed.pop("eps", 0.0), 0.0, np.zeros(m), stats,
     )  # fmt: skip
@@ -99,14 +99,14 @@ def test_shrinking_reaches_the_same_point_in_fewer_visits() -> None:
     X, y = random_problem(300, 8, seed=15)
     n, C = len(X), np.full(1, 0.7)
     norms, stats, alpha, w = np.empty(n), np.empty((1, 4)), np.zeros((n, 1)), np.zeros(9)
-    sqnorms(kernel_matrix(X), norms)
+    sqnorms(readonly_view(X), norms)
     codes, positive, active = (y > 0).astype(np.int32), np.ones(1, np.int32), np.ones(n, np.uint8)
     sweeps = visits = 0
     for _ in range(50):  # settled on the active rows, then everybody again, until that settles at once
         thresholds = OPEN.copy()
         active[:] = 1
         done = dual_cd_sweeps(
-            kernel_matrix(X), codes, CLASSES, np.empty(0), positive, C, norms, alpha, w, active, HINGE, 1.0, thresholds,
+            readonly_view(X), codes, CLASSES, np.empty(0), positive, C, norms, alpha, w, active, HINGE, 1.0, thresholds,
             3000, True, 28, 3, sweeps, 0, 1e-9, 0.0, np.zeros(1), stats,
         )  # fmt: skip
         sweeps, visits = sweeps + done[0], visits + done[1]
@@ -136,10 +136,10 @@ def test_sigma_makes_the_local_problem_stiffer() -> None:
     X, y = random_problem(40, 4, seed=17)
     n = len(X)
     norms, stats = np.empty(n), np.empty((1, 4))
-    sqnorms(kernel_matrix(X), norms)
+    sqnorms(readonly_view(X), norms)
     alpha, w = np.zeros((n, 1)), np.zeros(5)
     dual_cd_sweeps(
-        kernel_matrix(X), (y > 0).astype(np.int32), CLASSES, np.empty(0), np.ones(1, np.int32), np.ones(1), norms,
+        readonly_view(X), (y > 0).astype(np.int32), CLASSES, np.empty(0), np.ones(1, np.int32), np.ones(1), norms,
         alpha, w, np.ones(n, np.uint8), HINGE, 4.0, OPEN.copy(), 1, False, 28, 0, 0, 0, 0.0, 0.0, np.zeros(1), stats,
     )  # fmt: skip
     np.testing.assert_allclose(w / 4.0, np.append(X.T @ (alpha[:, 0] * y), alpha[:, 0] @ y), atol=1e-12)
@@ -169,11 +169,11 @@ def visit(
     """One visit of the rows of X that stream; (rows visited in order, score, stats)."""
     n, m = n_rows_of(X), alpha.shape[1]
     norms, stats = np.empty(n), np.empty((m, 4))
-    sqnorms(kernel_matrix(X), norms)
+    sqnorms(readonly_view(X), norms)
     order, score = np.full(n, -1), np.full(n, np.nan, np.float32)
     positive = np.arange(m, dtype=np.int32) if m > 1 else np.ones(1, np.int32)
     visited = dual_cd_visit(
-        kernel_matrix(X), codes, CLASSES, np.empty(0), positive, np.full(m, 0.7), norms, alpha, at, w, streams, box,
+        readonly_view(X), codes, CLASSES, np.empty(0), positive, np.full(m, 0.7), norms, alpha, at, w, streams, box,
         1.0, 28, 3, 0, 0, order, stats, score,
     )  # fmt: skip
     return order[:visited], score, stats
@@ -234,7 +234,7 @@ def test_the_inner_loop_counts_no_references(models: int) -> None:
     plain = type(_sweep)(_sweep.py_func, {}, _sweep.targetoptions)  # not from the cache, which cannot be inspected
     stats, m = np.zeros((models, 4)), models
     plain(
-        kernel_matrix(as_csr(X)), y.astype(np.int32), CLASSES, np.empty(0), np.arange(m, dtype=np.int32), np.ones(m),
+        readonly_view(as_csr(X)), y.astype(np.int32), CLASSES, np.empty(0), np.arange(m, dtype=np.int32), np.ones(m),
         np.ones(10), np.zeros((10, m)), np.arange(10), zero_weights(3, m), np.empty(0, np.uint8), HINGE, 1.0,
         np.repeat(OPEN, m, axis=1), np.arange(10), 10, stats, np.zeros(10, np.float32), np.zeros(m), np.zeros(m),
     )  # fmt: skip
@@ -250,7 +250,7 @@ def swept(
     n, W, given = len(x), np.array([w, 0.0]), {"sigma": 1.0, "target": 0.0, "floor": 0.0, **changed}
     a = alpha[:, None].copy()
     *_, settled = dual_cd_sweeps(
-        kernel_matrix(x[:, None].copy()), np.ones(n, np.int32), np.ones(2), np.empty(0), np.ones(1, np.int32),
+        readonly_view(x[:, None].copy()), np.ones(n, np.int32), np.ones(2), np.empty(0), np.ones(1, np.int32),
         np.ones(1), x * x, a, W, active, HINGE._replace(bias=0.0), given["sigma"], thresholds, 1, True, 28, 0, 0, 0,
         -1.0, given["target"], np.array([given["floor"]]), np.empty((1, 4)),
     )  # fmt: skip

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bigsvm.compiled.linear.hessian import add_hessian, solve_symmetric
-from bigsvm.store.blocks import kernel_matrix
+from bigsvm.store.blocks import readonly_view
 from bigsvm.testing.problems import as_csr, random_problem
 
 
@@ -18,7 +18,7 @@ def test_sums_of_outer_products(layout: str, n: int, d: int, bias: float) -> Non
     h = np.random.default_rng(n).uniform(0, 2, n)
     h[::3] = 0.0
     H = np.zeros((d + 1, d + 1))
-    add_hessian(kernel_matrix(X if layout == "dense" else as_csr(X)), h, bias, H)
+    add_hessian(readonly_view(X if layout == "dense" else as_csr(X)), h, bias, H)
     wide = np.hstack([X, np.full((n, 1), bias)])
     np.testing.assert_allclose(np.triu(H), np.triu(wide.T @ (h[:, None] * wide)), rtol=1e-12, atol=1e-12)
 
@@ -33,7 +33,7 @@ def test_entries_in_any_order_of_features_sum_up_the_same() -> None:
     found = []
     for matrix in (rows, backwards):
         H = np.zeros((7, 7))
-        add_hessian(kernel_matrix(matrix), np.ones(20), 1.0, H)
+        add_hessian(readonly_view(matrix), np.ones(20), 1.0, H)
         found.append(H)
     np.testing.assert_array_equal(found[0], found[1])
 

@@ -14,7 +14,7 @@ from bigsvm.compiled.linear.active_row_buffer import Slots, admit, evict
 from bigsvm.compiled.shared.many import many_axpys, many_dots, some_dots
 from bigsvm.compiled.shared.packed import PackedCSR, PackedDense, pack_row
 from bigsvm.compiled.shared.rows import CSR, n_rows_of, row_axpy, row_axpys, row_dot, row_dots
-from bigsvm.store.blocks import kernel_matrix
+from bigsvm.store.blocks import readonly_view
 from bigsvm.testing.problems import as_csr
 
 ERROR = 1.6e-5  # of the row's largest value
@@ -129,7 +129,7 @@ def exact(X: Any, i: int, n_features: int) -> np.ndarray:
 def test_products_with_packed_rows_are_those_of_the_rows(kind: str, dtype: type, seed: int) -> None:
     X, d = example(kind, 12, seed, dtype)
     A = room(kind, 12, d, 2000)
-    assert pack(A, kernel_matrix(X), 12) == 12
+    assert pack(A, readonly_view(X), 12) == 12
     w, W, factors = DIRECTIONS[:d, 0].copy(), DIRECTIONS[:d], np.array([0.5, 0.0, -2.0])
     moved, several = np.zeros(d), np.zeros((d, 3))
     for i in range(12):
@@ -155,7 +155,7 @@ def test_products_with_packed_rows_are_those_of_the_rows(kind: str, dtype: type,
 def test_the_largest_value_of_a_row_and_feature_numbers_are_kept_whole() -> None:
     X, d = example("wide", 40, 3)
     A = room("wide", 40, d, 5000)
-    assert pack(A, kernel_matrix(X), 40) == 40
+    assert pack(A, readonly_view(X), 40) == 40
     for i in range(40):
         x, moved = exact(X, i, d), np.zeros(d)
         axpy(1.0, A, i, moved)
@@ -170,13 +170,13 @@ def test_the_largest_value_of_a_row_and_feature_numbers_are_kept_whole() -> None
 def test_a_row_that_finds_no_room_leaves_the_others_as_they_were(kind: str, short_of: str) -> None:
     X, d = example(kind, 30, 4)
     whole = room(kind, 30, d, 5000)
-    assert pack(whole, kernel_matrix(X), 30) == 30
+    assert pack(whole, readonly_view(X), 30) == 30
     buffer = np.zeros(d)
     rows = [kept_row(whole, i, buffer) for i in range(30)]
     by_rows = short_of == "rows" or kind.startswith("dense")
     for size in (0, 1, 7, 29) if by_rows else (0, 5, 100, 301):
         A = room(kind, size, d, 5000) if by_rows else room(kind, 30, d, size)
-        n = pack(A, kernel_matrix(X), 30)
+        n = pack(A, readonly_view(X), 30)
         assert n < 30
         assert n == size or short_of == "entries"
         assert [kept_row(A, i, buffer) for i in range(n)] == rows[:n]
@@ -201,7 +201,7 @@ def filled(kind: str, n: int, seed: int, weights: bool) -> Any:
     norms, score = rng.random(n), rng.random(n).astype(np.float32)
     A, slots, streams = room(kind, n, d, 100 * n), slots_for(n, weights), np.ones(2 * n, np.uint8)
     used, seen = admit(
-        A, slots, 0, kernel_matrix(X), codes, weight, norms, at, np.arange(n), n, score, -1.0, 0, streams
+        A, slots, 0, readonly_view(X), codes, weight, norms, at, np.arange(n), n, score, -1.0, 0, streams
     )
     assert (used, seen) == (n, n)
     return A, slots, n, streams, X, d, (at, codes, weight, norms.astype(np.float32), score)
@@ -230,7 +230,7 @@ def test_rows_that_stay_keep_their_order_and_all_that_is_known_of_them(
     np.testing.assert_array_equal(streams, expected)
     # The room that was made is room: a row that was let go comes in behind the ones that stayed.
     if kept < n_rows_of(X):
-        assert packed_again(A, kept, kernel_matrix(X), 0)
+        assert packed_again(A, kept, readonly_view(X), 0)
         assert kept_row(A, kept, buffer) == before[0]
 
 

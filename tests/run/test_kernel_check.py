@@ -19,7 +19,7 @@ from bigsvm.problem.definite import ValueCheck, is_definite
 from bigsvm.problem.kernel import Definite, Kernel
 from bigsvm.run.fit.plan import make_plan
 from bigsvm.run.proof.kernel_check import checked_kernel
-from bigsvm.store.blocks import blocks_of, kernel_matrix
+from bigsvm.store.blocks import blocks_of, readonly_view
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.testing.problems import as_csr
 from bigsvm.units import MIB
@@ -231,7 +231,7 @@ def test_a_value_below_0_on_the_diagonal_is_seen_alone(layout: str) -> None:
     K = np.eye(20)
     K[7, 7] = -1.0
     check = ValueCheck(20, np.dtype(np.float64))
-    check.add(kernel_matrix(as_csr(K) if layout == "csr" else K), np.arange(20))
+    check.add(readonly_view(as_csr(K) if layout == "csr" else K), np.arange(20))
     found = check.refutation()
     assert found is not None
     assert (found[1].row, found[1].column) == (7, 7)

@@ -25,7 +25,7 @@ from numba.core.dispatcher import Dispatcher
 from scipy import sparse
 import bigsvm
 import bigsvm.compiled
-from bigsvm.run.execute import aside
+from bigsvm.run.execute import compile_in_child
 from bigsvm.run.fit import fit, precompile as precompiling, sizes
 from bigsvm.store.formats.array_rows import ArrayRows
 
@@ -39,9 +39,9 @@ def signatures():
     }
 
 def all_loaded(kind, call, load=True):
-    aside.compiled_aside(kind, call, True)  # what a child alone has compiled is loaded by who calls it
+    compile_in_child.compiled_in_child(kind, call, True)  # what a child alone has compiled is loaded by who calls it
 
-precompiling.compiled_aside = all_loaded
+precompiling.compiled_in_child = all_loaded
 known, precompile = [], fit.precompile
 
 def precompile_then_count(*arguments):

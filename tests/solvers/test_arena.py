@@ -12,7 +12,7 @@ from bigsvm.compiled.shared.rows import sqnorms
 from bigsvm.config import FitConfig
 from bigsvm.problem.problem import Problem, make_problem, zero_weights
 from bigsvm.solvers.dcd.active_row_buffer import Arena, make_arena, whole_arena
-from bigsvm.store.blocks import kernel_matrix
+from bigsvm.store.blocks import readonly_view
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.testing.problems import random_problem
 from bigsvm.testing.reference import dual_value
@@ -45,7 +45,7 @@ def test_it_keeps_to_its_bytes(packed: bool, layout: str, weights: bool, nbytes:
 def offer(arena: Arena, store: ArrayRows, score: np.ndarray, streams: np.ndarray) -> None:
     """Bring all rows of the store that stream, in order."""
     block = store.read(store.refs(N)[0])
-    X, norms = kernel_matrix(block.X), np.empty(N)
+    X, norms = readonly_view(block.X), np.empty(N)
     sqnorms(X, norms)
     weight = np.empty(0) if block.sample_weight is None else block.sample_weight
     waiting = np.flatnonzero(streams)

@@ -20,7 +20,7 @@ from bigsvm.solvers.coordinate.coordinate_descent import CoordinateDescent
 from bigsvm.solvers.coordinate.primal_cd import PrimalCD
 from bigsvm.solvers.hyperpass.hyperpass import HyperPass
 from bigsvm.solvers.primal.line_search import exact_step
-from bigsvm.store.blocks import kernel_matrix
+from bigsvm.store.blocks import readonly_view
 from bigsvm.store.state.state_files import dump, load, read_tree, write_tree
 from bigsvm.testing.problems import as_csr, corner_problems, random_problem
 from bigsvm.testing.reference import dual_value
@@ -60,7 +60,7 @@ def slope(p: dict[str, Any], t: float) -> tuple[float, float]:
 def along(p: dict[str, Any], X: Any, rule: int, eps2: float = 1e-12) -> tuple[float, np.ndarray]:
     s = p["s"].copy()
     positive = np.array([1], np.int32)
-    t = search(kernel_matrix(X), 0, 0, s, p["codes"], positive, p["cost"], p["C"], p["linear"], 1.0, rule, eps2)
+    t = search(readonly_view(X), 0, 0, s, p["codes"], positive, p["cost"], p["C"], p["linear"], 1.0, rule, eps2)
     return t, s
 
 
@@ -183,7 +183,7 @@ def test_a_newton_step_without_decrease_is_halved() -> None:
 
 def test_a_flat_column_stays_where_it_is() -> None:
     p = column_problem(1)
-    X, positive = kernel_matrix(np.zeros((1, len(p["x"])))), np.array([1], np.int32)
+    X, positive = readonly_view(np.zeros((1, len(p["x"])))), np.array([1], np.int32)
     for rule in (EXACT, GLOBAL_NEWTON, NEWTON_STEP):
         s = p["s"].copy()
         t = search(X, 0, 0, s, p["codes"], positive, p["cost"], p["C"], 0.0, 0.0, rule, 0.1)
@@ -197,7 +197,7 @@ def test_column_total_is_the_signed_sum() -> None:
     alpha = np.abs(p["s"])
     signed = np.where(p["codes"] == 1, p["x"], -p["x"])
     for X in (p["x"][None, :], as_csr(p["x"][None, :])):
-        total = column_total(kernel_matrix(X), 0, 0, alpha, p["codes"], np.array([1], np.int32))
+        total = column_total(readonly_view(X), 0, 0, alpha, p["codes"], np.array([1], np.int32))
         assert total == pytest.approx((alpha[:, 0] * signed).sum(), rel=1e-12)
 
 

@@ -24,7 +24,7 @@ from bigsvm.solvers.base import Context, StepInfo
 from bigsvm.solvers.hyperpass.active_rows import ActiveRows, compacted
 from bigsvm.solvers.hyperpass.hyperpass import HyperPass
 from bigsvm.solvers.hyperpass.hyperpass_shrink import HyperPassShrink, _Drops
-from bigsvm.store.blocks import kernel_matrix
+from bigsvm.store.blocks import readonly_view
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.testing.problems import as_csr, corner_problems, random_problem
 from bigsvm.units import MIB
@@ -273,7 +273,7 @@ def a_table(folder: Path) -> tuple[ActiveRows, np.ndarray, np.ndarray]:
     rng = np.random.default_rng(16)
     rows, active = state.rows, (rng.random((101, 1)) < 0.5).astype(np.uint8)
     rows.s.values[:, 0], rows.p.values[:, 0] = 0.5 + rng.standard_normal(101), rng.standard_normal(101)
-    X = kernel_matrix(data.read(data.refs(101)[0]).X)
+    X = readonly_view(data.read(data.refs(101)[0]).X)
     norms, folded = state.extra.norms.values, 0.3 * rng.standard_normal((5, 1))
     table = ActiveRows(state.problem, X, rows, state.extra.keys, norms, active, folded)
     return table, rng.standard_normal((5, 1)), rng.standard_normal((5, 1))

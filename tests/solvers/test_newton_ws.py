@@ -23,7 +23,7 @@ from bigsvm.solvers.newton_ws.working_newton import solve_squared_hinge
 from bigsvm.solvers.newton_ws.working_problem import balance, kept_rows
 from bigsvm.solvers.newton_ws.working_set import FOLDED, KEPT, OUT
 from bigsvm.solvers.weights import columns
-from bigsvm.store.blocks import kernel_matrix
+from bigsvm.store.blocks import readonly_view
 from bigsvm.testing.problems import as_csr, random_problem
 from tests.solvers.stepping import Bench, ElsewhereMapper
 
@@ -32,7 +32,7 @@ def subproblem(n: int = 300, d: int = 6, bias: float = 1.0, free: bool = False, 
     X, y = random_problem(n, d, seed=n + d)
     rng = np.random.default_rng(n)
     given: dict[str, Any] = {
-        "parts": [kernel_matrix(X[:100]), kernel_matrix(X[100:])], "codes": (y > 0).astype(np.int32),
+        "parts": [readonly_view(X[:100]), readonly_view(X[100:])], "codes": (y > 0).astype(np.int32),
         "C": rng.uniform(0.5, 2.0, n), "far": np.zeros(n, bool), "side": np.ones(n), "bias": bias, "free": free,
         "lean": 0.1 * rng.standard_normal(d + 1), "at": np.zeros(d + 1),
     }  # fmt: skip
@@ -81,7 +81,7 @@ def test_newton_finds_the_least_value_of_a_subproblem(layout: str, folded: bool)
     F = np.triu(G.T @ G) if folded else None
     problem = subproblem(F=F, at=np.full(7, 0.05))
     if layout == "csr":
-        problem = subproblem(F=F, at=np.full(7, 0.05), parts=[kernel_matrix(as_csr(X)) for X in problem.parts])
+        problem = subproblem(F=F, at=np.full(7, 0.05), parts=[readonly_view(as_csr(X)) for X in problem.parts])
     found = solve_squared_hinge(problem, np.zeros(7), 1e-10)
     assert lowest_around(problem, found.w, "squared_hinge") >= primal(problem, found.w, "squared_hinge") - 1e-9
 

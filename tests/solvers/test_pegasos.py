@@ -25,7 +25,7 @@ from bigsvm.run.fit.fit import fit_store
 from bigsvm.solvers.base import Context
 from bigsvm.solvers.literature.pegasos import Pegasos, PegasosState
 from bigsvm.solvers.weights import columns
-from bigsvm.store.blocks import kernel_matrix
+from bigsvm.store.blocks import readonly_view
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.testing.problems import as_csr, random_problem
 from tests.solvers.stepping import choose_solver
@@ -148,7 +148,7 @@ def test_the_norm_that_is_kept_is_that_of_w(layout: str) -> None:
     X, y = random_problem(50, 3, 0.7, seed=66)
     W, scale, sqnorm, alpha = np.zeros(4), np.ones(1), np.zeros(1), np.zeros((50, 1))
     pegasos_visit(
-        kernel_matrix(as_csr(X) if layout == "csr" else X), (y > 0).astype(np.int32), np.ones(50),
+        readonly_view(as_csr(X) if layout == "csr" else X), (y > 0).astype(np.int32), np.ones(50),
         np.ones(1, np.int32), np.full(1, 0.5), 1.0, alpha, np.empty(0, np.int64), W, scale, sqnorm, np.full(1, np.inf),
         50, 1, 1, 0, 1, 0, 0, 0, np.zeros((1, 2)),
     )  # fmt: skip

@@ -102,7 +102,7 @@ class Tally:
         self._n_rows = 0
         self._without_auc: list[str] = []
         known = set(self._ours.tolist())
-        self._strangers = [str(label) for i, label in enumerate(self._labels) if i not in known]
+        self._unknown = [str(label) for i, label in enumerate(self._labels) if i not in known]
 
     def add(self, scored: Scored) -> None:
         """Count a block."""
@@ -149,8 +149,8 @@ class Tally:
         if self._without_auc:
             names = ", ".join(self._without_auc[:5])
             found.append(f"ROC AUC needs rows inside and outside of each class; left out: {names}")
-        if self._strangers:
-            names = ", ".join(self._strangers[:5])
+        if self._unknown:
+            names = ", ".join(self._unknown[:5])
             found.append(f"labels that the model does not know count as wrong: {names}")
         return found
 

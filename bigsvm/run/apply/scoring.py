@@ -18,7 +18,7 @@ from bigsvm.errors import DataError
 from bigsvm.events import Emit, WorkAdvanced, WorkEnded, WorkStarted, silent
 from bigsvm.machine import core_count, memory_limit, return_freed_memory
 from bigsvm.model.linear_model import Model
-from bigsvm.run.execute.aside import compiled_aside
+from bigsvm.run.execute.compile_in_child import compiled_in_child
 from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks, row_bytes
 from bigsvm.store.labels import as_labels, scan_classes
 from bigsvm.store.text.svmlight import Chunk, read_chunks
@@ -110,7 +110,7 @@ def precompile_scoring(layout: str, dtype: np.dtype, index_dtype: np.dtype, mode
     if layout == "csr":
         X = CSR(np.zeros(1, dtype), np.zeros(1, index_dtype), np.array([0, 1], np.int64))
     kind = ("scores", layout, dtype.name, index_dtype.name, model.n_models, *model.kinds)
-    compiled_aside(kind, lambda: score_rows(X, scorer, "", 0))
+    compiled_in_child(kind, lambda: score_rows(X, scorer, "", 0))
 
 
 def text_dtype(model: Model) -> np.dtype:

@@ -138,8 +138,8 @@ class Loop:
             at.work = info.work
         epochs, passes = at.visits / n, ctx.bytes_read / self.data_bytes
         self.emit(EpochEnd(epochs, passes, info.n_active, info.gap_estimate, self._seconds()))
-        if info.remark:
-            self.emit(Warned(info.remark))
+        if info.message:
+            self.emit(Warned(info.message))
         if info.collectable and self._report(self.prover.collect()):
             return True
         # What the next step and the proof after it will cost.

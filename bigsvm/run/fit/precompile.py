@@ -27,7 +27,7 @@ from bigsvm.model.decide import models_of
 from bigsvm.problem.kernel import Definite, Kernel
 from bigsvm.problem.loss import loss_named
 from bigsvm.problem.problem import Problem
-from bigsvm.run.execute.aside import compiled_aside
+from bigsvm.run.execute.compile_in_child import compiled_in_child
 from bigsvm.run.execute.signals import Stop
 from bigsvm.run.execute.small_rows import kind_of, rows_like, small_rows
 from bigsvm.run.fit.loop import Loop
@@ -57,7 +57,7 @@ _SORTED_ROWS = 256  # enough for a sample to tell that they are sorted
 def precompile(store: RowBlocks, plan: Plan, config: FitConfig) -> None:
     """Compile, or load, all compiled code that a fit of `store` by `plan` calls.
 
-    A child process compiles (`aside.py`), so that the memory of the compiler is gone when the fit begins.
+    A child process compiles (`compile_in_child.py`), so that the memory of the compiler is gone when the fit begins.
     """
     fits = plan.solver.small_fits(config.tol, plan.parallel, plan.resident)
     kind = kind_of(store)
@@ -65,10 +65,10 @@ def precompile(store: RowBlocks, plan: Plan, config: FitConfig) -> None:
         some = [fit for fit in fits if fit.load == load]
         if some:
             work = partial(_make_small_fits, store, plan, config, some)
-            compiled_aside(("fit", *kind, *_kind_of_plan(plan, config), some), work, load)
+            compiled_in_child(("fit", *kind, *_kind_of_plan(plan, config), some), work, load)
     if plan.mode == "staged":
         # Once: loading takes next to no memory, and few copies are of such rows.
-        compiled_aside(("staging", *kind), partial(_stage_sorted, store, plan, config), load=False)
+        compiled_in_child(("staging", *kind), partial(_stage_sorted, store, plan, config), load=False)
 
 
 def _kind_of_plan(plan: Plan, config: FitConfig) -> tuple[Any, ...]:

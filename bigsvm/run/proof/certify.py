@@ -18,7 +18,7 @@ from bigsvm.machine import memory_limit, return_freed_memory
 from bigsvm.model.linear_model import Model, load_alpha, load_model
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import Problem
-from bigsvm.run.execute.aside import compiled_aside
+from bigsvm.run.execute.compile_in_child import compiled_in_child
 from bigsvm.run.execute.mapper import open_mapper
 from bigsvm.run.execute.memory import PeakMemory
 from bigsvm.run.execute.small_rows import kind_of, rows_like
@@ -111,7 +111,7 @@ def _precompile(terms: SavedTerms) -> None:
         tiny.certificate(problem)
 
     kind = (type(terms).__name__, *kind_of(store), *model.kinds, problem.n_models, problem.bias, with_alpha)
-    compiled_aside(kind, prove_two)
+    compiled_in_child(kind, prove_two)
 
 
 class _Sizes(NamedTuple):

@@ -22,7 +22,7 @@ from bigsvm.problem.kernel import Definite, Kernel
 from bigsvm.solvers.base import Context, Need
 from bigsvm.solvers.kernel.values.data import own_columns
 from bigsvm.solvers.kernel.values.gram import support_of
-from bigsvm.store.blocks import Matrix, RowBlocks, blocks_of, kernel_matrix, tile
+from bigsvm.store.blocks import Matrix, RowBlocks, blocks_of, readonly_view, tile
 
 _CHECKING = "checking the kernel"
 _AT_ONCE = 1 << 12  # rows whose places, or norms, are looked up together
@@ -144,7 +144,7 @@ def _of_diagonal(kernel: Kernel, data: RowBlocks, reading: Reading) -> Definite:
     eps, n = float(np.finfo(np.float64).eps), data.n_samples
     largest, lowest, row = 0.0, np.inf, 0
     for first, X in reading():
-        X = kernel_matrix(X)
+        X = readonly_view(X)
         n_rows = len(X) if isinstance(X, np.ndarray) else len(X.indptr) - 1
         for start, stop in tile(n_rows, _AT_ONCE):
             diagonal = kernel.diagonal(support_of(X, np.arange(start, stop), np.dtype(np.float64)).sq)

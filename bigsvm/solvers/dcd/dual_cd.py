@@ -38,7 +38,7 @@ from bigsvm.solvers.dcd.dual_cd_state import (
 )
 from bigsvm.solvers.dcd.dual_cd_stream import pass_sums, streamed_pass, writable
 from bigsvm.solvers.dcd.momentum import Momentum
-from bigsvm.store.blocks import Matrix, kernel_matrix
+from bigsvm.store.blocks import Matrix, readonly_view
 
 _SMALLEST_EPS = 1e-13  # projected gradients below this are rounding
 _SHORTFALL = 2.0  # proved gap over estimate beyond which shrunk rows are to blame
@@ -185,7 +185,7 @@ class DualCD:
     def _sweep_memory(self, state: DualCDState, ctx: Context) -> StepInfo:
         assert state.sqnorm is not None
         block = ctx.data.read(ctx.refs[0])
-        X = kernel_matrix(block.X)
+        X = readonly_view(block.X)
         sqnorm = state.sqnorm.values[:, 0]
         if sqnorm[0] < 0:  # norms are never negative: these rows were not seen yet
             sqnorms(X, sqnorm)

@@ -14,7 +14,7 @@ from bigsvm.solvers.base import Context
 from bigsvm.solvers.block_order import groups_at_random
 from bigsvm.solvers.dcd.dual_cd_stream import PassSums, writable
 from bigsvm.solvers.dcd.round_shares import Share, Update, rows_of, run_rounds
-from bigsvm.store.blocks import BlockGroup, RowBlocks, kernel_matrix
+from bigsvm.store.blocks import BlockGroup, RowBlocks, readonly_view
 
 if TYPE_CHECKING:
     from bigsvm.solvers.dcd.dual_cd_state import DualCDState
@@ -46,7 +46,7 @@ def round_pass(state: DualCDState, ctx: Context) -> PassSums:
 def round_task(share: Share) -> Update:
     """Task: one sweep over a group against the round's w.  Pure."""
     block = rows_of(share)
-    X = kernel_matrix(block.X)
+    X = readonly_view(block.X)
     problem, n = share.problem, block.n_rows
     local = {name: np.array(array) for name, array in share.local.items()}
     w = share.w.copy()

@@ -21,7 +21,7 @@ from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import Context
 from bigsvm.solvers.block_order import groups_at_random, groups_in_order
 from bigsvm.solvers.dcd.active_row_buffer import Arena, make_arena
-from bigsvm.store.blocks import Block, BlockGroup, Matrix, kernel_matrix
+from bigsvm.store.blocks import Block, BlockGroup, Matrix, readonly_view
 from bigsvm.store.read_ahead import ReadAhead
 from bigsvm.store.state.vectors import RowVector
 
@@ -110,7 +110,7 @@ def pass_sums(models: list[ModelGroup]) -> PassSums:
 
 
 def _work(group: BlockGroup, block: Block, key: tuple[int, int], due: range, first: bool) -> _Work:
-    X = kernel_matrix(block.X)
+    X = readonly_view(block.X)
     sqnorm = block.sqnorm
     if sqnorm is None:
         sqnorm = np.empty(block.n_rows)

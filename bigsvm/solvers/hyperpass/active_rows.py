@@ -14,7 +14,7 @@ from bigsvm.problem.problem import Problem
 from bigsvm.solvers.hyperpass.near_rows import NearRows, Neighbourhood
 from bigsvm.solvers.primal.line_search import Step, exact_step
 from bigsvm.solvers.primal.row_state import RowState
-from bigsvm.store.blocks import Matrix, kernel_matrix
+from bigsvm.store.blocks import Matrix, readonly_view
 from bigsvm.store.state.vectors import RowVector
 
 _DIGITS = 16  # bits of a distance that are found at a time
@@ -178,7 +178,7 @@ def compacted(table: ActiveRows, numbers: np.ndarray, X: Matrix, V: np.ndarray, 
         cost=taken(rows.cost.values), codes=taken(rows.codes.values),
     )  # fmt: skip
     small = ActiveRows(
-        table.problem, kernel_matrix(X), part, taken(table.keys.values), table.norms[numbers], table.active[numbers],
+        table.problem, readonly_view(X), part, taken(table.keys.values), table.norms[numbers], table.active[numbers],
         np.zeros(V.shape), numbers if table.numbers is None else table.numbers[numbers],
     )  # fmt: skip
     small.folded = V - small.sums(weights)

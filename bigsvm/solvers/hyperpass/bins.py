@@ -18,7 +18,7 @@ from bigsvm.solvers.base import Context
 from bigsvm.solvers.gathered import Gathered, picked_rows
 from bigsvm.solvers.primal.row_pass import BinnedSums, Bins
 from bigsvm.solvers.primal.row_state import RowState
-from bigsvm.store.blocks import BlockRef, kernel_matrix
+from bigsvm.store.blocks import BlockRef, readonly_view
 from bigsvm.store.state.vectors import RowVector
 from bigsvm.tasks import PassLeft
 
@@ -75,13 +75,13 @@ def read_again(
     before, release = ctx.bytes_read, getattr(ctx.data, "release", lambda ref: None)
     for ref in touched:
         block = ctx.data.read(ref)
-        X, first = kernel_matrix(block.X), block.start
+        X, first = readonly_view(block.X), block.start
         some = wrong[slice(*np.searchsorted(wrong, [ref.start, ref.stop]))]
         if len(some):
             change = (rows.s.values[some] > 0.0).astype(float) - signs.values[some]
             lean, codes = np.zeros(V.shape if V.shape[1] > 1 else len(V)), rows.codes.values[some, 0]
             alpha = change * (rows.cost.values[some] * problem.C)
-            picked = kernel_matrix(picked_rows(X, some - first))
+            picked = readonly_view(picked_rows(X, some - first))
             add_rows(picked, codes, problem.positive, alpha, problem.constant_feature, lean)
             V += lean.reshape(V.shape)
         near = gather.between(ref.start, ref.stop)

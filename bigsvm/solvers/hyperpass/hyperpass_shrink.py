@@ -23,7 +23,7 @@ from bigsvm.solvers.primal.dual_point import mix_dual
 from bigsvm.solvers.primal.primal_state import FullGradient, PrimalState, new_state
 from bigsvm.solvers.primal.row_pass import row_pass
 from bigsvm.solvers.weights import columns, squared_norm
-from bigsvm.store.blocks import RowBlocks, bytes_per_row, kernel_matrix
+from bigsvm.store.blocks import RowBlocks, bytes_per_row, readonly_view
 from bigsvm.store.state.vectors import RowVector
 from bigsvm.tasks import PassLeft
 from bigsvm.units import MIB
@@ -176,7 +176,7 @@ class HyperPassShrink(FullGradient):
         for m in range(problem.n_models):
             numbers = state.extra.on_plane[m][state.extra.on_plane[m] >= 0]
             if X is not None and V is not None and gather is not None and len(numbers):
-                part = kernel_matrix(picked_rows(X, np.searchsorted(gather.wanted, numbers)))
+                part = readonly_view(picked_rows(X, np.searchsorted(gather.wanted, numbers)))
                 alpha = np.where(rows.s.values[numbers, m] > 0.0, rows.cost.values[numbers, 0] * problem.C[m], 0.0)
                 total, codes = np.zeros(len(V)), np.ascontiguousarray(rows.codes.values[numbers, 0])
                 add_rows(part, codes, problem.positive[m : m + 1], alpha[:, None], problem.constant_feature, total)

@@ -19,7 +19,7 @@ from bigsvm.problem.problem import Problem
 from bigsvm.solvers.gathered import Gathered, picked_rows
 from bigsvm.solvers.hyperpass.lbfgs import dot
 from bigsvm.solvers.hyperpass.near_rows import Neighbourhood
-from bigsvm.store.blocks import Matrix, kernel_matrix
+from bigsvm.store.blocks import Matrix, readonly_view
 
 _ROUNDS = 20  # of the small problem
 _CLOSE = 1e-2  # its gap, relative to that of the point
@@ -68,7 +68,7 @@ def best_of(
                 balanced = balanced and _is_balanced(V[-1, m] / bias, 0.0, problem, m)
             continue
         here = np.searchsorted(gathered.wanted, numbers)
-        part = X if len(here) == len(gathered.wanted) else kernel_matrix(picked_rows(X, here))
+        part = X if len(here) == len(gathered.wanted) else readonly_view(picked_rows(X, here))
         one = _SmallProblem(around, part, m)
         violating = one.s > 0.0
         one.add(np.where(violating, -one.C, 0.0), V[:, m])

@@ -176,14 +176,14 @@ class KernelSolver:
         self._count(state)
         if progress.paused:
             return StepInfo(self._estimate(state, ctx), n, 0, ask_certificate=False, paused=True)
-        remark, work = self._remark(state), float(state.asked.sum()) / n**2
+        message, work = self._message(state), float(state.asked.sum()) / n**2
         stale = progress.stale
         if stale and self._look_is_due(state, part, m):
             stale = not self.whole(part, state.work, state.rows)
         if stale:
             active = int(np.count_nonzero(part.beta))
             return StepInfo(
-                self._estimate(state, ctx), active, progress.visits, ask_certificate=False, remark=remark, work=work
+                self._estimate(state, ctx), active, progress.visits, ask_certificate=False, message=message, work=work
             )
         gap, primal, _, bias = weigh(part)
         state.gap[m], state.primal[m], state.bias[m], state.violation[m] = gap, primal, bias, part.violation()
@@ -206,7 +206,7 @@ class KernelSolver:
             ask_certificate=all_done,
             exhausted=all_done and bool(np.any(state.final & ~ended)),
             rule=self.rule(state, state.violation, ctx.tol) if all_done else None,
-            remark=remark,
+            message=message,
             work=work,
         )
 
@@ -307,7 +307,7 @@ class KernelSolver:
         state.kernel_rows += (counts.computed, counts.ram_hits, counts.disk_hits, counts.values)
         counts.computed = counts.ram_hits = counts.disk_hits = counts.values = counts.asked = 0
 
-    def _remark(self, state: KernelState) -> str:
+    def _message(self, state: KernelState) -> str:
         """What went wrong with rows on disk, the first time that it does."""
         warning = state.rows.take_warning() if isinstance(state.rows, CachedRows) else None
         if warning is None or state.warned:

@@ -24,7 +24,7 @@ from bigsvm.solvers.primal.primal_state import largest_relative
 from bigsvm.solvers.primal.row_pass import row_pass
 from bigsvm.solvers.primal.row_state import RowState, row_needs
 from bigsvm.solvers.weights import columns, squared_norm
-from bigsvm.store.blocks import Block, BlockGroup, kernel_matrix
+from bigsvm.store.blocks import Block, BlockGroup, readonly_view
 from bigsvm.store.read_ahead import ReadAhead
 from bigsvm.tasks import PassLeft
 
@@ -266,7 +266,7 @@ class Pegasos:
 
     def _visit(self, state: PegasosState, ctx: Context, group: BlockGroup, block: Block) -> None:
         problem, n = state.problem, ctx.data.n_samples
-        X, (codes, cost) = kernel_matrix(block.X), problem.codes_and_cost(block)
+        X, (codes, cost) = readonly_view(block.X), problem.codes_and_cost(block)
         at = np.empty(0, np.int64)
         if not ctx.resident:
             at = np.concatenate([np.arange(ref.start, ref.stop) for ref in group.refs])

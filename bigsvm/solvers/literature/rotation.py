@@ -12,7 +12,7 @@ from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import Context
 from bigsvm.solvers.primal.row_pass import Weights, pass_runs
 from bigsvm.solvers.primal.row_state import RowState
-from bigsvm.store.blocks import BlockRef, RowBlocks, kernel_matrix, tile
+from bigsvm.store.blocks import BlockRef, RowBlocks, readonly_view, tile
 from bigsvm.tasks import SerialMapper, over_shares
 from bigsvm.units import KIB
 
@@ -53,7 +53,7 @@ def rotation_task(share: RotationShare) -> RotationSums:
     first = bytes_read = 0
     for ref in share.refs:
         block = share.data.read(ref)
-        X = kernel_matrix(block.X)
+        X = readonly_view(block.X)
         if V is not None:
             assert share.w is not None
             assert share.rows is not None
@@ -66,7 +66,7 @@ def rotation_task(share: RotationShare) -> RotationSums:
             add_rows(X, block_codes, problem.positive, alpha, bias, V)
         for start, stop in tile(block.n_rows, tile_rows):
             out, codes = np.empty((stop - start, n_directions)), np.zeros(stop - start, np.int32)
-            signed_margins(kernel_matrix(take_rows(X, start, stop)), codes, plus, share.W, bias, 0.0, 1.0, out)
+            signed_margins(readonly_view(take_rows(X, start, stop)), codes, plus, share.W, bias, 0.0, 1.0, out)
             share.out[:, first + start : first + stop] = out.T
         first += block.n_rows
         bytes_read += block.nbytes

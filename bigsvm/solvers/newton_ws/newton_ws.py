@@ -157,16 +157,16 @@ class NewtonWS(PrimalSolver):
         state.gaps = [*state.gaps, self.weigh(state) / np.maximum(state.primal, _TINY)][-patience - 1 :]
         state.passes += 1
         done = state.estimate <= ctx.tol
-        remark = ""
+        message = ""
         if not done and _does_not_fall(state.gaps, patience, ctx.tol):
             if self._room(ctx, problem, state.growth + 1) > self._room(ctx, problem, state.growth):
                 state.growth, state.gaps = state.growth + 1, state.gaps[-1:]
             elif self.fallback and problem.bias != "free":
                 state.fallback = _fall_back(state, ctx)
-                remark = f"newton-ws: the gap has not halved in {patience} passes, dcd goes on; more memory may help"
+                message = f"newton-ws: the gap has not halved in {patience} passes, dcd goes on; more memory may help"
         exhausted = state.stuck > 3 and state.fallback is None
         return StepInfo(
-            state.estimate, n, n, ask_certificate=done, exhausted=exhausted, collectable=collectable, remark=remark
+            state.estimate, n, n, ask_certificate=done, exhausted=exhausted, collectable=collectable, message=message
         )
 
     def _room(self, ctx: Context, problem: Problem, growth: int) -> int:

@@ -24,7 +24,7 @@ from bigsvm.solvers.primal.line_search import exact_step
 from bigsvm.solvers.primal.row_pass import pass_refs, put_back
 from bigsvm.solvers.primal.row_state import RowState
 from bigsvm.solvers.weights import inner, squared_norm
-from bigsvm.store.blocks import BlockRef, RowBlocks, blocks_of, kernel_matrix
+from bigsvm.store.blocks import BlockRef, RowBlocks, blocks_of, readonly_view
 from bigsvm.store.state.vectors import RowVector
 from bigsvm.tasks import BLOCKS_PER_TASK, over_shares, runs_of
 
@@ -91,7 +91,7 @@ def working_task(share: WorkingShare) -> WorkingRows:
     terms = [no_terms(problem, w) for w, _ in share.points]
     first = bytes_read = 0
     for block in blocks_of(share.data, share.refs):
-        X, (block_codes, block_cost) = kernel_matrix(block.X), problem.codes_and_cost(block)
+        X, (block_codes, block_cost) = readonly_view(block.X), problem.codes_and_cost(block)
         rows = slice(first, first + block.n_rows)
         cost[rows, 0], codes[rows, 0] = block_cost, block_codes
         if share.d is not None:

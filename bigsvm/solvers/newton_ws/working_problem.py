@@ -11,7 +11,7 @@ from bigsvm.solvers.newton_ws.subproblem import Solution, Subproblem
 from bigsvm.solvers.newton_ws.working_newton import solve_squared_hinge
 from bigsvm.solvers.newton_ws.working_set import FOLDED, KEPT, OUT, Part, WorkingSet, frozen_alpha
 from bigsvm.solvers.primal.row_state import RowState
-from bigsvm.store.blocks import kernel_matrix
+from bigsvm.store.blocks import readonly_view
 from bigsvm.store.state.vectors import RowVector
 
 
@@ -38,7 +38,7 @@ def kept_rows(
         if not len(rows):
             continue
         whole = len(rows) == len(part.number)
-        parts.append(kernel_matrix(part.X if whole else picked_rows(part.X, rows)))
+        parts.append(readonly_view(part.X if whole else picked_rows(part.X, rows)))
         codes.append((part.codes[rows] == problem.positive[m]).astype(np.int32))
         place = part.place[rows, m]
         costs.append(part.cost[rows] / np.where(place == KEPT, 1.0, share))

@@ -23,7 +23,7 @@ from bigsvm.compiled.shared.visiting import draw
 from bigsvm.machine import trim_heap
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.gathered import picked_rows
-from bigsvm.store.blocks import Matrix, kernel_matrix
+from bigsvm.store.blocks import Matrix, readonly_view
 
 OUT, FOLDED, KEPT = 0, 1, 2  # places of a row
 _ALL_INSIDE = 0.75  # of the room
@@ -214,7 +214,7 @@ class WorkingSet:
             if not gone.any():
                 kept.append(part)
                 continue
-            self.fold.add(self.problem, kernel_matrix(part.X), part.codes, part.cost, part.ends, part.z, gone)
+            self.fold.add(self.problem, readonly_view(part.X), part.codes, part.cost, part.ends, part.z, gone)
             part.place[gone] = np.where(part.z[gone] > 0.0, FOLDED, OUT)
             changed.append((part.number, part.place))
             kept += part.split()

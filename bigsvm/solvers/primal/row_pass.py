@@ -20,7 +20,7 @@ from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import Context
 from bigsvm.solvers.gathered import Gathered, picked_rows
 from bigsvm.solvers.primal.row_state import RowState
-from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks, blocks_of, kernel_matrix, row_bytes
+from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks, blocks_of, readonly_view, row_bytes
 from bigsvm.store.state.vectors import RowVector
 from bigsvm.tasks import BLOCKS_PER_TASK, over_shares, runs_of
 
@@ -128,7 +128,7 @@ def pass_task(share: PassShare) -> PassSums:
     keys = rows_of(share.keys, share.with_keys, 1, np.uint64)
     norms = rows_of(share.norms, share.with_norms, 1, np.float64)
     for block in blocks_of(share.data, share.refs):
-        X, (block_codes, block_cost) = kernel_matrix(block.X), problem.codes_and_cost(block)
+        X, (block_codes, block_cost) = readonly_view(block.X), problem.codes_and_cost(block)
         rows = slice(first, first + block.n_rows)
         cost[rows, 0], codes[rows, 0] = block_cost, block_codes
         if share.w is not None:

@@ -29,7 +29,7 @@ from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError, MissingInput
 from bigsvm.files.atomic import file_digest, open_regular
 from bigsvm.files.sealed_json import read_sealed
-from bigsvm.store.blocks import Block, BlockRef, Matrix, frozen, kernel_matrix
+from bigsvm.store.blocks import Block, BlockRef, Matrix, frozen, readonly_view
 from bigsvm.store.columns.column_addresses import COLUMN_BYTES, Columns
 from bigsvm.store.copy.stage_index import damaged
 from bigsvm.store.identity import digest_of
@@ -108,7 +108,7 @@ class ResidentColumns(Columns):
     """
 
     def __init__(self, block: Block, n_features: int) -> None:
-        X, n = kernel_matrix(block.X), block.n_rows
+        X, n = readonly_view(block.X), block.n_rows
         if not isinstance(X, CSR):
             super().__init__(n, n_features, X.dtype, None)
             turned = np.empty((n_features, n), X.dtype)

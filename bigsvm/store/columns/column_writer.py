@@ -21,7 +21,7 @@ import numpy as np
 from bigsvm.compiled.shared.columns import as_bits, count_columns, number_entries, place_entries, turn
 from bigsvm.files.atomic import file_digest, remove, sync_directory
 from bigsvm.files.sealed_json import write_sealed
-from bigsvm.store.blocks import Block, BlockRef, RowBlocks, frozen, kernel_matrix, row_bytes, tile
+from bigsvm.store.blocks import Block, BlockRef, RowBlocks, frozen, readonly_view, row_bytes, tile
 from bigsvm.store.columns.column_addresses import COLUMN_BYTES, column_runs, row_dtype
 from bigsvm.store.columns.column_blocks import DIGESTS, DOCUMENT, INDPTR, ROWS, STRIPES, VALUES
 from bigsvm.store.columns.column_spools import Entries, Spool, Spools
@@ -131,7 +131,7 @@ def _matrices(data: RowBlocks, room: int) -> Iterator[tuple[BlockRef, Any]]:
 
         coming = begin()
         while coming is not None:
-            ref, X = coming[0], kernel_matrix(coming[1].result().X)
+            ref, X = coming[0], readonly_view(coming[1].result().X)
             coming = begin()
             yield ref, X
             del X

@@ -13,7 +13,7 @@ import xxhash
 from bigsvm.compiled.shared.rows import CSR, sqnorms
 from bigsvm.compiled.shared.shuffle import renumber
 from bigsvm.files.atomic import cannot_write, sync_directory, temporary_name
-from bigsvm.store.blocks import Block, BlockRef, RowBlocks, kernel_matrix, row_bytes, tile
+from bigsvm.store.blocks import Block, BlockRef, RowBlocks, readonly_view, row_bytes, tile
 from bigsvm.store.copy.permutation import OrderWriter, write_inverse
 from bigsvm.store.copy.shuffle import Sizes, shuffled_blocks
 from bigsvm.store.copy.stage_index import ALIGN, BLOCK_ENTRY, complete_segment, segment_files, write_index
@@ -120,7 +120,7 @@ def feature_rank(folder: Path) -> np.ndarray:
 def prepared(piece: Block, rank: np.ndarray | None) -> Block:
     """The piece with squared norms and, where a rank is given, under working feature numbers."""
     sqnorm = np.empty(piece.n_rows)
-    sqnorms(kernel_matrix(piece.X), sqnorm)
+    sqnorms(readonly_view(piece.X), sqnorm)
     X = piece.X
     if rank is not None and isinstance(X, CSR):
         indices = np.empty_like(X.indices)

@@ -125,9 +125,9 @@ class ArrayRows:
         if classes is None:
             return scan_classes([self._labels], task)
         found = normal_classes(np.asarray(classes))
-        stranger = ~np.isin(*alike(self._labels, found))
-        if np.any(stranger):
-            row = int(np.flatnonzero(stranger)[0])
+        unknown = ~np.isin(*alike(self._labels, found))
+        if np.any(unknown):
+            row = int(np.flatnonzero(unknown)[0])
             raise DataError(f"label {self._labels[row]} of row {row} is not among the classes", self.uri)
         return found
 

@@ -127,7 +127,7 @@ class Round:
         """Rows of the data at positions of the part."""
         return positions if self.part.rows is None else self.part.rows[positions]
 
-    def _badness(self, where: np.ndarray, middle: float) -> np.ndarray:
+    def _violations(self, where: np.ndarray, middle: float) -> np.ndarray:
         """By how much rows violate against the bias -middle; below 0 where they do not."""
         return np.maximum(middle - self.part.up(where), self.part.down(where) - middle)
 
@@ -182,13 +182,13 @@ class Round:
         """
         part = self.part
         room = capacity if part.n <= capacity else max(capacity * _HELD // 4, 2)
-        badness = self._badness(candidates, middle)
+        violations = self._violations(candidates, middle)
         beta = part.beta[candidates]
         free = (beta > part.lower[candidates]) & (beta < part.upper[candidates]) & (beta != 0.0)
-        keep = free | (badness > -self.band)
-        chosen, badness = candidates[keep], badness[keep]
+        keep = free | (violations > -self.band)
+        chosen, violations = candidates[keep], violations[keep]
         if len(chosen) > room:
-            chosen = np.sort(chosen[largest(badness, room)])
+            chosen = np.sort(chosen[largest(violations, room)])
         return chosen
 
     # -- solving it
@@ -252,7 +252,7 @@ class Round:
                     for support, by in other_sides():
                         rows.gram.add(block.X, numbers - block.offset, support, by, f)
                     part.f[others] = f[0]
-                    near = self._badness(others, work.middle) > max(-self.band, work.threshold)
+                    near = self._violations(others, work.middle) > max(-self.band, work.threshold)
                     self._offer(block, others[near])
                 rows.counts.values += len(others) * len(moved)
                 rows.counts.asked += len(others) * len(moved)
@@ -274,7 +274,7 @@ class Round:
         active = np.flatnonzero(self.flags & ACTIVE)
         if work.stage != "pass":
             return active
-        near = self._badness(active, work.middle) > -self.band
+        near = self._violations(active, work.middle) > -self.band
         near |= (part.beta[active] > part.lower[active]) & (part.beta[active] < part.upper[active])
         near |= part.beta[active] != self.sent[active]
         return np.sort(np.concatenate([active[near], np.flatnonzero(self.flags & NEXT)]))
@@ -305,10 +305,10 @@ class Round:
         if arena.n + len(positions) > arena.capacity:
             waiting = np.flatnonzero(self.flags & NEXT)
             candidates = np.concatenate([waiting, positions])
-            badness = self._badness(candidates, work.middle)
-            order = largest(badness, len(candidates))  # candidates ascend: those that wait are of blocks before
+            violations = self._violations(candidates, work.middle)
+            order = largest(violations, len(candidates))  # candidates ascend: those that wait are of blocks before
             stays = max((arena.capacity - (arena.n - len(waiting))) // 2, 0)
-            work.threshold = max(work.threshold, float(badness[order[min(stays, len(order) - 1)]]))
+            work.threshold = max(work.threshold, float(violations[order[min(stays, len(order) - 1)]]))
             kept = np.sort(candidates[order[:stays]])
             self.flags[waiting] &= ~NEXT
             old = kept[np.isin(kept, waiting, assume_unique=True)]

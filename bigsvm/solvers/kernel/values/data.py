@@ -11,7 +11,7 @@ from bigsvm.problem.kernel import Kernel
 from bigsvm.solvers.base import Context
 from bigsvm.solvers.gathered import Gathered, picked_rows
 from bigsvm.solvers.kernel.values.gram import Gram, Support, support_of, unit_rows
-from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks, blocks_of, kernel_matrix
+from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks, blocks_of, readonly_view
 
 _CHUNK = 1 << 13  # rows of data in memory between two looks at what is asked of the run
 _AT_ONCE = 4  # blocks whose pages are asked for together
@@ -59,14 +59,14 @@ class KernelData:
 
     def whole(self) -> Matrix | None:
         """All rows, where they are in memory."""
-        return kernel_matrix(self.ctx.data.read(self.ctx.refs[0]).X) if self.ctx.resident else None
+        return readonly_view(self.ctx.data.read(self.ctx.refs[0]).X) if self.ctx.resident else None
 
     def blocks(self, first: int = 0, charge: bool = True) -> Iterator[Rows]:
         """Rows in order, those before `first` left out as far as whole blocks go."""
         ctx = self.ctx
         if ctx.resident:
             block = ctx.data.read(ctx.refs[0])
-            X, weight = kernel_matrix(block.X), block.sample_weight
+            X, weight = readonly_view(block.X), block.sample_weight
             for start in range(first, self.n, _CHUNK):
                 stop = min(start + _CHUNK, self.n)
                 yield Rows(start, stop, X, 0, block.y[start:stop], None if weight is None else weight[start:stop])
@@ -76,7 +76,7 @@ class KernelData:
             for block in blocks_of(ctx.data, refs[run : run + _AT_ONCE]):
                 if charge:
                     ctx.charge(block.nbytes)
-                yield Rows(block.start, block.stop, kernel_matrix(block.X), block.start, block.y, block.sample_weight)
+                yield Rows(block.start, block.stop, readonly_view(block.X), block.start, block.y, block.sample_weight)
 
     def take(self, rows: np.ndarray, charge: bool = True) -> tuple[Matrix, np.ndarray]:
         """(X, at): rows, ascending and distinct, as rows `at` of X; the blocks that hold some are read."""

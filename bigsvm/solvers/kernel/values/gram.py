@@ -41,7 +41,7 @@ class Support(NamedTuple):
 
 
 def support_of(X: Matrix, rows: np.ndarray, dtype: np.dtype) -> Support:
-    """A copy of some rows of X (as `kernel_matrix` gives it) in `dtype`."""
+    """A copy of some rows of X (as `readonly_view` gives it) in `dtype`."""
     return Support(*gathered(X, rows, dtype))
 
 

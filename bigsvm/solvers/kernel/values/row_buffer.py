@@ -12,7 +12,7 @@ from bigsvm.compiled.shared.rows import CSR
 from bigsvm.solvers.base import Context, DataShape
 from bigsvm.solvers.gathered import picked_rows
 from bigsvm.solvers.kernel.values.data import KernelData, Rows
-from bigsvm.store.blocks import Matrix, blocks_of, bytes_per_row, frozen, kernel_matrix, row_bytes
+from bigsvm.store.blocks import Matrix, blocks_of, bytes_per_row, frozen, readonly_view, row_bytes
 
 _BESIDE = 160  # bytes of an active row's numbers, bounds and scores, and of what is sorted of them
 LEAST_ROWS = 2048
@@ -77,7 +77,7 @@ class RowArena:
         if self._data.ctx.data.layout == "dense":
             return frozen(self._dense[: self.n])
         end = int(self._csr.indptr[self.n])
-        return kernel_matrix(CSR(self._csr.data[:end], self._csr.indices[:end], self._csr.indptr[: self.n + 1]))
+        return readonly_view(CSR(self._csr.data[:end], self._csr.indices[:end], self._csr.indptr[: self.n + 1]))
 
     def at(self, numbers: np.ndarray) -> np.ndarray:
         """Where rows that are held lie in X."""

@@ -24,7 +24,7 @@ _LOOK_S = 0.01
 _PR_SET_PDEATHSIG = 1
 
 
-def compiled_aside(kind: object, call: Callable[[], object], load: bool = True) -> None:
+def compiled_in_child(kind: object, call: Callable[[], object], load: bool = True) -> None:
     """Call `call`, which compiles, after a child has done so; only once a `kind` where `load` is False.
 
     kind : all that decides what `call` compiles, as its `repr` says it
