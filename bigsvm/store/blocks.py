@@ -6,9 +6,10 @@ cursor and no `next`: the order of reading belongs to whoever reads.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from types import MappingProxyType
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -158,6 +159,71 @@ class RowBlocks(Protocol):
         """The data at an address.  Raises DataError naming the chunk or rows that are bad."""
         ...
 
+    # What follows has defaults in `StoreBase`.
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """What the user should know of the store."""
+
+    @property
+    def empty_chunks(self) -> Mapping[str, str]:
+        """Array -> what is said of its chunks that are not there and are read as the fill value."""
+
+    @property
+    def content(self) -> Mapping[str, Any]:
+        """What somebody has already found out of the content: counts, scales of columns; may be empty."""
+
+    @property
+    def chunk_nbytes(self) -> int:
+        """Decoded bytes of the chunks that one reader holds besides a block; 0 where it holds none."""
+
+    @property
+    def stored_bytes(self) -> int | None:
+        """Bytes on disk; None where nobody has counted."""
+
+    @property
+    def raw(self) -> bool:
+        """Blocks lie on disk as `read` gives them, so that many small ones cost no more than a large one."""
+
+    def will_need(self, ref: BlockRef) -> None:
+        """The data at an address is read soon."""
+        ...
+
+    def release(self, ref: BlockRef) -> None:
+        """The data at an address may leave the page cache."""
+        ...
+
+    def forget(self) -> None:
+        """All that is to be read has been read: let go of what is kept for the next read."""
+        ...
+
+
+class StoreBase:
+    """The members of `RowBlocks` that have a default: a store derives from this, and says what is different."""
+
+    warnings: Sequence[str] = ()
+    empty_chunks: Mapping[str, str] = MappingProxyType({})
+
+    @property
+    def content(self) -> Mapping[str, Any]:
+        return {}
+
+    @property
+    def chunk_nbytes(self) -> int:
+        return 0
+
+    @property
+    def stored_bytes(self) -> int | None:
+        return None
+
+    @property
+    def raw(self) -> bool:
+        return False
+
+    def will_need(self, ref: BlockRef) -> None: ...
+    def release(self, ref: BlockRef) -> None: ...
+    def forget(self) -> None: ...
+
 
 def blocks_of(data: RowBlocks, refs: Sequence[BlockRef]) -> Iterator[Block]:
     """Blocks one after another; a copy's pages are asked for together, and let go when the next block is wanted.
@@ -165,14 +231,11 @@ def blocks_of(data: RowBlocks, refs: Sequence[BlockRef]) -> Iterator[Block]:
     Where each page fault waits for the disk, in a cgroup that is full, a pass takes twice as long (2M x 100 rows, 332
     MiB: 10.9 s of tasks in four passes, 4.5 so).
     """
-    will_need, release = getattr(data, "will_need", None), getattr(data, "release", None)
-    if will_need is not None:
-        for ref in refs:
-            will_need(ref)
+    for ref in refs:
+        data.will_need(ref)
     for ref in refs:
         yield data.read(ref)
-        if release is not None:
-            release(ref)
+        data.release(ref)
 
 
 def tile(n_samples: int, block_rows: int) -> Iterator[tuple[int, int]]:

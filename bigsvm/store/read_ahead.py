@@ -46,7 +46,6 @@ class ReadAhead:
 
     def __iter__(self) -> Iterator[tuple[BlockGroup, Block]]:
         flying: deque[tuple[BlockGroup, Any, Future[Block], Future[None] | None]] = deque()
-        release = getattr(self._data, "release", None)
         waiting = iter(self._groups)
         while True:
             while len(flying) <= self._depth and (group := next(waiting, None)) is not None:
@@ -65,17 +64,14 @@ class ReadAhead:
                 also.result()
             if buffers is not None:
                 self._free.append(buffers)
-            if release is not None:
-                for ref in group.refs:
-                    release(ref)
+            for ref in group.refs:
+                self._data.release(ref)
 
     def _read(self, group: BlockGroup, buffers: Any) -> Block:
         if buffers is not None:
             return self._data.read_group(group, buffers, self._extents)  # type: ignore[attr-defined]
-        will_need = getattr(self._data, "will_need", None)
-        if will_need is not None:
-            for ref in group.refs:
-                will_need(ref)
+        for ref in group.refs:
+            self._data.will_need(ref)
         return read_group(self._data, group)
 
     def _also_with(self, read: Future[Block], group: BlockGroup) -> None:

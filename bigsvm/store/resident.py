@@ -15,12 +15,12 @@ from bigsvm.compiled.shared.rows import CSR, take_rows
 from bigsvm.compiled.shared.shuffle import renumber
 from bigsvm.errors import DataError
 from bigsvm.store.addresses import make_refs
-from bigsvm.store.blocks import Block, BlockRef, RowBlocks
+from bigsvm.store.blocks import Block, BlockRef, RowBlocks, StoreBase
 from bigsvm.store.identity import Identity
 from bigsvm.store.working_order import frequency_order, inverse_order
 
 
-class ResidentRows:
+class ResidentRows(StoreBase):
     """All rows of `source` in memory, loaded on the first read; opening it may read a sample.
 
     In another process (a pickled copy) the rows are read there, once, and kept as long as the process.
@@ -34,7 +34,7 @@ class ResidentRows:
             "identity", "fingerprint", "content_fingerprint", "row_order",
         ):  # fmt: skip
             setattr(self, name, getattr(source, name))
-        self.working_row: np.ndarray | None = getattr(source, "working_row", None)
+        self.working_row: np.ndarray | None = source.working_row
         # Of the source's features; the user's numbers are those that the source's own order leads to.
         self._renumbering = frequency_order(source, piece_rows)
         self.feature_order = source.feature_order
@@ -102,7 +102,7 @@ def _load(
     n = source.n_samples
     weight = np.empty(n) if source.has_weights else None
     y: np.ndarray | None = None
-    release = getattr(source, "release", lambda ref: None)
+    release = source.release
     rank = None if feature_order is None else inverse_order(feature_order)
     put_rows, finish = _dense(source) if source.layout == "dense" else _csr(source, refs, rank)
     for ref in refs:

@@ -121,7 +121,7 @@ def _sample(store: RowBlocks, piece_rows: int) -> Iterator[tuple[int, Block]]:
     rows = SAMPLE_ROWS
     if store.layout == "dense":
         rows = min(rows, max(_DENSE_VALUES // store.n_features, 16))
-    release = getattr(store, "release", lambda ref: None)
+    release = store.release
     for run, (start, stop) in enumerate(sample_runs(store.n_samples, rows)):
         for a, b in tile(stop - start, max(piece_rows, 1)):
             ref = BlockRef(start + a, start + b, 0)

@@ -137,7 +137,7 @@ def _copy(store: Path, options: argparse.Namespace) -> Iterator[tuple[Any, int]]
 
 
 def _read_blocks(rows: Any, block_rows: int) -> tuple[float, int]:
-    release = getattr(rows, "release", lambda ref: None)
+    release = rows.release
     began, nbytes = time.perf_counter(), 0
     for ref in rows.refs(block_rows):
         nbytes += rows.read(ref).nbytes

@@ -16,14 +16,14 @@ from bigsvm.store.content import scale_warning
 
 def inspect_store(store: RowBlocks) -> dict[str, Any]:
     """Shape, labels, types, chunks, fingerprints and the cost of a fit with default options."""
-    content: dict[str, Any] = getattr(store, "content", {}) or {}
+    content = store.content
     nnz = store.nnz
     cells = store.n_samples * store.n_features
     classes = None if store.classes is None else store.classes.tolist()
     counts = content.get("class_counts")
     scales = content.get("column_scale") or {}
     path = Path(store.uri)
-    stored = getattr(store, "stored_bytes", None)
+    stored = store.stored_bytes
     if stored is None and path.exists():
         stored = path.stat().st_size if path.is_file() else tree_bytes(path)
     return {
@@ -41,8 +41,8 @@ def inspect_store(store: RowBlocks) -> dict[str, Any]:
         "has_weights": store.has_weights,
         "data_bytes": int(row_bytes(store) * store.n_samples),
         "stored_bytes": stored,
-        "empty_chunks": getattr(store, "empty_chunks", {}),
-        "chunk_bytes": getattr(store, "chunk_nbytes", None),
+        "empty_chunks": dict(store.empty_chunks),
+        "chunk_bytes": store.chunk_nbytes or None,
         "column_scale": scales,
         "scale_warning": scale_warning(scales),
         "store_fingerprint": store.fingerprint,

@@ -142,7 +142,7 @@ def plan_reading(store: RowBlocks, model: Model, budget: MemoryBudget, config: F
     a_row = int(row_bytes(store)) + 24 * (model.n_models + model.pairs * len(model.classes)) + _PYTHON_ROW
     # Each reader holds the chunks that its rows lie in, decoded, and one of them as it is stored; and what kernel
     # values are made of.
-    chunks = int(1.5 * getattr(store, "chunk_nbytes", 0))
+    chunks = int(1.5 * store.chunk_nbytes)
     chunks += model.scoring_bytes
     threads = config.threads or core_count()
     while threads > 1 and threads * chunks > budget.free // 2:

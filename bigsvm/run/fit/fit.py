@@ -79,7 +79,7 @@ def fit_store(
         if stop and isinstance(event, WorkAdvanced):  # while rows are read or staged: what is there is kept
             raise Interrupted(f"stopped by {stop.by} before training began", hint="the same command goes on")
 
-    for message in getattr(store, "warnings", ()):
+    for message in store.warnings:
         note(Warned(message))
     plan = make_plan(store, config)
     planned = time.monotonic()
@@ -100,7 +100,7 @@ def fit_store(
             note(Warned(f"the scratch folder {scratch} is in memory (tmpfs): say --scratch DIR on a disk"))
         data, survey = stack.enter_context(open_rows(store, plan, config, scratch, budget, mapper, note))
         staged_at = time.monotonic()
-        if not getattr(store, "content", None) and config.kernel != "precomputed":
+        if not store.content and config.kernel != "precomputed":
             _warn(found_scale_warning(data, data.refs(plan.extent_rows)), note)
         counts = survey.class_counts(store)
         problem = make_problem(config, store, counts) if config.class_weight == "balanced" else plan.problem

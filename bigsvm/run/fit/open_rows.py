@@ -69,7 +69,5 @@ def open_rows(
 
 def _settle(store: RowBlocks) -> None:
     """The store has been read: what it and the C library keep for more reading is needed elsewhere."""
-    forget = getattr(store, "forget", None)
-    if forget is not None:
-        forget()
+    store.forget()
     trim_heap()

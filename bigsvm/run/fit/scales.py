@@ -15,7 +15,7 @@ _PIECES, _PIECE = 256, 1 << 16  # of the entries of a block
 
 def known_scale_warning(store: RowBlocks) -> str | None:
     """The warning that follows from what the store's manifest knows; None where it knows nothing, or all is well."""
-    known = getattr(store, "content", None) or {}
+    known = store.content
     return scale_warning(known.get("column_scale") or {})
 
 

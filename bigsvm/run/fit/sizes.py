@@ -37,10 +37,10 @@ class Sizes:
         self.data_bytes = int(self.row_bytes * shape.n_samples) + 8
         self.wide = next((need.nbytes for need in needs if need.what == "w"), 0)
         self.beside = sum(need.nbytes for need in needs if not need.may_spill) - self.wide
-        self.raw = bool(getattr(store, "raw", False))
+        self.raw = store.raw
         self.staged = stage == "auto"
         # An open store keeps the chunks it read last, and every reader decodes others beside them.
-        self.open_chunks = int(getattr(store, "chunk_nbytes", 0))
+        self.open_chunks = store.chunk_nbytes
         self.decode = self.open_chunks * 3 // 2
 
     def group_bytes(self, budget: int) -> int:

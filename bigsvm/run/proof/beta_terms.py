@@ -173,7 +173,7 @@ class KernelTerms(BetaTerms):
             return self.problem
         n = store.n_samples
         needs = sum(need.nbytes for need in check_needs(kernel, n)) + int(3 * row_bytes(store) * refs[0].n_rows)
-        needs += int(getattr(store, "chunk_nbytes", 0)) * 2 + FIXED
+        needs += store.chunk_nbytes * 2 + FIXED
         decide = kernel.name == "precomputed" and needs + whole_bytes(n) <= budget
 
         def reading() -> Iterator[tuple[int, Matrix]]:

@@ -125,7 +125,7 @@ def _sizes(terms: SavedTerms, store: RowBlocks, budget: int) -> _Sizes:
     """What the budget allows.  Raises PlanRefused where not even one task fits."""
     block_bytes = min(BLOCK_BYTES, max(budget // 32, 1))
     block_rows = terms.block_rows(block_bytes)
-    chunks = int(getattr(store, "chunk_nbytes", 0))
+    chunks = store.chunk_nbytes
     # Each task holds, too, the chunks that a block lies in, and its rows of alpha.
     each = terms.task_bytes(block_rows, block_bytes) + chunks * 3 // 2
     each += 8 * terms.problem.n_models * block_rows * terms.blocks_per_task

@@ -45,14 +45,12 @@ class Update(NamedTuple):
 def rows_of(share: Share) -> Block:
     """The rows of a share; their pages are asked for together, and let go once they are copied."""
     data = share.data
-    advise = [getattr(data, name, None) for name in ("will_need", "release")]
-    if advise[0] is not None:
-        for ref in share.group.refs:
-            advise[0](ref)
+    for ref in share.group.refs:
+        data.will_need(ref)
     block = read_group(data, share.group)
-    if advise[1] is not None and len(share.group.refs) > 1:
+    if len(share.group.refs) > 1:
         for ref in share.group.refs:
-            advise[1](ref)
+            data.release(ref)
     return block
 
 

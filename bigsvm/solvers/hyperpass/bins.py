@@ -72,7 +72,7 @@ def read_again(
     touched = list(_touched(ctx, wanted))
     if not ctx.resident and 2 * len(touched) > len(ctx.refs):
         return None
-    before, release = ctx.bytes_read, getattr(ctx.data, "release", lambda ref: None)
+    before, release = ctx.bytes_read, ctx.data.release
     for ref in touched:
         block = ctx.data.read(ref)
         X, first = readonly_view(block.X), block.start

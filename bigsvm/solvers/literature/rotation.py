@@ -46,7 +46,7 @@ def rotation_task(share: RotationShare) -> RotationSums:
     """Task: the products of some rows, and with w what a look wants to know.  Writes its rows."""
     problem, bias = share.problem, share.problem.constant_feature
     V = None if share.w is None else np.zeros(share.w.shape)
-    release = getattr(share.data, "release", lambda ref: None)
+    release = share.data.release
     n_directions = share.W.shape[1]
     plus = np.zeros(n_directions, np.int32)  # every row counts as positive: the searches know the signs
     tile_rows = max(_TILE // (8 * n_directions), 1)

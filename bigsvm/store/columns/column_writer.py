@@ -121,7 +121,7 @@ def _pieces(data: RowBlocks, room: int) -> Iterator[BlockRef]:
 
 def _matrices(data: RowBlocks, room: int) -> Iterator[tuple[BlockRef, Any]]:
     """X of one piece after another, the next one being read meanwhile; pages of the one before are let go."""
-    release = getattr(data, "release", lambda ref: None)
+    release = data.release
     pieces = _pieces(data, room)
     with ThreadPoolExecutor(1, "bigsvm-columns") as reader:
 

@@ -52,7 +52,7 @@ class Sizes(NamedTuple):
     @classmethod
     def of(cls, store: RowBlocks, memory: int) -> Sizes:
         """memory : bytes to hold in all, the store's chunks included."""
-        chunks = int(getattr(store, "chunk_nbytes", 0))
+        chunks = store.chunk_nbytes
         room = max(memory - chunks * 5 // 2, _LEAST_ROOM)
         piece = min(room // 8, _LARGEST_PIECE)
         rows = max(int(piece // (row_bytes(store) + _ROW_EXTRA)), 1)
@@ -126,7 +126,7 @@ class _Shuffle:
         bits = min(max((self._nbytes // self.sizes.bucket_bytes).bit_length(), 0), _MOST_BITS)
         spools = self._new_spools(0, bits)
         pieces = [BlockRef(a, b, 0) for a, b in tile(self.store.n_samples, self.sizes.piece_rows)]
-        release = getattr(self.store, "release", lambda ref: None)
+        release = self.store.release
         with ThreadPoolExecutor(1, "bigsvm-shuffle") as reader:
             coming = reader.submit(self.store.read, pieces[0])
             for number, ref in enumerate(pieces):

@@ -34,7 +34,7 @@ from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import MissingInput
 from bigsvm.files.sealed_json import read_sealed
 from bigsvm.store.addresses import LazyRefs
-from bigsvm.store.blocks import Block, BlockGroup, BlockRef, row_bytes
+from bigsvm.store.blocks import Block, BlockGroup, BlockRef, StoreBase, row_bytes
 from bigsvm.store.copy.group_buffers import GroupBuffers
 from bigsvm.store.copy.stage_index import damaged, damaged_block, open_index, padded, segment_files
 from bigsvm.store.copy.stage_scatter import Extent, read_extents
@@ -68,7 +68,7 @@ class StagedMeta:
     sorted_by: str
 
 
-class StagedRows:
+class StagedRows(StoreBase):
     """A finished working copy as RowBlocks: mapped, or read into buffers; verified at every read.
 
     Raises

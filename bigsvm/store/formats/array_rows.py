@@ -14,7 +14,7 @@ import xxhash
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError, UsageError
 from bigsvm.store.addresses import make_refs
-from bigsvm.store.blocks import Block, BlockRef, RowBlocks
+from bigsvm.store.blocks import Block, BlockRef, RowBlocks, StoreBase
 from bigsvm.store.checks import as_values, check_csr, check_finite, index_dtype, unmasked, value_dtype
 from bigsvm.store.content import ContentHash
 from bigsvm.store.identity import Identity
@@ -30,7 +30,7 @@ from bigsvm.store.labels import (
 )
 
 
-class ArrayRows:
+class ArrayRows(StoreBase):
     """RowBlocks over arrays; blocks are views where no order is asked for and the dtype is one of X's.
 
     X : (n_samples, n_features) array, SciPy CSR matrix or array, or our CSR with `n_features` given

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from bigsvm.errors import MissingInput, UsageError
 from bigsvm.files.paths import STORE_MARKS
-from bigsvm.store.blocks import RowBlocks
+from bigsvm.store.blocks import RowBlocks, StoreBase
 from bigsvm.store.formats.not_readable import REMEDIES, not_readable, refuse_partitions
 from bigsvm.store.identity import Identity
 from bigsvm.store.labels import Task
@@ -61,10 +61,13 @@ def open_store(
         return _open_path(os.fspath(source), options, empty_chunks, labelled)
     # On the class: asking the instance whether it has `classes` would read all labels.
     if all(hasattr(type(source), name) for name in ("refs", "read")):
+        if not isinstance(source, StoreBase):
+            hint = "derive it from bigsvm.store.blocks.StoreBase"
+            raise UsageError(f"a {type(source).__name__} is not a store", hint=hint)
         if not isinstance(getattr(source, "identity", None), Identity):
             hint = "give it an attribute `identity`, a bigsvm.store.identity.Identity"
             raise UsageError(f"a {type(source).__name__} does not say whose rows it has", hint=hint)
-        return source
+        return cast(RowBlocks, source)
     raise UsageError(f"cannot open a {type(source).__name__}", hint="give a path, or (X, y) arrays")
 
 

@@ -15,7 +15,7 @@ from bigsvm.errors import DataError
 from bigsvm.files.paths import cache_folder
 from bigsvm.files.sealed_json import read_sealed, write_sealed
 from bigsvm.store.addresses import make_refs
-from bigsvm.store.blocks import Block, BlockRef, RowBlocks
+from bigsvm.store.blocks import Block, BlockRef, RowBlocks, StoreBase
 from bigsvm.store.checks import check_csr, check_finite, index_dtype
 from bigsvm.store.formats.parquet_columns import check_size, find_layout, matrix_of, measure, plain_of
 from bigsvm.store.formats.parquet_files import ParquetFiles, find_files
@@ -23,7 +23,7 @@ from bigsvm.store.identity import Identity, digest_of
 from bigsvm.store.labels import Task, as_labels, as_targets, check_weights, label_codes, scan_classes
 
 
-class ParquetRows:
+class ParquetRows(StoreBase):
     """RowBlocks over one Parquet file, a folder of them or a glob; files in order of their names.
 
     Layouts: `label`, `indices: list<int>`, `values: list<float>` (CSR); Spark ML vectors (CSR); one numeric

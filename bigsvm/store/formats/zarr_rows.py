@@ -17,7 +17,7 @@ from zarr.storage import LocalStore
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import BigSVMError, DataError, MissingInput
 from bigsvm.store.addresses import make_refs
-from bigsvm.store.blocks import Block, BlockRef, RowBlocks
+from bigsvm.store.blocks import Block, BlockRef, RowBlocks, StoreBase
 from bigsvm.store.checks import as_values, check_csr, check_finite, index_dtype, value_dtype
 from bigsvm.store.formats.chunked import ChunkedArray
 from bigsvm.store.formats.zarr_label import LabelColumn, find, open_label
@@ -27,7 +27,7 @@ from bigsvm.store.sealing.seal import EmptyChunks, absent_chunks, load_or_make_m
 from bigsvm.store.sealing.verified import VerifyingStore
 
 
-class ZarrRows:
+class ZarrRows(StoreBase):
     """RowBlocks over a local Zarr store; every byte read is held against the store's manifest.
 
     path : the store's folder

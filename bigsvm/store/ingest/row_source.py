@@ -185,7 +185,7 @@ def store_source(store: RowBlocks, dtype: str | None) -> RowSource:
             yield Rows(X, labels, block.sample_weight, consumed)
 
     total = int(row_bytes(store) * store.n_samples)
-    held = 2 * _PART_BYTES + 3 * int(getattr(store, "chunk_nbytes", 0))
+    held = 2 * _PART_BYTES + 3 * store.chunk_nbytes
     return RowSource(store.uri, store.layout, out, store.n_features, store.has_weights, total, rows, held)
 
 

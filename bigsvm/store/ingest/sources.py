@@ -210,7 +210,7 @@ def open_source(
         from bigsvm.store.formats.opener import open_store
 
         store = open_store(paths[0], label=label, weight=weight, task=task, empty_chunks=empty_chunks)
-        for message in getattr(store, "warnings", ()):
+        for message in store.warnings:
             warn(message)
         return store_source(store, dtype)
     weights: Sequential | None = None
