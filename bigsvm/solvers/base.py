@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -194,12 +194,17 @@ class Point(NamedTuple):
     rescaled: bool = False
 
 
+Keeps = Literal["off", "auto", "always"]
+
+
 class Solver(Protocol):
-    """Implemented by frozen dataclasses of hyperparameters."""
+    """Implemented by frozen dataclasses of hyperparameters, which derive from `SolverBase` or a template that does."""
 
     name: ClassVar[str]
     losses: ClassVar[tuple[str, ...]]
     biases: ClassVar[tuple[str, ...]]
+    kernels: ClassVar[tuple[str, ...]]
+    """Mercer kernels through which it sees the rows."""
     proof: ClassVar[str]
     """Its kind of proof (`run/proof/provers.py`): 'linear' of points that have weights w, 'kernel' of those that have
     none."""
@@ -209,6 +214,12 @@ class Solver(Protocol):
     """It gives hopeless models up by itself, and tells its work in passes where all rows are in memory."""
     paper_rule: ClassVar[bool]
     """It has a stop rule of its paper's, for --stop paper."""
+    column_access: ClassVar[bool]
+    """It reads the data by columns (`Context.columns`)."""
+
+    @property
+    def keeps_rows(self) -> Keeps:
+        """Whether the memory that is left goes to rows that stay there while the others stream by."""
 
     def refusal(self, shape: DataShape) -> str | None:
         """Why data of such a shape are not for this solver; None where they are."""
@@ -246,3 +257,18 @@ class Solver(Protocol):
     def finish(self, state: Any) -> None:
         """Give back what only training needs."""
         ...
+
+
+class SolverBase:
+    """The members of `Solver` that most solvers share."""
+
+    kernels: ClassVar[tuple[str, ...]] = ("linear",)
+    proof: ClassVar[str] = "linear"
+    can_defer: ClassVar[bool] = False
+    self_paced: ClassVar[bool] = False
+    paper_rule: ClassVar[bool] = False
+    column_access: ClassVar[bool] = False
+
+    @property
+    def keeps_rows(self) -> Keeps:
+        return "off"

@@ -116,8 +116,7 @@ def able_solvers(config: FitConfig, shape: DataShape) -> list[str]:
 
 def _takes_rows(solver: type[Any], config: FitConfig) -> bool:
     """Whether a solver sees rows through the kernel that is asked for, and tells classes apart as asked."""
-    kernels = getattr(solver, "kernels", ("linear",))
-    return config.kernel in kernels and (config.multi_class != "ovo" or len(kernels) > 1)
+    return config.kernel in solver.kernels and (config.multi_class != "ovo" or len(solver.kernels) > 1)
 
 
 def _options_of(solver: type[Any]) -> dict[str, Any]:

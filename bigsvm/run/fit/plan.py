@@ -213,7 +213,7 @@ def _planned(
             else:
                 spilled.append(need.what)
     least_cache, left = needed(sizes.needs), 0
-    arena, keeps = 0, getattr(solver, "arena", "off")
+    arena, keeps = 0, solver.keeps_rows
     has_arena = keeps == "always" or (keeps == "auto" and K == 1 and not resident)
     if has_arena or least_cache:
         kept = sum(need.nbytes for need in sizes.needs if need.may_spill and need.what not in spilled)
@@ -227,7 +227,7 @@ def _planned(
     scratch = sum(need.nbytes for need in sizes.needs if need.what in spilled)
     if mode == "staged":
         scratch += sizes.data_bytes
-    if not resident and getattr(solver, "column_access", False):
+    if not resident and solver.column_access:
         scratch += copy_bytes(store)
     scratch_limit = config.scratch_limit_bytes()
     if scratch_limit is not None and scratch > scratch_limit:

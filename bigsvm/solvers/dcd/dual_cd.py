@@ -25,7 +25,7 @@ from bigsvm.compiled.shared.visiting import WITH_REPLACEMENT, mixed_runs_of
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.deferred import DEFERRED_ALPHA
 from bigsvm.problem.problem import Problem, zero_weights
-from bigsvm.solvers.base import Context, DataShape, Need, Point, SmallFit, StepInfo
+from bigsvm.solvers.base import Context, DataShape, Keeps, Need, Point, SmallFit, SolverBase, StepInfo
 from bigsvm.solvers.dcd.active_row_buffer import make_arena
 from bigsvm.solvers.dcd.dual_cd_rounds import round_pass
 from bigsvm.solvers.dcd.dual_cd_state import (
@@ -49,7 +49,7 @@ _PIECE = 1 << 16  # features
 
 
 @dataclass(frozen=True)
-class DualCD:
+class DualCD(SolverBase):
     """Hyperparameters of `dcd`.
 
     max_sweeps_per_step : int   sweeps over data in memory before the loop looks up; no effect on streamed data
@@ -63,10 +63,7 @@ class DualCD:
     name: ClassVar[str] = "dcd"
     losses: ClassVar[tuple[str, ...]] = ("hinge", "squared_hinge")
     biases: ClassVar[tuple[str, ...]] = ("augmented", "none")
-    proof: ClassVar[str] = "linear"
     can_defer: ClassVar[bool] = True
-    self_paced: ClassVar[bool] = False
-    paper_rule: ClassVar[bool] = False
 
     max_sweeps_per_step: int = 64
     arena: str = "auto"
@@ -85,6 +82,11 @@ class DualCD:
                 raise ValueError("order=random visits some rows not at all in a pass, which momentum=on needs")
             object.__setattr__(self, "arena", "off")
             object.__setattr__(self, "momentum", "off")
+
+    @property
+    def keeps_rows(self) -> Keeps:
+        """As `arena` says."""
+        return "auto" if self.arena == "auto" else "off"
 
     def refusal(self, shape: DataShape) -> str | None:
         """Any shape will do; rounds of blocks only in the default order."""

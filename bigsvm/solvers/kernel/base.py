@@ -17,7 +17,7 @@ from bigsvm.config import FitConfig
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.kernel import KERNELS
 from bigsvm.problem.problem import Problem
-from bigsvm.solvers.base import Context, DataShape, Need, Point, Rule, SmallFit, StepInfo
+from bigsvm.solvers.base import Context, DataShape, Keeps, Need, Point, Rule, SmallFit, SolverBase, StepInfo
 from bigsvm.solvers.kernel.part import Part, Progress
 from bigsvm.solvers.kernel.state import KernelState, keep_beta, kernel_needs, make_part, new_kernel_state, weigh
 from bigsvm.solvers.kernel.values.cached_rows import CachedRows
@@ -54,7 +54,7 @@ def expired(ctx: Context | None) -> bool:
 
 
 @dataclass(frozen=True)
-class KernelSolver:
+class KernelSolver(SolverBase):
     """Template.  Hyperparameters are fields of the dataclass that a solver is; `--set` sets those of the solver.
 
     asked : all options of the fit; a flag needs no other way to reach a solver
@@ -65,10 +65,8 @@ class KernelSolver:
     biases: ClassVar[tuple[str, ...]] = ("free",)
     kernels: ClassVar[tuple[str, ...]] = KERNELS
     proof: ClassVar[str] = "kernel"
-    can_defer: ClassVar[bool] = False
     self_paced: ClassVar[bool] = True
     paper_rule: ClassVar[bool] = True
-    arena: ClassVar[str] = "always"
     rule_factor: ClassVar[float] = 1.0
     """Times the tolerance: the violation at which the paper's own rule stops."""
     most_failures: ClassVar[int] = 4
@@ -77,6 +75,10 @@ class KernelSolver:
     """It asks for rows in sums, step after step over much the same ones."""
 
     asked: FitConfig = field(default=FitConfig(), repr=False, metadata={"asked": True})
+
+    @property
+    def keeps_rows(self) -> Keeps:
+        return "always"
 
     def begin(self, part: Part, rows: KernelRows, ctx: Context) -> Any:
         """What the solver keeps of a model: a dataclass of arrays and numbers whose shapes stay as they are.

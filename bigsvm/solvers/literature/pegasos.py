@@ -18,7 +18,7 @@ from bigsvm.compiled.linear.pegasos import GAP, LOSS, fold_scales, pegasos_visit
 from bigsvm.compiled.shared.visiting import mixed_runs_of
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import Problem, zero_weights
-from bigsvm.solvers.base import Context, DataShape, Need, Point, Rule, SmallFit, StepInfo
+from bigsvm.solvers.base import Context, DataShape, Need, Point, Rule, SmallFit, SolverBase, StepInfo
 from bigsvm.solvers.block_order import groups_at_random
 from bigsvm.solvers.primal.primal_state import largest_relative
 from bigsvm.solvers.primal.row_pass import row_pass
@@ -77,7 +77,7 @@ class PegasosState:
 
 
 @dataclass(frozen=True)
-class Pegasos:
+class Pegasos(SolverBase):
     """Hyperparameters of `pegasos`.
 
     In terms of lambda = 1 / (C n_samples), step t takes a batch A of rows and goes
@@ -99,9 +99,6 @@ class Pegasos:
     name: ClassVar[str] = "pegasos"
     losses: ClassVar[tuple[str, ...]] = ("hinge",)
     biases: ClassVar[tuple[str, ...]] = ("augmented", "none")
-    proof: ClassVar[str] = "linear"
-    can_defer: ClassVar[bool] = False
-    self_paced: ClassVar[bool] = False
     paper_rule: ClassVar[bool] = True
 
     batch: int = 100

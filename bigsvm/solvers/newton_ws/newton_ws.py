@@ -26,7 +26,7 @@ from bigsvm.machine import trim_heap
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.deferred import DEFERRED_ALPHA
 from bigsvm.problem.problem import Problem
-from bigsvm.solvers.base import Context, DataShape, Need, Point, SmallFit, StepInfo
+from bigsvm.solvers.base import Context, DataShape, Keeps, Need, Point, SmallFit, StepInfo
 from bigsvm.solvers.dcd.dual_cd import DualCD
 from bigsvm.solvers.dcd.dual_cd_state import DualCDState
 from bigsvm.solvers.newton_ws.capacity import least_rows, matrix_bytes, rows_in, working_bytes
@@ -93,12 +93,14 @@ class NewtonWS(PrimalSolver):
     losses: ClassVar[tuple[str, ...]] = ("hinge", "squared_hinge")
     biases: ClassVar[tuple[str, ...]] = ("augmented", "none", "free")
     can_defer: ClassVar[bool] = True
-    paper_rule: ClassVar[bool] = False
-    arena: ClassVar[str] = "always"
 
     working_rows: int = 0
     max_features: int = 2000
     fallback: bool = True
+
+    @property
+    def keeps_rows(self) -> Keeps:
+        return "always"
 
     def refusal(self, shape: DataShape) -> str | None:
         """Too many features for a Hessian."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import Problem, zero_weights
-from bigsvm.solvers.base import Context, DataShape, Need, Point, Rule, SmallFit, StepInfo
+from bigsvm.solvers.base import Context, DataShape, Need, Point, Rule, SmallFit, SolverBase, StepInfo
 from bigsvm.solvers.primal.dual_point import DualPoint, mix_dual
 from bigsvm.solvers.primal.row_pass import Weights, row_pass
 from bigsvm.solvers.primal.row_state import RowState, new_rows, row_needs
@@ -78,12 +78,8 @@ def largest_relative(gaps: np.ndarray, primal: np.ndarray) -> float:
     return max(float(np.divide(gaps, primal, out=np.zeros_like(gaps), where=primal > 0).max()), 0.0)
 
 
-class PrimalSolver:
+class PrimalSolver(SolverBase):
     """What all solvers with a PrimalState share."""
-
-    proof: ClassVar[str] = "linear"
-    can_defer: ClassVar[bool] = False
-    self_paced: ClassVar[bool] = False
 
     def small_fits(self, tol: float, parallel: int, resident: bool) -> list[SmallFit]:
         """One: nothing but the shape of the data decides what is called."""

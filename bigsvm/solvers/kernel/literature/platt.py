@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bigsvm.compiled.kernel.platt import add_row, next_violator, platt_examine
-from bigsvm.solvers.base import Context, DataShape, Need
+from bigsvm.solvers.base import Context, DataShape, Keeps, Need
 from bigsvm.solvers.kernel.base import KernelSolver, expired, most_values
 from bigsvm.solvers.kernel.part import Part, Progress, middle
 from bigsvm.solvers.kernel.values.kernel_rows import KernelRows
@@ -58,11 +58,14 @@ class PlattSMO(KernelSolver):
 
     name: ClassVar[str] = "platt-smo"
     losses: ClassVar[tuple[str, ...]] = ("hinge",)
-    arena: ClassVar[str] = "off"
     rule_factor: ClassVar[float] = 2.0
 
     eps: float = 1e-3
     maxepoch: int = 5000
+
+    @property
+    def keeps_rows(self) -> Keeps:
+        return "off"
 
     def __post_init__(self) -> None:
         if not 0.0 < self.eps < 1.0:

@@ -35,7 +35,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bigsvm.compiled.kernel.platt import ANY_ONE, LARGEST, LARGEST_THEN_ANY, add_row, simplified_scan
-from bigsvm.solvers.base import Context, DataShape, Need
+from bigsvm.solvers.base import Context, DataShape, Keeps, Need
 from bigsvm.solvers.kernel.base import KernelSolver, expired, most_values
 from bigsvm.solvers.kernel.part import Part, Progress, middle
 from bigsvm.solvers.kernel.values.kept_rows import KeptRows, keep_rows, rows_of
@@ -75,12 +75,15 @@ class SimplifiedSMO(KernelSolver):
 
     name: ClassVar[str] = "simplified-smo"
     losses: ClassVar[tuple[str, ...]] = ("hinge",)
-    arena: ClassVar[str] = "off"
     rule_factor: ClassVar[float] = 2.0
 
     second: str = "max-then-random"
     maxepoch: int = 5000
     min_step: float = 1e-5
+
+    @property
+    def keeps_rows(self) -> Keeps:
+        return "off"
 
     def __post_init__(self) -> None:
         if self.second not in _SECOND:
