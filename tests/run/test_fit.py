@@ -17,6 +17,7 @@ from bigsvm.errors import PlanRefused
 from bigsvm.events import CertificateMade, EpochEnd, Event, FitEnded, FitStarted, Warned, fan_out
 from bigsvm.run.fit.fit import fit_store
 from bigsvm.run.fit.plan import make_plan
+from bigsvm.store.blocks import StoreBase
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.testing.problems import random_problem
 
@@ -209,7 +210,7 @@ def test_a_plan_does_not_depend_on_threads_or_scheduler() -> None:
 @pytest.mark.parametrize("memory", [2**22, 2**23, 2**24, 2**26, 2**30, 2**34])
 @pytest.mark.parametrize("n_samples", [10, 5_000, 2_000_000_000])
 def test_plans_add_up(memory: int, n_samples: int) -> None:
-    class Shape:
+    class Shape(StoreBase):
         """Metadata of a store that nobody could make here."""
 
         uri, layout, n_features, nnz, has_weights = "shape", "csr", 1000, n_samples * 50, False
