@@ -38,7 +38,7 @@ class Certificate:
     gap : float64      primal - dual, from non-negative terms where both are of one pass
     n_rows : int       rows seen; proves nothing unless all of them
     drift : float      largest |w - w(alpha)|
-    n_support : int64  rows with alpha > 0
+    n_support : int64  rows with alpha != 0
     """
 
     primal: np.ndarray
@@ -93,7 +93,7 @@ class RowsShare(NamedTuple):
 
 
 class RowsTerms(NamedTuple):
-    """The terms of some rows: sums (n_models, 5), v shaped like w, bytes read, survey if asked for."""
+    """The terms of some rows: sums (n_models, 7), v shaped like w, bytes read, survey if asked for."""
 
     sums: np.ndarray
     v: np.ndarray
@@ -125,23 +125,25 @@ def with_block(terms: RowsTerms, problem: Problem, w: np.ndarray, alpha: np.ndar
 
     alpha : float64, (n_rows, n_models), or None: the one that the margins give
     """
-    X, (codes, cost) = readonly_view(block.X), problem.codes_and_cost(block)
+    X, (y, cost) = readonly_view(block.X), problem.y_and_cost(block)
     if alpha is None:
-        alpha = _alpha_of_margins(problem, X, codes, cost, w)
-    box, sums = problem.box, terms.sums
-    kernel.certify_rows(X, codes, problem.positive, cost, problem.C, alpha, w, terms.v, box, _SCALES[:0], sums)
+        alpha = _alpha_of_margins(problem, X, y, cost, w)
+    kernel.certify_rows(X, y, cost, problem.dual_models, alpha, w, terms.v, _SCALES[:0], terms.sums)
     return terms._replace(n_rows=terms.n_rows + block.n_rows, bytes_read=terms.bytes_read + block.nbytes)
 
 
-def _alpha_of_margins(problem: Problem, X: Matrix, codes: np.ndarray, cost: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """alpha_i = C_i loss'(s_i): in the box always, and tight at the optimum of the squared hinge."""
+def _alpha_of_margins(problem: Problem, X: Matrix, y: np.ndarray, cost: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """alpha_i = C_i loss'(s_i): in the box always, and tight at the optimum of the squared losses."""
     W = w if w.ndim == 2 else w[:, None]
     n_columns = X.shape[1] if isinstance(X, np.ndarray) else len(W) - 1
-    scores = np.empty((len(codes), problem.n_models))
+    scores = np.empty((len(y), problem.n_models))
     decision(X, np.ascontiguousarray(W[:n_columns]), scores)
     scores += problem.constant_feature * W[-1]
-    sign = np.where(codes[:, None] == problem.positive[None, :], 1.0, -1.0)
-    return problem.loss.alpha(1.0 - sign * scores, cost[:, None] * problem.C[None, :])
+    if problem.regression:
+        slacks = y[:, None] - scores
+    else:
+        slacks = 1.0 - np.where(y[:, None] == problem.positive[None, :], 1.0, -1.0) * scores
+    return problem.loss.alpha(slacks, cost[:, None] * problem.C[None, :])
 
 
 class Accumulator:
@@ -185,7 +187,7 @@ class Accumulator:
         self.n_rows = tree["n_rows"]
 
     def sums(self) -> np.ndarray:
-        """The blocks' sums together, float64, shape (n_models, 5) and more where multiples of w are looked at."""
+        """The blocks' sums together, float64, shape (n_models, 7) and more where multiples of w are looked at."""
         stacked = np.array(self._sums)
         models, columns = range(stacked.shape[1]), range(stacked.shape[2])
         return np.array([[math.fsum(stacked[:, m, k]) for k in columns] for m in models])
@@ -206,7 +208,7 @@ class Accumulator:
         primal = 0.5 * norms[:, 0] + total[:, kernel.LOSS]
         gap = total[:, kernel.GAP] + 0.5 * norms[:, 1]
         if free:
-            gap += self._infeasible(total[:, kernel.ALPHA])
+            gap += self._infeasible(total[:, kernel.SIZE], total[:, kernel.REACH])
         certificate = Certificate(
             primal=primal,
             dual=primal - gap,
@@ -237,18 +239,20 @@ class Accumulator:
             total[better, kernel.GAP], total[better, kernel.LOSS] = gap[better], loss[better]
         return scale
 
-    def _infeasible(self, alpha: np.ndarray) -> np.ndarray:
+    def _infeasible(self, size: np.ndarray, reach: np.ndarray) -> np.ndarray:
         """What sum y alpha != 0 costs each model where the bias is free: -b sum y alpha, or all of the proof.
 
-        alpha : float64, (n_models,)   sum of alpha.  Rounding is forgiven: to scale the alphas of one class by as
-        little changes the dual value by no more than is added here.
+        size, reach : float64, (n_models,)   sums of |alpha|, and of the most that it is worth in the dual's linear part
+
+        Rounding is forgiven: to scale the alphas of one sign of y alpha by as little changes the dual value by no more
+        than is added here.
         """
         unbalanced = np.atleast_1d(self.v[-1]) / self._problem.constant_feature
         b = np.atleast_1d(self._w[-1]) * self._problem.constant_feature
-        rounding = np.abs(unbalanced) <= _BALANCED * alpha
+        rounding = np.abs(unbalanced) <= _BALANCED * size
         norms = np.atleast_1d(np.einsum("j...,j...->...", self.v[:-1], self.v[:-1]))
-        cost = np.abs(b * unbalanced) + _BALANCED * (alpha + norms)
-        return np.where(alpha == 0.0, 0.0, np.where(rounding, cost, np.inf))
+        cost = np.abs(b * unbalanced) + _BALANCED * (reach + norms)
+        return np.where(size == 0.0, 0.0, np.where(rounding, cost, np.inf))
 
 
 def cost_of_imbalance(b: np.ndarray, total: np.ndarray, size: np.ndarray, quadratic: np.ndarray) -> np.ndarray:

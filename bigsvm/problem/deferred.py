@@ -37,11 +37,11 @@ class DeferredCertificate:
     def add(self, block: Block, group: BlockGroup) -> None:
         """The terms of one group; groups must come in an order that is the same in every run."""
         problem, total = self.problem, self._total
-        codes, cost = problem.codes_and_cost(block)
+        y, cost = problem.y_and_cost(block)
         sums = total.no_sums()
         kernel.certify_rows(
-            readonly_view(block.X), codes, problem.positive, cost, problem.C, self.alpha.get(group), self.w,
-            total.v, problem.box, total.scales, sums,
+            readonly_view(block.X), y, cost, problem.dual_models, self.alpha.get(group), self.w, total.v,
+            total.scales, sums,
         )  # fmt: skip
         total.count(sums, block.n_rows)
         self.n_groups += 1

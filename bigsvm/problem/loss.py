@@ -1,9 +1,9 @@
 """Losses: everything that a solver or a proof wants to know of one is said here, once.
 
 A loss is a function of the slack s of a row, which is 1 - y f(x) of a label and y - f(x) of a target.  A dual solver
-takes it as numbers: the box [0, upper_factor C_i] of alpha_i and the diagonal diag_factor / C_i that is added to the
-Gram matrix (docs/mathematics.md 1.4).  A primal solver takes the dual variable C_i loss'(s_i) and the curvature
-C_i loss''(s_i).  The compiled twins are in `compiled/shared/losses.py`; a test holds the two together.
+takes it as numbers: the box [lower_factor C_i, upper_factor C_i] of alpha_i, the diagonal diag_factor / C_i that is
+added to the Gram matrix, and epsilon (docs/mathematics.md 1.4).  A primal solver takes the dual variable C_i loss'(s_i)
+and the curvature C_i loss''(s_i).  The compiled twins are in `compiled/shared/losses.py`; a test holds them together.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from bigsvm.compiled.shared.losses import EPSILON_INSENSITIVE, HINGE, SQUARED_EPSILON_INSENSITIVE, SQUARED_HINGE
 from bigsvm.errors import Unsupported
 
 
@@ -21,10 +22,11 @@ class Loss:
     """loss(s) per unit of C; every loss is piecewise quadratic.
 
     code : by which compiled loops branch
-    upper_factor : times C_i: the largest alpha_i
+    upper_factor : times C_i: the largest alpha_i;  the smallest is 0 of a class, and as far from 0 of a target
     diag_factor : over C_i: what the conjugate adds to the diagonal of the Gram matrix
     smooth : its slope has no jump, so that it bends somewhere and alpha_i has no upper bound
     regression : of a target, not of a class
+    one_sided : code of the loss of one side, max(0, s) or its square, as line searches know it
     epsilon : residuals up to this cost nothing, in units of the target; 0 for classes
     """
 
@@ -33,9 +35,20 @@ class Loss:
     upper_factor: ClassVar[float]
     diag_factor: ClassVar[float]
     smooth: ClassVar[bool]
+    one_sided: ClassVar[int]
     regression: ClassVar[bool] = False
 
     epsilon: float = 0.0
+
+    @property
+    def lower_factor(self) -> float:
+        """Times C_i: the smallest alpha_i."""
+        return -self.upper_factor if self.regression else 0.0
+
+    @property
+    def sides(self) -> tuple[tuple[float, float], ...]:
+        """(sign, shift) whose one-sided losses at  sign s - shift  sum up to loss(s)."""
+        return ((1.0, self.epsilon), (-1.0, self.epsilon)) if self.regression else ((1.0, 0.0),)
 
     def value(self, s: np.ndarray) -> np.ndarray:
         """Loss at slacks of any shape."""
@@ -59,10 +72,11 @@ class Hinge(Loss):
     """max(0, s): the L1 loss of LIBLINEAR's -s 3."""
 
     name: ClassVar[str] = "hinge"
-    code: ClassVar[int] = 0
+    code: ClassVar[int] = HINGE
     upper_factor: ClassVar[float] = 1.0
     diag_factor: ClassVar[float] = 0.0
     smooth: ClassVar[bool] = False
+    one_sided: ClassVar[int] = HINGE
 
     def value(self, s: np.ndarray) -> np.ndarray:
         return np.maximum(s, 0.0)
@@ -83,10 +97,11 @@ class SquaredHinge(Loss):
     """max(0, s)^2: the L2 loss of LIBLINEAR's -s 1 and -s 2, scikit-learn's default."""
 
     name: ClassVar[str] = "squared_hinge"
-    code: ClassVar[int] = 1
+    code: ClassVar[int] = SQUARED_HINGE
     upper_factor: ClassVar[float] = np.inf
     diag_factor: ClassVar[float] = 0.5
     smooth: ClassVar[bool] = True
+    one_sided: ClassVar[int] = SQUARED_HINGE
 
     def value(self, s: np.ndarray) -> np.ndarray:
         return np.maximum(s, 0.0) ** 2
@@ -104,13 +119,14 @@ class SquaredHinge(Loss):
 
 @dataclass(frozen=True)
 class EpsilonInsensitive(Loss):
-    """max(0, |s| - epsilon) of the residual s = y - f(x): the loss of LIBSVM's eps-SVR.  Of kernel solvers."""
+    """max(0, |s| - epsilon) of the residual s = y - f(x): the loss of LIBSVM's eps-SVR and LIBLINEAR's -s 13."""
 
     name: ClassVar[str] = "epsilon_insensitive"
-    code: ClassVar[int] = 2
+    code: ClassVar[int] = EPSILON_INSENSITIVE
     upper_factor: ClassVar[float] = 1.0
     diag_factor: ClassVar[float] = 0.0
     smooth: ClassVar[bool] = False
+    one_sided: ClassVar[int] = HINGE
     regression: ClassVar[bool] = True
 
     epsilon: float = 0.1
@@ -129,9 +145,37 @@ class EpsilonInsensitive(Loss):
         return np.zeros(s.shape)
 
 
-LOSSES: dict[str, type[Loss]] = {loss.name: loss for loss in (Hinge, SquaredHinge, EpsilonInsensitive)}
-REGRESSION = ("epsilon_insensitive", "squared_epsilon_insensitive")
-"""Losses of a target, not of a class."""
+@dataclass(frozen=True)
+class SquaredEpsilonInsensitive(Loss):
+    """max(0, |s| - epsilon)^2 of the residual s = y - f(x): the loss of LIBLINEAR's -s 11 and -s 12."""
+
+    name: ClassVar[str] = "squared_epsilon_insensitive"
+    code: ClassVar[int] = SQUARED_EPSILON_INSENSITIVE
+    upper_factor: ClassVar[float] = np.inf
+    diag_factor: ClassVar[float] = 0.5
+    smooth: ClassVar[bool] = True
+    one_sided: ClassVar[int] = SQUARED_HINGE
+    regression: ClassVar[bool] = True
+
+    epsilon: float = 0.1
+
+    def value(self, s: np.ndarray) -> np.ndarray:
+        return np.maximum(np.abs(s) - self.epsilon, 0.0) ** 2
+
+    def conjugate(self, alpha: np.ndarray, C: float) -> np.ndarray:
+        """alpha^2 / (4 C) + epsilon |alpha|; alpha has no bounds."""
+        return alpha**2 / (4.0 * C) + self.epsilon * np.abs(alpha)
+
+    def alpha(self, s: np.ndarray, C: np.ndarray) -> np.ndarray:
+        return 2.0 * C * np.copysign(np.maximum(np.abs(s) - self.epsilon, 0.0), s)
+
+    def curvature(self, s: np.ndarray, C: np.ndarray) -> np.ndarray:
+        return np.where(np.abs(s) > self.epsilon, 2.0 * C, 0.0)
+
+
+LOSSES: dict[str, type[Loss]] = {
+    loss.name: loss for loss in (Hinge, SquaredHinge, EpsilonInsensitive, SquaredEpsilonInsensitive)
+}
 
 
 def loss_named(name: str, epsilon: float = 0.0) -> Loss:

@@ -13,8 +13,8 @@ LIBLINEAR's -B does.  `none`: b = 0.  `free`: the same feature, but its weight c
 the constraint sum_i alpha_i y_i = 0.
 
 With a kernel, w and x stand for their images.  One against one (`ovo`): a model for each pair of classes, on their rows
-alone, the first class of a pair positive as in LIBSVM.  Regression (`epsilon_insensitive`): one model, no classes, and
-y_i is the target:  P = 1/2 ||w||^2 + sum_i C_i max(0, |y_i - f(x_i)| - epsilon).
+alone, the first class of a pair positive as in LIBSVM.  Regression: one model, no classes, and the loss is of the
+residual y_i - f(x_i) of the target y_i.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bigsvm.compiled.shared.losses import DualBox
+from bigsvm.compiled.shared.losses import DualBox, DualModels
 from bigsvm.config import FitConfig
 from bigsvm.errors import DataError, UsageError
 from bigsvm.problem.kernel import Definite, Kernel
@@ -84,18 +84,27 @@ class Problem:
     @property
     def box(self) -> DualBox:
         """Loss and bias as the numbers that dual kernels take."""
-        return DualBox(self.loss.code, self.loss.upper_factor, self.loss.diag_factor, self.constant_feature)
+        loss = self.loss
+        return DualBox(
+            loss.code, loss.lower_factor, loss.upper_factor, loss.diag_factor, loss.epsilon, self.constant_feature
+        )  # fmt: skip
 
-    def codes_and_cost(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
-        """(class codes int32, cost float64) of a block's rows; cost = class weight times sample weight."""
-        if self.regression:
-            codes, cost = np.zeros(block.n_rows, np.int32), np.ones(block.n_rows)
-            return codes, cost if block.sample_weight is None else cost * block.sample_weight
-        codes = block.y.astype(np.int32)
-        cost = self.class_weight[codes]
+    @property
+    def dual_models(self) -> DualModels:
+        """The models as loops over rows take them."""
+        return DualModels(self.class_weight, self.positive, self.C, self.box)
+
+    def y_of(self, block: Block) -> np.ndarray:
+        """Class codes, int32, or targets, float64, of a block's rows: what compiled code calls y."""
+        return block.y.astype(np.float64 if self.regression else np.int32)
+
+    def y_and_cost(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
+        """(`y_of`, cost float64) of a block's rows; cost = class weight times sample weight."""
+        y = self.y_of(block)
+        cost = np.ones(block.n_rows) if self.regression else self.class_weight[y]
         if block.sample_weight is not None:
             cost = cost * block.sample_weight
-        return codes, cost
+        return y, cost
 
 
 def zero_weights(n_features: int, n_models: int, dtype: type = np.float64) -> np.ndarray:

@@ -18,6 +18,8 @@ from bigsvm.events import Warned
 from bigsvm.model.decide import models_of
 from bigsvm.model.linear_model import LinearModel, Model, load_model
 from bigsvm.problem.kernel import Kernel
+from bigsvm.problem.loss import loss_named
+from bigsvm.problem.problem import Problem
 from bigsvm.run.apply.evaluate import evaluate
 from bigsvm.run.apply.metrics import Errors
 from bigsvm.run.apply.predict import predict
@@ -201,13 +203,20 @@ def test_targets_and_classes_do_not_mix(tmp_path: Path) -> None:
 
 
 OF_MODEL = {
-    "dense": KernelTerms, "pairs": KernelTerms, "regression": KernelTerms, "linear": AlphaTerms,
-    "linear classes": AlphaTerms, "linear pairs": SignedLinearTerms, "linear regression": SignedLinearTerms,
-}  # fmt: skip
+    ("dense", "hinge", "free"): KernelTerms,
+    ("pairs", "hinge", "free"): KernelTerms,
+    ("regression", "epsilon_insensitive", "free"): KernelTerms,
+    ("linear", "hinge", "free"): AlphaTerms,
+    ("linear classes", "squared_hinge", "none"): AlphaTerms,
+    ("linear pairs", "hinge", "free"): SignedLinearTerms,
+    ("linear regression", "epsilon_insensitive", "free"): SignedLinearTerms,
+    ("linear regression", "epsilon_insensitive", "none"): AlphaTerms,
+    ("linear regression", "squared_epsilon_insensitive", "free"): AlphaTerms,
+}
 
 
-@pytest.mark.parametrize("kind", list(OF_MODEL))
-def test_the_gap_of_every_kind_of_model_has_its_terms(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize(("kind", "loss", "bias"), list(OF_MODEL))
+def test_the_gap_of_every_kind_of_model_has_its_terms(tmp_path: Path, kind: str, loss: str, bias: str) -> None:
     path = tmp_path / f"{kind}.model"
     codes = models_of(3, kind == "linear pairs")
     if kind in ("linear classes", "linear pairs"):
@@ -216,7 +225,11 @@ def test_the_gap_of_every_kind_of_model_has_its_terms(tmp_path: Path, kind: str)
         LinearModel(np.ones((1, D)), np.ones(1), np.arange(2 if kind == "linear" else 0)).save(path)
     else:
         made(tmp_path, kind)
-    assert terms_kind(load_model(path)) is OF_MODEL[kind]
+    model = load_model(path)
+    problem = Problem(
+        loss_named(loss), np.ones(model.n_models), np.ones(1), bias, 1.0, model.classes, model.positive, model.negative
+    )  # fmt: skip
+    assert terms_kind(model, problem) is OF_MODEL[kind, loss, bias]
 
 
 @pytest.mark.parametrize("kind", ["dense", "csr", "pairs", "regression", "linear", "linear pairs"])

@@ -17,38 +17,39 @@ class Slots(NamedTuple):
     """What a slot knows of its row besides the packed entries; all arrays have the same capacity.
 
     row : int64        working row
-    code : int32       class code
+    y : int32 or float64   class code, or target
     sample_weight : float64, or (0,) for ones
     sqnorm : float64   squared norm of the exact row
     score : float32    largest violation when it was visited last
     """
 
     row: np.ndarray
-    code: np.ndarray
+    y: np.ndarray
     sample_weight: np.ndarray
     sqnorm: np.ndarray
     score: np.ndarray
 
 
 @inner_loop
-def admit(A, slots, n, X, codes, sample_weight, sqnorm, at, order, visited, score, threshold, begin, streams):
+def admit(A, slots, n, rows, order, visited, score, threshold, begin, streams):
     """Append the visited rows whose score is above `threshold`; returns (slots in use, visits looked at).
 
     Fewer visits than `visited` were looked at when a row found no room: it is the next.
 
-    A : PackedCSR or PackedDense;  n : slots in use;  X, codes, sample_weight, sqnorm, at, order, score : as in
-    `dual_cd_visit`;  visited : rows in order;  begin : first visit to look at;  streams : uint8 by working row
+    A : PackedCSR or PackedDense;  n : slots in use;  rows, order, score : as in `dual_cd_visit`
+    visited : rows in order;  begin : first visit to look at;  streams : uint8 by working row
     """
+    at, sample_weight = rows.at, rows.sample_weight
     for t in range(begin, visited):
         i = order[t]
         if not score[i] > threshold:
             continue
-        if n >= slots.row.shape[0] or not pack_row(A, n, X, i):
+        if n >= slots.row.shape[0] or not pack_row(A, n, rows.X, i):
             return n, t
-        slots.row[n], slots.code[n] = at[i], codes[i]
+        slots.row[n], slots.y[n] = at[i], rows.y[i]
         if sample_weight.shape[0]:
             slots.sample_weight[n] = sample_weight[i]
-        slots.sqnorm[n], slots.score[n] = sqnorm[i], score[i]
+        slots.sqnorm[n], slots.score[n] = rows.sqnorm[i], score[i]
         streams[at[i]] = 0
         n += 1
     return n, visited
@@ -73,7 +74,7 @@ def evict(A, slots, n, threshold, streams, spare):
             move_rows(A, kept, first, slot, spare)
             for s in range(first, slot):
                 to = kept + s - first
-                slots.row[to], slots.code[to] = slots.row[s], slots.code[s]
+                slots.row[to], slots.y[to] = slots.row[s], slots.y[s]
                 if slots.sample_weight.shape[0]:
                     slots.sample_weight[to] = slots.sample_weight[s]
                 slots.sqnorm[to], slots.score[to] = slots.sqnorm[s], slots.score[s]

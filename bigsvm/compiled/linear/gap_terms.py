@@ -5,7 +5,8 @@ For any w and any alpha in the box, with v = sum_i alpha_i y_i x_i,
     P(w) - D(alpha) = sum_i [ C_i loss(s_i) + loss*(alpha_i) - alpha_i s_i ] + 1/2 ||w - v||^2,   s_i = 1 - y_i w.x_i
 
 Every bracket is non-negative, so nothing cancels and a negative gap cannot be forged by rounding.
-Derivation: add and subtract w.v; see Fenchel-Young.  Rows of cost 0 take no part.
+Derivation: add and subtract w.v; see Fenchel-Young.  Rows of cost 0 take no part.  Of a regression y_i is 1, and
+s_i = target - w.x_i.
 """
 
 from __future__ import annotations
@@ -14,40 +15,45 @@ import numpy as np
 from numba import njit
 
 from bigsvm.compiled.shared.compile import inner_loop
-from bigsvm.compiled.shared.losses import gap_term, loss_value
 from bigsvm.compiled.shared.models import add_weight, ask_weights, model_axpys, model_dots, n_models, weight
+from bigsvm.compiled.shared.targets import dual_gain, row_gap, row_loss, sign_of, target_of
 
 # columns of `sums`
-GAP, LOSS, ALPHA, ALPHA_DIAG, SUPPORT = 0, 1, 2, 3, 4
-N_SUMS = 5
+GAP, LOSS, LINEAR, ALPHA_DIAG, SUPPORT, SIZE, REACH = 0, 1, 2, 3, 4, 5, 6
+N_SUMS = 7
 _RUN = 128  # rows whose terms are added before they join the total: keeps the rounding error of long sums small
 
 
 @njit(cache=True, nogil=True)
-def certify_rows(X, codes, positive, cost, C, alpha, W, V, box, scales, sums):
+def certify_rows(X, y, cost, models, alpha, W, V, scales, sums):
     """Add this block's terms.
 
     Parameters
     ----------
-    X, codes, positive, cost, C, box : as in `dual_cd_sweeps`
+    X : dense (n_rows, n_features) or CSR
+    y : int32 or float64, shape (n_rows,)       class codes, or targets of a regression
+    cost : float64, shape (n_rows,)             class weight times sample weight
+    models : DualModels
     alpha : float64, shape (n_rows, n_models)   clipped to its box before use, so always feasible
     W : float64, shape (n_features + 1,) or (n_features + 1, n_models)   the primal point
     V : float64, shape of W                     grows by sum_i alpha_i y_i x_i of this block
     scales : float64, shape (n_scales,)         multiples t of W whose gap brackets and losses are wanted, too
-    sums : float64, shape (n_models, 5 + 2 n_scales)   grows by: gap brackets, losses, alpha, D alpha^2 / 2, and
-                                                the number of rows with alpha > 0; then brackets and losses of t W
+    sums : float64, shape (n_models, 7 + 2 n_scales)   grows by: gap brackets, losses, the linear part of the dual,
+        D alpha^2 / 2, the number of rows with alpha != 0, |alpha|, (|target| + epsilon) |alpha|; then brackets and
+        losses of t W
     """
-    models = n_models(W)
-    run = np.zeros((models, sums.shape[1]))
-    _certify(X, codes, positive, cost, C, alpha, W, V, box, scales, sums, np.empty(models), np.empty(models), run)
+    n = n_models(W)
+    run = np.zeros((n, sums.shape[1]))
+    _certify(X, y, cost, models, alpha, W, V, scales, sums, np.empty((2, n)), run)
 
 
 @inner_loop
-def _certify(X, codes, positive, cost, C, alpha, W, V, box, scales, sums, z, step, run):
-    """`certify_rows` with its work space: z and step float64 (n_models,), run of the shape of sums, zeros."""
-    models = n_models(W)
+def _certify(X, y, cost, models, alpha, W, V, scales, sums, work, run):
+    """`certify_rows` with its work space: work float64 (2, n_models), run of the shape of sums, zeros."""
+    box, positive = models.box, models.positive
+    z, step = work[0], work[1]
     last = W.shape[0] - 1
-    loss_code, upper_factor, diag_factor, bias = box
+    bias = box.bias
     n = cost.shape[0]
     everybody = ~np.uint64(0)
     for i in range(n):
@@ -56,31 +62,33 @@ def _certify(X, codes, positive, cost, C, alpha, W, V, box, scales, sums, z, ste
         if cost[i] > 0.0:
             model_dots(X, i, W, z, everybody)
             any_alpha = False
-            for m in range(models):
-                sign = 1.0 if codes[i] == positive[m] else -1.0
-                c = C[m] * cost[i]
-                a = min(max(alpha[i, m], 0.0), upper_factor * c)
+            for m in range(n_models(W)):
+                sign = sign_of(y, i, positive[m])
+                c = models.C[m] * cost[i]
+                a = min(max(alpha[i, m], box.lower_factor * c), box.upper_factor * c)
                 margin = sign * (z[m] + bias * weight(W, last, m))
-                s = 1.0 - margin
-                run[m, 0] += gap_term(loss_code, s, a, c)
-                run[m, 1] += loss_value(loss_code, s, c)
+                s = target_of(y, i) - margin
+                run[m, 0] += row_gap(y, box, s, a, c)
+                run[m, 1] += row_loss(y, box, s, c)
                 for k in range(scales.shape[0]):
-                    s = 1.0 - scales[k] * margin
-                    run[m, 5 + 2 * k] += gap_term(loss_code, s, a, c)
-                    run[m, 6 + 2 * k] += loss_value(loss_code, s, c)
+                    s = target_of(y, i) - scales[k] * margin
+                    run[m, N_SUMS + 2 * k] += row_gap(y, box, s, a, c)
+                    run[m, N_SUMS + 1 + 2 * k] += row_loss(y, box, s, c)
                 step[m] = a * sign
-                if a > 0.0:
-                    run[m, 2] += a
-                    run[m, 3] += 0.5 * diag_factor / c * a * a
+                if a != 0.0:
+                    run[m, 2] += dual_gain(y, i, box, a)
+                    run[m, 3] += 0.5 * box.diag_factor / c * a * a
                     run[m, 4] += 1.0
+                    run[m, 5] += abs(a)
+                    run[m, 6] += (abs(target_of(y, i)) + box.epsilon) * abs(a)
                     any_alpha = True
             if any_alpha:
                 model_axpys(step, X, i, V)
                 if bias != 0.0:
-                    for m in range(models):
+                    for m in range(n_models(W)):
                         add_weight(V, last, m, step[m] * bias)
         if i % _RUN == _RUN - 1 or i == n - 1:
-            for m in range(models):
+            for m in range(n_models(W)):
                 for k in range(sums.shape[1]):
                     sums[m, k] += run[m, k]
                     run[m, k] = 0.0

@@ -7,46 +7,48 @@ from numba import njit
 
 from bigsvm.compiled.shared.compile import inner_loop
 from bigsvm.compiled.shared.models import add_weight, ask_weights, model_axpys, model_dots, n_models, weight
+from bigsvm.compiled.shared.targets import sign_of, target_of
 
 
 @njit(cache=True, nogil=True)
-def signed_margins(X, codes, positive, W, bias, start, factor, out):
-    """out[i, m] = start + factor y_i (x_i.w + bias w_last): slacks with (1, -1), z_i.d with (0, 1).
+def signed_margins(X, y, positive, W, bias, start, factor, out):
+    """out[i, m] = start target_i + factor y_i (x_i.w + bias w_last): slacks with (1, -1), z_i.d with (0, 1).
 
-    X : dense or CSR;  codes : int32 (n_rows,), class codes;  positive : int32 (n_models,), the code that is +1
+    X : dense or CSR;  y : int32 (n_rows,), class codes, whose target is 1, or float64 targets, whose sign is 1
+    positive : int32 (n_models,), the code that is +1
     W : float64, (n_features + 1,) or (n_features + 1, n_models);  out : float64, (n_rows, n_models)
     """
-    _signed_margins(X, codes, positive, W, bias, start, factor, out, np.empty(n_models(W)))
+    _signed_margins(X, y, positive, W, bias, start, factor, out, np.empty(n_models(W)))
 
 
 @inner_loop
-def _signed_margins(X, codes, positive, W, bias, start, factor, out, z):
-    last, n = W.shape[0] - 1, codes.shape[0]
+def _signed_margins(X, y, positive, W, bias, start, factor, out, z):
+    last, n = W.shape[0] - 1, y.shape[0]
     for i in range(n):
         if i + 1 < n:
             ask_weights(X, i + 1, W)
         model_dots(X, i, W, z, ~np.uint64(0))
         for m in range(n_models(W)):
-            sign = factor if codes[i] == positive[m] else -factor
-            out[i, m] = start + sign * (z[m] + bias * weight(W, last, m))
+            sign = factor * sign_of(y, i, positive[m])
+            out[i, m] = start * target_of(y, i) + sign * (z[m] + bias * weight(W, last, m))
 
 
 @njit(cache=True, nogil=True)
-def add_rows(X, codes, positive, coefficients, bias, V):
+def add_rows(X, y, positive, coefficients, bias, V):
     """V[:, m] += sum_i coefficients[i, m] y_i [x_i, bias]; rows without a coefficient are not read.
 
     coefficients : float64, (n_rows, n_models);  V : float64, (n_features + 1,) or (n_features + 1, n_models)
     """
-    _add_rows(X, codes, positive, coefficients, bias, V, np.empty(n_models(V)))
+    _add_rows(X, y, positive, coefficients, bias, V, np.empty(n_models(V)))
 
 
 @inner_loop
-def _add_rows(X, codes, positive, coefficients, bias, V, step):
+def _add_rows(X, y, positive, coefficients, bias, V, step):
     last = V.shape[0] - 1
-    for i in range(codes.shape[0]):
+    for i in range(y.shape[0]):
         any_row = False
         for m in range(n_models(V)):
-            step[m] = coefficients[i, m] if codes[i] == positive[m] else -coefficients[i, m]
+            step[m] = coefficients[i, m] * sign_of(y, i, positive[m])
             any_row = any_row or step[m] != 0.0
         if any_row:
             model_axpys(step, X, i, V)

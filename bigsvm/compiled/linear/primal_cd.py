@@ -1,14 +1,17 @@
-"""One coefficient at a time: searches along columns of the data, for the squared hinge.
+"""One coefficient at a time: searches along columns of the data, for the two squared losses.
 
 Along column j the objective of one model is
 
-    phi(t) = linear t + quadratic t^2 / 2 + sum_i C_i max(0, s_i - t p_i)^2,   p_i = y_i x_ij
+    phi(t) = linear t + quadratic t^2 / 2 + sum_i C_i e(s_i - t p_i)^2,   p_i = y_i x_ij,   e(s) = max(0, s)
 
-(docs/mathematics.md 6), differentiable and quadratic between the breakpoints s_i / p_i.  A matrix here has the columns
+(docs/mathematics.md 6), differentiable and quadratic between the breakpoints s_i / p_i.  Of a regression y_i is 1, and
+e(s) is s less what the tube of width epsilon forgives.  A matrix here has the columns
 of the data as its rows, dense or CSR, so that the rows' calls read columns.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -16,6 +19,7 @@ from numba.extending import register_jitable
 
 from bigsvm.compiled.shared.compile import inner_loop
 from bigsvm.compiled.shared.many import row_entry, row_span
+from bigsvm.compiled.shared.targets import beyond, sign_of
 
 NEWTON_STEP, EXACT, GLOBAL_NEWTON = 0, 1, 2  # rules of `search`
 SIGMA = 0.01  # of the sufficient decrease of Chang, Hsieh and Lin
@@ -23,12 +27,32 @@ _RUN = 128  # entries whose terms are added before they join the total
 _MOST = 200  # evaluations of a search; the bracket alone ends it before
 
 
+class SearchRows(NamedTuple):
+    """What a search along a column knows of the rows.
+
+    s : float64, (n_samples, n_models)    slacks, which follow
+    y : int32 or float64, (n_samples,)    class codes, or targets of a regression
+    positive : int32, (n_models,)         class code that is +1 for each model
+    cost : float64, (n_samples,)          class weight times sample weight;  C : float64, (n_models,)
+    epsilon : float                       residuals up to this cost nothing; 0 of classes
+    """
+
+    s: np.ndarray
+    y: np.ndarray
+    positive: np.ndarray
+    cost: np.ndarray
+    C: np.ndarray
+    epsilon: float
+
+
 @register_jitable
-def _slopes(X, j, m, s, codes, positive, cost, C, t):
+def _slopes(X, j, m, rows, t):
     """(a, b, h): sums of 2 C_i p_i s_i and of 2 C_i p_i^2 where s_i > t p_i, and of 2 C_i p_i^2 of all rows.
 
+    Of a regression where |s_i - t p_i| > epsilon, and s_i less the end of the tube that is nearer.
     phi'(t) = linear - a + (quadratic + b) t
     """
+    C = rows.C[m]
     a = b = h = 0.0
     start, stop = row_span(X, j)
     while start < stop:
@@ -36,11 +60,12 @@ def _slopes(X, j, m, s, codes, positive, cost, C, t):
         run_a = run_b = run_h = 0.0
         for k in range(start, end):
             i, x = row_entry(X, j, k)
-            p = x if codes[i] == positive[m] else -x
-            weight = 2.0 * C * cost[i] * p
+            p = x * sign_of(rows.y, i, rows.positive[m])
+            weight = 2.0 * C * rows.cost[i] * p
             run_h += weight * p
-            if s[i, m] > t * p:
-                run_a += weight * s[i, m]
+            violates, end_of_tube = beyond(rows.y, rows.s[i, m], t * p, rows.epsilon)
+            if violates:
+                run_a += weight * (rows.s[i, m] - end_of_tube)
                 run_b += weight * p
         a += run_a
         b += run_b
@@ -50,8 +75,9 @@ def _slopes(X, j, m, s, codes, positive, cost, C, t):
 
 
 @register_jitable
-def _loss(X, j, m, s, codes, positive, cost, C, t):
-    """sum_i C_i max(0, s_i - t p_i)^2 over the column's entries."""
+def _loss(X, j, m, rows, t):
+    """sum_i C_i e(s_i - t p_i)^2 over the column's entries."""
+    C = rows.C[m]
     total = 0.0
     start, stop = row_span(X, j)
     while start < stop:
@@ -59,16 +85,18 @@ def _loss(X, j, m, s, codes, positive, cost, C, t):
         run = 0.0
         for k in range(start, end):
             i, x = row_entry(X, j, k)
-            r = s[i, m] - t * (x if codes[i] == positive[m] else -x)
-            if r > 0.0:
-                run += C * cost[i] * r * r
+            tp = t * (x * sign_of(rows.y, i, rows.positive[m]))
+            violates, end_of_tube = beyond(rows.y, rows.s[i, m], tp, rows.epsilon)
+            if violates:
+                r = rows.s[i, m] - tp - end_of_tube
+                run += C * rows.cost[i] * r * r
         total += run
         start = end
     return total
 
 
 @register_jitable
-def _exact(X, j, m, s, codes, positive, cost, C, linear, quadratic, a, b):
+def _exact(X, j, m, rows, linear, quadratic, a, b):
     """The root of phi', from the line that phi' follows at 0.
 
     Newton's method inside a bracket.  It has ended when the line at t has its root at t: the same rows violate, so
@@ -91,18 +119,18 @@ def _exact(X, j, m, s, codes, positive, cost, C, linear, quadratic, a, b):
             if not low < root < high:
                 return t
         t = root
-        a, b, _ = _slopes(X, j, m, s, codes, positive, cost, C, t)
+        a, b, _ = _slopes(X, j, m, rows, t)
     return t
 
 
 @register_jitable
-def _armijo(X, j, m, s, codes, positive, cost, C, linear, quadratic, d, longest):
+def _armijo(X, j, m, rows, linear, quadratic, d, longest):
     """The first of d, d/2, d/4, ... that decreases phi by SIGMA times its square; sure where shares <= `longest`."""
     share = 1.0
-    now = _loss(X, j, m, s, codes, positive, cost, C, 0.0)
+    now = _loss(X, j, m, rows, 0.0)
     while share > longest:
         t = share * d
-        then = linear * t + 0.5 * quadratic * t * t + _loss(X, j, m, s, codes, positive, cost, C, t)
+        then = linear * t + 0.5 * quadratic * t * t + _loss(X, j, m, rows, t)
         if then - now <= -SIGMA * t * t:
             return t
         share *= 0.5
@@ -112,17 +140,17 @@ def _armijo(X, j, m, s, codes, positive, cost, C, linear, quadratic, d, longest)
 
 
 @register_jitable
-def _value(X, j, m, s, codes, positive, cost, C, linear, quadratic, t):
-    return linear * t + 0.5 * quadratic * t * t + _loss(X, j, m, s, codes, positive, cost, C, t)
+def _value(X, j, m, rows, linear, quadratic, t):
+    return linear * t + 0.5 * quadratic * t * t + _loss(X, j, m, rows, t)
 
 
 @register_jitable
-def _global_newton(X, j, m, s, codes, positive, cost, C, linear, quadratic, eps2):
+def _global_newton(X, j, m, rows, linear, quadratic, eps2):
     """The search of the Rosenbrock paper: Newton from t = 1 with a step of 1, 1/2, 1/4, ..., until |phi'| < eps2."""
     t = 1.0
-    value = _value(X, j, m, s, codes, positive, cost, C, linear, quadratic, t)
+    value = _value(X, j, m, rows, linear, quadratic, t)
     for _ in range(_MOST):
-        a, b, _ = _slopes(X, j, m, s, codes, positive, cost, C, t)
+        a, b, _ = _slopes(X, j, m, rows, t)
         curvature = quadratic + b
         slope = linear - a + curvature * t
         if abs(slope) < eps2 or curvature <= 0.0:
@@ -130,7 +158,7 @@ def _global_newton(X, j, m, s, codes, positive, cost, C, linear, quadratic, eps2
         share, moved = 1.0, t
         while share > 1e-10:
             moved = t - share * slope / curvature
-            then = _value(X, j, m, s, codes, positive, cost, C, linear, quadratic, moved)
+            then = _value(X, j, m, rows, linear, quadratic, moved)
             if then <= value - 0.25 * share * slope * slope / curvature + 1e-15 * abs(value):
                 value = then
                 break
@@ -142,14 +170,14 @@ def _global_newton(X, j, m, s, codes, positive, cost, C, linear, quadratic, eps2
 
 
 @register_jitable
-def _search(X, j, m, s, codes, positive, cost, C, linear, quadratic, rule, eps2):
-    a, b, h = _slopes(X, j, m, s, codes, positive, cost, C, 0.0)
+def _search(X, j, m, rows, linear, quadratic, rule, eps2):
+    a, b, h = _slopes(X, j, m, rows, 0.0)
     if h == 0.0 and quadratic == 0.0:
         return 0.0
     if rule == EXACT:
-        return _exact(X, j, m, s, codes, positive, cost, C, linear, quadratic, a, b)
+        return _exact(X, j, m, rows, linear, quadratic, a, b)
     if rule == GLOBAL_NEWTON:
-        return _global_newton(X, j, m, s, codes, positive, cost, C, linear, quadratic, eps2)
+        return _global_newton(X, j, m, rows, linear, quadratic, eps2)
     curvature = quadratic + b
     if curvature <= 0.0:
         return 0.0
@@ -158,34 +186,33 @@ def _search(X, j, m, s, codes, positive, cost, C, linear, quadratic, rule, eps2)
     d = (a - linear) / curvature
     if longest >= 1.0 or d == 0.0:
         return d
-    return _armijo(X, j, m, s, codes, positive, cost, C, linear, quadratic, d, longest)
+    return _armijo(X, j, m, rows, linear, quadratic, d, longest)
 
 
 @register_jitable
-def _move(X, j, m, s, codes, positive, t):
+def _move(X, j, m, rows, t):
     start, stop = row_span(X, j)
     for k in range(start, stop):
         i, x = row_entry(X, j, k)
-        s[i, m] -= t * (x if codes[i] == positive[m] else -x)
+        rows.s[i, m] -= t * (x * sign_of(rows.y, i, rows.positive[m]))
 
 
 @inner_loop
-def search(X, j, m, s, codes, positive, cost, C, linear, quadratic, rule, eps2):
-    """Where the rule ends along column j for model m; s moves there.
+def search(X, j, m, rows, linear, quadratic, rule, eps2):
+    """Where the rule ends along column j for model m; the rows' s moves there.
 
-    X : the columns;  s : float64, (n_samples, n_models);  codes : int32, (n_samples,);  positive : int32, (n_models,)
-    cost : float64, (n_samples,);  C : float;  linear, quadratic : of the regulariser along the column
+    X : the columns;  rows : SearchRows;  linear, quadratic : of the regulariser along the column
     rule : EXACT, the least of phi (any quadratic >= 0);  GLOBAL_NEWTON, up to |phi'| < eps2;  NEWTON_STEP, one step
         with sufficient decrease (docs/mathematics.md 6.1, 6.2)
     """
-    t = _search(X, j, m, s, codes, positive, cost, C, linear, quadratic, rule, eps2)
+    t = _search(X, j, m, rows, linear, quadratic, rule, eps2)
     if t != 0.0:
-        _move(X, j, m, s, codes, positive, t)
+        _move(X, j, m, rows, t)
     return t
 
 
 @inner_loop
-def column_total(X, j, m, alpha, codes, positive):
+def column_total(X, j, m, alpha, y, positive):
     """sum_i alpha[i, m] y_i x_ij of model m; alpha is float64, (n_samples, n_models)."""
     total = 0.0
     start, stop = row_span(X, j)
@@ -194,30 +221,30 @@ def column_total(X, j, m, alpha, codes, positive):
         run = 0.0
         for k in range(start, end):
             i, x = row_entry(X, j, k)
-            run += alpha[i, m] * (x if codes[i] == positive[m] else -x)
+            run += alpha[i, m] * (x * sign_of(y, i, positive[m]))
         total += run
         start = end
     return total
 
 
 @inner_loop
-def sweep(X, order, first, s, codes, positive, cost, C, w, rule, eps2, alpha, V, moved):
-    """Search along the columns of a block one after another, for all models; w and s follow.
+def sweep(X, order, first, rows, w, rule, eps2, alpha, V, moved):
+    """Search along the columns of a block one after another, for all models; w and the rows' s follow.
 
     order : int64, (n_columns,)   the block's columns, from 0, in the order of the visits
     first : int   the feature that is column 0
-    w : float64, (n_features + 1, n_models);  C : float64, (n_models,);  other arguments as of `search`
+    w : float64, (n_features + 1, n_models);  other arguments as of `search`
     alpha : float64, (n_samples, n_models);  V : float64, like w, out   sum_i alpha_i y_i x_ij
     moved : float64, (n_models,)   the squared steps are added
     """
     for k in range(order.shape[0]):
         j = order[k]
         f = first + j
-        for m in range(positive.shape[0]):
-            V[f, m] = column_total(X, j, m, alpha, codes, positive)
-            t = _search(X, j, m, s, codes, positive, cost, C[m], w[f, m], 1.0, rule, eps2)
+        for m in range(rows.positive.shape[0]):
+            V[f, m] = column_total(X, j, m, alpha, rows.y, rows.positive)
+            t = _search(X, j, m, rows, w[f, m], 1.0, rule, eps2)
             if t != 0.0:
-                _move(X, j, m, s, codes, positive, t)
+                _move(X, j, m, rows, t)
                 w[f, m] += t
                 moved[m] += t * t
 

@@ -1,30 +1,51 @@
-"""Margin losses in compiled code, by integer code: HINGE = 0, SQUARED_HINGE = 1.
+"""Losses in compiled code, by integer code.
 
-s = 1 - y f(x) is the slack, C the row's own cost.  The readable twins are in `bigsvm/problem/loss.py`;
-a test holds the two together.
+s is the slack, 1 - y f(x) of a class and y - f(x) of a target, C the row's own cost.  The readable twins are in
+`bigsvm/problem/loss.py`; a test holds the two together.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 from numba.extending import register_jitable
 
-HINGE, SQUARED_HINGE = 0, 1
+HINGE, SQUARED_HINGE, EPSILON_INSENSITIVE, SQUARED_EPSILON_INSENSITIVE = 0, 1, 2, 3
 
 
 class DualBox(NamedTuple):
-    """A loss and a bias form, as the numbers that the dual sees."""
+    """A loss and a bias form, as the numbers that the dual sees.
+
+    alpha_i of a row whose cost is C_i lies in [lower_factor C_i, upper_factor C_i], D_i = diag_factor / C_i is on the
+    diagonal, and epsilon |alpha_i| is what a target's alpha_i costs.
+    bias : the constant feature, 0 for none
+    """
 
     loss_code: int
+    lower_factor: float
     upper_factor: float
     diag_factor: float
+    epsilon: float
     bias: float
+
+
+class DualModels(NamedTuple):
+    """The models of a problem, as loops over rows see them.
+
+    class_weight : float64, (n_classes,);  positive : int32, (n_models,), class code that is +1 for each model
+    C : float64, (n_models,);  box : DualBox
+    """
+
+    class_weight: np.ndarray
+    positive: np.ndarray
+    C: np.ndarray
+    box: DualBox
 
 
 @register_jitable
 def loss_value(code, s, C):
-    """C loss(s)."""
+    """C loss(s) of a class."""
     if s <= 0.0:
         return 0.0
     return C * s if code == HINGE else C * s * s
@@ -42,3 +63,32 @@ def gap_term(code, s, alpha, C):
         r = s - alpha / (2.0 * C)
         return C * r * r
     return alpha * alpha / (4.0 * C) - alpha * s
+
+
+@register_jitable
+def residual_loss(code, epsilon, s, C):
+    """C loss(s) of a target."""
+    r = abs(s) - epsilon
+    if r <= 0.0:
+        return 0.0
+    return C * r if code == EPSILON_INSENSITIVE else C * r * r
+
+
+@register_jitable
+def residual_gap_term(code, epsilon, s, alpha, C):
+    """`gap_term` of a target: |alpha| <= C where the loss is not squared.
+
+    With t = alpha sign(s) and r = |s| - epsilon it is  C r + epsilon |t| - t (r + epsilon)  where r > 0; no two terms
+    of what is computed cancel.
+    """
+    t = alpha if s >= 0.0 else -alpha
+    r = abs(s) - epsilon
+    against = 2.0 * epsilon * max(-t, 0.0)  # epsilon (|t| - t)
+    if code == EPSILON_INSENSITIVE:
+        if r > 0.0:
+            return (C - t) * r + against
+        return max(t, 0.0) * -r + max(-t, 0.0) * (epsilon + abs(s))
+    if r > 0.0:
+        u = r - t / (2.0 * C)
+        return C * u * u + against
+    return alpha * alpha / (4.0 * C) + max(t, 0.0) * -r + max(-t, 0.0) * (epsilon + abs(s))

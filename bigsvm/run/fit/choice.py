@@ -58,7 +58,8 @@ def choose(store: RowBlocks, config: FitConfig, problem: Problem, shape: DataSha
     checks = check_needs(problem.kernel, store.n_samples)
     for choice in choose_solvers(config, shape, in_memory):
         solver, why, kept_bytes = choice
-        found = dataclasses.replace(shape, weight_bytes=solver.weight_bytes(config.tol, shape.parallel))
+        weight_bytes = solver.weight_bytes(config.tol, shape.parallel, shape.regression)
+        found = dataclasses.replace(shape, weight_bytes=weight_bytes)
         streamed = Sizes(store, found, (*solver.needs(found, False), *checks), config.stage, packed)
         if streamed.least_memory() + kept_bytes <= budget:
             break

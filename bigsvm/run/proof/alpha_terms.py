@@ -1,4 +1,4 @@
-"""Terms of linear models of classes, one against the rest: the dual point is alpha >= 0, in all losses and biases."""
+"""Terms of linear models, one against the rest or of a regression: the dual point is alpha, for all losses."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from bigsvm.compiled.linear.gap_terms import ALPHA, ALPHA_DIAG
+from bigsvm.compiled.linear.gap_terms import ALPHA_DIAG, LINEAR
 from bigsvm.model.linear_model import LinearModel
 from bigsvm.problem.certificate import Accumulator, Certificate, RowsShare, RowsTerms, certify_blocks, keep_best
 from bigsvm.problem.problem import Problem, zero_weights
@@ -69,7 +69,8 @@ class AlphaTerms(SavedTerms):
 def _best_scaled(total: Accumulator, problem: Problem) -> Certificate:
     """The certificate with the best multiple t alpha of the dual point: D is a parabola in t.
 
-    D(t) = t A - t^2 (||v||^2 / 2 + sum D_i alpha_i^2 / 2), and t <= 1 where alpha has upper bounds.
+    D(t) = t A - t^2 (||v||^2 / 2 + sum D_i alpha_i^2 / 2), and t <= 1 where alpha has bounds; A is sum alpha of
+    classes, sum (y alpha - epsilon |alpha|) of targets.
     """
     certificate = total.finish()
     if problem.bias == "free":  # a multiple is no better balanced: nothing but alpha = 0 is sure
@@ -78,8 +79,8 @@ def _best_scaled(total: Accumulator, problem: Problem) -> Certificate:
     sums = total.sums()
     v = total.v if total.v.ndim == 2 else total.v[:, None]
     quadratic = 0.5 * np.sum(v * v, axis=0) + sums[:, ALPHA_DIAG]
-    linear = sums[:, ALPHA]
-    t = np.divide(linear, 2.0 * quadratic, out=np.zeros_like(linear), where=quadratic > 0)
+    linear = sums[:, LINEAR]
+    t = np.divide(linear, 2.0 * quadratic, out=np.zeros_like(linear), where=(quadratic > 0) & (linear > 0))
     if np.isfinite(problem.loss.upper_factor):
         t = np.minimum(t, 1.0)
     dual = np.maximum(t * linear - t * t * quadratic, certificate.dual)

@@ -31,14 +31,6 @@ from bigsvm.store.blocks import RowBlocks
 from bigsvm.tasks import SerialMapper, runs_of
 from bigsvm.units import MIB, show_bytes
 
-TERMS: dict[tuple[str, bool], type[SavedTerms]] = {
-    ("linear", False): AlphaTerms,
-    ("linear", True): SignedLinearTerms,
-    ("kernel", False): KernelTerms,
-    ("kernel", True): KernelTerms,
-}
-"""By the model's kind, and whether it is of pairs of classes or of regression."""
-
 
 def certify_model(path: Path, store: RowBlocks, config: FitConfig, emit: Emit = silent) -> dict[str, Any]:
     """Prove the duality gap of a saved model again, on the store that it was trained on.
@@ -58,7 +50,7 @@ def certify_model(path: Path, store: RowBlocks, config: FitConfig, emit: Emit = 
     trained_on = n_samples_of(model, alpha)
     if trained_on not in (None, store.n_samples):
         raise DataError(f"the model was trained on {trained_on} rows and the store has {store.n_samples}", store.uri)
-    terms = terms_kind(model)(model, problem, store, alpha)
+    terms = terms_kind(model, problem)(model, problem, store, alpha)
     _precompile(terms)
     budget = config.memory_bytes(memory_limit().nbytes)
     sizes = _sizes(terms, store, budget)
@@ -92,9 +84,16 @@ def certify_model(path: Path, store: RowBlocks, config: FitConfig, emit: Emit = 
     }
 
 
-def terms_kind(model: Model) -> type[SavedTerms]:
-    """The kind of terms that a model's gap is made of."""
-    return TERMS[model.kind, model.pairs or model.regression]
+def terms_kind(model: Model, problem: Problem) -> type[SavedTerms]:
+    """The kind of terms that a model's gap is made of.
+
+    Of pairs of classes, and of regression with the bounds of |beta| and a free bias, which only steps of two variables
+    keep balanced, linear models are proved as those of kernels are.
+    """
+    if model.kind == "kernel":
+        return KernelTerms
+    balanced = model.regression and problem.bias == "free" and not problem.loss.smooth
+    return SignedLinearTerms if model.pairs or balanced else AlphaTerms
 
 
 def _precompile(terms: SavedTerms) -> None:

@@ -1,7 +1,7 @@
 """Template of the solvers that change one coefficient at a time: sweeps over blocks of columns, slacks kept.
 
 Rows are read once at the start, for their costs and classes, and once in a while to take the rounding out of the
-slacks; sweeps read columns only.  The dual point alpha_i = 2 C_i max(0, s_i) of a sweep's beginning is kept, and its
+slacks; sweeps read columns only.  The dual point alpha_i = C_i loss'(s_i) of a sweep's beginning is kept, and its
 v = sum_i alpha_i z_i is added up, column by column, while the sweep reads them: no reading of its own, and both
 are exact.  So the best mixture of all such points is known (docs/mathematics.md 2.4), one sweep late.
 """
@@ -150,9 +150,8 @@ class ColumnSweeps(PrimalSolver):
         refs = source.refs(max(source.nbytes, 1) if ctx.resident else BLOCK_BYTES)
         for block in _blocks(source, self.blocks(refs, state, ctx)[state.done :], ahead=not ctx.resident):
             sweep(
-                block.X, self.order(block, state, ctx), block.start, rows.s.values, rows.codes.values[:, 0],
-                problem.positive, rows.cost.values[:, 0], problem.C, w, *self.search_rule(), rows.p.values,
-                columns(state.V), state.moved,
+                block.X, self.order(block, state, ctx), block.start, rows.searched(problem), w,
+                *self.search_rule(), rows.p.values, columns(state.V), state.moved,
             )  # fmt: skip
             state.done += 1
             ctx.charge(block.nbytes)
@@ -171,12 +170,9 @@ class ColumnSweeps(PrimalSolver):
         constant = constant_column(problem, len(rows.s.values))
         for m in range(problem.n_models):
             linear, quadratic = (0.0, 0.0) if free else (w[-1, m], 1.0)
-            columns(state.V)[-1, m] = column_total(
-                constant, 0, m, rows.p.values, rows.codes.values[:, 0], problem.positive
-            )
+            columns(state.V)[-1, m] = column_total(constant, 0, m, rows.p.values, rows.y.values[:, 0], problem.positive)
             t = search(
-                constant, 0, m, rows.s.values, rows.codes.values[:, 0], problem.positive, rows.cost.values[:, 0],
-                problem.C[m], linear, quadratic, EXACT if free else rule, eps2,
+                constant, 0, m, rows.searched(problem), linear, quadratic, EXACT if free else rule, eps2
             )  # fmt: skip
             w[-1, m] += t
             state.moved[m] += t * t

@@ -27,7 +27,7 @@ class PrimalCD(ColumnSweeps):
     """
 
     name: ClassVar[str] = "pcd"
-    losses: ClassVar[tuple[str, ...]] = ("squared_hinge",)
+    losses: ClassVar[tuple[str, ...]] = ("squared_hinge", "squared_epsilon_insensitive")
     biases: ClassVar[tuple[str, ...]] = ("augmented", "none", "free")
 
     eps1: float = 1e-3

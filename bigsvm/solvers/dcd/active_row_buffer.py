@@ -16,12 +16,12 @@ import numpy as np
 
 from bigsvm.compiled.linear import active_row_buffer as kernel
 from bigsvm.compiled.linear.active_row_buffer import Slots
-from bigsvm.compiled.linear.dual_cd import dual_cd_visit
+from bigsvm.compiled.linear.dual_cd import BlockRows, OrderKey, dual_cd_visit
 from bigsvm.compiled.shared.packed import PackedCSR, PackedDense
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.compiled.shared.visiting import MIXED_BYTES, RUN_ROWS
 from bigsvm.problem.problem import Problem
-from bigsvm.store.blocks import Matrix, RowBlocks, bytes_per_row
+from bigsvm.store.blocks import RowBlocks, bytes_per_row
 
 _KEEP = 0.9  # of a full arena; the rows that violate least leave
 _KEEP_FIRST = 0.75  # in the first pass, where nearly every row violates and letting go is the cost
@@ -78,10 +78,7 @@ class Arena:
             array[: len(saved)] = saved
         self.n, self.threshold, self.full, self.keep = tree["n"], tree["threshold"], tree["full"], tree["keep"]
 
-    def admit(
-        self, X: Matrix, codes: np.ndarray, sample_weight: np.ndarray, sqnorm: np.ndarray, at: np.ndarray,
-        order: np.ndarray, score: np.ndarray, streams: np.ndarray,
-    ) -> None:  # fmt: skip
+    def admit(self, visited: BlockRows, order: np.ndarray, score: np.ndarray, streams: np.ndarray) -> None:
         """Take over rows that were just visited and violated; make room by letting the least ones go.
 
         All as for `dual_cd_visit`, which has filled order (cut to the rows visited) and score.
@@ -89,8 +86,7 @@ class Arena:
         begin = 0
         while begin < len(order):
             self.n, begin = kernel.admit(
-                self.rows, self.slots, self.n, X, codes, sample_weight, sqnorm, at, order, len(order), score,
-                self.threshold, begin, streams,
+                self.rows, self.slots, self.n, visited, order, len(order), score, self.threshold, begin, streams
             )  # fmt: skip
             if begin < len(order):
                 if self.n == 0:
@@ -114,9 +110,9 @@ class Arena:
         mixed = 0
         if problem.constant_feature:
             mixed = max(int(MIXED_BYTES * n // max(_bytes_used(self.rows, n) * RUN_ROWS, 1)), 1)
+        rows = BlockRows(self.rows, slots.y[:n], weight, slots.sqnorm[:n], slots.row[:n])
         dual_cd_visit(
-            self.rows, slots.code[:n], problem.class_weight, weight, problem.positive, problem.C, slots.sqnorm[:n],
-            alpha, slots.row[:n], W, _ALL, problem.box, 1.0, mixed, *key, _PLACE + number,
+            rows, problem.dual_models, alpha, W, _ALL, 1.0, OrderKey(mixed, *key, _PLACE + number),
             np.empty(n, np.int64), stats, slots.score[:n],
         )  # fmt: skip
         if self.full:
@@ -144,9 +140,10 @@ def _bytes_used(rows: Any, n: int) -> int:
 def packs(problem: Problem, tol: float) -> bool:
     """Whether 16-bit values serve: below some gap they are noise, and rows that stay settle beside the optimum.
 
-    An error e of the margins costs a gap of order e with the hinge, and e^2 where the dual has a diagonal.
+    An error e of the margins costs a gap of order e with the hinge, and e^2 where the dual has a diagonal.  Of a
+    regression the residuals may be far smaller than f(x), and so than its error.
     """
-    return tol >= (2e-5 if problem.loss.diag_factor == 0.0 else 1e-8)
+    return not problem.regression and tol >= (2e-5 if problem.loss.diag_factor == 0.0 else 1e-8)
 
 
 def slots_in(nbytes: int, data: RowBlocks, packed: bool) -> int:
@@ -160,10 +157,19 @@ def whole_arena(data: RowBlocks, packed: bool) -> int:
 
 
 def _row_bytes(data: RowBlocks, packed: bool) -> float:
-    per_slot = _SLOT_BYTES + 8 * data.has_weights
+    per_slot = _slot_bytes(data)
     if data.layout == "dense":
         return per_slot + data.n_features * (2.0 if packed else data.dtype.itemsize)
     return bytes_per_row(data, _ENTRY_BYTES if packed else data.dtype.itemsize + data.index_dtype.itemsize, per_slot)
+
+
+def _slot_bytes(data: RowBlocks) -> int:
+    return _SLOT_BYTES + 8 * data.has_weights + (_y_type(data).itemsize - 4)
+
+
+def _y_type(data: RowBlocks) -> np.dtype:
+    """Of what a slot keeps as y: class codes, or targets."""
+    return np.dtype(np.float64 if data.classes is None else np.int32)
 
 
 def make_arena(nbytes: int, data: RowBlocks, packed: bool, at_least: int = 1) -> Arena:
@@ -172,7 +178,7 @@ def make_arena(nbytes: int, data: RowBlocks, packed: bool, at_least: int = 1) ->
     rows: Any
     if data.layout == "csr":
         # Slots for rows that are a quarter shorter than average: the entries run out first.
-        per_slot = _SLOT_BYTES + 8 * data.has_weights
+        per_slot = _slot_bytes(data)
         n = max(int(nbytes // (per_slot + 0.75 * (_row_bytes(data, packed) - per_slot))), at_least)
         room = max(int(nbytes - 8 - n * per_slot), 16)
         ptr = np.zeros(n + 1, np.int64)
@@ -188,7 +194,7 @@ def make_arena(nbytes: int, data: RowBlocks, packed: bool, at_least: int = 1) ->
         rows = np.empty((n, data.n_features), data.dtype)
     slots = Slots(
         row=np.empty(n, np.int64),
-        code=np.empty(n, np.int32),
+        y=np.empty(n, _y_type(data)),
         sample_weight=np.empty(n if data.has_weights else 0),
         sqnorm=np.empty(n),
         score=np.empty(n, np.float32),

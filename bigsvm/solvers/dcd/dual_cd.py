@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bigsvm.compiled.linear.dual_cd import GAP, LOSS, dual_cd_sweeps
+from bigsvm.compiled.linear.dual_cd import GAP, LOSS, BlockRows, Limits, OrderKey, dual_cd_sweeps
 from bigsvm.compiled.shared.rows import sqnorms
 from bigsvm.compiled.shared.visiting import WITH_REPLACEMENT, mixed_runs_of
 from bigsvm.problem.certificate import Certificate
@@ -54,14 +54,19 @@ class DualCD(SolverBase):
 
     max_sweeps_per_step : int   sweeps over data in memory before the loop looks up; no effect on streamed data
     arena : str     'auto': rows that stream leave the violating ones in memory; 'off': never
-    momentum : str  'auto', 'on' or 'off': passes over rows that stream start ahead (`momentum.py`)
+    momentum : str  'auto', 'on' or 'off': passes over rows that stream start ahead (`momentum.py`); of classes
     order : str     'permutation': every row once a sweep;  'random': as many rows, each drawn anew, with replacement
                     (Hsieh et al., Algorithm 2; of rows that stream, within each group of blocks).  Then nothing is
                     shrunk, and there is no arena and no momentum: both rely on every row being visited
     """
 
     name: ClassVar[str] = "dcd"
-    losses: ClassVar[tuple[str, ...]] = ("hinge", "squared_hinge")
+    losses: ClassVar[tuple[str, ...]] = (
+        "hinge",
+        "squared_hinge",
+        "epsilon_insensitive",
+        "squared_epsilon_insensitive",
+    )
     biases: ClassVar[tuple[str, ...]] = ("augmented", "none")
     can_defer: ClassVar[bool] = True
 
@@ -89,7 +94,9 @@ class DualCD(SolverBase):
         return "auto" if self.arena == "auto" else "off"
 
     def refusal(self, shape: DataShape) -> str | None:
-        """Any shape will do; rounds of blocks only in the default order."""
+        """Any shape will do; rounds of blocks only in the default order, momentum only of classes."""
+        if self.momentum == "on" and shape.regression:
+            return "solver 'dcd' has no momentum for a regression: leave out momentum=on"
         if self.order == "random" and shape.parallel > 1:
             return "solver 'dcd' with order=random takes one block after another: leave out --blocks-per-round"
         return None
@@ -106,23 +113,25 @@ class DualCD(SolverBase):
             needs.append(Need("row norms", 8 * n, may_spill=True))
         else:
             needs.append(Need(DEFERRED_ALPHA, 8 * n * m, may_spill=True))  # where the pass began, if it leaps
-            if self.momentum != "off" and shape.weighted:
+            if self.momentum != "off" and shape.weighted and not shape.regression:
                 needs.append(Need("row costs", 8 * n, may_spill=True))
         return needs
 
     def small_fits(self, tol: float, parallel: int, resident: bool) -> list[SmallFit]:
         """One, with weights of the type that `tol` wants."""
-        return [SmallFit(tol=_FLOAT32_FROM if self.weight_bytes(tol, parallel) == 4 else SmallFit().tol)]
+        return [SmallFit(tol=_FLOAT32_FROM if self.weight_bytes(tol, parallel, False) == 4 else SmallFit().tol)]
 
-    def weight_bytes(self, tol: float, parallel: int) -> int:
-        """4 where w is float32: its rounding is far below such a gap, and proofs are computed in float64."""
-        return 4 if tol >= _FLOAT32_FROM and parallel == 1 else 8
+    def weight_bytes(self, tol: float, parallel: int, regression: bool) -> int:
+        """4 where w is float32: its rounding is far below such a gap, and proofs are computed in float64.
+
+        Of a regression the residuals, whose losses the gap is relative to, may be far smaller than f(x).
+        """
+        return 4 if tol >= _FLOAT32_FROM and parallel == 1 and not regression else 8
 
     def init(self, problem: Problem, ctx: Context) -> DualCDState:
         """alpha = 0, w = 0, every row active."""
-        dtype = np.float32 if self.weight_bytes(ctx.tol, ctx.parallel) == 4 else np.float64
-
-        leaps = self.momentum != "off" and not ctx.resident and ctx.parallel == 1
+        dtype = np.float32 if self.weight_bytes(ctx.tol, ctx.parallel, problem.regression) == 4 else np.float64
+        leaps = self.momentum != "off" and not ctx.resident and ctx.parallel == 1 and not problem.regression
         groups = []
         for models in groups_of_models(problem.n_models, ctx.parallel):
             m = models.stop - models.start
@@ -195,16 +204,17 @@ class DualCD(SolverBase):
         n_sweeps = min(max(_VISITS_PER_STEP // entries, 1), self.max_sweeps_per_step)
         if ctx.sweeps_left is not None:
             n_sweeps = max(min(n_sweeps, ctx.sweeps_left), 1)
-        codes, weight = block.y.astype(np.int32), writable(block.sample_weight)
+        y, weight = state.groups[0].problem.y_of(block), writable(block.sample_weight)
+        rows = BlockRows(X, y, weight, sqnorm, np.empty(0, np.int64))
 
         def run(group: ModelGroup) -> tuple[int, int, bool]:
             part = group.problem
             stats = np.empty((part.n_models, 4))
+            key = OrderKey(self._mixed_runs(X, part), ctx.seed, state.sweep, 0)
+            limits = Limits(n_sweeps, True, group.eps, group.target, group.floor)
             _, visits, last_visits, settled = dual_cd_sweeps(
-                X, codes, part.class_weight, weight, part.positive, part.C, sqnorm, group.alpha.values, group.w,
-                group.active.values[:, 0], part.box, 1.0, group.thresholds, n_sweeps, True,
-                self._mixed_runs(X, part), ctx.seed, state.sweep, 0, group.eps, group.target,
-                group.floor, stats,
+                rows, part.dual_models, group.alpha.values, group.w, group.active.values[:, 0], 1.0, group.thresholds,
+                key, limits, stats,
             )  # fmt: skip
             group.estimate = _relative(stats[:, GAP], stats[:, LOSS], group)
             exhausted = False

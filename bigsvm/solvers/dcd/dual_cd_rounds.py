@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bigsvm.compiled.linear.dual_cd import GAP, LOSS, dual_cd_visit
+from bigsvm.compiled.linear.dual_cd import GAP, LOSS, BlockRows, OrderKey, dual_cd_visit
 from bigsvm.compiled.shared.rows import sqnorms
 from bigsvm.compiled.shared.visiting import mixed_runs_of
 from bigsvm.solvers.base import Context
@@ -54,10 +54,10 @@ def round_task(share: Share) -> Update:
     if sqnorm[0] < 0:  # norms are never negative: these rows were not seen yet
         sqnorms(X, sqnorm)
     stats = np.empty((problem.n_models, 4))
+    rows = BlockRows(X, problem.y_of(block), writable(block.sample_weight), sqnorm, np.arange(n))
+    key = OrderKey(mixed_runs_of(X, problem.constant_feature != 0.0), *share.key, share.group.start)
     visits = dual_cd_visit(
-        X, block.y.astype(np.int32), problem.class_weight, writable(block.sample_weight), problem.positive, problem.C,
-        sqnorm, local["alpha"], np.arange(n), w, np.empty(0, np.uint8), problem.box, share.sigma,
-        mixed_runs_of(X, problem.constant_feature != 0.0), *share.key, share.group.start, np.empty(n, np.int64), stats,
-        np.empty(0, np.float32),
+        rows, problem.dual_models, local["alpha"], w, np.empty(0, np.uint8), share.sigma, key, np.empty(n, np.int64),
+        stats, np.empty(0, np.float32),
     )  # fmt: skip
     return Update(local, (w - share.w) / share.sigma, stats, visits, block.nbytes)

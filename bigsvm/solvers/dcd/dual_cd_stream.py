@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from bigsvm.compiled.linear.dual_cd import GAP, LOSS, dual_cd_visit
+from bigsvm.compiled.linear.dual_cd import GAP, LOSS, BlockRows, OrderKey, dual_cd_visit
 from bigsvm.compiled.shared.rows import sqnorms
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import Context
@@ -40,14 +40,10 @@ class PassSums(NamedTuple):
 
 
 class _Work(NamedTuple):
-    """A group of rows on its way to every group of models; arrays as `dual_cd_visit` takes them."""
+    """A group of rows on its way to every group of models."""
 
     start: int
-    X: Matrix
-    codes: np.ndarray
-    sample_weight: np.ndarray
-    sqnorm: np.ndarray
-    at: np.ndarray
+    rows: BlockRows
     key: tuple[int, int]
     sweeps: range  # numbers of the arena sweeps that follow
     first: bool  # of the pass
@@ -84,9 +80,9 @@ def streamed_pass(
                 break
             ctx.charge(block.nbytes)
             due = range(done * ctx.arena_sweeps // len(groups), (done + 1) * ctx.arena_sweeps // len(groups))
-            work = _work(group, block, (ctx.seed, number), due, done == 0)
+            work = _work(models[0].problem, group, block, (ctx.seed, number), due, done == 0)
             if cost is not None and number == 0:
-                cost.values[work.at, 0] = models[0].problem.codes_and_cost(block)[1]
+                cost.values[work.rows.at, 0] = models[0].problem.y_and_cost(block)[1]
             if len(runs) == 1:
                 runs[0].take(work)
             else:
@@ -109,16 +105,17 @@ def pass_sums(models: list[ModelGroup]) -> PassSums:
     return PassSums(sums, sum(group.visits for group in models) // len(models))
 
 
-def _work(group: BlockGroup, block: Block, key: tuple[int, int], due: range, first: bool) -> _Work:
+def _work(
+    problem: Problem, group: BlockGroup, block: Block, key: tuple[int, int], due: range, first: bool
+) -> _Work:  # fmt: skip
     X = readonly_view(block.X)
     sqnorm = block.sqnorm
     if sqnorm is None:
         sqnorm = np.empty(block.n_rows)
         sqnorms(X, sqnorm)
-    codes = block.y.astype(np.int32)
-    weight = writable(block.sample_weight)
     at = np.concatenate([np.arange(ref.start, ref.stop) for ref in group.refs])
-    return _Work(group.start, X, codes, weight, sqnorm, at, key, due, first)
+    rows = BlockRows(X, problem.y_of(block), writable(block.sample_weight), sqnorm, at)
+    return _Work(group.start, rows, key, due, first)
 
 
 def writable(sample_weight: np.ndarray | None) -> np.ndarray:
@@ -151,20 +148,19 @@ class _Run:
         models, problem = self.models, self.problem
         if work.first:
             self._settle(work.key)
-        n = len(work.at)
+        rows, n = work.rows, len(work.rows.at)
         order, score, stats = np.empty(n, np.int64), np.empty(n, np.float32), np.empty((problem.n_models, 4))
         alpha, streams = models.alpha.values, models.active.values[:, 0]
+        key = OrderKey(self._mixed_runs(rows.X, problem), *work.key, work.start)
         visited = dual_cd_visit(
-            work.X, work.codes, problem.class_weight, work.sample_weight, problem.positive, problem.C, work.sqnorm,
-            alpha, work.at, models.w, streams, problem.box, 1.0,
-            self._mixed_runs(work.X, problem), *work.key, work.start, order, stats, score,
+            rows, problem.dual_models, alpha, models.w, streams, 1.0, key, order, stats, score
         )  # fmt: skip
         models.visits += visited
         self._note(stats)
         arena = self._arena()
         if arena is None:
             return
-        arena.admit(work.X, work.codes, work.sample_weight, work.sqnorm, work.at, order[:visited], score, streams)
+        arena.admit(rows, order[:visited], score, streams)
         for number in work.sweeps:
             models.arena_stats = arena.sweep(problem, alpha, models.w, work.key, number)
             models.visits += arena.n

@@ -53,7 +53,7 @@ class ActiveRows:
 
     def products(self, D: np.ndarray) -> None:
         """p of all rows of the table, which are in memory."""
-        codes, bias = np.ascontiguousarray(self.rows.codes.values[:, 0]), self.problem.constant_feature
+        codes, bias = np.ascontiguousarray(self.rows.y.values[:, 0]), self.problem.constant_feature
         signed_margins(self.X, codes, self.problem.positive, _lean(D), bias, 0.0, 1.0, self.rows.p.values)
 
     def sums(self, weights: Loss) -> np.ndarray:
@@ -62,7 +62,7 @@ class ActiveRows:
 
     def _sums(self, weights: Loss) -> np.ndarray:
         V = np.zeros(_lean(self.folded).shape)
-        codes, bias = np.ascontiguousarray(self.rows.codes.values[:, 0]), self.problem.constant_feature
+        codes, bias = np.ascontiguousarray(self.rows.y.values[:, 0]), self.problem.constant_feature
         alpha = weights.alpha(self.rows.s.values, self.rows.cost.values * self.problem.C)
         add_rows(self.X, codes, self.problem.positive, alpha, bias, V)
         return V[:, None] if V.ndim == 1 else V
@@ -175,7 +175,7 @@ def compacted(table: ActiveRows, numbers: np.ndarray, X: Matrix, V: np.ndarray, 
     rows = table.rows
     part = RowState(
         s=taken(rows.s.values), p=taken(rows.p.values), alpha=cast(RowVector, Plain(np.zeros((0, 1)))),
-        cost=taken(rows.cost.values), codes=taken(rows.codes.values),
+        cost=taken(rows.cost.values), codes=taken(rows.y.values),
     )  # fmt: skip
     small = ActiveRows(
         table.problem, readonly_view(X), part, taken(table.keys.values), table.norms[numbers], table.active[numbers],

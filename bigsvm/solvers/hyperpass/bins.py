@@ -79,7 +79,7 @@ def read_again(
         some = wrong[slice(*np.searchsorted(wrong, [ref.start, ref.stop]))]
         if len(some):
             change = (rows.s.values[some] > 0.0).astype(float) - signs.values[some]
-            lean, codes = np.zeros(V.shape if V.shape[1] > 1 else len(V)), rows.codes.values[some, 0]
+            lean, codes = np.zeros(V.shape if V.shape[1] > 1 else len(V)), rows.y.values[some, 0]
             alpha = change * (rows.cost.values[some] * problem.C)
             picked = readonly_view(picked_rows(X, some - first))
             add_rows(picked, codes, problem.positive, alpha, problem.constant_feature, lean)

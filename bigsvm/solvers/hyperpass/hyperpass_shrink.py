@@ -178,7 +178,7 @@ class HyperPassShrink(FullGradient):
             if X is not None and V is not None and gather is not None and len(numbers):
                 part = readonly_view(picked_rows(X, np.searchsorted(gather.wanted, numbers)))
                 alpha = np.where(rows.s.values[numbers, m] > 0.0, rows.cost.values[numbers, 0] * problem.C[m], 0.0)
-                total, codes = np.zeros(len(V)), np.ascontiguousarray(rows.codes.values[numbers, 0])
+                total, codes = np.zeros(len(V)), np.ascontiguousarray(rows.y.values[numbers, 0])
                 add_rows(part, codes, problem.positive[m : m + 1], alpha[:, None], problem.constant_feature, total)
                 V[:, m] -= total
             rows.s.values[numbers, m] = 0.0

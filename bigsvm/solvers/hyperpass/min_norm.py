@@ -93,7 +93,7 @@ class _SmallProblem:
         problem, rows, numbers = around.problem, around.rows, around.near.of(m)
         self.X = X
         self.s, self.C = rows.s.values[numbers, m], around.near.cost[m, : len(numbers)] * problem.C[m]
-        self.codes = np.ascontiguousarray(rows.codes.values[numbers, 0])
+        self.codes = np.ascontiguousarray(rows.y.values[numbers, 0])
         self.positive = problem.positive[m : m + 1]
         self.sign = np.where(self.codes == self.positive[0], 1.0, -1.0)
         self.bias, self.free = problem.constant_feature, problem.bias == "free"

@@ -95,7 +95,7 @@ class Neighbourhood:
 
     def key(self, where: slice | np.ndarray) -> np.ndarray:
         """Of content and class."""
-        return self.keys.values[where, 0] + self.rows.codes.values[where, 0].astype(np.uint64) * _LABEL
+        return self.keys.values[where, 0] + self.rows.y.values[where, 0].astype(np.uint64) * _LABEL
 
     def find(self, reach: float, among: np.ndarray | None = None) -> NearRows:
         """The rows of least |s| <= reach, as many as there is room for; of equal ones those that come first.

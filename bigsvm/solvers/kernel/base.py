@@ -116,7 +116,7 @@ class KernelSolver(SolverBase):
         """None: any shape will do."""
         return None
 
-    def weight_bytes(self, tol: float, parallel: int) -> int:
+    def weight_bytes(self, tol: float, parallel: int, regression: bool) -> int:
         """There is no w but where the kernel is linear, at the end."""
         return 8
 

@@ -22,7 +22,7 @@ from bigsvm.solvers.base import Context, DataShape, Need, Point, Rule, SmallFit,
 from bigsvm.solvers.block_order import groups_at_random
 from bigsvm.solvers.primal.primal_state import largest_relative
 from bigsvm.solvers.primal.row_pass import row_pass
-from bigsvm.solvers.primal.row_state import RowState, row_needs
+from bigsvm.solvers.primal.row_state import RowState, row_needs, y_vector
 from bigsvm.solvers.weights import columns, squared_norm
 from bigsvm.store.blocks import Block, BlockGroup, readonly_view
 from bigsvm.store.read_ahead import ReadAhead
@@ -116,7 +116,7 @@ class Pegasos(SolverBase):
         """One: nothing but the shape of the data decides what is called."""
         return [SmallFit()]
 
-    def weight_bytes(self, tol: float, parallel: int) -> int:
+    def weight_bytes(self, tol: float, parallel: int, regression: bool) -> int:
         """Always float64."""
         return 8
 
@@ -146,7 +146,7 @@ class Pegasos(SolverBase):
             p=ctx.vector("slopes", 0),
             alpha=ctx.vector("alpha", m),
             cost=ctx.vector("row costs", 1 * batch),
-            codes=ctx.vector("row classes", 1 * batch, np.int32),
+            y=y_vector(problem, ctx, 1 * batch),
         )
         state = PegasosState(
             problem=problem, w=zero_weights(d, m), rows=rows, primal=np.full(m, np.inf),
@@ -263,7 +263,7 @@ class Pegasos(SolverBase):
 
     def _visit(self, state: PegasosState, ctx: Context, group: BlockGroup, block: Block) -> None:
         problem, n = state.problem, ctx.data.n_samples
-        X, (codes, cost) = readonly_view(block.X), problem.codes_and_cost(block)
+        X, (codes, cost) = readonly_view(block.X), problem.y_and_cost(block)
         at = np.empty(0, np.int64)
         if not ctx.resident:
             at = np.concatenate([np.arange(ref.start, ref.stop) for ref in group.refs])

@@ -201,8 +201,7 @@ class Rosenbrock(FullGradient):
             d, m = extra.flat[k], k // n
             linear, quadratic = (w[:costly, m] * d[:costly]).sum(), (d[:costly] * d[:costly]).sum()
             t = search(
-                products, k - extra.held, m, rows.s.values, rows.codes.values[:, 0], problem.positive,
-                rows.cost.values[:, 0], problem.C[m], linear, quadratic, rule, self.eps2,
+                products, k - extra.held, m, rows.searched(problem), linear, quadratic, rule, self.eps2
             )  # fmt: skip
             w[:, m] += t * d
             extra.steps[m, k % n] = t

@@ -32,7 +32,7 @@ class RotationShare(NamedTuple):
     out: np.ndarray
     w: np.ndarray | None
     weights: Weights | None
-    rows: tuple[np.ndarray, np.ndarray, np.ndarray] | None  # s, cost, codes
+    rows: tuple[np.ndarray, np.ndarray, np.ndarray] | None  # s, cost, y
 
 
 class RotationSums(NamedTuple):
@@ -58,12 +58,12 @@ def rotation_task(share: RotationShare) -> RotationSums:
             assert share.w is not None
             assert share.rows is not None
             assert share.weights is not None
-            s, cost, codes = (array[first : first + block.n_rows] for array in share.rows)
-            block_codes, block_cost = problem.codes_and_cost(block)
-            codes[:, 0], cost[:, 0] = block_codes, block_cost
-            signed_margins(X, block_codes, problem.positive, share.w, bias, 1.0, -1.0, s)
+            s, cost, y = (array[first : first + block.n_rows] for array in share.rows)
+            block_y, block_cost = problem.y_and_cost(block)
+            y[:, 0], cost[:, 0] = block_y, block_cost
+            signed_margins(X, block_y, problem.positive, share.w, bias, 1.0, -1.0, s)
             alpha = share.weights.alpha(s, block_cost[:, None] * problem.C)
-            add_rows(X, block_codes, problem.positive, alpha, bias, V)
+            add_rows(X, block_y, problem.positive, alpha, bias, V)
         for start, stop in tile(block.n_rows, tile_rows):
             out, codes = np.empty((stop - start, n_directions)), np.zeros(stop - start, np.int32)
             signed_margins(readonly_view(take_rows(X, start, stop)), codes, plus, share.W, bias, 0.0, 1.0, out)
@@ -83,7 +83,7 @@ def rotate(
     w: np.ndarray | None = None,
     weights: Weights | None = None,
 ) -> np.ndarray:
-    """Read all rows once: out[k, i] = x_i . d_k + bias d_k,last; with w also slacks, costs, codes, and V of `weights`.
+    """Read all rows once: out[k, i] = x_i . d_k + bias d_k,last; with w also slacks, costs, y, and V of `weights`.
 
     The products lie in this process, so the rows are read here, also where other processes do the rest.
 
@@ -96,8 +96,8 @@ def rotate(
         start, stop = run[0].start, run[-1].stop
         parts = None
         if rows is not None:
-            s, cost, codes = (v.between(start, stop) for v in (rows.s, rows.cost, rows.codes))
-            parts = s, cost, codes
+            s, cost, y = (v.between(start, stop) for v in (rows.s, rows.cost, rows.y))
+            parts = s, cost, y
         return RotationShare(ctx.data, run, problem, W, out[: len(D), start:stop], w, weights, parts)
 
     V = np.zeros(0 if w is None else w.shape)

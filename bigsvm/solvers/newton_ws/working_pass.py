@@ -91,7 +91,7 @@ def working_task(share: WorkingShare) -> WorkingRows:
     terms = [no_terms(problem, w) for w, _ in share.points]
     first = bytes_read = 0
     for block in blocks_of(share.data, share.refs):
-        X, (block_codes, block_cost) = readonly_view(block.X), problem.codes_and_cost(block)
+        X, (block_codes, block_cost) = readonly_view(block.X), problem.y_and_cost(block)
         rows = slice(first, first + block.n_rows)
         cost[rows, 0], codes[rows, 0] = block_cost, block_codes
         if share.d is not None:
@@ -211,7 +211,7 @@ class WorkingPass:
 
     def _read(self, runs: Sequence[tuple[BlockRef, ...]], d: np.ndarray | None, anyway: float) -> None:
         ctx, rows, in_process = self.ctx, self.rows, self.ctx.mapper.in_process
-        vectors = (rows.p, rows.cost, rows.codes, self.place)
+        vectors = (rows.p, rows.cost, rows.y, self.place)
 
         def share(run: tuple[BlockRef, ...]) -> WorkingShare:
             start, stop = run[0].start, run[-1].stop

@@ -31,7 +31,8 @@ class Known(Protocol):
 class DualPoint:
     """The running convex combination of the dual points that gradients gave (docs/mathematics.md 2.4).
 
-    linear, squares : float64, (n_models,)   sum_i alpha_i and sum_i D_i alpha_i^2 / 2
+    linear, squares : float64, (n_models,)   sum_i alpha_i and sum_i D_i alpha_i^2 / 2; of a regression `linear` is
+        sum_i (y_i alpha_i - epsilon |alpha_i|), or less: of a mixture it is the mixture of what two points had
     v : float64, shape of w   sum_i alpha_i y_i [x_i, bias]
     """
 
@@ -40,7 +41,7 @@ class DualPoint:
     v: np.ndarray
 
     def value(self, problem: Problem) -> np.ndarray:
-        """D(alpha) of each model."""
+        """D(alpha) of each model, or less of a regression."""
         return self.linear - 0.5 * squared_norm(problem, self.v) - self.squares
 
 
@@ -68,7 +69,9 @@ def mix_dual(
             rows.costs(problem, piece),
         )
         quarter = np.divide(0.5 * diag, 2.0 * C, out=np.zeros_like(C), where=C > 0)
-        sums.append([new.sum(axis=0), (quarter * new * new).sum(axis=0), (quarter * new * old).sum(axis=0)])
+        sums.append(
+            [_linear(problem, rows, new, piece), (quarter * new * new).sum(axis=0), (quarter * new * old).sum(axis=0)]
+        )
     linear, squares, cross = (
         np.array([math.fsum(column) for column in part]) for part in np.array(sums).transpose(1, 2, 0)
     )
@@ -92,6 +95,13 @@ def mix_dual(
     dual.v += change * (theta if change.ndim == 2 else theta[0])
 
 
+def _linear(problem: Problem, rows: RowState, alpha: np.ndarray, piece: slice) -> np.ndarray:
+    """The linear part of D that the alpha of a piece of rows gives, (n_models,)."""
+    if problem.regression:
+        alpha = rows.y.values[piece] * alpha - problem.loss.epsilon * np.abs(alpha)
+    return np.asarray(alpha.sum(axis=0))
+
+
 def _alpha(problem: Problem, rows: RowState, weights: Weights, known: Known | None, piece: slice) -> np.ndarray:
     alpha = weights.alpha(rows.s.values[piece], rows.costs(problem, piece))
     if known is not None:
@@ -104,19 +114,25 @@ def _scaled(
 ) -> np.ndarray:
     alpha = _alpha(problem, rows, weights, known, piece)
     if shares is not None:
-        alpha = alpha * np.where(rows.signs(problem, piece) > 0, shares[0], shares[1])
+        alpha = alpha * np.where(_of_positive(problem, rows, alpha, piece), shares[0], shares[1])
     return alpha
 
 
 def _balance(problem: Problem, rows: RowState, weights: Weights, known: Known | None) -> np.ndarray | None:
-    """Factors (2, n_models) of the positive and negative rows that make sum y alpha = 0, where the bias is free."""
+    """Factors (2, n_models) of the rows with y alpha > 0 and of the others that make sum y alpha = 0, where the bias
+    is free."""
     if problem.bias != "free":
         return None
     sums = []
     for piece in rows.pieces():
         alpha = _alpha(problem, rows, weights, known, piece)
-        positive = rows.signs(problem, piece) > 0
+        positive, alpha = _of_positive(problem, rows, alpha, piece), np.abs(alpha)
         sums.append([np.where(positive, alpha, 0.0).sum(axis=0), np.where(positive, 0.0, alpha).sum(axis=0)])
     totals = np.array([[math.fsum(column) for column in part] for part in np.array(sums).transpose(1, 2, 0)])
     lighter = totals.min(axis=0)
     return np.divide(lighter, totals, out=np.zeros_like(totals), where=totals > 0)
+
+
+def _of_positive(problem: Problem, rows: RowState, alpha: np.ndarray, piece: slice) -> np.ndarray:
+    """Which rows of a piece have y alpha > 0, of a class where alpha is not 0."""
+    return alpha > 0 if problem.regression else rows.signs(problem, piece) > 0

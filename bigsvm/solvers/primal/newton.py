@@ -24,7 +24,7 @@ class Newton(FullGradient):
     """
 
     name: ClassVar[str] = "newton"
-    losses: ClassVar[tuple[str, ...]] = ("squared_hinge",)
+    losses: ClassVar[tuple[str, ...]] = ("squared_hinge", "squared_epsilon_insensitive")
     biases: ClassVar[tuple[str, ...]] = ("augmented", "none", "free")
     paper_rule: ClassVar[bool] = True
     with_hessian: ClassVar[bool] = True

@@ -85,7 +85,7 @@ class PrimalSolver(SolverBase):
         """One: nothing but the shape of the data decides what is called."""
         return [SmallFit()]
 
-    def weight_bytes(self, tol: float, parallel: int) -> int:
+    def weight_bytes(self, tol: float, parallel: int, regression: bool) -> int:
         """Always float64."""
         return 8
 

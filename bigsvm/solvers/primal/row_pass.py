@@ -73,7 +73,7 @@ class PassShare(NamedTuple):
     s: np.ndarray | None
     p: np.ndarray | None
     cost: np.ndarray | None
-    codes: np.ndarray | None
+    y: np.ndarray | None
     weights: Weights | None
     hessian: bool
     shape: tuple[int, ...]
@@ -90,7 +90,7 @@ class PassSums(NamedTuple):
 
     V : float64, shape of w   sum_i alpha_i y_i [x_i, bias]
     H : float64, (n_models, n_features + 1, n_features + 1), upper triangles, or None
-    rows : (s, p, cost, codes) of the rows, for a caller in another process
+    rows : (s, p, cost, y) of the rows, for a caller in another process
     gathered : the rows that were wanted, block by block
     keys, norms, S : where they were asked for
     """
@@ -117,9 +117,10 @@ def pass_task(share: PassShare) -> PassSums:
         return np.empty((n, columns), dtype) if wanted else None
 
     s, p = rows_of(share.s, share.w is not None, m, np.float64), rows_of(share.p, share.d is not None, m, np.float64)
-    cost, codes = rows_of(share.cost, True, 1, np.float64), rows_of(share.codes, True, 1, np.int32)
+    cost = rows_of(share.cost, True, 1, np.float64)
+    y = rows_of(share.y, True, 1, np.float64 if problem.regression else np.int32)
     assert cost is not None
-    assert codes is not None
+    assert y is not None
     V = np.zeros(share.shape)
     H = np.zeros((m, width, width)) if share.hessian else None
     first = bytes_read = 0
@@ -128,26 +129,26 @@ def pass_task(share: PassShare) -> PassSums:
     keys = rows_of(share.keys, share.with_keys, 1, np.uint64)
     norms = rows_of(share.norms, share.with_norms, 1, np.float64)
     for block in blocks_of(share.data, share.refs):
-        X, (block_codes, block_cost) = readonly_view(block.X), problem.codes_and_cost(block)
+        X, (block_y, block_cost) = readonly_view(block.X), problem.y_and_cost(block)
         rows = slice(first, first + block.n_rows)
-        cost[rows, 0], codes[rows, 0] = block_cost, block_codes
+        cost[rows, 0], y[rows, 0] = block_cost, block_y
         if share.w is not None:
             assert s is not None
-            signed_margins(X, block_codes, problem.positive, share.w, bias, 1.0, -1.0, s[rows])
+            signed_margins(X, block_y, problem.positive, share.w, bias, 1.0, -1.0, s[rows])
         if share.d is not None:
             assert p is not None
-            signed_margins(X, block_codes, problem.positive, share.d, bias, 0.0, 1.0, p[rows])
+            signed_margins(X, block_y, problem.positive, share.d, bias, 0.0, 1.0, p[rows])
         if share.bins is not None and S is not None:
             assert s is not None
             assert p is not None
             edges, reach = share.bins
             add_binned(
-                X, block_codes, problem.positive, block_cost, problem.C, s[rows], p[rows], bias, edges, reach, S
+                X, block_y, problem.positive, block_cost, problem.C, s[rows], p[rows], bias, edges, reach, S
             )  # fmt: skip
         if share.weights is not None:
             assert s is not None
             C = block_cost[:, None] * problem.C
-            add_rows(X, block_codes, problem.positive, share.weights.alpha(s[rows], C), bias, V)
+            add_rows(X, block_y, problem.positive, share.weights.alpha(s[rows], C), bias, V)
             if H is not None:
                 curvature = share.weights.curvature(s[rows], C)
                 for k in range(m):
@@ -162,7 +163,7 @@ def pass_task(share: PassShare) -> PassSums:
                 gathered.append(picked_rows(X, share.wanted[a:b] - first))
         first += block.n_rows
         bytes_read += block.nbytes
-    return PassSums(V, H, (s, p, cost, codes), bytes_read, tuple(gathered), keys, norms, S)
+    return PassSums(V, H, (s, p, cost, y), bytes_read, tuple(gathered), keys, norms, S)
 
 
 def pass_refs(ctx: Context) -> Sequence[BlockRef]:
@@ -218,7 +219,7 @@ def row_pass(
             rows.s.between(start, stop) if needs_s and (in_process or w is None) else None,
             rows.p.between(start, stop) if d is not None and in_process else None,
             rows.cost.between(start, stop) if in_process else None,
-            rows.codes.between(start, stop) if in_process else None,
+            rows.y.between(start, stop) if in_process else None,
             weights, hessian, shape,
             None if gather is None else gather.between(start, stop),
             keys.between(start, stop) if keys is not None and in_process else None, keys is not None,
@@ -226,7 +227,7 @@ def row_pass(
             None if bins is None else bins.bins,
         )  # fmt: skip
 
-    of_rows = (None if w is None else rows.s, None if d is None else rows.p, rows.cost, rows.codes, keys, norms)
+    of_rows = (None if w is None else rows.s, None if d is None else rows.p, rows.cost, rows.y, keys, norms)
     for run, sums in over_shares(
         ctx.mapper, pass_task, pass_runs(ctx), share, ctx.pass_workers, account=ctx, may_leave=True
     ):

@@ -11,30 +11,33 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bigsvm.compiled.linear.primal_cd import SearchRows
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import Context, DataShape, Need
-from bigsvm.solvers.primal.line_search import Step, exact_step
+from bigsvm.solvers.primal.line_search import Pieces, Step, exact_step
 from bigsvm.store.blocks import tile
 from bigsvm.store.state.vectors import RowVector
 
 PIECE = 1 << 14
+_Y = "row labels"  # in plans: class codes, or targets
 
 
 @dataclass
 class RowState:
     """Vectors with a row for each row of the data, in working order.
 
-    s : float64, (n_samples, n_models)   slacks 1 - y f(x), of the point that was looked at last
+    s : float64, (n_samples, n_models)   slacks, 1 - y f(x) or y - f(x), of the point that was looked at last
     p : float64, (n_samples, n_models)   y (x.d + bias d_last) of the direction d that was measured last
     alpha : float64, (n_samples, n_models)   the best dual point known
-    cost, codes : float64 and int32, (n_samples, 1)   class weight times sample weight, and class, of each row
+    cost : float64, (n_samples, 1)   class weight times sample weight
+    y : int32 or float64, (n_samples, 1)   class codes, or targets
     """
 
     s: RowVector
     p: RowVector
     alpha: RowVector
     cost: RowVector
-    codes: RowVector
+    y: RowVector
 
     def pieces(self) -> Iterator[slice]:
         """Runs of rows, a few thousand each."""
@@ -46,8 +49,9 @@ class RowState:
         return self.cost.values[rows] * problem.C
 
     def signs(self, problem: Problem, rows: slice) -> np.ndarray:
-        """y_i of some rows, (n_rows, n_models)."""
-        return np.where(self.codes.values[rows] == problem.positive, 1.0, -1.0)
+        """y_i of some rows, (n_rows, n_models); 1 of targets."""
+        y = self.y.values[rows]
+        return np.ones((len(y), problem.n_models)) if problem.regression else np.where(y == problem.positive, 1.0, -1.0)
 
     def losses(self, problem: Problem) -> np.ndarray:
         """sum_i C_i loss(s_i) of each model."""
@@ -67,9 +71,10 @@ class RowState:
     def _search(self, problem: Problem, m: int, linear: float, quadratic: float, longest: float) -> Step:
         def pieces() -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
             for rows in self.pieces():
-                yield self.s.values[rows, m], self.p.values[rows, m], self.cost.values[rows, 0]
+                s, p = self.s.values[rows, m], self.p.values[rows, m]
+                yield from _one_sided(problem, s, p, self.cost.values[rows, 0])
 
-        return exact_step(pieces, float(problem.C[m]), problem.loss.code, linear, quadratic, longest)
+        return _exact_step(pieces, problem, m, linear, quadratic, longest)
 
     def advance(self, steps: list[Step]) -> None:
         """s -= t p for each model's step; rows whose breakpoint is the step's end lie on their hyperplane exactly."""
@@ -85,6 +90,13 @@ class RowState:
             else:
                 s -= t * p
 
+    def searched(self, problem: Problem) -> SearchRows:
+        """As searches along columns take the rows: s follows their steps."""
+        return SearchRows(
+            self.s.values, self.y.values[:, 0], problem.positive, self.cost.values[:, 0], problem.C,
+            problem.loss.epsilon,
+        )  # fmt: skip
+
     def settle_bias(self, problem: Problem) -> np.ndarray:
         """Move s to the exact minimiser over a free b (docs/mathematics.md 3.3); the change of b of each model."""
         moved = np.zeros(problem.n_models)
@@ -93,9 +105,10 @@ class RowState:
 
                 def pieces(m: int = m, way: float = way) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
                     for rows in self.pieces():
-                        yield self.s.values[rows, m], way * self.signs(problem, rows)[:, m], self.cost.values[rows, 0]
+                        s, p = self.s.values[rows, m], way * self.signs(problem, rows)[:, m]
+                        yield from _one_sided(problem, s, p, self.cost.values[rows, 0])
 
-                step = exact_step(pieces, float(problem.C[m]), problem.loss.code, 0.0, 0.0)
+                step = _exact_step(pieces, problem, m, 0.0, 0.0)
                 if step.length > 0.0:
                     moved[m] = way * step.length
                     for rows in self.pieces():
@@ -109,7 +122,7 @@ class RowState:
 
     def close(self) -> None:
         """Give back all but alpha."""
-        for vector in (self.s, self.p, self.cost, self.codes):
+        for vector in (self.s, self.p, self.cost, self.y):
             vector.close()
 
 
@@ -121,17 +134,41 @@ def row_needs(shape: DataShape) -> list[Need]:
         Need("slopes", 8 * n * m, may_spill=True),
         Need("alpha", 8 * n * m, may_spill=True),
         Need("row costs", 8 * n, may_spill=True),
-        Need("row classes", 4 * n, may_spill=True),
+        Need(_Y, (8 if shape.regression else 4) * n, may_spill=True),
     ]
 
 
+def y_vector(problem: Problem, ctx: Context, width: int = 1) -> RowVector:
+    """For class codes, or targets, of the rows; of no rows where `width` is 0."""
+    return ctx.vector(_Y, width, np.float64 if problem.regression else np.int32)
+
+
 def new_rows(problem: Problem, ctx: Context, with_slopes: bool = True) -> RowState:
-    """Of w = 0, before any row was seen: every slack is 1.  Without slopes `p` has no rows."""
+    """Of w = 0, before any row was seen: every slack is 1, as of classes.  Without slopes `p` has no rows."""
     m = problem.n_models
     return RowState(
         s=ctx.vector("slacks", m, fill=1.0),
         p=ctx.vector("slopes", m, n_rows=None if with_slopes else 0),
         alpha=ctx.vector("alpha", m),
         cost=ctx.vector("row costs", 1),
-        codes=ctx.vector("row classes", 1, np.int32),
+        y=y_vector(problem, ctx),
     )
+
+
+def _one_sided(
+    problem: Problem, s: np.ndarray, p: np.ndarray, cost: np.ndarray
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Slacks and slopes of one-sided losses, max(0, s) or its square, that the loss is the sum of."""
+    if not problem.regression:
+        yield s, p, cost
+        return
+    for sign, shift in problem.loss.sides:
+        yield sign * s - shift, sign * p, cost
+
+
+def _exact_step(
+    pieces: Pieces, problem: Problem, m: int, linear: float, quadratic: float, longest: float = np.inf
+) -> Step:  # fmt: skip
+    """The exact step of model m.  Of a regression no row is put on its kink: which of the two it was is not known."""
+    step = exact_step(pieces, float(problem.C[m]), problem.loss.one_sided, linear, quadratic, longest)
+    return step._replace(on_kink=False) if problem.regression else step

@@ -1,0 +1,159 @@
+"""The y of rows: class codes or targets of a regression, one source for both.
+
+y is an array of integers, class codes, whose sign for a model is +1 where the code is the model's positive class and
+-1 elsewhere; or of float64, targets.  The slack of a row is  target - sign f(x),  which is 1 - y f(x) of a class and
+y - f(x) of a target.  A loop that calls these is compiled apart for either kind, so that neither pays for the other.
+"""
+
+from __future__ import annotations
+
+import math
+
+from numba import types
+from numba.extending import overload
+
+from bigsvm.compiled.shared.losses import gap_term, loss_value, residual_gap_term, residual_loss
+
+
+def sign_of(y, i, positive):
+    """+1 or -1 of row i for the model whose positive class is `positive`; 1 of a target."""
+    raise NotImplementedError
+
+
+def target_of(y, i):
+    """1 of a class; of a target itself."""
+    raise NotImplementedError
+
+
+def class_cost(class_weight, y, i):
+    """The weight of a row's class; 1 of a target."""
+    raise NotImplementedError
+
+
+def row_loss(y, box, s, C):
+    """C loss(s)."""
+    raise NotImplementedError
+
+
+def row_gap(y, box, s, alpha, C):
+    """C loss(s) + conjugate(alpha) - alpha s, one row's share of the duality gap; never negative."""
+    raise NotImplementedError
+
+
+def dual_gain(y, i, box, alpha):
+    """What a row adds to the linear part of the dual: alpha of a class, target alpha - epsilon |alpha| of a target."""
+    raise NotImplementedError
+
+
+def projected_gradient(y, box, G, alpha, lower, upper, high, low):
+    """(the gradient as far as the box lets alpha follow it, whether the row is shrunk away).
+
+    G : derivative of the dual (to be minimised) without epsilon |alpha|
+    high, low : shrinking: a row at a bound, or at its kink 0, leaves where the gradient is beyond
+    """
+    raise NotImplementedError
+
+
+def best_alpha(y, box, G, H, alpha, lower, upper):
+    """The minimiser over alpha alone in [lower, upper], H the second derivative."""
+    raise NotImplementedError
+
+
+def beyond(y, s, step, epsilon):
+    """(whether a row violates once its slack is s - step, the end of the tube that it is beyond: 0 of a class)."""
+    raise NotImplementedError
+
+
+def _targets(y):
+    return isinstance(y.dtype, types.Float)
+
+
+@overload(sign_of)
+def _sign_of(y, i, positive):
+    if _targets(y):
+        return lambda y, i, positive: 1.0
+    return lambda y, i, positive: 1.0 if y[i] == positive else -1.0
+
+
+@overload(target_of)
+def _target_of(y, i):
+    return (lambda y, i: y[i]) if _targets(y) else (lambda y, i: 1.0)
+
+
+@overload(class_cost)
+def _class_cost(class_weight, y, i):
+    if _targets(y):
+        return lambda class_weight, y, i: 1.0
+    return lambda class_weight, y, i: class_weight[y[i]]
+
+
+@overload(row_loss)
+def _row_loss(y, box, s, C):
+    if _targets(y):
+        return lambda y, box, s, C: residual_loss(box.loss_code, box.epsilon, s, C)
+    return lambda y, box, s, C: loss_value(box.loss_code, s, C)
+
+
+@overload(row_gap)
+def _row_gap(y, box, s, alpha, C):
+    if _targets(y):
+        return lambda y, box, s, alpha, C: residual_gap_term(box.loss_code, box.epsilon, s, alpha, C)
+    return lambda y, box, s, alpha, C: gap_term(box.loss_code, s, alpha, C)
+
+
+@overload(dual_gain)
+def _dual_gain(y, i, box, alpha):
+    if _targets(y):
+        return lambda y, i, box, alpha: y[i] * alpha - box.epsilon * abs(alpha)
+    return lambda y, i, box, alpha: alpha
+
+
+@overload(projected_gradient)
+def _projected_gradient(y, box, G, alpha, lower, upper, high, low):
+    def of_class(y, box, G, alpha, lower, upper, high, low):
+        if alpha == 0.0:
+            return min(G, 0.0), high < G
+        if alpha == upper:
+            return max(G, 0.0), low > G
+        return G, False
+
+    def of_target(y, box, G, alpha, lower, upper, high, low):
+        up, down = G + box.epsilon, G - box.epsilon  # derivatives to the right and to the left of 0
+        if alpha == 0.0:
+            return min(up, 0.0) + max(down, 0.0), up > high and down < low
+        if alpha == upper:
+            return max(up, 0.0), up < low
+        if alpha == lower:
+            return min(down, 0.0), down > high
+        return (up if alpha > 0.0 else down), False
+
+    return of_target if _targets(y) else of_class
+
+
+@overload(best_alpha)
+def _best_alpha(y, box, G, H, alpha, lower, upper):
+    def of_class(y, box, G, H, alpha, lower, upper):
+        # A zero row of the hinge has H = 0 and G = -1: its best alpha is the upper bound.
+        return min(max(alpha - G / H, 0.0), upper) if H > 0.0 else upper
+
+    def of_target(y, box, G, H, alpha, lower, upper):
+        if H > 0.0:
+            u = H * alpha - G
+            return min(max(math.copysign(max(abs(u) - box.epsilon, 0.0), u) / H, lower), upper)
+        # A zero row without a bias, whose f is 0 whatever w is: all of the box is at its cost.
+        if G + box.epsilon < 0.0:
+            return upper
+        return lower if G - box.epsilon > 0.0 else 0.0
+
+    return of_target if _targets(y) else of_class
+
+
+@overload(beyond)
+def _beyond(y, s, step, epsilon):
+    def of_target(y, s, step, epsilon):
+        r = s - step
+        if r > epsilon:
+            return True, epsilon
+        return r < -epsilon, -epsilon
+
+    return of_target if _targets(y) else (lambda y, s, step, epsilon: (s > step, 0.0))
