@@ -14,7 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from bigsvm.config import OPTIONS, TYPED, FitConfig
 from bigsvm.errors import BigSVMError, MissingInput, UsageError
-from bigsvm.problem.loss import REGRESSION
+from bigsvm.problem.loss import LOSSES
 
 METRICS = ("accuracy", "balanced_accuracy", "f1", "roc_auc", "average_precision")
 """Of a model of classes: the more the better, at most 1."""
@@ -131,7 +131,7 @@ class Job(_Strict):
     @property
     def regression(self) -> bool:
         """Whether the model gives values; else it gives classes."""
-        return self.fit.loss in REGRESSION
+        return LOSSES[self.fit.loss].regression
 
     @property
     def metrics(self) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ import math
 from typing import NamedTuple
 
 from bigsvm.config import FitConfig
+from bigsvm.problem.loss import LOSSES
 from bigsvm.solvers.base import DataShape
 from bigsvm.solvers.newton_ws.capacity import working_bytes
 
@@ -44,7 +45,10 @@ def preferences(config: FitConfig, shape: DataShape, in_memory: bool = False) ->
         return [Preference("smo", "the one for kernels: working sets in memory, a handful of passes")]
     d, n = shape.n_features, shape.n_samples
     narrow = d <= _NARROW and n >= _ROWS_PER_FEATURE * d
-    free, squared = config.bias == "free", config.loss == "squared_hinge"
+    loss = LOSSES[config.loss]
+    free, squared = config.bias == "free", loss.smooth
+    if free and not squared and loss.regression:
+        return [Preference("smo", "the one for bounded alphas of targets that a free bias must balance")]
     several = free and not squared and in_memory and shape.n_models > shape.n_costs and n <= _FEW_ROWS
     found = []
     if several and d <= _NARROW:
@@ -71,7 +75,8 @@ def preferences(config: FitConfig, shape: DataShape, in_memory: bool = False) ->
     elif squared:
         found.append(Preference("dcd", f"{shaped}: dual coordinate descent on {rows}"))
     else:
-        found.append(Preference("dcd", f"for the hinge loss: dual coordinate descent on {rows}"))
+        named = "epsilon-insensitive" if loss.regression else "hinge"
+        found.append(Preference("dcd", f"for the {named} loss: dual coordinate descent on {rows}"))
     return found
 
 

@@ -38,19 +38,28 @@ def dual_optimum(X: np.ndarray, y: np.ndarray, C: np.ndarray, loss: str, constan
     return -float(best.fun)
 
 
-def primal_value(X: np.ndarray, y: np.ndarray, C: np.ndarray, loss: str, w: np.ndarray, constant: float = 1.0) -> float:
-    """P(w) straight from its definition; w has its bias entry last where constant is not 0."""
-    slack = np.maximum(1.0 - y * (with_bias(X, constant) @ w), 0.0)
-    return 0.5 * float(w @ w) + float(np.sum(C * (slack if loss == "hinge" else slack**2)))
+def primal_value(
+    X: np.ndarray, y: np.ndarray, C: np.ndarray, loss: str, w: np.ndarray, constant: float = 1.0,
+    epsilon: float | None = None,
+) -> float:  # fmt: skip
+    """P(w) straight from its definition; w has its bias entry last where constant is not 0.
+
+    epsilon : y are targets, and this is the half width of their tube
+    """
+    f = with_bias(X, constant) @ w
+    slack = np.maximum(1.0 - y * f if epsilon is None else np.abs(y - f) - epsilon, 0.0)
+    return 0.5 * float(w @ w) + float(np.sum(C * (slack**2 if loss.startswith("squared") else slack)))
 
 
 def dual_value(
-    X: np.ndarray, y: np.ndarray, C: np.ndarray, loss: str, alpha: np.ndarray, constant: float = 1.0
-) -> float:
-    """D(alpha) straight from its definition, for alpha inside its box."""
-    v = with_bias(X, constant).T @ (alpha * y)
-    quadratic = 0.0 if loss == "hinge" else float(np.sum(alpha**2 / (4.0 * C)))
-    return float(alpha.sum()) - 0.5 * float(v @ v) - quadratic
+    X: np.ndarray, y: np.ndarray, C: np.ndarray, loss: str, alpha: np.ndarray, constant: float = 1.0,
+    epsilon: float | None = None,
+) -> float:  # fmt: skip
+    """D(alpha) straight from its definition, for alpha inside its box; `epsilon` as of `primal_value`."""
+    v = with_bias(X, constant).T @ (alpha * y if epsilon is None else alpha)
+    linear = float(alpha.sum()) if epsilon is None else float(y @ alpha) - epsilon * float(np.abs(alpha).sum())
+    quadratic = float(np.sum(alpha**2 / (4.0 * C))) if loss.startswith("squared") else 0.0
+    return linear - 0.5 * float(v @ v) - quadratic
 
 
 def optimum(X: np.ndarray, y: np.ndarray, C: np.ndarray, loss: str, bias: str) -> float:

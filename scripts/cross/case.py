@@ -71,11 +71,13 @@ def make_case(seed: int) -> Case:
     sparse = (sparse or form in SPARSE_FORMS) and form not in DENSE_FORMS
     columns = make_columns(X, rng)
     weights = {"w": make_weights(len(X), rng)} if rng.random() < 0.4 else {}
-    readonly_view = rng.random() < 0.07
-    if readonly_view:
+    precomputed = rng.random() < 0.07
+    if precomputed:
         X, what = _precomputed(X, rng)
         named.append(what)
-    X = _typed(X, rng, form, readonly_view)
+    X = _typed(X, rng, form, precomputed)
+    if form == "lists" and not np.any(X[:, -1]):  # lists of entries do not say how many features there are
+        X[0, -1] = 1
     labels = {name: _called(codes, rng, form) for name, codes in columns.labels.items()}
     stream = str(rng.choice(["resident", "least", "blocks", "unstaged"], p=[0.5, 0.2, 0.22, 0.08]))
     case = Case(
@@ -88,7 +90,7 @@ def make_case(seed: int) -> Case:
     n_steps = 1 if stream == "resident" or rng.random() < 0.6 else int(rng.integers(2, 4))
     first: Options | None = None
     for _ in range(n_steps):
-        case.steps.append(_step(case, rng, "precomputed" if readonly_view else "", first))
+        case.steps.append(_step(case, rng, "precomputed" if precomputed else "", first))
         first = first or case.steps[0].options
     return case
 

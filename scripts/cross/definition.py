@@ -3,7 +3,7 @@
 One model, in the form that classification and regression share (t = +1 or -1, or the target):
 
     P(beta, b) = 1/2 beta' K beta + sum_i C_i loss(t_i, f_i),    f = K beta + b
-    D(beta)    = t' beta - epsilon |beta|_1 - 1/2 beta' K beta - [squared hinge] sum_i beta_i^2 / (4 C_i)
+    D(beta)    = t' beta - epsilon |beta|_1 - 1/2 beta' K beta - [squared losses] sum_i beta_i^2 / (4 C_i)
 
 over the box of beta (classes: 0 <= t_i beta_i <= C_i, no upper end for the squared hinge; targets: |beta_i| <= C_i),
 and sum_i beta_i = 0 where the bias is free.  An augmented bias B is a feature of its own: K + B^2, and no b.
@@ -21,7 +21,7 @@ _HALVINGS = 400
 _AT_END = Real(2.0) ** -44  # of C: nearer to an end of its box than this beta is at the end, whose C was rounded
 
 
-def readonly_view(X: np.ndarray, Z: np.ndarray, kernel: dict) -> np.ndarray:
+def kernel_matrix(X: np.ndarray, Z: np.ndarray, kernel: dict) -> np.ndarray:
     """K(x, z) of all rows, from the formula: distances by differences, never by norms.  X, Z : longdouble."""
     name = kernel["name"]
     if name == "rbf":
@@ -75,11 +75,15 @@ class Programme:
 
     @property
     def of_targets(self) -> bool:
-        return self.loss == "epsilon_insensitive"
+        return self.loss in ("epsilon_insensitive", "squared_epsilon_insensitive")
+
+    @property
+    def squared(self) -> bool:
+        return self.loss in ("squared_hinge", "squared_epsilon_insensitive")
 
     @property
     def _largest(self) -> np.ndarray:
-        return np.full(len(self.C), np.inf, Real) if self.loss == "squared_hinge" else self.C
+        return np.full(len(self.C), np.inf, Real) if self.squared else self.C
 
     def slacks(self, f: np.ndarray) -> np.ndarray:
         """What each row lies on the wrong side of its margin, or of its tube; at least 0."""
@@ -89,18 +93,18 @@ class Programme:
     def losses(self, f: np.ndarray) -> np.ndarray:
         """C_i loss_i at scores f."""
         slack = self.slacks(f)
-        return self.C * (slack * slack if self.loss == "squared_hinge" else slack)
+        return self.C * (slack * slack if self.squared else slack)
 
     def loss_error(self, f: np.ndarray, error: np.ndarray) -> np.longdouble:
         """Most that the sum of losses may change when each score changes by `error`."""
-        if self.loss == "squared_hinge":
+        if self.squared:
             return (self.C * ((self.slacks(f) + error) ** 2 - self.slacks(f) ** 2)).sum()
         return (self.C * error * (self.slacks(f) + error > 0)).sum()
 
     def dual(self, beta: np.ndarray, w_sq: np.longdouble) -> np.longdouble:
         """D(beta), ||w||^2 = beta' K beta being known."""
         found = (self.t * beta).sum() - Real(self.epsilon) * np.abs(beta).sum() - w_sq / 2
-        if self.loss == "squared_hinge":
+        if self.squared:
             found -= (beta * beta / (4 * self.C)).sum()
         return found
 
@@ -153,7 +157,7 @@ class Programme:
     def _slope(self, f: np.ndarray) -> np.longdouble:
         sign = np.sign(f - self.t) if self.of_targets else -self.t
         slack = self.slacks(f)
-        return (self.C * sign * (2 * slack if self.loss == "squared_hinge" else slack > 0)).sum()
+        return (self.C * sign * (2 * slack if self.squared else slack > 0)).sum()
 
 
 class Linear:

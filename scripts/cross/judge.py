@@ -161,9 +161,12 @@ def _judge_model(step: Step, wanted: Wanted, point: Point, said: dict[str, Any],
     if not abs(said["objective"] - P) <= slack:
         found.append(Finding("objective", f"P {said['objective']!r} is said, {float(P)!r} is"))
     # A hopeless fit may leave alpha out of balance by more than rounding: then nothing may be claimed from it.
-    claims = said.get("duality_gap") is not None and said["duality_gap"] < (1 - 1e-9) * float(P)
+    # (The objective that is said, not ours: far from the optimum float64 may know no digit of either.)
+    claims = said.get("duality_gap") is not None and said["duality_gap"] < (1 - 1e-9) * said["objective"]
     if point.outside > _BOX and (claims or outcome.status != "stalled"):
-        found.append(Finding("dual", f"alpha is outside its box, or not balanced, by {float(point.outside):.2g} of C"))
+        words = f"alpha is outside its box, or not balanced, by {float(point.outside):.2g} of C"
+        said_of = f"({outcome.status}, a gap of {said['duality_gap']} of {said['objective']} is said)"
+        found.append(Finding("dual", f"{words} {said_of}"))
     if outcome.document["certificate"] == "none" or said.get("duality_gap") is None:
         return found
     gap, proved = said["duality_gap"], outcome.document["certificate"] == "proved"

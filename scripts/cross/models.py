@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cross.case import Case, Step
-from cross.definition import Kernelled, Linear, Programme, Real, kernel_errors, readonly_view
+from cross.definition import Kernelled, Linear, Programme, Real, kernel_errors, kernel_matrix
 
 
 @dataclass
@@ -102,5 +102,5 @@ def _kernel(X: np.ndarray, step: Step) -> tuple[np.ndarray | None, np.ndarray | 
         return None, None
     if kernel["name"] == "precomputed":
         return X, np.zeros_like(X)
-    K = readonly_view(X, X, kernel)
+    K = kernel_matrix(X, X, kernel)
     return K, kernel_errors(X, X, K, kernel)

@@ -21,6 +21,13 @@ LINEAR: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "pegasos": (("hinge",), ("augmented", "none")),
 }
 """Losses and biases of the linear solvers."""
+LINEAR_REGRESSION: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "auto": (("epsilon_insensitive", "squared_epsilon_insensitive"), ("augmented", "none", "free")),
+    "dcd": (("epsilon_insensitive", "squared_epsilon_insensitive"), ("augmented", "none")),
+    "pcd": (("squared_epsilon_insensitive",), ("augmented", "none", "free")),
+    "newton": (("squared_epsilon_insensitive",), ("augmented", "none", "free")),
+}
+"""Of targets."""
 KERNELLED = {
     "smo": ("hinge", "epsilon_insensitive"), "rosen": ("hinge", "epsilon_insensitive"),
     "rosen-block": ("hinge", "epsilon_insensitive"), "simplified-smo": ("hinge",), "simplified-smo-km": ("hinge",),
@@ -61,12 +68,13 @@ class Options:
 
     @property
     def regression(self) -> bool:
-        return self.loss == "epsilon_insensitive"
+        return self.loss in ("epsilon_insensitive", "squared_epsilon_insensitive")
 
     @property
     def of_kernel(self) -> bool:
-        """Whether its solver is one of kernels."""
-        return self.kernel["name"] != "linear" or (self.solver in KERNELLED and self.solver != "auto")
+        """Whether its solver is one of kernels: so is `auto`'s for a free bias that bounded targets must balance."""
+        balanced = self.solver == "auto" and self.bias == "free" and self.loss == "epsilon_insensitive"
+        return self.kernel["name"] != "linear" or (self.solver in KERNELLED and self.solver != "auto") or balanced
 
     @property
     def pairs(self) -> bool:
@@ -84,6 +92,9 @@ def make_options(
             return replace(like, C=like.C * 3)
         return replace(like, seed=like.seed + 1) if changed == "seed" else replace(like, tol=like.tol * 2)
     found = _with_kernel(rng, regression, kernel, X) if kernel or regression or rng.random() < 0.45 else _linear(rng)
+    own = rng.spawn(1)[0]  # an option that is added leaves the cases of all seeds without it as they were
+    if regression and not kernel and own.random() < 0.6:
+        found = _linear_regression(own, found.epsilon)
     found.C, found.lam = float(10.0 ** rng.uniform(-3, 2.5)), bool(rng.random() < 0.1)
     if rng.random() < 0.05:
         found.C = float(10.0 ** rng.choice([-8, 6]))
@@ -108,6 +119,16 @@ def _linear(rng: np.random.Generator) -> Options:
         found.blocks_per_round = int(rng.integers(2, 4))
     if rng.random() < 0.2:
         found.multi_class = "ovr"
+    return found
+
+
+def _linear_regression(rng: np.random.Generator, epsilon: float) -> Options:
+    solver = str(rng.choice(list(LINEAR_REGRESSION)))
+    losses, biases = LINEAR_REGRESSION[solver]
+    tol = float(rng.choice([1e-1, 1e-2, 1e-3] if solver in SLOW else [1e-2, 1e-3, 1e-3, 1e-5, 1e-7]))
+    found = Options(solver, str(rng.choice(losses)), str(rng.choice(biases)), 1.0, tol, epsilon=epsilon)
+    if solver == "dcd" and rng.random() < 0.15:
+        found.blocks_per_round = int(rng.integers(2, 4))
     return found
 
 

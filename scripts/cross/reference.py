@@ -97,14 +97,15 @@ def interior_point(programme: Programme, K: np.ndarray) -> np.ndarray:
     if programme.free and n:  # beta sums to 0: only the centred matrix counts, and it is the better conditioned one
         means = K.mean(axis=0)
         K = K - means[:, None] - means[None, :] + means.mean()
+    if programme.squared:
+        K = K + np.diag(1 / (2 * programme.C))
     if programme.of_targets:
         Q = np.block([[K, -K], [-K, K]])
         c = np.concatenate([programme.epsilon - t, programme.epsilon + t])
-        u, a = np.concatenate([programme.C] * 2), np.concatenate([np.ones(n), -np.ones(n)])
+        u, a = np.concatenate([programme.upper] * 2), np.concatenate([np.ones(n), -np.ones(n)])
     else:
-        Q, c, u, a = K * np.outer(t, t), -np.ones(n), programme.C, t
-        if programme.loss == "squared_hinge":
-            Q, u = Q + np.diag(1 / (2 * programme.C)), np.full(n, np.inf)
+        Q, c, a = K * np.outer(t, t), -np.ones(n), t
+        u = np.full(n, np.inf) if programme.squared else programme.C
     scale = float(np.max(u)) if np.isfinite(u).all() else 1.0 / max(float(np.mean(np.diag(Q))), 1e-300)
     size = scale * max(float(np.abs(c).max(initial=0)), 1e-300)
     x = _solve(

@@ -66,6 +66,10 @@ def _linear() -> list[Case]:
         Case("hyperpass-shrink", "dense32", "-s hyperpass-shrink --loss hinge --tol 1e-2 --c 0.01"),
         Case("pegasos", "dense32", "-s pegasos --loss hinge --tol 3e-2 --c 0.01"),
         Case("auto", "csr", ""),
+        Case("dcd-regression", "target", "-s dcd --loss epsilon_insensitive --epsilon 0.2"),
+        Case("dcd-squared-regression", "target", "-s dcd --loss squared_epsilon_insensitive --bias none"),
+        Case("pcd-regression", "target", "-s pcd --loss squared_epsilon_insensitive"),
+        Case("newton-regression", "target", "-s newton --loss squared_epsilon_insensitive --bias free"),
         Case("auto-hinge-free", "dense64", "--loss hinge --bias free"),
     ]
 

@@ -9,8 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bigsvm.compiled.linear.dual_cd import _sweep, dual_cd_sweeps, dual_cd_visit, next_thresholds, widest_spread
-from bigsvm.compiled.shared.losses import DualBox
+from bigsvm.compiled.linear.dual_cd import (
+    BlockRows,
+    Limits,
+    OrderKey,
+    _sweep,
+    dual_cd_sweeps,
+    dual_cd_visit,
+    next_thresholds,
+    widest_spread,
+)
+from bigsvm.compiled.shared.losses import DualBox, DualModels
 from bigsvm.compiled.shared.rows import CSR, n_rows_of, sqnorms
 from bigsvm.compiled.shared.visiting import shuffled
 from bigsvm.problem.problem import zero_weights
@@ -19,9 +28,10 @@ from bigsvm.store.blocks import readonly_view
 from bigsvm.testing.problems import as_csr, full_csr, random_problem
 from bigsvm.testing.reference import dual_value, primal_value
 
-HINGE, SQUARED = DualBox(0, 1.0, 0.0, 1.0), DualBox(1, np.inf, 0.5, 1.0)
+HINGE, SQUARED = DualBox(0, 0.0, 1.0, 0.0, 0.0, 1.0), DualBox(1, 0.0, np.inf, 0.5, 0.0, 1.0)
 CLASSES = np.ones(5)  # weight of each class
 OPEN = np.array([[np.inf], [-np.inf]])
+ALL = np.empty(0, np.int64)  # places of rows that are their own
 
 
 def sweep(X: Any, y: np.ndarray, box: DualBox, n_sweeps: int, positive: list[int] | None = None, **changed: Any) -> Any:
@@ -33,10 +43,12 @@ def sweep(X: Any, y: np.ndarray, box: DualBox, n_sweeps: int, positive: list[int
     sqnorms(readonly_view(X), norms)
     w = zero_weights(d, m, changed.pop("wide", np.float64))
     alpha, active = np.zeros((n, m)), np.full(n, all_live(m), np.uint8)
+    rows = BlockRows(readonly_view(X), codes, weight, norms, ALL)
+    class_weight = changed.pop("class_weight", CLASSES)
+    models = DualModels(class_weight, np.array(positive or [1], np.int32), np.full(m, 0.7), box)
+    limits = Limits(n_sweeps, n_sweeps > 1, changed.pop("eps", 0.0), 0.0, np.zeros(m))
     done = dual_cd_sweeps(
-        readonly_view(X), codes, changed.pop("class_weight", CLASSES), weight, np.array(positive or [1], np.int32),
-        np.full(m, 0.7), norms, alpha, w, active, box, 1.0, np.repeat(OPEN, m, axis=1), n_sweeps, n_sweeps > 1, 28,
-        3, 0, 0, changed.pop("eps", 0.0), 0.0, np.zeros(m), stats,
+        rows, models, alpha, w, active, 1.0, np.repeat(OPEN, m, axis=1), OrderKey(28, 3, 0, 0), limits, stats
     )  # fmt: skip
     assert not changed
     return alpha, w, active, stats, done
@@ -105,9 +117,10 @@ def test_shrinking_reaches_the_same_point_in_fewer_visits() -> None:
     for _ in range(50):  # settled on the active rows, then everybody again, until that settles at once
         thresholds = OPEN.copy()
         active[:] = 1
+        rows = BlockRows(readonly_view(X), codes, np.empty(0), norms, ALL)
         done = dual_cd_sweeps(
-            readonly_view(X), codes, CLASSES, np.empty(0), positive, C, norms, alpha, w, active, HINGE, 1.0, thresholds,
-            3000, True, 28, 3, sweeps, 0, 1e-9, 0.0, np.zeros(1), stats,
+            rows, DualModels(CLASSES, positive, C, HINGE), alpha, w, active, 1.0, thresholds,
+            OrderKey(28, 3, sweeps, 0), Limits(3000, True, 1e-9, 0.0, np.zeros(1)), stats,
         )  # fmt: skip
         sweeps, visits = sweeps + done[0], visits + done[1]
         if done[2] == n:
@@ -138,9 +151,10 @@ def test_sigma_makes_the_local_problem_stiffer() -> None:
     norms, stats = np.empty(n), np.empty((1, 4))
     sqnorms(readonly_view(X), norms)
     alpha, w = np.zeros((n, 1)), np.zeros(5)
+    rows = BlockRows(readonly_view(X), (y > 0).astype(np.int32), np.empty(0), norms, ALL)
     dual_cd_sweeps(
-        readonly_view(X), (y > 0).astype(np.int32), CLASSES, np.empty(0), np.ones(1, np.int32), np.ones(1), norms,
-        alpha, w, np.ones(n, np.uint8), HINGE, 4.0, OPEN.copy(), 1, False, 28, 0, 0, 0, 0.0, 0.0, np.zeros(1), stats,
+        rows, DualModels(CLASSES, np.ones(1, np.int32), np.ones(1), HINGE), alpha, w, np.ones(n, np.uint8), 4.0,
+        OPEN.copy(), OrderKey(28, 0, 0, 0), Limits(1, False, 0.0, 0.0, np.zeros(1)), stats,
     )  # fmt: skip
     np.testing.assert_allclose(w / 4.0, np.append(X.T @ (alpha[:, 0] * y), alpha[:, 0] @ y), atol=1e-12)
 
@@ -172,10 +186,9 @@ def visit(
     sqnorms(readonly_view(X), norms)
     order, score = np.full(n, -1), np.full(n, np.nan, np.float32)
     positive = np.arange(m, dtype=np.int32) if m > 1 else np.ones(1, np.int32)
-    visited = dual_cd_visit(
-        readonly_view(X), codes, CLASSES, np.empty(0), positive, np.full(m, 0.7), norms, alpha, at, w, streams, box,
-        1.0, 28, 3, 0, 0, order, stats, score,
-    )  # fmt: skip
+    rows = BlockRows(readonly_view(X), codes, np.empty(0), norms, at)
+    models = DualModels(CLASSES, positive, np.full(m, 0.7), box)
+    visited = dual_cd_visit(rows, models, alpha, w, streams, 1.0, OrderKey(28, 3, 0, 0), order, stats, score)
     return order[:visited], score, stats
 
 
@@ -233,10 +246,11 @@ def test_the_inner_loop_counts_no_references(models: int) -> None:
     X, y = random_problem(10, 3, seed=22, n_classes=3)
     plain = type(_sweep)(_sweep.py_func, {}, _sweep.targetoptions)  # not from the cache, which cannot be inspected
     stats, m = np.zeros((models, 4)), models
+    rows = BlockRows(readonly_view(as_csr(X)), y.astype(np.int32), np.empty(0), np.ones(10), np.arange(10))
     plain(
-        readonly_view(as_csr(X)), y.astype(np.int32), CLASSES, np.empty(0), np.arange(m, dtype=np.int32), np.ones(m),
-        np.ones(10), np.zeros((10, m)), np.arange(10), zero_weights(3, m), np.empty(0, np.uint8), HINGE, 1.0,
-        np.repeat(OPEN, m, axis=1), np.arange(10), 10, stats, np.zeros(10, np.float32), np.zeros(m), np.zeros(m),
+        rows, DualModels(CLASSES, np.arange(m, dtype=np.int32), np.ones(m), HINGE), np.zeros((10, m)),
+        zero_weights(3, m), np.empty(0, np.uint8), 1.0, np.repeat(OPEN, m, axis=1), np.arange(10), 10, stats,
+        np.zeros(10, np.float32), np.zeros((2, m)),
     )  # fmt: skip
     (code,) = plain.inspect_llvm().values()
     assert "define" in code
@@ -249,10 +263,11 @@ def swept(
     """One sweep of the hinge, C = 1, over rows x of one feature and label +1; (alpha, w, settled)."""
     n, W, given = len(x), np.array([w, 0.0]), {"sigma": 1.0, "target": 0.0, "floor": 0.0, **changed}
     a = alpha[:, None].copy()
+    rows = BlockRows(readonly_view(x[:, None].copy()), np.ones(n, np.int32), np.empty(0), x * x, ALL)
+    models = DualModels(np.ones(2), np.ones(1, np.int32), np.ones(1), HINGE._replace(bias=0.0))
+    limits = Limits(1, True, -1.0, given["target"], np.array([given["floor"]]))
     *_, settled = dual_cd_sweeps(
-        readonly_view(x[:, None].copy()), np.ones(n, np.int32), np.ones(2), np.empty(0), np.ones(1, np.int32),
-        np.ones(1), x * x, a, W, active, HINGE._replace(bias=0.0), given["sigma"], thresholds, 1, True, 28, 0, 0, 0,
-        -1.0, given["target"], np.array([given["floor"]]), np.empty((1, 4)),
+        rows, models, a, W, active, given["sigma"], thresholds, OrderKey(28, 0, 0, 0), limits, np.empty((1, 4))
     )  # fmt: skip
     return a[:, 0], W, settled
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from bigsvm.compiled.linear.dual_cd import BlockRows
 from bigsvm.compiled.shared.rows import sqnorms
 from bigsvm.config import FitConfig
 from bigsvm.problem.problem import Problem, make_problem, zero_weights
@@ -49,7 +50,8 @@ def offer(arena: Arena, store: ArrayRows, score: np.ndarray, streams: np.ndarray
     sqnorms(X, norms)
     weight = np.empty(0) if block.sample_weight is None else block.sample_weight
     waiting = np.flatnonzero(streams)
-    arena.admit(X, block.y.astype(np.int32), weight, norms, np.arange(N), waiting, score, streams)
+    rows = BlockRows(X, block.y.astype(np.int32), weight, norms, np.arange(N))
+    arena.admit(rows, waiting, score, streams)
 
 
 def dual_of(problem: Problem, store: ArrayRows, alpha: np.ndarray) -> float:

@@ -11,7 +11,7 @@ import pytest
 from scipy import sparse
 
 import bigsvm
-from bigsvm.compiled.linear.primal_cd import EXACT, GLOBAL_NEWTON, NEWTON_STEP, column_total, search
+from bigsvm.compiled.linear.primal_cd import EXACT, GLOBAL_NEWTON, NEWTON_STEP, SearchRows, column_total, search
 from bigsvm.compiled.shared.losses import SQUARED_HINGE
 from bigsvm.errors import UsageError
 from bigsvm.events import CertificateMade
@@ -60,7 +60,8 @@ def slope(p: dict[str, Any], t: float) -> tuple[float, float]:
 def along(p: dict[str, Any], X: Any, rule: int, eps2: float = 1e-12) -> tuple[float, np.ndarray]:
     s = p["s"].copy()
     positive = np.array([1], np.int32)
-    t = search(readonly_view(X), 0, 0, s, p["codes"], positive, p["cost"], p["C"], p["linear"], 1.0, rule, eps2)
+    rows = SearchRows(s, p["codes"], positive, p["cost"], np.array([p["C"]]), 0.0)
+    t = search(readonly_view(X), 0, 0, rows, p["linear"], 1.0, rule, eps2)
     return t, s
 
 
@@ -186,10 +187,11 @@ def test_a_flat_column_stays_where_it_is() -> None:
     X, positive = readonly_view(np.zeros((1, len(p["x"])))), np.array([1], np.int32)
     for rule in (EXACT, GLOBAL_NEWTON, NEWTON_STEP):
         s = p["s"].copy()
-        t = search(X, 0, 0, s, p["codes"], positive, p["cost"], p["C"], 0.0, 0.0, rule, 0.1)
+        rows = SearchRows(s, p["codes"], positive, p["cost"], np.array([p["C"]]), 0.0)
+        t = search(X, 0, 0, rows, 0.0, 0.0, rule, 0.1)
         assert t == 0.0
         np.testing.assert_array_equal(s, p["s"])
-        assert search(X, 0, 0, s, p["codes"], positive, p["cost"], p["C"], 2.5, 1.0, rule, 1e-9) == -2.5
+        assert search(X, 0, 0, rows, 2.5, 1.0, rule, 1e-9) == -2.5
 
 
 def test_column_total_is_the_signed_sum() -> None:

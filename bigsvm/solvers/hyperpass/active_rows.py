@@ -175,7 +175,7 @@ def compacted(table: ActiveRows, numbers: np.ndarray, X: Matrix, V: np.ndarray, 
     rows = table.rows
     part = RowState(
         s=taken(rows.s.values), p=taken(rows.p.values), alpha=cast(RowVector, Plain(np.zeros((0, 1)))),
-        cost=taken(rows.cost.values), codes=taken(rows.y.values),
+        cost=taken(rows.cost.values), y=taken(rows.y.values),
     )  # fmt: skip
     small = ActiveRows(
         table.problem, readonly_view(X), part, taken(table.keys.values), table.norms[numbers], table.active[numbers],
