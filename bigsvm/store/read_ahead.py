@@ -42,6 +42,7 @@ class ReadAhead:
         self._reader = ThreadPoolExecutor(1, "bigsvm-read")
         self._extents = ThreadPoolExecutor(_EXTENTS_AT_ONCE, "bigsvm-extent")
         self._companion = ThreadPoolExecutor(1, "bigsvm-also")
+        self._releasing = ThreadPoolExecutor(1, "bigsvm-release")
         self.waited_s = 0.0
 
     def __iter__(self) -> Iterator[tuple[BlockGroup, Block]]:
@@ -64,8 +65,8 @@ class ReadAhead:
                 also.result()
             if buffers is not None:
                 self._free.append(buffers)
-            for ref in group.refs:
-                self._data.release(ref)
+            for ref in group.refs:  # beside the work on the next group: to let pages go takes its time
+                self._releasing.submit(self._data.release, ref)
 
     def _read(self, group: BlockGroup, buffers: Any) -> Block:
         if buffers is not None:
@@ -86,3 +87,4 @@ class ReadAhead:
     ) -> None:
         for pool in (self._reader, self._companion, self._extents):
             pool.shutdown(wait=True, cancel_futures=True)
+        self._releasing.shutdown(wait=True)

@@ -59,6 +59,7 @@ def _certify(X, y, cost, models, alpha, W, V, scales, sums, work, run):
     for i in range(n):
         if i + 1 < n:
             ask_weights(X, i + 1, W)
+            ask_weights(X, i + 1, V)
         if cost[i] > 0.0:
             model_dots(X, i, W, z, everybody)
             any_alpha = False

@@ -140,3 +140,36 @@ def prefetch_weights(X, i, W):
     for k in range(a, b):
         j, _ = row_entry(X, i, k)
         prefetch(W, j)
+
+
+def sparse_rows(X):
+    """Whether a numba type is one of sparse rows."""
+    return _is_csr(X) or _is(X, PackedCSR)
+
+
+def prefetch_features(X, i, w):
+    """`prefetch_weights` of sparse rows and one model, in as few instructions as it takes.  Compiled only."""
+    raise NotImplementedError
+
+
+@overload(prefetch_features)
+def _prefetch_features(X, i, w):
+    def sparse(X, i, w):
+        indices = X.indices
+        for k in range(np.uint64(X.indptr[i]), np.uint64(X.indptr[i + 1])):
+            prefetch(w, indices[k])
+
+    def packed(X, i, w):
+        pool = X.pool
+        a, hot = np.uint64(X.ptr[i]), np.uint64(X.hot[i])
+        end = np.uint64(X.ptr[i + 1])
+        j = a + (end - a + hot) // np.uint64(3)  # first the numbers of one piece, then those of two
+        large = j + hot
+        while j < large:
+            prefetch(w, np.uint64(pool[j]))
+            j += _ONE
+        while j < end:
+            prefetch(w, np.uint64(_large(pool, j)))
+            j += _ONE + _ONE
+
+    return packed if _is(X, PackedCSR) else sparse

@@ -9,7 +9,15 @@ from __future__ import annotations
 from numba import types
 from numba.extending import overload
 
-from bigsvm.compiled.shared.many import few, many_axpys, many_dots, prefetch_weights, some_dots
+from bigsvm.compiled.shared.many import (
+    few,
+    many_axpys,
+    many_dots,
+    prefetch_features,
+    prefetch_weights,
+    some_dots,
+    sparse_rows,
+)
 from bigsvm.compiled.shared.rows import row_axpy, row_dot
 
 
@@ -42,7 +50,10 @@ def model_axpys(a, X, i, W):
 
 
 def ask_weights(X, i, W):
-    """Prefetch the weights of row i where there are many models; one model's stay in caches.  Compiled only."""
+    """Prefetch the weights of row i, unless they are one model's and stay in caches.  Compiled only.
+
+    A row's product ends in a branch that no processor can guess, so that each row would wait for its slowest weight.
+    """
     raise NotImplementedError
 
 
@@ -96,6 +107,15 @@ def _model_axpys(a, X, i, W):
     return one if _one(W) else many
 
 
+_CACHED = 1 << 15  # weights of one model that the caches nearest to a core hold beside the rows
+
+
 @overload(ask_weights)
 def _ask_weights(X, i, W):
-    return (lambda X, i, W: None) if _one(W) else (lambda X, i, W: prefetch_weights(X, i, W))
+    def one(X, i, W):
+        if W.shape[0] > _CACHED:
+            prefetch_features(X, i, W)
+
+    if not _one(W):
+        return lambda X, i, W: prefetch_weights(X, i, W)
+    return one if sparse_rows(X) else (lambda X, i, W: None)

@@ -43,6 +43,7 @@ from bigsvm.store.blocks import Matrix, readonly_view
 _SMALLEST_EPS = 1e-13  # projected gradients below this are rounding
 _SHORTFALL = 2.0  # proved gap over estimate beyond which shrunk rows are to blame
 _VISITS_PER_STEP = 1 << 28  # non-zeros: about half a second of work, so that a step answers to signals
+_MANY_SWEEPS = 16  # of a step, beside which a proof costs little: as much as two of them
 _FLOAT32_FROM = 1e-4  # tolerances from which w is kept in float32
 _ROOM = 1.2  # a forecast over what the last proof would make it
 _PIECE = 1 << 16  # features
@@ -229,13 +230,12 @@ class DualCD(SolverBase):
             done = list(pool.map(run, state.groups))
         state.sweep += n_sweeps
         estimate = max(group.estimate for group in state.groups)
-        state.estimates = (estimate, math.inf)
+        state.estimates = (estimate, state.estimates[0])
         return StepInfo(
             gap_estimate=estimate,
             n_active=max(last for _, last, _ in done),
             visits=sum(visits for visits, _, _ in done) // len(done),
-            # A step of many sweeps makes a proof cheap beside it.
-            ask_certificate=n_sweeps > 1 or any(e for _, _, e in done) or estimate <= ctx.tol,
+            ask_certificate=n_sweeps >= _MANY_SWEEPS or any(e for _, _, e in done) or estimate <= ctx.tol,
             exhausted=all(exhausted for _, _, exhausted in done),
         )
 
