@@ -18,7 +18,8 @@ def prefetch(typingctx, array, i):
     def generate(context, builder, signature, arguments):
         kind = signature.args[0]
         values = context.make_array(kind)(context, builder, arguments[0])
-        index = [arguments[1]] + [ir.Constant(arguments[1].type, 0)] * (kind.ndim - 1)
+        first = context.cast(builder, arguments[1], signature.args[1], types.intp)
+        index = [first] + [ir.Constant(first.type, 0)] * (kind.ndim - 1)
         shape = cgutils.unpack_tuple(builder, values.shape, kind.ndim)
         strides = cgutils.unpack_tuple(builder, values.strides, kind.ndim)
         place = cgutils.get_item_pointer2(context, builder, values.data, shape, strides, kind.layout, index)
