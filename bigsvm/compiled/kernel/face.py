@@ -1,4 +1,4 @@
-"""The free rows of a face of the box, and Newton's step on it (docs/mathematics.md 9.1 to 9.3; the loop is `rosen.py`)."""
+"""The free rows of a face of the box, and Newton's step on it (`rosen.py`; docs/mathematics.md 9.1 to 9.3)."""
 
 from __future__ import annotations
 
