@@ -1,7 +1,7 @@
 """One model's programme (`solvers/kernel/part.py`): its box, a point in it, and loops over its rows.
 
-The loops allocate nothing.  Those of `smo.py` and `keerthi.py`, of which Python calls several for each step, take the
-arrays one by one: a tuple costs a call half a microsecond more.
+The loops allocate nothing.  Those of `smo.py` and `keerthi.py`, and Platt's of `platt.py`, take the arrays one by one:
+Python calls several of them for each step, and a tuple of two arrays costs a call half a microsecond more.
 """
 
 from __future__ import annotations

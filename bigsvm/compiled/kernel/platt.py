@@ -1,7 +1,6 @@
 """Two-variable steps of the dual with a free bias, as Platt's SMO and its simplified form choose and take them.
 
 alpha_i = y_i beta_i is in [0, C_i], C_i = upper_i - lower_i; E_i = f_i + b with f = K beta - y is the error of row i.
-The point is a `DualPoint` and moves, the box a `Box` (`parts.py`).
 All arrays of rows are float64, (n,); kernel rows are float32 or float64, (n,).  Of a pair (1, 2), row 2's kernel row
 is at hand when the step is chosen and row 1's is not: a step needs K_12 and two entries of the diagonal only.  So the
 functions here take the step, add the part of the row at hand to f, and hand back what is to be added of the other.
@@ -122,6 +121,8 @@ def _furthest(f, i):
 def simplified_scan(rows, i, y, box, point, diag, b, rule, seed, epoch, order):
     """Examine the `FetchedRows` from i on until one takes a step; returns (its number, its partner, change, b).
 
+    box : `Box`;  point : `DualPoint`, moved (`parts.py`);  rule : `PairRule`
+
     Row i's error is computed afresh from its kernel row.  Where it violates, its partner is the j of the largest
     |E_i - E_j|; a partner will not do where L >= H, eta <= 0 or alpha_j would change by less than the `PairRule` says.
     beta and b are then as after the step, f has row i's part of it: the caller adds `change` times row j.  Where no
@@ -181,10 +182,8 @@ def simplified_scan(rows, i, y, box, point, diag, b, rule, seed, epoch, order):
 
 
 @inner_loop
-def next_violator(y, box, point, b, eps, i, free_only):
+def next_violator(y, lower, upper, beta, f, b, eps, i, free_only):
     """The first row from i on that violates by more than eps, of those inside their box or of all; n for none."""
-    lower, upper = box
-    beta, f = point
     while i < y.shape[0]:
         a, C = y[i] * beta[i], upper[i] - lower[i]
         if (not free_only or 0.0 < a < C) and _violates(y[i], a, C, f[i] + b, eps):
@@ -194,7 +193,7 @@ def next_violator(y, box, point, b, eps, i, free_only):
 
 
 @inner_loop
-def platt_examine(row, i2, y, box, point, diag, b, least, seed, sweep):
+def platt_examine(row, i2, y, lower, upper, beta, f, diag, b, least, seed, sweep):
     """examineExample(i2) of a row that violates, `row` its kernel row; returns (i1, change, b).
 
     Partners are tried in Platt's order: the row inside its box of the largest |E_1 - E_2|, all rows inside their box
@@ -204,8 +203,6 @@ def platt_examine(row, i2, y, box, point, diag, b, least, seed, sweep):
     least : float       eps of takeStep: a step must change alpha_2 by least (alpha_2' + alpha_2 + least)
     seed, sweep : int   with i2 the key of the random starts
     """
-    lower, upper = box
-    beta, f = point
     n = y.shape[0]
     E2 = f[i2] + b
     free, best = 0, -1
@@ -229,17 +226,15 @@ def platt_examine(row, i2, y, box, point, diag, b, least, seed, sweep):
                 continue
         else:
             i1 = (start_all + t - n - 1) % n
-        done, d1, b = _take_step(row, i1, i2, y, box, point, diag, b, least)
+        done, d1, b = _take_step(row, i1, i2, y, lower, upper, beta, f, diag, b, least)
         if done:
             return i1, d1, b
     return -1, 0.0, b
 
 
 @register_jitable
-def _take_step(row, i1, i2, y, box, point, diag, b, least):
+def _take_step(row, i1, i2, y, lower, upper, beta, f, diag, b, least):
     """takeStep(i1, i2); returns (whether it did, change of beta_1, b)."""
-    lower, upper = box
-    beta, f = point
     if i1 == i2:
         return False, 0.0, b
     y1, y2 = y[i1], y[i2]

@@ -95,7 +95,7 @@ class PlattSMO(KernelSolver):
         and no rule: then it is `exhausted`.
         """
         n, steps, seen = part.n, 0, 0
-        programme = part.target, part.box, part.point
+        programme = part.target, part.lower, part.upper, part.beta, part.f
         most = most_values(ctx, n, _VALUES)
         while seen < most and not self._over(part, work) and not expired(ctx):
             begun = work.at
