@@ -23,7 +23,11 @@ _FAR = 10.0  # products beyond so many times their target, or below its inverse,
 
 
 class RowsOnPath(NamedTuple):
-    """Where each row stands; all but s are positive."""
+    """Where each row stands; float64, (n_rows,), all but s positive.
+
+    s : slacks;  alpha, room : dual variables and C - alpha, in units of C
+    xi, eta : multipliers of alpha <= C and alpha >= 0, in units of s
+    """
 
     s: np.ndarray
     alpha: np.ndarray
@@ -33,7 +37,7 @@ class RowsOnPath(NamedTuple):
 
 
 class Targets(NamedTuple):
-    """What a Newton step aims at for each row: t1 is for alpha eta, t2 for room xi."""
+    """What a Newton step aims at: t1 for alpha eta, t2 for room xi; float64, (n_rows,), in units of C."""
 
     t1: np.ndarray
     t2: np.ndarray

@@ -69,10 +69,11 @@ class Models(NamedTuple):
 
 
 class ScaledPoint(NamedTuple):
-    """w and alpha of each model, `scale` times what stands here; all of it is changed.
+    """w and alpha of each model, kept as arrays and a factor; a visit changes all of it.
 
     W : float64, (n_features + 1,) or (n_features + 1, n_models);  alpha : float64, (n_samples, n_models)
-    scale, sqnorm : float64, (n_models,)   what W and alpha are to be multiplied by; squared norm of W
+    scale : float64, (n_models,)    w and alpha are so many times W and alpha
+    sqnorm : float64, (n_models,)   squared norm of W
     """
 
     W: np.ndarray
@@ -129,7 +130,7 @@ def _visit(rows, models, point, length, order, stats, z, work):
     positive, C, bias, radius = models
     W, alpha, scale, sqnorm = point
     n_samples, batch, offset, seen = length
-    n_of, last, n = n_models(W), W.shape[0] - 1, order.shape[0]
+    count, last, n = n_models(W), W.shape[0] - 1, order.shape[0]
     everybody = ~np.uint64(0)
     steps = 0
     for first in range(0, n, batch):
@@ -145,7 +146,7 @@ def _visit(rows, models, point, length, order, stats, z, work):
             if t + _AHEAD < n:
                 prefetch(alpha, row_at(at, order[t + _AHEAD]))
             model_dots(X, i, W, z, everybody)
-            for m in range(n_of):
+            for m in range(count):
                 sign = 1.0 if codes[i] == positive[m] else -1.0
                 c = C[m] * cost[i]
                 s = 1.0 - sign * scale[m] * (z[m] + bias * weight(W, last, m))
@@ -157,14 +158,14 @@ def _visit(rows, models, point, length, order, stats, z, work):
         clock = seen / batch + offset  # t + offset, where all batches were whole
         theta = size / batch / clock
         share = n_samples / batch / clock  # theta n / |A|
-        for m in range(n_of):
+        for m in range(count):
             if theta < 1.0:  # the very first step without an offset starts at 0 anyway
                 scale[m] *= 1.0 - theta
         for q in range(size):
             i = order[first + q]
             row = row_at(at, i)
             any_model = False
-            for m in range(n_of):
+            for m in range(count):
                 z[m] = 0.0
                 if work[q, m] > 0.0:
                     step = share * work[q, m] / scale[m]
@@ -173,7 +174,7 @@ def _visit(rows, models, point, length, order, stats, z, work):
                     any_model = True
             if any_model:
                 _add_row(z, X, i, bias, W, sqnorm)
-        for m in range(n_of):
+        for m in range(count):
             norm = scale[m] * np.sqrt(max(sqnorm[m], 0.0))
             if norm > radius[m]:
                 scale[m] *= radius[m] / norm
