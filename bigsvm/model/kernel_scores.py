@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from bigsvm.compiled.kernel.gram import GROUP, add_kernel_rows, gathered
+from bigsvm.compiled.kernel.gram import KernelFunction, TileRoom, add_kernel_rows
 from bigsvm.compiled.kernel.placed import Placed
+from bigsvm.compiled.kernel.support import GROUP, support_of
 from bigsvm.compiled.kernel.tile import LANES
 from bigsvm.compiled.shared.rows import CSR, n_rows_of
 from bigsvm.problem.kernel import Kernel
@@ -33,10 +34,10 @@ class KernelSums:
 
     def __init__(self, X: Matrix, n_features: int, kernel: Kernel, n_models: int) -> None:
         self.sums = np.zeros((n_rows_of(X), n_models))
-        self._X, self._n_features, self._kernel = readonly_view(X), n_features, kernel
-        self._tile = np.zeros((0, LANES))
-        self._x_sq, self._a = np.zeros(LANES), np.zeros((GROUP, LANES))
-        self._lanes = np.zeros((n_models, LANES))
+        self._X, self._n_features, self._function = readonly_view(X), n_features, KernelFunction(*kernel.parameters)
+        self._room = TileRoom(
+            np.zeros((0, LANES)), np.zeros(LANES), np.zeros((GROUP, LANES)), np.zeros((n_models, LANES))
+        )  # fmt: skip
         with_table = isinstance(self._X, CSR) and n_features <= TABLE
         self._table = np.full(n_features if with_table else 0, -1, np.int32)
 
@@ -52,21 +53,18 @@ class KernelSums:
             X = Placed(self._X, features, self._table)
         else:
             self._make_tile(support.shape[1])
-        S, s_sq = gathered(readonly_view(support), np.arange(n_rows_of(support)), np.float64)
+        other_side = support_of(readonly_view(support), np.arange(n_rows_of(support)), np.float64)
         for start, stop in tile(len(self.sums), _ROWS):
             out = np.array(self.sums[start:stop].T, order="C")
-            add_kernel_rows(
-                X, np.arange(start, stop), S, s_sq, coef, *self._kernel.parameters, self._tile, self._x_sq, self._a,
-                self._lanes, out, 0,
-            )  # fmt: skip
+            add_kernel_rows(X, np.arange(start, stop), other_side, coef, self._function, self._room, out, 0)
             self.sums[start:stop] = out.T
         if len(self._table):
             self._table[features] = -1
 
     def _make_tile(self, n_rows: int) -> None:
         """At least so many rows of zeros; what dense rows left is written over by the next."""
-        if len(self._tile) < n_rows or not isinstance(self._X, CSR):
-            self._tile = np.zeros((n_rows, LANES))
+        if len(self._room.tile) < n_rows or not isinstance(self._X, CSR):
+            self._room = self._room._replace(tile=np.zeros((n_rows, LANES)))
 
 
 def sums_bytes(n_models: int) -> int:

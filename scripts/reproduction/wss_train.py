@@ -8,13 +8,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigsvm.compiled.kernel.gram import add_stored_rows
+from bigsvm.compiled.kernel.support import support_of
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.problem.kernel import Kernel, poly_of_bracket
 from bigsvm.solvers.kernel.part import Part
 from bigsvm.solvers.kernel.smo.textbook import Textbook
 from bigsvm.solvers.kernel.state import weigh
 from bigsvm.solvers.kernel.values.cached_rows import CachedRows
-from bigsvm.solvers.kernel.values.gram import Gram, support_of
+from bigsvm.solvers.kernel.values.gram import Gram
 from bigsvm.solvers.kernel.values.kernel_rows import KernelCounts, KernelRows
 from bigsvm.store.blocks import Matrix, readonly_view
 from bigsvm.store.state.row_cache import RowCache

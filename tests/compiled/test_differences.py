@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from bigsvm.compiled.kernel.gram import gathered
+from bigsvm.compiled.kernel.support import support_of
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.model.kernel_scores import KernelSums
 from bigsvm.problem.kernel import Kernel
-from bigsvm.solvers.kernel.values.gram import Gram, Support
+from bigsvm.solvers.kernel.values.gram import Gram
 from bigsvm.store.blocks import Matrix, readonly_view
 
 N, D = 130, 7
@@ -65,9 +65,7 @@ def test_values_and_scores_keep_their_digits(case: str, dtype: Any, layout: str)
     for kind, error in ((np.float64, 4e-12), (np.float32, 1e-3)):
         if kind == np.float32 and dtype == np.float64:
             continue  # rounding the rows comes first
-        values = Gram(Kernel("rbf", gamma), D, kind, 1).values(
-            M, np.arange(N), Support(*gathered(M, np.arange(N), kind))
-        )
+        values = Gram(Kernel("rbf", gamma), D, kind, 1).values(M, np.arange(N), support_of(M, np.arange(N), kind))
         assert float(np.abs(values - true).max()) < error
         far = 2.0 * gamma * (X.astype(np.float64) ** 2).sum(axis=1) > 5000.0
         assert np.all(
@@ -87,12 +85,12 @@ def test_a_value_is_the_same_whatever_rows_are_beside_it(layout: str) -> None:
     X = np.concatenate([near[:40], far[:40]])
     gram = Gram(Kernel("rbf", gamma), D, np.float64, 1)
     M, alone = given(X, layout), given(X[:40], layout)
-    mixed = gram.values(M, np.arange(80), Support(*gathered(M, np.arange(20), np.float64)))
+    mixed = gram.values(M, np.arange(80), support_of(M, np.arange(20), np.float64))
     assert np.array_equal(
-        mixed[:, :40], gram.values(alone, np.arange(40), Support(*gathered(alone, np.arange(20), np.float64)))
+        mixed[:, :40], gram.values(alone, np.arange(40), support_of(alone, np.arange(20), np.float64))
     )
     # What sparse rows leave in a tile would show in the next one.
-    assert np.array_equal(mixed, gram.values(M, np.arange(80), Support(*gathered(M, np.arange(20), np.float64))))
+    assert np.array_equal(mixed, gram.values(M, np.arange(80), support_of(M, np.arange(20), np.float64)))
 
 
 def test_the_readable_kernel_keeps_its_digits_too() -> None:

@@ -8,17 +8,18 @@ from numba import njit
 
 from bigsvm.compiled.kernel.expo import exp_of
 from bigsvm.compiled.kernel.gram import (
-    GROUP,
+    RBF,
+    KernelFunction,
+    TileRoom,
     add_kernel_rows,
     add_stored_rows,
-    gathered,
-    move_rows_down,
     write_kernel_rows,
 )
+from bigsvm.compiled.kernel.support import GROUP, move_rows_down, support_of, unit_rows
 from bigsvm.compiled.kernel.tile import LANES
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.problem.kernel import Kernel, poly_of_bracket, rbf_of_sigma, rbf_of_width
-from bigsvm.solvers.kernel.values.gram import Gram, Support, unit_rows
+from bigsvm.solvers.kernel.values.gram import Gram
 from bigsvm.testing.problems import as_csr, random_problem
 
 KERNELS = [
@@ -66,7 +67,7 @@ def test_values_and_sums_are_those_of_the_definition(kernel: Kernel, layout: str
     coef = rng.standard_normal((37, 2))
     K = kernel.matrix(dense[of], dense[rows])
     gram = Gram(kernel, D, dtype, 1)
-    support = Support(*gathered(X, of, dtype))
+    support = support_of(X, of, dtype)
     assert gram.values(X, rows, support) == pytest.approx(K, abs=error * max(1.0, np.abs(K).max()))
     out = rng.standard_normal((2, 131))
     expected = out + coef.T @ K
@@ -94,7 +95,7 @@ def test_bits_depend_on_the_two_rows_alone(layout: str) -> None:
     many, one = Gram(kernel, D, np.float32, 4), Gram(kernel, D, np.float32, 1)
     X = np.tile(X, (20, 1)) if isinstance(X, np.ndarray) else X
     rows = np.arange(N if layout == "csr" else 20 * N)
-    support = Support(*gathered(X, np.arange(50), np.float32))
+    support = support_of(X, np.arange(50), np.float32)
     values = one.values(X, rows, support)
     assert np.array_equal(many.values(X, rows, support), values)
     assert np.array_equal(one.values(X, rows[17:90], support), values[:, 17:90])
@@ -117,7 +118,7 @@ def test_rows_of_every_type(layout: str, dtype: type) -> None:
     dense = np.random.default_rng(4).integers(0, 5, (40, 6)).astype(dtype)
     X = dense if layout == "dense" else as_csr(dense)
     kernel = Kernel("rbf", 0.1)
-    found = Gram(kernel, 6, np.float64, 1).values(X, np.arange(40), Support(*gathered(X, np.arange(9), np.float64)))
+    found = Gram(kernel, 6, np.float64, 1).values(X, np.arange(40), support_of(X, np.arange(9), np.float64))
     assert found == pytest.approx(kernel.matrix(dense[:9].astype(float), dense.astype(float)), abs=1e-13)
 
 
@@ -131,22 +132,23 @@ def test_a_precomputed_kernel_is_a_linear_one_of_unit_rows() -> None:
 def test_equal_rows_have_the_value_1_and_no_rows_change_nothing() -> None:
     X = np.repeat(np.random.default_rng(6).standard_normal((1, D)) * 1e3, 70, axis=0)
     gram = Gram(Kernel("rbf", 2.0), D, np.float64, 1)
-    assert np.all(gram.values(X, np.arange(70), Support(*gathered(X, np.arange(5), np.float64))) == 1.0)
+    assert np.all(gram.values(X, np.arange(70), support_of(X, np.arange(5), np.float64)) == 1.0)
     out = np.ones((1, 70))
-    gram.add(X, np.arange(70), Support(*gathered(X, np.arange(0), np.float64)), np.empty((0, 1)), out)
+    gram.add(X, np.arange(70), support_of(X, np.arange(0), np.float64), np.empty((0, 1)), out)
     assert np.all(out == 1.0)
 
 
 def test_rooms_are_left_as_they_were_found() -> None:
     X, _ = rows_of("csr")
-    S, sq = gathered(X, np.arange(9), np.float32)
-    tile, x_sq = np.zeros((D, LANES), np.float32), np.zeros(LANES, np.float32)
-    a, sums, out = np.zeros((GROUP, LANES), np.float32), np.zeros((1, LANES)), np.zeros((1, N))
-    add_kernel_rows(X, np.arange(N), S, sq, np.ones((9, 1)), 1, 0.5, 3, 0.0, tile, x_sq, a, sums, out, 0)
-    assert not tile.any()
-    values = np.empty((9, N), np.float32)
-    write_kernel_rows(X, np.arange(N), S, sq, 1, 0.5, 3, 0.0, tile, x_sq, a, values, 0)
-    assert not tile.any()
+    support, kernel = support_of(X, np.arange(9), np.float32), KernelFunction(RBF, 0.5, 3, 0.0)
+    room = TileRoom(
+        np.zeros((D, LANES), np.float32), np.zeros(LANES, np.float32), np.zeros((GROUP, LANES), np.float32),
+        np.zeros((1, LANES)),
+    )  # fmt: skip
+    add_kernel_rows(X, np.arange(N), support, np.ones((9, 1)), kernel, room, np.zeros((1, N)), 0)
+    assert not room.tile.any()
+    write_kernel_rows(X, np.arange(N), support, kernel, room, np.empty((9, N), np.float32), 0)
+    assert not room.tile.any()
 
 
 def test_rows_move_down_in_place() -> None:
@@ -181,9 +183,9 @@ def test_the_papers_conventions() -> None:
 def test_bits_do_not_depend_on_the_place_in_a_tile(layout: str, dtype: type) -> None:
     X, _ = rows_of(layout, dtype)
     gram = Gram(Kernel("rbf", 0.3), D, dtype, 1)
-    support = Support(*gathered(X, np.arange(11), dtype))
+    support = support_of(X, np.arange(11), dtype)
     values = gram.values(X, np.arange(N), support)
     for stop in range(1, 70):
         assert np.array_equal(gram.values(X, np.arange(3, 3 + stop), support), values[:, 3 : 3 + stop])
-    single = [gram.values(X, np.arange(N), Support(*gathered(X, np.array([k]), dtype)))[0] for k in range(11)]
+    single = [gram.values(X, np.arange(N), support_of(X, np.array([k]), dtype))[0] for k in range(11)]
     assert np.array_equal(np.stack(single), values)

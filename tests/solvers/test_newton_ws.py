@@ -320,7 +320,7 @@ def test_the_corrector_aims_at_the_central_path() -> None:
     """The products after the step are mu C but for what the corrector's own change adds to the predictor's."""
     s, C, alpha, room, xi, eta, h = interior_rows()
     p, mu, t1, t2 = np.random.default_rng(8).standard_normal(len(s)), 0.1, np.empty(len(s)), np.empty(len(s))
-    interior.second_order(s, alpha, room, xi, eta, h, p, C, mu, t1, t2)
+    interior.second_order(interior.RowsOnPath(s, alpha, room, xi, eta), h, p, C, mu, interior.Targets(t1, t2))
     da = -h * (p - s)
     de, dx = -eta - eta * da / alpha, -xi + xi * da / room
     linear = alpha * eta + eta * da + alpha * de  # what Newton's equation makes of alpha eta with its target 0

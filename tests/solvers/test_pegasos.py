@@ -14,7 +14,14 @@ from scipy import sparse
 
 import bigsvm
 from bigsvm.budget import MemoryBudget
-from bigsvm.compiled.linear.pegasos import pegasos_visit
+from bigsvm.compiled.linear.pegasos import (
+    LabelledRows,
+    Models,
+    ScaledPoint,
+    StepLength,
+    VisitingOrder,
+    pegasos_visit,
+)
 from bigsvm.config import FitConfig
 from bigsvm.errors import Interrupted, UsageError
 from bigsvm.problem.problem import Problem, make_problem
@@ -147,11 +154,15 @@ def test_after_whole_passes_every_visit_weighs_the_same(batch: int, tmp_path: Pa
 def test_the_norm_that_is_kept_is_that_of_w(layout: str) -> None:
     X, y = random_problem(50, 3, 0.7, seed=66)
     W, scale, sqnorm, alpha = np.zeros(4), np.ones(1), np.zeros(1), np.zeros((50, 1))
+    rows = readonly_view(as_csr(X) if layout == "csr" else X)
     pegasos_visit(
-        readonly_view(as_csr(X) if layout == "csr" else X), (y > 0).astype(np.int32), np.ones(50),
-        np.ones(1, np.int32), np.full(1, 0.5), 1.0, alpha, np.empty(0, np.int64), W, scale, sqnorm, np.full(1, np.inf),
-        50, 1, 1, 0, 1, 0, 0, 0, np.zeros((1, 2)),
-    )  # fmt: skip
+        LabelledRows(rows, (y > 0).astype(np.int32), np.ones(50), np.empty(0, np.int64)),
+        Models(np.ones(1, np.int32), np.full(1, 0.5), 1.0, np.full(1, np.inf)),
+        ScaledPoint(W, alpha, scale, sqnorm),
+        StepLength(50, 1, 1.0, 0),
+        VisitingOrder(1, 0, 0, 0),
+        np.zeros((1, 2)),
+    )
     assert sqnorm[0] > 0.0
     assert sqnorm[0] == pytest.approx(W @ W, rel=1e-9)
 

@@ -7,6 +7,8 @@ Ties go to the lowest index.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 from numba.extending import register_jitable
@@ -16,6 +18,21 @@ TAU = 1e-12  # curvature of a pair of equal rows, and of pairs that an indefinit
 _vectors = njit(  # type: ignore[call-overload]
     cache=True, nogil=True, error_model="numpy", _nrt=False, fastmath={"contract", "nnan", "nsz"}
 )
+
+
+class StepRoom(NamedTuple):
+    """Where the steps in a working set of q rows are worked out; what it holds before means nothing.
+
+    up, down : float64, (q,)   F_up and F_down of each row
+    gain : float32, (q,)       what a step with each row would gain
+    wide, narrow : float64 and float32, (LANES,)   smallest or largest of each lane
+    """
+
+    up: np.ndarray
+    down: np.ndarray
+    gain: np.ndarray
+    wide: np.ndarray
+    narrow: np.ndarray
 
 
 @register_jitable
@@ -89,15 +106,17 @@ def _place(t, epsilon, beta, lower, upper, f, up, down):
 
 
 @_vectors
-def solve_working_set(K, diag, lower, upper, epsilon, target, most, second, beta, f, up, down, gain, lanes):
+def solve_working_set(K, diag, box, epsilon, point, target, most, second, room):
     """Steps of two variables until b_low - b_up <= target, or `most` steps: (steps, violation).
 
     K : float32 or float64, (q, q);  q a multiple of LANES, rows beyond the set with lower = upper = 0
-    diag, lower, upper, beta, f : float64, (q,);  beta and f are moved
+    diag : float64, (q,);  box : `Box`;  point : `DualPoint`, moved
     second : the second row by its gain (WSS2, WSS3); else the maximal violating pair (WSS1)
-    up, down : float64, (q,), gain : float32, (q,), lanes : (float64, float32), (LANES,) each: room
+    room : `StepRoom`
     """
-    wide, narrow = lanes
+    lower, upper = box
+    beta, f = point
+    up, down, gain, wide, narrow = room
     for t in range(len(f)):
         _place(t, epsilon, beta, lower, upper, f, up, down)
     steps, violation = 0, -np.inf
@@ -128,8 +147,10 @@ def solve_working_set(K, diag, lower, upper, epsilon, target, most, second, beta
 
 
 @_vectors
-def measure(f, beta, lower, upper, epsilon, up, down):
+def measure(point, box, epsilon, up, down):
     """Fill F_up and F_down of many rows; (b_up, b_low)."""
+    lower, upper = box
+    beta, f = point
     b_up, b_low = np.inf, -np.inf
     for t in range(len(f)):
         _place(t, epsilon, beta, lower, upper, f, up, down)

@@ -10,6 +10,8 @@ or CSR.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit, types
 from numba.extending import overload, register_jitable
@@ -18,17 +20,41 @@ from bigsvm.compiled.kernel.differences import cancelling, differ
 from bigsvm.compiled.kernel.expo import exp_of
 from bigsvm.compiled.kernel.lanes import add_lanes, fused, rbf_lanes
 from bigsvm.compiled.kernel.placed import is_placed, place
+from bigsvm.compiled.kernel.support import GROUP
 from bigsvm.compiled.kernel.tile import LANES, dense_rows_times_tile, sparse_row_times_tile
-from bigsvm.compiled.shared.rows import CSR
 
 LINEAR, RBF, POLY, SIGMOID, PRECOMPUTED = range(5)
-GROUP = 4
-"""Rows of S that are worked on together; a dense S has a multiple of so many."""
 # A product may be fused with a sum, but no sum is taken in another order.
-_loop = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)  # type: ignore[call-overload]
 _vectors = njit(  # type: ignore[call-overload]
     cache=True, nogil=True, error_model="numpy", _nrt=False, fastmath={"contract", "nnan", "nsz"}
 )
+
+
+class KernelFunction(NamedTuple):
+    """A Mercer kernel, as `problem/kernel.py` has it in `Kernel.parameters`.
+
+    code : int      LINEAR, RBF, POLY, SIGMOID or PRECOMPUTED
+    gamma : float   of rbf, poly and sigmoid;  degree : int, of poly;  coef0 : float, of poly and sigmoid
+    """
+
+    code: int
+    gamma: float
+    degree: int
+    coef0: float
+
+
+class TileRoom(NamedTuple):
+    """Where one thread works; its tile is made for rows of one width.
+
+    tile : (n_features or more, LANES), S's type   zeros, and left as zeros for CSR
+    x_sq : (LANES,), a : (GROUP, LANES), S's type   squared norms of the tile's rows; products, then values
+    sums : float64, (n_models or more, LANES)
+    """
+
+    tile: np.ndarray
+    x_sq: np.ndarray
+    a: np.ndarray
+    sums: np.ndarray
 
 
 @register_jitable
@@ -199,27 +225,29 @@ def _largest(x_sq, here):
 
 
 @register_jitable
-def _rbf(X, rows, first, here, S, k, gamma, tile, a, r, x_sq, s_sq, largest):
-    """Products a[r, :] become exp(-gamma ||x - s||^2); where norms and products cancel, from the differences.
+def _rbf(X, rows, first, here, support, k, gamma, room, r, largest):
+    """Products room.a[r, :] become exp(-gamma ||x - s_k||^2); where norms and products cancel, from the differences.
 
-    largest : of x_sq
+    largest : of room.x_sq
     """
+    a, x_sq, s_sq = room.a, room.x_sq, support.sq[k]
     lanes = cancelling(a, r, gamma, x_sq, s_sq, here, largest)
     rbf_lanes(a, r, x_sq.dtype.type(gamma), x_sq, s_sq)
     if lanes != 0:
-        differ(X, rows, first, here, S, k, lanes, gamma, tile, a, r)
+        differ(X, rows, first, here, support.S, k, lanes, gamma, room.tile, a, r)
 
 
 @_vectors
-def add_kernel_rows(X, rows, S, s_sq, coef, code, gamma, degree, coef0, tile, x_sq, a, sums, out, at):
+def add_kernel_rows(X, rows, support, coef, kernel, room, out, at):
     """out[m, at + i] += sum_s coef[s, m] K(S_s, X[rows[i]]), in the order of s.
 
     X : dense or CSR of any dtype, or Placed;  rows : int64, (n,), rows of X
-    S : dense or CSR, float32 or float64, (k, n_features); dense: more rows, of zeros, up to a multiple of GROUP
-    s_sq : (k,) of that type, squared norms;  coef : float64, (k, n_models);  out : float64, (n_models, at + n)
-    tile : (n_features or more, LANES), zeros, left as zeros for CSR;  x_sq : (LANES,);  a : (GROUP, LANES); of S's type
-    sums : float64, (n_models, LANES), room
+    support : `Support` of k rows;  coef : float64, (k, n_models);  kernel : `KernelFunction`;  room : `TileRoom`
+    out : float64, (n_models, at + n)
     """
+    S, s_sq = support
+    code, gamma, degree, coef0 = kernel
+    tile, x_sq, a, sums = room
     n, k_end, n_models = len(rows), len(s_sq), coef.shape[1]
     for first in range(0, n, LANES):
         here = min(LANES, n - first)
@@ -232,7 +260,7 @@ def add_kernel_rows(X, rows, S, s_sq, coef, code, gamma, degree, coef0, tile, x_
             _products(S, k, k_end, tile, a)
             for r in range(min(GROUP, k_end - k)):
                 if code == RBF:
-                    _rbf(X, rows, first, here, S, k + r, gamma, tile, a, r, x_sq, s_sq[k + r], largest)
+                    _rbf(X, rows, first, here, support, k + r, gamma, room, r, largest)
                 else:
                     _values(code, gamma, degree, coef0, a, r, x_sq, s_sq[k + r])
                 for m in range(n_models):
@@ -247,8 +275,11 @@ def add_kernel_rows(X, rows, S, s_sq, coef, code, gamma, degree, coef0, tile, x_
 
 
 @_vectors
-def write_kernel_rows(X, rows, S, s_sq, code, gamma, degree, coef0, tile, x_sq, a, out, at):
+def write_kernel_rows(X, rows, support, kernel, room, out, at):
     """out[s, at + i] = K(S_s, X[rows[i]]); arguments as for `add_kernel_rows`, out : S's type, (k, at + n)."""
+    S, s_sq = support
+    code, gamma, degree, coef0 = kernel
+    tile, x_sq, a, _ = room
     n, k_end = len(rows), len(s_sq)
     for first in range(0, n, LANES):
         here = min(LANES, n - first)
@@ -258,7 +289,7 @@ def write_kernel_rows(X, rows, S, s_sq, code, gamma, degree, coef0, tile, x_sq, 
             _products(S, k, k_end, tile, a)
             for r in range(min(GROUP, k_end - k)):
                 if code == RBF:
-                    _rbf(X, rows, first, here, S, k + r, gamma, tile, a, r, x_sq, s_sq[k + r], largest)
+                    _rbf(X, rows, first, here, support, k + r, gamma, room, r, largest)
                 else:
                     _values(code, gamma, degree, coef0, a, r, x_sq, s_sq[k + r])
                 for t in range(here):
@@ -275,58 +306,3 @@ def add_stored_rows(stored, where, coef, out):
         if by != 0.0:
             for i in range(len(out)):
                 out[i] = fused(by, np.float64(row[i]), out[i])
-
-
-@_loop
-def gather_csr(data, indices, indptr, rows, out_data, out_indices, out_indptr, out_sq):
-    """Rows of a CSR matrix one after another; squared norms summed in float64.  `out_indptr` is filled already."""
-    for i in range(len(rows)):
-        q, total = out_indptr[i], 0.0
-        for p in range(indptr[rows[i]], indptr[rows[i] + 1]):
-            value = data[p]
-            out_data[q] = value
-            out_indices[q] = indices[p]
-            total = fused(np.float64(value), np.float64(value), total)
-            q += 1
-        out_sq[i] = total
-
-
-@_loop
-def gather_dense(X, rows, out, out_sq):
-    """Rows of a dense matrix; squared norms summed in float64."""
-    for i in range(len(rows)):
-        total = 0.0
-        for j in range(X.shape[1]):
-            value = X[rows[i], j]
-            out[i, j] = value
-            total = fused(np.float64(value), np.float64(value), total)
-        out_sq[i] = total
-
-
-@_loop
-def move_rows_down(data, indices, indptr, rows):
-    """Make `rows` (ascending) the first rows of a CSR matrix, in place."""
-    q = indptr[0]
-    for i in range(len(rows)):
-        start, stop = indptr[rows[i]], indptr[rows[i] + 1]
-        indptr[i] = q
-        for p in range(start, stop):
-            data[q] = data[p]
-            indices[q] = indices[p]
-            q += 1
-    indptr[len(rows)] = q
-
-
-def gathered(X, rows, dtype):
-    """(S, s_sq) of some rows of X, as the functions above take them."""
-    n = len(rows)
-    sq = np.empty(n, dtype)
-    if isinstance(X, CSR):
-        indptr = np.zeros(n + 1, np.int64)
-        np.cumsum(X.indptr[rows + 1] - X.indptr[rows], out=indptr[1:])
-        data, indices = np.empty(indptr[-1], dtype), np.empty(indptr[-1], X.indices.dtype)
-        gather_csr(X.data, X.indices, X.indptr, rows, data, indices, indptr, sq)
-        return CSR(data, indices, indptr), sq
-    S = np.zeros((-(-n // GROUP) * GROUP, X.shape[1]), dtype)
-    gather_dense(X, rows, S, sq)
-    return S, sq

@@ -11,6 +11,8 @@ as in Wang 2016, misprints mended (docs/mathematics.md 10, 11).
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba.extending import register_jitable
 
@@ -19,8 +21,34 @@ from bigsvm.compiled.shared.visiting import pick, stream_of
 
 _SNAP = 1e-12  # times C: an alpha this near to a bound is at it
 
-# `second` of simplified_scan
 LARGEST, LARGEST_THEN_ANY, ANY_ONE = 0, 1, 2
+
+
+class FetchedRows(NamedTuple):
+    """Kernel rows of some rows that follow one another.
+
+    K : float32 or float64, (any, n);  at : int64, (stop - first,)   K[at[i - first]] is row i's
+    first, stop : int   rows first .. stop - 1
+    """
+
+    K: np.ndarray
+    at: np.ndarray
+    first: int
+    stop: int
+
+
+class PairRule(NamedTuple):
+    """Which rows take a step, and with which partner.
+
+    eps : float        a row violates by more than that
+    min_step : float   alpha of the partner must change by so much
+    second : int       LARGEST: the j of the largest |E_i - E_j| or none;  LARGEST_THEN_ANY: after it all others, in
+                       random order;  ANY_ONE: one random j instead
+    """
+
+    eps: float
+    min_step: float
+    second: int
 
 
 @register_jitable
@@ -90,22 +118,23 @@ def _furthest(f, i):
 
 
 @inner_loop
-def simplified_scan(
-    K, at, first, i, stop, y, lower, upper, beta, f, diag, b, eps, min_step, second, seed, epoch, order
-):  # fmt: skip
-    """Examine rows i .. stop - 1 in turn until one takes a step; returns (its number, its partner, change, b).
+def simplified_scan(rows, i, y, box, point, diag, b, rule, seed, epoch, order):
+    """Examine the `FetchedRows` from i on until one takes a step; returns (its number, its partner, change, b).
+
+    box : `Box`;  point : `DualPoint`, moved (`parts.py`);  rule : `PairRule`
 
     Row i's error is computed afresh from its kernel row.  Where it violates, its partner is the j of the largest
-    |E_i - E_j|; a partner will not do where L >= H, eta <= 0 or alpha_j would change by less than `min_step`.
+    |E_i - E_j|; a partner will not do where L >= H, eta <= 0 or alpha_j would change by less than the `PairRule` says.
     beta and b are then as after the step, f has row i's part of it: the caller adds `change` times row j.  Where no
-    row takes a step the answer is (stop, -1, 0, b).
+    row takes a step the answer is (rows.stop, -1, 0, b).
 
-    K : (any, n)         kernel rows;  at : int64   K[at[i - first]] is row i's
-    second : int         LARGEST: that j or none;  LARGEST_THEN_ANY: after it all others, in random order;
-                         ANY_ONE: one random j instead
     seed, epoch : int    with i the key of the random order
     order : int64, (n,)  work space
     """
+    K, at, first, stop = rows
+    lower, upper = box
+    beta, f = point
+    eps, min_step, second = rule
     n = y.shape[0]
     while i < stop:
         row, Ci = K[at[i - first]], upper[i] - lower[i]

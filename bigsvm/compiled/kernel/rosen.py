@@ -12,10 +12,13 @@ A bound row p that may rise with F_p < mu, or fall with F_p > mu, is released: t
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 from numba.extending import register_jitable
 
+from bigsvm.compiled.kernel.face import is_free, newton_direction
 from bigsvm.compiled.shared.compile import inner_loop
 
 CONJUGATE, STEEPEST, NEWTON = 0, 1, 2
@@ -26,35 +29,73 @@ FACE, RELEASE, PAIR, NAIVE, WORK = 0, 1, 2, 3, 4
 SQUARE, AGE = 0, 1
 """What conjugate directions remember: r.r of the last step, steps since the restart."""
 
+
+class Descent(NamedTuple):
+    """How `descend` goes, and how far.
+
+    inner : int   CONJUGATE | STEEPEST | NEWTON, the directions inside a face
+    stop : float   optimal where b_low - b_up <= stop
+    small, theta, level : float   a release is due where max |r| <= small, or <= theta times the largest multiplier of
+        the wrong sign, or the face is a point; `level` is such a multiplier of rows that are not here
+    releases : int   how many may be made, pair steps among them
+    most, most_work : int   steps, multiplications
+    """
+
+    inner: int
+    stop: float
+    small: float
+    theta: float
+    level: float
+    releases: int
+    most: int
+    most_work: int
+
+
+class LastDirection(NamedTuple):
+    """The direction of the last step, which a conjugate one goes on from; both are moved on.
+
+    e : float64, (m,)   of use where memory[AGE] > 0
+    memory : float64, (2,)   at SQUARE and AGE
+    """
+
+    e: np.ndarray
+    memory: np.ndarray
+
+
+class DescentRoom(NamedTuple):
+    """Where a descent is worked out.
+
+    r, z : float64, (m,)   the projected negative gradient, K e
+    square : float64, (m + 2, m)   the factor of NEWTON and two right-hand sides; (0, 0) for the others
+    """
+
+    r: np.ndarray
+    z: np.ndarray
+    square: np.ndarray
+
+
 _FLAT = 1e-14
 _SNAP = 1e-12
-_RIDGE = 1e-12
 
 
 @inner_loop
-def descend(
-    K, largest, numbers, beta, f, lower, upper, epsilon, stop, small, theta, level, releases, most, most_work, inner,
-    e, r, z, square, memory, counts,
-):  # fmt: skip
-    """Move beta and f = (K beta - t) until the rows are optimal, a release is due that may not be made, or for long.
+def descend(K, largest, numbers, point, box, epsilon, how, last, room, counts):
+    """Move the point until its rows are optimal, a release is due that may not be made, or for long.
 
     K : float, (m, m) or larger;  largest : float   the largest K_ii
     numbers : int64, (m,)   of rows that reach a bound together, the lowest counts as the one that ends the step
-    beta, f, lower, upper : float64, (m,)
-    stop : float   optimal where b_low - b_up <= stop
-    small, theta, level : a release is due where max |r| <= small, or <= theta times the largest multiplier of the wrong
-        sign, or the face is a point; `level` is such a multiplier of rows that are not here
-    releases : int   how many may be made, pair steps among them
-    most, most_work : int   steps, multiplications
-    inner : CONJUGATE | STEEPEST | NEWTON
-    e : float64, (m,)   the last direction, of use where memory[AGE] > 0;  r, z : float64, (m,), work space
-    square : float64, (m + 2, m), work space of NEWTON, (0, 0) for the others
-    memory : float64, (2,);  counts : int64, (5,), added to
+    point, box : `DualPoint` and `Box` of these rows (`parts.py`)
+    how : `Descent`;  last : `LastDirection`;  room : `DescentRoom`;  counts : int64, (5,), added to
 
     Returns
     -------
     reason : int;  gain : float   what the objective fell by
     """
+    beta, f = point
+    lower, upper = box
+    inner, stop, small, theta, level, releases, most, most_work = how
+    e, memory = last
+    r, z, square = room
     gain, done, began = 0.0, 0, counts[WORK]
     while True:
         n_free, mu, b_up, b_low, i_up, i_low = _bounds(beta, f, lower, upper, epsilon)
@@ -116,11 +157,6 @@ def descend(
 
 
 @register_jitable
-def _is_free(beta, lower, upper):
-    return lower < beta < upper and beta != 0.0
-
-
-@register_jitable
 def _rising(epsilon, beta):
     return epsilon if beta >= 0.0 else -epsilon
 
@@ -151,7 +187,7 @@ def _bounds(beta, f, lower, upper, epsilon):
             F = f[i] + _falling(epsilon, beta[i])
             if b_low < F:
                 b_low, i_low = F, i
-        if _is_free(beta[i], lower[i], upper[i]):
+        if is_free(beta[i], lower[i], upper[i]):
             n_free += 1
             total += f[i] + _rising(epsilon, beta[i])
     return n_free, total / max(n_free, 1), b_up, b_low, i_up, i_low
@@ -163,7 +199,7 @@ def _multipliers(beta, f, lower, upper, epsilon, mu, r):
     rr, worst, multiplier, p = 0.0, 0.0, 0.0, -1
     for i in range(beta.shape[0]):
         r[i] = 0.0
-        if _is_free(beta[i], lower[i], upper[i]):
+        if is_free(beta[i], lower[i], upper[i]):
             r[i] = mu - f[i] - _rising(epsilon, beta[i])
             rr += r[i] * r[i]
             worst = max(worst, abs(r[i]))
@@ -184,7 +220,7 @@ def _release(beta, lower, upper, r, n_free, p, multiplier, e):
     """e_i = mu^ - F_i on J and p, mu^ their mean; its square.  F_p = mu - multiplier."""
     moved = -multiplier / (n_free + 1.0)
     for i in range(beta.shape[0]):
-        e[i] = r[i] + moved if _is_free(beta[i], lower[i], upper[i]) else 0.0
+        e[i] = r[i] + moved if is_free(beta[i], lower[i], upper[i]) else 0.0
     e[p] = -n_free * moved
     return _dot(e, e)
 
@@ -193,7 +229,7 @@ def _release(beta, lower, upper, r, n_free, p, multiplier, e):
 def _conjugate(beta, lower, upper, r, by, e):
     """e = r + by e on J; r.e."""
     for i in range(beta.shape[0]):
-        e[i] = r[i] + by * e[i] if _is_free(beta[i], lower[i], upper[i]) else 0.0
+        e[i] = r[i] + by * e[i] if is_free(beta[i], lower[i], upper[i]) else 0.0
     return _dot(r, e)
 
 
@@ -248,51 +284,6 @@ def _take(beta, lower, upper, e, step, blocking):
             moves = moves or after != beta[i]
             beta[i] = after
     return moves, at_bound
-
-
-@inner_loop
-def newton_direction(K, largest, beta, lower, upper, r, e, square):
-    """e = the step to the minimum on the face of the free rows: [K_JJ 1; 1' 0] [e; nu] = [r; 0], by Cholesky.
-
-    A ridge of 1e-12 of the largest K_ii makes steps long where K_JJ is flat, so that they end at a bound.
-
-    square : float64, (m + 2, m), work space: the factor, and two right-hand sides
-
-    Returns
-    -------
-    multiplications : int
-    """
-    m, n, ridge = beta.shape[0], 0, _RIDGE * largest
-    for i in range(m):
-        if _is_free(beta[i], lower[i], upper[i]):
-            e[n] = i  # for a while: the numbers of the free rows
-            for k in range(n + 1):
-                total = K[i, int(e[k])] + (ridge if k == n else 0.0)
-                for c in range(k):
-                    total -= square[n, c] * square[k, c]
-                square[n, k] = np.sqrt(max(total, ridge)) if k == n else total / square[k, k]
-            square[m, n], square[m + 1, n] = r[i], 1.0
-            n += 1
-    for side in range(m, m + 2):
-        for k in range(n):
-            for c in range(k):
-                square[side, k] -= square[k, c] * square[side, c]
-            square[side, k] /= square[k, k]
-        for k in range(n - 1, -1, -1):
-            for c in range(k + 1, n):
-                square[side, k] -= square[c, k] * square[side, c]
-            square[side, k] /= square[k, k]
-    of_r = of_ones = 0.0
-    for k in range(n):
-        of_r += square[m, k]
-        of_ones += square[m + 1, k]
-    k = 0
-    for i in range(m):
-        e[i] = 0.0
-        if _is_free(beta[i], lower[i], upper[i]):
-            e[i] = square[m, k] - of_r / of_ones * square[m + 1, k]
-            k += 1
-    return n * n * n // 6 + 2 * n * n
 
 
 @njit(cache=True, nogil=True)

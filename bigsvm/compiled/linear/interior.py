@@ -5,10 +5,13 @@ A row with cost C, slack s = 1 - y f(x) and dual variable alpha has room = C - a
 
     alpha eta = room xi = mu C.
 
-All arrays are float64, shape (n_rows,).
+h is what a row weighs in the Hessian, p its product y (x.dw) with a direction; `dual` and `primal` say how far a step
+goes.  All arrays are float64, shape (n_rows,).
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -19,9 +22,31 @@ from bigsvm.compiled.shared.compile import inner_loop
 _FAR = 10.0  # products beyond so many times their target, or below its inverse, are brought back
 
 
+class RowsOnPath(NamedTuple):
+    """Where each row stands; float64, (n_rows,), all but s positive.
+
+    s : slacks;  alpha, room : dual variables and C - alpha, in units of C
+    xi, eta : multipliers of alpha <= C and alpha >= 0, in units of s
+    """
+
+    s: np.ndarray
+    alpha: np.ndarray
+    room: np.ndarray
+    xi: np.ndarray
+    eta: np.ndarray
+
+
+class Targets(NamedTuple):
+    """What a Newton step aims at: t1 for alpha eta, t2 for room xi; float64, (n_rows,), in units of C."""
+
+    t1: np.ndarray
+    t2: np.ndarray
+
+
 @inner_loop
-def centre(s, C, mu, alpha, room, xi, eta):
+def centre(rows, C, mu):
     """Put each row on the central path at its slack: mu / (1 - a) - mu / a = s for a = alpha / C."""
+    s, alpha, room, xi, eta = rows
     for i in range(s.shape[0]):
         t = abs(s[i]) / mu
         root = np.sqrt(16.0 + 4.0 * t * t)
@@ -33,8 +58,9 @@ def centre(s, C, mu, alpha, room, xi, eta):
 
 
 @inner_loop
-def weigh(alpha, room, xi, eta, h):
-    """h = 1 / (xi / room + eta / alpha), what a row weighs in the Hessian; returns sum alpha eta + room xi."""
+def weigh(rows, h):
+    """h = 1 / (xi / room + eta / alpha); returns sum alpha eta + room xi."""
+    _, alpha, room, xi, eta = rows
     total = run = 0.0
     n = alpha.shape[0]
     for i in range(n):
@@ -63,15 +89,19 @@ def _back(product, target):
 
 
 @inner_loop
-def pull(s, alpha, room, h, t1, t2, out):
-    """out = h rho: what the rows' equations put on the right-hand side, with targets t1 of alpha eta, t2 of room xi."""
+def pull(rows, h, targets, out):
+    """out = h rho: what the rows' equations put on the right-hand side."""
+    s, alpha, room, _, _ = rows
+    t1, t2 = targets
     for i in range(s.shape[0]):
         out[i] = h[i] * (t2[i] / room[i] - t1[i] / alpha[i] - s[i])
 
 
 @inner_loop
-def reach(s, alpha, room, xi, eta, h, p, t1, t2):
-    """The longest steps (dual, primal) along the direction whose products y (x.dw) are p, until a variable is 0."""
+def reach(rows, h, p, targets):
+    """The longest steps (dual, primal) along the direction whose products are p, until a variable is 0."""
+    s, alpha, room, xi, eta = rows
+    t1, t2 = targets
     dual = primal = np.inf
     for i in range(s.shape[0]):
         da, de, dx = _change(s[i], alpha[i], room[i], xi[i], eta[i], h[i], p[i], t1[i], t2[i])
@@ -87,8 +117,10 @@ def reach(s, alpha, room, xi, eta, h, p, t1, t2):
 
 
 @inner_loop
-def products_after(s, alpha, room, xi, eta, h, p, t1, t2, dual, primal):
+def products_after(rows, h, p, targets, dual, primal):
     """sum alpha eta + room xi after steps of such lengths."""
+    s, alpha, room, xi, eta = rows
+    t1, t2 = targets
     total = run = 0.0
     n = s.shape[0]
     for i in range(n):
@@ -101,16 +133,24 @@ def products_after(s, alpha, room, xi, eta, h, p, t1, t2, dual, primal):
 
 
 @inner_loop
-def second_order(s, alpha, room, xi, eta, h, p, C, mu, t1, t2):
+def second_order(rows, h, p, C, mu, targets):
     """Targets of Mehrotra's corrector: mu C, less the products of what the predictor (targets 0) would change."""
+    s, alpha, room, xi, eta = rows
+    t1, t2 = targets
     for i in range(s.shape[0]):
         da, de, dx = _change(s[i], alpha[i], room[i], xi[i], eta[i], h[i], p[i], 0.0, 0.0)
         t1[i], t2[i] = mu * C[i] - da * de, mu * C[i] + da * dx
 
 
 @inner_loop
-def recentre(s, alpha, room, xi, eta, h, p, C, mu, t1, t2, dual, primal, n1, n2):
-    """Targets of Gondzio's correctors: as t1, t2, with products far from mu C after such steps brought back."""
+def recentre(rows, h, p, C, mu, targets, dual, primal, out):
+    """Targets of Gondzio's correctors: `targets`, with products that such steps leave far from mu C brought back.
+
+    out : `Targets`, filled
+    """
+    s, alpha, room, xi, eta = rows
+    t1, t2 = targets
+    n1, n2 = out
     for i in range(s.shape[0]):
         da, de, dx = _change(s[i], alpha[i], room[i], xi[i], eta[i], h[i], p[i], t1[i], t2[i])
         n1[i] = t1[i] + _back((alpha[i] + dual * da) * (eta[i] + primal * de), mu * C[i])
@@ -118,8 +158,10 @@ def recentre(s, alpha, room, xi, eta, h, p, C, mu, t1, t2, dual, primal, n1, n2)
 
 
 @inner_loop
-def step(s, alpha, room, xi, eta, h, p, t1, t2, dual, primal):
+def step(rows, h, p, targets, dual, primal):
     """Go so far; slacks with it."""
+    s, alpha, room, xi, eta = rows
+    t1, t2 = targets
     for i in range(s.shape[0]):
         da, de, dx = _change(s[i], alpha[i], room[i], xi[i], eta[i], h[i], p[i], t1[i], t2[i])
         alpha[i] += dual * da

@@ -18,6 +18,8 @@ Source: Shalev-Shwartz, Singer, Srebro, ICML 2007, with the step length as print
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 from numba.extending import overload, register_jitable
@@ -27,6 +29,7 @@ from bigsvm.compiled.shared.losses import HINGE, gap_term, loss_value
 from bigsvm.compiled.shared.many import row_entry, row_span
 from bigsvm.compiled.shared.models import add_weight, ask_weights, model_dots, n_models, weight
 from bigsvm.compiled.shared.prefetch import ask_row, prefetch
+from bigsvm.compiled.shared.rows import CSR
 from bigsvm.compiled.shared.visiting import RUN_ROWS, fill_order, row_at
 
 _AHEAD = 8  # rows: their alpha lies anywhere in memory
@@ -36,45 +39,98 @@ _SMALLEST_SCALE = 1e-120  # its square times that of 1 / scale is still a number
 GAP, LOSS = 0, 1
 
 
+class LabelledRows(NamedTuple):
+    """Rows that are visited together.
+
+    X : dense (n_rows, n_features) or CSR
+    codes : int32, (n_rows,)     class codes
+    cost : float64, (n_rows,)    cost of each row beside C; a row of cost 0 has no loss
+    at : int64, (n_rows,), where alpha has each row, or (0,)   see `visiting.row_at`
+    """
+
+    X: np.ndarray | CSR
+    codes: np.ndarray
+    cost: np.ndarray
+    at: np.ndarray
+
+
+class Models(NamedTuple):
+    """What each model is to learn.
+
+    positive : int32, (n_models,)   class code that is +1
+    C : float64, (n_models,);  bias : float   the constant feature, 0 for none
+    radius : float64, (n_models,)   of the ball that w is projected on; inf for none
+    """
+
+    positive: np.ndarray
+    C: np.ndarray
+    bias: float
+    radius: np.ndarray
+
+
+class ScaledPoint(NamedTuple):
+    """w and alpha of each model, kept as arrays and a factor; a visit changes all of it.
+
+    W : float64, (n_features + 1,) or (n_features + 1, n_models);  alpha : float64, (n_samples, n_models)
+    scale : float64, (n_models,)    w and alpha are so many times W and alpha
+    sqnorm : float64, (n_models,)   squared norm of W
+    """
+
+    W: np.ndarray
+    alpha: np.ndarray
+    scale: np.ndarray
+    sqnorm: np.ndarray
+
+
+class StepLength(NamedTuple):
+    """What theta of a step follows from.
+
+    n_samples, batch : int   rows of the whole data, and of a step
+    offset : float           added to the number of the step
+    seen : int               rows visited before, since the start
+    """
+
+    n_samples: int
+    batch: int
+    offset: float
+    seen: int
+
+
+class VisitingOrder(NamedTuple):
+    """The key of a random order of rows, all int: see `visiting.fill_order`."""
+
+    mixed_runs: int
+    seed: int
+    epoch: int
+    start: int
+
+
 @njit(cache=True, nogil=True)
-def pegasos_visit(
-    X, codes, cost, positive, C, bias, alpha, at, W, scale, sqnorm, radius, n_samples, batch, offset, seen,
-    mixed_runs, seed, epoch, start, stats,
-):  # fmt: skip
-    """Visit every row of X once, in a random order, in batches of `batch`; returns how many steps that took.
+def pegasos_visit(rows, models, point, length, key, stats):
+    """Visit every row once, in a random order, a batch after another; returns how many steps that took.
 
     Parameters
     ----------
-    X : dense (n_rows, n_features) or CSR
-    codes : int32, (n_rows,)              class codes
-    cost : float64, (n_rows,)             cost of each row beside C; a row of cost 0 has no loss
-    positive : int32, (n_models,)         class code that is +1 for each model
-    C : float64, (n_models,);  bias : float, the constant feature, 0 for none
-    alpha : float64, (n_samples, n_models)   changed;  at : int64, (n_rows,) or (0,)   see `visiting.row_at`
-    W : float64, (n_features + 1,) or (n_features + 1, n_models)   changed
-    scale, sqnorm : float64, (n_models,)  what W and alpha are to be multiplied by; squared norm of W.  Changed
-    radius : float64, (n_models,)         of the ball that w is projected on; inf for none
-    n_samples : int   rows of the whole data;  seen : int   rows visited before these, since the start
-    mixed_runs, seed, epoch, start : see `visiting.fill_order`
-    stats : float64, (n_models, 2)        grows by each row's gap term and loss, at its visit
+    rows : `LabelledRows`;  models : `Models`;  point : `ScaledPoint`
+    length : `StepLength`, as of the first of these rows;  key : `VisitingOrder`
+    stats : float64, (n_models, 2)   grows by each row's gap term and loss, at its visit
     """
-    rows, models = codes.shape[0], n_models(W)
-    order, runs = np.empty(rows, np.int64), np.empty(-(-rows // RUN_ROWS), np.int64)
-    fill_order(rows, at[:0], np.empty(0, np.uint8), order, runs, mixed_runs, seed, epoch, start)
-    work = np.empty((min(batch, rows), models))
-    return _visit(
-        X, codes, cost, positive, C, bias, alpha, at, W, scale, sqnorm, radius, n_samples, batch, offset, seen,
-        order, stats, np.empty(models), work,
-    )  # fmt: skip
+    n = rows.codes.shape[0]
+    order, runs = np.empty(n, np.int64), np.empty(-(-n // RUN_ROWS), np.int64)
+    mixed_runs, seed, epoch, start = key
+    fill_order(n, rows.at[:0], np.empty(0, np.uint8), order, runs, mixed_runs, seed, epoch, start)
+    z, work = np.empty(n_models(point.W)), np.empty((min(length.batch, n), n_models(point.W)))
+    return _visit(rows, models, point, length, order, stats, z, work)
 
 
 @inner_loop
-def _visit(
-    X, codes, cost, positive, C, bias, alpha, at, W, scale, sqnorm, radius, n_samples, batch, offset, seen,
-    order, stats, z, work,
-):  # fmt: skip
+def _visit(rows, models, point, length, order, stats, z, work):
     """`pegasos_visit` with its work space: z float64 (n_models,), work float64 (batch, n_models)."""
-    models, last, n = n_models(W), W.shape[0] - 1, order.shape[0]
+    X, codes, cost, at = rows
+    positive, C, bias, radius = models
+    W, alpha, scale, sqnorm = point
+    n_samples, batch, offset, seen = length
+    count, last, n = n_models(W), W.shape[0] - 1, order.shape[0]
     everybody = ~np.uint64(0)
     steps = 0
     for first in range(0, n, batch):
@@ -90,7 +146,7 @@ def _visit(
             if t + _AHEAD < n:
                 prefetch(alpha, row_at(at, order[t + _AHEAD]))
             model_dots(X, i, W, z, everybody)
-            for m in range(models):
+            for m in range(count):
                 sign = 1.0 if codes[i] == positive[m] else -1.0
                 c = C[m] * cost[i]
                 s = 1.0 - sign * scale[m] * (z[m] + bias * weight(W, last, m))
@@ -102,14 +158,14 @@ def _visit(
         clock = seen / batch + offset  # t + offset, where all batches were whole
         theta = size / batch / clock
         share = n_samples / batch / clock  # theta n / |A|
-        for m in range(models):
+        for m in range(count):
             if theta < 1.0:  # the very first step without an offset starts at 0 anyway
                 scale[m] *= 1.0 - theta
         for q in range(size):
             i = order[first + q]
             row = row_at(at, i)
             any_model = False
-            for m in range(models):
+            for m in range(count):
                 z[m] = 0.0
                 if work[q, m] > 0.0:
                     step = share * work[q, m] / scale[m]
@@ -118,7 +174,7 @@ def _visit(
                     any_model = True
             if any_model:
                 _add_row(z, X, i, bias, W, sqnorm)
-        for m in range(models):
+        for m in range(count):
             norm = scale[m] * np.sqrt(max(sqnorm[m], 0.0))
             if norm > radius[m]:
                 scale[m] *= radius[m] / norm

@@ -15,11 +15,12 @@ from typing import NamedTuple
 import numpy as np
 
 from bigsvm.compiled.kernel.parts import next_nonzero
+from bigsvm.compiled.kernel.support import Support
 from bigsvm.compiled.shared.rows import CSR, sqnorms
 from bigsvm.run.proof.prover import ProofLeft
 from bigsvm.solvers.kernel.part import Part
 from bigsvm.solvers.kernel.values.data import KernelData, Rows
-from bigsvm.solvers.kernel.values.gram import Gram, Support
+from bigsvm.solvers.kernel.values.gram import Gram
 from bigsvm.solvers.kernel.values.row_buffer import RowArena, support_rows
 from bigsvm.store.blocks import Matrix
 

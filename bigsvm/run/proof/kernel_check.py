@@ -15,13 +15,13 @@ from contextlib import ExitStack
 import numpy as np
 
 from bigsvm.budget import MemoryBudget
+from bigsvm.compiled.kernel.support import support_of
 from bigsvm.errors import DataError
 from bigsvm.events import Emit, WorkAdvanced, WorkEnded, WorkStarted
 from bigsvm.problem.definite import ROW_BYTES, Lines, Pair, ValueCheck, is_definite, put_rows, whole_bytes
 from bigsvm.problem.kernel import Definite, Kernel
 from bigsvm.solvers.base import Context, Need
 from bigsvm.solvers.kernel.values.data import own_columns
-from bigsvm.solvers.kernel.values.gram import support_of
 from bigsvm.store.blocks import Matrix, RowBlocks, blocks_of, readonly_view, tile
 
 _CHECKING = "checking the kernel"

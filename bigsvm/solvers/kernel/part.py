@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bigsvm.compiled.kernel.parts import bounds_of
+from bigsvm.compiled.kernel.parts import Box, DualPoint, bounds_of
 
 
 @dataclass
@@ -46,6 +46,16 @@ class Part:
     @property
     def n(self) -> int:
         return len(self.target)
+
+    @property
+    def box(self) -> Box:
+        """lower and upper, as compiled loops take them."""
+        return Box(self.lower, self.upper)
+
+    @property
+    def point(self) -> DualPoint:
+        """beta and f, as compiled loops take and move them."""
+        return DualPoint(self.beta, self.f)
 
     def up(self, where: slice | np.ndarray = slice(None)) -> np.ndarray:
         """F_up of some rows, +inf where beta may not rise."""

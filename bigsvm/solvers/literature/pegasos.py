@@ -14,7 +14,17 @@ from typing import ClassVar
 
 import numpy as np
 
-from bigsvm.compiled.linear.pegasos import GAP, LOSS, fold_scales, pegasos_visit
+from bigsvm.compiled.linear.pegasos import (
+    GAP,
+    LOSS,
+    LabelledRows,
+    Models,
+    ScaledPoint,
+    StepLength,
+    VisitingOrder,
+    fold_scales,
+    pegasos_visit,
+)
 from bigsvm.compiled.shared.visiting import mixed_runs_of
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import Problem, zero_weights
@@ -268,9 +278,12 @@ class Pegasos(SolverBase):
         if not ctx.resident:
             at = np.concatenate([np.arange(ref.start, ref.stop) for ref in group.refs])
         state.iteration += pegasos_visit(
-            X, codes, cost, problem.positive, problem.C, problem.constant_feature, state.rows.alpha.values, at, state.w,
-            state.scale, state.sqnorm, self._radius(state), n, min(self.batch, n), float(self.offset), state.seen,
-            mixed_runs_of(X, True), ctx.seed, state.epoch, group.start, state.sums,
-        )  # fmt: skip
+            LabelledRows(X, codes, cost, at),
+            Models(problem.positive, problem.C, problem.constant_feature, self._radius(state)),
+            ScaledPoint(state.w, state.rows.alpha.values, state.scale, state.sqnorm),
+            StepLength(n, min(self.batch, n), float(self.offset), state.seen),
+            VisitingOrder(mixed_runs_of(X, True), ctx.seed, state.epoch, group.start),
+            state.sums,
+        )
         state.seen += block.n_rows
         state.cost_seen += float(cost.sum())

@@ -45,66 +45,64 @@ class _Path:
 
     def __init__(self, problem: Subproblem, w: np.ndarray, mu: float) -> None:
         self.problem, self.w, self.R = problem, w.copy(), problem.regulariser
-        self.C, self.s = problem.C, problem.slacks(w)
-        n, d = len(self.s), len(w)
-        self.alpha, self.room, self.xi, self.eta, self.h = (np.empty(n) for _ in range(5))
-        kernel.centre(self.s, self.C, mu, self.alpha, self.room, self.xi, self.eta)
+        s, self.C = problem.slacks(w), problem.C
+        n, d = len(s), len(w)
+        self.rows, self.h = kernel.RowsOnPath(s, *(np.empty(n) for _ in range(4))), np.empty(n)
+        kernel.centre(self.rows, self.C, mu)
         self.H, self.U = [np.empty((d, d)) for _ in range(SLICES)], np.empty((d, d))
         self.V = np.empty(d)
 
     def gap(self) -> float:
         """Primal less dual value of the subproblem; sets V, the sum of the dual point."""
-        problem, w, R = self.problem, self.w, self.R
-        self.V = problem.lean + problem.pull(self.alpha)
-        primal = 0.5 * float(w @ (R * w)) - float(problem.lean @ w) + float(self.C @ np.maximum(self.s, 0.0))
-        gap = primal - float(problem.side @ self.alpha) + 0.5 * float(self.V @ (R * self.V))
+        problem, w, R, (s, alpha, *_) = self.problem, self.w, self.R, self.rows
+        self.V = problem.lean + problem.pull(alpha)
+        primal = 0.5 * float(w @ (R * w)) - float(problem.lean @ w) + float(self.C @ np.maximum(s, 0.0))
+        gap = primal - float(problem.side @ alpha) + 0.5 * float(self.V @ (R * self.V))
         # A free bias wants sum y alpha = 0, whatever its price.
         return gap + (abs(w[-1] * self.V[-1]) if problem.free else 0.0)
 
     def advance(self) -> None:
         """One iteration."""
-        s, alpha, room, xi, eta, h, C = self.s, self.alpha, self.room, self.xi, self.eta, self.h, self.C
-        n, rows = len(s), (s, alpha, room, xi, eta, h)
-        before = kernel.weigh(alpha, room, xi, eta, h)
+        n, rows, h, C = len(self.h), self.rows, self.h, self.C
+        before = kernel.weigh(rows, h)
         H = self.problem.add_hessian(h, self.H)
         H.flat[:: len(self.w) + 1] += self.R
         factor_symmetric(H, self.U)
-        zero: np.ndarray = np.zeros(n)
-        _, p = self._towards(zero, zero)
-        dual, primal = (min(1.0, length) for length in kernel.reach(*rows, p, zero, zero))
-        after = kernel.products_after(*rows, p, zero, zero, dual, primal)
+        nothing: np.ndarray = np.zeros(n)
+        zero = kernel.Targets(nothing, nothing)
+        _, p = self._towards(zero)
+        dual, primal = (min(1.0, length) for length in kernel.reach(rows, h, p, zero))
+        after = kernel.products_after(rows, h, p, zero, dual, primal)
         mu = (after / before) ** 3 * before / (2.0 * C.sum())
-        t1, t2 = np.empty(n), np.empty(n)
-        kernel.second_order(*rows, p, C, mu, t1, t2)
-        dw, p = self._towards(t1, t2)
-        dual, primal = self._lengths(rows, p, t1, t2)
+        targets = kernel.Targets(np.empty(n), np.empty(n))
+        kernel.second_order(rows, h, p, C, mu, targets)
+        dw, p = self._towards(targets)
+        dual, primal = self._lengths(p, targets)
         for _ in range(_CORRECTORS):
-            n1, n2 = np.empty(n), np.empty(n)
+            others = kernel.Targets(np.empty(n), np.empty(n))
             farther = min(1.0, 1.3 * dual + 0.1), min(1.0, 1.3 * primal + 0.1)
-            kernel.recentre(*rows, p, C, mu, t1, t2, *farther, n1, n2)
-            other_dw, other_p = self._towards(n1, n2)
-            other = self._lengths(rows, other_p, n1, n2)
+            kernel.recentre(rows, h, p, C, mu, targets, *farther, others)
+            other_dw, other_p = self._towards(others)
+            other = self._lengths(other_p, others)
             if min(other) <= _WORTH[0] * min(dual, primal) + _WORTH[1]:
                 break
-            (dual, primal), dw, p, t1, t2 = other, other_dw, other_p, n1, n2
-        kernel.step(*rows, p, t1, t2, dual, primal)
+            (dual, primal), dw, p, targets = other, other_dw, other_p, others
+        kernel.step(rows, h, p, targets, dual, primal)
         self.w += primal * dw
 
-    def _towards(self, t1: np.ndarray, t2: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _towards(self, targets: kernel.Targets) -> tuple[np.ndarray, np.ndarray]:
         """The Newton direction of w to such targets, and the rows' products with it."""
-        pulled, dw = np.empty(len(self.s)), np.empty(len(self.w))
-        kernel.pull(self.s, self.alpha, self.room, self.h, t1, t2, pulled)
+        pulled, dw = np.empty(len(self.h)), np.empty(len(self.w))
+        kernel.pull(self.rows, self.h, targets, pulled)
         solve_factored(self.H[0], self.U, self.V - self.R * self.w - self.problem.pull(pulled), dw)
         return dw, self.problem.products(dw)
 
-    def _lengths(
-        self, rows: tuple[np.ndarray, ...], p: np.ndarray, t1: np.ndarray, t2: np.ndarray
-    ) -> tuple[float, float]:
-        dual, primal = kernel.reach(*rows, p, t1, t2)
+    def _lengths(self, p: np.ndarray, targets: kernel.Targets) -> tuple[float, float]:
+        dual, primal = kernel.reach(self.rows, self.h, p, targets)
         return min(1.0, _BACK_OFF * dual), min(1.0, _BACK_OFF * primal)
 
     def settled(self, target: float) -> np.ndarray:
         """alpha with rows that are clearly at a bound put there, unless that costs more than `target`."""
-        gap, alpha = self.gap(), self.alpha.copy()
-        kernel.at_bounds(self.C, self.xi, self.eta, self.alpha)
-        return self.alpha if self.gap() <= max(2.0 * gap, target) else alpha
+        gap, rows, before = self.gap(), self.rows, self.rows.alpha.copy()
+        kernel.at_bounds(self.C, rows.xi, rows.eta, rows.alpha)
+        return rows.alpha if self.gap() <= max(2.0 * gap, target) else before

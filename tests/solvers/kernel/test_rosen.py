@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigsvm.compiled.kernel.rosen import DUE, FACE, RELEASE, _end, descend
+from bigsvm.compiled.kernel.parts import Box, DualPoint
+from bigsvm.compiled.kernel.rosen import DUE, FACE, RELEASE, Descent, DescentRoom, LastDirection, _end, descend
 from bigsvm.solvers.kernel.part import Part, Progress
 from bigsvm.solvers.kernel.rosen.rosen import Block, Rosen
 from bigsvm.solvers.kernel.rosen.rosen_block import RosenBlock, working_set
@@ -273,10 +274,9 @@ def test_one_step_descends_and_a_released_row_may_move(seed: int, epsilon: float
     square = np.zeros((n + 2, n))
     start = objective(part, K)
     numbers = np.arange(n)
-    _, gain = descend(
-        K, 1.0, numbers, beta, part.f, part.lower, part.upper, epsilon, 0.0, 0.0, 1e9, 0.0, 1, 1, 10**9,
-        2 * newton, e, r, z, square, memory, counts,
-    )  # fmt: skip
+    how = Descent(2 * newton, stop=0.0, small=0.0, theta=1e9, level=0.0, releases=1, most=1, most_work=10**9)
+    last, room = LastDirection(e, memory), DescentRoom(r, z, square)
+    _, gain = descend(K, 1.0, numbers, part.point, part.box, epsilon, how, last, room, counts)
     assert abs(e.sum()) < 1e-12
     assert e @ z >= 0.0
     np.testing.assert_allclose(z, K @ e, atol=1e-13)
@@ -291,16 +291,18 @@ def test_one_step_descends_and_a_released_row_may_move(seed: int, epsilon: float
         assert abs(e[now.p]) == pytest.approx(len(now.free) / (len(now.free) + 1) * now.multiplier)
 
 
+def nothing_yet(m: int) -> tuple[LastDirection, DescentRoom]:
+    """No direction of before, and room for m rows without Newton's square."""
+    return LastDirection(np.zeros(m), np.zeros(2)), DescentRoom(np.zeros(m), np.zeros(m), np.zeros((0, 0)))
+
+
 @pytest.mark.parametrize(("theta", "released"), [(0.5, 0), (0.8, 1)])
 def test_theta_decides_when_a_row_is_released(theta: float, released: int) -> None:
     """Inside the face 0.3 is left, and a row at its bound wants to move by 0.4."""
     beta, f = np.array([0.5, 0.5, 0.0, 0.5]), np.array([-0.3, 0.3, -0.4, 0.0])
     lower, upper, counts = np.zeros(4), np.ones(4), np.zeros(5, np.int64)
-    empty = [np.zeros(4) for _ in range(3)]
-    descend(
-        np.eye(4), 1.0, np.arange(4), beta, f, lower, upper, 0.0, 1e-9, 0.0, theta, 0.0, 1, 1, 10**9, 0,
-        *empty, np.zeros((0, 0)), np.zeros(2), counts,
-    )  # fmt: skip
+    how = Descent(0, stop=1e-9, small=0.0, theta=theta, level=0.0, releases=1, most=1, most_work=10**9)
+    descend(np.eye(4), 1.0, np.arange(4), DualPoint(beta, f), Box(lower, upper), 0.0, how, *nothing_yet(4), counts)
     assert counts[FACE] + counts[RELEASE] == 1
     assert counts[RELEASE] == released
     assert (beta[2] > 0.0) == bool(released)
@@ -309,11 +311,9 @@ def test_theta_decides_when_a_row_is_released(theta: float, released: int) -> No
 def test_no_release_is_made_that_is_not_allowed() -> None:
     K, y = np.eye(4), np.array([1.0, 1.0, -1.0, -1.0])
     part = classification(y, 1.0)
-    empty, counts = [np.zeros(4) for _ in range(3)], np.zeros(5, np.int64)
-    reason, gain = descend(
-        K, 1.0, np.arange(4), part.beta, part.f, part.lower, part.upper, 0.0, 0.0, 0.0, 0.5, 0.0, 0, 100, 10**9, 0,
-        *empty, np.zeros((0, 0)), np.zeros(2), counts,
-    )  # fmt: skip
+    counts = np.zeros(5, np.int64)
+    how = Descent(0, stop=0.0, small=0.0, theta=0.5, level=0.0, releases=0, most=100, most_work=10**9)
+    reason, gain = descend(K, 1.0, np.arange(4), part.point, part.box, 0.0, how, *nothing_yet(4), counts)
     assert reason == DUE
     assert gain == 0.0
     assert not counts.any()

@@ -11,8 +11,8 @@ from scipy import sparse
 from sklearn.svm import SVC, SVR
 
 import bigsvm
-from bigsvm.compiled.kernel.block_smo import LANES, solve_working_set
-from bigsvm.compiled.kernel.parts import best_bias, bounds_of, part_sums
+from bigsvm.compiled.kernel.block_smo import LANES, StepRoom, solve_working_set
+from bigsvm.compiled.kernel.parts import Box, DualPoint, best_bias, bounds_of, part_sums
 from bigsvm.problem.kernel import Kernel
 from bigsvm.solvers.kernel.part import Part
 from bigsvm.solvers.kernel.smo import active_set
@@ -46,18 +46,21 @@ def padded(a: np.ndarray, q: int) -> np.ndarray:
     return out
 
 
+def room_of(q: int) -> StepRoom:
+    lanes = np.empty(LANES), np.empty(LANES, np.float32)
+    return StepRoom(np.empty(q), np.empty(q), np.empty(q, np.float32), *lanes)
+
+
 @pytest.mark.parametrize("second", [True, False])
 @pytest.mark.parametrize("epsilon", [0.0, 0.1])
 @pytest.mark.parametrize("n", [3, 64, 130])
 def test_a_working_set_is_solved(n: int, epsilon: float, second: bool) -> None:
     part, K = a_part(n, epsilon, n)
     q = -(-n // LANES) * LANES
-    given = [padded(a, q) for a in (np.ones(n), part.lower, part.upper)]
+    diag, box = padded(np.ones(n), q), Box(padded(part.lower, q), padded(part.upper, q))
     beta, f = padded(part.beta, q), padded(part.f, q)
-    lanes = np.empty(LANES), np.empty(LANES, np.float32)
-    room = np.empty(q), np.empty(q), np.empty(q, np.float32)
     steps, violation = solve_working_set(
-        padded(K, q), *given, epsilon, 1e-9, 100_000, second, beta, f, *room, lanes
+        padded(K, q), diag, box, epsilon, DualPoint(beta, f), 1e-9, 100_000, second, room_of(q)
     )  # fmt: skip
     part.beta[:], part.f[:] = beta[:n], f[:n]
     assert steps > 0
@@ -143,10 +146,9 @@ def test_equal_rows_of_a_working_set_are_chosen_by_the_lowest_number(second: boo
     q, y = 2 * LANES, np.where(np.arange(2 * LANES) % 3 == 0, -1.0, 1.0)
     K = np.where(y[:, None] == y[None, :], 1.0, 0.2)
     beta, f = np.zeros(q), -y
-    room, lanes = (np.empty(q), np.empty(q), np.empty(q, np.float32)), (np.empty(LANES), np.empty(LANES, np.float32))
-    lower, upper = np.minimum(y, 0.0), np.maximum(y, 0.0)
+    box = Box(np.minimum(y, 0.0), np.maximum(y, 0.0))
     for step in range(1, 4):
-        solve_working_set(K, np.ones(q), lower, upper, 0.0, 1e-9, 1, second, beta, f, *room, lanes)
+        solve_working_set(K, np.ones(q), box, 0.0, DualPoint(beta, f), 1e-9, 1, second, room_of(q))
         first = [np.flatnonzero(y == side)[:step] for side in (1.0, -1.0)]
         assert set(np.flatnonzero(beta)) <= set(np.concatenate(first).tolist())
 
@@ -154,7 +156,6 @@ def test_equal_rows_of_a_working_set_are_chosen_by_the_lowest_number(second: boo
 def test_a_step_to_a_bound_ends_there_exactly() -> None:
     """Where beta + (bound - beta) is not the bound."""
     rng, q = np.random.default_rng(11), LANES
-    room, lanes = (np.empty(q), np.empty(q), np.empty(q, np.float32)), (np.empty(LANES), np.empty(LANES, np.float32))
     bounds, starts = rng.uniform(0.5, 1.0, 500), rng.uniform(0.0, 0.4, 500)
     rounded = np.flatnonzero(starts + (bounds - starts) != bounds)[:5]
     assert len(rounded) == 5
@@ -165,28 +166,25 @@ def test_a_step_to_a_bound_ends_there_exactly() -> None:
             (upper if row == 0 else lower)[row] = bound if row == 0 else -bound
             beta[row] = start if row == 0 else -start
             f[:2] = -50.0, 50.0
-            solve_working_set(np.eye(q), np.ones(q), lower, upper, 0.0, 1e-9, 1, True, beta, f, *room, lanes)
+            box, point = Box(lower, upper), DualPoint(beta, f)
+            solve_working_set(np.eye(q), np.ones(q), box, 0.0, point, 1e-9, 1, True, room_of(q))
             assert beta[row] == (bound if row == 0 else -bound)
 
 
 @pytest.mark.parametrize("start", [(-0.3, 0.2), (-0.2, 0.3)])
 def test_a_step_stops_where_the_size_of_beta_bends(start: tuple[float, float]) -> None:
     q = LANES
-    room, lanes = (np.empty(q), np.empty(q), np.empty(q, np.float32)), (np.empty(LANES), np.empty(LANES, np.float32))
     lower, upper, beta, f = np.zeros(q), np.zeros(q), np.zeros(q), np.zeros(q)
     lower[:2], upper[:2], beta[:2], f[:2] = -9.0, 9.0, start, (-5.0, 5.0)
-    solve_working_set(np.eye(q), np.ones(q), lower, upper, 0.1, 1e-9, 1, True, beta, f, *room, lanes)
+    box, point = Box(lower, upper), DualPoint(beta, f)
+    solve_working_set(np.eye(q), np.ones(q), box, 0.1, point, 1e-9, 1, True, room_of(q))
     assert beta[:2].tolist() == pytest.approx([-0.1, 0.0] if start[1] == 0.2 else [0.0, 0.1])
     assert 0.0 in beta[:2].tolist()
 
 
 def test_rows_at_their_bounds_are_there_exactly() -> None:
     part, K = a_part(128, 0.0, 9)
-    lanes = np.empty(LANES), np.empty(LANES, np.float32)
-    room = np.empty(128), np.empty(128), np.empty(128, np.float32)
-    solve_working_set(
-        K, np.ones(128), part.lower, part.upper, 0.0, 1e-9, 100_000, True, part.beta, part.f, *room, lanes
-    )  # fmt: skip
+    solve_working_set(K, np.ones(128), part.box, 0.0, part.point, 1e-9, 100_000, True, room_of(128))
     cost = part.upper - part.lower
     for end in (part.lower, part.upper):
         near = np.abs(part.beta - end) < 1e-12 * cost

@@ -95,21 +95,18 @@ class PlattSMO(KernelSolver):
         and no rule: then it is `exhausted`.
         """
         n, steps, seen = part.n, 0, 0
+        programme = part.target, part.lower, part.upper, part.beta, part.f
         most = most_values(ctx, n, _VALUES)
         while seen < most and not self._over(part, work) and not expired(ctx):
             begun = work.at
-            i2 = next_violator(
-                part.target, part.lower, part.upper, part.beta, part.f, work.b, 0.5 * part.eps, begun,
-                not work.all_rows,
-            )  # fmt: skip
+            i2 = next_violator(*programme, work.b, 0.5 * part.eps, begun, not work.all_rows)
             seen += i2 - begun + 1
             if i2 == n:
                 self._next_sweep(part, work)
                 continue
             row = rows.fetch(np.array([i2]))[0]
             i1, change, work.b = platt_examine(
-                row, i2, part.target, part.lower, part.upper, part.beta, part.f, rows.diag, work.b, self.eps, ctx.seed,
-                work.sweep,
+                row, i2, *programme, rows.diag, work.b, self.eps, ctx.seed, work.sweep
             )  # fmt: skip
             if i1 >= 0:
                 add_row(part.f, rows.fetch(np.array([i1]))[0], change)

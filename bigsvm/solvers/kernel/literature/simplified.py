@@ -34,7 +34,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bigsvm.compiled.kernel.platt import ANY_ONE, LARGEST, LARGEST_THEN_ANY, add_row, simplified_scan
+from bigsvm.compiled.kernel.platt import (
+    ANY_ONE,
+    LARGEST,
+    LARGEST_THEN_ANY,
+    FetchedRows,
+    PairRule,
+    add_row,
+    simplified_scan,
+)
 from bigsvm.solvers.base import Context, DataShape, Keeps, Need
 from bigsvm.solvers.kernel.base import KernelSolver, expired, most_values
 from bigsvm.solvers.kernel.part import Part, Progress, middle
@@ -110,18 +118,19 @@ class SimplifiedSMO(KernelSolver):
         epoch may also take no step because none was found; then it is over, and `final`.  The last epoch that is
         allowed is a limit, and no rule: then it is `exhausted`.
         """
-        n, steps, seen, eps = part.n, 0, 0, 0.5 * part.eps
+        n, steps, seen = part.n, 0, 0
+        programme = part.target, part.box, part.point, rows.diag
+        rule = PairRule(0.5 * part.eps, self.min_step, _SECOND[self.second])
         together = _at_once(n)
         order = np.empty(n, np.int64)
         most = most_values(ctx, n, _VALUES)
         while seen < most and not self._over(part, work) and not expired(ctx):
             stop = min(work.at + together, n)
-            K, at = rows_of(rows, np.arange(work.at, stop), work.kept)
-            first, i = work.at, work.at
+            fetched = FetchedRows(*rows_of(rows, np.arange(work.at, stop), work.kept), work.at, stop)
+            i = work.at
             while i < stop:
                 i, j, change, work.b = simplified_scan(
-                    K, at, first, i, stop, part.target, part.lower, part.upper, part.beta, part.f, rows.diag, work.b,
-                    eps, self.min_step, _SECOND[self.second], ctx.seed, work.epoch, order,
+                    fetched, i, *programme, work.b, rule, ctx.seed, work.epoch, order
                 )  # fmt: skip
                 if j >= 0:
                     partner, (k,) = rows_of(rows, np.array([j]), work.kept)
@@ -129,7 +138,7 @@ class SimplifiedSMO(KernelSolver):
                     work.changed += 1
                     steps += 1
                     i += 1
-            seen += n * (stop - first)
+            seen += n * (stop - work.at)
             work.at = stop
             if stop == n:
                 if work.changed == 0:

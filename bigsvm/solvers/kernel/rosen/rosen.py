@@ -11,14 +11,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from bigsvm.compiled.kernel.rosen import DUE, STILL, WORK, keep_members
+from bigsvm.compiled.kernel.parts import DualPoint
+from bigsvm.compiled.kernel.rosen import DUE, STILL, WORK, Descent, keep_members
 from bigsvm.solvers.base import Context, DataShape, Need
 from bigsvm.solvers.kernel.base import KernelSolver, expired, most_values
 from bigsvm.solvers.kernel.part import Part, Progress
 from bigsvm.solvers.kernel.rosen.capacity import face_needs, rows_that_fit
 from bigsvm.solvers.kernel.rosen.rosen_face import (
     INNER,
-    Descent,
     FaceWork,
     Look,
     Room,
@@ -119,11 +119,11 @@ class Rosen(KernelSolver):
             INNER[self.inner], stop=-np.inf, small=0.5 * eps, theta=self.theta, level=now.multiplier, releases=int(due),
             most=1 if self.full else len(numbers) + 5, most_work=_WHILE,
         )  # fmt: skip
-        W, beta, f = block.numbers, part.beta[block.numbers], part.f[block.numbers]
-        reason = move(part, work, W, beta, f, block.K, block.largest, room, how)
+        W, point = block.numbers, DualPoint(part.beta[block.numbers], part.f[block.numbers])
+        reason = move(part, work, W, point, block.K, block.largest, room, how)
         if reason == DUE and work.steps == before:  # a tie that rounding decides otherwise here than there
-            reason = move(part, work, W, beta, f, block.K, block.largest, room, how._replace(releases=1))
-        part.beta[W] = beta
+            reason = move(part, work, W, point, block.K, block.largest, room, how._replace(releases=1))
+        part.beta[W] = point.beta
         return reason != STILL or work.steps > before + 1
 
 

@@ -11,14 +11,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from bigsvm.compiled.kernel.rosen import LIMIT, STILL, WORK
+from bigsvm.compiled.kernel.parts import DualPoint
+from bigsvm.compiled.kernel.rosen import LIMIT, STILL, WORK, Descent
 from bigsvm.solvers.base import Context, DataShape, Need
 from bigsvm.solvers.kernel.base import KernelSolver, expired, most_values
 from bigsvm.solvers.kernel.part import Part, Progress
 from bigsvm.solvers.kernel.rosen.capacity import face_needs, rows_that_fit
 from bigsvm.solvers.kernel.rosen.rosen_face import (
     INNER,
-    Descent,
     FaceWork,
     Look,
     Room,
@@ -142,9 +142,9 @@ class RosenBlock(KernelSolver):
             INNER[self.inner], stop=work.stop, small=0.25 * work.stop, theta=self.theta, level=0.0, releases=most,
             most=most, most_work=most_work,
         )  # fmt: skip
-        beta, f = work.beta[W], work.f[W]
-        reason = move(part, work, W, beta, f, K, largest, room, how)
-        work.beta[W], work.f[W] = beta, f
+        point = DualPoint(work.beta[W], work.f[W])
+        reason = move(part, work, W, point, K, largest, room, how)
+        work.beta[W], work.f[W] = point
         return reason
 
 

@@ -11,7 +11,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bigsvm.compiled.kernel.rosen import CONJUGATE, NEWTON, STEEPEST, descend
+from bigsvm.compiled.kernel.parts import Box, DualPoint
+from bigsvm.compiled.kernel.rosen import (
+    CONJUGATE,
+    NEWTON,
+    STEEPEST,
+    Descent,
+    DescentRoom,
+    LastDirection,
+    descend,
+)
 from bigsvm.solvers.kernel.part import Part
 from bigsvm.solvers.kernel.values.kernel_rows import KernelRows
 
@@ -128,44 +137,30 @@ class Room:
     z: np.ndarray = field(default_factory=lambda: np.zeros(0))
     square: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
 
-    def of(self, m: int, inner: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """e, r, z and the square for m rows."""
+    def of(self, m: int, inner: int) -> tuple[np.ndarray, DescentRoom]:
+        """e, and the rest, for m rows."""
         if len(self.e) < m:
             self.e, self.r, self.z = (np.zeros(grown(m)) for _ in range(3))
         if inner == NEWTON and self.square.shape[1] < m:
             self.square = np.zeros((grown(m) + 2, grown(m)))
         square = self.square[: m + 2, :m] if inner == NEWTON else self.square
-        return self.e[:m], self.r[:m], self.z[:m], square
-
-
-class Descent(NamedTuple):
-    """What to do with some rows, in the words of `kernels.rosen.descend`."""
-
-    inner: int
-    stop: float
-    small: float
-    theta: float
-    level: float
-    releases: int
-    most: int
-    most_work: int
+        return self.e[:m], DescentRoom(self.r[:m], self.z[:m], square)
 
 
 def move(
-    part: Part, work: FaceWork, W: np.ndarray, beta: np.ndarray, f: np.ndarray, K: np.ndarray, largest: float,
-    room: Room, how: Descent,
+    part: Part, work: FaceWork, W: np.ndarray, point: DualPoint, K: np.ndarray, largest: float, room: Room, how: Descent
 ) -> int:  # fmt: skip
-    """Move beta and f, both float64 (len(W),), of the rows W (int64, distinct), whose kernel values are K.
+    """Move beta and f of the rows W (int64, distinct), whose kernel values are K.
 
     Returns
     -------
     reason : as `descend` gives it
     """
-    e, r, z, square = room.of(len(W), how.inner)
+    e, rest = room.of(len(W), how.inner)
     e[:] = work.direction[W]
     reason, gain = descend(
-        K, largest, W, beta, f, part.lower[W], part.upper[W], part.epsilon, how.stop, how.small, how.theta, how.level,
-        how.releases, how.most, how.most_work, how.inner, e, r, z, square, work.memory, work.counts,
+        K, largest, W, point, Box(part.lower[W], part.upper[W]), part.epsilon, how, LastDirection(e, work.memory), rest,
+        work.counts,
     )  # fmt: skip
     work.direction[W] = e
     work.gain += gain

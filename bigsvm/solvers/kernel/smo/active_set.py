@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from bigsvm.compiled.kernel.support import Support
 from bigsvm.solvers.base import Context
 from bigsvm.solvers.kernel.base import most_values
 from bigsvm.solvers.kernel.part import Part, Progress
 from bigsvm.solvers.kernel.smo.block_smo import ActiveRows, BlockSMO
 from bigsvm.solvers.kernel.values.data import Rows
 from bigsvm.solvers.kernel.values.data_rows import DataRows
-from bigsvm.solvers.kernel.values.gram import Support
 from bigsvm.solvers.kernel.values.row_buffer import RowArena, support_rows
 from bigsvm.solvers.selection import largest
 from bigsvm.store.state.vectors import RowVector

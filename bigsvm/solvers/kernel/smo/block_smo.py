@@ -13,8 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bigsvm.compiled.kernel.block_smo import LANES, measure, solve_working_set
-from bigsvm.solvers.kernel.values.gram import Gram, Support, support_of, unit_rows
+from bigsvm.compiled.kernel.block_smo import LANES, StepRoom, measure, solve_working_set
+from bigsvm.compiled.kernel.parts import Box, DualPoint
+from bigsvm.compiled.kernel.support import Support, support_of, unit_rows
+from bigsvm.solvers.kernel.values.gram import Gram
 from bigsvm.store.blocks import Matrix
 
 _INNER = 0.1  # of the violation at the start of a round, to which its working set is solved
@@ -91,9 +93,13 @@ class BlockSMO:
         self.gram, self.second = gram, second
         self.q = -(-q // LANES) * LANES
         kind = gram.dtype
-        self._lanes = (np.empty(LANES), np.empty(LANES, np.float32))
-        self._room = [np.empty(self.q) for _ in range(7)]
-        self._gain = np.empty(self.q, np.float32)
+        self._diag = np.empty(self.q)
+        self._box = Box(np.empty(self.q), np.empty(self.q))
+        self._point = DualPoint(np.empty(self.q), np.empty(self.q))
+        self._room = StepRoom(
+            np.empty(self.q), np.empty(self.q), np.empty(self.q, np.float32), np.empty(LANES),
+            np.empty(LANES, np.float32),
+        )  # fmt: skip
         self._K = np.zeros(self.q * self.q, kind)
 
     @staticmethod
@@ -121,10 +127,9 @@ class BlockSMO:
         """
         found, n = Solved(idle=idle), active.n
         up, down = np.empty(n), np.empty(n)
+        point, box = DualPoint(active.beta, active.f), Box(active.lower, active.upper)
         while True:
-            found.b_up, found.b_low = measure(
-                active.f, active.beta, active.lower, active.upper, active.epsilon, up, down
-            )
+            found.b_up, found.b_low = measure(point, box, active.epsilon, up, down)
             violation = found.violation
             if not violation > target or found.idle > 1:
                 return found, last
@@ -181,22 +186,21 @@ class BlockSMO:
         self.gram.values(active.X, active.at[W], active.support(W, self.gram), K)
         found.values += n * n
         found.work += n * n
-        diag, lower, upper, beta, f, up, down = self._room
-        for room, given in zip(
-            self._room, (active.diag, active.lower, active.upper, active.beta, active.f), strict=False
-        ):
-            room[:n] = given[W]
-            room[n:] = 0.0
+        diag, box, point = self._diag[:m], Box(*(a[:m] for a in self._box)), DualPoint(*(a[:m] for a in self._point))
+        given = active.diag, active.lower, active.upper, active.beta, active.f
+        for of_set, of_all in zip((diag, *box, *point), given, strict=True):
+            of_set[:n] = of_all[W]
+            of_set[n:] = 0.0
         K[np.arange(n), np.arange(n)] = diag[:n]
         K[n:] = 0.0
         K[:, n:] = 0.0
+        room = self._room._replace(up=self._room.up[:m], down=self._room.down[:m], gain=self._room.gain[:m])
         steps, _ = solve_working_set(
-            K, diag[:m], lower[:m], upper[:m], active.epsilon, target, _STEPS * n,
-            self.second, beta[:m], f[:m], up[:m], down[:m], self._gain[:m], self._lanes,
+            K, diag, box, active.epsilon, point, target, _STEPS * n, self.second, room
         )  # fmt: skip
         found.steps += steps
         found.work += steps * n // _STEPS_A_ROW
-        by = beta[:n] - active.beta[W]
+        by = point.beta[:n] - active.beta[W]
         changed = np.flatnonzero(by)
-        active.beta[W[changed]] = beta[changed]
+        active.beta[W[changed]] = point.beta[changed]
         return W[changed], by[changed]

@@ -7,10 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bigsvm.compiled.kernel.support import Support, support_of, unit_rows
 from bigsvm.problem.kernel import Kernel
 from bigsvm.solvers.base import Context
 from bigsvm.solvers.gathered import Gathered, picked_rows
-from bigsvm.solvers.kernel.values.gram import Gram, Support, support_of, unit_rows
+from bigsvm.solvers.kernel.values.gram import Gram
 from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks, blocks_of, readonly_view
 
 _CHUNK = 1 << 13  # rows of data in memory between two looks at what is asked of the run

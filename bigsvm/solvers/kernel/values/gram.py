@@ -5,59 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
 
 import numpy as np
 
-from bigsvm.compiled.kernel.gram import GROUP, add_kernel_rows, gathered, write_kernel_rows
+from bigsvm.compiled.kernel.gram import KernelFunction, TileRoom, add_kernel_rows, write_kernel_rows
+from bigsvm.compiled.kernel.support import GROUP, Support
 from bigsvm.compiled.kernel.tile import LANES
-from bigsvm.compiled.shared.rows import CSR
 from bigsvm.problem.kernel import Kernel
 from bigsvm.store.blocks import Matrix
 
 _SMALLEST_PART = 8 * LANES
 """Rows for which it pays to wake a thread."""
-
-
-class Support(NamedTuple):
-    """Some rows S as the other side of kernel values.
-
-    S : dense or CSR, float32 or float64; dense ones are padded with zeros to a multiple of GROUP rows
-    sq : of that type, (n,), squared norms
-    """
-
-    S: Matrix
-    sq: np.ndarray
-
-    @property
-    def n(self) -> int:
-        return len(self.sq)
-
-    def part(self, start: int, stop: int) -> Support:
-        """Rows [start, stop), start a multiple of GROUP: views."""
-        if isinstance(self.S, CSR):
-            return Support(self.S._replace(indptr=self.S.indptr[start : stop + 1]), self.sq[start:stop])
-        return Support(self.S[start : start + -(-(stop - start) // GROUP) * GROUP], self.sq[start:stop])
-
-
-def support_of(X: Matrix, rows: np.ndarray, dtype: np.dtype) -> Support:
-    """A copy of some rows of X (as `readonly_view` gives it) in `dtype`."""
-    return Support(*gathered(X, rows, dtype))
-
-
-def unit_rows(columns: np.ndarray, dtype: np.dtype) -> Support:
-    """Rows that pick one feature each: with them a linear kernel gives the values of a precomputed one."""
-    n = len(columns)
-    return Support(CSR(np.ones(n, dtype), columns.astype(np.int64), np.arange(n + 1)), np.ones(n, dtype))
-
-
-class _Room(NamedTuple):
-    """Where one thread works."""
-
-    tile: np.ndarray
-    x_sq: np.ndarray
-    a: np.ndarray
-    sums: np.ndarray
 
 
 class Gram:
@@ -68,7 +26,7 @@ class Gram:
 
     def __init__(self, kernel: Kernel, n_features: int, dtype: np.dtype | type, threads: int) -> None:
         self.kernel, self.dtype, self.threads = kernel, np.dtype(dtype), threads
-        self._shape = (n_features, LANES)
+        self._function, self._shape = KernelFunction(*kernel.parameters), (n_features, LANES)
         self._rooms = threading.local()
         self._pool = ThreadPoolExecutor(threads, "bigsvm-kernel") if threads > 1 else None
 
@@ -88,9 +46,7 @@ class Gram:
 
         def work(start: int, stop: int) -> None:
             room = self._room(support.S, len(out))
-            add_kernel_rows(
-                X, rows[start:stop], support.S, support.sq, coef, *self.kernel.parameters, *room, out, start
-            )  # fmt: skip
+            add_kernel_rows(X, rows[start:stop], support, coef, self._function, room, out, start)
 
         self._run(work, len(rows))
 
@@ -100,9 +56,7 @@ class Gram:
 
         def work(start: int, stop: int) -> None:
             room = self._room(support.S, 1)
-            write_kernel_rows(
-                X, rows[start:stop], support.S, support.sq, *self.kernel.parameters, *room[:3], out, start
-            )  # fmt: skip
+            write_kernel_rows(X, rows[start:stop], support, self._function, room, out, start)
 
         if support.n and len(rows):
             self._run(work, len(rows))
@@ -123,11 +77,11 @@ class Gram:
         for done in [self._pool.submit(work, start, min(start + step, n)) for start in range(0, n, step)]:
             done.result()
 
-    def _room(self, S: Matrix, n_models: int) -> _Room:
-        room: _Room | None = getattr(self._rooms, "room", None)
+    def _room(self, S: Matrix, n_models: int) -> TileRoom:
+        room: TileRoom | None = getattr(self._rooms, "room", None)
         if room is None or len(room.sums) < n_models:
             kind = self.dtype
-            room = _Room(
+            room = TileRoom(
                 np.zeros(self._shape, kind), np.zeros(LANES, kind), np.zeros((GROUP, LANES), kind),
                 np.zeros((n_models, LANES)),
             )  # fmt: skip

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bigsvm.compiled.kernel.gram import GROUP, move_rows_down
+from bigsvm.compiled.kernel.support import GROUP, move_rows_down
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.solvers.base import Context, DataShape
 from bigsvm.solvers.gathered import picked_rows

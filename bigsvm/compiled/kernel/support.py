@@ -1,0 +1,97 @@
+"""The other side of kernel values: some rows of the data, copied to one type, with their squared norms."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from bigsvm.compiled.kernel.lanes import fused
+from bigsvm.compiled.shared.rows import CSR
+
+GROUP = 4
+"""Rows of S that are worked on together; a dense S has a multiple of so many."""
+_loop = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)  # type: ignore[call-overload]
+
+
+class Support(NamedTuple):
+    """Some rows S as the other side of kernel values.
+
+    S : dense or CSR, float32 or float64, (n, n_features); dense: more rows, of zeros, up to a multiple of GROUP
+    sq : of that type, (n,), squared norms
+    """
+
+    S: np.ndarray | CSR
+    sq: np.ndarray
+
+    @property
+    def n(self) -> int:
+        return len(self.sq)
+
+    def part(self, start: int, stop: int) -> Support:
+        """Rows [start, stop), start a multiple of GROUP: views."""
+        if isinstance(self.S, CSR):
+            return Support(self.S._replace(indptr=self.S.indptr[start : stop + 1]), self.sq[start:stop])
+        return Support(self.S[start : start + -(-(stop - start) // GROUP) * GROUP], self.sq[start:stop])
+
+
+@_loop
+def gather_csr(data, indices, indptr, rows, out_data, out_indices, out_indptr, out_sq):
+    """Rows of a CSR matrix one after another; squared norms summed in float64.  `out_indptr` is filled already."""
+    for i in range(len(rows)):
+        q, total = out_indptr[i], 0.0
+        for p in range(indptr[rows[i]], indptr[rows[i] + 1]):
+            value = data[p]
+            out_data[q] = value
+            out_indices[q] = indices[p]
+            total = fused(np.float64(value), np.float64(value), total)
+            q += 1
+        out_sq[i] = total
+
+
+@_loop
+def gather_dense(X, rows, out, out_sq):
+    """Rows of a dense matrix; squared norms summed in float64."""
+    for i in range(len(rows)):
+        total = 0.0
+        for j in range(X.shape[1]):
+            value = X[rows[i], j]
+            out[i, j] = value
+            total = fused(np.float64(value), np.float64(value), total)
+        out_sq[i] = total
+
+
+@_loop
+def move_rows_down(data, indices, indptr, rows):
+    """Make `rows` (ascending) the first rows of a CSR matrix, in place."""
+    q = indptr[0]
+    for i in range(len(rows)):
+        start, stop = indptr[rows[i]], indptr[rows[i] + 1]
+        indptr[i] = q
+        for p in range(start, stop):
+            data[q] = data[p]
+            indices[q] = indices[p]
+            q += 1
+    indptr[len(rows)] = q
+
+
+def support_of(X: np.ndarray | CSR, rows: np.ndarray, dtype: np.dtype | type) -> Support:
+    """A copy of some rows of X (as `readonly_view` gives it) in `dtype`."""
+    n = len(rows)
+    sq = np.empty(n, dtype)
+    if isinstance(X, CSR):
+        indptr = np.zeros(n + 1, np.int64)
+        np.cumsum(X.indptr[rows + 1] - X.indptr[rows], out=indptr[1:])
+        data, indices = np.empty(indptr[-1], dtype), np.empty(indptr[-1], X.indices.dtype)
+        gather_csr(X.data, X.indices, X.indptr, rows, data, indices, indptr, sq)
+        return Support(CSR(data, indices, indptr), sq)
+    S = np.zeros((-(-n // GROUP) * GROUP, X.shape[1]), dtype)
+    gather_dense(X, rows, S, sq)
+    return Support(S, sq)
+
+
+def unit_rows(columns: np.ndarray, dtype: np.dtype) -> Support:
+    """Rows that pick one feature each: with them a linear kernel gives the values of a precomputed one."""
+    n = len(columns)
+    return Support(CSR(np.ones(n, dtype), columns.astype(np.int64), np.arange(n + 1)), np.ones(n, dtype))
