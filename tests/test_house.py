@@ -26,12 +26,6 @@ WIDE = {
 }
 """Functions outside compiled/ that are longer or take more, and why."""
 TOLD_ALL = {
-    "linear/active_row_buffer.py: admit": "the buffer's arrays, and a row's",
-    "linear/dual_cd.py: _sweep": "the loop of dcd: rows, box, point and order, one by one",
-    "linear/dual_cd.py: dual_cd_sweeps": "its door for sweeps",
-    "linear/dual_cd.py: dual_cd_visit": "its door for a visit",
-    "linear/gap_terms.py: _certify": "the sums of a proof, and all that they are of",
-    "linear/primal_cd.py: sweep": "columns, rows and the line search of each",
     "shared/shuffle.py: pack_rows": "the arrays of CSR rows twice, as they are and as they are to be",
 }
 """Functions of compiled/ that take more, and why."""

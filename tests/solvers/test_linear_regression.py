@@ -14,7 +14,8 @@ from scipy.optimize import minimize
 from sklearn.svm import LinearSVR
 
 import bigsvm
-from bigsvm.compiled.linear.dual_cd import BlockRows, Limits, OrderKey, dual_cd_sweeps
+from bigsvm.compiled.linear.dual_cd import BlockRows, Limits, dual_cd_sweeps
+from bigsvm.compiled.shared.visiting import VisitingOrder
 from bigsvm.config import FitConfig
 from bigsvm.errors import Unsupported
 from bigsvm.problem.loss import LOSSES, loss_named
@@ -141,7 +142,7 @@ def test_one_sweep_is_textbook_dual_coordinate_descent(loss: str, bias: float) -
     for sweep in range(6):
         dual_cd_sweeps(
             block, problem.dual_models, alpha, w, np.ones(N, np.uint8), 1.0, open_ends.copy(),
-            OrderKey(1, 0, sweep, 0), Limits(1, False, 0.0, 0.0, np.zeros(1)), np.empty((1, 4)),
+            VisitingOrder(1, 0, sweep, 0), Limits(1, False, 0.0, 0.0, np.zeros(1)), np.empty((1, 4)),
         )  # fmt: skip
         now = dual_value(X, y, np.full(N, C), loss, alpha[:, 0], bias, 0.3)
         assert now > before
@@ -151,8 +152,8 @@ def test_one_sweep_is_textbook_dual_coordinate_descent(loss: str, bias: float) -
     last = X[-1:], y[-1:], (X[-1:] ** 2).sum(axis=1)
     alone = BlockRows(readonly_view(as_csr(last[0])), last[1], np.empty(0), last[2], np.empty(0, np.int64))
     dual_cd_sweeps(
-        alone, problem.dual_models, alpha[-1:], w, np.ones(1, np.uint8), 1.0, open_ends.copy(), OrderKey(1, 0, 0, 0),
-        Limits(1, False, 0.0, 0.0, np.zeros(1)), np.empty((1, 4)),
+        alone, problem.dual_models, alpha[-1:], w, np.ones(1, np.uint8), 1.0, open_ends.copy(),
+        VisitingOrder(1, 0, 0, 0), Limits(1, False, 0.0, 0.0, np.zeros(1)), np.empty((1, 4)),
     )  # fmt: skip
     at_best = dual_value(X, y, np.full(N, C), loss, alpha[:, 0], bias, 0.3)
     for change in np.linspace(-0.02, 0.02, 41):

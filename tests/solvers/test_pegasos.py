@@ -14,14 +14,8 @@ from scipy import sparse
 
 import bigsvm
 from bigsvm.budget import MemoryBudget
-from bigsvm.compiled.linear.pegasos import (
-    LabelledRows,
-    Models,
-    ScaledPoint,
-    StepLength,
-    VisitingOrder,
-    pegasos_visit,
-)
+from bigsvm.compiled.linear.pegasos import LabelledRows, Models, ScaledPoint, StepLength, pegasos_visit
+from bigsvm.compiled.shared.visiting import VisitingOrder
 from bigsvm.config import FitConfig
 from bigsvm.errors import Interrupted, UsageError
 from bigsvm.problem.problem import Problem, make_problem

@@ -65,19 +65,6 @@ class BlockRows(NamedTuple):
     at: np.ndarray
 
 
-class OrderKey(NamedTuple):
-    """Key of the random order of a visit.
-
-    mixed_runs : see `visiting.fill_order`; WITH_REPLACEMENT: nothing is shrunk
-    seed, epoch, start : epoch counts up with each sweep, start tells blocks of an epoch apart
-    """
-
-    mixed_runs: int
-    seed: int
-    epoch: int
-    start: int
-
-
 class Limits(NamedTuple):
     """Where sweeps over one block end.
 
@@ -187,7 +174,7 @@ def dual_cd_sweeps(rows, models, alpha, W, active, sigma, thresholds, key, limit
     active : uint8 or uint64, shape (n_rows,)   bit m: the row has not been shrunk away by model m
     sigma : float   stiffness of the local problem, 1 for the exact one; w changes by sigma times the sum
     thresholds : float64, shape (2, n_models)   shrinking: a bound row leaves above [0] or below [1]
-    key : OrderKey;  limits : Limits
+    key : VisitingOrder;  limits : Limits
     stats : float64, shape (n_models, 4), filled: largest and smallest projected gradient, gap and loss as
             seen at each row's visit, of the last sweep
 

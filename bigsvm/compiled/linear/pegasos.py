@@ -96,15 +96,6 @@ class StepLength(NamedTuple):
     seen: int
 
 
-class VisitingOrder(NamedTuple):
-    """The key of a random order of rows, all int: see `visiting.fill_order`."""
-
-    mixed_runs: int
-    seed: int
-    epoch: int
-    start: int
-
-
 @njit(cache=True, nogil=True)
 def pegasos_visit(rows, models, point, length, key, stats):
     """Visit every row once, in a random order, a batch after another; returns how many steps that took.

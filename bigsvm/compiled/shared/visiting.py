@@ -7,6 +7,8 @@ are in no order (`docs/order-of-rows.md`), at several times its speed: memory is
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 from numba.extending import register_jitable
@@ -16,6 +18,19 @@ from bigsvm.compiled.shared.rows import CSR
 RUN_ROWS = 64
 MIXED_BYTES = 6 << 20  # of values and indices: what caches hold; data of this size is shuffled as a whole
 WITH_REPLACEMENT = -1  # in place of `mixed_runs`: every visit is to a row drawn anew
+
+
+class VisitingOrder(NamedTuple):
+    """The key of a random order of rows, all int: see `fill_order`.
+
+    mixed_runs : runs that are shuffled together; WITH_REPLACEMENT: rows are drawn anew, and nothing is shrunk
+    seed, epoch, start : epoch counts up with each sweep, start tells blocks of an epoch apart
+    """
+
+    mixed_runs: int
+    seed: int
+    epoch: int
+    start: int
 
 
 def mixed_runs_of(X, with_bias):

@@ -16,10 +16,10 @@ import numpy as np
 
 from bigsvm.compiled.linear import active_row_buffer as kernel
 from bigsvm.compiled.linear.active_row_buffer import Slots
-from bigsvm.compiled.linear.dual_cd import BlockRows, OrderKey, dual_cd_visit
+from bigsvm.compiled.linear.dual_cd import BlockRows, dual_cd_visit
 from bigsvm.compiled.shared.packed import PackedCSR, PackedDense
 from bigsvm.compiled.shared.rows import CSR
-from bigsvm.compiled.shared.visiting import MIXED_BYTES, RUN_ROWS
+from bigsvm.compiled.shared.visiting import MIXED_BYTES, RUN_ROWS, VisitingOrder
 from bigsvm.problem.problem import Problem
 from bigsvm.store.blocks import RowBlocks, bytes_per_row
 
@@ -112,7 +112,7 @@ class Arena:
             mixed = max(int(MIXED_BYTES * n // max(_bytes_used(self.rows, n) * RUN_ROWS, 1)), 1)
         rows = BlockRows(self.rows, slots.y[:n], weight, slots.sqnorm[:n], slots.row[:n])
         dual_cd_visit(
-            rows, problem.dual_models, alpha, W, _ALL, 1.0, OrderKey(mixed, *key, _PLACE + number),
+            rows, problem.dual_models, alpha, W, _ALL, 1.0, VisitingOrder(mixed, *key, _PLACE + number),
             np.empty(n, np.int64), stats, slots.score[:n],
         )  # fmt: skip
         if self.full:

@@ -19,9 +19,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bigsvm.compiled.linear.dual_cd import GAP, LOSS, BlockRows, Limits, OrderKey, dual_cd_sweeps
+from bigsvm.compiled.linear.dual_cd import GAP, LOSS, BlockRows, Limits, dual_cd_sweeps
 from bigsvm.compiled.shared.rows import sqnorms
-from bigsvm.compiled.shared.visiting import WITH_REPLACEMENT, mixed_runs_of
+from bigsvm.compiled.shared.visiting import WITH_REPLACEMENT, VisitingOrder, mixed_runs_of
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.deferred import DEFERRED_ALPHA
 from bigsvm.problem.problem import Problem, zero_weights
@@ -211,7 +211,7 @@ class DualCD(SolverBase):
         def run(group: ModelGroup) -> tuple[int, int, bool]:
             part = group.problem
             stats = np.empty((part.n_models, 4))
-            key = OrderKey(self._mixed_runs(X, part), ctx.seed, state.sweep, 0)
+            key = VisitingOrder(self._mixed_runs(X, part), ctx.seed, state.sweep, 0)
             limits = Limits(n_sweeps, True, group.eps, group.target, group.floor)
             _, visits, last_visits, settled = dual_cd_sweeps(
                 rows, part.dual_models, group.alpha.values, group.w, group.active.values[:, 0], 1.0, group.thresholds,

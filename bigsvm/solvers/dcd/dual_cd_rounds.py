@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bigsvm.compiled.linear.dual_cd import GAP, LOSS, BlockRows, OrderKey, dual_cd_visit
+from bigsvm.compiled.linear.dual_cd import GAP, LOSS, BlockRows, dual_cd_visit
 from bigsvm.compiled.shared.rows import sqnorms
-from bigsvm.compiled.shared.visiting import mixed_runs_of
+from bigsvm.compiled.shared.visiting import VisitingOrder, mixed_runs_of
 from bigsvm.solvers.base import Context
 from bigsvm.solvers.block_order import groups_at_random
 from bigsvm.solvers.dcd.dual_cd_stream import PassSums, writable
@@ -55,7 +55,7 @@ def round_task(share: Share) -> Update:
         sqnorms(X, sqnorm)
     stats = np.empty((problem.n_models, 4))
     rows = BlockRows(X, problem.y_of(block), writable(block.sample_weight), sqnorm, np.arange(n))
-    key = OrderKey(mixed_runs_of(X, problem.constant_feature != 0.0), *share.key, share.group.start)
+    key = VisitingOrder(mixed_runs_of(X, problem.constant_feature != 0.0), *share.key, share.group.start)
     visits = dual_cd_visit(
         rows, problem.dual_models, local["alpha"], w, np.empty(0, np.uint8), share.sigma, key, np.empty(n, np.int64),
         stats, np.empty(0, np.float32),

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from bigsvm.compiled.linear.dual_cd import GAP, LOSS, BlockRows, OrderKey, dual_cd_visit
+from bigsvm.compiled.linear.dual_cd import GAP, LOSS, BlockRows, dual_cd_visit
 from bigsvm.compiled.shared.rows import sqnorms
+from bigsvm.compiled.shared.visiting import VisitingOrder
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import Context
 from bigsvm.solvers.block_order import groups_at_random, groups_in_order
@@ -151,7 +152,7 @@ class _Run:
         rows, n = work.rows, len(work.rows.at)
         order, score, stats = np.empty(n, np.int64), np.empty(n, np.float32), np.empty((problem.n_models, 4))
         alpha, streams = models.alpha.values, models.active.values[:, 0]
-        key = OrderKey(self._mixed_runs(rows.X, problem), *work.key, work.start)
+        key = VisitingOrder(self._mixed_runs(rows.X, problem), *work.key, work.start)
         visited = dual_cd_visit(
             rows, problem.dual_models, alpha, models.w, streams, 1.0, key, order, stats, score
         )  # fmt: skip

@@ -21,11 +21,10 @@ from bigsvm.compiled.linear.pegasos import (
     Models,
     ScaledPoint,
     StepLength,
-    VisitingOrder,
     fold_scales,
     pegasos_visit,
 )
-from bigsvm.compiled.shared.visiting import mixed_runs_of
+from bigsvm.compiled.shared.visiting import VisitingOrder, mixed_runs_of
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import Problem, zero_weights
 from bigsvm.solvers.base import Context, DataShape, Need, Point, Rule, SmallFit, SolverBase, StepInfo
