@@ -23,7 +23,7 @@ class Limits(NamedTuple):
 
 IN_MEMORY = Limits(most=100_000, patience=1000)
 """Epochs over rows in memory."""
-STREAMED = Limits(most=10_000, patience=200)
+STREAMED = Limits(most=2000, patience=200)
 """Passes over rows that stream."""
 
 

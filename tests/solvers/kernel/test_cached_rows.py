@@ -49,6 +49,16 @@ def test_the_protocol_is_met(tmp_path: Path) -> None:
     np.testing.assert_array_equal(rows.block(a, b), inner.block(a, b))
 
 
+@pytest.mark.parametrize("keep_sums", [False, True])
+def test_a_sum_over_no_rows_changes_and_computes_nothing(tmp_path: Path, keep_sums: bool) -> None:
+    rows, inner, _ = rows_of(3, 3, tmp_path)
+    rows._keep_sums = keep_sums
+    f = np.arange(N, dtype=float)
+    rows.update(f, np.empty(0, np.int64), np.empty(0))
+    np.testing.assert_array_equal(f, np.arange(N))
+    assert inner.scans == 0
+
+
 def test_what_is_missing_comes_in_one_call_and_is_kept(tmp_path: Path) -> None:
     rows, inner, _ = rows_of(4, 3, tmp_path)
     first = rows.fetch(np.array([5, 2]))

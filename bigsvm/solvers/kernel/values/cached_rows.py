@@ -64,6 +64,8 @@ class CachedRows:
 
         Sums over all support vectors, asked for once, would push out what the next steps need.
         """
+        if len(idx) == 0:  # no support vectors yet
+            return
         here = self._cache.has(idx)
         missing = int(np.count_nonzero(~here))
         many = missing > self._at_once and (self._one_scan or _MOST * missing > len(idx))
