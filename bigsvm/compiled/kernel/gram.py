@@ -11,7 +11,7 @@ or CSR.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numba.extending import overload, register_jitable
 
 from bigsvm.compiled.kernel.differences import cancelling, differ
@@ -19,16 +19,15 @@ from bigsvm.compiled.kernel.expo import exp_of
 from bigsvm.compiled.kernel.lanes import add_lanes, fused, rbf_lanes
 from bigsvm.compiled.kernel.placed import is_placed, place
 from bigsvm.compiled.kernel.tile import LANES, dense_rows_times_tile, sparse_row_times_tile
+from bigsvm.compiled.shared.compile import njit
 from bigsvm.compiled.shared.rows import CSR
 
 LINEAR, RBF, POLY, SIGMOID, PRECOMPUTED = range(5)
 GROUP = 4
 """Rows of S that are worked on together; a dense S has a multiple of so many."""
 # A product may be fused with a sum, but no sum is taken in another order.
-_loop = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)  # type: ignore[call-overload]
-_vectors = njit(  # type: ignore[call-overload]
-    cache=True, nogil=True, error_model="numpy", _nrt=False, fastmath={"contract", "nnan", "nsz"}
-)
+_loop = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+_vectors = njit(cache=True, nogil=True, error_model="numpy", _nrt=False, fastmath={"contract", "nnan", "nsz"})
 
 
 @register_jitable

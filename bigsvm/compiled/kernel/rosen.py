@@ -13,10 +13,9 @@ A bound row p that may rise with F_p < mu, or fall with F_p > mu, is released: t
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numba.extending import register_jitable
 
-from bigsvm.compiled.shared.compile import inner_loop
+from bigsvm.compiled.shared.compile import inner_loop, njit
 
 CONJUGATE, STEEPEST, NEWTON = 0, 1, 2
 OPTIMAL, DUE, LIMIT, STILL = 0, 1, 2, 3

@@ -19,9 +19,8 @@ have.  At most 64 models.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
-from bigsvm.compiled.shared.compile import inner_loop
+from bigsvm.compiled.shared.compile import inner_loop, njit
 from bigsvm.compiled.shared.losses import gap_term, loss_value
 from bigsvm.compiled.shared.models import add_weight, ask_weights, model_axpys, model_dots, n_models, weight
 from bigsvm.compiled.shared.prefetch import ask_row, prefetch

@@ -11,9 +11,8 @@ Derivation: add and subtract w.v; see Fenchel-Young.  Rows of cost 0 take no par
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
-from bigsvm.compiled.shared.compile import inner_loop
+from bigsvm.compiled.shared.compile import inner_loop, njit
 from bigsvm.compiled.shared.losses import gap_term, loss_value
 from bigsvm.compiled.shared.models import add_weight, ask_weights, model_axpys, model_dots, n_models, weight
 

@@ -11,10 +11,9 @@ of the data as its rows, dense or CSR, so that the rows' calls read columns.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numba.extending import register_jitable
 
-from bigsvm.compiled.shared.compile import inner_loop
+from bigsvm.compiled.shared.compile import inner_loop, njit
 from bigsvm.compiled.shared.many import row_entry, row_span
 
 NEWTON_STEP, EXACT, GLOBAL_NEWTON = 0, 1, 2  # rules of `search`

@@ -8,9 +8,9 @@ are in no order (`docs/order-of-rows.md`), at several times its speed: memory is
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numba.extending import register_jitable
 
+from bigsvm.compiled.shared.compile import njit
 from bigsvm.compiled.shared.rows import CSR
 
 RUN_ROWS = 64
