@@ -58,9 +58,9 @@ def evaluate(
     began = time.monotonic()
     budget = budget_of(config)
     if isinstance(source, str):
-        precompile_scoring("csr", text_dtype(model), np.dtype(np.int32), model)
+        precompile_scoring("csr", text_dtype(model), np.dtype(np.int32), model, emit)
     else:
-        precompile_scoring(source.layout, source.dtype, source.index_dtype, model)
+        precompile_scoring(source.layout, source.dtype, source.index_dtype, model, emit)
     compiled = time.monotonic()
     with PeakMemory() as memory:
         tally = Residuals(store) if model.regression else Tally(model, store, budget.limit // 4)

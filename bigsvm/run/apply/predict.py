@@ -64,9 +64,9 @@ def predict(
     began = time.monotonic()
     budget = budget_of(config)
     if isinstance(source, str):
-        precompile_scoring("csr", text_dtype(model), np.dtype(np.int32), model)
+        precompile_scoring("csr", text_dtype(model), np.dtype(np.int32), model, emit)
     else:
-        precompile_scoring(source.layout, source.dtype, source.index_dtype, model)
+        precompile_scoring(source.layout, source.dtype, source.index_dtype, model, emit)
     compiled = time.monotonic()
     counts = np.zeros(len(model.classes), np.int64)
     n_samples, span = 0, Span()

@@ -103,14 +103,14 @@ def score_rows(X: Matrix, scorer: Scorer, where: str, first_row: int) -> np.ndar
     return scorer.scores(X)
 
 
-def precompile_scoring(layout: str, dtype: np.dtype, index_dtype: np.dtype, model: Model) -> None:
+def precompile_scoring(layout: str, dtype: np.dtype, index_dtype: np.dtype, model: Model, emit: Emit = silent) -> None:
     """Compile, or load, what scores data of that kind, so that memory measured later is the data's."""
     scorer = model.tiny().scorer()
     X: Matrix = np.zeros((1, 1), dtype)
     if layout == "csr":
         X = CSR(np.zeros(1, dtype), np.zeros(1, index_dtype), np.array([0, 1], np.int64))
     kind = ("scores", layout, dtype.name, index_dtype.name, model.n_models, *model.kinds)
-    compiled_in_child(kind, lambda: score_rows(X, scorer, "", 0))
+    compiled_in_child(kind, lambda: score_rows(X, scorer, "", 0), emit=emit)
 
 
 def text_dtype(model: Model) -> np.dtype:

@@ -59,7 +59,9 @@ def certify_model(path: Path, store: RowBlocks, config: FitConfig, emit: Emit = 
     if trained_on not in (None, store.n_samples):
         raise DataError(f"the model was trained on {trained_on} rows and the store has {store.n_samples}", store.uri)
     terms = terms_kind(model)(model, problem, store, alpha)
-    _precompile(terms)
+    loaded = time.monotonic()
+    _precompile(terms, emit)
+    compiled = time.monotonic()
     budget = config.memory_bytes(memory_limit().nbytes)
     sizes = _sizes(terms, store, budget)
     refs = store.refs(sizes.block_rows)
@@ -88,6 +90,7 @@ def certify_model(path: Path, store: RowBlocks, config: FitConfig, emit: Emit = 
         "bound": terms.bound,
         "content_fingerprint": content,
         "seconds": time.monotonic() - began,
+        "compile_seconds": compiled - loaded,
         "memory": memory.document(budget),
     }
 
@@ -97,7 +100,7 @@ def terms_kind(model: Model) -> type[SavedTerms]:
     return TERMS[model.kind, model.pairs or model.regression]
 
 
-def _precompile(terms: SavedTerms) -> None:
+def _precompile(terms: SavedTerms, emit: Emit) -> None:
     """Compile, or load, what the proof calls: a model of the same kind is proved on two rows, which are 0."""
     model, problem, store, with_alpha = terms.model, terms.problem, terms.store, terms.alpha is not None
 
@@ -111,7 +114,7 @@ def _precompile(terms: SavedTerms) -> None:
         tiny.certificate(problem)
 
     kind = (type(terms).__name__, *kind_of(store), *model.kinds, problem.n_models, problem.bias, with_alpha)
-    compiled_in_child(kind, prove_two)
+    compiled_in_child(kind, prove_two, emit=emit)
 
 
 class _Sizes(NamedTuple):
