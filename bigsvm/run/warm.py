@@ -1,7 +1,7 @@
 """What usual fits, proofs and predictions call of compiled code, compiled before anybody waits for it.
 
-Each case goes the way of a user's: a plan, small rows, a fit, a saved model, its proof and its use.  What is too large to be
-made is declared: a plan reads sizes, and no row.  So nothing here knows which functions there are.
+Each case goes the way of a user's: a plan, small rows, a fit, a saved model, its proof and its use.  What is too large
+to be made is declared: a plan reads sizes, and no row.  So nothing here knows which functions there are.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from bigsvm.errors import UsageError
 from bigsvm.events import CompileStarted, Emit, Event, WorkAdvanced, WorkEnded, WorkStarted, silent
 from bigsvm.model.linear_model import load_model
 from bigsvm.run.apply.evaluate import evaluate
+from bigsvm.run.apply.scoring import precompile_scoring
 from bigsvm.run.fit.fit import fit_store
 from bigsvm.run.fit.plan import make_plan
 from bigsvm.run.fit.precompile import precompile
@@ -137,7 +138,11 @@ def _warm_one(case: Case, uses: set[str], folder: Path, emit: Emit) -> None:
     if uses & {"certify", "demo"} & {*case.uses}:
         certify_model(model, store, config, emit)
     if uses & {"predict", "demo"} & {*case.uses}:
-        evaluate(load_model(model), store, config, emit)
+        loaded = load_model(model)
+        evaluate(loaded, store, config, emit)
+        # Of more rows than these.  Text is read with indices of this type, whatever the store has.
+        for indices in {store.index_dtype, np.dtype(np.int32)}:
+            precompile_scoring(store.layout, store.dtype, indices, loaded, emit)
 
 
 def _store(case: Case, folder: Path) -> Any:
@@ -147,10 +152,9 @@ def _store(case: Case, folder: Path) -> Any:
         return open_store(str(folder / "demo.zarr"))
     X, y = _arrays(case)
     if case.layout == "csr" and case.dtype == "float32":
-        lines = (
-            f"{label} " + " ".join(f"{j + 1}:{value:.4f}" for j, value in enumerate(row)) for label, row in zip(y, X)
-        )
-        (folder / "rows.svm").write_text("\n".join(lines) + "\n")
+        entries = (" ".join(f"{j + 1}:{value:.4f}" for j, value in enumerate(row)) for row in X)
+        text = "".join(f"{label} {row}\n" for label, row in zip(y, entries, strict=True))
+        (folder / "rows.svm").write_text(text)
         ingest(str(folder / "rows.svm"), folder / "rows.zarr")
         return open_store(str(folder / "rows.zarr"))
     return _array_rows(case, X, y)

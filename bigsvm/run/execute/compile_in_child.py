@@ -1,8 +1,8 @@
 """Compile in a child process: the memory that a compiler takes goes away with it, and never comes out of a budget.
 
 numba holds some 100 MiB while it compiles, and keeps most of it.  A batch slot of budget + 256 MiB has no room for
-that beside a run.  So a forked child compiles into the cache on disk, and this process only loads from there.  Where all
-is in a cache already, it is loaded and nothing is forked; loading waits for nobody.
+that beside a run.  So a forked child compiles into the cache on disk, and this process only loads from there.  Where
+all is in a cache already, it is loaded and nothing is forked; loading waits for nobody.
 """
 
 from __future__ import annotations
