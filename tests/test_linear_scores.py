@@ -31,7 +31,7 @@ def rows_of(layout: str, dtype: str, n: int, d: int, seed: int) -> np.ndarray | 
     return CSR(X[kept], np.nonzero(kept)[1].astype(np.int32), indptr)
 
 
-@pytest.mark.parametrize(("layout", "dtype", "n_models"), itertools.product(("dense", "csr"), DTYPES, (1, 3)))
+@pytest.mark.parametrize(("layout", "dtype", "n_models"), list(itertools.product(("dense", "csr"), DTYPES, (1, 3))))
 def test_the_bits_are_those_of_compiled_code(layout: str, dtype: str, n_models: int) -> None:
     W = np.random.default_rng(7).standard_normal((37, n_models))
     for seed, n in enumerate((1, 2, 5, 40)):
