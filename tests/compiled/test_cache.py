@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,64 +23,24 @@ from numba.core.dispatcher import Dispatcher
 
 import bigsvm.compiled
 from bigsvm.compiled.cache import functions, places, stamp
-from bigsvm.compiled.cache.functions import SUFFIX, FunctionCache, NotCompiled, loading_only, told_of_compiling
+from bigsvm.compiled.cache.functions import SUFFIX, FunctionCache, NotCompiled, loading_only
 from bigsvm.compiled.cache.places import ABOUT, LEVELS, Shipped, cache_folder, lacks, shipped
 from bigsvm.compiled.cache.shipping import gather
 from bigsvm.compiled.cache.stamp import digest_of
+from tests.guinea_pig import Pig, place
 
 PACKAGE = Path(bigsvm.__file__).parent
-PIG = """
-from bigsvm.compiled.shared.compile import njit
-
-@njit(cache=True)
-def twice(x):
-    return 2 * x + {more}
-"""
 V3 = "x86-64-v3"
+__all__ = ["place"]
+
 needs_v3 = pytest.mark.skipif(bool(lacks(V3)), reason=f"this processor is no {V3}")
-
-
-class Pig:
-    """A module with a small compiled function, and how often that was compiled since it was loaded."""
-
-    def __init__(self, folder: Path, more: int = 0, name: str = "pig") -> None:
-        path = folder / f"{name}.py"
-        path.write_text(PIG.format(more=more))
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module  # what is loaded looks its module up
-        spec.loader.exec_module(module)
-        self.function, self.compiled = module.twice, 0
-
-    def __call__(self, x: float) -> float:
-        def count() -> None:
-            self.compiled += 1
-
-        with told_of_compiling(count):
-            return self.function(x)
-
-
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty folder, with caches of its own below it: `user`, and `shipped`, which is not there."""
-    monkeypatch.setenv("BIGSVM_CACHE", str(tmp_path / "user"))
-    monkeypatch.setattr(places, "SHIPPED", tmp_path / "shipped")
-    yield tmp_path
-    for name in ("pig", "one", "other"):
-        sys.modules.pop(name, None)
-    shipped.cache_clear()
-    places._usable.cache_clear()
 
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What a wheel would ship of the pig, as a build makes it."""
     folder = tmp_path_factory.mktemp("build")
-    program = (
-        "import sys; from pathlib import Path; from tests.compiled.test_cache import Pig; Pig(Path(sys.argv[1]))(2)"
-    )
+    program = "import sys; from pathlib import Path; from tests.guinea_pig import Pig; Pig(Path(sys.argv[1]))(2)"
     of_build = {"NUMBA_CPU_NAME": V3, "NUMBA_CPU_FEATURES": "", "BIGSVM_CACHE": str(folder / "user")}
     root = os.pathsep.join([str(PACKAGE.parent), os.environ.get("PYTHONPATH", "")])
     subprocess.run(

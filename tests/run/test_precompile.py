@@ -38,7 +38,7 @@ def signatures():
         if isinstance(found, Dispatcher) for signature in found.overloads
     }
 
-def all_loaded(kind, call, load=True):
+def all_loaded(kind, call, load=True, emit=None):
     compile_in_child.compiled_in_child(kind, call, True)  # what a child alone has compiled is loaded by who calls it
 
 precompiling.compiled_in_child = all_loaded

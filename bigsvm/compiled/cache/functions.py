@@ -51,6 +51,11 @@ def loading_only() -> Iterator[None]:
         _loading.only = False
 
 
+def only_loading() -> bool:
+    """Whether this thread is inside."""
+    return getattr(_loading, "only", False)
+
+
 @contextlib.contextmanager
 def told_of_compiling(tell: Callable[[], None]) -> Iterator[None]:
     """Inside, `tell` is called when a function was compiled."""
@@ -97,7 +102,7 @@ class FunctionCache(_Cache):
         found = self._found(sig, target_context.codegen().magic_tuple()) if self._enabled and stamp_digest() else None
         if found is not None:
             return CompileResult._rebuild(target_context, *found)
-        if getattr(_loading, "only", False):
+        if only_loading():
             raise NotCompiled(f"{self._name} {sig}")
         return None
 
