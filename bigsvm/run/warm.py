@@ -86,8 +86,10 @@ CASES = (
 """What is usual: text as `ingest` reads it, arrays as they come from NumPy and SciPy, and the demonstration."""
 
 
-def warm(uses: Collection[str], emit: Emit = silent, cases: Collection[Case] = CASES) -> dict[str, Any]:
+def warm(uses: Collection[str], emit: Emit = silent, cases: Collection[Case] | None = None) -> dict[str, Any]:
     """Compile, into the user's cache, what is not in a cache yet and `uses` of USES call.
+
+    cases : of which those are taken that have a use in common; all of CASES
 
     Returns what was done: cases, functions compiled, seconds.  Raises UsageError for another use.
     """
@@ -95,7 +97,7 @@ def warm(uses: Collection[str], emit: Emit = silent, cases: Collection[Case] = C
     if unknown:
         raise UsageError(f"nothing is called {unknown[0]} here", hint=f"one of {', '.join(USES)}")
     began, compiled = time.monotonic(), 0
-    chosen = [case for case in cases if set(uses) & set(case.uses)]
+    chosen = [case for case in (CASES if cases is None else cases) if set(uses) & set(case.uses)]
     with tempfile.TemporaryDirectory(prefix="bigsvm-") as folder:
         for number, case in enumerate(chosen):
             what = f"{number + 1} of {len(chosen)}: {case.name}"

@@ -38,7 +38,7 @@ class NotCompiled(Exception):
 
 
 _loading = threading.local()
-_on_compile: list[Callable[[], None]] = []
+_on_compile: list[Callable[[], object]] = []
 
 
 @contextlib.contextmanager
@@ -57,7 +57,7 @@ def only_loading() -> bool:
 
 
 @contextlib.contextmanager
-def told_of_compiling(tell: Callable[[], None]) -> Iterator[None]:
+def told_of_compiling(tell: Callable[[], object]) -> Iterator[None]:
     """Inside, `tell` is called when a function was compiled."""
     _on_compile.append(tell)
     try:

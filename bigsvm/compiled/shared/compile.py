@@ -17,7 +17,7 @@ def njit(*, cache: bool, **options: Any) -> Callable[[Callable[..., Any]], Any]:
     def decorated(function: Callable[..., Any]) -> Any:
         compiled = numba.njit(**options)(function)
         if cache and isinstance(compiled, Dispatcher):
-            compiled._cache = FunctionCache(function)
+            compiled._cache = FunctionCache(function)  # type: ignore[attr-defined]
         return compiled
 
     return decorated
