@@ -114,7 +114,7 @@ def faults_of(mutant: Mutant) -> str:
 class Tree:
     """A copy of the checkout in which tests run, with a cache of compiled kernels of its own.
 
-    The cache knows kernels by the content of all their files: what was compiled with a mutant is never taken without it.
+    The cache knows kernels by the content of all files of theirs: what was compiled with a mutant stays with it.
     """
 
     def __init__(self, work: Path, cpu_s: int) -> None:
