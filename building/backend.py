@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import tomllib
 from typing import Any
 
+from hatch_build import wanted_uses
 from hatchling.build import (
     build_editable,
     build_sdist,
@@ -27,8 +27,8 @@ __all__ = [
 
 def get_requires_for_build_wheel(config_settings: dict[str, Any] | None = None) -> list[str]:
     """As `hatch_build.py` has it: small fits are made with the package, unless the cache is not wanted."""
-    wanted = _hatchlings(config_settings)
-    if os.environ.get("BIGSVM_BUILD_CACHE", "demo").strip() in ("", "none"):
-        return wanted
+    hatchlings = _hatchlings(config_settings)
+    if not wanted_uses():
+        return hatchlings
     with open("pyproject.toml", "rb") as file:
-        return [*wanted, *tomllib.load(file)["project"]["dependencies"]]
+        return [*hatchlings, *tomllib.load(file)["project"]["dependencies"]]

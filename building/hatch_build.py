@@ -20,6 +20,12 @@ _ALL = "demo,fit,predict,certify"
 _PATIENCE_S = 3600.0
 
 
+def wanted_uses() -> str:
+    """What the variable asks for, with commas; empty for a wheel without."""
+    uses = os.environ.get(VARIABLE, DEFAULT).strip()
+    return {"none": "", "all": _ALL}.get(uses, uses)
+
+
 class CompiledCacheHook(BuildHookInterface):
     """Compiles in a process of its own; nothing that goes wrong there fails the build."""
 
@@ -27,14 +33,14 @@ class CompiledCacheHook(BuildHookInterface):
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Add the compiled functions to a wheel that is installed, not to an editable one, whose sources change."""
-        uses = os.environ.get(VARIABLE, DEFAULT).strip() or "none"
-        if version != "standard" or uses == "none":
+        uses = wanted_uses()
+        if version != "standard" or not uses:
             self.app.display_info("bigsvm: without compiled functions; they are compiled on first use")
             return
         self._folder = tempfile.TemporaryDirectory(prefix="bigsvm-")
         out = Path(self._folder.name) / "compiled"
         script = Path(self.root) / "building" / "compiled_cache.py"
-        command = [sys.executable, str(script), str(out), _ALL if uses == "all" else uses]
+        command = [sys.executable, str(script), str(out), uses]
         self.app.display_info(f"bigsvm: compiling what is usual ({uses}); {VARIABLE}=none leaves it out")
         try:
             done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_PATIENCE_S)
