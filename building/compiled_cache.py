@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-_PATIENCE_S = 1800.0
+_PATIENCE_S = 900.0
 _WARM = """
 import json, sys
 from bigsvm.run.warm import CASES, warm
@@ -40,11 +40,11 @@ def fill(out: Path, uses: list[str]) -> int:
             for level, process in running.items():
                 _, said = process.communicate(timeout=_PATIENCE_S)
                 if process.returncode:
-                    raise RuntimeError(f"{level}: {said.strip().splitlines()[-1:] or process.returncode}")
+                    raise RuntimeError(f"{level}: {said.strip().rpartition(chr(10))[2] or process.returncode}")
         finally:
             for process in running.values():
                 process.kill()
-                process.wait()
+                process.communicate()
         return gather(filled, out)
 
 

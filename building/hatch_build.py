@@ -17,7 +17,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 VARIABLE, DEFAULT = "BIGSVM_BUILD_CACHE", "demo"
 _ALL = "demo,fit,predict,certify"
-_PATIENCE_S = 3600.0
+_PATIENCE_S = 1200.0  # more than the processes that compile have
 
 
 def wanted_uses() -> str:
