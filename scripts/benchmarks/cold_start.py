@@ -42,6 +42,8 @@ began = time.perf_counter()
 model.decision_function(X)
 print(json.dumps(time.perf_counter() - began))
 """
+_FEATURES = "import llvmlite.binding as llvm; print(llvm.get_host_cpu_features().flatten(), end='')"
+"""Of this processor: who names them gets code for it alone, and nothing of the wheel's."""
 _ONE = """
 import json
 import numpy as np
@@ -124,6 +126,9 @@ def measured(place: Place, heart: Path, uses: str) -> dict[str, Any]:
     before = digests(package)
     found["ingest"] = place.run(bigsvm, "ingest", heart, "heart.zarr")
     found["fit"] = place.run(bigsvm, "fit", "heart.zarr", "-o", "heart.model")
+    features = place.run(python, "-c", _FEATURES)["said"]
+    found["compiled_here"] = place.run(bigsvm, "fit", "heart.zarr", "-o", "here.model", NUMBA_CPU_FEATURES=features)
+    found["same_bytes"] = digests(place.here / "here.model") == digests(place.here / "heart.model")
     found["certify"] = place.run(bigsvm, "certify", "heart.model", "heart.zarr")
     found["predict"] = place.run(bigsvm, "predict", "heart.model", heart, "-o", "predicted.csv")
     found["decision_function"] = place.run(python, "-c", _DECISION, "heart.model")
@@ -172,6 +177,8 @@ def missed(found: dict[str, Any]) -> list[str]:
     said = [f"{name}: {found[name][what]} {what}, and {limit} were promised"
             for name, (what, limit) in LIMITS.items() if found[name][what] > limit]  # fmt: skip
     said += [f"{name}: {found[name]['compiled']} functions compiled" for name in LIMITS if found[name]["compiled"]]
+    if not (found["same_bytes"] and found["compiled_here"]["compiled"]):
+        said.append("a model has other bytes where its code was compiled here, or nothing was compiled")
     return said + [f"{name} was changed" for name in found["changed_files"]]
 
 

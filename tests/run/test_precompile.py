@@ -121,7 +121,7 @@ def counting(*arguments):
     former(*arguments)
     known.append(signatures())
 predict.precompile_scoring = counting
-if "kernel" not in options:  # a linear model scores few rows without compiled code
+if options.get("kernel", "linear") == "linear":  # such a model scores few rows without compiled code
     X = np.tile(X, (60, 1))
     store = ArrayRows(sparse.csr_array(X) if case["layout"] == "csr" else X, np.tile(y, 60), task=kind)
 predict.predict(load_model(Path(case["model"])), store, Path(case["model"] + ".csv"), "csv", config)
