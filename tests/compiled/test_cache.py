@@ -22,7 +22,7 @@ import pytest
 from numba.core.dispatcher import Dispatcher
 
 import bigsvm.compiled
-from bigsvm.compiled.cache import functions, places, stamp
+from bigsvm.compiled.cache import functions, places, stamp, trust
 from bigsvm.compiled.cache.functions import SUFFIX, FunctionCache, NotCompiled, loading_only
 from bigsvm.compiled.cache.places import ABOUT, LEVELS, Shipped, cache_folder, lacks, shipped
 from bigsvm.compiled.cache.shipping import gather
@@ -331,6 +331,38 @@ def test_a_folder_that_others_may_write_is_not_used(place: Path, monkeypatch: py
     assert alone not in (usual, other)
     assert alone.stat().st_mode & 0o777 == 0o700
     shutil.rmtree(alone)
+
+
+def test_where_nothing_can_be_written_the_temporary_folder_will_do(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place / "file").touch()
+    monkeypatch.setenv("BIGSVM_CACHE", str(place / "file"))
+    monkeypatch.setattr(places.tempfile, "gettempdir", lambda: str(place / "tmp"))
+    assert cache_folder().parent == place / "tmp" / f"bigsvm-{os.getuid()}"
+
+
+@pytest.mark.parametrize(
+    ("mode", "owner", "group", "members", "believed"),
+    [
+        (0o600, 1, "u", [], True),
+        (0o644, 1, "u", [], True),
+        (0o646, 1, "u", [], False),
+        (0o664, 1, "u", [], True),  # a group of one's own lets nobody in
+        (0o664, 1, "u", ["u"], True),
+        (0o664, 1, "u", ["u", "v"], False),
+        (0o664, 1, "staff", [], False),
+        (0o644, 2, "u", [], False),
+        (0o644, 0, "root", [], True),
+    ],
+)
+def test_what_others_than_the_owner_may_write_is_not_believed(
+    monkeypatch: pytest.MonkeyPatch, mode: int, owner: int, group: str, members: list[str], believed: bool
+) -> None:
+    monkeypatch.setattr(trust.pwd, "getpwuid", lambda uid: SimpleNamespace(pw_name="u", pw_gid=7))
+    monkeypatch.setattr(trust.grp, "getgrgid", lambda gid: SimpleNamespace(gr_name=group, gr_gid=7, gr_mem=members))
+    status: Any = SimpleNamespace(st_mode=mode, st_uid=owner, st_gid=7)
+    assert (trust.why_not(status, (1,)) == "") is believed
 
 
 def test_what_cannot_be_kept_is_compiled_all_the_same(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
