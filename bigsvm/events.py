@@ -40,6 +40,14 @@ class WorkStarted(Event):
 
 
 @dataclass(frozen=True)
+class CompileStarted(Event):
+    """Functions that no cache has are compiled, once; the work is COMPILING, and advances by functions."""
+
+    folder: str  # where they are kept
+    why: str  # why those that came with the installation are of no use; empty where it has none, or not these
+
+
+@dataclass(frozen=True)
 class WorkAdvanced(Event):
     """The work named has come `done` units far, of its `total`."""
 

@@ -20,7 +20,6 @@ A line of the JSON file counts as long as the mutant, its file and its tests are
 from __future__ import annotations
 
 import argparse
-import ast
 import fnmatch
 import hashlib
 import json
@@ -45,6 +44,7 @@ TABLES = ROOT / "scripts" / "mutants"
 COPIED = ("bigsvm", "tests", "pipelines", "scripts", "pyproject.toml", "README.md")
 SMOKE = ("decide-zero-is-a-vote-for-the-first", "sealed-json-unchecked")
 KERNELS = "bigsvm/compiled"
+_COMPILING_S = 120  # of CPU, for what tests call of kernels that a mutant changed
 _BATCH = 20  # mutants whose tests are run together without any of them, before the first
 _FAILED = (1, 2)  # pytest's exit codes: a test failed; a file of tests could not be imported
 _CRASHED = tuple(-number for number in (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL))
@@ -114,13 +114,12 @@ def faults_of(mutant: Mutant) -> str:
 class Tree:
     """A copy of the checkout in which tests run, with a cache of compiled kernels of its own.
 
-    It has the same path and times whenever it is made in one `work`, so that kernels stay compiled (numba knows a file
-    by both).
+    The cache knows kernels by the content of all files of theirs: what was compiled with a mutant stays with it.
     """
 
     def __init__(self, work: Path, cpu_s: int) -> None:
         self.root, self.cache, self._results = work / "tree", work / "cache", work / "results.xml"
-        self._changed, self._temporary, self._cpu_s = work / "changed", work / "tmp", cpu_s
+        self._temporary, self._cpu_s = work / "tmp", cpu_s
         shutil.rmtree(self.root, ignore_errors=True)
         self.root.mkdir(parents=True)
         ignored = shutil.ignore_patterns("__pycache__")
@@ -130,7 +129,6 @@ class Tree:
                 shutil.copytree(source, self.root / name, ignore=ignored)
             else:
                 shutil.copy2(source, self.root / name)
-        self._kernels = self._kernels_in(self.cache)
 
     @contextmanager
     def with_mutant(self, mutant: Mutant) -> Iterator[None]:
@@ -153,8 +151,9 @@ class Tree:
 
     def outcome(self, mutant: Mutant) -> tuple[str, float]:
         """(killed, survived or undecided, CPU seconds) of a mutant that is in its file."""
-        cache = self._cache_of(mutant) if mutant.file.startswith(KERNELS) else self.cache
-        code, cpu_s, said = self._pytest(mutant.tests, cache)
+        # What the tests call of changed kernels is compiled first, and that is no part of what they may take.
+        limit_s = self._cpu_s + (_COMPILING_S if mutant.file.startswith(KERNELS) else 0)
+        code, cpu_s, said = self._pytest(mutant.tests, limit_s=limit_s)
         if code == 0:
             return "survived", cpu_s
         if code in (-signal.SIGXCPU, -signal.SIGKILL):
@@ -165,7 +164,7 @@ class Tree:
 
     def passes(self, tests: Sequence[str]) -> None:
         """Run tests where nothing is planted.  Raises SystemExit where one fails, or where all of one name skip."""
-        code, _, said = self._pytest(tests, self.cache, f"--junitxml={self._results}", limit_s=100 * self._cpu_s)
+        code, _, said = self._pytest(tests, f"--junitxml={self._results}", limit_s=100 * self._cpu_s)
         if code != 0:
             raise SystemExit(f"the tests do not pass without any mutant:\n{said}")
         passed = set()
@@ -178,64 +177,22 @@ class Tree:
         if idle:
             raise SystemExit(f"skipped, so that they tell nothing (is BIGSVM_TEST_DATA set?): {', '.join(idle)}")
 
-    def _pytest(self, tests: Sequence[str], cache: Path, *more: str, limit_s: int = 0) -> tuple[int, float, str]:
+    def _pytest(self, tests: Sequence[str], *more: str, limit_s: int) -> tuple[int, float, str]:
         """(exit code, CPU seconds, what was said)"""
         command = [
             *(sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"),
             *("--basetemp", str(self._temporary), *more, *tests),
         ]
-        limit = limit_s or self._cpu_s
-        environment = {**os.environ, "PYTHONPATH": str(self.root), "BIGSVM_CACHE": str(cache)}
+        environment = {**os.environ, "PYTHONPATH": str(self.root), "BIGSVM_CACHE": str(self.cache)}
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         done = subprocess.run(
             command, cwd=self.root, env=environment, capture_output=True, text=True, check=False,
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 5)),
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (limit_s, limit_s + 5)),
         )  # fmt: skip
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         shutil.rmtree(self._temporary, ignore_errors=True)
         cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         return done.returncode, cpu_s, done.stdout[-3000:] + done.stderr[-1000:]
-
-    def _cache_of(self, mutant: Mutant) -> Path:
-        """A cache for changed kernels, with all that was compiled of files that the change cannot have entered.
-
-        Compiled code holds what it calls in other files, and numba looks at its own file alone.
-        """
-        shutil.rmtree(self._changed, ignore_errors=True)
-        dirty, new = self._importers(Path(mutant.file).stem), self._kernels_in(self._changed)
-        for path in self._kernels.rglob("*"):
-            if path.is_file() and path.name.partition(".")[0] not in dirty and path.name != "compile.lock":
-                copy = new / path.relative_to(self._kernels)
-                copy.parent.mkdir(exist_ok=True)
-                shutil.copy2(path, copy)
-        return self._changed
-
-    def _kernels_in(self, cache: Path) -> Path:
-        """The folder of a cache for the kernels of the tree as they are now."""
-        environment = {**os.environ, "PYTHONPATH": str(self.root), "BIGSVM_CACHE": str(cache)}
-        command = [sys.executable, "-c", "from bigsvm.compiled import cache_folder; print(cache_folder())"]
-        # -c finds what lies in its own folder first: elsewhere that might be the checkout's kernels.
-        done = subprocess.run(command, cwd=self.root, env=environment, capture_output=True, text=True, check=True)
-        return Path(done.stdout.strip())
-
-    def _importers(self, changed: str) -> set[str]:
-        """The kernel files that a change of one enters: itself, those that import it, those that import these ..."""
-        imports = {path.stem: _kernels_imported(path) for path in (self.root / KERNELS).glob("*.py")}
-        dirty, grows = {changed}, True
-        while grows:
-            more = {stem for stem, names in imports.items() if names & dirty} - dirty
-            dirty, grows = dirty | more, bool(more)
-        return dirty
-
-
-def _kernels_imported(path: Path) -> set[str]:
-    """Names of the kernel files that one imports from."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("bigsvm.compiled"):
-            parts = (node.module or "").split(".")
-            found |= set(parts[2:3]) or {name.name for name in node.names}
-    return found
 
 
 def run(

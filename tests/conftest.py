@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from bigsvm.events import Emit, silent
 from bigsvm.run.apply import scoring
 from bigsvm.run.execute import compile_in_child
 from bigsvm.run.fit import precompile
@@ -30,10 +31,10 @@ _DATA = Path(os.environ.get("BIGSVM_TEST_DATA", Path(__file__).parents[2] / "sha
 _loaded: set[str] = set()
 
 
-def _once(kind: object, call: Callable[[], object], load: bool = True) -> None:
+def _once(kind: object, call: Callable[[], object], load: bool = True, emit: Emit = silent) -> None:
     """As `compiled_in_child`; what this process has loaded is not called again: half the cost of a small fit."""
     if repr(kind) not in _loaded:
-        compile_in_child.compiled_in_child(kind, call, load)
+        compile_in_child.compiled_in_child(kind, call, load, emit)
         _loaded.add(repr(kind))
 
 

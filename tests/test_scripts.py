@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from bigsvm.compiled.cache.places import lacks
+
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 
 
@@ -34,6 +36,16 @@ def test_the_list_of_scripts_has_a_line_for_each() -> None:
 def test_additions_touch_few_files() -> None:
     said = run("additions.py", "--smoke").stdout.splitlines()
     assert [line.split(":")[0] for line in said] == ["solver", "flag", "kernel", "loss"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(lacks("x86-64-v3")), reason="nothing is shipped for this processor")
+def test_cold_start_smoke() -> None:
+    """Compiled where the wheel is built, and nowhere else; the installation stays as it is."""
+    found = json.loads(run("benchmarks/cold_start.py", "--smoke").stdout)
+    assert found["functions"] == {"build": 1, "first": 0}
+    assert found["first"]["compiled"] == 0
+    assert found["changed_files"] == []
 
 
 @pytest.mark.slow

@@ -81,6 +81,7 @@ class KernelModel(Decides):
     negative: np.ndarray = field(default_factory=no_codes)
     about: dict[str, Any] = field(default_factory=dict)
     kind: ClassVar[str] = "kernel"
+    compiled_from: ClassVar[int] = 1
     scorer_bytes: ClassVar[int] = 0
     """Bytes that `scorer` holds besides the model's own arrays."""
     _home: ClassVar[tuple[str, str] | None] = None

@@ -17,10 +17,10 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
-from bigsvm.compiled.shared.rows import decision, n_rows_of
 from bigsvm.errors import DataError
 from bigsvm.model.decide import Decides, check_width, models_of, n_models_of, no_codes
 from bigsvm.model.kernel_model import KernelModel, read_kernel_model
+from bigsvm.model.linear_scores import COMPILED_FROM, products
 from bigsvm.model.model_files import (
     check_file,
     classes_of,
@@ -31,7 +31,7 @@ from bigsvm.model.model_files import (
     write_model,
 )
 from bigsvm.problem.kernel import Kernel
-from bigsvm.store.blocks import Matrix, readonly_view
+from bigsvm.store.blocks import Matrix
 
 
 class LinearScorer(NamedTuple):
@@ -50,8 +50,7 @@ class LinearScorer(NamedTuple):
 
     def scores(self, X: Matrix) -> np.ndarray:
         """Scores of rows that have no feature beyond the model's, float64, shape (n_rows, n_models)."""
-        out = np.empty((n_rows_of(X), len(self.intercept)))
-        decision(readonly_view(X), self.W, out)
+        out = products(X, self.W)
         out += self.intercept
         return out
 
@@ -80,6 +79,8 @@ class LinearModel(Decides):
     """Bytes that one call of a scorer holds besides its rows and their scores."""
     takes_narrower: ClassVar[bool] = True
     """Sparse rows may have fewer features than the model: the rest count 0."""
+    compiled_from: ClassVar[int] = COMPILED_FROM
+    """Products of entries and weights from which compiled code computes scores."""
 
     def __post_init__(self) -> None:
         if len(self.positive) == 0:
@@ -114,10 +115,7 @@ class LinearModel(Decides):
         have more or fewer, or where an entry of sparse rows lies beyond.
         """
         check_width(X, self.n_features)
-        W = np.ascontiguousarray(self.coef.T)
-        out = np.empty((n_rows_of(X), self.n_models))
-        decision(X, W, out)
-        return out + self.intercept
+        return products(X, np.ascontiguousarray(self.coef.T)) + self.intercept
 
     def save(self, path: str | Path, alpha: Any = None, overwrite: bool = False, alpha_bytes: int = 0) -> None:
         """Write the model directory, whole or not at all.

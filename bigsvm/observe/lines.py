@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TextIO
 
-from bigsvm.events import COMPILING, CertificateMade, EpochEnd, Event, Warned, WorkEnded, WorkStarted
+from bigsvm.events import COMPILING, CertificateMade, CompileStarted, EpochEnd, Event, Warned, WorkEnded, WorkStarted
 from bigsvm.units import show_bytes, show_seconds
 
 _WORTH_SAYING_S = 1.0
@@ -24,6 +24,12 @@ def certificate_text(event: CertificateMade) -> str:
         f"pass {event.passes:.1f}  epoch {event.epochs:.1f}  objective {event.objective:.6g}  "
         f"relative gap {event.relative_gap:.2e}  {show_seconds(event.wall_s)}"
     )
+
+
+def compile_text(event: CompileStarted) -> str:
+    """Why it takes a while, in one line."""
+    of_no_use = f"; what came with bigsvm is of no use: {event.why}" if event.why else ""
+    return f"compiling: what such rows and options call, once; kept in {event.folder}{of_no_use}"
 
 
 def work_text(what: str, amount: float, unit: str, seconds: float) -> str:
@@ -68,6 +74,8 @@ class PlainLines:
                 return work_text(event.what, begun.total, begun.unit, event.seconds)
         elif isinstance(event, CertificateMade):
             return certificate_text(event)
+        elif isinstance(event, CompileStarted):
+            return compile_text(event)
         elif isinstance(event, Warned):
             return f"bigsvm: warning: {event.message}"
         elif isinstance(event, EpochEnd) and self._verbose:

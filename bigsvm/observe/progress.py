@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from bigsvm.events import CertificateMade, EpochEnd, Event, Warned, WorkAdvanced, WorkEnded, WorkStarted
-from bigsvm.observe.lines import certificate_text, show_count, work_text
+from bigsvm.events import CertificateMade, CompileStarted, EpochEnd, Event, Warned, WorkAdvanced, WorkEnded, WorkStarted
+from bigsvm.observe.lines import certificate_text, compile_text, show_count, work_text
 from bigsvm.units import show_bytes
 
 
@@ -79,6 +79,8 @@ class LiveProgress:
             self._forget(event.what)
             if begun is not None and (self._verbose or not event.what.startswith("pass")):
                 self._say(work_text(event.what, begun.total, begun.unit, event.seconds))
+        elif isinstance(event, CompileStarted):
+            self._say(compile_text(event))
         elif isinstance(event, CertificateMade):
             self._note = f"gap {event.relative_gap:.1e}"
             self._say(certificate_text(event))

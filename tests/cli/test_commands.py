@@ -13,7 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bigsvm.cli.commands.machine.cache import COMPILED, USES
+from bigsvm.compiled.cache.functions import SUFFIX
+from bigsvm.compiled.cache.places import LEVELS, lacks, shipped
+from bigsvm.compiled.cache.stamp import stamp
 from bigsvm.model.linear_model import load_model
+from bigsvm.run import warm
 from tests.cli.conftest import Bigsvm
 
 FIT_KEYS = {
@@ -232,7 +237,7 @@ def test_cache(bigsvm: Bigsvm, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     for folder in (kernels, staged):
         folder.mkdir(parents=True)
         (folder / "x").write_bytes(b"12345")
-    for name in ("a.nbi", "a.1.nbc", "a.2.nbc"):
+    for name in ("compile.lock", f"a-0{SUFFIX}", f"a-1{SUFFIX}"):
         (kernels / name).touch()
     result = bigsvm("cache", "info", "--json").document["result"]
     assert result["kernels"] == {"n": 2, "versions": 1, "bytes": 5}
@@ -242,6 +247,42 @@ def test_cache(bigsvm: Bigsvm, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     assert bigsvm("cache", "clear").code == 0
     assert not kernels.exists()
     assert not staged.exists()
+
+
+def test_cache_tells_what_came_with_the_installation(
+    bigsvm: Bigsvm, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("BIGSVM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("bigsvm.__file__", str(tmp_path / "__init__.py"))
+    assert bigsvm("cache", "--json").document["result"]["shipped"] == {"n": 0, "processors": [], "why_not": None}
+    assert "this installation was built without" in bigsvm("cache").out
+    folder = tmp_path / "_compiled_cache"
+    folder.mkdir()
+    (folder / f"a-0{SUFFIX}").touch()
+    said = bigsvm("cache").out
+    assert "1 compiled function, of no use: about.json cannot be read" in said
+    stamped = {"stamp": stamp(), "levels": [level for level in LEVELS if not lacks(level)]}
+    (folder / "about.json").write_text(json.dumps(stamped))
+    shipped.cache_clear()
+    said = bigsvm("cache").out
+    assert (" and ".join(stamped["levels"]) or "of no use") in said
+    shipped.cache_clear()
+
+
+def test_cache_warm(bigsvm: Bigsvm, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line for each case; what was compiled once is not compiled again."""
+    some = tuple(case for case in warm.CASES if case.uses == ("fit",) and case.layout == "dense")
+    assert len(some) == 1
+    monkeypatch.setattr(warm, "CASES", some)
+    said = bigsvm("cache", "warm", "--for", "fit")
+    assert said.code == 0
+    assert f"1 of 1: {some[0].name}: done in" in said.err
+    assert "kept in" in said.out
+    result = bigsvm("cache", "warm", "--for", "fit", "--for", "demo", "--json").document["result"]
+    assert (result["cases"], result["compiled"]) == (1, 0)
+    assert bigsvm("cache", "warm", "--for", "certify", "--json").document["result"]["cases"] == 0
+    assert bigsvm("cache", "warm", "--for", "nothing").code == 2
+    assert (warm.USES, f"*{SUFFIX}") == (USES, COMPILED)
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -10,14 +10,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numba.extending import register_jitable
+
+from bigsvm.compiled.shared.compile import njit
 
 LANES = 64
 TAU = 1e-12  # curvature of a pair of equal rows, and of pairs that an indefinite kernel bends the wrong way
-_vectors = njit(  # type: ignore[call-overload]
-    cache=True, nogil=True, error_model="numpy", _nrt=False, fastmath={"contract", "nnan", "nsz"}
-)
+_vectors = njit(cache=True, nogil=True, error_model="numpy", _nrt=False, fastmath={"contract", "nnan", "nsz"})
 
 
 class StepRoom(NamedTuple):

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numba.extending import overload, register_jitable
 
 from bigsvm.compiled.kernel.differences import cancelling, differ
@@ -22,12 +22,11 @@ from bigsvm.compiled.kernel.lanes import add_lanes, fused, rbf_lanes
 from bigsvm.compiled.kernel.placed import is_placed, place
 from bigsvm.compiled.kernel.support import GROUP
 from bigsvm.compiled.kernel.tile import LANES, dense_rows_times_tile, sparse_row_times_tile
+from bigsvm.compiled.shared.compile import njit
 
 LINEAR, RBF, POLY, SIGMOID, PRECOMPUTED = range(5)
 # A product may be fused with a sum, but no sum is taken in another order.
-_vectors = njit(  # type: ignore[call-overload]
-    cache=True, nogil=True, error_model="numpy", _nrt=False, fastmath={"contract", "nnan", "nsz"}
-)
+_vectors = njit(cache=True, nogil=True, error_model="numpy", _nrt=False, fastmath={"contract", "nnan", "nsz"})
 
 
 class KernelFunction(NamedTuple):

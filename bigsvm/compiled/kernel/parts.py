@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
-_loop = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)  # type: ignore[call-overload]
+from bigsvm.compiled.shared.compile import njit
+
+_loop = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
 _STEPS = 2200  # bisections: more than float64 has values to halve between
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from bigsvm.compiled.kernel.lanes import fused
+from bigsvm.compiled.shared.compile import njit
 from bigsvm.compiled.shared.rows import CSR
 
 GROUP = 4
 """Rows of S that are worked on together; a dense S has a multiple of so many."""
-_loop = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)  # type: ignore[call-overload]
+_loop = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
 
 
 class Support(NamedTuple):

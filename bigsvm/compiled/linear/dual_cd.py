@@ -26,9 +26,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
-from bigsvm.compiled.shared.compile import inner_loop
+from bigsvm.compiled.shared.compile import inner_loop, njit
 from bigsvm.compiled.shared.models import add_weight, ask_weights, model_axpys, model_dots, n_models, weight
 from bigsvm.compiled.shared.prefetch import ask_row, prefetch
 from bigsvm.compiled.shared.targets import (

@@ -12,9 +12,8 @@ s_i = target - w.x_i.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
-from bigsvm.compiled.shared.compile import inner_loop
+from bigsvm.compiled.shared.compile import inner_loop, njit
 from bigsvm.compiled.shared.models import add_weight, ask_weights, model_axpys, model_dots, n_models, weight
 from bigsvm.compiled.shared.targets import dual_gain, row_gap, row_loss, sign_of, target_of
 

@@ -8,10 +8,10 @@ a time, which the compiler turns into vector instructions.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numba.extending import overload, register_jitable
 
-from bigsvm.compiled.shared.compile import inner_loop
+from bigsvm.compiled.shared.compile import inner_loop, njit
 from bigsvm.compiled.shared.rows import CSR
 
 PANEL = 32  # rows that are widened together

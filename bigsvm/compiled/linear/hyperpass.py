@@ -12,10 +12,10 @@ direction and the best certificate.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numba.extending import register_jitable
 
 from bigsvm.compiled.linear.hessian import solve_symmetric
+from bigsvm.compiled.shared.compile import njit
 from bigsvm.compiled.shared.fingerprint import row_sums
 from bigsvm.compiled.shared.rows import row_axpy, row_dot
 

@@ -14,10 +14,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numba.extending import register_jitable
 
-from bigsvm.compiled.shared.compile import inner_loop
+from bigsvm.compiled.shared.compile import inner_loop, njit
 
 _FAR = 10.0  # products beyond so many times their target, or below its inverse, are brought back
 

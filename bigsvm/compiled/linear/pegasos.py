@@ -21,10 +21,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numba.extending import overload, register_jitable
 
-from bigsvm.compiled.shared.compile import inner_loop
+from bigsvm.compiled.shared.compile import inner_loop, njit
 from bigsvm.compiled.shared.losses import HINGE, gap_term, loss_value
 from bigsvm.compiled.shared.many import row_entry, row_span
 from bigsvm.compiled.shared.models import add_weight, ask_weights, model_dots, n_models, weight

@@ -11,9 +11,10 @@ it does not stop a forger.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic, overload, register_jitable
 
+from bigsvm.compiled.shared.compile import njit
 from bigsvm.compiled.shared.rows import CSR
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)

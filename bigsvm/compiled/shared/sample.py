@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numba.extending import overload, register_jitable
 
+from bigsvm.compiled.shared.compile import njit
 from bigsvm.compiled.shared.fingerprint import _mix
 from bigsvm.compiled.shared.rows import CSR, row_sqnorm
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numba.extending import register_jitable
 
+from bigsvm.compiled.shared.compile import njit
 from bigsvm.compiled.shared.rows import CSR
 
 RUN_ROWS = 64

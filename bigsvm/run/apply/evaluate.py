@@ -13,7 +13,15 @@ from bigsvm.events import Emit, Warned, silent
 from bigsvm.model.linear_model import Model
 from bigsvm.run.apply.metrics import Confusion, Errors, average_precision, make_rankings, roc_auc
 from bigsvm.run.apply.predict import memory_document, scored_rows
-from bigsvm.run.apply.scoring import Scored, TextLabels, budget_of, precompile_scoring, read_labels, text_dtype
+from bigsvm.run.apply.scoring import (
+    Scored,
+    TextLabels,
+    budget_of,
+    most_entries,
+    precompile_scoring,
+    read_labels,
+    text_dtype,
+)
 from bigsvm.run.execute.memory import PeakMemory
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.labels import as_targets, label_codes
@@ -58,9 +66,9 @@ def evaluate(
     began = time.monotonic()
     budget = budget_of(config)
     if isinstance(source, str):
-        precompile_scoring("csr", text_dtype(model), np.dtype(np.int32), model)
+        precompile_scoring("csr", text_dtype(model), np.dtype(np.int32), model, emit)
     else:
-        precompile_scoring(source.layout, source.dtype, source.index_dtype, model)
+        precompile_scoring(source.layout, source.dtype, source.index_dtype, model, emit, most_entries(source))
     compiled = time.monotonic()
     with PeakMemory() as memory:
         tally = Residuals(store) if model.regression else Tally(model, store, budget.limit // 4)

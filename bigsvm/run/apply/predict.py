@@ -19,6 +19,7 @@ from bigsvm.run.apply.prediction_files import open_writer
 from bigsvm.run.apply.scoring import (
     Scored,
     budget_of,
+    most_entries,
     plan_reading,
     precompile_scoring,
     score_store,
@@ -64,9 +65,9 @@ def predict(
     began = time.monotonic()
     budget = budget_of(config)
     if isinstance(source, str):
-        precompile_scoring("csr", text_dtype(model), np.dtype(np.int32), model)
+        precompile_scoring("csr", text_dtype(model), np.dtype(np.int32), model, emit)
     else:
-        precompile_scoring(source.layout, source.dtype, source.index_dtype, model)
+        precompile_scoring(source.layout, source.dtype, source.index_dtype, model, emit, most_entries(source))
     compiled = time.monotonic()
     counts = np.zeros(len(model.classes), np.int64)
     n_samples, span = 0, Span()

@@ -103,14 +103,28 @@ def score_rows(X: Matrix, scorer: Scorer, where: str, first_row: int) -> np.ndar
     return scorer.scores(X)
 
 
-def precompile_scoring(layout: str, dtype: np.dtype, index_dtype: np.dtype, model: Model) -> None:
-    """Compile, or load, what scores data of that kind, so that memory measured later is the data's."""
+def precompile_scoring(
+    layout: str, dtype: np.dtype, index_dtype: np.dtype, model: Model, emit: Emit = silent, entries: int | None = None
+) -> None:
+    """Compile, or load, what scores data of that kind, so that memory measured later is the data's.
+
+    entries : of the data, at most, where that is known: scores of few rows need no compiled code
+    """
+    if entries is not None and entries * model.n_models < model.compiled_from:
+        return
     scorer = model.tiny().scorer()
-    X: Matrix = np.zeros((1, 1), dtype)
+    n = -(-model.compiled_from // model.n_models)  # rows of one feature
+    X: Matrix = np.zeros((n, 1), dtype)
     if layout == "csr":
-        X = CSR(np.zeros(1, dtype), np.zeros(1, index_dtype), np.array([0, 1], np.int64))
+        X = CSR(np.zeros(n, dtype), np.zeros(n, index_dtype), np.arange(n + 1, dtype=np.int64))
     kind = ("scores", layout, dtype.name, index_dtype.name, model.n_models, *model.kinds)
-    compiled_in_child(kind, lambda: score_rows(X, scorer, "", 0))
+    compiled_in_child(kind, lambda: score_rows(X, scorer, "", 0), emit=emit)
+
+
+def most_entries(store: RowBlocks) -> int:
+    """Of rows as they are scored, where a row counts as one at least."""
+    entries = store.n_samples * store.n_features if store.nnz is None or store.layout == "dense" else store.nnz
+    return entries + store.n_samples
 
 
 def text_dtype(model: Model) -> np.dtype:

@@ -87,7 +87,7 @@ def fit_store(
     if config.kernel != "precomputed":
         _warn(known_scale_warning(store), note)
     note(WorkStarted(COMPILING, 0, ""))
-    precompile(store, plan, config)
+    precompile(store, plan, config, note)
     compiled = time.monotonic()
     note(WorkEnded(COMPILING, compiled - planned))
     budget = MemoryBudget(plan.budget_bytes)

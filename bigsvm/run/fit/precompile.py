@@ -22,7 +22,7 @@ import numpy as np
 
 from bigsvm.budget import MemoryBudget
 from bigsvm.config import OPTIONS, FitConfig
-from bigsvm.events import silent
+from bigsvm.events import Emit, silent
 from bigsvm.model.decide import models_of
 from bigsvm.problem.kernel import Definite, Kernel
 from bigsvm.problem.loss import loss_named
@@ -54,7 +54,7 @@ _SWEEPS = 4  # of rows that stay in memory, in a pass
 _SORTED_ROWS = 256  # enough for a sample to tell that they are sorted
 
 
-def precompile(store: RowBlocks, plan: Plan, config: FitConfig) -> None:
+def precompile(store: RowBlocks, plan: Plan, config: FitConfig, emit: Emit = silent) -> None:
     """Compile, or load, all compiled code that a fit of `store` by `plan` calls.
 
     A child process compiles (`compile_in_child.py`), so that the memory of the compiler is gone when the fit begins.
@@ -65,10 +65,10 @@ def precompile(store: RowBlocks, plan: Plan, config: FitConfig) -> None:
         some = [fit for fit in fits if fit.load == load]
         if some:
             work = partial(_make_small_fits, store, plan, config, some)
-            compiled_in_child(("fit", *kind, *_kind_of_plan(plan, config), some), work, load)
+            compiled_in_child(("fit", *kind, *_kind_of_plan(plan, config), some), work, load, emit)
     if plan.mode == "staged":
         # Once: loading takes next to no memory, and few copies are of such rows.
-        compiled_in_child(("staging", *kind), partial(_stage_sorted, store, plan, config), load=False)
+        compiled_in_child(("staging", *kind), partial(_stage_sorted, store, plan, config), load=False, emit=emit)
 
 
 def _kind_of_plan(plan: Plan, config: FitConfig) -> tuple[Any, ...]:

@@ -51,7 +51,9 @@ def certify_model(path: Path, store: RowBlocks, config: FitConfig, emit: Emit = 
     if trained_on not in (None, store.n_samples):
         raise DataError(f"the model was trained on {trained_on} rows and the store has {store.n_samples}", store.uri)
     terms = terms_kind(model, problem)(model, problem, store, alpha)
-    _precompile(terms)
+    loaded = time.monotonic()
+    _precompile(terms, emit)
+    compiled = time.monotonic()
     budget = config.memory_bytes(memory_limit().nbytes)
     sizes = _sizes(terms, store, budget)
     refs = store.refs(sizes.block_rows)
@@ -80,6 +82,7 @@ def certify_model(path: Path, store: RowBlocks, config: FitConfig, emit: Emit = 
         "bound": terms.bound,
         "content_fingerprint": content,
         "seconds": time.monotonic() - began,
+        "compile_seconds": compiled - loaded,
         "memory": memory.document(budget),
     }
 
@@ -96,7 +99,7 @@ def terms_kind(model: Model, problem: Problem) -> type[SavedTerms]:
     return SignedLinearTerms if model.pairs or balanced else AlphaTerms
 
 
-def _precompile(terms: SavedTerms) -> None:
+def _precompile(terms: SavedTerms, emit: Emit) -> None:
     """Compile, or load, what the proof calls: a model of the same kind is proved on two rows, which are 0."""
     model, problem, store, with_alpha = terms.model, terms.problem, terms.store, terms.alpha is not None
 
@@ -110,7 +113,7 @@ def _precompile(terms: SavedTerms) -> None:
         tiny.certificate(problem)
 
     kind = (type(terms).__name__, *kind_of(store), *model.kinds, problem.n_models, problem.bias, with_alpha)
-    compiled_in_child(kind, prove_two)
+    compiled_in_child(kind, prove_two, emit=emit)
 
 
 class _Sizes(NamedTuple):

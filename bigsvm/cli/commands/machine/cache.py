@@ -8,23 +8,36 @@ from typing import Any
 
 import click
 
+import bigsvm
 from bigsvm.cli import text
 from bigsvm.cli.command import bigsvm_command
 from bigsvm.cli.session import Session
 from bigsvm.config import FitConfig
-from bigsvm.units import show_bytes
+from bigsvm.units import show_bytes, show_seconds
+
+USES = ("demo", "fit", "predict", "certify")
+COMPILED = "*.compiled"
+"""Both as `bigsvm/run/warm.py` and `bigsvm/compiled/cache` have them, which are not loaded to show a help."""
 
 
 @bigsvm_command(
     light=True,
     help="Show (info, which is the default) or delete (clear) what bigsvm keeps between runs: compiled kernels, "
-    "manifests of stores that were never sealed, and staged copies that no run uses.",
+    "manifests of stores that were never sealed, and staged copies that no run uses.\n\n"
+    "warm compiles what usual work calls and no cache has yet, so that nobody waits for it later: some minutes for "
+    "all, and a line for each kind of work.  What came compiled with the installation is not compiled again.",
 )
-@click.argument("action", type=click.Choice(["info", "clear"]), default="info")
+@click.argument("action", type=click.Choice(["info", "clear", "warm"]), default="info")
 @click.option(
     "--scratch", metavar="DIR", help="Folder of staged copies.  [default: a folder of yours in the temporary folder]"
 )
-def command(session: Session, action: str, scratch: str | None) -> int:
+@click.option(
+    "--for", "uses", multiple=True, type=click.Choice([*USES, "all"]), default=["all"], show_default=True,
+    help="What warm compiles for; may be said several times.  demo: the demonstration, and a first fit of text.",
+)  # fmt: skip
+def command(session: Session, action: str, scratch: str | None, uses: tuple[str, ...]) -> int:
+    if action == "warm":
+        return _warm(session, uses)
     from bigsvm.files.paths import cache_folder
     from bigsvm.run.copies.copy_folder import copies_folder, copies_in, remove_copy, tree_bytes
     from bigsvm.run.copies.scratch import scratch_folder
@@ -36,16 +49,18 @@ def command(session: Session, action: str, scratch: str | None) -> int:
     result: dict[str, Any] = {
         "cache": str(cache_folder()),
         "kernels": {
-            "n": sum(1 for folder in kernels for _ in folder.rglob("*.nbc")),
+            "n": sum(1 for folder in kernels for _ in folder.rglob(COMPILED)),
             "versions": len(kernels),
             "bytes": sum(map(tree_bytes, kernels)),
         },
+        "shipped": _shipped(),
         "manifests": {"n": _count(manifests), "bytes": tree_bytes(manifests)},
         "scratch": str(copies),
         "staged": {"n": len(staged), "bytes": sum(map(tree_bytes, staged))},
     }
     lines = [
         ("compiled kernels", _kernels(result["kernels"], cache_folder())),
+        ("came with bigsvm", _came(result["shipped"])),
         ("manifests", f"of {_size(result['manifests'], 'store', manifests)}"),
         ("staged copies", _size(result["staged"], "copy", copies)),
     ]
@@ -57,6 +72,40 @@ def command(session: Session, action: str, scratch: str | None) -> int:
             session.warn(f"{path} is in use and stays")
         result["in_use"] = len(in_use)
     return session.finish(result, ("cleared\n" if action == "clear" else "") + text.rows(lines))
+
+
+def _warm(session: Session, uses: tuple[str, ...]) -> int:
+    from bigsvm.files.paths import cache_folder
+    from bigsvm.machine import check_address_space
+    from bigsvm.run.warm import warm
+
+    check_address_space()
+    with session.watching() as emit:
+        result = warm(USES if "all" in uses else uses, emit)
+    functions = _counted(result["compiled"], "function")
+    return session.finish(
+        result, f"{functions} compiled in {show_seconds(result['seconds'])}, kept in {cache_folder()}"
+    )
+
+
+def _shipped() -> dict[str, Any]:
+    """The compiled functions that came with the installation, and whether they are of use here."""
+    folder = Path(bigsvm.__file__).parent / "_compiled_cache"
+    n = sum(1 for _ in folder.glob(COMPILED))
+    if n == 0:
+        return {"n": 0, "processors": [], "why_not": None}
+    from bigsvm.compiled.cache.places import shipped
+
+    found = shipped(folder)
+    return {"n": n, "processors": list(found.levels), "why_not": found.why_not or None}
+
+
+def _came(part: dict[str, Any]) -> str:
+    """What the installation has, and whether it is of use here."""
+    if not part["n"]:
+        return "no compiled function: this installation was built without"
+    of_use = part["why_not"] or f"for {' and '.join(part['processors'])}"
+    return f"{_counted(part['n'], 'compiled function')}{', of no use: ' if part['why_not'] else ', '}{of_use}"
 
 
 def _count(folder: Path) -> int:

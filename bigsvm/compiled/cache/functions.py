@@ -1,0 +1,186 @@
+"""The cache of one function: a file for each signature and processor, which is whole or not there.
+
+numba's own has an index for each function, which two processes may not write at a time; knows a source by its path; and
+looks in one folder.  Here the name of a file is a hash of all that decides its content, so that writers never meet;
+what is in it is held against its own digest, and against what was asked for, before any of it is understood.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import pickle  # noqa: TID251  (numba's form of compiled code; from files that `trust.py` believes, and no others)
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from numba.core.caching import _Cache
+from numba.core.compiler import CompileResult
+from numba.core.serialize import dumps
+
+from bigsvm.compiled.cache import places
+from bigsvm.compiled.cache.stamp import stamp_digest
+from bigsvm.compiled.cache.trust import read_believed
+
+SUFFIX = ".compiled"
+_FORM = b"bigsvm compiled function 1\n"
+_DIGEST = 32  # bytes
+_WIDE = "bigsvm.compiled.kernel."
+"""Loops over vectors of 64 bytes: on a processor that has these, code for one that has not is slower by half."""
+
+
+class NotCompiled(Exception):
+    """A function was called, with types for which no cache has it, inside `loading_only`."""
+
+
+_loading = threading.local()
+_on_compile: list[Callable[[], object]] = []
+
+
+@contextlib.contextmanager
+def loading_only() -> Iterator[None]:
+    """Inside, this thread compiles none of our functions: it raises NotCompiled."""
+    _loading.only = True
+    try:
+        yield
+    finally:
+        _loading.only = False
+
+
+def only_loading() -> bool:
+    """Whether this thread is inside."""
+    return getattr(_loading, "only", False)
+
+
+@contextlib.contextmanager
+def told_of_compiling(tell: Callable[[], object]) -> Iterator[None]:
+    """Inside, `tell` is called when a function was compiled."""
+    _on_compile.append(tell)
+    try:
+        yield
+    finally:
+        _on_compile.remove(tell)
+
+
+class FunctionCache(_Cache):
+    """What numba's dispatcher asks for compiled code of `function` before it compiles, and gives it to afterwards."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._name = f"{function.__module__}.{function.__qualname__}"
+        code, cells = function.__code__, function.__closure__ or ()
+        self._function = {
+            "function": self._name,
+            "line": code.co_firstlineno,
+            "code": hashlib.sha256(code.co_code).hexdigest(),
+            "closure": hashlib.sha256(dumps(tuple(cell.cell_contents for cell in cells)) if cells else b"").hexdigest(),
+        }
+        self._enabled = True
+
+    def __repr__(self) -> str:
+        return f"FunctionCache({self._name})"
+
+    @property
+    def cache_path(self) -> str:
+        return str(places.cache_folder())
+
+    def enable(self) -> None:
+        self._enabled = True
+
+    def disable(self) -> None:
+        self._enabled = False
+
+    def flush(self) -> None:
+        """Numba compiles anew after this; what is in the cache stays right."""
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """The compiled function of a signature, or None."""
+        target_context.refresh()
+        found = self._found(sig, target_context.codegen().magic_tuple()) if self._enabled and stamp_digest() else None
+        if found is not None:
+            return CompileResult._rebuild(target_context, *found)
+        if only_loading():
+            raise NotCompiled(f"{self._name} {sig}")
+        return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep it in the user's cache, where there is room; what cannot be kept is compiled again."""
+        for tell in _on_compile:
+            tell()
+        if not (self._enabled and stamp_digest()) or data.library.has_dynamic_globals:
+            return
+        if any(not lifted.can_cache for lifted in data.lifted):
+            return
+        head = self._head(sig, data.codegen.magic_tuple())
+        content = dumps((sig, data._reduce()))
+        with contextlib.suppress(OSError):
+            _write(self._path(places.cache_folder(), head), head + hashlib.sha256(content).digest() + content)
+
+    def _found(self, sig: Any, target: tuple[Any, ...]) -> Any:
+        """What the installation has, else what the user's cache has."""
+        levels = places.shipped(places.SHIPPED).levels
+        if self._name.startswith(_WIDE):
+            levels = tuple(level for level in levels if level == best_level())
+        for level in levels:
+            head = self._head(sig, (target[0], level, ""))
+            found = _read(self._path(places.SHIPPED, head), head, sig, places.owner_of_installation())
+            if found is not None:
+                return found
+        head = self._head(sig, target)
+        return _read(self._path(places.cache_folder(), head), head, sig, (os.geteuid(),))
+
+    def _head(self, sig: Any, target: tuple[Any, ...]) -> bytes:
+        """All that decides the compiled code, as the file begins."""
+        known = {**self._function, "signature": str(sig), "target": target, "stamp": stamp_digest()}
+        return _FORM + json.dumps(known, sort_keys=True).encode() + b"\n"
+
+    def _path(self, folder: Path, head: bytes) -> Path:
+        short = "".join(c for c in self._name.rpartition(".")[2] if c.isalnum() or c == "_")
+        return folder / f"{short}-{hashlib.sha256(head).hexdigest()[:32]}{SUFFIX}"
+
+
+def best_level() -> str:
+    """The last of the levels that this processor has."""
+    return next((level for level in reversed(places.LEVELS) if not places.lacks(level)), "")
+
+
+def level_and_name(path: Path) -> tuple[str, str]:
+    """The processor that a file's code is for, and the function that it is of."""
+    with open(path, "rb") as file:
+        file.readline()
+        known = json.loads(file.readline())
+    return known["target"][1], known["function"]
+
+
+def is_wide(function: str) -> bool:
+    """Whether a function is made for the widest vectors that there are."""
+    return function.startswith(_WIDE)
+
+
+def _read(path: Path, head: bytes, sig: Any, owners: tuple[int, ...]) -> Any:
+    """The reduced result in a file that is whole, of what was asked for, and believed; else None."""
+    data = read_believed(path, owners)
+    if data is None or not data.startswith(head):
+        return None
+    digest, content = data[len(head) : len(head) + _DIGEST], data[len(head) + _DIGEST :]
+    if hashlib.sha256(content).digest() != digest:
+        return None
+    found, reduced = pickle.loads(content)
+    return reduced if found == sig else None  # two types may have one name
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Whole or not at all, and for the user alone."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix="new-")
+    try:
+        with open(handle, "wb") as file:
+            file.write(data)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise

@@ -1,0 +1,116 @@
+"""Where compiled functions are: in the installation, read-only, and in the user's cache."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import llvmlite.binding
+import numba.core.config as numba_config
+
+from bigsvm.compiled.cache.stamp import SOURCES, stamp, stamp_digest
+from bigsvm.compiled.cache.trust import read_believed, why_not_folder
+
+SHIPPED = SOURCES.parent / "_compiled_cache"
+"""What came with the wheel; a checkout has none."""
+ABOUT = "about.json"
+
+_V3 = "avx avx2 bmi bmi2 cx16 f16c fma lzcnt movbe popcnt sahf sse3 sse4.1 sse4.2 ssse3"
+LEVELS = {"x86-64-v3": _V3.split(), "x86-64-v4": f"{_V3} avx512f avx512bw avx512cd avx512dq avx512vl".split()}
+"""The processors that a wheel has code for, the plainest first, and what such a processor can do."""
+
+
+class Shipped(NamedTuple):
+    """The compiled functions of the installation.
+
+    levels : those of LEVELS that this processor can run, and that were compiled; empty where none is of use
+    why_not : why none is, for people; empty where there are none
+    """
+
+    levels: tuple[str, ...]
+    why_not: str = ""
+
+
+def cache_folder() -> Path:
+    """The user's compiled functions of exactly these sources, versions and settings: a folder of the user's alone."""
+    base = os.environ.get("BIGSVM_CACHE") or os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return _usable(base, f"kernels-{stamp_digest()[:16]}")
+
+
+@functools.lru_cache(maxsize=8)
+def _usable(base: str, name: str) -> Path:
+    """The first place that can be written, and by nobody else: the cache, the machine's temporary folder, or a folder
+    that goes away with this process."""
+    for folder in (Path(base) / "bigsvm" / name, Path(tempfile.gettempdir()) / f"bigsvm-{os.getuid()}" / name):
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, exist_ok=True)
+        except OSError:
+            continue
+        if os.access(folder, os.W_OK | os.X_OK) and not why_not_folder(folder, (os.geteuid(),)):
+            return folder
+    folder, maker = Path(tempfile.mkdtemp(prefix="bigsvm-")), os.getpid()
+    atexit.register(lambda: shutil.rmtree(folder, ignore_errors=True) if os.getpid() == maker else None)
+    return folder
+
+
+def owner_of_installation() -> tuple[int, ...]:
+    """Who owns the sources, and so decides what is run anyway."""
+    return (os.stat(SOURCES / "__init__.py").st_uid,)
+
+
+@functools.lru_cache(maxsize=8)
+def shipped(folder: Path) -> Shipped:
+    """Whether the compiled functions in the installation's `folder` are of use here."""
+    if not folder.is_dir():
+        return Shipped(())
+    refused = why_not_folder(folder, owner_of_installation())
+    if refused:
+        return Shipped((), f"{folder} is not believed: {refused}")
+    about = _about(folder)
+    here = stamp()
+    other = [name for name in here if about.get("stamp", {}).get(name) != here[name]]
+    if not here["sources"] or other:
+        return Shipped((), _differs(other[0] if other else "sources", about, here))
+    if numba_config.CPU_NAME is not None or numba_config.CPU_FEATURES is not None:  # type: ignore[attr-defined]
+        return Shipped((), "NUMBA_CPU_NAME or NUMBA_CPU_FEATURES asks for another processor")
+    compiled = [level for level in LEVELS if level in about.get("levels", ())]
+    levels = tuple(level for level in compiled if not lacks(level))
+    if compiled and not levels:
+        missing = ", ".join(lacks(compiled[0]))
+        return Shipped((), f"they are for {compiled[0]}, and this processor has no {missing}")
+    return Shipped(levels)
+
+
+@functools.cache
+def lacks(level: str) -> list[str]:
+    """What this processor cannot do, of what processors of a level can."""
+    try:
+        can = llvmlite.binding.get_host_cpu_features()
+    except RuntimeError:
+        return list(LEVELS[level])
+    return [feature for feature in LEVELS[level] if not can.get(feature)]
+
+
+def _about(folder: Path) -> dict[str, Any]:
+    """What the folder says of itself; nothing where it cannot be read."""
+    content = read_believed(folder / ABOUT, owner_of_installation())
+    try:
+        found = json.loads(content or b"{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) and isinstance(found.get("stamp"), dict) else {}
+
+
+def _differs(name: str, about: dict[str, Any], here: dict[str, str]) -> str:
+    if not about:
+        return f"{ABOUT} cannot be read"
+    if name == "sources":
+        return "they are of other source files"
+    return f"they are for {name} {about['stamp'].get(name)}, and here is {here[name]}"

@@ -1,0 +1,66 @@
+"""What compiled code depends on besides its own function: every source file here, the versions, the settings.
+
+A function takes in code of other files, which numba's own cache does not notice.  So the stamp has the content of all
+files of `bigsvm.compiled`, and nothing else of the package is compiled (`tests/compiled/test_cache.py` sees to that).
+Places and times are no part of it: two checkouts of the same sources share what they compile.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import json
+import platform
+import sys
+from pathlib import Path
+
+import llvmlite
+import llvmlite.binding
+import numba
+import numba.core.config as numba_config
+import numpy as np
+
+SOURCES = Path(__file__).parents[1]
+_SETTINGS = (
+    "OPT",
+    "LOOP_VECTORIZE",
+    "SLP_VECTORIZE",
+    "BOUNDSCHECK",
+    "DEBUGINFO_DEFAULT",
+    "ENABLE_AVX",
+    "DISABLE_INTEL_SVML",
+)
+"""Of numba, by which the same source becomes other machine code."""
+
+
+@functools.lru_cache(maxsize=8)
+def digest_of(folder: Path) -> str:
+    """A hash of all Python files below a folder, their names and their content; empty where there is none."""
+    files = sorted(folder.rglob("*.py"), key=lambda path: path.relative_to(folder).as_posix())
+    found = hashlib.sha256()
+    for path in files:
+        content = path.read_bytes()
+        found.update(f"{path.relative_to(folder).as_posix()} {len(content)}\n".encode() + content)
+    return found.hexdigest() if files else ""
+
+
+def stamp() -> dict[str, str]:
+    """What must be the same for compiled code to be of use, by names that a person understands."""
+    abi = f"{sys.implementation.cache_tag}{getattr(sys, 'abiflags', '')}-{importlib.util.MAGIC_NUMBER.hex()}"
+    return {
+        "sources": digest_of(SOURCES),
+        "python": abi,
+        "numba": numba.__version__,
+        "llvmlite": llvmlite.__version__,
+        "llvm": ".".join(map(str, llvmlite.binding.llvm_version_info)),
+        "numpy": np.__version__,
+        "machine": f"{sys.platform}-{platform.machine()}",
+        "settings": " ".join(f"{name}={getattr(numba_config, name, None)}" for name in _SETTINGS),
+    }
+
+
+def stamp_digest() -> str:
+    """The stamp in 64 characters; empty where sources cannot be read, so that nothing can be told."""
+    found = stamp()
+    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest() if found["sources"] else ""

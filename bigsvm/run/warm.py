@@ -1,0 +1,189 @@
+"""What usual fits, proofs and predictions call of compiled code, compiled before anybody waits for it.
+
+Each case goes the way of a user's: a plan, small rows, a fit, a saved model, its proof and its use.  What is too large
+to be made is declared: a plan reads sizes, and no row.  So nothing here knows which functions there are.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+import time
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import scipy.sparse
+
+from bigsvm.config import FitConfig
+from bigsvm.errors import UsageError
+from bigsvm.events import CompileStarted, Emit, Event, WorkAdvanced, WorkEnded, WorkStarted, silent
+from bigsvm.model.linear_model import load_model
+from bigsvm.run.apply.evaluate import evaluate
+from bigsvm.run.apply.scoring import precompile_scoring
+from bigsvm.run.fit.fit import fit_store
+from bigsvm.run.fit.plan import make_plan
+from bigsvm.run.fit.precompile import precompile
+from bigsvm.run.proof.certify import certify_model
+from bigsvm.store.formats.array_rows import ArrayRows
+from bigsvm.store.formats.opener import open_store
+from bigsvm.store.ingest.demo_rows import N_FEATURES, write_problem
+from bigsvm.store.ingest.ingest import ingest
+
+USES = ("demo", "fit", "predict", "certify")
+_FEW, _MANY = 12, N_FEATURES  # features, on either side of what `--solver auto` goes by
+_ROWS = 96
+_DECLARED_ROWS = 400_000
+_MEMORY = "32MiB"
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A fit of the usual kind, and what is done with its model.
+
+    streamed : of more rows than memory holds; these are declared, and the fit is only prepared
+    """
+
+    uses: tuple[str, ...]
+    layout: Literal["csr", "dense"]
+    dtype: Literal["float32", "float64"]
+    features: int = _FEW
+    classes: int = 2
+    streamed: bool = False
+    options: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        rows = f"{'sparse' if self.layout == 'csr' else 'dense'} {self.dtype} rows"
+        many = ", many features" if self.features == _MANY else ""
+        classes = f", {self.classes} classes" if self.classes > 2 else ""
+        where = ", streamed" if self.streamed else ""
+        return f"{rows}{many}{classes}{where}" + "".join(f", {value}" for _, value in self.options)
+
+
+_USED: tuple[str, ...] = ("fit", "predict", "certify")
+_HINGE, _RBF = (("loss", "hinge"),), (("kernel", "rbf"),)
+CASES = (
+    Case(("demo", "fit"), "csr", "float32", _MANY, streamed=True),
+    Case(("demo", *_USED), "csr", "float32", _MANY),
+    Case(("demo", *_USED), "csr", "float32"),
+    Case(_USED, "dense", "float32"),
+    Case(_USED, "dense", "float64"),
+    Case(_USED, "csr", "float64"),
+    Case(_USED, "csr", "float64", _MANY),
+    Case(_USED, "csr", "float32", classes=3),
+    Case(_USED, "dense", "float64", classes=3),
+    Case(_USED, "csr", "float32", options=_HINGE),
+    Case(_USED, "dense", "float64", options=_HINGE),
+    Case(("fit",), "csr", "float32", streamed=True),
+    Case(("fit",), "dense", "float32", streamed=True),
+    Case(_USED, "csr", "float32", options=_RBF),
+    Case(_USED, "dense", "float32", options=_RBF),
+    Case(_USED, "dense", "float64", options=_RBF),
+)
+"""What is usual: text as `ingest` reads it, arrays as they come from NumPy and SciPy, and the demonstration."""
+
+
+def warm(uses: Collection[str], emit: Emit = silent, cases: Collection[Case] | None = None) -> dict[str, Any]:
+    """Compile, into the user's cache, what is not in a cache yet and `uses` of USES call.
+
+    cases : of which those are taken that have a use in common; all of CASES
+
+    Returns what was done: cases, functions compiled, seconds.  Raises UsageError for another use.
+    """
+    unknown = sorted(set(uses) - set(USES))
+    if unknown:
+        raise UsageError(f"nothing is called {unknown[0]} here", hint=f"one of {', '.join(USES)}")
+    began, compiled = time.monotonic(), 0
+    chosen = [case for case in (CASES if cases is None else cases) if set(uses) & set(case.uses)]
+    with tempfile.TemporaryDirectory(prefix="bigsvm-") as folder:
+        for number, case in enumerate(chosen):
+            what = f"{number + 1} of {len(chosen)}: {case.name}"
+            counter = _Counter(what, emit)
+            emit(WorkStarted(what, 0, "functions"))
+            since = time.monotonic()
+            _warm_one(case, set(uses), Path(folder) / str(number), counter)
+            compiled += counter.n
+            emit(WorkEnded(what, time.monotonic() - since))
+    return {"cases": len(chosen), "compiled": compiled, "seconds": time.monotonic() - began}
+
+
+class _Counter:
+    """An Emit that passes on how many functions were compiled, as progress of the case, and nothing else."""
+
+    def __init__(self, what: str, emit: Emit) -> None:
+        self.n, self._before = 0, 0
+        self._what, self._emit = what, emit
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, CompileStarted):
+            self._before = self.n
+        elif isinstance(event, WorkAdvanced) and event.what == "compiling":
+            self.n = self._before + int(event.done)
+            self._emit(WorkAdvanced(self._what, self.n))
+
+
+def _warm_one(case: Case, uses: set[str], folder: Path, emit: Emit) -> None:
+    folder.mkdir()
+    config = FitConfig.of(memory=_MEMORY, scratch=str(folder), threads=1, **dict(case.options))
+    if case.streamed:
+        declared = _Declared(case)
+        precompile(declared, make_plan(declared, config), config, emit)
+        return
+    store = _store(case, folder)
+    model = folder / "model"
+    fitted = fit_store(store, config, emit)
+    fitted.save_model(model)
+    fitted.close()
+    if uses & {"certify", "demo"} & {*case.uses}:
+        certify_model(model, store, config, emit)
+    if uses & {"predict", "demo"} & {*case.uses}:
+        loaded = load_model(model)
+        evaluate(loaded, store, config, emit)
+        # Of more rows than these.  Text is read with indices of this type, whatever the store has.
+        for indices in {store.index_dtype, np.dtype(np.int32)}:
+            precompile_scoring(store.layout, store.dtype, indices, loaded, emit)
+
+
+def _store(case: Case, folder: Path) -> Any:
+    """Rows as such a user has them: the demonstration's, text that was ingested, or arrays."""
+    if case.features == _MANY and case.dtype == "float32":
+        write_problem(folder / "demo.zarr", _ROWS)
+        return open_store(str(folder / "demo.zarr"))
+    X, y = _arrays(case)
+    if case.layout == "csr" and case.dtype == "float32":
+        entries = (" ".join(f"{j + 1}:{value:.4f}" for j, value in enumerate(row)) for row in X)
+        text = "".join(f"{label} {row}\n" for label, row in zip(y, entries, strict=True))
+        (folder / "rows.svm").write_text(text)
+        ingest(str(folder / "rows.svm"), folder / "rows.zarr")
+        return open_store(str(folder / "rows.zarr"))
+    return _array_rows(case, X, y)
+
+
+def _arrays(case: Case) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((_ROWS, _FEW))
+    score = X[:, 0] + 0.5 * rng.standard_normal(_ROWS)
+    return X.astype(case.dtype), np.argsort(np.argsort(score)) * case.classes // _ROWS
+
+
+def _array_rows(case: Case, X: np.ndarray, y: np.ndarray) -> ArrayRows:
+    if case.layout == "dense":
+        return ArrayRows(X, y)
+    rows = scipy.sparse.csr_array(X)
+    rows.resize((len(X), case.features))
+    return ArrayRows(rows, y)
+
+
+class _Declared(ArrayRows):
+    """Rows that a plan takes for many more than there are: it reads their sizes only."""
+
+    def __init__(self, case: Case) -> None:
+        X, y = _arrays(case)
+        of = _array_rows(case, X, y)
+        super().__init__(of._X, y, n_features=of.n_features)
+        assert self.nnz is not None
+        self.nnz = self.nnz * _DECLARED_ROWS // self.n_samples
+        self.n_samples = _DECLARED_ROWS

@@ -1,0 +1,105 @@
+"""Compiling goes on in a child, and only where something is in no cache; loading waits for nobody."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bigsvm.compiled.cache.places import cache_folder
+from bigsvm.events import COMPILING, CompileStarted, WorkAdvanced
+from bigsvm.observe.lines import PlainLines
+from bigsvm.run.execute import compile_in_child
+from bigsvm.run.execute.compile_in_child import compile_lock, compiled_in_child
+from tests.guinea_pig import Pig, place
+
+__all__ = ["place"]
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a child is forked on Linux only")
+
+
+def refuse(*arguments: Any) -> Any:
+    raise AssertionError("nobody asked for this")
+
+
+def refuse_all(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    for name in names:
+        monkeypatch.setattr(compile_in_child, name, refuse)
+
+
+def test_what_is_in_no_cache_is_compiled_by_a_child_and_loaded_here(place: Path) -> None:
+    pig, events = Pig(place), list[Any]()
+    compiled_in_child("pig", lambda: pig(2), emit=events.append)
+    assert (pig(2), pig.compiled) == (4, 0)
+    assert events[0] == CompileStarted(str(cache_folder()), "")
+    assert events[1:] == [WorkAdvanced(COMPILING, 1)]
+
+
+def test_what_is_in_a_cache_is_loaded_without_a_child_and_without_the_lock(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Pig(place)(2)
+    refuse_all(monkeypatch, "compile_lock", "_in_child")
+    pig = Pig(place)
+    compiled_in_child("pig", lambda: pig(2), emit=refuse)
+    assert (len(pig.function.signatures), pig.compiled) == (1, 0)
+
+
+def test_what_another_process_compiled_meanwhile_is_loaded(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    former = compile_lock
+
+    def waited_for() -> Any:
+        Pig(place)(2)
+        return former()
+
+    monkeypatch.setattr(compile_in_child, "compile_lock", waited_for)
+    refuse_all(monkeypatch, "_in_child")
+    pig = Pig(place)
+    compiled_in_child("pig", lambda: pig(2), emit=refuse)
+    assert (len(pig.function.signatures), pig.compiled) == (1, 0)
+
+
+def test_what_is_not_loaded_is_compiled_once(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a child; the next time a file in the cache remembers it."""
+    pig, events = Pig(place), list[Any]()
+    compiled_in_child("pig", lambda: pig(2), load=False, emit=events.append)
+    assert pig.function.signatures == []
+    assert events == [CompileStarted(str(cache_folder()), ""), WorkAdvanced(COMPILING, 1)]
+    refuse_all(monkeypatch, "compile_lock", "_in_child")
+    compiled_in_child("pig", lambda: pig(2), load=False, emit=refuse)
+    assert pig.function.signatures == []
+
+
+def test_what_need_not_be_loaded_is_found_in_a_cache_without_the_lock(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Pig(place)(2)
+    refuse_all(monkeypatch, "compile_lock")
+    pig = Pig(place)
+    compiled_in_child("pig", lambda: pig(2), load=False, emit=refuse)
+    assert pig.function.signatures == []
+
+
+def test_what_a_child_cannot_compile_is_compiled_here(place: Path) -> None:
+    pig, parent = Pig(place), os.getpid()
+
+    def call() -> None:
+        pig(2)
+        if os.getpid() != parent:
+            os._exit(1)
+
+    compiled_in_child("pig", call)
+    assert pig(2) == 4
+    compiled_in_child("other", lambda: pig(2.5) if os.getpid() == parent else os._exit(1), load=False)
+    assert len(pig.function.signatures) == 2
+
+
+@pytest.mark.parametrize(("why", "said"), [("", ""), ("WHY", "; what came with bigsvm is of no use: WHY")])
+def test_a_line_says_at_once_that_something_is_compiled(why: str, said: str) -> None:
+    import io
+
+    stream = io.StringIO()
+    PlainLines(stream)(CompileStarted("FOLDER", why))
+    assert stream.getvalue() == f"compiling: what such rows and options call, once; kept in FOLDER{said}\n"
