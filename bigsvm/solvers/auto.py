@@ -8,12 +8,12 @@ to the solvers: `newton-ws` hands over to `dcd` where the rows that matter do no
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bigsvm.config import FitConfig
 from bigsvm.problem.loss import LOSSES
 from bigsvm.solvers.base import DataShape
-from bigsvm.solvers.newton_ws.capacity import working_bytes
+from bigsvm.solvers.newton_ws.capacity import matrix_bytes, working_bytes
 
 _NARROW = 1000  # features: up to here a Newton pass costs no more than the sweeps that coordinate descent needs
 _ROWS_PER_FEATURE = 4
@@ -25,15 +25,18 @@ _LARGE = 2 << 30  # bytes of rows from which a pass costs more than the solution
 _HARD = {"hinge": {"memory": 20.0, "disk": 10.0, "large": 0.5}, "squared_hinge": {"disk": 0.1, "large": 0.1}}
 
 _FEW_ROWS = 8192  # that a working set holds as a whole, whatever lies on hyperplanes
+_A_ROW = 128  # bytes that the two solvers for rows in memory hold of a row and model beside its entries
 _HARD_FREE = 10.0  # with small C many rows lie on their hyperplanes, few are kept, and nothing holds a free bias
 
 
 class Preference(NamedTuple):
-    """A solver by name, the reason in words for the plan, and bytes of rows in memory without which it is no good."""
+    """A solver by name, the reason in words for the plan, and bytes of memory beyond the least without which it is no
+    good; options that it is made with."""
 
     name: str
     why: str
     kept_bytes: int = 0
+    options: tuple[tuple[str, Any], ...] = ()
 
 
 def preferences(config: FitConfig, shape: DataShape, in_memory: bool = False) -> list[Preference]:
@@ -49,12 +52,11 @@ def preferences(config: FitConfig, shape: DataShape, in_memory: bool = False) ->
     free, squared = config.bias == "free", loss.smooth
     if free and not squared and loss.regression:
         return [Preference("smo", "the one for bounded alphas of targets that a free bias must balance")]
-    several = free and not squared and in_memory and shape.n_models > shape.n_costs and n <= _FEW_ROWS
+    few = free and not squared and in_memory and n <= _FEW_ROWS
     found = []
-    if several and d <= _NARROW:
-        why = f"several classes, a free bias and few rows: all {n:,} of them are one working set"
-        found.append(Preference("newton-ws", why))
-    elif several:
+    if few and d <= _NARROW:
+        found.append(Preference("newton-ws", f"a free bias and few rows: all {n:,} of them are one working set"))
+    elif few and shape.n_models > shape.n_costs:
         found.append(Preference("smo", f"several classes, a free bias, and {n:,} rows are few for {d:,} features"))
     if not (in_memory and free):
         found += _working_set(config, shape, in_memory)
@@ -75,9 +77,19 @@ def preferences(config: FitConfig, shape: DataShape, in_memory: bool = False) ->
     elif squared:
         found.append(Preference("dcd", f"{shaped}: dual coordinate descent on {rows}"))
     else:
+        if in_memory and narrow and not loss.regression and shape.parallel == 1:
+            found.append(_opened_by_dcd(shape))
         named = "epsilon-insensitive" if loss.regression else "hinge"
         found.append(Preference("dcd", f"for the {named} loss: dual coordinate descent on {rows}"))
     return found
+
+
+def _opened_by_dcd(shape: DataShape) -> Preference:
+    """Both solvers for rows in memory: what coordinate descent needs depends on the scales of columns, unknown yet."""
+    d, n = shape.n_features, shape.n_samples
+    why = f"{d:,} features are few for {n:,} rows in memory: dual coordinate descent, and working sets if that is slow"
+    rows = shape.nnz * shape.entry_bytes + _A_ROW * n * shape.n_models
+    return Preference("newton-ws", why, 2 * rows + matrix_bytes(shape), (("opening", "dcd"),))
 
 
 def _working_set(config: FitConfig, shape: DataShape, in_memory: bool) -> list[Preference]:

@@ -80,7 +80,7 @@ def choose_solvers(config: FitConfig, shape: DataShape, in_memory: bool = False)
         if not found:
             options = ", ".join(config.solver_options)
             raise UsageError(f"no solver of {', '.join(able)} has options {options}", hint="name the solver with -s")
-        return [Choice(_made(SOLVERS[p.name], config), p.why, p.kept_bytes) for p in found]
+        return [Choice(_made(SOLVERS[p.name], config, p.options), p.why, p.kept_bytes) for p in found]
     name = config.solver
     if name not in SOLVERS:
         raise UsageError(f"unknown solver {name!r}", hint=f"one of auto, {', '.join(SOLVERS)}")
@@ -124,10 +124,13 @@ def _options_of(solver: type[Any]) -> dict[str, Any]:
     return {f.name: f.default for f in dataclasses.fields(solver) if not f.metadata.get("asked")}
 
 
-def _made(solver: type[Any], config: FitConfig) -> Solver:
-    """A solver with its options, and with those of the fit where it wants to know them."""
+def _made(solver: type[Any], config: FitConfig, preferred: tuple[tuple[str, Any], ...] = ()) -> Solver:
+    """A solver with its options, and with those of the fit where it wants to know them.
+
+    preferred : options that hold where the user has none
+    """
     wants = [f.name for f in dataclasses.fields(solver) if f.metadata.get("asked")]
-    made = _with_options(solver, config.solver_options)
+    made = _with_options(solver, {**dict(preferred), **config.solver_options})
     return dataclasses.replace(made, **dict.fromkeys(wants, config))  # type: ignore[type-var]
 
 

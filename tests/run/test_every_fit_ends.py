@@ -59,7 +59,7 @@ def noisy(n: int = 100) -> Rows:
     [
         (opposite(1000, 31.6), {}),
         (opposite(1000, 31.6), {"loss": "hinge"}),
-        (unscaled(300), {"loss": "hinge"}),
+        (unscaled(300), {"loss": "hinge", "solver": "dcd"}),
         (unscaled(), {"kernel": "poly"}),
         (unscaled(60), {"solver": "smo", "kernel": "linear"}),
         (unscaled(60), {"solver": "smo", "kernel": "linear", "working_set": 2}),

@@ -239,7 +239,12 @@ def test_auto_takes_it_for_few_features_and_large_costs() -> None:
     assert first(10**7, 100, **hinge, C=0.01) == "dcd"
     assert first(10**7, 100, **hinge, lam=1e-4) == "dcd"
     assert first(10**7, 100, **hinge, lam=1e-8) == "newton-ws"
-    assert first(10**6, 100, True, **hinge, C=1.0) == "dcd"
+    opened = preferences(FitConfig.of(**hinge, C=1.0), shape(10**6, 100), True)
+    assert [(p.name, dict(p.options)) for p in opened] == [("newton-ws", {"opening": "dcd"}), ("dcd", {})]
+    assert opened[0].kept_bytes > 10**6 * 400
+    assert first(10**6, 100, True, loss="epsilon_insensitive") == "dcd"
+    assert first(10**6, 2000, True, **hinge, C=1.0) == "dcd"
+    assert first(8000, 100, True, **hinge, C=1.0, bias="free") == "newton-ws"
     assert first(10**6, 100, True, **hinge, C=100.0) == "newton-ws"
     assert first(10**6, 10**5, **hinge, C=100.0) == "dcd"
     assert first(10**6, 100, loss="squared_hinge", C=1.0) == "newton-ws"
@@ -337,3 +342,33 @@ def test_rows_go_to_the_bound_that_they_are_clearly_at() -> None:
     found = C * alpha
     interior.at_bounds(C, xi, eta, found)
     np.testing.assert_allclose(found, [0.0, 2.0, 1.4, 0.4, 1.0])
+
+
+def unscaled(n: int = 300) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of two noisy classes, whose columns differ a hundredfold."""
+    rng = np.random.default_rng(8)
+    X = rng.standard_normal((n, 5)) * np.array([1.0, 10.0, 100.0, 30.0, 3.0])
+    return X, np.where(X @ (1.0 / np.array([1.0, 10.0, 100.0, 30.0, 3.0])) + rng.standard_normal(n) > 0, 1, -1)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("bias", ["augmented", "none"])
+def test_dcd_goes_first_and_is_given_up_where_it_is_slow(bias: str, n_classes: int) -> None:
+    X, y = unscaled()
+    y = y if n_classes == 2 else y + (X[:, 2] > 50.0)
+    said: list[Any] = []
+    options: dict[str, Any] = {"loss": "hinge", "bias": bias, "C": 10.0, "tol": 1e-6}
+    result = bigsvm.fit((X, y), **options, emit=said.append)
+    assert result.status == "converged"
+    assert [e for e in said if isinstance(e, Warned) and "working sets take over" in e.message]
+    alone = bigsvm.fit((X, y), **options, solver="newton-ws")
+    assert result.figures["objective"] == pytest.approx(alone.figures["objective"], rel=2e-6)
+    easy = bigsvm.fit((X / np.abs(X).max(axis=0), y), loss="hinge", bias=bias, C=0.1)
+    only = bigsvm.fit((X / np.abs(X).max(axis=0), y), loss="hinge", bias=bias, C=0.1, solver="dcd")
+    assert (easy.model.about["plan"]["solver"], easy.status) == ("newton-ws", "converged")
+    np.testing.assert_array_equal(easy.model.coef, only.model.coef)
+
+
+def test_an_opening_is_of_rows_in_memory_with_a_price() -> None:
+    with pytest.raises(ValueError, match="opening must be none or dcd"):
+        NewtonWS(opening="newton")

@@ -10,6 +10,11 @@ Where the rows that matter do not fit in memory the direction may lead nowhere: 
 exact) and the best dual point is kept (`dual_point`), but neither may come nearer.  A gap that has not halved in some
 passes sends the solver over to `dcd`, which goes on from the best dual point.
 
+Where all rows are in memory and lie well, `dcd` needs less than one solution of a working set; where they lie badly
+(columns of different scales, large C), a thousand times as much.  So it may go first (`opening`), and is given up when
+it has done about as much work as working sets are thought to need: nobody waits more than twice as long as for the
+better of the two.
+
 Several models share the room, where a row that more than one of them keeps counts once.  A model whose gap is small
 enough stays where it is and leaves its room to the others; when the gap of none of these halves, `dcd` takes over.
 """
@@ -55,6 +60,9 @@ _IDLE = 1e-6  # of C: alpha of a row that does not matter
 _HALVED_IN = {False: 3, True: 12}
 _DONE = 0.5  # of the tolerance: a model below leaves its room to the others
 _FEW = 16  # rows of the working set of a small fit: most of its rows are folded
+# Epochs of dcd that goes first, and multiples of d^3 multiplications beside: a solution's, in epochs over the entries.
+# Scaled sets need 5 to 100 epochs; 7494 x 16 rows of numbers up to 100 need some 100,000.
+_OPENING, _SOLUTIONS = 128, 200
 _SOON = 0.1  # a pass makes the gap so much smaller, at a careful guess
 
 
@@ -69,6 +77,7 @@ class WorkingState(PrimalState):
     passes : done
     growth : how often the room for rows that are in memory anyway was doubled
     fallback : what `dcd` knows, where it has taken over
+    opening : what `dcd` knows, which goes first and has not been given up;  opened : rows that it has visited
     """
 
     place: RowVector | None = None
@@ -78,6 +87,13 @@ class WorkingState(PrimalState):
     passes: int = 0
     growth: int = 0
     fallback: DualCDState | None = None
+    opening: DualCDState | None = None
+    opened: int = 0
+
+    @property
+    def dual_cd(self) -> DualCDState | None:
+        """What `dcd` knows, where it is its turn."""
+        return self.opening if self.opening is not None else self.fallback
 
 
 @dataclass(frozen=True)
@@ -87,6 +103,8 @@ class NewtonWS(PrimalSolver):
     working_rows : int    rows of the working set; 0: as many as the memory holds
     max_features : int    refuse more: matrices have (n_features + 1)^2 entries
     fallback : bool       go over to dcd where the gap does not fall
+    opening : str         'dcd': it goes first where all rows are in memory (and the bias is not free), until it has
+                          done as much work as working sets are thought to need;  'none'
     """
 
     name: ClassVar[str] = "newton-ws"
@@ -97,6 +115,11 @@ class NewtonWS(PrimalSolver):
     working_rows: int = 0
     max_features: int = 2000
     fallback: bool = True
+    opening: str = "none"
+
+    def __post_init__(self) -> None:
+        if self.opening not in ("none", "dcd"):
+            raise ValueError(f"opening must be none or dcd, not {self.opening!r}")
 
     @property
     def keeps_rows(self) -> Keeps:
@@ -108,11 +131,13 @@ class NewtonWS(PrimalSolver):
 
     def small_fits(self, tol: float, parallel: int, resident: bool) -> list[SmallFit]:
         """Rows that are all kept; rows of which most are folded; and a gap that does not fall, so that dcd goes on."""
-        few = ("working_rows", _FEW)
+        few, at_once = ("working_rows", _FEW), ("opening", "none")
+        first = _DCD.small_fits(tol, parallel, resident) if self.opening == "dcd" and resident else []
         return [
-            SmallFit(),
-            SmallFit(options=(few, ("fallback", False))),
-            *([SmallFit(options=(few,), load=False)] if self.fallback else []),
+            *first,
+            SmallFit(options=(at_once,)),
+            SmallFit(options=(few, ("fallback", False), at_once)),
+            *([SmallFit(options=(few, at_once), load=False)] if self.fallback else []),
         ]
 
     def needs(self, shape: DataShape, resident: bool) -> list[Need]:
@@ -126,22 +151,33 @@ class NewtonWS(PrimalSolver):
             *row_needs(shape),
             Need("row places", n * shape.n_models, may_spill=True),
             Need(DEFERRED_ALPHA, 8 * n * shape.n_models, may_spill=True),
+            *(_DCD.needs(shape, resident) if self.opening == "dcd" and resident else []),
         ]
 
     def init(self, problem: Problem, ctx: Context) -> WorkingState:
         """w = 0, alpha = 0."""
         m = problem.n_models
         place = ctx.vector("row places", m, np.uint8)
-        return WorkingState(**vars(new_state(problem, ctx)), place=place, careful=np.zeros(m, bool), tol=ctx.tol)
+        state = WorkingState(**vars(new_state(problem, ctx)), place=place, careful=np.zeros(m, bool), tol=ctx.tol)
+        # Vectors on disk go by their names, and both have an alpha.
+        if self.opening == "dcd" and ctx.resident and problem.bias != "free" and not ctx.spilled:
+            state.opening = _DCD.init(problem, ctx)
+        return state
 
     def before_load(self, state: WorkingState, tree: Any, ctx: Context) -> None:
         """Make room for what a saved state has beyond a new one."""
+        if tree["opening"] is None:
+            _give_up(state)
+        elif state.opening is not None:
+            _DCD.before_load(state.opening, tree["opening"], ctx)
         if tree["fallback"] is not None:
             state.fallback = _fall_back(state, ctx)
             _DCD.before_load(state.fallback, tree["fallback"], ctx)
 
     def step(self, problem: Problem, state: WorkingState, ctx: Context) -> StepInfo:
-        """A pass, and the solution of the working set that it found."""
+        """A pass, and the solution of the working set that it found; or a step of dcd."""
+        if state.opening is not None:
+            return self._open(problem, state, ctx)
         if state.fallback is not None:
             return _DCD.step(problem, state.fallback, ctx)
         n, before = ctx.data.n_samples, ctx.bytes_read
@@ -170,6 +206,21 @@ class NewtonWS(PrimalSolver):
         return StepInfo(
             state.estimate, n, n, ask_certificate=done, exhausted=exhausted, collectable=collectable, message=message
         )
+
+    def _open(self, problem: Problem, state: WorkingState, ctx: Context) -> StepInfo:
+        """A step of dcd, which is given up where it has done enough and is not there."""
+        assert state.opening is not None
+        info, data = _DCD.step(problem, state.opening, ctx), ctx.data
+        state.opened += info.visits
+        solutions = _SOLUTIONS * float(data.n_features) ** 3 / max(data.nnz or data.n_samples * data.n_features, 1)
+        enough = state.opened > (_OPENING + solutions) * data.n_samples
+        if info.paused or not (enough or info.exhausted) or info.gap_estimate <= ctx.tol:
+            return info
+        _give_up(state)
+        message = (
+            f"newton-ws: dcd took {state.opened // data.n_samples:,} epochs and is not there, working sets take over"
+        )
+        return replace(info, exhausted=False, ask_certificate=False, message=message)
 
     def _room(self, ctx: Context, problem: Problem, growth: int) -> int:
         """Rows of the working set.  Where all rows are in memory passes are cheap, and it grows only as it must."""
@@ -251,16 +302,16 @@ class NewtonWS(PrimalSolver):
 
     def forecast(self, state: WorkingState) -> float:
         """The relative gap that a proof of the present point is expected to show."""
-        if state.fallback is not None:
-            return _DCD.forecast(state.fallback)
+        if state.dual_cd is not None:
+            return _DCD.forecast(state.dual_cd)
         if state.estimate <= state.tol:
             return state.estimate
         return max(_SOON * state.estimate, 1.01 * state.tol)
 
     def points(self, state: WorkingState) -> list[Point]:
         """The point that was reached, where it is good enough; else the one that the next pass measures."""
-        if state.fallback is not None:
-            return _DCD.points(state.fallback)
+        if state.dual_cd is not None:
+            return _DCD.points(state.dual_cd)
         w = state.w if state.estimate <= state.tol else state.w + state.direction
         return [Point(state.problem, w, state.rows.alpha)]
 
@@ -268,17 +319,17 @@ class NewtonWS(PrimalSolver):
         self, state: WorkingState, certificate: Certificate, rebuilt: Sequence[np.ndarray], of: Sequence[np.ndarray]
     ) -> None:
         """Take the rounding out of what is known of the dual point, where it is still the one that was proved."""
-        if state.fallback is not None:
-            if len(of) == len(state.fallback.groups):
-                _DCD.learn(state.fallback, certificate, rebuilt, of)
+        if state.dual_cd is not None:
+            if len(of) == len(state.dual_cd.groups):
+                _DCD.learn(state.dual_cd, certificate, rebuilt, of)
         elif of[0] is state.w:
             state.dual.v[...] = rebuilt[0]
 
     def finish(self, state: WorkingState) -> None:
         """Give back what only training needs."""
-        if state.fallback is not None:
-            _DCD.finish(state.fallback)
-        else:
+        if state.dual_cd is not None:
+            _DCD.finish(state.dual_cd)
+        if state.fallback is None:
             _close(state)
 
 
@@ -293,6 +344,15 @@ def _does_not_fall(gaps: list[np.ndarray], patience: int, tol: float) -> bool:
     if len(gaps) <= patience:
         return False
     return not np.any((gaps[-1] <= 0.5 * gaps[0]) & (gaps[0] > _DONE * tol))
+
+
+def _give_up(state: WorkingState) -> None:
+    """dcd has gone first, and is done: nothing of its state is of use to working sets."""
+    if state.opening is not None:
+        _DCD.finish(state.opening)
+        for group in state.opening.groups:
+            group.alpha.close()
+        state.opening = None
 
 
 def _fall_back(state: WorkingState, ctx: Context) -> DualCDState:
