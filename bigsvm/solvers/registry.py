@@ -76,7 +76,8 @@ def choose_solvers(config: FitConfig, shape: DataShape, in_memory: bool = False)
         if not able:
             what = f"loss {config.loss!r} with bias {config.bias!r}"
             with_kernel = f" and the {config.kernel} kernel" if config.kernel != "linear" else ""
-            raise Unsupported(f"no solver for {what}{with_kernel}", hint=_all(config))
+            of_paper = " and a stop rule of its paper's (--stop paper)" if config.stop == "paper" else ""
+            raise Unsupported(f"no solver for {what}{with_kernel}{of_paper}", hint=_all(config))
         if not found:
             options = ", ".join(config.solver_options)
             raise UsageError(f"no solver of {', '.join(able)} has options {options}", hint="name the solver with -s")

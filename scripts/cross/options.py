@@ -102,7 +102,8 @@ def make_options(
     found.B = float(rng.choice([1.0, 10.0, 0.1], p=[0.8, 0.1, 0.1]))
     if rng.random() < (0.6 if found.solver in SLOW else 0.15):
         found.max_passes = float(rng.choice([1, 5, 50, 300]))
-    if found.solver in PAPER and rng.random() < 0.1:
+    without = found.solver == "auto" and found.loss == "epsilon_insensitive" and not found.of_kernel  # dcd's
+    if found.solver in PAPER and rng.random() < 0.1 and not without:
         found.stop = "paper"
     found.no_dual = bool(rng.random() < 0.04)
     return found
