@@ -134,7 +134,12 @@ def make_problem(config: FitConfig, store: RowBlocks, class_counts: np.ndarray |
     if loss.regression:
         return _regression(config, store, loss, kernel)
     if classes is None:
-        raise DataError(f"{config.loss} needs class labels and the store holds a regression target", store.uri)
+        losses = "epsilon_insensitive" + (" or squared_epsilon_insensitive" if kernel.name == "linear" else "")
+        raise DataError(
+            f"{config.loss} needs class labels and the store holds a regression target",
+            store.uri,
+            f"say --loss {losses} for a regression",
+        )
     if store.n_features < 1:
         raise DataError("the rows have no features", store.uri)
     if len(classes) < 2:

@@ -17,7 +17,7 @@ import bigsvm
 from bigsvm.compiled.linear.dual_cd import BlockRows, Limits, dual_cd_sweeps
 from bigsvm.compiled.shared.visiting import VisitingOrder
 from bigsvm.config import FitConfig
-from bigsvm.errors import Unsupported
+from bigsvm.errors import DataError, Unsupported
 from bigsvm.problem.loss import LOSSES, loss_named
 from bigsvm.problem.problem import Problem
 from bigsvm.run.fit.fit import fit_store
@@ -205,3 +205,47 @@ def test_momentum_is_refused_for_targets() -> None:
             ArrayRows(X, y, task="regression"), solver="dcd", loss="epsilon_insensitive",
             solver_options={"momentum": "on"},
         )  # fmt: skip
+
+
+@each_of(name__loss__bias=CASES, layout=["dense", "csr"], epsilon=[0.0, 0.1], target=[0.0, 3.0, -0.7, 1e6])
+def test_a_constant_target_has_a_proved_optimum(
+    name: str, loss: str, bias: str, layout: str, epsilon: float, target: float
+) -> None:
+    """With a free bias the optimum is 0, and searches that end within rounding of it have no small relative gap."""
+    X, _, _ = rows()
+    y, weight = np.full(N, target), np.ones(N)
+    y[3], weight[3] = 50.0, 0.0  # takes no part
+    store = ArrayRows(sparse.csr_array(X) if layout == "csr" else X, y, weight, task="regression")
+    result = bigsvm.fit(store, solver=name, loss=loss, bias=bias, epsilon=epsilon)
+    assert result.status == "converged"
+    if bias == "free":
+        assert result.figures["objective"] == result.figures["dual_objective"] == 0.0
+        assert not result.model.coef.any()
+        assert abs(result.model.intercept[0] - target) <= epsilon
+
+
+@pytest.mark.parametrize("layout", ["dense", "csr"])
+@pytest.mark.parametrize("unit", [1e-13, 1e-6, 1e6])
+def test_the_unit_of_targets_changes_nothing_of_a_squared_loss(layout: str, unit: float) -> None:
+    """P is a multiple of itself, so that no size of a gradient may be too small for a step."""
+    X, y, _ = rows()
+    for name, loss, bias in CASES:
+        if not LOSSES[loss].smooth:
+            continue
+        store = ArrayRows(sparse.csr_array(X) if layout == "csr" else X, unit * y, task="regression")
+        result = bigsvm.fit(store, solver=name, loss=loss, bias=bias, C=0.1, epsilon=0.3 * unit)
+        assert result.status == "converged", (name, bias)
+        least = best(loss, bias, 0.1, 0.3, False) * unit * unit
+        assert result.figures["objective"] == pytest.approx(least, rel=1.1e-3)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "remedy"),
+    [("linear", "epsilon_insensitive or squared_epsilon_insensitive"), ("rbf", "epsilon_insensitive for")],
+)
+def test_targets_given_to_a_loss_of_classes_name_the_losses_that_would_do(kernel: str, remedy: str) -> None:
+    X, y, _ = rows()
+    with pytest.raises(DataError, match="needs class labels") as refused:
+        bigsvm.fit(ArrayRows(X, y, task="regression"), kernel=kernel)
+    assert refused.value.hint is not None
+    assert f"--loss {remedy}" in refused.value.hint

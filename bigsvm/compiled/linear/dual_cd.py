@@ -41,6 +41,7 @@ from bigsvm.compiled.shared.targets import (
 )
 from bigsvm.compiled.shared.visiting import RUN_ROWS, WITH_REPLACEMENT, fill_order, row_at
 
+_ROUNDING = 1e-12  # of a gradient, relative to a target: smaller ones move nothing
 _AHEAD = 8  # rows: their alpha lies anywhere in memory
 
 # columns of `stats`, one row a model
@@ -142,7 +143,7 @@ def _sweep(rows, models, alpha, W, active, sigma, thresholds, order, n, stats, s
             stats[m, 0] = max(stats[m, 0], PG)
             stats[m, 1] = min(stats[m, 1], PG)
             violation = max(violation, abs(PG))
-            if abs(PG) > 1e-12 or a < lower or a > upper:
+            if abs(PG) > _ROUNDING * min(1.0, abs(target_of(y, i))) or a < lower or a > upper:
                 new = best_alpha(y, box, G, h + diag, a, lower, upper)
                 if new != a:
                     alpha[row, m] = new

@@ -129,5 +129,5 @@ class Prover(ABC):
             raise DataError(
                 "the objective overflows: the values are too large",
                 self._ctx.data.uri,
-                "scale the features to about [-1, 1]",
+                "scale the features, and the targets of a regression, to about [-1, 1]",
             )

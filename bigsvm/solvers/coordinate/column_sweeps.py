@@ -19,7 +19,7 @@ from bigsvm.compiled.linear.primal_cd import EXACT, column_total, search, sweep
 from bigsvm.problem.problem import Problem, zero_weights
 from bigsvm.solvers.base import Context, DataShape, Need, Rule, StepInfo
 from bigsvm.solvers.primal.dual_point import DualPoint, mix_dual
-from bigsvm.solvers.primal.primal_state import PrimalSolver, PrimalState
+from bigsvm.solvers.primal.primal_state import PrimalSolver, PrimalState, start_at_costless_bias
 from bigsvm.solvers.primal.row_pass import row_pass
 from bigsvm.solvers.primal.row_state import new_rows, row_needs
 from bigsvm.solvers.weights import columns, squared_norm
@@ -134,6 +134,8 @@ class ColumnSweeps(PrimalSolver):
         problem, rows = state.problem, state.rows
         if state.iteration % _REFRESH == 0:
             row_pass(ctx, problem, rows, state.w.shape, w=state.w)
+            if start_at_costless_bias(state):
+                row_pass(ctx, problem, rows, state.w.shape, w=state.w)
         weights = problem.loss
         for piece in rows.pieces():
             rows.p.values[piece] = weights.alpha(rows.s.values[piece], rows.costs(problem, piece))

@@ -78,6 +78,14 @@ def largest_relative(gaps: np.ndarray, primal: np.ndarray) -> float:
     return max(float(np.divide(gaps, primal, out=np.zeros_like(gaps), where=primal > 0).max()), 0.0)
 
 
+def start_at_costless_bias(state: PrimalState) -> bool:
+    """Whether b was moved, before anything else, to where w = 0 costs nothing: slacks are then to be read again."""
+    if state.iteration > 0 or state.w.any():
+        return False
+    columns(state.w)[-1] = state.rows.costless_bias(state.problem) / (state.problem.constant_feature or 1.0)
+    return bool(state.w.any())
+
+
 class PrimalSolver(SolverBase):
     """What all solvers with a PrimalState share."""
 
@@ -183,6 +191,8 @@ class FullGradient(PrimalSolver):
         """Slacks, gradient and dual point at w, and the direction to follow next."""
         problem, weights = state.problem, self.weights(state.problem)
         V, H = self.read(state, ctx)
+        if start_at_costless_bias(state):
+            V, H = self.read(state, ctx)
         state.primal = 0.5 * squared_norm(problem, state.w) + state.rows.losses(problem)
         state.gradient = regularised(problem, state.w) - V
         if problem.bias != "free" or state.iteration > 0:  # before the first move b is nowhere near its best

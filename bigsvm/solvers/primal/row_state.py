@@ -97,6 +97,20 @@ class RowState:
             problem.loss.epsilon,
         )  # fmt: skip
 
+    def costless_bias(self, problem: Problem) -> float:
+        """A free bias with which w = 0 costs nothing, where there is one; else 0.  s is that of w = 0, the targets.
+
+        Searches would end within rounding of it, where P is 1e-30 and no relative gap is small: the optimum is 0.
+        """
+        if not (problem.regression and problem.bias == "free"):
+            return 0.0
+        low, high = math.inf, -math.inf
+        for rows in self.pieces():
+            s = self.s.values[rows, 0][self.cost.values[rows, 0] > 0.0]
+            if len(s):
+                low, high = min(low, float(s.min())), max(high, float(s.max()))
+        return low + 0.5 * (high - low) if 0.0 <= high - low <= 2.0 * problem.loss.epsilon else 0.0
+
     def settle_bias(self, problem: Problem) -> np.ndarray:
         """Move s to the exact minimiser over a free b (docs/mathematics.md 3.3); the change of b of each model."""
         moved = np.zeros(problem.n_models)
