@@ -257,7 +257,7 @@ def test_options_and_names_are_checked_in_milliseconds() -> None:
     for options, error, words in (
         ({"solver": "sgd"}, UsageError, "unknown solver"),
         ({"solver": "dcd", "bias": "free"}, Unsupported, "dcd"),
-        ({"solver": "dcd", "loss": "epsilon_insensitive"}, Unsupported, "hinge"),
+        ({"solver": "pcd", "loss": "epsilon_insensitive"}, Unsupported, "squared_hinge"),
         ({"solver": "dcd", "stop": "paper"}, Unsupported, "gap"),
         ({"solver": "dcd", "solver_options": {"eps1": "1"}}, UsageError, "no option 'eps1'"),
         (
