@@ -44,13 +44,13 @@ class Compiling(event.Listener):
         if self._depth == 0:
             self.seconds += _seconds(resource.RUSAGE_SELF) - self._began
 
-    def in_child(self, plain: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    def in_child(self, plain: Callable[..., int]) -> Callable[..., int]:
         """`plain`, which compiles in a child and waits for it, with the child's seconds counted."""
 
-        def counted(call: Any) -> bool:
+        def counted(*arguments: Any, **named: Any) -> int:
             before = _seconds(resource.RUSAGE_CHILDREN)
             try:
-                return plain(call)
+                return plain(*arguments, **named)
             finally:
                 self.seconds += _seconds(resource.RUSAGE_CHILDREN) - before
 

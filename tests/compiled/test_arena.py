@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bigsvm.compiled.linear.active_row_buffer import Slots, admit, evict
+from bigsvm.compiled.linear.dual_cd import BlockRows
 from bigsvm.compiled.shared.packed import PackedDense
 from bigsvm.testing.problems import random_problem
 
@@ -45,8 +46,8 @@ def test_flags_are_zero_exactly_for_the_rows_inside_and_nobody_is_there_twice(
         block.flags.writeable = False
         before, begin = used, 0
         used, seen = admit(
-            A, slots, used, block, codes, np.empty(0), np.ones(len(waiting)), waiting, order, len(order), score,
-            threshold, begin, streams,
+            A, slots, used, BlockRows(block, codes, np.empty(0), np.ones(len(waiting)), waiting), order, len(order),
+            score, threshold, begin, streams,
         )  # fmt: skip
         assert np.all(slots.score[before:used] > np.float32(threshold))
         offered = order[:seen][score[order[:seen]] > threshold]
@@ -74,7 +75,8 @@ def test_who_does_not_violate_stays_out_and_leaves_first(score: float) -> None:
     X = np.ones((2, FEATURES))
     X.flags.writeable = False
     scores, at = np.array([score, 1.0], np.float32), np.arange(2)
-    used, _ = admit(A, slots, 0, X, np.zeros(2, np.int32), np.empty(0), np.ones(2), at, at, 2, scores, 0.0, 0, streams)
+    rows = BlockRows(X, np.zeros(2, np.int32), np.empty(0), np.ones(2), at)
+    used, _ = admit(A, slots, 0, rows, at, 2, scores, 0.0, 0, streams)
     assert slots.row[:used].tolist() == [1]
     slots.score[0] = score  # a later sweep found it so
     assert evict(A, slots, used, 0.0, streams, np.empty(4, np.uint16)) == 0

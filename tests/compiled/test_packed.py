@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from numba import njit
 
 from bigsvm.compiled.linear.active_row_buffer import Slots, admit, evict
+from bigsvm.compiled.linear.dual_cd import BlockRows
 from bigsvm.compiled.shared.many import many_axpys, many_dots, some_dots
 from bigsvm.compiled.shared.packed import PackedCSR, PackedDense, pack_row
 from bigsvm.compiled.shared.rows import CSR, n_rows_of, row_axpy, row_axpys, row_dot, row_dots
@@ -200,9 +201,8 @@ def filled(kind: str, n: int, seed: int, weights: bool) -> Any:
     codes, weight = rng.integers(0, 9, n).astype(np.int32), rng.random(n if weights else 0)
     norms, score = rng.random(n), rng.random(n).astype(np.float32)
     A, slots, streams = room(kind, n, d, 100 * n), slots_for(n, weights), np.ones(2 * n, np.uint8)
-    used, seen = admit(
-        A, slots, 0, readonly_view(X), codes, weight, norms, at, np.arange(n), n, score, -1.0, 0, streams
-    )
+    rows = BlockRows(readonly_view(X), codes, weight, norms, at)
+    used, seen = admit(A, slots, 0, rows, np.arange(n), n, score, -1.0, 0, streams)
     assert (used, seen) == (n, n)
     return A, slots, n, streams, X, d, (at, codes, weight, norms.astype(np.float32), score)
 
