@@ -15,7 +15,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
 
 from cross.case import MUST, Case, Step, make_case
-from cross.definition import Kernelled, Linear, Programme, Real, kernel_errors, readonly_view
+from cross.definition import Kernelled, Linear, Programme, Real, kernel_errors, kernel_matrix
 from cross.judge import Outcome, judge_fit, judge_outcome
 from cross.judge_use import judge_certify, judge_scores
 from cross.models import Asked, asked
@@ -40,7 +40,7 @@ def programme(loss: str, free: bool, rng: np.random.Generator) -> tuple[Programm
 def test_the_reference_is_the_optimum_and_no_point_is_beyond_it(loss: str, free: bool, kernel: str) -> None:
     rng = np.random.default_rng(7)
     asked_for, X = programme(loss, free, rng)
-    K = readonly_view(X, X, RBF)
+    K = kernel_matrix(X, X, RBF)
     space = Linear(X, 0.0 if free else 1.0) if kernel == "linear" else Kernelled(K, kernel_errors(X, X, K, RBF))
     lower, upper = bounds(asked_for, space)
     assert 0 <= upper - lower <= 1e-9 * upper
@@ -59,7 +59,7 @@ def test_an_indefinite_kernel_is_known_by_a_dual_point_above_its_saddle() -> Non
     K = (K + K.T) / 2
     asked_for, X = programme("hinge", True, rng)
     assert indefinite(K)
-    assert not indefinite(readonly_view(X, X, RBF))
+    assert not indefinite(kernel_matrix(X, X, RBF))
     starts = [np.zeros(30, Real), asked_for.C * asked_for.t]
     assert ascended(asked_for, K, starts) > asked_for.losses(np.zeros(30, Real)).sum()
 

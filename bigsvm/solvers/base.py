@@ -104,7 +104,8 @@ class Context:
     pause: Callable[[], bool] = lambda: False
     """Asked between groups of rows: whether to leave the step, whose state is then whole."""
     expired: Callable[[], bool] = lambda: False
-    """Whether the user's time is up: asked between inner steps by those of whose state a proof can be made anywhere."""
+    """Whether the user's time is up, or rows were read more often than any fit may.  Asked between inner steps by those
+    of whose state a proof can be made anywhere."""
     bytes_read: int = 0
     io_wait_s: float = 0.0  # for displays: nothing is decided by it
     sweeps_left: int | None = None

@@ -7,6 +7,7 @@ import pytest
 
 from bigsvm.config import FitConfig
 from bigsvm.errors import DataError, Unsupported, UsageError
+from bigsvm.problem.loss import loss_named
 from bigsvm.problem.problem import make_problem
 from bigsvm.store.formats.opener import open_store
 from bigsvm.testing.problems import random_problem
@@ -57,7 +58,7 @@ def test_gamma_auto_is_one_over_the_features() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"loss": "squared_epsilon_insensitive"}, Unsupported, "not available"),
+        ({"loss": "squared_epsilon_insensitive"}, DataError, "needs targets"),
         ({"loss": "epsilon_insensitive"}, DataError, "needs targets"),
         ({"class_weight": {"7": 1.0}}, UsageError, "no class"),
         ({"class_weight": {"1": -1.0}}, UsageError, "negative"),
@@ -67,6 +68,11 @@ def test_gamma_auto_is_one_over_the_features() -> None:
 def test_refusals_name_the_value(options: dict, error: type, words: str) -> None:
     with pytest.raises(error, match=words):
         make_problem(FitConfig(**options), store())
+
+
+def test_a_loss_that_is_none_names_those_there_are() -> None:
+    with pytest.raises(Unsupported, match="not available"):
+        loss_named("logistic")
 
 
 def test_one_class_cannot_be_fitted() -> None:

@@ -30,7 +30,7 @@ def test_a_free_bias_goes_to_its_minimiser_on_either_side(shift: float, tmp_path
     rows, rng = bench.state.rows, np.random.default_rng(3)
     cost = rng.integers(0, 3, 80).astype(float)
     before = 1.0 - y * (rng.standard_normal(80) + shift)
-    rows.s.values[:, 0], rows.cost.values[:, 0], rows.codes.values[:, 0] = before, cost, y > 0
+    rows.s.values[:, 0], rows.cost.values[:, 0], rows.y.values[:, 0] = before, cost, y > 0
     (moved,) = rows.settle_bias(bench.problem)
     assert moved * shift < 0.0 or shift == 0.0
     after = rows.s.values[:, 0]
@@ -45,7 +45,7 @@ def test_a_dual_point_of_a_free_bias_is_balanced_where_the_bias_is_not_its_best(
     bench = Bench(CoordinateDescent(), X, y, tmp_path, options={"bias": "free", "C": 0.7})
     rows, weights = bench.state.rows, bench.problem.loss
     s = 1.0 - y * (0.1 * np.random.default_rng(5).standard_normal(80) + 0.2)
-    rows.s.values[:, 0], rows.cost.values[:, 0], rows.codes.values[:, 0] = s, 1.0, y > 0
+    rows.s.values[:, 0], rows.cost.values[:, 0], rows.y.values[:, 0] = s, 1.0, y > 0
     natural = weights.alpha(s, np.full(80, 0.7))
     assert natural[y < 0].sum() > 1.05 * natural[y > 0].sum()
     bench.state.primal = np.full(1, 1e6)

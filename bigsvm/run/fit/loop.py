@@ -27,7 +27,7 @@ from bigsvm.run.execute.signals import Stop
 from bigsvm.run.fit.checkpoint import Checkpoints
 from bigsvm.run.proof.prover import ProofLeft, Prover
 from bigsvm.solvers.base import Context, Rule, Solver
-from bigsvm.solvers.pace import IN_MEMORY, STREAMED, Pace
+from bigsvm.solvers.pace import IN_MEMORY, SCANNED, STREAMED, Pace
 from bigsvm.store.state.state_files import dump, load
 
 _FIRST_CHECK = 4.0  # passes before the first certificate is deferred; then each time they have doubled
@@ -90,7 +90,7 @@ class Loop:
         self._before_s = 0.0
         ctx.stopping = lambda: bool(stop)
         ctx.pause = lambda: bool(stop) or (checkpoints is not None and checkpoints.due())
-        ctx.expired = self._expired
+        ctx.expired = lambda: self._expired() or self._scanned_out()
 
     def resume(self, tree: dict[str, Any]) -> None:
         """Go on where a checkpoint was taken."""
@@ -199,8 +199,13 @@ class Loop:
         """Whether no fit with sense takes as long, or this one would not come to its end within that."""
         at, spent = self.at, self._spent()
         if self.solver.self_paced:
-            return not self.ctx.resident and spent > self.limits.most
+            return self._scanned_out()
         return spent > self.limits.most or bool(at.pace.hopeless(self.config.tol * at.primals, self.limits).any())
+
+    def _scanned_out(self) -> bool:
+        """Whether a solver that paces itself has read rows that stream more often than any may."""
+        paces = self.solver.self_paced and self.config.max_passes is None
+        return paces and not self.ctx.resident and self._spent() > SCANNED
 
     def _spent(self) -> float:
         # Rows in memory are not read again: there the limit counts visits, as it would have counted passes, or the work

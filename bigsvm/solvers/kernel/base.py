@@ -26,7 +26,7 @@ from bigsvm.solvers.kernel.values.data_rows import DataRows
 from bigsvm.solvers.kernel.values.gram import Gram
 from bigsvm.solvers.kernel.values.kernel_rows import KernelRows
 from bigsvm.solvers.kernel.values.row_keeping import keep_rows, row_needs
-from bigsvm.solvers.pace import STREAMED, Pace, kernel_limits
+from bigsvm.solvers.pace import Pace, kernel_limits
 
 _SURE = 0.8  # of the tolerance: gaps below are asked to be proved
 _HALF = 0.5  # a violation v proves a gap of N C v / 2 at most: half of the tolerance is aimed at
@@ -44,16 +44,14 @@ def float64_values(tol: float) -> bool:
 def most_values(ctx: Context | None, n: int, usual: int) -> int:
     """Kernel values that a while may ask for: the usual number, at most what a model is granted in all, or what the
     user's limit leaves of it."""
-    usual = min(usual, int(kernel_limits(n).most) * n * n)
-    if ctx is not None and not ctx.resident:  # each row that is asked for may be a pass
-        usual = min(usual, int(STREAMED.most) * n)
+    usual = min(usual, max(int(kernel_limits(n).most) * n * n, 1))
     if ctx is None or ctx.sweeps_left is None:
         return usual
     return min(usual, ctx.sweeps_left * n * n)
 
 
 def expired(ctx: Context | None) -> bool:
-    """Whether the user's time is up."""
+    """Whether the user's time is up, or rows were read more often than any fit may."""
     return ctx is not None and ctx.expired()
 
 
