@@ -94,7 +94,7 @@ def test_regression_too(tmp_path: Path) -> None:
     assert counts(large)[0] < counts(small)[0]
 
 
-@pytest.mark.parametrize("options", [KEPT[0], KEPT[3], KEPT[5]], ids=named)
+@pytest.mark.parametrize("options", [KEPT[0], KEPT[3]], ids=named)
 def test_rows_that_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]) -> None:
     stream(monkeypatch)
     store = tmp_path / "store.zarr"
