@@ -128,3 +128,7 @@ def test_an_old_processor_builds_a_wheel_without(
     monkeypatch.setattr("bigsvm.compiled.cache.places.lacks", lambda level: ["avx2"])
     with pytest.raises(RuntimeError, match="this processor has no avx2"):
         building("compiled_cache").fill(tmp_path / "out", ["demo"])
+
+
+def test_what_is_compiled_for_a_wheel_is_this_tree(building: Any) -> None:
+    assert building("compiled_cache").ROOT == ROOT
