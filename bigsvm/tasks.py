@@ -68,14 +68,18 @@ Read = TypeVar("Read", bound=Counted)
 class Account(Protocol):
     """A run to which reads are charged and which may be asked to stop: the `Context` of a solver."""
 
-    bytes_read: int
-
     @property
-    def stopping(self) -> Callable[[], bool]:
-        """Asks whether the run was asked to stop."""
+    def bytes_read(self) -> int:
+        """Bytes that were read so far."""
+
+    def stopping(self) -> bool:
+        """Whether the run was asked to stop."""
 
     def charge(self, nbytes: int) -> None:
         """Count bytes that were read; may be called by several threads at one time."""
+
+    def uncharge(self, to: int) -> None:
+        """Forget what was read since `bytes_read` was `to`."""
 
 
 class PassLeft(Exception):
@@ -144,7 +148,7 @@ def over_shares(
                 continue
             account.charge(result.bytes_read)
             if may_leave and account.stopping():
-                account.bytes_read = before
+                account.uncharge(before)
                 raise PassLeft
 
 

@@ -4,7 +4,7 @@
     scripts/additions.py            applies each patch, fits with what it adds, and compares with an optimum of SciPy's
     scripts/additions.py --smoke    applies each patch and looks whether the package knows what it adds
 
-A linear solver is one file and its line in the registry, with the import above it; a flag that reaches a solver one
+A linear solver is one file and its line in the registry; a flag that reaches a solver one
 field; a Mercer kernel at most four files; a loss at most six.  Where a patch no longer applies, its place has moved:
 make it anew, and count again.
 """
@@ -47,7 +47,7 @@ class Addition(NamedTuple):
 
 ADDITIONS = (
     Addition(
-        "solver", 2, 2,
+        "solver", 2, 1,
         "from bigsvm.solvers.registry import SOLVERS; assert 'steepest' in SOLVERS",
         "r = bigsvm.fit(X, y, solver='steepest', bias='none', tol=1e-6)\n"
         "P = least(lambda w: w @ w / 2 + (np.maximum(1 - y * (X @ w), 0) ** 2).sum(), 4)\n"

@@ -19,7 +19,7 @@ from bigsvm.run.apply import scoring
 from bigsvm.run.execute import compile_in_child
 from bigsvm.run.fit import precompile
 from bigsvm.run.proof import certify
-from bigsvm.solvers.dcd.active_row_buffer import whole_arena
+from bigsvm.solvers.dcd.active_row_buffer import whole_row_buffer
 
 # numba compiles on the first call, which hypothesis would take for a slow test.
 settings.register_profile("bigsvm", deadline=None, derandomize=True)
@@ -92,14 +92,14 @@ def _private_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def streaming(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small data streams: a dozen rows a block, several groups of blocks from several places, a small arena."""
+    """Small data streams: a dozen rows a block, several groups of blocks from several places, a small row buffer."""
     from bigsvm.run.fit import sizes as planning
 
     monkeypatch.setattr(planning, "_COPY_BLOCK", 600)
     monkeypatch.setattr(planning, "BLOCK_BYTES", 6000)
     monkeypatch.setattr(planning.Sizes, "resident_from", lambda self: 1 << 50)
 
-    def small_arena(self: Any, store: Any, spare: int, unpacked: bool = False) -> int:
-        return min(spare, whole_arena(store, self.packed) // 3)
+    def small_row_buffer(self: Any, store: Any, spare: int, unpacked: bool = False) -> int:
+        return min(spare, whole_row_buffer(store, self.packed) // 3)
 
-    monkeypatch.setattr(planning.Sizes, "arena", small_arena)
+    monkeypatch.setattr(planning.Sizes, "row_buffer", small_row_buffer)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bigsvm.compiled.kernel.gram import KernelFunction, TileRoom, add_kernel_rows
+from bigsvm.compiled.kernel.gram import KernelFunction, TileWorkspace, add_kernel_rows
 from bigsvm.compiled.kernel.placed import Placed
 from bigsvm.compiled.kernel.support import GROUP, support_of
 from bigsvm.compiled.kernel.tile import LANES
@@ -35,7 +35,7 @@ class KernelSums:
     def __init__(self, X: Matrix, n_features: int, kernel: Kernel, n_models: int) -> None:
         self.sums = np.zeros((n_rows_of(X), n_models))
         self._X, self._n_features, self._function = readonly_view(X), n_features, KernelFunction(*kernel.parameters)
-        self._room = TileRoom(
+        self._room = TileWorkspace(
             np.zeros((0, LANES)), np.zeros(LANES), np.zeros((GROUP, LANES)), np.zeros((n_models, LANES))
         )  # fmt: skip
         with_table = isinstance(self._X, CSR) and n_features <= TABLE

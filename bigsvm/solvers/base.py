@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
@@ -59,6 +59,31 @@ class DataShape:
 
 
 @dataclass
+class RunControl:
+    """What the run tells a solver between its inner steps; the loop of the fit owns it, solvers ask `Context`."""
+
+    stopping: Callable[[], bool] = lambda: False
+    """Whether the run was asked to stop."""
+    pause: Callable[[], bool] = lambda: False
+    """Whether to leave the step, whose state is then whole: to stop, or to save a checkpoint."""
+    expired: Callable[[], bool] = lambda: False
+    """Whether the user's time is up, or rows were read more often than any fit may."""
+    sweeps_left: int | None = None
+    """Sweeps that the user's limit still allows; None without a limit, where those of `pace.py` hold."""
+
+
+@dataclass
+class ReadAccount:
+    """What solver and prover have read, of all passes of a run.
+
+    bytes_read : decoded bytes of X, y and weights;  waited_s : seconds of waiting for a disk, for displays alone
+    """
+
+    bytes_read: int = 0
+    waited_s: float = 0.0
+
+
+@dataclass(frozen=True)
 class Context:
     """What a solver is lent for a run; it owns none of it."""
 
@@ -84,11 +109,11 @@ class Context:
     """The data by columns, made on the first call: in memory where the rows are, else a copy on disk."""
     pass_workers: int = 2
     """Tasks of a pass whose sums the plan has counted."""
-    arena_bytes: int = 0
+    row_buffer_bytes: int = 0
     """For rows that stay in memory while others stream by; 0 for none."""
-    arena_sweeps: int = 0
-    """Sweeps of the arena in a pass."""
-    arena_packed: bool = False
+    row_buffer_sweeps: int = 0
+    """Sweeps of the row buffer in a pass."""
+    row_buffer_packed: bool = False
     cache_bytes: int = 0
     """For rows of kernel values, of solvers that fetch them."""
     cache_disk_bytes: int = 0
@@ -97,25 +122,43 @@ class Context:
     """Per-row vectors that go to disk, by name."""
     buffers: Callable[[], Any] | None = None
     """Makes room that a group of blocks is read into, where the data can be read that way."""
-    deferred: Sequence[DeferredCertificate] = ()
-    """Certificates of earlier points that want to see the rows of the next pass."""
-    stopping: Callable[[], bool] = lambda: False
-    """Whether the run was asked to stop."""
-    pause: Callable[[], bool] = lambda: False
-    """Asked between groups of rows: whether to leave the step, whose state is then whole."""
-    expired: Callable[[], bool] = lambda: False
-    """Whether the user's time is up, or rows were read more often than any fit may.  Asked between inner steps by those
-    of whose state a proof can be made anywhere."""
-    bytes_read: int = 0
-    io_wait_s: float = 0.0  # for displays: nothing is decided by it
-    sweeps_left: int | None = None
-    """Sweeps that the user's limit still allows; None without a limit, where those of `pace.py` hold."""
+    deferred: list[DeferredCertificate] = field(default_factory=list)
+    """Certificates of earlier points that want to see the rows of the next pass: the prover puts them here."""
+    control: RunControl = field(default_factory=RunControl)
+    reads: ReadAccount = field(default_factory=ReadAccount)
+
+    def stopping(self) -> bool:
+        """Whether the run was asked to stop."""
+        return self.control.stopping()
+
+    def pause(self) -> bool:
+        """Asked between groups of rows: whether to leave the step, whose state is then whole."""
+        return self.control.pause()
+
+    def expired(self) -> bool:
+        """Asked between inner steps, by solvers of whose state a proof can be made anywhere: whether limits are up."""
+        return self.control.expired()
+
+    @property
+    def sweeps_left(self) -> int | None:
+        """Sweeps that the user's limit still allows."""
+        return self.control.sweeps_left
+
+    @property
+    def bytes_read(self) -> int:
+        """Decoded bytes of X, y and weights that were read."""
+        return self.reads.bytes_read
 
     def charge(self, nbytes: int) -> None:
         """Count bytes of X, y and weights that were read; rows in memory cost nothing."""
         if not self.resident:
             with _CHARGING:
-                self.bytes_read += nbytes
+                self.reads.bytes_read += nbytes
+
+    def uncharge(self, to: int) -> None:
+        """Forget what was read since `bytes_read` was `to`: limits count what an undisturbed run reads."""
+        with _CHARGING:
+            self.reads.bytes_read = to
 
     def vector(
         self,

@@ -4,49 +4,42 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from importlib import import_module
 from typing import Any, NamedTuple
 
 from bigsvm.config import FitConfig
 from bigsvm.errors import Unsupported, UsageError
 from bigsvm.solvers.auto import Preference, preferences
 from bigsvm.solvers.base import DataShape, Solver
-from bigsvm.solvers.coordinate.coordinate_descent import CoordinateDescent
-from bigsvm.solvers.coordinate.primal_cd import PrimalCD
-from bigsvm.solvers.dcd.dual_cd import DualCD
-from bigsvm.solvers.hyperpass.hyperpass import HyperPass
-from bigsvm.solvers.hyperpass.hyperpass_shrink import HyperPassShrink
-from bigsvm.solvers.kernel.literature.platt import PlattSMO
-from bigsvm.solvers.kernel.literature.simplified import SimplifiedSMO, SimplifiedSMOWithKM
-from bigsvm.solvers.kernel.rosen.rosen import Rosen
-from bigsvm.solvers.kernel.rosen.rosen_block import RosenBlock
-from bigsvm.solvers.kernel.smo.smo import Smo
-from bigsvm.solvers.literature.pegasos import Pegasos
-from bigsvm.solvers.literature.rosenbrock import Rosenbrock
-from bigsvm.solvers.literature.ssvm import SSVM
-from bigsvm.solvers.newton_ws.newton_ws import NewtonWS
-from bigsvm.solvers.primal.newton import Newton
 
-SOLVERS: dict[str, type[Any]] = {
-    solver.name: solver
-    for solver in (
-        DualCD,
-        Newton,
-        NewtonWS,
-        SSVM,
-        PrimalCD,
-        CoordinateDescent,
-        Rosenbrock,
-        Pegasos,
-        HyperPass,
-        HyperPassShrink,
-        Smo,
-        Rosen,
-        RosenBlock,
-        SimplifiedSMO,
-        SimplifiedSMOWithKM,
-        PlattSMO,
-    )
-}
+_SOLVERS = (
+    "dcd.dual_cd.DualCD",
+    "primal.newton.Newton",
+    "newton_ws.newton_ws.NewtonWS",
+    "literature.ssvm.SSVM",
+    "coordinate.primal_cd.PrimalCD",
+    "coordinate.coordinate_descent.CoordinateDescent",
+    "literature.rosenbrock.Rosenbrock",
+    "literature.pegasos.Pegasos",
+    "hyperpass.hyperpass.HyperPass",
+    "hyperpass.hyperpass_shrink.HyperPassShrink",
+    "kernel.smo.smo.Smo",
+    "kernel.rosen.rosen.Rosen",
+    "kernel.rosen.rosen_block.RosenBlock",
+    "kernel.literature.simplified.SimplifiedSMO",
+    "kernel.literature.simplified.SimplifiedSMOWithKM",
+    "kernel.literature.platt.PlattSMO",
+)
+"""Where each solver is, below this folder; of two that solve a problem the first is preferred."""
+
+
+def _loaded(where: str) -> type[Any]:
+    module, name = where.rsplit(".", 1)
+    solver: type[Any] = getattr(import_module(f"bigsvm.solvers.{module}"), name)
+    return solver
+
+
+SOLVERS: dict[str, type[Any]] = {solver.name: solver for solver in map(_loaded, _SOLVERS)}
 
 
 class Choice(NamedTuple):

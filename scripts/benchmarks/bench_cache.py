@@ -103,8 +103,8 @@ def trained(problem: Problem, kind: str, work: Path) -> Timing:
     source = rows if cache is None else CachedRows(rows, cache)
     part = new_part(problem.y, problem.point, regression=False)
     began = time.perf_counter()
-    state = Textbook(shrinking=False).begin(part, source)
-    Textbook(problem.steps, shrinking=False).advance(part, state, source)
+    state = Textbook(shrinking=False).start_model(part, source)
+    Textbook(problem.steps, shrinking=False).step_model(part, state, source)
     seconds = time.perf_counter() - began
     spills = 0 if cache is None else cache.stats().spills
     if cache is not None:

@@ -15,9 +15,9 @@ import numpy as np
 from bigsvm.budget import MemoryBudget
 from bigsvm.problem.kernel import Kernel, rbf_of_sigma
 from bigsvm.solvers.kernel.base import KernelSolver
+from bigsvm.solvers.kernel.dual_qp import DualQP
 from bigsvm.solvers.kernel.literature.platt import PlattSMO
 from bigsvm.solvers.kernel.literature.simplified import SimplifiedSMO, SimplifiedSMOWithKM
-from bigsvm.solvers.kernel.part import Part
 from bigsvm.solvers.kernel.values.kernel_rows import KernelCounts
 from bigsvm.testing.matrix_rows import MatrixRows
 from reproduction.sets import DataSet
@@ -95,7 +95,7 @@ class ComputedRows:
 class Trained(NamedTuple):
     """A model as a solver left it."""
 
-    part: Part
+    qp: DualQP
     b: float
     steps: int
     epochs: int
@@ -110,7 +110,7 @@ def run(data: DataSet, repeats: int, seeds: int, say: Callable[[str], None]) -> 
     for line in PAPER[:-1]:
         for rule, solver in OURS[line.code]:
             lines.append(line_of(data, line.kernel, rule, solver, repeats))
-            iterates[line.code, line.kernel, rule] = train(data, line.kernel, solver).part.beta
+            iterates[line.code, line.kernel, rule] = train(data, line.kernel, solver).qp.beta
             say(f"{line.code}, {line.kernel}, {rule}: accuracy {lines[-1]['accuracy']:.4f}, {lines[-1]['ms']:.1f} ms")
     return {
         "set": data.name, "rows": len(data.y), "features": data.X.shape[1], "repeats": repeats,
@@ -140,38 +140,38 @@ def train(
     n, positive = len(data.y), data.y > 0
     lower, upper = np.where(positive, 0.0, -COST), np.where(positive, COST, 0.0)
     # Rows may violate by eps either side of b: b_low - b_up by twice that.
-    part = Part(data.y.copy(), lower, upper, 0.0, np.zeros(n), np.zeros(n), eps=2.0 * eps)
-    part.start()
+    qp = DualQP(data.y.copy(), lower, upper, 0.0, np.zeros(n), np.zeros(n), eps=2.0 * eps)
+    qp.start()
     began = time.process_time()
     own = KERNELS[kernel]
     rows: Any = MatrixRows(own.matrix(data.X, data.X)) if stored else ComputedRows(data.X, own)
     lent: Any = SimpleNamespace(
         seed=seed, budget=MemoryBudget(1 << 30), cache_bytes=0, sweeps_left=None, expired=lambda: False
     )
-    work, steps = solver.begin(part, rows, lent), 0
+    work, steps = solver.start_model(qp, rows, lent), 0
     while True:
-        progress = solver.advance(part, work, rows, lent)
+        progress = solver.step_model(qp, work, rows, lent)
         steps += progress.iterations
         if progress.done or progress.final or progress.exhausted:
             break
     seconds = time.process_time() - began
-    return Trained(part, work.b, steps, getattr(work, "epoch", 0) or work.sweep, rows.counts, progress.done, seconds)
+    return Trained(qp, work.b, steps, getattr(work, "epoch", 0) or work.sweep, rows.counts, progress.done, seconds)
 
 
 def judged(data: DataSet, model: Trained) -> dict[str, Any]:
     """Training accuracy and objectives with the solver's own b."""
     # f = K beta - y, which the solver keeps
-    scores, beta = model.part.f + data.y, model.part.beta
+    scores, beta = model.qp.f + data.y, model.qp.beta
     squared = float(beta @ scores)
     primal = 0.5 * squared + COST * float(np.sum(np.maximum(0.0, 1.0 - data.y * (scores + model.b))))
     dual = float(np.sum(np.abs(beta))) - 0.5 * squared
     # P - D as a sum of terms that are not negative (docs/mathematics.md 2.2)
-    error, alpha = data.y * (model.part.f + model.b), np.abs(beta)
+    error, alpha = data.y * (model.qp.f + model.b), np.abs(beta)
     gap = float(np.sum(np.maximum(alpha * error, (alpha - COST) * error)))
     accuracy = float(np.mean(np.where(scores + model.b >= 0.0, 1.0, -1.0) == data.y))
     return {
         "accuracy": accuracy, "primal": primal, "dual": dual, "gap": gap, "steps": model.steps,
-        "epochs": model.epochs, "done": model.done, "violation": model.part.violation(),
+        "epochs": model.epochs, "done": model.done, "violation": model.qp.violation(),
     }  # fmt: skip
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from bigsvm.budget import MemoryBudget
 from bigsvm.compiled.kernel.rosen import NAIVE, PAIR, RELEASE
 from bigsvm.problem.kernel import rbf_of_width
-from bigsvm.solvers.kernel.part import Part
+from bigsvm.solvers.kernel.dual_qp import DualQP
 from bigsvm.solvers.kernel.rosen.rosen import Rosen
 from bigsvm.solvers.kernel.rosen.rosen_block import RosenBlock
 from bigsvm.store.formats.array_rows import ArrayRows
@@ -176,21 +176,21 @@ def follow(
 ) -> Run | None:  # fmt: skip
     """One of our solvers to b_low - b_up <= 2 eps, from 0 or from beta; None where `most` steps did not do."""
     n = len(y)
-    part = Part(
+    qp = DualQP(
         target=y.astype(np.float64), lower=np.where(y > 0, 0.0, -C), upper=np.where(y > 0, C, 0.0), epsilon=0.0,
         beta=np.zeros(n), f=np.zeros(n), eps=2.0 * eps,
     )  # fmt: skip
-    part.start()
+    qp.start()
     if beta is not None:
-        part.beta[:] = beta
-        part.f += K @ beta
+        qp.beta[:] = beta
+        qp.f += K @ beta
     rows = MatrixRows(K)
     lent: Any = SimpleNamespace(
-        data=ArrayRows(K, y), budget=MemoryBudget(1 << 40), arena_bytes=0, sweeps_left=None, expired=lambda: False
+        data=ArrayRows(K, y), budget=MemoryBudget(1 << 40), row_buffer_bytes=0, sweeps_left=None, expired=lambda: False
     )
-    work = solver.begin(part, rows, lent)
+    work = solver.start_model(qp, rows, lent)
     while True:
-        progress = solver.advance(part, work, rows, lent)
+        progress = solver.step_model(qp, work, rows, lent)
         if progress.done:
             break
         if progress.exhausted or work.steps >= most:
@@ -198,7 +198,7 @@ def follow(
     moves = int(work.counts[RELEASE] + work.counts[PAIR])
     return Run(
         work.updates if isinstance(solver, RosenBlock) else work.steps, moves, rows.counts.values / n,
-        float(work.counts[NAIVE]), work.updates, part.beta.copy(), _bias(part.beta, part.f, y, C),
+        float(work.counts[NAIVE]), work.updates, qp.beta.copy(), _bias(qp.beta, qp.f, y, C),
     )  # fmt: skip
 
 

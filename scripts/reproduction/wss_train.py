@@ -11,9 +11,9 @@ from bigsvm.compiled.kernel.gram import add_stored_rows
 from bigsvm.compiled.kernel.support import support_of
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.problem.kernel import Kernel, poly_of_bracket
-from bigsvm.solvers.kernel.part import Part
+from bigsvm.solvers.kernel.dual_qp import DualQP
 from bigsvm.solvers.kernel.smo.textbook import Textbook
-from bigsvm.solvers.kernel.state import weigh
+from bigsvm.solvers.kernel.state import gap_at_best_bias
 from bigsvm.solvers.kernel.values.cached_rows import CachedRows
 from bigsvm.solvers.kernel.values.gram import Gram
 from bigsvm.solvers.kernel.values.kernel_rows import KernelCounts, KernelRows
@@ -88,26 +88,26 @@ def kept(X: np.ndarray | CSR, kernel: Kernel, memory: float) -> CachedRows:
     return CachedRows(rows, RowCache(rows.n, _FLOAT, max(int(memory), least), n_rows=rows.n))
 
 
-def new_part(y: np.ndarray, point: Point, regression: bool) -> Part:
+def new_part(y: np.ndarray, point: Point, regression: bool) -> DualQP:
     """The programme at beta = 0."""
     n = len(y)
     C = np.full(n, point.C)
     lower = -C if regression else np.where(y > 0, 0.0, -C)
     upper = C if regression else np.where(y > 0, C, 0.0)
-    return Part(y.copy(), lower, upper, point.epsilon, np.zeros(n), -y, None, VIOLATION)
+    return DualQP(y.copy(), lower, upper, point.epsilon, np.zeros(n), -y, None, VIOLATION)
 
 
 class Run(NamedTuple):
     """A training: its end, seconds of the processor, steps, how often each variable was selected where recorded."""
 
-    part: Part
+    qp: DualQP
     seconds: float
     iterations: int
     selected: np.ndarray
 
     def proof(self) -> tuple[float, float, float, float]:
         """(gap, primal, dual, bias), the bias that makes the primal least."""
-        return weigh(self.part)
+        return gap_at_best_bias(self.qp)
 
 
 def train(
@@ -122,29 +122,29 @@ def train(
     record: bool = False,
 ) -> Run:
     """Until the rule is met or `limit` steps are done; f of all rows is then computed, outside of the seconds."""
-    part = new_part(y, point, regression)
+    qp = new_part(y, point, regression)
     began = time.process_time()
-    work = Textbook(record=record, wss=rule, shrinking=shrinking).begin(part, rows)
+    work = Textbook(record=record, wss=rule, shrinking=shrinking).start_model(qp, rows)
     done = 0
     while done < limit:
-        progress = Textbook(min(_AT_ONCE, limit - done), record, rule, shrinking).advance(part, work, rows)
+        progress = Textbook(min(_AT_ONCE, limit - done), record, rule, shrinking).step_model(qp, work, rows)
         done += progress.iterations
         if progress.done or progress.exhausted or progress.final:
             break
     seconds = time.process_time() - began
-    Textbook().whole(part, work, rows)
-    return Run(part, seconds, done, work.selected)
+    Textbook().whole(qp, work, rows)
+    return Run(qp, seconds, done, work.selected)
 
 
 def path(rows: KernelRows, y: np.ndarray, point: Point, rule: str, limit: int, marks: int) -> list[list[float]]:
     """[step, dual value, gap / primal] at about so many steps, dense at the beginning; classification."""
-    part = new_part(y, point, regression=False)
-    work = Textbook(wss=rule, shrinking=False).begin(part, rows)
+    qp = new_part(y, point, regression=False)
+    work = Textbook(wss=rule, shrinking=False).start_model(qp, rows)
     found, done = [], 0
     for mark in np.unique(np.geomspace(1, limit, marks).astype(int)).tolist():
-        progress = Textbook(mark - done, wss=rule, shrinking=False).advance(part, work, rows)
+        progress = Textbook(mark - done, wss=rule, shrinking=False).step_model(qp, work, rows)
         done += progress.iterations
-        gap, primal, dual, _ = weigh(part)
+        gap, primal, dual, _ = gap_at_best_bias(qp)
         found.append([done, dual, gap / primal])
         if progress.done or progress.exhausted or progress.final:
             break

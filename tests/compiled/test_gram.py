@@ -10,7 +10,7 @@ from bigsvm.compiled.kernel.expo import exp_of
 from bigsvm.compiled.kernel.gram import (
     RBF,
     KernelFunction,
-    TileRoom,
+    TileWorkspace,
     add_kernel_rows,
     add_stored_rows,
     write_kernel_rows,
@@ -141,7 +141,7 @@ def test_equal_rows_have_the_value_1_and_no_rows_change_nothing() -> None:
 def test_rooms_are_left_as_they_were_found() -> None:
     X, _ = rows_of("csr")
     support, kernel = support_of(X, np.arange(9), np.float32), KernelFunction(RBF, 0.5, 3, 0.0)
-    room = TileRoom(
+    room = TileWorkspace(
         np.zeros((D, LANES), np.float32), np.zeros(LANES, np.float32), np.zeros((GROUP, LANES), np.float32),
         np.zeros((1, LANES)),
     )  # fmt: skip

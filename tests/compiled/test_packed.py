@@ -1,4 +1,4 @@
-"""Packed rows against the exact ones: products within the stated error, full arenas, gaps that are closed."""
+"""Packed rows against the exact ones: products within the stated error, full row buffers, gaps that are closed."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def slots_for(n: int, weights: bool) -> Slots:
 
 
 def filled(kind: str, n: int, seed: int, weights: bool) -> Any:
-    """An arena of n rows, admitted all, and what was put there: (A, slots, in use, streams, X, features, columns)."""
+    """A buffer of n rows, admitted all, and what was put there: (A, slots, in use, streams, X, features, columns)."""
     X, d = example(kind, n, seed)
     rng = np.random.default_rng(seed)
     at = rng.permutation(2 * n)[:n]

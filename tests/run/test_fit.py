@@ -38,7 +38,7 @@ def test_same_options_same_bytes_on_every_mapper(
     rows = (sparse.csr_array(X.astype(np.float32)), y)
     options: dict[str, Any] = {"loss": "hinge", "tol": 1e-2, "memory": "64MiB"}
     result = bigsvm.fit(rows, scheduler="serial", **options)
-    assert (result.model.about["plan"]["arena_bytes"] > 0) == stream
+    assert (result.model.about["plan"]["row_buffer_bytes"] > 0) == stream
     first = model_bytes(result, tmp_path / "a")
     assert sorted(first) == ["alpha.npy", "coef.npy", "intercept.npy", "model.json"]
     for changed in ({"threads": 1}, {"threads": 2}, {"threads": 4}, {"scheduler": "serial"}):
@@ -102,7 +102,7 @@ def test_dense_and_csr_have_the_same_objective_to_1e_9() -> None:
 def test_passes_and_epochs_are_counted(streaming: None) -> None:
     X, y = random_problem(400, 6, seed=35, noise=0.3)
     events: list[Event] = []
-    config = FitConfig(loss="hinge", tol=1e-3, memory="64MiB", solver_options={"arena": "off"})
+    config = FitConfig(loss="hinge", tol=1e-3, memory="64MiB", solver_options={"row_buffer": "off"})
     figures = fit_store(ArrayRows(X, y), config, events.append).figures
     proofs = [e for e in events if isinstance(e, CertificateMade)]
     steps = [e for e in events if isinstance(e, EpochEnd)]

@@ -18,10 +18,10 @@ from bigsvm.run.execute.local import SerialMapper
 from bigsvm.run.proof import fresh_scores
 from bigsvm.run.proof.kernel_prover import KernelProver, _unbalanced
 from bigsvm.solvers.base import Context
-from bigsvm.solvers.kernel.part import Part
+from bigsvm.solvers.kernel.dual_qp import DualQP
 from bigsvm.solvers.kernel.smo.smo import Smo
 from bigsvm.solvers.kernel.values.data import KernelData
-from bigsvm.solvers.kernel.values.row_buffer import RowArena
+from bigsvm.solvers.kernel.values.row_buffer import RowBuffer
 from bigsvm.store.formats.array_rows import ArrayRows
 
 N, D = 200, 6
@@ -47,9 +47,9 @@ def test_float32_values_lie_within_the_bound(tmp_path: Path, far: float, layout:
     ctx = context(sparse.csr_array(X) if layout == "csr" else X, tmp_path)
     data = KernelData(Kernel("rbf", 0.3), ctx)
     beta = _RNG.standard_normal(40)
-    arena = RowArena(data)
-    arena.load(np.arange(40), charge=False)
-    side = fresh_scores._OtherSide(data, arena, np.arange(40), beta)
+    row_buffer = RowBuffer(data)
+    row_buffer.load(np.arange(40), charge=False)
+    side = fresh_scores._OtherSide(data, row_buffer, np.arange(40), beta)
     bound, everybody = side.bound(), np.arange(N)
     (rows,) = data.blocks()
     found = fresh_scores._nearly(data, rows, everybody, side)
@@ -68,11 +68,11 @@ def undecided(r: float, per_norm: float, target: float = 1.0, epsilon: float = 0
     upper, lower = (5.0, 0.0) if target > 0 else (0.0, -5.0)
     if epsilon:
         upper, lower = 5.0, -5.0
-    part = Part(np.array([target]), np.array([lower]), np.array([upper]), epsilon, np.zeros(1), np.zeros(1))
+    qp = DualQP(np.array([target]), np.array([lower]), np.array([upper]), epsilon, np.zeros(1), np.zeros(1))
     b, f = 0.25, np.array([-target])
     found = fresh_scores._Nearly(np.array([-r - b + target]), np.array([2.0]), np.array([3.0]))
     bound = fresh_scores._Bound(per_norm, 4.0, 0.0)
-    return len(fresh_scores._undecided(part, slice(0, 1), found, np.arange(1), b, bound, f)) == 1
+    return len(fresh_scores._undecided(qp, slice(0, 1), found, np.arange(1), b, bound, f)) == 1
 
 
 def test_a_row_within_the_bound_of_its_margin_is_undecided() -> None:
@@ -90,16 +90,16 @@ def test_a_row_within_the_bound_of_its_margin_is_undecided() -> None:
 
 def test_an_imbalance_costs_its_price_or_all_of_the_proof() -> None:
     beta = np.array([1.0, -1.0 + 2.0**-42, 0.5, -0.5])
-    part = Part(np.ones(4), -np.ones(4), np.ones(4), 0.0, beta, np.zeros(4))
+    qp = DualQP(np.ones(4), -np.ones(4), np.ones(4), 0.0, beta, np.zeros(4))
     size = float(np.abs(beta).sum())
-    cost = _unbalanced(part, 3.0, size, 2.0)
+    cost = _unbalanced(qp, 3.0, size, 2.0)
     assert 3.0 * 2.0**-42 <= cost < 20 * 2.0**-42
-    part.beta[1] = -1.0
-    assert _unbalanced(part, 3.0, size, 2.0) == 0.0
-    part.beta[1] = -0.999
-    assert _unbalanced(part, 3.0, size, 2.0) == np.inf
-    part.beta[:] = 0.0
-    assert _unbalanced(part, 3.0, 0.0, 0.0) == 0.0
+    qp.beta[1] = -1.0
+    assert _unbalanced(qp, 3.0, size, 2.0) == 0.0
+    qp.beta[1] = -0.999
+    assert _unbalanced(qp, 3.0, size, 2.0) == np.inf
+    qp.beta[:] = 0.0
+    assert _unbalanced(qp, 3.0, 0.0, 0.0) == 0.0
 
 
 def test_a_dual_point_that_is_not_balanced_proves_nothing(tmp_path: Path) -> None:

@@ -10,16 +10,16 @@ import pytest
 
 import bigsvm
 from bigsvm.budget import MemoryBudget
-from bigsvm.compiled.kernel.parts import part_sums
+from bigsvm.compiled.kernel.dual_qp import qp_sums
 from bigsvm.problem.kernel import Kernel
 from bigsvm.run.execute.local import SerialMapper
 from bigsvm.run.proof.fresh_scores import _nearly, _OtherSide, scores_of
 from bigsvm.run.proof.kernel_prover import KernelProver, _unbalanced
 from bigsvm.solvers.base import Context
-from bigsvm.solvers.kernel.part import Part
+from bigsvm.solvers.kernel.dual_qp import DualQP
 from bigsvm.solvers.kernel.smo.smo import Smo
 from bigsvm.solvers.kernel.values.data import KernelData
-from bigsvm.solvers.kernel.values.row_buffer import RowArena
+from bigsvm.solvers.kernel.values.row_buffer import RowBuffer
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.testing.problems import random_problem
 
@@ -53,13 +53,13 @@ def test_a_beta_that_is_not_balanced_proves_nothing(monkeypatch: pytest.MonkeyPa
 
 def test_rounding_of_the_balance_has_its_price() -> None:
     beta = np.array([1.0, -1.0 + 2.0**-50, 0.0])
-    part = Part(np.ones(3), -np.ones(3), np.ones(3), 0.0, beta, np.zeros(3))
+    qp = DualQP(np.ones(3), -np.ones(3), np.ones(3), 0.0, beta, np.zeros(3))
     size, quadratic = 2.0, 5.0
     # What the brackets leave out, and what D loses where the heavier sign is made lighter.
     price = (3.0 + 2.0 * (1.0 + quadratic / size)) * 2.0**-50
-    assert _unbalanced(part, -3.0, size, quadratic) == pytest.approx(price, abs=0)
+    assert _unbalanced(qp, -3.0, size, quadratic) == pytest.approx(price, abs=0)
     beta[2] = 1e-6
-    assert _unbalanced(part, -3.0, size, quadratic) == np.inf
+    assert _unbalanced(qp, -3.0, size, quadratic) == np.inf
 
 
 def kernel_data(X: np.ndarray, gamma: float, folder: Path) -> KernelData:
@@ -82,18 +82,18 @@ def test_float32_values_decide_only_what_their_error_cannot_change(epsilon: floa
     lower, upper = (-np.ones(n), np.ones(n)) if epsilon else (np.minimum(y, 0.0), np.maximum(y, 0.0))
     target = 0.3 * rng.standard_normal(n) if epsilon else y
     beta = np.where(rng.random(n) < 0.2, rng.uniform(lower, upper), 0.0)
-    part = Part(target, lower, upper, epsilon, beta, np.empty(n))
-    scores_of(part, data, None, True)
-    exact = part.f.copy()
+    qp = DualQP(target, lower, upper, epsilon, beta, np.empty(n))
+    scores_of(qp, data, None, True)
+    exact = qp.f.copy()
     decided = 0
     for row in np.flatnonzero(beta == 0.0)[:12]:
         for side in (-1e-9, 1e-9):
             b = -exact[row] - (epsilon if target[row] > 0 else -epsilon) + side
             sides = (beta, lower, upper, target, epsilon, b)
-            gap, loss, *_ = part_sums(exact, *sides)
-            scores_of(part, data, b, False)
-            decided += int(np.count_nonzero(part.f != exact))
-            found = part_sums(part.f, *sides)
+            gap, loss, *_ = qp_sums(exact, *sides)
+            scores_of(qp, data, b, False)
+            decided += int(np.count_nonzero(qp.f != exact))
+            found = qp_sums(qp.f, *sides)
             assert found[0] == pytest.approx(gap, abs=1e-11)
             assert found[1] == pytest.approx(loss, abs=1e-11)
     assert decided > 0
@@ -108,9 +108,9 @@ def test_the_bound_counts_the_entries_of_a_row(where: str, tmp_path: Path) -> No
         X[30:] = 0.0
     data = kernel_data(X, 20.0 / d, tmp_path)
     numbers, beta = np.arange(30), np.ones(30)
-    arena = RowArena(data)
-    arena.load(numbers, charge=True)
-    side = _OtherSide(data, arena, numbers, beta)
+    row_buffer = RowBuffer(data)
+    row_buffer.load(numbers, charge=True)
+    side = _OtherSide(data, row_buffer, numbers, beta)
     (rows,) = data.blocks()
     own = np.arange(30, 60)
     found = _nearly(data, rows, own, side)

@@ -73,8 +73,8 @@ if where != "resident":
     size = case["block_bytes"]
     sizes._COPY_BLOCK, sizes.BLOCK_BYTES = size, 10 * size
     sizes.Sizes.resident_from = lambda self: 1 << 50
-    if case["arena"]:
-        sizes.Sizes.arena = lambda self, store, spare, unpacked=False: min(spare, case["arena"])
+    if case["row_buffer"]:
+        sizes.Sizes.row_buffer = lambda self, store, spare, unpacked=False: min(spare, case["row_buffer"])
     options["stage"] = "none" if where == "streamed" else "auto"
 weight = rng.uniform(0.5, 2.0, n) if case["weighted"] else None
 kind = "regression" if regression else "classification"
@@ -131,7 +131,7 @@ check(at_least=1)
 
 PLAIN = {
     "n": 900, "layout": "dense", "dtype": "float32", "task": "two", "where": "resident", "weighted": False,
-    "path": False, "block_bytes": 600, "arena": 0,
+    "path": False, "block_bytes": 600, "row_buffer": 0,
 }  # fmt: skip
 
 
@@ -174,7 +174,7 @@ def test_nothing_is_compiled_inside_a_linear_fit(
     fits(options, where=where, layout=layout, task=task, weighted=weighted)
 
 
-ARENA = {"where": "staged", "arena": 8000}  # bytes for rows that stay: too few for all that violate
+ROW_BUFFER = {"where": "staged", "row_buffer": 8000}  # bytes for rows that stay: too few for all that violate
 
 
 @pytest.mark.slow
@@ -182,12 +182,12 @@ ARENA = {"where": "staged", "arena": 8000}  # bytes for rows that stay: too few 
     ("options", "case"),
     [
         ({"solver": "newton-ws", "loss": "hinge"}, {"path": True, "where": "staged"}),
-        ({"solver": "dcd", "loss": "hinge"}, ARENA),
+        ({"solver": "dcd", "loss": "hinge"}, ROW_BUFFER),
         (
             {"solver": "dcd", "loss": "squared_hinge"},
-            {"where": "staged", "arena": 8000, "layout": "csr", "task": "forty"},
+            {"where": "staged", "row_buffer": 8000, "layout": "csr", "task": "forty"},
         ),
-        ({"solver": "dcd", "loss": "squared_hinge", "tol": 1e-9}, {**ARENA, "layout": "csr"}),
+        ({"solver": "dcd", "loss": "squared_hinge", "tol": 1e-9}, {**ROW_BUFFER, "layout": "csr"}),
         ({"solver": "dcd", "loss": "hinge"}, {"task": "forty"}),
         ({"loss": "hinge", "C": 1e4, "tol": 1e-6, "max_passes": None}, {}),
         ({"solver": "dcd", "loss": "hinge", "blocks_per_round": 2}, {"where": "staged"}),

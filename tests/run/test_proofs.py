@@ -50,7 +50,7 @@ def context(data: Any, tmp_path: Path, tol: float) -> Context:
     return Context(
         data=data, refs=data.refs(BLOCK), resident=False, mapper=SerialMapper(), budget=MemoryBudget(1 << 30), seed=3,
         parallel=1, threads=2, read_depth=2, group_blocks=5, proof_refs=data.refs(5 * BLOCK), workdir=tmp_path, tol=tol,
-        arena_bytes=8000, arena_sweeps=10, buffers=lambda: data.group_buffers(5),
+        row_buffer_bytes=8000, row_buffer_sweeps=10, buffers=lambda: data.group_buffers(5),
     )  # fmt: skip
 
 

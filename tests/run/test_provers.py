@@ -90,12 +90,12 @@ def test_a_proof_that_is_left_changes_no_account(kind: str, tmp_path: Path) -> N
     solver, problem, state, ctx, prover = fit_of(kind, tmp_path, resident=False)
     stepped(solver, problem, state, ctx)
     before = ctx.bytes_read
-    ctx.stopping = lambda: True
+    ctx.control.stopping = lambda: True
     with pytest.raises(ProofLeft):
         prover.prove()
     assert (ctx.bytes_read, prover.bytes_read, prover.seconds) == (before, 0, 0.0)
     assert prover.written is None
-    ctx.stopping = lambda: False
+    ctx.control.stopping = lambda: False
     assert prover.prove().n_rows == 120
     assert prover.bytes_read == ctx.bytes_read - before > 0
 

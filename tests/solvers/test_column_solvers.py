@@ -317,7 +317,7 @@ def test_a_run_that_was_left_in_a_sweep_goes_on_to_the_same_bytes(
     straight.objectives(6)
     left = Bench(solver, X, y, tmp_path, 10, options)
     left.objectives(3)
-    left.ctx.pause = lambda: True
+    left.ctx.control.pause = lambda: True
     for number in range(3):  # in the middle of a sweep
         assert left.solver.step(left.problem, left.state, left.ctx).paused
         assert left.state.done == number + 1
@@ -327,7 +327,7 @@ def test_a_run_that_was_left_in_a_sweep_goes_on_to_the_same_bytes(
         tree = read_tree(tmp_path / f"state{number}")
         again.solver.before_load(again.state, tree, again.ctx)
         load(again.state, tree)
-        again.ctx.pause = lambda: True
+        again.ctx.control.pause = lambda: True
         left = again
     assert left.step().paused is False
     left.objectives(2)

@@ -53,17 +53,19 @@ def test_every_corner_is_proved_and_agrees_with_lbfgsb(
 @pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
 @pytest.mark.parametrize("layout", ["dense", "csr"])
 @pytest.mark.parametrize("tol", [1e-3, 1e-7])  # weights in float32 and in float64
-@pytest.mark.parametrize("arena", ["auto", "off"])
-def test_streamed_rows_reach_the_same_optimum(loss: str, layout: str, tol: float, arena: str, streaming: None) -> None:
+@pytest.mark.parametrize("row_buffer", ["auto", "off"])
+def test_streamed_rows_reach_the_same_optimum(
+    loss: str, layout: str, tol: float, row_buffer: str, streaming: None
+) -> None:
     X, y = random_problem(400, 6, 0.7, seed=21, noise=0.2)
     rows: Any = sparse.csr_array(X) if layout == "csr" else X
-    config = FitConfig(solver="dcd", loss=loss, tol=tol, C=0.1, threads=1, solver_options={"arena": arena})
+    config = FitConfig(solver="dcd", loss=loss, tol=tol, C=0.1, threads=1, solver_options={"row_buffer": row_buffer})
     streamed = fit_store(ArrayRows(rows, y), config)
     plan = streamed.model.about["plan"]
     assert not plan["resident"]
     assert plan["n_blocks"] > 20
     assert plan["group_extents"] > 1
-    assert (plan["arena_bytes"] > 0) == (arena == "auto")
+    assert (plan["row_buffer_bytes"] > 0) == (row_buffer == "auto")
     assert streamed.status == "converged"
     assert streamed.figures["passes"] > 2
     assert 0 <= streamed.certificate.relative_gap <= tol
@@ -84,13 +86,13 @@ def test_many_streamed_models_are_every_class_alone(loss: str, n_classes: int, s
         assert result.figures["models"][m]["objective"] == pytest.approx(alone, rel=1.1e-3)
 
 
-def test_the_arena_spares_passes(streaming: None) -> None:
+def test_the_row_buffer_spares_passes(streaming: None) -> None:
     X, y = random_problem(600, 20, 0.5, seed=28, noise=0.2)
     passes = {}
-    for arena in ("auto", "off"):
-        result = bigsvm.fit((X, y), loss="hinge", tol=1e-3, solver_options={"arena": arena})
+    for row_buffer in ("auto", "off"):
+        result = bigsvm.fit((X, y), loss="hinge", tol=1e-3, solver_options={"row_buffer": row_buffer})
         assert result.status == "converged"
-        passes[arena] = result.figures["passes"]
+        passes[row_buffer] = result.figures["passes"]
     assert passes["auto"] < 0.5 * passes["off"]
 
 
@@ -116,13 +118,13 @@ def test_rows_drawn_with_replacement_reach_the_same_optimum(loss: str, layout: s
 
 
 @pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
-def test_streamed_rows_drawn_with_replacement_go_without_arena_and_momentum(loss: str, streaming: None) -> None:
+def test_streamed_rows_drawn_with_replacement_go_without_row_buffer_and_momentum(loss: str, streaming: None) -> None:
     X, y = random_problem(400, 6, 0.7, seed=21, noise=0.2)
     drawn = bigsvm.fit((X, y), solver="dcd", loss=loss, tol=1e-3, C=0.1, solver_options={"order": "random"})
     plan = drawn.model.about["plan"]
     assert not plan["resident"]
     assert plan["n_blocks"] > 20
-    assert plan["arena_bytes"] == 0
+    assert plan["row_buffer_bytes"] == 0
     assert drawn.status == "converged"
     assert drawn.figures["objective"] == pytest.approx(dual_optimum(X, y, np.full(400, 0.1), loss), rel=1.1e-3)
     with pytest.raises(Unsupported, match="blocks-per-round"):
@@ -251,7 +253,7 @@ def test_a_proof_that_falls_short_brings_shrunk_rows_back(tmp_path: Path) -> Non
 
 def test_options_and_names_are_checked_in_milliseconds() -> None:
     solver, why = choose_solver(FitConfig(solver="dcd", solver_options={"max_sweeps_per_step": "3"}))
-    defaults = {"arena": "auto", "momentum": "auto", "order": "permutation"}
+    defaults = {"row_buffer": "auto", "momentum": "auto", "order": "permutation"}
     assert dataclasses.asdict(solver) == {"max_sweeps_per_step": 3, **defaults}
     assert why == "as asked"
     for options, error, words in (
@@ -265,7 +267,7 @@ def test_options_and_names_are_checked_in_milliseconds() -> None:
             UsageError,
             "max_sweeps_per_step",
         ),
-        ({"solver": "dcd", "solver_options": {"arena": "nonsense"}}, UsageError, "arena"),
+        ({"solver": "dcd", "solver_options": {"row_buffer": "nonsense"}}, UsageError, "row_buffer"),
         ({"solver": "dcd", "solver_options": {"momentum": "0.9"}}, UsageError, "momentum"),
         ({"solver": "dcd", "solver_options": {"order": "sorted"}}, UsageError, "order"),
         ({"solver": "dcd", "solver_options": {"order": "random", "momentum": "on"}}, UsageError, "momentum=on"),

@@ -46,11 +46,11 @@ def config(momentum: str, **options: Any) -> FitConfig:
         (3, True, {"tol": 1e-6}),
     ],
     loss=["hinge", "squared_hinge"],
-    arena=["auto", "off"],
+    row_buffer=["auto", "off"],
 )
 @pytest.mark.usefixtures("streaming")
 def test_alpha_is_in_its_box_at_the_end_of_every_pass(
-    n_classes: int, weighted: bool, options: dict[str, Any], loss: str, arena: str, monkeypatch: pytest.MonkeyPatch
+    n_classes: int, weighted: bool, options: dict[str, Any], loss: str, row_buffer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     X, y = hard(n_classes=n_classes)
     # Rows without entries too, whose alpha only a bias, or nothing, holds back.
@@ -77,22 +77,22 @@ def test_alpha_is_in_its_box_at_the_end_of_every_pass(
     monkeypatch.setattr(DualCD, "step", step)
     store = ArrayRows(X, y, weights if weighted else None)
     options = {"tol": 1e-3, "C": 3.0, "max_passes": 15, **options}
-    fit_store(store, config("on", loss=loss, **options, solver_options={"arena": arena}))
+    fit_store(store, config("on", loss=loss, **options, solver_options={"row_buffer": row_buffer}))
     assert max(ahead) > 0.1
     assert len(passes) > 3
 
 
 @pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
-@pytest.mark.parametrize("arena", ["auto", "off"])
+@pytest.mark.parametrize("row_buffer", ["auto", "off"])
 @pytest.mark.usefixtures("streaming")
-def test_it_spares_passes_where_most_support_vectors_are_free(loss: str, arena: str) -> None:
+def test_it_spares_passes_where_most_support_vectors_are_free(loss: str, row_buffer: str) -> None:
     passes = {}
     for momentum in ("auto", "off"):
-        options = {"momentum": momentum, "arena": arena}
+        options = {"momentum": momentum, "row_buffer": row_buffer}
         result = fit_store(ArrayRows(*hard()), config("", loss=loss, C=10.0, tol=2e-3, solver_options=options))
         assert result.status == "converged"
         passes[momentum] = result.figures["passes"]
-    assert passes["auto"] < passes["off"] * (0.6 if arena == "off" else 1.0)
+    assert passes["auto"] < passes["off"] * (0.6 if row_buffer == "off" else 1.0)
 
 
 @pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])

@@ -113,7 +113,7 @@ def bench(tmp_path: Path, loss: str, rows: int = 400, layout: str = "dense", **l
     X, y = cloud()
     X = X if layout == "dense" else sparse.csr_matrix(X)
     options = {"loss": loss, "C": 10.0, **lent.pop("options", {})}
-    return Bench(NewtonWS(working_rows=rows), X, y, tmp_path, 100, options, arena_bytes=1 << 24, tol=1e-9, **lent)
+    return Bench(NewtonWS(working_rows=rows), X, y, tmp_path, 100, options, row_buffer_bytes=1 << 24, tol=1e-9, **lent)
 
 
 @pytest.mark.parametrize("layout", ["dense", "csr"])

@@ -232,19 +232,19 @@ def test_a_run_that_was_left_anywhere_goes_on_to_the_same_bytes(tmp_path: Path, 
     infos = 1
     for number in range(200):
         asked = iter([False] * (number % 7) + [True] * 10_000)
-        left.ctx.stopping = lambda asked=asked: next(asked)
+        left.ctx.control.stopping = lambda asked=asked: next(asked)
         infos += not solver.step(left.problem, left.state, left.ctx).paused
         folder = tmp_path / f"state{number}"
         folder.mkdir()
         write_tree(folder, dump(left.state))
         again = Bench(solver, X, y, tmp_path, 10, **lent)
         load(again.state, read_tree(folder))
-        again.ctx.bytes_read = left.ctx.bytes_read
+        again.ctx.uncharge(left.ctx.bytes_read)
         solver.finish(left.state)
         left = again
         if infos == 4:
             break
-    left.ctx.stopping = lambda: False
+    left.ctx.control.stopping = lambda: False
     while infos < 4:
         left.step()
         infos += 1

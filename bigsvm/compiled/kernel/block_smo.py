@@ -19,7 +19,7 @@ TAU = 1e-12  # curvature of a pair of equal rows, and of pairs that an indefinit
 _vectors = njit(cache=True, nogil=True, error_model="numpy", _nrt=False, fastmath={"contract", "nnan", "nsz"})
 
 
-class StepRoom(NamedTuple):
+class StepWorkspace(NamedTuple):
     """Where the steps in a working set of q rows are worked out; what it holds before means nothing.
 
     up, down : float64, (q,)   F_up and F_down of each row
@@ -40,9 +40,9 @@ def _smallest(values, lanes):
     for t in range(LANES):
         lanes[t] = values[t]
     for start in range(LANES, len(values), LANES):
-        part = values[start : start + LANES]
+        qp = values[start : start + LANES]
         for t in range(LANES):
-            lanes[t] = min(lanes[t], part[t])
+            lanes[t] = min(lanes[t], qp[t])
     least = lanes[0]
     for t in range(1, LANES):
         least = min(least, lanes[t])
@@ -62,9 +62,9 @@ def _largest(values, lanes):
     for t in range(LANES):
         lanes[t] = values[t]
     for start in range(LANES, len(values), LANES):
-        part = values[start : start + LANES]
+        qp = values[start : start + LANES]
         for t in range(LANES):
-            lanes[t] = max(lanes[t], part[t])
+            lanes[t] = max(lanes[t], qp[t])
     most = lanes[0]
     for t in range(1, LANES):
         most = max(most, lanes[t])
@@ -99,23 +99,23 @@ def _move(step, row_i, row_j, f, up, down):
 
 @register_jitable
 def _place(t, epsilon, beta, lower, upper, f, up, down):
-    """F_up and F_down of one row (`solvers/kernel/part.py`)."""
+    """F_up and F_down of one row (`solvers/kernel/dual_qp.py`)."""
     up[t] = f[t] + (epsilon if beta[t] >= 0 else -epsilon) if beta[t] < upper[t] else np.inf
     down[t] = f[t] + (epsilon if beta[t] > 0 else -epsilon) if beta[t] > lower[t] else -np.inf
 
 
 @_vectors
-def solve_working_set(K, diag, box, epsilon, point, target, most, second, room):
+def solve_working_set(K, diag, box, epsilon, point, target, most, second, workspace):
     """Steps of two variables until b_low - b_up <= target, or `most` steps: (steps, violation).
 
     K : float32 or float64, (q, q);  q a multiple of LANES, rows beyond the set with lower = upper = 0
     diag : float64, (q,);  box : `Box`;  point : `DualPoint`, moved
     second : the second row by its gain (WSS2, WSS3); else the maximal violating pair (WSS1)
-    room : `StepRoom`
+    workspace : `StepWorkspace`
     """
     lower, upper = box
     beta, f = point
-    up, down, gain, wide, narrow = room
+    up, down, gain, wide, narrow = workspace
     for t in range(len(f)):
         _place(t, epsilon, beta, lower, upper, f, up, down)
     steps, violation = 0, -np.inf

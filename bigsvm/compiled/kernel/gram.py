@@ -42,7 +42,7 @@ class KernelFunction(NamedTuple):
     coef0: float
 
 
-class TileRoom(NamedTuple):
+class TileWorkspace(NamedTuple):
     """Where one thread works; its tile is made for rows of one width.
 
     tile : (n_features or more, LANES), S's type   zeros, and left as zeros for CSR
@@ -224,29 +224,30 @@ def _largest(x_sq, here):
 
 
 @register_jitable
-def _rbf(X, rows, first, here, support, k, gamma, room, r, largest):
-    """Products room.a[r, :] become exp(-gamma ||x - s_k||^2); where norms and products cancel, from the differences.
+def _rbf(X, rows, first, here, support, k, gamma, workspace, r, largest):
+    """Products workspace.a[r, :] become exp(-gamma ||x - s_k||^2); from differences where norms and products cancel.
 
-    largest : of room.x_sq
+    largest : of workspace.x_sq
     """
-    a, x_sq, s_sq = room.a, room.x_sq, support.sq[k]
+    a, x_sq, s_sq = workspace.a, workspace.x_sq, support.sq[k]
     lanes = cancelling(a, r, gamma, x_sq, s_sq, here, largest)
     rbf_lanes(a, r, x_sq.dtype.type(gamma), x_sq, s_sq)
     if lanes != 0:
-        differ(X, rows, first, here, support.S, k, lanes, gamma, room.tile, a, r)
+        differ(X, rows, first, here, support.S, k, lanes, gamma, workspace.tile, a, r)
 
 
 @_vectors
-def add_kernel_rows(X, rows, support, coef, kernel, room, out, at):
+def add_kernel_rows(X, rows, support, coef, kernel, workspace, out, at):
     """out[m, at + i] += sum_s coef[s, m] K(S_s, X[rows[i]]), in the order of s.
 
     X : dense or CSR of any dtype, or Placed;  rows : int64, (n,), rows of X
-    support : `Support` of k rows;  coef : float64, (k, n_models);  kernel : `KernelFunction`;  room : `TileRoom`
+    support : `Support` of k rows;  coef : float64, (k, n_models)
+    kernel : `KernelFunction`;  workspace : `TileWorkspace`
     out : float64, (n_models, at + n)
     """
     S, s_sq = support
     code, gamma, degree, coef0 = kernel
-    tile, x_sq, a, sums = room
+    tile, x_sq, a, sums = workspace
     n, k_end, n_models = len(rows), len(s_sq), coef.shape[1]
     for first in range(0, n, LANES):
         here = min(LANES, n - first)
@@ -259,7 +260,7 @@ def add_kernel_rows(X, rows, support, coef, kernel, room, out, at):
             _products(S, k, k_end, tile, a)
             for r in range(min(GROUP, k_end - k)):
                 if code == RBF:
-                    _rbf(X, rows, first, here, support, k + r, gamma, room, r, largest)
+                    _rbf(X, rows, first, here, support, k + r, gamma, workspace, r, largest)
                 else:
                     _values(code, gamma, degree, coef0, a, r, x_sq, s_sq[k + r])
                 for m in range(n_models):
@@ -274,11 +275,11 @@ def add_kernel_rows(X, rows, support, coef, kernel, room, out, at):
 
 
 @_vectors
-def write_kernel_rows(X, rows, support, kernel, room, out, at):
+def write_kernel_rows(X, rows, support, kernel, workspace, out, at):
     """out[s, at + i] = K(S_s, X[rows[i]]); arguments as for `add_kernel_rows`, out : S's type, (k, at + n)."""
     S, s_sq = support
     code, gamma, degree, coef0 = kernel
-    tile, x_sq, a, _ = room
+    tile, x_sq, a, _ = workspace
     n, k_end = len(rows), len(s_sq)
     for first in range(0, n, LANES):
         here = min(LANES, n - first)
@@ -288,7 +289,7 @@ def write_kernel_rows(X, rows, support, kernel, room, out, at):
             _products(S, k, k_end, tile, a)
             for r in range(min(GROUP, k_end - k)):
                 if code == RBF:
-                    _rbf(X, rows, first, here, support, k + r, gamma, room, r, largest)
+                    _rbf(X, rows, first, here, support, k + r, gamma, workspace, r, largest)
                 else:
                     _values(code, gamma, degree, coef0, a, r, x_sq, s_sq[k + r])
                 for t in range(here):

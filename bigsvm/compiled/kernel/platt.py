@@ -121,7 +121,7 @@ def _furthest(f, i):
 def simplified_scan(rows, i, y, box, point, diag, b, rule, seed, epoch, order):
     """Examine the `FetchedRows` from i on until one takes a step; returns (its number, its partner, change, b).
 
-    box : `Box`;  point : `DualPoint`, moved (`parts.py`);  rule : `PairRule`
+    box : `Box`;  point : `DualPoint`, moved (`dual_qp.py`);  rule : `PairRule`
 
     Row i's error is computed afresh from its kernel row.  Where it violates, its partner is the j of the largest
     |E_i - E_j|; a partner will not do where L >= H, eta <= 0 or alpha_j would change by less than the `PairRule` says.

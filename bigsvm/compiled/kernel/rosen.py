@@ -1,6 +1,6 @@
 """Rosen's gradient projection on a kernel matrix that is there (docs/mathematics.md 9.1 to 9.3).
 
-The programme is that of `solvers/kernel/part.py`: 1/2 beta' K beta - t' beta + epsilon sum |beta_i| is minimised in a
+The programme is that of `solvers/kernel/dual_qp.py`: 1/2 beta' K beta - t' beta + epsilon sum |beta_i| is minimised in a
 box, with sum beta_i fixed.  A row is free where it is strictly inside its box and not 0; for classification 0 is a
 bound, for regression the kink of |beta_i|, where alpha_i or alpha*_i of LIBSVM's form is at its bound.  J is the set of
 free rows, on which
@@ -61,7 +61,7 @@ class LastDirection(NamedTuple):
     memory: np.ndarray
 
 
-class DescentRoom(NamedTuple):
+class DescentWorkspace(NamedTuple):
     """Where a descent is worked out.
 
     r, z : float64, (m,)   the projected negative gradient, K e
@@ -78,13 +78,13 @@ _SNAP = 1e-12
 
 
 @inner_loop
-def descend(K, largest, numbers, point, box, epsilon, how, last, room, counts):
+def descend(K, largest, numbers, point, box, epsilon, how, last, workspace, counts):
     """Move the point until its rows are optimal, a release is due that may not be made, or for long.
 
     K : float, (m, m) or larger;  largest : float   the largest K_ii
     numbers : int64, (m,)   of rows that reach a bound together, the lowest counts as the one that ends the step
     point, box : `DualPoint` and `Box` of these rows (`parts.py`)
-    how : `Descent`;  last : `LastDirection`;  room : `DescentRoom`;  counts : int64, (5,), added to
+    how : `Descent`;  last : `LastDirection`;  workspace : `DescentWorkspace`;  counts : int64, (5,), added to
 
     Returns
     -------
@@ -94,7 +94,7 @@ def descend(K, largest, numbers, point, box, epsilon, how, last, room, counts):
     lower, upper = box
     inner, stop, small, theta, level, releases, most, most_work = how
     e, memory = last
-    r, z, square = room
+    r, z, square = workspace
     gain, done, began = 0.0, 0, counts[WORK]
     while True:
         n_free, mu, b_up, b_low, i_up, i_low = _bounds(beta, f, lower, upper, epsilon)

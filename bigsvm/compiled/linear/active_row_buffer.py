@@ -1,4 +1,4 @@
-"""The arena's bookkeeping: rows that stay in memory while the others stream by.
+"""The row buffer's bookkeeping: rows that stay in memory while the others stream by.
 
 Slots 0 .. n - 1 hold rows in the order in which they came; a slot's matrix row is packed (`packed.py`).
 """

@@ -214,7 +214,7 @@ def dual_cd_visit(rows, models, alpha, W, streams, sigma, key, order, stats, sco
 
     As `dual_cd_sweeps` without shrinking, and alpha may be that of all rows: `rows.at` says where.
 
-    streams : uint8, by working row, or (0,) for all ones   rows that are kept elsewhere (the arena) have 0
+    streams : uint8, by working row, or (0,) for all ones   rows that are kept elsewhere (the row buffer) have 0
     order : int64, shape (n_rows,)    filled with the rows visited
     score : float32, shape (n_rows,) or (0,)  filled where visited: the row's largest violation before its step
     """

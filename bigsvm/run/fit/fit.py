@@ -140,7 +140,7 @@ def fit_store(
         "compile": compiled - planned,
         "staging": staged_at - compiled,
         "solving": loop.solving_s,
-        "io_wait": ctx.io_wait_s,
+        "io_wait": ctx.reads.waited_s,
         "certify": prover.seconds,
         "checkpoints": 0.0 if checkpoints is None else checkpoints.seconds,
     }

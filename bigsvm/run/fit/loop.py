@@ -88,9 +88,10 @@ class Loop:
         self.solving_s = 0.0
         self._began = time.monotonic()
         self._before_s = 0.0
-        ctx.stopping = lambda: bool(stop)
-        ctx.pause = lambda: bool(stop) or (checkpoints is not None and checkpoints.due())
-        ctx.expired = lambda: self._expired() or self._scanned_out()
+        control = ctx.control
+        control.stopping = lambda: bool(stop)
+        control.pause = lambda: bool(stop) or (checkpoints is not None and checkpoints.due())
+        control.expired = lambda: self._expired() or self._scanned_out()
 
     def resume(self, tree: dict[str, Any]) -> None:
         """Go on where a checkpoint was taken."""
@@ -98,7 +99,8 @@ class Loop:
         load(self.state, tree["solver"])
         self.prover.load(tree["prover"])
         load(self.at, tree["loop"])
-        self.ctx.bytes_read, self._before_s = self.at.bytes_read, self.at.spent_s
+        self.ctx.uncharge(self.at.bytes_read)
+        self._before_s = self.at.spent_s
 
     def run(self) -> str:
         """The status that ended it: converged, paper_rule, kkt, stopped or stalled."""
@@ -125,7 +127,7 @@ class Loop:
         at, ctx, config = self.at, self.ctx, self.config
         n, limit = ctx.data.n_samples, config.max_passes or math.inf
         defers = self.solver.can_defer and not ctx.resident and ctx.parallel == 1
-        ctx.sweeps_left = None if math.isinf(limit) else max(int(limit - self._spent()), 1)
+        ctx.control.sweeps_left = None if math.isinf(limit) else max(int(limit - self._spent()), 1)
         while True:
             before = time.monotonic()
             info = self.solver.step(self.problem, self.state, ctx)

@@ -47,10 +47,10 @@ class Plan:
     """Rows read in one piece: some blocks that follow one another."""
     group_blocks: int
     """Extents, from far apart, that are worked on together."""
-    arena_bytes: int
+    row_buffer_bytes: int
     """Of rows that stay in memory while the others stream by."""
-    arena_sweeps: int
-    arena_packed: bool
+    row_buffer_sweeps: int
+    row_buffer_packed: bool
     """They are kept in 16 bits a value; the proof is of the exact rows all the same."""
     piece_rows: int
     """Rows read from the store at a time while loading or staging."""
@@ -91,9 +91,9 @@ class Plan:
             "n_blocks": self.n_blocks,
             "extent_rows": self.extent_rows,
             "group_extents": self.group_blocks,
-            "arena_bytes": self.arena_bytes,
-            "arena_sweeps": self.arena_sweeps,
-            "arena_packed": self.arena_packed,
+            "row_buffer_bytes": self.row_buffer_bytes,
+            "row_buffer_sweeps": self.row_buffer_sweeps,
+            "row_buffer_packed": self.row_buffer_packed,
             "blocks_per_round": self.parallel,
         }
 
@@ -213,17 +213,17 @@ def _planned(
             else:
                 spilled.append(need.what)
     least_cache, left = needed(sizes.needs), 0
-    arena, keeps = 0, solver.keeps_rows
-    has_arena = keeps == "always" or (keeps == "auto" and K == 1 and not resident)
-    if has_arena or least_cache:
+    row_buffer, keeps = 0, solver.keeps_rows
+    has_row_buffer = keeps == "always" or (keeps == "auto" and K == 1 and not resident)
+    if has_row_buffer or least_cache:
         kept = sum(need.nbytes for need in sizes.needs if need.may_spill and need.what not in spilled)
-        beside = sizes.fixed_bytes(budget, True) if resident else sizes.beside_arena(budget)
+        beside = sizes.fixed_bytes(budget, True) if resident else sizes.beside_row_buffer(budget)
         spare = budget - beside - kept
-        # Half of what is left, with or without a bound of the cache: the arena is part of the mathematics.
-        if has_arena:
-            arena = sizes.arena(store, spare // 2 if least_cache else spare, keeps == "always")
-        left = max(spare - arena, 0)
-        taken = max(taken, budget if arena else 0)
+        # Half of what is left, with or without a bound of the cache: the row buffer is part of the mathematics.
+        if has_row_buffer:
+            row_buffer = sizes.row_buffer(store, spare // 2 if least_cache else spare, keeps == "always")
+        left = max(spare - row_buffer, 0)
+        taken = max(taken, budget if row_buffer else 0)
     scratch = sum(need.nbytes for need in sizes.needs if need.what in spilled)
     if mode == "staged":
         scratch += sizes.data_bytes
@@ -255,15 +255,15 @@ def _planned(
         n_blocks=-(-store.n_samples // block_rows),
         extent_rows=block_rows if resident else sizes.extent_rows(budget),
         group_blocks=1 if resident else sizes.group_extents(budget),
-        arena_bytes=arena,
-        arena_sweeps=sizes.arena_sweeps(store, arena),
-        arena_packed=chosen.packed,
+        row_buffer_bytes=row_buffer,
+        row_buffer_sweeps=sizes.row_buffer_sweeps(store, row_buffer),
+        row_buffer_packed=chosen.packed,
         piece_rows=(piece_rows := sizes.piece_rows(budget, resident)),
         staging_workers=sizes.staging_workers(budget, piece_rows),
         data_bytes=sizes.data_bytes,
         needs=(
             *(need._replace(nbytes=cache.memory_bytes) if need.what == CACHE else need for need in sizes.needs),
-            *([Need("arena", arena)] if arena else []),
+            *([Need("row buffer", row_buffer)] if row_buffer else []),
             Need("resident data" if resident else "block window", window),
         ),
         # The check comes before all else that is kept beside the rows.

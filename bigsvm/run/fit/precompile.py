@@ -35,7 +35,7 @@ from bigsvm.run.fit.open_rows import open_rows
 from bigsvm.run.fit.plan import Plan
 from bigsvm.run.fit.training import begin, make_context
 from bigsvm.solvers.base import Need, SmallFit
-from bigsvm.solvers.dcd.active_row_buffer import whole_arena
+from bigsvm.solvers.dcd.active_row_buffer import whole_row_buffer
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.working_order import MANY_FEATURES
 from bigsvm.tasks import SerialMapper
@@ -79,7 +79,7 @@ def _kind_of_plan(plan: Plan, config: FitConfig) -> tuple[Any, ...]:
         repr(plan.solver), *asked, config.stop, plan.mode, plan.parallel, plan.spilled, plan.decides_kernel,
         problem.loss.name, problem.bias, problem.kernel.name, problem.kernel.definite.how, problem.pairs,
         len(problem.classes), min(problem.n_models, _MODELS), config.class_weight is None,
-        plan.arena_bytes > 0, plan.arena_packed, plan.cache.memory_bytes > 0, plan.cache.disk_bytes > 0,
+        plan.row_buffer_bytes > 0, plan.row_buffer_packed, plan.cache.memory_bytes > 0, plan.cache.disk_bytes > 0,
     )  # fmt: skip
 
 
@@ -135,7 +135,7 @@ def _small_plan(plan: Plan, problem: Problem, small: RowBlocks, fit: SmallFit) -
     """The plan for a few rows: they stream in several blocks, and those that stay in memory are fewer than all."""
     n = small.n_samples
     block_rows = n if plan.resident else max(n // _BLOCKS, 1)
-    arena = whole_arena(small, plan.arena_packed) // 3
+    row_buffer = whole_row_buffer(small, plan.row_buffer_packed) // 3
     return dataclasses.replace(
         plan,
         solver=dataclasses.replace(plan.solver, **dict(fit.options)),  # type: ignore[type-var]
@@ -145,8 +145,8 @@ def _small_plan(plan: Plan, problem: Problem, small: RowBlocks, fit: SmallFit) -
         n_blocks=-(-n // block_rows),
         extent_rows=block_rows,
         group_blocks=1 if plan.resident else _TOGETHER,
-        arena_bytes=min(plan.arena_bytes, arena),
-        arena_sweeps=min(plan.arena_sweeps, _SWEEPS),
+        row_buffer_bytes=min(plan.row_buffer_bytes, row_buffer),
+        row_buffer_sweeps=min(plan.row_buffer_sweeps, _SWEEPS),
         piece_rows=_TOGETHER * block_rows,
         staging_workers=1,
         data_bytes=small.refs(n)[0].nbytes,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bigsvm.solvers.base import DataShape, Need
-from bigsvm.solvers.dcd.active_row_buffer import slots_in, whole_arena
+from bigsvm.solvers.dcd.active_row_buffer import slots_in, whole_row_buffer
 from bigsvm.store.blocks import RowBlocks, row_bytes
 from bigsvm.units import MIB
 
@@ -17,9 +17,9 @@ PARALLEL = 2  # certificate tasks counted for, a constant: decisions must not de
 _WIDE_BESIDE = 32  # bytes a weight beside w: its best copy, v, the parts of two tasks; or saving the model
 SPARE_SHARE = 16  # of streamed fits: per-row vectors of more than this part of the budget go to disk
 _UNPACKED = 4  # times the bytes of packed rows, that rows and what a solver of them needs take at most
-_SMALLEST_ARENA = MIB // 4
-_ARENA_SWEEPS = 20  # a pass; more gain little where features are many
-_ARENA_SWEEPS_NARROW = 60  # where the arena holds many more rows than there are features, they pay
+_SMALLEST_ROW_BUFFER = MIB // 4
+_ROW_BUFFER_SWEEPS = 20  # a pass; more gain little where features are many
+_ROW_BUFFER_SWEEPS_NARROW = 60  # where the row buffer holds many more rows than there are features, they pay
 _NARROW = 16  # rows a feature, from which that is so
 _LOADING = 24 * MIB  # what reading a store into memory takes: chunks of the default size, decoded
 _PIECE = MIB  # bytes read from a store at a time where memory is scarce
@@ -60,21 +60,21 @@ class Sizes:
     def group_extents(self, budget: int) -> int:
         return max(int(self.group_bytes(budget) // (self.extent_rows(budget) * self.row_bytes)), 1)
 
-    def beside_arena(self, budget: int) -> int:
-        # A store that was staged has let go of its chunks: the arena, and with it the bytes of the model, must not
+    def beside_row_buffer(self, budget: int) -> int:
+        # A store that was staged has let go of its chunks: the row buffer, and with it the bytes of the model, must not
         # depend on how it is chunked.
         return FIXED + (0 if self.staged else self.open_chunks) + self.streaming(budget)
 
-    def arena(self, store: RowBlocks, spare: int, unpacked: bool = False) -> int:
+    def row_buffer(self, store: RowBlocks, spare: int, unpacked: bool = False) -> int:
         """Bytes for rows that stay: all that is spare, if that is worth having; `unpacked` with what solves them."""
-        nbytes = min(spare, whole_arena(store, self.packed) * (_UNPACKED if unpacked else 1))
-        return nbytes if nbytes >= _SMALLEST_ARENA else 0
+        nbytes = min(spare, whole_row_buffer(store, self.packed) * (_UNPACKED if unpacked else 1))
+        return nbytes if nbytes >= _SMALLEST_ROW_BUFFER else 0
 
-    def arena_sweeps(self, store: RowBlocks, arena: int) -> int:
-        if arena == 0:
+    def row_buffer_sweeps(self, store: RowBlocks, row_buffer: int) -> int:
+        if row_buffer == 0:
             return 0
-        narrow = slots_in(arena, store, self.packed) >= _NARROW * self.shape.n_features
-        return _ARENA_SWEEPS_NARROW if narrow else _ARENA_SWEEPS
+        narrow = slots_in(row_buffer, store, self.packed) >= _NARROW * self.shape.n_features
+        return _ROW_BUFFER_SWEEPS_NARROW if narrow else _ROW_BUFFER_SWEEPS
 
     def piece_rows(self, budget: int, resident: bool) -> int:
         """Rows read from the store at a time; a multiple of the block's, since staging cuts pieces into blocks."""
@@ -106,7 +106,7 @@ class Sizes:
         return (READ_DEPTH + 1 + PARALLEL) * 2 * block + 2 * beside + decode
 
     def fixed_bytes(self, budget: int, resident: bool) -> int:
-        """What must be in memory whatever else spills, without an arena."""
+        """What must be in memory whatever else spills, without a row buffer."""
         loading = int(_PIECE_COPIES * _PIECE) + self.decode if resident else 0
         saving = self.wide_bytes()
         copying = self.staging_bytes(self.block_rows(budget)) if self.staged and not resident else 0

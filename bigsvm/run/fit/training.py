@@ -22,7 +22,7 @@ from bigsvm.run.fit.sizes import READ_DEPTH
 from bigsvm.run.proof.kernel_check import checked_kernel, reading_of
 from bigsvm.run.proof.prover import Prover
 from bigsvm.run.proof.provers import prover_of
-from bigsvm.solvers.base import Context
+from bigsvm.solvers.base import Context, ReadAccount
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.columns.column_blocks import ColumnBlocks, ResidentColumns
 from bigsvm.store.survey import Survey
@@ -70,14 +70,14 @@ def make_context(
         tol=config.tol,
         columns=_column_access(data, plan, config, scratch, budget, stack, emit),
         pass_workers=plan.certificate_workers,
-        arena_bytes=plan.arena_bytes,
-        arena_sweeps=plan.arena_sweeps,
-        arena_packed=plan.arena_packed,
+        row_buffer_bytes=plan.row_buffer_bytes,
+        row_buffer_sweeps=plan.row_buffer_sweeps,
+        row_buffer_packed=plan.row_buffer_packed,
         cache_bytes=plan.cache.memory_bytes,
         cache_disk_bytes=plan.cache.disk_bytes,
         spilled=plan.spilled,
         buffers=plan.buffers(data),
-        bytes_read=survey.data_bytes if plan.resident else 0,
+        reads=ReadAccount(survey.data_bytes if plan.resident else 0),
     )
 
 

@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bigsvm.compiled.kernel.parts import part_sums
+from bigsvm.compiled.kernel.dual_qp import qp_sums
 from bigsvm.compiled.shared.rows import CSR, take_rows
 from bigsvm.errors import DataError
 from bigsvm.model.kernel_model import KernelModel
 from bigsvm.model.linear_model import Model
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.gathered import picked_rows
-from bigsvm.solvers.kernel.part import Part
+from bigsvm.solvers.kernel.dual_qp import DualQP
 from bigsvm.store.blocks import Block, BlockRef, Matrix, RowBlocks, blocks_of
 from bigsvm.store.content import ContentHash
 from bigsvm.store.survey import Survey
@@ -105,28 +105,28 @@ def _add_block(found: BetaSums, problem: Problem, model: Model, block: Block, be
     scores = model.scores(block.X)
     scores -= model.intercept
     for m in range(problem.n_models):
-        part, rows = _part_of(problem, m, block, beta[:, m])
-        outside = (part.beta > part.upper * _IN_BOX) | (part.beta < part.lower * _IN_BOX)
-        apart = np.count_nonzero(beta[:, m]) - np.count_nonzero(part.beta)
+        qp, rows = _qp_of(problem, m, block, beta[:, m])
+        outside = (qp.beta > qp.upper * _IN_BOX) | (qp.beta < qp.lower * _IN_BOX)
+        apart = np.count_nonzero(beta[:, m]) - np.count_nonzero(qp.beta)
         if outside.any() or apart:
             row = block.start + int(rows[np.argmax(outside)]) if outside.any() else block.start
             raise DataError(f"the dual point is not feasible: model {m}, row {row}, lies outside its box", where)
         product = scores[rows, m]
-        np.subtract(product, part.target, out=part.f)
-        brackets, loss, _, beta_t, size = part_sums(
-            part.f, part.beta, part.lower, part.upper, part.target, part.epsilon, float(model.intercept[m])
+        np.subtract(product, qp.target, out=qp.f)
+        brackets, loss, _, beta_t, size = qp_sums(
+            qp.f, qp.beta, qp.lower, qp.upper, qp.target, qp.epsilon, float(model.intercept[m])
         )
-        quadratic, balance = float(part.beta @ product), float(part.beta.sum())
-        squares = float(part.beta @ part.beta)
-        found.sums[m] += (brackets, loss, quadratic, beta_t - part.epsilon * size, balance, size, squares)
-        found.n_support[m] += np.count_nonzero(part.beta)
-        b_up, b_low = part.bounds()
+        quadratic, balance = float(qp.beta @ product), float(qp.beta.sum())
+        squares = float(qp.beta @ qp.beta)
+        found.sums[m] += (brackets, loss, quadratic, beta_t - qp.epsilon * size, balance, size, squares)
+        found.n_support[m] += np.count_nonzero(qp.beta)
+        b_up, b_low = qp.bounds()
         found.b_up[m], found.b_low[m] = min(found.b_up[m], b_up), max(found.b_low[m], b_low)
     if len(found.v):
         _add_rows(found.v, block.X, beta)
 
 
-def _part_of(problem: Problem, m: int, block: Block, beta: np.ndarray) -> tuple[Part, np.ndarray]:
+def _qp_of(problem: Problem, m: int, block: Block, beta: np.ndarray) -> tuple[DualQP, np.ndarray]:
     """(the programme of a model, its f not set, and the numbers of its rows) of a block's rows that take part."""
     C = np.full(block.n_rows, problem.C[m])
     if block.sample_weight is not None:
@@ -144,7 +144,7 @@ def _part_of(problem: Problem, m: int, block: Block, beta: np.ndarray) -> tuple[
     lower = -C if problem.regression else np.where(t > 0, 0.0, -C)
     upper = C if problem.regression else np.where(t > 0, C, 0.0)
     epsilon = problem.loss.epsilon
-    return Part(t, lower, upper, epsilon, np.ascontiguousarray(beta[rows]), np.empty(len(rows))), rows
+    return DualQP(t, lower, upper, epsilon, np.ascontiguousarray(beta[rows]), np.empty(len(rows))), rows
 
 
 def _signs(problem: Problem, m: int, codes: np.ndarray) -> np.ndarray:
@@ -208,14 +208,14 @@ def _content(X: Matrix) -> int:
 def _add_rows(v: np.ndarray, X: Matrix, beta: np.ndarray) -> None:
     """v[m] += sum_i beta[i, m] x_i; only rows that count are touched."""
     for rows in _pieces(np.flatnonzero(np.any(beta != 0.0, axis=1)), v.shape[1]):
-        part = picked_rows(X, rows)
-        if isinstance(part, CSR):
-            entry = np.repeat(np.arange(len(rows)), np.diff(part.indptr))
-            values = part.data.astype(np.float64)
+        qp = picked_rows(X, rows)
+        if isinstance(qp, CSR):
+            entry = np.repeat(np.arange(len(rows)), np.diff(qp.indptr))
+            values = qp.data.astype(np.float64)
             for m in range(len(v)):
-                np.add.at(v[m], part.indices, values * beta[rows[entry], m])
+                np.add.at(v[m], qp.indices, values * beta[rows[entry], m])
         else:
-            v[:, : part.shape[1]] += beta[rows].T @ part.astype(np.float64)
+            v[:, : qp.shape[1]] += beta[rows].T @ qp.astype(np.float64)
 
 
 def _pieces(rows: np.ndarray, width: int) -> Iterator[np.ndarray]:

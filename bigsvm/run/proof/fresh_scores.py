@@ -14,14 +14,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bigsvm.compiled.kernel.parts import next_nonzero
+from bigsvm.compiled.kernel.dual_qp import next_nonzero
 from bigsvm.compiled.kernel.support import Support
 from bigsvm.compiled.shared.rows import CSR, sqnorms
 from bigsvm.run.proof.prover import ProofLeft
-from bigsvm.solvers.kernel.part import Part
+from bigsvm.solvers.kernel.dual_qp import DualQP
 from bigsvm.solvers.kernel.values.data import KernelData, Rows
 from bigsvm.solvers.kernel.values.gram import Gram
-from bigsvm.solvers.kernel.values.row_buffer import RowArena, support_rows
+from bigsvm.solvers.kernel.values.row_buffer import RowBuffer, support_rows
 from bigsvm.store.blocks import Matrix
 
 _UNIT = 2.0**-24  # of float32
@@ -43,34 +43,34 @@ class _Bound:
     constant: float = _EXP
 
 
-def scores_of(part: Part, data: KernelData, b: float | None, exact: bool) -> None:
-    """part.f = K beta - t anew: to float64 wherever the brackets of the gap at bias b are not surely 0.
+def scores_of(qp: DualQP, data: KernelData, b: float | None, exact: bool) -> None:
+    """qp.f = K beta - t anew: to float64 wherever the brackets of the gap at bias b are not surely 0.
 
     exact : all in float64.  Raises ProofLeft where the run is to stop.
     """
-    np.negative(part.target, out=part.f)
-    arena = RowArena(data)
-    support = np.empty(min(arena.capacity, part.n), np.int64)
-    found, start = next_nonzero(part.beta, 0, support)
-    whole = next_nonzero(part.beta, start, np.empty(1, np.int64))[0] == 0
+    np.negative(qp.target, out=qp.f)
+    row_buffer = RowBuffer(data)
+    support = np.empty(min(row_buffer.capacity, qp.n), np.int64)
+    found, start = next_nonzero(qp.beta, 0, support)
+    whole = next_nonzero(qp.beta, start, np.empty(1, np.int64))[0] == 0
     approximate = not exact and b is not None and data.kernel.name == "rbf" and whole
     while found:
         which = support[:found]
-        numbers = which if part.rows is None else part.rows[which]
-        taken = arena.load(numbers, charge=True)
+        numbers = which if qp.rows is None else qp.rows[which]
+        taken = row_buffer.load(numbers, charge=True)
         if taken < found:  # longer rows than planned: the others come with the next
             start, approximate = int(which[taken]), False
             which, numbers = which[:taken], numbers[:taken]
-        _add_scores(part, data, _OtherSide(data, arena, numbers, part.beta[which]), b if approximate else None)
-        found, start = next_nonzero(part.beta, start, support)
+        _add_scores(qp, data, _OtherSide(data, row_buffer, numbers, qp.beta[which]), b if approximate else None)
+        found, start = next_nonzero(qp.beta, start, support)
 
 
 class _OtherSide:
     """Support vectors that are in memory, gathered some at a time in the float type that is wanted."""
 
-    def __init__(self, data: KernelData, arena: RowArena, numbers: np.ndarray, beta: np.ndarray) -> None:
-        self._data, self._arena, self._numbers, self._beta = data, arena, numbers, beta
-        self._at, self._at_once = arena.at(numbers), support_rows(data.ctx)
+    def __init__(self, data: KernelData, row_buffer: RowBuffer, numbers: np.ndarray, beta: np.ndarray) -> None:
+        self._data, self._row_buffer, self._numbers, self._beta = data, row_buffer, numbers, beta
+        self._at, self._at_once = row_buffer.at(numbers), support_rows(data.ctx)
         self._kept: dict[str, list[tuple[Support, np.ndarray]]] = {}
 
     def parts(self, gram: Gram) -> Iterable[tuple[Support, np.ndarray]]:
@@ -86,7 +86,7 @@ class _OtherSide:
     def _gathered(self, gram: Gram) -> Iterator[tuple[Support, np.ndarray]]:
         for start in range(0, len(self._beta), self._at_once):
             these = slice(start, start + self._at_once)
-            support = self._data.support(self._arena.X, self._at[these], self._numbers[these], gram)
+            support = self._data.support(self._row_buffer.X, self._at[these], self._numbers[these], gram)
             yield support, self._beta[these]
 
     def bound(self) -> _Bound:
@@ -99,17 +99,17 @@ class _OtherSide:
         return _Bound(1.2 * self._data.kernel.gamma * (entries + _MORE) * _UNIT, largest)
 
 
-def _add_scores(part: Part, data: KernelData, side: _OtherSide, b: float | None) -> None:
+def _add_scores(qp: DualQP, data: KernelData, side: _OtherSide, b: float | None) -> None:
     """Add to f what some support vectors make; with a bias b all of it, in float32 where the bound decides."""
     bound = None if b is None else side.bound()
     for rows in data.blocks():
-        mine, own = of_part(part, rows)
+        mine, own = of_qp(qp, rows)
         if len(own):
-            f = np.ascontiguousarray(part.f[mine])[None, :]
+            f = np.ascontiguousarray(qp.f[mine])[None, :]
             where = np.arange(len(own))
             if bound is not None and b is not None:
-                zero = np.flatnonzero(part.beta[mine] == 0.0)
-                where = _undecided(part, mine, _nearly(data, rows, own[zero], side), zero, b, bound, f[0])
+                zero = np.flatnonzero(qp.beta[mine] == 0.0)
+                where = _undecided(qp, mine, _nearly(data, rows, own[zero], side), zero, b, bound, f[0])
                 if len(where) > _MOST_UNDECIDED * len(own):
                     bound = None  # it decides too little to be worth its values
             if len(where):
@@ -117,17 +117,17 @@ def _add_scores(part: Part, data: KernelData, side: _OtherSide, b: float | None)
                 for support, beta in side.parts(data.exact):
                     data.exact.add(rows.X, own[where] - rows.offset, support, beta[:, None], again)
                 f[0, where] = again[0]
-            part.f[mine] = f[0]
+            qp.f[mine] = f[0]
         if data.ctx.stopping():
             raise ProofLeft
 
 
-def of_part(part: Part, rows: Rows) -> tuple[slice, np.ndarray]:
-    """(positions in the part, numbers in the data) of a block's rows."""
-    if part.rows is None:
+def of_qp(qp: DualQP, rows: Rows) -> tuple[slice, np.ndarray]:
+    """(positions in the QP, numbers in the data) of a block's rows."""
+    if qp.rows is None:
         return slice(rows.start, rows.stop), np.arange(rows.start, rows.stop)
-    a, b = np.searchsorted(part.rows, [rows.start, rows.stop])
-    return slice(a, b), part.rows[a:b]
+    a, b = np.searchsorted(qp.rows, [rows.start, rows.stop])
+    return slice(a, b), qp.rows[a:b]
 
 
 def _norms(rows: Rows, own: np.ndarray) -> np.ndarray:
@@ -135,11 +135,11 @@ def _norms(rows: Rows, own: np.ndarray) -> np.ndarray:
     first, last = int(own[0]) - rows.offset, int(own[-1]) + 1 - rows.offset
     X: Matrix = rows.X
     if isinstance(X, CSR):
-        part: Matrix = X._replace(indptr=X.indptr[first : last + 1])
+        qp: Matrix = X._replace(indptr=X.indptr[first : last + 1])
     else:
-        part = X[first:last]
+        qp = X[first:last]
     found = np.empty(last - first)
-    sqnorms(part, found)
+    sqnorms(qp, found)
     return found[own - rows.offset - first]
 
 
@@ -159,7 +159,7 @@ def _nearly(data: KernelData, rows: Rows, own: np.ndarray, side: _OtherSide) -> 
 
 
 def _undecided(
-    part: Part, mine: slice, found: _Nearly, zero: np.ndarray, b: float, bound: _Bound, f: np.ndarray
+    qp: DualQP, mine: slice, found: _Nearly, zero: np.ndarray, b: float, bound: _Bound, f: np.ndarray
 ) -> np.ndarray:
     """Support vectors, and rows whose bracket might not be 0 for some f within the bound; adds to f of the others.
 
@@ -170,7 +170,7 @@ def _undecided(
     slack = np.where(error <= _LARGEST_ERROR, 1.01 * error * found.size, np.inf)
     scores = f[zero] + found.scores
     r = -(scores + b)
-    upper, lower, epsilon = part.upper[mine][zero], part.lower[mine][zero], part.epsilon
+    upper, lower, epsilon = qp.upper[mine][zero], qp.lower[mine][zero], qp.epsilon
     decided = ((upper <= 0.0) | (r <= epsilon - slack)) & ((lower >= 0.0) | (r >= slack - epsilon))
     undecided = np.ones(len(f), bool)
     undecided[zero[decided]] = False

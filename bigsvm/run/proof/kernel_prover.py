@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bigsvm.compiled.kernel.parts import best_bias, part_sums
+from bigsvm.compiled.kernel.dual_qp import best_bias, qp_sums
 from bigsvm.model.linear_model import Model
 from bigsvm.problem.certificate import Certificate, above_zero, cost_of_imbalance
 from bigsvm.problem.problem import Problem
@@ -17,8 +17,8 @@ from bigsvm.run.proof.prover import Prover
 from bigsvm.run.proof.support_model import kernel_model
 from bigsvm.solvers.base import Context, Rule
 from bigsvm.solvers.kernel.base import KernelSolver
-from bigsvm.solvers.kernel.part import Part
-from bigsvm.solvers.kernel.state import KernelState, make_part
+from bigsvm.solvers.kernel.dual_qp import DualQP
+from bigsvm.solvers.kernel.state import KernelState, make_qp
 from bigsvm.store.blocks import RowBlocks
 
 
@@ -47,23 +47,23 @@ class KernelProver(Prover):
         found, support = np.empty((m, 3)), np.empty(m, np.int64)
         self._solver.make_room(state)
         for model in range(m):
-            part = make_part(state, model)
+            qp = make_qp(state, model)
             known = bool(np.isfinite(state.primal[model]))
-            scores_of(part, state.data, float(state.bias[model]) if known else None, state.precise)
+            scores_of(qp, state.data, float(state.bias[model]) if known else None, state.precise)
             if not known:
-                state.bias[model] = best_bias(part.f, part.lower, part.upper, part.epsilon)
+                state.bias[model] = best_bias(qp.f, qp.lower, qp.upper, qp.epsilon)
             b = float(state.bias[model])
-            sums = part_sums(part.f, part.beta, part.lower, part.upper, part.target, part.epsilon, b)
+            sums = qp_sums(qp.f, qp.beta, qp.lower, qp.upper, qp.target, qp.epsilon, b)
             gap, loss, beta_f, beta_t, size = sums
             quadratic = beta_f + beta_t
             found[model] = (
-                gap + _unbalanced(part, b, size, quadratic),
+                gap + _unbalanced(qp, b, size, quadratic),
                 0.5 * quadratic + loss,
-                beta_t - part.epsilon * size - 0.5 * quadratic,
+                beta_t - qp.epsilon * size - 0.5 * quadratic,
             )
-            self._look_at(part, quadratic, abs(beta_f) + abs(beta_t))
-            support[model] = np.count_nonzero(part.beta)
-            self.violation[model] = part.violation()
+            self._look_at(qp, quadratic, abs(beta_f) + abs(beta_t))
+            support[model] = np.count_nonzero(qp.beta)
+            self.violation[model] = qp.violation()
             state.scored = model
         self._refuse_overflow(found[:, 1:])
         self.bias = state.bias.copy()
@@ -73,7 +73,7 @@ class KernelProver(Prover):
         self._judge(self.certificate)
         return self.certificate
 
-    def _look_at(self, part: Part, quadratic: float, size: float) -> None:
+    def _look_at(self, qp: DualQP, quadratic: float, size: float) -> None:
         """Take note of a beta that refutes the kernel.  Raises DataError where the user vouches for it.
 
         quadratic : beta'K beta;  size : of the sums that made it
@@ -81,7 +81,7 @@ class KernelProver(Prover):
         kernel = self.kernel
         if kernel.by_construction or kernel.definite.how not in ("undecided", "assumed"):
             return
-        squares = float(np.einsum("i,i", part.beta, part.beta))
+        squares = float(np.einsum("i,i", qp.beta, qp.beta))
         why = quadratic_refutes(kernel, quadratic, squares, size)
         if why and kernel.definite.how == "assumed":
             raise refuted(why, self._ctx.data.uri)
@@ -146,7 +146,7 @@ class KernelProver(Prover):
         self.rejected = tree["rejected"]
 
 
-def _unbalanced(part: Part, b: float, size: float, quadratic: float) -> float:
+def _unbalanced(qp: DualQP, b: float, size: float, quadratic: float) -> float:
     """What sum beta != 0 adds to the gap: rounding is forgiven at its price, anything else proves nothing."""
-    one = [np.array([value]) for value in (b, float(part.beta.sum()), size, quadratic)]
+    one = [np.array([value]) for value in (b, float(qp.beta.sum()), size, quadratic)]
     return float(cost_of_imbalance(*one)[0])

@@ -75,12 +75,13 @@ class LinearProver(Prover):
                 else:
                     w, alpha = point.kept
                 deferred.append(DeferredCertificate(point.problem, w, alpha, point.rescaled))
-            self._ctx.deferred = deferred
+            self._ctx.deferred[:] = deferred
 
     def collect(self) -> Certificate:
         """The certificate that was deferred: of the point before the step."""
         with self._timed():
-            deferred, self._ctx.deferred = self._ctx.deferred, ()
+            deferred = list(self._ctx.deferred)
+            self._ctx.deferred.clear()
             self.alpha = [proof.alpha for proof in deferred]
             return self._take([proof.finish() for proof in deferred], [proof.w for proof in deferred])
 
@@ -138,7 +139,7 @@ class LinearProver(Prover):
                     proof.add(block, group)
                 if ctx.stopping():
                     raise ProofLeft
-        ctx.io_wait_s += source.waited_s
+        ctx.reads.waited_s += source.waited_s
         return [proof.finish() for proof in deferred]
 
     def _in_tasks(self, points: Sequence[Point]) -> list[Proof]:

@@ -64,7 +64,7 @@ class Prover(ABC):
             try:
                 certificate = self._prove()
             except ProofLeft:
-                self._ctx.bytes_read = read  # limits count what an undisturbed run reads
+                self._ctx.uncharge(read)  # limits count what an undisturbed run reads
                 raise
         self.bytes_read += self._ctx.bytes_read - read
         return certificate

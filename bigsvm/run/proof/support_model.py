@@ -13,7 +13,7 @@ from bigsvm.problem.problem import Problem
 from bigsvm.solvers.gathered import picked_rows, stacked
 from bigsvm.solvers.kernel.state import KernelState
 from bigsvm.solvers.kernel.values.data import KernelData
-from bigsvm.solvers.kernel.values.row_buffer import RowArena
+from bigsvm.solvers.kernel.values.row_buffer import RowBuffer
 from bigsvm.store.blocks import Matrix, RowBlocks
 
 
@@ -50,7 +50,7 @@ def kernel_model(
 def _weights(state: KernelState, support: np.ndarray, data: RowBlocks) -> np.ndarray:
     """coef = sum_s beta_s x_s, float64, (n_models, n_features), in the store's features."""
     coef = np.zeros((state.n_models, data.n_features))
-    at_once = RowArena.room_for(state.data.ctx)
+    at_once = RowBuffer.capacity_for(state.data.ctx)
     for start in range(0, len(support), at_once):
         numbers = support[start : start + at_once]
         X, at = state.data.take(numbers)
@@ -73,7 +73,7 @@ def _weights(state: KernelState, support: np.ndarray, data: RowBlocks) -> np.nda
 def _support(data: KernelData, support: np.ndarray, order: np.ndarray, store: RowBlocks) -> Matrix:
     """Rows `support` of the data in the order of the store's rows, with the store's feature numbers."""
     parts: list[Matrix] = []
-    at_once = RowArena.room_for(data.ctx)
+    at_once = RowBuffer.capacity_for(data.ctx)
     for start in range(0, max(len(support), 1), at_once):
         numbers = support[start : start + at_once]
         X, at = data.take(numbers) if len(numbers) else (_none(store), numbers)

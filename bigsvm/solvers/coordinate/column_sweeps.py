@@ -186,7 +186,7 @@ class ColumnSweeps(PrimalSolver):
         if problem.bias != "free" or state.iteration > 0:  # before the first sweep b is nowhere near its best
             began = replace(state.rows, s=state.rows.p)
             mix_dual(replace(state, rows=began), Given(), state.V, tol=tol)
-        self.weigh(state)
+        self.update_gaps(state)
         self.arrived(state, np.sqrt(state.moved))
 
     def blocks(self, refs: Sequence[BlockRef], state: ColumnState, ctx: Context) -> Sequence[BlockRef]:

@@ -1,4 +1,4 @@
-"""The resident arena: rows that violate stay in memory and are swept between arrivals (dual cached loops).
+"""The resident row buffer: rows that violate stay in memory and are swept between arrivals (dual cached loops).
 
 StreamSVM (Matsushima, Vishwanathan, Smola, KDD 2012) keeps the rows whose dual variables still move; here the
 schedule is a function of counters, so the bits do not depend on the speed of the disk.  Rows are kept in 16-bit
@@ -23,15 +23,15 @@ from bigsvm.compiled.shared.visiting import MIXED_BYTES, RUN_ROWS, VisitingOrder
 from bigsvm.problem.problem import Problem
 from bigsvm.store.blocks import RowBlocks, bytes_per_row
 
-_KEEP = 0.9  # of a full arena; the rows that violate least leave
+_KEEP = 0.9  # of a full row buffer; the rows that violate least leave
 _KEEP_FIRST = 0.75  # in the first pass, where nearly every row violates and letting go is the cost
 _SLOT_BYTES = 40  # what a slot holds beside the packed entries (`Slots`, ptr, hot, scale)
 _ENTRY_BYTES = 4.5  # packed: two of value, two or four of feature number
-_PLACE = 1 << 61  # in place of a first row, in the key of an arena sweep's order
+_PLACE = 1 << 61  # in place of a first row, in the key of a row buffer sweep's order
 
 
 @dataclass
-class Arena:
+class ActiveRowBuffer:
     """Rows that stay; all that a resumed run needs of them.
 
     rows : PackedCSR or PackedDense; CSR or a dense array where 16 bits are too coarse
@@ -90,7 +90,7 @@ class Arena:
             )  # fmt: skip
             if begin < len(order):
                 if self.n == 0:
-                    return  # a row that is larger than the arena
+                    return  # a row that is larger than the row buffer
                 self.full = True
                 self.threshold = self._least()
                 self.n = kernel.evict(self.rows, self.slots, self.n, self.threshold, streams, np.empty(4096, np.uint16))
@@ -151,8 +151,8 @@ def slots_in(nbytes: int, data: RowBlocks, packed: bool) -> int:
     return int(nbytes // _row_bytes(data, packed))
 
 
-def whole_arena(data: RowBlocks, packed: bool) -> int:
-    """Bytes of an arena that would hold every row: no larger one is of use."""
+def whole_row_buffer(data: RowBlocks, packed: bool) -> int:
+    """Bytes of a row buffer that would hold every row: no larger one is of use."""
     return int(data.n_samples * _row_bytes(data, packed))
 
 
@@ -172,8 +172,8 @@ def _y_type(data: RowBlocks) -> np.dtype:
     return np.dtype(np.float64 if data.classes is None else np.int32)
 
 
-def make_arena(nbytes: int, data: RowBlocks, packed: bool, at_least: int = 1) -> Arena:
-    """An empty arena of at most `nbytes`; its memory is touched only as it fills."""
+def make_row_buffer(nbytes: int, data: RowBlocks, packed: bool, at_least: int = 1) -> ActiveRowBuffer:
+    """An empty row buffer of at most `nbytes`; its memory is touched only as it fills."""
     n = max(slots_in(nbytes, data, packed), at_least)
     rows: Any
     if data.layout == "csr":
@@ -199,4 +199,4 @@ def make_arena(nbytes: int, data: RowBlocks, packed: bool, at_least: int = 1) ->
         sqnorm=np.empty(n),
         score=np.empty(n, np.float32),
     )
-    return Arena(rows, slots)
+    return ActiveRowBuffer(rows, slots)

@@ -1,7 +1,7 @@
 """`dcd`: dual coordinate descent (`compiled/linear/dual_cd.py`) on rows in memory, on rows that stream, or in rounds.
 
 Rows in memory are swept many times a step, and shrunk away as in LIBLINEAR.  Rows that stream are visited once a
-pass, with an arena of violating rows in memory (`dual_cd_stream.py`); nothing is shrunk there, because reading
+pass, with a row buffer of violating rows in memory (`dual_cd_stream.py`); nothing is shrunk there, because reading
 is the cost (a9a, hinge, to 1e-3: 704 passes with shrinking, 133 without).  K > 1 blocks a round run as tasks
 anywhere (`dual_cd_rounds.py`).
 
@@ -26,7 +26,7 @@ from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.deferred import DEFERRED_ALPHA
 from bigsvm.problem.problem import Problem, zero_weights
 from bigsvm.solvers.base import Context, DataShape, Keeps, Need, Point, SmallFit, SolverBase, StepInfo
-from bigsvm.solvers.dcd.active_row_buffer import make_arena
+from bigsvm.solvers.dcd.active_row_buffer import make_row_buffer
 from bigsvm.solvers.dcd.dual_cd_rounds import round_pass
 from bigsvm.solvers.dcd.dual_cd_state import (
     DualCDState,
@@ -54,11 +54,11 @@ class DualCD(SolverBase):
     """Hyperparameters of `dcd`.
 
     max_sweeps_per_step : int   sweeps over data in memory before the loop looks up; no effect on streamed data
-    arena : str     'auto': rows that stream leave the violating ones in memory; 'off': never
+    row_buffer : str     'auto': rows that stream leave the violating ones in memory; 'off': never
     momentum : str  'auto', 'on' or 'off': passes over rows that stream start ahead (`momentum.py`); of classes
     order : str     'permutation': every row once a sweep;  'random': as many rows, each drawn anew, with replacement
                     (Hsieh et al., Algorithm 2; of rows that stream, within each group of blocks).  Then nothing is
-                    shrunk, and there is no arena and no momentum: both rely on every row being visited
+                    shrunk, and there is no row buffer and no momentum: both rely on every row being visited
     """
 
     name: ClassVar[str] = "dcd"
@@ -72,13 +72,13 @@ class DualCD(SolverBase):
     can_defer: ClassVar[bool] = True
 
     max_sweeps_per_step: int = 64
-    arena: str = "auto"
+    row_buffer: str = "auto"
     momentum: str = "auto"
     order: str = "permutation"
 
     def __post_init__(self) -> None:
-        if self.arena not in ("auto", "off"):
-            raise ValueError(f"arena must be auto or off, not {self.arena!r}")
+        if self.row_buffer not in ("auto", "off"):
+            raise ValueError(f"row_buffer must be auto or off, not {self.row_buffer!r}")
         if self.momentum not in ("auto", "on", "off"):
             raise ValueError(f"momentum must be auto, on or off, not {self.momentum!r}")
         if self.order not in ("permutation", "random"):
@@ -86,13 +86,13 @@ class DualCD(SolverBase):
         if self.order == "random":
             if self.momentum == "on":
                 raise ValueError("order=random visits some rows not at all in a pass, which momentum=on needs")
-            object.__setattr__(self, "arena", "off")
+            object.__setattr__(self, "row_buffer", "off")
             object.__setattr__(self, "momentum", "off")
 
     @property
     def keeps_rows(self) -> Keeps:
-        """As `arena` says."""
-        return "auto" if self.arena == "auto" else "off"
+        """As `row_buffer` says."""
+        return "auto" if self.row_buffer == "auto" else "off"
 
     def refusal(self, shape: DataShape) -> str | None:
         """Any shape will do; rounds of blocks only in the default order, momentum only of classes."""
@@ -183,11 +183,12 @@ class DualCD(SolverBase):
         return StepInfo(newest, ctx.data.n_samples, visits, ask_certificate=False, collectable=bool(ctx.deferred))
 
     def before_load(self, state: DualCDState, tree: Any, ctx: Context) -> None:
-        """Make room for what a saved state has beyond a new one: its arenas."""
+        """Make room for what a saved state has beyond a new one: its row buffers."""
         for group, saved in zip(state.groups, tree["groups"], strict=True):
-            if saved["arena"] is not None:
-                group.arena = make_arena(ctx.arena_bytes // len(state.groups), ctx.data, ctx.arena_packed)
-            for name in ("seen", "arena_stats"):
+            if saved["row_buffer"] is not None:
+                nbytes = ctx.row_buffer_bytes // len(state.groups)
+                group.row_buffer = make_row_buffer(nbytes, ctx.data, ctx.row_buffer_packed)
+            for name in ("seen", "row_buffer_stats"):
                 setattr(group, name, np.empty(saved[name].shape))
 
     def forecast(self, state: DualCDState) -> float:
@@ -287,7 +288,7 @@ class DualCD(SolverBase):
     def finish(self, state: DualCDState) -> None:
         """Give back what only training needs."""
         for group in state.groups:
-            group.arena = group.momentum = None
+            group.row_buffer = group.momentum = None
             group.active.close()
         if state.sqnorm is not None:
             state.sqnorm.close()

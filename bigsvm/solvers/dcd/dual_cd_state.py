@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bigsvm.problem.problem import Problem
-from bigsvm.solvers.dcd.active_row_buffer import Arena
+from bigsvm.solvers.dcd.active_row_buffer import ActiveRowBuffer
 from bigsvm.solvers.dcd.momentum import Momentum
 from bigsvm.store.state.vectors import RowVector
 
@@ -24,8 +24,8 @@ class ModelGroup:
     problem : of these models
     w : (n_features + 1,) or (n_features + 1, n_models)
     alpha : RowVector float64, (n_samples, n_models)
-    active : RowVector of bits, one a model: not shrunk away; of streamed data: 1 for rows not in the arena
-    seen, arena_stats, visits : of the pass that is going on (`dual_cd_stream.py`)
+    active : RowVector of bits, one a model: not shrunk away; of streamed data: 1 for rows not in the row buffer
+    seen, row_buffer_stats, visits : of the pass that is going on (`dual_cd_stream.py`)
     thresholds : float64, (2, n_models);  floor : float64, (n_models,), proved lower bounds of the primal
     """
 
@@ -38,9 +38,9 @@ class ModelGroup:
     eps: float = _FIRST_EPS
     target: float = 0.0
     estimate: float = math.inf
-    arena: Arena | None = None
+    row_buffer: ActiveRowBuffer | None = None
     seen: np.ndarray = field(default_factory=lambda: np.empty((0, 1, 2)))
-    arena_stats: np.ndarray = field(default_factory=lambda: np.empty((1, 4)))
+    row_buffer_stats: np.ndarray = field(default_factory=lambda: np.empty((1, 4)))
     visits: int = 0
     momentum: Momentum | None = None
 

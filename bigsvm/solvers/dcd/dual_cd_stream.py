@@ -1,7 +1,7 @@
 """One pass of dual coordinate descent over rows that stream from disk, one group of blocks after another.
 
-Each group is visited once, in a random order; the arena takes the rows that still violate, and is swept between
-arrivals.  Groups of models share the reading and nothing else: each has its weights, its alpha and its arena,
+Each group is visited once, in a random order; the row buffer takes the rows that still violate, and is swept between
+arrivals.  Groups of models share the reading and nothing else: each has its weights, its alpha and its row buffer,
 and may run on a thread of its own.  The first pass takes the blocks in their order, every later one in a random
 order of (seed, pass).
 """
@@ -21,7 +21,7 @@ from bigsvm.compiled.shared.visiting import VisitingOrder
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import Context
 from bigsvm.solvers.block_order import groups_at_random, groups_in_order
-from bigsvm.solvers.dcd.active_row_buffer import Arena, make_arena
+from bigsvm.solvers.dcd.active_row_buffer import ActiveRowBuffer, make_row_buffer
 from bigsvm.store.blocks import Block, BlockGroup, Matrix, readonly_view
 from bigsvm.store.read_ahead import ReadAhead
 from bigsvm.store.state.vectors import RowVector
@@ -46,7 +46,7 @@ class _Work(NamedTuple):
     start: int
     rows: BlockRows
     key: tuple[int, int]
-    sweeps: range  # numbers of the arena sweeps that follow
+    sweeps: range  # numbers of the row buffer sweeps that follow
     first: bool  # of the pass
 
 
@@ -59,8 +59,8 @@ def streamed_pass(
     is in the groups of models, `pass_sums` adds it up.  `cost` is filled where there is one.
     """
     groups = groups_in_order(ctx) if number == 0 else groups_at_random(ctx, number)
-    arena_bytes = ctx.arena_bytes // len(models)
-    runs = [_Run(group_of_models, ctx, arena_bytes, mixed_runs, done == 0) for group_of_models in models]
+    row_buffer_bytes = ctx.row_buffer_bytes // len(models)
+    runs = [_Run(group_of_models, ctx, row_buffer_bytes, mixed_runs, done == 0) for group_of_models in models]
     seen = done
 
     def prove_deferred(block: Block, group: BlockGroup) -> None:
@@ -80,7 +80,7 @@ def streamed_pass(
             if paused:  # only now have the proofs, too, seen the rows of the group before
                 break
             ctx.charge(block.nbytes)
-            due = range(done * ctx.arena_sweeps // len(groups), (done + 1) * ctx.arena_sweeps // len(groups))
+            due = range(done * ctx.row_buffer_sweeps // len(groups), (done + 1) * ctx.row_buffer_sweeps // len(groups))
             work = _work(models[0].problem, group, block, (ctx.seed, number), due, done == 0)
             if cost is not None and number == 0:
                 cost.values[work.rows.at, 0] = models[0].problem.y_and_cost(block)[1]
@@ -90,17 +90,17 @@ def streamed_pass(
                 list(pool.map(lambda run, work=work: run.take(work), runs))
             done += 1
             paused = done < len(groups) and ctx.pause()
-    ctx.io_wait_s += source.waited_s
+    ctx.reads.waited_s += source.waited_s
     for run in runs:
         run.close()
     return done if done < len(groups) else 0
 
 
 def pass_sums(models: list[ModelGroup]) -> PassSums:
-    """(gap, loss) as the pass saw them, the arena's rows as its last sweep did."""
+    """(gap, loss) as the pass saw them, the row buffer's rows as its last sweep did."""
     sums = []
     for group in models:
-        seen = [*group.seen, group.arena_stats[:, (GAP, LOSS)]]
+        seen = [*group.seen, group.row_buffer_stats[:, (GAP, LOSS)]]
         each = range(group.problem.n_models)
         sums.append(np.array([[math.fsum(part[m, k] for part in seen) for k in range(2)] for m in each]))
     return PassSums(sums, sum(group.visits for group in models) // len(models))
@@ -129,15 +129,21 @@ def writable(sample_weight: np.ndarray | None) -> np.ndarray:
 class _Run:
     """One group of models in one pass."""
 
-    def __init__(self, models: ModelGroup, ctx: Context, arena_bytes: int, mixed_runs: MixedRuns, begins: bool) -> None:
+    def __init__(
+        self, models: ModelGroup, ctx: Context, row_buffer_bytes: int, mixed_runs: MixedRuns, begins: bool
+    ) -> None:
         self._mixed_runs = mixed_runs
         self.models, self.problem, self.data = models, models.problem, ctx.data
-        self._arena_bytes, self._packed, self._sweeps = arena_bytes, ctx.arena_packed, ctx.arena_sweeps
+        self._row_buffer_bytes, self._packed, self._sweeps = (
+            row_buffer_bytes,
+            ctx.row_buffer_packed,
+            ctx.row_buffer_sweeps,
+        )
         if begins:
             m = self.problem.n_models
-            models.seen, models.arena_stats, models.visits = np.empty((0, m, 2)), np.zeros((m, 4)), 0
-            if models.arena is not None:
-                models.arena.begin_pass()
+            models.seen, models.row_buffer_stats, models.visits = np.empty((0, m, 2)), np.zeros((m, 4)), 0
+            if models.row_buffer is not None:
+                models.row_buffer.begin_pass()
         self._seen: list[np.ndarray] = list(models.seen)
 
     def close(self) -> None:
@@ -145,7 +151,7 @@ class _Run:
         self.models.seen = np.array(self._seen).reshape(-1, self.problem.n_models, 2)
 
     def take(self, work: _Work) -> None:
-        """Visit the rows, keep those that violate, sweep the arena as often as is due."""
+        """Visit the rows, keep those that violate, sweep the row buffer as often as is due."""
         models, problem = self.models, self.problem
         if work.first:
             self._settle(work.key)
@@ -158,29 +164,29 @@ class _Run:
         )  # fmt: skip
         models.visits += visited
         self._note(stats)
-        arena = self._arena()
-        if arena is None:
+        row_buffer = self._row_buffer()
+        if row_buffer is None:
             return
-        arena.admit(rows, order[:visited], score, streams)
+        row_buffer.admit(rows, order[:visited], score, streams)
         for number in work.sweeps:
-            models.arena_stats = arena.sweep(problem, alpha, models.w, work.key, number)
-            models.visits += arena.n
+            models.row_buffer_stats = row_buffer.sweep(problem, alpha, models.w, work.key, number)
+            models.visits += row_buffer.n
 
     def _settle(self, key: tuple[int, int]) -> None:
-        """Visit the rows of the arena before any may leave it: where the pass starts ahead, alpha is infeasible."""
+        """Visit the buffered rows before any may leave: where the pass starts ahead, alpha is infeasible."""
         models = self.models
-        if models.arena is not None and models.momentum is not None and models.momentum.theta.any():
-            models.arena.sweep(self.problem, models.alpha.values, models.w, key, self._sweeps)
-            models.visits += models.arena.n
+        if models.row_buffer is not None and models.momentum is not None and models.momentum.theta.any():
+            models.row_buffer.sweep(self.problem, models.alpha.values, models.w, key, self._sweeps)
+            models.visits += models.row_buffer.n
 
     def _note(self, stats: np.ndarray) -> None:
         self._seen.append(stats[:, (GAP, LOSS)])
         if len(self._seen) > 512:
             self._seen = [np.sum(self._seen, axis=0)]
 
-    def _arena(self) -> Arena | None:
-        if self._arena_bytes == 0:
+    def _row_buffer(self) -> ActiveRowBuffer | None:
+        if self._row_buffer_bytes == 0:
             return None
-        if self.models.arena is None:
-            self.models.arena = make_arena(self._arena_bytes, self.data, self._packed)
-        return self.models.arena
+        if self.models.row_buffer is None:
+            self.models.row_buffer = make_row_buffer(self._row_buffer_bytes, self.data, self._packed)
+        return self.models.row_buffer

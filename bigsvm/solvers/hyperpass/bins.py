@@ -90,7 +90,7 @@ def read_again(
         ctx.charge(block.nbytes)
         release(ref)
         if ctx.stopping():
-            ctx.bytes_read = before
+            ctx.uncharge(before)
             raise PassLeft
     return V, len(wanted)
 

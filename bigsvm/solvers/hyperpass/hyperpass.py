@@ -163,7 +163,7 @@ class HyperPass(FullGradient):
         balanced = found.balanced and (problem.bias != "free" or state.iteration > 0)
         if balanced:
             mix_dual(state, self.weights(problem), found.V.reshape(state.w.shape), around)
-        gap = self.weigh(state)
+        gap = self.update_gaps(state)
         shortest, gradient = found.V - w, w - found.half
         if problem.bias == "free" and balanced:
             shortest[-1] = found.level / problem.constant_feature

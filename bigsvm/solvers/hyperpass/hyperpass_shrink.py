@@ -53,7 +53,7 @@ class ShrinkState:
     shortest : float64, (n_features + 1, n_models)   minus the shortest subgradient at w, where `mixed`
     short : its length, relative to w
     careful : bool, (n_models,)   the last cycle led nowhere: the next one is a single step along the shortest
-    room : bytes of active rows from which on a cycle reads nothing more
+    capacity : bytes of active rows from which on a cycle reads nothing more
     """
 
     near: NearRows
@@ -66,7 +66,7 @@ class ShrinkState:
     careful: np.ndarray
     mixed: bool = False
     short: float = np.inf
-    room: int = field(default=_COPIED, metadata={"derived": True})
+    capacity: int = field(default=_COPIED, metadata={"derived": True})
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class HyperPassShrink(FullGradient):
         )
         # A copy is made from the one before, so there are two at a time.
         spare = max(ctx.budget.free - _BESIDE - 8 * state.w.nbytes, 0) // _SPARE
-        state.extra.room = min(_copied_bytes(ctx.data), max(_COPIED, spare))
+        state.extra.capacity = min(_copied_bytes(ctx.data), max(_COPIED, spare))
         return state
 
     def step(self, problem: Problem, state: PrimalState, ctx: Context) -> StepInfo:
@@ -136,7 +136,8 @@ class HyperPassShrink(FullGradient):
                 self._went(state, start)
         except PassLeft:
             # Slacks are computed anew from w when the cycle is begun again, to the same bytes.
-            state.w[...], state.extra.on_plane[...], state.visits, ctx.bytes_read = start, held, 0, read
+            state.w[...], state.extra.on_plane[...], state.visits = start, held, 0
+            ctx.uncharge(read)
             return StepInfo(state.estimate, n, 0, ask_certificate=False, paused=True)
         try:
             self.look(state, ctx)
@@ -166,7 +167,7 @@ class HyperPassShrink(FullGradient):
         extra.V[...], extra.mixed, former = columns(V), False, state.primal
         state.primal = 0.5 * squared_norm(problem, state.w) + state.rows.losses(problem)
         mix_dual(state, weights, V)
-        gaps = self.weigh(state)
+        gaps = self.update_gaps(state)
         extra.careful = ~(former - state.primal > np.where(extra.careful, _ENOUGH, _LITTLE) * gaps) ^ extra.careful
         state.moving = True
 
@@ -245,7 +246,7 @@ class HyperPassShrink(FullGradient):
         """The next level: its rows (copied, if they fit), its direction and the products with it."""
         problem, weights, w = state.problem, state.problem.loss, columns(state.w)
         n_active = table.n_wanted()
-        fits = table.X is not None or n_active * _row_bytes(ctx.data) <= state.extra.room
+        fits = table.X is not None or n_active * _row_bytes(ctx.data) <= state.extra.capacity
         numbers = table.wanted() if fits else np.empty(0, np.int64)  # as many as there is no room for need none
         if table.X is not None:
             table = compacted(table, numbers, picked_rows(table.X, numbers), table.sums(weights), weights)

@@ -1,8 +1,8 @@
 """What all kernel solvers share: one model after another, each advanced until its gap or its violation is small.
 
-A solver of a kernel writes two methods: `begin` makes what it keeps of a model beside the `Part`, and `advance` works
-on it for a bounded while.  Everything that decides belongs here: when a model is done, at what violation its solver may
-stop, when values must be float64, what the proof may expect.
+A solver of a kernel writes two methods: `start_model` makes what it keeps of a model beside the `DualQP`, and
+`step_model` works on it for a bounded number of steps.  Everything that decides belongs here: when a model is done, at
+what violation its solver may stop, when values must be float64, what the proof may expect.
 """
 
 from __future__ import annotations
@@ -18,8 +18,15 @@ from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.kernel import KERNELS
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import Context, DataShape, Keeps, Need, Point, Rule, SmallFit, SolverBase, StepInfo
-from bigsvm.solvers.kernel.part import Part, Progress
-from bigsvm.solvers.kernel.state import KernelState, keep_beta, kernel_needs, make_part, new_kernel_state, weigh
+from bigsvm.solvers.kernel.dual_qp import DualQP, Progress
+from bigsvm.solvers.kernel.state import (
+    KernelState,
+    gap_at_best_bias,
+    keep_beta,
+    kernel_needs,
+    make_qp,
+    new_kernel_state,
+)
 from bigsvm.solvers.kernel.values.cached_rows import CachedRows
 from bigsvm.solvers.kernel.values.data import MOST_THREADS, KernelData
 from bigsvm.solvers.kernel.values.data_rows import DataRows
@@ -42,8 +49,10 @@ def float64_values(tol: float) -> bool:
 
 
 def most_values(ctx: Context | None, n: int, usual: int) -> int:
-    """Kernel values that a while may ask for: the usual number, at most what a model is granted in all, or what the
-    user's limit leaves of it."""
+    """Kernel values that one call of `step_model` may ask for.
+
+    The usual number, at most what a model is granted in all, or what the user's limit leaves of it.
+    """
     usual = min(usual, max(int(kernel_limits(n).most) * n * n, 1))
     if ctx is None or ctx.sweeps_left is None:
         return usual
@@ -82,28 +91,28 @@ class KernelSolver(SolverBase):
     def keeps_rows(self) -> Keeps:
         return "always"
 
-    def begin(self, part: Part, rows: KernelRows, ctx: Context) -> Any:
+    def start_model(self, qp: DualQP, rows: KernelRows, ctx: Context) -> Any:
         """What the solver keeps of a model: a dataclass of arrays and numbers whose shapes stay as they are.
 
-        `part.beta` and `part.f` are valid: 0 and -t, or a warm start.
+        `qp.beta` and `qp.f` are valid: 0 and -t, or a warm start.
         """
         raise NotImplementedError
 
-    def advance(self, part: Part, work: Any, rows: KernelRows, ctx: Context) -> Progress:
-        """Work on `part` (beta, f) and `work` in place until the violation is at most `part.eps`, or for a while.
+    def step_model(self, qp: DualQP, work: Any, rows: KernelRows, ctx: Context) -> Progress:
+        """Work on `qp` (beta, f) and `work` in place until the violation is at most `qp.eps`, or for one share.
 
-        A while is a number of steps, never of seconds (about half a second's worth): between two calls the state is
+        A share is a number of steps, never of seconds (about half a second's worth): between two calls the state is
         saved, and what is computed may not depend on where.  It is over, too, when `most_values` were asked for; and
         when `ctx.expired` says so, which ends the run.
         """
         raise NotImplementedError
 
-    def whole(self, part: Part, work: Any, rows: KernelRows) -> bool:
+    def whole(self, qp: DualQP, work: Any, rows: KernelRows) -> bool:
         """Make f valid for all rows where a `Progress` was stale, and nothing else; False where that cannot be."""
         return False
 
-    def end(self, work: Any) -> None:
-        """Give back what `begin` reserved."""
+    def finish_model(self, work: Any) -> None:
+        """Give back what `start_model` reserved."""
 
     def own_needs(self, shape: DataShape, resident: bool) -> list[Need]:
         """Bytes of the solver's own, by name."""
@@ -130,7 +139,9 @@ class KernelSolver(SolverBase):
 
     def needs(self, shape: DataShape, resident: bool) -> list[Need]:
         """Bytes by name; per-row needs may go to disk."""
-        tiles = Gram.room_bytes(shape.n_features, 4, MOST_THREADS) + Gram.room_bytes(shape.n_features, 8, MOST_THREADS)
+        tiles = Gram.workspace_bytes(shape.n_features, 4, MOST_THREADS) + Gram.workspace_bytes(
+            shape.n_features, 8, MOST_THREADS
+        )
         return [
             Need("w", 8 * (shape.n_features + 1)),
             Need("kernel tiles", tiles),
@@ -149,7 +160,7 @@ class KernelSolver(SolverBase):
         return state
 
     def before_load(self, state: KernelState, tree: Any, ctx: Context) -> None:
-        """Make the part that a saved state was working on, so that its arrays can be filled."""
+        """Make the QP that a saved state was working on, so that its arrays can be filled."""
         state.vectors["row labels"].values[:] = tree["vectors"]["row labels"]
         if "row costs" in state.vectors:
             state.vectors["row costs"].values[:] = tree["vectors"]["row costs"]
@@ -158,22 +169,22 @@ class KernelSolver(SolverBase):
         state.alpha.values[:] = tree["alpha"]
         if tree["model"] >= 0:
             self._open(state, tree["model"], ctx)
-            state.rows.counts.asked = 0  # what `begin` asked for is in the saved count
+            state.rows.counts.asked = 0  # what `start_model` asked for is in the saved count
 
     def step(self, problem: Problem, state: KernelState, ctx: Context) -> StepInfo:
-        """Labels first; then a while of work on the model that comes next."""
+        """Labels first; then one share of work on the model that comes next."""
         n = state.alpha.values.shape[0]
         if state.labelled < n and not self._read_labels(state, ctx):
             return StepInfo(np.inf, n, 0, ask_certificate=False, paused=True)
         if state.model < 0:
             self._open(state, int(np.argmin(state.done)), ctx)
             self._score(state)
-        part, m = state.part, state.model
-        assert part is not None
-        self._aim(state, part, m)
-        if part.n:
-            progress = self.advance(part, state.work, state.rows, ctx)
-        else:  # a pair of classes whose rows all weigh nothing
+        qp, m = state.qp, state.model
+        assert qp is not None
+        self._aim(state, qp, m)
+        if qp.n:
+            progress = self.step_model(qp, state.work, state.rows, ctx)
+        else:  # a pair of classes whose rows all gap_and_bias nothing
             progress = Progress(True, False, 0, 0, -np.inf)
         keep_beta(state)
         state.iterations += progress.iterations
@@ -182,22 +193,22 @@ class KernelSolver(SolverBase):
             return StepInfo(self._estimate(state, ctx), n, 0, ask_certificate=False, paused=True)
         message, work = self._message(state), float(state.asked.sum()) / n**2
         stale = progress.stale
-        if stale and self._look_is_due(state, part, m):
-            stale = not self.whole(part, state.work, state.rows)
+        if stale and self._look_is_due(state, qp, m):
+            stale = not self.whole(qp, state.work, state.rows)
         if stale:
-            active = int(np.count_nonzero(part.beta))
+            active = int(np.count_nonzero(qp.beta))
             return StepInfo(
                 self._estimate(state, ctx), active, progress.visits, ask_certificate=False, message=message, work=work
             )
-        gap, primal, _, bias = weigh(part)
-        state.gap[m], state.primal[m], state.bias[m], state.violation[m] = gap, primal, bias, part.violation()
-        exhausted = progress.exhausted or (progress.done and min(part.eps, state.eps[m]) <= _SMALLEST_EPS)
-        over = progress.final or exhausted or self._reached(state, part, m, ctx.tol)
-        if not over and self._is_hopeless(state, part, m, ctx):
+        gap, primal, _, bias = gap_at_best_bias(qp)
+        state.gap[m], state.primal[m], state.bias[m], state.violation[m] = gap, primal, bias, qp.violation()
+        exhausted = progress.exhausted or (progress.done and min(qp.eps, state.eps[m]) <= _SMALLEST_EPS)
+        over = progress.final or exhausted or self._reached(state, qp, m, ctx.tol)
+        if not over and self._is_hopeless(state, qp, m, ctx):
             over = exhausted = True
         if progress.done and not over:
             # Never wider: where P is many times the costs, `_aim` makes a large violation of a small share.
-            state.eps[m] = max(_TIGHTER * min(part.eps, float(state.eps[m])), _SMALLEST_EPS)
+            state.eps[m] = max(_TIGHTER * min(qp.eps, float(state.eps[m])), _SMALLEST_EPS)
         if over:
             state.done[m], state.final[m], state.own_end[m] = True, progress.final or exhausted, progress.final
             self._close(state)
@@ -205,7 +216,7 @@ class KernelSolver(SolverBase):
         ended = self.within(state, state.violation, ctx.tol) | self._ends_of_its_own(state)
         return StepInfo(
             gap_estimate=self._estimate(state, ctx),
-            n_active=int(np.count_nonzero(part.beta)),
+            n_active=int(np.count_nonzero(qp.beta)),
             visits=progress.visits,
             ask_certificate=all_done,
             exhausted=all_done and bool(np.any(state.final & ~ended)),
@@ -214,7 +225,7 @@ class KernelSolver(SolverBase):
             work=work,
         )
 
-    def _reached(self, state: KernelState, part: Part, m: int, tol: float) -> bool:
+    def _reached(self, state: KernelState, qp: DualQP, m: int, tol: float) -> bool:
         """Whether a model is good enough: by its violation where a rule is asked for, else by its gap."""
         if self.goes_by_violation(state):
             return bool(state.violation[m] <= self.rule_factor * tol)
@@ -245,14 +256,14 @@ class KernelSolver(SolverBase):
         own = bool(np.all(within | self._ends_of_its_own(state)))
         return Rule.where(own, "the algorithm's own end", worst, self.rule_factor * tol)
 
-    def _look_is_due(self, state: KernelState, part: Part, m: int) -> bool:
+    def _look_is_due(self, state: KernelState, qp: DualQP, m: int) -> bool:
         """Whether enough was done since the last look to make f of all rows valid for another."""
-        count, limits = state.asked[m] / part.n**2, kernel_limits(part.n)
+        count, limits = state.asked[m] / qp.n**2, kernel_limits(qp.n)
         return bool(count >= max(2.0 * state.pace.counts[2], limits.patience) or count > limits.most)
 
-    def _is_hopeless(self, state: KernelState, part: Part, m: int, ctx: Context) -> bool:
+    def _is_hopeless(self, state: KernelState, qp: DualQP, m: int, ctx: Context) -> bool:
         """Whether a model takes more than any should, or would at the rate at which violation and gap fall."""
-        count, limits = state.asked[m] / part.n**2, kernel_limits(part.n)
+        count, limits = state.asked[m] / qp.n**2, kernel_limits(qp.n)
         state.pace.see(count, np.array([state.violation[m], state.gap[m]]))
         if ctx.sweeps_left is not None:
             return False
@@ -262,14 +273,14 @@ class KernelSolver(SolverBase):
             targets = np.array([0.0, _SURE * ctx.tol * state.primal[m]])
         return bool(count > limits.most or state.pace.hopeless(targets, limits).all())
 
-    def _aim(self, state: KernelState, part: Part, m: int) -> None:
+    def _aim(self, state: KernelState, qp: DualQP, m: int) -> None:
         """The violation at which the solver may stop: one that proves the gap, where a gap is wanted."""
         if self.goes_by_violation(state):
-            part.eps = float(state.eps[m])
+            qp.eps = float(state.eps[m])
             return
-        cost = float(np.maximum(part.upper, -part.lower).sum())
+        cost = float(np.maximum(qp.upper, -qp.lower).sum())
         primal = cost if np.isinf(state.primal[m]) else max(float(state.primal[m]), np.finfo(float).tiny)
-        part.eps = max(float(state.eps[m]) * _HALF * state.data.ctx.tol * primal / max(cost, 1e-300), _SMALLEST_EPS)
+        qp.eps = max(float(state.eps[m]) * _HALF * state.data.ctx.tol * primal / max(cost, 1e-300), _SMALLEST_EPS)
 
     def _read_labels(self, state: KernelState, ctx: Context) -> bool:
         """Labels and costs of all rows; False where the run is to stop, and it begins again there."""
@@ -284,24 +295,24 @@ class KernelSolver(SolverBase):
         return True
 
     def _open(self, state: KernelState, model: int, ctx: Context) -> None:
-        """Take up a model: its part, its rows of kernel values, and what the solver keeps."""
+        """Take up a model: its QP, its rows of kernel values, and what the solver keeps."""
         state.model = model
-        state.part = make_part(state, model)
+        state.qp = make_qp(state, model)
         state.pace = Pace.of(2)
         data: KernelData = state.data
-        rows = DataRows(data, data.exact if state.precise else data.gram, state.part.rows)
+        rows = DataRows(data, data.exact if state.precise else data.gram, state.qp.rows)
         state.rows = keep_rows(rows, ctx, self.keep_sums) if self.caches else rows
-        state.work = self.begin(state.part, state.rows, ctx)
+        state.work = self.start_model(state.qp, state.rows, ctx)
 
     def _score(self, state: KernelState) -> None:
-        """f = K beta - t of the part, unless it is there."""
-        part, m = state.part, state.model
-        assert part is not None
+        """f = K beta - t of the QP, unless it is there."""
+        qp, m = state.qp, state.model
+        assert qp is not None
         if state.scored != m:
-            np.negative(part.target, out=part.f)
-            support = np.flatnonzero(part.beta)
+            np.negative(qp.target, out=qp.f)
+            support = np.flatnonzero(qp.beta)
             if len(support):
-                state.rows.update(part.f, support, part.beta[support])
+                state.rows.update(qp.f, support, qp.beta[support])
         state.scored = m
 
     def _count(self, state: KernelState) -> None:
@@ -321,10 +332,10 @@ class KernelSolver(SolverBase):
 
     def _close(self, state: KernelState) -> None:
         keep_beta(state)
-        self.end(state.work)
+        self.finish_model(state.work)
         if isinstance(state.rows, CachedRows):
             state.rows.close()
-        state.part, state.work, state.rows, state.model = None, None, None, -1
+        state.qp, state.work, state.rows, state.model = None, None, None, -1
 
     @staticmethod
     def _relative(state: KernelState) -> np.ndarray:
@@ -370,11 +381,11 @@ class KernelSolver(SolverBase):
         if not state.problem.regression:
             np.abs(state.alpha.values, out=state.alpha.values)
         if state.work is not None:
-            self.end(state.work)
+            self.finish_model(state.work)
         if isinstance(state.rows, CachedRows):
             state.rows.close()
-        # A part in work, where a run was stopped, looks into the vectors: a map cannot be closed before it is gone.
-        state.part, state.work, state.rows, state.model = None, None, None, -1
+        # A QP in work, where a run was stopped, looks into the vectors: a map cannot be closed before it is gone.
+        state.qp, state.work, state.rows, state.model = None, None, None, -1
         for vector in state.vectors.values():
             vector.close()
         if state.beta is not None:

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from bigsvm.compiled.kernel.parts import best_bias, fill_part, part_sums
+from bigsvm.compiled.kernel.dual_qp import best_bias, fill_qp, qp_sums
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import Context, Need
-from bigsvm.solvers.kernel.part import Part
+from bigsvm.solvers.kernel.dual_qp import DualQP
 from bigsvm.solvers.pace import Pace
 from bigsvm.store.state.vectors import RowVector
 
@@ -60,7 +60,7 @@ class KernelState:
     pace: Pace = field(default_factory=lambda: Pace.of(2))
     kernel_rows: np.ndarray = field(default_factory=lambda: np.zeros(4, np.int64))
     work: Any = None
-    part: Part | None = field(default=None, metadata={"derived": True})
+    qp: DualQP | None = field(default=None, metadata={"derived": True})
     data: Any = field(default=None, metadata={"derived": True})
     rows: Any = field(default=None, metadata={"derived": True})
     warned: bool = field(default=False, metadata={"derived": True})
@@ -97,7 +97,7 @@ def new_kernel_state(problem: Problem, ctx: Context, eps: float) -> KernelState:
     )
 
 
-def make_part(state: KernelState, model: int) -> Part:
+def make_qp(state: KernelState, model: int) -> DualQP:
     """The programme of a model, its vectors filled in from labels and costs; beta from alpha, f not."""
     problem, n = state.problem, len(state.alpha.values)
     labels = state.vectors["row labels"].values[:, 0]
@@ -105,11 +105,11 @@ def make_part(state: KernelState, model: int) -> Part:
     codes = int(problem.positive[model]), int(problem.negative[model]), problem.regression
     given = (labels, costs, float(problem.C[model]), problem.class_weight, *codes)
     nothing, none = np.empty(0), np.empty(0, np.int64)
-    found = fill_part(*given, none, nothing, nothing, nothing)
+    found = fill_qp(*given, none, nothing, nothing, nothing)
     rows = None if found == n else np.empty(found, np.int64)
     target, f = state.vectors["row targets"].values[:found, 0], state.vectors["row scores"].values[:found, 0]
     boxes = state.vectors["row boxes"].values.reshape(-1)[: 2 * found].reshape(2, found)
-    fill_part(*given, none if rows is None else rows, target, boxes[0], boxes[1])
+    fill_qp(*given, none if rows is None else rows, target, boxes[0], boxes[1])
     if state.beta is not None:
         beta = state.beta.values[:found, 0]
         beta[:] = state.alpha.values[slice(None) if rows is None else rows, model]
@@ -118,31 +118,31 @@ def make_part(state: KernelState, model: int) -> Part:
         if rows is not None:
             beta = beta[rows]
     epsilon = problem.loss.epsilon
-    return Part(target, boxes[0], boxes[1], epsilon, beta, f, rows, float(state.eps[model]))
+    return DualQP(target, boxes[0], boxes[1], epsilon, beta, f, rows, float(state.eps[model]))
 
 
 def keep_beta(state: KernelState) -> None:
-    """The part's beta into alpha, which checkpoints and proofs see."""
-    part = state.part
-    assert part is not None
+    """The QP's beta into alpha, which checkpoints and proofs see."""
+    qp = state.qp
+    assert qp is not None
     column = state.alpha.values[:, max(state.model, 0)]
-    if part.rows is not None:
-        column[part.rows] = part.beta
+    if qp.rows is not None:
+        column[qp.rows] = qp.beta
     elif state.beta is not None:
-        column[:] = part.beta
+        column[:] = qp.beta
 
 
-def weigh(part: Part) -> tuple[float, float, float, float]:
-    """(gap, primal, dual, b): what a part's own beta and f prove, with the bias that makes the primal least.
+def gap_at_best_bias(qp: DualQP) -> tuple[float, float, float, float]:
+    """(gap, primal, dual, b): what a QP's own beta and f prove, with the bias that makes the primal least.
 
     gap is a sum of non-negative terms (docs/mathematics.md 2.2); D = t'beta - epsilon |beta| - 1/2 beta'K beta.
     """
-    b = best_bias(part.f, part.lower, part.upper, part.epsilon)
-    return *terms(part, b), b
+    b = best_bias(qp.f, qp.lower, qp.upper, qp.epsilon)
+    return *terms(qp, b), b
 
 
-def terms(part: Part, b: float) -> tuple[float, float, float]:
+def terms(qp: DualQP, b: float) -> tuple[float, float, float]:
     """(gap, primal, dual) at bias b, of a beta whose f is known: beta'K beta = beta.(f + t)."""
-    gap, loss, beta_f, beta_t, size = part_sums(part.f, part.beta, part.lower, part.upper, part.target, part.epsilon, b)
+    gap, loss, beta_f, beta_t, size = qp_sums(qp.f, qp.beta, qp.lower, qp.upper, qp.target, qp.epsilon, b)
     quadratic = beta_f + beta_t
-    return gap, 0.5 * quadratic + loss, beta_t - part.epsilon * size - 0.5 * quadratic
+    return gap, 0.5 * quadratic + loss, beta_t - qp.epsilon * size - 0.5 * quadratic

@@ -247,7 +247,7 @@ class Pegasos(SolverBase):
         state.looked = False
 
     def _mini_batches(self, state: PegasosState, ctx: Context) -> bool:
-        """The rest of a pass; False where it was left for a while."""
+        """The rest of a pass; False where it was interrupted."""
         if ctx.resident:
             self._visit(state, ctx, BlockGroup(tuple(ctx.refs)), ctx.data.read(ctx.refs[0]))
         else:
@@ -259,7 +259,7 @@ class Pegasos(SolverBase):
                     state.done += 1
                     if state.done < len(groups) and ctx.pause():
                         break
-            ctx.io_wait_s += source.waited_s
+            ctx.reads.waited_s += source.waited_s
             if state.done < len(groups):
                 return False
         fold_scales(state.w, state.rows.alpha.values, state.scale, state.sqnorm)

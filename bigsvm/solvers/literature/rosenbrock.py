@@ -184,7 +184,7 @@ class Rosenbrock(FullGradient):
                 rotate(ctx, problem, extra.flat[first : first + extra.n_held], extra.products())
                 extra.held = first
                 if first == 0 or extra.done > first:  # once more, after the run was resumed: limits count it once
-                    ctx.bytes_read = before
+                    ctx.uncharge(before)
             self._follow(state, ctx)
         if problem.bias == "free":
             columns(state.w)[-1] += state.rows.settle_bias(problem) / problem.constant_feature

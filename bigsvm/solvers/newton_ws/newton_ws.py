@@ -15,8 +15,8 @@ Where all rows are in memory and lie well, `dcd` needs less than one solution of
 it has done about as much work as working sets are thought to need: nobody waits more than twice as long as for the
 better of the two.
 
-Several models share the room, where a row that more than one of them keeps counts once.  A model whose gap is small
-enough stays where it is and leaves its room to the others; when the gap of none of these halves, `dcd` takes over.
+Several models share the capacity, where a row that more than one of them keeps counts once.  A model whose gap is small
+enough stays where it is and leaves its capacity to the others; when the gap of none of these halves, `dcd` takes over.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _IDLE = 1e-6  # of C: alpha of a row that does not matter
 # Passes in which the gap halves, or the rows that matter do not fit; by whether the loss is smooth.  Rows of a smooth
 # loss keep their curvature where they are summed up: steps are as good as Newton's at least, and arrive.
 _HALVED_IN = {False: 3, True: 12}
-_DONE = 0.5  # of the tolerance: a model below leaves its room to the others
+_DONE = 0.5  # of the tolerance: a model below leaves its capacity to the others
 _FEW = 16  # rows of the working set of a small fit: most of its rows are folded
 # Epochs of dcd that goes first, and multiples of d^3 multiplications beside: a solution's, in epochs over the entries.
 # Scaled sets need 5 to 100 epochs; 7494 x 16 rows of numbers up to 100 need some 100,000.
@@ -75,7 +75,7 @@ class WorkingState(PrimalState):
     tol : the run's tolerance
     gaps : relative gaps of each model after the last passes, the newest last
     passes : done
-    growth : how often the room for rows that are in memory anyway was doubled
+    growth : how often the capacity for rows that are in memory anyway was doubled
     fallback : what `dcd` knows, where it has taken over
     opening : what `dcd` knows, which goes first and has not been given up;  opened : rows that it has visited
     """
@@ -187,17 +187,17 @@ class NewtonWS(PrimalSolver):
             done_before = self._done(state, ctx)
             found, lengths = self._pass(state, ctx, done_before)
         except PassLeft:
-            ctx.bytes_read = before  # limits count what an undisturbed run reads
+            ctx.uncharge(before)  # limits count what an undisturbed run reads
             return StepInfo(state.estimate, n, 0, ask_certificate=False, paused=True)
         collectable = bool(ctx.deferred)
         self._solve(state, ctx, found, lengths, done_before)
         patience = _HALVED_IN[problem.loss.smooth]
-        state.gaps = [*state.gaps, self.weigh(state) / np.maximum(state.primal, _TINY)][-patience - 1 :]
+        state.gaps = [*state.gaps, self.update_gaps(state) / np.maximum(state.primal, _TINY)][-patience - 1 :]
         state.passes += 1
         done = state.estimate <= ctx.tol
         message = ""
         if not done and _does_not_fall(state.gaps, patience, ctx.tol):
-            if self._room(ctx, problem, state.growth + 1) > self._room(ctx, problem, state.growth):
+            if self._capacity(ctx, problem, state.growth + 1) > self._capacity(ctx, problem, state.growth):
                 state.growth, state.gaps = state.growth + 1, state.gaps[-1:]
             elif self.fallback and problem.bias != "free":
                 state.fallback = _fall_back(state, ctx)
@@ -222,7 +222,7 @@ class NewtonWS(PrimalSolver):
         )
         return replace(info, exhausted=False, ask_certificate=False, message=message)
 
-    def _room(self, ctx: Context, problem: Problem, growth: int) -> int:
+    def _capacity(self, ctx: Context, problem: Problem, growth: int) -> int:
         """Rows of the working set.  Where all rows are in memory passes are cheap, and it grows only as it must."""
         data = ctx.data
         nnz = data.nnz if data.nnz is not None else data.n_samples * data.n_features
@@ -232,7 +232,7 @@ class NewtonWS(PrimalSolver):
         )  # fmt: skip
         rows = least_rows(shape, ctx.resident)
         wanted = rows << growth if ctx.resident else data.n_samples
-        return min(self.working_rows or wanted, rows + rows_in(ctx.arena_bytes, shape), data.n_samples)
+        return min(self.working_rows or wanted, rows + rows_in(ctx.row_buffer_bytes, shape), data.n_samples)
 
     def _solve_sample(self, state: WorkingState, ctx: Context) -> None:
         """The direction from 0 to the solution for a sample, whose rows cost more by as much as they are fewer."""
@@ -245,14 +245,14 @@ class NewtonWS(PrimalSolver):
 
     def _new_pass(self, state: WorkingState, ctx: Context) -> WorkingPass:
         assert state.place is not None
-        room = self._room(ctx, state.problem, state.growth)
-        return WorkingPass(ctx, state.problem, state.rows, state.place, state.w.shape, room, state.passes)
+        capacity = self._capacity(ctx, state.problem, state.growth)
+        return WorkingPass(ctx, state.problem, state.rows, state.place, state.w.shape, capacity, state.passes)
 
     def _done(self, state: WorkingState, ctx: Context) -> np.ndarray:
         """Models whose gap is small enough: they stay where they are.  None where that is so of all."""
         if state.passes == 0:
             return np.zeros(state.problem.n_models, bool)
-        done = np.asarray(self.weigh(state) <= _DONE * ctx.tol * state.primal)
+        done = np.asarray(self.update_gaps(state) <= _DONE * ctx.tol * state.primal)
         return done & ~done.all()
 
     def _pass(self, state: WorkingState, ctx: Context, done: np.ndarray) -> tuple[WorkingSet, np.ndarray]:
@@ -273,9 +273,9 @@ class NewtonWS(PrimalSolver):
     ) -> None:
         """The next direction, and the best dual point with what the working set says."""
         problem, w, d = state.problem, columns(state.w), columns(state.direction)
-        crowded = (state.passes == 0) & (found.sides[1] > found.room)  # more rows inside the margin than are kept
+        crowded = (state.passes == 0) & (found.sides[1] > found.capacity)  # more rows inside the margin than are kept
         state.careful = np.where(state.careful, lengths < _BOLD, (lengths < _SHORT) | crowded)
-        gaps = self.weigh(state)
+        gaps = self.update_gaps(state)
         targets = np.maximum(_FINAL * ctx.tol * state.primal, _INNER * np.minimum(gaps, 0.5 * state.primal))
         assert state.place is not None
         leans = [columns(lean) for lean in found.fold.leans]
@@ -298,7 +298,7 @@ class NewtonWS(PrimalSolver):
             V[:, m] += part.pull(alpha)
             known.take(m, alpha[~part.far])
         mix_dual(state, problem.loss, V.reshape(state.w.shape), known, ctx.tol, done | unbalanced)
-        self.weigh(state)
+        self.update_gaps(state)
 
     def forecast(self, state: WorkingState) -> float:
         """The relative gap that a proof of the present point is expected to show."""
@@ -339,7 +339,7 @@ _DCD = DualCD()
 def _does_not_fall(gaps: list[np.ndarray], patience: int, tol: float) -> bool:
     """Whether no model that is still to come has halved its gap in the last so many passes.
 
-    One that has leaves more room to the others, soon.
+    One that has leaves more of the capacity to the others, soon.
     """
     if len(gaps) <= patience:
         return False

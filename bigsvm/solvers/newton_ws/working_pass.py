@@ -19,7 +19,16 @@ from bigsvm.problem.certificate import RowsTerms, no_terms, with_block
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import Context
 from bigsvm.solvers.gathered import picked_rows, stacked
-from bigsvm.solvers.newton_ws.working_set import KEPT, OUT, Bands, Fold, Part, WorkingSet, frozen_alpha, shares_of_room
+from bigsvm.solvers.newton_ws.working_set import (
+    KEPT,
+    OUT,
+    Bands,
+    Fold,
+    KeptRows,
+    WorkingSet,
+    frozen_alpha,
+    shares_of_capacity,
+)
 from bigsvm.solvers.primal.line_search import exact_step
 from bigsvm.solvers.primal.row_pass import pass_refs, put_back
 from bigsvm.solvers.primal.row_state import RowState
@@ -28,12 +37,12 @@ from bigsvm.store.blocks import BlockRef, RowBlocks, blocks_of, readonly_view
 from bigsvm.store.state.vectors import RowVector
 from bigsvm.tasks import BLOCKS_PER_TASK, over_shares, runs_of
 
-_FIRST_ROUND = 0.05  # of the rows; at most half of the room
+_FIRST_ROUND = 0.05  # of the rows; at most half of the capacity
 _SAMPLE_FROM = 0.1  # of the rows are read for the sample
 _SAMPLE, _SAMPLE_PER_FEATURE = 0.04, 10  # of the rows, or rows for each feature, what is more: enough of a sample
 _LONGEST = 2.0  # step that is believed on the word of the first round
 _CLEAR = 2.0  # standard errors, for a step that is not believed to be whole
-_SPARE = 0.25  # of the room, beyond it, for rows of a round that then leave
+_SPARE = 0.25  # of the capacity, beyond it, for rows of a round that then leave
 _SURE = 1.5  # rows that a round may keep over those that it is expected to
 _REACH = 1.0  # of what a step moves a row in the mean, which counts for rows that it hardly moved
 _RUN_ORDER = 1 << 60  # in place of a first row, in the key of the order of runs
@@ -68,7 +77,7 @@ class WorkingRows(NamedTuple):
     rows : (p, cost, codes, place) for a caller in another process;  terms : of the proofs
     """
 
-    parts: list[Part]
+    parts: list[KeptRows]
     fold: Fold
     n_rows: int
     sides: np.ndarray
@@ -111,7 +120,7 @@ def working_task(share: WorkingShare) -> WorkingRows:
         drawn = (lot < share.bands.share) & (block_cost > 0.0)
         kept = np.flatnonzero((place[rows] == KEPT).any(axis=1) | drawn)
         if len(kept):
-            parts += Part(
+            parts += KeptRows(
                 picked_rows(X, kept), block_codes[kept], block_cost[kept], block.start + kept,
                 np.stack([s[rows][kept], s[rows][kept] - p[rows][kept]]), z[kept], distance[kept],
                 place[rows][kept], lot[kept], drawn[kept],
@@ -123,7 +132,7 @@ def working_task(share: WorkingShare) -> WorkingRows:
     return WorkingRows(_merged(parts), fold, n, sides, (p, cost, codes, place), tuple(terms), bytes_read)
 
 
-def _merged(parts: list[Part]) -> list[Part]:
+def _merged(parts: list[KeptRows]) -> list[KeptRows]:
     """The rows as two parts at most: near ones, and others."""
     merged = []
     for near in (True, False):
@@ -131,7 +140,7 @@ def _merged(parts: list[Part]) -> list[Part]:
         if len(some) > 1:
             columns = zip(*(part[1:] for part in some), strict=True)
             arrays = [np.concatenate(column, axis=1 if column[0].ndim == 3 else 0) for column in columns]
-            merged.append(Part(stacked([part.X for part in some]), *arrays))
+            merged.append(KeptRows(stacked([part.X for part in some]), *arrays))
         else:
             merged += some
     return merged
@@ -142,24 +151,24 @@ class WorkingPass:
 
     rows : where s is, and p, cost and codes go;  place : uint8, (n_samples, n_models)
     d : float64, shape of w, the direction;  w : from where
-    room : rows that may be kept
+    capacity : rows that may be kept
     number : of the pass, for the order of its rows
 
     Raises PassLeft where the run is to stop: nothing of the pass counts, and it is begun again later.
     """
 
     def __init__(
-        self, ctx: Context, problem: Problem, rows: RowState, place: RowVector, shape: tuple[int, ...], room: int,
+        self, ctx: Context, problem: Problem, rows: RowState, place: RowVector, shape: tuple[int, ...], capacity: int,
         number: int,
     ) -> None:  # fmt: skip
         self.ctx, self.problem, self.rows, self.place, self.shape = ctx, problem, rows, place, shape
         refs = pass_refs(ctx)
         per_block = max(-(-ctx.data.n_samples // len(refs)), 1)
-        blocks = min(max(int(room * _SPARE) // (ctx.pass_workers * per_block), 1), BLOCKS_PER_TASK)
+        blocks = min(max(int(capacity * _SPARE) // (ctx.pass_workers * per_block), 1), BLOCKS_PER_TASK)
         runs = list(runs_of(refs, blocks))
         self.runs = [runs[k] for k in shuffled(len(runs), ctx.seed, number, _RUN_ORDER)]
         m = problem.n_models
-        near, share = shares_of_room(room, ctx.data.n_samples)
+        near, share = shares_of_capacity(capacity, ctx.data.n_samples)
         open_bands = Bands(np.full(m, np.inf), np.full(m, np.inf), np.ones(m), np.ones(m), share, (ctx.seed, number))
         self.found = WorkingSet(problem, ctx.data.n_samples, near, open_bands, Fold.empty(problem, shape))
         self.found.sides = np.zeros((2, m), np.int64)
@@ -167,12 +176,12 @@ class WorkingPass:
             proof.restart()
 
     def sample(self) -> tuple[WorkingSet, float]:
-        """A random sample of the rows, and which share of all it is; no larger than there is room for, and than tells.
+        """A random sample of the rows, and which share of all it is; no larger than what fits, and than tells.
 
         It comes from several times as many rows, so that it is one of many places where rows are in some order.
         """
         n, d = self.ctx.data.n_samples, self.shape[0]
-        enough = min(self.found.room, max(_SAMPLE_PER_FEATURE * d, int(_SAMPLE * n)))
+        enough = min(self.found.capacity, max(_SAMPLE_PER_FEATURE * d, int(_SAMPLE * n)))
         some = self._next(0, max(int(_SAMPLE_FROM * n), enough))
         rows = sum(map(_rows_of, some))
         share = min(enough / rows, 1.0)
@@ -184,8 +193,8 @@ class WorkingPass:
 
         ready : bool, (n_models,)   models that want no rows
         """
-        n, room = self.ctx.data.n_samples, self.found.room
-        first = self._next(0, int(min(max(_FIRST_ROUND * n, 1), room // 2)))
+        n, capacity = self.ctx.data.n_samples, self.found.capacity
+        first = self._next(0, int(min(max(_FIRST_ROUND * n, 1), capacity // 2)))
         self._read(first, d, anyway=1.0)
         self._look_ahead(w, d)
         self.found.bands.inside[ready] = self.found.bands.outside[ready] = -1.0
@@ -194,7 +203,7 @@ class WorkingPass:
             self._settle(last=False)
             found = self.found
             rate = found.held / max(found.seen, 1)
-            most = (room * (1.0 + _SPARE) - found.held) / max(_SURE * rate, 1e-9)
+            most = (capacity * (1.0 + _SPARE) - found.held) / max(_SURE * rate, 1e-9)
             some = self._next(done, int(min(most, found.seen)))
             self._read(some, d, anyway=0.0)
             done += len(some)
@@ -259,7 +268,7 @@ class WorkingPass:
             found.sides += np.array([(z <= 0.0).sum(axis=0), (z > 0.0).sum(axis=0)])
 
     def _settle(self, last: bool) -> None:
-        """Cut the working set to its room."""
+        """Cut the working set to its capacity."""
         for numbers, place in self.found.cut(last):
             self.place.values[numbers] = place
 

@@ -9,7 +9,7 @@ from bigsvm.solvers.gathered import picked_rows
 from bigsvm.solvers.newton_ws.interior import solve_hinge
 from bigsvm.solvers.newton_ws.subproblem import Solution, Subproblem
 from bigsvm.solvers.newton_ws.working_newton import solve_squared_hinge
-from bigsvm.solvers.newton_ws.working_set import FOLDED, KEPT, OUT, Part, WorkingSet, frozen_alpha
+from bigsvm.solvers.newton_ws.working_set import FOLDED, KEPT, OUT, KeptRows, WorkingSet, frozen_alpha
 from bigsvm.solvers.primal.row_state import RowState
 from bigsvm.store.blocks import readonly_view
 from bigsvm.store.state.vectors import RowVector
@@ -82,7 +82,7 @@ def balance(part: Subproblem, alpha: np.ndarray, folded: float) -> bool:
     return True
 
 
-def in_problem(part: Part, m: int, smooth: bool, sampled: bool) -> np.ndarray:
+def in_problem(part: KeptRows, m: int, smooth: bool, sampled: bool) -> np.ndarray:
     """Which rows of a part are in the problem of model m: those that it keeps and, if so, far ones that were drawn.
 
     What the squared hinge folds grows like |w|^2 by itself.

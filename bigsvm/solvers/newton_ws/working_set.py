@@ -1,11 +1,11 @@
-"""The rows that are kept in memory out of a pass: those around their hyperplanes, as many as there is room for.
+"""The rows that are kept in memory out of a pass: those around their hyperplanes, as many as fit.
 
-Rows inside the margin are wanted most, all of them if three quarters of the room hold them; what is left takes the
-nearest outside, as far as they are of use.  Where they do not fit, half of the room takes the nearest from either side.
+Rows inside the margin are wanted most, all of them if three quarters of the capacity hold them; what is left takes the
+nearest outside, as far as they are of use.  Where they do not fit, half of the capacity takes the nearest of each side.
 Near is measured by how far the step moves a row, and one that crosses its hyperplane within the step counts as three
 times nearer.  Rows that are not kept are folded into one vector (`subproblem`).
 
-A part of the room is for a random sample of all rows.  Far rows of the sample stand for all that are far: should a
+A part of the capacity is for a random sample of all rows.  Far rows of the sample stand for all that are far: should a
 solution make one of them cross its hyperplane, it pays for as many rows as it stands for, where one vector alone
 would let w run away.
 """
@@ -26,18 +26,18 @@ from bigsvm.solvers.gathered import picked_rows
 from bigsvm.store.blocks import Matrix, readonly_view
 
 OUT, FOLDED, KEPT = 0, 1, 2  # places of a row
-_ALL_INSIDE = 0.75  # of the room
+_ALL_INSIDE = 0.75  # of the capacity
 _HALF = 0.5
 _CROSSED = 0.3
-_CUT_TO = 0.9  # of the room, while more rows come
-_SAMPLED = 0.1  # of the room
+_CUT_TO = 0.9  # of the capacity, while more rows come
+_SAMPLED = 0.1  # of the capacity
 _OUTSIDE, _PER_FEATURE = 4.0, 8.0  # rows outside the margin for each inside, or each feature: more would only cost
 _CUT_FROM = 1.25  # times what is enough
 _HALVINGS = 6  # to find what each of several models may keep
 _TIE = 1e-9  # by which rows at one distance differ
 
 
-class Part(NamedTuple):
+class KeptRows(NamedTuple):
     """Some rows that were kept, in their order.
 
     X : dense or CSR;  codes : int32, (n_rows,);  cost : float64, (n_rows,);  number : int64, (n_rows,), working rows
@@ -62,17 +62,17 @@ class Part(NamedTuple):
         """Which rows some model keeps, bool, (n_rows,)."""
         return np.asarray((self.place == KEPT).any(axis=1))
 
-    def split(self) -> list[Part]:
+    def split(self) -> list[KeptRows]:
         """The rows that some model keeps, and those of the sample that none does: apart, so that a problem on the
         first ones need not copy them."""
         near = self.near
         kinds = [mask for mask in (near, self.drawn & ~near) if mask.any()]
         return [self if mask.all() else self.picked(np.flatnonzero(mask)) for mask in kinds]
 
-    def picked(self, rows: np.ndarray) -> Part:
+    def picked(self, rows: np.ndarray) -> KeptRows:
         """Copies of some of the rows."""
         arrays = (array[:, rows] if array is self.ends else array[rows] for array in self[1:])
-        return Part(picked_rows(self.X, rows), *arrays)
+        return KeptRows(picked_rows(self.X, rows), *arrays)
 
 
 class Bands(NamedTuple):
@@ -171,16 +171,16 @@ def frozen_alpha(problem: Problem, ends: np.ndarray, z: np.ndarray, C: np.ndarra
 class WorkingSet:
     """Rows kept so far in a pass, and what was folded.
 
-    room : rows that are kept for being near;  seen : rows of the pass that have come
+    capacity : rows that are kept for being near;  seen : rows of the pass that have come
     sides : int64, (2, n_models)   of them outside and inside the margin
     """
 
     problem: Problem
     n_samples: int
-    room: int
+    capacity: int
     bands: Bands
     fold: Fold
-    parts: list[Part] = field(default_factory=list)
+    parts: list[KeptRows] = field(default_factory=list)
     seen: int = 0
     sides: np.ndarray = field(default_factory=lambda: np.zeros((2, 1), np.int64))
 
@@ -189,7 +189,7 @@ class WorkingSet:
         """Rows that are kept for being near."""
         return sum(int(np.count_nonzero(part.near)) for part in self.parts)
 
-    def take(self, parts: list[Part], seen: int, sides: np.ndarray, fold: Fold) -> None:
+    def take(self, parts: list[KeptRows], seen: int, sides: np.ndarray, fold: Fold) -> None:
         """The rows that a task kept, and what it folded."""
         self.parts += parts
         self.seen += seen
@@ -199,11 +199,11 @@ class WorkingSet:
     def cut(self, last: bool = False) -> list[tuple[np.ndarray, np.ndarray]]:
         """Let the farthest rows go where there are too many; numbers and new places of rows among which some went.
 
-        last : all rows have come, else some room is left for more
+        last : all rows have come, else some capacity is left for more
         """
         changed: list[tuple[np.ndarray, np.ndarray]] = []
-        most = self.room if last else _CUT_TO * self.room
-        if self.held <= self.room and np.all(self._held_outside() <= _CUT_FROM * self._shares(most)[1]):
+        most = self.capacity if last else _CUT_TO * self.capacity
+        if self.held <= self.capacity and np.all(self._held_outside() <= _CUT_FROM * self._shares(most)[1]):
             return changed
         self.bands.inside[:], self.bands.outside[:] = self._narrower(most)
         kept, parts = [], self.parts
@@ -241,11 +241,11 @@ class WorkingSet:
                 largest = share
         return fits
 
-    def _holding(self, room: float) -> tuple[np.ndarray, np.ndarray]:
+    def _holding(self, capacity: float) -> tuple[np.ndarray, np.ndarray]:
         """Bands, inside and outside, in which each model holds so many rows; no wider than they are."""
         narrowed = []
         for side, bands, most in zip(
-            (True, False), (self.bands.inside, self.bands.outside), self._shares(room), strict=True
+            (True, False), (self.bands.inside, self.bands.outside), self._shares(capacity), strict=True
         ):
             narrowed.append(np.array([self._nearest(m, side, n, bands[m]) for m, n in enumerate(most)]))
         return narrowed[0], narrowed[1]
@@ -258,14 +258,14 @@ class WorkingSet:
             total += int(np.count_nonzero(kept.any(axis=1)))
         return total
 
-    def _shares(self, room: float) -> tuple[np.ndarray, np.ndarray]:
-        """How many rows of either side each model keeps in such a room, of those that have come."""
+    def _shares(self, capacity: float) -> tuple[np.ndarray, np.ndarray]:
+        """How many rows of either side each model keeps in such a capacity, of those that have come."""
         outside, inside = self.sides
         come = self.seen / self.n_samples
-        fit = inside <= _ALL_INSIDE * room * come
-        wanted_inside = np.where(fit, inside / come, np.maximum(_HALF * room, room - outside / come))
-        wanted_outside = np.minimum(room - np.minimum(wanted_inside, inside / come), outside / come)
-        scale = room / np.maximum(wanted_inside + wanted_outside, 1.0)  # more room than rows of the pass as yet
+        fit = inside <= _ALL_INSIDE * capacity * come
+        wanted_inside = np.where(fit, inside / come, np.maximum(_HALF * capacity, capacity - outside / come))
+        wanted_outside = np.minimum(capacity - np.minimum(wanted_inside, inside / come), outside / come)
+        scale = capacity / np.maximum(wanted_inside + wanted_outside, 1.0)  # more capacity than rows of the pass as yet
         enough = np.maximum(_OUTSIDE * inside / come, _PER_FEATURE * len(self.fold.leans[0]))
         return wanted_inside * scale, np.minimum(wanted_outside * scale, enough)
 
@@ -286,7 +286,7 @@ class WorkingSet:
         return min(float(nearer.max(initial=-1.0)), band)
 
 
-def shares_of_room(room: int, n_samples: int) -> tuple[int, float]:
+def shares_of_capacity(capacity: int, n_samples: int) -> tuple[int, float]:
     """How many rows are kept for being near, and which part of all rows is sampled."""
-    near = max(int((1.0 - _SAMPLED) * room), 1)
-    return (room, 0.0) if room >= n_samples else (near, (room - near) / n_samples)
+    near = max(int((1.0 - _SAMPLED) * capacity), 1)
+    return (capacity, 0.0) if capacity >= n_samples else (near, (capacity - near) / n_samples)

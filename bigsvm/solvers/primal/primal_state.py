@@ -108,7 +108,7 @@ class PrimalSolver(SolverBase):
         """What the primal value and the best dual one leave open, (n_models,)."""
         return np.asarray(state.primal - np.maximum(state.dual.value(state.problem), 0.0))
 
-    def weigh(self, state: PrimalState) -> np.ndarray:
+    def update_gaps(self, state: PrimalState) -> np.ndarray:
         """Set the estimate from the primal value and the best dual one; their differences, (n_models,)."""
         gaps = self.gaps(state)
         state.estimate = largest_relative(gaps, state.primal)
@@ -197,7 +197,7 @@ class FullGradient(PrimalSolver):
         state.gradient = regularised(problem, state.w) - V
         if problem.bias != "free" or state.iteration > 0:  # before the first move b is nowhere near its best
             mix_dual(state, weights, V, tol=ctx.tol)
-        self.weigh(state)
+        self.update_gaps(state)
         self.direction(state, H)
         state.moving = True
 

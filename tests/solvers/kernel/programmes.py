@@ -7,22 +7,22 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigsvm.problem.kernel import Kernel
-from bigsvm.solvers.kernel.part import Part, Progress
+from bigsvm.solvers.kernel.dual_qp import DualQP, Progress
 from bigsvm.solvers.kernel.smo.textbook import Textbook
 from bigsvm.solvers.kernel.values.kernel_rows import KernelRows
 from bigsvm.testing.matrix_rows import MatrixRows
 
 
-def classification(y: np.ndarray, C: float | np.ndarray, eps: float = 1e-3) -> Part:
+def classification(y: np.ndarray, C: float | np.ndarray, eps: float = 1e-3) -> DualQP:
     """At beta = 0."""
     y, C = y.astype(np.float64), np.broadcast_to(C, len(y)).astype(np.float64)
-    return Part(y.copy(), np.where(y > 0, 0.0, -C), np.where(y > 0, C, 0.0), 0.0, np.zeros(len(y)), -y, eps=eps)
+    return DualQP(y.copy(), np.where(y > 0, 0.0, -C), np.where(y > 0, C, 0.0), 0.0, np.zeros(len(y)), -y, eps=eps)
 
 
-def regression(t: np.ndarray, C: float | np.ndarray, epsilon: float, eps: float = 1e-3) -> Part:
+def regression(t: np.ndarray, C: float | np.ndarray, epsilon: float, eps: float = 1e-3) -> DualQP:
     """At beta = 0."""
     C = np.broadcast_to(C, len(t)).astype(np.float64)
-    return Part(t.copy(), -C, C.copy(), epsilon, np.zeros(len(t)), -t, eps=eps)
+    return DualQP(t.copy(), -C, C.copy(), epsilon, np.zeros(len(t)), -t, eps=eps)
 
 
 class Run(NamedTuple):
@@ -35,38 +35,38 @@ class Run(NamedTuple):
 
 
 def solve(
-    part: Part, K: np.ndarray | KernelRows, wss: str = "2", shrinking: bool = False, steps: int = 1000,
+    qp: DualQP, K: np.ndarray | KernelRows, wss: str = "2", shrinking: bool = False, steps: int = 1000,
     record: bool = False, at_most: int = 200_000,
 ) -> Run:  # fmt: skip
     """Advance until it is over."""
     rows = MatrixRows(K) if isinstance(K, np.ndarray) else K
     engine = Textbook(steps, record, wss, shrinking)
-    work = engine.begin(part, rows)
+    work = engine.start_model(qp, rows)
     iterations = visits = 0
     while iterations < at_most:
-        last = engine.advance(part, work, rows)
+        last = engine.step_model(qp, work, rows)
         iterations, visits = iterations + last.iterations, visits + last.visits
         if last.done or last.exhausted or last.final:
             return Run(last, iterations, visits, work)
     raise AssertionError(f"not over after {iterations} steps: {last}")
 
 
-def objective(part: Part, K: np.ndarray, beta: np.ndarray | None = None) -> float:
+def objective(qp: DualQP, K: np.ndarray, beta: np.ndarray | None = None) -> float:
     """What is minimised, from scratch."""
-    beta = part.beta if beta is None else beta
-    return float(0.5 * beta @ K @ beta - part.target @ beta + part.epsilon * np.abs(beta).sum())
+    beta = qp.beta if beta is None else beta
+    return float(0.5 * beta @ K @ beta - qp.target @ beta + qp.epsilon * np.abs(beta).sum())
 
 
-def check(part: Part, K: np.ndarray, scale: float = 1.0) -> None:
+def check(qp: DualQP, K: np.ndarray, scale: float = 1.0) -> None:
     """The box, the sum, f, and the violation of a fresh f."""
-    assert (part.beta >= part.lower).all()
-    assert (part.beta <= part.upper).all()
-    largest = np.abs(part.beta).max(initial=1.0)
-    assert abs(part.beta.sum()) <= 1e-12 * part.n * largest
-    f = K.astype(np.float64) @ part.beta - part.target
-    np.testing.assert_allclose(part.f, f, rtol=0, atol=1e-11 * largest * scale)
-    part.f[:] = f
-    assert part.violation() <= part.eps + 1e-10 * largest * scale
+    assert (qp.beta >= qp.lower).all()
+    assert (qp.beta <= qp.upper).all()
+    largest = np.abs(qp.beta).max(initial=1.0)
+    assert abs(qp.beta.sum()) <= 1e-12 * qp.n * largest
+    f = K.astype(np.float64) @ qp.beta - qp.target
+    np.testing.assert_allclose(qp.f, f, rtol=0, atol=1e-11 * largest * scale)
+    qp.f[:] = f
+    assert qp.violation() <= qp.eps + 1e-10 * largest * scale
 
 
 def blobs(n: int, seed: int, kernel: Kernel | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -79,16 +79,16 @@ def blobs(n: int, seed: int, kernel: Kernel | None = None) -> tuple[np.ndarray, 
 
 
 def in_two_l_variables(
-    part: Part, K: np.ndarray, wss: str, at_most: int = 100_000
+    qp: DualQP, K: np.ndarray, wss: str, at_most: int = 100_000
 ) -> tuple[np.ndarray, list[tuple[int, int]]]:
     """(alpha, pairs) of LIBSVM's 2l variables, alpha then alpha*, by docs/mathematics.md 8.1 and 8.2.
 
     Both kinds of programme: a variable of the box [0, 0] is never chosen.
     """
-    n, tau = part.n, 1e-12
+    n, tau = qp.n, 1e-12
     sign = np.repeat([1.0, -1.0], n)
-    C = np.concatenate([part.upper, -part.lower])
-    p = np.concatenate([part.epsilon - part.target, part.epsilon + part.target])
+    C = np.concatenate([qp.upper, -qp.lower])
+    p = np.concatenate([qp.epsilon - qp.target, qp.epsilon + qp.target])
     Q = np.block([[K, -K], [-K, K]])
     a, G, fresh, pairs = np.zeros(2 * n), p.copy(), np.ones(2 * n, bool), []
     limited = wss.startswith("wr")
@@ -98,7 +98,7 @@ def in_two_l_variables(
         low = np.where(sign > 0, a > 0, a < C) & (fresh | (not limited))
         F_up, F_low = np.where(up, F, np.inf), np.where(low, F, -np.inf)
         i = int(F_up.argmin())
-        if F_low.max() - F_up[i] <= part.eps:
+        if F_low.max() - F_up[i] <= qp.eps:
             if wss != "wr+3" or not limited:
                 break
             limited = False

@@ -128,16 +128,16 @@ def test_a_disk_that_fails_costs_calls_and_no_value(tmp_path: Path) -> None:
 def test_a_solution_is_the_same_to_the_bit(tmp_path: Path, wss: str, memory: int) -> None:
     K, y, t = blobs(120, 2)
     K = K.astype(np.float32)
-    for part, other in (
+    for qp, other in (
         (classification(y, 10.0), classification(y, 10.0)),
         (regression(t, 10.0, 0.05), regression(t, 10.0, 0.05)),
     ):
         plain = MatrixRows(K)
-        solve(part, plain, wss, shrinking=True)
+        solve(qp, plain, wss, shrinking=True)
         rows = CachedRows(MatrixRows(K), RowCache(120, np.float32, memory * K[0].nbytes, 40 * K[0].nbytes, tmp_path))
         solve(other, rows, wss, shrinking=True)
-        assert part.beta.tobytes() == other.beta.tobytes()
-        assert part.f.tobytes() == other.f.tobytes()
+        assert qp.beta.tobytes() == other.beta.tobytes()
+        assert qp.f.tobytes() == other.f.tobytes()
         assert rows.counts.computed < plain.counts.computed
         hits = rows.counts.ram_hits + rows.counts.disk_hits
         assert rows.counts.computed + hits == plain.counts.computed

@@ -14,10 +14,10 @@ import bigsvm
 from bigsvm.budget import MemoryBudget
 from bigsvm.compiled.kernel import platt as platt_steps
 from bigsvm.problem.kernel import Kernel, rbf_of_sigma
+from bigsvm.solvers.kernel.dual_qp import DualQP, Progress
 from bigsvm.solvers.kernel.literature import platt, simplified
 from bigsvm.solvers.kernel.literature.platt import PlattSMO
 from bigsvm.solvers.kernel.literature.simplified import SimplifiedSMO, SimplifiedSMOWithKM
-from bigsvm.solvers.kernel.part import Part, Progress
 from bigsvm.solvers.kernel.values.kept_rows import KeptRows
 from bigsvm.store.state.state_files import dump, load, read_tree, write_tree
 from bigsvm.testing.matrix_rows import MatrixRows
@@ -38,28 +38,28 @@ class Run:
     def __init__(self, solver: Any, K: np.ndarray, y: np.ndarray, C: Any = 1.0, eps: float = 1e-3, seed: int = 0):
         n, C = len(y), np.broadcast_to(C, len(y))
         y = y.astype(np.float64)
-        self.part = Part(
+        self.qp = DualQP(
             y, np.where(y > 0, 0.0, -C), np.where(y > 0, C, 0.0), 0.0, np.zeros(n), np.zeros(n), eps=2 * eps
         )
-        self.part.start()
+        self.qp.start()
         self.K, self.solver, self.rows = K.astype(np.float64), solver, MatrixRows(K)
         self.ctx: Any = SimpleNamespace(
             seed=seed, budget=MemoryBudget(1 << 28), cache_bytes=0, sweeps_left=None, expired=lambda: False
         )
-        self.work = solver.begin(self.part, self.rows, self.ctx)
+        self.work = solver.start_model(self.qp, self.rows, self.ctx)
         self.steps = self.calls = 0
 
     def call(self) -> Progress:
         """One call of advance."""
-        progress = self.solver.advance(self.part, self.work, self.rows, self.ctx)
+        progress = self.solver.step_model(self.qp, self.work, self.rows, self.ctx)
         self.steps += progress.iterations
         self.calls += 1
-        scale = max(float(np.max(self.part.upper - self.part.lower, initial=0.0)), 1e-300)
-        assert outside_box(self.part) == 0.0
-        assert imbalance(self.part) <= 1e-10 * scale
-        found = self.K @ self.part.beta - self.part.target
-        np.testing.assert_allclose(self.part.f, found, atol=1e-10 * max(1.0, scale * np.abs(self.K).max(initial=0)))
-        assert progress.violation == self.part.violation()
+        scale = max(float(np.max(self.qp.upper - self.qp.lower, initial=0.0)), 1e-300)
+        assert outside_box(self.qp) == 0.0
+        assert imbalance(self.qp) <= 1e-10 * scale
+        found = self.K @ self.qp.beta - self.qp.target
+        np.testing.assert_allclose(self.qp.f, found, atol=1e-10 * max(1.0, scale * np.abs(self.K).max(initial=0)))
+        assert progress.violation == self.qp.violation()
         return progress
 
     def whole(self) -> Progress:
@@ -72,19 +72,19 @@ class Run:
 
     @property
     def dual(self) -> float:
-        beta = self.part.beta
+        beta = self.qp.beta
         return float(np.abs(beta).sum() - 0.5 * beta @ self.K @ beta)
 
     @property
     def primal(self) -> float:
         """With the solver's own b."""
-        part, scores = self.part, self.K @ self.part.beta + self.work.b
-        slack = np.maximum(0.0, 1.0 - part.target * scores)
-        return float(0.5 * part.beta @ self.K @ part.beta + (part.upper - part.lower) @ slack)
+        qp, scores = self.qp, self.K @ self.qp.beta + self.work.b
+        slack = np.maximum(0.0, 1.0 - qp.target * scores)
+        return float(0.5 * qp.beta @ self.K @ qp.beta + (qp.upper - qp.lower) @ slack)
 
     @property
     def accuracy(self) -> float:
-        return float(np.mean(np.sign(self.K @ self.part.beta + self.work.b) == self.part.target))
+        return float(np.mean(np.sign(self.K @ self.qp.beta + self.work.b) == self.qp.target))
 
 
 def optimum(K: np.ndarray, y: np.ndarray, C: Any) -> float:
@@ -161,7 +161,7 @@ def test_heart_scale_of_the_narrow_gauss_kernel_has_its_closed_form(real_data: M
     K = rbf_of_sigma(0.01).matrix(X, X)
     run = Run(solver, K, y, eps=1e-8)
     assert run.whole().done
-    alpha = y * run.part.beta
+    alpha = y * run.qp.beta
     np.testing.assert_allclose(alpha[y > 0], 1.0, atol=1e-7)
     np.testing.assert_allclose(alpha[y < 0], 0.8, atol=1e-7)
     assert (int((y > 0).sum()), int((y < 0).sum())) == (120, 150)
@@ -182,8 +182,8 @@ def test_kept_rows_change_no_bit(second: str, kept_rows: int, dtype: Any, short_
     while True:
         progress = plain.call()
         assert kept.call() == progress
-        np.testing.assert_array_equal(plain.part.beta, kept.part.beta)
-        np.testing.assert_array_equal(plain.part.f, kept.part.f)
+        np.testing.assert_array_equal(plain.qp.beta, kept.qp.beta)
+        np.testing.assert_array_equal(plain.qp.f, kept.qp.f)
         assert plain.work.b == kept.work.b
         if progress.done or progress.final:
             break
@@ -200,15 +200,15 @@ def test_as_many_rows_are_kept_as_there_is_memory_for(solver: Any) -> None:
     computed, found = [], []
     for room in (0, 5, 1000):
         run = Run(solver, K, y)
-        run.solver.end(run.work)
+        run.solver.finish_model(run.work)
         run.ctx.budget = budget = MemoryBudget(2 * room * 40 * 8)
-        run.work = run.solver.begin(run.part, run.rows, run.ctx)
+        run.work = run.solver.start_model(run.qp, run.rows, run.ctx)
         assert isinstance(run.work.kept, KeptRows)
         assert budget.report() == [("kept kernel rows", min(room, 40) * 40 * 8)]
         run.whole()
         computed.append(run.rows.counts.computed)
-        found.append(run.part.beta)
-        run.solver.end(run.work)
+        found.append(run.qp.beta)
+        run.solver.finish_model(run.work)
         assert run.work.kept is None
         assert budget.report() == []
     assert computed[0] > computed[1] > computed[2]
@@ -229,8 +229,8 @@ def test_where_calls_end_is_of_no_consequence(solver: Any, monkeypatch: pytest.M
     short = Run(solver, K, y)
     short.whole()
     assert short.calls > long.calls + 10
-    np.testing.assert_array_equal(long.part.beta, short.part.beta)
-    np.testing.assert_array_equal(long.part.f, short.part.f)
+    np.testing.assert_array_equal(long.qp.beta, short.qp.beta)
+    np.testing.assert_array_equal(long.qp.f, short.qp.f)
     assert (long.work.b, long.steps) == (short.work.b, short.steps)
 
 
@@ -243,14 +243,14 @@ def test_a_saved_state_goes_on_to_the_same_bits(solver: Any, tmp_path: Any, shor
         progress = first.call()
         assert not progress.done
         assert not progress.final
-    write_tree(tmp_path, {"work": dump(first.work), "beta": first.part.beta, "f": first.part.f})
+    write_tree(tmp_path, {"work": dump(first.work), "beta": first.qp.beta, "f": first.qp.f})
     tree = read_tree(tmp_path)
     assert "kept" not in json.dumps(list(tree["work"]))
     load(second.work, tree["work"])
-    second.part.beta[:], second.part.f[:] = tree["beta"], tree["f"]
+    second.qp.beta[:], second.qp.f[:] = tree["beta"], tree["f"]
     assert second.whole() == first.whole()
-    np.testing.assert_array_equal(first.part.beta, second.part.beta)
-    np.testing.assert_array_equal(first.part.f, second.part.f)
+    np.testing.assert_array_equal(first.qp.beta, second.qp.beta)
+    np.testing.assert_array_equal(first.qp.f, second.qp.f)
     assert first.work.b == second.work.b
 
 
@@ -286,7 +286,7 @@ def test_agrees_with_another_program(solver: Any, C: float, short_calls: None) -
     progress = run.whole()
     assert progress.done
     assert progress.violation <= 2e-7
-    assert not kkt_violations(run.part, run.work.b, 1e-7).any()
+    assert not kkt_violations(run.qp, run.work.b, 1e-7).any()
     assert run.dual == pytest.approx(optimum(K, y, costs), rel=1e-6)
     assert run.primal == pytest.approx(run.dual, rel=1e-5)
 
@@ -317,7 +317,7 @@ def test_corners_come_to_the_optimum_or_say_that_they_do_not(solver: Any, X: Any
     else:  # Wang 2016 leaves out pairs of eta <= 0: then they say so
         blocked = run.primal - run.dual > 1e-5 * max(1.0, run.primal)
         assert progress.done != blocked
-        assert progress.violation == run.part.violation()
+        assert progress.violation == run.qp.violation()
 
 
 @pytest.mark.parametrize("solver", [SimplifiedSMO(), SimplifiedSMOWithKM(), PlattSMO()], ids=name_of)
@@ -327,7 +327,7 @@ def test_where_nothing_can_move_it_ends_at_once(solver: Any, y: list[int]) -> No
     run = Run(solver, K, np.array(y, np.float64))
     assert run.call().done
     assert run.steps == 0
-    assert not run.part.beta.any()
+    assert not run.qp.beta.any()
 
 
 @pytest.mark.parametrize("solver", TIGHT, ids=name_of)
@@ -339,7 +339,7 @@ def test_a_smaller_eps_goes_on_from_there(solver: Any) -> None:
     loose, steps = run.primal - run.dual, run.steps
     again = run.call()
     assert (again.iterations, again.done) == (0, True)
-    run.part.eps = 2e-6
+    run.qp.eps = 2e-6
     assert run.whole().done
     assert run.steps > steps
     assert run.primal - run.dual < 1e-3 * loose
@@ -352,8 +352,8 @@ def test_a_warm_start_needs_fewer_steps(solver: Any) -> None:
     cold = Run(solver, K, y, eps=1e-4)
     cold.whole()
     warm = Run(solver, K, y, eps=1e-4)
-    warm.part.beta[:], warm.part.f[:] = cold.part.beta, cold.part.f
-    warm.work = solver.begin(warm.part, warm.rows, warm.ctx)
+    warm.qp.beta[:], warm.qp.f[:] = cold.qp.beta, cold.qp.f
+    warm.work = solver.start_model(warm.qp, warm.rows, warm.ctx)
     assert warm.whole().done
     assert warm.steps < 0.2 * cold.steps
 
@@ -389,18 +389,18 @@ def test_options_are_checked(make: Any, options: dict[str, Any], words: str) -> 
 
 
 def test_checks_see_what_they_are_for() -> None:
-    part = Part(
+    qp = DualQP(
         np.array([1.0, -1.0, 1.0]), np.array([0.0, -1.0, 0.0]), np.array([1.0, 0.0, 1.0]), 0.0,
         np.array([1.0, -0.5, 0.0]), np.array([0.3, 0.2, -0.4]),
     )  # fmt: skip
     # y E: 0.4 at C, so alpha is too large; -0.3 inside; -0.3 at 0, so alpha is too small
-    np.testing.assert_array_equal(kkt_violations(part, 0.1, 0.01), [True, True, True])
-    np.testing.assert_array_equal(kkt_violations(part, 0.1, 0.35), [True, False, False])
-    np.testing.assert_array_equal(kkt_violations(part, -0.4, 0.01), [False, True, True])
-    assert imbalance(part) == 0.5
-    assert outside_box(part) == 0.0
-    part.beta[:] = [1.25, 0.5, -0.125]
-    assert outside_box(part) == 0.5
+    np.testing.assert_array_equal(kkt_violations(qp, 0.1, 0.01), [True, True, True])
+    np.testing.assert_array_equal(kkt_violations(qp, 0.1, 0.35), [True, False, False])
+    np.testing.assert_array_equal(kkt_violations(qp, -0.4, 0.01), [False, True, True])
+    assert imbalance(qp) == 0.5
+    assert outside_box(qp) == 0.0
+    qp.beta[:] = [1.25, 0.5, -0.125]
+    assert outside_box(qp) == 0.5
 
 
 @pytest.mark.parametrize("solver", ["simplified-smo", "simplified-smo-km", "platt-smo"])

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigsvm.compiled.kernel.parts import Box, DualPoint
-from bigsvm.compiled.kernel.rosen import DUE, FACE, RELEASE, Descent, DescentRoom, LastDirection, _end, descend
-from bigsvm.solvers.kernel.part import Part, Progress
+from bigsvm.compiled.kernel.dual_qp import Box, DualPoint
+from bigsvm.compiled.kernel.rosen import DUE, FACE, RELEASE, Descent, DescentWorkspace, LastDirection, _end, descend
+from bigsvm.solvers.kernel.dual_qp import DualQP, Progress
 from bigsvm.solvers.kernel.rosen.rosen import Block, Rosen
 from bigsvm.solvers.kernel.rosen.rosen_block import RosenBlock, working_set
 from bigsvm.solvers.kernel.rosen.rosen_face import look
@@ -45,45 +45,45 @@ def gram(X: np.ndarray, gamma: float) -> np.ndarray:
     return K
 
 
-def classification(y: np.ndarray, C: float | np.ndarray, eps: float = 1e-6) -> Part:
+def classification(y: np.ndarray, C: float | np.ndarray, eps: float = 1e-6) -> DualQP:
     C = np.broadcast_to(C, y.shape).astype(float)
     lower, upper = np.where(y > 0, 0.0, -C), np.where(y > 0, C, 0.0)
-    return started(Part(y.astype(float), lower, upper, 0.0, np.zeros(len(y)), np.zeros(len(y)), eps=eps))
+    return started(DualQP(y.astype(float), lower, upper, 0.0, np.zeros(len(y)), np.zeros(len(y)), eps=eps))
 
 
-def regression(t: np.ndarray, C: float, epsilon: float, eps: float = 1e-6) -> Part:
+def regression(t: np.ndarray, C: float, epsilon: float, eps: float = 1e-6) -> DualQP:
     full = np.full(len(t), C)
-    return started(Part(t.astype(float), -full, full, epsilon, np.zeros(len(t)), np.zeros(len(t)), eps=eps))
+    return started(DualQP(t.astype(float), -full, full, epsilon, np.zeros(len(t)), np.zeros(len(t)), eps=eps))
 
 
-def started(part: Part) -> Part:
-    part.start()
-    return part
+def started(qp: DualQP) -> DualQP:
+    qp.start()
+    return qp
 
 
-def objective(part: Part, K: np.ndarray) -> float:
-    b = part.beta
-    return float(0.5 * b @ K.astype(np.float64) @ b - part.target @ b + part.epsilon * np.abs(b).sum())
+def objective(qp: DualQP, K: np.ndarray) -> float:
+    b = qp.beta
+    return float(0.5 * b @ K.astype(np.float64) @ b - qp.target @ b + qp.epsilon * np.abs(b).sum())
 
 
-def check(part: Part, K: np.ndarray) -> None:
+def check(qp: DualQP, K: np.ndarray) -> None:
     """What holds after every call: feasible, and f is that of beta."""
-    C = float(np.maximum(part.upper, -part.lower).max())
-    assert np.all(part.beta >= part.lower)
-    assert np.all(part.beta <= part.upper)
-    assert abs(part.beta.sum()) <= 1e-12 * C * len(part.beta)
-    f = K.astype(np.float64) @ part.beta - part.target
-    np.testing.assert_allclose(part.f, f, rtol=0, atol=1e-11 * max(1.0, C) * len(f))
+    C = float(np.maximum(qp.upper, -qp.lower).max())
+    assert np.all(qp.beta >= qp.lower)
+    assert np.all(qp.beta <= qp.upper)
+    assert abs(qp.beta.sum()) <= 1e-12 * C * len(qp.beta)
+    f = K.astype(np.float64) @ qp.beta - qp.target
+    np.testing.assert_allclose(qp.f, f, rtol=0, atol=1e-11 * max(1.0, C) * len(f))
 
 
-def solve(solver: Any, part: Part, K: np.ndarray, most: int = 2000) -> tuple[Any, Progress]:
+def solve(solver: Any, qp: DualQP, K: np.ndarray, most: int = 2000) -> tuple[Any, Progress]:
     rows = MatrixRows(K)
-    work = solver.begin(part, rows, None)
-    former, start = np.inf, objective(part, K)
+    work = solver.start_model(qp, rows, None)
+    former, start = np.inf, objective(qp, K)
     for _ in range(most):
-        progress = solver.advance(part, work, rows, None)
-        check(part, K)
-        now = objective(part, K)
+        progress = solver.step_model(qp, work, rows, None)
+        check(qp, K)
+        now = objective(qp, K)
         assert now <= former + 1e-12 * max(1.0, abs(now))
         former = now
         if progress.done or progress.exhausted:
@@ -105,15 +105,15 @@ def test_svc_optimum_of_scikit_learn(solver: Any, C: float) -> None:
     from sklearn.svm import SVC
 
     X, y = made_up(120, 1)
-    K, part = gram(X, 0.5), classification(y, C)
-    _, progress = solve(solver, part, K)
+    K, qp = gram(X, 0.5), classification(y, C)
+    _, progress = solve(solver, qp, K)
     assert progress.done
-    assert part.violation() <= 1e-6
+    assert qp.violation() <= 1e-6
     judge = SVC(kernel="precomputed", C=C, tol=1e-9).fit(K, y)
     theirs = np.zeros(len(y))
     theirs[judge.support_] = judge.dual_coef_[0]
     reference = 0.5 * theirs @ K @ theirs - y @ theirs
-    assert objective(part, K) == pytest.approx(reference, rel=1e-6)
+    assert objective(qp, K) == pytest.approx(reference, rel=1e-6)
 
 
 @pytest.mark.parametrize("solver", SOLVERS, ids=repr)
@@ -124,26 +124,26 @@ def test_svr_optimum_of_scikit_learn(solver: Any, epsilon: float) -> None:
     rng = np.random.default_rng(3)
     X = rng.normal(size=(80, 2))
     t = np.sin(2.0 * X[:, 0]) + 0.3 * rng.normal(size=80)
-    K, part = gram(X, 1.0), regression(t, 2.0, epsilon)
-    _, progress = solve(solver, part, K)
+    K, qp = gram(X, 1.0), regression(t, 2.0, epsilon)
+    _, progress = solve(solver, qp, K)
     assert progress.done
     judge = SVR(kernel="precomputed", C=2.0, epsilon=epsilon, tol=1e-9).fit(K, t)
     theirs = np.zeros(80)
     theirs[judge.support_] = judge.dual_coef_[0]
     reference = 0.5 * theirs @ K @ theirs - t @ theirs + epsilon * np.abs(theirs).sum()
-    assert objective(part, K) == pytest.approx(reference, rel=1e-6)
-    assert np.any(part.beta > 0)
-    assert np.any(part.beta < 0)
+    assert objective(qp, K) == pytest.approx(reference, rel=1e-6)
+    assert np.any(qp.beta > 0)
+    assert np.any(qp.beta < 0)
 
 
 def test_the_kink_is_a_bound_that_rows_cross() -> None:
     """A warm start on the wrong side of 0: beta stops there, and goes on with the other slope."""
     t = np.array([1.0, -1.0, 0.5, -0.5])
-    K, part = np.eye(4), regression(t, 1.0, 0.1)
-    part.beta[:] = np.array([-0.5, 0.5, -0.25, 0.25])
-    part.f[:] = K @ part.beta - t
+    K, qp = np.eye(4), regression(t, 1.0, 0.1)
+    qp.beta[:] = np.array([-0.5, 0.5, -0.25, 0.25])
+    qp.f[:] = K @ qp.beta - t
     for solver in (Rosen(), RosenBlock()):
-        one = copy.deepcopy(part)
+        one = copy.deepcopy(qp)
         solve(solver, one, K)
         np.testing.assert_allclose(one.beta, np.sign(t) * (np.abs(t) - 0.1), atol=1e-6)
 
@@ -161,59 +161,59 @@ def test_any_small_problem(seed: int, n: int, C: float, solver: Any) -> None:
     """Rows drawn from few places, so that many are equal, with either label; C differs from row to row."""
     rng = np.random.default_rng(seed)
     X, y = rng.integers(0, 3, (n, 2)).astype(float), rng.choice([-1.0, 1.0], n)
-    K, part = gram(X, 0.7), classification(y, C * rng.uniform(0.5, 2.0, n), eps=1e-5)
+    K, qp = gram(X, 0.7), classification(y, C * rng.uniform(0.5, 2.0, n), eps=1e-5)
     if getattr(solver, "inner", "") == "steepest" and C > 1:
         solver = Rosen()  # steepest descent crawls through long flat boxes
-    _, progress = solve(solver, part, K)
+    _, progress = solve(solver, qp, K)
     assert progress.done
-    assert progress.violation == part.violation() <= 1e-5
+    assert progress.violation == qp.violation() <= 1e-5
 
 
 @pytest.mark.parametrize("solver", [Rosen(), Rosen(inner="newton"), RosenBlock(q=10)], ids=repr)
 def test_degenerate_rows(solver: Any) -> None:
     """One class; all rows equal (K of rank 1); pairs of equal rows with opposite labels; no curvature at all."""
     X, y = made_up(30, 5)
-    part = classification(np.ones(30), 1.0)
-    _, progress = solve(solver, part, gram(X, 0.5))
+    qp = classification(np.ones(30), 1.0)
+    _, progress = solve(solver, qp, gram(X, 0.5))
     assert progress.done
-    assert not part.beta.any()
-    assert part.violation() == -np.inf  # nothing may move
+    assert not qp.beta.any()
+    assert qp.violation() == -np.inf  # nothing may move
 
     y = np.where(np.arange(30) < 10, 1.0, -1.0)
-    part = classification(y, 2.0)
-    _, progress = solve(solver, part, np.ones((30, 30)))
+    qp = classification(y, 2.0)
+    _, progress = solve(solver, qp, np.ones((30, 30)))
     assert progress.done
-    assert objective(part, np.ones((30, 30))) == pytest.approx(-40.0)  # all of the smaller class at C
+    assert objective(qp, np.ones((30, 30))) == pytest.approx(-40.0)  # all of the smaller class at C
 
     X, y = np.repeat(X, 2, axis=0), np.tile([1.0, -1.0], 30)
-    part = classification(y, 3.0)
+    qp = classification(y, 3.0)
     K = gram(X, 0.5)
-    _, progress = solve(solver, part, K)
+    _, progress = solve(solver, qp, K)
     assert progress.done
-    assert objective(part, K) == pytest.approx(-180.0)  # nothing separates them: every row at C
+    assert objective(qp, K) == pytest.approx(-180.0)  # nothing separates them: every row at C
 
-    part = classification(y, 3.0)
-    _, progress = solve(solver, part, np.zeros((60, 60)))
+    qp = classification(y, 3.0)
+    _, progress = solve(solver, qp, np.zeros((60, 60)))
     assert progress.done
-    assert objective(part, np.zeros((60, 60))) == -180.0
+    assert objective(qp, np.zeros((60, 60))) == -180.0
 
 
 @pytest.mark.parametrize("solver", [Rosen(), Rosen(inner="newton"), RosenBlock(q=20)], ids=repr)
 def test_huge_C(solver: Any) -> None:
     X, y = made_up(60, 7, noise=0.3)
     X[30:] = X[:30]  # half of them with both labels
-    part = classification(y, 1e6, eps=1e-4)
-    _, progress = solve(solver, part, gram(X, 0.5))
+    qp = classification(y, 1e6, eps=1e-4)
+    _, progress = solve(solver, qp, gram(X, 0.5))
     assert progress.done
 
 
 @pytest.mark.parametrize("solver", [Rosen(), RosenBlock()], ids=repr)
 def test_what_floating_point_does_not_allow_ends(solver: Any) -> None:
     X, y = made_up(60, 9)
-    part = classification(y, 10.0, eps=0.0)
-    _, progress = solve(solver, part, gram(X, 0.5))
+    qp = classification(y, 10.0, eps=0.0)
+    _, progress = solve(solver, qp, gram(X, 0.5))
     assert progress.done or progress.exhausted
-    assert part.violation() < 1e-11
+    assert qp.violation() < 1e-11
 
 
 @pytest.mark.parametrize("solver", [Rosen(), Rosen(inner="newton"), RosenBlock(q=20), RosenBlock(q=10, max_set=20)])
@@ -224,27 +224,27 @@ def test_a_saved_state_goes_on_to_the_same_bits(solver: Any, monkeypatch: pytest
     X, y = made_up(150, 11)
     K = gram(X, 0.5).astype(np.float32)
 
-    def run(save: bool) -> tuple[Part, Any, int]:
-        part, rows = classification(y, 5.0), MatrixRows(K)
-        work, calls, inside = solver.begin(part, rows, None), 0, 0
-        while not (done := solver.advance(part, work, rows, None)).done:
+    def run(save: bool) -> tuple[DualQP, Any, int]:
+        qp, rows = classification(y, 5.0), MatrixRows(K)
+        work, calls, inside = solver.start_model(qp, rows, None), 0, 0
+        while not (done := solver.step_model(qp, work, rows, None)).done:
             assert not done.exhausted
             calls += 1
             inside += getattr(work, "stop", -1.0) >= 0
             if save:
-                tree = copy.deepcopy(dump([part, work]))
-                part, rows = classification(y, 5.0), MatrixRows(K)
-                work = solver.begin(part, rows, None)
-                load([part, work], tree)
-            check(part, K)
+                tree = copy.deepcopy(dump([qp, work]))
+                qp, rows = classification(y, 5.0), MatrixRows(K)
+                work = solver.start_model(qp, rows, None)
+                load([qp, work], tree)
+            check(qp, K)
         assert inside or solver.name == "rosen" or solver.max_set == 20  # whose rounds are as short as a call
-        return part, work, calls
+        return qp, work, calls
 
-    part, work, calls = run(False)
+    qp, work, calls = run(False)
     again, saved, as_many = run(True)
     assert calls == as_many > 3
-    assert np.array_equal(part.beta, again.beta)
-    assert np.array_equal(part.f, again.f)
+    assert np.array_equal(qp.beta, again.beta)
+    assert np.array_equal(qp.f, again.f)
     assert np.array_equal(work.counts, saved.counts)
 
 
@@ -252,10 +252,10 @@ def test_float32_kernel_values() -> None:
     X, y = made_up(100, 13)
     K = gram(X, 0.5)
     for solver in (Rosen(), RosenBlock()):
-        part, reference = classification(y, 1.0), classification(y, 1.0)
-        solve(solver, part, K.astype(np.float32))
+        qp, reference = classification(y, 1.0), classification(y, 1.0)
+        solve(solver, qp, K.astype(np.float32))
         solve(solver, reference, K)
-        assert objective(part, K) == pytest.approx(objective(reference, K), rel=1e-5)
+        assert objective(qp, K) == pytest.approx(objective(reference, K), rel=1e-5)
 
 
 @settings(max_examples=60)
@@ -268,32 +268,32 @@ def test_one_step_descends_and_a_released_row_may_move(seed: int, epsilon: float
     K = gram(X, 0.3)
     beta = np.clip(rng.normal(size=n), -C, C) * (rng.random(n) < 0.7)
     target = rng.normal(size=n)
-    part = Part(target, np.full(n, -C), np.full(n, C), epsilon, beta, K @ beta - target)
-    now, before = look(part), beta.copy()
+    qp = DualQP(target, np.full(n, -C), np.full(n, C), epsilon, beta, K @ beta - target)
+    now, before = look(qp), beta.copy()
     e, r, z, memory, counts = np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(2), np.zeros(5, np.int64)
     square = np.zeros((n + 2, n))
-    start = objective(part, K)
+    start = objective(qp, K)
     numbers = np.arange(n)
     how = Descent(2 * newton, stop=0.0, small=0.0, theta=1e9, level=0.0, releases=1, most=1, most_work=10**9)
-    last, room = LastDirection(e, memory), DescentRoom(r, z, square)
-    _, gain = descend(K, 1.0, numbers, part.point, part.box, epsilon, how, last, room, counts)
+    last, room = LastDirection(e, memory), DescentWorkspace(r, z, square)
+    _, gain = descend(K, 1.0, numbers, qp.point, qp.box, epsilon, how, last, room, counts)
     assert abs(e.sum()) < 1e-12
     assert e @ z >= 0.0
     np.testing.assert_allclose(z, K @ e, atol=1e-13)
-    np.testing.assert_allclose(part.f, K @ beta - target, atol=1e-13)
-    assert start - objective(part, K) == pytest.approx(gain, abs=1e-12)
+    np.testing.assert_allclose(qp.f, K @ beta - target, atol=1e-13)
+    assert start - objective(qp, K) == pytest.approx(gain, abs=1e-12)
     assert gain > 0.0
     if counts[RELEASE]:
         assert now.p >= 0
         moved = beta[now.p] - before[now.p]
         assert moved * e[now.p] > 0
-        assert part.lower[now.p] <= beta[now.p] <= part.upper[now.p]
+        assert qp.lower[now.p] <= beta[now.p] <= qp.upper[now.p]
         assert abs(e[now.p]) == pytest.approx(len(now.free) / (len(now.free) + 1) * now.multiplier)
 
 
-def nothing_yet(m: int) -> tuple[LastDirection, DescentRoom]:
+def nothing_yet(m: int) -> tuple[LastDirection, DescentWorkspace]:
     """No direction of before, and room for m rows without Newton's square."""
-    return LastDirection(np.zeros(m), np.zeros(2)), DescentRoom(np.zeros(m), np.zeros(m), np.zeros((0, 0)))
+    return LastDirection(np.zeros(m), np.zeros(2)), DescentWorkspace(np.zeros(m), np.zeros(m), np.zeros((0, 0)))
 
 
 @pytest.mark.parametrize(("theta", "released"), [(0.5, 0), (0.8, 1)])
@@ -310,10 +310,10 @@ def test_theta_decides_when_a_row_is_released(theta: float, released: int) -> No
 
 def test_no_release_is_made_that_is_not_allowed() -> None:
     K, y = np.eye(4), np.array([1.0, 1.0, -1.0, -1.0])
-    part = classification(y, 1.0)
+    qp = classification(y, 1.0)
     counts = np.zeros(5, np.int64)
     how = Descent(0, stop=0.0, small=0.0, theta=0.5, level=0.0, releases=0, most=100, most_work=10**9)
-    reason, gain = descend(K, 1.0, np.arange(4), part.point, part.box, 0.0, how, *nothing_yet(4), counts)
+    reason, gain = descend(K, 1.0, np.arange(4), qp.point, qp.box, 0.0, how, *nothing_yet(4), counts)
     assert reason == DUE
     assert gain == 0.0
     assert not counts.any()
@@ -324,9 +324,9 @@ def test_fewer_kernel_values_than_one_row_a_step_and_a_row_that_moves() -> None:
     X, y = made_up(200, 15)
     found = {}
     for full in (False, True):
-        part, rows, solver = classification(y, 10.0, eps=2e-3), MatrixRows(gram(X, 0.1)), Rosen(full=full)
-        work = solver.begin(part, rows, None)
-        while not solver.advance(part, work, rows, None).done:
+        qp, rows, solver = classification(y, 10.0, eps=2e-3), MatrixRows(gram(X, 0.1)), Rosen(full=full)
+        work = solver.start_model(qp, rows, None)
+        while not solver.step_model(qp, work, rows, None).done:
             pass
         found[full] = rows.counts.values, int(work.counts[3]) * 200, work.steps, work.updates
     assert found[False][0] < 0.6 * found[False][1]
@@ -338,10 +338,10 @@ def test_fewer_kernel_values_than_one_row_a_step_and_a_row_that_moves() -> None:
 def test_rounds_are_passes() -> None:
     X, y = made_up(300, 17)
     K = gram(X, 0.5)
-    part, rows = classification(y, 1.0, eps=2e-3), MatrixRows(K)
+    qp, rows = classification(y, 1.0, eps=2e-3), MatrixRows(K)
     solver = RosenBlock(q=100)
-    work = solver.begin(part, rows, None)
-    progress = solver.advance(part, work, rows, None)
+    work = solver.start_model(qp, rows, None)
+    progress = solver.step_model(qp, work, rows, None)
     assert progress.done
     assert progress.iterations == work.updates <= 12 < work.steps
     assert progress.visits == 300 * work.updates
@@ -349,15 +349,15 @@ def test_rounds_are_passes() -> None:
 
 def test_the_working_set_keeps_the_pair_and_the_largest_violations() -> None:
     X, y = made_up(60, 19)
-    K, part = gram(X, 0.5), classification(y, 1.0)
-    solve(Rosen(), part, K)
-    part.f += 0.1 * np.random.default_rng(1).normal(size=60)
-    now = look(part)
-    W = working_set(part, now, 10, 100)
+    K, qp = gram(X, 0.5), classification(y, 1.0)
+    solve(Rosen(), qp, K)
+    qp.f += 0.1 * np.random.default_rng(1).normal(size=60)
+    now = look(qp)
+    W = working_set(qp, now, 10, 100)
     assert set(now.free) | {now.i_up, now.i_low} <= set(W.tolist())
     assert len(W) <= len(now.free) + 10 + 2
     assert np.all(np.diff(W) > 0)
-    few = working_set(part, now, 10, 5)
+    few = working_set(qp, now, 10, 5)
     assert len(few) == 5
     assert {now.i_up, now.i_low} <= set(few.tolist()) <= set(W.tolist())
     violation = np.maximum(now.centre - now.up, now.down - now.centre)
@@ -386,7 +386,7 @@ def test_a_face_larger_than_memory_is_worked_on_in_parts(
     rng, largest = np.random.default_rng(3), []
     X = rng.normal(size=(60, 2))
     t = np.sin(2.0 * X[:, 0]) + 0.3 * rng.normal(size=60)
-    K, whole, part = gram(X, 1.0), regression(t, 2.0, 0.1), regression(t, 2.0, 0.1)
+    K, whole, qp = gram(X, 1.0), regression(t, 2.0, 0.1), regression(t, 2.0, 0.1)
     solve(solver, whole, K)
     assert np.count_nonzero(whole.free()) > 7
     fits(most)
@@ -397,10 +397,10 @@ def test_a_face_larger_than_memory_is_worked_on_in_parts(
         return block(rows, a, b)
 
     monkeypatch.setattr(MatrixRows, "block", counted)
-    _, progress = solve(solver, part, K, 20_000)
+    _, progress = solve(solver, qp, K, 20_000)
     assert progress.done
     assert 3 <= max(largest) <= most
-    assert objective(part, K) == pytest.approx(objective(whole, K), rel=1e-9)
+    assert objective(qp, K) == pytest.approx(objective(whole, K), rel=1e-9)
 
 
 def test_options_that_are_none() -> None:

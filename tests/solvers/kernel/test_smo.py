@@ -11,10 +11,10 @@ from scipy import sparse
 from sklearn.svm import SVC, SVR
 
 import bigsvm
-from bigsvm.compiled.kernel.block_smo import LANES, StepRoom, solve_working_set
-from bigsvm.compiled.kernel.parts import Box, DualPoint, best_bias, bounds_of, part_sums
+from bigsvm.compiled.kernel.block_smo import LANES, StepWorkspace, solve_working_set
+from bigsvm.compiled.kernel.dual_qp import Box, DualPoint, best_bias, bounds_of, qp_sums
 from bigsvm.problem.kernel import Kernel
-from bigsvm.solvers.kernel.part import Part
+from bigsvm.solvers.kernel.dual_qp import DualQP
 from bigsvm.solvers.kernel.smo import active_set
 from bigsvm.solvers.kernel.smo.smo import Smo
 from bigsvm.solvers.kernel.state import terms
@@ -28,7 +28,7 @@ def noisy(n: int = 600, d: int = 6, seed: int = 1) -> tuple[np.ndarray, np.ndarr
     return X, y
 
 
-def a_part(n: int, epsilon: float, seed: int) -> tuple[Part, np.ndarray]:
+def a_part(n: int, epsilon: float, seed: int) -> tuple[DualQP, np.ndarray]:
     """A programme at a feasible point, and its K."""
     rng = np.random.default_rng(seed)
     X, y = noisy(n, seed=seed)
@@ -36,8 +36,8 @@ def a_part(n: int, epsilon: float, seed: int) -> tuple[Part, np.ndarray]:
     C = rng.uniform(0.2, 2.0, n)
     lower, upper = (-C, C) if epsilon else (np.where(y > 0, 0.0, -C), np.where(y > 0, C, 0.0))
     target = rng.standard_normal(n) if epsilon else y
-    part = Part(target, lower, upper, epsilon, np.zeros(n), -target)
-    return part, K
+    qp = DualQP(target, lower, upper, epsilon, np.zeros(n), -target)
+    return qp, K
 
 
 def padded(a: np.ndarray, q: int) -> np.ndarray:
@@ -46,92 +46,92 @@ def padded(a: np.ndarray, q: int) -> np.ndarray:
     return out
 
 
-def room_of(q: int) -> StepRoom:
+def room_of(q: int) -> StepWorkspace:
     lanes = np.empty(LANES), np.empty(LANES, np.float32)
-    return StepRoom(np.empty(q), np.empty(q), np.empty(q, np.float32), *lanes)
+    return StepWorkspace(np.empty(q), np.empty(q), np.empty(q, np.float32), *lanes)
 
 
 @pytest.mark.parametrize("second", [True, False])
 @pytest.mark.parametrize("epsilon", [0.0, 0.1])
 @pytest.mark.parametrize("n", [3, 64, 130])
 def test_a_working_set_is_solved(n: int, epsilon: float, second: bool) -> None:
-    part, K = a_part(n, epsilon, n)
+    qp, K = a_part(n, epsilon, n)
     q = -(-n // LANES) * LANES
-    diag, box = padded(np.ones(n), q), Box(padded(part.lower, q), padded(part.upper, q))
-    beta, f = padded(part.beta, q), padded(part.f, q)
+    diag, box = padded(np.ones(n), q), Box(padded(qp.lower, q), padded(qp.upper, q))
+    beta, f = padded(qp.beta, q), padded(qp.f, q)
     steps, violation = solve_working_set(
         padded(K, q), diag, box, epsilon, DualPoint(beta, f), 1e-9, 100_000, second, room_of(q)
     )  # fmt: skip
-    part.beta[:], part.f[:] = beta[:n], f[:n]
+    qp.beta[:], qp.f[:] = beta[:n], f[:n]
     assert steps > 0
     assert violation <= 1e-9
-    assert part.violation() <= 1e-9
-    assert part.f == pytest.approx(K @ part.beta - part.target, abs=1e-12)
-    assert abs(part.beta.sum()) < 1e-12
-    assert np.all((part.beta >= part.lower) & (part.beta <= part.upper))
+    assert qp.violation() <= 1e-9
+    assert qp.f == pytest.approx(K @ qp.beta - qp.target, abs=1e-12)
+    assert abs(qp.beta.sum()) < 1e-12
+    assert np.all((qp.beta >= qp.lower) & (qp.beta <= qp.upper))
     assert not beta[n:].any()
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.1])
 def test_the_best_bias_has_the_least_loss(epsilon: float) -> None:
     for seed in range(20):
-        part, K = a_part(40 + seed, epsilon, seed)
+        qp, K = a_part(40 + seed, epsilon, seed)
         rng = np.random.default_rng(seed)
-        part.beta[:] = rng.uniform(part.lower, part.upper)
-        part.f[:] = K @ part.beta - part.target
-        sides = (part.f, part.lower, part.upper, epsilon)
+        qp.beta[:] = rng.uniform(qp.lower, qp.upper)
+        qp.f[:] = K @ qp.beta - qp.target
+        sides = (qp.f, qp.lower, qp.upper, epsilon)
 
-        def loss(b: float, part: Part = part) -> float:
-            return part_sums(part.f, part.beta, part.lower, part.upper, part.target, part.epsilon, b)[1]
+        def loss(b: float, qp: DualQP = qp) -> float:
+            return qp_sums(qp.f, qp.beta, qp.lower, qp.upper, qp.target, qp.epsilon, b)[1]
 
         b = best_bias(*sides)
-        places = np.concatenate([-part.f - epsilon, -part.f + epsilon])
+        places = np.concatenate([-qp.f - epsilon, -qp.f + epsilon])
         least = min(loss(float(place)) for place in places)
         assert loss(b) <= least * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.1])
 def test_gap_is_primal_less_dual(epsilon: float) -> None:
-    part, K = a_part(80, epsilon, 5)
+    qp, K = a_part(80, epsilon, 5)
     rng = np.random.default_rng(0)
     # A feasible point: the programme's own solution of half of the rows, moved about.
-    part.beta[:] = 0.5 * rng.uniform(part.lower, part.upper)
-    positive, negative = part.beta.clip(min=0).sum(), -part.beta.clip(max=0).sum()
-    part.beta[part.beta > 0] *= min(negative / positive, 1.0)
-    part.beta[part.beta < 0] *= min(positive / negative, 1.0)
-    part.f[:] = K @ part.beta - part.target
-    gap, loss, beta_f, beta_t, size = part_sums(
-        part.f, part.beta, part.lower, part.upper, part.target, epsilon, 0.3
+    qp.beta[:] = 0.5 * rng.uniform(qp.lower, qp.upper)
+    positive, negative = qp.beta.clip(min=0).sum(), -qp.beta.clip(max=0).sum()
+    qp.beta[qp.beta > 0] *= min(negative / positive, 1.0)
+    qp.beta[qp.beta < 0] *= min(positive / negative, 1.0)
+    qp.f[:] = K @ qp.beta - qp.target
+    gap, loss, beta_f, beta_t, size = qp_sums(
+        qp.f, qp.beta, qp.lower, qp.upper, qp.target, epsilon, 0.3
     )  # fmt: skip
-    quadratic = part.beta @ K @ part.beta
-    r = part.target - K @ part.beta - 0.3
-    y = np.sign(part.target)
-    cost = np.maximum(part.upper, -part.lower)
+    quadratic = qp.beta @ K @ qp.beta
+    r = qp.target - K @ qp.beta - 0.3
+    y = np.sign(qp.target)
+    cost = np.maximum(qp.upper, -qp.lower)
     expected = cost * (np.maximum(np.abs(r) - epsilon, 0.0) if epsilon else np.maximum(y * r, 0.0))
-    dual = part.target @ part.beta - epsilon * np.abs(part.beta).sum() - 0.5 * quadratic
+    dual = qp.target @ qp.beta - epsilon * np.abs(qp.beta).sum() - 0.5 * quadratic
     assert loss == pytest.approx(expected.sum(), rel=1e-12)
     assert beta_f + beta_t == pytest.approx(quadratic, rel=1e-10)
-    assert size == pytest.approx(np.abs(part.beta).sum())
+    assert size == pytest.approx(np.abs(qp.beta).sum())
     assert gap == pytest.approx(0.5 * quadratic + loss - dual, rel=1e-10)
-    assert terms(part, 0.3) == pytest.approx((gap, 0.5 * quadratic + loss, dual), rel=1e-10)
-    up, down = part.up(), part.down()
-    assert bounds_of(part.f, part.beta, part.lower, part.upper, epsilon) == (up.min(), down.max())
+    assert terms(qp, 0.3) == pytest.approx((gap, 0.5 * quadratic + loss, dual), rel=1e-10)
+    up, down = qp.up(), qp.down()
+    assert bounds_of(qp.f, qp.beta, qp.lower, qp.upper, epsilon) == (up.min(), down.max())
 
 
 def test_bounds_of_rows_at_the_kink() -> None:
-    part, K = a_part(80, 0.1, 5)
-    part.beta[::2] = 0.5 * part.upper[::2]
-    part.beta[1::4] = part.lower[1::4]
-    part.f[:] = K @ part.beta - part.target
-    assert np.count_nonzero(part.beta == 0.0) == 20
-    up, down = part.up(), part.down()
-    np.testing.assert_array_equal(up[part.beta == 0.0], part.f[part.beta == 0.0] + 0.1)
-    np.testing.assert_array_equal(down[part.beta == 0.0], part.f[part.beta == 0.0] - 0.1)
-    sides = (part.f, part.beta, part.lower, part.upper, part.epsilon)
+    qp, K = a_part(80, 0.1, 5)
+    qp.beta[::2] = 0.5 * qp.upper[::2]
+    qp.beta[1::4] = qp.lower[1::4]
+    qp.f[:] = K @ qp.beta - qp.target
+    assert np.count_nonzero(qp.beta == 0.0) == 20
+    up, down = qp.up(), qp.down()
+    np.testing.assert_array_equal(up[qp.beta == 0.0], qp.f[qp.beta == 0.0] + 0.1)
+    np.testing.assert_array_equal(down[qp.beta == 0.0], qp.f[qp.beta == 0.0] - 0.1)
+    sides = (qp.f, qp.beta, qp.lower, qp.upper, qp.epsilon)
     assert bounds_of(*sides) == (up.min(), down.max())
-    for row in np.flatnonzero(part.beta == 0.0):  # also where such a row is the one that decides
+    for row in np.flatnonzero(qp.beta == 0.0):  # also where such a row is the one that decides
         one = [np.ascontiguousarray(side[row : row + 1]) for side in sides[:4]]
-        assert bounds_of(*one, part.epsilon) == (up[row], down[row])
+        assert bounds_of(*one, qp.epsilon) == (up[row], down[row])
 
 
 def test_a_flat_bias_is_taken_in_its_middle() -> None:
@@ -183,13 +183,13 @@ def test_a_step_stops_where_the_size_of_beta_bends(start: tuple[float, float]) -
 
 
 def test_rows_at_their_bounds_are_there_exactly() -> None:
-    part, K = a_part(128, 0.0, 9)
-    solve_working_set(K, np.ones(128), part.box, 0.0, part.point, 1e-9, 100_000, True, room_of(128))
-    cost = part.upper - part.lower
-    for end in (part.lower, part.upper):
-        near = np.abs(part.beta - end) < 1e-12 * cost
+    qp, K = a_part(128, 0.0, 9)
+    solve_working_set(K, np.ones(128), qp.box, 0.0, qp.point, 1e-9, 100_000, True, room_of(128))
+    cost = qp.upper - qp.lower
+    for end in (qp.lower, qp.upper):
+        near = np.abs(qp.beta - end) < 1e-12 * cost
         assert np.count_nonzero(near & (end != 0.0)) > 10
-        np.testing.assert_array_equal(part.beta[near], end[near])
+        np.testing.assert_array_equal(qp.beta[near], end[near])
 
 
 @pytest.mark.parametrize("streams", [False, True])
@@ -204,11 +204,11 @@ def test_more_rows_than_an_active_set_have_libsvms_optimum(
     K, rounds = Kernel("rbf", 0.3).matrix(X, X), []
     advance = Smo.advance
 
-    def watched(self: Smo, part: Part, *others: Any) -> Any:
-        progress = advance(self, part, *others)
-        if part.n == len(K) and not (progress.paused or progress.stale or streams):
+    def watched(self: Smo, qp: DualQP, *others: Any) -> Any:
+        progress = advance(self, qp, *others)
+        if qp.n == len(K) and not (progress.paused or progress.stale or streams):
             rounds.append(progress.iterations)
-            assert part.f == pytest.approx(K @ part.beta - part.target, abs=1e-4)
+            assert qp.f == pytest.approx(K @ qp.beta - qp.target, abs=1e-4)
         return progress
 
     monkeypatch.setattr(Smo, "advance", watched)

@@ -6,7 +6,7 @@
         optimality condition by more than eps, try partners i1 in Platt's order until one takes a step
         after a sweep over all: examine_all = 0;  after another one without a step: examine_all = 1
 
-Given   part.beta, part.f = K beta - y; E_i = f_i + b.  The two heuristics are in `compiled/kernel/platt.py`.
+Given   qp.beta, qp.f = K beta - y; E_i = f_i + b.  The two heuristics are in `compiled/kernel/platt.py`.
 The random starts are keyed by (seed, sweep, i2).  Platt keeps w where the kernel is linear; here the errors are kept
 whatever the kernel is, and a step takes two kernel rows, of which those used last are kept.
 
@@ -24,7 +24,7 @@ import numpy as np
 from bigsvm.compiled.kernel.platt import add_row, next_violator, platt_examine
 from bigsvm.solvers.base import Context, DataShape, Keeps, Need
 from bigsvm.solvers.kernel.base import KernelSolver, expired, most_values
-from bigsvm.solvers.kernel.part import Part, Progress, middle
+from bigsvm.solvers.kernel.dual_qp import DualQP, Progress, middle
 from bigsvm.solvers.kernel.values.kernel_rows import KernelRows
 
 _VALUES = 1 << 25  # rows looked at, times what is done with each
@@ -78,54 +78,54 @@ class PlattSMO(KernelSolver):
         """Rows inside their boxes are fetched sweep after sweep."""
         return True
 
-    def begin(self, part: Part, rows: KernelRows, ctx: Context) -> PlattWork:
+    def start_model(self, qp: DualQP, rows: KernelRows, ctx: Context) -> PlattWork:
         """b = 0, of a warm start the middle of b_up and b_low; its rows are kept by the caller."""
-        return PlattWork(middle(part))
+        return PlattWork(middle(qp))
 
     def own_needs(self, shape: DataShape, resident: bool) -> list[Need]:
         """The kernel rows of a pair."""
         return [Need("kernel rows", 16 * shape.n_samples)]
 
-    def advance(self, part: Part, work: Any, rows: KernelRows, ctx: Context) -> Progress:
+    def step_model(self, qp: DualQP, work: Any, rows: KernelRows, ctx: Context) -> Progress:
         """Row after row, until a sweep over all takes no step or enough were looked at; see `Progress`.
 
-        Platt's rule is a sweep over all without a step.  Where no row violates by more than part.eps / 2 with the b
-        that is kept, b_low - b_up is at most part.eps: then it is `done`, and goes on with a smaller part.eps.  Steps
+        Platt's rule is a sweep over all without a step.  Where no row violates by more than qp.eps / 2 with the b
+        that is kept, b_low - b_up is at most qp.eps: then it is `done`, and goes on with a smaller qp.eps.  Steps
         may also be smaller than eps allows; then it is over, and `final`.  The last sweep that is allowed is a limit,
         and no rule: then it is `exhausted`.
         """
-        n, steps, seen = part.n, 0, 0
-        programme = part.target, part.lower, part.upper, part.beta, part.f
+        n, steps, seen = qp.n, 0, 0
+        programme = qp.target, qp.lower, qp.upper, qp.beta, qp.f
         most = most_values(ctx, n, _VALUES)
-        while seen < most and not self._over(part, work) and not expired(ctx):
+        while seen < most and not self._over(qp, work) and not expired(ctx):
             begun = work.at
-            i2 = next_violator(*programme, work.b, 0.5 * part.eps, begun, not work.all_rows)
+            i2 = next_violator(*programme, work.b, 0.5 * qp.eps, begun, not work.all_rows)
             seen += i2 - begun + 1
             if i2 == n:
-                self._next_sweep(part, work)
+                self._next_sweep(qp, work)
                 continue
             row = rows.fetch(np.array([i2]))[0]
             i1, change, work.b = platt_examine(
                 row, i2, *programme, rows.diag, work.b, self.eps, ctx.seed, work.sweep
             )  # fmt: skip
             if i1 >= 0:
-                add_row(part.f, rows.fetch(np.array([i1]))[0], change)
+                add_row(qp.f, rows.fetch(np.array([i1]))[0], change)
                 work.changed += 1
                 steps += 1
             work.at = i2 + 1
             seen += 4 * n
-        over, violation = self._over(part, work), part.violation()
-        done, by_rule = over and violation <= part.eps, work.over <= part.eps
+        over, violation = self._over(qp, work), qp.violation()
+        done, by_rule = over and violation <= qp.eps, work.over <= qp.eps
         return Progress(done, over and not done and not by_rule, steps, steps * n, violation, by_rule and not done)
 
-    def _next_sweep(self, part: Part, work: PlattWork) -> None:
+    def _next_sweep(self, qp: DualQP, work: PlattWork) -> None:
         if work.all_rows:
             work.whole += 1
             if work.changed == 0:
-                work.over = part.eps
+                work.over = qp.eps
         # A smaller eps, after the rule was met, begins with all rows, too.
         work.all_rows = work.changed == 0
         work.sweep, work.at, work.changed = work.sweep + 1, 0, 0
 
-    def _over(self, part: Part, work: PlattWork) -> bool:
-        return work.over <= part.eps or work.whole >= self.maxepoch
+    def _over(self, qp: DualQP, work: PlattWork) -> bool:
+        return work.over <= qp.eps or work.whole >= self.maxepoch

@@ -16,7 +16,7 @@ Source: Wang Jialin, SVM: learning and implementing SMO & DCD, 2016 (docs/mathem
 
 | Wang 2016 | here |
 |---|---|
-| SVMModel (alpha, b, x, y, C, kernel; predict) | `model/linear_model.py`, and `Part` while it is trained |
+| SVMModel (alpha, b, x, y, C, kernel; predict) | `model/linear_model.py`, and `DualQP` while it is trained |
 | SVMSMO (errors E, the pair, maxEpoch, mask, epsilon) | `KernelSolver`, `SimplifiedWork`, `compiled/kernel/platt.py` |
 | KernelFunction (linear, poly, Gauss) | `problem/kernel.py`; `rbf_of_sigma` for gaussSigma |
 | SVMFileReader (LIBSVM text) | `store/text/svmlight.py`, behind `bigsvm ingest` |
@@ -45,7 +45,7 @@ from bigsvm.compiled.kernel.platt import (
 )
 from bigsvm.solvers.base import Context, DataShape, Keeps, Need
 from bigsvm.solvers.kernel.base import KernelSolver, expired, most_values
-from bigsvm.solvers.kernel.part import Part, Progress, middle
+from bigsvm.solvers.kernel.dual_qp import DualQP, Progress, middle
 from bigsvm.solvers.kernel.values.kept_rows import KeptRows, keep_rows, rows_of
 from bigsvm.solvers.kernel.values.kernel_rows import KernelRows
 from bigsvm.solvers.kernel.values.row_keeping import CACHE
@@ -101,30 +101,30 @@ class SimplifiedSMO(KernelSolver):
         if not 0.0 <= self.min_step < math.inf:
             raise ValueError(f"min_step must be a number not below 0, not {self.min_step!r}")
 
-    def begin(self, part: Part, rows: KernelRows, ctx: Context) -> SimplifiedWork:
+    def start_model(self, qp: DualQP, rows: KernelRows, ctx: Context) -> SimplifiedWork:
         """b = 0, of a warm start the middle of b_up and b_low."""
-        return SimplifiedWork(middle(part))
+        return SimplifiedWork(middle(qp))
 
     def own_needs(self, shape: DataShape, resident: bool) -> list[Need]:
         """Rows that are examined, one that changes f, and an order of all."""
         n = shape.n_samples
         return [Need("kernel rows", 8 * n * (_at_once(n) + 2))]
 
-    def advance(self, part: Part, work: Any, rows: KernelRows, ctx: Context) -> Progress:
+    def step_model(self, qp: DualQP, work: Any, rows: KernelRows, ctx: Context) -> Progress:
         """Whole groups of rows, until an epoch takes no step or enough were examined; see `Progress`.
 
-        The rule of Wang 2016 is an epoch without a step.  Where no row violates by more than part.eps / 2 with the b
-        that is kept, b_low - b_up is at most part.eps: then it is `done`, and goes on with a smaller part.eps.  An
+        The rule of Wang 2016 is an epoch without a step.  Where no row violates by more than qp.eps / 2 with the b
+        that is kept, b_low - b_up is at most qp.eps: then it is `done`, and goes on with a smaller qp.eps.  An
         epoch may also take no step because none was found; then it is over, and `final`.  The last epoch that is
         allowed is a limit, and no rule: then it is `exhausted`.
         """
-        n, steps, seen = part.n, 0, 0
-        programme = part.target, part.box, part.point, rows.diag
-        rule = PairRule(0.5 * part.eps, self.min_step, _SECOND[self.second])
+        n, steps, seen = qp.n, 0, 0
+        programme = qp.target, qp.box, qp.point, rows.diag
+        rule = PairRule(0.5 * qp.eps, self.min_step, _SECOND[self.second])
         together = _at_once(n)
         order = np.empty(n, np.int64)
         most = most_values(ctx, n, _VALUES)
-        while seen < most and not self._over(part, work) and not expired(ctx):
+        while seen < most and not self._over(qp, work) and not expired(ctx):
             stop = min(work.at + together, n)
             fetched = FetchedRows(*rows_of(rows, np.arange(work.at, stop), work.kept), work.at, stop)
             i = work.at
@@ -134,7 +134,7 @@ class SimplifiedSMO(KernelSolver):
                 )  # fmt: skip
                 if j >= 0:
                     partner, (k,) = rows_of(rows, np.array([j]), work.kept)
-                    add_row(part.f, partner[k], change)
+                    add_row(qp.f, partner[k], change)
                     work.changed += 1
                     steps += 1
                     i += 1
@@ -142,14 +142,14 @@ class SimplifiedSMO(KernelSolver):
             work.at = stop
             if stop == n:
                 if work.changed == 0:
-                    work.over = part.eps
+                    work.over = qp.eps
                 work.epoch, work.at, work.changed = work.epoch + 1, 0, 0
-        over, violation = self._over(part, work), part.violation()
-        done, by_rule = over and violation <= part.eps, work.over <= part.eps
+        over, violation = self._over(qp, work), qp.violation()
+        done, by_rule = over and violation <= qp.eps, work.over <= qp.eps
         return Progress(done, over and not done and not by_rule, steps, steps * n, violation, by_rule and not done)
 
-    def _over(self, part: Part, work: SimplifiedWork) -> bool:
-        return work.over <= part.eps or work.epoch >= self.maxepoch
+    def _over(self, qp: DualQP, work: SimplifiedWork) -> bool:
+        return work.over <= qp.eps or work.epoch >= self.maxepoch
 
 
 @dataclass(frozen=True)
@@ -172,13 +172,13 @@ class SimplifiedSMOWithKM(SimplifiedSMO):
         """One kept row at least; the plan gives more."""
         return [*super().own_needs(shape, resident), Need(CACHE, 8 * shape.n_samples)]
 
-    def begin(self, part: Part, rows: KernelRows, ctx: Context) -> SimplifiedWork:
+    def start_model(self, qp: DualQP, rows: KernelRows, ctx: Context) -> SimplifiedWork:
         """As `simplified-smo`, with room for rows.  What is kept is no part of a saved state."""
-        work = super().begin(part, rows, ctx)
+        work = super().start_model(qp, rows, ctx)
         work.kept = keep_rows(rows, ctx, self.kept_rows)
         return work
 
-    def end(self, work: Any) -> None:
+    def finish_model(self, work: Any) -> None:
         """Let the rows go."""
         if work.kept is not None:
             work.kept.close()

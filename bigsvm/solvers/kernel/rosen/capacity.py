@@ -22,7 +22,7 @@ def face_needs(shape: DataShape) -> list[Need]:
 def rows_that_fit(ctx: Context) -> int:
     """Rows of a face that the plan has room for, at least `_LEAST`: a function of the plan alone."""
     a_row = _COPIES * row_bytes(ctx.data)
-    room = ctx.arena_bytes + int(_FREE * ctx.budget.free)
+    room = ctx.row_buffer_bytes + int(_FREE * ctx.budget.free)
     # 8 _SQUARES m^2 + a_row m = room
     square = 8.0 * _SQUARES
     m = (math.sqrt(a_row * a_row + 4.0 * square * room) - a_row) / (2.0 * square)

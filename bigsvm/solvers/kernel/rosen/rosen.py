@@ -11,17 +11,17 @@ from typing import ClassVar
 
 import numpy as np
 
-from bigsvm.compiled.kernel.parts import DualPoint
+from bigsvm.compiled.kernel.dual_qp import DualPoint
 from bigsvm.compiled.kernel.rosen import DUE, STILL, WORK, Descent, keep_members
 from bigsvm.solvers.base import Context, DataShape, Need
 from bigsvm.solvers.kernel.base import KernelSolver, expired, most_values
-from bigsvm.solvers.kernel.part import Part, Progress
+from bigsvm.solvers.kernel.dual_qp import DualQP, Progress
 from bigsvm.solvers.kernel.rosen.capacity import face_needs, rows_that_fit
 from bigsvm.solvers.kernel.rosen.rosen_face import (
     INNER,
     FaceWork,
     Look,
-    Room,
+    Workspace,
     bring_up_to_date,
     check,
     grown,
@@ -33,7 +33,7 @@ from bigsvm.solvers.kernel.rosen.rosen_face import (
 )
 from bigsvm.solvers.kernel.values.kernel_rows import KernelRows
 
-_WHILE = 1_000_000_000  # multiplications of a call, about
+_CALL_WORK = 1_000_000_000  # multiplications of a call, about
 _VALUE = 20  # of a kernel value
 _LOOK = 50_000  # of what is done once a release
 
@@ -68,43 +68,43 @@ class Rosen(KernelSolver):
         """K of the free rows; of more of them than there is memory for, some wait."""
         return face_needs(shape)
 
-    def begin(self, part: Part, rows: KernelRows, ctx: Context) -> FaceWork:
+    def start_model(self, qp: DualQP, rows: KernelRows, ctx: Context) -> FaceWork:
         """Nothing is computed."""
-        return new_work(part.n)
+        return new_work(qp.n)
 
-    def advance(self, part: Part, work: FaceWork, rows: KernelRows, ctx: Context) -> Progress:
-        """Faces, each with one release and one update of f, until b_low - b_up <= part.eps, or for a while.
+    def step_model(self, qp: DualQP, work: FaceWork, rows: KernelRows, ctx: Context) -> Progress:
+        """Faces, each with one release and one update of f, until b_low - b_up <= qp.eps, or for one share of work.
 
         K_JJ is computed anew by each call, so that nothing depends on whether the state was saved before it.
         """
-        block, room, spent, visits, steps = Block(rows, rows_that_fit(ctx)), Room(), 0.0, 0, work.steps
-        now = look(part)
+        block, workspace, spent, visits, steps = Block(rows, rows_that_fit(ctx)), Workspace(), 0.0, 0, work.steps
+        now = look(qp)
         exhausted = False
         begun = int(work.counts[WORK])
-        most = most_values(ctx, part.n, _WHILE // _VALUE) * _VALUE
-        while now.violation > part.eps and spent < most and not exhausted and not expired(ctx):
+        most = most_values(ctx, qp.n, _CALL_WORK // _VALUE) * _VALUE
+        while now.violation > qp.eps and spent < most and not exhausted and not expired(ctx):
             values, multiplications = rows.counts.asked, int(work.counts[WORK])
-            before = part.beta.copy()
-            moved = self._face(part, work, block, room, now)
-            visits += part.n * (bring_up_to_date(part, before, work, rows) > 0)
-            now = look(part)
-            exhausted = stands_still(part, work, rows, now.violation, moved, patience=200 + part.n)
+            before = qp.beta.copy()
+            moved = self._face(qp, work, block, workspace, now)
+            visits += qp.n * (bring_up_to_date(qp, before, work, rows) > 0)
+            now = look(qp)
+            exhausted = stands_still(qp, work, rows, now.violation, moved, patience=200 + qp.n)
             if work.stale == 0:
-                now = look(part)
-            # Values that were asked for, not those computed: where a while ends must not depend on a cache.
+                now = look(qp)
+            # Values that were asked for, not those computed: where a call ends must not depend on a cache.
             spent += _VALUE * (rows.counts.asked - values) + int(work.counts[WORK]) - multiplications
-            spent += part.n + _LOOK
+            spent += qp.n + _LOOK
         rows.counts.asked += (int(work.counts[WORK]) - begun) // _VALUE
-        done = now.violation <= part.eps
+        done = now.violation <= qp.eps
         return Progress(done, exhausted and not done, work.steps - steps, visits, now.violation)
 
-    def _face(self, part: Part, work: FaceWork, block: Block, room: Room, now: Look) -> bool:
+    def _face(self, qp: DualQP, work: FaceWork, block: Block, workspace: Workspace, now: Look) -> bool:
         """A release where it is due, then steps inside the face until the next one is; whether anything moved.
 
         Of the rows outside only p's multiplier is kept up to date.  After its release the next one is expected to be
         as large: where it is smaller, the face goes on after another look, along the same directions.
         """
-        eps, before = paper_eps(part), work.steps
+        eps, before = paper_eps(qp), work.steps
         if len(now.free):
             free = now.free
             if len(free) >= block.most:
@@ -117,13 +117,13 @@ class Rosen(KernelSolver):
         block.take(numbers)
         how = Descent(
             INNER[self.inner], stop=-np.inf, small=0.5 * eps, theta=self.theta, level=now.multiplier, releases=int(due),
-            most=1 if self.full else len(numbers) + 5, most_work=_WHILE,
+            most=1 if self.full else len(numbers) + 5, most_work=_CALL_WORK,
         )  # fmt: skip
-        W, point = block.numbers, DualPoint(part.beta[block.numbers], part.f[block.numbers])
-        reason = move(part, work, W, point, block.K, block.largest, room, how)
+        W, point = block.numbers, DualPoint(qp.beta[block.numbers], qp.f[block.numbers])
+        reason = move(qp, work, W, point, block.K, block.largest, workspace, how)
         if reason == DUE and work.steps == before:  # a tie that rounding decides otherwise here than there
-            reason = move(part, work, W, point, block.K, block.largest, room, how._replace(releases=1))
-        part.beta[W] = point.beta
+            reason = move(qp, work, W, point, block.K, block.largest, workspace, how._replace(releases=1))
+        qp.beta[W] = point.beta
         return reason != STILL or work.steps > before + 1
 
 

@@ -11,17 +11,17 @@ from typing import ClassVar
 
 import numpy as np
 
-from bigsvm.compiled.kernel.parts import DualPoint
+from bigsvm.compiled.kernel.dual_qp import DualPoint
 from bigsvm.compiled.kernel.rosen import LIMIT, STILL, WORK, Descent
 from bigsvm.solvers.base import Context, DataShape, Need
 from bigsvm.solvers.kernel.base import KernelSolver, expired, most_values
-from bigsvm.solvers.kernel.part import Part, Progress
+from bigsvm.solvers.kernel.dual_qp import DualQP, Progress
 from bigsvm.solvers.kernel.rosen.capacity import face_needs, rows_that_fit
 from bigsvm.solvers.kernel.rosen.rosen_face import (
     INNER,
     FaceWork,
     Look,
-    Room,
+    Workspace,
     bring_up_to_date,
     check,
     look,
@@ -33,7 +33,7 @@ from bigsvm.solvers.kernel.rosen.rosen_face import (
 from bigsvm.solvers.kernel.values.kernel_rows import KernelRows
 from bigsvm.solvers.selection import largest
 
-_WHILE = 1_000_000_000  # multiplications of a call, about
+_CALL_WORK = 1_000_000_000  # multiplications of a call, about
 _VALUE = 20  # of a kernel value
 _SHARE = 0.1  # of the violation, to which a round solves
 _STEPS = 20  # of a round, a row, and 1000 more
@@ -82,57 +82,57 @@ class RosenBlock(KernelSolver):
         """K of a round's rows; there are as many as the memory holds."""
         return face_needs(shape)
 
-    def begin(self, part: Part, rows: KernelRows, ctx: Context) -> RoundWork:
+    def start_model(self, qp: DualQP, rows: KernelRows, ctx: Context) -> RoundWork:
         """Nothing is computed."""
-        face = new_work(part.n)
-        chosen, beta, f = np.zeros(part.n, bool), np.zeros(part.n), np.zeros(part.n)
+        face = new_work(qp.n)
+        chosen, beta, f = np.zeros(qp.n, bool), np.zeros(qp.n), np.zeros(qp.n)
         return RoundWork(face.direction, face.memory, face.counts, chosen=chosen, beta=beta, f=f)
 
-    def advance(self, part: Part, work: RoundWork, rows: KernelRows, ctx: Context) -> Progress:
-        """Rounds until b_low - b_up <= part.eps, or for a while; `iterations` are rounds, that is updates of f.
+    def step_model(self, qp: DualQP, work: RoundWork, rows: KernelRows, ctx: Context) -> Progress:
+        """Rounds until b_low - b_up <= qp.eps, or for one share of work; `iterations` counts rounds: updates of f.
 
-        A long round goes on in the next call, which computes K_WW anew; `part` moves only when a round is over.
+        A long round goes on in the next call, which computes K_WW anew; `qp` moves only when a round is over.
         """
         most = max(min(self.asked.working_set or self.max_set, rows_that_fit(ctx)), 2)
-        room, spent, visits, rounds = Room(), 0, 0, work.updates
-        now, largest = look(part), float(rows.diag.max(initial=0.0))
+        workspace, spent, visits, rounds = Workspace(), 0, 0, work.updates
+        now, largest = look(qp), float(rows.diag.max(initial=0.0))
         exhausted = False
         begun = int(work.counts[WORK])
-        most_work = most_values(ctx, part.n, _WHILE // _VALUE) * _VALUE
-        while now.violation > part.eps and spent < most_work and not exhausted and not expired(ctx):
+        most_work = most_values(ctx, qp.n, _CALL_WORK // _VALUE) * _VALUE
+        while now.violation > qp.eps and spent < most_work and not exhausted and not expired(ctx):
             values, multiplications = rows.counts.asked, int(work.counts[WORK])
             if work.stop < 0.0:
-                self._begin_round(part, work, now, most)
-            reason = self._go_on(part, work, rows, largest, room, max(_WHILE - spent, 1))
+                self._begin_round(qp, work, now, most)
+            reason = self._go_on(qp, work, rows, largest, workspace, max(_CALL_WORK - spent, 1))
             spent += int(work.counts[WORK]) - multiplications + _VALUE * (rows.counts.asked - values)
             if reason == LIMIT and work.steps < work.last_step:
                 break
-            values, before = rows.counts.asked, part.beta.copy()
-            part.beta[work.chosen] = work.beta[work.chosen]
+            values, before = rows.counts.asked, qp.beta.copy()
+            qp.beta[work.chosen] = work.beta[work.chosen]
             work.stop = -1.0
-            changed = bring_up_to_date(part, before, work, rows)
-            visits += part.n * (changed > 0)
-            now = look(part)
-            exhausted = stands_still(part, work, rows, now.violation, reason != STILL or changed > 0, _PATIENCE)
+            changed = bring_up_to_date(qp, before, work, rows)
+            visits += qp.n * (changed > 0)
+            now = look(qp)
+            exhausted = stands_still(qp, work, rows, now.violation, reason != STILL or changed > 0, _PATIENCE)
             if work.stale == 0:
-                now = look(part)
-            spent += part.n * changed + _VALUE * (rows.counts.asked - values)
+                now = look(qp)
+            spent += qp.n * changed + _VALUE * (rows.counts.asked - values)
         rows.counts.asked += (int(work.counts[WORK]) - begun) // _VALUE
-        done = now.violation <= part.eps
+        done = now.violation <= qp.eps
         return Progress(done, exhausted and not done, work.updates - rounds, visits, now.violation)
 
-    def _begin_round(self, part: Part, work: RoundWork, now: Look, most: int) -> None:
+    def _begin_round(self, qp: DualQP, work: RoundWork, now: Look, most: int) -> None:
         """Begin a round."""
-        W = working_set(part, now, self.q, most)
+        W = working_set(qp, now, self.q, most)
         work.chosen[:] = False
         work.chosen[W] = True
-        work.beta[:], work.f[:] = part.beta, part.f
-        work.stop = max(_SHARE * now.violation, paper_eps(part))
+        work.beta[:], work.f[:] = qp.beta, qp.f
+        work.stop = max(_SHARE * now.violation, paper_eps(qp))
         work.last_step = work.steps + _STEPS * len(W) + 1000
         work.memory[:] = 0.0
 
     def _go_on(
-        self, part: Part, work: RoundWork, rows: KernelRows, largest: float, room: Room, most_work: int
+        self, qp: DualQP, work: RoundWork, rows: KernelRows, largest: float, workspace: Workspace, most_work: int
     ) -> int:  # fmt: skip
         """Steps of the round that is open, in `work` alone; why they ended."""
         W = np.flatnonzero(work.chosen)
@@ -143,16 +143,16 @@ class RosenBlock(KernelSolver):
             most=most, most_work=most_work,
         )  # fmt: skip
         point = DualPoint(work.beta[W], work.f[W])
-        reason = move(part, work, W, point, K, largest, room, how)
+        reason = move(qp, work, W, point, K, largest, workspace, how)
         work.beta[W], work.f[W] = point
         return reason
 
 
-def working_set(part: Part, now: Look, q: int, most: int) -> np.ndarray:
+def working_set(qp: DualQP, now: Look, q: int, most: int) -> np.ndarray:
     """The rows of a round, int64, ascending: J, q/2 bound rows on each side by their violation of the centre, and
     the most violating pair; of more than `most` those with the largest violations, the pair always among them.
     """
-    bound = np.ones(part.n, bool)
+    bound = np.ones(qp.n, bool)
     bound[now.free] = False
     rising, falling = now.centre - now.up, now.down - now.centre
     chosen = ~bound

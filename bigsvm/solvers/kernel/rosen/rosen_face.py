@@ -11,17 +11,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bigsvm.compiled.kernel.parts import Box, DualPoint
+from bigsvm.compiled.kernel.dual_qp import Box, DualPoint
 from bigsvm.compiled.kernel.rosen import (
     CONJUGATE,
     NEWTON,
     STEEPEST,
     Descent,
-    DescentRoom,
+    DescentWorkspace,
     LastDirection,
     descend,
 )
-from bigsvm.solvers.kernel.part import Part
+from bigsvm.solvers.kernel.dual_qp import DualQP
 from bigsvm.solvers.kernel.values.kernel_rows import KernelRows
 
 INNER = {"cg": CONJUGATE, "steepest": STEEPEST, "newton": NEWTON}
@@ -32,17 +32,17 @@ DRIFT = 1e-14  # of sum |beta|, in sum beta
 N_COUNTS = 5
 
 
-def paper_eps(part: Part) -> float:
+def paper_eps(qp: DualQP) -> float:
     """eps of Lopez and Dorronsoro, whose rule is b_low - b_up <= 2 eps: the one place where that 2 stands.
 
-    `part.eps` is the violation itself.  For `--stop paper` the caller sets part.eps = 2 tol.
+    `qp.eps` is the violation itself.  For `--stop paper` the caller sets qp.eps = 2 tol.
     """
-    return 0.5 * part.eps
+    return 0.5 * qp.eps
 
 
 @dataclass
 class FaceWork:
-    """What is kept of a model beside the `Part`.
+    """What is kept of a model beside the `DualQP`.
 
     direction : float64, (n,)   the last conjugate direction, of use where memory[1] > 0
     memory : float64, (2,)   r.r of the last step inside the face, and how many there were since the last restart
@@ -76,7 +76,7 @@ def new_work(n: int) -> FaceWork:
 
 
 class Look(NamedTuple):
-    """Where a `Part` stands, from f of all rows.
+    """Where a `DualQP` stands, from f of all rows.
 
     up, down : float64, (n,)   `Part.up`, `Part.down`
     i_up, i_low : the most violating pair;  violation : b_low - b_up, -inf where nothing may move
@@ -102,13 +102,13 @@ class Look(NamedTuple):
         return 0.5 * (float(self.up[self.i_up]) + float(self.down[self.i_low]))
 
 
-def look(part: Part) -> Look:
-    """O(n), no kernel values; `part` has at least one row."""
-    up, down = part.up(), part.down()
+def look(qp: DualQP) -> Look:
+    """O(n), no kernel values; `qp` has at least one row."""
+    up, down = qp.up(), qp.down()
     i_up, i_low = int(np.argmin(up)), int(np.argmax(down))
     b_up, b_low = float(up[i_up]), float(down[i_low])
     violation = b_low - b_up if np.isfinite(b_up) and np.isfinite(b_low) else -np.inf
-    free = np.flatnonzero(part.free())
+    free = np.flatnonzero(qp.free())
     mu, worst, p, multiplier = np.nan, 0.0, -1, 0.0
     if len(free):
         F = up[free]
@@ -129,26 +129,27 @@ def grown(m: int) -> int:
 
 
 @dataclass
-class Room:
-    """Work space of `descend` for at most so many rows; nothing of it outlives a call of `advance`."""
+class Workspace:
+    """Work space of `descend` for at most so many rows; nothing of it outlives a call of `step_model`."""
 
     e: np.ndarray = field(default_factory=lambda: np.zeros(0))
     r: np.ndarray = field(default_factory=lambda: np.zeros(0))
     z: np.ndarray = field(default_factory=lambda: np.zeros(0))
     square: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
 
-    def of(self, m: int, inner: int) -> tuple[np.ndarray, DescentRoom]:
+    def of(self, m: int, inner: int) -> tuple[np.ndarray, DescentWorkspace]:
         """e, and the rest, for m rows."""
         if len(self.e) < m:
             self.e, self.r, self.z = (np.zeros(grown(m)) for _ in range(3))
         if inner == NEWTON and self.square.shape[1] < m:
             self.square = np.zeros((grown(m) + 2, grown(m)))
         square = self.square[: m + 2, :m] if inner == NEWTON else self.square
-        return self.e[:m], DescentRoom(self.r[:m], self.z[:m], square)
+        return self.e[:m], DescentWorkspace(self.r[:m], self.z[:m], square)
 
 
 def move(
-    part: Part, work: FaceWork, W: np.ndarray, point: DualPoint, K: np.ndarray, largest: float, room: Room, how: Descent
+    qp: DualQP, work: FaceWork, W: np.ndarray, point: DualPoint, K: np.ndarray, largest: float, workspace: Workspace,
+    how: Descent,
 ) -> int:  # fmt: skip
     """Move beta and f of the rows W (int64, distinct), whose kernel values are K.
 
@@ -156,10 +157,10 @@ def move(
     -------
     reason : as `descend` gives it
     """
-    e, rest = room.of(len(W), how.inner)
+    e, rest = workspace.of(len(W), how.inner)
     e[:] = work.direction[W]
     reason, gain = descend(
-        K, largest, W, point, Box(part.lower[W], part.upper[W]), part.epsilon, how, LastDirection(e, work.memory), rest,
+        K, largest, W, point, Box(qp.lower[W], qp.upper[W]), qp.epsilon, how, LastDirection(e, work.memory), rest,
         work.counts,
     )  # fmt: skip
     work.direction[W] = e
@@ -167,43 +168,43 @@ def move(
     return int(reason)
 
 
-def bring_up_to_date(part: Part, before: np.ndarray, work: FaceWork, rows: KernelRows) -> int:
+def bring_up_to_date(qp: DualQP, before: np.ndarray, work: FaceWork, rows: KernelRows) -> int:
     """f += K (beta - before), one pass; the number of rows whose beta has changed."""
-    balance(part)
-    changed = np.flatnonzero(part.beta != before)
+    balance(qp)
+    changed = np.flatnonzero(qp.beta != before)
     if len(changed):
-        rows.update(part.f, changed, part.beta[changed] - before[changed])
+        rows.update(qp.f, changed, qp.beta[changed] - before[changed])
         work.updates += 1
         work.stale += 1
         if work.stale >= REFRESH:
-            refresh(part, work, rows)
+            refresh(qp, work, rows)
     return len(changed)
 
 
-def refresh(part: Part, work: FaceWork, rows: KernelRows) -> None:
+def refresh(qp: DualQP, work: FaceWork, rows: KernelRows) -> None:
     """f = K beta - t from nothing: sums of many updates drift."""
-    np.negative(part.target, out=part.f)
-    support = np.flatnonzero(part.beta)
-    rows.update(part.f, support, part.beta[support])
+    np.negative(qp.target, out=qp.f)
+    support = np.flatnonzero(qp.beta)
+    rows.update(qp.f, support, qp.beta[support])
     work.updates += 1
     work.stale = 0
 
 
-def balance(part: Part) -> None:
+def balance(qp: DualQP) -> None:
     """Rounding errors of sum beta, from snaps to bounds and long sums, go to the free row with the most room."""
-    total = float(part.beta.sum())
-    free = np.flatnonzero(part.free())
-    if abs(total) <= DRIFT * float(np.abs(part.beta).sum()) or not len(free):
+    total = float(qp.beta.sum())
+    free = np.flatnonzero(qp.free())
+    if abs(total) <= DRIFT * float(np.abs(qp.beta).sum()) or not len(free):
         return
-    beta = part.beta[free]
-    bound = np.where(beta > 0.0, part.upper[free], part.lower[free])
+    beta = qp.beta[free]
+    bound = np.where(beta > 0.0, qp.upper[free], qp.lower[free])
     space = np.minimum(np.abs(beta), np.abs(bound - beta))
     k = int(np.argmax(space))
     if space[k] > 2.0 * abs(total):
-        part.beta[free[k]] -= total
+        qp.beta[free[k]] -= total
 
 
-def stands_still(part: Part, work: FaceWork, rows: KernelRows, violation: float, moved: bool, patience: int) -> bool:
+def stands_still(qp: DualQP, work: FaceWork, rows: KernelRows, violation: float, moved: bool, patience: int) -> bool:
     """Whether floating point allows no more, after an update: twice no progress, the second time with a fresh f.
 
     Progress is a smaller violation, or, of steps that crawl, an objective that still falls.
@@ -219,7 +220,7 @@ def stands_still(part: Part, work: FaceWork, rows: KernelRows, violation: float,
     work.waited = 0
     if work.stalls > 1:
         return True
-    refresh(part, work, rows)
+    refresh(qp, work, rows)
     return False
 
 

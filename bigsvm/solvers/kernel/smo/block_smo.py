@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bigsvm.compiled.kernel.block_smo import LANES, StepRoom, measure, solve_working_set
-from bigsvm.compiled.kernel.parts import Box, DualPoint
+from bigsvm.compiled.kernel.block_smo import LANES, StepWorkspace, measure, solve_working_set
+from bigsvm.compiled.kernel.dual_qp import Box, DualPoint
 from bigsvm.compiled.kernel.support import Support, support_of, unit_rows
 from bigsvm.solvers.kernel.values.gram import Gram
 from bigsvm.store.blocks import Matrix
@@ -28,7 +28,7 @@ _MOST_ROUNDS = 10_000
 
 @dataclass
 class ActiveRows:
-    """Rows of a part that are in memory; arrays float64 of shape (n,), copies of the part's.
+    """Rows of a QP that are in memory; arrays float64 of shape (n,), copies of the QP's.
 
     X : where the rows lie;  at : int64, their rows in X
     column : int64, the number by which a precomputed kernel knows each row, or empty
@@ -96,14 +96,14 @@ class BlockSMO:
         self._diag = np.empty(self.q)
         self._box = Box(np.empty(self.q), np.empty(self.q))
         self._point = DualPoint(np.empty(self.q), np.empty(self.q))
-        self._room = StepRoom(
+        self._workspace = StepWorkspace(
             np.empty(self.q), np.empty(self.q), np.empty(self.q, np.float32), np.empty(LANES),
             np.empty(LANES, np.float32),
         )  # fmt: skip
         self._K = np.zeros(self.q * self.q, kind)
 
     @staticmethod
-    def room_bytes(q: int, itemsize: int) -> int:
+    def workspace_bytes(q: int, itemsize: int) -> int:
         """Bytes that a working set's matrix and vectors take."""
         q = -(-q // LANES) * LANES
         return q * q * itemsize + 16 * 8 * q
@@ -164,9 +164,9 @@ class BlockSMO:
             order = np.lexsort((last, -worst, ~free))
             kept = last[order[: q // 2]]
         chosen[kept] = True
-        room = q - len(kept)
+        left = q - len(kept)
         for values, side in ((up, 1.0), (-down, -1.0)):
-            wanted = room // 2 if side > 0 else q - int(chosen.sum())
+            wanted = left // 2 if side > 0 else q - int(chosen.sum())
             bound = b_low if side > 0 else -b_up
             candidates = np.flatnonzero((values < bound) & ~chosen)
             if len(candidates) > wanted:
@@ -180,7 +180,7 @@ class BlockSMO:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Solve the programme of W alone; (rows whose beta has changed, by how much)."""
         n = len(W)
-        # Only so much of the room as there are rows.
+        # Only so much of the workspace as there are rows.
         m = -(-n // LANES) * LANES
         K = self._K[: m * m].reshape(m, m)
         self.gram.values(active.X, active.at[W], active.support(W, self.gram), K)
@@ -194,9 +194,11 @@ class BlockSMO:
         K[np.arange(n), np.arange(n)] = diag[:n]
         K[n:] = 0.0
         K[:, n:] = 0.0
-        room = self._room._replace(up=self._room.up[:m], down=self._room.down[:m], gain=self._room.gain[:m])
+        workspace = self._workspace._replace(
+            up=self._workspace.up[:m], down=self._workspace.down[:m], gain=self._workspace.gain[:m]
+        )
         steps, _ = solve_working_set(
-            K, diag, box, active.epsilon, point, target, _STEPS * n, self.second, room
+            K, diag, box, active.epsilon, point, target, _STEPS * n, self.second, workspace
         )  # fmt: skip
         found.steps += steps
         found.work += steps * n // _STEPS_A_ROW

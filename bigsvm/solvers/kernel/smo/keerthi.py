@@ -17,7 +17,7 @@ from bigsvm.compiled.kernel.keerthi import inner_extremes, sweep_to_violator
 from bigsvm.compiled.kernel.smo import add_pair, curvature, extremes, take_step
 from bigsvm.solvers.base import Context
 from bigsvm.solvers.kernel.base import expired
-from bigsvm.solvers.kernel.part import Part, Progress
+from bigsvm.solvers.kernel.dual_qp import DualQP, Progress
 from bigsvm.solvers.kernel.smo.rounding import resolution
 from bigsvm.solvers.kernel.values.kernel_rows import KernelRows
 
@@ -42,61 +42,61 @@ class KeerthiWork:
     selected: np.ndarray
 
 
-def keerthi_begin(part: Part, selected: np.ndarray) -> KeerthiWork:
+def keerthi_begin(qp: DualQP, selected: np.ndarray) -> KeerthiWork:
     """The worst pair of all rows, and a sweep ahead.  (Any row of each class would do.)"""
-    everything = np.arange(part.n)
-    i, j, b_up, b_low = extremes(part.f, part.beta, part.lower, part.upper, part.epsilon, _NONE, everything, part.n)
+    everything = np.arange(qp.n)
+    i, j, b_up, b_low = extremes(qp.f, qp.beta, qp.lower, qp.upper, qp.epsilon, _NONE, everything, qp.n)
     return KeerthiWork(np.array([i, j]), np.array([b_up, b_low]), True, 0, 0, everything, selected)
 
 
 def keerthi_advance(
-    part: Part, work: KeerthiWork, rows: KernelRows, diag: np.ndarray, steps: int, ctx: Context | None
+    qp: DualQP, work: KeerthiWork, rows: KernelRows, diag: np.ndarray, steps: int, ctx: Context | None
 ) -> Progress:
     """At most `steps` steps, fewer where the user's time is up; see `Textbook.advance`."""
     done = 0
-    programme = (part.f, part.beta, part.lower, part.upper, part.epsilon, _NONE)
+    programme = (qp.f, qp.beta, qp.lower, qp.upper, qp.epsilon, _NONE)
     while done < steps and not expired(ctx):
         if work.sweeping:
-            i, j, row = sweep_to_violator(work.at, *programme, part.eps, work.pair, work.bounds)
+            i, j, row = sweep_to_violator(work.at, *programme, qp.eps, work.pair, work.bounds)
             if i < 0:
                 if work.changed == 0:
-                    violation = part.violation()
+                    violation = qp.violation()
                     # A sweep that finds pairs and cannot move them has come to the end of float64.
-                    return Progress(violation <= part.eps, violation > part.eps, done, done * part.n, violation)
+                    return Progress(violation <= qp.eps, violation > qp.eps, done, done * qp.n, violation)
                 work.sweeping = False
                 continue
             work.at = row + 1
-        elif work.bounds[1] - work.bounds[0] > part.eps:
+        elif work.bounds[1] - work.bounds[0] > qp.eps:
             i, j = (int(k) for k in work.pair)
         else:
             work.sweeping, work.at, work.changed = True, 0, 0
             continue
-        if _step(part, work, rows, diag, i, j):
+        if _step(qp, work, rows, diag, i, j):
             done += 1
             work.changed += 1
         elif not work.sweeping:
             work.sweeping, work.at, work.changed = True, 0, 0
     violation = float(work.bounds[1] - work.bounds[0])
     # Between sweeps a small violation of the inner rows says nothing of the others.
-    exhausted = part.violation() <= resolution(part, diag)
-    return Progress(False, exhausted, done, done * part.n, violation)
+    exhausted = qp.violation() <= resolution(qp, diag)
+    return Progress(False, exhausted, done, done * qp.n, violation)
 
 
-def _step(part: Part, work: KeerthiWork, rows: KernelRows, diag: np.ndarray, i: int, j: int) -> bool:
+def _step(qp: DualQP, work: KeerthiWork, rows: KernelRows, diag: np.ndarray, i: int, j: int) -> bool:
     """Raise i, lower j; b_up and b_low of the inner rows and these two.  False where nothing changed."""
-    violation = float(part.down(np.array([j]))[0] - part.up(np.array([i]))[0])
+    violation = float(qp.down(np.array([j]))[0] - qp.up(np.array([i]))[0])
     if violation <= 0.0:  # by the rounding of f alone: such a step would lead out of the box
         return False
     row_i, row_j = rows.fetch(np.array([i, j]))
-    rising, falling = int(part.beta[i] < 0.0), int(part.beta[j] <= 0.0)
+    rising, falling = int(qp.beta[i] < 0.0), int(qp.beta[j] <= 0.0)
     step = violation / curvature(i, j, row_i[j], diag)
-    change_i, change_j, *_ = take_step(i, j, step, part.beta, part.lower, part.upper, part.epsilon, _NONE)
+    change_i, change_j, *_ = take_step(i, j, step, qp.beta, qp.lower, qp.upper, qp.epsilon, _NONE)
     if change_i == 0.0 and change_j == 0.0:
         return False
-    add_pair(part.f, work.everything, part.n, row_i, row_j, change_i, change_j)
+    add_pair(qp.f, work.everything, qp.n, row_i, row_j, change_i, change_j)
     if work.selected.shape[1]:
         work.selected[rising, i] += 1
         work.selected[falling, j] += 1
     work.pair[:] = i, j
-    inner_extremes(part.f, part.beta, part.lower, part.upper, part.epsilon, _NONE, work.pair, work.bounds)
+    inner_extremes(qp.f, qp.beta, qp.lower, qp.upper, qp.epsilon, _NONE, work.pair, work.bounds)
     return True

@@ -20,14 +20,14 @@ import numpy as np
 
 from bigsvm.solvers.base import Context, DataShape, Need, SmallFit
 from bigsvm.solvers.kernel.base import KernelSolver
-from bigsvm.solvers.kernel.part import Part, Progress
+from bigsvm.solvers.kernel.dual_qp import DualQP, Progress
 from bigsvm.solvers.kernel.smo.active_set import Round, SmoWork
 from bigsvm.solvers.kernel.smo.block_smo import BlockSMO
 from bigsvm.solvers.kernel.smo.textbook import Textbook, TextbookWork
 from bigsvm.solvers.kernel.state import KernelState
 from bigsvm.solvers.kernel.values.data_rows import DataRows
 from bigsvm.solvers.kernel.values.kernel_rows import KernelRows
-from bigsvm.solvers.kernel.values.row_buffer import GATHERED, LEAST_ROWS, RowArena
+from bigsvm.solvers.kernel.values.row_buffer import GATHERED, LEAST_ROWS, RowBuffer
 
 _Q = 1024
 _SAMPLE = 0.1  # of the rows, for the first active set
@@ -49,8 +49,8 @@ class Smo(KernelSolver):
         if self.by_pairs:
             return [Need("row flags", 8 * n), Need("coefficients sent", 8 * n)]
         return [
-            Need("working set", BlockSMO.room_bytes(self._rows_of_set(n), 8) + self._rows_of_set(n) * 2 * stored),
-            Need("active rows", RowArena.least_bytes(shape) + 2 * GATHERED),
+            Need("working set", BlockSMO.workspace_bytes(self._rows_of_set(n), 8) + self._rows_of_set(n) * 2 * stored),
+            Need("active rows", RowBuffer.least_bytes(shape) + 2 * GATHERED),
             Need("row flags", n, may_spill=True),
             Need("coefficients sent", 8 * n, may_spill=True),
         ]
@@ -80,15 +80,15 @@ class Smo(KernelSolver):
         """Of pairs; the rows of a working set are not kept."""
         return self.by_pairs
 
-    def begin(self, part: Part, rows: KernelRows, ctx: Context) -> Any:
+    def start_model(self, qp: DualQP, rows: KernelRows, ctx: Context) -> Any:
         """Everything is sent: f is that of beta."""
         if self.by_pairs:
-            return self._textbook.begin(part, rows, ctx)
+            return self._textbook.start_model(qp, rows, ctx)
         work = SmoWork(ctx.vector("row flags", 1, np.uint8), ctx.vector("coefficients sent", 1))
-        work.sent.values[: part.n, 0] = part.beta
+        work.sent.values[: qp.n, 0] = qp.beta
         return work
 
-    def end(self, work: Any) -> None:
+    def finish_model(self, work: Any) -> None:
         """Flags and coefficients."""
         if not isinstance(work, SmoWork):
             return
@@ -98,19 +98,19 @@ class Smo(KernelSolver):
     def make_room(self, state: KernelState) -> None:
         """Of the rows in memory, where a proof comes before the model is done."""
         if isinstance(state.work, SmoWork):
-            state.work.arena = None
+            state.work.row_buffer = None
 
-    def whole(self, part: Part, work: Any, rows: KernelRows) -> bool:
+    def whole(self, qp: DualQP, work: Any, rows: KernelRows) -> bool:
         """Of pairs: f of the rows that have shrunk away."""
         if self.by_pairs:
-            self._textbook.whole(part, work, rows)
+            self._textbook.whole(qp, work, rows)
         return self.by_pairs
 
-    def advance(self, part: Part, work: Any, rows: KernelRows, ctx: Context) -> Progress:
+    def step_model(self, qp: DualQP, work: Any, rows: KernelRows, ctx: Context) -> Progress:
         """One active set, and one pass over the other rows; of the textbook's rules some steps."""
         if self.by_pairs:
-            progress = self._textbook.advance(part, work, rows, ctx)
-            stale = not progress.done and isinstance(work, TextbookWork) and work.n_active < part.n
+            progress = self._textbook.step_model(qp, work, rows, ctx)
+            stale = not progress.done and isinstance(work, TextbookWork) and work.n_active < qp.n
             return progress._replace(stale=stale and not progress.final)
         assert isinstance(rows, DataRows)
-        return Round(part, work, rows, ctx, self._rows_of_set(part.n), self.asked.wss != "1", self.sample).run()
+        return Round(qp, work, rows, ctx, self._rows_of_set(qp.n), self.asked.wss != "1", self.sample).run()

@@ -33,7 +33,7 @@ from bigsvm.compiled.kernel.smo import (
 )
 from bigsvm.solvers.base import Context
 from bigsvm.solvers.kernel.base import expired, most_values
-from bigsvm.solvers.kernel.part import Part, Progress
+from bigsvm.solvers.kernel.dual_qp import DualQP, Progress
 from bigsvm.solvers.kernel.smo.keerthi import KeerthiWork, keerthi_advance, keerthi_begin
 from bigsvm.solvers.kernel.smo.rounding import resolution
 from bigsvm.solvers.kernel.values.kernel_rows import KernelRows
@@ -70,7 +70,7 @@ class TextbookWork:
 class Textbook:
     """The engine.  `f` of rows that are not active is old between two calls, until `whole` or the end.
 
-    steps : at most, of a call of `advance`
+    steps : at most, of a call of `step_model`
     record : count how often each variable is selected
     wss, shrinking : the options of the same name
     """
@@ -80,65 +80,65 @@ class Textbook:
     wss: str = "2"
     shrinking: bool = True
 
-    def begin(self, part: Part, rows: KernelRows, ctx: Context | None = None) -> TextbookWork | KeerthiWork:
-        """What `advance` needs beside `part`, whose beta is feasible and f = K beta - t.
+    def start_model(self, qp: DualQP, rows: KernelRows, ctx: Context | None = None) -> TextbookWork | KeerthiWork:
+        """What `step_model` needs beside `qp`, whose beta is feasible and f = K beta - t.
 
         A start other than 0 costs a scan where rows may shrink.  For wr its rows that are not 0 count as selected.
         """
-        n = part.n
+        n = qp.n
         selected = np.zeros((2, n if self.record else 0), np.int32)
         if self.wss == "keerthi2":
-            return keerthi_begin(part, selected)
+            return keerthi_begin(qp, selected)
         limited = self.wss.startswith("wr")
         at_bound = np.zeros(n if self.shrinking and self.wss != "wr" else 0)
-        bound = np.flatnonzero(_cost_used_up(part))
+        bound = np.flatnonzero(_cost_used_up(qp))
         if len(at_bound) and len(bound):
-            rows.update(at_bound, bound, part.beta[bound])
+            rows.update(at_bound, bound, qp.beta[bound])
         fresh = np.zeros(n if limited else 0, np.uint8)
         if limited:
-            zero = part.beta == 0.0
-            fresh[zero & (part.upper > 0.0)] |= RISES
-            fresh[zero & (part.lower < 0.0)] |= FALLS
+            zero = qp.beta == 0.0
+            fresh[zero & (qp.upper > 0.0)] |= RISES
+            fresh[zero & (qp.lower < 0.0)] |= FALLS
         countdown = min(n, _SHRINK_EVERY) + 1
         return TextbookWork(np.arange(n), n, countdown, False, at_bound, fresh, limited, selected)
 
-    def advance(
+    def step_model(
         self,
-        part: Part,
+        qp: DualQP,
         work: TextbookWork | KeerthiWork,
         rows: KernelRows,
         ctx: Context | None = None,
     ) -> Progress:
-        """Steps until the violation is at most `part.eps`, wr is over, or `self.steps` are done.
+        """Steps until the violation is at most `qp.eps`, wr is over, or `self.steps` are done.
 
         `exhausted` where a step changes nothing, or where what is left of the violation is rounding.
         """
         # As the rows are rounded, or equal rows would seem to differ.
         diag = rows.diag.astype(rows.dtype).astype(np.float64)
-        most = max(min(self.steps, most_values(ctx, part.n, 2 * part.n * self.steps) // (2 * max(part.n, 1))), 1)
+        most = max(min(self.steps, most_values(ctx, qp.n, 2 * qp.n * self.steps) // (2 * max(qp.n, 1))), 1)
         if isinstance(work, KeerthiWork):
-            return keerthi_advance(part, work, rows, diag, most, ctx)
+            return keerthi_advance(qp, work, rows, diag, most, ctx)
         done = visits = 0
         violation, moved = np.inf, True
         while done < most and not expired(ctx):
             if len(work.at_bound) and not work.limited:
                 work.countdown -= 1
                 if work.countdown == 0:
-                    _shrink(part, work, rows)
-            fresh = work.fresh[: part.n if work.limited else 0]
+                    _shrink(qp, work, rows)
+            fresh = work.fresh[: qp.n if work.limited else 0]
             among = (work.active, work.n_active)
-            i, j, b_up, b_low = extremes(part.f, part.beta, part.lower, part.upper, part.epsilon, fresh, *among)
+            i, j, b_up, b_low = extremes(qp.f, qp.beta, qp.lower, qp.upper, qp.epsilon, fresh, *among)
             violation = b_low - b_up if min(i, j) >= 0 else -np.inf
-            if violation <= part.eps:
+            if violation <= qp.eps:
                 if work.limited and self.wss == "wr":
-                    left = part.violation()
-                    return Progress(left <= part.eps, False, done, visits, left, final=True)
+                    left = qp.violation()
+                    return Progress(left <= qp.eps, False, done, visits, left, final=True)
                 if work.limited:
                     work.limited = False
-                elif work.n_active == part.n:
+                elif work.n_active == qp.n:
                     return Progress(True, False, done, visits, violation)
                 else:
-                    _all_back(part, work, rows)
+                    _all_back(qp, work, rows)
                     work.countdown = 2  # shrinks again after one step among all
                 continue
             if self.wss == "1":
@@ -147,27 +147,27 @@ class Textbook:
             else:
                 row_i = rows.fetch(np.array([i]))[0]
                 j, worse = second_order_partner(
-                    i, b_up, row_i, diag, part.f, part.beta, part.lower, part.epsilon, fresh, *among
+                    i, b_up, row_i, diag, qp.f, qp.beta, qp.lower, qp.epsilon, fresh, *among
                 )
                 row_j = rows.fetch(np.array([j]))[0]
             a = curvature(i, j, row_i[j], diag)
-            moved = self._step(part, work, fresh, (i, j), worse / a, (row_i, row_j))
+            moved = self._step(qp, work, fresh, (i, j), worse / a, (row_i, row_j))
             done, visits = done + 1, visits + work.n_active
             if not moved and not work.limited:
                 break
-        exhausted = not work.limited and violation <= resolution(part, diag)
+        exhausted = not work.limited and violation <= resolution(qp, diag)
         if exhausted or not moved:
-            self.whole(part, work, rows)
+            self.whole(qp, work, rows)
         return Progress(False, exhausted or not moved, done, visits, float(violation))
 
-    def whole(self, part: Part, work: TextbookWork | KeerthiWork, rows: KernelRows) -> None:
+    def whole(self, qp: DualQP, work: TextbookWork | KeerthiWork, rows: KernelRows) -> None:
         """Make f valid for all rows; the active ones stay as they are, and so does all that follows."""
-        if isinstance(work, TextbookWork) and work.n_active < part.n:
-            _reconstruct(part, work, rows)
+        if isinstance(work, TextbookWork) and work.n_active < qp.n:
+            _reconstruct(qp, work, rows)
 
     def _step(
         self,
-        part: Part,
+        qp: DualQP,
         work: TextbookWork,
         fresh: np.ndarray,
         pair: tuple[int, int],
@@ -177,10 +177,10 @@ class Textbook:
         """Move a pair, and f and all that is kept with it; whether anything changed."""
         i, j = pair
         if self.record:
-            work.selected[int(part.beta[i] < 0.0 and not len(fresh)), i] += 1
-            work.selected[int(part.beta[j] <= 0.0 or bool(len(fresh))), j] += 1
-        changes = take_step(i, j, step, part.beta, part.lower, part.upper, part.epsilon, fresh)
-        add_pair(part.f, work.active, work.n_active, *pair_rows, *changes[:2])
+            work.selected[int(qp.beta[i] < 0.0 and not len(fresh)), i] += 1
+            work.selected[int(qp.beta[j] <= 0.0 or bool(len(fresh))), j] += 1
+        changes = take_step(i, j, step, qp.beta, qp.lower, qp.upper, qp.epsilon, fresh)
+        add_pair(qp.f, work.active, work.n_active, *pair_rows, *changes[:2])
         if len(fresh):
             fresh[i] &= ~np.uint8(RISES)
             fresh[j] &= ~np.uint8(FALLS)
@@ -191,49 +191,47 @@ class Textbook:
         return changes[0] != 0.0 or changes[1] != 0.0
 
 
-def _cost_used_up(part: Part) -> np.ndarray:
+def _cost_used_up(qp: DualQP) -> np.ndarray:
     """Rows whose alpha or alpha* is at C: at an end of their box that is not 0."""
-    return (part.beta != 0.0) & ((part.beta == part.lower) | (part.beta == part.upper))
+    return (qp.beta != 0.0) & ((qp.beta == qp.lower) | (qp.beta == qp.upper))
 
 
-def _shrink(part: Part, work: TextbookWork, rows: KernelRows) -> None:
+def _shrink(qp: DualQP, work: TextbookWork, rows: KernelRows) -> None:
     """What LIBSVM does every so many steps: thresholds of the active rows, all rows back once near the end."""
-    work.countdown = min(part.n, _SHRINK_EVERY)
+    work.countdown = min(qp.n, _SHRINK_EVERY)
     *_, b_up, b_low = extremes(
-        part.f, part.beta, part.lower, part.upper, part.epsilon, work.fresh[:0], work.active, work.n_active
+        qp.f, qp.beta, qp.lower, qp.upper, qp.epsilon, work.fresh[:0], work.active, work.n_active
     )
-    if not work.unshrunk and b_low - b_up <= _COME_BACK * part.eps:
+    if not work.unshrunk and b_low - b_up <= _COME_BACK * qp.eps:
         work.unshrunk = True
-        _all_back(part, work, rows)
-    work.n_active = shrink(
-        part.f, part.beta, part.lower, part.upper, part.epsilon, b_up, b_low, work.active, work.n_active
-    )
+        _all_back(qp, work, rows)
+    work.n_active = shrink(qp.f, qp.beta, qp.lower, qp.upper, qp.epsilon, b_up, b_low, work.active, work.n_active)
 
 
-def _all_back(part: Part, work: TextbookWork, rows: KernelRows) -> None:
-    _reconstruct(part, work, rows)
-    work.active[:] = np.arange(part.n)
-    work.n_active = part.n
+def _all_back(qp: DualQP, work: TextbookWork, rows: KernelRows) -> None:
+    _reconstruct(qp, work, rows)
+    work.active[:] = np.arange(qp.n)
+    work.n_active = qp.n
 
 
-def _reconstruct(part: Part, work: TextbookWork, rows: KernelRows) -> None:
+def _reconstruct(qp: DualQP, work: TextbookWork, rows: KernelRows) -> None:
     """f of the rows that are not active, from at_bound and the rows that are inside their boxes.
 
     Whole rows of those inside, or the block between the two sets, whichever is fewer values: the block where it is
     clear, because whole rows take one scan and may be cached.  Both add in the same order, to the same bits.
     """
-    away = np.ones(part.n, bool)
+    away = np.ones(qp.n, bool)
     away[work.active[: work.n_active]] = False
     away = np.flatnonzero(away)
-    inside = np.flatnonzero((part.beta != 0.0) & ~_cost_used_up(part))
-    f = work.at_bound - part.target
-    if len(inside) * part.n > 2 * work.n_active * len(away):
+    inside = np.flatnonzero((qp.beta != 0.0) & ~_cost_used_up(qp))
+    f = work.at_bound - qp.target
+    if len(inside) * qp.n > 2 * work.n_active * len(away):
         piece = max(_BLOCK_VALUES // max(len(inside), 1), 1)
         for start in range(0, len(away), piece):
             where = away[start : start + piece]
             few = f[where]
-            add_block(few, rows.block(where, inside), part.beta[inside])
+            add_block(few, rows.block(where, inside), qp.beta[inside])
             f[where] = few
     elif len(inside):
-        rows.update(f, inside, part.beta[inside])
-    part.f[away] = f[away]
+        rows.update(f, inside, qp.beta[inside])
+    qp.f[away] = f[away]

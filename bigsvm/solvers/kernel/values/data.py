@@ -119,12 +119,12 @@ class KernelData:
         if self.kernel.name == "precomputed":
             column, found = self.column(rows), np.empty(len(at))
             for k, (row, j) in enumerate(zip(at.tolist(), column.tolist(), strict=True)):
-                part = picked_rows(X, np.array([row]))
-                if isinstance(part, np.ndarray):
-                    found[k] = part[0, j]
+                qp = picked_rows(X, np.array([row]))
+                if isinstance(qp, np.ndarray):
+                    found[k] = qp[0, j]
                 else:
-                    here = np.flatnonzero(part.indices == j)
-                    found[k] = part.data[here[0]] if len(here) else 0.0
+                    here = np.flatnonzero(qp.indices == j)
+                    found[k] = qp.data[here[0]] if len(here) else 0.0
             return found
         out = np.empty(len(at))
         for start in range(0, len(at), _CHUNK):

@@ -15,7 +15,7 @@ _CHUNK = 1 << 12  # rows that are on the other side at one time
 
 
 class DataRows:
-    """K of the rows of one part.
+    """K of the rows of one QP.
 
     part_rows : int64, ascending numbers of the data's rows; None for all
     gram : in whose float type values are computed
@@ -59,8 +59,8 @@ class DataRows:
     def update(self, f: np.ndarray, idx: np.ndarray, change: np.ndarray) -> None:
         """f += sum_k change_k K[idx_k, :]."""
         for start in range(0, len(idx), _CHUNK):
-            part = slice(start, start + _CHUNK)
-            support, coef = self._support(idx[part]), change[part][:, None]
+            qp = slice(start, start + _CHUNK)
+            support, coef = self._support(idx[qp]), change[qp][:, None]
             for rows in self.data.blocks():
                 mine, numbers = self.of(rows)
                 if len(numbers):
@@ -74,14 +74,14 @@ class DataRows:
         add_stored_rows(K, np.arange(len(K)), np.ascontiguousarray(change), f)
 
     def of(self, rows: Rows) -> tuple[slice, np.ndarray]:
-        """(positions in the part, numbers in the data) of a block's rows."""
+        """(positions in the QP, numbers in the data) of a block's rows."""
         if self._rows is None:
             return slice(rows.start, rows.stop), np.arange(rows.start, rows.stop)
         a, b = np.searchsorted(self._rows, [rows.start, rows.stop])
         return slice(a, b), self._rows[a:b]
 
     def _take(self, idx: np.ndarray) -> tuple[Matrix, np.ndarray]:
-        """Rows of the part by position, in any order, as (X, at)."""
+        """Rows of the QP by position, in any order, as (X, at)."""
         numbers = idx if self._rows is None else self._rows[idx]
         ascending = np.unique(numbers)
         X, at = self.data.take(ascending)

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from bigsvm.compiled.kernel.gram import KernelFunction, TileRoom, add_kernel_rows, write_kernel_rows
+from bigsvm.compiled.kernel.gram import KernelFunction, TileWorkspace, add_kernel_rows, write_kernel_rows
 from bigsvm.compiled.kernel.support import GROUP, Support
 from bigsvm.compiled.kernel.tile import LANES
 from bigsvm.problem.kernel import Kernel
@@ -27,11 +27,11 @@ class Gram:
     def __init__(self, kernel: Kernel, n_features: int, dtype: np.dtype | type, threads: int) -> None:
         self.kernel, self.dtype, self.threads = kernel, np.dtype(dtype), threads
         self._function, self._shape = KernelFunction(*kernel.parameters), (n_features, LANES)
-        self._rooms = threading.local()
+        self._workspaces = threading.local()
         self._pool = ThreadPoolExecutor(threads, "bigsvm-kernel") if threads > 1 else None
 
     @staticmethod
-    def room_bytes(n_features: int, itemsize: int, threads: int) -> int:
+    def workspace_bytes(n_features: int, itemsize: int, threads: int) -> int:
         """Bytes that the threads' tiles take."""
         return threads * LANES * (n_features + 16) * itemsize
 
@@ -45,8 +45,8 @@ class Gram:
         coef = np.ascontiguousarray(coef)
 
         def work(start: int, stop: int) -> None:
-            room = self._room(support.S, len(out))
-            add_kernel_rows(X, rows[start:stop], support, coef, self._function, room, out, start)
+            workspace = self._workspace(support.S, len(out))
+            add_kernel_rows(X, rows[start:stop], support, coef, self._function, workspace, out, start)
 
         self._run(work, len(rows))
 
@@ -55,8 +55,8 @@ class Gram:
         out = np.empty((support.n, len(rows)), self.dtype) if out is None else out
 
         def work(start: int, stop: int) -> None:
-            room = self._room(support.S, 1)
-            write_kernel_rows(X, rows[start:stop], support, self._function, room, out, start)
+            workspace = self._workspace(support.S, 1)
+            write_kernel_rows(X, rows[start:stop], support, self._function, workspace, out, start)
 
         if support.n and len(rows):
             self._run(work, len(rows))
@@ -77,13 +77,13 @@ class Gram:
         for done in [self._pool.submit(work, start, min(start + step, n)) for start in range(0, n, step)]:
             done.result()
 
-    def _room(self, S: Matrix, n_models: int) -> TileRoom:
-        room: TileRoom | None = getattr(self._rooms, "room", None)
-        if room is None or len(room.sums) < n_models:
+    def _workspace(self, S: Matrix, n_models: int) -> TileWorkspace:
+        workspace: TileWorkspace | None = getattr(self._workspaces, "workspace", None)
+        if workspace is None or len(workspace.sums) < n_models:
             kind = self.dtype
-            room = TileRoom(
+            workspace = TileWorkspace(
                 np.zeros(self._shape, kind), np.zeros(LANES, kind), np.zeros((GROUP, LANES), kind),
                 np.zeros((n_models, LANES)),
             )  # fmt: skip
-            self._rooms.room = room
-        return room
+            self._workspaces.workspace = workspace
+        return workspace

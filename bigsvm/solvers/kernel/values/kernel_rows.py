@@ -24,7 +24,7 @@ class KernelCounts:
 
 
 class KernelRows(Protocol):
-    """K of the rows of one `Part`, by their positions in it.
+    """K of the rows of one `DualQP`, by their positions in it.
 
     Values are those of float32 or float64 arithmetic (`dtype`); the same call gives the same bits, cached or not.
     """

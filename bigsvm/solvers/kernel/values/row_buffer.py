@@ -32,7 +32,7 @@ def least_rows(n: int) -> int:
     return min(n, LEAST_ROWS)
 
 
-class RowArena:
+class RowBuffer:
     """Rows by their number in the data.  Of rows that are all in memory anyway nothing is kept.
 
     capacity : rows that may be held
@@ -41,7 +41,7 @@ class RowArena:
     def __init__(self, data: KernelData) -> None:
         self._data = data
         self._whole = data.whole()
-        self.capacity = self.room_for(data.ctx)
+        self.capacity = self.capacity_for(data.ctx)
         self.n = 0
         if self._whole is None:
             store = data.ctx.data
@@ -62,12 +62,12 @@ class RowArena:
         return int(least_rows(shape.n_samples) * (stored + _BESIDE)) + 12 * shape.n_features
 
     @staticmethod
-    def room_for(ctx: Context) -> int:
+    def capacity_for(ctx: Context) -> int:
         """Rows that the plan has room for."""
         n = ctx.data.n_samples
         if ctx.resident:
             return n
-        return min(least_rows(n) + int(ctx.arena_bytes // (_LONGER * row_bytes(ctx.data) + _BESIDE)), n)
+        return min(least_rows(n) + int(ctx.row_buffer_bytes // (_LONGER * row_bytes(ctx.data) + _BESIDE)), n)
 
     @property
     def X(self) -> Matrix:

@@ -1,4 +1,4 @@
-"""One model's programme (`solvers/kernel/part.py`): its box, a point in it, and loops over its rows.
+"""One model's programme (`solvers/kernel/dual_qp.py`): its box, a point in it, and loops over its rows.
 
 The loops allocate nothing.  Those of `smo.py` and `keerthi.py`, and Platt's of `platt.py`, take the arrays one by one:
 Python calls several of them for each step, and a tuple of two arrays costs a call half a microsecond more.
@@ -38,7 +38,7 @@ class DualPoint(NamedTuple):
 
 
 @_loop
-def fill_part(labels, costs, C, class_weight, positive, negative, regression, rows, target, lower, upper):
+def fill_qp(labels, costs, C, class_weight, positive, negative, regression, rows, target, lower, upper):
     """t and box of the rows that take part, one after another; how many they are.
 
     labels : float64, (n,), class codes or targets;  costs : float64, (n,) or (0,) for ones
@@ -80,7 +80,7 @@ def bounds_of(f, beta, lower, upper, epsilon):
 
 
 @_loop
-def part_sums(f, beta, lower, upper, target, epsilon, b):
+def qp_sums(f, beta, lower, upper, target, epsilon, b):
     """(gap, loss, beta.f, beta.t, sum |beta|): gap and loss are sums of non-negative terms, at f(x) = K beta + b.
 
     With r = -(f + b) the residual, C loss = sup over b' in the box of b' r - epsilon |b'|, which one of its ends or 0

@@ -1,4 +1,4 @@
-"""The arena: keeps to its bytes, its sweeps lower the dual objective, and what it does is a function of its input."""
+"""The row buffer keeps to its bytes, its sweeps lower the dual objective, and its input alone decides what it does."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bigsvm.compiled.linear.dual_cd import BlockRows
 from bigsvm.compiled.shared.rows import sqnorms
 from bigsvm.config import FitConfig
 from bigsvm.problem.problem import Problem, make_problem, zero_weights
-from bigsvm.solvers.dcd.active_row_buffer import Arena, make_arena, whole_arena
+from bigsvm.solvers.dcd.active_row_buffer import ActiveRowBuffer, make_row_buffer, whole_row_buffer
 from bigsvm.store.blocks import readonly_view
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.testing.problems import random_problem
@@ -27,10 +27,10 @@ def store_of(layout: str, weights: bool, density: float = 0.3) -> ArrayRows:
     return ArrayRows(rows, y, np.random.default_rng(4).uniform(0.5, 2.0, N) if weights else None)
 
 
-def arrays_of(arena: Arena) -> list[np.ndarray]:
+def arrays_of(row_buffer: ActiveRowBuffer) -> list[np.ndarray]:
     """Every array of its own; two views of one memory count once."""
-    rows = arena.rows if isinstance(arena.rows, tuple) else (arena.rows,)
-    own = {array.__array_interface__["data"][0]: array for array in (*rows, *arena.slots) if len(array)}
+    rows = row_buffer.rows if isinstance(row_buffer.rows, tuple) else (row_buffer.rows,)
+    own = {array.__array_interface__["data"][0]: array for array in (*rows, *row_buffer.slots) if len(array)}
     return list(own.values())
 
 
@@ -39,11 +39,11 @@ def arrays_of(arena: Arena) -> list[np.ndarray]:
 @pytest.mark.parametrize("weights", [True, False])
 @pytest.mark.parametrize("nbytes", [5_000, 20_001, 1_000_000])
 def test_it_keeps_to_its_bytes(packed: bool, layout: str, weights: bool, nbytes: int) -> None:
-    arena = make_arena(nbytes, store_of(layout, weights), packed)
-    assert 0.8 * nbytes <= sum(array.nbytes for array in arrays_of(arena)) <= nbytes
+    row_buffer = make_row_buffer(nbytes, store_of(layout, weights), packed)
+    assert 0.8 * nbytes <= sum(array.nbytes for array in arrays_of(row_buffer)) <= nbytes
 
 
-def offer(arena: Arena, store: ArrayRows, score: np.ndarray, streams: np.ndarray) -> None:
+def offer(row_buffer: ActiveRowBuffer, store: ArrayRows, score: np.ndarray, streams: np.ndarray) -> None:
     """Bring all rows of the store that stream, in order."""
     block = store.read(store.refs(N)[0])
     X, norms = readonly_view(block.X), np.empty(N)
@@ -51,7 +51,7 @@ def offer(arena: Arena, store: ArrayRows, score: np.ndarray, streams: np.ndarray
     weight = np.empty(0) if block.sample_weight is None else block.sample_weight
     waiting = np.flatnonzero(streams)
     rows = BlockRows(X, block.y.astype(np.int32), weight, norms, np.arange(N))
-    arena.admit(rows, waiting, score, streams)
+    row_buffer.admit(rows, waiting, score, streams)
 
 
 def dual_of(problem: Problem, store: ArrayRows, alpha: np.ndarray) -> float:
@@ -74,17 +74,17 @@ def test_every_sweep_raises_the_dual_value_up_to_packing(
     problem = make_problem(FitConfig.of(loss=loss, bias=bias, C=0.5), store)
     outcome = []
     for _ in range(2):  # and twice the same bits
-        arena, streams = make_arena(whole_arena(store, packed) * 2, store, packed), np.ones(N, np.uint8)
-        offer(arena, store, np.ones(N, np.float32), streams)
-        assert arena.n == N
+        row_buffer, streams = make_row_buffer(whole_row_buffer(store, packed) * 2, store, packed), np.ones(N, np.uint8)
+        offer(row_buffer, store, np.ones(N, np.float32), streams)
+        assert row_buffer.n == N
         assert not streams.any()
         alpha, w, values = np.zeros((N, 1)), zero_weights(FEATURES, 1, wide), [0.0]
         for number in range(12):
-            arena.sweep(problem, alpha, w, (7, 0), number)
+            row_buffer.sweep(problem, alpha, w, (7, 0), number)
             values.append(dual_of(problem, store, alpha))
         assert np.all(np.diff(values) >= (-1e-4 if packed else -1e-6 if wide is np.float32 else -1e-12) * values[-1])
         assert values[-1] > values[1] > 0
-        outcome.append((alpha.tobytes(), w.tobytes(), arena.slots.score[:N].tobytes()))
+        outcome.append((alpha.tobytes(), w.tobytes(), row_buffer.slots.score[:N].tobytes()))
     assert outcome[0] == outcome[1]
 
 
@@ -93,23 +93,23 @@ def test_every_sweep_raises_the_dual_value_up_to_packing(
 def test_a_small_one_holds_the_rows_that_violate_most(packed: bool, layout: str) -> None:
     store = store_of(layout, weights=False)
     score = np.random.default_rng(5).permutation(N).astype(np.float32) + 1
-    arena, streams = make_arena(whole_arena(store, packed) // 4, store, packed), np.ones(N, np.uint8)
-    offer(arena, store, score, streams)
-    inside = arena.slots.row[: arena.n]
-    assert arena.full
-    assert 0.1 * N < arena.n < 0.4 * N
-    assert len(set(inside.tolist())) == arena.n
+    row_buffer, streams = make_row_buffer(whole_row_buffer(store, packed) // 4, store, packed), np.ones(N, np.uint8)
+    offer(row_buffer, store, score, streams)
+    inside = row_buffer.slots.row[: row_buffer.n]
+    assert row_buffer.full
+    assert 0.1 * N < row_buffer.n < 0.4 * N
+    assert len(set(inside.tolist())) == row_buffer.n
     np.testing.assert_array_equal(np.sort(inside), np.flatnonzero(streams == 0))
-    np.testing.assert_array_equal(arena.slots.score[: arena.n], score[inside])
-    # Rows were let go by their score only: whoever is out was worth no more than the least of an arena once full.
+    np.testing.assert_array_equal(row_buffer.slots.score[: row_buffer.n], score[inside])
+    # Rows were let go by their score only: whoever is out was worth no more than the least of a row buffer once full.
     assert score[inside].mean() > np.quantile(score, 0.6)
 
 
 @pytest.mark.parametrize("packed", [True, False])
-def test_a_row_larger_than_the_arena_streams_on(packed: bool) -> None:
+def test_a_row_larger_than_the_row_buffer_streams_on(packed: bool) -> None:
     X = sparse.csr_array(np.ones((N, FEATURES)))
     store = ArrayRows(X, np.where(np.arange(N) % 2, 1.0, -1.0))
-    arena, streams = make_arena(100, store, packed), np.ones(N, np.uint8)
-    offer(arena, store, np.ones(N, np.float32), streams)
-    assert arena.n == 0
+    row_buffer, streams = make_row_buffer(100, store, packed), np.ones(N, np.uint8)
+    offer(row_buffer, store, np.ones(N, np.float32), streams)
+    assert row_buffer.n == 0
     assert streams.all()

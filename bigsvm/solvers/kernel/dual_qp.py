@@ -21,11 +21,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bigsvm.compiled.kernel.parts import Box, DualPoint, bounds_of
+from bigsvm.compiled.kernel.dual_qp import Box, DualPoint, bounds_of
 
 
 @dataclass
-class Part:
+class DualQP:
     """One model's programme and where it stands; all arrays float64 of shape (n,), of the rows that take part.
 
     target, lower, upper : t and the box;  epsilon : float
@@ -91,7 +91,7 @@ class Part:
 class Progress(NamedTuple):
     """What a solver did in one call.
 
-    done : its violation is at most `part.eps`, by its own rule
+    done : its violation is at most `qp.eps`, by its own rule
     exhausted : it can go no further in floating point
     iterations : steps of the paper's kind
     visits : rows whose f was changed, summed
@@ -111,7 +111,7 @@ class Progress(NamedTuple):
     stale: bool = False
 
 
-def middle(part: Part) -> float:
+def middle(qp: DualQP) -> float:
     """-(b_up + b_low) / 2, the bias that a solver begins with; 0 where one of them is not finite."""
-    b_up, b_low = part.bounds()
+    b_up, b_low = qp.bounds()
     return -0.5 * (b_up + b_low) if np.isfinite(b_up) and np.isfinite(b_low) else 0.0

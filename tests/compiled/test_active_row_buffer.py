@@ -1,4 +1,4 @@
-"""Who comes into the arena and who leaves: flags, thresholds, nobody twice."""
+"""Who comes into the row buffer and who leaves: flags, thresholds, nobody twice."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_flags_are_zero_exactly_for_the_rows_inside_and_nobody_is_there_twice(
     X.flags.writeable = False
     used = 0
     for threshold in thresholds:
-        # As in a pass: a group of rows that stream arrives, is visited, and is offered to the arena.
+        # As in a pass: a group of rows that stream arrives, is visited, and is offered to the row buffer.
         waiting = rng.permutation(np.flatnonzero(streams))[:25]
         score = rng.random(len(waiting)).astype(np.float32)
         order, codes = rng.permutation(len(waiting)), (y[waiting] > 0).astype(np.int32)
