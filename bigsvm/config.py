@@ -189,6 +189,8 @@ class FitConfig:
         for value in self.C_path or ():
             if not 0 < value < float("inf"):
                 raise UsageError(f"every C must be a positive number, not {value!r}")
+        if self.multi_class is not None and self.loss.endswith("epsilon_insensitive"):
+            raise UsageError(f"multi_class is for classes, and the loss {self.loss} fits targets")
         if not 0 <= self.seed < 2**63:
             raise UsageError(f"seed must be between 0 and 2^63 - 1, got {self.seed}")
 

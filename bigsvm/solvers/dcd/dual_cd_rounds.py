@@ -30,7 +30,7 @@ def round_pass(state: DualCDState, ctx: Context) -> PassSums:
 
         def share(data: RowBlocks, group: BlockGroup, w: np.ndarray, sigma: float, models: Any = models) -> Share:
             local = {"alpha": models.alpha.get(group), "sqnorm": sqnorm.get(group)}
-            return Share(data, group, models.problem, local, w, sigma, (), (ctx.seed, state.sweep))
+            return Share(data, group, models.problem, local, w, sigma, (ctx.seed, state.sweep))
 
         seen, visits = [], 0
         for group, update in run_rounds(round_task, groups, share, models.w, ctx):

@@ -28,7 +28,6 @@ class Share(NamedTuple):
     local: dict[str, np.ndarray]  # this group's slices of per-row vectors
     w: np.ndarray
     sigma: float  # stiffness of the local problem, = K
-    params: tuple[float, ...]  # the solver's own numbers for this step
     key: tuple[int, int]  # (seed, epoch)
 
 
