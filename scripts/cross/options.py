@@ -14,6 +14,7 @@ LINEAR: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "cd": (("squared_hinge",), ("augmented", "none", "free")),
     "rosenbrock": (("squared_hinge",), ("augmented", "none", "free")),
     "newton": (("squared_hinge",), ("augmented", "none", "free")),
+    "newton-cg": (("squared_hinge",), ("augmented", "none", "free")),
     "newton-ws": (("hinge", "squared_hinge"), ("augmented", "none", "free")),
     "ssvm": (("squared_hinge",), ("augmented", "none")),
     "hyperpass": (("hinge",), ("augmented", "none", "free")),
@@ -26,6 +27,7 @@ LINEAR_REGRESSION: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "dcd": (("epsilon_insensitive", "squared_epsilon_insensitive"), ("augmented", "none")),
     "pcd": (("squared_epsilon_insensitive",), ("augmented", "none", "free")),
     "newton": (("squared_epsilon_insensitive",), ("augmented", "none", "free")),
+    "newton-cg": (("squared_epsilon_insensitive",), ("augmented", "none", "free")),
 }
 """Of targets."""
 KERNELLED = {
