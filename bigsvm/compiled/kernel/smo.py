@@ -75,9 +75,10 @@ def curvature(i, j, k_ij, diag):
 def second_order_partner(i, b_up, row, diag, f, beta, lower, epsilon, fresh, active, n_active):
     """(j, F_down(j) - b_up): the j that with i lowers the objective most where no bound is met.
 
-    row : K_i.  Maximises (F_down(j) - b_up)^2 / curvature; the lowest of equal ones; -1 where no F_down(j) > b_up.
+    row : K_i.  Maximises (F_down(j) - b_up)^2 / curvature; the lowest of equal ones; -1 where no F_down(j) > b_up,
+    or no gain is a number.
     """
-    j, violation, best = -1, -np.inf, 0.0
+    j, violation, best = -1, -np.inf, -1.0
     for p in range(n_active):
         k = active[p]
         b = down_value(k, f, beta, lower, epsilon, fresh) - b_up

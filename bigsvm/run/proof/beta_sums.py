@@ -208,14 +208,14 @@ def _content(X: Matrix) -> int:
 def _add_rows(v: np.ndarray, X: Matrix, beta: np.ndarray) -> None:
     """v[m] += sum_i beta[i, m] x_i; only rows that count are touched."""
     for rows in _pieces(np.flatnonzero(np.any(beta != 0.0, axis=1)), v.shape[1]):
-        qp = picked_rows(X, rows)
-        if isinstance(qp, CSR):
-            entry = np.repeat(np.arange(len(rows)), np.diff(qp.indptr))
-            values = qp.data.astype(np.float64)
+        picked = picked_rows(X, rows)
+        if isinstance(picked, CSR):
+            entry = np.repeat(np.arange(len(rows)), np.diff(picked.indptr))
+            values = picked.data.astype(np.float64)
             for m in range(len(v)):
-                np.add.at(v[m], qp.indices, values * beta[rows[entry], m])
+                np.add.at(v[m], picked.indices, values * beta[rows[entry], m])
         else:
-            v[:, : qp.shape[1]] += beta[rows].T @ qp.astype(np.float64)
+            v[:, : picked.shape[1]] += beta[rows].T @ picked.astype(np.float64)
 
 
 def _pieces(rows: np.ndarray, width: int) -> Iterator[np.ndarray]:

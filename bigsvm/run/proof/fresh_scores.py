@@ -19,7 +19,7 @@ from bigsvm.compiled.kernel.support import Support
 from bigsvm.compiled.shared.rows import CSR, sqnorms
 from bigsvm.run.proof.prover import ProofLeft
 from bigsvm.solvers.kernel.dual_qp import DualQP
-from bigsvm.solvers.kernel.values.data import KernelData, Rows
+from bigsvm.solvers.kernel.values.data import KernelData, Rows, of_qp
 from bigsvm.solvers.kernel.values.gram import Gram
 from bigsvm.solvers.kernel.values.row_buffer import RowBuffer, support_rows
 from bigsvm.store.blocks import Matrix
@@ -122,24 +122,16 @@ def _add_scores(qp: DualQP, data: KernelData, side: _OtherSide, b: float | None)
             raise ProofLeft
 
 
-def of_qp(qp: DualQP, rows: Rows) -> tuple[slice, np.ndarray]:
-    """(positions in the QP, numbers in the data) of a block's rows."""
-    if qp.rows is None:
-        return slice(rows.start, rows.stop), np.arange(rows.start, rows.stop)
-    a, b = np.searchsorted(qp.rows, [rows.start, rows.stop])
-    return slice(a, b), qp.rows[a:b]
-
-
 def _norms(rows: Rows, own: np.ndarray) -> np.ndarray:
     """||x||^2 of some rows of a block."""
     first, last = int(own[0]) - rows.offset, int(own[-1]) + 1 - rows.offset
     X: Matrix = rows.X
     if isinstance(X, CSR):
-        qp: Matrix = X._replace(indptr=X.indptr[first : last + 1])
+        mine: Matrix = X._replace(indptr=X.indptr[first : last + 1])
     else:
-        qp = X[first:last]
+        mine = X[first:last]
     found = np.empty(last - first)
-    sqnorms(qp, found)
+    sqnorms(mine, found)
     return found[own - rows.offset - first]
 
 

@@ -13,6 +13,7 @@ from bigsvm.problem.certificate import Certificate, above_zero, cost_of_imbalanc
 from bigsvm.problem.problem import Problem
 from bigsvm.run.proof.fresh_scores import scores_of
 from bigsvm.run.proof.kernel_check import quadratic_refutes, refuted
+from bigsvm.run.proof.linear_scores import linear_scores_of
 from bigsvm.run.proof.prover import Prover
 from bigsvm.run.proof.support_model import kernel_model
 from bigsvm.solvers.base import Context, Rule
@@ -28,6 +29,7 @@ class KernelProver(Prover):
     certificate : of the last proof;  bias : float64, (n_models,), that it speaks of
     violation : float64, (n_models,), of the optimality conditions
     kernel : Kernel, with what its dual points have shown of it
+    w : float64, (n_models, n_features), of the last proof, where the kernel is linear; else None
     """
 
     def __init__(self, solver: KernelSolver, state: KernelState, ctx: Context) -> None:
@@ -36,6 +38,8 @@ class KernelProver(Prover):
         self.bias = state.bias
         self.violation = np.full(state.n_models, np.inf)
         self.alpha = [state.alpha]
+        linear = self.kernel.name == "linear"
+        self.w = np.zeros((state.n_models, ctx.data.n_features)) if linear else None
 
     @property
     def written(self) -> Certificate | None:
@@ -48,8 +52,11 @@ class KernelProver(Prover):
         self._solver.make_room(state)
         for model in range(m):
             qp = make_qp(state, model)
-            known = bool(np.isfinite(state.primal[model]))
-            scores_of(qp, state.data, float(state.bias[model]) if known else None, state.precise)
+            known = bool(np.isfinite(state.primal[model])) and self.w is None
+            if self.w is None:
+                scores_of(qp, state.data, float(state.bias[model]) if known else None, state.precise)
+            else:
+                self.w[model] = linear_scores_of(qp, state.data)
             if not known:
                 state.bias[model] = best_bias(qp.f, qp.lower, qp.upper, qp.epsilon)
             b = float(state.bias[model])
@@ -134,16 +141,17 @@ class KernelProver(Prover):
 
     def model(self, problem: Problem, data: RowBlocks, about: dict[str, Any]) -> Model:
         """Of the beta that was proved last: support vectors with coefficients, or w where the kernel is linear."""
-        found = kernel_model(problem, self._state, self.bias, data, about)
+        found = kernel_model(problem, self._state, self.bias, self.w, data, about)
         self._solver.finish(self._state)
         return found
 
     def _dump(self) -> dict[str, Any]:
-        return {"bias": self.bias, "violation": self.violation, "rejected": self.rejected}
+        return {"bias": self.bias, "violation": self.violation, "rejected": self.rejected, "w": self.w}
 
     def _load(self, tree: dict[str, Any]) -> None:
         self.bias, self.violation = np.array(tree["bias"]), np.array(tree["violation"])
         self.rejected = tree["rejected"]
+        self.w = None if tree["w"] is None else np.array(tree["w"])
 
 
 def _unbalanced(qp: DualQP, b: float, size: float, quadratic: float) -> float:

@@ -18,20 +18,21 @@ from bigsvm.store.blocks import Matrix, RowBlocks
 
 
 def kernel_model(
-    problem: Problem, state: KernelState, bias: np.ndarray, data: RowBlocks, about: dict[str, Any]
+    problem: Problem, state: KernelState, bias: np.ndarray, w: np.ndarray | None, data: RowBlocks, about: dict[str, Any]
 ) -> Model:
     """The model of the beta in `state.alpha`, in the store's rows and features.
 
     Support vectors are gathered a number at a time, as the memory allows.
 
     bias : float64, (n_models,), that was proved with beta
+    w : float64, (n_models, n_features), that was proved, where the kernel is linear; in the order of `data`
     """
     support = np.flatnonzero(np.any(state.alpha.values != 0.0, axis=1))
     intercept = bias.copy()
     codes = {"positive": problem.positive, "negative": problem.negative}
     if problem.kernel.name == "linear":
-        coef = _weights(state, support, data)
-        return LinearModel(coef, intercept, problem.classes, about, **codes)
+        assert w is not None
+        return LinearModel(_in_store_order(w, data), intercept, problem.classes, about, **codes)
     rows = support if data.row_order is None else np.asarray(data.row_order[support]).astype(np.int64)
     order = np.argsort(rows, kind="stable")
     return KernelModel(
@@ -47,27 +48,13 @@ def kernel_model(
     )
 
 
-def _weights(state: KernelState, support: np.ndarray, data: RowBlocks) -> np.ndarray:
-    """coef = sum_s beta_s x_s, float64, (n_models, n_features), in the store's features."""
-    coef = np.zeros((state.n_models, data.n_features))
-    at_once = RowBuffer.capacity_for(state.data.ctx)
-    for start in range(0, len(support), at_once):
-        numbers = support[start : start + at_once]
-        X, at = state.data.take(numbers)
-        beta = state.alpha.values[numbers]
-        part = picked_rows(X, at)
-        if isinstance(part, CSR):
-            entry = np.repeat(np.arange(len(at)), np.diff(part.indptr))
-            values = part.data.astype(np.float64)
-            for m in range(state.n_models):
-                coef[m] += np.bincount(part.indices, values * beta[entry, m], data.n_features)
-        else:
-            coef += beta.T @ part.astype(np.float64)
-    if data.feature_order is not None:
-        ordered = np.empty_like(coef)
-        ordered[:, data.feature_order] = coef
-        coef = ordered
-    return coef
+def _in_store_order(w: np.ndarray, data: RowBlocks) -> np.ndarray:
+    """Weights, (n_models, n_features), of the data's features as weights of the store's."""
+    if data.feature_order is None:
+        return w.copy()
+    ordered = np.empty_like(w)
+    ordered[:, data.feature_order] = w
+    return ordered
 
 
 def _support(data: KernelData, support: np.ndarray, order: np.ndarray, store: RowBlocks) -> Matrix:

@@ -143,7 +143,7 @@ class KernelSolver(SolverBase):
             shape.n_features, 8, MOST_THREADS
         )
         return [
-            Need("w", 8 * (shape.n_features + 1)),
+            Need("w", 8 * (shape.n_features + 1) * (shape.n_models + 1 if self.asked.kernel == "linear" else 1)),
             Need("kernel tiles", tiles),
             *kernel_needs(shape.n_samples, shape.n_models, shape.weighted),
             *(row_needs(shape.n_samples) if self.caches else []),

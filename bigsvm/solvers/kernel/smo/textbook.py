@@ -149,6 +149,9 @@ class Textbook:
                 j, worse = second_order_partner(
                     i, b_up, row_i, diag, qp.f, qp.beta, qp.lower, qp.epsilon, fresh, *among
                 )
+                if j < 0:  # kernel values beyond all numbers: nothing says where to go
+                    moved = False
+                    break
                 row_j = rows.fetch(np.array([j]))[0]
             a = curvature(i, j, row_i[j], diag)
             moved = self._step(qp, work, fresh, (i, j), worse / a, (row_i, row_j))

@@ -11,6 +11,7 @@ from bigsvm.compiled.kernel.support import Support, support_of, unit_rows
 from bigsvm.problem.kernel import Kernel
 from bigsvm.solvers.base import Context
 from bigsvm.solvers.gathered import Gathered, picked_rows
+from bigsvm.solvers.kernel.dual_qp import DualQP
 from bigsvm.solvers.kernel.values.gram import Gram
 from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks, blocks_of, readonly_view
 
@@ -32,6 +33,14 @@ class Rows(NamedTuple):
     offset: int
     y: np.ndarray
     weight: np.ndarray | None
+
+
+def of_qp(qp: DualQP, rows: Rows) -> tuple[slice, np.ndarray]:
+    """(positions in the QP, numbers in the data) of a block's rows."""
+    if qp.rows is None:
+        return slice(rows.start, rows.stop), np.arange(rows.start, rows.stop)
+    a, b = np.searchsorted(qp.rows, [rows.start, rows.stop])
+    return slice(a, b), qp.rows[a:b]
 
 
 def own_columns(data: RowBlocks, rows: np.ndarray) -> np.ndarray:
@@ -119,12 +128,12 @@ class KernelData:
         if self.kernel.name == "precomputed":
             column, found = self.column(rows), np.empty(len(at))
             for k, (row, j) in enumerate(zip(at.tolist(), column.tolist(), strict=True)):
-                qp = picked_rows(X, np.array([row]))
-                if isinstance(qp, np.ndarray):
-                    found[k] = qp[0, j]
+                one = picked_rows(X, np.array([row]))
+                if isinstance(one, np.ndarray):
+                    found[k] = one[0, j]
                 else:
-                    here = np.flatnonzero(qp.indices == j)
-                    found[k] = qp.data[here[0]] if len(here) else 0.0
+                    here = np.flatnonzero(one.indices == j)
+                    found[k] = one.data[here[0]] if len(here) else 0.0
             return found
         out = np.empty(len(at))
         for start in range(0, len(at), _CHUNK):
