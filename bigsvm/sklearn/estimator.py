@@ -30,8 +30,15 @@ from bigsvm.run.fit.outcome import FitResult
 from bigsvm.sklearn.rows import is_source, open_source
 from bigsvm.store.blocks import RowBlocks
 
-_FINEST = 1e-13
-"""The smallest relative gap that is asked for: below, rounding of the objective in float64 decides."""
+_FINEST = {True: 1e-15, False: 1e-11}
+"""The smallest relative gap that is asked for, by whether the loss is smooth: below, rounding in float64 decides."""
+
+
+_STALLED = "The fit ended before its tolerance was reached: it made no more progress."
+_LONGER, _EASIER = (
+    "increase max_iter",
+    "scale the features to about [-1, 1], or choose a smaller C or a larger tol",
+)
 
 
 class Certified:
@@ -91,9 +98,9 @@ class Certified:
         self.relative_gap_ = float(result.certificate.relative_gap)
         self.passes_ = float(result.figures["passes"])
         if result.status in ("stopped", "stalled"):
-            hint = result.figures.get("hint", "increase max_iter")
+            said, hint = (too_short, _LONGER) if result.status == "stopped" else (_STALLED, _EASIER)
             message = (
-                f"{too_short} The relative duality gap is {self.relative_gap_:.2g}, and tol={self.tol:g} asks for "
+                f"{said} The relative duality gap is {self.relative_gap_:.2g}, and tol={self.tol:g} asks for "
                 f"{wanted:.2g}: {hint}."
             )
             warnings.warn(" ".join((message, *result.warnings)), ConvergenceWarning, stacklevel=5)
@@ -152,7 +159,7 @@ def relative_gap_for(tol: float, smooth: bool) -> float:
     falls as the square of the gradient does, about tol^2.
     """
     gap = min(tol / 100.0, tol * tol) if smooth else tol / 100.0
-    return max(gap, _FINEST)
+    return max(gap, _FINEST[smooth])
 
 
 def seed_of(random_state: Any) -> int:
