@@ -66,17 +66,16 @@ def row_weights(sample_weight: Any, X: Any) -> np.ndarray | None:
     part.  Raises ValueError where none is left."""
     if sample_weight is None:
         return None
-    weights = np.maximum(_check_sample_weight(sample_weight, X, dtype=np.float64), 0.0)
-    if not weights.any():
+    if np.ndim(sample_weight) == 1 and not np.any(np.asarray(sample_weight, np.float64) > 0):
         raise ValueError("Invalid input - all samples have zero or negative weights.")
-    return weights
+    return np.maximum(_check_sample_weight(sample_weight, X, dtype=np.float64), 0.0)
 
 
 def scale_gamma(rows: RowBlocks) -> float:
     """1 / (n_features * variance of all entries of X), scikit-learn's gamma='scale'; 1 where nothing varies.
 
     Reads the rows once.  Means of blocks, and sums of squares about them, are joined as by Chan, Golub and LeVeque
-    (1983).
+    (1983).  Raises ValueError where the variance is beyond float64.
     """
     n, mean, spread = 0, 0.0, 0.0
     refs = rows.refs(max(1, min(rows.n_samples, int(MIB // max(row_bytes(rows), 1)))))
@@ -85,9 +84,13 @@ def scale_gamma(rows: RowBlocks) -> float:
         values = block.X.data if isinstance(block.X, CSR) else block.X.ravel()
         mean_new = float(values.sum(dtype=np.float64)) / n_new
         zeros = n_new - len(values)
-        spread_new = float(np.sum((values.astype(np.float64) - mean_new) ** 2)) + zeros * mean_new**2
+        with np.errstate(over="ignore", invalid="ignore"):
+            about = np.sum((values.astype(np.float64) - mean_new) ** 2)
+        spread_new = float(about) + zeros * mean_new**2
         apart, total = mean_new - mean, n + n_new
         spread += spread_new + apart**2 * n * n_new / total
         mean += apart * n_new / total
         n = total
+    if not np.isfinite(spread):
+        raise ValueError("gamma='scale': the variance of X is beyond float64: scale the features, or give gamma a number")
     return n / (rows.n_features * spread) if spread != 0 else 1.0
