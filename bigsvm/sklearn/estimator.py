@@ -7,8 +7,9 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from numbers import Integral
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -39,6 +40,13 @@ _LONGER, _EASIER = (
     "increase max_iter",
     "scale the features to about [-1, 1], or choose a smaller C or a larger tol",
 )
+
+
+UNCONVERGED = {"stopped", "stalled"}
+"""How a fit ends that has not reached its tolerance."""
+
+Problem: TypeAlias = tuple[RowBlocks, dict[str, Any]]
+"""Rows, and options of `bigsvm.fit`."""
 
 
 class Certified:
@@ -85,26 +93,29 @@ class Certified:
         """Rows to be scored, as the model takes them.  Raises ValueError."""
         raise NotImplementedError
 
-    def _fit(self, rows: RowBlocks, options: dict[str, Any], wanted: float, too_short: str) -> FitResult:
-        """Fit, and take over what the proof says; warn where the wanted gap was not reached.
+    def _fit(self, problems: list[Problem], wanted: float, too_short: str) -> list[FitResult]:
+        """Fit each, and take over what the proofs say; warn where the wanted gap was not reached.
 
+        problems : rows and options; several where each class needs rows of its own
         wanted : relative gap;  too_short : what is said first where a limit ended the fit
         """
         emit = PlainLines(sys.stderr) if self.verbose else silent
         common = {"memory": self.memory, "threads": self.threads, "seed": seed_of(self.random_state), "tol": wanted}
         with errors_of_scikit_learn():
-            result = fit_rows(rows, emit=emit, **common, **options)
-        self.certificate_ = result.certificate
-        self.relative_gap_ = float(result.certificate.relative_gap)
-        self.passes_ = float(result.figures["passes"])
-        if result.status in ("stopped", "stalled"):
-            said, hint = (too_short, _LONGER) if result.status == "stopped" else (_STALLED, _EASIER)
+            results = [fit_rows(rows, emit=emit, **common, **options) for rows, options in problems]
+        self.certificate_ = joined([result.certificate for result in results])
+        self.relative_gap_ = float(self.certificate_.relative_gap)
+        self.passes_ = float(sum(result.figures["passes"] for result in results))
+        ended = {result.status for result in results}
+        if ended & UNCONVERGED:
+            said, hint = (too_short, _LONGER) if "stopped" in ended else (_STALLED, _EASIER)
             message = (
                 f"{said} The relative duality gap is {self.relative_gap_:.2g}, and tol={self.tol:g} asks for "
                 f"{wanted:.2g}: {hint}."
             )
-            warnings.warn(" ".join((message, *result.warnings)), ConvergenceWarning, stacklevel=5)
-        return result
+            more = dict.fromkeys(text for result in results for text in result.warnings)
+            warnings.warn(" ".join((message, *more)), ConvergenceWarning, stacklevel=5)
+        return results
 
     def _scores(self, X: Any) -> np.ndarray:
         """Scores of an array, or of the rows of a store, streamed; float64, shape (n_rows, n_models)."""
@@ -169,9 +180,28 @@ def seed_of(random_state: Any) -> int:
     return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
 
 
-def epochs_of(result: FitResult) -> int:
-    """Visits of rows in units of n_samples, rounded up."""
-    return max(1, math.ceil(result.figures["epochs"]))
+def epochs_of(results: list[FitResult]) -> int:
+    """Visits of rows in units of n_samples, rounded up; the most of several fits."""
+    return max(1, *(math.ceil(result.figures["epochs"]) for result in results))
+
+
+def joined(certificates: list[Certificate]) -> Certificate:
+    """One certificate of the models of several fits of the same rows."""
+    first, *others = certificates
+    if not others:
+        return first
+
+    def of_all(name: str) -> np.ndarray:
+        return np.concatenate([getattr(one, name) for one in certificates])
+
+    return replace(
+        first,
+        primal=of_all("primal"),
+        dual=of_all("dual"),
+        gap=of_all("gap"),
+        n_support=of_all("n_support"),
+        drift=max(one.drift for one in certificates),
+    )
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from bigsvm.model.linear_model import LinearModel, Model
 from bigsvm.problem.kernel import Kernel
 from bigsvm.run.fit.outcome import FitResult
 from bigsvm.sklearn.dual_coef import as_libsvm, as_pairs, classes_of_support, support_of
-from bigsvm.sklearn.estimator import Certified, relative_gap_for
+from bigsvm.sklearn.estimator import UNCONVERGED, Certified, relative_gap_for
 from bigsvm.sklearn.rows import FLOATS, checked_X, scale_gamma
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.units import MIB
@@ -84,8 +84,8 @@ class Kernelised(Certified):
             f"Solver terminated early (max_iter={self.max_iter}).  Consider pre-processing your data with "
             "StandardScaler or MinMaxScaler."
         )
-        result = self._fit(rows, {**problem, **options}, relative_gap_for(self.tol, smooth=False), said)
-        self.fit_status_ = int(result.status in ("stopped", "stalled"))
+        (result,) = self._fit([(rows, {**problem, **options})], relative_gap_for(self.tol, smooth=False), said)
+        self.fit_status_ = int(result.status in UNCONVERGED)
         self.shape_fit_ = (rows.n_samples, rows.n_features)
         self._take(result, rows, X)
         result.close()

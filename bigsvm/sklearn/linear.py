@@ -14,9 +14,15 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from bigsvm.model.linear_model import LinearModel
 from bigsvm.run.fit.outcome import FitResult
 from bigsvm.sklearn.classes import by_code, by_label, check_weighted_classes, coded, weights_of_classes
-from bigsvm.sklearn.estimator import Certified, epochs_of, errors_of_scikit_learn, relative_gap_for, take_width
+from bigsvm.sklearn.estimator import (
+    Certified,
+    Problem,
+    epochs_of,
+    errors_of_scikit_learn,
+    relative_gap_for,
+    take_width,
+)
 from bigsvm.sklearn.rows import SMALL, alone, checked_X, is_source, open_source, row_weights
-from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.formats.opener import open_store
 
 _POSITIVE = Interval(Real, 0.0, None, closed="neither")
@@ -47,20 +53,21 @@ class _Linear(Certified):
         "solver": [str],
     }
 
-    def _trained(self, rows: RowBlocks, options: dict[str, Any]) -> FitResult:
-        """Fit `rows`, and take over the weights."""
+    def _trained(self, problems: list[Problem]) -> list[FitResult]:
+        """Fit each, and take over the weights."""
         bias = {"bias": "augmented", "bias_scale": float(self.intercept_scaling)}
         problem = {"loss": self.loss, "C": float(self.C), **(bias if self.fit_intercept else {"bias": "none"})}
         how = {"solver": self.solver, "max_passes": float(max(self.max_iter, 1))}
         wanted = relative_gap_for(self.tol, self.loss.startswith("squared"))
         said = f"{type(self).__name__} did not converge within max_iter={self.max_iter}."
-        result = self._fit(rows, {**problem, **how, **options}, wanted, said)
-        assert isinstance(result.model, LinearModel)
-        self.coef_ = result.model.coef
-        self.intercept_ = result.model.intercept if self.fit_intercept else 0.0
-        self.n_iter_ = epochs_of(result)
-        result.close()
-        return result
+        results = self._fit([(rows, {**problem, **how, **options}) for rows, options in problems], wanted, said)
+        models = [result.model for result in results if isinstance(result.model, LinearModel)]
+        self.coef_ = models[0].coef if len(models) == 1 else np.concatenate([model.coef for model in models])
+        self.intercept_ = np.concatenate([model.intercept for model in models]) if self.fit_intercept else 0.0
+        self.n_iter_ = epochs_of(results)
+        for result in results:
+            result.close()
+        return results
 
     def _checked(self, X: Any) -> Any:
         return checked_X(self, X, reset=False, dtype=SMALL)
@@ -89,7 +96,8 @@ class LinearSVC(_Linear, LinearClassifierMixin, SparseCoefMixin, BaseEstimator):
     loss : 'squared_hinge' or 'hinge'
     dual : both problems have one optimum, so it chooses nothing; False with 'hinge' is refused, as in scikit-learn
     tol, max_iter, random_state, verbose, memory, threads : see `Certified`; max_iter counts passes over the rows
-    C, fit_intercept, intercept_scaling, class_weight : as scikit-learn's
+    C, fit_intercept, intercept_scaling, class_weight : as scikit-learn's; of several classes each
+        weighs, as in LIBLINEAR, in its own model alone
     multi_class : 'ovr'; 'crammer_singer' is refused
     solver : one of bigsvm's by name; 'auto' chooses by loss, shape and memory
 
@@ -114,8 +122,8 @@ class LinearSVC(_Linear, LinearClassifierMixin, SparseCoefMixin, BaseEstimator):
 
     def __init__(
         self, penalty: str = "l2", loss: str = "squared_hinge", *, dual: Any = "auto", tol: float = 1e-4,
-        C: float = 1.0, multi_class: str = "ovr", fit_intercept: bool = True, intercept_scaling: float = 1, class_weight: Any = None,
-        verbose: int = 0, random_state: Any = None, max_iter: int = 1000, solver: str = "auto",
+        C: float = 1.0, multi_class: str = "ovr", fit_intercept: bool = True, intercept_scaling: float = 1,
+        class_weight: Any = None, verbose: int = 0, random_state: Any = None, max_iter: int = 1000, solver: str = "auto",
         memory: str | int | None = None, threads: int | None = None,
     ) -> None:  # fmt: skip
         self.penalty, self.loss, self.dual, self.tol, self.C = penalty, loss, dual, tol, C
@@ -132,21 +140,34 @@ class LinearSVC(_Linear, LinearClassifierMixin, SparseCoefMixin, BaseEstimator):
         y : labels, (n_samples,);  sample_weight : (n_samples,); rows whose weight is not positive take no part
         """
         self._refuse()
+        options: dict[str, Any] = {"multi_class": "ovr"}
         if is_source(X):
             with errors_of_scikit_learn():
                 rows = open_source(alone(X, y, sample_weight), "classification")
+            if self.class_weight is not None and rows.classes is not None and len(rows.classes) > 2:
+                raise ValueError(
+                    "class_weight with more than two classes weighs, in scikit-learn, the positive class of each model "
+                    "alone, and a store is not fitted so: bigsvm.fit(X, class_weight=) weighs a class in every model"
+                )
             take_width(self, rows)
-            result = self._trained(rows, {"class_weight": by_label(self.class_weight), "multi_class": "ovr"})
+            (result,) = self._trained([(rows, {"class_weight": by_label(self.class_weight), **options})])
             self.classes_ = result.model.classes
             return self
         X, y = checked_X(self, X, y, dtype=SMALL)
         self.classes_, codes = coded(y)
         weights = row_weights(sample_weight, X)
         check_weighted_classes(codes, weights)
-        class_weight = by_code(weights_of_classes(self.class_weight, self.classes_, codes, weights))
+        of_classes = weights_of_classes(self.class_weight, self.classes_, codes, weights)
+        parts = [(codes, by_code(of_classes))]
+        if len(of_classes) > 2 and parts[0][1] is not None:
+            # LIBLINEAR: a model has the weight of its own class, and all others weigh 1.
+            parts = [((codes == m).astype(np.int64), by_code(np.array([1.0, w]))) for m, w in enumerate(of_classes)]
         with errors_of_scikit_learn():
-            rows = open_store((X, codes, weights), task="classification")
-        self._trained(rows, {"class_weight": class_weight, "multi_class": "ovr"})
+            problems = [
+                (open_store((X, y, weights), task="classification"), {"class_weight": class_weight, **options})
+                for y, class_weight in parts
+            ]
+        self._trained(problems)
         return self
 
     def _refuse(self) -> None:
@@ -231,7 +252,7 @@ class LinearSVR(_Linear, RegressorMixin, BaseEstimator):
             weights = row_weights(sample_weight, X)
             with errors_of_scikit_learn():
                 rows = open_store((X, np.asarray(y, np.float64), weights), task="regression")
-        self._trained(rows, {"epsilon": float(self.epsilon)})
+        self._trained([(rows, {"epsilon": float(self.epsilon)})])
         self.coef_ = self.coef_.ravel()
         return self
 

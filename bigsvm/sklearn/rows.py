@@ -66,9 +66,10 @@ def row_weights(sample_weight: Any, X: Any) -> np.ndarray | None:
     part.  Raises ValueError where none is left."""
     if sample_weight is None:
         return None
-    if np.ndim(sample_weight) == 1 and not np.any(np.asarray(sample_weight, np.float64) > 0):
+    given = np.asarray(sample_weight)
+    if given.size and given.dtype.kind in "biuf" and not np.any(given > 0):
         raise ValueError("Invalid input - all samples have zero or negative weights.")
-    return np.maximum(_check_sample_weight(sample_weight, X, dtype=np.float64), 0.0)
+    return np.maximum(_check_sample_weight(given, X, dtype=np.float64), 0.0)
 
 
 def scale_gamma(rows: RowBlocks) -> float:
@@ -92,5 +93,7 @@ def scale_gamma(rows: RowBlocks) -> float:
         mean += apart * n_new / total
         n = total
     if not np.isfinite(spread):
-        raise ValueError("gamma='scale': the variance of X is beyond float64: scale the features, or give gamma a number")
+        raise ValueError(
+            "gamma='scale': the variance of X is beyond float64: scale the features, or give gamma a number"
+        )
     return n / (rows.n_features * spread) if spread != 0 else 1.0

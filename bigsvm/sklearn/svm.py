@@ -98,7 +98,7 @@ class SVC(Kernelised, ClassifierMixin, BaseEstimator):
             result = self._trained(rows, X, {"class_weight": of_classes, "loss": "hinge"})
             self.classes_ = classes
         self.class_weight_ = np.array(result.model.about["problem"]["class_weight"])
-        self.n_iter_ = np.full(len(self.intercept_), epochs_of(result), np.int32)
+        self.n_iter_ = np.full(len(self.intercept_), epochs_of([result]), np.int32)
         return self
 
     def decision_function(self, X: Any) -> np.ndarray:
@@ -179,7 +179,7 @@ class SVR(Kernelised, RegressorMixin, BaseEstimator):
             with errors_of_scikit_learn():
                 rows = open_store((values, np.asarray(y, np.float64), weights), task="regression")
         result = self._trained(rows, X, {"loss": "epsilon_insensitive", "epsilon": float(self.epsilon)})
-        self.n_iter_ = epochs_of(result)
+        self.n_iter_ = epochs_of([result])
         return self
 
     def predict(self, X: Any) -> np.ndarray:
