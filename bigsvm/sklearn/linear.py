@@ -123,8 +123,8 @@ class LinearSVC(_Linear, LinearClassifierMixin, SparseCoefMixin, BaseEstimator):
     def __init__(
         self, penalty: str = "l2", loss: str = "squared_hinge", *, dual: Any = "auto", tol: float = 1e-4,
         C: float = 1.0, multi_class: str = "ovr", fit_intercept: bool = True, intercept_scaling: float = 1,
-        class_weight: Any = None, verbose: int = 0, random_state: Any = None, max_iter: int = 1000, solver: str = "auto",
-        memory: str | int | None = None, threads: int | None = None,
+        class_weight: Any = None, verbose: int = 0, random_state: Any = None, max_iter: int = 1000,
+        solver: str = "auto", memory: str | int | None = None, threads: int | None = None,
     ) -> None:  # fmt: skip
         self.penalty, self.loss, self.dual, self.tol, self.C = penalty, loss, dual, tol, C
         self.multi_class, self.class_weight = multi_class, class_weight
