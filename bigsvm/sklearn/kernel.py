@@ -45,6 +45,7 @@ class Kernelised(Certified):
     fit_status_: int
     _sparse: bool
     _gamma: float
+    _kernel: Kernel
     _coef: np.ndarray | None
     _fitted_rows: Any
     _parameter_constraints: dict[str, list[Any]] = {
@@ -68,7 +69,7 @@ class Kernelised(Certified):
 
     def _trained(self, rows: RowBlocks, X: Any, options: dict[str, Any]) -> FitResult:
         """Fit `rows`, and take over support vectors and coefficients."""
-        kernel = "precomputed" if callable(self.kernel) else self.kernel
+        kernel = "precomputed" if callable(self.kernel) else str(self.kernel)
         self._gamma = self._gamma_of(rows)
         problem = {
             "kernel": kernel, "gamma": self._gamma, "degree": int(self.degree), "coef0": float(self.coef0),
@@ -85,6 +86,7 @@ class Kernelised(Certified):
             "StandardScaler or MinMaxScaler."
         )
         (result,) = self._fit([(rows, {**problem, **options})], relative_gap_for(self.tol, smooth=False), said)
+        self._kernel = Kernel(kernel, self._gamma, int(self.degree), float(self.coef0))
         self.fit_status_ = int(result.status in UNCONVERGED)
         self.shape_fit_ = (rows.n_samples, rows.n_features)
         self._take(result, rows, X)
@@ -152,7 +154,7 @@ class Kernelised(Certified):
         return K
 
     def _checked(self, X: Any) -> Any:
-        if callable(self.kernel):
+        if self._fitted_rows is not None:
             return self._kernel_values(X, self._fitted_rows)
         return checked_X(self, X, reset=False, dtype=FLOATS)
 
@@ -162,17 +164,16 @@ class Kernelised(Certified):
         positive, negative = models_of(n_classes, True)
         if self._coef is not None:
             return LinearModel(self._coef, self.intercept_, classes, positive=positive, negative=negative)
-        kernel = "precomputed" if callable(self.kernel) else self.kernel
         dual_coef = self.dual_coef_.toarray() if self._sparse else self.dual_coef_
         if n_classes:
             dual_coef = as_pairs(dual_coef, np.repeat(np.arange(n_classes), self.n_support_), n_classes)
         order = np.argsort(self.support_)
         support = None
-        if kernel != "precomputed":
+        if self._kernel.name != "precomputed":
             found = self.support_vectors_[order]
             support = CSR(found.data, found.indices, found.indptr.astype(np.int64)) if self._sparse else found
         return KernelModel(
-            kernel=Kernel(str(kernel), self._gamma, int(self.degree), float(self.coef0)),
+            kernel=self._kernel,
             support=support,
             support_rows=self.support_[order].astype(np.int64),
             dual_coef=np.ascontiguousarray(dual_coef[:, order]),
@@ -186,10 +187,9 @@ class Kernelised(Certified):
     @property
     def coef_(self) -> Any:
         """Weights of the features, (n_models, n_features), of the linear kernel; read only."""
-        if self.kernel != "linear":
-            raise AttributeError("coef_ is only available when using a linear kernel")
         check_is_fitted(self)
-        assert self._coef is not None
+        if self._coef is None:
+            raise AttributeError("coef_ is only available when using a linear kernel")
         coef: Any = scipy.sparse.csr_matrix(self._coef) if self._sparse else self._coef.copy()
         values: np.ndarray = coef.data if self._sparse else coef
         values.flags.writeable = False

@@ -274,7 +274,7 @@ def test_one_class_and_one_weighted_class_are_refused() -> None:
 
 
 def test_a_memory_that_cannot_do_is_refused_with_one_that_can() -> None:
-    X, y = rows(n=2000, d=300)
+    X, y = rows(n=1000, d=60)
     with pytest.raises(PlanRefused) as refused:
         LinearSVC(memory=1 << 20).fit(X, y)
     assert refused.value.min_memory_bytes is not None
@@ -298,6 +298,15 @@ def test_steps_of_svc_are_bounded() -> None:
         found = SVC(max_iter=10, C=1000.0, gamma=1.0).fit(X, y)
     assert found.fit_status_ == 1
     assert SVC().fit(X, y).fit_status_ == 0
+
+
+def test_a_fitted_kernel_stays_what_it_was() -> None:
+    X, y = rows()
+    for kernel in ("rbf", "linear"):
+        found = SVC(kernel=kernel).fit(X, y)
+        want = found.decision_function(X)
+        found.set_params(kernel="poly", degree=2, coef0=1.0, gamma=3.0)
+        np.testing.assert_array_equal(found.decision_function(X), want)
 
 
 def test_a_kernel_without_proof_says_so() -> None:
