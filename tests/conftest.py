@@ -6,7 +6,7 @@ import importlib.util
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,11 +14,6 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from bigsvm.events import Emit, silent
-from bigsvm.run.apply import scoring
-from bigsvm.run.execute import compile_in_child
-from bigsvm.run.fit import precompile
-from bigsvm.run.proof import certify
 from bigsvm.solvers.dcd.active_row_buffer import whole_row_buffer
 
 # numba compiles on the first call, which hypothesis would take for a slow test.
@@ -26,20 +21,6 @@ settings.register_profile("bigsvm", deadline=None, derandomize=True)
 settings.load_profile("bigsvm")
 
 _DATA = Path(os.environ.get("BIGSVM_TEST_DATA", Path(__file__).parents[2] / "shared" / "data"))
-
-
-_loaded: set[str] = set()
-
-
-def _once(kind: object, call: Callable[[], object], load: bool = True, emit: Emit = silent) -> None:
-    """As `compiled_in_child`; what this process has loaded is not called again: half the cost of a small fit."""
-    if repr(kind) not in _loaded:
-        compile_in_child.compiled_in_child(kind, call, load, emit)
-        _loaded.add(repr(kind))
-
-
-for module in (precompile, scoring, certify):
-    module.compiled_in_child = _once  # type: ignore[attr-defined]
 
 
 @pytest.hookimpl(optionalhook=True)

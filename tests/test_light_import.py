@@ -36,6 +36,26 @@ def test_only_click_comes_from_outside() -> None:
     assert set(done.stdout.splitlines()[-1].split()[1:]) <= {"bigsvm", "click"}
 
 
+def test_nobody_else_needs_the_estimators() -> None:
+    """All other modules load without scikit-learn: it is an extra."""
+    check = (
+        "import sys, pkgutil, importlib\n"
+        "sys.modules['sklearn'] = None\n"
+        "import bigsvm\n"
+        "for found in pkgutil.walk_packages(bigsvm.__path__, 'bigsvm.'):\n"
+        "    if not found.name.startswith(('bigsvm.sklearn', 'bigsvm.__main__', 'bigsvm.testing')):\n"
+        "        importlib.import_module(found.name)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_without_scikit_learn_one_line_says_what_is_missing() -> None:
+    check = "import sys; sys.modules['sklearn'] = None; import bigsvm.sklearn"
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1].endswith("bigsvm.sklearn needs scikit-learn: pip install 'bigsvm[sklearn]'")
+
+
 @pytest.mark.parametrize(("code", "most"), [(IMPORT, 40), (HELP, 120)])
 def test_little_is_imported(code: str, most: int) -> None:
     """Of modules of under a millisecond each, 120 stay below the 0.15 s that are promised."""

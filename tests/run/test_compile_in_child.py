@@ -20,6 +20,11 @@ __all__ = ["place"]
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a child is forked on Linux only")
 
 
+@pytest.fixture(autouse=True)
+def _nothing_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compile_in_child, "_called", set())
+
+
 def refuse(*arguments: Any) -> Any:
     raise AssertionError("nobody asked for this")
 
@@ -45,6 +50,23 @@ def test_what_is_in_a_cache_is_loaded_without_a_child_and_without_the_lock(
     pig = Pig(place)
     compiled_in_child("pig", lambda: pig(2), emit=refuse)
     assert (len(pig.function.signatures), pig.compiled) == (1, 0)
+
+
+def test_what_was_called_here_is_not_called_again(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pig = Pig(place)
+    compiled_in_child("pig", lambda: pig(2))
+    refuse_all(monkeypatch, "compile_lock", "_in_child", "_loaded")
+    compiled_in_child("pig", refuse, emit=refuse)
+    with pytest.raises(AssertionError, match="nobody asked"):
+        compiled_in_child("another pig", refuse)
+
+
+def test_few_kinds_are_remembered(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compile_in_child, "_REMEMBERED", 3)
+    pig = Pig(place)
+    for number in range(10):
+        compiled_in_child(("pig", number), lambda: pig(2))
+        assert len(compile_in_child._called) <= 3
 
 
 def test_what_another_process_compiled_meanwhile_is_loaded(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,11 @@
+"""Estimators with scikit-learn's names and parameters that are fitted by bigsvm, on arrays or on a store."""
+
+try:
+    import sklearn as _needed  # noqa: F401
+except ImportError as error:
+    raise ImportError("bigsvm.sklearn needs scikit-learn: pip install 'bigsvm[sklearn]'") from error
+
+from bigsvm.sklearn.linear import LinearSVC, LinearSVR
+from bigsvm.sklearn.svm import SVC, SVR
+
+__all__ = ["SVC", "SVR", "LinearSVC", "LinearSVR"]

@@ -1,0 +1,51 @@
+"""Classes and their weights, as scikit-learn means them and as `bigsvm.fit` takes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils import compute_class_weight
+from sklearn.utils.multiclass import check_classification_targets
+
+
+def coded(y: Any) -> tuple[np.ndarray, np.ndarray]:
+    """(classes ascending, code of each row).  Raises ValueError for targets, and where there is one class only."""
+    check_classification_targets(y)
+    classes, codes = np.unique(y, return_inverse=True)
+    if len(classes) < 2:
+        raise ValueError(
+            f"This solver needs samples of at least 2 classes in the data, but the data contains only one class: "
+            f"{classes[0]!r}"
+        )
+    return classes, codes
+
+
+def check_weighted_classes(codes: np.ndarray, weights: np.ndarray | None) -> None:
+    """Raise ValueError where only one class has rows of positive weight."""
+    if weights is not None and len(np.unique(codes[weights > 0])) < 2:
+        raise ValueError("Invalid input - all samples with positive weights belong to the same class.")
+
+
+def weights_of_classes(
+    class_weight: Any, classes: np.ndarray, codes: np.ndarray, sample_weight: np.ndarray | None
+) -> np.ndarray:
+    """Weight of each class, float64.  'balanced' is n / (n_classes n_c), of the rows' weights where they are given."""
+    if class_weight == "balanced":
+        counts = np.bincount(codes, sample_weight, len(classes)).astype(np.float64)
+        return counts.sum() / (len(classes) * np.maximum(counts, np.finfo(float).tiny))
+    return compute_class_weight(class_weight, classes=classes, y=classes[codes])
+
+
+def by_code(weights: np.ndarray) -> dict[str, float] | None:
+    """Weights of classes 0, 1, ... as the option class_weight takes them; None where all are 1."""
+    if np.all(weights == 1.0):
+        return None
+    return {str(code): float(weight) for code, weight in enumerate(weights)}
+
+
+def by_label(class_weight: Any) -> Any:
+    """scikit-learn's class_weight as the option takes it: labels as text."""
+    if isinstance(class_weight, dict):
+        return {str(label): float(weight) for label, weight in class_weight.items()}
+    return class_weight

@@ -1,0 +1,217 @@
+"""What the four estimators share: from their parameters to a fit, and from a fit to what is known of it."""
+
+from __future__ import annotations
+
+import math
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from numbers import Integral
+from typing import Any, TypeAlias
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval
+from sklearn.utils.validation import check_is_fitted
+
+from bigsvm.config import FitConfig
+from bigsvm.errors import DataError, Interrupted, UsageError
+from bigsvm.events import silent
+from bigsvm.model.linear_model import Model
+from bigsvm.observe.lines import PlainLines
+from bigsvm.problem.certificate import Certificate
+from bigsvm.run.api import fit as fit_rows
+from bigsvm.run.apply.evaluate import evaluate
+from bigsvm.run.apply.predict import scored_rows
+from bigsvm.run.apply.scoring import budget_of, most_entries, precompile_scoring
+from bigsvm.run.fit.outcome import FitResult
+from bigsvm.sklearn.rows import is_source, open_source
+from bigsvm.store.blocks import RowBlocks
+
+_FINEST = {True: 1e-15, False: 1e-11}
+"""The smallest relative gap that is asked for, by whether the loss is smooth: below, rounding in float64 decides."""
+
+
+_STALLED = "The fit ended before its tolerance was reached: it made no more progress."
+_LONGER, _EASIER = (
+    "increase max_iter",
+    "scale the features to about [-1, 1], or choose a smaller C or a larger tol",
+)
+
+
+UNCONVERGED = {"stopped", "stalled"}
+"""How a fit ends that has not reached its tolerance."""
+
+Problem: TypeAlias = tuple[RowBlocks, dict[str, Any]]
+"""Rows, and options of `bigsvm.fit`."""
+
+
+class Certified:
+    """An estimator that `bigsvm.fit` fits; every fit has a certificate.
+
+    Parameters
+    ----------
+    tol : as scikit-learn's; `relative_gap_for` says which duality gap is to be proved for it
+    max_iter : the most work; a fit that ends by it warns with the gap it has
+    memory : bytes, '2GiB' or '25%' of the memory limit in force, on top of the process as it is; None: half of what
+        the limit leaves
+    threads : for reading and for work whose result does not depend on them; None: the cores this process may use
+    random_state : int, RandomState or None; None is seed 0: a fit is the same each time
+    verbose : lines on stderr
+
+    Attributes
+    ----------
+    certificate_ : Certificate    primal and dual objective, gap and `kind` ('proved') of what was fitted
+    relative_gap_ : float         (P - D) / P, the largest of all models
+    passes_ : float               bytes read for training and proofs, in units of the data
+    """
+
+    tol: float
+    max_iter: int
+    memory: Any
+    threads: int | None
+    random_state: Any
+    verbose: Any
+    certificate_: Certificate
+    relative_gap_: float
+    passes_: float
+    n_features_in_: int
+    classes_: np.ndarray
+    _shared_constraints: dict[str, list[Any]] = {
+        "memory": [Interval(Integral, 1, None, closed="left"), str, None],
+        "threads": [Interval(Integral, 1, None, closed="left"), None],
+    }
+
+    def _model(self) -> Model:
+        """The fitted model, made of the attributes."""
+        raise NotImplementedError
+
+    def _checked(self, X: Any) -> Any:
+        """Rows to be scored, as the model takes them.  Raises ValueError."""
+        raise NotImplementedError
+
+    def _fit(self, problems: list[Problem], wanted: float, too_short: str) -> list[FitResult]:
+        """Fit each, and take over what the proofs say; warn where the wanted gap was not reached.
+
+        problems : rows and options; several where each class needs rows of its own
+        wanted : relative gap;  too_short : what is said first where a limit ended the fit
+        """
+        emit = PlainLines(sys.stderr) if self.verbose else silent
+        common = {"memory": self.memory, "threads": self.threads, "seed": seed_of(self.random_state), "tol": wanted}
+        with errors_of_scikit_learn():
+            results = [fit_rows(rows, emit=emit, **common, **options) for rows, options in problems]
+        self.certificate_ = joined([result.certificate for result in results])
+        self.relative_gap_ = float(self.certificate_.relative_gap)
+        self.passes_ = float(sum(result.figures["passes"] for result in results))
+        ended = {result.status for result in results}
+        if ended & UNCONVERGED:
+            said, hint = (too_short, _LONGER) if "stopped" in ended else (_STALLED, _EASIER)
+            message = (
+                f"{said} The relative duality gap is {self.relative_gap_:.2g}, and tol={self.tol:g} asks for "
+                f"{wanted:.2g}: {hint}."
+            )
+            more = dict.fromkeys(text for result in results for text in result.warnings)
+            warnings.warn(" ".join((message, *more)), ConvergenceWarning, stacklevel=5)
+        return results
+
+    def _scores(self, X: Any) -> np.ndarray:
+        """Scores of an array, or of the rows of a store, streamed; float64, shape (n_rows, n_models)."""
+        check_is_fitted(self)
+        if not is_source(X):
+            X = self._checked(X)
+            with errors_of_scikit_learn():
+                scores = self._model().decision_function(X)
+            return scores.reshape(len(scores), -1)
+        with errors_of_scikit_learn():
+            rows, model, config = open_source(X, labelled=False), self._model(), self._reading()
+            precompile_scoring(rows.layout, rows.dtype, rows.index_dtype, model, silent, most_entries(rows))
+            out, budget = np.empty((rows.n_samples, model.n_models)), budget_of(config)
+            with scored_rows(model, rows, config, budget, False, silent) as blocks:
+                for block in blocks:
+                    out[block.start : block.start + len(block.scores)] = block.scores
+        return out
+
+    def _reading(self) -> FitConfig:
+        """How rows on disk are read."""
+        return FitConfig.of(memory=self.memory, threads=self.threads)
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Mean accuracy, or R^2, on arrays with labels y, or on a store with labels of its own (and its weights).
+
+        X : array, sparse matrix, frame; or path, URI or open store, then y may be left out
+        """
+        if not is_source(X) or y is not None:
+            return float(super().score(X, y, sample_weight))  # type: ignore[misc]  # of scikit-learn's mixin
+        if sample_weight is not None:
+            raise ValueError("sample_weight beside a store: its own weights count, name them with open_store(weight=)")
+        check_is_fitted(self)
+        with errors_of_scikit_learn():
+            model = self._model()
+            rows = open_source(X, "regression" if model.regression else "classification")
+            found = evaluate(model, rows, self._reading())
+        return float(found["r2" if model.regression else "accuracy"])
+
+
+def take_width(estimator: Any, rows: RowBlocks) -> None:
+    """What `validate_data` sets from an array, from a store."""
+    estimator.n_features_in_ = rows.n_features
+    if hasattr(estimator, "feature_names_in_"):
+        del estimator.feature_names_in_
+
+
+def relative_gap_for(tol: float, smooth: bool) -> float:
+    """The relative duality gap (P - D) / P that stands for scikit-learn's `tol`.
+
+    LIBLINEAR and LIBSVM bound a violation of the conditions of optimality, in units of the score.  What gap that leaves
+    was measured (docs/scikit-learn.md): about tol / 100 for the losses with kinks; for the squared ones, where the gap
+    falls as the square of the gradient does, about tol^2.
+    """
+    gap = min(tol / 100.0, tol * tol) if smooth else tol / 100.0
+    return max(gap, _FINEST[smooth])
+
+
+def seed_of(random_state: Any) -> int:
+    """A seed; 0 for None."""
+    if random_state is None:
+        return 0
+    return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
+
+
+def epochs_of(results: list[FitResult]) -> int:
+    """Visits of rows in units of n_samples, rounded up; the most of several fits."""
+    return max(1, *(math.ceil(result.figures["epochs"]) for result in results))
+
+
+def joined(certificates: list[Certificate]) -> Certificate:
+    """One certificate of the models of several fits of the same rows."""
+    first, *others = certificates
+    if not others:
+        return first
+
+    def of_all(name: str) -> np.ndarray:
+        return np.concatenate([getattr(one, name) for one in certificates])
+
+    return replace(
+        first,
+        primal=of_all("primal"),
+        dual=of_all("dual"),
+        gap=of_all("gap"),
+        n_support=of_all("n_support"),
+        drift=max(one.drift for one in certificates),
+    )
+
+
+@contextmanager
+def errors_of_scikit_learn() -> Iterator[None]:
+    """What is wrong with data or parameters is a ValueError, as scikit-learn's users expect; Ctrl-C is itself."""
+    try:
+        yield
+    except (DataError, UsageError) as error:
+        raise ValueError(str(error)) from error
+    except Interrupted as error:
+        if "SIGINT" in error.what:
+            raise KeyboardInterrupt from error
+        raise

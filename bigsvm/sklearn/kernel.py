@@ -1,0 +1,211 @@
+"""What SVC and SVR share: fits with a kernel, support vectors, and scores by them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import _num_samples, check_consistent_length, check_is_fitted, column_or_1d
+
+from bigsvm.compiled.shared.rows import CSR
+from bigsvm.model.decide import models_of
+from bigsvm.model.kernel_model import KernelModel
+from bigsvm.model.linear_model import LinearModel, Model
+from bigsvm.problem.kernel import Kernel
+from bigsvm.run.fit.outcome import FitResult
+from bigsvm.sklearn.dual_coef import as_libsvm, as_pairs, classes_of_support, support_of
+from bigsvm.sklearn.estimator import UNCONVERGED, Certified, relative_gap_for
+from bigsvm.sklearn.rows import FLOATS, checked_X, scale_gamma
+from bigsvm.store.blocks import RowBlocks
+from bigsvm.units import MIB
+
+_POSITIVE = Interval(Real, 0.0, None, closed="neither")
+
+
+class Kernelised(Certified):
+    """What both kernel estimators share."""
+
+    kernel: str | Callable[..., Any]
+    degree: int
+    gamma: str | float
+    coef0: float
+    C: float
+    shrinking: bool
+    cache_size: float
+    support_: np.ndarray
+    support_vectors_: Any
+    n_support_: np.ndarray
+    dual_coef_: Any
+    intercept_: np.ndarray
+    shape_fit_: tuple[int, ...]
+    fit_status_: int
+    _sparse: bool
+    _gamma: float
+    _kernel: Kernel
+    _coef: np.ndarray | None
+    _fitted_rows: Any
+    _parameter_constraints: dict[str, list[Any]] = {
+        **Certified._shared_constraints,
+        "kernel": [StrOptions({"linear", "poly", "rbf", "sigmoid", "precomputed"}), callable],
+        "degree": [Interval(Integral, 1, None, closed="left")],
+        "gamma": [StrOptions({"scale", "auto"}), _POSITIVE],
+        "coef0": [Interval(Real, None, None, closed="neither")],
+        "tol": [_POSITIVE],
+        "C": [_POSITIVE],
+        "shrinking": ["boolean"],
+        "cache_size": [_POSITIVE],
+        "verbose": ["verbose"],
+        "random_state": ["random_state"],
+        "max_iter": [Interval(Integral, -1, None, closed="left")],
+    }
+
+    def _rows(self, X: Any, y: Any, sample_weight: Any) -> tuple[RowBlocks, Any]:
+        """(rows with codes or targets, X as it is scored later; None for a store)."""
+        raise NotImplementedError
+
+    def _trained(self, rows: RowBlocks, X: Any, options: dict[str, Any]) -> FitResult:
+        """Fit `rows`, and take over support vectors and coefficients."""
+        kernel = "precomputed" if callable(self.kernel) else str(self.kernel)
+        self._gamma = self._gamma_of(rows)
+        problem = {
+            "kernel": kernel, "gamma": self._gamma, "degree": int(self.degree), "coef0": float(self.coef0),
+            "solver": "smo", "C": float(self.C), "bias": "free", "shrinking": bool(self.shrinking),
+        }  # fmt: skip
+        if self.memory is None:
+            problem["cache_memory"] = int(self.cache_size * MIB)
+        if self.max_iter >= 0:
+            # A step of LIBSVM takes two rows of kernel values; a pass, here, is all of them.
+            pairs = max(len(rows.classes) - 1, 1) if rows.classes is not None else 1
+            problem["max_passes"] = 2.0 * max(self.max_iter, 1) * pairs / rows.n_samples
+        said = (
+            f"Solver terminated early (max_iter={self.max_iter}).  Consider pre-processing your data with "
+            "StandardScaler or MinMaxScaler."
+        )
+        (result,) = self._fit([(rows, {**problem, **options})], relative_gap_for(self.tol, smooth=False), said)
+        self._kernel = Kernel(kernel, self._gamma, int(self.degree), float(self.coef0))
+        self.fit_status_ = int(result.status in UNCONVERGED)
+        self.shape_fit_ = (rows.n_samples, rows.n_features)
+        self._take(result, rows, X)
+        result.close()
+        return result
+
+    def _take(self, result: FitResult, fitted: RowBlocks, X: Any) -> None:
+        """Support vectors, by class and then by row, their coefficients, and the intercepts."""
+        model, n_classes = result.model, 1 if fitted.classes is None else len(fitted.classes)
+        rows, beta = support_of(result, fitted)
+        codes = np.zeros(len(rows), np.int64) if n_classes == 1 else classes_of_support(beta, n_classes)
+        order = np.argsort(codes, kind="stable")
+        self.support_ = rows[order].astype(np.int32 if self.shape_fit_[0] < 2**31 else np.int64)
+        self.n_support_ = np.bincount(codes, minlength=n_classes).astype(np.int32)
+        beta, codes = beta[:, order], codes[order]
+        self.dual_coef_ = beta if n_classes == 1 else as_libsvm(beta, codes, n_classes)
+        self.intercept_ = model.intercept.copy()
+        if not (np.isfinite(self.dual_coef_).all() and np.isfinite(self.intercept_).all()):
+            raise ValueError(
+                "The dual coefficients or intercepts are not finite. The input data may contain large values and need "
+                "to be preprocessed."
+            )
+        self._sparse = scipy.sparse.issparse(X) or (X is None and isinstance(getattr(model, "support", None), CSR))
+        self._coef = model.coef if isinstance(model, LinearModel) else None
+        self._fitted_rows = X if callable(self.kernel) else None
+        if hasattr(self, "support_vectors_"):
+            del self.support_vectors_
+        if self.kernel == "precomputed" or callable(self.kernel):
+            self.support_vectors_ = np.empty((0, 0))
+        elif X is not None:
+            self.support_vectors_ = X[self.support_]
+        elif isinstance(model, KernelModel):
+            self.support_vectors_ = _picked(model, order)
+        if self._sparse:
+            self.dual_coef_ = scipy.sparse.csr_matrix(self.dual_coef_)
+
+    def _gamma_of(self, rows: RowBlocks) -> float:
+        if callable(self.kernel) or self.kernel in ("precomputed", "linear") or self.gamma == "auto":
+            return 1.0 / max(rows.n_features, 1)
+        return scale_gamma(rows) if self.gamma == "scale" else float(self.gamma)
+
+    def _array_rows(self, X: Any, y: Any, **options: Any) -> tuple[Any, Any, Any]:
+        """(X as it is scored later, what rows are made of, y) of arrays that were checked."""
+        if callable(self.kernel):
+            check_consistent_length(X, y)
+            y = column_or_1d(y, warn=True)
+            if hasattr(X, "shape") and not scipy.sparse.issparse(X):
+                X, y = checked_X(self, X, y, dtype=None, **options)
+            return X, self._kernel_values(X, X), y
+        if scipy.sparse.issparse(X) and self.kernel == "precomputed":
+            raise TypeError("Sparse precomputed kernels are not supported.")
+        X, y = checked_X(self, X, y, dtype=FLOATS, **options)
+        if self.kernel == "precomputed" and X.shape[0] != X.shape[1]:
+            shape = f"{X.shape[0]}x{X.shape[1]}"
+            raise ValueError(f"Precomputed matrix must be a square matrix. Input is a {shape} matrix.")
+        return X, X, y
+
+    def _kernel_values(self, X: Any, Z: Any) -> np.ndarray:
+        """K(X, Z) of a kernel that is a function.  Raises ValueError where it gives another shape."""
+        assert callable(self.kernel)
+        K = self.kernel(X, Z)
+        K = np.ascontiguousarray(K.toarray() if scipy.sparse.issparse(K) else K, np.float64)
+        if K.shape != (_num_samples(X), _num_samples(Z)):
+            raise ValueError(f"the kernel gave {K.shape} values for {_num_samples(X)} x {_num_samples(Z)} rows")
+        return K
+
+    def _checked(self, X: Any) -> Any:
+        if self._fitted_rows is not None:
+            return self._kernel_values(X, self._fitted_rows)
+        return checked_X(self, X, reset=False, dtype=FLOATS)
+
+    def _model(self) -> Model:
+        n_classes = len(self.classes_) if hasattr(self, "classes_") else 0
+        classes = self.classes_ if n_classes else np.empty(0)
+        positive, negative = models_of(n_classes, True)
+        if self._coef is not None:
+            return LinearModel(self._coef, self.intercept_, classes, positive=positive, negative=negative)
+        dual_coef = self.dual_coef_.toarray() if self._sparse else self.dual_coef_
+        if n_classes:
+            dual_coef = as_pairs(dual_coef, np.repeat(np.arange(n_classes), self.n_support_), n_classes)
+        order = np.argsort(self.support_)
+        support = None
+        if self._kernel.name != "precomputed":
+            found = self.support_vectors_[order]
+            support = CSR(found.data, found.indices, found.indptr.astype(np.int64)) if self._sparse else found
+        return KernelModel(
+            kernel=self._kernel,
+            support=support,
+            support_rows=self.support_[order].astype(np.int64),
+            dual_coef=np.ascontiguousarray(dual_coef[:, order]),
+            intercept=self.intercept_,
+            classes=classes,
+            n_features=self.shape_fit_[1],
+            positive=positive,
+            negative=negative,
+        )
+
+    @property
+    def coef_(self) -> Any:
+        """Weights of the features, (n_models, n_features), of the linear kernel; read only."""
+        check_is_fitted(self)
+        if self._coef is None:
+            raise AttributeError("coef_ is only available when using a linear kernel")
+        coef: Any = scipy.sparse.csr_matrix(self._coef) if self._sparse else self._coef.copy()
+        values: np.ndarray = coef.data if self._sparse else coef
+        values.flags.writeable = False
+        return coef
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()  # type: ignore[misc]  # of scikit-learn's classes
+        tags.input_tags.pairwise = self.kernel == "precomputed"
+        tags.input_tags.sparse = self.kernel != "precomputed"
+        return tags
+
+
+def _picked(model: KernelModel, order: np.ndarray) -> Any:
+    """The support vectors of a model in another order, dense or SciPy CSR."""
+    support: Any = model.support
+    if isinstance(support, CSR):
+        shape = (model.n_support, model.n_features)
+        return scipy.sparse.csr_matrix((support.data, support.indices, support.indptr), shape=shape)[order]
+    return np.asarray(support)[order]

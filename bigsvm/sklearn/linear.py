@@ -1,0 +1,264 @@
+"""LinearSVC and LinearSVR: LIBLINEAR's problems with scikit-learn's names, solved to a proved duality gap."""
+
+from __future__ import annotations
+
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from sklearn.base import BaseEstimator, RegressorMixin, _fit_context
+from sklearn.linear_model._base import LinearClassifierMixin, SparseCoefMixin
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from bigsvm.model.linear_model import LinearModel
+from bigsvm.run.fit.outcome import FitResult
+from bigsvm.sklearn.classes import by_code, by_label, check_weighted_classes, coded, weights_of_classes
+from bigsvm.sklearn.estimator import (
+    Certified,
+    Problem,
+    epochs_of,
+    errors_of_scikit_learn,
+    relative_gap_for,
+    take_width,
+)
+from bigsvm.sklearn.rows import SMALL, alone, checked_X, is_source, open_source, row_weights
+from bigsvm.store.formats.opener import open_store
+
+_POSITIVE = Interval(Real, 0.0, None, closed="neither")
+
+
+class _Linear(Certified):
+    """What both linear estimators share."""
+
+    C: float
+    loss: str
+    dual: Any
+    fit_intercept: bool
+    intercept_scaling: float
+    solver: str
+    coef_: Any
+    intercept_: Any
+    n_iter_: int
+    _parameter_constraints: dict[str, list[Any]] = {
+        **Certified._shared_constraints,
+        "dual": ["boolean", StrOptions({"auto"})],
+        "tol": [_POSITIVE],
+        "C": [_POSITIVE],
+        "fit_intercept": ["boolean"],
+        "intercept_scaling": [_POSITIVE],
+        "verbose": ["verbose"],
+        "random_state": ["random_state"],
+        "max_iter": [Interval(Integral, 0, None, closed="left")],
+        "solver": [str],
+    }
+
+    def _trained(self, problems: list[Problem]) -> list[FitResult]:
+        """Fit each, and take over the weights."""
+        bias = {"bias": "augmented", "bias_scale": float(self.intercept_scaling)}
+        problem = {"loss": self.loss, "C": float(self.C), **(bias if self.fit_intercept else {"bias": "none"})}
+        how = {"solver": self.solver, "max_passes": float(max(self.max_iter, 1))}
+        wanted = relative_gap_for(self.tol, self.loss.startswith("squared"))
+        said = f"{type(self).__name__} did not converge within max_iter={self.max_iter}."
+        results = self._fit([(rows, {**problem, **how, **options}) for rows, options in problems], wanted, said)
+        models = [result.model for result in results if isinstance(result.model, LinearModel)]
+        self.coef_ = models[0].coef if len(models) == 1 else np.concatenate([model.coef for model in models])
+        self.intercept_ = np.concatenate([model.intercept for model in models]) if self.fit_intercept else 0.0
+        self.n_iter_ = epochs_of(results)
+        for result in results:
+            result.close()
+        return results
+
+    def _checked(self, X: Any) -> Any:
+        return checked_X(self, X, reset=False, dtype=SMALL)
+
+    def _linear_model(self, classes: np.ndarray) -> LinearModel:
+        coef = self.coef_.toarray() if scipy.sparse.issparse(self.coef_) else self.coef_
+        coef = np.atleast_2d(np.asarray(coef, np.float64))
+        intercept = np.broadcast_to(np.asarray(self.intercept_, np.float64), (len(coef),))
+        return LinearModel(coef, intercept, classes)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()  # type: ignore[misc]  # of scikit-learn's classes
+        tags.input_tags.sparse = True
+        return tags
+
+
+class LinearSVC(_Linear, LinearClassifierMixin, SparseCoefMixin, BaseEstimator):
+    """Linear support vector classification, each class against the rest: `sklearn.svm.LinearSVC` with a proof.
+
+    min_w 1/2 ||w||^2 + C sum_i weight_i loss(1 - y_i f(x_i)), f(x) = w.x + b, where ||w||^2 includes
+    (b / intercept_scaling)^2.
+
+    Parameters
+    ----------
+    penalty : 'l2'; 'l1' is refused
+    loss : 'squared_hinge' or 'hinge'
+    dual : both problems have one optimum, so it chooses nothing; False with 'hinge' is refused, as in scikit-learn
+    tol, max_iter, random_state, verbose, memory, threads : see `Certified`; max_iter counts passes over the rows
+    C, fit_intercept, intercept_scaling, class_weight : as scikit-learn's; of several classes each
+        weighs, as in LIBLINEAR, in its own model alone
+    multi_class : 'ovr'; 'crammer_singer' is refused
+    solver : one of bigsvm's by name; 'auto' chooses by loss, shape and memory
+
+    Attributes
+    ----------
+    coef_ : float64, (1, n_features), or (n_classes, n_features)
+    intercept_ : float64, (1,) or (n_classes,); 0.0 without an intercept
+    classes_ : (n_classes,);  n_iter_ : int, epochs;  n_features_in_, feature_names_in_ : as scikit-learn's
+    certificate_, relative_gap_, passes_ : see `Certified`
+    """
+
+    penalty: str
+    multi_class: str
+    class_weight: Any
+    _parameter_constraints: dict[str, list[Any]] = {
+        **_Linear._parameter_constraints,
+        "penalty": [StrOptions({"l1", "l2"})],
+        "loss": [StrOptions({"hinge", "squared_hinge"})],
+        "multi_class": [StrOptions({"ovr", "crammer_singer"})],
+        "class_weight": [None, dict, StrOptions({"balanced"})],
+    }
+
+    def __init__(
+        self, penalty: str = "l2", loss: str = "squared_hinge", *, dual: Any = "auto", tol: float = 1e-4,
+        C: float = 1.0, multi_class: str = "ovr", fit_intercept: bool = True, intercept_scaling: float = 1,
+        class_weight: Any = None, verbose: int = 0, random_state: Any = None, max_iter: int = 1000,
+        solver: str = "auto", memory: str | int | None = None, threads: int | None = None,
+    ) -> None:  # fmt: skip
+        self.penalty, self.loss, self.dual, self.tol, self.C = penalty, loss, dual, tol, C
+        self.multi_class, self.class_weight = multi_class, class_weight
+        self.fit_intercept, self.intercept_scaling = fit_intercept, intercept_scaling
+        self.verbose, self.random_state, self.max_iter = verbose, random_state, max_iter
+        self.solver, self.memory, self.threads = solver, memory, threads
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> LinearSVC:
+        """Fit rows and labels, or a store with labels of its own.
+
+        X : array, sparse matrix or frame, (n_samples, n_features); or path, URI or open store, without y and weights
+        y : labels, (n_samples,);  sample_weight : (n_samples,); rows whose weight is not positive take no part
+        """
+        self._refuse()
+        options: dict[str, Any] = {"multi_class": "ovr"}
+        if is_source(X):
+            with errors_of_scikit_learn():
+                rows = open_source(alone(X, y, sample_weight), "classification")
+            if self.class_weight is not None and rows.classes is not None and len(rows.classes) > 2:
+                raise ValueError(
+                    "class_weight with more than two classes weighs, in scikit-learn, the positive class of each model "
+                    "alone, and a store is not fitted so: bigsvm.fit(X, class_weight=) weighs a class in every model"
+                )
+            take_width(self, rows)
+            (result,) = self._trained([(rows, {"class_weight": by_label(self.class_weight), **options})])
+            self.classes_ = result.model.classes
+            return self
+        X, y = checked_X(self, X, y, dtype=SMALL)
+        self.classes_, codes = coded(y)
+        weights = row_weights(sample_weight, X)
+        check_weighted_classes(codes, weights)
+        of_classes = weights_of_classes(self.class_weight, self.classes_, codes, weights)
+        parts = [(codes, by_code(of_classes))]
+        if len(of_classes) > 2 and parts[0][1] is not None:
+            # LIBLINEAR: a model has the weight of its own class, and all others weigh 1.
+            parts = [((codes == m).astype(np.int64), by_code(np.array([1.0, w]))) for m, w in enumerate(of_classes)]
+        with errors_of_scikit_learn():
+            problems = [
+                (open_store((X, y, weights), task="classification"), {"class_weight": class_weight, **options})
+                for y, class_weight in parts
+            ]
+        self._trained(problems)
+        return self
+
+    def _refuse(self) -> None:
+        why = ""
+        if self.penalty == "l1":
+            why = "the penalty l1 is out of scope: sklearn.svm.LinearSVC has it"
+        elif self.loss == "hinge" and self.dual is False:
+            why = "The combination of penalty='l2' and loss='hinge' are not supported when dual=False"
+        if why:
+            given = f"penalty={self.penalty!r}, loss={self.loss!r}, dual={self.dual!r}"
+            raise ValueError(f"Unsupported set of arguments: {why}, Parameters: {given}")
+        if self.multi_class == "crammer_singer":
+            raise ValueError("multi_class='crammer_singer' is not available yet: 'ovr' is, or sklearn.svm.LinearSVC")
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Scores, float64: (n_samples,) of two classes, else (n_samples, n_classes); of an array, or of a store."""
+        scores = self._scores(X)
+        return scores[:, 0] if scores.shape[1] == 1 else scores
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Labels, (n_samples,), of an array or of the rows of a store."""
+        scores = self._scores(X)
+        return self.classes_[self._model().codes(scores)]
+
+    def _model(self) -> LinearModel:
+        return self._linear_model(self.classes_)
+
+
+class LinearSVR(_Linear, RegressorMixin, BaseEstimator):
+    """Linear support vector regression: `sklearn.svm.LinearSVR` with a proof.
+
+    min_w 1/2 ||w||^2 + C sum_i weight_i loss(y_i - f(x_i)), f(x) = w.x + b, where ||w||^2 includes
+    (b / intercept_scaling)^2, and errors up to epsilon cost nothing.
+
+    Parameters
+    ----------
+    epsilon : in units of y
+    loss : 'epsilon_insensitive' or 'squared_epsilon_insensitive'
+    dual : both problems have one optimum, so it chooses nothing
+    tol, max_iter, random_state, verbose, memory, threads : see `Certified`; max_iter counts passes over the rows
+    C, fit_intercept, intercept_scaling : as scikit-learn's
+    solver : one of bigsvm's by name; 'auto' chooses by loss, shape and memory
+
+    Attributes
+    ----------
+    coef_ : float64, (n_features,);  intercept_ : float64, (1,); 0.0 without an intercept
+    n_iter_ : int, epochs;  n_features_in_, feature_names_in_ : as scikit-learn's
+    certificate_, relative_gap_, passes_ : see `Certified`
+    """
+
+    epsilon: float
+    _parameter_constraints: dict[str, list[Any]] = {
+        **_Linear._parameter_constraints,
+        "epsilon": [Interval(Real, 0.0, None, closed="left")],
+        "loss": [StrOptions({"epsilon_insensitive", "squared_epsilon_insensitive"})],
+    }
+
+    def __init__(
+        self, *, epsilon: float = 0.0, tol: float = 1e-4, C: float = 1.0, loss: str = "epsilon_insensitive",
+        fit_intercept: bool = True, intercept_scaling: float = 1.0, dual: Any = "auto", verbose: int = 0,
+        random_state: Any = None, max_iter: int = 1000, solver: str = "auto", memory: str | int | None = None,
+        threads: int | None = None,
+    ) -> None:  # fmt: skip
+        self.epsilon, self.tol, self.C, self.loss, self.dual = epsilon, tol, C, loss, dual
+        self.fit_intercept, self.intercept_scaling = fit_intercept, intercept_scaling
+        self.verbose, self.random_state, self.max_iter = verbose, random_state, max_iter
+        self.solver, self.memory, self.threads = solver, memory, threads
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> LinearSVR:
+        """Fit rows and targets, or a store with targets of its own.
+
+        X : array, sparse matrix or frame, (n_samples, n_features); or path, URI or open store, without y and weights
+        y : targets, (n_samples,);  sample_weight : (n_samples,); rows whose weight is not positive take no part
+        """
+        if is_source(X):
+            with errors_of_scikit_learn():
+                rows = open_source(alone(X, y, sample_weight), "regression")
+            take_width(self, rows)
+        else:
+            X, y = checked_X(self, X, y, dtype=SMALL, y_numeric=True)
+            weights = row_weights(sample_weight, X)
+            with errors_of_scikit_learn():
+                rows = open_store((X, np.asarray(y, np.float64), weights), task="regression")
+        self._trained([(rows, {"epsilon": float(self.epsilon)})])
+        self.coef_ = self.coef_.ravel()
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Values, float64, (n_samples,), of an array or of the rows of a store."""
+        return self._scores(X)[:, 0]
+
+    def _model(self) -> LinearModel:
+        return self._linear_model(np.empty(0))

@@ -1,0 +1,187 @@
+"""SVC and SVR: LIBSVM's problems with scikit-learn's names, solved to a proved duality gap."""
+
+from __future__ import annotations
+
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, _fit_context
+from sklearn.utils._param_validation import Hidden, Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted
+
+from bigsvm.sklearn.classes import by_code, by_label, check_weighted_classes, coded, weights_of_classes
+from bigsvm.sklearn.estimator import epochs_of, errors_of_scikit_learn, take_width
+from bigsvm.sklearn.kernel import Kernelised
+from bigsvm.sklearn.rows import alone, is_source, open_source, row_weights
+from bigsvm.store.formats.opener import open_store
+
+
+class SVC(Kernelised, ClassifierMixin, BaseEstimator):
+    """Support vector classification with a kernel, a model for each pair of classes: `sklearn.svm.SVC` with a proof.
+
+    Parameters
+    ----------
+    C, kernel, degree, gamma, coef0, class_weight, decision_function_shape, break_ties : as scikit-learn's;
+        gamma='scale' of a store reads it once more
+    shrinking : leave rows out of the search while they are far from moving; changes no result
+    probability : refused where True: sklearn.calibration.CalibratedClassifierCV gives probabilities
+    cache_size : MiB of kernel rows kept in memory; where `memory` is given that decides instead
+    tol, random_state, verbose, memory, threads : see `Certified`
+    max_iter : -1: as long as it takes; else as much work as so many steps of LIBSVM on each pair
+
+    Attributes
+    ----------
+    support_ : int, (n_support,), by class;  support_vectors_ : rows (n_support, n_features), dense or CSR; empty for a
+        precomputed kernel, and not there where a store was fitted with the linear kernel
+    n_support_ : int32, (n_classes,);  dual_coef_ : (n_classes - 1, n_support), LIBSVM's layout
+    intercept_ : (n_pairs,);  coef_ : (n_pairs, n_features), linear kernel only
+    classes_, class_weight_, fit_status_, shape_fit_, n_features_in_, feature_names_in_ : as scikit-learn's
+    n_iter_ : int32, (n_pairs,), epochs of the whole fit for each: pairs share it
+    certificate_, relative_gap_, passes_ : see `Certified`; `certificate_.kind` is 'none' where the kernel is not
+        positive semidefinite: then there is no proof
+    """
+
+    class_weight: Any
+    decision_function_shape: str
+    break_ties: bool
+    probability: Any
+    class_weight_: np.ndarray
+    n_iter_: np.ndarray
+    _parameter_constraints: dict[str, list[Any]] = {
+        **Kernelised._parameter_constraints,
+        "probability": ["boolean", Hidden(StrOptions({"deprecated"}))],
+        "class_weight": [StrOptions({"balanced"}), dict, None],
+        "decision_function_shape": [StrOptions({"ovr", "ovo"})],
+        "break_ties": ["boolean"],
+    }
+
+    def __init__(
+        self, *, C: float = 1.0, kernel: Any = "rbf", degree: int = 3, gamma: Any = "scale", coef0: float = 0.0,
+        shrinking: bool = True, probability: Any = False, tol: float = 1e-3, cache_size: float = 200,
+        class_weight: Any = None, verbose: bool = False, max_iter: int = -1, decision_function_shape: str = "ovr",
+        break_ties: bool = False, random_state: Any = None, memory: str | int | None = None, threads: int | None = None,
+    ) -> None:  # fmt: skip
+        self.C, self.kernel, self.degree, self.gamma, self.coef0 = C, kernel, degree, gamma, coef0
+        self.shrinking, self.probability, self.tol, self.cache_size = shrinking, probability, tol, cache_size
+        self.class_weight, self.verbose, self.max_iter = class_weight, verbose, max_iter
+        self.decision_function_shape, self.break_ties = decision_function_shape, break_ties
+        self.random_state, self.memory, self.threads = random_state, memory, threads
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> SVC:
+        """Fit rows and labels, or a store with labels of its own.
+
+        X : array, sparse matrix or frame, (n_samples, n_features), or (n_samples, n_samples) kernel values; or path,
+            URI or open store, without y and weights
+        y : labels, (n_samples,);  sample_weight : (n_samples,); rows whose weight is not positive take no part
+        """
+        if self.probability is True:
+            raise ValueError(
+                "probability=True is not offered: sklearn.calibration.CalibratedClassifierCV(SVC(), ensemble=False) "
+                "gives probabilities"
+            )
+        if is_source(X):
+            with errors_of_scikit_learn():
+                rows = open_source(alone(X, y, sample_weight), "classification")
+            take_width(self, rows)
+            result = self._trained(rows, None, {"class_weight": by_label(self.class_weight), "loss": "hinge"})
+            self.classes_ = result.model.classes
+        else:
+            X, values, y = self._array_rows(X, y)
+            classes, codes = coded(y)
+            weights = row_weights(sample_weight, values)
+            check_weighted_classes(codes, weights)
+            of_classes = by_code(weights_of_classes(self.class_weight, classes, codes, None))
+            with errors_of_scikit_learn():
+                rows = open_store((values, codes, weights), task="classification")
+            result = self._trained(rows, X, {"class_weight": of_classes, "loss": "hinge"})
+            self.classes_ = classes
+        self.class_weight_ = np.array(result.model.about["problem"]["class_weight"])
+        self.n_iter_ = np.full(len(self.intercept_), epochs_of([result]), np.int32)
+        return self
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Scores, float64: (n_samples,) of two classes; else by `decision_function_shape` one for each class, or pair.
+
+        X : array, or a store
+        """
+        scores = self._scores(X)
+        if scores.shape[1] == 1:
+            return scores[:, 0]
+        return self._model().class_scores(scores) if self.decision_function_shape == "ovr" else scores
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Labels, (n_samples,), of an array or of the rows of a store."""
+        check_is_fitted(self)
+        if self.break_ties and self.decision_function_shape == "ovo":
+            raise ValueError("break_ties must be False when decision_function_shape is 'ovo'")
+        scores, model = self._scores(X), self._model()
+        if self.break_ties and len(self.classes_) > 2:
+            return self.classes_[np.argmax(model.class_scores(scores), axis=1)]
+        return self.classes_[model.codes(scores)]
+
+
+class SVR(Kernelised, RegressorMixin, BaseEstimator):
+    """Epsilon support vector regression with a kernel: `sklearn.svm.SVR` with a proof.
+
+    Parameters
+    ----------
+    kernel, degree, gamma, coef0, C, epsilon : as scikit-learn's; gamma='scale' of a store reads it once more
+    shrinking : leave rows out of the search while they are far from moving; changes no result
+    cache_size : MiB of kernel rows kept in memory; where `memory` is given that decides instead
+    tol, random_state, verbose, memory, threads : see `Certified`
+    max_iter : -1: as long as it takes; else as much work as so many steps of LIBSVM
+
+    Attributes
+    ----------
+    support_ : int, (n_support,);  support_vectors_ : rows (n_support, n_features), dense or CSR; empty for a
+        precomputed kernel, and not there where a store was fitted with the linear kernel
+    n_support_ : int32, (1,);  dual_coef_ : (1, n_support);  intercept_ : (1,)
+    coef_ : (1, n_features), linear kernel only
+    fit_status_, shape_fit_, n_features_in_, feature_names_in_ : as scikit-learn's;  n_iter_ : int, epochs
+    certificate_, relative_gap_, passes_ : see `Certified`; `certificate_.kind` is 'none' where the kernel is not
+        positive semidefinite: then there is no proof
+    """
+
+    epsilon: float
+    n_iter_: int
+    _parameter_constraints: dict[str, list[Any]] = {
+        **{name: found for name, found in Kernelised._parameter_constraints.items() if name != "random_state"},
+        "epsilon": [Interval(Real, 0.0, None, closed="left")],
+    }
+    random_state = None
+
+    def __init__(
+        self, *, kernel: Any = "rbf", degree: int = 3, gamma: Any = "scale", coef0: float = 0.0, tol: float = 1e-3,
+        C: float = 1.0, epsilon: float = 0.1, shrinking: bool = True, cache_size: float = 200, verbose: bool = False,
+        max_iter: int = -1, memory: str | int | None = None, threads: int | None = None,
+    ) -> None:  # fmt: skip
+        self.kernel, self.degree, self.gamma, self.coef0, self.tol = kernel, degree, gamma, coef0, tol
+        self.C, self.epsilon, self.shrinking, self.cache_size = C, epsilon, shrinking, cache_size
+        self.verbose, self.max_iter, self.memory, self.threads = verbose, max_iter, memory, threads
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> SVR:
+        """Fit rows and targets, or a store with targets of its own.
+
+        X : array, sparse matrix or frame, (n_samples, n_features), or (n_samples, n_samples) kernel values; or path,
+            URI or open store, without y and weights
+        y : targets, (n_samples,);  sample_weight : (n_samples,); rows whose weight is not positive take no part
+        """
+        if is_source(X):
+            with errors_of_scikit_learn():
+                rows, X = open_source(alone(X, y, sample_weight), "regression"), None
+            take_width(self, rows)
+        else:
+            X, values, y = self._array_rows(X, y, y_numeric=True)
+            weights = row_weights(sample_weight, values)
+            with errors_of_scikit_learn():
+                rows = open_store((values, np.asarray(y, np.float64), weights), task="regression")
+        result = self._trained(rows, X, {"loss": "epsilon_insensitive", "epsilon": float(self.epsilon)})
+        self.n_iter_ = epochs_of([result])
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Values, float64, (n_samples,), of an array or of the rows of a store."""
+        return self._scores(X)[:, 0]
