@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from bigsvm.cli.types import ClassWeight, Duration, Gamma, Setting, Size
+from bigsvm.cli.types import ClassWeight, Duration, Gamma, Names, Setting, Size
 from bigsvm.config import OPTIONS, TYPED, FitConfig
 from bigsvm.errors import UsageError
 
@@ -26,8 +26,31 @@ empty_option = click.option(
     show_default=True,
     help="Chunks that an unsealed Zarr store lacks; zeros: they hold the fill value, as you vouch until it changes.",
 )
-store_options = [*label_options, empty_option]
+row_options = [
+    click.option(
+        "--columns",
+        type=Names(),
+        metavar="A,B,...",
+        help="Of a table: the columns that are features; without a header the names of all of them, or `numbers`.",
+    ),
+    click.option(
+        "--hash-bits",
+        type=click.IntRange(1, 30),
+        metavar="N",
+        help="Of a table: columns of text share 2^N features.  [default: a feature for each value]",
+    ),
+]
+"""What is read as rows, beside label and weight."""
+ROWS = ("columns", "hash_bits")
+store_options = [*label_options, empty_option, *row_options]
 """How a store is opened."""
+
+
+def take_rows(options: dict[str, Any]) -> dict[str, Any]:
+    """Take what `row_options` gave out of the options of a command: keywords of `open_store`, those that were given."""
+    found = {name: options.pop(name) for name in ROWS}
+    return {name: value for name, value in found.items() if value is not None}
+
 
 _TYPES: dict[str, Callable[[], Any]] = {
     "text": lambda: str,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import warnings
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.feather
 import pyarrow.parquet as pq
 import scipy.sparse as sp
 import zarr
@@ -75,6 +77,22 @@ def parquet(path: Path, X, labels, weights=None, *, layout="csr", row_group_size
         columns["weight"] = pa.array(weights)
     table = pa.table(columns).replace_schema_metadata(metadata)
     pq.write_table(table, path, row_group_size=row_group_size, write_page_checksum=True)
+    return path
+
+
+def table(path: Path, X, labels, weights=None) -> Path:
+    """One column a feature: Feather, or delimited text as a program writes it that keeps all digits."""
+    columns = {"label": labels, **{f"f{j}": X[:, j] for j in range(X.shape[1])}}
+    if weights is not None:
+        columns["weight"] = weights
+    if path.suffix == ".feather":
+        pyarrow.feather.write_feather(pa.table(columns), path, chunksize=10)
+        return path
+    mark = "\t" if ".tsv" in path.name else ","
+    rows = [list(columns), *zip(*(values.tolist() for values in columns.values()), strict=True)]
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "wt") as file:
+        file.writelines(mark.join(map(str, row)) + "\n" for row in rows)
     return path
 
 

@@ -18,6 +18,7 @@ from bigsvm.errors import DataError
 from bigsvm.events import Emit, WorkAdvanced, WorkEnded, WorkStarted, silent
 from bigsvm.machine import core_count, memory_limit, return_freed_memory
 from bigsvm.model.linear_model import Model
+from bigsvm.model.model_rows import check_alike
 from bigsvm.run.execute.compile_in_child import compiled_in_child
 from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks, row_bytes
 from bigsvm.store.labels import as_labels, scan_classes
@@ -183,6 +184,7 @@ def score_store(
     ------
     DataError : a row has more features than the model, dense rows have fewer, or the store is damaged.
     """
+    check_alike(model.about.get("rows", {}), store)
     if store.layout == "dense" and store.n_features != model.n_features:
         raise DataError(
             f"the rows have {store.n_features} features and the model {model.n_features}",

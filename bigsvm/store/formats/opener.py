@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,6 +12,7 @@ from bigsvm.errors import MissingInput, UsageError
 from bigsvm.files.paths import STORE_MARKS
 from bigsvm.store.blocks import RowBlocks, StoreBase
 from bigsvm.store.formats.not_readable import REMEDIES, not_readable, refuse_partitions
+from bigsvm.store.formats.tables.table_names import kind_of_table
 from bigsvm.store.identity import Identity
 from bigsvm.store.labels import Task
 from bigsvm.store.sealing.seal import EmptyChunks
@@ -32,18 +34,25 @@ def open_store(
     task: Task = "auto",
     empty_chunks: EmptyChunks = "refuse",
     labelled: bool = True,
+    columns: Sequence[str] = (),
+    hash_bits: int | None = None,
+    like: Mapping[str, Any] | None = None,
 ) -> RowBlocks:
     """Open rows for reading.
 
     Parameters
     ----------
-    source : a Zarr folder, a Parquet file, folder or glob, as str or path; (X, y) or (X, y, weight) arrays;
-        or rows that are open already, which pass through
-    label, weight : names of the columns; by default `label`, and `weight` where there is one
+    source : a Zarr folder; Parquet, .csv, .tsv, .arrow or .feather: a file, a folder of them or a glob, as str or
+        path; (X, y) or (X, y, weight) arrays; or rows that are open already, which pass through
+    label, weight : names of the columns, of a table also their numbers from 0; by default `label`, and `weight` where
+        there is one
     task : `regression` keeps numeric labels as targets; `auto` takes whole numbers for classes
     empty_chunks : chunks that an unsealed Zarr store lacks are refused; or, as you vouch with `zeros`, they hold the
         fill value, which is what zarr leaves out unless it is told to write it.  Remembered until the store changes
     labelled : False for prediction: labels and weights are not looked for, and columns of these names are no features
+    columns : of a table those that are features; of text without a header the names of all, or `numbers`
+    hash_bits : text columns of a table share 2^hash_bits features; None gives one to each value that occurs
+    like : `model.rows`: tables are read as the one that the model was trained on
 
     Raises
     ------
@@ -58,7 +67,8 @@ def open_store(
         return cast(RowBlocks, ArrayRows(*source, task=task))
     if isinstance(source, str | os.PathLike):
         options: dict[str, Any] = {"label": label, "weight": weight, "task": task}
-        return _open_path(os.fspath(source), options, empty_chunks, labelled)
+        table = {"columns": tuple(columns), "hash_bits": hash_bits, "like": like}
+        return _open_path(os.fspath(source), options, empty_chunks, labelled, table)
     # On the class: asking the instance whether it has `classes` would read all labels.
     if all(hasattr(type(source), name) for name in ("refs", "read")):
         if not isinstance(source, StoreBase):
@@ -71,7 +81,9 @@ def open_store(
     raise UsageError(f"cannot open a {type(source).__name__}", hint="give a path, or (X, y) arrays")
 
 
-def _open_path(name: str, options: dict[str, Any], empty_chunks: EmptyChunks, labelled: bool) -> RowBlocks:
+def _open_path(
+    name: str, options: dict[str, Any], empty_chunks: EmptyChunks, labelled: bool, table: dict[str, Any]
+) -> RowBlocks:
     scheme, separator, rest = name.partition("://")
     kind = scheme if separator else Path(name).suffix.lstrip(".")
     for entry in importlib.metadata.entry_points(group=ENTRY_POINTS, name=kind) if kind else ():
@@ -81,7 +93,16 @@ def _open_path(name: str, options: dict[str, Any], empty_chunks: EmptyChunks, la
             raise UsageError(f"{scheme}:// stores are not available yet", name, "copy it to a local disk")
         name = rest
     path = Path(name)
-    if path.is_dir() and any((path / mark).exists() for mark in STORE_MARKS):
+    kind = "" if _is_store(path) or _is_parquet(path) else kind_of_table(name) or ""
+    if kind and (path.exists() or any(mark in path.name for mark in "*?[")):
+        from bigsvm.store.formats.tables.table_rows import TableRows
+
+        return cast(RowBlocks, TableRows(name, **options, labelled=labelled, **table))
+    for option in ("columns", "hash_bits"):
+        if table[option] and path.exists():
+            what = f"--{option.replace('_', '-')} is for tables: .csv, .tsv, .arrow and .feather files"
+            raise UsageError(what, name, "leave it out")
+    if _is_store(path):
         from bigsvm.store.formats.zarr_rows import ZarrRows
 
         return cast(RowBlocks, ZarrRows(path, **options, empty_chunks=empty_chunks, labelled=labelled))
@@ -102,7 +123,15 @@ def _open_path(name: str, options: dict[str, Any], empty_chunks: EmptyChunks, la
             raise UsageError("not a store", name, f"make one first, and name that: bigsvm ingest {name} {stem}.zarr")
     if path.is_dir():
         refuse_partitions(name)
-    raise UsageError("not a store of a known kind", name, "a Zarr folder, or Parquet; other files: bigsvm ingest")
+    raise UsageError(
+        "not a store of a known kind",
+        name,
+        "a Zarr folder, Parquet, .csv, .tsv, .arrow or .feather; other files: bigsvm ingest",
+    )
+
+
+def _is_store(path: Path) -> bool:
+    return path.is_dir() and any((path / mark).exists() for mark in STORE_MARKS)
 
 
 def is_text(name: str) -> bool:
@@ -112,13 +141,16 @@ def is_text(name: str) -> bool:
         return True
     suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() not in _COMPRESSED]
     other = bool(suffixes) and suffixes[-1] in (*_STORES, ".npz", ".npy", *REMEDIES)
+    other = other or kind_of_table(name) is not None
     return not other and path.exists() and not path.is_dir()
 
 
-def check_text(label: str | None, weight: str | None) -> None:
+def check_text(label: str | None, weight: str | None, chosen: Mapping[str, Any]) -> None:
     """Raise UsageError where columns are named of svmlight text, which has none."""
     if label is not None or weight is not None:
         raise UsageError("svmlight text has its labels in it, and no weights", hint="leave --label and --weight out")
+    for name in chosen:
+        raise UsageError(f"--{name.replace('_', '-')} is not for svmlight text", hint="leave it out")
 
 
 def _is_parquet(path: Path) -> bool:

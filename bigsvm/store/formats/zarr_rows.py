@@ -21,6 +21,7 @@ from bigsvm.store.blocks import Block, BlockRef, RowBlocks, StoreBase
 from bigsvm.store.checks import as_values, check_csr, check_finite, index_dtype, value_dtype
 from bigsvm.store.formats.chunked import ChunkedArray
 from bigsvm.store.formats.zarr_label import LabelColumn, find, open_label
+from bigsvm.store.formats.zarr_names import feature_names, recipe_of
 from bigsvm.store.identity import Identity
 from bigsvm.store.labels import Task, check_weights
 from bigsvm.store.sealing.seal import EmptyChunks, absent_chunks, load_or_make_manifest, verify_documents
@@ -77,6 +78,8 @@ class ZarrRows(StoreBase):
             )
             open_array = functools.cache(functools.partial(self._open_array, group))
             self._open_matrix(group, open_array)
+            self.recipe = recipe_of(group)
+            self.feature_names = feature_names(group, "var", self.n_features, open_array)
             self._label: LabelColumn | None = None
             self._weight: ChunkedArray | None = None
             self._label_name = self._weight_name = ""

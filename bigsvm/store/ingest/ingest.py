@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, Literal
@@ -45,6 +46,8 @@ def ingest(
     threads: int = 2,
     overwrite: bool = False,
     empty_chunks: EmptyChunks = "refuse",
+    columns: Sequence[str] = (),
+    hash_bits: int | None = None,
     emit: Emit = silent,
 ) -> dict[str, Any]:
     """Write a store from text, arrays or another store, reading the source once.
@@ -65,7 +68,7 @@ def ingest(
     codec, chunk_bytes : of the store
     memory : bytes, or a size such as "512MiB": smaller pieces where it is small, refused where it is too small
     threads : with 1, reading, parsing and writing take turns
-    empty_chunks : of a Zarr store that is read, see `open_store`
+    empty_chunks, columns, hash_bits : of what is read, see `open_store`
 
     Returns
     -------
@@ -112,6 +115,7 @@ def ingest(
             memory=None if memory is None else parse_bytes(memory),
             threads=threads,
             empty_chunks=empty_chunks,
+            chosen={"columns": tuple(columns), "hash_bits": hash_bits},
             warn=warn,
             stack=stack,
         )
@@ -127,6 +131,8 @@ def ingest(
             has_weights=rows.has_weights,
             task=task,
             overwrite=overwrite,
+            recipe=rows.recipe,
+            feature_names=rows.feature_names,
         )
         stack.enter_context(writer)
         emit(WorkStarted("ingest", rows.total_bytes, "bytes"))

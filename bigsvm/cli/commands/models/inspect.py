@@ -9,7 +9,7 @@ import click
 
 from bigsvm.cli import text
 from bigsvm.cli.command import bigsvm_command
-from bigsvm.cli.options import add, store_options
+from bigsvm.cli.options import add, store_options, take_rows
 from bigsvm.cli.record import EVENTS, RUN
 from bigsvm.cli.session import Session
 from bigsvm.units import show_bytes
@@ -21,7 +21,9 @@ from bigsvm.units import show_bytes
 )
 @click.argument("path")
 @add(store_options)
-def command(session: Session, path: str, label: str | None, weight: str | None, empty_chunks: Any) -> int:
+def command(
+    session: Session, path: str, label: str | None, weight: str | None, empty_chunks: Any, **options: Any
+) -> int:
     folder = Path(path)
     if (folder / "model.json").exists():
         from bigsvm.run.apply.inspection import inspect_model
@@ -35,7 +37,7 @@ def command(session: Session, path: str, label: str | None, weight: str | None, 
     from bigsvm.run.apply.inspection import inspect_store
     from bigsvm.store.formats.opener import open_store
 
-    store = open_store(path, label=label, weight=weight, empty_chunks=empty_chunks)
+    store = open_store(path, label=label, weight=weight, empty_chunks=empty_chunks, **take_rows(options))
     session.warn_of(store)
     result = inspect_store(store)
     if result["scale_warning"]:
