@@ -27,6 +27,7 @@ empty_option = click.option(
     help="Chunks that an unsealed Zarr store lacks; zeros: they hold the fill value, as you vouch until it changes.",
 )
 row_options = [
+    click.option("--matrix", metavar="PATH", help="Of AnnData: X, layers/NAME, obsm/NAME or raw/X.  [default: X]"),
     click.option(
         "--columns",
         type=Names(),
@@ -39,9 +40,14 @@ row_options = [
         metavar="N",
         help="Of a table: columns of text share 2^N features.  [default: a feature for each value]",
     ),
+    click.option(
+        "--missing",
+        type=click.Choice(["refuse", "drop"]),
+        help="Rows without a label; drop: they are left out.  [default: refuse]",
+    ),
 ]
 """What is read as rows, beside label and weight."""
-ROWS = ("columns", "hash_bits")
+ROWS = ("matrix", "columns", "hash_bits", "missing")
 store_options = [*label_options, empty_option, *row_options]
 """How a store is opened."""
 

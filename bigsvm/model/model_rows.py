@@ -66,7 +66,6 @@ def check_alike(rows: Mapping[str, Any], store: RowBlocks) -> None:
                     f"feature {k} is {name!r}, and the model's is {our!r}", store.uri,
                     "the model needs the features that it was trained on, in their order",
                 )  # fmt: skip
-    for what in ("encoding", "matrix"):
-        if what in rows and what in store.recipe and rows[what] != store.recipe[what]:
-            hint = "open them with like=model.about['rows']" if what == "encoding" else "--matrix names another"
-            raise DataError(f"the {what} of the rows is not that of the model", store.uri, hint)
+    if "encoding" in rows and "encoding" in store.recipe and rows["encoding"] != store.recipe["encoding"]:
+        what = "its columns became features in another way than those of the model"
+        raise DataError(what, store.uri, "open_store(..., like=model.about['rows']) reads them alike")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -165,21 +163,6 @@ def test_text_is_evaluated_as_its_store_is(bigsvm: Bigsvm, dense_model: Path, tm
 
 
 # ---- files of other programs -----------------------------------------------------------------------------------
-
-
-def remedy(err: str) -> str:
-    """The command that a refusal names."""
-    found = re.search(r'python -c "(.*)"', err)
-    assert found, err
-    return found[1]
-
-
-def test_h5ad_names_what_anndata_does(bigsvm: Bigsvm, dense_model: Path, tmp_path: Path) -> None:
-    (tmp_path / "t.h5ad").write_bytes(b"\x89HDF")
-    for command in (("ingest", "t.h5ad", "t.zarr"), ("fit", "t.h5ad"), ("predict", dense_model, "t.h5ad")):
-        said = bigsvm(*command)
-        assert said.code == 2
-        assert remedy(said.err) == "import anndata; anndata.read_h5ad('t.h5ad').write_zarr('t.zarr')"
 
 
 def test_a_fit_of_text_names_the_command(bigsvm: Bigsvm, tmp_path: Path) -> None:

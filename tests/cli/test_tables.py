@@ -45,6 +45,12 @@ def test_a_first_day_with_a_table(bigsvm: Bigsvm, tmp_path: Path) -> None:
     proved = ok(bigsvm("certify", "m", "train.csv", *label, "--json")).document["result"]
     assert proved["relative_gap"] == pytest.approx(fitted["relative_gap"], abs=1e-9)
     assert json.loads((tmp_path / "m" / "rows.json").read_text())["features"][:2] == ["age", "city=Bonn"]
+    top = ok(bigsvm("inspect", "m", "--top", "2", "--json")).document["result"]["top"]
+    assert [entry["class"] for entry in top] == ["no", "yes"]
+    assert top[1]["features"][0]["feature"] == "age"
+    assert {item["feature"] for item in top[1]["features"]} == {"age", "city=New York"}
+    assert "for yes" in ok(bigsvm("inspect", "m", "--top", "2")).out
+    assert bigsvm("inspect", "train.csv", *label, "--top", "2").code == 2
     quality = ok(bigsvm("evaluate", "m", "test.csv", *label, "--json")).document["result"]
     assert quality["accuracy"] > 0.85
     lines = ok(bigsvm("predict", "m", "test.csv", *label)).out.splitlines()

@@ -187,7 +187,7 @@ def test_chunks_that_were_bad_when_sealed_are_refused_by_their_decoder(codec: di
 def test_csc_is_refused(tmp_path: Path) -> None:
     path = formats.foreign(tmp_path / "s.zarr", X, LABELS)
     zarr.open_group(path, mode="a")["X"].attrs["encoding-type"] = "csc_matrix"
-    with pytest.raises(DataError, match="csc_matrix"):
+    with pytest.raises(DataError, match="row pointers for 11 rows"):
         ZarrRows(path)
 
 

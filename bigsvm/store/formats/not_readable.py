@@ -9,8 +9,6 @@ from bigsvm.errors import UsageError
 
 _OTHER = "make it Parquet, .npz or svmlight text first"
 REMEDIES = {
-    ".h5ad": 'make it Zarr first, with anndata installed: python -c "import anndata; '
-    "anndata.read_h5ad('{name}').write_zarr('{stem}.zarr')\"",
     ".h5": _OTHER,
     ".mat": _OTHER,
     ".arff": _OTHER,

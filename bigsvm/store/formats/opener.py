@@ -14,7 +14,7 @@ from bigsvm.store.blocks import RowBlocks, StoreBase
 from bigsvm.store.formats.not_readable import REMEDIES, not_readable, refuse_partitions
 from bigsvm.store.formats.tables.table_names import kind_of_table
 from bigsvm.store.identity import Identity
-from bigsvm.store.labels import Task
+from bigsvm.store.labels import Missing, Task
 from bigsvm.store.sealing.seal import EmptyChunks
 
 ENTRY_POINTS = "bigsvm.stores"
@@ -34,8 +34,10 @@ def open_store(
     task: Task = "auto",
     empty_chunks: EmptyChunks = "refuse",
     labelled: bool = True,
+    matrix: str | None = None,
     columns: Sequence[str] = (),
     hash_bits: int | None = None,
+    missing: Missing = "refuse",
     like: Mapping[str, Any] | None = None,
 ) -> RowBlocks:
     """Open rows for reading.
@@ -50,9 +52,11 @@ def open_store(
     empty_chunks : chunks that an unsealed Zarr store lacks are refused; or, as you vouch with `zeros`, they hold the
         fill value, which is what zarr leaves out unless it is told to write it.  Remembered until the store changes
     labelled : False for prediction: labels and weights are not looked for, and columns of these names are no features
+    matrix : of AnnData: X, layers/NAME, obsm/NAME or raw/X
     columns : of a table those that are features; of text without a header the names of all, or `numbers`
     hash_bits : text columns of a table share 2^hash_bits features; None gives one to each value that occurs
-    like : `model.rows`: tables are read as the one that the model was trained on
+    missing : rows without a label are refused; drop leaves them out
+    like : `model.about["rows"]`: a table's columns, and the matrix, are read as those that the model was trained on
 
     Raises
     ------
@@ -67,7 +71,7 @@ def open_store(
         return cast(RowBlocks, ArrayRows(*source, task=task))
     if isinstance(source, str | os.PathLike):
         options: dict[str, Any] = {"label": label, "weight": weight, "task": task}
-        table = {"columns": tuple(columns), "hash_bits": hash_bits, "like": like}
+        table = {"matrix": matrix, "columns": tuple(columns), "hash_bits": hash_bits, "missing": missing, "like": like}
         return _open_path(os.fspath(source), options, empty_chunks, labelled, table)
     # On the class: asking the instance whether it has `classes` would read all labels.
     if all(hasattr(type(source), name) for name in ("refs", "read")):
@@ -82,7 +86,7 @@ def open_store(
 
 
 def _open_path(
-    name: str, options: dict[str, Any], empty_chunks: EmptyChunks, labelled: bool, table: dict[str, Any]
+    name: str, options: dict[str, Any], empty_chunks: EmptyChunks, labelled: bool, chosen: dict[str, Any]
 ) -> RowBlocks:
     scheme, separator, rest = name.partition("://")
     kind = scheme if separator else Path(name).suffix.lstrip(".")
@@ -93,23 +97,47 @@ def _open_path(
             raise UsageError(f"{scheme}:// stores are not available yet", name, "copy it to a local disk")
         name = rest
     path = Path(name)
-    kind = "" if _is_store(path) or _is_parquet(path) else kind_of_table(name) or ""
-    if kind and (path.exists() or any(mark in path.name for mark in "*?[")):
+    missing: Missing = chosen["missing"] if labelled else "refuse"
+    options = {**options, "labelled": labelled}
+    is_h5 = path.suffix.lower() == ".h5ad"
+    if _is_store(path) or is_h5:
+        _refuse_chosen(chosen, ("columns", "hash_bits"), "is for tables: .csv, .tsv, .arrow and .feather files", name)
+        matrix = chosen["matrix"] or (chosen["like"] or {}).get("matrix")
+        options = {**options, "matrix": matrix, "missing": missing}
+        if is_h5:
+            from bigsvm.store.formats.h5ad_rows import H5adRows
+
+            store: Any = H5adRows(path, **options)
+        else:
+            from bigsvm.store.formats.zarr_rows import ZarrRows
+
+            store = ZarrRows(path, **options, empty_chunks=empty_chunks)
+        if missing == "refuse":
+            return store
+        from bigsvm.store.formats.kept_rows import labelled_only
+
+        return labelled_only(store)
+    is_table = kind_of_table(name) is not None and not _is_parquet(path)
+    if is_table and (path.exists() or any(mark in path.name for mark in "*?[")):
         from bigsvm.store.formats.tables.table_rows import TableRows
 
-        return cast(RowBlocks, TableRows(name, **options, labelled=labelled, **table))
-    for option in ("columns", "hash_bits"):
-        if table[option] and path.exists():
-            what = f"--{option.replace('_', '-')} is for tables: .csv, .tsv, .arrow and .feather files"
-            raise UsageError(what, name, "leave it out")
-    if _is_store(path):
-        from bigsvm.store.formats.zarr_rows import ZarrRows
+        _refuse_chosen(chosen, ("matrix",), "is for AnnData", name)
+        table = {name: chosen[name] for name in ("columns", "hash_bits", "like")}
+        store = TableRows(name, **options, **table, missing=missing)
+        if missing == "refuse":
+            return store
+        from bigsvm.store.formats.kept_rows import labelled_only
 
-        return cast(RowBlocks, ZarrRows(path, **options, empty_chunks=empty_chunks, labelled=labelled))
+        return labelled_only(store)
+    if path.exists():
+        _refuse_chosen(chosen, ("matrix", "columns", "hash_bits"), "is not for this kind of file", name)
+        _refuse_chosen(
+            {**chosen, "missing": missing if missing == "drop" else None}, ("missing",), "is not for it", name
+        )
     if _is_parquet(path):
         from bigsvm.store.formats.parquet_rows import ParquetRows
 
-        return cast(RowBlocks, ParquetRows(name, **options, labelled=labelled))
+        return cast(RowBlocks, ParquetRows(name, **options))
     if not path.exists():
         raise MissingInput("no such store", name)
     if path.is_file():
@@ -130,6 +158,13 @@ def _open_path(
     )
 
 
+def _refuse_chosen(chosen: dict[str, Any], options: tuple[str, ...], why: str, name: str) -> None:
+    """Raise UsageError where an option was given that this kind of source has not."""
+    for option in options:
+        if chosen[option]:
+            raise UsageError(f"--{option.replace('_', '-')} {why}", name, "leave it out")
+
+
 def _is_store(path: Path) -> bool:
     return path.is_dir() and any((path / mark).exists() for mark in STORE_MARKS)
 
@@ -141,7 +176,7 @@ def is_text(name: str) -> bool:
         return True
     suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() not in _COMPRESSED]
     other = bool(suffixes) and suffixes[-1] in (*_STORES, ".npz", ".npy", *REMEDIES)
-    other = other or kind_of_table(name) is not None
+    other = other or kind_of_table(name) is not None or path.suffix.lower() == ".h5ad"
     return not other and path.exists() and not path.is_dir()
 
 

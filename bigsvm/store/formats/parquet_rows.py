@@ -140,7 +140,7 @@ class ParquetRows(StoreBase):
             if layout.label is None:
                 labels.append(np.zeros(batch.num_rows))
             else:
-                labels.append(as_labels(plain_of(batch.column(layout.label), self.uri, first), self.uri, first))
+                labels.append(self._labels(batch.column(layout.label), first))
             if layout.weight is not None:
                 weights.append(plain_of(batch.column(layout.weight), self.uri, first))
         X = self._sparse(matrices, start) if layout.sparse else self._dense(matrices, start)
@@ -148,6 +148,10 @@ class ParquetRows(StoreBase):
         y = as_targets(y, self.uri, start) if classes is None else label_codes(y, classes)
         weight = check_weights(np.concatenate(weights), self.uri, start) if weights else None
         return Block(start, stop, X, y, weight)
+
+    def _labels(self, column: pa.Array, first: int) -> np.ndarray:
+        """Labels of a batch whose first row is row `first`."""
+        return as_labels(plain_of(column, self.uri, first), self.uri, first)
 
     def _sparse(self, parts: list[Any], start: int) -> CSR:
         n_features = self.n_features

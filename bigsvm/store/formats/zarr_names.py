@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from bigsvm.errors import DataError
-from bigsvm.store.formats.chunked import ChunkedArray
+from bigsvm.store.formats.zarr_label import Open
 
 RECIPE = "bigsvm-rows"
 """Attribute of a store's root: how its rows were made of other data (`RowBlocks.recipe`)."""
@@ -19,9 +18,7 @@ def recipe_of(group: Any) -> dict[str, Any]:
     return dict(found) if isinstance(found, dict) else {}
 
 
-def feature_names(
-    group: Any, frame: str, n_features: int, open_array: Callable[[str], ChunkedArray]
-) -> list[str] | None:
+def feature_names(group: Any, frame: str, n_features: int, open_array: Open) -> list[str] | None:
     """The index of a `var` frame where it is of strings; None where there is none, or it is of numbers.
 
     Raises DataError for an index of another length.

@@ -20,6 +20,7 @@ from bigsvm.store.ingest.on_thread import on_thread
 from bigsvm.store.ingest.row_source import RowSource
 from bigsvm.store.ingest.sources import open_source
 from bigsvm.store.ingest.zarr_writer import MARKS, ZarrWriter
+from bigsvm.store.labels import Missing
 from bigsvm.store.sealing.seal import EmptyChunks
 from bigsvm.units import MIB, parse_bytes, show_bytes
 
@@ -46,6 +47,8 @@ def ingest(
     threads: int = 2,
     overwrite: bool = False,
     empty_chunks: EmptyChunks = "refuse",
+    matrix: str | None = None,
+    missing: Missing = "refuse",
     columns: Sequence[str] = (),
     hash_bits: int | None = None,
     emit: Emit = silent,
@@ -68,7 +71,7 @@ def ingest(
     codec, chunk_bytes : of the store
     memory : bytes, or a size such as "512MiB": smaller pieces where it is small, refused where it is too small
     threads : with 1, reading, parsing and writing take turns
-    empty_chunks, columns, hash_bits : of what is read, see `open_store`
+    empty_chunks, matrix, missing, columns, hash_bits : of what is read, see `open_store`
 
     Returns
     -------
@@ -115,7 +118,12 @@ def ingest(
             memory=None if memory is None else parse_bytes(memory),
             threads=threads,
             empty_chunks=empty_chunks,
-            chosen={"columns": tuple(columns), "hash_bits": hash_bits},
+            chosen={
+                "matrix": matrix,
+                "columns": tuple(columns),
+                "hash_bits": hash_bits,
+                **({} if missing == "refuse" else {"missing": missing}),
+            },
             warn=warn,
             stack=stack,
         )

@@ -190,7 +190,7 @@ def store_source(store: RowBlocks, dtype: str | None) -> RowSource:
     held = 2 * _PART_BYTES + 3 * store.chunk_nbytes
     return RowSource(
         store.uri, store.layout, out, store.n_features, store.has_weights, total, rows, held,
-        store.recipe, store.feature_names,
+        {name: value for name, value in store.recipe.items() if name != "matrix"}, store.feature_names,
     )  # fmt: skip
 
 

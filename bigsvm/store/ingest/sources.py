@@ -41,7 +41,7 @@ def find_format(path: str) -> str:
     inner = Path(path).with_suffix("").suffix.lower() if suffix in COMPRESSED else suffix
     if inner in REMEDIES:
         raise not_readable(path, inner)
-    if kind_of_table(path) is not None:
+    if kind_of_table(path) is not None or inner == ".h5ad":
         return "store"
     if suffix in (".npz", ".npy"):
         return suffix[1:]
@@ -218,7 +218,7 @@ def open_source(
             warn(message)
         return store_source(store, dtype)
     for option in (name for name, value in chosen.items() if value):
-        raise UsageError(f"--{option.replace('_', '-')} is for tables", str(path), "leave it out")
+        raise UsageError(f"--{option.replace('_', '-')} is not for this kind of source", str(path), "leave it out")
     weights: Sequential | None = None
     if weight is not None:
         weights = open_npy(Path(weight))

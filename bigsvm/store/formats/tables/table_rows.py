@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError, UsageError
-from bigsvm.store.formats.parquet_columns import Layout, as_number_type, find_layout
+from bigsvm.store.formats.parquet_columns import Layout, as_number_type, find_layout, plain_of
 from bigsvm.store.formats.parquet_files import find_files
 from bigsvm.store.formats.parquet_rows import ParquetRows
 from bigsvm.store.formats.tables.arrow_files import ArrowFiles
@@ -23,7 +23,7 @@ from bigsvm.store.formats.tables.delimited_files import DelimitedFiles
 from bigsvm.store.formats.tables.encoding import MAX_CATEGORIES, Column, Encoding
 from bigsvm.store.formats.tables.table_names import SUFFIXES, kind_of_table
 from bigsvm.store.identity import digest_of
-from bigsvm.store.labels import Task
+from bigsvm.store.labels import Missing, Task, as_labels
 
 _FEW_ROWS = 20  # in which a name for each row is no surprise
 
@@ -45,6 +45,7 @@ class TableRows(ParquetRows):
     columns : of files with a header, those that are features; of files without, the names of all columns, or `numbers`
     hash_bits : text columns share 2^hash_bits features by their hash; None gives one to each value that occurs
     like : how a model's rows were made (`recipe`): these are made alike
+    missing : drop gives rows without a label any label; `labelled_rows` tells which these are (`KeptRows`)
 
     All numbers are dense rows of the schema's order; with a text column rows are CSR.  Arrow files may also have the
     layouts of Parquet (`ParquetRows`).  The rest is as for ParquetRows.
@@ -61,11 +62,23 @@ class TableRows(ParquetRows):
         columns: tuple[str, ...] = (),
         hash_bits: int | None = None,
         like: dict[str, Any] | None = None,
+        missing: Missing = "refuse",
     ) -> None:
         self.uri = os.path.realpath(name)
         self.warnings: list[str] = []
         self._task, self._labelled = task, labelled
-        self._options = (label, weight, task, labelled, columns, hash_bits, None if like is None else json.dumps(like))
+        self._bits: np.ndarray | None = None
+        self._options = (
+            label,
+            weight,
+            task,
+            labelled,
+            columns,
+            hash_bits,
+            None if like is None else json.dumps(like),
+            missing,
+        )
+        self._missing = missing
         kind = kind_of_table(name)
         assert kind is not None
         paths = find_files(name, SUFFIXES[kind], {"text": "delimited text", "arrow": "Arrow"}[kind])
@@ -130,9 +143,48 @@ class TableRows(ParquetRows):
             self._remember(self._known)
         return int(self._known[key])
 
+    def labelled_rows(self) -> np.ndarray:
+        """Whether each row has a label, packed.  Reads the column once."""
+        if self._bits is None:
+            there = [column.is_valid().to_numpy(zero_copy_only=False) for column in self._label_columns()]
+            self._bits = np.packbits(np.concatenate([np.zeros(0, bool), *there]))
+        return self._bits
+
+    def entries_of(self, start: int, stop: int) -> int:
+        """Stored entries of rows [start, stop)."""
+        if not self._layout.sparse:
+            return (stop - start) * self.n_features
+        columns = list(self._layout.features)
+        found = (self._matrix(batch, first) for first, batch in self._files.batches(start, stop, columns))
+        return sum(len(X.data) for X in found if isinstance(X, CSR))
+
+    def _label_columns(self) -> Iterator[pa.Array]:
+        name = self._label_name()
+        for _, batch in self._files.batches(0, self.n_samples, [name]):
+            yield batch.column(name)
+
+    def _label_pieces(self) -> Iterator[np.ndarray]:
+        if self._missing == "refuse":
+            yield from super()._label_pieces()
+            return
+        for column in self._label_columns():
+            yield as_labels(plain_of(column.drop_null(), self.uri, 0), self.uri)
+
+    def _labels(self, column: pa.Array, first: int) -> np.ndarray:
+        if self._missing == "refuse" or column.null_count == 0:
+            return super()._labels(column, first)
+        # Some label that occurs: who leaves these rows out does not look.
+        known = plain_of(column.drop_null(), self.uri, first)
+        classes = self.classes
+        labels = np.zeros(len(column), known.dtype if classes is None else classes.dtype)
+        if classes is not None:
+            labels[:] = classes[0]
+        labels[column.is_valid().to_numpy(zero_copy_only=False)] = known
+        return as_labels(labels, self.uri, first)
+
     def _foreign(self) -> bool:
         """Whether the columns are read as those of another table."""
-        return self._options[-1] is not None
+        return self._options[-2] is not None
 
     def _matrix(self, batch: pa.RecordBatch, first: int) -> CSR | np.ndarray:
         if self.encoding is None:
@@ -231,13 +283,15 @@ def reopen(
     columns: tuple[str, ...],
     hash_bits: int | None,
     like: str | None,
+    missing: Missing,
     fingerprint: str,
 ) -> TableRows:
     """The store of a pickled TableRows, opened once per process.  Raises DataError if it changed."""
     recipe = None if like is None else json.loads(like)
     store = TableRows(
-        uri, label=label, weight=weight, task=task, labelled=labelled, columns=columns, hash_bits=hash_bits, like=recipe
-    )
+        uri, label=label, weight=weight, task=task, labelled=labelled, columns=columns, hash_bits=hash_bits,
+        like=recipe, missing=missing,
+    )  # fmt: skip
     if store.fingerprint != fingerprint:
         raise DataError("the store changed since the run began", uri)
     return store
