@@ -39,6 +39,9 @@ class Account:
     def charge(self, nbytes: int) -> None:
         self.bytes_read += nbytes
 
+    def uncharge(self, to: int) -> None:
+        self.bytes_read = to
+
     def stopping(self) -> bool:
         self._left -= 1
         return self._left <= 0

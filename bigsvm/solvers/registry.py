@@ -15,6 +15,7 @@ from bigsvm.solvers.base import DataShape, Solver
 _SOLVERS = (
     "dcd.dual_cd.DualCD",
     "primal.newton.Newton",
+    "primal.newton_cg.NewtonCG",
     "newton_ws.newton_ws.NewtonWS",
     "literature.ssvm.SSVM",
     "coordinate.primal_cd.PrimalCD",

@@ -242,7 +242,7 @@ def folds_of(y: np.ndarray, folds: int) -> list[np.ndarray]:
 def score(run: Run, K: np.ndarray, y: np.ndarray, regression: bool) -> float:
     """Of test rows: 100 times those on the right side, or the sum of squared errors."""
     bias = run.proof()[3]
-    f = K.astype(np.float64) @ run.part.beta + bias
+    f = K.astype(np.float64) @ run.qp.beta + bias
     return float(np.sum((f - y) ** 2)) if regression else 100.0 * float(np.sum(np.where(f >= 0.0, 1.0, -1.0) == y))
 
 

@@ -1,7 +1,7 @@
 """Rosen's gradient projection on a kernel matrix that is there (docs/mathematics.md 9.1 to 9.3).
 
-The programme is that of `solvers/kernel/dual_qp.py`: 1/2 beta' K beta - t' beta + epsilon sum |beta_i| is minimised in a
-box, with sum beta_i fixed.  A row is free where it is strictly inside its box and not 0; for classification 0 is a
+The programme is that of `solvers/kernel/dual_qp.py`: 1/2 beta' K beta - t' beta + epsilon sum |beta_i| is minimised in
+a box, with sum beta_i fixed.  A row is free where it is strictly inside its box and not 0; for classification 0 is a
 bound, for regression the kink of |beta_i|, where alpha_i or alpha*_i of LIBSVM's form is at its bound.  J is the set of
 free rows, on which
 
@@ -83,7 +83,7 @@ def descend(K, largest, numbers, point, box, epsilon, how, last, workspace, coun
 
     K : float, (m, m) or larger;  largest : float   the largest K_ii
     numbers : int64, (m,)   of rows that reach a bound together, the lowest counts as the one that ends the step
-    point, box : `DualPoint` and `Box` of these rows (`parts.py`)
+    point, box : `DualPoint` and `Box` of these rows (`dual_qp.py`)
     how : `Descent`;  last : `LastDirection`;  workspace : `DescentWorkspace`;  counts : int64, (5,), added to
 
     Returns

@@ -29,7 +29,7 @@ class Support(NamedTuple):
     def n(self) -> int:
         return len(self.sq)
 
-    def qp(self, start: int, stop: int) -> Support:
+    def part(self, start: int, stop: int) -> Support:
         """Rows [start, stop), start a multiple of GROUP: views."""
         if isinstance(self.S, CSR):
             return Support(self.S._replace(indptr=self.S.indptr[start : stop + 1]), self.sq[start:stop])

@@ -177,14 +177,16 @@ def _gap(g, a, C, sign, mu):
 def _projected(Q, g, a, C, inside, step):
     """Take a step cut at the bounds row by row, if G gains at least half of what it would without bounds."""
     change, after = np.zeros(g.shape[0]), g.copy()
-    hoped = 0.0
+    hoped = rounding = 0.0
     for r in range(inside.shape[0]):
         i = inside[r]
         change[i] = min(max(a[i] + step[r], 0.0), C[i]) - a[i]
         hoped += 0.25 * step[r] * g[i]
+        rounding += C[i] * abs(g[i])
         for j in range(g.shape[0]):
             after[j] -= Q[i, j] * change[i]
-    if not 0.5 * np.sum(change * (g + after)) >= hoped:
+    # A gain of rounding alone would be hoped for again and again.
+    if hoped <= 1e-16 * rounding or not 0.5 * np.sum(change * (g + after)) >= hoped:
         return False
     g[:] = after
     for r in range(inside.shape[0]):

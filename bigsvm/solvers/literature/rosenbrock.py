@@ -14,6 +14,7 @@ from bigsvm.solvers.literature.palmer import new_directions, orthonormalised
 from bigsvm.solvers.literature.rotation import rotate
 from bigsvm.solvers.primal.hessian import hessian_need, too_many_features
 from bigsvm.solvers.primal.primal_state import FullGradient, PrimalState, new_state
+from bigsvm.solvers.primal.row_pass import Curvature
 from bigsvm.solvers.primal.search_options import check_search, weights_named
 from bigsvm.solvers.weights import columns
 from bigsvm.store.state.vectors import RowVector
@@ -75,7 +76,7 @@ class Rosenbrock(FullGradient):
     losses: ClassVar[tuple[str, ...]] = ("squared_hinge",)
     biases: ClassVar[tuple[str, ...]] = ("augmented", "none", "free")
     paper_rule: ClassVar[bool] = True
-    with_hessian: ClassVar[bool] = True  # for plan 'model'
+    curvature: ClassVar[Curvature] = "matrix"  # for plan 'model'
 
     plan: str = "auto"
     start: str = "zeros"

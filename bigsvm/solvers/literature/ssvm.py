@@ -11,7 +11,7 @@ from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import Context, DataShape, Need, Rule
 from bigsvm.solvers.primal.hessian import hessian_need, newton_direction, too_many_features
 from bigsvm.solvers.primal.primal_state import FullGradient, PrimalState
-from bigsvm.solvers.primal.row_pass import Weights, row_pass
+from bigsvm.solvers.primal.row_pass import Curvature, Weights, row_pass
 from bigsvm.solvers.weights import columns, inner, squared_norm
 
 _SHORTEST = 2.0**-40
@@ -58,7 +58,7 @@ class SSVM(FullGradient):
     losses: ClassVar[tuple[str, ...]] = ("squared_hinge",)
     biases: ClassVar[tuple[str, ...]] = ("augmented", "none")
     paper_rule: ClassVar[bool] = True
-    with_hessian: ClassVar[bool] = True
+    curvature: ClassVar[Curvature] = "matrix"
 
     smoothing: float = 5.0
     delta: float = 1e-3

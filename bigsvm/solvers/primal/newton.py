@@ -10,6 +10,7 @@ import numpy as np
 from bigsvm.solvers.base import DataShape, Need, Rule
 from bigsvm.solvers.primal.hessian import hessian_need, newton_direction, too_many_features
 from bigsvm.solvers.primal.primal_state import FullGradient, PrimalState
+from bigsvm.solvers.primal.row_pass import Curvature
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Newton(FullGradient):
     losses: ClassVar[tuple[str, ...]] = ("squared_hinge", "squared_epsilon_insensitive")
     biases: ClassVar[tuple[str, ...]] = ("augmented", "none", "free")
     paper_rule: ClassVar[bool] = True
-    with_hessian: ClassVar[bool] = True
+    curvature: ClassVar[Curvature] = "matrix"
 
     max_features: int = 5000
     eps1: float = 1e-6

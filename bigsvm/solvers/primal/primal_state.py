@@ -17,7 +17,7 @@ from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import Problem, zero_weights
 from bigsvm.solvers.base import Context, DataShape, Need, Point, Rule, SmallFit, SolverBase, StepInfo
 from bigsvm.solvers.primal.dual_point import DualPoint, mix_dual
-from bigsvm.solvers.primal.row_pass import Weights, row_pass
+from bigsvm.solvers.primal.row_pass import Curvature, Weights, row_pass
 from bigsvm.solvers.primal.row_state import RowState, new_rows, row_needs
 from bigsvm.solvers.weights import columns, inner, regularised, squared_norm
 from bigsvm.tasks import PassLeft
@@ -147,7 +147,8 @@ class FullGradient(PrimalSolver):
     A subclass says what a row weighs (`weights`), and the direction (`direction`).
     """
 
-    with_hessian: ClassVar[bool] = False
+    curvature: ClassVar[Curvature] = "none"
+    """What of the Hessian a look sums up."""
     patience: ClassVar[int] = 1
     """Moves in a row that may lead nowhere before no progress is believed possible."""
 
@@ -206,7 +207,7 @@ class FullGradient(PrimalSolver):
         problem = state.problem
         return row_pass(
             ctx, problem, state.rows, state.w.shape, w=state.w, weights=self.weights(problem),
-            hessian=self.with_hessian,
+            curvature=self.curvature,
         )  # fmt: skip
 
     def direction(self, state: PrimalState, H: np.ndarray | None) -> None:
@@ -216,7 +217,7 @@ class FullGradient(PrimalSolver):
     def move(self, state: PrimalState, ctx: Context) -> None:
         """Measure the direction, search along it exactly, go there; then to the best free bias."""
         problem, rows, d = state.problem, state.rows, state.direction
-        row_pass(ctx, problem, rows, d.shape, d=d)
+        self.measure(state, ctx)
         steps = rows.search(problem, inner(problem, state.w, d), squared_norm(problem, d))
         rows.advance(steps)
         lengths = np.array([step.length for step in steps])
@@ -224,6 +225,10 @@ class FullGradient(PrimalSolver):
         if problem.bias == "free":
             columns(state.w)[-1] += rows.settle_bias(problem) / problem.constant_feature
         self.moved(state, lengths)
+
+    def measure(self, state: PrimalState, ctx: Context) -> None:
+        """The pass of a move: products of the rows with the direction."""
+        row_pass(ctx, state.problem, state.rows, state.direction.shape, d=state.direction)
 
     def moved(self, state: PrimalState, lengths: np.ndarray) -> None:
         """Book-keeping of a move by `lengths` along the direction."""

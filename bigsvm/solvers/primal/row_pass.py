@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
 from bigsvm.compiled.linear.hessian import add_hessian
+from bigsvm.compiled.linear.hessian_diagonal import add_hessian_diagonal
 from bigsvm.compiled.linear.hyperpass import add_binned, row_keys
 from bigsvm.compiled.linear.primal import add_rows, signed_margins
 from bigsvm.compiled.shared.rows import sqnorms
@@ -26,6 +27,11 @@ from bigsvm.tasks import BLOCKS_PER_TASK, over_shares, runs_of
 
 _RESIDENT_BLOCK = 1 << 20  # bytes of rows in memory that are worked on together
 _RESIDENT_TASKS = 16
+
+
+Curvature = Literal["none", "matrix", "diagonal", "product"]
+"""What a pass sums up of the Hessian without its regulariser, sum_i h_i x_i x_i' with h_i the curvature of row i's
+loss: nothing, the matrix, its diagonal, or its product with the direction d."""
 
 
 class Weights(Protocol):
@@ -58,7 +64,8 @@ class PassShare(NamedTuple):
     """What a task needs.  Row arrays are of the share's rows; tasks in this process write into them.
 
     w, d : compute slacks at w, products with d;  s, p : where to put them
-    weights : add up alpha_i y_i x_i at the slacks (those that `s` has where w is None);  hessian : and x_i x_i'
+    weights : add up alpha_i y_i x_i at the slacks (those that `s` has where w is None)
+    curvature : what to add up of the Hessian; its product takes the place of the sum of alpha_i y_i x_i
     wanted : int64, rows of the share, ascending, that are to be handed back
     keys : uint64, (n_rows, 1)   where to put hashes of the rows' contents;  with_keys : compute them
     norms : float64, (n_rows, 1)   where to put squared norms of the rows;  with_norms : compute them
@@ -75,7 +82,7 @@ class PassShare(NamedTuple):
     cost: np.ndarray | None
     y: np.ndarray | None
     weights: Weights | None
-    hessian: bool
+    curvature: Curvature
     shape: tuple[int, ...]
     wanted: np.ndarray | None = None
     keys: np.ndarray | None = None
@@ -88,8 +95,8 @@ class PassShare(NamedTuple):
 class PassSums(NamedTuple):
     """What some rows sum up to.
 
-    V : float64, shape of w   sum_i alpha_i y_i [x_i, bias]
-    H : float64, (n_models, n_features + 1, n_features + 1), upper triangles, or None
+    V : float64, shape of w   sum_i alpha_i y_i [x_i, bias], or the Hessian's product with d
+    H : float64, (n_models, n_features + 1, n_features + 1), upper triangles; its diagonals in the shape of w; or None
     rows : (s, p, cost, y) of the rows, for a caller in another process
     gathered : the rows that were wanted, block by block
     keys, norms, S : where they were asked for
@@ -109,6 +116,7 @@ def pass_task(share: PassShare) -> PassSums:
     """Task: the sums of a run of blocks.  Pure, but for writing its rows into the arrays that it was given."""
     problem, m = share.problem, share.problem.n_models
     bias, width = problem.constant_feature, share.shape[0]
+    product = share.curvature == "product"
     n = share.refs[-1].stop - share.refs[0].start
 
     def rows_of(given: np.ndarray | None, wanted: bool, columns: int, dtype: type) -> np.ndarray | None:
@@ -122,7 +130,7 @@ def pass_task(share: PassShare) -> PassSums:
     assert cost is not None
     assert y is not None
     V = np.zeros(share.shape)
-    H = np.zeros((m, width, width)) if share.hessian else None
+    H = _zero_hessian(share.curvature, m, share.shape)
     first = bytes_read = 0
     gathered: list[Matrix] = []
     S = None if share.bins is None else np.zeros((m, share.bins.edges.shape[1] + 1, width))
@@ -148,11 +156,10 @@ def pass_task(share: PassShare) -> PassSums:
         if share.weights is not None:
             assert s is not None
             C = block_cost[:, None] * problem.C
-            add_rows(X, block_y, problem.positive, share.weights.alpha(s[rows], C), bias, V)
-            if H is not None:
-                curvature = share.weights.curvature(s[rows], C)
-                for k in range(m):
-                    add_hessian(X, np.ascontiguousarray(curvature[:, k]), bias, H[k])
+            if not product:
+                add_rows(X, block_y, problem.positive, share.weights.alpha(s[rows], C), bias, V)
+            if share.curvature != "none":
+                _add_curvature(X, block_y, problem, share.weights.curvature(s[rows], C), p, rows, V, H)
         if keys is not None:
             row_keys(X, keys[rows, 0])
         if norms is not None:
@@ -164,6 +171,29 @@ def pass_task(share: PassShare) -> PassSums:
         first += block.n_rows
         bytes_read += block.nbytes
     return PassSums(V, H, (s, p, cost, y), bytes_read, tuple(gathered), keys, norms, S)
+
+
+def _zero_hessian(curvature: Curvature, n_models: int, shape: tuple[int, ...]) -> np.ndarray | None:
+    """Where the matrix or its diagonal is summed up."""
+    if curvature == "matrix":
+        return np.zeros((n_models, shape[0], shape[0]))
+    return np.zeros(shape) if curvature == "diagonal" else None
+
+
+def _add_curvature(
+    X: Matrix, y: np.ndarray, problem: Problem, h: np.ndarray, p: np.ndarray | None, rows: slice,
+    V: np.ndarray, H: np.ndarray | None,
+) -> None:  # fmt: skip
+    """Add what rows of curvature h, (n_rows, n_models), are in the Hessian: to H, or its product with d to V."""
+    bias = problem.constant_feature
+    if H is None:
+        assert p is not None
+        add_rows(X, y, problem.positive, h * p[rows], bias, V)
+    elif H.ndim == 3:
+        for k in range(problem.n_models):
+            add_hessian(X, np.ascontiguousarray(h[:, k]), bias, H[k])
+    else:
+        add_hessian_diagonal(X, h, bias, H)
 
 
 def pass_refs(ctx: Context) -> Sequence[BlockRef]:
@@ -194,7 +224,7 @@ def row_pass(
     w: np.ndarray | None = None,
     d: np.ndarray | None = None,
     weights: Weights | None = None,
-    hessian: bool = False,
+    curvature: Curvature = "none",
     gather: Gathered | None = None,
     keys: RowVector | None = None,
     norms: RowVector | None = None,
@@ -202,6 +232,7 @@ def row_pass(
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Read all rows once: s of w, p of d, and V (with H) of `weights` at s.  `shape` is that of w.
 
+    curvature : what of the Hessian is summed up; its 'product' with d comes back as V
     gather : takes the rows that it names;  keys : take hashes of the rows' contents;  norms : and their
     squared norms;  bins : sums of rows by where they cross along d, added to `bins.sums`.
 
@@ -210,7 +241,7 @@ def row_pass(
     in_process = ctx.mapper.in_process
     needs_s = w is not None or weights is not None or bins is not None
     V = np.zeros(shape)
-    H = np.zeros((problem.n_models, shape[0], shape[0])) if hessian else None
+    H = _zero_hessian(curvature, problem.n_models, shape)
 
     def share(run: tuple[BlockRef, ...]) -> PassShare:
         start, stop = run[0].start, run[-1].stop
@@ -220,7 +251,7 @@ def row_pass(
             rows.p.between(start, stop) if d is not None and in_process else None,
             rows.cost.between(start, stop) if in_process else None,
             rows.y.between(start, stop) if in_process else None,
-            weights, hessian, shape,
+            weights, curvature, shape,
             None if gather is None else gather.between(start, stop),
             keys.between(start, stop) if keys is not None and in_process else None, keys is not None,
             norms.between(start, stop) if norms is not None and in_process else None, norms is not None,

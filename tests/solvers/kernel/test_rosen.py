@@ -219,8 +219,8 @@ def test_what_floating_point_does_not_allow_ends(solver: Any) -> None:
 @pytest.mark.parametrize("solver", [Rosen(), Rosen(inner="newton"), RosenBlock(q=20), RosenBlock(q=10, max_set=20)])
 def test_a_saved_state_goes_on_to_the_same_bits(solver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also in the middle of a round: calls are made short."""
-    monkeypatch.setattr("bigsvm.solvers.kernel.rosen.rosen._WHILE", 20_000)
-    monkeypatch.setattr("bigsvm.solvers.kernel.rosen.rosen_block._WHILE", 20_000)
+    monkeypatch.setattr("bigsvm.solvers.kernel.rosen.rosen._CALL_WORK", 20_000)
+    monkeypatch.setattr("bigsvm.solvers.kernel.rosen.rosen_block._CALL_WORK", 20_000)
     X, y = made_up(150, 11)
     K = gram(X, 0.5).astype(np.float32)
 

@@ -202,16 +202,16 @@ def test_more_rows_than_an_active_set_have_libsvms_optimum(
     monkeypatch.setattr(active_set, "_SMALL", 32)
     X, y = noisy()
     K, rounds = Kernel("rbf", 0.3).matrix(X, X), []
-    advance = Smo.advance
+    step_model = Smo.step_model
 
     def watched(self: Smo, qp: DualQP, *others: Any) -> Any:
-        progress = advance(self, qp, *others)
+        progress = step_model(self, qp, *others)
         if qp.n == len(K) and not (progress.paused or progress.stale or streams):
             rounds.append(progress.iterations)
             assert qp.f == pytest.approx(K @ qp.beta - qp.target, abs=1e-4)
         return progress
 
-    monkeypatch.setattr(Smo, "advance", watched)
+    monkeypatch.setattr(Smo, "step_model", watched)
     ours = bigsvm.fit((X, y), kernel="rbf", gamma=0.3, C=1.0, stop="paper", tol=1e-4, working_set=64)
     theirs = SVC(C=1.0, gamma=0.3, tol=1e-6).fit(X, y)
     beta = np.zeros(len(y))

@@ -1,0 +1,96 @@
+"""Newton's method with conjugate gradients (`newton-cg`): any number of features (docs/mathematics.md 5.4)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from bigsvm.problem.problem import Problem
+from bigsvm.solvers.base import Context, DataShape, Need, StepInfo
+from bigsvm.solvers.primal.conjugate_gradients import ConjugateGradients
+from bigsvm.solvers.primal.primal_state import FullGradient, PrimalState
+from bigsvm.solvers.primal.row_pass import Curvature, row_pass
+from bigsvm.tasks import PassLeft
+
+_AIM = 0.5  # of the tolerance: the gap that the solution of a system should leave, if no row changed its side
+
+
+@dataclass(frozen=True)
+class NewtonCG(FullGradient):
+    """Hyperparameters of `newton-cg`.
+
+    Each iteration solves H d = -grad with the generalised Hessian H = I + 2 sum_{s > 0} C_i x_i x_i' by conjugate
+    gradients, whose every product reads the rows once and needs no matrix, and goes to the least of P along d, found
+    exactly from the products that are there already.  The truncated Newton method of Keerthi and DeCoste (JMLR 6, 2005)
+    and of LIBLINEAR's -s 2, with an exact line search in place of a trust region.
+
+    forcing : float        part of the gradient that the solution of a system may leave
+    most_products : int    of one system: d is a direction of descent after any number
+    """
+
+    name: ClassVar[str] = "newton-cg"
+    losses: ClassVar[tuple[str, ...]] = ("squared_hinge", "squared_epsilon_insensitive")
+    biases: ClassVar[tuple[str, ...]] = ("augmented", "none", "free")
+    curvature: ClassVar[Curvature] = "diagonal"
+
+    forcing: float = 0.1
+    most_products: int = 250
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.forcing < 1.0:
+            raise ValueError(f"forcing must be between 0 and 1, not {self.forcing!r}")
+        if self.most_products < 1:
+            raise ValueError(f"most_products must be at least 1, not {self.most_products!r}")
+
+    def more_needs(self, shape: DataShape) -> list[Need]:
+        """What conjugate gradients keep."""
+        return ConjugateGradients.needs(shape)
+
+    def init(self, problem: Problem, ctx: Context) -> PrimalState:
+        """w = 0, alpha = 0."""
+        state = super().init(problem, ctx)
+        state.extra = ConjugateGradients.new(problem, ctx)
+        return state
+
+    def step(self, problem: Problem, state: PrimalState, ctx: Context) -> StepInfo:
+        """Solve the system of the last look product by product; then move and look, as all do."""
+        system: ConjugateGradients = state.extra
+        n, allowed = ctx.data.n_samples, self._products_allowed(ctx)
+        paused = StepInfo(state.estimate, n, 0, ask_certificate=False, paused=True)
+        while system.open and system.iteration < allowed and not (system.iteration and ctx.expired()):
+            try:
+                product, _ = row_pass(
+                    ctx, problem, state.rows, state.w.shape, d=system.search, weights=self.weights(problem),
+                    curvature="product",
+                )  # fmt: skip
+            except PassLeft:
+                return paused
+            system.take(problem, product, state.rows.p, state.direction, _AIM * ctx.tol * state.primal)
+            state.visits += n
+            if system.open and ctx.pause():
+                return paused
+        system.open = False
+        return super().step(problem, state, ctx)
+
+    def _products_allowed(self, ctx: Context) -> int:
+        """Products of this system: one reading more than these is the look that follows."""
+        if ctx.sweeps_left is None:
+            return self.most_products
+        return max(min(self.most_products, ctx.sweeps_left - 1), 1)
+
+    def direction(self, state: PrimalState, H: np.ndarray | None) -> None:
+        """Begin a new system."""
+        assert H is not None
+        state.direction[...] = 0.0
+        state.extra.begin(state.problem, state.gradient, H, self.forcing)
+
+    def measure(self, state: PrimalState, ctx: Context) -> None:
+        """No pass: the products are the sum of those that conjugate gradients took."""
+        state.rows.p.values[:] = state.extra.products.values
+
+    def finish(self, state: PrimalState) -> None:
+        """Give back what only training needs."""
+        state.extra.products.close()
+        super().finish(state)
