@@ -20,6 +20,7 @@ from bigsvm.store.formats.zarr_rows import ZarrRows
 from bigsvm.store.identity import digest_of
 from bigsvm.store.labels import Missing, Task
 
+_CHUNK_CACHE = 1 << 20  # of each dataset; newer HDF5 would take 8 MiB
 _LOCK = threading.RLock()
 """HDF5 has one for the whole process; without ours, threads could meet within one read of two calls."""
 
@@ -62,7 +63,7 @@ class H5adRows(ZarrRows):
         self._options = (label, weight, task, None, labelled, matrix, missing)
         with _LOCK, _h5_errors(self.uri):
             # Without HDF5's own locks, which network folders lack, and a file that nobody writes does not need.
-            self._file = h5py.File(self.uri, "r", locking=False)
+            self._file = h5py.File(self.uri, "r", locking=False, rdcc_nbytes=_CHUNK_CACHE)
             opened = functools.cache(lambda name: H5Array(self._file, name, self._h5))
             self._select(_Plain(self._file), opened, *self._options)
         self.content_fingerprint = None
@@ -99,7 +100,8 @@ class H5Array:
             raise DataError(f"values of type {node.dtype} cannot be used", path)
         chunk = node.chunks
         self.unit_rows = int(chunk[0]) if chunk else 1
-        self.chunk_nbytes = int(np.prod(chunk, dtype=np.int64)) * self.dtype.itemsize if chunk else 0
+        nbytes = int(np.prod(chunk, dtype=np.int64)) * self.dtype.itemsize if chunk else 0
+        self.chunk_nbytes = max(nbytes, _CHUNK_CACHE) if chunk else 0
 
     def __len__(self) -> int:
         return self.shape[0]

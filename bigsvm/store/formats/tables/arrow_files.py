@@ -65,6 +65,11 @@ class ArrowFiles:
         """xxh3-128 over sizes and bytes of all files; one pass."""
         return files_fingerprint(self.files)
 
+    def forget(self) -> None:
+        """Let go of what each thread keeps for its next read, and of pyarrow's free memory."""
+        self._threads = threading.local()
+        pa.default_memory_pool().release_unused()
+
     def batches(self, start: int, stop: int, columns: list[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
         """(first row, batch) covering rows [start, stop) exactly, in order."""
         while start < stop:

@@ -28,7 +28,7 @@ class DelimitedFiles:
     columns, where pieces of the text begin.  It is remembered in the cache folder while sizes and times stay.
     """
 
-    page_bytes = 16 * PIECE_BYTES
+    page_bytes = 24 * PIECE_BYTES
     """What a reader holds besides its rows: a piece of text, and it as columns (an estimate)."""
 
     def __init__(self, paths: list[str], columns: tuple[str, ...]) -> None:
@@ -81,6 +81,11 @@ class DelimitedFiles:
                 raise DataError(f"no column {name!r}, which the model was trained on", self.files[0].path, hint)
             if kind == "text" or self.kinds[name] == "text":
                 self.kinds = {**self.kinds, name: kind}
+
+    def forget(self) -> None:
+        """Let go of what each thread keeps for its next read, and of pyarrow's free memory."""
+        self._threads = threading.local()
+        pa.default_memory_pool().release_unused()
 
     def batches(self, start: int, stop: int, columns: list[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
         """(first row, batch) covering rows [start, stop) exactly, in order."""
