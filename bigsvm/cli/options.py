@@ -47,14 +47,19 @@ row_options = [
     ),
 ]
 """What is read as rows, beside label and weight."""
-ROWS = ("matrix", "columns", "hash_bits", "missing")
+scale_option = click.option(
+    "--scale",
+    type=click.Choice(["none", "maxabs", "unit-norm"]),
+    help="maxabs: columns by their largest |value|; unit-norm: rows by their norm.  The model keeps it.",
+)
+ROWS = ("matrix", "columns", "hash_bits", "missing", "scale")
 store_options = [*label_options, empty_option, *row_options]
 """How a store is opened."""
 
 
 def take_rows(options: dict[str, Any]) -> dict[str, Any]:
     """Take what `row_options` gave out of the options of a command: keywords of `open_store`, those that were given."""
-    found = {name: options.pop(name) for name in ROWS}
+    found = {name: options.pop(name) for name in ROWS if name in options}
     return {name: value for name, value in found.items() if value is not None}
 
 
@@ -86,7 +91,7 @@ def _option(name: str) -> Callable[[F], F]:
     )
 
 
-fit_options = [*store_options, *(_option(name) for name in TYPED.values())]
+fit_options = [*store_options, scale_option, *(_option(name) for name in TYPED.values())]
 """All that a fit takes, and therefore its plan."""
 
 run_options = [_option(name) for name in TYPED.values() if OPTIONS[name].reading]

@@ -66,6 +66,12 @@ def check_alike(rows: Mapping[str, Any], store: RowBlocks) -> None:
                     f"feature {k} is {name!r}, and the model's is {our!r}", store.uri,
                     "the model needs the features that it was trained on, in their order",
                 )  # fmt: skip
+    if rows.get("scale") != store.recipe.get("scale"):
+        ours, theirs = ((found.get("scale") or {}).get("kind", "none") for found in (rows, store.recipe))
+        what = f"the rows are scaled by {theirs}, and those of the model by {ours}"
+        if ours == theirs:
+            what = f"the rows are scaled by {theirs}, with other scales than those of the model"
+        raise DataError(what, store.uri, "open_store(..., like=model.about['rows']) reads them alike")
     if "encoding" in rows and "encoding" in store.recipe and rows["encoding"] != store.recipe["encoding"]:
         what = "its columns became features in another way than those of the model"
         raise DataError(what, store.uri, "open_store(..., like=model.about['rows']) reads them alike")

@@ -17,6 +17,7 @@ from bigsvm.run.fit.outcome import FitResult
 from bigsvm.run.proof.certify import certify_model
 from bigsvm.store.formats.opener import open_store
 from bigsvm.store.labels import Missing
+from bigsvm.store.scaling import Scale
 from bigsvm.store.sealing.seal import EmptyChunks
 
 
@@ -32,6 +33,7 @@ def fit(
     missing: Missing = "refuse",
     columns: Sequence[str] = (),
     hash_bits: int | None = None,
+    scale: Scale | None = None,
     emit: Emit = silent,
     **options: Any,
 ) -> FitResult:
@@ -43,7 +45,7 @@ def fit(
         CSR; or what `bigsvm.open_store` returned; or X alone, where `y` follows
     y, sample_weight : arrays, shape (n_samples,): `fit(X, y)` is `fit((X, y))`
     label, weight : names of the label and weight columns
-    empty_chunks, matrix, missing, columns, hash_bits : as for `bigsvm.open_store`
+    empty_chunks, matrix, missing, columns, hash_bits, scale : as for `bigsvm.open_store`
     emit : called with each event of the run
     options : fields of `bigsvm.config.FitConfig`: loss, C, tol, memory, seed, class_weight, threads, ...
 
@@ -59,7 +61,7 @@ def fit(
     config = FitConfig.of(**options)
     store = open_store(
         _joined(source, y, sample_weight), label=label, weight=weight, empty_chunks=empty_chunks, columns=columns,
-        hash_bits=hash_bits, matrix=matrix, missing=missing,
+        hash_bits=hash_bits, matrix=matrix, missing=missing, scale=scale,
     )  # fmt: skip
     return fit_store(store, config, emit)
 

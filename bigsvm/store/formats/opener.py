@@ -15,6 +15,7 @@ from bigsvm.store.formats.not_readable import REMEDIES, not_readable, refuse_par
 from bigsvm.store.formats.tables.table_names import kind_of_table
 from bigsvm.store.identity import Identity
 from bigsvm.store.labels import Missing, Task
+from bigsvm.store.scaling import Scale
 from bigsvm.store.sealing.seal import EmptyChunks
 
 ENTRY_POINTS = "bigsvm.stores"
@@ -38,6 +39,7 @@ def open_store(
     columns: Sequence[str] = (),
     hash_bits: int | None = None,
     missing: Missing = "refuse",
+    scale: Scale | None = None,
     like: Mapping[str, Any] | None = None,
 ) -> RowBlocks:
     """Open rows for reading.
@@ -56,6 +58,7 @@ def open_store(
     columns : of a table those that are features; of text without a header the names of all, or `numbers`
     hash_bits : text columns of a table share 2^hash_bits features; None gives one to each value that occurs
     missing : rows without a label are refused; drop leaves them out
+    scale : maxabs divides each column by its largest |value| (one pass finds them), unit-norm each row by its norm
     like : `model.about["rows"]`: a table's columns, and the matrix, are read as those that the model was trained on
 
     Raises
@@ -63,16 +66,29 @@ def open_store(
     UsageError : this kind of source cannot be opened. MissingInput : there is nothing there.
     DataError : it is bad.
     """
+    if scale not in (None, "none", "maxabs", "unit-norm"):
+        raise UsageError(f"unknown scale {scale!r}", hint="none, maxabs or unit-norm")
+    options: dict[str, Any] = {"label": label, "weight": weight, "task": task}
+    chosen = {"matrix": matrix, "columns": tuple(columns), "hash_bits": hash_bits, "missing": missing, "like": like}
+    store = _open(source, options, empty_chunks, labelled, chosen)
+    if scale in (None, "none") and not (like and "scale" in like):
+        return store
+    from bigsvm.store.formats.scaled_rows import scaled
+
+    return scaled(store, scale, like)
+
+
+def _open(
+    source: Any, options: dict[str, Any], empty_chunks: EmptyChunks, labelled: bool, chosen: dict[str, Any]
+) -> RowBlocks:
     if isinstance(source, tuple):
         if len(source) not in (2, 3):
             raise UsageError(f"a tuple of {len(source)} arrays", hint="(X, y) or (X, y, sample_weight)")
         from bigsvm.store.formats.array_rows import ArrayRows  # here and below: one format's library, not all
 
-        return cast(RowBlocks, ArrayRows(*source, task=task))
+        return cast(RowBlocks, ArrayRows(*source, task=options["task"]))
     if isinstance(source, str | os.PathLike):
-        options: dict[str, Any] = {"label": label, "weight": weight, "task": task}
-        table = {"matrix": matrix, "columns": tuple(columns), "hash_bits": hash_bits, "missing": missing, "like": like}
-        return _open_path(os.fspath(source), options, empty_chunks, labelled, table)
+        return _open_path(os.fspath(source), options, empty_chunks, labelled, chosen)
     # On the class: asking the instance whether it has `classes` would read all labels.
     if all(hasattr(type(source), name) for name in ("refs", "read")):
         if not isinstance(source, StoreBase):

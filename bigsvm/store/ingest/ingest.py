@@ -21,6 +21,7 @@ from bigsvm.store.ingest.row_source import RowSource
 from bigsvm.store.ingest.sources import open_source
 from bigsvm.store.ingest.zarr_writer import MARKS, ZarrWriter
 from bigsvm.store.labels import Missing
+from bigsvm.store.scaling import Scale
 from bigsvm.store.sealing.seal import EmptyChunks
 from bigsvm.units import MIB, parse_bytes, show_bytes
 
@@ -51,6 +52,7 @@ def ingest(
     missing: Missing = "refuse",
     columns: Sequence[str] = (),
     hash_bits: int | None = None,
+    scale: Scale | None = None,
     emit: Emit = silent,
 ) -> dict[str, Any]:
     """Write a store from text, arrays or another store, reading the source once.
@@ -71,7 +73,7 @@ def ingest(
     codec, chunk_bytes : of the store
     memory : bytes, or a size such as "512MiB": smaller pieces where it is small, refused where it is too small
     threads : with 1, reading, parsing and writing take turns
-    empty_chunks, matrix, missing, columns, hash_bits : of what is read, see `open_store`
+    empty_chunks, matrix, missing, columns, hash_bits, scale : of what is read, see `open_store`
 
     Returns
     -------
@@ -122,6 +124,7 @@ def ingest(
                 "matrix": matrix,
                 "columns": tuple(columns),
                 "hash_bits": hash_bits,
+                "scale": None if scale == "none" else scale,
                 **({} if missing == "refuse" else {"missing": missing}),
             },
             warn=warn,
