@@ -49,6 +49,20 @@ def test_cold_start_smoke() -> None:
 
 
 @pytest.mark.slow
+def test_compare_smoke(tmp_path: Path) -> None:
+    """A tree against itself: both fits of a pair are the same fit, of a problem that the seed says."""
+    kept = tmp_path / "compare.json"
+    done = run("benchmarks/compare.py", "--smoke", "--only", "wide-*", "--seed", "5", "--json", str(kept))
+    assert "problems of seed 5" in done.stdout
+    (line,) = json.loads(kept.read_text())["lines"]
+    (pair,) = line["pairs"]
+    for what in ("passes", "gap", "objective"):
+        assert pair["old"][what] == pair["new"][what]
+    assert pair["old"]["gap"] <= 1e-3
+    assert pair["machine"]["gather_ns"] > 0.0
+
+
+@pytest.mark.slow
 def test_bench_linear_smoke(tmp_path: Path) -> None:
     figures = tmp_path / "figures.json"
     done = run("benchmarks/bench_linear.py", "--smoke", "--work", str(tmp_path), "--json", str(figures))

@@ -1,4 +1,4 @@
-"""Newton's method with conjugate gradients (`newton-cg`): any number of features (docs/mathematics.md 5.4)."""
+"""Newton's method with conjugate gradients (`newton-cg`): any number of features (docs/mathematics.md 5.6)."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ class NewtonCG(FullGradient):
     losses: ClassVar[tuple[str, ...]] = ("squared_hinge", "squared_epsilon_insensitive")
     biases: ClassVar[tuple[str, ...]] = ("augmented", "none", "free")
     curvature: ClassVar[Curvature] = "diagonal"
+    move_reads: ClassVar[int] = 0
 
     forcing: float = 0.1
     most_products: int = 250

@@ -149,6 +149,8 @@ class FullGradient(PrimalSolver):
 
     curvature: ClassVar[Curvature] = "none"
     """What of the Hessian a look sums up."""
+    move_reads: ClassVar[int] = 1
+    """Readings of the rows that a move takes."""
     patience: ClassVar[int] = 1
     """Moves in a row that may lead nowhere before no progress is believed possible."""
 
@@ -175,7 +177,7 @@ class FullGradient(PrimalSolver):
         try:
             if state.moving:
                 self.move(state, ctx)
-                state.visits += n
+                state.visits += n * self.move_reads
             self.look(state, ctx)
             state.visits += n
         except PassLeft:
