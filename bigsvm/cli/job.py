@@ -6,11 +6,14 @@ import dataclasses
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bigsvm.cli.record import EVENTS, LOCK, RUN
 from bigsvm.config import RESULT_OPTIONS, FitConfig
 from bigsvm.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    from bigsvm.store.blocks import RowBlocks
 
 CHECKPOINTS = "checkpoint"
 _OVER = ("converged", "paper_rule", "kkt", "stopped", "stalled")
@@ -29,6 +32,14 @@ class Job:
     checkpoint_every_s: float
     overwrite: bool
     allow_unconverged: bool
+    rows: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """What is read as rows, beside label and weight: further keywords of `open_store`, as JSON has them."""
+
+    def open(self) -> RowBlocks:
+        """The rows."""
+        from bigsvm.store.formats.opener import open_store
+
+        return open_store(self.store, label=self.label, weight=self.weight, **self.rows)
 
     def document(self) -> dict[str, Any]:
         """As JSON, paths absolute."""
@@ -74,9 +85,8 @@ def finished_job(job: Job) -> tuple[str, dict[str, Any]] | None:
     if not record.get("model_digest") or record["model_digest"] != digest_of(job.model):
         return None
     from bigsvm.model.model_files import check_files
-    from bigsvm.store.formats.opener import open_store
 
-    store = open_store(job.store, label=job.label, weight=job.weight)
+    store = job.open()
     if record.get("identity", {}).get("data") != store.identity.document():
         return None
     check_files(job.model, "bigsvm fit ... --overwrite trains it again")
@@ -91,7 +101,7 @@ def check_same_fit(job: Job) -> None:
     if not was:
         return  # the checkpoint itself says what it belongs to
     was, now = ({**document, **document["config"]} for document in (was, job.document()))
-    for name in ("store", "label", "weight", *RESULT_OPTIONS):
+    for name in ("store", "label", "weight", "rows", *RESULT_OPTIONS):
         if was[name] != now[name]:
             raise DataError(
                 f"the stopped run is of another fit: {name} was {was[name]!r} and is {now[name]!r}",

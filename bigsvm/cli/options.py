@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from bigsvm.cli.types import ClassWeight, Duration, Gamma, Setting, Size
+from bigsvm.cli.types import ClassWeight, Duration, Gamma, Names, Setting, Size
 from bigsvm.config import OPTIONS, TYPED, FitConfig
 from bigsvm.errors import UsageError
 
@@ -26,8 +26,42 @@ empty_option = click.option(
     show_default=True,
     help="Chunks that an unsealed Zarr store lacks; zeros: they hold the fill value, as you vouch until it changes.",
 )
-store_options = [*label_options, empty_option]
+row_options = [
+    click.option("--matrix", metavar="PATH", help="Of AnnData: X, layers/NAME, obsm/NAME or raw/X.  [default: X]"),
+    click.option(
+        "--columns",
+        type=Names(),
+        metavar="A,B,...",
+        help="Of a table: the columns that are features; without a header the names of all of them, or `numbers`.",
+    ),
+    click.option(
+        "--hash-bits",
+        type=click.IntRange(1, 30),
+        metavar="N",
+        help="Of a table: columns of text share 2^N features.  [default: a feature for each value]",
+    ),
+    click.option(
+        "--missing",
+        type=click.Choice(["refuse", "drop"]),
+        help="Rows without a label; drop: they are left out.  [default: refuse]",
+    ),
+]
+"""What is read as rows, beside label and weight."""
+scale_option = click.option(
+    "--scale",
+    type=click.Choice(["none", "maxabs", "unit-norm"]),
+    help="maxabs: columns by their largest |value|; unit-norm: rows by their norm.  The model keeps it.",
+)
+ROWS = ("matrix", "columns", "hash_bits", "missing", "scale")
+store_options = [*label_options, empty_option, *row_options]
 """How a store is opened."""
+
+
+def take_rows(options: dict[str, Any]) -> dict[str, Any]:
+    """Take what `row_options` gave out of the options of a command: keywords of `open_store`, those that were given."""
+    found = {name: options.pop(name) for name in ROWS if name in options}
+    return {name: value for name, value in found.items() if value is not None}
+
 
 _TYPES: dict[str, Callable[[], Any]] = {
     "text": lambda: str,
@@ -57,7 +91,7 @@ def _option(name: str) -> Callable[[F], F]:
     )
 
 
-fit_options = [*store_options, *(_option(name) for name in TYPED.values())]
+fit_options = [*store_options, scale_option, *(_option(name) for name in TYPED.values())]
 """All that a fit takes, and therefore its plan."""
 
 run_options = [_option(name) for name in TYPED.values() if OPTIONS[name].reading]

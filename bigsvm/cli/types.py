@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from typing import Any
 
 import click
@@ -25,6 +26,20 @@ class Size(click.ParamType):
         except UsageError as error:
             self.fail(str(error), param, ctx)
         return str(value)
+
+
+class Names(click.ParamType):
+    """A,B,... as a tuple; a name with a comma in it stands between quotation marks."""
+
+    name = "names"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        if isinstance(value, tuple | list):
+            return tuple(map(str, value))
+        names = tuple(next(csv.reader([str(value)], skipinitialspace=True), ()))
+        if not all(names) or len(set(names)) != len(names):
+            self.fail(f"{value!r} is no list of different names", param, ctx)
+        return names
 
 
 class Duration(click.ParamType):

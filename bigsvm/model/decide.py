@@ -17,6 +17,7 @@ from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError
 from bigsvm.store.blocks import Matrix
 from bigsvm.store.checks import as_values, check_csr, check_finite, unmasked
+from bigsvm.store.scaling import Scaling
 
 
 class Decides:
@@ -79,12 +80,20 @@ class Decides:
 
         X : array (n_rows, n_features), SciPy sparse matrix or array, or `bigsvm.compiled.shared.rows.CSR`.
         """
-        scores = self.scores(as_matrix(X))
+        scores = self.scores(self._scaled(X))
         return scores[:, 0] if self.n_models == 1 else scores
 
     def predict(self, X: Any) -> np.ndarray:
         """Labels, shape (n_rows,); of regression values, float64."""
-        return self.labels_of(self.scores(as_matrix(X)))
+        return self.labels_of(self.scores(self._scaled(X)))
+
+    def _scaled(self, X: Any) -> Matrix:
+        """Rows as the model was trained on them."""
+        scaling, rows = Scaling.of(self.about.get("rows", {})), as_matrix(X)
+        if scaling is None:
+            return rows
+        check_width(rows, self.n_features)
+        return scaling.apply(rows)
 
     def labels_of(self, scores: np.ndarray) -> np.ndarray:
         """Labels, or values, of scores (n_rows, n_models)."""

@@ -1,6 +1,7 @@
 """Models on disk: a directory of JSON and plain .npy arrays with digests.  Never pickle.
 
     model.json    format version, problem, classes, certificate, resolved plan, fingerprints, digests
+    rows.json     how rows were made of columns, and names of features; absent where they have none
     coef.npy      float64, (n_models, n_features)
     intercept.npy float64, (n_models,)
     alpha.npy     float64, (n_models, n_samples) in the store's row order; absent with --no-dual
@@ -30,6 +31,7 @@ from bigsvm.model.model_files import (
     write_array,
     write_model,
 )
+from bigsvm.model.model_rows import read_rows
 from bigsvm.problem.kernel import Kernel
 from bigsvm.store.blocks import Matrix
 
@@ -177,9 +179,18 @@ def load_model(path: str | Path) -> Model:
     # A link is followed once: `current` of a registry may be swapped while its files are read.
     folder = Path(path).resolve()
     document = read_document(folder, str(path))
+    rows = read_rows(folder, document.get("digests"))
+    if rows:
+        document["rows"] = rows
     if document.get("kind") == "kernel":
         return read_kernel_model(folder, document)
     return _read_linear_model(folder, document)
+
+
+def rows_of_model(path: str | Path) -> dict[str, Any]:
+    """How the rows of a saved model were made, without its arrays.  Raises as `load_model`."""
+    folder = Path(path).resolve()
+    return read_rows(folder, read_document(folder, str(path)).get("digests"))
 
 
 def _read_linear_model(folder: Path, document: dict[str, Any]) -> LinearModel:

@@ -19,6 +19,8 @@ import numpy as np
 from bigsvm.errors import DataError, MissingInput
 from bigsvm.files.atomic import file_digest, new_directory, read_bytes
 from bigsvm.files.paths import check_own_files
+from bigsvm.model.model_rows import FILE as ROWS
+from bigsvm.model.model_rows import write_rows
 from bigsvm.store.identity import digest_of
 from bigsvm.store.labels import listed_classes
 
@@ -48,13 +50,20 @@ def write_model(
     """
     with new_directory(Path(path), overwrite, MARKS, "model", nbytes) as folder:
         digests = write_arrays(folder)
+        rows = document.get("rows")
+        if rows:
+            digests[ROWS] = write_rows(folder, rows)
         if isinstance(alpha, np.ndarray):
             digests["alpha.npy"] = write_array(folder / "alpha.npy", alpha, np.float64)
         elif alpha is not None:
             with open(folder / "alpha.npy", "xb") as file:
                 alpha(file)
             digests["alpha.npy"] = file_digest(folder / "alpha.npy")
-        (folder / "model.json").write_text(document_text({**document, "digests": digests}))
+        (folder / "model.json").write_text(document_text({**_without_rows(document), "digests": digests}))
+
+
+def _without_rows(document: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in document.items() if name != "rows"}
 
 
 def document_text(document: dict[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,13 @@ from bigsvm.config import FitConfig
 from bigsvm.errors import UsageError
 from bigsvm.events import Emit, silent
 from bigsvm.machine import check_address_space
+from bigsvm.model.linear_model import rows_of_model
 from bigsvm.run.fit.fit import fit_store
 from bigsvm.run.fit.outcome import FitResult
 from bigsvm.run.proof.certify import certify_model
 from bigsvm.store.formats.opener import open_store
+from bigsvm.store.labels import Missing
+from bigsvm.store.scaling import Scale
 from bigsvm.store.sealing.seal import EmptyChunks
 
 
@@ -25,6 +29,11 @@ def fit(
     label: str | None = None,
     weight: str | None = None,
     empty_chunks: EmptyChunks = "refuse",
+    matrix: str | None = None,
+    missing: Missing = "refuse",
+    columns: Sequence[str] = (),
+    hash_bits: int | None = None,
+    scale: Scale | None = None,
     emit: Emit = silent,
     **options: Any,
 ) -> FitResult:
@@ -32,11 +41,11 @@ def fit(
 
     Parameters
     ----------
-    source : path of a Zarr store or Parquet file, (X, y) or (X, y, sample_weight) arrays or SciPy CSR, or
-        what `bigsvm.open_store` returned; or X alone, where `y` follows
+    source : path of a Zarr store, of Parquet, .csv or Arrow files; (X, y) or (X, y, sample_weight) arrays or SciPy
+        CSR; or what `bigsvm.open_store` returned; or X alone, where `y` follows
     y, sample_weight : arrays, shape (n_samples,): `fit(X, y)` is `fit((X, y))`
     label, weight : names of the label and weight columns
-    empty_chunks : as for `bigsvm.open_store`
+    empty_chunks, matrix, missing, columns, hash_bits, scale : as for `bigsvm.open_store`
     emit : called with each event of the run
     options : fields of `bigsvm.config.FitConfig`: loss, C, tol, memory, seed, class_weight, threads, ...
 
@@ -50,7 +59,10 @@ def fit(
     """
     check_address_space()
     config = FitConfig.of(**options)
-    store = open_store(_joined(source, y, sample_weight), label=label, weight=weight, empty_chunks=empty_chunks)
+    store = open_store(
+        _joined(source, y, sample_weight), label=label, weight=weight, empty_chunks=empty_chunks, columns=columns,
+        hash_bits=hash_bits, matrix=matrix, missing=missing, scale=scale,
+    )  # fmt: skip
     return fit_store(store, config, emit)
 
 
@@ -69,7 +81,7 @@ def certify(
     Returns the figures that `bigsvm certify --json` prints.  Raises DataError on other data.
     """
     config = FitConfig.of(**options)
-    rows = open_store(_joined(source, y, sample_weight), label=label, weight=weight)
+    rows = open_store(_joined(source, y, sample_weight), label=label, weight=weight, like=rows_of_model(model))
     return certify_model(Path(model), rows, config)
 
 

@@ -174,6 +174,14 @@ class RowBlocks(Protocol):
         """What somebody has already found out of the content: counts, scales of columns; may be empty."""
 
     @property
+    def recipe(self) -> Mapping[str, Any]:
+        """How rows are made of what lies there, for the model to keep: other rows are then made alike; may be empty."""
+
+    @property
+    def feature_names(self) -> Sequence[str] | None:
+        """Names of the features, in order; None where they have none."""
+
+    @property
     def chunk_nbytes(self) -> int:
         """Decoded bytes of the chunks that one reader holds besides a block; 0 where it holds none."""
 
@@ -203,6 +211,8 @@ class StoreBase:
 
     warnings: Sequence[str] = ()
     empty_chunks: Mapping[str, str] = MappingProxyType({})
+    recipe: Mapping[str, Any] = MappingProxyType({})
+    feature_names: Sequence[str] | None = None
 
     @property
     def content(self) -> Mapping[str, Any]:

@@ -100,5 +100,6 @@ def scale_warning(summary: dict[str, object]) -> str | None:
     by = f" by {largest / usual:.0e}" if isinstance(largest, float) and isinstance(usual, float) and usual > 0 else ""
     return (
         f"badly scaled columns: columns differ in scale{by}, {count} of them exceed the usual {_BAD_RATIO:g} times, "
-        f"among them {shown} (from 0); scale the features to about [-1, 1] or training will be slow"
+        f"among them {shown} (from 0); scale the features to about [-1, 1] (fit --scale maxabs does) "
+        "or training will be slow"
     )

@@ -11,6 +11,8 @@ import xxhash
 from bigsvm.errors import DataError
 
 Task = Literal["auto", "classification", "regression"]
+Missing = Literal["refuse", "drop"]
+"""What becomes of rows without a label."""
 MAX_CLASSES = 10_000
 """Distinct numbers beyond which a number column is taken for a regression target."""
 

@@ -52,6 +52,8 @@ class RowBlocksContract:
     """Types of X that the format can hold."""
     wide: ClassVar[tuple[str, ...]] = ("float64", "int32", "uint32", "int64", "uint64")
     """Those of them that `read` gives as float64: float32 would round them."""
+    read_as: ClassVar[str] = "float32"
+    """Type in which `read` gives X of float32."""
     small: ClassVar[tuple[str, ...]] = ("int8", "uint8", "bool")
     """Those that `read` gives in 8 bits: as they are, bool as uint8."""
     pickles_data: ClassVar[bool] = False
@@ -93,7 +95,7 @@ class RowBlocksContract:
             assert store.nnz == X.size
         elif not self.stores_zeros:
             assert store.nnz in (np.count_nonzero(X), None)
-        assert store.dtype == np.float32
+        assert store.dtype == np.dtype(self.read_as)
         assert store.index_dtype == np.int32
         assert not store.has_weights
         block = store.read(store.refs(7)[1])

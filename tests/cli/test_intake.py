@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -165,37 +163,6 @@ def test_text_is_evaluated_as_its_store_is(bigsvm: Bigsvm, dense_model: Path, tm
 
 
 # ---- files of other programs -----------------------------------------------------------------------------------
-
-
-def remedy(err: str) -> str:
-    """The command that a refusal names."""
-    found = re.search(r'python -c "(.*)"', err)
-    assert found, err
-    return found[1]
-
-
-@pytest.mark.parametrize("separator", [",", "\t"])
-def test_the_remedy_for_csv_works(separator: str, bigsvm: Bigsvm, tmp_path: Path) -> None:
-    name = "t.csv" if separator == "," else "t.tsv"
-    rows = [separator.join(["a", "b", "who"])]
-    rows += [separator.join([f"{row[0]:.6f}", f"{row[1]:.6f}", str(y)]) for row, y in zip(X, LABELS, strict=True)]
-    (tmp_path / name).write_text("\n".join(rows) + "\n")
-    for command in (("ingest", name, "t.zarr"), ("fit", name), ("inspect", name)):
-        said = bigsvm(*command)
-        assert said.code == 2
-        assert "files are not read" in said.err
-    subprocess.run([sys.executable, "-c", remedy(said.err)], check=True, cwd=tmp_path)
-    found = bigsvm("inspect", "t.parquet", "--label", "who", "--json").document["result"]
-    assert (found["n_samples"], found["n_features"], found["classes"]) == (N, 2, [-1, 1])
-    assert not (tmp_path / "t.zarr").exists()
-
-
-def test_h5ad_names_what_anndata_does(bigsvm: Bigsvm, dense_model: Path, tmp_path: Path) -> None:
-    (tmp_path / "t.h5ad").write_bytes(b"\x89HDF")
-    for command in (("ingest", "t.h5ad", "t.zarr"), ("fit", "t.h5ad"), ("predict", dense_model, "t.h5ad")):
-        said = bigsvm(*command)
-        assert said.code == 2
-        assert remedy(said.err) == "import anndata; anndata.read_h5ad('t.h5ad').write_zarr('t.zarr')"
 
 
 def test_a_fit_of_text_names_the_command(bigsvm: Bigsvm, tmp_path: Path) -> None:

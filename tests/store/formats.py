@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import warnings
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.feather
 import pyarrow.parquet as pq
 import scipy.sparse as sp
 import zarr
@@ -75,6 +77,83 @@ def parquet(path: Path, X, labels, weights=None, *, layout="csr", row_group_size
         columns["weight"] = pa.array(weights)
     table = pa.table(columns).replace_schema_metadata(metadata)
     pq.write_table(table, path, row_group_size=row_group_size, write_page_checksum=True)
+    return path
+
+
+def anndata(path: Path, content: dict) -> Path:
+    """AnnData in the encodings of anndata 0.12, by h5py (.h5ad) or zarr (version 2 for names with v2)."""
+    if path.suffix == ".h5ad":
+        import h5py
+
+        kind = {"compression": "gzip"} if path.stem == "gzip" else {}
+        with h5py.File(path, "w") as root:
+            _anndata(root, content, lambda group, name, values: _h5_array(group, name, values, kind))
+        return path
+    root = zarr.create_group(path, zarr_format=2 if "v2" in path.name else 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnstableSpecificationWarning)
+        _anndata(root, content, _zarr_array)
+    return path
+
+
+def _anndata(root, content: dict, write) -> None:
+    root.attrs.update({"encoding-type": "anndata", "encoding-version": "0.1.0"})
+    for path, value in content.items():
+        place, name = path.rpartition("/")[::2]
+        group = root.require_group(place) if place else root
+        if place in ("obs", "var", "raw/var"):
+            columns = [p.rpartition("/")[2] for p in content if p.startswith(f"{place}/") and not p.endswith("_index")]
+            group.attrs.update({"encoding-type": "dataframe", "_index": "_index", "column-order": columns})
+        if sp.issparse(value):
+            inner = group.create_group(name)
+            inner.attrs.update({"encoding-type": f"{value.format}_matrix", "shape": list(value.shape)})
+            for part in ("data", "indices", "indptr"):
+                write(inner, part, getattr(value, part))
+        elif isinstance(value, tuple) and len(value) == 2:
+            inner = group.create_group(name)
+            inner.attrs.update({"encoding-type": "categorical", "ordered": False})
+            write(inner, "codes", value[0])
+            write(inner, "categories", value[1])
+        elif isinstance(value, tuple):
+            inner = group.create_group(name)
+            inner.attrs.update({"encoding-type": value[2]})
+            write(inner, "values", value[0])
+            write(inner, "mask", value[1])
+        else:
+            write(group, name, value)
+
+
+def _h5_array(group, name: str, values, options: dict) -> None:
+    import h5py
+
+    if isinstance(values, list):
+        group.create_dataset(name, data=values, dtype=h5py.string_dtype())
+    else:
+        group.create_dataset(name, data=values, chunks=True, **options)
+
+
+def _zarr_array(group, name: str, values) -> None:
+    if isinstance(values, list):
+        array = group.create_array(name, shape=(len(values),), dtype="string", chunks=(len(values),))
+        array[:] = np.array(values, object)
+        return
+    chunks = (16, *values.shape[1:])
+    group.create_array(name, data=np.asarray(values), chunks=chunks, config={"write_empty_chunks": True})
+
+
+def table(path: Path, X, labels, weights=None) -> Path:
+    """One column a feature: Feather, or delimited text as a program writes it that keeps all digits."""
+    columns = {"label": labels, **{f"f{j}": X[:, j] for j in range(X.shape[1])}}
+    if weights is not None:
+        columns["weight"] = weights
+    if path.suffix == ".feather":
+        pyarrow.feather.write_feather(pa.table(columns), path, chunksize=10)
+        return path
+    mark = "\t" if ".tsv" in path.name else ","
+    rows = [list(columns), *zip(*(values.tolist() for values in columns.values()), strict=True)]
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "wt") as file:
+        file.writelines(mark.join(map(str, row)) + "\n" for row in rows)
     return path
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 
@@ -153,6 +155,35 @@ class TestParquetFolder(RowBlocksContract):
             part = None if weights is None else weights[rows]
             formats.parquet(folder / f"part-{number}.parquet", X[rows], labels[rows], part, layout="dense")
         return open_store(folder)
+
+
+class TestDelimitedText(RowBlocksContract):
+    dtypes = ("float64", "int64", "bool")
+    read_as = "float64"  # text does not say
+    suffix = ".csv"
+
+    def make(self, X, labels, weights, folder):
+        return open_store(formats.table(folder / f"s{self.suffix}", X, labels, weights))
+
+
+class TestTabbedGzip(TestDelimitedText):
+    suffix = ".tsv.gz"
+
+
+class TestArrowTable(RowBlocksContract):
+    dtypes = INTEGERS
+
+    def make(self, X, labels, weights, folder):
+        return open_store(formats.table(folder / "s.feather", X, labels, weights))
+
+
+class TestArrowLists(RowBlocksContract):
+    def make(self, X, labels, weights, folder):
+        path = formats.parquet(folder / "s.parquet", X, labels, weights, layout="csr", metadata={})
+        with pa.ipc.new_file(folder / "s.arrow", pq.read_schema(path)) as file:
+            file.write_table(pq.read_table(path), 10)
+        path.unlink()
+        return open_store(folder / "s.arrow")
 
 
 class TestArraysDense(RowBlocksContract):

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from bigsvm.config import FitConfig
 from bigsvm.errors import DataError, PlanRefused, UsageError
-from bigsvm.model.linear_model import load_model
+from bigsvm.model.linear_model import LinearModel, Model, load_model
 from bigsvm.run.copies.copy_folder import tree_bytes
 from bigsvm.run.fit.plan import make_plan
 from bigsvm.store.blocks import RowBlocks, row_bytes
@@ -74,11 +76,51 @@ def _cost(store: RowBlocks) -> dict[str, Any] | None:
     return {name: plan[name] for name in ("mode", "budget_bytes", "scratch_bytes", "min_memory_bytes")}
 
 
-def inspect_model(path: Path) -> dict[str, Any]:
-    """Problem, proof and size of a saved model.  Raises DataError where it is damaged."""
+def strongest(model: Model, n: int) -> list[dict[str, Any]]:
+    """The features that speak loudest for each class: `n` names and weights, the largest first, 0 left out.
+
+    Two classes: weights of the second, and of the first with the other sign.  Of pairs of classes one entry each.
+    Regression: the largest by their size.  Features without names go by their numbers from 0.
+
+    Raises UsageError for a kernel model, whose features have no weights.
+    """
+    if not isinstance(model, LinearModel):
+        raise UsageError("the features of a kernel model have no weights", hint="--top is for linear models")
+    names = model.about.get("rows", {}).get("features", [])
+    classes = model.classes.tolist()
+    told: list[tuple[dict[str, Any], np.ndarray]] = []
+    if model.regression:
+        told = [({"class": None}, model.coef[0])]
+    elif model.n_models == 1:
+        told = [({"class": classes[0]}, -model.coef[0]), ({"class": classes[1]}, model.coef[0])]
+    else:
+        for m, coef in enumerate(model.coef):
+            who = {"class": classes[model.positive[m]]}
+            if model.negative[m] >= 0:
+                who["against"] = classes[model.negative[m]]
+            told.append((who, coef))
+    found = []
+    for who, coef in told:
+        rank = np.abs(coef) if model.regression else coef
+        order = np.argsort(-rank, kind="stable")[:n]
+        features = [
+            {"feature": names[j] if j < len(names) else str(j), "weight": float(coef[j])}
+            for j in order.tolist()
+            if rank[j] > 0
+        ]
+        found.append({**who, "features": features})
+    return found
+
+
+def inspect_model(path: Path, top: int | None = None) -> dict[str, Any]:
+    """Problem, proof and size of a saved model.  Raises DataError where it is damaged.
+
+    top : the strongest features of each class, so many (`strongest`)
+    """
     model = load_model(path)
     about = model.about
     return {
+        **({} if top is None else {"top": strongest(model, top)}),
         "kind": "model",
         "path": str(path),
         "n_features": model.n_features,

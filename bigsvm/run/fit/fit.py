@@ -28,6 +28,7 @@ from bigsvm.events import (
     silent,
 )
 from bigsvm.machine import return_freed_memory
+from bigsvm.model.model_rows import rows_of
 from bigsvm.problem.problem import Problem, make_problem
 from bigsvm.run.copies.scratch import is_tmpfs, make_scratch
 from bigsvm.run.execute.mapper import open_mapper
@@ -124,6 +125,8 @@ def fit_store(
         figures = _figures(store, survey, problem, plan, config, loop.at.visits, ctx, prover)
         figures.update(how_it_ended(status, loop.at.rule, config.max_passes is not None))
         about = about_model(problem, data, prover.written, plan, config, survey, status)
+        if kept := rows_of(store):
+            about["rows"] = kept
         figures.update(prover.figures())
         model = prover.model(problem, data, about)
         if config.no_dual:

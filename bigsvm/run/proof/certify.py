@@ -16,6 +16,7 @@ from bigsvm.errors import DataError, PlanRefused
 from bigsvm.events import Emit, WorkAdvanced, WorkEnded, WorkStarted, silent
 from bigsvm.machine import memory_limit, return_freed_memory
 from bigsvm.model.linear_model import Model, load_alpha, load_model
+from bigsvm.model.model_rows import check_alike
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import Problem
 from bigsvm.run.execute.compile_in_child import compiled_in_child
@@ -47,6 +48,7 @@ def certify_model(path: Path, store: RowBlocks, config: FitConfig, emit: Emit = 
     began = time.monotonic()
     model = load_model(path)
     problem, alpha = problem_of(model, store), load_alpha(path, model)
+    check_alike(model.about.get("rows", {}), store)
     trained_on = n_samples_of(model, alpha)
     if trained_on not in (None, store.n_samples):
         raise DataError(f"the model was trained on {trained_on} rows and the store has {store.n_samples}", store.uri)

@@ -7,16 +7,8 @@ from pathlib import Path
 
 from bigsvm.errors import UsageError
 
-_CSV = (
-    'make it Parquet first, and name its label with --label: python -c "import pyarrow.csv as c, pyarrow.parquet as p; '
-    "p.write_table(c.read_csv('{name}'{options}), '{stem}.parquet')\""
-)
 _OTHER = "make it Parquet, .npz or svmlight text first"
 REMEDIES = {
-    ".csv": _CSV.replace("{options}", ""),
-    ".tsv": _CSV.replace("{options}", ", parse_options=c.ParseOptions(delimiter=chr(9))"),
-    ".h5ad": 'make it Zarr first, with anndata installed: python -c "import anndata; '
-    "anndata.read_h5ad('{name}').write_zarr('{stem}.zarr')\"",
     ".h5": _OTHER,
     ".mat": _OTHER,
     ".arff": _OTHER,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,8 +12,10 @@ from bigsvm.errors import MissingInput, UsageError
 from bigsvm.files.paths import STORE_MARKS
 from bigsvm.store.blocks import RowBlocks, StoreBase
 from bigsvm.store.formats.not_readable import REMEDIES, not_readable, refuse_partitions
+from bigsvm.store.formats.tables.table_names import kind_of_table
 from bigsvm.store.identity import Identity
-from bigsvm.store.labels import Task
+from bigsvm.store.labels import Missing, Task
+from bigsvm.store.scaling import Scale
 from bigsvm.store.sealing.seal import EmptyChunks
 
 ENTRY_POINTS = "bigsvm.stores"
@@ -32,33 +35,60 @@ def open_store(
     task: Task = "auto",
     empty_chunks: EmptyChunks = "refuse",
     labelled: bool = True,
+    matrix: str | None = None,
+    columns: Sequence[str] = (),
+    hash_bits: int | None = None,
+    missing: Missing = "refuse",
+    scale: Scale | None = None,
+    like: Mapping[str, Any] | None = None,
 ) -> RowBlocks:
     """Open rows for reading.
 
     Parameters
     ----------
-    source : a Zarr folder, a Parquet file, folder or glob, as str or path; (X, y) or (X, y, weight) arrays;
-        or rows that are open already, which pass through
-    label, weight : names of the columns; by default `label`, and `weight` where there is one
+    source : a Zarr folder; Parquet, .csv, .tsv, .arrow or .feather: a file, a folder of them or a glob, as str or
+        path; (X, y) or (X, y, weight) arrays; or rows that are open already, which pass through
+    label, weight : names of the columns, of a table also their numbers from 0; by default `label`, and `weight` where
+        there is one
     task : `regression` keeps numeric labels as targets; `auto` takes whole numbers for classes
     empty_chunks : chunks that an unsealed Zarr store lacks are refused; or, as you vouch with `zeros`, they hold the
         fill value, which is what zarr leaves out unless it is told to write it.  Remembered until the store changes
     labelled : False for prediction: labels and weights are not looked for, and columns of these names are no features
+    matrix : of AnnData: X, layers/NAME, obsm/NAME or raw/X
+    columns : of a table those that are features; of text without a header the names of all, or `numbers`
+    hash_bits : text columns of a table share 2^hash_bits features; None gives one to each value that occurs
+    missing : rows without a label are refused; drop leaves them out
+    scale : maxabs divides each column by its largest |value| (one pass finds them), unit-norm each row by its norm
+    like : `model.about["rows"]`: a table's columns, and the matrix, are read as those that the model was trained on
 
     Raises
     ------
     UsageError : this kind of source cannot be opened. MissingInput : there is nothing there.
     DataError : it is bad.
     """
+    if scale not in (None, "none", "maxabs", "unit-norm"):
+        raise UsageError(f"unknown scale {scale!r}", hint="none, maxabs or unit-norm")
+    options: dict[str, Any] = {"label": label, "weight": weight, "task": task}
+    chosen = {"matrix": matrix, "columns": tuple(columns), "hash_bits": hash_bits, "missing": missing, "like": like}
+    store = _open(source, options, empty_chunks, labelled, chosen)
+    if scale in (None, "none") and not (like and "scale" in like):
+        return store
+    from bigsvm.store.formats.scaled_rows import scaled
+
+    return scaled(store, scale, like)
+
+
+def _open(
+    source: Any, options: dict[str, Any], empty_chunks: EmptyChunks, labelled: bool, chosen: dict[str, Any]
+) -> RowBlocks:
     if isinstance(source, tuple):
         if len(source) not in (2, 3):
             raise UsageError(f"a tuple of {len(source)} arrays", hint="(X, y) or (X, y, sample_weight)")
         from bigsvm.store.formats.array_rows import ArrayRows  # here and below: one format's library, not all
 
-        return cast(RowBlocks, ArrayRows(*source, task=task))
+        return cast(RowBlocks, ArrayRows(*source, task=options["task"]))
     if isinstance(source, str | os.PathLike):
-        options: dict[str, Any] = {"label": label, "weight": weight, "task": task}
-        return _open_path(os.fspath(source), options, empty_chunks, labelled)
+        return _open_path(os.fspath(source), options, empty_chunks, labelled, chosen)
     # On the class: asking the instance whether it has `classes` would read all labels.
     if all(hasattr(type(source), name) for name in ("refs", "read")):
         if not isinstance(source, StoreBase):
@@ -71,7 +101,9 @@ def open_store(
     raise UsageError(f"cannot open a {type(source).__name__}", hint="give a path, or (X, y) arrays")
 
 
-def _open_path(name: str, options: dict[str, Any], empty_chunks: EmptyChunks, labelled: bool) -> RowBlocks:
+def _open_path(
+    name: str, options: dict[str, Any], empty_chunks: EmptyChunks, labelled: bool, chosen: dict[str, Any]
+) -> RowBlocks:
     scheme, separator, rest = name.partition("://")
     kind = scheme if separator else Path(name).suffix.lstrip(".")
     for entry in importlib.metadata.entry_points(group=ENTRY_POINTS, name=kind) if kind else ():
@@ -81,14 +113,47 @@ def _open_path(name: str, options: dict[str, Any], empty_chunks: EmptyChunks, la
             raise UsageError(f"{scheme}:// stores are not available yet", name, "copy it to a local disk")
         name = rest
     path = Path(name)
-    if path.is_dir() and any((path / mark).exists() for mark in STORE_MARKS):
-        from bigsvm.store.formats.zarr_rows import ZarrRows
+    missing: Missing = chosen["missing"] if labelled else "refuse"
+    options = {**options, "labelled": labelled}
+    is_h5 = path.suffix.lower() == ".h5ad"
+    if _is_store(path) or is_h5:
+        _refuse_chosen(chosen, ("columns", "hash_bits"), "is for tables: .csv, .tsv, .arrow and .feather files", name)
+        matrix = chosen["matrix"] or (chosen["like"] or {}).get("matrix")
+        options = {**options, "matrix": matrix, "missing": missing}
+        if is_h5:
+            from bigsvm.store.formats.h5ad_rows import H5adRows
 
-        return cast(RowBlocks, ZarrRows(path, **options, empty_chunks=empty_chunks, labelled=labelled))
+            store: Any = H5adRows(path, **options)
+        else:
+            from bigsvm.store.formats.zarr_rows import ZarrRows
+
+            store = ZarrRows(path, **options, empty_chunks=empty_chunks)
+        if missing == "refuse":
+            return store
+        from bigsvm.store.formats.kept_rows import labelled_only
+
+        return labelled_only(store)
+    is_table = kind_of_table(name) is not None and not _is_parquet(path)
+    if is_table and (path.exists() or any(mark in path.name for mark in "*?[")):
+        from bigsvm.store.formats.tables.table_rows import TableRows
+
+        _refuse_chosen(chosen, ("matrix",), "is for AnnData", name)
+        table = {name: chosen[name] for name in ("columns", "hash_bits", "like")}
+        store = TableRows(name, **options, **table, missing=missing)
+        if missing == "refuse":
+            return store
+        from bigsvm.store.formats.kept_rows import labelled_only
+
+        return labelled_only(store)
+    if path.exists():
+        _refuse_chosen(chosen, ("matrix", "columns", "hash_bits"), "is not for this kind of file", name)
+        _refuse_chosen(
+            {**chosen, "missing": missing if missing == "drop" else None}, ("missing",), "is not for it", name
+        )
     if _is_parquet(path):
         from bigsvm.store.formats.parquet_rows import ParquetRows
 
-        return cast(RowBlocks, ParquetRows(name, **options, labelled=labelled))
+        return cast(RowBlocks, ParquetRows(name, **options))
     if not path.exists():
         raise MissingInput("no such store", name)
     if path.is_file():
@@ -102,7 +167,22 @@ def _open_path(name: str, options: dict[str, Any], empty_chunks: EmptyChunks, la
             raise UsageError("not a store", name, f"make one first, and name that: bigsvm ingest {name} {stem}.zarr")
     if path.is_dir():
         refuse_partitions(name)
-    raise UsageError("not a store of a known kind", name, "a Zarr folder, or Parquet; other files: bigsvm ingest")
+    raise UsageError(
+        "not a store of a known kind",
+        name,
+        "a Zarr folder, Parquet, .csv, .tsv, .arrow or .feather; other files: bigsvm ingest",
+    )
+
+
+def _refuse_chosen(chosen: dict[str, Any], options: tuple[str, ...], why: str, name: str) -> None:
+    """Raise UsageError where an option was given that this kind of source has not."""
+    for option in options:
+        if chosen[option]:
+            raise UsageError(f"--{option.replace('_', '-')} {why}", name, "leave it out")
+
+
+def _is_store(path: Path) -> bool:
+    return path.is_dir() and any((path / mark).exists() for mark in STORE_MARKS)
 
 
 def is_text(name: str) -> bool:
@@ -112,13 +192,16 @@ def is_text(name: str) -> bool:
         return True
     suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() not in _COMPRESSED]
     other = bool(suffixes) and suffixes[-1] in (*_STORES, ".npz", ".npy", *REMEDIES)
+    other = other or kind_of_table(name) is not None or path.suffix.lower() == ".h5ad"
     return not other and path.exists() and not path.is_dir()
 
 
-def check_text(label: str | None, weight: str | None) -> None:
+def check_text(label: str | None, weight: str | None, chosen: Mapping[str, Any]) -> None:
     """Raise UsageError where columns are named of svmlight text, which has none."""
     if label is not None or weight is not None:
         raise UsageError("svmlight text has its labels in it, and no weights", hint="leave --label and --weight out")
+    for name in chosen:
+        raise UsageError(f"--{name.replace('_', '-')} is not for svmlight text", hint="leave it out")
 
 
 def _is_parquet(path: Path) -> bool:

@@ -97,13 +97,21 @@ def _dtype(kinds: dict[str, pa.DataType], where: str) -> np.dtype:
     """That of all columns where they are alike, else float64 where any column is, else float32."""
     dtypes = []
     for name, kind in kinds.items():
-        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+        dtype = as_number_type(kind)
+        if dtype is None:
             hint = "drop it, or name it with --label"
             raise DataError(f"column {name!r} of type {kind} is not numeric", where, hint)
-        dtypes.append(value_dtype(np.dtype(kind.to_pandas_dtype()), where))
+        dtypes.append(dtype)
     if len(set(dtypes)) == 1:
         return dtypes[0]
     return np.dtype(np.float64 if np.dtype(np.float64) in dtypes else np.float32)
+
+
+def as_number_type(kind: pa.DataType) -> np.dtype | None:
+    """The dtype of X that a column of numbers gives (`value_dtype`); None where it is of no numbers."""
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+        return None
+    return value_dtype(np.dtype(kind.to_pandas_dtype()), "")
 
 
 def matrix_of(batch: pa.RecordBatch, layout: Layout, where: str, first_row: int, width: int) -> CSR | np.ndarray:

@@ -35,17 +35,17 @@ class File:
     group_starts: tuple[int, ...]  # first row of each row group, in rows of the store
 
 
-def find_files(name: str) -> list[str]:
+def find_files(name: str, suffixes: tuple[str, ...] = (".parquet",), kind: str = "Parquet") -> list[str]:
     """The files a path, folder or glob names, sorted by name.  Raises MissingInput when there are none."""
     if os.path.isdir(name):
         refuse_partitions(name)
-        found = sorted(str(path) for path in Path(name).glob("*.parquet"))
+        found = sorted(str(path) for path in Path(name).iterdir() if path.name.lower().endswith(suffixes))
     elif any(mark in name for mark in "*?[") and not os.path.exists(name):
         found = sorted(glob.glob(name))
     else:
         found = [name]
     if not found or not all(os.path.isfile(path) for path in found):
-        raise MissingInput("no Parquet files", name)
+        raise MissingInput(f"no {kind} files", name)
     return [os.path.realpath(path) for path in found]
 
 
@@ -61,7 +61,7 @@ class ParquetFiles:
         self.n_samples = self.page_bytes = 0
         self.schema: pa.Schema | None = None
         for path in paths:
-            status = _stat(path)
+            status = stat_file(path)
             with parquet_errors(path), open_parquet(path) as file:
                 metadata, schema = file.metadata, file.schema_arrow
                 starts = []
@@ -101,16 +101,7 @@ class ParquetFiles:
 
     def fingerprint(self) -> str:
         """xxh3-128 over sizes and bytes of all files; one pass."""
-        hasher = xxhash.xxh3_128()
-        for file in self.files:
-            hasher.update(f"{file.size}\0".encode())
-            try:
-                with open(file.path, "rb", buffering=0) as content:
-                    while piece := content.read(_PIECE):
-                        hasher.update(piece)
-            except OSError as error:
-                raise read_failed(file.path, error) from error
-        return hasher.hexdigest()
+        return files_fingerprint(self.files)
 
 
 class _Cursor:
@@ -147,9 +138,7 @@ class _Cursor:
     def _read(self, number: int, group: int) -> Iterator[pa.RecordBatch]:
         for file_number in range(number, len(self._files.files)):
             file = self._files.files[file_number]
-            status = _stat(file.path)
-            if (status.st_size, status.st_mtime_ns) != (file.size, file.mtime_ns):
-                raise DataError("the file changed since it was opened", file.path)
+            check_unchanged(file)
             with parquet_errors(file.path), open_parquet(file.path, len(self.columns)) as source:
                 for number_here in range(group if file_number == number else 0, len(file.group_starts)):
                     self._group = (file_number, number_here)
@@ -175,7 +164,29 @@ def _page_bytes(group: Any) -> int:
     return sum(min(size, 3 * _PIECE) for size in columns)
 
 
-def _stat(path: str) -> os.stat_result:
+def files_fingerprint(files: list[File]) -> str:
+    """xxh3-128 over sizes and bytes of files; one pass.  Raises ReadFailed."""
+    hasher = xxhash.xxh3_128()
+    for file in files:
+        hasher.update(f"{file.size}\0".encode())
+        try:
+            with open(file.path, "rb", buffering=0) as content:
+                while piece := content.read(_PIECE):
+                    hasher.update(piece)
+        except OSError as error:
+            raise read_failed(file.path, error) from error
+    return hasher.hexdigest()
+
+
+def check_unchanged(file: File) -> None:
+    """Raise DataError where a file is not as it was when the store was opened."""
+    status = stat_file(file.path)
+    if (status.st_size, status.st_mtime_ns) != (file.size, file.mtime_ns):
+        raise DataError("the file changed since it was opened", file.path)
+
+
+def stat_file(path: str) -> os.stat_result:
+    """Size and time of a file.  Raises MissingInput, ReadFailed."""
     try:
         return os.stat(path)
     except FileNotFoundError:

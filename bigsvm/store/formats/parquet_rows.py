@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, cast
 
 import numpy as np
+import pyarrow as pa
 
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError
@@ -17,7 +18,7 @@ from bigsvm.files.sealed_json import read_sealed, write_sealed
 from bigsvm.store.addresses import make_refs
 from bigsvm.store.blocks import Block, BlockRef, RowBlocks, StoreBase
 from bigsvm.store.checks import check_csr, check_finite, index_dtype
-from bigsvm.store.formats.parquet_columns import check_size, find_layout, matrix_of, measure, plain_of
+from bigsvm.store.formats.parquet_columns import Layout, check_size, find_layout, matrix_of, measure, plain_of
 from bigsvm.store.formats.parquet_files import ParquetFiles, find_files
 from bigsvm.store.identity import Identity, digest_of
 from bigsvm.store.labels import Task, as_labels, as_targets, check_weights, label_codes, scan_classes
@@ -42,6 +43,9 @@ class ParquetRows(StoreBase):
     working_row: np.ndarray | None = None
     feature_order: np.ndarray | None = None
     content_fingerprint: str | None = None
+    _files: Any
+    """ParquetFiles, or what reads files of another kind as they are read."""
+    _options: tuple[Any, ...]
 
     def __init__(
         self,
@@ -56,9 +60,13 @@ class ParquetRows(StoreBase):
         self.warnings: list[str] = []
         self._options, self._task = (label, weight, task, labelled), task
         self._files = ParquetFiles(find_files(name))
-        self.n_samples = self._files.n_samples
         assert self._files.schema is not None
-        self._layout = find_layout(self._files.schema, label, weight, self.uri, labelled)
+        self._select(find_layout(self._files.schema, label, weight, self.uri, labelled))
+
+    def _select(self, layout: Layout) -> None:
+        """Take the columns of a layout for rows."""
+        self._layout, task = layout, self._task
+        self.n_samples = self._files.n_samples
         self.layout: Literal["csr", "dense"] = "csr" if self._layout.sparse else "dense"
         self.dtype = self._layout.dtype
         self.has_weights = self._layout.weight is not None
@@ -66,11 +74,19 @@ class ParquetRows(StoreBase):
         self.fingerprint: str = self._known["fingerprint"]
         self.identity = Identity.of(
             self.fingerprint,
-            matrix=json.dumps(self._layout.features),
+            matrix=self._matrix_name(),
             label=self._layout.label or "",
             weight=self._layout.weight or "",
             task=task,
         )
+
+    def _matrix_name(self) -> str:
+        """What is read as X, for the identity."""
+        return json.dumps(self._layout.features)
+
+    def _matrix(self, batch: pa.RecordBatch, first: int) -> CSR | np.ndarray:
+        """Rows of a batch whose first is row `first`."""
+        return matrix_of(batch, self._layout, self.uri, first, self.n_features)
 
     def __reduce__(self) -> tuple[Callable[..., ParquetRows], tuple[Any, ...]]:
         return reopen, (self.uri, *self._options, self.fingerprint)
@@ -116,15 +132,15 @@ class ParquetRows(StoreBase):
         start, stop = ref.start, ref.stop
         if not 0 <= start < stop <= self.n_samples:
             raise DataError(f"no rows {start} to {stop} of {self.n_samples}", self.uri)
-        layout, width = self._layout, self.n_features
+        layout = self._layout
         matrices: list[Any] = []
         labels, weights = [], []
         for first, batch in self._files.batches(start, stop, layout.columns):
-            matrices.append(matrix_of(batch, layout, self.uri, first, width))
+            matrices.append(self._matrix(batch, first))
             if layout.label is None:
                 labels.append(np.zeros(batch.num_rows))
             else:
-                labels.append(as_labels(plain_of(batch.column(layout.label), self.uri, first), self.uri, first))
+                labels.append(self._labels(batch.column(layout.label), first))
             if layout.weight is not None:
                 weights.append(plain_of(batch.column(layout.weight), self.uri, first))
         X = self._sparse(matrices, start) if layout.sparse else self._dense(matrices, start)
@@ -132,6 +148,10 @@ class ParquetRows(StoreBase):
         y = as_targets(y, self.uri, start) if classes is None else label_codes(y, classes)
         weight = check_weights(np.concatenate(weights), self.uri, start) if weights else None
         return Block(start, stop, X, y, weight)
+
+    def _labels(self, column: pa.Array, first: int) -> np.ndarray:
+        """Labels of a batch whose first row is row `first`."""
+        return as_labels(plain_of(column, self.uri, first), self.uri, first)
 
     def _sparse(self, parts: list[Any], start: int) -> CSR:
         n_features = self.n_features

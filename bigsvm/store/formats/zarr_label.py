@@ -3,26 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from bigsvm.errors import DataError
-from bigsvm.store.formats.chunked import ChunkedArray
-from bigsvm.store.labels import Task, as_labels, as_targets, label_codes, normal_classes, scan_classes
+from bigsvm.store.labels import Missing, Task, as_labels, as_targets, label_codes, normal_classes, scan_classes
 
 _PIECE = 1 << 18
-Open = Callable[[str], ChunkedArray]
+
+
+class Readable(Protocol):
+    """An array of a store: `ChunkedArray`, or one of another kind of file."""
+
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    unit_rows: int
+    chunk_nbytes: int
+    raw: bool
+
+    def __len__(self) -> int: ...
+    def read(self, start: int, stop: int) -> np.ndarray: ...
+    def forget(self) -> None: ...
+
+
+Open = Callable[[str], Readable]
 
 
 class LabelColumn:
     """Labels of rows: codes into categories (newer or older AnnData encoding), or plain values.
 
     categories : all that the store names, used or not; None for plain values
+    mask : where it is True there is no label
+    missing : drop gives rows without a label one that occurs; `labelled_rows` tells which they are
     """
 
-    def __init__(self, values: ChunkedArray, categories: np.ndarray | None, where: str, task: Task) -> None:
+    def __init__(
+        self,
+        values: Readable,
+        categories: np.ndarray | None,
+        where: str,
+        task: Task,
+        mask: Readable | None = None,
+        missing: Missing = "refuse",
+    ) -> None:
         self._values, self._where, self._task = values, where, task
+        self._mask, self._missing = mask, missing
         self._categories = categories
         if len(values.shape) != 1:
             raise DataError("a label column has one dimension", where)
@@ -30,28 +56,51 @@ class LabelColumn:
             raise DataError("categories cannot be a regression target", where)
         self.n_samples = len(values)
         self._positions: np.ndarray | None = None
+        self._bits: np.ndarray | None = None
         self._classes: np.ndarray | None = None
         self._scanned = False
 
-    def labels(self, start: int, stop: int) -> np.ndarray:
-        """Labels of rows [start, stop) (`as_labels`).  Raises DataError naming a row without one."""
+    def _plain(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        """(values as they are stored, whether each is there) of rows [start, stop).  Raises DataError."""
         values = self._values.read(start, stop)
-        if self._categories is None:
-            return as_labels(values, self._where, start)
-        return self._categories[self._codes(values, start)]
+        if self._mask is not None:
+            return values, ~self._mask.read(start, stop).astype(bool)
+        if self._categories is not None:
+            beyond = np.flatnonzero(values >= len(self._categories))
+            if len(beyond):
+                what = f"row {start + beyond[0]} has code {values[beyond[0]]} of {len(self._categories)} categories"
+                raise DataError(what, self._where)
+            return values, values >= 0
+        return values, ~np.isnan(values) if values.dtype.kind == "f" else np.ones(len(values), bool)
 
-    def _codes(self, codes: np.ndarray, start: int) -> np.ndarray:
-        assert self._categories is not None
-        bad = (codes < 0) | (codes >= len(self._categories))
-        if np.any(bad):
-            row = int(np.flatnonzero(bad)[0])
-            raise DataError(f"row {start + row} has no label (code {codes[row]})", self._where, "label or drop it")
-        return codes
+    def _known(self, start: int, stop: int) -> np.ndarray:
+        """The values that are there."""
+        values, there = self._plain(start, stop)
+        return values[there]
+
+    def labelled_rows(self) -> np.ndarray:
+        """Whether each row has a label, packed.  Reads the column."""
+        if self._bits is None:
+            bits = np.zeros(-(-self.n_samples // 8), np.uint8)
+            n_missing, first = 0, -1
+            for start, stop in self._ranges():
+                there = self._plain(start, stop)[1]
+                bits[start // 8 : -(-stop // 8)] |= _packed(there, start)
+                absent = len(there) - int(there.sum())
+                if absent and first < 0:
+                    first = start + int(np.argmin(there))
+                n_missing += absent
+            if n_missing and self._missing == "refuse":
+                what = f"{n_missing} of the {self.n_samples} rows have no label, row {first} is the first"
+                raise DataError(what, self._where, "--missing drop leaves them out")
+            self._bits = bits
+        return self._bits
 
     @property
     def classes(self) -> np.ndarray | None:
         """Labels that occur, ascending; None for a regression target.  Reads the column once."""
         if not self._scanned:
+            self.labelled_rows()
             self._classes = (
                 self._occurring() if self._categories is not None else scan_classes(self._pieces(), self._task)
             )
@@ -62,7 +111,7 @@ class LabelColumn:
         assert self._categories is not None
         used = np.zeros(len(self._categories), bool)
         for start, stop in self._ranges():
-            used[self._codes(self._values.read(start, stop), start)] = True
+            used[self._known(start, stop)] = True
         return normal_classes(self._categories[used])
 
     def _ranges(self) -> Iterator[tuple[int, int]]:
@@ -73,23 +122,38 @@ class LabelColumn:
 
     def _pieces(self) -> Iterator[np.ndarray]:
         for start, stop in self._ranges():
-            yield as_labels(self._values.read(start, stop), self._where, start)
+            yield as_labels(self._known(start, stop), self._where, start)
 
     def y(self, start: int, stop: int) -> np.ndarray:
         """What a Block carries: class codes in the smallest signed integers, or float64 targets."""
         classes = self.classes
+        values, there = self._plain(start, stop)
+        if not there.all():  # as code 0 and target 0: who leaves these rows out does not look
+            self.labelled_rows()
+            y = np.zeros(len(there), label_codes(classes[:0], classes).dtype if classes is not None else np.float64)
+            y[there] = self._coded(self._known(start, stop), classes, start)
+            return y
+        return self._coded(values, classes, start)
+
+    def _coded(self, values: np.ndarray, classes: np.ndarray | None, start: int) -> np.ndarray:
+        """Codes or targets of values that are there, by their first row for messages."""
         if classes is None:
-            return as_targets(self.labels(start, stop), self._where, start)
+            return as_targets(as_labels(values, self._where, start), self._where, start)
         if self._categories is None:
-            return label_codes(self.labels(start, stop), classes)
+            return label_codes(as_labels(values, self._where, start), classes)
         if self._positions is None:
             # Unused categories get a position too, but no row asks for it.
             self._positions = label_codes(self._categories, classes)
-        return self._positions[self._codes(self._values.read(start, stop), start)]
+        return self._positions[values]
 
 
-def open_label(group: Any, path: str, open_array: Open, task: Task) -> LabelColumn:
-    """The label column at `path` of zarr group `group`.
+def _packed(there: np.ndarray, start: int) -> np.ndarray:
+    """Bits of rows from `start` on, in the bytes that they share with those before."""
+    return np.packbits(np.concatenate([np.zeros(start % 8, bool), there]))
+
+
+def open_label(group: Any, path: str, open_array: Open, task: Task, missing: Missing = "refuse") -> LabelColumn:
+    """The label column at `path` of a group of zarr, or of h5py.
 
     Raises
     ------
@@ -99,15 +163,21 @@ def open_label(group: Any, path: str, open_array: Open, task: Task) -> LabelColu
     if hasattr(node, "shape"):
         older = node.attrs.get("categories")
         values = open_array(path)
+        if older is not None and hasattr(group, "file"):  # HDF5 refers to the array itself
+            older = "__categories/" + group.file[older].name.rpartition("/")[2]
         if isinstance(older, str):  # AnnData before 0.8: codes that name their categories' place
             categories = _categories(open_array(f"{path.rpartition('/')[0]}/{older}"), path)
-            return LabelColumn(values, categories, path, task)
+            return LabelColumn(values, categories, path, task, None, missing)
         if node.attrs.get("bigsvm-task") == "regression" and task == "auto":
             task = "regression"
-        return LabelColumn(values, None, path, task)
+        return LabelColumn(values, None, path, task, None, missing)
+    if str(node.attrs.get("encoding-type")).startswith("nullable-") and "values" in node and "mask" in node:
+        mask = open_array(f"{path}/mask")
+        return LabelColumn(open_array(f"{path}/values"), None, path, task, mask, missing)
     if node.attrs.get("encoding-type") != "categorical":
         raise DataError(f"unknown encoding {node.attrs.get('encoding-type')!r}", path, "a categorical or plain column")
-    return LabelColumn(open_array(f"{path}/codes"), _categories(open_array(f"{path}/categories"), path), path, task)
+    categories = _categories(open_array(f"{path}/categories"), path)
+    return LabelColumn(open_array(f"{path}/codes"), categories, path, task, None, missing)
 
 
 def find(group: Any, path: str) -> Any:
@@ -115,12 +185,12 @@ def find(group: Any, path: str) -> Any:
     if path in group:
         return group[path]
     frame = path.rpartition("/")[0]
-    columns = group[frame].attrs.get("column-order", []) if frame and frame in group else []
+    columns = list(group[frame].attrs.get("column-order", [])) if frame and frame in group else []
     hint = f"columns there: {', '.join(map(str, columns[:20]))}" if columns else ""
     raise DataError("no such column", path, hint or "name one with --label or --weight")
 
 
-def _categories(array: ChunkedArray, where: str) -> np.ndarray:
+def _categories(array: Readable, where: str) -> np.ndarray:
     if len(array) > 1 << 20:
         raise DataError(f"{len(array)} categories", where, "is this a label?")
     return as_labels(array.read(0, len(array)), where)

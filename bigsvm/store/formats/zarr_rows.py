@@ -15,14 +15,16 @@ import zarr.errors
 from zarr.storage import LocalStore
 
 from bigsvm.compiled.shared.rows import CSR
-from bigsvm.errors import BigSVMError, DataError, MissingInput
+from bigsvm.errors import BigSVMError, DataError, MissingInput, UsageError
 from bigsvm.store.addresses import make_refs
 from bigsvm.store.blocks import Block, BlockRef, RowBlocks, StoreBase
 from bigsvm.store.checks import as_values, check_csr, check_finite, index_dtype, value_dtype
 from bigsvm.store.formats.chunked import ChunkedArray
-from bigsvm.store.formats.zarr_label import LabelColumn, find, open_label
+from bigsvm.store.formats.csc_rows import rows_of_columns
+from bigsvm.store.formats.zarr_label import LabelColumn, Open, Readable, find, open_label
+from bigsvm.store.formats.zarr_names import feature_names, recipe_of
 from bigsvm.store.identity import Identity
-from bigsvm.store.labels import Task, check_weights
+from bigsvm.store.labels import Missing, Task, check_weights
 from bigsvm.store.sealing.seal import EmptyChunks, absent_chunks, load_or_make_manifest, verify_documents
 from bigsvm.store.sealing.verified import VerifyingStore
 
@@ -36,6 +38,8 @@ class ZarrRows(StoreBase):
     task : how plain numbers are understood as labels (`labels.scan_classes`)
     empty_chunks : zeros vouches that chunks which an unsealed store lacks hold the fill value
     labelled : False opens X alone, for prediction: no label or weight is looked for, and every y is 0
+    matrix : X, layers/NAME, obsm/NAME or raw/X: dense, CSR, or CSC, which is turned into rows once
+    missing : drop gives rows without a label any label; `labelled_rows` tells which these are (`KeptRows`)
 
     Raises
     ------
@@ -56,6 +60,8 @@ class ZarrRows(StoreBase):
         task: Task = "auto",
         empty_chunks: EmptyChunks = "refuse",
         labelled: bool = True,
+        matrix: str | None = None,
+        missing: Missing = "refuse",
     ) -> None:
         root = Path(path)
         if not root.is_dir():
@@ -64,7 +70,7 @@ class ZarrRows(StoreBase):
         self.warnings: list[str] = []
         manifest, made = load_or_make_manifest(root, empty_chunks)
         vouched: EmptyChunks = "zeros" if manifest.vouched else "refuse"
-        self._options = (label, weight, task, vouched, labelled)
+        self._options: tuple[Any, ...] = (label, weight, task, vouched, labelled, matrix, missing)
         if made:
             self.warnings.append(f"{root} was not sealed: its digests were taken now; seal it with: bigsvm seal {root}")
         verify_documents(root, manifest)
@@ -76,23 +82,55 @@ class ZarrRows(StoreBase):
                 VerifyingStore(LocalStore(root, read_only=True), manifest), mode="r", use_consolidated=False
             )
             open_array = functools.cache(functools.partial(self._open_array, group))
-            self._open_matrix(group, open_array)
-            self._label: LabelColumn | None = None
-            self._weight: ChunkedArray | None = None
-            self._label_name = self._weight_name = ""
-            if labelled:
-                self._label_name = _column(label or "label")
-                self._label = open_label(group, self._label_name, open_array, task)
-                self._open_weights(group, open_array, weight)
-        self.has_weights = self._weight is not None
-        self.identity = Identity.of(
-            manifest.fingerprint, matrix="X", label=self._label_name, weight=self._weight_name, task=task
-        )
+            self._select(group, open_array, *self._options)
         self.content_fingerprint = self._known_content()
-        if self._label is not None and self._label.n_samples != self.n_samples:
-            raise DataError(f"{self._label.n_samples} labels for {self.n_samples} rows", self.uri)
         if manifest.vouched:
             self.warnings += [f"{root}: {what}, read as the fill value" for what in self.empty_chunks.values()]
+
+    def _select(
+        self,
+        group: Any,
+        open_array: Open,
+        label: str | None,
+        weight: str | None,
+        task: Task,
+        _: Any,
+        labelled: bool,
+        matrix: str | None,
+        missing: Missing,
+    ) -> None:
+        """Open what was chosen of a group of zarr, or of h5py."""
+        self._matrix = matrix_path(matrix)
+        self._open_matrix(group, open_array)
+        self.recipe = recipe_of(group)
+        if self._matrix != "X":
+            self.recipe = {"matrix": self._matrix}
+        frame = {"raw": "raw/var", "obsm": ""}.get(self._matrix.partition("/")[0], "var")
+        self.feature_names = feature_names(group, frame, self.n_features, open_array) if frame else None
+        self._label: LabelColumn | None = None
+        self._weight: Readable | None = None
+        self._label_name = self._weight_name = ""
+        if labelled:
+            self._label_name = _column(label or "label")
+            self._label = open_label(group, self._label_name, open_array, task, missing)
+            self._open_weights(group, open_array, weight)
+        self.has_weights = self._weight is not None
+        self.identity = Identity.of(
+            self.fingerprint, matrix=self._matrix, label=self._label_name, weight=self._weight_name, task=task
+        )
+        if self._label is not None and self._label.n_samples != self.n_samples:
+            raise DataError(f"{self._label.n_samples} labels for {self.n_samples} rows", self.uri)
+
+    def labelled_rows(self) -> np.ndarray:
+        """Whether each row has a label, packed (`LabelColumn`)."""
+        assert self._label is not None
+        return self._label.labelled_rows()
+
+    def entries_of(self, start: int, stop: int) -> int:
+        """Stored entries of rows [start, stop)."""
+        if self._indptr is None:
+            return (stop - start) * self.n_features
+        return int(self._indptr.read(stop, stop + 1)[0]) - int(self._indptr.read(start, start + 1)[0])
 
     def __reduce__(self) -> tuple[Callable[..., ZarrRows], tuple[Any, ...]]:
         return reopen, (self.uri, *self._options, self.fingerprint)
@@ -137,14 +175,14 @@ class ZarrRows(StoreBase):
     def forget(self) -> None:
         """Let go of the chunks that are kept for the next read: for who has read all that is to be read."""
         for array in vars(self).values():
-            if isinstance(array, ChunkedArray):
+            if hasattr(array, "forget"):
                 array.forget()
 
     def _known_content(self) -> str | None:
         """The content fingerprint that `ingest` left behind, where its own columns are the ones selected."""
         known = self._manifest.content.get("content_fingerprint")
         theirs = (self._label_name, self._weight_name) == ("obs/label", "obs/weight" if self.has_weights else "")
-        return known if theirs and isinstance(known, str) else None
+        return known if theirs and self._matrix == "X" and isinstance(known, str) else None
 
     def _read_dense(self, start: int, stop: int) -> np.ndarray:
         X = as_values(self._data.read(start, stop), self.dtype, self.uri, start)
@@ -168,31 +206,41 @@ class ZarrRows(StoreBase):
         check_csr(X, self.n_features, self.uri, start)
         return X
 
-    def _open_matrix(self, group: Any, open_array: Callable[[str], ChunkedArray]) -> None:
-        node = find(group, "X")
+    def _open_matrix(self, group: Any, open_array: Open) -> None:
+        path = self._matrix
+        node = _find_matrix(group, path)
         self.layout: Literal["csr", "dense"]
-        self._indices: ChunkedArray | None = None
-        self._indptr: ChunkedArray | None = None
+        self._data: Readable
+        self._indices: Readable | None = None
+        self._indptr: Readable | None = None
         self.nnz: int | None
         if hasattr(node, "shape"):
-            self._data = open_array("X")
+            self._data = open_array(path)
             if len(self._data.shape) != 2:
-                raise DataError(f"X has {len(self._data.shape)} dimensions, not 2", self.uri)
+                raise DataError(f"{path} has {len(self._data.shape)} dimensions, not 2", self.uri)
             self.layout = "dense"
             self.n_samples, self.n_features = self._data.shape
             self.nnz = self.n_samples * self.n_features
             self.index_dtype = np.dtype(np.int32)
         else:
             self.layout = "csr"
-            self.n_samples, self.n_features = _csr_shape(node)
-            self._data, self._indices = open_array("X/data"), open_array("X/indices")
-            self._indptr = open_array("X/indptr")
+            kind, self.n_samples, self.n_features = sparse_shape(node, path)
+            parts: tuple[Readable, Readable, Readable] = (
+                open_array(f"{path}/data"),
+                open_array(f"{path}/indices"),
+                open_array(f"{path}/indptr"),
+            )
+            _check_sparse_arrays(*parts, self.n_features if kind == "csc" else self.n_samples, path)
+            value_dtype(parts[0].dtype, path)
+            if kind == "csc":
+                of = {"store": self.fingerprint, "matrix": path}
+                parts = rows_of_columns(parts, self.n_samples, f"{self.uri}, {path}", of)
+            self._data, self._indices, self._indptr = parts
             self.nnz = len(self._data)
             self.index_dtype = index_dtype(self.n_features)
-            _check_csr_arrays(self._data, self._indices, self._indptr, self.n_samples)
-        self.dtype = value_dtype(self._data.dtype, "X")
+        self.dtype = value_dtype(self._data.dtype, path)
 
-    def _open_weights(self, group: Any, open_array: Callable[[str], ChunkedArray], weight: str | None) -> None:
+    def _open_weights(self, group: Any, open_array: Open, weight: str | None) -> None:
         path = _column(weight or "weight")
         if weight is not None or path in group:
             if not hasattr(find(group, path), "shape"):
@@ -219,10 +267,15 @@ def reopen(
     task: Task,
     empty_chunks: EmptyChunks,
     labelled: bool,
+    matrix: str | None,
+    missing: Missing,
     fingerprint: str,
 ) -> ZarrRows:
     """The store of a pickled ZarrRows, opened once per process.  Raises DataError when it changed since."""
-    store = ZarrRows(uri, label=label, weight=weight, task=task, empty_chunks=empty_chunks, labelled=labelled)
+    store = ZarrRows(
+        uri, label=label, weight=weight, task=task, empty_chunks=empty_chunks, labelled=labelled, matrix=matrix,
+        missing=missing,
+    )  # fmt: skip
     if store.fingerprint != fingerprint:
         raise DataError("the store changed since the run began", uri)
     return store
@@ -232,30 +285,54 @@ def _column(name: str) -> str:
     return name if "/" in name else f"obs/{name}"
 
 
-def _csr_shape(node: Any) -> tuple[int, int]:
+def matrix_path(matrix: str | None) -> str:
+    """Where the matrix lies that a user names.  Raises UsageError for what is none."""
+    name = "X" if matrix is None else matrix.strip("/")
+    head, _, rest = name.partition("/")
+    if name in ("X", "raw/X") or (head in ("layers", "obsm") and rest):
+        return name
+    raise UsageError(f"no matrix is called {matrix!r}", hint="X, layers/NAME, obsm/NAME or raw/X")
+
+
+def _find_matrix(group: Any, path: str) -> Any:
+    """The array or group of a matrix.  Raises DataError naming those that are there."""
+    if path in group:
+        return group[path]
+    there = ["X"] if "X" in group else []
+    there += [f"{head}/{name}" for head in ("layers", "obsm") if head in group for name in sorted(group[head])]
+    there += ["raw/X"] if "raw/X" in group else []
+    raise DataError("no such matrix", path, f"--matrix names one of: {', '.join(there)}" if there else "")
+
+
+def sparse_shape(node: Any, path: str) -> tuple[str, int, int]:
+    """(csr or csc, rows, columns) of a sparse matrix by its attributes.  Raises DataError where it is none."""
     attributes = dict(node.attrs)
     # AnnData before 0.7 (h5sparse) named them so.
     kind = attributes.get("encoding-type", attributes.get("h5sparse_format"))
     shape = attributes.get("shape", attributes.get("h5sparse_shape"))
-    if kind not in ("csr_matrix", "csr"):
-        raise DataError(f"X is stored as {kind!r}", "X", "rows are needed: a dense array or csr_matrix")
+    kinds = {"csr_matrix": "csr", "csr": "csr", "csc_matrix": "csc", "csc": "csc"}
+    if kind not in kinds:
+        hint = "rows are needed: a dense array, csr_matrix or csc_matrix"
+        raise DataError(f"{path} is stored as {kind!r}", path, hint)
+    shape = shape.tolist() if isinstance(shape, np.ndarray) else shape
     if not isinstance(shape, list) or len(shape) != 2 or not all(isinstance(n, int) and n >= 0 for n in shape):
-        raise DataError(f"bad shape {shape!r}", "X")
-    return shape[0], shape[1]
+        raise DataError(f"bad shape {shape!r}", path)
+    return kinds[kind], shape[0], shape[1]
 
 
-def _check_csr_arrays(data: ChunkedArray, indices: ChunkedArray, indptr: ChunkedArray, n_samples: int) -> None:
+def _check_sparse_arrays(data: Readable, indices: Readable, indptr: Readable, n: int, path: str) -> None:
+    """Raise DataError unless the arrays of `n` rows (of columns, where it is CSC) go together."""
     if any(len(part.shape) != 1 for part in (data, indices, indptr)):
-        raise DataError("data, indices and indptr have one dimension each", "X")
+        raise DataError("data, indices and indptr have one dimension each", path)
     if indices.dtype.kind not in "iu" or indptr.dtype.kind not in "iu":
-        raise DataError(f"indices of type {indices.dtype} and indptr of type {indptr.dtype}", "X")
-    if len(indptr) != n_samples + 1 or len(data) != len(indices):
+        raise DataError(f"indices of type {indices.dtype} and indptr of type {indptr.dtype}", path)
+    if len(indptr) != n + 1 or len(data) != len(indices):
         raise DataError(
-            f"{len(data)} values, {len(indices)} indices and {len(indptr)} row pointers for {n_samples} rows",
-            "X",
+            f"{len(data)} values, {len(indices)} indices and {len(indptr)} row pointers for {n} rows",
+            path,
         )
-    if int(indptr.read(0, 1)[0]) != 0 or int(indptr.read(n_samples, n_samples + 1)[0]) != len(data):
-        raise DataError("indptr does not run from 0 to the number of values", "X/indptr")
+    if int(indptr.read(0, 1)[0]) != 0 or int(indptr.read(n, n + 1)[0]) != len(data):
+        raise DataError("indptr does not run from 0 to the number of values", f"{path}/indptr")
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ def write_frames(
     arrays: dict[str, ChunkFiles],
     codec: str,
     chunk_bytes: int,
+    feature_names: Sequence[str] | None = None,
 ) -> list[ChunkFiles]:
     """Write the frames `obs` and `var` around the label and weight chunks; returns the arrays it added.
 
@@ -37,7 +39,9 @@ def write_frames(
     _frame(group, "obs", columns)
     _frame(group, "var", [])
     added = [_integers(root, "obs/_index", n_samples, codec, chunk_bytes)]
-    if n_features <= _MAX_NAMED:
+    if feature_names is not None:
+        _strings(group, "var/_index", np.array(feature_names, object))
+    elif n_features <= _MAX_NAMED:
         added.append(_integers(root, "var/_index", n_features, codec, chunk_bytes))
     if classes is None:
         arrays["obs/label"].create(group, **array_attributes(**{"bigsvm-task": "regression"}))
@@ -89,11 +93,15 @@ def _categories(group: Any, root: Path, classes: np.ndarray, codec: str, chunk_b
         part.append(classes)
         part.flush()
         return [part]
+    _strings(group, "obs/label/categories", classes.astype(object))
+    return []
+
+
+def _strings(group: Any, path: str, values: np.ndarray) -> None:
+    """Strings as one chunk, which zarr writes."""
     from zarr.core.dtype import VariableLengthUTF8
 
     group.create_array(
-        "obs/label/categories", shape=(len(classes),), chunks=(max(len(classes), 1),),
-        dtype=VariableLengthUTF8(), compressors=(),
+        path, shape=(len(values),), chunks=(max(len(values), 1),), dtype=VariableLengthUTF8(), compressors=(),
         attributes={"encoding-type": "string-array", "encoding-version": "0.2.0"},
-    )[:] = classes.astype(object)  # fmt: skip
-    return []
+    )[:] = values  # fmt: skip

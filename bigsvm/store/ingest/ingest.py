@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, Literal
@@ -19,6 +20,8 @@ from bigsvm.store.ingest.on_thread import on_thread
 from bigsvm.store.ingest.row_source import RowSource
 from bigsvm.store.ingest.sources import open_source
 from bigsvm.store.ingest.zarr_writer import MARKS, ZarrWriter
+from bigsvm.store.labels import Missing
+from bigsvm.store.scaling import Scale
 from bigsvm.store.sealing.seal import EmptyChunks
 from bigsvm.units import MIB, parse_bytes, show_bytes
 
@@ -45,6 +48,11 @@ def ingest(
     threads: int = 2,
     overwrite: bool = False,
     empty_chunks: EmptyChunks = "refuse",
+    matrix: str | None = None,
+    missing: Missing = "refuse",
+    columns: Sequence[str] = (),
+    hash_bits: int | None = None,
+    scale: Scale | None = None,
     emit: Emit = silent,
 ) -> dict[str, Any]:
     """Write a store from text, arrays or another store, reading the source once.
@@ -65,7 +73,7 @@ def ingest(
     codec, chunk_bytes : of the store
     memory : bytes, or a size such as "512MiB": smaller pieces where it is small, refused where it is too small
     threads : with 1, reading, parsing and writing take turns
-    empty_chunks : of a Zarr store that is read, see `open_store`
+    empty_chunks, matrix, missing, columns, hash_bits, scale : of what is read, see `open_store`
 
     Returns
     -------
@@ -112,6 +120,13 @@ def ingest(
             memory=None if memory is None else parse_bytes(memory),
             threads=threads,
             empty_chunks=empty_chunks,
+            chosen={
+                "matrix": matrix,
+                "columns": tuple(columns),
+                "hash_bits": hash_bits,
+                "scale": None if scale == "none" else scale,
+                **({} if missing == "refuse" else {"missing": missing}),
+            },
             warn=warn,
             stack=stack,
         )
@@ -127,6 +142,8 @@ def ingest(
             has_weights=rows.has_weights,
             task=task,
             overwrite=overwrite,
+            recipe=rows.recipe,
+            feature_names=rows.feature_names,
         )
         stack.enter_context(writer)
         emit(WorkStarted("ingest", rows.total_bytes, "bytes"))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import scipy.sparse
@@ -48,6 +48,8 @@ class RowSource:
     rows: Callable[[], Generator[Rows, None, None]]
     held_bytes: int = 4 * _PART_BYTES
     """What reading holds at least: parts that are read, waiting and being written."""
+    recipe: Mapping[str, Any] = field(default_factory=dict)
+    feature_names: Sequence[str] | None = None
 
 
 def stored_dtype(given: np.dtype, wanted: str | None, where: str) -> np.dtype:
@@ -186,7 +188,10 @@ def store_source(store: RowBlocks, dtype: str | None) -> RowSource:
 
     total = int(row_bytes(store) * store.n_samples)
     held = 2 * _PART_BYTES + 3 * store.chunk_nbytes
-    return RowSource(store.uri, store.layout, out, store.n_features, store.has_weights, total, rows, held)
+    return RowSource(
+        store.uri, store.layout, out, store.n_features, store.has_weights, total, rows, held,
+        {name: value for name, value in store.recipe.items() if name != "matrix"}, store.feature_names,
+    )  # fmt: skip
 
 
 def ascending_csr(

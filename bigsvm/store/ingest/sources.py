@@ -15,6 +15,7 @@ from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError, MissingInput, UsageError
 from bigsvm.store.checks import unmasked
 from bigsvm.store.formats.not_readable import REMEDIES, not_readable
+from bigsvm.store.formats.tables.table_names import kind_of_table
 from bigsvm.store.ingest.on_thread import on_thread
 from bigsvm.store.ingest.row_source import Rows, RowSource, array_source, csr_source, store_source
 from bigsvm.store.ingest.sequential import DaskRows, InMemory, Sequential, ZipMember, npz_keys, open_npy, open_npz
@@ -40,6 +41,8 @@ def find_format(path: str) -> str:
     inner = Path(path).with_suffix("").suffix.lower() if suffix in COMPRESSED else suffix
     if inner in REMEDIES:
         raise not_readable(path, inner)
+    if kind_of_table(path) is not None or inner == ".h5ad":
+        return "store"
     if suffix in (".npz", ".npy"):
         return suffix[1:]
     if os.path.isdir(path):
@@ -180,6 +183,7 @@ def open_source(
     memory: int | None,
     threads: int,
     empty_chunks: EmptyChunks,
+    chosen: dict[str, Any],
     warn: Callable[[str], None],
     stack: ExitStack,
 ) -> RowSource:
@@ -209,10 +213,12 @@ def open_source(
         # pyarrow and what else reads other formats is large, and not loaded for those who do not need it.
         from bigsvm.store.formats.opener import open_store
 
-        store = open_store(paths[0], label=label, weight=weight, task=task, empty_chunks=empty_chunks)
+        store = open_store(paths[0], label=label, weight=weight, task=task, empty_chunks=empty_chunks, **chosen)
         for message in store.warnings:
             warn(message)
         return store_source(store, dtype)
+    for option in (name for name, value in chosen.items() if value):
+        raise UsageError(f"--{option.replace('_', '-')} is not for this kind of source", str(path), "leave it out")
     weights: Sequential | None = None
     if weight is not None:
         weights = open_npy(Path(weight))

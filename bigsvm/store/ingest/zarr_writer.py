@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +17,7 @@ from bigsvm.errors import DataError, OutputError, UsageError
 from bigsvm.files.atomic import new_directory
 from bigsvm.store.checks import VALUE_DTYPES, as_values, check_csr, check_finite
 from bigsvm.store.content import ColumnScales, ContentHash, scale_warning
+from bigsvm.store.formats.zarr_names import RECIPE
 from bigsvm.store.ingest.anndata_shape import array_attributes, unnamed_features, write_frames
 from bigsvm.store.ingest.chunk_files import DEFAULT_CHUNK_BYTES, ChunkFiles
 from bigsvm.store.ingest.label_spool import LabelSpool
@@ -43,6 +45,7 @@ class ZarrWriter:
     codec : lz4, zstd or none (none can be memory-mapped)
     chunk_bytes : decoded bytes of a chunk, 4 MiB by default
     task : regression keeps labels as numbers
+    recipe, feature_names : what is known of the features (`RowBlocks`), for those who read the store
 
     Holds one chunk per array (data, indices, indptr, codes, weights) besides the block being appended.
     """
@@ -59,7 +62,10 @@ class ZarrWriter:
         has_weights: bool = False,
         task: str = "classification",
         overwrite: bool = False,
+        recipe: Mapping[str, Any] | None = None,
+        feature_names: Sequence[str] | None = None,
     ) -> None:
+        self._recipe, self._names = dict(recipe or {}), feature_names
         self.path, self.layout, self.dtype = Path(path), layout, np.dtype(dtype)
         if self.dtype not in VALUE_DTYPES:
             raise UsageError(f"a store holds {', '.join(map(str, VALUE_DTYPES))}, not {self.dtype}")
@@ -235,8 +241,13 @@ class ZarrWriter:
         """Write all documents; returns the store that saw them, the arrays added and the keys left empty."""
         store = DigestingStore(LocalStore(self._root))
         group = zarr.create_group(
-            store, zarr_format=3, attributes={"encoding-type": "anndata", "encoding-version": "0.1.0"}
-        )
+            store, zarr_format=3,
+            attributes={
+                "encoding-type": "anndata", "encoding-version": "0.1.0",
+                **({RECIPE: self._recipe} if self._recipe else {}),
+            },
+        )  # fmt: skip
+        names = self._names if self._names is not None and len(self._names) == width else None
         if self.layout == "csr":
             shape = [self.n_samples, width]
             matrix = {"encoding-type": "csr_matrix", "encoding-version": "0.1.0", "shape": shape}
@@ -247,6 +258,7 @@ class ZarrWriter:
             self._arrays["X"].create(group, **array_attributes())
         added = write_frames(
             group, self._root, self.n_samples, width, classes, self.has_weights, self._arrays,
-            self._codec, self._chunk_bytes,
+            self._codec, self._chunk_bytes, names,
         )  # fmt: skip
-        return store, added, [(key, EMPTY) for key in unnamed_features(group, width)]
+        empty = [] if names is not None else unnamed_features(group, width)
+        return store, added, [(key, EMPTY) for key in empty]

@@ -9,7 +9,7 @@ import click
 
 from bigsvm.cli import text
 from bigsvm.cli.command import bigsvm_command
-from bigsvm.cli.options import add, config_of, run_options, store_options
+from bigsvm.cli.options import add, config_of, run_options, store_options, take_rows
 from bigsvm.cli.session import Session
 
 
@@ -31,12 +31,14 @@ def command(
     empty_chunks: Any,
     **options: Any,
 ) -> int:
+    chosen = take_rows(options)
     config = config_of(ctx, options)
 
+    from bigsvm.model.linear_model import rows_of_model
     from bigsvm.run.proof.certify import certify_model
     from bigsvm.store.formats.opener import open_store
 
-    data = open_store(store, label=label, weight=weight, empty_chunks=empty_chunks)
+    data = open_store(store, label=label, weight=weight, empty_chunks=empty_chunks, like=rows_of_model(model), **chosen)
     session.warn_of(data)
     with session.watching() as emit:
         result = certify_model(model, data, config, emit)

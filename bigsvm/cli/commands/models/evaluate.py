@@ -9,7 +9,7 @@ import click
 
 from bigsvm.cli import text
 from bigsvm.cli.command import bigsvm_command
-from bigsvm.cli.options import add, config_of, run_options, store_options
+from bigsvm.cli.options import add, config_of, run_options, store_options, take_rows
 from bigsvm.cli.session import Session
 
 _LARGEST_TABLE = 12
@@ -37,6 +37,7 @@ def command(
     empty_chunks: Any,
     **options: Any,
 ) -> int:
+    chosen = take_rows(options)
     config = config_of(ctx, options)
 
     from bigsvm.model.linear_model import load_model
@@ -46,9 +47,11 @@ def command(
     loaded = load_model(model)
     rows: Any = store
     if is_text(store):
-        check_text(label, weight)
+        check_text(label, weight, chosen)
     else:
-        rows = open_store(store, label=label, weight=weight, empty_chunks=empty_chunks)
+        rows = open_store(
+            store, label=label, weight=weight, empty_chunks=empty_chunks, like=loaded.about.get("rows"), **chosen
+        )
         session.warn_of(rows)
     with session.watching() as emit:
         result = evaluate(loaded, rows, config, emit, zero_based)

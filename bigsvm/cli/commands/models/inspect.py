@@ -9,9 +9,10 @@ import click
 
 from bigsvm.cli import text
 from bigsvm.cli.command import bigsvm_command
-from bigsvm.cli.options import add, store_options
+from bigsvm.cli.options import add, store_options, take_rows
 from bigsvm.cli.record import EVENTS, RUN
 from bigsvm.cli.session import Session
+from bigsvm.errors import UsageError
 from bigsvm.units import show_bytes
 
 
@@ -20,14 +21,25 @@ from bigsvm.units import show_bytes
     "would cost.  A model: its problem and its proof.  A run: how it went."
 )
 @click.argument("path")
+@click.option("--top", type=click.IntRange(1), metavar="N", help="Of a model: the N strongest features of each class.")
 @add(store_options)
-def command(session: Session, path: str, label: str | None, weight: str | None, empty_chunks: Any) -> int:
+def command(
+    session: Session,
+    path: str,
+    top: int | None,
+    label: str | None,
+    weight: str | None,
+    empty_chunks: Any,
+    **options: Any,
+) -> int:
     folder = Path(path)
     if (folder / "model.json").exists():
         from bigsvm.run.apply.inspection import inspect_model
 
-        result = inspect_model(folder)
+        result = inspect_model(folder, top)
         return session.finish(result, _model_text(result))
+    if top is not None:
+        raise UsageError("--top is for models", path, "leave it out")
     if (folder / EVENTS).exists() or (folder / RUN).exists():
         result = _run(folder)
         return session.finish(result, _run_text(result))
@@ -35,7 +47,7 @@ def command(session: Session, path: str, label: str | None, weight: str | None, 
     from bigsvm.run.apply.inspection import inspect_store
     from bigsvm.store.formats.opener import open_store
 
-    store = open_store(path, label=label, weight=weight, empty_chunks=empty_chunks)
+    store = open_store(path, label=label, weight=weight, empty_chunks=empty_chunks, **take_rows(options))
     session.warn_of(store)
     result = inspect_store(store)
     if result["scale_warning"]:
@@ -98,7 +110,16 @@ def _model_text(result: dict[str, Any]) -> str:
         ("dual point", "saved" if result["has_alpha"] else "not saved: certify gives a weaker bound"),
         ("size", show_bytes(result["bytes"])),
     ]
-    return f"{result['path']}: a model\n" + text.rows(lines)
+    top = "".join(_top_text(entry) for entry in result.get("top", []))
+    return f"{result['path']}: a model\n" + text.rows(lines) + top
+
+
+def _top_text(entry: dict[str, Any]) -> str:
+    """The strongest features of a class."""
+    against = f" against {entry['against']}" if "against" in entry else ""
+    head = "largest weights" if entry["class"] is None else f"for {entry['class']}{against}"
+    lines = [f"    {text.number(item['weight'], 4):>12}  {item['feature']}" for item in entry["features"]]
+    return "\n".join([f"\n  {head}", *(lines or ["    no feature"])])
 
 
 def _of_kernel(result: dict[str, Any]) -> list[tuple[str, str]]:

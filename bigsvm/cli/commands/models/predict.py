@@ -10,7 +10,7 @@ import click
 
 from bigsvm.cli import text
 from bigsvm.cli.command import bigsvm_command
-from bigsvm.cli.options import add, config_of, run_options, store_options
+from bigsvm.cli.options import add, config_of, run_options, store_options, take_rows
 from bigsvm.cli.session import Session
 from bigsvm.errors import UsageError
 
@@ -19,8 +19,8 @@ _STANDARD_OUTPUT = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 
 @bigsvm_command(
     help="Write one line for each row of SOURCE: its label and its score, or its value.\n\n"
-    "SOURCE is a store, or svmlight text (- for standard input).  Its rows need no labels; --label and --weight name "
-    "columns that are no features, where they are not called so."
+    "SOURCE is a store, a table, or svmlight text (- for standard input).  Its rows need no labels; --label and "
+    "--weight name columns that are no features, where they are not called so."
 )
 @click.argument("model", type=click.Path(path_type=Path))
 @click.argument("source")
@@ -55,6 +55,7 @@ def command(
         out = "-"
     if session.as_json and out == "-":
         raise UsageError("--json and the predictions cannot both go to standard output", hint="name a file with -o")
+    chosen = take_rows(options)
     config = config_of(ctx, options)
 
     from bigsvm.files.outputs import check_apart, check_plain_output
@@ -72,9 +73,12 @@ def command(
     loaded = load_model(model)
     rows: Any = source
     if is_text(source):
-        check_text(label, weight)
+        check_text(label, weight, chosen)
     else:
-        rows = open_store(source, label=label, weight=weight, empty_chunks=empty_chunks, labelled=False)
+        rows = open_store(
+            source, label=label, weight=weight, empty_chunks=empty_chunks, labelled=False,
+            like=loaded.about.get("rows"), **chosen,
+        )  # fmt: skip
         session.warn_of(rows)
     if out == "-":
         session.progress = False  # a bar and the lines would share the terminal

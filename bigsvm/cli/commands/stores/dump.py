@@ -8,7 +8,7 @@ import click
 
 from bigsvm.cli import text
 from bigsvm.cli.command import bigsvm_command
-from bigsvm.cli.options import add, store_options
+from bigsvm.cli.options import add, store_options, take_rows
 from bigsvm.cli.session import Session
 from bigsvm.errors import UsageError
 
@@ -26,6 +26,7 @@ def command(
     label: str | None,
     weight: str | None,
     empty_chunks: Any,
+    **options: Any,
 ) -> int:
     if session.as_json and out == "-":
         raise UsageError("--json and the text cannot both go to standard output", hint="name a file")
@@ -33,7 +34,7 @@ def command(
     from bigsvm.store.formats.opener import open_store
     from bigsvm.store.text.dump import dump
 
-    data = open_store(store, label=label, weight=weight, empty_chunks=empty_chunks)
+    data = open_store(store, label=label, weight=weight, empty_chunks=empty_chunks, **take_rows(options))
     session.warn_of(data)
     if out == "-":
         session.progress = False  # a bar and the lines would share the terminal

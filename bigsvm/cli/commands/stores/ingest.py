@@ -9,7 +9,7 @@ import click
 
 from bigsvm.cli import text
 from bigsvm.cli.command import bigsvm_command
-from bigsvm.cli.options import add, empty_option
+from bigsvm.cli.options import add, empty_option, row_options, scale_option, take_rows
 from bigsvm.cli.session import Session
 from bigsvm.cli.types import Size
 from bigsvm.errors import UsageError
@@ -17,7 +17,7 @@ from bigsvm.units import parse_bytes, show_bytes
 
 
 @bigsvm_command(
-    help="Turn svmlight/LIBSVM text into a Zarr STORE that the other commands read.\n\n"
+    help="Turn svmlight/LIBSVM text, tables, arrays or another store into a Zarr STORE that all commands read.\n\n"
     "SRC may be compressed (.gz .bz2 .xz .zst) and may be - for standard input; several are read one after "
     "the other."
 )
@@ -39,7 +39,7 @@ from bigsvm.units import parse_bytes, show_bytes
 @click.option("--memory", type=Size(), metavar="SIZE|PCT%", help="Memory on top of the base.")
 @click.option("--threads", type=int, metavar="N", help="[default: the cores this process may use]")
 @click.option("--overwrite", is_flag=True, help="Replace an existing STORE.")
-@add([empty_option])
+@add([empty_option, *row_options, scale_option])
 def command(
     session: Session,
     sources: tuple[str, ...],
@@ -63,6 +63,7 @@ def command(
             memory=None if memory is None else parse_bytes(memory, total=memory_limit().nbytes),
             threads=threads or core_count(),
             emit=emit,
+            **take_rows(options),
             **options,
         )
     for warning in result.pop("warnings", []):

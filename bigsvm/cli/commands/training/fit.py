@@ -12,7 +12,7 @@ import click
 from bigsvm.cli import text
 from bigsvm.cli.command import bigsvm_command
 from bigsvm.cli.job import CHECKPOINTS, Job, check_same_fit, digest_of, finished_job, is_unfinished
-from bigsvm.cli.options import add, config_of, fit_options
+from bigsvm.cli.options import add, config_of, fit_options, take_rows
 from bigsvm.cli.record import EVENTS, LOCK, RUN, recorded, run_folder, write_record
 from bigsvm.cli.session import Session
 from bigsvm.errors import OutputError, UsageError
@@ -62,14 +62,16 @@ def command(
     allow_unconverged: bool,
     **options: Any,
 ) -> int:
+    chosen: dict[str, Any] = {name: list(v) if isinstance(v, tuple) else v for name, v in take_rows(options).items()}
     config = config_of(ctx, options)
     model = model or Path(stem_of(store) + ".model")
     run = run or model.parent / f"{model.name}.run"
-    job = Job(store, label, weight, model, run, config, parse_seconds(checkpoint_every), overwrite, allow_unconverged)
+    every = parse_seconds(checkpoint_every)
+    job = Job(store, label, weight, model, run, config, every, overwrite, allow_unconverged, chosen)
     if empty_chunks != "refuse":  # remembered beside the store's digests, for this run and for its resumption
         from bigsvm.store.formats.opener import open_store
 
-        session.warn_of(open_store(store, label=label, weight=weight, empty_chunks=empty_chunks))
+        session.warn_of(open_store(store, label=label, weight=weight, empty_chunks=empty_chunks, **chosen))
     return train(session, job, resume)
 
 
@@ -96,9 +98,8 @@ def train(session: Session, job: Job, resume: bool) -> int:
     from bigsvm.observe.jsonl import JsonlFile, plain
     from bigsvm.run.fit.checkpoint import Checkpoints
     from bigsvm.run.fit.fit import fit_store
-    from bigsvm.store.formats.opener import open_store
 
-    data = open_store(job.store, label=job.label, weight=job.weight)
+    data = job.open()
     session.warn_of(data)
     with run_folder(run):
         checkpoints = Checkpoints(run / CHECKPOINTS, {}, job.checkpoint_every_s)

@@ -8,7 +8,7 @@ import click
 
 from bigsvm.cli import text
 from bigsvm.cli.command import bigsvm_command
-from bigsvm.cli.options import add, config_of, fit_options
+from bigsvm.cli.options import add, config_of, fit_options, take_rows
 from bigsvm.cli.session import Session
 
 
@@ -28,12 +28,13 @@ def command(
     empty_chunks: Any,
     **options: Any,
 ) -> int:
+    chosen = take_rows(options)
     config = config_of(ctx, options)
 
     from bigsvm.run.fit.plan import make_plan
     from bigsvm.store.formats.opener import open_store
 
-    data = open_store(store, label=label, weight=weight, empty_chunks=empty_chunks)
+    data = open_store(store, label=label, weight=weight, empty_chunks=empty_chunks, **chosen)
     session.warn_of(data)
     plan = make_plan(data, config)
     return session.finish(plan.document(), f"plan for {store}\n" + text.rows(plan.describe()))

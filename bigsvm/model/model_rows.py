@@ -1,0 +1,77 @@
+"""How the rows that a model was trained on were made, kept beside it in `rows.json`: names, categories, matrix.
+
+Other rows are then made alike, and features that go by other names are refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bigsvm.errors import DataError
+from bigsvm.files.atomic import file_digest, read_bytes
+from bigsvm.store.blocks import RowBlocks
+
+FILE = "rows.json"
+_MAX_NAMES = 1 << 20
+
+
+def rows_of(store: RowBlocks) -> dict[str, Any]:
+    """What a model keeps of a store: its recipe, and `features`, the names of them; empty where there is neither."""
+    names = store.feature_names
+    kept = dict(store.recipe)
+    if names is not None and len(names) <= _MAX_NAMES:
+        kept["features"] = list(names)
+    return kept
+
+
+def write_rows(folder: Path, rows: Mapping[str, Any]) -> str:
+    """Write `rows.json`; its digest."""
+    text = json.dumps(rows, indent=1, sort_keys=True, allow_nan=False, ensure_ascii=False)
+    (folder / FILE).write_bytes(text.encode() + b"\n")
+    return file_digest(folder / FILE)
+
+
+def read_rows(folder: Path, digests: Any) -> dict[str, Any]:
+    """What `write_rows` wrote; empty where a model has none.  Raises DataError where it is damaged."""
+    if not isinstance(digests, dict) or FILE not in digests:
+        return {}
+    where = str(folder / FILE)
+    try:
+        if file_digest(folder / FILE) != digests[FILE]:
+            raise DataError("damaged: its digest does not match model.json", where, "restore it, or train again")
+        found = json.loads(read_bytes(folder / FILE))
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(f"cannot be read: {error}", where, "restore it, or train again") from error
+    names = found.get("features", []) if isinstance(found, dict) else None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise DataError("does not say how rows are made", where)
+    return found
+
+
+def check_alike(rows: Mapping[str, Any], store: RowBlocks) -> None:
+    """Refuse rows whose features are not those of a model, by their names or by how columns became features.
+
+    rows : what the model keeps; nothing is compared where either says nothing
+
+    Raises DataError naming the first feature that differs.
+    """
+    names, ours = store.feature_names, rows.get("features")
+    if names is not None and ours is not None:
+        for k, (name, our) in enumerate(zip(names, ours, strict=False)):
+            if name != our:
+                raise DataError(
+                    f"feature {k} is {name!r}, and the model's is {our!r}", store.uri,
+                    "the model needs the features that it was trained on, in their order",
+                )  # fmt: skip
+    if rows.get("scale") != store.recipe.get("scale"):
+        ours, theirs = ((found.get("scale") or {}).get("kind", "none") for found in (rows, store.recipe))
+        what = f"the rows are scaled by {theirs}, and those of the model by {ours}"
+        if ours == theirs:
+            what = f"the rows are scaled by {theirs}, with other scales than those of the model"
+        raise DataError(what, store.uri, "open_store(..., like=model.about['rows']) reads them alike")
+    if "encoding" in rows and "encoding" in store.recipe and rows["encoding"] != store.recipe["encoding"]:
+        what = "its columns became features in another way than those of the model"
+        raise DataError(what, store.uri, "open_store(..., like=model.about['rows']) reads them alike")

@@ -1,0 +1,151 @@
+"""Columns (CSC) turned into rows (CSR), out of core: once for a matrix, into the cache folder.
+
+Two readings of the columns: one counts the entries of each row, one throws each entry into the file of its range of
+rows.  Then each range, which fits a buffer, is put in order by itself.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from bigsvm.errors import DataError, OutputError
+from bigsvm.files.atomic import cannot_write, file_digest
+from bigsvm.files.paths import cache_folder
+from bigsvm.files.sealed_json import read_sealed, write_sealed
+from bigsvm.store.identity import digest_of
+from bigsvm.units import MIB
+
+_BUFFER = 8 * MIB
+_MOST_FILES = 512
+_PIECE = 1 << 17  # entries, or rows, at a time
+
+
+class Array(Protocol):
+    """One dimension of an array that is read by ranges."""
+
+    dtype: np.dtype
+
+    def __len__(self) -> int: ...
+    def read(self, start: int, stop: int) -> np.ndarray: ...
+
+
+class MappedArray:
+    """A raw file as an array of the same calls as `ChunkedArray`."""
+
+    raw, chunk_nbytes, unit_rows = True, 0, 1 << 20
+
+    def __init__(self, path: Path, dtype: np.dtype, n: int) -> None:
+        self.dtype = np.dtype(dtype)
+        self.shape: tuple[int, ...] = (n,)
+        self._values = np.memmap(path, self.dtype, "r", shape=(n,)) if n else np.zeros(0, self.dtype)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Values [start, stop), read-only."""
+        return self._values[start:stop].view(np.ndarray)
+
+    def forget(self) -> None: ...
+
+
+def rows_of_columns(
+    parts: tuple[Array, Array, Array], n_samples: int, where: str, of: dict[str, Any]
+) -> tuple[MappedArray, MappedArray, MappedArray]:
+    """(data, indices, indptr) of CSR, of the same arrays of CSC.
+
+    of : whose columns these are; a copy made of them before is taken again, after a look at its digests
+
+    Raises
+    ------
+    DataError : an index beyond the rows, a row twice in a column, pointers that fall.
+    OutputError : the cache folder is full.
+    """
+    data, _indices, indptr = parts
+    n_features = len(indptr) - 1
+    index = np.dtype(np.int32 if n_features <= 2**31 else np.int64)
+    folder = cache_folder() / "manifests" / f"transposed-{digest_of(of)}"
+    kinds = {"data": data.dtype.newbyteorder("="), "indices": index, "indptr": np.dtype(np.int64)}
+    lengths = {"data": len(data), "indices": len(data), "indptr": n_samples + 1}
+    if not _is_whole(folder, of):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(prefix=".transposed-", dir=folder.parent))
+        try:
+            _transpose(parts, n_samples, index, made, where)
+            digests = {name: file_digest(made / name) for name in kinds}
+            write_sealed(made / "about.json", {"of": of, "digests": digests})
+            shutil.rmtree(folder, ignore_errors=True)
+            made.rename(folder)
+        except OSError as error:
+            if isinstance(error, OutputError):
+                raise
+            raise cannot_write(folder, error, len(data) * 12) from error
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+    found = [MappedArray(folder / name, kind, lengths[name]) for name, kind in kinds.items()]
+    return found[0], found[1], found[2]
+
+
+def _is_whole(folder: Path, of: dict[str, Any]) -> bool:
+    try:
+        about = read_sealed(folder / "about.json")
+        return about["of"] == of and all(file_digest(folder / n) == d for n, d in about["digests"].items())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
+
+
+def _entries(parts: tuple[Array, Array, Array], n_samples: int, where: str) -> Iterator[tuple[np.ndarray, ...]]:
+    """(rows, columns, values) of all entries, column by column, a bounded number at a time."""
+    data, indices, indptr = parts
+    n_features = len(indptr) - 1
+    for first in range(0, n_features, _PIECE):
+        last = min(first + _PIECE, n_features)
+        pointers = indptr.read(first, last + 1).astype(np.int64)
+        if np.any(np.diff(pointers) < 0) or pointers[0] < 0 or pointers[-1] > len(data):
+            raise DataError("its column pointers fall, or lead out of the values", where)
+        for a in range(int(pointers[0]), int(pointers[-1]), _PIECE):
+            b = min(a + _PIECE, int(pointers[-1]))
+            rows = indices.read(a, b)
+            if len(rows) and (rows.min() < 0 or rows.max() >= n_samples):
+                bad = int(rows.max()) if rows.max() >= n_samples else int(rows.min())
+                raise DataError(f"row index {bad} is beyond the {n_samples} rows", where)
+            columns = np.searchsorted(pointers, np.arange(a, b), "right") - 1 + first
+            yield rows.astype(np.int64), columns, data.read(a, b)
+
+
+def _transpose(parts: tuple[Array, Array, Array], n_samples: int, index: np.dtype, made: Path, where: str) -> None:
+    nnz, values = len(parts[0]), parts[0].dtype.newbyteorder("=")
+    entry = np.dtype([("row", np.int64), ("column", index), ("value", values)])
+    pointers = np.memmap(made / "indptr", np.int64, "w+", shape=(n_samples + 1,))
+    for rows, _, _ in _entries(parts, n_samples, where):
+        found, counts = np.unique(rows, return_counts=True)
+        pointers[found + 1] += counts
+    np.cumsum(pointers, out=pointers)
+    n_files = int(min(_MOST_FILES, max(1, 2 * nnz * entry.itemsize // _BUFFER)))
+    edges = np.searchsorted(pointers, np.arange(1, n_files) * (nnz / n_files))
+    edges = np.unique(np.concatenate([[0], edges, [n_samples]]))
+    for rows, columns, data in _entries(parts, n_samples, where):
+        which = np.searchsorted(edges, rows, "right") - 1
+        packed = np.empty(len(rows), entry)
+        packed["row"], packed["column"], packed["value"] = rows, columns, data
+        for k in np.unique(which):
+            with open(made / f"part-{k}", "ab") as file:
+                file.write(packed[which == k].tobytes())
+    with open(made / "data", "wb") as data_file, open(made / "indices", "wb") as index_file:
+        for k in range(len(edges) - 1):
+            place = made / f"part-{k}"
+            if not place.exists():
+                continue
+            packed = np.fromfile(place, entry)
+            place.unlink()
+            # Columns came in ascending order: a stable sort by row keeps it within each row.
+            order = np.argsort(packed["row"], kind="stable")
+            data_file.write(packed["value"][order].tobytes())
+            index_file.write(packed["column"][order].tobytes())
+    pointers.flush()

@@ -1,0 +1,199 @@
+"""Rows of an .h5ad file, AnnData on HDF5, read by h5py."""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bigsvm.errors import BigSVMError, DataError, MissingInput, UsageError
+from bigsvm.files.paths import cache_folder
+from bigsvm.files.sealed_json import read_sealed, write_sealed
+from bigsvm.store.formats.parquet_files import File, check_unchanged, files_fingerprint, stat_file
+from bigsvm.store.formats.zarr_rows import ZarrRows
+from bigsvm.store.identity import digest_of
+from bigsvm.store.labels import Missing, Task
+
+_CHUNK_CACHE = 1 << 20  # of each dataset; newer HDF5 would take 8 MiB
+_LOCK = threading.RLock()
+"""HDF5 has one for the whole process; without ours, threads could meet within one read of two calls."""
+
+
+class H5adRows(ZarrRows):
+    """RowBlocks over an .h5ad file: what `ZarrRows` says of a folder.
+
+    All bytes are read once at the first opening, for the fingerprint, which is kept in the cache folder as long as size
+    and time stay.  Chunks have no digests of their own: HDF5's checksums, where there are any, hold.
+
+    Raises
+    ------
+    UsageError : h5py is not installed. MissingInput : there is no file. DataError : it is bad.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        label: str | None = None,
+        weight: str | None = None,
+        task: Task = "auto",
+        labelled: bool = True,
+        matrix: str | None = None,
+        missing: Missing = "refuse",
+    ) -> None:
+        self.uri = os.path.realpath(path)
+        if not os.path.isfile(self.uri):
+            raise MissingInput("no such file", str(path))
+        try:
+            import h5py
+        except ImportError as error:
+            hint = "install bigsvm[anndata], which is h5py"
+            raise UsageError(".h5ad files are read by h5py, which is not installed", str(path), hint) from error
+        self.warnings = []
+        self.empty_chunks = {}
+        status = stat_file(self.uri)
+        self._h5 = File(self.uri, status.st_size, status.st_mtime_ns, ())
+        self.fingerprint = _fingerprint(self._h5)
+        self._options = (label, weight, task, None, labelled, matrix, missing)
+        with _LOCK, _h5_errors(self.uri):
+            # Without HDF5's own locks, which network folders lack, and a file that nobody writes does not need.
+            self._file = h5py.File(self.uri, "r", locking=False, rdcc_nbytes=_CHUNK_CACHE)
+            opened = functools.cache(lambda name: H5Array(self._file, name, self._h5))
+            self._select(_Plain(self._file), opened, *self._options)
+        self.content_fingerprint = None
+
+    def __reduce__(self) -> tuple[Callable[..., H5adRows], tuple[Any, ...]]:
+        label, weight, task, _, labelled, matrix, missing = self._options
+        return reopen, (self.uri, label, weight, task, labelled, matrix, missing, self.fingerprint)
+
+    def __repr__(self) -> str:
+        return f"H5adRows({self.uri!r}, {self.n_samples} x {self.n_features} {self.layout})"
+
+    @property
+    def content(self) -> dict[str, Any]:
+        return {}
+
+    def _known_content(self) -> str | None:
+        return None
+
+
+class H5Array:
+    """An HDF5 dataset by the calls of `ChunkedArray`."""
+
+    raw = False
+
+    def __init__(self, file: Any, path: str, told: File) -> None:
+        node = file[path]
+        if not hasattr(node, "shape"):
+            raise DataError("is a group where an array was expected", path)
+        self.path, self._told, self._node = path, told, node
+        self._text = node.dtype.kind in "OS"
+        self.dtype = np.dtype(object) if self._text else node.dtype.newbyteorder("=")
+        self.shape = tuple(node.shape)
+        if node.dtype.kind not in "biufOS":
+            raise DataError(f"values of type {node.dtype} cannot be used", path)
+        chunk = node.chunks
+        self.unit_rows = int(chunk[0]) if chunk else 1
+        nbytes = int(np.prod(chunk, dtype=np.int64)) * self.dtype.itemsize if chunk else 0
+        self.chunk_nbytes = max(nbytes, _CHUNK_CACHE) if chunk else 0
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Rows [start, stop), read-only.  Raises DataError where they cannot be decoded."""
+        check_unchanged(self._told)
+        with _LOCK, _h5_errors(f"{self._told.path}, {self.path}"):
+            values = self._node.asstr()[start:stop] if self._text else self._node[start:stop]
+        values = np.asarray(values).astype(self.dtype, copy=False)
+        values.flags.writeable = False
+        return values
+
+    def forget(self) -> None: ...
+
+
+class _Plain:
+    """A group of h5py whose attributes are what JSON would have."""
+
+    def __init__(self, group: Any) -> None:
+        self._group = group
+        self.file = group.file
+
+    @property
+    def attrs(self) -> dict[str, Any]:
+        return {name: _plain(value) for name, value in self._group.attrs.items()}
+
+    def __contains__(self, path: str) -> bool:
+        return path in self._group
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._group)
+
+    def __getitem__(self, path: str) -> Any:
+        node = self._group[path]
+        return _PlainArray(node) if hasattr(node, "shape") else _Plain(node)
+
+
+class _PlainArray(_Plain):
+    def __init__(self, node: Any) -> None:
+        super().__init__(node)
+        self.shape, self.dtype = node.shape, node.dtype
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, np.ndarray):
+        return [_plain(item) for item in value.tolist()]
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _fingerprint(file: File) -> str:
+    """xxh3-128 of a file's bytes, as the cache has it or by reading them."""
+    of = digest_of({"h5": [file.path, file.size, file.mtime_ns]})
+    place = cache_folder() / "manifests" / f"h5-{of}.json"
+    try:
+        known = read_sealed(place)
+        if known["of"] == of:
+            return str(known["fingerprint"])
+    except (OSError, ValueError, KeyError, TypeError):
+        pass  # the cache is ours to renew
+    found = files_fingerprint([file])
+    place.parent.mkdir(parents=True, exist_ok=True)
+    write_sealed(place, {"of": of, "fingerprint": found})
+    return found
+
+
+@functools.lru_cache(maxsize=8)
+def reopen(
+    uri: str,
+    label: str | None,
+    weight: str | None,
+    task: Task,
+    labelled: bool,
+    matrix: str | None,
+    missing: Missing,
+    fingerprint: str,
+) -> H5adRows:
+    """The store of a pickled H5adRows, opened once per process.  Raises DataError if it changed."""
+    store = H5adRows(uri, label=label, weight=weight, task=task, labelled=labelled, matrix=matrix, missing=missing)
+    if store.fingerprint != fingerprint:
+        raise DataError("the store changed since the run began", uri)
+    return store
+
+
+@contextmanager
+def _h5_errors(where: str) -> Iterator[None]:
+    """What h5py raises on a damaged file, as ours."""
+    try:
+        yield
+    except BigSVMError:
+        raise
+    except (OSError, RuntimeError, ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
+        raise DataError(f"not an .h5ad file that can be read: {error}", where) from error

@@ -1,0 +1,167 @@
+"""The rows of a store that have a label, where the others are to be left out."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, cast
+
+import numpy as np
+
+from bigsvm.compiled.shared.rows import CSR
+from bigsvm.errors import DataError
+from bigsvm.store.addresses import make_refs
+from bigsvm.store.blocks import Block, BlockRef, Matrix, RowBlocks, StoreBase, tile
+from bigsvm.store.formats.array_rows import gather_rows
+from bigsvm.store.identity import Identity
+
+_STEP = 1 << 16  # rows that are counted together
+_SPAN = 4096  # rows read at a time at least, where few of them are kept
+
+
+class Marked(Protocol):
+    """A store that was opened with missing="drop": rows without a label have some label, and are told here."""
+
+    def labelled_rows(self) -> np.ndarray:
+        """Whether each row has a label, packed: bit i of byte i // 8, most significant first."""
+        ...
+
+    def entries_of(self, start: int, stop: int) -> int:
+        """Stored entries of the rows that have a label among rows [start, stop), which hold no other."""
+        ...
+
+
+class KeptRows(StoreBase):
+    """RowBlocks over the labelled rows of a store, in its order; holds one bit for each of its rows.
+
+    Errors name rows by their number in the store.
+    """
+
+    row_order: np.ndarray | None = None
+    working_row: np.ndarray | None = None
+    feature_order: np.ndarray | None = None
+    content_fingerprint: str | None = None
+
+    def __init__(self, store: RowBlocks, kept: np.ndarray) -> None:
+        self._store, self._kept = store, kept
+        self._before = np.concatenate([[0], np.cumsum([self._bits(a).sum() for a in range(0, store.n_samples, _STEP)])])
+        self.n_samples = int(self._before[-1])
+        if self.n_samples == 0:
+            raise DataError("no row has a label", store.uri)
+        self.uri, self.layout, self.n_features = store.uri, store.layout, store.n_features
+        self.dtype, self.index_dtype, self.has_weights = store.dtype, store.index_dtype, store.has_weights
+        self.fingerprint, self.recipe, self.feature_names = store.fingerprint, store.recipe, store.feature_names
+        self.empty_chunks = store.empty_chunks
+        n_missing = store.n_samples - self.n_samples
+        self.warnings = [*store.warnings, f"{n_missing} of the {store.n_samples} rows have no label and are left out"]
+        self.identity = Identity.of(store.identity.store, **{**dict(store.identity.selection), "missing": "drop"})
+        self._nnz: int | None = None
+
+    def __reduce__(self) -> tuple[Callable[..., KeptRows], tuple[Any, ...]]:
+        return of_store, (self._store,)
+
+    def __repr__(self) -> str:
+        return f"KeptRows({self._store!r}, {self.n_samples} of its rows)"
+
+    @property
+    def classes(self) -> np.ndarray | None:
+        """Labels in ascending order; None for a regression target."""
+        return self._store.classes
+
+    @property
+    def chunk_nbytes(self) -> int:
+        """As of the store, and the rows between those that are kept."""
+        return self._store.chunk_nbytes + len(self._kept)
+
+    @property
+    def nnz(self) -> int | None:
+        """Stored entries of the rows that are kept; the first call counts them."""
+        if self.layout == "dense":
+            return self.n_samples * self.n_features
+        if self._nnz is None:
+            count = 0
+            for start, stop in tile(self.n_samples, _SPAN):
+                for a, b in _runs(self._places(start, stop)):
+                    count += cast(Marked, self._store).entries_of(a, b)
+            self._nnz = count
+        return self._nnz
+
+    def refs(self, block_rows: int) -> Sequence[BlockRef]:
+        return make_refs(cast(RowBlocks, self), block_rows)
+
+    def read(self, ref: BlockRef) -> Block:
+        start, stop = ref.start, ref.stop
+        if not 0 <= start < stop <= self.n_samples:
+            raise DataError(f"no rows {start} to {stop} of {self.n_samples}", self.uri)
+        places = self._places(start, stop)
+        parts: list[Block] = []
+        at, step = 0, max(stop - start, min(_SPAN, 4 * (stop - start)))
+        while at < len(places):  # of a wide gap nothing is read, and of many small ones a few rows too many
+            end = int(np.searchsorted(places, places[at] + step))
+            a, b = int(places[at]), int(places[end - 1]) + 1
+            parts.append(_chosen(self._store.read(BlockRef(a, b, 0)), places[at:end] - a))
+            at = end
+        weights = [part.sample_weight for part in parts if part.sample_weight is not None]
+        y = np.concatenate([part.y for part in parts])
+        X = joined_rows([part.X for part in parts])
+        return Block(start, stop, X, y, np.concatenate(weights) if weights else None)
+
+    def forget(self) -> None:
+        self._store.forget()
+
+    def _bits(self, start: int) -> np.ndarray:
+        """Whether rows [start, start + _STEP) are kept; `start` is a multiple of _STEP."""
+        stop = min(start + _STEP, self._store.n_samples)
+        return np.unpackbits(self._kept[start // 8 : -(-stop // 8)])[: stop - start]
+
+    def _places(self, start: int, stop: int) -> np.ndarray:
+        """Rows of the store that are the kept rows [start, stop), int64."""
+        found = []
+        step = int(np.searchsorted(self._before, start, "right")) - 1
+        while start < stop:
+            rows = np.flatnonzero(self._bits(step * _STEP)) + step * _STEP
+            first = int(self._before[step])
+            taken = rows[start - first : stop - first]
+            found.append(taken)
+            start, step = start + len(taken), step + 1
+        return np.concatenate(found)
+
+
+def labelled_only(store: Any) -> RowBlocks:
+    """A store opened with missing="drop", without its rows that have no label; the store itself where all have one."""
+    kept = store.labelled_rows()
+    return store if int(np.unpackbits(kept)[: store.n_samples].sum()) == store.n_samples else KeptRows(store, kept)
+
+
+def of_store(store: Any) -> KeptRows:
+    """The KeptRows of a pickled one."""
+    return KeptRows(store, store.labelled_rows())
+
+
+def joined_rows(parts: list[Matrix]) -> Matrix:
+    """Rows one below the other."""
+    if len(parts) == 1:
+        return parts[0]
+    sparse = [part for part in parts if isinstance(part, CSR)]
+    if not sparse:
+        return np.concatenate(cast(list[np.ndarray], parts))
+    pointers = [np.zeros(1, np.int64)]
+    for part in sparse:
+        pointers.append(part.indptr[1:] + pointers[-1][-1])
+    data, indices = (np.concatenate([part[k] for part in sparse]) for k in (0, 1))
+    return CSR(data, indices, np.concatenate(pointers))
+
+
+def _chosen(block: Block, rows: np.ndarray) -> Block:
+    if len(rows) == block.n_rows:
+        return block
+    X = gather_rows(block.X, rows) if isinstance(block.X, CSR) else np.ascontiguousarray(block.X[rows])
+    weight = None if block.sample_weight is None else block.sample_weight[rows]
+    return Block(0, len(rows), X, block.y[rows], weight)
+
+
+def _runs(places: np.ndarray) -> list[tuple[int, int]]:
+    """Half-open ranges of consecutive numbers."""
+    ends = np.flatnonzero(np.diff(places) > 1) + 1
+    edges = np.concatenate([[0], ends, [len(places)]])
+    return [(int(places[a]), int(places[b - 1]) + 1) for a, b in itertools.pairwise(edges)]

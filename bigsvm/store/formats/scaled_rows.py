@@ -1,0 +1,138 @@
+"""The rows of a store, scaled as they are read."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from bigsvm.errors import DataError, UsageError
+from bigsvm.files.paths import cache_folder
+from bigsvm.files.sealed_json import read_sealed, write_sealed
+from bigsvm.store.addresses import make_refs
+from bigsvm.store.blocks import Block, BlockRef, RowBlocks, StoreBase, row_bytes
+from bigsvm.store.identity import Identity, digest_of
+from bigsvm.store.scaling import MOST_COLUMNS, Scale, Scaling, add_largest
+from bigsvm.units import MIB
+
+_BLOCK = 2 * MIB
+
+
+class ScaledRows(StoreBase):
+    """RowBlocks over a store, with its values scaled; the scales belong to the identity."""
+
+    content_fingerprint: str | None = None
+
+    def __init__(self, store: RowBlocks, scaling: Scaling) -> None:
+        self._store, self._scaling = store, scaling
+        self.uri, self.layout, self.dtype = store.uri, store.layout, scaling.dtype(store.dtype)
+        self.n_samples, self.n_features, self.index_dtype = store.n_samples, store.n_features, store.index_dtype
+        self.has_weights, self.fingerprint = store.has_weights, store.fingerprint
+        self.row_order, self.working_row, self.feature_order = store.row_order, store.working_row, store.feature_order
+        self.warnings, self.empty_chunks, self.feature_names = store.warnings, store.empty_chunks, store.feature_names
+        document = scaling.document()
+        self.recipe = {**store.recipe, "scale": document}
+        said = f"{scaling.kind} {digest_of(document)}" if scaling.largest is not None else scaling.kind
+        self.identity = Identity.of(store.identity.store, **{**dict(store.identity.selection), "scale": said})
+
+    def __reduce__(self) -> tuple[Callable[..., ScaledRows], tuple[Any, ...]]:
+        if self._scaling.largest is None or self._store.uri == "memory":
+            return ScaledRows, (self._store, self._scaling)
+        digest = digest_of(self._scaling.document())
+        _remember(f"scales-{digest}", self._scaling.document())  # many numbers go by their name
+        return _reopen, (self._store, digest)
+
+    def __repr__(self) -> str:
+        return f"ScaledRows({self._store!r}, {self._scaling.kind})"
+
+    @property
+    def classes(self) -> np.ndarray | None:
+        """Labels in ascending order; None for a regression target."""
+        return self._store.classes
+
+    @property
+    def nnz(self) -> int | None:
+        """Stored entries, those of the store."""
+        return self._store.nnz
+
+    @property
+    def chunk_nbytes(self) -> int:
+        """As of the store, and the scales."""
+        return self._store.chunk_nbytes + (0 if self._scaling.largest is None else 2 * self._scaling.largest.nbytes)
+
+    def refs(self, block_rows: int) -> Sequence[BlockRef]:
+        return make_refs(cast(RowBlocks, self), block_rows)
+
+    def read(self, ref: BlockRef) -> Block:
+        block = self._store.read(ref)
+        return Block(block.start, block.stop, self._scaling.apply(block.X), block.y, block.sample_weight)
+
+    def forget(self) -> None:
+        self._store.forget()
+
+
+def scaled(store: RowBlocks, scale: Scale | None, like: Mapping[str, Any] | None) -> RowBlocks:
+    """The store as it was asked for, or as a model's rows were.
+
+    A store that holds scaled rows, because `ingest` scaled them, is left as it is.
+
+    Raises
+    ------
+    UsageError : it is scaled already, and another scaling is asked for; or it has too many columns.
+    DataError : it is scaled in another way than a model's rows.
+    """
+    there, wanted = Scaling.of(store.recipe), Scaling.of(like or {})
+    if wanted is not None:
+        if there is not None and there.document() != wanted.document():
+            raise DataError("the rows are scaled in another way than those of the model", store.uri)
+        return store if there is not None else cast(RowBlocks, ScaledRows(store, wanted))
+    if like is not None or scale in (None, "none"):
+        return store
+    if there is not None:
+        raise UsageError(f"the rows are scaled already, by {there.kind}", store.uri, "leave --scale out")
+    if scale == "unit-norm":
+        return cast(RowBlocks, ScaledRows(store, Scaling(scale)))
+    return cast(RowBlocks, ScaledRows(store, Scaling("maxabs", _largest(store))))
+
+
+def _largest(store: RowBlocks) -> np.ndarray:
+    """The largest |value| of each column: one pass, whose result is kept as long as the rows stay the same."""
+    if store.n_features > MOST_COLUMNS:
+        what = f"{store.n_features} columns, and --scale maxabs keeps a number of each"
+        raise UsageError(what, store.uri, "--scale unit-norm keeps none")
+    name = f"scales-of-{store.identity.digest}"
+    try:
+        kept = np.array(read_sealed(cache_folder() / "manifests" / f"{name}.json")["largest"], np.float64)
+        if kept.shape == (store.n_features,):
+            return kept
+    except (OSError, ValueError, KeyError, TypeError):
+        pass  # the cache is ours to renew
+    largest = np.zeros(store.n_features)
+    for ref in store.refs(max(1, min(65536, int(_BLOCK / max(row_bytes(store), 1))))):
+        add_largest(store.read(ref).X, largest)
+    store.forget()
+    largest[largest == 0] = 1.0
+    if store.uri != "memory":
+        _remember(name, {"largest": largest.tolist()})
+    return largest
+
+
+def _remember(name: str, document: dict[str, Any]) -> None:
+    path = cache_folder() / "manifests" / f"{name}.json"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_sealed(path, document)
+
+
+@functools.lru_cache(maxsize=8)
+def _scaling(digest: str) -> Scaling:
+    found = Scaling.of({"scale": read_sealed(cache_folder() / "manifests" / f"scales-{digest}.json")})
+    assert found is not None
+    return found
+
+
+def _reopen(store: RowBlocks, digest: str) -> ScaledRows:
+    """The ScaledRows of a pickled one."""
+    return ScaledRows(store, _scaling(digest))

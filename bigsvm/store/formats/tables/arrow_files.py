@@ -1,0 +1,128 @@
+"""Arrow IPC files (Feather, version 2) as one run of rows: mapped, a record batch at a time."""
+
+from __future__ import annotations
+
+import bisect
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bigsvm.errors import DataError
+from bigsvm.store.formats.parquet_files import File, check_unchanged, files_fingerprint, stat_file
+from bigsvm.store.formats.tables.encoding import MAX_CATEGORIES
+from bigsvm.store.sealing.manifest import read_failed
+from bigsvm.units import MIB
+
+_BATCH_ROWS = 8192
+_MAPPED = 2 * MIB  # what a reader holds of batches that are maps of the file
+
+
+class ArrowFiles:
+    """Rows of several files in order; `batches` may be called from several threads.
+
+    page_bytes : what a reader holds besides its rows: a whole record batch where batches are compressed
+    """
+
+    def __init__(self, paths: list[str]) -> None:
+        self.files: list[File] = []
+        self.n_samples = 0
+        self.page_bytes = _MAPPED
+        self.schema: pa.Schema | None = None
+        self._batches: list[tuple[int, int]] = []  # (file, number in it)
+        self._starts: list[int] = []
+        for number, path in enumerate(paths):
+            status = stat_file(path)
+            self.files.append(File(path, status.st_size, status.st_mtime_ns, ()))
+            with _arrow_errors(path):
+                self._add(number, path)
+        self._threads = threading.local()
+
+    def _add(self, number: int, path: str) -> None:
+        reader = _open(path)
+        if self.schema is None:
+            self.schema = reader.schema
+        elif not reader.schema.equals(self.schema):
+            raise DataError(f"columns differ from those of {self.files[0].path}", path)
+        narrow = _open(path, [0]) if len(reader.schema) else reader
+        most = 0
+        for k in range(reader.num_record_batches):
+            n_rows = narrow.get_batch(k).num_rows
+            if n_rows:
+                self._batches.append((number, k))
+                self._starts.append(self.n_samples)
+                self.n_samples += n_rows
+                most = max(most, n_rows)
+        if most:
+            before = pa.total_allocated_bytes()
+            batch = reader.get_batch(0)
+            if pa.total_allocated_bytes() - before > batch.nbytes // 2:  # unpacked, and no map
+                self.page_bytes = max(self.page_bytes, batch.nbytes // max(batch.num_rows, 1) * most)
+
+    def fingerprint(self) -> str:
+        """xxh3-128 over sizes and bytes of all files; one pass."""
+        return files_fingerprint(self.files)
+
+    def forget(self) -> None:
+        """Let go of what each thread keeps for its next read, and of pyarrow's free memory."""
+        self._threads = threading.local()
+        pa.default_memory_pool().release_unused()
+
+    def batches(self, start: int, stop: int, columns: list[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """(first row, batch) covering rows [start, stop) exactly, in order."""
+        while start < stop:
+            number = bisect.bisect_right(self._starts, start) - 1
+            batch = self._batch(number, columns).slice(start - self._starts[number], min(stop - start, _BATCH_ROWS))
+            yield start, batch
+            start += batch.num_rows
+
+    def categories(self, name: str) -> list[str] | None:
+        """Values of a text column in ascending order; None where there are more than MAX_CATEGORIES.  One pass."""
+        found: set[str] = set()
+        for _, batch in self.batches(0, self.n_samples, [name]):
+            column = batch.column(name)
+            if pa.types.is_dictionary(column.type):
+                column = column.dictionary_decode()
+            found.update(pc.unique(column.drop_null()).cast(pa.large_string()).to_pylist())
+            if len(found) > MAX_CATEGORIES:
+                return None
+        return sorted(found)
+
+    def _batch(self, number: int, columns: list[str]) -> pa.RecordBatch:
+        """A record batch with the columns wanted; each thread keeps the one it read last."""
+        file_number, k = self._batches[number]
+        key = (number, tuple(columns))
+        last = getattr(self._threads, "last", None)
+        if last is not None and last[0] == key:
+            return last[1]
+        self._threads.last = last = None
+        file = self.files[file_number]
+        check_unchanged(file)
+        assert self.schema is not None
+        with _arrow_errors(file.path):
+            batch = _open(file.path, sorted(map(self.schema.names.index, columns))).get_batch(k)
+            batch.validate(full=True)
+        self._threads.last = (key, batch)
+        return batch
+
+
+def _open(path: str, fields: list[int] | None = None) -> pa.ipc.RecordBatchFileReader:
+    """A reader of some columns, by their places."""
+    options = pa.ipc.IpcReadOptions(use_threads=False, included_fields=fields)
+    return pa.ipc.open_file(pa.memory_map(path), options=options)
+
+
+@contextmanager
+def _arrow_errors(path: str) -> Iterator[None]:
+    """What pyarrow raises, as ours."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None:
+            raise read_failed(path, error) from error
+        raise DataError(f"damaged Arrow file: {error}", path) from error
+    except (pa.ArrowException, ValueError, KeyError) as error:
+        hint = "an Arrow stream, and Feather before version 2, are written again with pyarrow.feather.write_feather"
+        raise DataError(f"not an Arrow IPC file, or damaged: {error}", path, hint) from error

@@ -1,0 +1,190 @@
+"""Comma- and tab-separated text: its header, and one piece of it as columns."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pacsv
+
+from bigsvm.errors import DataError, UsageError
+from bigsvm.store.formats.tables.pieces import cut_pieces
+
+DELIMITERS = ",;\t|"
+NUMBERED = ("numbers",)
+"""What --columns says of a file without a header whose columns go by their numbers."""
+TYPES = {"null": pa.float64(), "bool": pa.bool_(), "int": pa.int64(), "float": pa.float64(), "text": pa.string()}
+"""Kind of a column -> how it is read."""
+
+
+class Header(NamedTuple):
+    """What the first line says.
+
+    names : of all columns; written : whether they stand in the file; nbytes : of that line
+    """
+
+    names: tuple[str, ...]
+    delimiter: str
+    written: bool
+    nbytes: int
+
+
+def read_header(path: str, columns: tuple[str, ...]) -> Header:
+    """The columns of a file.
+
+    columns : of a file with a header, those of it that are features; of one without, the names of all; or NUMBERED
+
+    Raises
+    ------
+    DataError : an empty file, a name twice, or one that is not in the header.
+    UsageError : a first line of numbers only, where nobody says what they are.
+    """
+    text = next((piece for _, piece in cut_pieces(path)), b"")
+    lines = list(io.StringIO(text.decode("utf-8", "surrogateescape"), newline=""))
+    blank = 0
+    while blank < len(lines) and not lines[blank].strip():
+        blank += 1
+    if blank == len(lines):
+        raise DataError("holds no lines", path, "is it empty?")
+    delimiter = _delimiter(path, lines[blank])
+    reader = csv.reader(lines[blank:], delimiter=delimiter)
+    try:
+        fields = tuple(next(reader))
+    except csv.Error as error:
+        raise DataError(f"its first line cannot be read: {error}", path) from error
+    nbytes = sum(len(line.encode("utf-8", "surrogateescape")) for line in lines[: blank + reader.line_num])
+    if not "".join(fields).isprintable() and any("\udc80" <= mark <= "\udcff" for mark in "".join(fields)):
+        raise DataError("its first line is not UTF-8", path, "save it as UTF-8")
+    numbered = columns == NUMBERED and "numbers" not in fields
+    if numbered or (columns and not set(columns) & set(fields)):
+        names = tuple(map(str, range(len(fields)))) if numbered else columns
+        if len(names) != len(fields):
+            what = f"{len(names)} names for the {len(fields)} columns of its first line"
+            raise UsageError(what, path, f"its first line: {', '.join(fields[:10])}")
+        found = Header(names, delimiter, False, 0)
+    else:
+        missing = [name for name in columns if name not in fields]
+        if missing:
+            raise UsageError(f"no column {missing[0]!r}", path, f"columns there: {', '.join(fields[:20])}")
+        if not columns and all(map(_is_number, fields)):
+            hint = "without a header: --columns A,B,... names its columns, --columns numbers counts them from 0"
+            raise UsageError("its first line has numbers only: is that a header?", path, hint)
+        found = Header(tuple(name.strip() for name in fields), delimiter, True, nbytes)
+    twice = [name for k, name in enumerate(found.names) if name in found.names[:k]]
+    if twice:
+        raise DataError(f"two columns are called {twice[0]!r}", path, "rename one of them")
+    return found
+
+
+def _delimiter(path: str, line: str) -> str:
+    """Tab of .tsv; else the first of DELIMITERS that the first line has."""
+    named = [part for part in path.lower().split("/")[-1].split(".")[1:] if part in ("tsv", "csv")]
+    if named and named[-1] == "tsv":
+        return "\t"
+    return next((mark for mark in DELIMITERS if mark in line), ",")
+
+
+def _is_number(field: str) -> bool:
+    try:
+        float(field)
+    except ValueError:
+        return False
+    return True
+
+
+def parse(
+    text: bytes, header: Header, path: str, first_row: int, kinds: dict[str, str] | None = None
+) -> pa.RecordBatch:
+    """Columns of a piece of text, which holds whole records.
+
+    kinds : the columns wanted, and how each is read; None for all, as this piece alone suggests
+
+    Raises DataError naming the row that has another number of fields, or a field that is not of its kind.
+    """
+    if not text.strip():
+        return pa.record_batch([pa.array([], TYPES[k]) for k in (kinds or {}).values()], list(kinds or {}))
+    odd: list[Any] = []
+
+    def refuse(row: Any) -> str:
+        odd.append(row)
+        return "error"
+
+    try:
+        table = pacsv.read_csv(
+            pa.BufferReader(text),
+            pacsv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=list(header.names)),
+            pacsv.ParseOptions(delimiter=header.delimiter, newlines_in_values=True, invalid_row_handler=refuse),
+            pacsv.ConvertOptions(
+                column_types=None if kinds is None else {name: TYPES[kind] for name, kind in kinds.items()},
+                include_columns=None if kinds is None else list(kinds),
+                strings_can_be_null=True,
+            ),
+        )
+    except pa.ArrowInvalid as error:
+        if odd:
+            row = first_row + _records_before(text, odd[0])
+            what = f"row {row} has {odd[0].actual_columns} fields, not {odd[0].expected_columns}"
+            raise DataError(what, path, f"it begins {odd[0].text[:60]!r}") from None
+        if kinds is not None and set(kinds.values()) != {"text"}:
+            _name_bad_field(text, header, path, first_row, kinds)
+        raise DataError(f"rows from {first_row} on cannot be read: {error}", path) from None
+    batch = table.combine_chunks().to_batches()[0]
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if pa.types.is_binary(column.type):  # so pyarrow takes what is no text
+            row = next(k for k, value in enumerate(column.to_pylist()) if not _is_utf8(value))
+            raise DataError(f"row {first_row + row} is not UTF-8", f"{path}, column {name!r}", "save it as UTF-8")
+    return batch
+
+
+def _is_utf8(value: bytes | None) -> bool:
+    try:
+        return value is None or value.decode("utf-8") is not None
+    except UnicodeDecodeError:
+        return False
+
+
+def _records_before(text: bytes, odd: Any) -> int:
+    """Rows of a piece before the one that pyarrow's handler was given: it counts from 1, where it counts at all."""
+    if odd.number is not None:
+        return max(int(odd.number) - 1, 0)
+    place = text.find(str(odd.text).encode())
+    return len([line for line in text[: max(place, 0)].splitlines() if line.strip()])
+
+
+def _name_bad_field(text: bytes, header: Header, path: str, first_row: int, kinds: dict[str, str]) -> None:
+    """Raise DataError naming the first field of a column of numbers that is none."""
+    plain = parse(text, header, path, first_row, dict.fromkeys(kinds, "text"))
+    for name, kind in kinds.items():
+        if kind == "text":
+            continue
+        for row, value in enumerate(plain.column(name).to_pylist()):
+            if value is not None and not _is_number(value):
+                raise DataError(f"row {first_row + row} has {value!r} where numbers are", f"{path}, column {name!r}")
+
+
+def kind_of(column: pa.Array) -> str:
+    """The kind that pyarrow found in a piece; dates and times are text to us."""
+    if pa.types.is_null(column.type):
+        return "null"
+    if pa.types.is_boolean(column.type):
+        return "bool"
+    if pa.types.is_integer(column.type):
+        return "int"
+    return "float" if pa.types.is_floating(column.type) else "text"
+
+
+def joined(kind: str, other: str) -> str:
+    """The kind of a column whose pieces have these."""
+    if kind == other or other == "null":
+        return kind
+    if kind == "null":
+        return other
+    return "float" if {kind, other} == {"int", "float"} else "text"
+
+
+def nonzeros(column: pa.Array) -> int:
+    """Values of a column of numbers that are there and not 0."""
+    return int(np.count_nonzero(column.drop_null().to_numpy(zero_copy_only=False)))

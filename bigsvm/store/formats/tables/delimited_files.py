@@ -1,0 +1,196 @@
+"""Delimited text files as one run of rows: read once to learn what they hold, then piece by piece."""
+
+from __future__ import annotations
+
+import bisect
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from bigsvm.errors import DataError
+from bigsvm.files.paths import cache_folder
+from bigsvm.files.sealed_json import read_sealed, write_sealed
+from bigsvm.store.formats.parquet_files import File, check_unchanged, files_fingerprint, stat_file
+from bigsvm.store.formats.tables.delimited import TYPES, Header, joined, kind_of, nonzeros, parse, read_header
+from bigsvm.store.formats.tables.encoding import MAX_CATEGORIES
+from bigsvm.store.formats.tables.pieces import PIECE_BYTES, PieceReader, cut_pieces
+from bigsvm.store.identity import digest_of
+
+_LAYOUT = 1  # of what is remembered
+
+
+class DelimitedFiles:
+    """Rows of delimited text in the order of the files; `batches` may be called from several threads.
+
+    The first opening reads everything: types (a column is of numbers where all of its fields are), values of text
+    columns, where pieces of the text begin.  It is remembered in the cache folder while sizes and times stay.
+    """
+
+    page_bytes = 24 * PIECE_BYTES
+    """What a reader holds besides its rows: a piece of text, and it as columns (an estimate)."""
+
+    def __init__(self, paths: list[str], columns: tuple[str, ...]) -> None:
+        self.header = read_header(paths[0], columns)
+        self.files: list[File] = []
+        for path in paths:
+            status = stat_file(path)
+            self.files.append(File(path, status.st_size, status.st_mtime_ns, ()))
+        files = [[file.path, file.size, file.mtime_ns] for file in self.files]
+        of = digest_of({"files": files, "columns": columns, "layout": _LAYOUT})
+        place = cache_folder() / "manifests" / f"table-{of}.json"
+        try:
+            known = read_sealed(place)
+            if known["of"] != of:
+                raise ValueError("of other files")
+        except (OSError, ValueError, KeyError, TypeError):  # the cache is ours to renew
+            known = {"of": of, "fingerprint": files_fingerprint(self.files), **self._learn(columns)}
+            place.parent.mkdir(parents=True, exist_ok=True)
+            write_sealed(place, known)
+        self._known = known
+        # In the header's order: a document has its names in another.
+        self.kinds: dict[str, str] = {name: known["kinds"][name] for name in self.header.names}
+        """Of each column: null, bool, int, float or text."""
+        self._pieces: list[tuple[int, int, int]] = [tuple(piece) for piece in known["pieces"]]
+        self._starts: list[int] = known["starts"]
+        self.n_samples: int = known["n_samples"]
+        self._threads = threading.local()
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema([(name, TYPES[kind]) for name, kind in self.kinds.items()])
+
+    def fingerprint(self) -> str:
+        """xxh3-128 over sizes and bytes of all files, as they were when they were read first."""
+        return self._known["fingerprint"]
+
+    def categories(self, name: str) -> list[str] | None:
+        """Values of a text column in ascending order; None where there are more than MAX_CATEGORIES."""
+        return self._known["categories"].get(name)
+
+    def nonzero(self, name: str) -> int:
+        """Values of a column of numbers that are not 0."""
+        return int(self._known["nonzero"].get(name, 0))
+
+    def read_as(self, kinds: dict[str, str]) -> None:
+        """Read some columns as what they were in other files.  Raises DataError where there is no such column."""
+        for name, kind in kinds.items():
+            if name not in self.kinds:
+                hint = f"columns there: {', '.join(list(self.kinds)[:20])}"
+                raise DataError(f"no column {name!r}, which the model was trained on", self.files[0].path, hint)
+            if kind == "text" or self.kinds[name] == "text":
+                self.kinds = {**self.kinds, name: kind}
+
+    def forget(self) -> None:
+        """Let go of what each thread keeps for its next read, and of pyarrow's free memory."""
+        self._threads = threading.local()
+        pa.default_memory_pool().release_unused()
+
+    def batches(self, start: int, stop: int, columns: list[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """(first row, batch) covering rows [start, stop) exactly, in order."""
+        while start < stop:
+            number = bisect.bisect_right(self._starts, start) - 1
+            first = self._starts[number]
+            batch = self._piece(number, columns).slice(start - first, stop - start)
+            if batch.num_rows == 0:
+                raise DataError("the file changed since it was opened", self.files[self._pieces[number][0]].path)
+            yield start, batch
+            start += batch.num_rows
+
+    def _piece(self, number: int, columns: list[str]) -> pa.RecordBatch:
+        """A piece as columns; each thread keeps the one it read last, and its place in a compressed file."""
+        key = (number, tuple(columns))
+        last = getattr(self._threads, "last", None)
+        if last is not None and last[0] == key:
+            return last[1]
+        self._threads.last = last = None
+        file_number, offset, nbytes = self._pieces[number]
+        file = self.files[file_number]
+        check_unchanged(file)
+        reader = getattr(self._threads, "reader", None)
+        if reader is None or reader[0] != file_number:
+            if reader is not None:
+                reader[1].close()
+            reader = self._threads.reader = (file_number, PieceReader(file.path))
+        text = reader[1].read(offset, nbytes)
+        kinds = {name: self.kinds[name] for name in columns}
+        batch = parse(text, self.header, file.path, self._starts[number], kinds)
+        self._threads.last = (key, batch)
+        return batch
+
+    def _learn(self, columns: tuple[str, ...]) -> dict[str, Any]:
+        """One pass over everything; a second one where a column turns out to be text after it looked like numbers."""
+        learnt = _Learnt(self.header)
+        pieces: list[tuple[int, int, int]] = []
+        starts: list[int] = []
+        n_samples = 0
+        for number, file in enumerate(self.files):
+            header = self.header if number == 0 else read_header(file.path, columns)
+            if header[:3] != self.header[:3]:
+                raise DataError(f"columns differ from those of {self.files[0].path}", file.path)
+            skip = header.nbytes
+            for offset, piece in cut_pieces(file.path):
+                text, skipped = piece[skip:], skip
+                skip = 0
+                batch = parse(text, self.header, file.path, n_samples)
+                if batch.num_rows:
+                    learnt.add(batch)
+                    pieces.append((number, offset + skipped, len(text)))
+                    starts.append(n_samples)
+                    n_samples += batch.num_rows
+        late = learnt.late()
+        for (number, offset, nbytes), first in zip(pieces if late else (), starts, strict=False):
+            text = PieceReader(self.files[number].path).read(offset, nbytes)
+            batch = parse(text, self.header, self.files[number].path, first, dict.fromkeys(late, "text"))
+            learnt.add_texts(batch)
+        return {**learnt.document(), "pieces": pieces, "starts": starts, "n_samples": n_samples}
+
+
+class _Learnt:
+    """Kinds of columns and values of text columns, piece by piece."""
+
+    def __init__(self, header: Header) -> None:
+        self._kinds = dict.fromkeys(header.names, "null")
+        self._nonzero = dict.fromkeys(header.names, 0)
+        self._texts: dict[str, set[str] | None] = {}
+        self._not_text: set[str] = set()  # columns that some piece took for something else
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        for name in self._kinds:
+            column = batch.column(name)
+            kind = kind_of(column)
+            self._kinds[name] = joined(self._kinds[name], kind)
+            if pa.types.is_string(column.type):
+                self._take(name, column)
+            elif kind != "null":
+                self._not_text.add(name)
+                self._nonzero[name] += 0 if kind == "text" else nonzeros(column)
+
+    def late(self) -> list[str]:
+        """Text columns whose values are not all known; they are collected anew."""
+        found = [name for name, kind in self._kinds.items() if kind == "text" and name in self._not_text]
+        self._texts.update({name: set() for name in found})
+        return found
+
+    def add_texts(self, batch: pa.RecordBatch) -> None:
+        for name in batch.schema.names:
+            self._take(name, batch.column(name))
+
+    def _take(self, name: str, column: pa.Array) -> None:
+        values = self._texts.setdefault(name, set())
+        if values is not None:
+            values.update(column.drop_null().unique().to_pylist())
+            if len(values) > MAX_CATEGORIES:
+                self._texts[name] = None
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "kinds": self._kinds,
+            "nonzero": self._nonzero,
+            "categories": {
+                name: sorted(values)
+                for name, values in self._texts.items()
+                if values is not None and self._kinds[name] == "text"
+            },
+        }

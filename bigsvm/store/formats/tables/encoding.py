@@ -1,0 +1,182 @@
+"""Columns of a table as features: numbers as they are, a text one-hot by its values, or one of 2^bits by its hash."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import xxhash
+
+from bigsvm.compiled.shared.rows import CSR
+from bigsvm.errors import DataError, UsageError
+from bigsvm.store.checks import as_values
+from bigsvm.store.formats.parquet_columns import refuse_nulls
+
+MAX_CATEGORIES = 1 << 16
+"""Values of one column beyond which it is taken for no category."""
+MAX_HASH_BITS = 30
+Kind = Literal["number", "category", "hashed"]
+
+
+class Column(NamedTuple):
+    """A column of a table.
+
+    categories : of a category, its values in ascending order
+    """
+
+    name: str
+    kind: Kind
+    categories: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """What makes rows of a table's columns: a model keeps it, so that other tables are read as the one it was made of.
+
+    columns : in the order of the features; hashed ones come last
+    hash_bits : hashed columns share 2^hash_bits features, each a count; None where there are none
+    dtype : of the values
+    """
+
+    columns: tuple[Column, ...]
+    hash_bits: int | None
+    dtype: np.dtype
+
+    @classmethod
+    def of(cls, columns: list[Column], hash_bits: int | None, dtype: np.dtype) -> Encoding:
+        """Of columns in the table's order."""
+        if hash_bits is not None and not 1 <= hash_bits <= MAX_HASH_BITS:
+            raise UsageError(f"hash bits must be between 1 and {MAX_HASH_BITS}, not {hash_bits}")
+        ordered = [c for c in columns if c.kind != "hashed"] + [c for c in columns if c.kind == "hashed"]
+        return cls(tuple(ordered), hash_bits if any(c.kind == "hashed" for c in columns) else None, dtype)
+
+    @property
+    def sparse(self) -> bool:
+        """Whether rows are CSR: where a column is not of numbers."""
+        return any(column.kind != "number" for column in self.columns)
+
+    @functools.cached_property
+    def starts(self) -> list[int]:
+        """First feature of each column; hashed ones share theirs."""
+        found, place = [], 0
+        for column in self.columns:
+            found.append(place)
+            place += {"number": 1, "category": len(column.categories), "hashed": 0}[column.kind]
+        return [*found, place]
+
+    @property
+    def n_features(self) -> int:
+        return self.starts[-1] + (0 if self.hash_bits is None else 1 << self.hash_bits)
+
+    def feature_names(self) -> list[str] | None:
+        """`age`, and `city=Rome` for a value of a column; None where some are hashed: several values share one."""
+        if self.hash_bits is not None:
+            return None
+        found: list[str] = []
+        for column in self.columns:
+            found += [f"{column.name}={value}" for value in column.categories] or [column.name]
+        return found
+
+    def document(self) -> dict[str, Any]:
+        """As JSON."""
+        columns = [[c.name, c.kind, list(c.categories)] for c in self.columns]
+        return {"columns": columns, "hash_bits": self.hash_bits, "dtype": self.dtype.name}
+
+    @classmethod
+    def of_document(cls, document: Any) -> Encoding:
+        """From `document()`.  Raises DataError for what is none."""
+        try:
+            columns = tuple(Column(str(n), k, tuple(map(str, v))) for n, k, v in document["columns"])
+            bits, dtype = document["hash_bits"], np.dtype(document["dtype"])
+            if not all(c.kind in ("number", "category", "hashed") for c in columns):
+                raise ValueError("kind")
+            return cls(columns, None if bits is None else int(bits), dtype)
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(f"no encoding of a table's columns: {error!r}", "rows.json") from error
+
+    def matrix(self, batch: pa.RecordBatch, where: str, first_row: int) -> CSR | np.ndarray:
+        """Rows of a batch that has the columns by their names; a value that is no category gives no entry.
+
+        Raises DataError naming the row of a null, and of a number that cannot be kept.
+        """
+        if not self.sparse:
+            out = np.empty((batch.num_rows, len(self.columns)), self.dtype)
+            for j, column in enumerate(self.columns):
+                out[:, j] = self._numbers(batch.column(column.name), column.name, where, first_row)
+            return out
+        shape = (batch.num_rows, len(self.columns))
+        places, values = np.zeros(shape, np.int64), np.ones(shape, self.dtype)
+        for j, column in enumerate(self.columns):
+            array, start = batch.column(column.name), self.starts[j]
+            if column.kind == "number":
+                places[:, j] = start
+                values[:, j] = self._numbers(array, column.name, where, first_row)
+                continue
+            texts = as_texts(array, f"{where}, column {column.name!r}", first_row)
+            if column.kind == "category":
+                code = pc.index_in(texts, value_set=self._values_of(j)).fill_null(-1).to_numpy(zero_copy_only=False)
+                places[:, j] = start + code
+                values[code < 0, j] = 0
+            else:
+                places[:, j] = start + _hashes(texts, column.name, 1 << (self.hash_bits or 0))
+        return _rows_of(places, values, self.hash_bits is not None)
+
+    def unknown(self, categories: dict[str, list[str]]) -> list[str]:
+        """What to tell of values that other rows have and these categories lack."""
+        found = []
+        for column in self.columns:
+            if column.kind == "category" and column.name in categories:
+                new = sorted(set(categories[column.name]) - set(column.categories))
+                if new:
+                    shown = ", ".join(map(repr, new[:3])) + (", ..." if len(new) > 3 else "")
+                    found.append(
+                        f"column {column.name!r} has {len(new)} values that the model has not seen ({shown}): "
+                        "they count as none of its categories"
+                    )
+        return found
+
+    def _values_of(self, j: int) -> pa.Array:
+        return self._value_sets[j]
+
+    @functools.cached_property
+    def _value_sets(self) -> list[pa.Array]:
+        return [pa.array(column.categories, pa.large_string()) for column in self.columns]
+
+    def _numbers(self, array: pa.Array, name: str, where: str, first_row: int) -> np.ndarray:
+        here = f"{where}, column {name!r}"
+        refuse_nulls(array, here, first_row)
+        return as_values(array.to_numpy(zero_copy_only=False), self.dtype, here, first_row)
+
+
+def as_texts(array: pa.Array, where: str, first_row: int) -> pa.Array:
+    """A column as text without nulls.  Raises DataError naming the first row without a value."""
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    refuse_nulls(array, where, first_row)
+    return array.cast(pa.large_string())
+
+
+def _hashes(texts: pa.Array, name: str, size: int) -> np.ndarray:
+    """Place of each text among `size` features: xxh3-64 of `column=value`, the same on every machine."""
+    coded = texts.dictionary_encode()
+    of_value = [xxhash.xxh3_64_intdigest(f"{name}={value}".encode()) % size for value in coded.dictionary.to_pylist()]
+    return np.array(of_value, np.int64)[coded.indices.to_numpy(zero_copy_only=False)]
+
+
+def _rows_of(places: np.ndarray, values: np.ndarray, shared: bool) -> CSR:
+    """CSR of (n_rows, n_columns) places and values, zeros left out; `shared`: places may meet, and add up."""
+    if shared:
+        order = np.argsort(places, axis=1, kind="stable")
+        places, values = np.take_along_axis(places, order, 1), np.take_along_axis(values, order, 1)
+        for j in range(places.shape[1] - 1, 0, -1):
+            same = places[:, j] == places[:, j - 1]
+            values[same, j - 1] += values[same, j]
+            values[same, j] = 0
+    kept = values != 0
+    indptr = np.zeros(len(places) + 1, np.int64)
+    np.cumsum(kept.sum(axis=1), out=indptr[1:])
+    return CSR(values[kept], places[kept], indptr)

@@ -1,0 +1,118 @@
+"""Delimited text cut into pieces that end where a record ends, whatever stands between quotes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from bigsvm.errors import DataError
+from bigsvm.store.text.compressed import COMPRESSED, ByteSource
+from bigsvm.units import KIB, MIB
+
+PIECE_BYTES = 256 * KIB
+"""Text that is parsed at a time: what a reader holds is some multiple of it."""
+_LONGEST = 64 * MIB
+_NEWLINE, _QUOTE = 10, 34
+_BOM = b"\xef\xbb\xbf"
+
+
+def is_compressed(path: str) -> bool:
+    """Whether a file can be read from its front only."""
+    return path.lower().endswith(COMPRESSED)
+
+
+def cut_pieces(path: str) -> Iterator[tuple[int, bytes]]:
+    """(offset among the decompressed bytes, text) of pieces in order; each ends with a record, the last with the file.
+
+    Raises
+    ------
+    MissingInput, ReadFailed : of the file.
+    DataError : compressed content is damaged, or a record does not end.
+    """
+    buffer = np.empty(PIECE_BYTES, np.uint8)
+    held = offset = 0
+    with ByteSource(path) as source:
+        while True:
+            got = source.fill(buffer[held:])
+            ended = held + got < len(buffer)
+            held += got
+            if offset == 0 and bytes(buffer[: min(held, 3)]) == _BOM:
+                buffer[: held - 3] = buffer[3:held].copy()
+                held, offset = held - 3, 3
+                continue
+            if ended:
+                if held:
+                    yield offset, buffer[:held].tobytes()
+                return
+            stop = record_end(buffer)
+            if stop == 0:
+                if len(buffer) >= _LONGEST:
+                    hint = "a quotation mark without its partner makes one record of all that follows"
+                    raise DataError(f"a record of more than {_LONGEST // MIB} MiB at byte {offset}", path, hint)
+                buffer = np.concatenate([buffer, np.empty(len(buffer), np.uint8)])
+                continue
+            yield offset, buffer[:stop].tobytes()
+            offset, held = offset + stop, held - stop
+            rest = buffer[stop : stop + held].copy()
+            buffer = np.empty(max(PIECE_BYTES, 2 * held), np.uint8)
+            buffer[:held] = rest
+
+
+def record_end(text: np.ndarray) -> int:
+    """Where the last whole record of `text` (uint8) ends; 0 where none does."""
+    ends = np.flatnonzero(text == _NEWLINE)
+    if len(ends) == 0:
+        return 0
+    quotes = np.flatnonzero(text == _QUOTE)
+    if len(quotes):  # a newline after an odd number of them stands within a field
+        ends = ends[np.searchsorted(quotes, ends) % 2 == 0]
+    return int(ends[-1]) + 1 if len(ends) else 0
+
+
+class PieceReader:
+    """Pieces of one file by their places, for one thread: compressed files go on from where they were left."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._source: ByteSource | None = None
+        self._at = 0
+
+    def read(self, offset: int, nbytes: int) -> bytes:
+        """Bytes [offset, offset + nbytes) of the decompressed text.  Raises DataError where the file is shorter."""
+        if not is_compressed(self._path):
+            with open(self._path, "rb", buffering=0) as file:
+                file.seek(offset)
+                text = file.read(nbytes)
+        else:
+            text = self._unpack(offset, nbytes)
+        if len(text) != nbytes:
+            raise DataError("the file changed since it was opened", self._path)
+        return text
+
+    def _unpack(self, offset: int, nbytes: int) -> bytes:
+        if self._source is None or offset < self._at:
+            self.close()
+            self._source, self._at = ByteSource(self._path), 0
+        while self._at < offset:
+            self._at += self._fill(np.empty(min(offset - self._at, PIECE_BYTES), np.uint8))
+        buffer = np.empty(nbytes, np.uint8)
+        got = self._fill(buffer)
+        self._at += got
+        return buffer[:got].tobytes()
+
+    def _fill(self, buffer: np.ndarray) -> int:
+        assert self._source is not None
+        got = self._source.fill(buffer)
+        if got == 0:
+            raise DataError("the file changed since it was opened", self._path)
+        return got
+
+    def __del__(self) -> None:
+        self.close()  # the thread that it belonged to has ended
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._source is not None:
+            self._source.__exit__(None, None, None)
+            self._source = None

@@ -1,0 +1,331 @@
+"""Rows of delimited text and of Arrow files: numbers as they are, text columns one-hot or hashed."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from bigsvm.compiled.shared.rows import CSR
+from bigsvm.errors import DataError, UsageError
+from bigsvm.store.formats.parquet_columns import Layout, as_number_type, find_layout, plain_of
+from bigsvm.store.formats.parquet_files import find_files
+from bigsvm.store.formats.parquet_rows import ParquetRows
+from bigsvm.store.formats.tables.arrow_files import ArrowFiles
+from bigsvm.store.formats.tables.delimited import read_header
+from bigsvm.store.formats.tables.delimited_files import DelimitedFiles
+from bigsvm.store.formats.tables.encoding import MAX_CATEGORIES, Column, Encoding
+from bigsvm.store.formats.tables.table_names import SUFFIXES, kind_of_table
+from bigsvm.store.identity import digest_of
+from bigsvm.store.labels import Missing, Task, as_labels
+
+_FEW_ROWS = 20  # in which a name for each row is no surprise
+
+
+@dataclass(frozen=True)
+class EncodedLayout(Layout):
+    """Columns of numbers and of text, and what makes features of them."""
+
+    encoding: Encoding | None = None
+
+    @property
+    def sparse(self) -> bool:
+        return self.encoding is not None and self.encoding.sparse
+
+
+class TableRows(ParquetRows):
+    """RowBlocks over .csv, .tsv (and compressed), .arrow and .feather files: one, a folder of them, or a glob.
+
+    columns : of files with a header, those that are features; of files without, the names of all columns, or `numbers`
+    hash_bits : text columns share 2^hash_bits features by their hash; None gives one to each value that occurs
+    like : how a model's rows were made (`recipe`): these are made alike
+    missing : drop gives rows without a label any label; `labelled_rows` tells which these are (`KeptRows`)
+
+    All numbers are dense rows of the schema's order; with a text column rows are CSR.  Arrow files may also have the
+    layouts of Parquet (`ParquetRows`).  The rest is as for ParquetRows.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        label: str | None = None,
+        weight: str | None = None,
+        task: Task = "auto",
+        labelled: bool = True,
+        columns: tuple[str, ...] = (),
+        hash_bits: int | None = None,
+        like: dict[str, Any] | None = None,
+        missing: Missing = "refuse",
+    ) -> None:
+        self.uri = os.path.realpath(name)
+        self.warnings: list[str] = []
+        self._task, self._labelled = task, labelled
+        self._bits: np.ndarray | None = None
+        self._options = (
+            label,
+            weight,
+            task,
+            labelled,
+            columns,
+            hash_bits,
+            None if like is None else json.dumps(like),
+            missing,
+        )
+        self._missing = missing
+        kind = kind_of_table(name)
+        assert kind is not None
+        paths = find_files(name, SUFFIXES[kind], {"text": "delimited text", "arrow": "Arrow"}[kind])
+        encoding = None if not like or "encoding" not in like else Encoding.of_document(like["encoding"])
+        self._files: Any
+        written: tuple[str, ...] = ()
+        if kind == "text":
+            if encoding is not None and not columns:
+                columns = _names_without_header(paths[0], encoding, like or {})
+            self._files = DelimitedFiles(paths, columns)
+            if not self._files.header.written:
+                written, columns = columns, ()
+        else:
+            self._files = ArrowFiles(paths)
+        schema = self._files.schema
+        label, weight = (_by_number(schema.names, name) for name in (label, weight))
+        if kind == "arrow" and encoding is None and not columns and _is_nested(schema):
+            if hash_bits is not None:
+                raise UsageError("hash bits are for columns of text", self.uri)
+            self._select(find_layout(schema, label, weight, self.uri, labelled))
+            return
+        layout = self._table_layout(schema, label, weight, columns)
+        if encoding is None:
+            encoding = self._encode(schema, layout.features, hash_bits)
+        else:
+            layout = self._as_before(schema, layout, encoding)
+        features = tuple(column.name for column in encoding.columns)
+        self._select(EncodedLayout(
+            "columns", layout.label, layout.weight, features, encoding.dtype, encoding.n_features, encoding
+        ))  # fmt: skip
+
+        self.recipe = {"encoding": encoding.document(), **({"columns": list(written)} if written else {})}
+        self.feature_names = encoding.feature_names()
+
+    def __reduce__(self) -> tuple[Callable[..., TableRows], tuple[Any, ...]]:
+        return reopen, (self.uri, *self._options, self.fingerprint)
+
+    def __repr__(self) -> str:
+        return f"TableRows({self.uri!r}, {self.n_samples} rows, {self.layout})"
+
+    @property
+    def encoding(self) -> Encoding | None:
+        """What makes features of the columns; None where they are features already."""
+        return self._layout.encoding if isinstance(self._layout, EncodedLayout) else None
+
+    @property
+    def nnz(self) -> int | None:
+        """Stored entries.  Of hashed columns, and of Arrow files with text, found by reading everything once."""
+        if self.encoding is None or not self.encoding.sparse:
+            return super().nnz
+        if self.encoding.hash_bits is None and isinstance(self._files, DelimitedFiles) and not self._foreign():
+            numbers = (c.name for c in self.encoding.columns if c.kind == "number")
+            categories = sum(c.kind == "category" for c in self.encoding.columns)
+            return sum(self._files.nonzero(name) for name in numbers) + categories * self.n_samples
+        key = "nnz " + digest_of(self.encoding.document())
+        if not isinstance(self._known.get(key), int):
+            counts = 0
+            for first, batch in self._files.batches(0, self.n_samples, list(self._layout.features)):
+                X = self._matrix(batch, first)
+                counts += len(X.data)
+            self._known = {**self._known, key: counts}
+            self._remember(self._known)
+        return int(self._known[key])
+
+    def forget(self) -> None:
+        self._files.forget()
+
+    def labelled_rows(self) -> np.ndarray:
+        """Whether each row has a label, packed.  Reads the column once."""
+        if self._bits is None:
+            there = [column.is_valid().to_numpy(zero_copy_only=False) for column in self._label_columns()]
+            self._bits = np.packbits(np.concatenate([np.zeros(0, bool), *there]))
+        return self._bits
+
+    def entries_of(self, start: int, stop: int) -> int:
+        """Stored entries of rows [start, stop)."""
+        if not self._layout.sparse:
+            return (stop - start) * self.n_features
+        columns = list(self._layout.features)
+        found = (self._matrix(batch, first) for first, batch in self._files.batches(start, stop, columns))
+        return sum(len(X.data) for X in found if isinstance(X, CSR))
+
+    def _label_columns(self) -> Iterator[pa.Array]:
+        name = self._label_name()
+        for _, batch in self._files.batches(0, self.n_samples, [name]):
+            yield batch.column(name)
+
+    def _label_pieces(self) -> Iterator[np.ndarray]:
+        if self._missing == "refuse":
+            yield from super()._label_pieces()
+            return
+        for column in self._label_columns():
+            yield as_labels(plain_of(column.drop_null(), self.uri, 0), self.uri)
+
+    def _labels(self, column: pa.Array, first: int) -> np.ndarray:
+        if self._missing == "refuse" or column.null_count == 0:
+            return super()._labels(column, first)
+        # Some label that occurs: who leaves these rows out does not look.
+        known = plain_of(column.drop_null(), self.uri, first)
+        classes = self.classes
+        labels = np.zeros(len(column), known.dtype if classes is None else classes.dtype)
+        if classes is not None:
+            labels[:] = classes[0]
+        labels[column.is_valid().to_numpy(zero_copy_only=False)] = known
+        return as_labels(labels, self.uri, first)
+
+    def _foreign(self) -> bool:
+        """Whether the columns are read as those of another table."""
+        return self._options[-2] is not None
+
+    def _matrix(self, batch: pa.RecordBatch, first: int) -> CSR | np.ndarray:
+        if self.encoding is None:
+            return super()._matrix(batch, first)
+        return self.encoding.matrix(batch, self.uri, first)
+
+    def _matrix_name(self) -> str:
+        if self.encoding is None:
+            return super()._matrix_name()
+        return f"{super()._matrix_name()} {digest_of(self.encoding.document())}"
+
+    def _table_layout(
+        self, schema: pa.Schema, label: str | None, weight: str | None, columns: tuple[str, ...]
+    ) -> Layout:
+        """Which columns are label, weight and features; their types are looked at later."""
+        names = list(schema.names)
+        hint = f"columns there: {', '.join(names[:20])}"
+        if self._labelled:
+            label = label or "label"
+            for name in (label, weight):
+                if name is not None and names.count(name) != 1:
+                    raise DataError(f"no column {name!r}", self.uri, f"{hint}; --label names the labels")
+            if weight is None and "weight" in names and "weight" not in columns:
+                weight = "weight"
+        others = {label, weight} if self._labelled else {label or "label", weight or "weight"} - set(columns)
+        missing = [name for name in columns if name not in names]
+        if missing:
+            raise UsageError(f"no column {missing[0]!r}", self.uri, hint)
+        features = tuple(name for name in names if name not in others and (not columns or name in columns))
+        told = (label, weight) if self._labelled else (None, None)
+        return Layout("columns", *told, features, np.dtype(np.float64))
+
+    def _encode(self, schema: pa.Schema, features: tuple[str, ...], hash_bits: int | None) -> Encoding:
+        """The encoding of columns by what they hold."""
+        columns, dtypes = [], []
+        for name in features:
+            kind = schema.field(name).type
+            number = as_number_type(kind)
+            if number is not None:
+                columns.append(Column(name, "number"))
+                dtypes.append(number)
+            elif not _is_text(kind):
+                what = f"column {name!r} of type {kind} is neither of numbers nor of text"
+                raise DataError(what, self.uri, "name the features with --columns, and leave it out")
+            elif hash_bits is not None:
+                columns.append(Column(name, "hashed"))
+            else:
+                columns.append(Column(name, "category", self._categories(name)))
+        if not columns:
+            raise DataError("no feature columns", self.uri, "a label alone teaches nothing")
+        # As of Parquet's columns; entries of 8 bits could not count hashes that meet.
+        dtype = dtypes[0] if len(set(dtypes)) == 1 else np.dtype(np.float64 if np.float64 in dtypes else np.float32)
+        if len(dtypes) < len(columns) and dtype.itemsize == 1:
+            dtype = np.dtype(np.float32)
+        return Encoding.of(columns, hash_bits, dtype)
+
+    def _categories(self, name: str) -> tuple[str, ...]:
+        values = self._files.categories(name)
+        if values is None:
+            what = f"column {name!r} has more than {MAX_CATEGORIES} different values: is it a feature?"
+            raise DataError(what, self.uri, "leave it out with --columns, or hash it with --hash-bits 20")
+        if self._files.n_samples > _FEW_ROWS and len(values) > self._files.n_samples // 2:
+            self.warnings.append(
+                f"column {name!r} has {len(values)} different values in {self._files.n_samples} rows, each a feature: "
+                "where it is a name or a date, leave it out with --columns"
+            )
+        return tuple(values)
+
+    def _as_before(self, schema: pa.Schema, layout: Layout, encoding: Encoding) -> Layout:
+        """The layout with a model's columns for features.  Raises DataError where one is not there."""
+        kinds = {c.name: "float" if c.kind == "number" else "text" for c in encoding.columns}
+        if isinstance(self._files, DelimitedFiles):
+            self._files.read_as(kinds)
+        for name, kind in kinds.items():
+            if name not in schema.names:
+                hint = f"columns there: {', '.join(schema.names[:20])}"
+                raise DataError(f"no column {name!r}, which the model was trained on", self.uri, hint)
+            found = self._files.schema.field(name).type
+            if kind == "float" and as_number_type(found) is None:
+                raise DataError(f"column {name!r} is of type {found}, and of numbers in the model", self.uri)
+        seen = {}
+        for column in encoding.columns:
+            if column.kind == "category" and column.name in schema.names:
+                seen[column.name] = self._files.categories(column.name) or []
+        self.warnings += encoding.unknown(seen)
+        return layout
+
+
+@functools.lru_cache(maxsize=8)
+def reopen(
+    uri: str,
+    label: str | None,
+    weight: str | None,
+    task: Task,
+    labelled: bool,
+    columns: tuple[str, ...],
+    hash_bits: int | None,
+    like: str | None,
+    missing: Missing,
+    fingerprint: str,
+) -> TableRows:
+    """The store of a pickled TableRows, opened once per process.  Raises DataError if it changed."""
+    recipe = None if like is None else json.loads(like)
+    store = TableRows(
+        uri, label=label, weight=weight, task=task, labelled=labelled, columns=columns, hash_bits=hash_bits,
+        like=recipe, missing=missing,
+    )  # fmt: skip
+    if store.fingerprint != fingerprint:
+        raise DataError("the store changed since the run began", uri)
+    return store
+
+
+def _names_without_header(path: str, encoding: Encoding, like: dict[str, Any]) -> tuple[str, ...]:
+    """The names that a model's file without a header was given, where this one has none either."""
+    names = tuple(map(str, like.get("columns", ())))
+    try:
+        header = read_header(path, ())
+    except UsageError:
+        return names
+    return () if {c.name for c in encoding.columns} & set(header.names) else names
+
+
+def _by_number(names: list[str], name: str | None) -> str | None:
+    """A column by its name, or by its number from 0 (from the end: -1) where none is called so."""
+    if name is None or name in names:
+        return name
+    try:
+        return names[int(name)]
+    except (ValueError, IndexError):
+        return name
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+        return _is_text(kind) or pa.types.is_integer(kind)
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+
+def _is_nested(schema: pa.Schema) -> bool:
+    return any(pa.types.is_nested(kind) for kind in schema.types)

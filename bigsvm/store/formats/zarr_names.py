@@ -1,0 +1,42 @@
+"""Names of features, as an AnnData `var` frame has them, and the recipe that our own stores carry."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bigsvm.errors import DataError
+from bigsvm.store.formats.zarr_label import Open
+
+RECIPE = "bigsvm-rows"
+"""Attribute of a store's root: how its rows were made of other data (`RowBlocks.recipe`)."""
+_MAX_NAMES = 1 << 20
+
+
+def recipe_of(group: Any) -> dict[str, Any]:
+    """The recipe that a store carries; empty where it has none."""
+    found = group.attrs.get(RECIPE, {})
+    return dict(found) if isinstance(found, dict) else {}
+
+
+def feature_names(group: Any, frame: str, n_features: int, open_array: Open) -> list[str] | None:
+    """The index of a `var` frame where it is of strings; None where there is none, or it is of numbers.
+
+    Raises DataError for an index of another length.
+    """
+    if frame not in group or n_features > _MAX_NAMES or hasattr(group[frame], "shape"):
+        return None
+    name = group[frame].attrs.get("_index", "_index")
+    path = f"{frame}/{name}"
+    if not isinstance(name, str) or path not in group:
+        return None
+    if not hasattr(group[path], "shape"):  # values and a mask
+        path += "/values"
+        if path not in group:
+            return None
+    if group[path].dtype.kind not in "OTUS":
+        return None
+    array = open_array(path)
+    if array.shape != (n_features,):
+        raise DataError(f"{array.shape[0]} names for {n_features} features", path)
+    values = array.read(0, n_features).tolist()
+    return [value.decode() if isinstance(value, bytes) else str(value) for value in values]

@@ -1,0 +1,210 @@
+"""AnnData on Zarr and on HDF5: matrices of every form, labels that are missing, names of features.
+
+The files here are written by zarr and h5py alone, as anndata 0.12 writes them; where anndata is installed, by itself.
+"""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import zarr
+
+from bigsvm.errors import DataError, UsageError
+from bigsvm.store.formats import csc_rows, kept_rows
+from bigsvm.store.formats.opener import open_store
+from bigsvm.testing.contracts import N_FEATURES, RowBlocksContract, dense
+from tests.store import formats
+
+pytest.importorskip("h5py")
+
+N, D = 60, 9
+X = sp.random(N, D, 0.3, random_state=0, format="csr", dtype=np.float32)
+CODES = (np.arange(N) % 3).astype(np.int8)
+HOLES = np.where(np.arange(N) % 7 == 0, -1, CODES).astype(np.int8)
+NAMES = [f"gene{j}" for j in range(D)]
+STORES = ["v2.zarr", "v3.zarr", "plain.h5ad", "gzip.h5ad"]
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BIGSVM_CACHE", str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.fixture(scope="module")
+def cells(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One AnnData in four files."""
+    folder = tmp_path_factory.mktemp("cells")
+    for name in STORES:
+        formats.anndata(folder / name, content())
+    return folder
+
+
+def content() -> dict:
+    """Path -> what lies there: a matrix, or a column."""
+    return {
+        "X": X, "layers/csc": X.tocsc(), "layers/dense": X.toarray(), "obsm/pca": X.toarray()[:, :4].astype(float),
+        "raw/X": X.tocsc(), "raw/var/_index": NAMES, "var/_index": NAMES,
+        "obs/label": (CODES, ["b", "a", "c"]), "obs/holes": (HOLES, ["b", "a", "c"]),
+        "obs/number": np.where(HOLES < 0, np.nan, CODES), "obs/text": ["x", "y"] * (N // 2),
+        "obs/nullable": (HOLES.astype(np.int64), HOLES < 0, "nullable-integer"),
+    }  # fmt: skip
+
+
+def rows(store) -> np.ndarray:
+    return np.concatenate([dense(store.read(ref).X, store.n_features) for ref in store.refs(7)])
+
+
+def labels(store) -> list:
+    return store.classes[np.concatenate([store.read(ref).y for ref in store.refs(7)])].tolist()
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_every_matrix_is_read_as_rows(name: str, cells: Path) -> None:
+    seen = set()
+    for matrix in (None, "X", "layers/csc", "layers/dense", "raw/X"):
+        store = open_store(cells / name, matrix=matrix)
+        np.testing.assert_array_equal(rows(store), X.toarray())
+        assert store.layout == ("dense" if matrix == "layers/dense" else "csr")
+        assert store.feature_names == NAMES
+        assert labels(store) == np.array(["b", "a", "c"])[CODES].tolist()
+        assert pickle.loads(pickle.dumps(store)).identity == store.identity
+        seen.add(store.identity.digest)
+    assert len(seen) == 4  # X is the default
+    pca = open_store(cells / name, matrix="obsm/pca")
+    assert (pca.n_features, pca.feature_names, pca.dtype) == (4, None, np.float64)
+    assert open_store(cells / name, like={"matrix": "obsm/pca"}, labelled=False).n_features == 4
+    with pytest.raises(DataError, match="layers/csc, layers/dense, obsm/pca, raw/X"):
+        open_store(cells / name, matrix="layers/counts")
+    with pytest.raises(UsageError, match="no matrix is called"):
+        open_store(cells / name, matrix="obs/label")
+
+
+@pytest.mark.parametrize("name", STORES)
+@pytest.mark.parametrize("label", ["holes", "obs/number", "nullable"])
+def test_missing_labels_are_counted_or_left_out(name: str, label: str, cells: Path, monkeypatch) -> None:
+    monkeypatch.setattr(kept_rows, "_STEP", 16)
+    with pytest.raises(DataError, match="9 of the 60 rows have no label, row 0 is the first"):
+        _ = open_store(cells / name, label=label).classes
+    kept = HOLES >= 0
+    for matrix in (None, "layers/dense", "layers/csc"):
+        store = open_store(cells / name, label=label, missing="drop", matrix=matrix)
+        np.testing.assert_array_equal(rows(store), X.toarray()[kept])
+        given = np.array(["b", "a", "c"])[HOLES[kept]] if label == "holes" else HOLES[kept]
+        assert labels(store) == given.tolist()
+        assert store.n_samples == kept.sum()
+        assert store.nnz == (kept.sum() * D if store.layout == "dense" else np.count_nonzero(X.toarray()[kept]))
+        assert "9 of the 60 rows have no label" in store.warnings[-1]
+        again = pickle.loads(pickle.dumps(store))
+        assert again.identity == store.identity
+        np.testing.assert_array_equal(rows(again), rows(store))
+    targets = open_store(cells / name, label="number", missing="drop", task="regression")
+    y = np.concatenate([targets.read(ref).y for ref in targets.refs(7)])
+    np.testing.assert_array_equal(y, CODES[kept])
+    # Where nothing is missing nothing changes, the identity neither.
+    whole = open_store(cells / name, missing="drop")
+    assert whole.identity == open_store(cells / name).identity
+
+
+def test_text_labels(cells: Path) -> None:
+    for name in STORES:
+        assert labels(open_store(cells / name, label="text")) == ["x", "y"] * (N // 2)
+
+
+def test_tables_leave_out_rows_without_a_label(tmp_path: Path) -> None:
+    lines = [f"{i},{'uv'[i % 2]},{'' if i % 5 == 0 else i % 3}" for i in range(40)]
+    (tmp_path / "t.csv").write_text("a,b,label\n" + "\n".join(lines) + "\n")
+    with pytest.raises(DataError, match="row 0 holds a null"):
+        _ = open_store(tmp_path / "t.csv").classes
+    store = open_store(tmp_path / "t.csv", missing="drop")
+    kept = [i for i in range(40) if i % 5]
+    assert rows(store)[:, 0].tolist() == kept
+    assert labels(store) == [i % 3 for i in kept]
+    assert store.nnz == np.count_nonzero(rows(store))
+    assert open_store(tmp_path / "t.csv", missing="drop", labelled=False).n_samples == 40
+
+
+@pytest.mark.parametrize("buffer", [1, 200, 1 << 20])
+def test_columns_are_transposed_in_pieces(buffer: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csc_rows, "_BUFFER", buffer)
+    monkeypatch.setattr(csc_rows, "_PIECE", 7)
+    path = formats.anndata(tmp_path / "a.zarr", {"X": X.tocsc(), "obs/label": (CODES, ["b", "a", "c"])})
+    np.testing.assert_array_equal(rows(open_store(path)), X.toarray())
+    made = list((Path(csc_rows.cache_folder()) / "manifests").glob("transposed-*"))
+    assert len(made) == 1
+    times = {file: file.stat().st_mtime_ns for file in made[0].iterdir()}
+    np.testing.assert_array_equal(rows(open_store(path)), X.toarray())
+    assert {file: file.stat().st_mtime_ns for file in made[0].iterdir()} == times
+    # A copy that is damaged is made anew, not believed.
+    (made[0] / "data").write_bytes(bytes((made[0] / "data").stat().st_size))
+    np.testing.assert_array_equal(rows(open_store(path)), X.toarray())
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "said"),
+    [("indices", N, "row index 60 is beyond the 60 rows"), ("indptr", 100, "column pointers fall")],
+)
+def test_bad_columns_are_refused(part: str, value: int, said: str, tmp_path: Path) -> None:
+    path = formats.anndata(tmp_path / "a.zarr", {"X": X.tocsc(), "obs/label": (CODES, ["b", "a", "c"])})
+    zarr.open_group(path, mode="a")[f"X/{part}"][3] = value
+    with pytest.raises(DataError, match=said):
+        open_store(path)
+    assert not list((Path(csc_rows.cache_folder()) / "manifests").glob("*transposed-*"))
+
+
+def test_what_is_no_h5ad_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "t.h5ad").write_bytes(b"\x89HDF of a sort")
+    with pytest.raises(DataError, match=r"not an \.h5ad file that can be read"):
+        open_store(tmp_path / "t.h5ad")
+    path = formats.anndata(tmp_path / "u.h5ad", {"X": X, "obs/label": (CODES, ["b", "a", "c"])})
+    store = open_store(path)
+    with open(path, "ab") as file:
+        file.write(b"more")
+    with pytest.raises(DataError, match="changed since it was opened"):
+        rows(store)
+
+
+@pytest.mark.filterwarnings("ignore")  # of anndata, on what will be
+@pytest.mark.parametrize("name", STORES)
+def test_what_anndata_writes_is_read(name: str, tmp_path: Path) -> None:
+    ad, pd = pytest.importorskip("anndata"), pytest.importorskip("pandas")
+    kinds = pd.Categorical.from_codes(HOLES, ["b", "a", "c"])
+    obs = pd.DataFrame({"kind": kinds}, index=[f"cell{i}" for i in range(N)])
+    data = ad.AnnData(X, obs=obs, var=pd.DataFrame(index=NAMES), layers={"csc": X.tocsc()})
+    if name.endswith(".h5ad"):
+        data.write_h5ad(tmp_path / name, compression="gzip" if name.startswith("gzip") else None)
+    else:
+        with ad.settings.override(zarr_write_format=int(name[1])):
+            data.write_zarr(tmp_path / name)
+    for matrix in ("X", "layers/csc"):
+        options = {} if name.endswith(".h5ad") else {"empty_chunks": "zeros"}
+        store = open_store(tmp_path / name, label="kind", matrix=matrix, missing="drop", **options)
+        np.testing.assert_array_equal(rows(store), X.toarray()[HOLES >= 0])
+        assert store.feature_names == NAMES
+
+
+class _AnnData(RowBlocksContract):
+    dtypes = ("float32", "float64", "int64", "uint8", "int8", "int16")
+    name, form = "a.h5ad", "csr"
+
+    def make(self, X, labels, weights, folder):
+        matrix = X if self.form == "dense" else getattr(sp, f"{self.form}_matrix")(X)
+        parts = {"X": matrix, "obs/label": labels, "var/_index": [f"f{j}" for j in range(N_FEATURES)]}
+        if weights is not None:
+            parts["obs/weight"] = weights
+        return open_store(formats.anndata(folder / self.name, parts))
+
+
+class TestH5adRows(_AnnData):
+    pass
+
+
+class TestH5adDense(_AnnData):
+    form = "dense"
+
+
+class TestZarrColumns(_AnnData):
+    name, form = "a.zarr", "csc"

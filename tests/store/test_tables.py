@@ -1,0 +1,221 @@
+"""Delimited text and Arrow files: headers, kinds of columns, categories, and what is refused."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.feather
+import pytest
+import zstandard
+
+from bigsvm.errors import DataError, UsageError
+from bigsvm.store.formats.opener import open_store
+from bigsvm.store.formats.tables import pieces
+from bigsvm.testing.contracts import dense
+
+CITIES = ["Rome", "New York", "Oslo"]
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("BIGSVM_CACHE", raising=False)
+
+
+def people(n: int = 30) -> list[list[object]]:
+    """Rows of age, city, label, member."""
+    return [[i / 2, CITIES[i % 3], "no" if i % 2 else "yes", i % 5 == 0] for i in range(n)]
+
+
+def write(path: Path, rows, header=("age", "city", "label", "member"), **options) -> Path:
+    with open(path, "w", newline="") as file:
+        csv.writer(file, **options).writerows([header, *rows] if header else rows)
+    return path
+
+
+def whole(store) -> np.ndarray:
+    return np.concatenate([dense(store.read(ref).X, store.n_features) for ref in store.refs(7)])
+
+
+def expected(rows) -> np.ndarray:
+    names = sorted(CITIES)
+    return np.array([[row[0], *(row[1] == name for name in names), row[3]] for row in rows], float)
+
+
+def test_text_columns_are_one_hot_in_sorted_order(tmp_path: Path) -> None:
+    rows = people()
+    store = open_store(write(tmp_path / "t.csv", rows))
+    assert store.layout == "csr"
+    assert store.feature_names == ["age", "city=New York", "city=Oslo", "city=Rome", "member"]
+    assert store.classes.tolist() == ["no", "yes"]
+    np.testing.assert_array_equal(whole(store), expected(rows))
+    assert store.nnz == np.count_nonzero(expected(rows))
+
+
+@pytest.mark.parametrize("lineterminator", ["\n", "\r\n"])
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+def test_the_same_rows_however_they_are_written(delimiter: str, lineterminator: str, tmp_path: Path) -> None:
+    rows = people()
+    plain = write(tmp_path / "t.csv", rows, delimiter=delimiter, lineterminator=lineterminator, quoting=csv.QUOTE_ALL)
+    plain.write_bytes(b"\xef\xbb\xbf" + plain.read_bytes())
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(plain.read_bytes()))
+    (tmp_path / "t.csv.zst").write_bytes(zstandard.compress(plain.read_bytes()))
+    for path in (plain, tmp_path / "t.csv.gz", tmp_path / "t.csv.zst"):
+        np.testing.assert_array_equal(whole(open_store(path)), expected(rows))
+
+
+def test_pieces_end_where_records_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pieces, "PIECE_BYTES", 64)
+    rows = [[i, f'a "{i % 3}",\nb' * (1 + i % 4), i % 2, True] for i in range(50)]
+    store = open_store(write(tmp_path / "t.csv", rows))
+    assert len(store._files._pieces) > 20
+    values = sorted({row[1] for row in rows})
+    assert store.feature_names == ["age", *(f"city={value}" for value in values), "member"]
+    found = whole(store)
+    np.testing.assert_array_equal(found[:, 0], np.arange(50))
+    np.testing.assert_array_equal(found[:, 1:-1], [[row[1] == value for value in values] for row in rows])
+
+
+def test_a_column_that_turns_out_to_be_text_is_text_from_its_first_row(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(pieces, "PIECE_BYTES", 64)
+    rows = [[1, f"{i:02d}", 1, 1] for i in range(40)] + [[1, "x", 0, 1]]
+    store = open_store(write(tmp_path / "t.csv", rows))
+    assert store.feature_names == ["age", *(f"city={i:02d}" for i in range(40)), "city=x", "member"]
+    assert store.nnz == np.count_nonzero(whole(store)) == 3 * 41
+
+
+def test_numbers_alone_are_dense(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", [[1, 2.5, 0], [3, -1e-3, 1]], ("a", "b", "y"))
+    store = open_store(path, label="y")
+    assert (store.layout, store.dtype, store.feature_names) == ("dense", np.float64, ["a", "b"])
+    np.testing.assert_array_equal(whole(store), [[1, 2.5], [3, -1e-3]])
+    for number in ("2", "-1"):
+        assert open_store(path, label=number).identity == store.identity
+
+
+def test_columns_without_a_header_get_names(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", [[1, 2, 0], [3, 4, 1]], None)
+    with pytest.raises(UsageError, match="numbers only: is that a header"):
+        open_store(path)
+    for columns, label in ((("a", "b", "y"), "y"), (("numbers",), "2")):
+        store = open_store(path, columns=columns, label=label)
+        np.testing.assert_array_equal(whole(store), [[1, 2], [3, 4]])
+        assert store.feature_names == (["a", "b"] if label == "y" else ["0", "1"])
+    with pytest.raises(UsageError, match="2 names for the 3 columns"):
+        open_store(path, columns=("a", "b"))
+
+
+def test_columns_of_a_header_are_chosen(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", people())
+    assert open_store(path, columns=("member", "age")).feature_names == ["age", "member"]
+    with pytest.raises(UsageError, match="no column 'agee'"):
+        open_store(path, columns=("agee", "city"))
+
+
+def test_hashed_columns_share_their_features(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", people())
+    store = open_store(path, hash_bits=4)
+    found = whole(store)
+    assert (store.n_features, store.feature_names) == (2 + 16, None)
+    assert (found[:, 2:].sum(axis=1) == 1).all()
+    assert store.nnz == np.count_nonzero(found)
+    rows = [[1, "a", 1, "b"], [1, "c", 0, "d"]]
+    narrow = whole(open_store(write(tmp_path / "u.csv", rows), hash_bits=1))
+    np.testing.assert_array_equal(narrow[:, 1:].sum(axis=1), [2, 2])  # what meets adds up
+
+
+def test_other_rows_are_read_as_the_first(tmp_path: Path) -> None:
+    recipe = open_store(write(tmp_path / "t.csv", people())).recipe
+    rows = [[True, "Oslo", "x", 4], [False, "Bonn", "x", 5]]
+    path = write(tmp_path / "u.csv", rows, ("member", "city", "note", "age"))
+    store = open_store(path, like=recipe, labelled=False)
+    np.testing.assert_array_equal(whole(store), [[4, 0, 1, 0, 1], [5, 0, 0, 0, 0]])
+    assert "1 values that the model has not seen ('Bonn')" in store.warnings[0]
+    with pytest.raises(DataError, match="no column 'age', which the model was trained on"):
+        open_store(write(tmp_path / "v.csv", rows, ("member", "city", "note", "years")), like=recipe, labelled=False)
+    bad = write(tmp_path / "w.csv", [[1, "Oslo", 4, 1], ["old", "Oslo", 5, 0]])
+    with pytest.raises(DataError, match="row 1 has 'old' where numbers are"):
+        whole(open_store(bad, like=recipe, labelled=False))
+
+
+def test_arrow_dictionaries_are_categories(tmp_path: Path) -> None:
+    rows = people()
+    columns = {name: [row[j] for row in rows] for j, name in enumerate(("age", "city", "label", "member"))}
+    table = pa.table(columns | {"city": pa.array(columns["city"]).dictionary_encode()})
+    for compression in ("uncompressed", "lz4"):
+        path = tmp_path / f"{compression}.feather"
+        pyarrow.feather.write_feather(table, path, chunksize=8, compression=compression)
+        store = open_store(path)
+        np.testing.assert_array_equal(whole(store), expected(rows))
+        assert store.nnz == np.count_nonzero(expected(rows))
+
+
+def test_several_files_are_one(tmp_path: Path) -> None:
+    rows = people(40)
+    (tmp_path / "parts").mkdir()
+    for k in range(4):
+        write(tmp_path / "parts" / f"p{k}.csv", rows[10 * k : 10 * k + 10])
+    for name in ("parts", "parts/*.csv"):
+        np.testing.assert_array_equal(whole(open_store(str(tmp_path / name))), expected(rows))
+    write(tmp_path / "parts" / "p3.csv", rows, ("age", "town", "label", "member"))
+    with pytest.raises(DataError, match="columns differ"):
+        open_store(tmp_path / "parts")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "holds no lines"),
+        ("a,a,label\n1,2,3\n", "two columns are called 'a'"),
+        ("a,b,y\n1,2,3\n", "no column 'label'"),
+        ("a,label\n1,0\n2\n", "row 1 has 1 fields, not 2"),
+        ("a,label\n1,0\n,1\n", "row 1 holds a null"),
+        ("a,label\n1,0\n2,\n", "row 1 holds a null"),
+        ("a,label\n1,0\ninf,1\n", "row 1 holds inf"),
+        ("a,label\n1,0\n9007199254740993,1\n", "row 1 holds 9007199254740993, beyond 2\\^53"),
+        ('a,label\n1,0\n"x,1\n', "rows from 0 on cannot be read|row"),
+        ("label\n1\n0\n", "no feature columns"),
+    ],
+)
+def test_bad_text_is_refused(text: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(text)
+    with pytest.raises(DataError, match=said):
+        whole(open_store(tmp_path / "t.csv"))
+
+
+def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes(b"a,label\n\xff,1\n")
+    with pytest.raises(DataError, match="row 0 is not UTF-8"):
+        whole(open_store(tmp_path / "t.csv"))
+    (tmp_path / "u.csv").write_bytes(b"\xff,label\n1,1\n")
+    with pytest.raises(DataError, match="UTF-8"):
+        open_store(tmp_path / "u.csv")
+    (tmp_path / "v.feather").write_bytes(b"FEA1 of long ago")
+    with pytest.raises(DataError, match="not an Arrow IPC file"):
+        open_store(tmp_path / "v.feather")
+
+
+def test_a_name_in_every_row_is_no_category(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "t.csv", [[i, f"id{i}", i % 2, 1] for i in range(30)])
+    assert "30 different values in 30 rows" in open_store(path).warnings[0]
+    import bigsvm.store.formats.tables.delimited_files as files
+
+    monkeypatch.setattr(files, "MAX_CATEGORIES", 20)
+    path.touch()
+    write(path, [[i, f"id{i}", i % 2, 1] for i in range(31)])
+    with pytest.raises(DataError, match=r"more than .* different values: is it a feature"):
+        open_store(path)
+    assert open_store(path, hash_bits=3).n_features == 10
+
+
+def test_a_file_that_changes_is_noticed(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", people())
+    store = open_store(path)
+    write(path, people(31))
+    with pytest.raises(DataError, match="changed since it was opened"):
+        whole(store)
+    assert open_store(path).fingerprint != store.fingerprint
