@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 import zarr
 
+import bigsvm
 from bigsvm.cli.job import Job
 from bigsvm.config import MODEL_OPTIONS, RESULT_OPTIONS, FitConfig
 from bigsvm.errors import BigSVMError, DataError
@@ -322,3 +323,35 @@ def test_an_older_model_document_without_a_digest_is_read(tmp_path: Path) -> Non
     (folder / "model.json").write_text(json.dumps(document))
     with pytest.raises(DataError, match="its own digest"):
         read_document(folder, "m")
+
+
+WAYS_TO_READ: list[dict[str, Any]] = [
+    {"columns": ["x", "z", "c"]},
+    {"columns": ["x", "z", "c"], "scale": "maxabs"},
+    {"columns": ["x", "z", "c"], "scale": "unit-norm"},
+    {"columns": ["x", "z", "c"], "hash_bits": 4},
+    {"columns": ["x", "z", "c"], "hash_bits": 5},
+    {"columns": ["x", "z"]},
+    {"columns": ["x", "z"], "scale": "maxabs"},
+    {"columns": ["x", "z", "c"], "label": "other", "missing": "drop"},
+]
+
+
+def test_a_table_read_in_another_way_is_other_rows(streaming: None, tmp_path: Path) -> None:
+    """Fits that differ in how columns become features share scratch files, and give the models of fits that do not."""
+    rng = np.random.default_rng(0)
+    lines = ["x,z,c,label,other"]
+    for i in range(200):
+        x, z = rng.normal(), 5.0 * rng.normal()
+        other = "" if i % 7 == 0 else str(int(x > 0))
+        lines.append(f"{x},{z},{rng.choice(list('abcd'))},{int(x + z > 0)},{other}")
+    (tmp_path / "table.csv").write_text("\n".join(lines) + "\n")
+
+    def coefficients(scratch: Path, way: dict[str, Any]) -> bytes:
+        result = bigsvm.fit(tmp_path / "table.csv", loss="hinge", scratch=str(scratch), memory="64MiB", **way)
+        return bytes(result.model.coef.tobytes())
+
+    alone = [coefficients(tmp_path / f"alone{k}", way) for k, way in enumerate(WAYS_TO_READ)]
+    assert len(set(alone)) == len(alone)
+    for _ in range(2):
+        assert [coefficients(tmp_path / "shared", way) for way in WAYS_TO_READ] == alone
