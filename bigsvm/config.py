@@ -162,7 +162,7 @@ class FitConfig:
     scheduler: str | None = place(
         None, "--scheduler", "Where tasks run.  [default: threads]", metavar="threads|processes|ADDR", reading=True
     )
-    """None: threads here; 'serial', 'threads', 'processes', or a dask scheduler's address."""
+    """None: threads here; 'serial', 'threads', 'processes', 'dask' (the client of this process), or an address."""
     scheduler_file: str | None = place(
         None, "--scheduler-file", "File of a running dask scheduler.", metavar="FILE", reading=True
     )

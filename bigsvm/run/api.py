@@ -35,6 +35,7 @@ def fit(
     hash_bits: int | None = None,
     scale: Scale | None = None,
     emit: Emit = silent,
+    client: Any = None,
     **options: Any,
 ) -> FitResult:
     """Train an SVM on a store or on arrays, with a proof of how far it is from the optimum.
@@ -47,6 +48,7 @@ def fit(
     label, weight : names of the label and weight columns
     empty_chunks, matrix, missing, columns, hash_bits, scale : as for `bigsvm.open_store`
     emit : called with each event of the run
+    client : a `dask.distributed.Client` on whose workers tasks run; scheduler="dask" takes the current one
     options : fields of `bigsvm.config.FitConfig`: loss, C, tol, memory, seed, class_weight, threads, ...
 
     Returns
@@ -58,6 +60,14 @@ def fit(
     BigSVMError : see `bigsvm.errors`; each carries the exit code of the command line.
     """
     check_address_space()
+    if client is not None:
+        if options.setdefault("scheduler", "dask") != "dask":
+            raise UsageError(f"client and scheduler={options['scheduler']!r} name two places for tasks")
+        with client.as_current():
+            return fit(
+                source, y, sample_weight, label=label, weight=weight, empty_chunks=empty_chunks, matrix=matrix,
+                missing=missing, columns=columns, hash_bits=hash_bits, scale=scale, emit=emit, **options,
+            )  # fmt: skip
     config = FitConfig.of(**options)
     store = open_store(
         _joined(source, y, sample_weight), label=label, weight=weight, empty_chunks=empty_chunks, columns=columns,

@@ -12,18 +12,23 @@ import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
+from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeVar
 
 import dask
 from distributed import Client, LocalCluster
 
+import bigsvm
 from bigsvm.errors import BigSVMError, DataError, Interrupted, MissingInput, TaskFailed, UsageError
 from bigsvm.machine import core_count
 
 T = TypeVar("T")
 U = TypeVar("U")
 
+CURRENT = "dask"
+"""The scheduler of the current client, in Python."""
+_WHERE = "threads, serial, processes, dask (the client of this process), or an address such as tcp://host:8786"
 _RETRIES = 3
 _STARTS = 3  # of the worker processes of this machine
 
@@ -68,24 +73,63 @@ class DaskMapper:
 
 @contextmanager
 def open_dask_mapper(scheduler: str | None, scheduler_file: str | None, workers: int | None) -> Iterator[DaskMapper]:
-    """A mapper on worker processes of this machine ('processes') or on a running cluster.
+    """A mapper on worker processes of this machine ('processes'), on a running cluster, or by the current client.
 
     Raises
     ------
     MissingInput : nobody answers at the address, or the scheduler file is not there.
+    UsageError : 'dask' where this process has no client, or a worker has other versions than this process.
     """
     # Workers own the cores: a BLAS or numba pool inside each would fight the others.
     with dask.config.set({"distributed.worker.daemon": True}):
+        if scheduler == CURRENT and scheduler_file is None:
+            client = _current_client()  # the user's own: it stays open
+            yield DaskMapper(client, _checked_workers(client))
+            return
         if scheduler_file is not None or scheduler not in (None, "processes"):
             client = _connect(scheduler, scheduler_file)
             try:
-                yield DaskMapper(client, max(len(client.scheduler_info(n_workers=-1)["workers"]), 1))
+                yield DaskMapper(client, _checked_workers(client))
             finally:
                 client.close()
             return
         n_workers = workers or core_count()
         with _local_cluster(n_workers) as cluster, _client_of(cluster) as client:
             yield DaskMapper(client, n_workers)
+
+
+def _current_client() -> Any:
+    """The client that dask calls current in this process: the newest one, or that of `Client.as_current`."""
+    client = Client.current(allow_global=True) if _has_client() else None
+    if client is None or client.status != "running":
+        raise UsageError("--scheduler dask, and this process has no dask client", hint=_WHERE)
+    return client
+
+
+def _has_client() -> bool:
+    try:
+        Client.current(allow_global=True)
+    except ValueError:
+        return False
+    return True
+
+
+def _versions() -> dict[str, str]:
+    """Of what decides the bits of a model, in the process that is asked."""
+    return {"bigsvm": bigsvm.__version__, **{name: metadata.version(name) for name in ("numpy", "numba")}}
+
+
+def _checked_workers(client: Any) -> int:
+    """How many workers there are, at least 1.  Raises UsageError where one has other versions than this process."""
+    ours = _versions()
+    for worker, theirs in sorted(client.run(_versions, on_error="return").items()):
+        if isinstance(theirs, BaseException):
+            raise UsageError(f"worker {worker} cannot load bigsvm: {theirs!r}", hint="install it there, too")
+        for name, version in ours.items():
+            if theirs.get(name) != version:
+                what = f"worker {worker} has {name} {theirs.get(name)}, and this process {version}"
+                raise UsageError(what, hint="models would depend on who computes: install the same versions")
+    return max(len(client.scheduler_info(n_workers=-1)["workers"]), 1)
 
 
 def _local_cluster(n_workers: int) -> LocalCluster:
@@ -131,9 +175,7 @@ def _names_an_address(scheduler_file: str) -> bool:
 def _connect(scheduler: str | None, scheduler_file: str | None) -> Any:
     where = scheduler_file or scheduler or ""
     if scheduler is not None and scheduler_file is None and ":" not in scheduler:
-        raise UsageError(
-            f"not a scheduler: {scheduler!r}", hint="threads, serial, processes, or an address such as tcp://host:8786"
-        )
+        raise UsageError(f"not a scheduler: {scheduler!r}", hint=_WHERE)
     if scheduler_file is not None and not os.path.exists(scheduler_file):
         raise MissingInput("no such scheduler file", scheduler_file)
     if scheduler_file is not None and not _names_an_address(scheduler_file):
