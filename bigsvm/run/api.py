@@ -35,7 +35,6 @@ def fit(
     hash_bits: int | None = None,
     scale: Scale | None = None,
     emit: Emit = silent,
-    client: Any = None,
     **options: Any,
 ) -> FitResult:
     """Train an SVM on a store or on arrays, with a proof of how far it is from the optimum.
@@ -48,8 +47,8 @@ def fit(
     label, weight : names of the label and weight columns
     empty_chunks, matrix, missing, columns, hash_bits, scale : as for `bigsvm.open_store`
     emit : called with each event of the run
-    client : a `dask.distributed.Client` on whose workers tasks run; scheduler="dask" takes the current one
-    options : fields of `bigsvm.config.FitConfig`: loss, C, tol, memory, seed, class_weight, threads, ...
+    options : fields of `bigsvm.config.FitConfig`: loss, C, tol, memory, seed, class_weight, threads, ...; and
+        `client`, a `dask.distributed.Client` on whose workers tasks run (scheduler="dask" takes the current one)
 
     Returns
     -------
@@ -60,6 +59,7 @@ def fit(
     BigSVMError : see `bigsvm.errors`; each carries the exit code of the command line.
     """
     check_address_space()
+    client = options.pop("client", None)
     if client is not None:
         if options.setdefault("scheduler", "dask") != "dask":
             raise UsageError(f"client and scheduler={options['scheduler']!r} name two places for tasks")

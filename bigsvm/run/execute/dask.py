@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import dask
 from distributed import Client, LocalCluster
 
-import bigsvm
+from bigsvm.compiled.cache.stamp import SOURCES, digest_of
 from bigsvm.errors import BigSVMError, DataError, Interrupted, MissingInput, TaskFailed, UsageError
 from bigsvm.machine import core_count
 
@@ -116,7 +116,10 @@ def _has_client() -> bool:
 
 def _versions() -> dict[str, str]:
     """Of what decides the bits of a model, in the process that is asked."""
-    return {"bigsvm": bigsvm.__version__, **{name: metadata.version(name) for name in ("numpy", "numba")}}
+    return {
+        "bigsvm (its loops)": digest_of(SOURCES)[:12],
+        **{name: metadata.version(name) for name in ("numpy", "numba")},
+    }
 
 
 def _checked_workers(client: Any) -> int:
