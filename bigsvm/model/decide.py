@@ -71,6 +71,11 @@ class Decides:
         """'ovr', 'ovo', or '' for regression, as model.json has it."""
         return "" if self.regression else "ovo" if self.pairs else "ovr"
 
+    @property
+    def weights(self) -> np.ndarray | None:
+        """A weight for each feature, float64, (n_models, n_features); None where features have none."""
+        return None
+
     def scores(self, X: Matrix) -> np.ndarray:
         """Scores of rows, float64, shape (n_rows, n_models)."""
         raise NotImplementedError

@@ -94,6 +94,11 @@ class LinearModel(Decides):
     def n_features(self) -> int:  # type: ignore[override]
         return self.coef.shape[1]
 
+    @property
+    def weights(self) -> np.ndarray:
+        """As `Decides` has it: `coef`."""
+        return self.coef
+
     def scorer(self) -> LinearScorer:
         """What a task needs of the model: its weights in the compiled order, a view where there is one model."""
         return LinearScorer(np.ascontiguousarray(self.coef.T), self.intercept)

@@ -52,6 +52,8 @@ def _linear() -> list[Case]:
         Case("newton-augmented", "dense32", "-s newton"),
         Case("newton-none", "csr", "-s newton --bias none --c 0.1"),
         Case("newton-free", "dense64", "-s newton --bias free"),
+        Case("newton-cg-free", "csr", "-s newton-cg --bias free --c 10"),
+        Case("newton-cg-regression", "target", "-s newton-cg --loss squared_epsilon_insensitive"),
         Case("newton-ws-hinge", "dense32", "-s newton-ws --loss hinge --bias free"),
         Case("newton-ws-squared", "dense32", "-s newton-ws --loss squared_hinge --c 10"),
         Case("ssvm", "dense32", "-s ssvm --set smoothing=50 --bias none"),

@@ -49,7 +49,7 @@ def test_the_change_of_w_is_what_the_change_of_alpha_makes(loss: str, sigma: flo
     problem = make_problem(FitConfig.of(solver="dcd", loss=loss, C=3.0, bias="none"), rows)
     local = {"alpha": np.zeros((60, 1)), "sqnorm": np.full((60, 1), -1.0)}
     w = np.zeros(6)
-    share = Share(rows, BlockGroup(tuple(rows.refs(60))), problem, local, w, sigma, (), (0, 0))
+    share = Share(rows, BlockGroup(tuple(rows.refs(60))), problem, local, w, sigma, (0, 0))
     update = round_task(share)
     signs = np.where(rows.read(rows.refs(60)[0]).y == problem.positive[0], 1.0, -1.0)
     assert np.count_nonzero(update.local["alpha"]) > 10

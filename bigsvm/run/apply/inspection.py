@@ -9,7 +9,7 @@ import numpy as np
 
 from bigsvm.config import FitConfig
 from bigsvm.errors import DataError, PlanRefused, UsageError
-from bigsvm.model.linear_model import LinearModel, Model, load_model
+from bigsvm.model.linear_model import Model, load_model
 from bigsvm.run.copies.copy_folder import tree_bytes
 from bigsvm.run.fit.plan import make_plan
 from bigsvm.store.blocks import RowBlocks, row_bytes
@@ -84,17 +84,18 @@ def strongest(model: Model, n: int) -> list[dict[str, Any]]:
 
     Raises UsageError for a kernel model, whose features have no weights.
     """
-    if not isinstance(model, LinearModel):
+    weights = model.weights
+    if weights is None:
         raise UsageError("the features of a kernel model have no weights", hint="--top is for linear models")
     names = model.about.get("rows", {}).get("features", [])
     classes = model.classes.tolist()
     told: list[tuple[dict[str, Any], np.ndarray]] = []
     if model.regression:
-        told = [({"class": None}, model.coef[0])]
+        told = [({"class": None}, weights[0])]
     elif model.n_models == 1:
-        told = [({"class": classes[0]}, -model.coef[0]), ({"class": classes[1]}, model.coef[0])]
+        told = [({"class": classes[0]}, -weights[0]), ({"class": classes[1]}, weights[0])]
     else:
-        for m, coef in enumerate(model.coef):
+        for m, coef in enumerate(weights):
             who = {"class": classes[model.positive[m]]}
             if model.negative[m] >= 0:
                 who["against"] = classes[model.negative[m]]
