@@ -49,7 +49,7 @@ def problem_rows(layout: str = "csr", n: int = 400, n_classes: int = 2, noise: f
 def context(data: Any, tmp_path: Path, tol: float) -> Context:
     return Context(
         data=data, refs=data.refs(BLOCK), resident=False, mapper=SerialMapper(), budget=MemoryBudget(1 << 30), seed=3,
-        parallel=1, threads=2, read_depth=2, group_blocks=5, proof_refs=data.refs(5 * BLOCK), workdir=tmp_path, tol=tol,
+        shards=1, threads=2, read_depth=2, group_blocks=5, proof_refs=data.refs(5 * BLOCK), workdir=tmp_path, tol=tol,
         row_buffer_bytes=8000, row_buffer_sweeps=10, buffers=lambda: data.group_buffers(5),
     )  # fmt: skip
 

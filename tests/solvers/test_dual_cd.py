@@ -210,7 +210,7 @@ def learning(folder: Path) -> tuple[DualCD, Any, ModelGroup]:
     data = ArrayRows(X, y)
     refs = data.refs(50)
     ctx = Context(
-        data=data, refs=refs, resident=True, mapper=SerialMapper(), budget=MemoryBudget(1 << 20), seed=0, parallel=1,
+        data=data, refs=refs, resident=True, mapper=SerialMapper(), budget=MemoryBudget(1 << 20), seed=0, shards=1,
         threads=1, read_depth=1, group_blocks=1, proof_refs=refs, workdir=folder, tol=1e-3,
     )  # fmt: skip
     solver = DualCD()
