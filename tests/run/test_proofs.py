@@ -306,9 +306,9 @@ def test_one_pass_at_most_is_spent_on_a_proof_alone(
 
 
 @pytest.mark.parametrize("max_passes", [2, 3, 5, 9])
-@pytest.mark.parametrize("blocks_per_round", [1, 2])
-def test_the_limit_on_passes_is_kept_with_its_proof(max_passes: int, blocks_per_round: int, streaming: None) -> None:
-    config = FitConfig(solver="dcd", loss="hinge", tol=1e-9, max_passes=max_passes, blocks_per_round=blocks_per_round)
+@pytest.mark.parametrize("shards", [1, 2])
+def test_the_limit_on_passes_is_kept_with_its_proof(max_passes: int, shards: int, streaming: None) -> None:
+    config = FitConfig(solver="dcd", loss="hinge", tol=1e-9, max_passes=max_passes, shards=shards)
     result = fit_store(problem_rows(), config)
     assert result.status == "stopped"
     assert result.figures["passes"] == pytest.approx(max_passes, rel=1e-2)

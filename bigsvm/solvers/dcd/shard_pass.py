@@ -21,13 +21,16 @@ from __future__ import annotations
 import math
 import shutil
 import uuid
+import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bigsvm.compiled.linear.dual_cd import Stiffness
+from bigsvm.errors import BigSVMError
 from bigsvm.solvers.base import Context
 from bigsvm.solvers.dcd import shard_tasks
 from bigsvm.solvers.dcd.dual_cd_stream import PassSums
@@ -38,6 +41,7 @@ from bigsvm.tasks import ShardSum
 if TYPE_CHECKING:
     from bigsvm.solvers.dcd.dual_cd_state import DualCDState, ModelGroup
 
+_ARRAYS = ("theta", "seen", "balance", "off", "reach")
 _REMEMBERED = 10  # rounds whose interaction tells the stiffness of the next
 _ROOM = 1.2  # stiffness over what was measured
 _REACH = 0.125  # of the first step of the bias
@@ -57,11 +61,11 @@ def sharded_pass(state: DualCDState, ctx: Context) -> PassSums | None:
         state.done += 1
         if state.done < whole and ctx.pause():
             for group in state.shards:
-                group.collect(ctx)
+                group.collect()
             return None
     state.done = 0
     for group in state.shards:
-        group.collect(ctx)
+        group.collect()
     found = [group.pass_sums(ctx) for group in state.shards]
     return PassSums([sums for sums, _ in found], sum(visits for _, visits in found) // len(found))
 
@@ -69,8 +73,10 @@ def sharded_pass(state: DualCDState, ctx: Context) -> PassSums | None:
 class ShardedGroup:
     """A group of models whose rows lie on shards, as the caller sees it.
 
-    rounds : taken since the fit began;  theta : of the last one
-    interactions : of the last rounds, for the weights of features and for the bias weight
+    rounds : taken since the fit began;  theta : how far the last one went, (n_models,)
+    interactions : of the last rounds
+    balance : float64, (n_models,)   sum of alpha_i y_i
+    off, reach : float64, (n_models,)   b / B^2 less `balance` as of the last round; how far the bias may go at once
     seen : float64, (rounds of this pass, n_models, 4)   gap and loss of the rows that were visited, and of those kept
     """
 
@@ -84,11 +90,13 @@ class ShardedGroup:
         self._rows = [_rows_of(number, models, ctx) for number in range(ctx.shards)]
         self._states: list[ShardState] | None = None
         self._home, self._unsaved = "", None
+        self._mapper, self._at_most = ctx.mapper, ctx.pass_workers
         if ctx.mapper.in_process:
             self._states = [ShardState(rows, *self._of(rows)) for rows in self._rows]
         else:
             self._home = str(ctx.workdir / f"shards-{uuid.uuid4().hex[:12]}")
             Path(self._home).mkdir(parents=True)
+            self._remove_home = weakref.finalize(self, shutil.rmtree, self._home, True)
 
     def round(self, sweep: int, part: int, parts: int, ctx: Context) -> None:
         """One round of all shards: w and alpha go to the top of the dual along their changes."""
@@ -99,7 +107,7 @@ class ShardedGroup:
         told = Round(self.rounds, sweep, part, parts, self._stiffness(ctx.shards), self.theta)
         if self._home:
             shard_tasks.log_round(self._home, told, w)
-        total = self._on_shards(shard_tasks.round_task, (told, w), ctx)
+        total = self._on_shards(shard_tasks.round_task, (told, w))
         each, change = [Found(*found) for found in total.each], total.vectors[0]
         ctx.charge(sum(found.bytes_read for found in each))
         square = np.atleast_1d(np.einsum("j...,j...->...", change[:-1], change[:-1], dtype=np.float64))
@@ -130,7 +138,7 @@ class ShardedGroup:
         scale, bias = self.models.problem.constant_feature, self._bias()
         off = bias / scale**2 - self.balance
         cycle = parts / max(sweeps, 1)
-        follow = 1.0 / scale**2 + 0.5 * parts * parts * response + 0.5 * max(cycle, 1.0) * cycle * kept
+        follow = 1.0 / scale**2 + 0.5 * parts * parts * response + max(0.5 * cycle, 1.0) * kept
         flipped = off * self.off < 0.0
         self.reach = np.where(flipped, _REACH, min(2.0 ** (4.0 / parts), 2.0) * self.reach)
         step = np.clip(off / follow, -self.reach, self.reach)
@@ -155,7 +163,7 @@ class ShardedGroup:
         sums = [[math.fsum(self.seen[:, m, k]) + kept[m, k] for k in range(2)] for m in range(len(kept))]
         return np.array(sums), self.visits
 
-    def collect(self, ctx: Context) -> None:
+    def collect(self) -> None:
         """Bring the shards to the end of the last round, and what they know here."""
         if self._states is not None:
             for state in self._states:
@@ -163,7 +171,7 @@ class ShardedGroup:
             return
         if self._unsaved is not None:  # nothing was done since the run went on
             return
-        self._on_shards(shard_tasks.save_task, (self.rounds, self.theta), ctx)
+        self._on_shards(shard_tasks.save_task, (self.rounds, self.theta))
         for rows in self._rows:
             tree = shard_tasks.saved_tree(self._home, rows.number, self.rounds)
             alpha, streams = self._of(rows)
@@ -187,16 +195,16 @@ class ShardedGroup:
         return {
             "rounds": self.rounds,
             "visits": self.visits,
-            "theta": self.theta,
+            **{name: getattr(self, name) for name in _ARRAYS},
             "interactions": list(self.interactions),
-            "seen": self.seen,
             "states": states,
         }
 
     def load(self, tree: dict[str, Any]) -> None:
         """Take over what `dump` gave, by whatever mapper it was made."""
         self.rounds, self.visits = int(tree["rounds"]), int(tree["visits"])
-        self.theta, self.seen = np.array(tree["theta"]), np.array(tree["seen"])
+        for name in _ARRAYS:
+            setattr(self, name, np.array(tree[name]))
         self.interactions = [float(value) for value in tree["interactions"]]
         if self._states is None:
             self._unsaved = list(tree["states"])
@@ -204,15 +212,15 @@ class ShardedGroup:
         for state, saved in zip(self._states, tree["states"], strict=True):
             state.load(saved)
 
-    def finish(self, ctx_forget: Callable[[str], None] | None = None) -> None:
-        """Give back what only training needs."""
+    def finish(self) -> None:
+        """Give back what only training needs, here and where the shards are."""
         self._states = [] if self._states is not None else None
         if self._home:
-            shutil.rmtree(self._home, ignore_errors=True)
+            with suppress(BigSVMError):  # a cluster that is gone has forgotten
+                self._on_shards(shard_tasks.forget_task, None)
+            self._remove_home()
 
     def _kept(self, rows: ShardRows) -> dict[str, Any]:
-        if self.rounds == 0:
-            return ShardState.new(rows._replace(row_buffer_bytes=0)).dump()
         tree = shard_tasks.saved_tree(self._home, rows.number, self.rounds)
         return {name: tree[name] for name in ("rounds", "row_buffer")}
 
@@ -222,14 +230,14 @@ class ShardedGroup:
             return
         for rows, saved in zip(self._rows, self._unsaved, strict=True):
             alpha, streams = self._of(rows)
-            if int(saved["rounds"]):
-                shard_tasks.write_home(self._home, rows.number, {"alpha": alpha, "streams": streams, **saved})
+            shard_tasks.write_home(self._home, rows.number, {"alpha": alpha, "streams": streams, **saved})
         self._unsaved = None
 
-    def _on_shards(self, task: Callable[..., ShardSum], told: Any, ctx: Context) -> ShardSum:
+    def _on_shards(self, task: Callable[..., ShardSum], told: Any) -> ShardSum:
         states = self._states or [None] * len(self._rows)
         shards = [Shard(rows, state, self._home) for rows, state in zip(self._rows, states, strict=True)]
-        return ctx.mapper.reduce(ctx.mapper.on_shards(task, shards, ctx.mapper.publish(told), ctx.pass_workers))
+        mapper = self._mapper
+        return mapper.reduce(mapper.on_shards(task, shards, mapper.publish(told), self._at_most))
 
     def _of(self, rows: ShardRows) -> tuple[np.ndarray, np.ndarray]:
         """alpha and the flags of a shard's rows: views."""

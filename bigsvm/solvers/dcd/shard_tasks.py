@@ -62,11 +62,13 @@ def save_task(shard: Shard, told: tuple[int, np.ndarray]) -> ShardSum:
     return ShardSum((state.alpha.nbytes,))
 
 
-def forget_shards(home: str) -> None:
-    """Drop the states of a fit that is over, in this process."""
+def forget_task(shard: Shard, told: None) -> ShardSum:
+    """Task: drop what this process knows of a fit that is over, and of all whose folders are gone."""
     with _TAKING:
-        for key in [key for key in _HELD if key[0] == home]:
-            del _HELD[key]
+        for home, number in list(_HELD):
+            if home == shard.home or not Path(home).is_dir():
+                del _HELD[home, number]
+    return ShardSum((0,))
 
 
 def saved_tree(home: str, number: int, rounds: int) -> Any:
