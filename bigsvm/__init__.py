@@ -18,12 +18,16 @@ _PUBLIC = {
     "open_store": "bigsvm.store.formats.opener",
     "load_model": "bigsvm.model.linear_model",
     "certify": "bigsvm.run.api",
+    "export_model": "bigsvm.model.exchange.exchange",
+    "import_model": "bigsvm.model.exchange.exchange",
     "BigSVMError": "bigsvm.errors",
 }
 __all__ = ["__version__", *_PUBLIC]
 
 if TYPE_CHECKING:
     from bigsvm.errors import BigSVMError as BigSVMError
+    from bigsvm.model.exchange.exchange import export_model as export_model
+    from bigsvm.model.exchange.exchange import import_model as import_model
     from bigsvm.model.linear_model import load_model as load_model
     from bigsvm.run.api import certify as certify
     from bigsvm.run.api import fit as fit

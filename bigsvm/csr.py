@@ -1,4 +1,4 @@
-"""Compressed sparse rows, as everything here hands them on.  Needs NumPy alone, so that who only predicts loads no more."""
+"""Compressed sparse rows, as everything here hands them on; light, for who only predicts."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from bigsvm.model.plain_kernel import given_sums, kernel_sums
 from bigsvm.model.plain_products import plain_products
 from bigsvm.model.saved import read_saved_kernel, read_saved_linear, read_whole_document
 from bigsvm.problem.kernel import Kernel
-from bigsvm.store.blocks import Matrix
+from bigsvm.store.blocks import Matrix, tile
 
 __all__ = ["KernelPredictor", "LinearPredictor", "Predictor", "load"]
 
@@ -71,10 +71,11 @@ class LinearPredictor(_Plain):
         """Scores of rows that are scaled already, float64, (n_rows, n_models).  Raises DataError on other widths."""
         check_width(X, self.n_features)
         W = np.ascontiguousarray(self.coef.T)
-        n = len(X.indptr) - 1 if isinstance(X, CSR) else len(X)
         # Sparse products are made row by row; of dense ones some rows at a time, so that little is held.
-        step = max(n if isinstance(X, CSR) else _PRODUCTS // max(W.size, 1), 1)
-        parts = [plain_products(X if step >= n else X[a : a + step], W) for a in range(0, n, step)]  # type: ignore[index]
+        if isinstance(X, CSR):
+            return plain_products(X, W) + self.intercept
+        runs = tile(len(X), max(_PRODUCTS // max(W.size, 1), 1))
+        parts = [plain_products(X[start:stop], W) for start, stop in runs]
         return np.concatenate([np.empty((0, self.n_models)), *parts]) + self.intercept
 
 

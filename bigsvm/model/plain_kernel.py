@@ -85,7 +85,7 @@ class _Sparse:
 
         def distance(i: int, near: np.ndarray) -> np.ndarray:
             row = _rows(X, i, i + 1)
-            indices, values = (row.indices, row.data) if isinstance(row, CSR) else (np.arange(X.shape[1]), row[0])
+            indices, values = (row.indices, row.data) if isinstance(row, CSR) else (np.arange(row.shape[1]), row[0])
             mine = dict(zip(indices.tolist(), values.astype(np.float64).tolist(), strict=True))
             found = np.empty(len(near))
             for k, s in enumerate(near):

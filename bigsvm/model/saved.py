@@ -81,7 +81,7 @@ def read_saved_linear(folder: Path, document: dict[str, Any]) -> SavedLinear:
             f"coef {coef.shape} and intercept {intercept.shape} do not fit {n_models} models of {n_features} features",
             str(folder),
         )
-    return SavedLinear(coef, intercept, classes, pairs, _about(document))
+    return SavedLinear(coef, intercept, classes, pairs, _about(document, classes, folder))
 
 
 def read_saved_kernel(folder: Path, document: dict[str, Any]) -> SavedKernel:
@@ -106,11 +106,17 @@ def read_saved_kernel(folder: Path, document: dict[str, Any]) -> SavedKernel:
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError, UsageError) as error:
         raise DataError(f"model.json lacks or garbles {error}", where) from error
     return SavedKernel(
-        kernel, support, rows, dual_coef, intercept, classes, pairs, n_features, _about(document)
+        kernel, support, rows, dual_coef, intercept, classes, pairs, n_features, _about(document, classes, folder)
     )  # fmt: skip
 
 
-def _about(document: dict[str, Any]) -> dict[str, Any]:
+def _about(document: dict[str, Any], classes: np.ndarray, folder: Path) -> dict[str, Any]:
+    """What is left to tell.  Raises DataError where an imported model names no order of its classes."""
+    imported = document.get("imported", {})
+    order = imported.get("label_order", []) if isinstance(imported, dict) else None
+    wanted = sorted(map(str, range(len(classes))))
+    if order != [] and not (isinstance(order, list) and sorted(map(str, order)) == wanted):
+        raise DataError("model.json garbles 'imported'", str(folder / "model.json"))
     return {name: value for name, value in document.items() if name not in _NOT_ABOUT}
 
 
