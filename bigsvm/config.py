@@ -241,7 +241,7 @@ class FitConfig:
         return None if self.scratch_limit is None else parse_bytes(self.scratch_limit)
 
 
-_CALLED_ELSEWHERE = {
+CALLED_ELSEWHERE = {
     "lambda": "lam",
     "alpha": "lam",
     "max_iter": "max_passes",
@@ -261,7 +261,7 @@ def _nearest(name: str, known: set[str]) -> str:
     """The option that was meant, where one is near; else all."""
     by_lower = {option.lower(): option for option in known}
     low = name.lower().strip("_").replace("-", "_")
-    meant = _CALLED_ELSEWHERE.get(low) or by_lower.get(low)
+    meant = CALLED_ELSEWHERE.get(low) or by_lower.get(low)
     if meant is None:
         near = difflib.get_close_matches(low, by_lower, n=1, cutoff=0.6)
         meant = by_lower[near[0]] if near else None
