@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
@@ -82,6 +83,22 @@ def test_usage_and_outputs_are_held_to(bigsvm: Bigsvm, model: Path, tmp_path: Pa
     assert bigsvm("import", "a.npz", "m", "--format", "libsvm").code == 65
     assert bigsvm("import", "a.npz", "m").code == 2
     assert not (tmp_path / "m").exists()
+
+
+def test_a_model_may_go_to_standard_output_but_not_with_a_document(bigsvm: Bigsvm, model: Path, tmp_path: Path) -> None:
+    said = bigsvm("export", model, "-", "--format", "liblinear")
+    assert (said.code, said.out.splitlines()[0]) == (0, "solver_type L2R_L2LOSS_SVC_DUAL")
+    assert bigsvm("export", model, "-", "--json", "--format", "liblinear").code == 2
+    assert bigsvm("export", model, "-").code == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_open_file_is_written_to(tmp_path: Path) -> None:
+    for form in ("liblinear", "npz"):
+        made = io.BytesIO()
+        package.export_model(linear((0, 1)), made, form)
+        package.export_model(linear((0, 1)), tmp_path / form, form)
+        assert made.getvalue() == (tmp_path / form).read_bytes()
 
 
 def test_npz_is_plain_arrays_with_all_that_a_score_takes(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, BinaryIO, Literal, get_args
 
 import numpy as np
 
@@ -27,14 +27,14 @@ UNPROVED = {"kind": "none"}
 
 
 def export_model(
-    model: str | Path | Model, path: str | Path, format: Exported | None = None, *, overwrite: bool = False
+    model: str | Path | Model, path: str | Path | BinaryIO, format: Exported | None = None, *, overwrite: bool = False
 ) -> dict[str, Any]:
     """Write a model for another program.
 
     Parameters
     ----------
     model : a model's folder, or what `bigsvm.load_model` gave
-    path : the file to write
+    path : the file to write; or one that is open for bytes already, such as `sys.stdout.buffer`
     format : 'onnx', 'liblinear', 'libsvm' or 'npz'; None: by the suffix of `path`, .onnx or .npz
 
     Returns `output`, `format` and `bytes`.
@@ -44,14 +44,19 @@ def export_model(
     UsageError : the format cannot hold this model (says which can), or `onnx` is not installed.
     OutputError : the output exists (unless overwrite) or cannot be written.  MissingInput, DataError : of the model.
     """
-    out = Path(path)
-    chosen = format or _SUFFIXES.get(out.suffix)
+    out = Path(path) if isinstance(path, str | os.PathLike) else None
+    chosen = format or (_SUFFIXES.get(out.suffix) if out else None)
     if chosen not in _WRITERS:
-        what = f"unknown format {chosen!r}" if chosen else f"{out.name!r} does not say in which format"
+        what = f"unknown format {chosen!r}" if chosen else f"{out.name if out else '-'!r} does not say in which format"
         raise UsageError(what, hint=f"--format: one of {', '.join(get_args(Exported))}")
     if isinstance(model, str | os.PathLike):
-        check_apart({"the output": out}, {"the model": model})
+        if out:
+            check_apart({"the output": out}, {"the model": model})
         model = load_model(model)
+    if out is None:
+        opened: Any = path
+        _WRITERS[chosen](opened, model)
+        return {"output": "-", "format": chosen, "bytes": None}
     check_plain_output(out, overwrite)
     with new_output(out, overwrite) as file:
         _WRITERS[chosen](file, model)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import click
 from bigsvm.cli import text
 from bigsvm.cli.command import bigsvm_command
 from bigsvm.cli.session import Session
+from bigsvm.errors import UsageError
 from bigsvm.units import show_bytes
 
 
@@ -19,7 +21,9 @@ from bigsvm.units import show_bytes
 )
 @click.argument("model", type=click.Path(path_type=Path))
 @click.argument("file", required=False, type=click.Path(path_type=Path))
-@click.option("-o", "--out", type=click.Path(path_type=Path), metavar="FILE", help="File to write.")
+@click.option(
+    "-o", "--out", type=click.Path(path_type=Path), metavar="FILE", help="File to write; - is standard output."
+)
 @click.option(
     "--format",
     "form",
@@ -35,6 +39,12 @@ def command(session: Session, model: Path, file: Path | None, out: Path | None, 
 
     target = out or file
     assert target is not None
-    result = {"model": str(model), **export_model(model, target, form, overwrite=overwrite)}
+    to_stdout = str(target) == "-"
+    if to_stdout and session.as_json:
+        raise UsageError("--json and the model cannot both go to standard output", hint="name a file with -o")
+    where = sys.stdout.buffer if to_stdout else target
+    result = {"model": str(model), **export_model(model, where, form, overwrite=overwrite)}
+    if to_stdout:
+        return session.finish(result, "", made=True)
     lines = [("format", result["format"]), ("size", None if result["bytes"] is None else show_bytes(result["bytes"]))]
     return session.finish(result, f"{target}\n" + text.rows(lines), made=True)

@@ -107,11 +107,18 @@ def _model_text(result: dict[str, Any]) -> str:
         ("problem", f"{problem.get('loss')}, C = {problem.get('C', ['?'])[0]}, bias {problem.get('bias')}"),
         ("relative gap", f"{text.number(max(gaps), 3)} ({certificate.get('kind')})" if gaps else None),
         ("trained on", _trained_on(result)),
-        ("dual point", "saved" if result["has_alpha"] else "not saved: certify gives a weaker bound"),
+        ("dual point", _dual_point(result)),
         ("size", show_bytes(result["bytes"])),
     ]
     top = "".join(_top_text(entry) for entry in result.get("top", []))
     return f"{result['path']}: a model\n" + text.rows(lines) + top
+
+
+def _dual_point(result: dict[str, Any]) -> str | None:
+    """Whether there is one; of a model from elsewhere nobody expects it."""
+    if "imported" in result:
+        return None
+    return "saved" if result["has_alpha"] else "not saved: certify gives a weaker bound"
 
 
 def _trained_on(result: dict[str, Any]) -> str:
