@@ -65,6 +65,18 @@ def support_blocks(support: Support) -> Iterator[tuple[int, int, Matrix]]:
         start = stop
 
 
+def gathered(support: Support) -> Matrix:
+    """All support vectors as they are in memory or mapped; pieces are put together."""
+    if not isinstance(support, SupportPieces):
+        return support
+    parts = list(support.pieces())
+    if support.layout == "dense":
+        return np.concatenate([np.asarray(part) for part in parts])
+    data, indices, rows = zip(*((part.data, part.indices, np.diff(part.indptr)) for part in parts), strict=True)  # type: ignore[union-attr]
+    indptr = np.concatenate(([0], np.cumsum(np.concatenate(rows)))).astype(np.int64)
+    return CSR(np.concatenate(data), np.concatenate(indices), indptr)
+
+
 def _block_rows(support: Matrix, start: int, n: int) -> int:
     """Rows of the block at `start`: in float64, and their features as a tile, they take LARGEST_BLOCK or are one."""
     rows = min(_MOST_ROWS, n - start)

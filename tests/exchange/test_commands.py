@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 import bigsvm as package
 from bigsvm.csr import CSR
@@ -91,6 +92,23 @@ def test_a_model_may_go_to_standard_output_but_not_with_a_document(bigsvm: Bigsv
     assert bigsvm("export", model, "-", "--json", "--format", "liblinear").code == 2
     assert bigsvm("export", model, "-").code == 2
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("layout", ["dense", "csr"])
+def test_a_model_that_was_just_fitted_goes_out_as_the_saved_one(tmp_path: Path, layout: str) -> None:
+    X = rows(90)
+    y = np.where(X[:, 0] + X[:, 1] > 0, 1, -1)
+    given = X if layout == "dense" else sparse.csr_array(X)
+    result = package.fit((given, y), kernel="rbf", gamma=0.3, tol=1e-2, memory="32MiB")
+    result.save_model(tmp_path / "m")
+    for form in ("libsvm", "npz"):
+        package.export_model(result.model, tmp_path / f"fresh.{form}", form)
+        package.export_model(tmp_path / "m", tmp_path / f"saved.{form}", form)
+    assert (tmp_path / "fresh.libsvm").read_bytes() == (tmp_path / "saved.libsvm").read_bytes()
+    fresh, saved = (np.load(tmp_path / f"{name}.npz") for name in ("fresh", "saved"))
+    assert set(fresh.files) == set(saved.files)
+    for name in set(fresh.files) - {"about"}:
+        np.testing.assert_array_equal(fresh[name], saved[name])
 
 
 def test_an_open_file_is_written_to(tmp_path: Path) -> None:

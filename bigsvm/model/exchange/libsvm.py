@@ -23,7 +23,7 @@ from bigsvm.model.decide import Decides, models_of
 from bigsvm.model.exchange.text_model import digits, order_of, pairs_in_order, refuse_scaled, whole_labels
 from bigsvm.model.kernel_model import KernelModel
 from bigsvm.model.linear_model import LinearModel
-from bigsvm.model.support import SupportPieces, support_blocks
+from bigsvm.model.support import gathered, support_blocks
 from bigsvm.problem.kernel import Kernel
 
 NAME = "LIBSVM"
@@ -110,9 +110,7 @@ def _support_lines(model: Any, order: np.ndarray) -> Iterator[str]:
         for s in order:
             yield f"0:{int(model.support_rows[s]) + 1}"
         return
-    support = model.support
-    if isinstance(support, SupportPieces):
-        raise UsageError("a model that was just fitted is exported from its folder", hint="save it first")
+    support = gathered(model.support)
     for s in order:
         ((_, _, block),) = support_blocks(_row(support, int(s)))
         if isinstance(block, CSR):

@@ -20,15 +20,14 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from bigsvm.csr import CSR
-from bigsvm.errors import UsageError
 from bigsvm.model.kernel_model import KernelModel
 from bigsvm.model.linear_model import Model
-from bigsvm.model.support import SupportPieces
+from bigsvm.model.support import gathered
 from bigsvm.model.support_files import SPARSE
 
 
 def write(file: BinaryIO, model: Model) -> None:
-    """Write it.  Raises UsageError where support vectors are not there yet."""
+    """Write it."""
     arrays: dict[str, Any] = {
         "kind": np.array(model.kind), "classes": model.classes, "positive": model.positive,
         "negative": model.negative, "intercept": model.intercept, "n_features": np.array(model.n_features, np.int64),
@@ -37,12 +36,11 @@ def write(file: BinaryIO, model: Model) -> None:
     if isinstance(model, KernelModel):
         about = {**about, "problem": {**about.get("problem", {}), "kernel": model.kernel.document()}}
         arrays |= {"dual_coef": np.asarray(model.dual_coef), "support_rows": np.asarray(model.support_rows)}
-        if isinstance(model.support, SupportPieces):
-            raise UsageError("a model that was just fitted is exported from its folder", hint="save it first")
-        if isinstance(model.support, CSR):
-            arrays |= {name.removesuffix(".npy"): part for name, part in zip(SPARSE, model.support, strict=True)}
-        elif model.support is not None:
-            arrays["support"] = np.asarray(model.support)
+        support = None if model.support is None else gathered(model.support)
+        if isinstance(support, CSR):
+            arrays |= {name.removesuffix(".npy"): part for name, part in zip(SPARSE, support, strict=True)}
+        elif support is not None:
+            arrays["support"] = np.asarray(support)
     else:
         arrays["coef"] = model.coef
     arrays["about"] = np.array(json.dumps(about, sort_keys=True, allow_nan=False))

@@ -21,7 +21,7 @@ from bigsvm.model.decide import Decides
 from bigsvm.model.exchange.text_model import scale_of
 from bigsvm.model.kernel_model import KernelModel
 from bigsvm.model.linear_model import LinearModel
-from bigsvm.model.support import SupportPieces
+from bigsvm.model.support import gathered
 from bigsvm.store.scaling import Scaling
 
 OPSET, IR = 17, 8  # what runtimes of 2022 read
@@ -138,8 +138,7 @@ def _of_kernel(graph: _Graph, model: Any, X: str) -> str:
 
 
 def _dense(support: Any, n_features: int) -> np.ndarray:
-    if isinstance(support, SupportPieces):
-        raise UsageError("a model that was just fitted is exported from its folder", hint="save it first")
+    support = gathered(support)
     if not isinstance(support, CSR):
         return _f64(support)
     out = np.zeros((len(support.indptr) - 1, n_features))
