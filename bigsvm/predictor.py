@@ -14,6 +14,7 @@ another order: they agree to 1e-12 of the sum of the terms' sizes.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -23,7 +24,7 @@ import numpy as np
 from bigsvm.csr import CSR
 from bigsvm.errors import DataError
 from bigsvm.model.decide import Decides, check_width, models_of
-from bigsvm.model.plain_kernel import given_sums, kernel_sums
+from bigsvm.model.plain_kernel import PlainKernel, given_sums
 from bigsvm.model.plain_products import plain_products
 from bigsvm.model.saved import read_saved_kernel, read_saved_linear, read_whole_document
 from bigsvm.problem.kernel import Kernel
@@ -108,7 +109,12 @@ class KernelPredictor(_Plain):
         check_width(X, self.n_features)
         if self.support is None:
             return given_sums(X, self.support_rows, self.dual_coef) + self.intercept
-        return kernel_sums(self.kernel, self.support, self.dual_coef, X) + self.intercept
+        return self._sums.sums(X) + self.intercept
+
+    @functools.cached_property
+    def _sums(self) -> PlainKernel:
+        assert self.support is not None
+        return PlainKernel(self.kernel, self.support, self.dual_coef)
 
 
 Predictor: TypeAlias = LinearPredictor | KernelPredictor

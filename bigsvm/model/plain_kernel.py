@@ -15,25 +15,39 @@ from bigsvm.problem.kernel import Kernel
 from bigsvm.store.blocks import Matrix, tile
 
 _VALUES = 1 << 20  # float64 values of one kind that are held at one time
+_KEPT = 1 << 23  # values of support vectors that are kept in float64
 _CANCELS = 4096.0  # exponents' terms from which rounding shows
 _VANISHES = 750.0  # exponents beyond which a value is 0 in float64
 _SLACK = 1e-9  # relative error of products, widely
 
 
-def kernel_sums(kernel: Kernel, support: Matrix, dual_coef: np.ndarray, X: Matrix) -> np.ndarray:
-    """sum_s dual_coef[m, s] K(x_i, s), float64, (n_rows, n_models).
+class PlainKernel:
+    """sum_s dual_coef[m, s] K(x_i, s) of any rows.
 
-    support, X : dense or CSR rows; X sparse may be narrower
-    dual_coef : float64, (n_models, n_support)
+    support : dense or CSR;  dual_coef : float64, (n_models, n_support)
+
+    Support vectors in float64, with what is known of them, are kept from call to call where they take little.
     """
-    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-        sums = np.zeros((_n_rows(X), len(dual_coef)))
+
+    def __init__(self, kernel: Kernel, support: Matrix, dual_coef: np.ndarray) -> None:
+        self._kernel, self._support, self._dual_coef = kernel, support, dual_coef
+        n_values = len(support.data) if isinstance(support, CSR) else support.size
+        self._kept = list(self._blocks()) if n_values <= _KEPT else None
+
+    def sums(self, X: Matrix) -> np.ndarray:
+        """The sums of rows, dense or CSR, float64, (n_rows, n_models); sparse ones may be narrower."""
+        with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+            sums = np.zeros((_n_rows(X), len(self._dual_coef)))
+            for block, coef in self._kept or self._blocks():
+                for start, stop in _runs(X, len(coef) + block.width):
+                    sums[start:stop] += block.values(self._kernel, _rows(X, start, stop)) @ coef
+            return sums
+
+    def _blocks(self) -> Iterator[tuple[_Dense | _Sparse, np.ndarray]]:
+        support = self._support
         for first, last in _runs(support):
             block = _Sparse(support, first, last) if isinstance(support, CSR) else _Dense(support[first:last])
-            coef = dual_coef[:, first:last].T
-            for start, stop in _runs(X, len(coef) + block.width):
-                sums[start:stop] += block.values(kernel, _rows(X, start, stop)) @ coef
-        return sums
+            yield block, np.ascontiguousarray(self._dual_coef[:, first:last].T)
 
 
 def given_sums(X: Matrix, rows: np.ndarray, dual_coef: np.ndarray) -> np.ndarray:
