@@ -10,7 +10,7 @@ from bigsvm.csr import CSR
 from bigsvm.errors import DataError, UsageError
 from bigsvm.model.decide import models_of
 from bigsvm.model.exchange.libsvm import KERNEL_TYPES, NAME
-from bigsvm.model.exchange.text_model import Lines, label_order, labels_of, one, whole
+from bigsvm.model.exchange.text_model import Lines, label_order, labels_of, one, plain, whole
 from bigsvm.model.kernel_model import KernelModel
 from bigsvm.model.linear_model import LinearModel, Model
 from bigsvm.problem.kernel import Kernel
@@ -22,7 +22,7 @@ _LOSSES: dict[str, str | None] = {
     "nu_svr": None,
 }
 """svm_type -> our loss; None where the problem is none of ours, though its models predict as ours do."""
-_MOST_WEIGHTS = 1 << 33
+_MOST_WEIGHTS = 1 << 28  # 2 GiB: one index makes a model so wide
 _NAMES = {theirs: ours for ours, theirs in KERNEL_TYPES.items()}
 _PROBABILITIES = ("probA", "probB", "prob_density_marks")
 _HEAD = frozenset((
@@ -53,13 +53,13 @@ def read(lines: Lines, n_features: int | None = None) -> tuple[Model, list[str]]
     n_models = 1 if regression else n_classes * (n_classes - 1) // 2
     rho = lines.numbers(head.get("rho", []), n_models, "rho")
     n_coef = 1 if regression else n_classes - 1
-    codes = np.zeros(total, np.int64)
+    counts = np.array([total])
     if not regression:
         counts = lines.numbers(head.get("nr_sv", []), n_classes, "nr_sv")
         if np.any(counts < 0) or np.any(counts != np.floor(counts)) or counts.sum() != total:
             raise DataError(f"nr_sv does not add up to the {total} support vectors", where)
-        codes = np.repeat(np.arange(n_classes), counts.astype(np.int64))
     coef, support = _support(lines, n_coef, total)
+    codes = np.repeat(np.arange(len(counts)), counts.astype(np.int64))  # now that so many are there
     about: dict[str, Any] = {"imported": {"program": NAME, "svm_type": kind, **label_order(labels)}}
     loss = _LOSSES[kind]
     about["problem"] = {"bias": "free", "bias_scale": 1.0, **({"loss": loss} if loss else {})}
@@ -74,8 +74,9 @@ def read(lines: Lines, n_features: int | None = None) -> tuple[Model, list[str]]
 def _kernel(head: dict[str, list[str]], where: str) -> Kernel:
     name = one(head, "kernel_type", where)
     try:
-        gamma, coef0 = float(one(head, "gamma", where, "1")), float(one(head, "coef0", where, "0"))
-        return Kernel(_NAMES[name], gamma, int(one(head, "degree", where, "3")), coef0)
+        texts = [one(head, key, where, default) for key, default in (("gamma", "1"), ("coef0", "0"), ("degree", "3"))]
+        gamma, coef0, degree = map(plain, texts)
+        return Kernel(_NAMES[name], float(gamma), int(degree), float(coef0))
     except (KeyError, ValueError, UsageError) as error:
         raise DataError(f"its kernel is none of ours: {error}", where) from error
 
@@ -157,7 +158,7 @@ def _model(
     n_features = top if n_features is None else n_features
     if kernel.name == "linear":
         if n_features * len(intercept) > _MOST_WEIGHTS:
-            raise DataError(f"has {n_features:,} features, more than a linear model can have", where)
+            raise DataError(f"has {n_features:,} features, more than the weights of a linear model may be", where)
         coef = np.zeros((len(intercept), n_features))
         of = np.repeat(np.arange(beta.shape[1]), np.diff(support.indptr))
         for m, each in enumerate(beta):

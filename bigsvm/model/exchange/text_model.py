@@ -93,12 +93,19 @@ class Lines:
     def numbers(self, texts: list[str], n: int, what: str) -> np.ndarray:
         """`n` finite float64.  Raises DataError."""
         try:
-            found = np.array([float(text) for text in texts])
+            found = np.array([float(plain(text)) for text in texts])
         except ValueError:
             raise self.bad(f"has {what} that are no numbers") from None
         if len(found) != n or not np.isfinite(found).all():
             raise self.bad(f"has {len(found)} numbers as {what}, and {n} finite ones are wanted")
         return found
+
+
+def plain(text: str) -> str:
+    """Digits as C reads them: Python's 1_0 is none.  Raises ValueError."""
+    if "_" in text:
+        raise ValueError(text)
+    return text
 
 
 def one(head: dict[str, list[str]], name: str, where: str, default: str | None = None) -> str:
@@ -148,7 +155,7 @@ def pairs_in_order(values: np.ndarray, order: np.ndarray) -> np.ndarray:
 def labels_of(head: dict[str, list[str]], n_classes: int, where: str) -> np.ndarray:
     """The classes in the file's order, int64, no two alike.  Raises DataError."""
     try:
-        labels = np.array([int(text) for text in head.get("label", [])], np.int64)
+        labels = np.array([int(plain(text)) for text in head.get("label", [])], np.int64)
     except (ValueError, OverflowError):
         labels = np.empty(0, np.int64)
     if len(labels) != n_classes or len(set(labels.tolist())) != n_classes:
