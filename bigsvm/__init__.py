@@ -22,7 +22,7 @@ _PUBLIC = {
     "import_model": "bigsvm.model.exchange.exchange",
     "BigSVMError": "bigsvm.errors",
 }
-__all__ = ["__version__", *_PUBLIC]
+__all__ = ["__version__", "predictor", *_PUBLIC]
 
 if TYPE_CHECKING:
     from bigsvm.errors import BigSVMError as BigSVMError
@@ -38,10 +38,12 @@ if TYPE_CHECKING:
 
 def __getattr__(name: str) -> Any:
     """Load a public name on first use (PEP 562), so that `import bigsvm` stays under 0.15 s."""
-    if name not in _PUBLIC:
-        raise AttributeError(f"module 'bigsvm' has no attribute {name!r}")
     from importlib import import_module
 
+    if name == "predictor":
+        return import_module("bigsvm.predictor")
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'bigsvm' has no attribute {name!r}")
     return getattr(import_module(_PUBLIC[name]), name)
 
 

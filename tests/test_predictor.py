@@ -206,8 +206,8 @@ def test_numpy_is_all_that_a_prediction_loads(tmp_path: Path) -> None:
     linear().save(tmp_path / "linear")
     kernel("rbf", "csr").save(tmp_path / "kernel")
     code = (
-        "import sys; from bigsvm import predictor\n"
-        f"for kind in ('linear', 'kernel'): predictor.load('{tmp_path}/' + kind).predict([[0.0] * {D}])\n"
+        "import sys, bigsvm\n"
+        f"for kind in ('linear', 'kernel'): bigsvm.predictor.load('{tmp_path}/' + kind).predict([[0.0] * {D}])\n"
         "roots = {name.partition('.')[0] for name, m in sys.modules.items() if getattr(m, '__file__', None)}\n"
         "print(*sorted(r for r in roots if r[0] != '_' and r not in sys.stdlib_module_names))\n"
         "print(len([name for name in sys.modules if name.startswith('bigsvm')]), 'bigsvm.compiled' in sys.modules)"
