@@ -122,9 +122,7 @@ class Mapper(Protocol):
 class MapperHere:
     """The verbs of shards for mappers of this process, whose `map` runs tasks as their results are asked for."""
 
-    def map(
-        self, task: Callable[[S], R], shares: Iterable[S], at_most: int | None = None
-    ) -> Generator[R, None, None]:
+    def map(self, task: Callable[[S], R], shares: Iterable[S], at_most: int | None = None) -> Generator[R, None, None]:
         raise NotImplementedError
 
     def publish(self, value: T) -> T:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from bigsvm.compiled.linear.dual_cd import (
     EXACT,
-    Stiffness,
     BlockRows,
     Limits,
+    Stiffness,
     _sweep,
     dual_cd_sweeps,
     dual_cd_visit,
@@ -154,7 +154,7 @@ def test_sigma_makes_the_local_problem_stiffer() -> None:
     alpha, w = np.zeros((n, 1)), np.zeros(5)
     rows = BlockRows(readonly_view(X), (y > 0).astype(np.int32), np.empty(0), norms, ALL)
     dual_cd_sweeps(
-        rows, DualModels(CLASSES, np.ones(1, np.int32), np.ones(1), HINGE), alpha, w, np.ones(n, np.uint8), 4.0,
+        rows, DualModels(CLASSES, np.ones(1, np.int32), np.ones(1), HINGE), alpha, w, np.ones(n, np.uint8), Stiffness(4.0, 4.0),
         OPEN.copy(), VisitingOrder(28, 0, 0, 0), Limits(1, False, 0.0, 0.0, np.zeros(1)), stats,
     )  # fmt: skip
     np.testing.assert_allclose(w / 4.0, np.append(X.T @ (alpha[:, 0] * y), alpha[:, 0] @ y), atol=1e-12)
@@ -268,7 +268,8 @@ def swept(
     models = DualModels(np.ones(2), np.ones(1, np.int32), np.ones(1), HINGE._replace(bias=0.0))
     limits = Limits(1, True, -1.0, given["target"], np.array([given["floor"]]))
     *_, settled = dual_cd_sweeps(
-        rows, models, a, W, active, Stiffness(given["sigma"], given["sigma"]), thresholds, VisitingOrder(28, 0, 0, 0), limits, np.empty((1, 4))
+        rows, models, a, W, active, Stiffness(given["sigma"], given["sigma"]), thresholds,
+        VisitingOrder(28, 0, 0, 0), limits, np.empty((1, 4)),
     )  # fmt: skip
     return a[:, 0], W, settled
 

@@ -56,7 +56,9 @@ def worked(home: Path, lost_before: tuple[int, ...], saves: tuple[int, ...], n: 
         found.append(round_task(shard, (this, w)))
     save_task(shard, (n, np.ones(1)))
     tree = shard_tasks.saved_tree(shard.home, 1, n)
-    found.append([tree["alpha"].copy(), tree["streams"].copy(), tree["row_buffer"]["n"], tree["row_buffer"]["threshold"]])
+    found.append(
+        [tree["alpha"].copy(), tree["streams"].copy(), tree["row_buffer"]["n"], tree["row_buffer"]["threshold"]]
+    )
     forget()
     return found
 
@@ -69,7 +71,9 @@ def same(a: Any, b: Any) -> bool:
 
 @pytest.mark.parametrize("saves", [(), (5,), (4, 8)])
 @pytest.mark.parametrize("lost_before", [(0,), (1,), (7,), (5, 6, 8, 11)])
-def test_a_lost_state_is_replayed_to_the_bit(saves: tuple[int, ...], lost_before: tuple[int, ...], tmp_path: Path) -> None:
+def test_a_lost_state_is_replayed_to_the_bit(
+    saves: tuple[int, ...], lost_before: tuple[int, ...], tmp_path: Path
+) -> None:
     whole = worked(tmp_path / "whole", (), ())
     assert len({sum_.vectors[0].tobytes() for sum_ in whole[:-1]}) == 12  # every round moved something else
     assert same(worked(tmp_path / "lost", lost_before, saves), whole)
@@ -109,7 +113,7 @@ def test_a_damaged_save_is_passed_over(tmp_path: Path) -> None:
 
 def test_rounds_that_went_half_way_are_settled(tmp_path: Path) -> None:
     shard = shard_at(tmp_path / "home", row_buffer_bytes=0)
-    this, w = rounds(1)[0]
+    this, _ = rounds(1)[0]
     round_task(shard, (this, np.zeros(6, np.float32)))
     save_task(shard, (1, np.ones(1)))
     full = shard_tasks.saved_tree(shard.home, 1, 1)["alpha"].copy()

@@ -66,12 +66,12 @@ def test_bytes_are_of_shards_and_rounds_and_of_nothing_else(n_classes: int, tmp_
 def test_no_round_lowers_the_dual_at_the_bias_that_it_was_given(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the bias b held, the dual of the saddle is a concave function of alpha; a round goes up on it or stays."""
     rows = rows_of(loss)
-    block = rows.read(rows.refs(400)[0])
-    X = sparse.csr_array((block.X.data, block.X.indices, block.X.indptr)).toarray() if loss in CLASSES else block.X
     seen: list[float] = []
 
     def value(group: ShardedGroup, alpha: np.ndarray, bias: float) -> float:
-        problem, a = group.models.problem, alpha[:, 0]
+        problem, a, data = group.models.problem, alpha[:, 0], group._rows[0].data
+        block = data.read(data.refs(400)[0])  # in the order of alpha
+        X = sparse.csr_array((block.X.data, block.X.indices, block.X.indptr)).toarray() if loss in CLASSES else block.X
         if loss in CLASSES:
             y = np.where(block.y == problem.positive[0], 1.0, -1.0)
             gain, diag = a.sum(), problem.loss.diag_factor / problem.C[0]
@@ -84,11 +84,14 @@ def test_no_round_lowers_the_dual_at_the_bias_that_it_was_given(loss: str, monke
     whole = ShardedGroup.round
 
     def watched(self: ShardedGroup, *told: Any) -> None:
+        if len(self.models.alpha.values) != 400:  # the few rows of a fit that compiles
+            return whole(self, *told)
         self.collect()
         before, bias = self.models.alpha.values.copy(), float(self._bias()[0])
         whole(self, *told)
         self.collect()
         seen.append(value(self, self.models.alpha.values, bias) - value(self, before, bias))
+        return None
 
     monkeypatch.setattr(ShardedGroup, "round", watched)
     options: dict[str, Any] = {"C": 0.1, "tol": 1e-9, "shards": 4, "rounds_per_pass": 4}  # float64 weights
@@ -111,8 +114,8 @@ def test_many_rounds_a_pass_are_worth_more_than_one() -> None:
 
 def test_shards_and_rounds_follow_from_the_shape() -> None:
     from bigsvm.config import FitConfig
-    from bigsvm.run.fit.shards import rounds_of, shards_of
     from bigsvm.solvers.base import DataShape
+    from bigsvm.solvers.shards import rounds_of, shards_of
 
     auto = FitConfig.of()
     sizes = [1e9, 16e9, 24e9, 25e9, 64e9, 1e12, 1e14]

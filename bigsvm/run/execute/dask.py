@@ -12,6 +12,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeVar
@@ -88,7 +89,7 @@ class DaskMapper:
         """As `Mapper` says.  A round that killed its workers is begun again: the shards find their way back."""
         task, shards, published, futures = begun
         for _ in range(_ROUND_STARTS):
-            total = self._asked(lambda: self._shards.total(futures))
+            total = self._asked(partial(self._shards.total, futures))
             try:
                 return self._result(total)
             except _Killed:

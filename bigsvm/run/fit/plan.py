@@ -19,11 +19,11 @@ from bigsvm.problem.definite import whole_bytes
 from bigsvm.problem.problem import Problem, make_problem
 from bigsvm.run.fit.cache_plan import CachePlan, needed, plan_cache
 from bigsvm.run.fit.choice import Chosen, choose, least_memory
-from bigsvm.run.fit.shards import rounds_of, shards_of
 from bigsvm.run.fit.sizes import FIXED, PARALLEL, SPARE_SHARE
 from bigsvm.run.proof.kernel_check import check_needs
 from bigsvm.solvers.base import DataShape, Need, Solver
 from bigsvm.solvers.kernel.values.row_keeping import CACHE
+from bigsvm.solvers.shards import rounds_of, shards_of
 from bigsvm.store.blocks import RowBlocks, row_bytes
 from bigsvm.store.columns.column_addresses import row_dtype
 from bigsvm.store.columns.column_writer import copy_bytes

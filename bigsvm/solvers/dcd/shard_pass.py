@@ -22,7 +22,7 @@ import math
 import shutil
 import uuid
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -89,7 +89,8 @@ class ShardedGroup:
         self.seen = np.empty((0, m, 4))
         self._rows = [_rows_of(number, models, ctx) for number in range(ctx.shards)]
         self._states: list[ShardState] | None = None
-        self._home, self._unsaved = "", None
+        self._home = ""
+        self._unsaved: list[Any] | None = None
         self._mapper, self._at_most = ctx.mapper, ctx.pass_workers
         if ctx.mapper.in_process:
             self._states = [ShardState(rows, *self._of(rows)) for rows in self._rows]
@@ -143,7 +144,11 @@ class ShardedGroup:
         self.reach = np.where(flipped, _REACH, min(2.0 ** (4.0 / parts), 2.0) * self.reach)
         step = np.clip(off / follow, -self.reach, self.reach)
         self.off = off
-        self.models.w[-1] = ((bias - step) / scale).astype(self.models.w.dtype) if self.models.w.ndim == 2 else (bias[0] - step[0]) / scale
+        self.models.w[-1] = (
+            ((bias - step) / scale).astype(self.models.w.dtype)
+            if self.models.w.ndim == 2
+            else (bias[0] - step[0]) / scale
+        )
 
     def _measure(self, square: np.ndarray, apart: np.ndarray) -> None:
         """How much the changes of the shards had in common: the square of their sum over the sum of their squares."""
@@ -234,7 +239,7 @@ class ShardedGroup:
         self._unsaved = None
 
     def _on_shards(self, task: Callable[..., ShardSum], told: Any) -> ShardSum:
-        states = self._states or [None] * len(self._rows)
+        states: Sequence[ShardState | None] = self._states or [None] * len(self._rows)
         shards = [Shard(rows, state, self._home) for rows, state in zip(self._rows, states, strict=True)]
         mapper = self._mapper
         return mapper.reduce(mapper.on_shards(task, shards, mapper.publish(told), self._at_most))

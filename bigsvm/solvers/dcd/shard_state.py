@@ -175,10 +175,11 @@ class ShardState:
         change = w - W
         change /= w.dtype.type(told.stiffness.features)
         self.rounds = told.number + 1
-        terms = self._terms(problem)
+        linear, cross, square, balance, response, kept_response = self._terms(problem)
         norm = np.atleast_1d(np.einsum("j...,j...->...", change[:-1], change[:-1], dtype=np.float64))
         found = Found(
-            seen[:, GAP], seen[:, LOSS], kept[:, GAP], kept[:, LOSS], *terms, norm, visits, nbytes
+            seen[:, GAP], seen[:, LOSS], kept[:, GAP], kept[:, LOSS], linear, cross, square, balance, response,
+            kept_response, norm, visits, nbytes,
         )  # fmt: skip
         return found, change
 
@@ -214,7 +215,9 @@ class ShardState:
         y, cost = problem.y_and_cost(block)
         weight = np.empty(0) if block.sample_weight is None else np.array(block.sample_weight)
         streaming = self.streams[at] == 1
-        self._moved.append(_Moved(at[streaming], y[streaming], cost[streaming], sqnorm[streaming], self.alpha[at[streaming]], False))
+        self._moved.append(
+            _Moved(at[streaming], y[streaming], cost[streaming], sqnorm[streaming], self.alpha[at[streaming]], False)
+        )
         given = BlockRows(X, y, weight, np.ascontiguousarray(sqnorm), at)
         mixed = mixed_runs_of(X, problem.constant_feature != 0.0)
         key = VisitingOrder(mixed, rows.seed, told.sweep, rows.first + int(at[0]))

@@ -86,7 +86,7 @@ def write_home(home: str, number: int, tree: Any) -> None:
 
 def log_round(home: str, this: Round, W: np.ndarray) -> None:
     """Keep what a round told, for shards that must be made anew."""
-    _write_whole(_logged(home, this.number), {"round": this._replace(stiffness=list(this.stiffness))._asdict(), "w": W})
+    _write_whole(_logged(home, this.number), {"round": {**this._asdict(), "stiffness": list(this.stiffness)}, "w": W})
 
 
 def drop_log(home: str, before: int) -> None:
@@ -148,7 +148,9 @@ def _logged(home: str, number: int) -> Path:
 
 def _numbers(home: str, number: int) -> list[int]:
     """Rounds after which a shard was saved, in order."""
-    return sorted(int(path.name.split("-")[1]) for path in Path(home).glob(f"{number:05d}-*") if path.name[-8:].isdigit())
+    return sorted(
+        int(path.name.split("-")[1]) for path in Path(home).glob(f"{number:05d}-*") if path.name[-8:].isdigit()
+    )
 
 
 def _write_whole(target: Path, tree: Any) -> None:
