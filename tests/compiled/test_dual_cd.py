@@ -154,7 +154,8 @@ def test_sigma_makes_the_local_problem_stiffer() -> None:
     alpha, w = np.zeros((n, 1)), np.zeros(5)
     rows = BlockRows(readonly_view(X), (y > 0).astype(np.int32), np.empty(0), norms, ALL)
     dual_cd_sweeps(
-        rows, DualModels(CLASSES, np.ones(1, np.int32), np.ones(1), HINGE), alpha, w, np.ones(n, np.uint8), Stiffness(4.0, 4.0),
+        rows, DualModels(CLASSES, np.ones(1, np.int32), np.ones(1), HINGE), alpha, w, np.ones(n, np.uint8),
+        Stiffness(4.0, 4.0),
         OPEN.copy(), VisitingOrder(28, 0, 0, 0), Limits(1, False, 0.0, 0.0, np.zeros(1)), stats,
     )  # fmt: skip
     np.testing.assert_allclose(w / 4.0, np.append(X.T @ (alpha[:, 0] * y), alpha[:, 0] @ y), atol=1e-12)
