@@ -249,6 +249,8 @@ def agrees_with_newton(rows: Any, solver: str, **options: Any) -> None:
 )  # fmt: skip
 def test_corners(corner: str, solver: str, bias: str, layout: str, C: float) -> None:
     X, y = corner_problems()[corner]
+    if (corner, solver) == ("separable", "cd"):
+        C = min(C, 10.0)  # the number of its sweeps grows in proportion
     agrees_with_newton((sparse.csr_array(X) if layout == "csr" else X, y), solver, bias=bias, C=C)
 
 
