@@ -90,7 +90,9 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=100, help="of each kind of damage")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", choices=KINDS, help="this part alone")
-    parser.add_argument("--smoke", action="store_true", help="one of each kind; of copies in the place of four others, one")
+    parser.add_argument(
+        "--smoke", action="store_true", help="one of each kind; of copies in the place of four others, one"
+    )
     options = parser.parse_args()
     trials = 1 if options.smoke else options.trials
     # Small data streams, as large data does: several blocks, none of them kept in memory.

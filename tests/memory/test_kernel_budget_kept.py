@@ -77,8 +77,13 @@ def used(result: dict) -> float:
     budget=["least", 96],
 )
 def test_a_kernel_fit_keeps_its_budget(
-    stores: dict[str, Path], tmp_path: Path, name: str, options: list[str], passes: dict[str | int, str],
-    budget: str | int, capsys: pytest.CaptureFixture[str],
+    stores: dict[str, Path],
+    tmp_path: Path,
+    name: str,
+    options: list[str],
+    passes: dict[str | int, str],
+    budget: str | int,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     store, model = str(stores[name]), str(tmp_path / "m")
     if "--tol" not in options:
