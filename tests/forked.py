@@ -23,7 +23,8 @@ for line in sys.stdin:
         code = 1
         try:
             sys.argv[1:] = arguments
-            os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
+            os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND), 2)
+            os.dup2(2, 1)  # what is read from this one is how programs ended, and nothing else
             exec(compile(program, "program", "exec"), {**globals(), "__name__": "__main__"})
             code = 0
         except SystemExit as ended:
@@ -33,6 +34,7 @@ for line in sys.stdin:
         except BaseException:
             traceback.print_exc()
         finally:
+            sys.stdout.flush()
             sys.stderr.flush()
             os._exit(code)
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
