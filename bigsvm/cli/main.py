@@ -36,6 +36,7 @@ _LISTED = {
     "models.evaluate": "Measure a model on a store: accuracy, F1, ROC AUC, confusion matrix.",
     "models.certify": "Prove the duality gap of a saved model again, apart from the run that made it.",
     "models.inspect": "Say what a store, a model or a run holds.",
+    "reports.report": "Make one page about a run, a model or a registry.",
     "models.promote": "Make a model the current one of a registry, in one atomic step.",
     "models.rollback": "Make an earlier model of a registry current again.",
     "models.history": "Say what was promoted and rolled back in a registry.",

@@ -1,0 +1,77 @@
+"""How a fit ended and what its proof is worth, in one sentence that needs no reading between lines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bigsvm.report.facts import Source, Told, small
+
+_TONES = {"converged": "good", "paper_rule": "good", "kkt": "so-so", "stopped": "so-so", "stalled": "so-so"}
+_OPEN = {"running": "open", "starting": "open", "ok": "good"}
+
+
+def tone(status: str) -> str:
+    """How good the news is: good, so-so, bad or open."""
+    return _TONES.get(status) or _OPEN.get(status, "bad")
+
+
+def percent(gap: float) -> str:
+    """0.0077 %"""
+    return f"{100 * gap:.2g} %"
+
+
+def proof_sentence(status: str, gap: Told | None, tol: Told | None, kind: Any, rule: dict[str, Any]) -> list[Told]:
+    """What is known of a model whose fit is over.
+
+    gap : its relative gap; None where there is none
+    kind : proved, estimate or none
+    """
+    asked = [Told("(asked for:"), tol, Told(").")] if tol is not None else [Told(".")]
+    if status == "kkt":
+        return [Told(f"The optimality conditions hold ({_rule(rule)}); for this kernel no gap can be proved.")]
+    if gap is None or gap.value is None:
+        return [Told("No gap is known: nothing was proved.")]
+    share = f"— that is {percent(gap.value)} of it —"
+    if kind != "proved":
+        said = "The objective is estimated, not proved, to be within a relative gap of"
+        return [Told(said), gap, Told(f"{share} of the best possible one"), *asked]
+    said = "It is proved that no model of this problem has an objective lower than this one's by more than a share of"
+    if status == "paper_rule":
+        return [Told(f"The solver's own rule is met ({_rule(rule)}). {said}"), gap, Told(f"({percent(gap.value)}).")]
+    before = {
+        "stopped": "Stopped before its tolerance. ",
+        "stalled": "Stalled before its tolerance. ",
+        "interrupted": "Interrupted. ",
+    }.get(status, "")
+    return [Told(before + said), gap, Told(f"({percent(gap.value)})"), *asked]
+
+
+def run_sentence(status: str, source: Source, last: Source | None) -> list[Told]:
+    """What is known of a run.
+
+    last : the last proof's event, of a run that has no result
+    """
+    if source.get("result.relative_gap") is not None:
+        gap = source.told("result.relative_gap", small)
+        tol = source.told("job.config.tol", small) if source.get("job.config.tol") is not None else None
+        rule = source.get("result.rule") or {}
+        return proof_sentence(status, gap, tol, source.get("result.certificate"), rule)
+    so_far = [Told("No proof was made yet.")]
+    if last is not None:
+        so_far = [Told("The last proof has a relative gap of"), last.told("relative_gap", small), Told(".")]
+    began = {
+        "running": "The fit goes on.",
+        "starting": "The fit is starting.",
+        "died": "The process of this fit is gone, and it wrote no model: bigsvm resume goes on with it.",
+        "interrupted": "The fit was interrupted: bigsvm resume goes on with it.",
+    }.get(status, f"The fit failed: {source.get('error') or 'nobody says why'}.")
+    return [Told(began), *so_far]
+
+
+def _rule(rule: dict[str, Any]) -> str:
+    """`violation 0.00099, tolerance 0.001`"""
+    if not rule:
+        return "as the solver says"
+    value, tolerance = rule.get("value"), rule.get("tolerance")
+    said = f"{rule.get('name')} {value:.3g}" if isinstance(value, int | float) else str(rule.get("name"))
+    return f"{said}, tolerance {tolerance:.3g}" if isinstance(tolerance, int | float) else said
