@@ -155,7 +155,12 @@ def small(value: float) -> str:
     return f"{value:.3g}"
 
 
-SHOWS: tuple[Callable[[float], str], ...] = (number, exact, count, small, show_bytes, show_seconds)
+def seconds(value: float) -> str:
+    """A duration, of less than a tenth of a second in milliseconds."""
+    return f"{1000 * value:.3g} ms" if 0 < value < 0.1 else show_seconds(value)
+
+
+SHOWS: tuple[Callable[[float], str], ...] = (number, exact, count, small, show_bytes, seconds)
 """All ways in which a number of a document is written."""
 
 

@@ -9,7 +9,7 @@ from bigsvm.report.draw.ranks import ByScore, calibration, has_both, histograms,
 from bigsvm.report.facts import Chart, Curve, Fact, Section, Source, Table, Told, count, number, words
 from bigsvm.run.apply.evaluate import Residuals, Tally
 
-_CURVES = 8
+_CURVES = 10
 """Classes whose curves one chart shows."""
 _LARGEST_TABLE = 30
 
@@ -27,7 +27,7 @@ def data_sections(store: str, result: dict[str, Any], tally: Tally | Residuals) 
     average = "" if result["average"] == "binary" else f" ({result['average']})"
     rough = " (from binned scores)" if result["binned"] else ""
     facts = [
-        *words("rows of", store),
+        *words("tried on", store),
         Fact("rows", (source.told("n_rows", count), *([Told("(weighted)")] if result["weighted"] else []))),
         *source.fact("accuracy", "accuracy"),
         *source.fact("balanced accuracy", "balanced_accuracy"),
@@ -71,7 +71,7 @@ def _working_point(matrix: list[list[float]], label: int) -> tuple[float, float,
 
 def _ranking(matrix: list[list[float]], ranked: list[tuple[str, int, ByScore]]) -> Section:
     """ROC and precision against recall, with the point at which the model works."""
-    roc_curves, pr_curves, roc_marks, pr_marks, said = [], [], [], [], []
+    roc_curves, pr_curves, roc_marks, pr_marks, rows = [], [], [], [], []
     for name, label, by_score in ranked[:_CURVES]:
         roc_curves.append(Curve(name, *roc(by_score)))
         pr_curves.append(Curve(name, *precision_recall(by_score)))
@@ -80,13 +80,15 @@ def _ranking(matrix: list[list[float]], ranked: list[tuple[str, int, ByScore]]) 
             false, recall, precision = point
             roc_marks.append((name, false, recall))
             pr_marks.append((name, recall, precision))
-            said.append(f"{name}: recall {recall:.3g}, false positives {false:.3g}, precision {precision:.3g}")
-    told = "As the model decides (the dots) — " + "; ".join(said) + "."
+            rows.append([Told(name), *(Told(f"{share:.4g}") for share in (recall, precision, false))])
+    told = "The dots are the model as it decides." if rows else ""
     roc_chart = Chart("ROC", "false positive rate", "true positive rate (recall)", roc_curves, marks=roc_marks,
                       unit_square=True, told=told)  # fmt: skip
     pr_chart = Chart("Precision against recall", "recall", "precision", pr_curves, marks=pr_marks, unit_square=True)
     note = "" if len(ranked) <= _CURVES else f"The first {_CURVES} of {len(ranked)} classes."
-    return Section("Ranking", charts=[roc_chart, pr_chart], note=note)
+    head = ["class", "recall", "precision", "false positive rate"]
+    tables = [Table(head, rows, "Where the model works")] if rows else []
+    return Section("Ranking", charts=[roc_chart, pr_chart], tables=tables, note=note)
 
 
 def _scores(ranked: list[tuple[str, int, ByScore]], binary: bool) -> Section:
@@ -117,7 +119,7 @@ def _scores(ranked: list[tuple[str, int, ByScore]], binary: bool) -> Section:
 def _regression(store: str, source: Source, tally: Residuals) -> Section:
     """Errors, and predicted against true values."""
     facts = [
-        *words("rows of", store),
+        *words("tried on", store),
         *source.fact("rows", "n_rows", count),
         *source.fact("mean squared error", "mse"),
         *source.fact("mean absolute error", "mae"),

@@ -24,8 +24,8 @@ from bigsvm.report.facts import (
 )
 from bigsvm.run.apply.inspection import inspect_model, strongest
 
-TOP = 12
-"""Features that are told of each class."""
+_TOP, _TOP_OF_MANY, _MANY = 12, 6, 3
+"""Features that are told of each of two classes, and of each of more."""
 _CLASSES_SHOWN = 20
 
 
@@ -42,7 +42,7 @@ def model_report(path: Path, model: Model) -> Report:
     lead = proof_sentence(status, gap, tol, certificate.get("kind"), {})
     report = Report("model", str(path), f"The model {path.name}", tuple(lead), tone(status))
     report.sections.append(_problem(source))
-    report.sections.append(_certificate(source))
+    report.sections.append(_certificate(source, _names(model)))
     return report
 
 
@@ -70,21 +70,30 @@ def _problem(source: Source) -> Section:
     return Section("What it is", facts)
 
 
-def _certificate(source: Source) -> Section:
+def _names(model: Model) -> list[str]:
+    """What each model of a model tells apart."""
+    if model.regression:
+        return ["values"]
+    classes = model.classes.tolist()
+    named = zip(model.positive.tolist(), model.negative.tolist(), strict=True)
+    return [f"{classes[p]}" + (f" against {classes[n]}" if n >= 0 else "") for p, n in named]
+
+
+def _certificate(source: Source, names: list[str]) -> Section:
     certificate = source.document["certificate"]
     rows = []
     for m in range(len(certificate.get("relative_gap") or [])):
         at = f"certificate.{{}}.{m}"
         rows.append(
             [
-                Told(str(m)),
+                Told(names[m] if m < len(names) else str(m)),
                 source.told(at.format("objective"), exact),
                 source.told(at.format("dual_objective"), exact),
                 source.told(at.format("relative_gap"), small),
                 source.told(at.format("n_support"), count),
             ]
         )
-    head = ["model", "objective", "dual value", "relative gap", "support vectors"]
+    head = ["class", "objective", "dual value", "relative gap", "support vectors"]
     facts = words("certificate", certificate.get("kind"))
     return Section("The certificate", facts, tables=[Table(head, rows)] if rows else [])
 
@@ -93,7 +102,7 @@ def features_section(model: Model) -> Section | None:
     """The strongest features of each class, by name; None for a kernel model, whose features have no weights."""
     if model.weights is None:
         return None
-    top = strongest(model, TOP)
+    top = strongest(model, _TOP if model.n_models < _MANY else _TOP_OF_MANY)
     source = Source("top", top)
     tables = []
     for k, entry in enumerate(top[:_CLASSES_SHOWN]):

@@ -23,12 +23,13 @@ from bigsvm.report.facts import (
     exact,
     joined,
     number,
+    seconds,
     small,
     thinned,
     words,
 )
 from bigsvm.report.runs import Run
-from bigsvm.units import show_bytes, show_seconds
+from bigsvm.units import show_bytes
 
 _PROOFS_SHOWN = 40
 _SPENT = {
@@ -171,6 +172,8 @@ def _falling(run: Run) -> Section | None:
         told = ""
         if proofs:
             first, last = proofs[0], proofs[-1]
+            told = f"One proof: {last['relative_gap']:.3g} at {last[field]:.3g} {words_}."
+        if len(proofs) > 1:
             told = (
                 f"The proved gap falls from {first['relative_gap']:.3g} at {first[field]:.3g} {words_} to "
                 f"{last['relative_gap']:.3g} at {last[field]:.3g}."
@@ -203,7 +206,7 @@ def _proof_table(proofs: list[dict[str, Any]]) -> list[Table]:
             [
                 event.told("passes"),
                 event.told("epochs"),
-                event.told("wall_s", show_seconds),
+                event.told("wall_s", seconds),
                 event.told("objective", exact),
                 event.told("dual_objective", exact),
                 event.told("relative_gap", small),
@@ -220,31 +223,31 @@ def _time(source: Source, run: Run) -> Section | None:
     if total <= 0:
         return None
     parts = [
-        Part(name, source.size(f"result.seconds.{key}"), source.told(f"result.seconds.{key}", show_seconds))
+        Part(name, source.size(f"result.seconds.{key}"), source.told(f"result.seconds.{key}", seconds))
         for key, name in _SPENT.items()
         if source.size(f"result.seconds.{key}") > 0
     ]
     rest = total - sum(part.size for part in parts)
     if rest > 0.005 * total:
-        parts.append(Part("the rest", rest, Told(show_seconds(rest))))
+        parts.append(Part("the rest", rest, Told(seconds(rest))))
     waited, solving = source.size("result.seconds.io_wait"), source.size("result.seconds.solving")
     bars = [Bar("All of it", max(total, sum(part.size for part in parts)), parts)]
-    if solving > 0:
+    if waited > 0:
         computed = max(solving - waited, 0.0)
         bars.append(
             Bar(
                 "Solving and its proofs: waiting for the disk, or computing",
                 max(solving, waited),
                 [
-                    Part("waiting for the disk", waited, source.told("result.seconds.io_wait", show_seconds)),
-                    Part("computing", computed, Told(show_seconds(computed))),
+                    Part("waiting for the disk", waited, source.told("result.seconds.io_wait", seconds)),
+                    Part("computing", computed, Told(seconds(computed))),
                 ],
             )
         )
     n = len(run.of_kind("FitStarted"))
     note = f"The fit was taken up again {n - 1} times: these are the seconds of its last process." if n > 1 else ""
     note = note.replace("1 times", "once") if n == 2 else note
-    return Section("Where the time went", source.fact("in all", "result.seconds.total", show_seconds), bars, note=note)
+    return Section("Where the time went", source.fact("in all", "result.seconds.total", seconds), bars, note=note)
 
 
 def _memory(source: Source, run: Run) -> Section | None:
@@ -329,7 +332,7 @@ def _options(run: Run) -> Section | None:
     facts = [Fact(name, (_option(value),)) for name, value in changed.items()]
     rows = [[Told(name), _option(value)] for name, value in config.items()]
     note = "" if facts else "All options have their defaults."
-    return Section("Options that were not left at their defaults", facts, tables=_table(rows), note=note)
+    return Section("Options other than the defaults", facts, tables=_table(rows), note=note)
 
 
 def _table(rows: list[list[Told]]) -> list[Table]:

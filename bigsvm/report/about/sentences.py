@@ -31,19 +31,15 @@ def proof_sentence(status: str, gap: Told | None, tol: Told | None, kind: Any, r
         return [Told(f"The optimality conditions hold ({_rule(rule)}); for this kernel no gap can be proved.")]
     if gap is None or gap.value is None:
         return [Told("No gap is known: nothing was proved.")]
-    share = f"— that is {percent(gap.value)} of it —"
-    if kind != "proved":
-        said = "The objective is estimated, not proved, to be within a relative gap of"
-        return [Told(said), gap, Told(f"{share} of the best possible one"), *asked]
-    said = "It is proved that no model of this problem has an objective lower than this one's by more than a share of"
-    if status == "paper_rule":
-        return [Told(f"The solver's own rule is met ({_rule(rule)}). {said}"), gap, Told(f"({percent(gap.value)}).")]
     before = {
+        "paper_rule": f"The solver's own rule is met ({_rule(rule)}). ",
         "stopped": "Stopped before its tolerance. ",
         "stalled": "Stalled before its tolerance. ",
         "interrupted": "Interrupted. ",
     }.get(status, "")
-    return [Told(before + said), gap, Told(f"({percent(gap.value)})"), *asked]
+    said = "is proved" if kind == "proved" else "is estimated, not proved,"
+    best = Told(f"({percent(gap.value)}) of the best one that any model of this problem can have")
+    return [Told(f"{before}The objective of this model {said} to be within a share of"), gap, best, *asked]
 
 
 def run_sentence(status: str, source: Source, last: Source | None) -> list[Told]:

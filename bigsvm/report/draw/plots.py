@@ -107,12 +107,14 @@ def _draw(axes: Any, chart: Chart, colours: dict[str, str]) -> None:
         colour = of(_FAINT) if curve.faint else of(_COLOURS[k % SERIES])
         if chart.kind == "bars":
             axes.stairs(curve.y, curve.x, fill=True, alpha=0.35, color=colour)
-            axes.stairs(curve.y, curve.x, color=colour, label=curve.name, linestyle=_DASHES[k % 4], linewidth=1.4)
+            axes.stairs(curve.y, curve.x, color=colour, label=curve.name, linestyle=_dash(k), linewidth=1.4)
         else:
             _line(axes, curve, colour, k)
         k += not curve.faint
     if chart.log_y:
         axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e+"))
+        axes.yaxis.set_minor_formatter(lambda value, _: "")
     if chart.level is not None and (chart.level[1] > 0 or not chart.log_y):
         axes.axhline(chart.level[1], color=of(_FAINT), linewidth=1.0, linestyle=(0, (2, 2)), label=chart.level[0])
     for k, (_, x, y) in enumerate(chart.marks):
@@ -134,9 +136,14 @@ def _line(axes: Any, curve: Curve, colour: str, k: int) -> None:
         axes.plot(curve.x, curve.y, "o", color=colour, markersize=size, label=name, alpha=1.0 if size > 2 else 0.6)
         return
     marker = "o" if len(curve.x) <= 30 and not curve.faint else ""
-    dashes = (0, (1.5, 1.5)) if curve.faint else _DASHES[k % 4]
+    dashes = (0, (1.5, 1.5)) if curve.faint else _dash(k)
     axes.plot(curve.x, curve.y, color=colour, linestyle=dashes, marker=marker, markersize=3.2, linewidth=1.6,
               label=name)  # fmt: skip
+
+
+def _dash(k: int) -> Any:
+    """Of the k-th line; those that share a colour differ."""
+    return _DASHES[(k + k // SERIES) % len(_DASHES)]
 
 
 def _escaped(text: str) -> str:

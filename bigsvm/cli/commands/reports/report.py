@@ -62,7 +62,7 @@ def command(
         opening = {name: options.pop(name) for name in ("label", "weight", "empty_chunks")}
         config = config_of(ctx, options)
         sections = _tried(session, model, data, config, zero_based, opening, chosen)
-        report.sections[1:1] = sections
+        report.sections[2:2] = sections  # after what it is and its proof
     result = {"path": str(path), "kind": report.kind, "figures": figures(report)}
     if as_text:
         from bigsvm.report.text import text
