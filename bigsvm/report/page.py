@@ -86,7 +86,7 @@ def _bar(bar: Bar) -> Iterator[str]:
     yield f"<h3>{escape(bar.title)}</h3>"
     whole = bar.whole or 1.0
     pieces = "".join(
-        f'<span class="k{k % _PALETTE}" style="width: {100 * part.size / whole:.2f}%" title="{escape(part.name)}"></span>'
+        f'<span class="k{k % _PALETTE}" style="width: {100 * part.size / whole:.2f}%"></span>'
         for k, part in enumerate(bar.parts)
         if part.size > 0
     )

@@ -6,11 +6,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bigsvm.errors import MissingInput
+from bigsvm.errors import DataError, MissingInput
 from bigsvm.files.locks import signed_by
 from bigsvm.observe.jsonl import read_events
-from bigsvm.observe.run_files import EVENTS, LOCK, is_run, read_record
+from bigsvm.observe.run_files import EVENTS, LOCK, RUN, is_run, read_record
+from bigsvm.report.facts import is_number
 
+_NUMBERS = {
+    "EpochEnd": ("at_s", "epochs", "passes", "active_rows", "gap_estimate", "wall_s"),
+    "CertificateMade": ("at_s", "epochs", "passes", "objective", "dual_objective", "relative_gap", "wall_s"),
+    "BudgetReport": ("limit_bytes",),
+}
+_OBJECTS = {"FitStarted": ("plan", "config", "versions"), "FitEnded": ("result",)}
+_MAY_BE_NULL = ("gap_estimate", "relative_gap", "objective", "dual_objective")  # numbers that were not finite
 OVER = ("converged", "paper_rule", "kkt", "stopped", "stalled")
 """How a run ends that wrote a model."""
 
@@ -101,10 +109,47 @@ def read_run(folder: Path) -> Run:
     if not is_run(folder):
         raise MissingInput("no record of a run here", str(folder), "a run is a folder with run.json and events.jsonl")
     record = read_record(folder)
+    _check_record(record, str(folder / RUN))
     events = []
     if (folder / EVENTS).exists():
-        events = [{**event, "line": line} for line, event in enumerate(read_events(folder / EVENTS))]
+        for line, event in enumerate(read_events(folder / EVENTS)):
+            _check_event(event, f"{folder / EVENTS}:{line + 1}")
+            events.append({**event, "line": line})
     return Run(folder, record, events)
+
+
+def _check_record(record: dict[str, Any], where: str) -> None:
+    """Whether what is read of run.json has the form that a fit gives it.  Raises DataError."""
+    result, job = record.get("result", {}), record.get("job", {})
+    for name, found in (("result", result), ("job", job)):
+        if not isinstance(found, dict):
+            raise DataError(f"{name} is not an object", where, "it is not the record of a fit")
+    for name, found, kind in (
+        ("job.config", job.get("config", {}), dict),
+        ("result.rule", result.get("rule", {}), dict),
+        ("result.models", result.get("models", []), list),
+        ("result.classes", result.get("classes", []), list),
+    ):
+        if not isinstance(found, kind):
+            raise DataError(f"{name} is no {'list' if kind is list else 'object'}", where)
+    if not all(isinstance(entry, dict) for entry in result.get("models", [])):
+        raise DataError("result.models has what is no object", where)
+
+
+def _check_event(event: dict[str, Any], where: str) -> None:
+    """Whether an event has what is read of it.  Raises DataError."""
+    for name in _NUMBERS.get(event["event"], ()):
+        if not is_number(event.get(name)) and not (name in _MAY_BE_NULL and event.get(name, 0) is None):
+            raise DataError(f"{name} of {event['event']} is not a number", where)
+    for name in _OBJECTS.get(event["event"], ()):
+        if not isinstance(event.get(name), dict):
+            raise DataError(f"{name} of {event['event']} is not an object", where)
+    holders = event.get("holders", [])
+    if event["event"] == "BudgetReport" and not (
+        isinstance(holders, list)
+        and all(isinstance(held, list) and len(held) == 2 and is_number(held[1]) for held in holders)
+    ):
+        raise DataError("holders of BudgetReport are no names and bytes", where)
 
 
 def _no_step_back(events: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""What is told of a model on rows that it was tried on: metrics, confusion matrix, ranking curves, scores, residuals."""
+"""What is told of a model on rows that it was tried on: metrics, confusion matrix, ranking, scores, residuals."""
 
 from __future__ import annotations
 

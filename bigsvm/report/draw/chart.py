@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -107,7 +108,7 @@ def _place(value: float, low: float, high: float, most: int) -> int:
 def _joined(points: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """The points, and those on straight lines between them."""
     out = points[:1]
-    for (x0, y0), (x1, y1) in zip(points, points[1:], strict=False):
+    for (x0, y0), (x1, y1) in itertools.pairwise(points):
         steps = max(abs(x1 - x0), abs(y1 - y0), 1)
         out += [(round(x0 + (x1 - x0) * s / steps), round(y0 + (y1 - y0) * s / steps)) for s in range(1, steps + 1)]
     return out

@@ -9,6 +9,7 @@ import click
 
 from bigsvm.cli.command import bigsvm_command
 from bigsvm.cli.options import add, config_of, run_options, store_options, take_rows
+from bigsvm.cli.page import check_page, write_page
 from bigsvm.cli.session import Session
 from bigsvm.errors import UsageError
 from bigsvm.units import show_bytes
@@ -49,12 +50,7 @@ def command(
         raise UsageError("the page and the JSON document cannot both go to standard output", hint="name a file")
     out = None if as_text or output == "-" else Path(output) if output else place_of(path)
     if not as_text:
-        from bigsvm.files.outputs import check_plain_output
-        from bigsvm.report.draw.plots import check_matplotlib
-
-        check_matplotlib()
-        if out is not None:
-            check_plain_output(out, overwrite)
+        check_page(out, overwrite)
     chosen = take_rows(options)
     report, model = make_report(path, with_model=data is not None)
     if data is not None:
@@ -78,14 +74,6 @@ def command(
     nbytes = len(html.encode())
     result = {**result, "report": str(out), "bytes": nbytes}
     return session.finish(result, f"{out}: {show_bytes(nbytes)}", made=True)
-
-
-def write_page(out: Path, html: str, overwrite: bool) -> None:
-    """Write a page, whole or not at all.  Raises OutputError."""
-    from bigsvm.files.outputs import new_output
-
-    with new_output(out, overwrite) as file:
-        file.write(html.encode())
 
 
 def _tried(
