@@ -60,7 +60,8 @@ class Session:
         if self.quiet:
             return
         if self.log_format == "json":
-            click.echo(json.dumps({"event": "Warned", "message": message}), err=True)
+            at_s = round(time.monotonic() - self._began, 6)
+            click.echo(json.dumps({"event": "Warned", "at_s": at_s, "message": message}), err=True)
         else:
             click.echo(f"bigsvm: warning: {message}", err=True)
 

@@ -59,7 +59,7 @@ def command(
         config = config_of(ctx, options)
         sections = _tried(session, model, data, config, zero_based, opening, chosen)
         report.sections[2:2] = sections  # after what it is and its proof
-    result = {"path": str(path), "kind": report.kind, "figures": figures(report)}
+    result: dict[str, Any] = {"path": str(path), "kind": report.kind, "figures": figures(report)}
     if as_text:
         from bigsvm.report.text import text
 
