@@ -1,4 +1,4 @@
-"""Pages as outputs of commands: refused before any work, written whole or not at all."""
+"""Pages and pictures as outputs of commands: refused before any work, written whole or not at all."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def check_page(out: Path | None, overwrite: bool) -> None:
             raise OutputError("cannot write there", str(there), "choose another folder")
 
 
-def write_page(out: Path, html: str, overwrite: bool) -> None:
-    """Write a page.  Raises OutputError."""
+def write_page(out: Path, content: bytes, overwrite: bool) -> None:
+    """Write a page or a picture, folders above it included.  Raises OutputError."""
     from bigsvm.files.atomic import cannot_write
     from bigsvm.files.outputs import new_output
 
@@ -40,7 +40,7 @@ def write_page(out: Path, html: str, overwrite: bool) -> None:
     except OSError as error:
         raise cannot_write(out, error) from error
     with new_output(out, overwrite) as file:
-        file.write(html.encode())
+        file.write(content)
 
 
 def report_run(run: Path, out: Path) -> None:
@@ -48,4 +48,4 @@ def report_run(run: Path, out: Path) -> None:
     from bigsvm.report.make import make_report
     from bigsvm.report.page import page
 
-    write_page(out, page(make_report(run)[0]), overwrite=True)
+    write_page(out, page(make_report(run)[0]).encode(), overwrite=True)

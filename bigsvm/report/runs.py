@@ -107,7 +107,9 @@ def read_run(folder: Path) -> Run:
     MissingInput : there is none. DataError : it is damaged.
     """
     if not is_run(folder):
-        raise MissingInput("no record of a run here", str(folder), "a run is a folder with run.json and events.jsonl")
+        hint = "a run is a folder with run.json and events.jsonl"
+        beside = folder.with_name(f"{folder.name}.run")
+        raise MissingInput("no record of a run here", str(folder), f"is it {beside}?" if is_run(beside) else hint)
     record = read_record(folder)
     _check_record(record, str(folder / RUN))
     events = []

@@ -70,8 +70,9 @@ def command(
     html = page(report)
     if out is None:
         return session.finish(result, html.rstrip("\n"))
-    write_page(out, html, overwrite)
-    nbytes = len(html.encode())
+    content = html.encode()
+    write_page(out, content, overwrite)
+    nbytes = len(content)
     result = {**result, "report": str(out), "bytes": nbytes}
     return session.finish(result, f"{out}: {show_bytes(nbytes)}", made=True)
 
