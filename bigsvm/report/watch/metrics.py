@@ -12,7 +12,7 @@ from bigsvm.report.watch.snapshot import Snapshot
 STATUSES = (
     "starting", "running", "converged", "paper_rule", "kkt", "stopped", "stalled", "interrupted", "died", "error",
 )  # fmt: skip
-_GAUGES = (
+GAUGES = (
     ("passes", "Bytes read over bytes of the data.", "passes"),
     ("epochs", "Row visits over rows.", "epochs"),
     ("active_rows", "Rows that the next step visits.", "active_rows"),
@@ -44,7 +44,7 @@ def _lines(now: Snapshot) -> Iterator[str]:
     yield from _head("status", "1 for the status that the run has.")
     for status in STATUSES:
         yield f'bigsvm_fit_status{{{run},status="{status}"}} {int(now.status == status)}'
-    for name, said, field in _GAUGES:
+    for name, said, field in GAUGES:
         value = getattr(now, field)
         if value is not None:
             yield from _head(name, said)
