@@ -99,6 +99,8 @@ class Chart:
     marks: Sequence[tuple[str, float, float]] = ()
     level: tuple[str, float] | None = None
     unit_square: bool = False
+    whole_x: bool = False
+    """x counts things."""
     told: str = ""
 
 

@@ -111,7 +111,7 @@ def _table(table: Table) -> str:
         cells = (_cell(told, table.shades[i][j] if table.shades else 0.0, matrix) for j, told in enumerate(row))
         rows.append(f"<tr>{''.join(cells)}</tr>")
     caption = f"<caption>{escape(table.caption)}</caption>" if table.caption and not table.folded else ""
-    kind = ' class="matrix"' if matrix else ' class="narrow"' if len(table.head) <= _NARROW else ""
+    kind = ' class="matrix"' if matrix else ' class="narrow"' if len(table.head) <= _NARROW else ' class="wide"'
     text = f'<div class="scroll"><table{kind}>{caption}<thead><tr>{head}</tr></thead>'
     text += f"<tbody>{''.join(rows)}</tbody></table></div>"
     if table.folded:

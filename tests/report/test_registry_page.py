@@ -25,7 +25,7 @@ def registry(fits: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_text_of_a_registry(registry: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["report", str(registry), "--text"]) == 0
     said = capsys.readouterr().out
-    assert "Version 2 is current, taken back to on" in said
+    assert "Version 2 is current. It was made current again on" in said
     assert ": <worse> on Monday." in said
     lines = [line.split() for line in said.splitlines() if "night" in line and "UTC" in line]
     assert [(line[0], "current" in line, line[-1]) for line in lines] == [

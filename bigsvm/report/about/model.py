@@ -31,7 +31,7 @@ _CLASSES_SHOWN = 20
 
 def model_report(path: Path, model: Model) -> Report:
     """All that a model says without any rows."""
-    about = inspect_model(path)
+    about = inspect_model(path, loaded=model)
     source = Source("model", about)
     certificate = about["certificate"]
     gaps = certificate.get("relative_gap") or []

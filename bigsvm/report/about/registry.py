@@ -40,7 +40,7 @@ def registry_report(root: Path) -> Report:
         report = Report("registry", str(root), f"The registry {root.name}", (Told("Nothing is current."),), "bad")
     report.sections.append(Section("Versions", tables=[_versions(root, source, promoted, current)]))
     report.sections.append(Section("What happened, newest first", tables=[_happened(source)]))
-    charts = _charts(entries, promoted)
+    charts = _charts(entries, promoted, current)
     if charts:
         report.sections.append(Section("Metrics by version", charts=charts))
     return report
@@ -52,9 +52,9 @@ def _lead(source: Source, current: int | None) -> tuple[Told, ...]:
     if not made:
         return (Told(f"Version {current} is current; its history is lost."),)
     entry = entries[made[-1]]
-    how = "promoted" if entry["action"] == "promote" else "taken back to"
+    how = "promoted" if entry["action"] == "promote" else "made current again"
     why = f": {entry['note']}" if entry.get("note") else ", and nobody wrote down why"
-    said = f"is current, {how} on {entry.get('at')} by {entry.get('by')}{why}."
+    said = f"is current. It was {how} on {_day(entry)} by {entry.get('by')}{why}."
     return (Told("Version"), source.told(f"{made[-1]}.version", count), Told(said))
 
 
@@ -93,7 +93,7 @@ def _versions(root: Path, source: Source, promoted: list[int], current: int | No
             ]
         )
     first = f"{metrics[0].replace('_', ' ')}, change" if metrics else None
-    head = ["version", "", "promoted", "by", "why", "relative gap", "rows", *(m.replace("_", " ") for m in metrics)]
+    head = ["version", "now", "promoted", "by", "why", "relative gap", "rows", *(m.replace("_", " ") for m in metrics)]
     return Table([*head, *([first] if first else [])], rows, f"{len(rows)} versions")
 
 
@@ -116,7 +116,7 @@ def _happened(source: Source) -> Table:
         was = entry.get("from")
         rows.append(
             [
-                Told(str(entry.get("at", "-"))),
+                Told(_day(entry)),
                 Told(entry["action"]),
                 source.told(f"{k}.version", count),
                 source.told(f"{k}.from", count) if was is not None else Told("-"),
@@ -127,7 +127,7 @@ def _happened(source: Source) -> Table:
     return Table(["when", "what", "version", "before", "by", "why"], rows)
 
 
-def _charts(entries: list[dict[str, Any]], promoted: list[int]) -> list[Chart]:
+def _charts(entries: list[dict[str, Any]], promoted: list[int], current: int | None) -> list[Chart]:
     """Metrics over versions, where there are at least two values."""
     charts = []
     for name in _metrics(entries):
@@ -139,7 +139,9 @@ def _charts(entries: list[dict[str, Any]], promoted: list[int]) -> list[Chart]:
         if len(points) > 1 and not name.startswith(("current_", "holdout_")):
             xs, ys = [x for x, _ in points], [y for _, y in points]
             shown = name.replace("_", " ")
-            charts.append(Chart(shown, "version", shown, [Curve(shown, xs, ys), Curve("", xs, ys, points=True)]))
+            marks = [("current", x, y) for x, y in points if x == current]
+            told = "The ringed dot is the current version." if marks else ""
+            charts.append(Chart(shown, "version", shown, [Curve(shown, xs, ys)], marks=marks, whole_x=True, told=told))
     return charts[:_CHARTS]
 
 

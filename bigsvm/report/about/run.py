@@ -21,6 +21,7 @@ from bigsvm.report.facts import (
     Told,
     count,
     exact,
+    is_number,
     joined,
     number,
     seconds,
@@ -53,13 +54,13 @@ def run_report(run: Run) -> Report:
         kind="run",
         name=str(run.folder),
         title=_title(source, run),
-        lead=tuple(run_sentence(status, source, last)),
+        lead=tuple(run_sentence(status, source, last, _asked(source, run))),
         tone=tone(status),
         warnings=_warnings(run),
     )
     sections = (
         _problem(source, run, status),
-        _proof(source),
+        _proof(source, run),
         _falling(run),
         _time(source, run),
         _memory(source, run),
@@ -127,7 +128,16 @@ def _classes(source: Source) -> list[Fact]:
     return words("classes", joined(classes) if classes else "none: it gives values")
 
 
-def _proof(source: Source) -> Section | None:
+def _asked(source: Source, run: Run) -> Told | None:
+    """The tolerance, from the job or, of a record without one, from the first event."""
+    for where in (source, _event(run.started) if run.started else None):
+        for path in ("job.config.tol", "config.tol"):
+            if where is not None and is_number(where.get(path)):
+                return where.told(path, small)
+    return None
+
+
+def _proof(source: Source, run: Run) -> Section | None:
     """The certificate, in numbers."""
     if source.get("result.relative_gap") is None:
         return None
@@ -136,7 +146,7 @@ def _proof(source: Source) -> Section | None:
         *source.fact("best dual value", "result.dual_objective", exact),
         *source.fact("duality gap", "result.duality_gap", small),
         *source.fact("relative gap", "result.relative_gap", small),
-        *source.fact("asked for", "job.config.tol", small),
+        *([Fact("asked for", (asked,))] if (asked := _asked(source, run)) is not None else []),
         *words("certificate", source.get("result.certificate")),
         *source.fact("violation", "result.violation", small),
         *source.fact("support vectors", "result.n_support", count),

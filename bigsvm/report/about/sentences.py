@@ -42,14 +42,14 @@ def proof_sentence(status: str, gap: Told | None, tol: Told | None, kind: Any, r
     return [Told(f"{before}The objective of this model {said} to be within a share of"), gap, best, *asked]
 
 
-def run_sentence(status: str, source: Source, last: Source | None) -> list[Told]:
+def run_sentence(status: str, source: Source, last: Source | None, tol: Told | None) -> list[Told]:
     """What is known of a run.
 
+    tol : the tolerance that was asked for
     last : the last proof's event, of a run that has no result
     """
     if source.get("result.relative_gap") is not None:
         gap = source.told("result.relative_gap", small)
-        tol = source.told("job.config.tol", small) if source.get("job.config.tol") is not None else None
         rule = source.get("result.rule") or {}
         return proof_sentence(status, gap, tol, source.get("result.certificate"), rule)
     so_far = [Told("No proof was made yet.")]

@@ -122,6 +122,8 @@ def _draw(axes: Any, chart: Chart, colours: dict[str, str]) -> None:
     if chart.unit_square:
         axes.set_xlim(-0.02, 1.02)
         axes.set_ylim(-0.02, 1.02)
+    if chart.whole_x:
+        axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set_xlabel(chart.x)
     axes.set_ylabel(chart.y)
     named = [name for name in axes.get_legend_handles_labels()[1] if name]
