@@ -57,9 +57,9 @@ def recorded(run: Path, about: dict[str, Any]) -> Iterator[dict[str, Any]]:
     try:
         yield document
     except BaseException as error:
-        document["error"] = str(error) or type(error).__name__
-        document["exit_code"] = failure_of(error).code
-        if isinstance(error, Interrupted):
+        failure = failure_of(error)
+        document.update(error=str(failure.said), exit_code=failure.code)
+        if failure.code == Interrupted.code:
             document["status"] = "interrupted"
         raise
     finally:

@@ -14,7 +14,8 @@ import pytest
 
 from bigsvm.cli.main import run
 from bigsvm.observe.jsonl import read_events
-from bigsvm.report.facts import SHOWS
+from bigsvm.report.draw.plots import inline_svg
+from bigsvm.report.facts import SHOWS, Chart, Curve
 from tests.report.conftest import Page, at
 
 pytest.importorskip("matplotlib")
@@ -168,6 +169,15 @@ def test_a_fit_writes_its_page(fits: Path, tmp_path: Path) -> None:
     # What is over is not done again, and a page that is asked for later is made.
     assert run([*command, "--resume", "--report", str(tmp_path / "new" / "later.html")]) == 0
     assert (tmp_path / "new" / "later.html").exists()
+
+
+def test_classes_of_any_name_are_in_the_legend() -> None:
+    """matplotlib leaves out names that begin with an underscore, and warns of letters that its own font lacks."""
+    names = ("_under", "犬", "$x$", "a&b")
+    chart = Chart("T", "x", "y", [Curve(name, [0.0, 1.0], [0.0, 1.0]) for name in names])
+    drawn = inline_svg(chart, 0)
+    for name in ("_under", "犬", "$x$", "a&amp;b"):
+        assert re.search(rf"<text[^>]*>\u200b?{re.escape(name)}</text>", drawn), name
 
 
 def test_without_matplotlib_one_line_names_the_extra(fits: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import platform
@@ -53,6 +54,15 @@ def without_end(source: Path, folder: Path, **record: object) -> Path:
     was.pop("result")
     (folder / "run.json").write_text(json.dumps({**was, "status": "running", **record}))
     return folder
+
+
+def test_a_terminal_without_such_letters_gets_question_marks(fits: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", out)
+    assert run(["report", str(fits / "two.run"), "--text"]) == 0
+    said = out.buffer.getvalue().decode("ascii")  # type: ignore[attr-defined]
+    assert "??" in said
+    assert "relative gap" in said
 
 
 def sign(folder: Path, pid: int, started: int) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import re
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -83,7 +84,9 @@ def _drawn(charts: Sequence[Chart], form: str, salt: str) -> bytes:
     }
     colours: dict[str, str] = {} if inline else {name: _ON_WHITE[_NAMES[name]] for name in _NAMES}
     settings = {name: colours.get(str(value), value) for name, value in settings.items()}
-    with rc_context(settings):
+    with rc_context(settings), warnings.catch_warnings():
+        # Of letters that its font lacks: the reader's fonts are not its own.
+        warnings.filterwarnings("ignore", "Glyph .* missing from")
         figure = Figure(figsize=(WIDTH * len(charts), HEIGHT), layout="constrained")
         figure.patch.set_alpha(0.0 if inline else 1.0)
         for axes, chart in zip(figure.subplots(1, len(charts), squeeze=False)[0], charts, strict=True):
@@ -107,7 +110,7 @@ def _draw(axes: Any, chart: Chart, colours: dict[str, str]) -> None:
         colour = of(_FAINT) if curve.faint else of(_COLOURS[k % SERIES])
         if chart.kind == "bars":
             axes.stairs(curve.y, curve.x, fill=True, alpha=0.35, color=colour)
-            axes.stairs(curve.y, curve.x, color=colour, label=curve.name, linestyle=_dash(k), linewidth=1.4)
+            axes.stairs(curve.y, curve.x, color=colour, label=_named(curve), linestyle=_dash(k), linewidth=1.4)
         else:
             _line(axes, curve, colour, k)
         k += not curve.faint
@@ -132,7 +135,7 @@ def _draw(axes: Any, chart: Chart, colours: dict[str, str]) -> None:
 
 
 def _line(axes: Any, curve: Curve, colour: str, k: int) -> None:
-    name = curve.name or "_"  # matplotlib leaves out of its legend what begins so
+    name = _named(curve)
     if curve.points:
         size = 5.0 if len(curve.x) <= 50 else 1.5
         axes.plot(curve.x, curve.y, "o", color=colour, markersize=size, label=name, alpha=1.0 if size > 2 else 0.6)
@@ -141,6 +144,11 @@ def _line(axes: Any, curve: Curve, colour: str, k: int) -> None:
     dashes = (0, (1.5, 1.5)) if curve.faint else _dash(k)
     axes.plot(curve.x, curve.y, color=colour, linestyle=dashes, marker=marker, markersize=3.2, linewidth=1.6,
               label=name)  # fmt: skip
+
+
+def _named(curve: Curve) -> str:
+    """Its name for a legend; matplotlib leaves out what begins with an underscore, as a class may."""
+    return f"\u200b{curve.name}" if curve.name.startswith("_") else curve.name
 
 
 def _dash(k: int) -> Any:
