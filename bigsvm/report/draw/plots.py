@@ -64,11 +64,11 @@ def picture(charts: Sequence[Chart], form: str) -> bytes:
 
 
 def _drawn(charts: Sequence[Chart], form: str, salt: str) -> bytes:
-    from matplotlib import rc_context
+    from matplotlib import rc_context, rcdefaults, rcParams
     from matplotlib.figure import Figure
 
     inline = salt != "bigsvm"
-    settings = {
+    settings: Any = {
         "svg.fonttype": "none" if inline else "path",
         "svg.hashsalt": salt,
         "font.size": 9.5,
@@ -84,7 +84,9 @@ def _drawn(charts: Sequence[Chart], form: str, salt: str) -> bytes:
     }
     colours: dict[str, str] = {} if inline else {name: _ON_WHITE[_NAMES[name]] for name in _NAMES}
     settings = {name: colours.get(str(value), value) for name, value in settings.items()}
-    with rc_context(settings), warnings.catch_warnings():
+    with rc_context(), warnings.catch_warnings():
+        rcdefaults()  # whatever style a user has for other drawings
+        rcParams.update(settings)
         # Of letters that its font lacks: the reader's fonts are not its own.
         warnings.filterwarnings("ignore", "Glyph .* missing from")
         figure = Figure(figsize=(WIDTH * len(charts), HEIGHT), layout="constrained")

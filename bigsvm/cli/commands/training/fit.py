@@ -64,9 +64,9 @@ def command(
     checkpoint_every: str,
     overwrite: bool,
     allow_unconverged: bool,
-    report: Path | None,
     **options: Any,
 ) -> int:
+    report = options.pop("report")
     chosen: dict[str, Any] = {name: list(v) if isinstance(v, tuple) else v for name, v in take_rows(options).items()}
     config = config_of(ctx, options)
     model = model or Path(stem_of(store) + ".model")
