@@ -8,6 +8,7 @@ from typing import Any
 
 from bigsvm.errors import DataError, MissingInput
 from bigsvm.files.locks import signed_by
+from bigsvm.files.paths import check_own_files
 from bigsvm.observe.jsonl import read_events
 from bigsvm.observe.run_files import EVENTS, LOCK, RUN, is_run, read_record
 from bigsvm.report.facts import is_number
@@ -110,6 +111,7 @@ def read_run(folder: Path) -> Run:
         hint = "a run is a folder with run.json and events.jsonl"
         beside = folder.with_name(f"{folder.name}.run")
         raise MissingInput("no record of a run here", str(folder), f"is it {beside}?" if is_run(beside) else hint)
+    check_own_files(folder, "run")
     record = read_record(folder)
     _check_record(record, str(folder / RUN))
     events = []
@@ -140,6 +142,8 @@ def _check_record(record: dict[str, Any], where: str) -> None:
 
 def _check_event(event: dict[str, Any], where: str) -> None:
     """Whether an event has what is read of it.  Raises DataError."""
+    if not isinstance(event["event"], str):
+        raise DataError("the kind of the event is not a name", where)
     for name in _NUMBERS.get(event["event"], ()):
         if not is_number(event.get(name)) and not (name in _MAY_BE_NULL and event.get(name, 0) is None):
             raise DataError(f"{name} of {event['event']} is not a number", where)

@@ -124,11 +124,20 @@ def test_a_record_that_is_none(content: str, code: int, tmp_path: Path, capsys: 
     assert ("run.json" in capsys.readouterr().err) == (code == 65)
 
 
+def test_a_pipe_is_not_waited_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "run.json").write_text("{}")
+    os.mkfifo(tmp_path / "events.jsonl")
+    for command in (["report", "--text"], ["watch"], ["plot"]):
+        assert run([command[0], str(tmp_path), *command[1:]]) in (65, 66)
+        assert "error: " in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "event",
     [
         {"event": "CertificateMade", "at_s": 1.0},
         {"event": "EpochEnd", "wall_s": "soon"},
+        {"event": ["Warned"]},
         {"event": "BudgetReport", "limit_bytes": 3, "holders": [1]},
         {"event": "FitStarted", "plan": [], "config": {}, "versions": {}},
     ],

@@ -182,11 +182,11 @@ def _falling(run: Run) -> Section | None:
         told = ""
         if proofs:
             first, last = proofs[0], proofs[-1]
-            told = f"One proof: {last['relative_gap']:.3g} at {last[field]:.3g} {words_}."
+            told = f"One proof: {last['relative_gap']:.3g} at {number(last[field], 3)} {words_}."
         if len(proofs) > 1:
             told = (
-                f"The proved gap falls from {first['relative_gap']:.3g} at {first[field]:.3g} {words_} to "
-                f"{last['relative_gap']:.3g} at {last[field]:.3g}."
+                f"The proved gap falls from {first['relative_gap']:.3g} at {number(first[field], 3)} {words_} to "
+                f"{last['relative_gap']:.3g} at {number(last[field], 3)}."
             )
         charts.append(
             Chart(f"Relative gap against {words_}", words_, "relative gap", curves, True, level=level, told=told)
@@ -281,6 +281,7 @@ def _memory(source: Source, run: Run) -> Section | None:
         parts = [
             Part(str(name), nbytes, event.told(f"holders.{k}.1", show_bytes))
             for k, (name, nbytes) in enumerate(reports[-1]["holders"])
+            if nbytes > 0
         ]
         bars.append(Bar("What was reserved of it", max(sum(part.size for part in parts), 1.0), parts))
     return Section("Memory", facts, bars) if facts or bars else None
