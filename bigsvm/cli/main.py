@@ -39,6 +39,8 @@ _LISTED = {
     "models.inspect": "Say what a store, a model or a run holds.",
     "reports.report": "Make one page about a run, a model or a registry.",
     "reports.plot": "Compare fits: gap against passes and seconds.",
+    "models.export": "Write a model for another program: ONNX, LIBLINEAR, LIBSVM, .npz.",
+    "models.import": "Make a model of ours of one that LIBLINEAR or LIBSVM trained.",
     "models.promote": "Make a model the current one of a registry, in one atomic step.",
     "models.rollback": "Make an earlier model of a registry current again.",
     "models.history": "Say what was promoted and rolled back in a registry.",

@@ -132,6 +132,7 @@ def inspect_model(path: Path, top: int | None = None, loaded: Model | None = Non
         **model.summary(),
         "problem": about.get("problem", {}),
         "certificate": about.get("certificate", {}),
+        **({"imported": about["imported"]} if "imported" in about else {}),
         "status": about.get("status"),
         "tol": about.get("tol"),
         "seed": about.get("seed"),
