@@ -7,7 +7,7 @@ from typing import Any
 from bigsvm.report.facts import Source, Told, small
 
 _TONES = {"converged": "good", "paper_rule": "good", "kkt": "so-so", "stopped": "so-so", "stalled": "so-so"}
-_OPEN = {"running": "open", "starting": "open", "ok": "good"}
+_OPEN = {"running": "open", "starting": "open", "ok": "good", "imported": "open"}
 
 
 def tone(status: str) -> str:
@@ -30,7 +30,8 @@ def proof_sentence(status: str, gap: Told | None, tol: Told | None, kind: Any, r
     if status == "kkt":
         return [Told(f"The optimality conditions hold ({_rule(rule)}); for this kernel no gap can be proved.")]
     if gap is None or gap.value is None:
-        return [Told("No gap is known: nothing was proved.")]
+        elsewhere = "It was trained by another program. " if status == "imported" else ""
+        return [Told(f"{elsewhere}No gap is known: nothing was proved.")]
     before = {
         "paper_rule": f"The solver's own rule is met ({_rule(rule)}). ",
         "stopped": "Stopped before its tolerance. ",
