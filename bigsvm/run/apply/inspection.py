@@ -113,12 +113,13 @@ def strongest(model: Model, n: int) -> list[dict[str, Any]]:
     return found
 
 
-def inspect_model(path: Path, top: int | None = None) -> dict[str, Any]:
+def inspect_model(path: Path, top: int | None = None, loaded: Model | None = None) -> dict[str, Any]:
     """Problem, proof and size of a saved model.  Raises DataError where it is damaged.
 
     top : the strongest features of each class, so many (`strongest`)
+    loaded : the model, where it is loaded already
     """
-    model = load_model(path)
+    model = loaded or load_model(path)
     about = model.about
     return {
         **({} if top is None else {"top": strongest(model, top)}),
