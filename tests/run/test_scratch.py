@@ -13,7 +13,7 @@ import bigsvm
 from bigsvm.config import FitConfig
 from bigsvm.errors import OutputError
 from bigsvm.run.copies import scratch
-from bigsvm.run.copies.scratch import make_scratch, scratch_folder
+from bigsvm.store.copy.scratch import make_scratch, scratch_folder
 
 
 @pytest.fixture

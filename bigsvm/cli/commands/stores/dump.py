@@ -10,11 +10,12 @@ from bigsvm.cli import text
 from bigsvm.cli.command import bigsvm_command
 from bigsvm.cli.options import add, store_options, take_rows
 from bigsvm.cli.session import Session
+from bigsvm.cli.types import Source
 from bigsvm.errors import UsageError
 
 
 @bigsvm_command(help="Write STORE as svmlight text to OUT (- for standard output); reading it back gives the same.")
-@click.argument("store")
+@click.argument("store", type=Source())
 @click.argument("out")
 @click.option("--overwrite", is_flag=True, help="Replace an existing OUT.")
 @add(store_options)
