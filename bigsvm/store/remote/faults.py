@@ -152,6 +152,8 @@ def _believed(fault: Believed, where: str) -> Exception:
     if fault.kind == "wrong":
         return DataError(fault.what, where, "restore the object, or ingest the store again")
     if fault.kind == "denied":
+        if where.startswith("http"):
+            return MissingInput(fault.what, where, "may it be read?  User and password may stand in the URL")
         hint = "credentials: AWS_*, GOOGLE_*, AZURE_*; of a public bucket: --storage-option skip_signature=true"
         return MissingInput(fault.what, where, hint)
     return MissingInput(fault.what, where, "look at the URI, the endpoint, the region and the credentials")

@@ -12,10 +12,10 @@ from typing import Any
 from bigsvm.errors import DataError, MissingInput, UsageError
 from bigsvm.files.paths import STORE_MARKS
 from bigsvm.store.remote.client import Client, Listed
-from bigsvm.store.remote.faults import Absent, Patience
+from bigsvm.store.remote.faults import Absent, Believed, Patience
 from bigsvm.store.remote.names import ALL, base_name
 from bigsvm.store.sealing.chunk_keys import chunk_keys
-from bigsvm.store.sealing.manifest import DOCUMENTS, STEM, is_document
+from bigsvm.store.sealing.manifest import DOCUMENTS, STEM, is_as_written, is_document
 
 _MATRICES = ("layers", "obsm", "raw", "obsp", "varm", "varp", "uns", "X")
 """Parts of an AnnData store of which a fit reads one; its other parts are always copied."""
@@ -150,8 +150,8 @@ def _unlisted(client: Client, patience: Patience, matrix: str) -> Objects:
         except Absent:
             return None
 
-    def read(item: Listed) -> bytes:
-        return bytes(patience.ask(client.uri(item.key), lambda: client.get(item, 0, item.size)))
+    def read(item: Listed) -> dict[str, Any]:
+        return patience.ask(client.uri(item.key), lambda: _document(bytes(client.get(item, 0, item.size)), item.key))
 
     keys: Iterable[str] | None = None
     if "." not in name or name.lower().endswith(".zarr"):
@@ -170,7 +170,7 @@ def _unlisted(client: Client, patience: Patience, matrix: str) -> Objects:
 
 
 def _keys_of_store(
-    head: Callable[[str], Listed | None], read: Callable[[Listed], bytes], where: str
+    head: Callable[[str], Listed | None], read: Callable[[Listed], dict[str, Any]], where: str
 ) -> list[str] | None:
     """Keys of a Zarr store by its manifest, or by its consolidated metadata; None where no store is there."""
     found = {mark: head(mark) for mark in (f"{STEM}.json", "zarr.json", ".zmetadata", ".zgroup")}
@@ -179,22 +179,22 @@ def _keys_of_store(
     manifest, v3, v2 = found[f"{STEM}.json"], found["zarr.json"], found[".zmetadata"]
     keys = [mark for mark, item in found.items() if item is not None]
     if manifest is not None:
-        main = _json(read(manifest), where)
+        main = read(manifest)
         parts = [f"{STEM}-{number:05d}.json" for number in range(1, len(main.get("parts", [])) + 1)]
         keys += [*parts, *main.get("documents", {}), *main.get("chunks", {})]
         for part in parts:
             item = head(part)
-            keys += _json(read(item), where) if item is not None else ()
+            keys += read(item) if item is not None else ()
         return _checked(keys, where)
     arrays: dict[str, dict[str, Any]] = {}
     if v3 is not None:
-        consolidated = _json(read(v3), where).get("consolidated_metadata") or {}
+        consolidated = read(v3).get("consolidated_metadata") or {}
         for path, metadata in consolidated.get("metadata", {}).items():
             keys.append(f"{path}/zarr.json")
             if metadata.get("node_type") == "array":
                 arrays[path] = metadata
     elif v2 is not None:
-        for key, metadata in _json(read(v2), where).get("metadata", {}).items():
+        for key, metadata in read(v2).get("metadata", {}).items():
             keys.append(key)
             if key.endswith(".zarray"):
                 arrays[key.rpartition("/")[0]] = metadata
@@ -217,13 +217,16 @@ def _checked(keys: list[str], where: str) -> list[str]:
     return list(dict.fromkeys(keys))
 
 
-def _json(text: bytes, where: str) -> dict[str, Any]:
+def _document(text: bytes, key: str) -> dict[str, Any]:
+    """A JSON object; of a manifest the one that was written.  Raises Believed where it is none."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
         document = None
     if not isinstance(document, dict):
-        raise DataError("metadata is not a JSON object", where)
+        raise Believed("is not a JSON object", "wrong")
+    if key.endswith(f"{STEM}.json") and not is_as_written(document):
+        raise Believed("damaged manifest: it is not what was written", "wrong")
     return document
 
 

@@ -32,9 +32,11 @@ def command(
     if session.as_json and out == "-":
         raise UsageError("--json and the text cannot both go to standard output", hint="name a file")
 
+    from bigsvm.files.paths import check_here
     from bigsvm.store.formats.opener import open_store
     from bigsvm.store.text.dump import dump
 
+    check_here(out)
     data = open_store(store, label=label, weight=weight, empty_chunks=empty_chunks, **take_rows(options))
     session.warn_of(data)
     if out == "-":
