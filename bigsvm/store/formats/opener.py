@@ -211,7 +211,7 @@ def _open_remote(
     weakref.finalize(store, brought.kept.close)
     unsealed = f"{name}: was not sealed: what it held was held against sizes and ETags while it was copied"
     warnings = [unsealed if "was not sealed" in text else brought.renamed(text) for text in store.warnings]
-    store.warnings = [*brought.warnings, *warnings]
+    store.warnings = warnings
     return store
 
 

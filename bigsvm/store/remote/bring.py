@@ -37,12 +37,10 @@ class Brought:
     """A copy in use.
 
     path : of the file, folder or glob here that has the rows;  name : where they came from
-    warnings : what a user should know of the copy
     """
 
     path: str
     name: str
-    warnings: list[str]
     kept: ExitStack = field(repr=False)
     """Closed when nobody reads it any more: then it may be evicted."""
 
@@ -85,12 +83,11 @@ def bring(name: str, matrix: str = "X") -> Brought:
                 _make(client, patience, found, folder, matrix, storage, emit)
 
             kept.enter_context(kept_copy(folder, lambda: _whole(folder) is not None, make, emit))
-            warnings = list((_whole(folder) or {}).get("warnings", []))
             path = os.path.realpath(folder / found.name)
             came_from(path, client.name)
             if has_glob(found.name):
                 came_from(os.path.realpath(folder / "files"), client.uri("/".join(before_glob(client.root.split("/")))))
-            return Brought(path, client.name, warnings, kept)
+            return Brought(path, client.name, kept)
         except BaseException:
             kept.close()
             raise
@@ -116,7 +113,7 @@ def _make(
         emit(WorkAdvanced(_WHAT, min(done, total)))
 
     emit(WorkStarted(_WHAT, total, "bytes"))
-    tags, journal = Tags(client.md5_tags), Journal(folder)
+    tags, journal = Tags(client.md5_tags and not storage.opaque_tags), Journal(folder)
     try:
         objects, check = found.objects, None
         if found.is_store and f"{found.name}/{STEM}.json" in objects:
@@ -125,21 +122,11 @@ def _make(
             objects = _sealed(objects, manifest, folder / found.name, found.name, matrix, client)
             check = _against(manifest, found.name)
         Fetcher(client, patience, folder, journal, tags, storage.in_flight, check).fetch(objects, advanced)
-        warning = _judged(tags, folder)
     finally:
         journal.close()
-    document = {"name": client.name, "bytes": total, "warnings": [warning] if warning else []}
+    document = {"name": client.name, "bytes": total}
     write_sealed(folder / OBJECTS, document)
     emit(WorkEnded(_WHAT, time.monotonic() - began))
-
-
-def _judged(tags: Tags, folder: Path) -> str:
-    try:
-        return tags.judge()
-    except DataError:
-        for path in tags.suspects:  # the next attempt asks for them again
-            (folder / path).unlink(missing_ok=True)
-        raise
 
 
 def _is_manifest(path: str, name: str) -> bool:

@@ -17,6 +17,11 @@ from bigsvm.errors import DataError, Interrupted, MissingInput, ReadFailed
 T = TypeVar("T")
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.05, 8.0
 _FIRST_DEADLINE_S = 30.0
+OTHER_BYTES = "its bytes are not those of its ETag"
+REMEDY = (
+    "put the object there again; of a bucket whose ETags are no MD5, as of one encrypted with keys of its own: "
+    "--storage-option etag=opaque"
+)
 _AGREEING = 4
 """So often in a row an object has to be absent, denied or wrong before that is believed: single answers stray."""
 _STATUS = re.compile(r"(?:status(?: code)?:?|HTTP(?:/\d\S*)?) (\d{3})\b")
@@ -40,7 +45,7 @@ class Passing(Fault):
 class Believed(Fault):
     """Believed once it has been the answer several times in a row.
 
-    kind : absent, denied, changed, wrong (bytes), or refused (by the server, as a request that makes no sense)
+    kind : absent, denied, changed, wrong (bytes), tag (that other bytes have), or refused with a status
     """
 
     def __init__(self, what: str, kind: str) -> None:
@@ -74,8 +79,12 @@ def fault_of(error: BaseException) -> Fault:
     status_found = _STATUS.search(text)
     if status_found:
         status = int(status_found[1])
+        if status == 404:
+            return Believed("is not there (HTTP 404)", "absent")
+        if status in (401, 403):
+            return Believed(f"may not be read (HTTP {status})", "denied")
         if 300 <= status < 500 and status not in (408, 409, 425, 429):
-            return Believed(f"the server refuses the request (HTTP {status})", "refused")
+            return Believed(f"the server refuses the request (HTTP {status})", f"refused {status}")
         return Passing(f"HTTP {status}")
     low = text.lower()
     if "content-length" in low or "content length" in low or "contentlength" in low:
@@ -149,6 +158,8 @@ def _believed(fault: Believed, where: str) -> Exception:
         return Absent(fault.what, where)
     if fault.kind == "changed":
         return DataError(fault.what, where, "run the command again: it is copied anew")
+    if fault.kind == "tag":
+        return DataError(fault.what, where, REMEDY)
     if fault.kind == "wrong":
         return DataError(fault.what, where, "restore the object, or ingest the store again")
     if fault.kind == "denied":

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import xxhash
 
 from bigsvm.errors import DataError
 from bigsvm.files.atomic import cannot_write, open_regular
 from bigsvm.store.remote.client import Client, Listed
-from bigsvm.store.remote.faults import Believed, NoRanges, Passing, Patience
+from bigsvm.store.remote.faults import OTHER_BYTES, REMEDY, Believed, NoRanges, Passing, Patience
 from bigsvm.store.remote.journal import Journal
 from bigsvm.store.remote.tags import Tags
 from bigsvm.units import KIB, MIB
@@ -141,20 +140,14 @@ class Fetcher:
         listed, where = copying.listed, self._client.uri(copying.listed.key)
         if listed.size == 0:
             return b""
-        alone, before = len(copying.starts) == 1, b""
+        alone = len(copying.starts) == 1
 
         def attempt() -> Any:
-            nonlocal before
             content = self._client.get(listed, start, stop)
-            if not alone:
-                return content
-            if not self._is_right(copying, content):
+            if alone and not self._is_right(copying, content):
                 raise Believed("other bytes than were sealed: damaged or exchanged", "wrong")
-            if self._check is None and not self._tags.agrees(listed, [content]):
-                if bytes(content) != before:
-                    before = bytes(content)
-                    raise Passing("its bytes are not those of its ETag")
-                self._tags.suspect(copying.path, where)
+            if alone and self._check is None and not self._tags.agrees(listed, [content]):
+                raise Believed(OTHER_BYTES, "tag")
             return content
 
         try:
@@ -197,20 +190,16 @@ class Fetcher:
         """Hold a larger object against its digest, then flush it and give it its name."""
         where = self._client.uri(copying.listed.key)
         if len(copying.starts) > 1:
-            before = ""
             for number in range(_TRIES):
-                right, digest = self._whole_is_right(copying)
-                if right:
-                    break
-                if self._check is None and digest == before:
-                    self._tags.suspect(copying.path, where)
+                if self._whole_is_right(copying):
                     break
                 if number == _TRIES - 1:
-                    raise DataError("other bytes than were sealed, or than its ETag says", where, "restore the object")
-                before, copying.streamed = digest, False
+                    sealed = self._check is not None
+                    what = "other bytes than were sealed: damaged or exchanged" if sealed else OTHER_BYTES
+                    raise DataError(what, where, "restore the object" if sealed else REMEDY)
+                copying.streamed = False
                 for start in copying.starts:
-                    stop = min(start + self._piece, copying.listed.size)
-                    self._take(copying, start, stop)
+                    self._take(copying, start, min(start + self._piece, copying.listed.size))
         try:
             handle = os.open(copying.unfinished, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
@@ -223,19 +212,12 @@ class Fetcher:
         except OSError as error:
             raise cannot_write(copying.target, error) from error
 
-    def _whole_is_right(self, copying: _Copying) -> tuple[bool, str]:
-        """Whether a file has the bytes of its object, and a digest of them."""
+    def _whole_is_right(self, copying: _Copying) -> bool:
+        """Whether a file has the bytes of its object."""
         path = copying.unfinished
         if self._check is not None:
-            return self._is_right(copying, np.memmap(path, np.uint8, mode="r").view(np.ndarray)), ""
-        if not self._tags.applies(copying.listed):
-            return True, ""
-        if self._tags.agrees(copying.listed, _file_pieces(path)):
-            return True, ""
-        digest = xxhash.xxh3_128()
-        for piece in _file_pieces(path):
-            digest.update(piece)
-        return False, digest.hexdigest()
+            return self._is_right(copying, np.memmap(path, np.uint8, mode="r").view(np.ndarray))
+        return self._tags.agrees(copying.listed, _file_pieces(path))
 
 
 def _some_done(running: set[Future[int]], advanced: Callable[[int], None]) -> set[Future[int]]:

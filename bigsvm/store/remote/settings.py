@@ -28,6 +28,7 @@ class Storage:
     options : for the store, by the names that obstore has for them; never shown
     deadline_s : after so long a piece of an object is given up
     timeout_s : after so long one answer is
+    opaque_tags : the bucket's ETags are no MD5
     scratch, scratch_limit : folder of copies, and bytes they may take; None: the usual folder, what the disk has
     memory : bytes that pieces in flight may take a quarter of; None: nobody said
     watch : gives the Emit that is told how far copying is
@@ -36,6 +37,7 @@ class Storage:
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     deadline_s: float = DEADLINE_S
     timeout_s: float = TIMEOUT_S
+    opaque_tags: bool = False
     scratch: str | None = None
     scratch_limit: int | None = None
     memory: int | None = None
@@ -59,18 +61,23 @@ def current() -> Storage:
 def storing(options: Mapping[str, Any] | None = None, **changes: Any) -> Iterator[None]:
     """Settings for the block; what is None stays as it was.
 
-    options : of the store, and of ours: `deadline` and `timeout` in seconds
+    options : of the store, and of ours: `deadline` and `timeout` in seconds; `etag`, md5 or opaque
 
     Raises UsageError for a deadline or timeout that is none; values are not repeated, one may be a secret in the wrong
     place.
     """
     given = {name: value for name, value in changes.items() if value is not None}
     if options:
-        ours, theirs = {}, {}
+        ours: dict[str, Any] = {}
+        theirs: dict[str, str] = {}
         for name, value in options.items():
             key = str(name).lower()
             if key in ("deadline", "timeout"):
                 ours[f"{key}_s"] = _seconds(key, value)
+            elif key == "etag":
+                if value not in ("md5", "opaque"):
+                    raise UsageError("storage option etag must be md5 or opaque")
+                ours["opaque_tags"] = value == "opaque"
             else:
                 theirs[key] = str(value)
         given |= {**ours, "options": theirs}

@@ -30,7 +30,9 @@ class Proxy:
     on_get : called with each path before it is answered
     """
 
-    def __init__(self, upstream: str, faults: tuple[str, ...] = (), rate: float = 0.0, burst: int = 2) -> None:
+    def __init__(
+        self, upstream: str, faults: tuple[str, ...] = (), rate: float = 0.0, burst: int = 2, seed: int = 1
+    ) -> None:
         self.upstream, self.faults, self.rate, self.burst = urlsplit(upstream), faults, rate, burst
         self.dead: set[str] = set()
         self.silent: set[str] = set()
@@ -40,7 +42,7 @@ class Proxy:
         self.on_get: Callable[[str], None] = lambda path: None
         self.ended = threading.Event()
         self.url = ""
-        self._lock, self._rng, self._left = threading.Lock(), random.Random(0), [0, ""]
+        self._lock, self._rng, self._left = threading.Lock(), random.Random(seed), [0, ""]
         self._drawn = 0
 
     @contextmanager
