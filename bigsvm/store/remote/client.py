@@ -6,6 +6,7 @@ import base64
 import os
 import queue
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,13 +15,14 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from bigsvm.errors import UsageError
 from bigsvm.files.paths import BUCKETS
-from bigsvm.store.remote.faults import Changed, Fault, Passing, fault_of
+from bigsvm.store.remote.faults import Changed, Fault, Passing, Silence, fault_of
 from bigsvm.store.remote.names import with_secrets, without_secrets
 from bigsvm.store.remote.settings import Storage
 
 _CONNECT_S = 5
 _PAGE = 1000
-_STREAMED, _STREAM = 1 << 20, "1d"
+_STREAMED, _STREAM = 256 << 10, "1d"
+_LOOK_S, _HURRY = 0.2, 8
 _ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT", "AZURE_ENDPOINT", "AZURE_STORAGE_ENDPOINT")
 _SETTINGS = {
     "s3": "look at AWS_REGION, AWS_ENDPOINT_URL and AWS_PROFILE",
@@ -72,6 +74,7 @@ class Client:
             ) from None
         self._obstore: Any = obstore
         self._timeout_s = storage.timeout_s
+        self._silences: Counter[str] = Counter()
         try:
             self._store = self._open(scheme, host, storage)
         except UsageError:
@@ -156,35 +159,38 @@ class Client:
             options["if_match"] = f'"{listed.tag}"'
         if (start, stop) != (0, listed.size):
             options["range"] = (start, stop)
+        # A store is silent for longer now and then: each time that it was, an object gets twice as long.
+        silences = self._silences[listed.key]
+        pause = min(self._timeout_s * 2**silences / _HURRY, self._timeout_s)
         try:
-            result = self._obstore.get(self._store, listed.key, options=options)
-            found = _listed(result.meta)
-            self._check(listed, found)
-            content = memoryview(result.bytes())
-        except Fault:
+            content = b"".join(self._stream(self._store, listed, options, pause))
+        except Silence:
+            self._silences[listed.key] += 1
             raise
-        except Exception as error:
-            raise fault_of(error) from None
         if len(content) != stop - start:
             raise Passing(f"{len(content)} bytes came, not {stop - start}")
-        return content
+        return memoryview(content)
 
     def whole(self, listed: Listed) -> Iterator[bytes]:
         """All bytes of an object as a stream, for servers without ranges.  Raises Fault.
 
         The whole may take as long as it likes, each piece of it no longer than an answer may.
         """
+        yield from self._stream(self._patient, listed, {}, self._timeout_s)
+
+    def _stream(self, store: Any, listed: Listed, options: dict[str, Any], pause: float) -> Iterator[bytes]:
+        """The bytes of one answer, as they come.  Raises Fault; Silence where nothing comes for `pause` seconds."""
         pieces: queue.Queue[bytes | Fault | None] = queue.Queue(2)
         left = threading.Event()
 
         def put(item: bytes | Fault | None) -> None:
             while not left.is_set():
                 with suppress(queue.Full):
-                    return pieces.put(item, timeout=0.2)
+                    return pieces.put(item, timeout=_LOOK_S)
 
         def read() -> None:
             try:
-                result = self._obstore.get(self._patient, listed.key)
+                result = self._obstore.get(store, listed.key, options=options)
                 self._check(listed, _listed(result.meta))
                 for piece in result.stream(min_chunk_size=_STREAMED):
                     put(bytes(piece))
@@ -198,15 +204,12 @@ class Client:
 
         threading.Thread(target=read, daemon=True).start()  # one that waits for a dead server is left to itself
         try:
-            while True:
-                item = pieces.get(timeout=self._timeout_s)
-                if item is None:
-                    return
+            while (item := pieces.get(timeout=pause)) is not None:
                 if isinstance(item, Fault):
                     raise item
                 yield item
         except queue.Empty:
-            raise Passing("no answer in time") from None
+            raise Silence from None
         finally:
             left.set()
 

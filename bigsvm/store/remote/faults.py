@@ -42,6 +42,13 @@ class Passing(Fault):
     """It may go away: asked again until the deadline."""
 
 
+class Silence(Passing):
+    """Nothing came for too long."""
+
+    def __init__(self) -> None:
+        super().__init__("no answer in time")
+
+
 class Believed(Fault):
     """Believed once it has been the answer several times in a row.
 
@@ -94,7 +101,7 @@ def fault_of(error: BaseException) -> Fault:
     if "kind: connect" in low:
         return Passing("no connection")
     if "kind: timeout" in low:
-        return Passing("no answer in time")
+        return Silence()
     return Passing("the connection broke, or the answer was cut short")
 
 
