@@ -63,7 +63,7 @@ def bring(name: str, matrix: str = "X") -> Brought:
     ReadFailed : a key is dead. DataError : wrong or changed objects. PlanRefused : no room.
     """
     storage = current()
-    client, patience = Client(name, storage), Patience(storage.deadline_s)
+    client, patience = Client(name, storage), Patience(storage.last_request_s)
     with storage.watch() as emit:
         found = find_objects(client, patience, matrix)
         made_of = {

@@ -44,6 +44,11 @@ class Storage:
     watch: Callable[[], AbstractContextManager[Emit]] = lambda: nullcontext(silent)
 
     @property
+    def last_request_s(self) -> float:
+        """After so long nothing is asked for any more, so that the last answer, too, comes before the deadline."""
+        return max(self.deadline_s - self.timeout_s, self.deadline_s / 2)
+
+    @property
     def in_flight(self) -> int:
         """Bytes that may be in flight: read-ahead is paid from the budget."""
         return max(self.memory or _USUAL_MEMORY, _LEAST_MEMORY) // 4
