@@ -14,7 +14,6 @@ import click
 
 from bigsvm.cli.session import Session
 from bigsvm.errors import MissingInput, UsageError
-from bigsvm.store.remote.settings import storing
 
 # Handled before the command runs, so a file cannot set them for it.
 _NOT_IN_FILES = ("config", "help")
@@ -61,6 +60,8 @@ class BigsvmCommand(click.Command):
         if call is not None:
             call.session = session
         values["session"] = session
+        from bigsvm.store.remote.settings import storing  # the program's help has no use for it
+
         ctx.with_resource(storing(watch=session.watching))
         if not self.light:
             from bigsvm.machine import check_address_space

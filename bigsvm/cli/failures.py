@@ -11,7 +11,6 @@ import click
 from bigsvm.cli.habits import meant_by
 from bigsvm.errors import BigSVMError, PlanRefused
 from bigsvm.run.execute.signals import INTERRUPTED
-from bigsvm.store.remote.names import rename
 
 EXIT_BUG, EXIT_USAGE, EXIT_NO_INPUT, EXIT_OUTPUT, EXIT_IO = 1, 2, 66, 73, 74
 # As the dynamic linker and the interpreter say it: no class of their own tells these from other failures.
@@ -35,6 +34,8 @@ def failure_of(error: BaseException, debug: bool = False) -> Failure:
     debug : the traceback was shown
     """
     if isinstance(error, BigSVMError):
+        from bigsvm.store.remote.names import rename  # the program's help has no use for it
+
         rename(error)
         return Failure(error.code, error, error.hint)
     if isinstance(error, KeyboardInterrupt | click.Abort):
