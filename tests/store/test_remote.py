@@ -294,12 +294,15 @@ def test_what_makes_no_sense_is_refused_at_once(served: Callable[..., Any]) -> N
         (f"{url}/rows.mat", UsageError, "not read"),
         ("ftp://host/rows.zarr", UsageError, "s3://, gs://"),
         ("s3:///rows.zarr", UsageError, "names no bucket"),
+        ("s3://bucket/a/../rows.zarr", UsageError, "or .. in its path"),
         ("s3://user:x@bucket/rows.zarr", UsageError, "credentials come from"),
     ):
         with pytest.raises(error, match=said):
             bigsvm.open_store(name)
     with pytest.raises(UsageError, match="storage options are for buckets"):
         bigsvm.open_store(f"{url}/sealed.zarr", storage_options={"region": "x"})
+    with pytest.raises(UsageError, match="a dictionary"):
+        bigsvm.open_store(f"{url}/sealed.zarr", storage_options=SECRET)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="at most 180"), storing({"deadline": 181}):
         pass
 

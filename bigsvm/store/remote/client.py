@@ -65,6 +65,8 @@ class Client:
         """Where the bucket is, beside its name; for digests only."""
         if not host:
             raise UsageError("names no bucket" if self.lists else "names no host", self.name)
+        if self.root and any(part in ("", ".", "..") for part in self.root.split("/")):
+            raise UsageError("an empty part, . or .. in its path", self.name, "name the key as the store lists it")
         self.md5_tags = scheme in ("s3", "gs")
         try:
             import obstore

@@ -72,6 +72,8 @@ def storing(options: Mapping[str, Any] | None = None, **changes: Any) -> Iterato
     place.
     """
     given = {name: value for name, value in changes.items() if value is not None}
+    if options is not None and not isinstance(options, Mapping):
+        raise UsageError("storage_options must be a dictionary of names and values")
     if options:
         ours: dict[str, Any] = {}
         theirs: dict[str, str] = {}
