@@ -21,10 +21,10 @@ from bigsvm.cli.job import Job
 from bigsvm.config import MODEL_OPTIONS, RESULT_OPTIONS, FitConfig
 from bigsvm.errors import BigSVMError, DataError
 from bigsvm.model.model_files import read_document
-from bigsvm.run.copies.copy_folder import copies_folder, copies_in
 from bigsvm.run.fit.checkpoint import Checkpoints
 from bigsvm.run.fit.fit import fit_store
 from bigsvm.run.fit.problem_identity import asked_digest
+from bigsvm.store.copy.copy_folder import copies_folder, copies_in
 from bigsvm.store.formats.opener import open_store
 from bigsvm.store.identity import Identity
 from tests.run.test_checkpoint import same_folder, stopped

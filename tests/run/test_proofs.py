@@ -20,7 +20,6 @@ from bigsvm.events import silent
 from bigsvm.problem.certificate import Certificate, Proof
 from bigsvm.problem.deferred import DeferredCertificate
 from bigsvm.problem.problem import make_problem
-from bigsvm.run.copies.copy_folder import copies_folder
 from bigsvm.run.copies.staging import staged
 from bigsvm.run.execute.local import SerialMapper
 from bigsvm.run.fit.fit import fit_store
@@ -31,6 +30,7 @@ from bigsvm.solvers.block_order import groups_at_random
 from bigsvm.solvers.dcd.dual_cd import DualCD
 from bigsvm.store.addresses import in_groups
 from bigsvm.store.blocks import BlockGroup, RowBlocks
+from bigsvm.store.copy.copy_folder import copies_folder
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.store.join import read_group
 from bigsvm.store.state.vectors import RowVector

@@ -10,10 +10,10 @@ import numpy as np
 from bigsvm.config import FitConfig
 from bigsvm.errors import DataError, PlanRefused, UsageError
 from bigsvm.model.linear_model import Model, load_model
-from bigsvm.run.copies.copy_folder import tree_bytes
 from bigsvm.run.fit.plan import make_plan
 from bigsvm.store.blocks import RowBlocks, row_bytes
 from bigsvm.store.content import scale_warning
+from bigsvm.store.copy.copy_folder import tree_bytes
 
 
 def inspect_store(store: RowBlocks) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from bigsvm.cli.options import add, config_of, fit_options, take_rows
 from bigsvm.cli.page import check_page, report_run
 from bigsvm.cli.record import EVENTS, LOCK, REPORT, RUN, recorded, run_folder, write_record
 from bigsvm.cli.session import Session
+from bigsvm.cli.types import Source
 from bigsvm.errors import OutputError, UsageError
 from bigsvm.events import Event, FitStarted
 from bigsvm.units import parse_seconds, show_bytes
@@ -37,7 +38,7 @@ SENTENCES = {
     help="Train a support vector machine on STORE and prove how close to the optimum it is.\n\n"
     "The data may be many times larger than --memory.  Exit 0: the tolerance is proved; 4: stopped before."
 )
-@click.argument("store")
+@click.argument("store", type=Source())
 @add(fit_options)
 @click.option("-o", "--model", type=click.Path(path_type=Path), metavar="DIR", help="[default: STEM.model]")
 @click.option("--run", type=click.Path(path_type=Path), metavar="DIR", help="Record of the run.  [default: MODEL.run]")
@@ -116,7 +117,8 @@ def train(session: Session, job: Job, resume: bool) -> int:
             checkpoints.clear()
             for name in (EVENTS, RUN, REPORT):
                 (run / name).unlink(missing_ok=True)
-        about = {"store": data.uri, "model": str(model.absolute()), "job": job.document()}
+        uri = job.store if "://" in job.store else data.uri  # not the path of a copy here
+        about = {"store": uri, "model": str(model.absolute()), "job": job.document()}
         with recorded(run, about) as record, JsonlFile(run / EVENTS) as events:
             with session.watching(events) as emit:
 
