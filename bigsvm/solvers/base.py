@@ -241,6 +241,7 @@ class Point(NamedTuple):
 
 
 Keeps = Literal["off", "auto", "always"]
+StartsFrom = Literal["", "weights", "duals"]
 
 
 class Solver(Protocol):
@@ -262,6 +263,8 @@ class Solver(Protocol):
     """It has a stop rule of its paper's, for --stop paper."""
     column_access: ClassVar[bool]
     """It reads the data by columns (`Context.columns`)."""
+    starts_from: ClassVar[StartsFrom]
+    """What it can take over of an earlier model, if anything."""
 
     @property
     def keeps_rows(self) -> Keeps:
@@ -300,6 +303,16 @@ class Solver(Protocol):
         """
         ...
 
+    def start_at(self, state: Any, w: np.ndarray | None) -> list[RowVector]:
+        """Begin, of a `state` as `init` made it, at the weights of an earlier model instead of 0.
+
+        w : as `zero_weights` shapes them; None: the earlier model has none
+
+        Returns the vectors that take alpha of that model, those of all models in order; none of a solver that starts
+        from weights.
+        """
+        ...
+
     def finish(self, state: Any) -> None:
         """Give back what only training needs."""
         ...
@@ -314,7 +327,12 @@ class SolverBase:
     self_paced: ClassVar[bool] = False
     paper_rule: ClassVar[bool] = False
     column_access: ClassVar[bool] = False
+    starts_from: ClassVar[StartsFrom] = ""
 
     @property
     def keeps_rows(self) -> Keeps:
         return "off"
+
+    def start_at(self, state: Any, w: np.ndarray | None) -> list[RowVector]:
+        """As `Solver`; of solvers that start from 0 and nowhere else."""
+        raise NotImplementedError(f"{self.name} starts from 0")  # type: ignore[attr-defined]

@@ -45,6 +45,9 @@ from bigsvm.run.fit.scales import found_scale_warning, known_scale_warning
 from bigsvm.run.fit.training import begin, make_context
 from bigsvm.run.proof.prover import Prover
 from bigsvm.run.proof.saved_problem import models_document
+from bigsvm.run.start.earlier import open_earlier
+from bigsvm.run.start.known_rows import check_rows
+from bigsvm.run.start.take_over import take_over
 from bigsvm.solvers.base import Context
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.survey import Survey
@@ -92,9 +95,14 @@ def fit_store(
     compiled = time.monotonic()
     note(WorkEnded(COMPILING, compiled - planned))
     budget = MemoryBudget(plan.budget_bytes)
+    earlier = None
+    if config.warm_start is not None:
+        earlier = open_earlier(config.warm_start, plan.solver, plan.problem, store)
     with ExitStack() as stack:
         stack.enter_context(stop_on_signals(stop))
         mapper = stack.enter_context(open_mapper(config))
+        if earlier is not None and earlier.alpha is not None:
+            check_rows(earlier, store, plan.piece_rows, mapper, note)
         memory = stack.enter_context(PeakMemory())
         scratch = make_scratch(config)
         if plan.scratch_bytes and is_tmpfs(scratch):
@@ -118,8 +126,10 @@ def fit_store(
         )
         if checkpoints is not None:
             checkpoints.identity = identity.document()
-            _go_on(loop, checkpoints, resume, note)
-        status = loop.run()
+        started = None
+        if not _go_on(loop, checkpoints, resume, note) and earlier is not None:
+            started = take_over(earlier, plan.solver, begun.problem, begun.state, prover, ctx)
+        status = loop.run(started)
         problem = prover.checked(begun.problem)
         _warn(problem.kernel.unproved, note)
         figures = _figures(store, survey, problem, plan, config, loop.at.visits, ctx, prover)
@@ -127,6 +137,8 @@ def fit_store(
         about = about_model(problem, data, prover.written, plan, config, survey, status)
         if kept := rows_of(store):
             about["rows"] = kept
+        if earlier is not None:
+            about["warm_start"] = figures["warm_start"] = earlier.document()
         figures.update(prover.figures())
         model = prover.model(problem, data, about)
         if config.no_dual:
@@ -157,13 +169,16 @@ def _warn(message: str | None, emit: Emit) -> None:
         emit(Warned(message))
 
 
-def _go_on(loop: Loop, checkpoints: Checkpoints, resume: bool, emit: Emit) -> None:
-    """Take the loop to the newest checkpoint where that is asked for, and tell of damaged ones."""
+def _go_on(loop: Loop, checkpoints: Checkpoints | None, resume: bool, emit: Emit) -> bool:
+    """Take the loop to the newest checkpoint where that is asked for and there is one, and tell of damaged ones."""
+    if checkpoints is None:
+        return False
     saved = checkpoints.newest() if resume else None
     for damage in checkpoints.damaged:
         emit(Warned(f"a checkpoint is not whole: {damage}"))
     if saved is not None:
         loop.resume(saved)
+    return saved is not None
 
 
 def _check_classes(problem: Problem, counts: np.ndarray, store: RowBlocks) -> None:

@@ -161,7 +161,7 @@ def _small_plan(plan: Plan, problem: Problem, small: RowBlocks, fit: SmallFit) -
 def _small_config(config: FitConfig, fit: SmallFit) -> FitConfig:
     """The user's options but for those that say where, how long and how exactly."""
     return dataclasses.replace(
-        config, tol=fit.tol, max_passes=_PASSES, max_time=None, seed=0, threads=1, scratch=None, scratch_limit=None,
+        config, tol=fit.tol, max_passes=_PASSES, max_time=None, warm_start=None, seed=0, threads=1, scratch=None, scratch_limit=None,
         scheduler="serial", scheduler_file=None, workers=None,
     )  # fmt: skip
 

@@ -25,7 +25,17 @@ from bigsvm.compiled.shared.visiting import WITH_REPLACEMENT, VisitingOrder, mix
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.deferred import DEFERRED_ALPHA
 from bigsvm.problem.problem import Problem, zero_weights
-from bigsvm.solvers.base import Context, DataShape, Keeps, Need, Point, SmallFit, SolverBase, StepInfo
+from bigsvm.solvers.base import (
+    Context,
+    DataShape,
+    Keeps,
+    Need,
+    Point,
+    SmallFit,
+    SolverBase,
+    StartsFrom,
+    StepInfo,
+)
 from bigsvm.solvers.dcd.active_row_buffer import make_row_buffer
 from bigsvm.solvers.dcd.dual_cd_rounds import round_pass
 from bigsvm.solvers.dcd.dual_cd_state import (
@@ -38,7 +48,9 @@ from bigsvm.solvers.dcd.dual_cd_state import (
 )
 from bigsvm.solvers.dcd.dual_cd_stream import pass_sums, streamed_pass, writable
 from bigsvm.solvers.dcd.momentum import Momentum
+from bigsvm.solvers.weights import columns
 from bigsvm.store.blocks import Matrix, readonly_view
+from bigsvm.store.state.vectors import RowVector
 
 _SMALLEST_EPS = 1e-13  # projected gradients below this are rounding
 _SHORTFALL = 2.0  # proved gap over estimate beyond which shrunk rows are to blame
@@ -70,6 +82,7 @@ class DualCD(SolverBase):
     )
     biases: ClassVar[tuple[str, ...]] = ("augmented", "none")
     can_defer: ClassVar[bool] = True
+    starts_from: ClassVar[StartsFrom] = "duals"
 
     max_sweeps_per_step: int = 64
     row_buffer: str = "auto"
@@ -160,6 +173,16 @@ class DualCD(SolverBase):
         weighted = ctx.data.has_weights or bool(np.any(problem.class_weight != 1.0))
         cost = ctx.vector("row costs", 1) if leaps and weighted else None
         return DualCDState(0, groups, sqnorm, cost, shrinks=ctx.resident)
+
+    def start_at(self, state: DualCDState, w: np.ndarray | None) -> list[RowVector]:
+        """w is a primal point to be proved, until `learn` puts w(alpha) in its place."""
+        first = 0
+        for group in state.groups:
+            models = slice(first, first + group.problem.n_models)
+            first = models.stop
+            if w is not None:
+                columns(group.w)[...] = columns(w)[:, models]
+        return [group.alpha for group in state.groups]
 
     def step(self, problem: Problem, state: DualCDState, ctx: Context) -> StepInfo:
         """One pass over rows that stream; on data in memory, up to `max_sweeps_per_step` sweeps."""
@@ -299,7 +322,9 @@ class DualCD(SolverBase):
 def _leap(state: DualCDState) -> None:
     cost = np.empty(0) if state.cost is None else state.cost.values[:, 0]
     for group in state.groups:
-        if group.momentum is not None:
+        if group.momentum is not None and state.sweep == 0:  # where a fit starts, no pass has led there
+            group.momentum.remember(group.w, group.alpha)
+        elif group.momentum is not None:
             group.momentum.leap(group.problem, group.w, group.alpha, cost)
 
 
