@@ -20,7 +20,7 @@ from bigsvm.budget import MemoryBudget
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.deferred import DeferredCertificate
 from bigsvm.problem.problem import Problem
-from bigsvm.store.blocks import BlockRef, RowBlocks
+from bigsvm.store.blocks import Block, BlockGroup, BlockRef, RowBlocks
 from bigsvm.store.columns.column_blocks import ColumnBlocks
 from bigsvm.store.state.vectors import RowVector
 from bigsvm.tasks import Mapper
@@ -244,6 +244,21 @@ Keeps = Literal["off", "auto", "always"]
 StartsFrom = Literal["", "weights", "duals"]
 
 
+class LinearStart(Protocol):
+    """The start of a fit from the duals of an earlier model."""
+
+    def take(self, block: Block, where: BlockRef | BlockGroup) -> None:
+        """Bring alpha of the rows of a block into the box, before they are looked at."""
+        ...
+
+    def settle(self, certificate: Certificate) -> int | None:
+        """What can be done, after all rows were seen and w is that of alpha, without reading: row visits.
+
+        None where the run is to stop.
+        """
+        ...
+
+
 class Solver(Protocol):
     """Implemented by frozen dataclasses of hyperparameters, which derive from `SolverBase` or a template that does."""
 
@@ -313,6 +328,13 @@ class Solver(Protocol):
         """
         ...
 
+    def linear_start(self, state: Any, known: int, by_weights: bool, ctx: Context) -> LinearStart:
+        """What is done, of a solver with weights that starts from duals, while a first pass proves where it starts.
+
+        known : rows of the store that the earlier model knew, the first ones;  by_weights : it had weights
+        """
+        ...
+
     def finish(self, state: Any) -> None:
         """Give back what only training needs."""
         ...
@@ -336,3 +358,7 @@ class SolverBase:
     def start_at(self, state: Any, w: np.ndarray | None) -> list[RowVector]:
         """As `Solver`; of solvers that start from 0 and nowhere else."""
         raise NotImplementedError(f"{self.name} starts from 0")  # type: ignore[attr-defined]
+
+    def linear_start(self, state: Any, known: int, by_weights: bool, ctx: Context) -> LinearStart:
+        """As `Solver`; of the others."""
+        raise NotImplementedError(f"{self.name} does not start from duals")  # type: ignore[attr-defined]

@@ -129,7 +129,8 @@ def fit_store(
         started = None
         if not _go_on(loop, checkpoints, resume, note) and earlier is not None:
             started = take_over(earlier, plan.solver, begun.problem, begun.state, prover, ctx)
-        status = loop.run(started)
+        proved = started is not None and loop.begin_at(started.certificate, started.visits)
+        status = "converged" if proved else loop.run()
         problem = prover.checked(begun.problem)
         _warn(problem.kernel.unproved, note)
         figures = _figures(store, survey, problem, plan, config, loop.at.visits, ctx, prover)

@@ -102,13 +102,13 @@ class Loop:
         self.ctx.uncharge(self.at.bytes_read)
         self._before_s = self.at.spent_s
 
-    def run(self, start: Certificate | None = None) -> str:
-        """The status that ended it: converged, paper_rule, kkt, stopped or stalled.
+    def begin_at(self, start: Certificate, visits: int) -> bool:
+        """The solver starts at a point of which something is proved; True where that is enough."""
+        self.at.visits += visits
+        return self._report(start) and self.config.stop == "gap"
 
-        start : what is proved of the point where the solver starts, if anything
-        """
-        if start is not None and self._report(start) and self.config.stop == "gap":
-            return "converged"
+    def run(self) -> str:
+        """The status that ended it: converged, paper_rule, kkt, stopped or stalled."""
         while True:
             if not self.at.proving and self._step():
                 return "converged"

@@ -1,13 +1,14 @@
 """What a fit takes over from an earlier model: weights as they are, duals inside the new box.
 
-Rows that the model knew keep their alpha, clipped to the box of the new costs; new rows start at 0.  With a free bias
-the heavier side is scaled until sum y alpha = 0 (`solvers/kernel/signed.py`).  Any such point is feasible, so that
-nothing here can touch a claim: proofs are made of the rows, as always.
+Rows that the model knew keep their alpha, clipped to the box of the new costs.  New rows start at 0 with a kernel, and
+of a linear model at what the earlier weights say of them (`solvers/dcd/dual_cd_start.py`).  With a free bias the
+heavier side is scaled until sum y alpha = 0 (`solvers/kernel/signed.py`).  Any such point is feasible, so that nothing
+here can touch a claim: proofs are made of the rows, as always.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,19 +21,26 @@ from bigsvm.run.proof.prover import ProofLeft, Prover
 from bigsvm.run.start.earlier import Earlier, Match
 from bigsvm.solvers.base import Context, Solver
 from bigsvm.solvers.weights import columns
-from bigsvm.store.blocks import Block, BlockGroup, BlockRef, RowBlocks, tile
+from bigsvm.store.blocks import RowBlocks, tile
 from bigsvm.store.state.vectors import RowVector
 
 _PIECE = 1 << 16  # rows
 
 
+class Start(NamedTuple):
+    """Where a solver starts: what is proved of that point, and the row visits that it took."""
+
+    certificate: Certificate
+    visits: int
+
+
 def take_over(
     earlier: Earlier, solver: Solver, problem: Problem, state: Any, prover: Prover, ctx: Context
-) -> Certificate | None:
+) -> Start | None:
     """Put a solver that has done nothing yet where an earlier model ended.
 
     Of linear duals one pass clips alpha, rebuilds w from it, and proves what the earlier weights and this alpha are
-    worth on these rows: its certificate is returned.  Kernel solvers clip when they read the labels.
+    worth on these rows.  Kernel solvers clip when they read the labels; None is returned then.
 
     Raises
     ------
@@ -48,30 +56,19 @@ def take_over(
     if not isinstance(prover, LinearProver):
         return None
 
-    def clip_rows(block: Block, where: BlockRef | BlockGroup) -> None:
-        first = 0
-        for vector in vectors:
-            models = slice(first, first + vector.values.shape[1])
-            first = models.stop
-            alpha = vector.get(where)
-            clip(problem, models, *problem.y_and_cost(block)[1:], alpha)
-            import os
-            if os.environ.get("NEWROWS"):
-                from bigsvm.problem.certificate import _alpha_of_margins
-                from bigsvm.store.blocks import readonly_view
-                refs = where.refs if isinstance(where, BlockGroup) else (where,)
-                at = np.concatenate([np.arange(r.start, r.stop) for r in refs])
-                if ctx.data.row_order is not None: at = ctx.data.row_order[at]
-                new = at >= earlier.alpha.shape[1]
-                y, cost = problem.y_and_cost(block)
-                point = solver.points(state)[0]
-                alpha[new] = _alpha_of_margins(point.problem, readonly_view(block.X), y, cost, point.w.astype(np.float64))[new]
-            vector.put(where, alpha)
-
+    start = solver.linear_start(state, earlier.alpha.shape[1], weights is not None, ctx)
     try:
-        return prover.prove_start(clip_rows)
+        certificate = prover.prove_start(start.take)
     except ProofLeft:
-        raise Interrupted("stopped before training began", hint="the same command goes on") from None
+        raise _left() from None
+    visits = start.settle(certificate)
+    if visits is None:
+        raise _left()
+    return Start(certificate, visits)
+
+
+def _left() -> Interrupted:
+    return Interrupted("stopped before training began", hint="the same command goes on")
 
 
 def earlier_weights(
@@ -110,16 +107,3 @@ def place(
                     raise DataError("alpha.npy holds what is no number", where)
                 rows = slice(start, stop) if data.working_row is None else data.working_row[start:stop]
                 vector.values[rows, column] = values
-
-
-def clip(problem: Problem, models: slice, cost: np.ndarray, alpha: np.ndarray) -> None:
-    """Bring alpha of some rows into the box of the problem, in place.
-
-    cost : float64, (n_rows,);  alpha : float64, (n_rows, number of `models`)
-    """
-    loss, C = problem.loss, cost[:, None] * problem.C[None, models]
-    if loss.smooth:
-        np.clip(alpha, -np.inf if loss.regression else 0.0, np.inf, out=alpha)
-    else:
-        np.clip(alpha, loss.lower_factor * C, loss.upper_factor * C, out=alpha)
-    alpha[cost == 0.0] = 0.0

@@ -38,6 +38,7 @@ from bigsvm.solvers.base import (
 )
 from bigsvm.solvers.dcd.active_row_buffer import make_row_buffer
 from bigsvm.solvers.dcd.dual_cd_rounds import round_pass
+from bigsvm.solvers.dcd.dual_cd_start import DualStart
 from bigsvm.solvers.dcd.dual_cd_state import (
     DualCDState,
     ModelGroup,
@@ -183,6 +184,10 @@ class DualCD(SolverBase):
             if w is not None:
                 columns(group.w)[...] = columns(w)[:, models]
         return [group.alpha for group in state.groups]
+
+    def linear_start(self, state: DualCDState, known: int, by_weights: bool, ctx: Context) -> DualStart:
+        """As `dual_cd_start` has it."""
+        return DualStart(state.groups, known, by_weights, ctx)
 
     def step(self, problem: Problem, state: DualCDState, ctx: Context) -> StepInfo:
         """One pass over rows that stream; on data in memory, up to `max_sweeps_per_step` sweeps."""
