@@ -131,7 +131,7 @@ def test_killed_at_any_write_it_is_the_old_store_or_the_new_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "fsync", lambda handle: None)  # nobody loses power here
-    parts = [rows(90), rows(25, (-1, 0, 1), seed=1), rows(9, seed=2)]
+    parts = [rows(90, dense=True), rows(25, (-1, 0, 1), True, 1), rows(9, (-1, 1), True, 2)]
     template, path = tmp_path / "template.zarr", tmp_path / "s.zarr"
     ingest(parts[0], template, chunk_bytes=400, codec="none")
     shutil.copytree(template, path)
@@ -165,7 +165,7 @@ def test_killed_at_any_write_it_is_the_old_store_or_the_new_one(
 
 def _labels_and_values(parts: list[Part]) -> tuple[np.ndarray, np.ndarray]:
     X, y = together(parts)
-    return X.toarray(), y
+    return X, y
 
 
 def test_two_at_once_are_one_too_many(tmp_path: Path) -> None:
