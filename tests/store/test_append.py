@@ -218,7 +218,7 @@ def test_what_does_not_fit_is_refused_by_name_and_nothing_changes(case: str, tmp
 
 
 def test_stores_that_are_not_of_ingest_are_left_alone(tmp_path: Path) -> None:
-    with pytest.raises(BigSVMError, match="no store to append to"):
+    with pytest.raises(BigSVMError, match="no such store"):
         ingest(rows(3), tmp_path / "none.zarr", append=True)
     path = tmp_path / "s.zarr"
     ingest(rows(20), path)

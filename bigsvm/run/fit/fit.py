@@ -7,7 +7,7 @@ import math
 import platform
 import time
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -45,7 +45,7 @@ from bigsvm.run.fit.scales import found_scale_warning, known_scale_warning
 from bigsvm.run.fit.training import begin, make_context
 from bigsvm.run.proof.prover import Prover
 from bigsvm.run.proof.saved_problem import models_document
-from bigsvm.run.start.earlier import open_earlier
+from bigsvm.run.start.earlier import Earlier, open_earlier
 from bigsvm.run.start.known_rows import check_rows
 from bigsvm.run.start.take_over import take_over
 from bigsvm.solvers.base import Context
@@ -83,21 +83,9 @@ def fit_store(
         if stop and isinstance(event, WorkAdvanced):  # while rows are read or staged: what is there is kept
             raise Interrupted(f"stopped by {stop.by} before training began", hint="the same command goes on")
 
-    for message in store.warnings:
-        note(Warned(message))
-    plan = make_plan(store, config)
-    planned = time.monotonic()
-    note(FitStarted(plan.document(), dataclasses.asdict(config), store.fingerprint, versions()))
-    if config.kernel != "precomputed":
-        _warn(known_scale_warning(store), note)
-    note(WorkStarted(COMPILING, 0, ""))
-    precompile(store, plan, config, note)
-    compiled = time.monotonic()
-    note(WorkEnded(COMPILING, compiled - planned))
+    ready = _make_ready(store, config, note)
+    plan, earlier = ready.plan, ready.earlier
     budget = MemoryBudget(plan.budget_bytes)
-    earlier = None
-    if config.warm_start is not None:
-        earlier = open_earlier(config.warm_start, plan.solver, plan.problem, store)
     with ExitStack() as stack:
         stack.enter_context(stop_on_signals(stop))
         mapper = stack.enter_context(open_mapper(config))
@@ -152,9 +140,9 @@ def fit_store(
         result.memory = memory.document(plan.budget_bytes)
     result.seconds = {
         "total": time.monotonic() - began,
-        "plan": planned - began,
-        "compile": compiled - planned,
-        "staging": staged_at - compiled,
+        "plan": ready.planned - began,
+        "compile": ready.compiled - ready.planned,
+        "staging": staged_at - ready.compiled,
         "solving": loop.solving_s,
         "io_wait": ctx.reads.waited_s,
         "certify": prover.seconds,
@@ -162,6 +150,35 @@ def fit_store(
     }
     note(FitEnded(status, result.document()))
     return result
+
+
+class _Ready(NamedTuple):
+    """A fit that was planned and whose code is compiled.
+
+    earlier : the model to start from, if one was named;  planned, compiled : when that was done
+    """
+
+    plan: Plan
+    earlier: Earlier | None
+    planned: float
+    compiled: float
+
+
+def _make_ready(store: RowBlocks, config: FitConfig, note: Emit) -> _Ready:
+    """Plan the fit and compile what it will call; whatever can be refused without reading rows is refused here."""
+    for message in store.warnings:
+        note(Warned(message))
+    plan, path = make_plan(store, config), config.warm_start
+    earlier = None if path is None else open_earlier(path, plan.solver, plan.problem, store)
+    planned = time.monotonic()
+    note(FitStarted(plan.document(), dataclasses.asdict(config), store.fingerprint, versions()))
+    if config.kernel != "precomputed":
+        _warn(known_scale_warning(store), note)
+    note(WorkStarted(COMPILING, 0, ""))
+    precompile(store, plan, config, note)
+    compiled = time.monotonic()
+    note(WorkEnded(COMPILING, compiled - planned))
+    return _Ready(plan, earlier, planned, compiled)
 
 
 def _warn(message: str | None, emit: Emit) -> None:

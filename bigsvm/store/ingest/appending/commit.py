@@ -39,7 +39,7 @@ _PARTS = f"{STEM}-"
 def growing(root: Path) -> Iterator[None]:
     """Alone with a store, whose last writer's work is done.  Raises MissingInput, OutputError naming who has it."""
     if not root.is_dir():
-        raise MissingInput("no store to append to", str(root), "leave --append out: a new store is made")
+        raise MissingInput("no such store", str(root), "leave --append out: a new store is made")
     with alone(root / LOCK, "the store"):
         finish_pending(root)
         yield
