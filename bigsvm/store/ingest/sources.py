@@ -223,7 +223,7 @@ def open_source(
         for message in store.warnings:
             warn(message)
         return store_source(store, dtype)
-    for option in (name for name, value in chosen.items() if value):
+    for option in (name for name, value in chosen.items() if value and name != "like"):
         raise UsageError(f"--{option.replace('_', '-')} is not for this kind of source", str(path), "leave it out")
     weights: Sequential | None = None
     if weight is not None:

@@ -157,6 +157,9 @@ def check_places(job: Job) -> None:
     outputs = {"the model": job.model, "the record of the run": job.run}
     if job.report is not None and job.report.absolute().parent != job.run.absolute():
         outputs["the report"] = job.report
+    if job.config.warm_start is not None and os.path.realpath(job.config.warm_start) == model:
+        hint = "give the new model another name: a run that is taken up again needs the old one"
+        raise UsageError("the model would replace the one that it starts from", str(job.model), hint)
     together = [outputs]
     if model == os.path.join(run, "model"):
         together = [{what: path} for what, path in outputs.items()]
