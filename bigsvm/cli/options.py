@@ -49,8 +49,9 @@ row_options = [
 """What is read as rows, beside label and weight."""
 scale_option = click.option(
     "--scale",
-    type=click.Choice(["none", "maxabs", "unit-norm"]),
-    help="maxabs: columns by their largest |value|; unit-norm: rows by their norm.  The model keeps it.",
+    type=click.Choice(["none", "maxabs", "standard", "unit-norm"]),
+    help="maxabs: columns by their largest |value|; standard: to mean 0 and deviation 1; unit-norm: rows by their norm."
+    "  The model keeps it.",
 )
 ROWS = ("matrix", "columns", "hash_bits", "missing", "scale")
 store_options = [*label_options, empty_option, *row_options]

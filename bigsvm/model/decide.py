@@ -98,7 +98,18 @@ class Decides:
         if scaling is None:
             return rows
         check_width(rows, self.n_features)
+        self.check_centred("csr" if isinstance(rows, CSR) else "dense", "X")
         return scaling.apply(rows)
+
+    def check_centred(self, layout: str, where: str) -> None:
+        """Refuse sparse rows where a model takes rows apart from their means, and cannot do so without filling them up.
+
+        Raises DataError.
+        """
+        scaling = Scaling.of(self.about.get("rows", {}))
+        if layout == "csr" and scaling is not None and scaling.centred and self.weights is None:
+            what = "the model was trained on dense rows without their means, and from sparse rows these cannot be taken"
+            raise DataError(what, where, "give it dense rows, or train on sparse ones")
 
     def labels_of(self, scores: np.ndarray) -> np.ndarray:
         """Labels, or values, of scores (n_rows, n_models)."""

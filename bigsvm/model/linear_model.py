@@ -18,6 +18,7 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
+from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError
 from bigsvm.model.decide import Decides, check_width, models_of, n_models_of, no_codes
 from bigsvm.model.kernel_model import KernelModel, read_kernel_model
@@ -34,6 +35,7 @@ from bigsvm.model.model_files import (
 from bigsvm.model.model_rows import read_rows
 from bigsvm.problem.kernel import Kernel
 from bigsvm.store.blocks import Matrix
+from bigsvm.store.scaling import Scaling
 
 
 class LinearScorer(NamedTuple):
@@ -41,10 +43,12 @@ class LinearScorer(NamedTuple):
 
     W : float64, shape (n_features, n_models), C-contiguous
     intercept : float64, shape (n_models,)
+    of_sparse : float64, shape (n_models,)   the intercept for sparse rows, whose means nobody has subtracted
     """
 
     W: np.ndarray
     intercept: np.ndarray
+    of_sparse: np.ndarray
 
     @property
     def n_features(self) -> int:
@@ -53,7 +57,7 @@ class LinearScorer(NamedTuple):
     def scores(self, X: Matrix) -> np.ndarray:
         """Scores of rows that have no feature beyond the model's, float64, shape (n_rows, n_models)."""
         out = products(X, self.W)
-        out += self.intercept
+        out += self.of_sparse if isinstance(X, CSR) else self.intercept
         return out
 
 
@@ -101,7 +105,14 @@ class LinearModel(Decides):
 
     def scorer(self) -> LinearScorer:
         """What a task needs of the model: its weights in the compiled order, a view where there is one model."""
-        return LinearScorer(np.ascontiguousarray(self.coef.T), self.intercept)
+        return LinearScorer(np.ascontiguousarray(self.coef.T), self.intercept, self._intercept_of_sparse())
+
+    def _intercept_of_sparse(self) -> np.ndarray:
+        """For rows that are divided by standard deviations and no more: the means that are not subtracted from them."""
+        scaling = Scaling.of(self.about.get("rows", {}))
+        if scaling is None or not scaling.centred or scaling.shift is None:
+            return self.intercept
+        return self.intercept - np.einsum("mj,j->m", self.coef[:, : len(scaling.shift)], scaling.shift)
 
     @property
     def scorer_bytes(self) -> int:
@@ -122,7 +133,7 @@ class LinearModel(Decides):
         have more or fewer, or where an entry of sparse rows lies beyond.
         """
         check_width(X, self.n_features)
-        return products(X, np.ascontiguousarray(self.coef.T)) + self.intercept
+        return self.scorer().scores(X)
 
     def save(self, path: str | Path, alpha: Any = None, overwrite: bool = False, alpha_bytes: int = 0) -> None:
         """Write the model directory, whole or not at all.

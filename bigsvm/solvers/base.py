@@ -56,6 +56,8 @@ class DataShape:
     """Rows beyond their kinks have curvature: where it is False (the hinge loss), no solver sums it up in a matrix."""
     regression: bool = False
     """Rows have targets, not classes."""
+    centred: bool = False
+    """Rows count as centred and are not (`Problem.centre`)."""
 
 
 @dataclass
@@ -262,6 +264,8 @@ class Solver(Protocol):
     """It has a stop rule of its paper's, for --stop paper."""
     column_access: ClassVar[bool]
     """It reads the data by columns (`Context.columns`)."""
+    centres: ClassVar[bool]
+    """It meets rows through `Problem.met` and `Problem.summed` alone, so that they may count as centred."""
 
     @property
     def keeps_rows(self) -> Keeps:
@@ -314,6 +318,7 @@ class SolverBase:
     self_paced: ClassVar[bool] = False
     paper_rule: ClassVar[bool] = False
     column_access: ClassVar[bool] = False
+    centres: ClassVar[bool] = False
 
     @property
     def keeps_rows(self) -> Keeps:

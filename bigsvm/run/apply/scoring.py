@@ -186,6 +186,7 @@ def score_store(
     DataError : a row has more features than the model, dense rows have fewer, or the store is damaged.
     """
     check_alike(model.about.get("rows", {}), store)
+    model.check_centred(store.layout, store.uri)
     if store.layout == "dense" and store.n_features != model.n_features:
         raise DataError(
             f"the rows have {store.n_features} features and the model {model.n_features}",
@@ -219,6 +220,7 @@ def score_text(
     ------
     DataError : the text is bad, or a row has more features than the model; names file and line.
     """
+    model.check_centred("csr", source)
     scorer, scaling = model.scorer(), Scaling.of(model.about.get("rows", {}))
 
     def placed() -> Iterator[tuple[int, Chunk]]:

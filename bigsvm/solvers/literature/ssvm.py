@@ -59,6 +59,7 @@ class SSVM(FullGradient):
     biases: ClassVar[tuple[str, ...]] = ("augmented", "none")
     paper_rule: ClassVar[bool] = True
     curvature: ClassVar[Curvature] = "matrix"
+    centres: ClassVar[bool] = True
 
     smoothing: float = 5.0
     delta: float = 1e-3

@@ -29,6 +29,7 @@ class Newton(FullGradient):
     biases: ClassVar[tuple[str, ...]] = ("augmented", "none", "free")
     paper_rule: ClassVar[bool] = True
     curvature: ClassVar[Curvature] = "matrix"
+    centres: ClassVar[bool] = True
 
     max_features: int = 5000
     eps1: float = 1e-6

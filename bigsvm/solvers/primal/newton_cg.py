@@ -35,6 +35,7 @@ class NewtonCG(FullGradient):
     biases: ClassVar[tuple[str, ...]] = ("augmented", "none", "free")
     curvature: ClassVar[Curvature] = "diagonal"
     move_reads: ClassVar[int] = 0
+    centres: ClassVar[bool] = True
 
     forcing: float = 0.1
     most_products: int = 250

@@ -234,11 +234,13 @@ def row_pass(
 
     curvature : what of the Hessian is summed up; its 'product' with d comes back as V
     gather : takes the rows that it names;  keys : take hashes of the rows' contents;  norms : and their
-    squared norms;  bins : sums of rows by where they cross along d, added to `bins.sums`.
+    squared norms;  bins : sums of rows by where they cross along d, added to `bins.sums`.  Of rows that count as centred
+    V and the matrix are those of centred rows; a diagonal, which preconditions and no more, keys, norms and bins are not.
 
     Raises PassLeft where the run is to stop; rows seen until then have been written, sums are lost.
     """
     in_process = ctx.mapper.in_process
+    met_w, met_d = (None if a is None else problem.met(a) for a in (w, d))
     needs_s = w is not None or weights is not None or bins is not None
     V = np.zeros(shape)
     H = _zero_hessian(curvature, problem.n_models, shape)
@@ -246,7 +248,7 @@ def row_pass(
     def share(run: tuple[BlockRef, ...]) -> PassShare:
         start, stop = run[0].start, run[-1].stop
         return PassShare(
-            ctx.data, run, problem, w, d,
+            ctx.data, run, problem, met_w, met_d,
             rows.s.between(start, stop) if needs_s and (in_process or w is None) else None,
             rows.p.between(start, stop) if d is not None and in_process else None,
             rows.cost.between(start, stop) if in_process else None,
@@ -271,4 +273,7 @@ def row_pass(
             bins.sums += sums.S
         if not in_process:
             put_back(run, of_rows, (*sums.rows, sums.keys, sums.norms))
-    return V, H
+    if problem.centre is not None and H is not None and H.ndim == 3:
+        for part in H:
+            problem.centre.matrix(part)
+    return problem.summed(V), H

@@ -15,7 +15,7 @@ from bigsvm.store.formats.not_readable import REMEDIES, not_readable, refuse_par
 from bigsvm.store.formats.tables.table_names import kind_of_table
 from bigsvm.store.identity import Identity
 from bigsvm.store.labels import Missing, Task
-from bigsvm.store.scaling import Scale
+from bigsvm.store.scaling import SCALES, Scale
 from bigsvm.store.sealing.seal import EmptyChunks
 
 ENTRY_POINTS = "bigsvm.stores"
@@ -58,7 +58,8 @@ def open_store(
     columns : of a table those that are features; of text without a header the names of all, or `numbers`
     hash_bits : text columns of a table share 2^hash_bits features; None gives one to each value that occurs
     missing : rows without a label are refused; drop leaves them out
-    scale : maxabs divides each column by its largest |value| (one pass finds them), unit-norm each row by its norm
+    scale : maxabs divides each column by its largest |value| (one pass finds them), unit-norm each row by its norm;
+        standard brings columns to mean 0 and standard deviation 1, those of sparse rows without filling them up
     like : `model.about["rows"]`: a table's columns, and the matrix, are read as those that the model was trained on
 
     Raises
@@ -66,8 +67,8 @@ def open_store(
     UsageError : this kind of source cannot be opened. MissingInput : there is nothing there.
     DataError : it is bad.
     """
-    if scale not in (None, "none", "maxabs", "unit-norm"):
-        raise UsageError(f"unknown scale {scale!r}", hint="none, maxabs or unit-norm")
+    if scale not in (None, *SCALES):
+        raise UsageError(f"unknown scale {scale!r}", hint=f"one of {', '.join(SCALES)}")
     options: dict[str, Any] = {"label": label, "weight": weight, "task": task}
     chosen = {"matrix": matrix, "columns": tuple(columns), "hash_bits": hash_bits, "missing": missing, "like": like}
     store = _open(source, options, empty_chunks, labelled, chosen)

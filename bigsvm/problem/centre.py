@@ -1,0 +1,65 @@
+"""Rows that are centred without being touched: the means act on w, where rows meet it (docs/mathematics.md 3.7).
+
+A centred row x - mu with its constant feature B has the score w.(x - mu) + B u = w.x + B (u - mu.w / B).  So rows that
+are stored uncentred are met with the weights T (w, u) = (w, u - mu.w / B); what they sum up to, sum_i a_i [x_i, B], goes
+back by T', and their matrix, sum_i h_i [x_i, B] [x_i, B]', by T' H T.  Without a bias B is 1 and u stays 0.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Centre(NamedTuple):
+    """mu : float64, (n_features,), in working order;  constant : B;  biased : u exists"""
+
+    mu: np.ndarray
+    constant: float
+    biased: bool
+
+    def ordered(self, order: np.ndarray | None) -> Centre:
+        """In the order of features that `order` gives."""
+        return self if order is None else self._replace(mu=self.mu[order])
+
+    def met(self, w: np.ndarray) -> np.ndarray:
+        """What uncentred rows are met with, T w; of the shape of w, (n_features + 1,) or (n_features + 1, n_models)."""
+        found = w.copy()
+        if not self.biased:
+            found[-1] = 0.0
+        found[-1] -= _along(self.mu, w[: len(self.mu)]) / self.constant
+        return found
+
+    def summed(self, v: np.ndarray) -> np.ndarray:
+        """What centred rows sum up to, T' v, where uncentred ones sum up to v, of the shape of w."""
+        found = v.copy()
+        found[: len(self.mu)] -= (self.mu if v.ndim == 1 else self.mu[:, None]) * (v[-1] / self.constant)
+        if not self.biased:
+            found[-1] = 0.0
+        return found
+
+    def matrix(self, H: np.ndarray) -> None:
+        """T' H T in place of the upper triangle of H, float64, (n_features + 1, n_features + 1)."""
+        mu, d = self.mu / self.constant, len(self.mu)
+        cross, corner = H[:d, -1].copy(), float(H[-1, -1])
+        for j in range(d):  # row by row: no second matrix
+            H[j, j:d] += (corner * mu[j] - cross[j]) * mu[j:] - mu[j] * cross[j:]
+        H[:d, -1] = cross - corner * mu
+        if not self.biased:
+            H[:, -1] = 0.0
+
+    def intercept(self, w: np.ndarray) -> np.ndarray:
+        """What is added to the product of an uncentred row with w, float64, (n_models,)."""
+        return np.atleast_1d(self.constant * self.met(w.astype(np.float64))[-1])
+
+    def bias_of(self, coef: np.ndarray, intercept: np.ndarray) -> np.ndarray:
+        """u of such an intercept, float64, (n_models,);  coef : float64, (n_models, n_features)."""
+        if not self.biased:
+            return np.zeros(len(intercept))
+        return np.asarray((intercept + _along(self.mu, coef.T[: len(self.mu)])) / self.constant)
+
+
+def _along(mu: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """mu.w of each model, in an order that no library chooses."""
+    return np.asarray(np.einsum("j,j...->...", mu, w))
