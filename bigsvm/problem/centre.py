@@ -1,8 +1,8 @@
 """Rows that are centred without being touched: the means act on w, where rows meet it (docs/mathematics.md 3.7).
 
 A centred row x - mu with its constant feature B has the score w.(x - mu) + B u = w.x + B (u - mu.w / B).  So rows that
-are stored uncentred are met with the weights T (w, u) = (w, u - mu.w / B); what they sum up to, sum_i a_i [x_i, B], goes
-back by T', and their matrix, sum_i h_i [x_i, B] [x_i, B]', by T' H T.  Without a bias B is 1 and u stays 0.
+are stored uncentred are met with the weights T (w, u) = (w, u - mu.w / B); what they sum up to, sum_i a_i [x_i, B],
+goes back by T', and their matrix, sum_i h_i [x_i, B] [x_i, B]', by T' H T.  Without a bias B is 1 and u stays 0.
 """
 
 from __future__ import annotations
@@ -38,6 +38,22 @@ class Centre(NamedTuple):
         if not self.biased:
             found[-1] = 0.0
         return found
+
+    def sums(self, S: np.ndarray) -> None:
+        """T' v in place of every v, (n_features + 1,), that lies along the last axis of S."""
+        S[..., : len(self.mu)] -= S[..., -1:] * (self.mu / self.constant)
+        if not self.biased:
+            S[..., -1] = 0.0
+
+    def gram(self, Q: np.ndarray, sign: np.ndarray, along: np.ndarray) -> None:
+        """Products of centred rows in place of those of rows as they are stored.
+
+        Q : float64, (n, n)   sign_i sign_j x_i.x_j, and what a constant feature adds
+        along : float64, (n,)   sign_i mu.x_i
+        """
+        Q -= along[:, None] * sign
+        Q -= sign[:, None] * along
+        Q += float(_along(self.mu, self.mu)) * (sign[:, None] * sign)
 
     def matrix(self, H: np.ndarray) -> None:
         """T' H T in place of the upper triangle of H, float64, (n_features + 1, n_features + 1)."""

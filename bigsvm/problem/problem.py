@@ -184,7 +184,7 @@ def make_problem(config: FitConfig, store: RowBlocks, class_counts: np.ndarray |
 
 
 def centre_of(store: RowBlocks, bias: str, bias_scale: float, kernel: Kernel) -> Centre | None:
-    """The centre that rows count from though they do not: of sparse rows with --scale standard, unless the bias is free.
+    """Where rows count as centred and are not, their centre: sparse rows with --scale standard, no free bias.
 
     Raises DataError for a kernel that sees where rows lie.
     """

@@ -104,7 +104,7 @@ def test_identities_tell_scales_apart(tmp_path: Path) -> None:
     found = {open_store(path, scale=scale).identity.digest for scale in (None, "none", "maxabs", "unit-norm")}
     assert len(found) == 3
     with pytest.raises(UsageError, match="unknown scale"):
-        open_store(path, scale="standard")
+        open_store(path, scale="standardised")
 
 
 def test_what_is_no_scaling_is_refused() -> None:

@@ -234,8 +234,9 @@ def row_pass(
 
     curvature : what of the Hessian is summed up; its 'product' with d comes back as V
     gather : takes the rows that it names;  keys : take hashes of the rows' contents;  norms : and their
-    squared norms;  bins : sums of rows by where they cross along d, added to `bins.sums`.  Of rows that count as centred
-    V and the matrix are those of centred rows; a diagonal, which preconditions and no more, keys, norms and bins are not.
+    squared norms;  bins : empty, sums of rows by where they cross along d, added to `bins.sums`.
+    Of rows that count as centred all sums are those of centred rows, but for the diagonal, which only preconditions;
+    rows that are gathered, keys and norms are as they are stored.
 
     Raises PassLeft where the run is to stop; rows seen until then have been written, sums are lost.
     """
@@ -276,4 +277,6 @@ def row_pass(
     if problem.centre is not None and H is not None and H.ndim == 3:
         for part in H:
             problem.centre.matrix(part)
+    if problem.centre is not None and bins is not None:
+        problem.centre.sums(bins.sums)
     return problem.summed(V), H

@@ -110,7 +110,7 @@ def scaled(store: RowBlocks, scale: Scale | None, like: Mapping[str, Any] | None
 def _known(
     store: RowBlocks, names: tuple[str, ...], find: Callable[[RowBlocks], Sequence[np.ndarray]]
 ) -> Sequence[np.ndarray]:
-    """Numbers of each column, (n_features,) by name: one pass, whose result is kept as long as the rows are the same."""
+    """Numbers of each column, (n_features,) by name: one pass, whose result is kept while the rows are the same."""
     name = f"{'-'.join(names) if names != ('largest',) else 'scales'}-of-{store.identity.digest}"
     try:
         document = read_sealed(cache_folder() / "manifests" / f"{name}.json")
