@@ -73,7 +73,8 @@ def choose_solvers(config: FitConfig, shape: DataShape, in_memory: bool = False)
             of_paper = " and a stop rule of its paper's (--stop paper)" if config.stop == "paper" else ""
             if shape.centred and able_solvers(config, dataclasses.replace(shape, centred=False)):
                 what = f"no solver for {what} takes the means of sparse rows off without filling them up"
-                raise Unsupported(what, hint="say --bias free, --loss squared_hinge, or --scale maxabs")
+                squared = "squared_epsilon_insensitive" if shape.regression else "squared_hinge"
+                raise Unsupported(what, hint=f"say --bias free, --loss {squared}, or --scale maxabs")
             raise Unsupported(f"no solver for {what}{with_kernel}{of_paper}", hint=_all(config))
         if not found:
             options = ", ".join(config.solver_options)
