@@ -53,7 +53,12 @@ scale_option = click.option(
     help="maxabs: columns by their largest |value|; standard: to mean 0 and deviation 1; unit-norm: rows by their norm."
     "  The model keeps it.",
 )
-ROWS = ("matrix", "columns", "hash_bits", "missing", "scale")
+normalize_option = click.option(
+    "--normalize",
+    metavar="STEPS",
+    help="total=1e4,log1p or one of them: rows made to sum up to a total, then log(1 + x).  The model keeps it.",
+)
+ROWS = ("matrix", "columns", "hash_bits", "missing", "scale", "normalize")
 store_options = [*label_options, empty_option, *row_options]
 """How a store is opened."""
 
@@ -92,7 +97,7 @@ def _option(name: str) -> Callable[[F], F]:
     )
 
 
-fit_options = [*store_options, scale_option, *(_option(name) for name in TYPED.values())]
+fit_options = [*store_options, scale_option, normalize_option, *(_option(name) for name in TYPED.values())]
 """All that a fit takes, and therefore its plan."""
 
 run_options = [_option(name) for name in TYPED.values() if OPTIONS[name].reading]

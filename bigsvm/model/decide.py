@@ -18,6 +18,7 @@ from bigsvm.errors import DataError
 from bigsvm.store.blocks import Matrix
 from bigsvm.store.checks import as_values, check_csr, check_finite, unmasked
 from bigsvm.store.scaling import Scaling
+from bigsvm.store.transforms.recipe import Recipe
 
 
 class Decides:
@@ -94,12 +95,12 @@ class Decides:
 
     def _scaled(self, X: Any) -> Matrix:
         """Rows as the model was trained on them."""
-        scaling, rows = Scaling.of(self.about.get("rows", {})), as_matrix(X)
-        if scaling is None:
+        recipe, rows = Recipe.of(self.about.get("rows", {})), as_matrix(X)
+        if recipe.nothing:
             return rows
         check_width(rows, self.n_features)
         self.check_centred("csr" if isinstance(rows, CSR) else "dense", "X")
-        return scaling.apply(rows)
+        return recipe.apply(rows, "X")
 
     def check_centred(self, layout: str, where: str) -> None:
         """Refuse sparse rows where a model takes rows apart from their means, and cannot do so without filling them up.

@@ -34,6 +34,7 @@ def fit(
     columns: Sequence[str] = (),
     hash_bits: int | None = None,
     scale: Scale | None = None,
+    normalize: str | None = None,
     emit: Emit = silent,
     **options: Any,
 ) -> FitResult:
@@ -45,7 +46,7 @@ def fit(
         CSR; or what `bigsvm.open_store` returned; or X alone, where `y` follows
     y, sample_weight : arrays, shape (n_samples,): `fit(X, y)` is `fit((X, y))`
     label, weight : names of the label and weight columns
-    empty_chunks, matrix, missing, columns, hash_bits, scale : as for `bigsvm.open_store`
+    empty_chunks, matrix, missing, columns, hash_bits, scale, normalize : as for `bigsvm.open_store`
     emit : called with each event of the run
     options : fields of `bigsvm.config.FitConfig`: loss, C, tol, memory, seed, class_weight, threads, ...; and
         `client`, a `dask.distributed.Client` on whose workers tasks run (scheduler="dask" takes the current one)
@@ -66,12 +67,13 @@ def fit(
         with client.as_current():
             return fit(
                 source, y, sample_weight, label=label, weight=weight, empty_chunks=empty_chunks, matrix=matrix,
-                missing=missing, columns=columns, hash_bits=hash_bits, scale=scale, emit=emit, **options,
+                missing=missing, columns=columns, hash_bits=hash_bits, scale=scale, normalize=normalize, emit=emit,
+                **options,
             )  # fmt: skip
     config = FitConfig.of(**options)
     store = open_store(
         _joined(source, y, sample_weight), label=label, weight=weight, empty_chunks=empty_chunks, columns=columns,
-        hash_bits=hash_bits, matrix=matrix, missing=missing, scale=scale,
+        hash_bits=hash_bits, matrix=matrix, missing=missing, scale=scale, normalize=normalize,
     )  # fmt: skip
     return fit_store(store, config, emit)
 

@@ -104,7 +104,7 @@ class Scaling(NamedTuple):
                 raise ValueError("scales")
             if (mean is not None) != (kind == "standard"):
                 raise ValueError("means")
-            if mean is not None and not (np.shape(largest) == mean.shape and np.isfinite(mean).all()):
+            if mean is not None and (largest is None or largest.shape != mean.shape or not np.isfinite(mean).all()):
                 raise ValueError("means")
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise DataError(f"no scaling of rows: {error!r}", "rows.json") from error

@@ -21,9 +21,9 @@ from bigsvm.model.linear_model import load_model
 from bigsvm.problem.centre import Centre
 from bigsvm.problem.loss import LOSSES
 from bigsvm.solvers.registry import SOLVERS
-from bigsvm.store.formats import scaled_rows
 from bigsvm.store.formats.opener import open_store
 from bigsvm.store.scaling import Scaling
+from bigsvm.store.transforms import scaled_rows
 from bigsvm.testing.contracts import RowBlocksContract, dense
 from bigsvm.testing.problems import random_problem
 from bigsvm.testing.reference import optimum

@@ -40,6 +40,7 @@ def open_store(
     hash_bits: int | None = None,
     missing: Missing = "refuse",
     scale: Scale | None = None,
+    normalize: str | None = None,
     like: Mapping[str, Any] | None = None,
 ) -> RowBlocks:
     """Open rows for reading.
@@ -60,6 +61,8 @@ def open_store(
     missing : rows without a label are refused; drop leaves them out
     scale : maxabs divides each column by its largest |value| (one pass finds them), unit-norm each row by its norm;
         standard brings columns to mean 0 and standard deviation 1, those of sparse rows without filling them up
+    normalize : total=1e4 makes the values of each row sum up to that, log1p takes log(1 + x) of them; both before they
+        are scaled: total=1e4,log1p
     like : `model.about["rows"]`: a table's columns, and the matrix, are read as those that the model was trained on
 
     Raises
@@ -72,11 +75,15 @@ def open_store(
     options: dict[str, Any] = {"label": label, "weight": weight, "task": task}
     chosen = {"matrix": matrix, "columns": tuple(columns), "hash_bits": hash_bits, "missing": missing, "like": like}
     store = _open(source, options, empty_chunks, labelled, chosen)
-    if scale in (None, "none") and not (like and "scale" in like):
-        return store
-    from bigsvm.store.formats.scaled_rows import scaled
+    if normalize is not None or (like and "normalize" in like):
+        from bigsvm.store.transforms.normalize import normalized  # here and below: what few ask for
 
-    return scaled(store, scale, like)
+        store = normalized(store, normalize, like)
+    if scale not in (None, "none") or (like and "scale" in like):
+        from bigsvm.store.transforms.scaled_rows import scaled
+
+        store = scaled(store, scale, like)
+    return store
 
 
 def _open(

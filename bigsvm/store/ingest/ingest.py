@@ -53,6 +53,7 @@ def ingest(
     columns: Sequence[str] = (),
     hash_bits: int | None = None,
     scale: Scale | None = None,
+    normalize: str | None = None,
     emit: Emit = silent,
 ) -> dict[str, Any]:
     """Write a store from text, arrays or another store, reading the source once.
@@ -73,7 +74,7 @@ def ingest(
     codec, chunk_bytes : of the store
     memory : bytes, or a size such as "512MiB": smaller pieces where it is small, refused where it is too small
     threads : with 1, reading, parsing and writing take turns
-    empty_chunks, matrix, missing, columns, hash_bits, scale : of what is read, see `open_store`
+    empty_chunks, matrix, missing, columns, hash_bits, scale, normalize : of what is read, see `open_store`
 
     Returns
     -------
@@ -125,6 +126,7 @@ def ingest(
                 "columns": tuple(columns),
                 "hash_bits": hash_bits,
                 "scale": None if scale == "none" else scale,
+                "normalize": normalize,
                 **({} if missing == "refuse" else {"missing": missing}),
             },
             warn=warn,

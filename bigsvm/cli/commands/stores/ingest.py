@@ -9,7 +9,7 @@ import click
 
 from bigsvm.cli import text
 from bigsvm.cli.command import bigsvm_command
-from bigsvm.cli.options import add, empty_option, row_options, scale_option, take_rows
+from bigsvm.cli.options import add, empty_option, normalize_option, row_options, scale_option, take_rows
 from bigsvm.cli.session import Session
 from bigsvm.cli.types import Size
 from bigsvm.errors import UsageError
@@ -39,7 +39,7 @@ from bigsvm.units import parse_bytes, show_bytes
 @click.option("--memory", type=Size(), metavar="SIZE|PCT%", help="Memory on top of the base.")
 @click.option("--threads", type=int, metavar="N", help="[default: the cores this process may use]")
 @click.option("--overwrite", is_flag=True, help="Replace an existing STORE.")
-@add([empty_option, *row_options, scale_option])
+@add([empty_option, *row_options, scale_option, normalize_option])
 def command(
     session: Session,
     sources: tuple[str, ...],

@@ -11,32 +11,24 @@ import numpy as np
 from bigsvm.errors import DataError, UsageError
 from bigsvm.files.paths import cache_folder
 from bigsvm.files.sealed_json import read_sealed, write_sealed
-from bigsvm.store.addresses import make_refs
-from bigsvm.store.blocks import Block, BlockRef, RowBlocks, StoreBase, row_bytes
-from bigsvm.store.identity import Identity, digest_of
-from bigsvm.store.moments import Moments, column_moments, dense_rows
+from bigsvm.store.blocks import Matrix, RowBlocks, row_bytes
+from bigsvm.store.identity import digest_of
 from bigsvm.store.scaling import MOST_COLUMNS, Scale, Scaling, add_largest
+from bigsvm.store.transforms.moments import Moments, column_moments, dense_rows
+from bigsvm.store.transforms.transformed_rows import TransformedRows
 from bigsvm.units import MIB
 
 _BLOCK = 2 * MIB
 
 
-class ScaledRows(StoreBase):
+class ScaledRows(TransformedRows):
     """RowBlocks over a store, with its values scaled; the scales belong to the identity."""
 
-    content_fingerprint: str | None = None
-
     def __init__(self, store: RowBlocks, scaling: Scaling) -> None:
-        self._store, self._scaling = store, scaling
-        self.uri, self.layout, self.dtype = store.uri, store.layout, scaling.dtype(store.dtype)
-        self.n_samples, self.n_features, self.index_dtype = store.n_samples, store.n_features, store.index_dtype
-        self.has_weights, self.fingerprint = store.has_weights, store.fingerprint
-        self.row_order, self.working_row, self.feature_order = store.row_order, store.working_row, store.feature_order
-        self.warnings, self.empty_chunks, self.feature_names = store.warnings, store.empty_chunks, store.feature_names
         document = scaling.document()
-        self.recipe = {**store.recipe, "scale": document}
         said = f"{scaling.kind} {digest_of(document)}" if scaling.largest is not None else scaling.kind
-        self.identity = Identity.of(store.identity.store, **{**dict(store.identity.selection), "scale": said})
+        super().__init__(store, scaling.dtype(store.dtype), {"scale": said}, {"scale": document})
+        self._scaling = scaling
 
     def __reduce__(self) -> tuple[Callable[..., ScaledRows], tuple[Any, ...]]:
         if self._scaling.largest is None or self._store.uri == "memory":
@@ -49,30 +41,13 @@ class ScaledRows(StoreBase):
         return f"ScaledRows({self._store!r}, {self._scaling.kind})"
 
     @property
-    def classes(self) -> np.ndarray | None:
-        """Labels in ascending order; None for a regression target."""
-        return self._store.classes
-
-    @property
-    def nnz(self) -> int | None:
-        """Stored entries, those of the store."""
-        return self._store.nnz
-
-    @property
     def chunk_nbytes(self) -> int:
         """As of the store, and the scales."""
         columns = 0 if self._scaling.largest is None else self._scaling.largest.nbytes
         return self._store.chunk_nbytes + columns * (2 if self._scaling.mean is None else 3)
 
-    def refs(self, block_rows: int) -> Sequence[BlockRef]:
-        return make_refs(cast(RowBlocks, self), block_rows)
-
-    def read(self, ref: BlockRef) -> Block:
-        block = self._store.read(ref)
-        return Block(block.start, block.stop, self._scaling.apply(block.X), block.y, block.sample_weight)
-
-    def forget(self) -> None:
-        self._store.forget()
+    def change(self, X: Matrix, first_row: int) -> Matrix:
+        return self._scaling.apply(X)
 
 
 def scaled(store: RowBlocks, scale: Scale | None, like: Mapping[str, Any] | None) -> RowBlocks:
