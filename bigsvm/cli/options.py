@@ -58,7 +58,13 @@ normalize_option = click.option(
     metavar="STEPS",
     help="total=1e4,log1p or one of them: rows made to sum up to a total, then log(1 + x).  The model keeps it.",
 )
-ROWS = ("matrix", "columns", "hash_bits", "missing", "scale", "normalize")
+split_option = click.option(
+    "--split",
+    type=float,
+    metavar="SHARE",
+    help="Train on this share of the rows, such as 0.9, chosen by a hash of their numbers; test on the others.",
+)
+ROWS = ("matrix", "columns", "hash_bits", "missing", "scale", "normalize", "split")
 store_options = [*label_options, empty_option, *row_options]
 """How a store is opened."""
 
@@ -97,7 +103,13 @@ def _option(name: str) -> Callable[[F], F]:
     )
 
 
-fit_options = [*store_options, scale_option, normalize_option, *(_option(name) for name in TYPED.values())]
+fit_options = [
+    *store_options,
+    scale_option,
+    normalize_option,
+    split_option,
+    *(_option(name) for name in TYPED.values()),
+]
 """All that a fit takes, and therefore its plan."""
 
 run_options = [_option(name) for name in TYPED.values() if OPTIONS[name].reading]

@@ -6,7 +6,7 @@ import importlib.metadata
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from bigsvm.errors import MissingInput, UsageError
 from bigsvm.files.paths import STORE_MARKS
@@ -41,6 +41,8 @@ def open_store(
     missing: Missing = "refuse",
     scale: Scale | None = None,
     normalize: str | None = None,
+    split: float | None = None,
+    part: Literal["train", "test"] | None = None,
     like: Mapping[str, Any] | None = None,
 ) -> RowBlocks:
     """Open rows for reading.
@@ -63,6 +65,8 @@ def open_store(
         standard brings columns to mean 0 and standard deviation 1, those of sparse rows without filling them up
     normalize : total=1e4 makes the values of each row sum up to that, log1p takes log(1 + x) of them; both before they
         are scaled: total=1e4,log1p
+    split : the share of rows to train on, chosen by a hash of their numbers; the others are kept back
+    part : train or test, of a split; with `like` of the one that the model was trained with.  Without it all rows
     like : `model.about["rows"]`: a table's columns, and the matrix, are read as those that the model was trained on
 
     Raises
@@ -75,8 +79,12 @@ def open_store(
     options: dict[str, Any] = {"label": label, "weight": weight, "task": task}
     chosen = {"matrix": matrix, "columns": tuple(columns), "hash_bits": hash_bits, "missing": missing, "like": like}
     store = _open(source, options, empty_chunks, labelled, chosen)
+    if split is not None or part is not None:
+        from bigsvm.store.formats.split_rows import split as chosen_of  # here and below: what few ask for
+
+        store = chosen_of(store, split, part, like)
     if normalize is not None or (like and "normalize" in like):
-        from bigsvm.store.transforms.normalize import normalized  # here and below: what few ask for
+        from bigsvm.store.transforms.normalize import normalized
 
         store = normalized(store, normalize, like)
     if scale not in (None, "none") or (like and "scale" in like):

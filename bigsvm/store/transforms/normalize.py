@@ -124,6 +124,9 @@ class NormalizedRows(TransformedRows):
     def __repr__(self) -> str:
         return f"NormalizedRows({self._store!r}, {self._normalizing})"
 
+    def over(self, store: RowBlocks) -> NormalizedRows:
+        return NormalizedRows(store, self._normalizing)
+
     def change(self, X: Matrix, first_row: int) -> Matrix:
         return self._normalizing.apply(X, self.uri, first_row)
 

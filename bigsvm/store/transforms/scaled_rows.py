@@ -46,6 +46,9 @@ class ScaledRows(TransformedRows):
         columns = 0 if self._scaling.largest is None else self._scaling.largest.nbytes
         return self._store.chunk_nbytes + columns * (2 if self._scaling.mean is None else 3)
 
+    def over(self, store: RowBlocks) -> ScaledRows:
+        return ScaledRows(store, self._scaling)
+
     def change(self, X: Matrix, first_row: int) -> Matrix:
         return self._scaling.apply(X)
 

@@ -34,6 +34,15 @@ class TransformedRows(StoreBase):
         """The values of some rows; `first_row` names them in errors."""
         raise NotImplementedError
 
+    def over(self, store: RowBlocks) -> TransformedRows:
+        """Other rows, changed alike."""
+        raise NotImplementedError
+
+    @property
+    def below(self) -> RowBlocks:
+        """The rows before they are changed."""
+        return self._store
+
     @property
     def classes(self) -> np.ndarray | None:
         """Labels in ascending order; None for a regression target."""
