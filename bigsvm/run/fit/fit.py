@@ -105,8 +105,6 @@ def fit_store(
             _warn(found_scale_warning(data, data.refs(plan.extent_rows)), note)
         counts = survey.class_counts(store)
         problem = make_problem(config, store, counts) if config.class_weight == "balanced" else plan.problem
-        if problem.centre is not None:
-            problem = dataclasses.replace(problem, centre=problem.centre.ordered(data.feature_order))
         _check_classes(problem, counts, store)
         ctx = make_context(data, survey, plan, config, mapper, budget, scratch, stack, note)
         begun = begin(problem, plan, ctx, stack, note)
