@@ -65,9 +65,27 @@ class Centre(NamedTuple):
         if not self.biased:
             H[:, -1] = 0.0
 
-    def intercept(self, w: np.ndarray) -> np.ndarray:
-        """What is added to the product of an uncentred row with w, float64, (n_models,)."""
-        return np.atleast_1d(self.constant * self.met(w.astype(np.float64))[-1])
+    def diagonal(self, diagonal: np.ndarray, last: np.ndarray) -> np.ndarray:
+        """The diagonal of T' H T, from that of H and from its last column over B, all of the shape of w.
+
+        last : sum_i h_i [x_i, B]
+        """
+        found, d = diagonal.copy(), len(self.mu)
+        mu = self.mu if diagonal.ndim == 1 else self.mu[:, None]
+        total = diagonal[-1] / self.constant**2
+        found[:d] += mu * (mu * total - 2.0 * last[:d])
+        np.maximum(found, 0.0, out=found)  # of a column that hardly varies rounding is left
+        if not self.biased:
+            found[-1] = 0.0
+        return found
+
+    def hessian(self, H: np.ndarray, matrix: bool) -> np.ndarray:
+        """Matrices of all models, changed in place; or the diagonal from [it, last column over B]."""
+        if not matrix:
+            return self.diagonal(H[0], H[1])
+        for part in H:
+            self.matrix(part)
+        return H
 
     def bias_of(self, coef: np.ndarray, intercept: np.ndarray) -> np.ndarray:
         """u of such an intercept, float64, (n_models,);  coef : float64, (n_models, n_features)."""

@@ -24,6 +24,7 @@ from bigsvm.solvers.registry import SOLVERS
 from bigsvm.store.formats.opener import open_store
 from bigsvm.store.scaling import Scaling
 from bigsvm.store.transforms import scaled_rows
+from bigsvm.store.working_order import MANY_FEATURES
 from bigsvm.testing.contracts import RowBlocksContract, dense
 from bigsvm.testing.problems import random_problem
 from bigsvm.testing.reference import optimum
@@ -116,6 +117,29 @@ def test_dense_rows_are_centred_as_they_are_read(loss: str, bias: str, tmp_path:
     scores = Z @ model.coef[0] + model.intercept[0]
     for form in FORMS.values():
         np.testing.assert_allclose(model.decision_function(form), scores, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(("loss", "solver"), [("squared_hinge", "newton-cg"), ("hinge", "hyperpass")])
+def test_means_follow_features_that_are_renumbered(loss: str, solver: str, tmp_path: Path) -> None:
+    n, d = 200, MANY_FEATURES + 100
+    rng = np.random.default_rng(0)
+    columns = rng.permutation(d)[(d * rng.random(20 * n) ** 6).astype(np.int64)]
+    wide = sp.csr_array((rng.random(20 * n) + 0.1, columns, 20 * np.arange(n + 1)), shape=(n, d))
+    wide.sum_duplicates()
+    y = np.where(wide @ rng.normal(size=d) > 0, 1, -1)
+    result = bigsvm.fit(wide, y, scale="standard", solver=solver, loss=loss, C=1e-3, max_passes=8, **OPTIONS)
+    result.save_model(tmp_path / "m")
+    proof = bigsvm.certify(tmp_path / "m", wide, y)  # which knows the store's order alone
+    assert proof["objective"] == pytest.approx(result.figures["objective"], rel=1e-12)
+    assert proof["relative_gap"] == pytest.approx(result.certificate.relative_gap, rel=1e-9)
+
+
+def test_a_system_takes_the_products_of_filled_up_rows() -> None:
+    """Conjugate gradients are preconditioned alike, so that virtual rows cost no further passes."""
+    asked: dict[str, Any] = {"solver": "newton-cg", "bias": "none", "tol": 1e-6, **OPTIONS}
+    ours = bigsvm.fit(FORMS["csr"], Y, scale="standard", **asked)
+    theirs = bigsvm.fit(sp.csr_array(Z), Y, **asked)
+    assert ours.figures["epochs"] == theirs.figures["epochs"]
 
 
 def test_the_bias_scale_counts(tmp_path: Path) -> None:
@@ -243,6 +267,8 @@ def test_the_centre_is_its_formula() -> None:
         for w in (rng.normal(size=5), rng.normal(size=(5, 3))):
             np.testing.assert_allclose(centre.met(w), T @ w, rtol=1e-13)
             np.testing.assert_allclose(centre.summed(w), T.T @ w, rtol=1e-13)
+        last = np.append(H[:4, -1] / B, H[-1, -1] / B)
+        np.testing.assert_allclose(centre.diagonal(np.diag(H), last), np.diag(T.T @ H @ T), atol=1e-12)
         upper = np.triu(H)
         centre.matrix(upper)
         np.testing.assert_allclose(np.triu(upper), np.triu(T.T @ H @ T), atol=1e-12)
