@@ -26,7 +26,7 @@ import numpy as np
 
 from bigsvm.compiled.shared.losses import DualBox, DualModels
 from bigsvm.config import FitConfig
-from bigsvm.errors import DataError, UsageError
+from bigsvm.errors import DataError, Unsupported, UsageError
 from bigsvm.problem.centre import Centre
 from bigsvm.problem.kernel import Definite, Kernel
 from bigsvm.problem.loss import Loss, loss_named
@@ -186,14 +186,14 @@ def make_problem(config: FitConfig, store: RowBlocks, class_counts: np.ndarray |
 def centre_of(store: RowBlocks, bias: str, bias_scale: float, kernel: Kernel) -> Centre | None:
     """Where rows count as centred and are not, their centre: sparse rows with --scale standard, no free bias.
 
-    Raises DataError for a kernel that sees where rows lie.
+    Raises Unsupported for a kernel that sees where rows lie.
     """
     scaling = Scaling.of(store.recipe)
     if scaling is None or scaling.shift is None or scaling.centred:
         return None
     if kernel.name not in ("linear", "rbf"):
         what = f"--scale standard leaves the means of sparse rows in them, and the {kernel.name} kernel sees them"
-        raise DataError(what, store.uri, "choose the kernel rbf or linear, or --scale maxabs")
+        raise Unsupported(what, store.uri, "choose the kernel rbf or linear, or --scale maxabs")
     if bias == "free" or kernel.name != "linear":
         return None
     return Centre(scaling.shift, 1.0 if bias == "none" else bias_scale, bias != "none")
