@@ -86,6 +86,13 @@ class Decides:
         """A weight for each feature, float64, (n_models, n_features); None where features have none."""
         return None
 
+    def intercept_of_sparse(self) -> np.ndarray:
+        """The intercept of a linear model for sparse rows: where dense ones lose their means, these keep them."""
+        scaling, weights = Scaling.of(self.about.get("rows", {})), self.weights
+        if scaling is None or not scaling.centred or scaling.shift is None or weights is None:
+            return self.intercept
+        return self.intercept - np.einsum("mj,j->m", weights[:, : len(scaling.shift)], scaling.shift)
+
     def scores(self, X: Matrix) -> np.ndarray:
         """Scores of rows, float64, shape (n_rows, n_models)."""
         raise NotImplementedError

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
-from bigsvm.compiled.shared.rows import CSR
+from bigsvm.csr import CSR
 from bigsvm.errors import DataError
 from bigsvm.model.decide import Decides, check_width, models_of, no_codes
 from bigsvm.model.kernel_model import KernelModel, read_kernel_model
@@ -28,7 +28,6 @@ from bigsvm.model.model_rows import read_rows
 from bigsvm.model.saved import read_saved_linear, read_whole_document
 from bigsvm.problem.kernel import Kernel
 from bigsvm.store.blocks import Matrix
-from bigsvm.store.scaling import Scaling
 
 
 class LinearScorer(NamedTuple):
@@ -98,14 +97,7 @@ class LinearModel(Decides):
 
     def scorer(self) -> LinearScorer:
         """What a task needs of the model: its weights in the compiled order, a view where there is one model."""
-        return LinearScorer(np.ascontiguousarray(self.coef.T), self.intercept, self._intercept_of_sparse())
-
-    def _intercept_of_sparse(self) -> np.ndarray:
-        """For rows that are divided by standard deviations and no more: the means that are not subtracted from them."""
-        scaling = Scaling.of(self.about.get("rows", {}))
-        if scaling is None or not scaling.centred or scaling.shift is None:
-            return self.intercept
-        return self.intercept - np.einsum("mj,j->m", self.coef[:, : len(scaling.shift)], scaling.shift)
+        return LinearScorer(np.ascontiguousarray(self.coef.T), self.intercept, self.intercept_of_sparse())
 
     @property
     def scorer_bytes(self) -> int:

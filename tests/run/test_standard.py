@@ -20,6 +20,7 @@ from bigsvm.errors import DataError, Unsupported, UsageError
 from bigsvm.model.linear_model import load_model
 from bigsvm.problem.centre import Centre
 from bigsvm.problem.loss import LOSSES
+from bigsvm.run.fit.gamma import scale_gamma
 from bigsvm.run.fit.plan import make_plan
 from bigsvm.solvers.registry import SOLVERS
 from bigsvm.store.formats.opener import open_store
@@ -187,6 +188,12 @@ def test_a_kernel_that_sees_no_place_takes_them_and_another_is_refused() -> None
         bigsvm.fit(FORMS["csr"], Y, scale="standard", kernel="poly")
     dense_rows = open_store((X, Y), scale="standard")
     assert make_plan(dense_rows, FitConfig.of(kernel="poly", **OPTIONS)).problem.centre is None
+
+
+def test_gamma_scale_is_that_of_filled_up_rows() -> None:
+    found = [scale_gamma(open_store((form, Y), scale="standard")) for form in FORMS.values()]
+    wanted = 1.0 / (D * Z.var())
+    np.testing.assert_allclose(found, wanted, rtol=1e-12)
 
 
 def test_moments_are_those_of_scikit_learn_however_rows_come() -> None:

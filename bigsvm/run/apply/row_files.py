@@ -24,7 +24,7 @@ from typing import Any, BinaryIO, NamedTuple, Protocol
 
 import numpy as np
 
-from bigsvm.compiled.shared.rows import CSR
+from bigsvm.csr import CSR
 from bigsvm.errors import DataError, UsageError
 from bigsvm.events import Emit, Warned, WorkAdvanced, WorkEnded, WorkStarted, silent
 from bigsvm.files.atomic import cannot_write

@@ -11,7 +11,7 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
-from bigsvm.compiled.shared.rows import CSR
+from bigsvm.csr import CSR
 from bigsvm.errors import DataError, UsageError
 from bigsvm.files.paths import cache_folder
 from bigsvm.files.sealed_json import read_sealed, write_sealed

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bigsvm.compiled.shared.rows import CSR
+from bigsvm.csr import CSR
 from bigsvm.errors import DataError
 from bigsvm.store.blocks import Matrix
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from bigsvm.compiled.shared.rows import CSR
+from bigsvm.csr import CSR
 from bigsvm.errors import DataError, UsageError
 from bigsvm.store.blocks import Matrix, RowBlocks
 from bigsvm.store.transforms.transformed_rows import TransformedRows
@@ -79,7 +79,7 @@ class Normalizing(NamedTuple):
         if values.size and float(values.min()) < 0.0:
             place = int(np.argmax(values.ravel() < 0.0))
             row = first_row + self._row_of(X, place)
-            what = f"row {row} holds {values.ravel()[place]!r}, and --normalize takes counts, which are not negative"
+            what = f"row {row} holds {float(values.ravel()[place])!r}, and --normalize takes counts, which are not negative"
             raise DataError(what, where, "are these rows normalized or scaled already?")
         if self.total is not None:
             with np.errstate(over="ignore"):
