@@ -79,7 +79,8 @@ class Normalizing(NamedTuple):
         if values.size and float(values.min()) < 0.0:
             place = int(np.argmax(values.ravel() < 0.0))
             row = first_row + self._row_of(X, place)
-            what = f"row {row} holds {float(values.ravel()[place])!r}, and --normalize takes counts, which are not negative"
+            value = float(values.ravel()[place])
+            what = f"row {row} holds {value!r}, and --normalize takes counts, which are not negative"
             raise DataError(what, where, "are these rows normalized or scaled already?")
         if self.total is not None:
             with np.errstate(over="ignore"):
