@@ -88,7 +88,7 @@ def comes_to_the_same(store: Any, config: FitConfig, tmp_path: Path, every: int)
         (2, {}),
         (2, {"bias": "none", "loss": "squared_hinge"}),
         (10, {}),
-        (2, {"blocks_per_round": 2}),
+        (2, {"shards": 2}),
         (2, {"class_weight": {"0": 2.0}, "no_dual": True}),
     ],
 )

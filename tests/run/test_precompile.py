@@ -193,7 +193,7 @@ ROW_BUFFER = {"where": "staged", "row_buffer": 8000, **DOUBLE}
         ({"solver": "dcd", "loss": "squared_hinge", "tol": 1e-9}, {**ROW_BUFFER, "layout": "csr"}),
         ({"solver": "dcd", "loss": "hinge"}, {"task": "forty", **DOUBLE}),
         ({"loss": "hinge", "C": 1e4, "tol": 1e-6, "max_passes": None}, {}),
-        ({"solver": "dcd", "loss": "hinge", "blocks_per_round": 2}, {"where": "staged"}),
+        ({"solver": "dcd", "loss": "hinge", "shards": 2}, {"where": "staged"}),
         ({"solver": "dcd", "loss": "hinge", "solver_options": {"order": "random"}}, {"where": "streamed"}),
     ],
 )

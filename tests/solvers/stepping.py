@@ -57,7 +57,7 @@ class Bench:
             "threads": 1,
         }  # fmt: skip
         self.ctx = Context(
-            data=data, refs=refs, resident=block_rows is None, seed=0, parallel=1, read_depth=1,
+            data=data, refs=refs, resident=block_rows is None, seed=0, shards=1, read_depth=1,
             group_blocks=1, proof_refs=refs, workdir=folder, **{**given, **lent},
         )  # fmt: skip
         config = FitConfig.of(**{"loss": "squared_hinge", "solver": solver.name, **(options or {})})

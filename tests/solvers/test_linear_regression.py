@@ -14,7 +14,7 @@ from scipy.optimize import minimize
 from sklearn.svm import LinearSVR
 
 import bigsvm
-from bigsvm.compiled.linear.dual_cd import BlockRows, Limits, dual_cd_sweeps
+from bigsvm.compiled.linear.dual_cd import EXACT, BlockRows, Limits, dual_cd_sweeps
 from bigsvm.compiled.shared.visiting import VisitingOrder
 from bigsvm.config import FitConfig
 from bigsvm.errors import DataError, Unsupported
@@ -117,9 +117,9 @@ def test_streamed_rows_have_the_same_optimum(
 
 
 @pytest.mark.parametrize("loss", [loss for loss in SOLVERS["dcd"].losses if LOSSES[loss].regression])
-def test_rounds_of_blocks_and_rows_drawn_at_random_reach_it_too(loss: str, streaming: None) -> None:
+def test_shards_and_rows_drawn_at_random_reach_it_too(loss: str, streaming: None) -> None:
     X, y, _ = rows()
-    for options in ({"blocks_per_round": 3}, {"solver_options": {"order": "random"}}):
+    for options in ({"shards": 3}, {"solver_options": {"order": "random"}}):
         result = bigsvm.fit(
             ArrayRows(X, y, task="regression"), solver="dcd", loss=loss, C=0.1, epsilon=0.3, tol=1e-3, **options
         )
@@ -142,7 +142,7 @@ def test_one_sweep_is_textbook_dual_coordinate_descent(loss: str, bias: float) -
     before = 0.0
     for sweep in range(6):
         dual_cd_sweeps(
-            block, problem.dual_models, alpha, w, np.ones(N, np.uint8), 1.0, open_ends.copy(),
+            block, problem.dual_models, alpha, w, np.ones(N, np.uint8), EXACT, open_ends.copy(),
             VisitingOrder(1, 0, sweep, 0), Limits(1, False, 0.0, 0.0, np.zeros(1)), np.empty((1, 4)),
         )  # fmt: skip
         now = dual_value(X, y, np.full(N, C), loss, alpha[:, 0], bias, 0.3)
@@ -153,7 +153,7 @@ def test_one_sweep_is_textbook_dual_coordinate_descent(loss: str, bias: float) -
     last = X[-1:], y[-1:], (X[-1:] ** 2).sum(axis=1)
     alone = BlockRows(readonly_view(as_csr(last[0])), last[1], np.empty(0), last[2], np.empty(0, np.int64))
     dual_cd_sweeps(
-        alone, problem.dual_models, alpha[-1:], w, np.ones(1, np.uint8), 1.0, open_ends.copy(),
+        alone, problem.dual_models, alpha[-1:], w, np.ones(1, np.uint8), EXACT, open_ends.copy(),
         VisitingOrder(1, 0, 0, 0), Limits(1, False, 0.0, 0.0, np.zeros(1)), np.empty((1, 4)),
     )  # fmt: skip
     at_best = dual_value(X, y, np.full(N, C), loss, alpha[:, 0], bias, 0.3)

@@ -11,6 +11,7 @@ from bigsvm.cli import text
 from bigsvm.cli.command import bigsvm_command
 from bigsvm.cli.options import add, store_options, take_rows
 from bigsvm.cli.session import Session
+from bigsvm.cli.types import Source
 from bigsvm.errors import UsageError
 
 
@@ -18,7 +19,7 @@ from bigsvm.errors import UsageError
     help="Write the rows of STORE to OUT (- for standard output), by its suffix as svmlight text, JSON lines, CSV, "
     "Parquet or Zarr; reading it back gives the same."
 )
-@click.argument("store")
+@click.argument("store", type=Source())
 @click.argument("out")
 @click.option(
     "--format",
@@ -43,9 +44,11 @@ def command(
         raise UsageError("--json and the text cannot both go to standard output", hint="name a file")
 
     from bigsvm.files.outputs import check_apart, check_plain_output
+    from bigsvm.files.paths import check_here
     from bigsvm.run.apply.row_files import row_format, write_rows
     from bigsvm.store.formats.opener import open_store
 
+    check_here(out)
     form = row_format(out, form)
     if out != "-":
         check_apart({"the output": Path(out)}, {"the store": store})
