@@ -19,6 +19,7 @@ residual y_i - f(x_i) of the target y_i.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from dataclasses import dataclass, field
 
@@ -27,9 +28,10 @@ import numpy as np
 from bigsvm.compiled.shared.losses import DualBox, DualModels
 from bigsvm.config import FitConfig
 from bigsvm.errors import DataError, UsageError
+from bigsvm.problem.axis import ModelAxis
 from bigsvm.problem.kernel import Definite, Kernel
 from bigsvm.problem.loss import Loss, loss_named
-from bigsvm.store.blocks import Block, RowBlocks
+from bigsvm.store.blocks import Block, BlockGroup, RowBlocks
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ class Problem:
     positive : int32, shape (n_models,)   class code that is +1 for each model
     negative : int32, shape (n_models,)   class code that is -1 (`ovo`), or -1 for all others
     kernel : Kernel
+    axis : which rows each model is trained on, and its own class weights; None: all rows, those of `class_weight`
     """
 
     loss: Loss
@@ -56,6 +59,7 @@ class Problem:
     positive: np.ndarray
     negative: np.ndarray
     kernel: Kernel = field(default_factory=Kernel)
+    axis: ModelAxis | None = None
 
     @property
     def regression(self) -> bool:
@@ -91,8 +95,30 @@ class Problem:
 
     @property
     def dual_models(self) -> DualModels:
-        """The models as loops over rows take them."""
-        return DualModels(self.class_weight, self.positive, self.C, self.box)
+        """The models as loops take them that know a row by its working row."""
+        C = self.C if self.axis is None else self.axis.training_costs(self.C)
+        return DualModels(self.class_weight, self.positive, C, self.box)
+
+    def models_on(self, rows: Block | BlockGroup) -> DualModels:
+        """The models as loops take them that see these rows alone."""
+        if self.axis is None:
+            return self.dual_models
+        if isinstance(rows, BlockGroup):
+            C = self.axis.group_costs(self.C, rows)
+        else:
+            C = self.axis.proof_costs(self.C, rows.start, rows.stop)
+        return DualModels(self.class_weight, self.positive, C, self.box)
+
+    def of_models(self, models: slice) -> Problem:
+        """That of some of the models."""
+        axis = None if self.axis is None else self.axis.of_models(models)
+        return dataclasses.replace(
+            self, C=self.C[models], positive=self.positive[models], negative=self.negative[models], axis=axis
+        )
+
+    def of_rows(self, start: int, stop: int) -> Problem:
+        """What a task over working rows [start, stop) takes along."""
+        return self if self.axis is None else dataclasses.replace(self, axis=self.axis.of_rows(start, stop))
 
     def y_of(self, block: Block) -> np.ndarray:
         """Class codes, int32, or targets, float64, of a block's rows: what compiled code calls y."""

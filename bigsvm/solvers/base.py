@@ -56,6 +56,8 @@ class DataShape:
     """Rows beyond their kinks have curvature: where it is False (the hinge loss), no solver sums it up in a matrix."""
     regression: bool = False
     """Rows have targets, not classes."""
+    folded: bool = False
+    """Models differ in the rows that take part."""
 
 
 @dataclass
@@ -300,6 +302,10 @@ class Solver(Protocol):
         """
         ...
 
+    def settle(self, state: Any, proved: np.ndarray) -> None:
+        """Which models, bool (n_models,), the last proof found to be within the tolerance; after `learn`."""
+        ...
+
     def finish(self, state: Any) -> None:
         """Give back what only training needs."""
         ...
@@ -318,3 +324,6 @@ class SolverBase:
     @property
     def keeps_rows(self) -> Keeps:
         return "off"
+
+    def settle(self, state: Any, proved: np.ndarray) -> None:
+        """Nothing to do: all models are trained until the last one is proved."""

@@ -35,6 +35,7 @@ from bigsvm.run.execute.mapper import open_mapper
 from bigsvm.run.execute.memory import PeakMemory
 from bigsvm.run.execute.signals import Stop, stop_on_signals
 from bigsvm.run.fit.checkpoint import Checkpoints
+from bigsvm.run.fit.folded import FoldedModels
 from bigsvm.run.fit.loop import Loop
 from bigsvm.run.fit.open_rows import open_rows
 from bigsvm.run.fit.outcome import FitResult, about_model, how_it_ended
@@ -56,11 +57,13 @@ def fit_store(
     emit: Emit = silent,
     checkpoints: Checkpoints | None = None,
     resume: bool = False,
+    folded: FoldedModels | None = None,
 ) -> FitResult:
     """Train on `store` as `config` says, within its memory budget, until the gap is proved.
 
     checkpoints : where the state is saved, by time and when a signal stops the run
     resume : go on from the newest checkpoint, to the same bytes as if the run had never stopped; without one, begin
+    folded : which rows each of the models is trained on, where C_path names them; solver dcd alone
 
     Raises
     ------
@@ -82,7 +85,9 @@ def fit_store(
 
     for message in store.warnings:
         note(Warned(message))
-    plan = make_plan(store, config)
+    plan = make_plan(store, config, folded=folded is not None)
+    if folded is not None:
+        plan = dataclasses.replace(plan, problem=folded.applied(plan.problem))
     planned = time.monotonic()
     note(FitStarted(plan.document(), dataclasses.asdict(config), store.fingerprint, versions()))
     if config.kernel != "precomputed":
@@ -106,6 +111,8 @@ def fit_store(
         counts = survey.class_counts(store)
         problem = make_problem(config, store, counts) if config.class_weight == "balanced" else plan.problem
         _check_classes(problem, counts, store)
+        if folded is not None:
+            problem = folded.applied(problem, data)
         ctx = make_context(data, survey, plan, config, mapper, budget, scratch, stack, note)
         begun = begin(problem, plan, ctx, stack, note)
         note(BudgetReport(budget.limit, budget.report()))
@@ -114,7 +121,7 @@ def fit_store(
             begun.problem, plan.solver, begun.state, config, ctx, prover, survey.data_bytes, stop, checkpoints, note
         )  # fmt: skip
         identity = ProblemIdentity(
-            store.identity, survey.content_fingerprint, result_options(config), plan.resolved(), versions()
+            store.identity, survey.content_fingerprint, _asked(config, folded), plan.resolved(), versions()
         )
         if checkpoints is not None:
             checkpoints.identity = identity.document()
@@ -149,6 +156,11 @@ def fit_store(
     }
     note(FitEnded(status, result.document()))
     return result
+
+
+def _asked(config: FitConfig, folded: FoldedModels | None) -> dict[str, Any]:
+    """Every option that changes what the models say."""
+    return result_options(config) if folded is None else {**result_options(config), "folds": folded.document()}
 
 
 def _warn(message: str | None, emit: Emit) -> None:

@@ -155,8 +155,12 @@ class Plan:
         return rows
 
 
-def make_plan(store: RowBlocks, config: FitConfig, limit: MemoryLimit | None = None) -> Plan:
+def make_plan(
+    store: RowBlocks, config: FitConfig, limit: MemoryLimit | None = None, folded: bool = False
+) -> Plan:  # fmt: skip
     """The plan of fitting `store` as `config` says.  Reads metadata only.
+
+    folded : the models differ in the rows that take part (`problem/axis.py`)
 
     Raises
     ------
@@ -179,7 +183,7 @@ def make_plan(store: RowBlocks, config: FitConfig, limit: MemoryLimit | None = N
     weighted = store.has_weights or config.class_weight is not None
     shape = DataShape(
         store.n_samples, store.n_features, nnz, problem.n_models, K, entry_bytes=entry_bytes, weighted=weighted,
-        n_costs=problem.n_costs, smooth_loss=problem.loss.smooth, regression=problem.regression,
+        n_costs=problem.n_costs, smooth_loss=problem.loss.smooth, regression=problem.regression, folded=folded,
     )  # fmt: skip
     chosen = choose(store, config, problem, shape, budget)
     least = least_memory(store, config, problem, shape, chosen)

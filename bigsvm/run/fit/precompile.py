@@ -24,6 +24,7 @@ from bigsvm.budget import MemoryBudget
 from bigsvm.config import OPTIONS, FitConfig
 from bigsvm.events import Emit, silent
 from bigsvm.model.decide import models_of
+from bigsvm.problem.axis import ModelAxis
 from bigsvm.problem.kernel import Definite, Kernel
 from bigsvm.problem.loss import loss_named
 from bigsvm.problem.problem import Problem
@@ -79,7 +80,7 @@ def _kind_of_plan(plan: Plan, config: FitConfig) -> tuple[Any, ...]:
         repr(plan.solver), *asked, config.stop, plan.mode, plan.parallel, plan.spilled, plan.decides_kernel,
         problem.loss.name, problem.bias, problem.kernel.name, problem.kernel.definite.how, problem.pairs,
         len(problem.classes), min(problem.n_models, _MODELS), config.class_weight is None,
-        plan.row_buffer_bytes > 0, plan.row_buffer_packed, plan.cache.memory_bytes > 0, plan.cache.disk_bytes > 0,
+        problem.axis is not None, plan.row_buffer_bytes > 0, plan.row_buffer_packed, plan.cache.memory_bytes > 0, plan.cache.disk_bytes > 0,
     )  # fmt: skip
 
 
@@ -116,6 +117,10 @@ def _small_problem(problem: Problem, config: FitConfig, fit: SmallFit) -> Proble
         classes = classes[: min(_CLASSES, fit.n_samples // 2)]
         positive, negative = models_of(len(classes), problem.pairs)
     weight = 1.0 if config.class_weight is None else 2.0
+    axis = problem.axis
+    if axis is not None:
+        fold = (np.arange(fit.n_samples) % 2).astype(np.uint8)
+        axis = ModelAxis.of(fold, axis.held_out[:_MODELS], axis.weight[:_MODELS])
     # What the user vouches for must not be refuted by other rows.
     vouched = problem.kernel.definite.how == "assumed" and problem.kernel.name != "precomputed"
     definite = Definite("checked") if vouched else problem.kernel.definite
@@ -128,6 +133,7 @@ def _small_problem(problem: Problem, config: FitConfig, fit: SmallFit) -> Proble
         positive=positive,
         negative=negative,
         kernel=Kernel(problem.kernel.name, 1.0 / _WIDTH, 2, 1.0, definite),
+        axis=axis,
     )
 
 
