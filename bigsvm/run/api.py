@@ -70,7 +70,7 @@ def fit(
             )  # fmt: skip
     config = FitConfig.of(**options)
     store = open_store(
-        _joined(source, y, sample_weight), label=label, weight=weight, empty_chunks=empty_chunks, columns=columns,
+        joined_source(source, y, sample_weight), label=label, weight=weight, empty_chunks=empty_chunks, columns=columns,
         hash_bits=hash_bits, matrix=matrix, missing=missing, scale=scale,
     )  # fmt: skip
     return fit_store(store, config, emit)
@@ -91,11 +91,11 @@ def certify(
     Returns the figures that `bigsvm certify --json` prints.  Raises DataError on other data.
     """
     config = FitConfig.of(**options)
-    rows = open_store(_joined(source, y, sample_weight), label=label, weight=weight, like=rows_of_model(model))
+    rows = open_store(joined_source(source, y, sample_weight), label=label, weight=weight, like=rows_of_model(model))
     return certify_model(Path(model), rows, config)
 
 
-def _joined(source: Any, y: Any, sample_weight: Any) -> Any:
+def joined_source(source: Any, y: Any, sample_weight: Any) -> Any:
     """`source`, or the arrays as one.  Raises UsageError where there are labels beside what has labels."""
     if y is None and sample_weight is None:
         return source
