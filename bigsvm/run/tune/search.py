@@ -189,13 +189,14 @@ def _claim(run: Path, document: dict[str, Any]) -> None:
     file = run / SEARCH
     try:
         run.mkdir(parents=True, exist_ok=True)
-        if file.exists():
+        begun = any((run / part).exists() for part in ("fits", "checkpoint"))
+        if file.exists() and begun:
             other = first_difference(read_sealed(file), document)
             if other:
                 hint = "name another folder, or delete this one"
                 raise DataError(f"the folder is of another search: {other}", str(run), hint)
             return
-        if any(run.iterdir()):
+        if any(path.name not in ("lock", SEARCH) for path in run.iterdir()):
             raise DataError("the folder holds other things", str(run), "name a new folder for the search")
         write_sealed(file, document)
     except OSError as error:
