@@ -19,6 +19,7 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 import numpy as np
 
 from bigsvm.errors import DataError
+from bigsvm.model.calibration_file import read_calibration
 from bigsvm.model.decide import Decides, check_width, models_of, n_models_of, no_codes
 from bigsvm.model.kernel_model import KernelModel, read_kernel_model
 from bigsvm.model.linear_scores import COMPILED_FROM, products
@@ -187,6 +188,9 @@ def load_model(path: str | Path) -> Model:
     rows = read_rows(folder, document.get("digests"))
     if rows:
         document["rows"] = rows
+    calibration = read_calibration(folder, document)
+    if calibration:
+        document["calibration"] = calibration
     if document.get("kind") == "kernel":
         return read_kernel_model(folder, document)
     return _read_linear_model(folder, document)

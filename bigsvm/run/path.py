@@ -87,6 +87,8 @@ def fit_path_store(
         raise Unsupported(
             "a path of C is of linear solvers: kernel models share no reading", hint="fit one C at a time"
         )
+    if config.calibrate is not None:
+        raise UsageError("a path has no probabilities: fit the C that was chosen with calibrate")
     config = dataclasses.replace(config, C=max(Cs), C_path=Cs, no_dual=True)
     whole = fit_store(store, config, emit, checkpoints, resume)
     return [part_of_path(whole, number, config) for number in range(len(Cs))]

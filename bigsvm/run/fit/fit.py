@@ -14,7 +14,7 @@ import numpy as np
 import bigsvm
 from bigsvm.budget import MemoryBudget
 from bigsvm.config import FitConfig
-from bigsvm.errors import DataError, Interrupted
+from bigsvm.errors import DataError, Interrupted, UsageError
 from bigsvm.events import (
     COMPILING,
     BudgetReport,
@@ -30,6 +30,7 @@ from bigsvm.events import (
 from bigsvm.machine import return_freed_memory
 from bigsvm.model.model_rows import rows_of
 from bigsvm.problem.problem import Problem, make_problem
+from bigsvm.run.apply.calibrate import calibrated, held_out_for
 from bigsvm.run.copies.scratch import is_tmpfs, make_scratch
 from bigsvm.run.execute.mapper import open_mapper
 from bigsvm.run.execute.memory import PeakMemory
@@ -59,7 +60,7 @@ def fit_store(
     resume: bool = False,
     folded: FoldedModels | None = None,
 ) -> FitResult:
-    """Train on `store` as `config` says, within its memory budget, until the gap is proved.
+    """Train on `store` as `config` says, within its memory budget, until the gap is proved; then calibrate if asked.
 
     checkpoints : where the state is saved, by time and when a signal stops the run
     resume : go on from the newest checkpoint, to the same bytes as if the run had never stopped; without one, begin
@@ -68,9 +69,34 @@ def fit_store(
     Raises
     ------
     Interrupted : SIGTERM, SIGINT or SIGHUP came, and the state was saved.
-    PlanRefused : it cannot fit; DataError : rows are bad or a chunk is missing or damaged;
-    OutputError : scratch cannot be written; UsageError, Unsupported : the request makes no sense.
+    PlanRefused : it cannot fit; DataError : rows are bad or a chunk is missing or damaged, or no held-out row is of a
+        class; OutputError : scratch cannot be written; UsageError, Unsupported : the request makes no sense.
     """
+    if config.calibrate is None:
+        return _trained(store, config, emit, checkpoints, resume, folded)
+    if store.classes is None:
+        raise UsageError("probabilities are of classes, and the store holds targets", store.uri)
+    rows: Any = held_out_for(store, config)
+    result = _trained(rows, config, emit, checkpoints, resume, folded)
+    # What was asked for is of the store: which of its rows are held out follows from the options.
+    result.identity = dataclasses.replace(result.identity, data=store.identity)
+    stop = Stop()
+    with stop_on_signals(stop):
+        found = calibrated(result.model, store, config, emit, stop)
+    result.model.about["calibration"] = found
+    result.figures["calibration"] = {"method": found["method"], **found["held_out"]}
+    return result
+
+
+def _trained(
+    store: RowBlocks,
+    config: FitConfig,
+    emit: Emit = silent,
+    checkpoints: Checkpoints | None = None,
+    resume: bool = False,
+    folded: FoldedModels | None = None,
+) -> FitResult:
+    """`fit_store` without a calibration."""
     return_freed_memory()
     began = time.monotonic()
     warnings: list[str] = []

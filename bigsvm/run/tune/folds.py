@@ -16,9 +16,9 @@ from bigsvm.problem.axis import MOST_FOLDS
 from bigsvm.store.blocks import RowBlocks, row_bytes
 from bigsvm.store.formats.opener import open_store
 from bigsvm.store.identity import digest_of
+from bigsvm.store.withheld import hashed_rows
 from bigsvm.units import MIB
 
-_GOLDEN = 0x9E3779B97F4A7C15
 _PIECE = 1 << 18  # rows
 
 
@@ -58,13 +58,21 @@ class Folds:
         return {**found, "names": list(self.names), "digest": digest_of(self.values.tobytes().hex())}
 
 
-def hashed_rows(start: int, stop: int, seed: int) -> np.ndarray:
-    """64 well-mixed bits for each row number, uint64 (splitmix64; Steele, Lea, Flood, OOPSLA 2014)."""
-    offset = np.uint64((seed + 1) * _GOLDEN % (1 << 64))
-    z = np.arange(start, stop, dtype=np.uint64) * np.uint64(_GOLDEN) + offset
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
+@dataclass(frozen=True)
+class OfFold:
+    """The rows of one fold, as `withheld.Which`."""
+
+    folds: Folds
+    fold: int
+
+    @property
+    def said(self) -> str:
+        """As `Which` has it."""
+        return f"fold {self.fold} of {digest_of(self.folds.document())}"
+
+    def withheld(self, start: int, stop: int) -> np.ndarray:
+        """As `Which` has it."""
+        return self.folds.of(start, stop) == self.fold
 
 
 def make_folds(

@@ -26,11 +26,11 @@ from bigsvm.run.fit.folded import FoldedModels
 from bigsvm.run.fit.outcome import FitResult
 from bigsvm.run.fit.plan import make_plan
 from bigsvm.run.path import fit_path_store, part_of_path
-from bigsvm.run.tune.folds import Folds, class_counts
+from bigsvm.run.tune.folds import Folds, OfFold, class_counts
 from bigsvm.run.tune.grid import Candidate
 from bigsvm.run.tune.kept_fits import KeptFits
-from bigsvm.run.tune.training_rows import TrainingRows
 from bigsvm.store.blocks import RowBlocks
+from bigsvm.store.withheld import WithheldRows
 
 _SHARED_BIASES = ("augmented", "none")
 
@@ -199,7 +199,7 @@ def _by_fold(
                 checkpoints: Checkpoints | None, resume: bool, part: list[int] = part, fold: int = fold,
                 own: FitConfig = own,
             ) -> list[FitResult]:  # fmt: skip
-                rows: Any = TrainingRows(store, folds, fold)
+                rows: Any = WithheldRows(store, OfFold(folds, fold))
                 return fit_path_store(rows, [grid[number].C for number in part], own, emit, checkpoints, resume)
 
             yield _Work(f"fold-{place}-{fold}", [(number, fold) for number in part], fit)
@@ -215,7 +215,7 @@ def _one_by_one(
             def fit(
                 checkpoints: Checkpoints | None, resume: bool, candidate: Candidate = candidate, fold: int = fold
             ) -> list[FitResult]:
-                rows: Any = TrainingRows(store, folds, fold)
+                rows: Any = WithheldRows(store, OfFold(folds, fold))
                 own = dataclasses.replace(candidate.config(config), no_dual=True)
                 return [fit_store(rows, own, emit, checkpoints, resume)]
 
