@@ -302,7 +302,7 @@ class Solver(Protocol):
         """
         ...
 
-    def settle(self, state: Any, proved: np.ndarray) -> None:
+    def take_proved(self, state: Any, proved: np.ndarray) -> None:
         """Which models, bool (n_models,), the last proof found to be within the tolerance; after `learn`."""
         ...
 
@@ -325,5 +325,5 @@ class SolverBase:
     def keeps_rows(self) -> Keeps:
         return "off"
 
-    def settle(self, state: Any, proved: np.ndarray) -> None:
+    def take_proved(self, state: Any, proved: np.ndarray) -> None:
         """Nothing to do: all models are trained until the last one is proved."""

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bigsvm.budget import MemoryBudget
 from bigsvm.config import FitConfig
 from bigsvm.errors import DataError, Interrupted
 from bigsvm.events import Emit, Warned, WorkAdvanced, WorkEnded, WorkStarted
@@ -53,7 +54,9 @@ def score_held(share: Share) -> Held:
     weight = None if block.sample_weight is None else block.sample_weight[rows]
     if not len(rows):
         return Held(np.empty((0, 1)), block.y[rows], weight)
-    return Held(score_rows(picked_rows(block.X, rows), share.scorer, share.data.uri, block.start), block.y[rows], weight)
+    return Held(
+        score_rows(picked_rows(block.X, rows), share.scorer, share.data.uri, block.start), block.y[rows], weight
+    )
 
 
 def calibrated(model: Model, store: RowBlocks, config: FitConfig, emit: Emit, stop: Stop) -> dict[str, Any]:
@@ -66,16 +69,12 @@ def calibrated(model: Model, store: RowBlocks, config: FitConfig, emit: Emit, st
     DataError : a class has no held-out row, or nothing but them.  Interrupted : a signal came.
     """
     assert store.classes is not None
-    budget, n_curves = budget_of(config), 1 if model.n_models == 1 else len(model.classes)
-    share = config.calibrate_share
-    room = budget.limit // _SHARE // (8 * n_curves + _ROW)
-    if share * store.n_samples > room:
-        share = room / store.n_samples
-        emit(Warned(f"the calibration uses {share:.2%} of the rows, as memory allows: --memory SIZE would use more"))
+    budget = budget_of(config)
+    share = held_share(config.calibrate_share, store.n_samples, model, budget, emit)
     which = HashedShare(share, config.seed)
     precompile_scoring(store.layout, store.dtype, store.index_dtype, model, emit, most_entries(store))
     scorer, parts, began = model.scorer(), [], time.monotonic()
-    with budget.reserve("held-out scores", int(share * store.n_samples) * (8 * n_curves + _ROW)):
+    with budget.reserve("held-out scores", held_bytes(share, store.n_samples, model)):
         reading = plan_reading(store, model, budget, config)
         emit(WorkStarted("calibrating", store.n_samples, "rows"))
         with open_mapper(config) as mapper:
@@ -95,6 +94,20 @@ def calibrated(model: Model, store: RowBlocks, config: FitConfig, emit: Emit, st
     return {"method": config.calibrate, "curves": curves, "held_out": rows}
 
 
+def held_share(share: float, n_samples: int, model: Model, budget: MemoryBudget, emit: Emit) -> float:
+    """`share` of the rows, or less where half of the budget does not hold their scores: then a warning says so."""
+    room = budget.limit // _SHARE / held_bytes(1.0, 1, model)
+    if share * n_samples <= room:
+        return share
+    emit(Warned(f"calibration uses {room / n_samples:.2%} of the rows, as memory allows: --memory SIZE would use more"))
+    return room / n_samples
+
+
+def held_bytes(share: float, n_samples: int, model: Model) -> int:
+    """Bytes of the scores of so many held-out rows, and of making a curve of them."""
+    return int(share * n_samples * (8 * (1 if model.n_models == 1 else len(model.classes)) + _ROW))
+
+
 def curves_of(method: str, classes: np.ndarray, parts: list[Held]) -> list[dict[str, Any]]:
     """A curve for each class, or one for the last of two.
 
@@ -112,7 +125,9 @@ def curves_of(method: str, classes: np.ndarray, parts: list[Held]) -> list[dict[
     for k, code in enumerate(codes):
         points: Points = points_of(np.concatenate([part.scores[:, k] for part in parts]), y == code, weight)
         if not (points.positive.any() and points.negative.any()):
-            lacking = classes[code] if not points.positive.any() else classes[1 - code] if len(classes) == 2 else "others"
+            lacking = (
+                classes[code] if not points.positive.any() else classes[1 - code] if len(classes) == 2 else "others"
+            )
             raise DataError(f"no held-out row is of class {lacking}", "", "a larger --calibrate-share")
         curves.append(curve(method, points))
     return curves

@@ -25,7 +25,7 @@ class Points(NamedTuple):
 
 
 def points_of(score: np.ndarray, positive: np.ndarray, weight: np.ndarray | None) -> Points:
-    """Of rows: scores (n,), whether of the class (n,), weights (n,) or None for ones.  Rows of weight 0 do not count."""
+    """Of rows: scores (n,), whether of the class (n,), weights (n,) or None for ones; weight 0 does not count."""
     if weight is not None:
         kept = weight > 0
         score, positive, weight = score[kept], positive[kept], weight[kept]

@@ -81,9 +81,7 @@ def predict(
         PeakMemory() as memory,
         budget.reserve("model weights", model.scorer_bytes),
         scored_rows(model, source, config, budget, zero_based, emit) as rows,
-        open_writer(
-            out, form, model.classes, width, with_scores or with_proba, overwrite, identity, name
-        ) as writer,
+        open_writer(out, form, model.classes, width, with_scores or with_proba, overwrite, identity, name) as writer,
     ):
         for scored in rows:
             codes = model.codes(scored.scores)

@@ -284,9 +284,7 @@ class _Zarr(_Gathered):
         self._score = None
         if with_scores:
             tail = () if n_models == 1 else (n_models,)
-            self._score = group.create_array(
-                name, shape=(0, *tail), chunks=(self.piece_rows, *tail), dtype=np.float64
-            )
+            self._score = group.create_array(name, shape=(0, *tail), chunks=(self.piece_rows, *tail), dtype=np.float64)
 
     def write(self, codes: np.ndarray, scores: np.ndarray) -> None:
         first = self._label.shape[0]

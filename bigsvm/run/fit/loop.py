@@ -183,7 +183,7 @@ class Loop:
         written = self.prover.written
         assert written is not None
         if self.config.stop == "gap":
-            self.solver.settle(self.state, written.relative_gaps <= self.config.tol)
+            self.solver.take_proved(self.state, written.relative_gaps <= self.config.tol)
         # The model must prove it again: a better alpha that is gone does not count.
         return certificate.kind == "proved" and written.relative_gap <= self.config.tol
 

@@ -80,7 +80,8 @@ def _kind_of_plan(plan: Plan, config: FitConfig) -> tuple[Any, ...]:
         repr(plan.solver), *asked, config.stop, plan.mode, plan.parallel, plan.spilled, plan.decides_kernel,
         problem.loss.name, problem.bias, problem.kernel.name, problem.kernel.definite.how, problem.pairs,
         len(problem.classes), min(problem.n_models, _MODELS), config.class_weight is None,
-        problem.axis is not None, plan.row_buffer_bytes > 0, plan.row_buffer_packed, plan.cache.memory_bytes > 0, plan.cache.disk_bytes > 0,
+        problem.axis is not None,
+        plan.row_buffer_bytes > 0, plan.row_buffer_packed, plan.cache.memory_bytes > 0, plan.cache.disk_bytes > 0,
     )  # fmt: skip
 
 

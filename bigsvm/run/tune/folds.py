@@ -100,7 +100,9 @@ def make_folds(
         found = Folds(n_folds, "rows", seed)
         sizes = found.sizes(n)
         if not sizes.all():
-            raise DataError(f"{n} rows leave {int((sizes == 0).sum())} of {n_folds} folds empty", store.uri, "fewer folds")
+            raise DataError(
+                f"{n} rows leave {int((sizes == 0).sum())} of {n_folds} folds empty", store.uri, "fewer folds"
+            )
         return found
     names, codes = _column(source, group, n, opened)
     if len(names) < n_folds:
@@ -133,7 +135,7 @@ def _column(source: Any, named: Any, n_samples: int, opened: dict[str, Any]) -> 
             raise DataError(f"row {int(np.argmin(np.isfinite(values)))} has no fold or group", "memory")
         names, codes = np.unique(values, return_inverse=True)
         return tuple(map(str, names.tolist())), codes
-    if isinstance(source, tuple) or not isinstance(source, str | bytes) and not hasattr(source, "__fspath__"):
+    if isinstance(source, tuple) or (not isinstance(source, str | bytes) and not hasattr(source, "__fspath__")):
         raise UsageError(f"{named!r} names a column, and these rows have none", hint="give an array, a value a row")
     column = open_store(source, **{**opened, "label": named, "weight": None, "task": "classification"})
     if column.classes is None or column.n_samples != n_samples:

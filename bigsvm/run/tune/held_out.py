@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from bigsvm.budget import MemoryBudget
 from bigsvm.config import FitConfig
 from bigsvm.events import Emit, Warned, WorkAdvanced, WorkEnded, WorkStarted
 from bigsvm.model.linear_model import LinearModel, LinearScorer, Model
+from bigsvm.run.apply.calibrate import Held, curves_of, held_bytes, held_share
 from bigsvm.run.apply.evaluate import Residuals, Tally
 from bigsvm.run.apply.scoring import (
     Scored,
@@ -28,6 +30,7 @@ from bigsvm.run.tune.folds import Folds
 from bigsvm.run.tune.train import Cell
 from bigsvm.solvers.gathered import picked_rows
 from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks
+from bigsvm.store.withheld import HashedShare
 from bigsvm.tasks import over_shares
 
 METRICS = ("accuracy", "balanced_accuracy", "f1", "roc_auc", "average_precision")
@@ -89,39 +92,75 @@ def held_out_metrics(
     """
     budget = budget_of(config)
     sizes = folds.sizes(store.n_samples)
-    by_fold = [[number for number, cell in enumerate(cells) if cell.fold == fold] for fold in range(folds.n_folds)]
-    widest = max(by_fold, key=len)
-    stand_in = _stand_in([cells[number].model for number in widest])
-    precompile_scoring(store.layout, store.dtype, store.index_dtype, stand_in, emit, most_entries(store))
-    scorers = tuple(_scorer([cells[number].model for number in numbers]) for numbers in by_fold)
     tallies: list[Tally | Residuals] = []
     for cell in cells:
         rows = TextLabels(store.uri, store.classes, int(sizes[cell.fold]), store.has_weights)
         of_targets = cell.model.regression
         tallies.append(Residuals(rows) if of_targets else Tally(cell.model, rows, budget.limit // _SHARE // len(cells)))
-    began = time.monotonic()
     with budget.reserve("scores", sum(tally.nbytes for tally in tallies)):
-        reading = plan_reading(store, stand_in, budget, config)
-        emit(WorkStarted("scoring", store.n_samples, "rows"))
-        with open_mapper(dataclasses.replace(config, threads=reading.threads)) as mapper:
-            refs = store.refs(reading.block_rows)
-            shares = over_shares(
-                mapper, score_held_out, refs, lambda ref: Share(store, ref, folds.of(ref.start, ref.stop), scorers)
-            )
-            for ref, parts in shares:
-                for part in parts:
-                    first = 0
-                    for number in by_fold[part.fold]:
-                        width = cells[number].model.n_models
-                        scores = np.ascontiguousarray(part.scores[:, first : first + width])
-                        first += width
-                        tallies[number].add(Scored(ref.start, scores, part.y, part.sample_weight))
-                emit(WorkAdvanced("scoring", ref.stop))
-        emit(WorkEnded("scoring", time.monotonic() - began))
+        for start, number, part in _scored(store, cells, folds, config, budget, emit, "scoring"):
+            tallies[number].add(Scored(start, part.scores, part.y, part.sample_weight))
         found = [tally.result() for tally in tallies]
     for message in dict.fromkeys(message for tally in tallies for message in tally.warnings()):
         emit(Warned(message))
     return found
+
+
+def calibrated_by_folds(
+    store: RowBlocks, cells: Sequence[Cell], folds: Folds, config: FitConfig, emit: Emit
+) -> dict[str, Any]:
+    """A calibration from the scores that each row has of the model that never saw it: one cell for each fold.
+
+    Of all rows, or of as many, drawn by a hash of their numbers, as half of the budget holds scores of.
+    Raises DataError where a class has no row.
+    """
+    assert store.classes is not None
+    budget, model = budget_of(config), cells[0].model
+    share = held_share(1.0, store.n_samples, model, budget, emit)
+    which = HashedShare(share, config.seed)
+    parts = []
+    with budget.reserve("held-out scores", held_bytes(share, store.n_samples, model)):
+        for _, number, part in _scored(store, cells, folds, config, budget, emit, "calibrating", which):
+            scores = cells[number].model.class_scores(part.scores)
+            parts.append(Held(scores, part.y, part.sample_weight))
+        curves = curves_of(config.calibrate or "", store.classes, parts)
+    rows = {**folds.document(), "n_rows": sum(len(part.y) for part in parts)}
+    return {"method": config.calibrate, "curves": curves, "folds": rows}
+
+
+def _scored(
+    store: RowBlocks, cells: Sequence[Cell], folds: Folds, config: FitConfig, budget: MemoryBudget, emit: Emit,
+    what: str, which: HashedShare | None = None,
+) -> Iterator[tuple[int, int, HeldOut]]:  # fmt: skip
+    """(first row of the block, number of a cell, its held-out rows) of one reading, in the order of the blocks.
+
+    which : of the held-out rows these alone; None: all
+    """
+    by_fold = [[number for number, cell in enumerate(cells) if cell.fold == fold] for fold in range(folds.n_folds)]
+    stand_in = _stand_in([cells[number].model for number in max(by_fold, key=len)])
+    precompile_scoring(store.layout, store.dtype, store.index_dtype, stand_in, emit, most_entries(store))
+    scorers = tuple(_scorer([cells[number].model for number in numbers]) for numbers in by_fold)
+    reading = plan_reading(store, stand_in, budget, config)
+    began = time.monotonic()
+    emit(WorkStarted(what, store.n_samples, "rows"))
+
+    def share(ref: BlockRef) -> Share:
+        fold = folds.of(ref.start, ref.stop).astype(np.int16)
+        if which is not None:
+            fold[~which.withheld(ref.start, ref.stop)] = -1
+        return Share(store, ref, fold, scorers)
+
+    with open_mapper(dataclasses.replace(config, threads=reading.threads)) as mapper:
+        for ref, parts in over_shares(mapper, score_held_out, store.refs(reading.block_rows), share):
+            for part in parts:
+                first = 0
+                for number in by_fold[part.fold]:
+                    width = cells[number].model.n_models
+                    scores = np.ascontiguousarray(part.scores[:, first : first + width])
+                    first += width
+                    yield ref.start, number, part._replace(scores=scores)
+            emit(WorkAdvanced(what, ref.stop))
+    emit(WorkEnded(what, time.monotonic() - began))
 
 
 def _scorer(models: Sequence[Model]) -> Scorer:

@@ -78,5 +78,7 @@ def _read(folder: Path) -> tuple[dict[str, Any], list[Model]]:
         figures = read_sealed(folder / _FILE)
         numbers = range(figures["n_models"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"a fit of the search is damaged: {error}", str(folder), "delete it: it is made anew") from error
+        raise DataError(
+            f"a fit of the search is damaged: {error}", str(folder), "delete it: it is made anew"
+        ) from error
     return figures, [load_model(folder / f"{number:03d}") for number in numbers]

@@ -20,7 +20,7 @@ from bigsvm.run.fit.fit import fit_store
 from bigsvm.run.fit.outcome import FitResult
 from bigsvm.run.tune.folds import Folds, make_folds
 from bigsvm.run.tune.grid import Candidate, grid_of
-from bigsvm.run.tune.held_out import METRICS, METRICS_OF_TARGETS, held_out_metrics
+from bigsvm.run.tune.held_out import METRICS, METRICS_OF_TARGETS, calibrated_by_folds, held_out_metrics
 from bigsvm.run.tune.result import TuneResult, choose, rows_of
 from bigsvm.run.tune.train import train
 from bigsvm.store.blocks import RowBlocks
@@ -28,6 +28,8 @@ from bigsvm.store.formats.opener import open_store
 from bigsvm.store.identity import first_difference
 
 SEARCH = "search.json"
+_OF_THE_MODEL = ("C", "class_weight", "C_path", "calibrate", "calibrate_share")
+"""Options that change no number of a search, or that its grid has."""
 _OPENED = ("label", "weight", "empty_chunks", "matrix", "missing", "columns", "hash_bits", "scale")
 
 
@@ -73,7 +75,8 @@ def tune(
     gammas : of rbf, poly and sigmoid: numbers or 'auto'
     metric : accuracy (default), balanced_accuracy, f1, roc_auc, average_precision; of a regression r2, mse or mae
     run : a folder in which what is done is kept: the same call goes on where a former one ended
-    options : `one_se=True` chooses by the one-standard-error rule; `refit=True` fits the chosen candidate on all rows;
+    options : `calibrate` makes probabilities for the model of `refit`, of the held-out scores of the chosen
+        candidate; `one_se=True` chooses by the one-standard-error rule; `refit=True` fits the chosen candidate on all rows;
         `emit`; what `bigsvm.open_store` takes (label, weight, ...); fields of `FitConfig` but C, lam, class_weight
 
     Returns
@@ -138,10 +141,14 @@ def tune_store(
             warnings.append(event.message)
         emit(event)
 
+    if config.calibrate is not None and (store.classes is None or not asked.refit):
+        hint = "--calibrate makes probabilities for the model of --refit"
+        raise UsageError("there is no model of classes to calibrate", store.uri, hint)
     if run is not None:
         _claim(run, _document(store, config, asked))
-    trained = train(store, config, asked.grid, asked.folds, note, run)
-    scores = held_out_metrics(store, trained.cells, asked.folds, config, note)
+    search = dataclasses.replace(config, calibrate=None)  # the folds hold rows out already
+    trained = train(store, search, asked.grid, asked.folds, note, run)
+    scores = held_out_metrics(store, trained.cells, asked.folds, search, note)
     metrics = METRICS_OF_TARGETS if store.classes is None else METRICS
     rows = rows_of(asked.grid, trained, scores, metrics)
     best, one_se = choose(rows, asked.metric)
@@ -161,7 +168,12 @@ def tune_store(
     sizes = asked.folds.sizes(store.n_samples).tolist()
     result = TuneResult(rows, asked.metric, asked.folds, sizes, best, one_se, chosen, figures, warnings)
     if asked.refit:
-        result.refit = _refit(store, asked.grid[chosen].config(config), note, run)
+        result.refit = _refit(store, asked.grid[chosen].config(search), note, run)
+        if config.calibrate is not None:
+            cells = [cell for cell in trained.cells if cell.candidate == chosen]
+            found = calibrated_by_folds(store, cells, asked.folds, config, note)
+            result.refit.model.about["calibration"] = found
+            result.refit.figures["calibration"] = {"method": found["method"], **found["folds"]}
     return result
 
 
@@ -174,7 +186,7 @@ def _refit(store: RowBlocks, config: FitConfig, emit: Emit, run: Path | None) ->
 
 def _document(store: RowBlocks, config: FitConfig, asked: Asked) -> dict[str, Any]:
     """Rows and all that decides the numbers, as JSON."""
-    options = {name: getattr(config, name) for name in RESULT_OPTIONS if name not in ("C", "class_weight", "C_path")}
+    options = {name: getattr(config, name) for name in RESULT_OPTIONS if name not in _OF_THE_MODEL}
     document = {
         "data": store.identity.document(),
         "options": options,

@@ -220,5 +220,3 @@ def _one_by_one(
                 return [fit_store(rows, own, emit, checkpoints, resume)]
 
             yield _Work(f"cell-{number}-{fold}", [(number, fold)], fit)
-
-

@@ -287,7 +287,7 @@ class DualCD(SolverBase):
             if float(certificate.relative_gaps[models].max()) > _SHORTFALL * group.estimate:
                 _reactivate(group)
 
-    def settle(self, state: DualCDState, proved: np.ndarray) -> None:
+    def take_proved(self, state: DualCDState, proved: np.ndarray) -> None:
         """Where models differ in their rows, those that are proved stand still until a proof falls short."""
         first = 0
         for group in state.groups:

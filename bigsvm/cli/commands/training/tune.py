@@ -164,13 +164,18 @@ def describe(result: TuneResult, document: dict[str, Any]) -> str:
     how = "within one standard error of the best" if result.chosen != result.best else "best"
     chosen = ", ".join(f"{name} = {_short(value)}" for name, value in result.best_params.items())
     figures = result.figures
-    read = f"{show_bytes(figures['bytes_read'])}, {figures['passes']:.1f} readings of {show_bytes(figures['data_bytes'])}"
+    read = (
+        f"{show_bytes(figures['bytes_read'])}, {figures['passes']:.1f} readings of {show_bytes(figures['data_bytes'])}"
+    )
     lines = [
         ("chosen", f"{chosen} ({how}): {result.metric} {_score(row, result.metric)}"),
-        ("folds", f"{result.folds.n_folds} by {result.folds.by}, of {text.listed(map(text.count, result.fold_sizes))} rows"),
+        (
+            "folds",
+            f"{result.folds.n_folds} by {result.folds.by}, of {text.listed(map(text.count, result.fold_sizes))} rows",
+        ),
         ("models", f"{text.count(figures['n_models'])} by {figures['solver']}, {_FORMS[figures['form']]}"),
         ("read", read + " to train, and one to score"),
-        ("time", text.seconds(figures["seconds"]["training"]) + " of training"),
+        ("time", f"{text.seconds(figures['seconds']['training'])} of training"),
         ("search", document["run"]),
         ("model", document["model"]),
     ]
@@ -215,5 +220,3 @@ def _short(value: Any) -> str:
     if isinstance(value, dict):
         return ",".join(f"{label}={weight:g}" for label, weight in value.items())
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
