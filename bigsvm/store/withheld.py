@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -68,6 +68,9 @@ class WithheldRows(StoreBase):
         self.empty_chunks, self.feature_names = store.empty_chunks, store.feature_names
         selection = {**dict(store.identity.selection), "withheld": which.said}
         self.identity = Identity.of(store.identity.store, **selection)
+
+    def __reduce__(self) -> tuple[Callable[..., WithheldRows], tuple[Any, ...]]:
+        return WithheldRows, (self._store, self._which)
 
     def __repr__(self) -> str:
         return f"WithheldRows({self._store!r}, {self._which.said})"

@@ -193,7 +193,8 @@ def test_a_search_that_was_stopped_goes_on_to_the_same_numbers(streaming: None, 
     for document in (ours, theirs):
         document.pop("seconds")
     assert ours == theirs
-    assert again.refit is not None and straight.refit is not None
+    assert again.refit is not None
+    assert straight.refit is not None
     np.testing.assert_array_equal(again.refit.model.coef, straight.refit.model.coef)
     epochs: list[Event] = []
     done = tune_store(store, config, dataclasses.replace(asked, refit=False), epochs.append, tmp_path / "run")

@@ -81,8 +81,14 @@ def fit_store(
     # What was asked for is of the store: which of its rows are held out follows from the options.
     result.identity = dataclasses.replace(result.identity, data=store.identity)
     stop = Stop()
+
+    def note(event: Any) -> None:
+        if isinstance(event, Warned):
+            result.warnings.append(event.message)
+        emit(event)
+
     with stop_on_signals(stop):
-        found = calibrated(result.model, store, config, emit, stop)
+        found = calibrated(result.model, store, config, note, stop)
     result.model.about["calibration"] = found
     result.figures["calibration"] = {"method": found["method"], **found["held_out"]}
     return result

@@ -75,9 +75,9 @@ def tune(
     gammas : of rbf, poly and sigmoid: numbers or 'auto'
     metric : accuracy (default), balanced_accuracy, f1, roc_auc, average_precision; of a regression r2, mse or mae
     run : a folder in which what is done is kept: the same call goes on where a former one ended
-    options : `calibrate` makes probabilities for the model of `refit`, of the held-out scores of the chosen
-        candidate; `one_se=True` chooses by the one-standard-error rule; `refit=True` fits the chosen candidate on all rows;
-        `emit`; what `bigsvm.open_store` takes (label, weight, ...); fields of `FitConfig` but C, lam, class_weight
+    options : `one_se=True` chooses by the one-standard-error rule; `refit=True` fits the chosen candidate on all rows,
+        and `calibrate` makes probabilities for that model, of the held-out scores; `emit`; what `bigsvm.open_store`
+        takes (label, weight, ...); fields of `FitConfig` but C, lam and class_weight
 
     Returns
     -------
