@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -237,6 +238,12 @@ def test_limits_leave_each_candidate_its_own_status(streaming: None) -> None:
     assert [row.status for row in found.rows] == ["converged", "stopped"]
     assert max(found.rows[0].gaps) <= 1e-4 < max(found.rows[1].gaps)
     assert (found.exit_code(), found.exit_code(True)) == (4, 0)
+
+
+def test_the_page_does_what_it_shows() -> None:
+    page = Path(__file__).parents[2] / "docs" / "tuning.md"
+    (block,) = re.findall(r"^```python\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    exec(compile(block, str(page), "exec"), {})
 
 
 def test_costs_as_they_are_typed() -> None:
