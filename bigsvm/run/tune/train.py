@@ -141,7 +141,7 @@ def _shared(
     config = dataclasses.replace(config, solver="dcd", lam=None, class_weight=None)
 
     def asked(part: Sequence[int]) -> FitConfig:
-        costs = [grid[number].C for number in part for _ in range(folds.n_folds)]
+        costs = [grid[number].C for _ in range(folds.n_folds) for number in part]  # each thread gets easy and hard ones
         return dataclasses.replace(config, C=max(costs), C_path=costs, no_dual=True)
 
     def fits(part: Sequence[int]) -> bool:
@@ -157,7 +157,7 @@ def _shared(
     while not all(fits(part) for part in parts):
         parts = [half for part in parts for half in (part[: len(part) // 2], part[len(part) // 2 :]) if len(half)]
     for place, part in enumerate(parts):
-        cells = [(number, fold) for number in part for fold in range(folds.n_folds)]
+        cells = [(number, fold) for fold in range(folds.n_folds) for number in part]
         weight = np.array([_weights(store, config, grid[number], fold, counts) for number, fold in cells])
         held_out = np.array([fold for _, fold in cells], np.int32)
         folded = FoldedModels(folds.of, held_out, weight, folds.document())
