@@ -90,13 +90,14 @@ def search(
             )
         fold = _folds(cv, X, y, groups, rows.n_samples)
         smooth = estimator.loss.startswith("squared")
-        bias = {"bias": "augmented", "bias_scale": float(estimator.intercept_scaling)}
+        bias: dict[str, Any] = {"bias": "augmented", "bias_scale": float(estimator.intercept_scaling)}
+        epsilon: dict[str, Any] = {} if classifies else {"epsilon": float(estimator.epsilon)}
         found = tune(
             rows, Cs=Cs, class_weights=class_weights, metric=scoring, group=groups, **fold,
             loss=estimator.loss, solver=estimator.solver, tol=relative_gap_for(estimator.tol, smooth),
             memory=estimator.memory, threads=estimator.threads, seed=seed_of(estimator.random_state),
             max_passes=float(max(estimator.max_iter, 1)), **(bias if estimator.fit_intercept else {"bias": "none"}),
-            **({} if classifies else {"epsilon": float(estimator.epsilon)}),
+            **epsilon,
         )  # fmt: skip
     result = Search(found)
     if refit:

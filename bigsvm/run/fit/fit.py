@@ -49,6 +49,7 @@ from bigsvm.run.proof.prover import Prover
 from bigsvm.run.proof.saved_problem import models_document
 from bigsvm.solvers.base import Context
 from bigsvm.store.blocks import RowBlocks
+from bigsvm.store.identity import Identity
 from bigsvm.store.survey import Survey
 
 
@@ -73,13 +74,12 @@ def fit_store(
         class; OutputError : scratch cannot be written; UsageError, Unsupported : the request makes no sense.
     """
     if config.calibrate is None:
-        return _trained(store, config, emit, checkpoints, resume, folded)
+        return _trained(store, store.identity, config, emit, checkpoints, resume, folded)
     if store.classes is None:
         raise UsageError("probabilities are of classes, and the store holds targets", store.uri)
     rows: Any = held_out_for(store, config)
-    result = _trained(rows, config, emit, checkpoints, resume, folded)
-    # What was asked for is of the store: which of its rows are held out follows from the options.
-    result.identity = dataclasses.replace(result.identity, data=store.identity)
+    # What is asked for is of the store: which of its rows are held out follows from the options.
+    result = _trained(rows, store.identity, config, emit, checkpoints, resume, folded)
     stop = Stop()
 
     def note(event: Any) -> None:
@@ -96,13 +96,14 @@ def fit_store(
 
 def _trained(
     store: RowBlocks,
+    asked_of: Identity,
     config: FitConfig,
-    emit: Emit = silent,
-    checkpoints: Checkpoints | None = None,
-    resume: bool = False,
-    folded: FoldedModels | None = None,
+    emit: Emit,
+    checkpoints: Checkpoints | None,
+    resume: bool,
+    folded: FoldedModels | None,
 ) -> FitResult:
-    """`fit_store` without a calibration."""
+    """`fit_store` without a calibration; `asked_of`: the rows that the result says it is of."""
     return_freed_memory()
     began = time.monotonic()
     warnings: list[str] = []
@@ -153,7 +154,7 @@ def _trained(
             begun.problem, plan.solver, begun.state, config, ctx, prover, survey.data_bytes, stop, checkpoints, note
         )  # fmt: skip
         identity = ProblemIdentity(
-            store.identity, survey.content_fingerprint, _asked(config, folded), plan.resolved(), versions()
+            asked_of, survey.content_fingerprint, _asked(config, folded), plan.resolved(), versions()
         )
         if checkpoints is not None:
             checkpoints.identity = identity.document()
