@@ -14,7 +14,7 @@ from scipy import sparse
 
 import bigsvm
 from bigsvm.config import FitConfig
-from bigsvm.errors import BigSVMError, DataError, Interrupted, UsageError
+from bigsvm.errors import BigSVMError, DataError, Interrupted, PlanRefused, UsageError
 from bigsvm.events import EpochEnd, Event
 from bigsvm.problem.loss import loss_named
 from bigsvm.run.tune.folds import Folds, make_folds
@@ -192,7 +192,8 @@ def test_a_search_that_was_stopped_goes_on_to_the_same_numbers(streaming: None, 
     again = tune_store(store, config, asked, run=tmp_path / "run")
     ours, theirs = again.document(), straight.document()
     for document in (ours, theirs):
-        document.pop("seconds")
+        for name in ("seconds", "memory"):
+            document.pop(name)
     assert ours == theirs
     assert again.refit is not None
     assert straight.refit is not None
@@ -216,6 +217,14 @@ def test_what_one_budget_cannot_hold_is_trained_in_parts() -> None:
     assert found.figures["bytes_read"] > whole.figures["bytes_read"]
     for row, other in zip(found.rows, whole.rows, strict=True):
         np.testing.assert_allclose(row.objectives, other.objectives, rtol=1e-2)
+
+
+def test_weights_that_no_budget_holds_are_refused_before_anything_is_read() -> None:
+    X, y = random_problem(60, 4, seed=14)
+    rows = sparse.csr_array(X)
+    rows.resize((60, 1_000_000))
+    with pytest.raises(PlanRefused, match="weights of 80 models; 1221 MiB would do"):
+        bigsvm.tune((rows, y), Cs="1e-3:1e3:16", memory="512MiB")
 
 
 def test_the_one_standard_error_rule_takes_the_smallest_C() -> None:
@@ -250,6 +259,11 @@ def test_costs_as_they_are_typed() -> None:
     assert parse_costs("1e-3:1e3:7") == [1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3]
     assert parse_costs("0.5,2") == [0.5, 2.0]
     assert parse_costs("2:2:1") == [2.0]
+    assert parse_costs("2^-3:2^5:2^2") == [0.125, 0.5, 2.0, 8.0, 32.0]
+    assert parse_costs("2^-1,3") == [0.5, 3.0]
+    for text in ("1:2:3^0", "1:2:1.5", "1:2:0", "4:1:2^1", "1:inf:3", "-2^0.5:1:3", "1:2:x", "1:2:3:4", "2^9999"):
+        with pytest.raises(UsageError):
+            parse_costs(text)
 
 
 @pytest.mark.parametrize(

@@ -71,15 +71,38 @@ def grid_of(config: FitConfig, Cs: Any, class_weights: Any, gammas: Any) -> list
 
 
 def parse_costs(text: str) -> list[float]:
-    """'LOW:HIGH:N' is a grid of N values even in the logarithm, ends included; else numbers between commas."""
+    """Values of C as they are typed.
+
+    'LOW:HIGH:N' is a grid of N values even in the logarithm, ends included; 'LOW:HIGH:BASE^POWER' goes from LOW up to
+    HIGH by that factor; else numbers between commas.  A number may be a power, such as 2^-5.
+    """
     try:
         if ":" not in text:
-            return [float(part) for part in text.split(",")]
-        low, high, n = text.split(":")
-        first, last, number = float(low), float(high), int(n)
-    except ValueError:
-        raise UsageError(f"{text!r} is neither LOW:HIGH:N nor numbers between commas", hint="--Cs 1e-3:1e3:7") from None
-    if not (0 < first < math.inf and 0 < last < math.inf and 1 <= number <= _MOST) or (number == 1 and first != last):
-        raise UsageError(f"{text!r} is no grid: LOW and HIGH are positive, N counts the values", hint="1e-3:1e3:7")
-    exponents = np.linspace(math.log10(first), math.log10(last), number)
+            return [_number(part) for part in text.split(",")]
+        low, high, third = text.split(":")
+        first, last, step = _number(low), _number(high), _number(third)
+    except (ValueError, OverflowError, ZeroDivisionError):
+        what = f"{text!r} is neither LOW:HIGH:N nor numbers between commas"
+        raise UsageError(what, hint="--Cs 1e-3:1e3:7, or 2^-5:2^15:2^2") from None
+    if not (0 < first < math.inf and 0 < last < math.inf):
+        raise UsageError(f"{text!r} is no grid: LOW and HIGH must be positive", hint="1e-3:1e3:7")
+    if "^" in third:
+        if not (1 < step < math.inf and first <= last):
+            raise UsageError(
+                f"{text!r} is no grid: its factor must be above 1, and LOW not above HIGH", hint="2^-5:2^15:2^2"
+            )
+        number = math.floor(math.log(last / first) / math.log(step) + 1e-9) + 1
+        return [first * step**k for k in range(min(number, _MOST + 1))]
+    if step != int(step) or not 1 <= step <= _MOST or (step == 1 and first != last):
+        raise UsageError(f"{text!r} is no grid: N counts its values", hint="1e-3:1e3:7")
+    exponents = np.linspace(math.log10(first), math.log10(last), int(step))
     return [float(f"{10.0**exponent:.12g}") for exponent in exponents]
+
+
+def _number(text: str) -> float:
+    """A number, or a power such as 2^-5.  Raises ValueError, OverflowError."""
+    base, power, exponent = text.partition("^")
+    found = float(base) ** float(exponent) if power else float(base)
+    if not isinstance(found, float):  # of a negative base
+        raise ValueError(text)
+    return found

@@ -18,6 +18,7 @@ import numpy as np
 from bigsvm.config import FitConfig
 from bigsvm.errors import DataError, PlanRefused
 from bigsvm.events import Emit
+from bigsvm.machine import memory_limit
 from bigsvm.model.linear_model import Model
 from bigsvm.problem.problem import make_problem
 from bigsvm.run.fit.checkpoint import Checkpoints
@@ -31,7 +32,10 @@ from bigsvm.run.tune.grid import Candidate
 from bigsvm.run.tune.kept_fits import KeptFits
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.withheld import WithheldRows
+from bigsvm.units import MIB, show_bytes
 
+_COPIES = 2
+"""Of all weights: the models', and as scores are made of them."""
 _SHARED_BIASES = ("augmented", "none")
 
 
@@ -121,6 +125,26 @@ def form_of(store: RowBlocks, config: FitConfig, grid: Sequence[Candidate]) -> s
     if not able or config.solver not in ("auto", "dcd"):
         return "by fold"
     return "shared"
+
+
+def check_room(store: RowBlocks, config: FitConfig, n_cells: int) -> None:
+    """Refuse, before anything is read, a search whose linear models the budget could not hold once they are trained.
+
+    Raises PlanRefused with the smallest memory that would do for that.
+    """
+    if config.of_kernel:
+        return
+    each = 1 if store.classes is None or len(store.classes) == 2 else len(store.classes)
+    needed = _COPIES * 8 * n_cells * each * (store.n_features + 1)
+    budget = config.memory_bytes(memory_limit().nbytes)
+    if needed > budget:
+        least = -(-needed // MIB)
+        raise PlanRefused(
+            f"{show_bytes(budget)} of memory cannot hold the weights of {n_cells * each} models; {least} MiB would do",
+            store.uri,
+            f"say --memory {least}MiB, or a coarser grid",
+            min_memory_bytes=least * MIB,
+        )
 
 
 def _check_classes(store: RowBlocks, folds: Folds, counts: np.ndarray) -> None:

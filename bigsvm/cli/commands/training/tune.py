@@ -50,8 +50,10 @@ class _Gammas(click.ParamType):
 
 _own_options = [
     click.option(
-        "--Cs", "costs", default="1e-3:1e3:7", show_default=True, metavar="LOW:HIGH:N|C,C,...",
-        help="The values of C: N of them, even in the logarithm, or as listed.",
+        "--Cs",
+        "--c-grid",
+        "costs", default="1e-3:1e3:7", show_default=True, metavar="LOW:HIGH:N|C,C,...",
+        help="The values of C: N of them, even in the logarithm; by a factor, as 2^-5:2^15:2^2; or as listed.",
     ),
     click.option(
         "--class-weights", type=_Weights(), multiple=True, metavar="none|balanced|LABEL=WEIGHT,...",
@@ -176,6 +178,7 @@ def describe(result: TuneResult, document: dict[str, Any]) -> str:
         ("models", f"{text.count(figures['n_models'])} by {figures['solver']}, {_FORMS[figures['form']]}"),
         ("read", read + " to train, and one to score"),
         ("time", f"{text.seconds(figures['seconds']['training'])} of training"),
+        ("memory", text.memory(figures["memory"])),
         ("search", document["run"]),
         ("model", document["model"]),
     ]
