@@ -64,7 +64,7 @@ def _figures(results: list[FitResult]) -> dict[str, Any]:
     """Of a fit whose results share their readings."""
     figures = results[0].figures
     found = {name: figures[name] for name in ("bytes_read", "data_bytes", "solver", "passes")}
-    return {**found, "seconds": results[0].seconds["total"]}
+    return {**found, "seconds": results[0].seconds["total"], "memory": results[0].memory}
 
 
 def _models(results: list[FitResult]) -> list[Model]:

@@ -13,7 +13,7 @@ from bigsvm.errors import DataError, UsageError
 from bigsvm.events import Emit, Event, Warned, silent
 from bigsvm.files.atomic import cannot_write
 from bigsvm.files.sealed_json import read_sealed, write_sealed
-from bigsvm.machine import check_address_space, memory_limit
+from bigsvm.machine import check_address_space
 from bigsvm.run.api import joined_source
 from bigsvm.run.execute.memory import PeakMemory
 from bigsvm.run.fit.checkpoint import Checkpoints
@@ -149,9 +149,10 @@ def tune_store(
         _claim(run, _document(store, config, asked))
     search = dataclasses.replace(config, calibrate=None)  # the folds hold rows out already
     check_room(store, search, len(asked.grid) * asked.folds.n_folds)
+    trained = train(store, search, asked.grid, asked.folds, note, run)
     with PeakMemory() as memory:
-        trained = train(store, search, asked.grid, asked.folds, note, run)
         scores = held_out_metrics(store, trained.cells, asked.folds, search, note)
+    scoring = memory.document(trained.memory["budget_bytes"])
     metrics = METRICS_OF_TARGETS if store.classes is None else METRICS
     rows = rows_of(asked.grid, trained, scores, metrics)
     best, one_se = choose(rows, asked.metric)
@@ -167,7 +168,7 @@ def tune_store(
         "passes": trained.bytes_read / trained.data_bytes,
         "tol": config.tol,
         "seconds": {"training": trained.seconds},
-        "memory": memory.document(search.memory_bytes(memory_limit().nbytes)),
+        "memory": max(trained.memory, scoring, key=lambda found: found["peak_anon_bytes"] - found["base_bytes"]),
     }
     sizes = asked.folds.sizes(store.n_samples).tolist()
     result = TuneResult(rows, asked.metric, asked.folds, sizes, best, one_se, chosen, figures, warnings)

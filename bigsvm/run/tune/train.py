@@ -69,6 +69,7 @@ class Trained(NamedTuple):
     """All models of a search, and what they cost.
 
     form : 'shared': all on the same passes; 'by fold'; 'one by one'
+    memory : of the fit that held most, as its result has it
     bytes_read, data_bytes : of X, y and weights; one reading's
     """
 
@@ -78,6 +79,7 @@ class Trained(NamedTuple):
     bytes_read: int
     data_bytes: int
     seconds: float
+    memory: dict[str, int]
 
 
 class _Work(NamedTuple):
@@ -108,13 +110,16 @@ def train(
         works = list(_one_by_one(store, config, grid, folds, emit))
     kept = KeptFits(run)
     cells, bytes_read, data_bytes, seconds, solver = [], 0, 0, 0.0, ""
+    memories: list[dict[str, int]] = []
     for work in works:
         figures, models = kept.done(work.name, work.fit)
         cells += [Cell(*where, model) for where, model in zip(work.cells, models, strict=True)]
         bytes_read += figures["bytes_read"]
         data_bytes, solver = figures["data_bytes"], figures["solver"]
         seconds += figures["seconds"]
-    return Trained(sorted(cells, key=lambda cell: cell[:2]), form, solver, bytes_read, data_bytes, seconds)
+        memories.append(figures["memory"])
+    most = max(memories, key=lambda memory: memory["peak_anon_bytes"] - memory["base_bytes"])
+    return Trained(sorted(cells, key=lambda cell: cell[:2]), form, solver, bytes_read, data_bytes, seconds, most)
 
 
 def form_of(store: RowBlocks, config: FitConfig, grid: Sequence[Candidate]) -> str:
