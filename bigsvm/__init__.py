@@ -19,12 +19,16 @@ _PUBLIC = {
     "open_store": "bigsvm.store.formats.opener",
     "load_model": "bigsvm.model.linear_model",
     "certify": "bigsvm.run.api",
+    "export_model": "bigsvm.model.exchange.exchange",
+    "import_model": "bigsvm.model.exchange.exchange",
     "BigSVMError": "bigsvm.errors",
 }
-__all__ = ["__version__", *_PUBLIC]
+__all__ = ["__version__", "predictor", *_PUBLIC]
 
 if TYPE_CHECKING:
     from bigsvm.errors import BigSVMError as BigSVMError
+    from bigsvm.model.exchange.exchange import export_model as export_model
+    from bigsvm.model.exchange.exchange import import_model as import_model
     from bigsvm.model.linear_model import load_model as load_model
     from bigsvm.run.api import certify as certify
     from bigsvm.run.api import fit as fit
@@ -36,10 +40,12 @@ if TYPE_CHECKING:
 
 def __getattr__(name: str) -> Any:
     """Load a public name on first use (PEP 562), so that `import bigsvm` stays under 0.15 s."""
-    if name not in _PUBLIC:
-        raise AttributeError(f"module 'bigsvm' has no attribute {name!r}")
     from importlib import import_module
 
+    if name == "predictor":
+        return import_module("bigsvm.predictor")
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'bigsvm' has no attribute {name!r}")
     return getattr(import_module(_PUBLIC[name]), name)
 
 

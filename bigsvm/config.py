@@ -83,10 +83,11 @@ class FitConfig:
         choices=KERNELS, shown=None,
     )  # fmt: skip
     gamma: str | float = result(
-        "auto", "--gamma", "Of rbf, poly and sigmoid; auto: 1 / n_features.", kind="gamma", metavar="auto|FLOAT",
-        shown=None,
+        "auto", "--gamma",
+        "Of rbf, poly and sigmoid; auto: 1 / n_features; scale: 1 / (n_features * variance of X), as scikit-learn.",
+        kind="gamma", metavar="auto|scale|FLOAT", shown=None,
     )  # fmt: skip
-    """'auto' is 1 / n_features."""
+    """'auto' is 1 / n_features; 'scale' costs one more reading of the rows."""
     degree: int = result(3, "--degree", "Of poly.", kind="int", metavar="N", shown=None)
     coef0: float = result(0.0, "--coef0", "Of poly and sigmoid.", kind="float", shown=None)
     assume_psd: bool = result(
@@ -192,8 +193,9 @@ class FitConfig:
                 raise UsageError(f"{name} must be a positive number, not {value!r}")
             if option.least is not None and value < option.least:
                 raise UsageError(f"{name} must be at least {option.least}, not {value!r}")
-        if self.gamma != "auto" and not (isinstance(self.gamma, int | float) and 0 < self.gamma < float("inf")):
-            raise UsageError(f"gamma must be auto or a positive number, not {self.gamma!r}")
+        number = isinstance(self.gamma, int | float) and 0 < self.gamma < float("inf")
+        if self.gamma not in ("auto", "scale") and not number:
+            raise UsageError(f"gamma must be auto, scale or a positive number, not {self.gamma!r}")
         if not (isinstance(self.epsilon, int | float) and 0 <= self.epsilon < float("inf")):
             raise UsageError(f"epsilon must be a number and not negative, not {self.epsilon!r}")
         for value in self.C_path or ():
@@ -255,7 +257,7 @@ class FitConfig:
         return None if self.scratch_limit is None else parse_bytes(self.scratch_limit)
 
 
-_CALLED_ELSEWHERE = {
+CALLED_ELSEWHERE = {
     "lambda": "lam",
     "alpha": "lam",
     "max_iter": "max_passes",
@@ -275,7 +277,7 @@ def _nearest(name: str, known: set[str]) -> str:
     """The option that was meant, where one is near; else all."""
     by_lower = {option.lower(): option for option in known}
     low = name.lower().strip("_").replace("-", "_")
-    meant = _CALLED_ELSEWHERE.get(low) or by_lower.get(low)
+    meant = CALLED_ELSEWHERE.get(low) or by_lower.get(low)
     if meant is None:
         near = difflib.get_close_matches(low, by_lower, n=1, cutoff=0.6)
         meant = by_lower[near[0]] if near else None

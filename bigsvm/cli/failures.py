@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import click
 
+from bigsvm.cli.habits import meant_by
 from bigsvm.errors import BigSVMError, PlanRefused
 from bigsvm.run.execute.signals import INTERRUPTED
 
@@ -40,6 +41,9 @@ def failure_of(error: BaseException, debug: bool = False) -> Failure:
         hint = ""
         if isinstance(error, click.UsageError) and error.ctx is not None:
             hint = f"see {error.ctx.command_path} --help"
+            meant = meant_by(error.option_name, error.ctx.info_name) if isinstance(error, click.NoSuchOption) else ""
+            if meant:
+                return Failure(EXIT_USAGE, f"No such option {error.option_name!r}", meant)  # type: ignore[attr-defined]
         return Failure(EXIT_USAGE, error.format_message().rstrip("."), hint)
     if any(map(_lacks_memory, _chain(error))):
         refused = _out_of_memory(error)

@@ -37,6 +37,8 @@ _LISTED = {
     "models.evaluate": "Measure a model on a store: accuracy, F1, ROC AUC, confusion matrix.",
     "models.certify": "Prove the duality gap of a saved model again, apart from the run that made it.",
     "models.inspect": "Say what a store, a model or a run holds.",
+    "models.export": "Write a model for another program: ONNX, LIBLINEAR, LIBSVM, .npz.",
+    "models.import": "Make a model of ours of one that LIBLINEAR or LIBSVM trained.",
     "models.promote": "Make a model the current one of a registry, in one atomic step.",
     "models.rollback": "Make an earlier model of a registry current again.",
     "models.history": "Say what was promoted and rolled back in a registry.",

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from bigsvm.cli.habits import solver_meant
 from bigsvm.cli.types import ClassWeight, Duration, Gamma, Names, Setting, Size
 from bigsvm.config import OPTIONS, TYPED, FitConfig
 from bigsvm.errors import UsageError
@@ -115,6 +116,9 @@ def config_of(ctx: click.Context, values: dict[str, Any]) -> FitConfig:
     Raises UsageError where C and lambda are both asked for, or a value makes no sense.
     """
     options = {TYPED[name]: value for name, value in values.items() if value is not None}
+    meant = solver_meant(str(options.get("solver", "")))
+    if meant:
+        raise UsageError(f"solvers go by their names, not {options['solver']!r}", hint=meant)
     for name in ("bias", "loss"):
         if ctx.get_parameter_source(name) is ParameterSource.DEFAULT:
             options.pop(name)  # kernel solvers, and some papers, have others

@@ -55,17 +55,17 @@ class Duration(click.ParamType):
 
 
 class Gamma(click.ParamType):
-    """'auto', or a number."""
+    """'auto', 'scale', or a number."""
 
     name = "gamma"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str | float:
-        if value == "auto":
-            return "auto"
+        if value in ("auto", "scale"):
+            return str(value)
         try:
             return float(value)
         except (TypeError, ValueError):
-            self.fail(f"{value!r} is neither 'auto' nor a number", param, ctx)
+            self.fail(f"{value!r} is neither 'auto' nor 'scale' nor a number", param, ctx)
 
 
 class ClassWeight(click.ParamType):

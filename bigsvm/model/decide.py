@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from bigsvm.compiled.shared.rows import CSR
+from bigsvm.csr import CSR
 from bigsvm.errors import DataError, UsageError
-from bigsvm.model.calibration import probabilities
+from bigsvm.model.probability.calibration import probabilities
 from bigsvm.store.blocks import Matrix
 from bigsvm.store.checks import as_values, check_csr, check_finite, unmasked
 from bigsvm.store.scaling import Scaling
@@ -73,6 +73,15 @@ class Decides:
         return "" if self.regression else "ovo" if self.pairs else "ovr"
 
     @property
+    def tie_order(self) -> np.ndarray | None:
+        """Class codes in the order in which an imported model's own program decides ties; None: as `codes` says.
+
+        Of two or a pair a score of 0 is the later class there, of several with equal scores or votes the first.
+        """
+        order = self.about.get("imported", {}).get("label_order")
+        return None if order is None else np.array(order, np.int64)
+
+    @property
     def weights(self) -> np.ndarray | None:
         """A weight for each feature, float64, (n_models, n_features); None where features have none."""
         return None
@@ -125,9 +134,12 @@ class Decides:
         """
         if self.regression:
             return np.zeros(len(scores), np.int64)
+        order = self.tie_order
         if self.n_models == 1:
-            return (scores[:, 0] > 0).astype(np.int64)
-        return np.argmax(self._votes(scores) if self.pairs else scores, axis=1)
+            of_second = scores[:, 0] > 0 if order is None else scores[:, 0] >= 0
+            return of_second.astype(np.int64)
+        rank = self._votes(scores) if self.pairs else scores
+        return np.argmax(rank, axis=1) if order is None else order[np.argmax(rank[:, order], axis=1)]
 
     def class_scores(self, scores: np.ndarray) -> np.ndarray:
         """One score for each class, by which rows may be ranked: (n_rows, n_classes), (n_rows, 1) for two classes.
@@ -146,9 +158,10 @@ class Decides:
 
     def _votes(self, scores: np.ndarray) -> np.ndarray:
         """Votes of the pairs, int32, (n_rows, n_classes)."""
-        votes = np.zeros((len(scores), len(self.classes)), np.int32)
+        votes, order = np.zeros((len(scores), len(self.classes)), np.int32), self.tie_order
+        earlier = np.arange(len(self.classes)) if order is None else np.argsort(order)
         for m, (first, second) in enumerate(zip(self.positive, self.negative, strict=True)):
-            won = scores[:, m] > 0
+            won = scores[:, m] > 0 if earlier[first] < earlier[second] else scores[:, m] >= 0
             votes[:, first] += won
             votes[:, second] += ~won
         return votes

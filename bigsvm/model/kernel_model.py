@@ -22,26 +22,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bigsvm.compiled.shared.rows import CSR, decision, n_rows_of, take_rows
-from bigsvm.errors import DataError, UsageError
+from bigsvm.errors import DataError
 from bigsvm.files.atomic import file_digest
-from bigsvm.model.decide import Decides, check_width, models_of, n_models_of, no_codes
+from bigsvm.model.decide import Decides, check_width, models_of, no_codes
 from bigsvm.model.kernel_scores import KernelSums, sums_bytes, with_features
-from bigsvm.model.model_files import (
-    classes_of,
-    is_ascending,
-    is_finite,
-    json_labels,
-    map_array,
-    read_array,
-    read_document,
-    write_array,
-    write_model,
-)
+from bigsvm.model.model_files import json_labels, read_document, write_array, write_model
+from bigsvm.model.saved import read_saved_kernel
 from bigsvm.model.support import (
     Support,
     block_bytes,
     kinds_of,
-    map_support,
     support_blocks,
     support_nbytes,
     tiny_support,
@@ -216,57 +206,13 @@ class KernelModel(Decides):
 
 def read_kernel_model(folder: Path, document: dict[str, Any]) -> KernelModel:
     """The kernel model in `folder`, whose model.json is `document`.  Raises DataError."""
-    where = str(folder / "model.json")
-    try:
-        kernel = _kernel_of(document["problem"]["kernel"])
-        digests, (classes, pairs) = document["digests"], classes_of(document, folder)
-        n_features = document["n_features"]
-        intercept = read_array(folder / "intercept.npy", digests["intercept.npy"])
-        dual_coef = map_array(folder / "dual_coef.npy", digests["dual_coef.npy"])
-        rows = map_array(folder / "support_rows.npy", digests["support_rows.npy"])
-        if len(classes) == 1 or type(n_features) is not int or not 1 <= n_features < 2**63:
-            raise DataError(f"{len(classes)} classes and {n_features!r} features make no model", str(folder))
-        n_models = n_models_of(len(classes), pairs)
-        _check_arrays(folder, dual_coef, intercept, rows, n_models)
-        support = None
-        if kernel.name != "precomputed":
-            support = map_support(folder, digests, len(rows), n_features)
-        elif len(rows) and rows[-1] >= n_features:
-            raise DataError(f"row {rows[-1]} is beyond the {n_features} trained on", str(folder / "support_rows.npy"))
-    except (KeyError, TypeError, AttributeError, ValueError, OverflowError, UsageError) as error:
-        raise DataError(f"model.json lacks or garbles {error}", where) from error
-    about = {
-        name: value
-        for name, value in document.items()
-        if name not in ("format", "format_version", "kind", "classes", "n_features")
-    }
-    codes = models_of(len(classes), pairs)
-    model = KernelModel(kernel, support, rows, dual_coef, intercept, classes, n_features, *codes, about)
+    saved = read_saved_kernel(folder, document)
+    model = KernelModel(
+        saved.kernel, saved.support, saved.support_rows, saved.dual_coef, saved.intercept, saved.classes,
+        saved.n_features, *models_of(len(saved.classes), saved.pairs), saved.about,
+    )  # fmt: skip
     object.__setattr__(model, "_home", (str(folder), file_digest(folder / "model.json")))
     return model
-
-
-def _kernel_of(document: Any) -> Kernel:
-    """The kernel that a document gives, with numbers where it has numbers.  Raises what Python does of others."""
-    kinds = {"name": str, "gamma": float, "degree": int, "coef0": float}
-    for name, value in document.items():
-        if isinstance(value, bool) or not isinstance(value, (int, float) if kinds[name] is float else kinds[name]):
-            raise TypeError(f"the kernel's {name} {value!r}")
-    return Kernel.of_document({name: kinds[name](value) for name, value in document.items()})
-
-
-def _check_arrays(folder: Path, dual_coef: np.ndarray, intercept: np.ndarray, rows: np.ndarray, n_models: int) -> None:
-    """Raise DataError unless the arrays fit each other and hold finite numbers."""
-    if rows.dtype != np.int64 or rows.ndim != 1 or not is_ascending(rows) or (len(rows) and rows[0] < 0):
-        raise DataError("row numbers that are not in ascending order", str(folder / "support_rows.npy"))
-    if dual_coef.shape != (n_models, len(rows)) or intercept.shape != (n_models,):
-        raise DataError(
-            f"dual_coef {dual_coef.shape} and intercept {intercept.shape} do not fit {n_models} models of "
-            f"{len(rows)} support vectors",
-            str(folder),
-        )
-    if dual_coef.dtype != np.float64 or not dual_coef.flags.c_contiguous or not is_finite(dual_coef):
-        raise DataError(f"dtype {dual_coef.dtype} or values that are not finite", str(folder / "dual_coef.npy"))
 
 
 @functools.lru_cache(maxsize=4)

@@ -19,20 +19,12 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 import numpy as np
 
 from bigsvm.errors import DataError
-from bigsvm.model.calibration_file import read_calibration
-from bigsvm.model.decide import Decides, check_width, models_of, n_models_of, no_codes
+from bigsvm.model.decide import Decides, check_width, models_of, no_codes
 from bigsvm.model.kernel_model import KernelModel, read_kernel_model
 from bigsvm.model.linear_scores import COMPILED_FROM, products
-from bigsvm.model.model_files import (
-    check_file,
-    classes_of,
-    json_labels,
-    read_array,
-    read_document,
-    write_array,
-    write_model,
-)
+from bigsvm.model.model_files import check_file, json_labels, read_document, write_array, write_model
 from bigsvm.model.model_rows import read_rows
+from bigsvm.model.saved import read_saved_linear, read_whole_document
 from bigsvm.problem.kernel import Kernel
 from bigsvm.store.blocks import Matrix
 
@@ -182,46 +174,18 @@ def load_model(path: str | Path) -> Model:
     MissingInput : there is no model at `path`.
     DataError : it is not a bigsvm model, is of a newer format, or an array does not match its digest.
     """
-    # A link is followed once: `current` of a registry may be swapped while its files are read.
-    folder = Path(path).resolve()
-    document = read_document(folder, str(path))
-    rows = read_rows(folder, document.get("digests"))
-    if rows:
-        document["rows"] = rows
-    calibration = read_calibration(folder, document)
-    if calibration:
-        document["calibration"] = calibration
+    folder, document = read_whole_document(path)
     if document.get("kind") == "kernel":
         return read_kernel_model(folder, document)
-    return _read_linear_model(folder, document)
+    saved = read_saved_linear(folder, document)
+    codes = models_of(len(saved.classes), saved.pairs)
+    return LinearModel(saved.coef, saved.intercept, saved.classes, saved.about, *codes)
 
 
 def rows_of_model(path: str | Path) -> dict[str, Any]:
     """How the rows of a saved model were made, without its arrays.  Raises as `load_model`."""
     folder = Path(path).resolve()
     return read_rows(folder, read_document(folder, str(path)).get("digests"))
-
-
-def _read_linear_model(folder: Path, document: dict[str, Any]) -> LinearModel:
-    try:
-        digests, (classes, pairs) = document.pop("digests"), classes_of(document, folder)
-        n_features = document.pop("n_features")
-        coef = read_array(folder / "coef.npy", digests["coef.npy"])
-        intercept = read_array(folder / "intercept.npy", digests["intercept.npy"])
-        document["digests"] = digests
-    except (KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"model.json lacks or garbles {error}", str(folder / "model.json")) from error
-    if len(classes) == 1 or not isinstance(n_features, int) or n_features < 1:
-        raise DataError(f"{len(classes)} classes and {n_features!r} features make no model", str(folder))
-    n_models = n_models_of(len(classes), pairs)
-    if coef.shape != (n_models, n_features) or intercept.shape != (n_models,):
-        raise DataError(
-            f"coef {coef.shape} and intercept {intercept.shape} do not fit {n_models} models of {n_features} features",
-            str(folder),
-        )
-    for name in ("format", "format_version", "kind", "classes"):
-        document.pop(name, None)
-    return LinearModel(coef, intercept, classes, document, *models_of(len(classes), pairs))
 
 
 def load_alpha(path: str | Path, model: Model) -> np.ndarray | None:

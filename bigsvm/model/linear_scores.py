@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from bigsvm.compiled.shared.rows import CSR, decision, n_rows_of
+from bigsvm.model.plain_products import plain_products
 from bigsvm.store.blocks import Matrix, readonly_view
 
 COMPILED_FROM = 1 << 16
@@ -23,7 +24,7 @@ def products(X: Matrix, W: np.ndarray) -> np.ndarray:
     """
     n_rows, n_models = n_rows_of(X), W.shape[1]
     if n_products(X, n_models) < COMPILED_FROM:
-        return _few_sparse(X, W) if isinstance(X, CSR) else _few_dense(X, W)
+        return plain_products(X, W)
     out = np.empty((n_rows, n_models))
     decision(readonly_view(X), W, out)
     return out
@@ -33,24 +34,3 @@ def n_products(X: Matrix, n_models: int) -> int:
     """Of entries and weights; a row counts as one entry at least."""
     entries = int(X.indptr[-1] - X.indptr[0]) if isinstance(X, CSR) else X.size
     return max(entries, n_rows_of(X)) * n_models
-
-
-def _few_dense(X: np.ndarray, W: np.ndarray) -> np.ndarray:
-    with np.errstate(all="ignore"):  # as compiled code, which says nothing of inf and nan
-        return _sums(X.astype(np.float64)[:, :, None] * W[None])
-
-
-def _few_sparse(X: CSR, W: np.ndarray) -> np.ndarray:
-    out = np.empty((n_rows_of(X), W.shape[1]))
-    for i, (start, stop) in enumerate(zip(X.indptr[:-1], X.indptr[1:], strict=True)):
-        with np.errstate(all="ignore"):
-            terms = X.data[start:stop].astype(np.float64)[:, None] * W[X.indices[start:stop]]
-            out[i] = _sums(terms[None])[0]
-    return out
-
-
-def _sums(terms: np.ndarray) -> np.ndarray:
-    """Sums over axis 1, each term added to the sum of all before it: `np.sum` adds in pairs, to other bits."""
-    if terms.shape[1] == 0:
-        return np.zeros((terms.shape[0], terms.shape[2]))
-    return np.add.accumulate(terms, axis=1)[:, -1] + 0.0  # a sum that begins with 0.0 is never -0.0

@@ -17,16 +17,13 @@ from typing import Any
 import numpy as np
 
 from bigsvm.compiled.shared.rows import CSR, n_rows_of, take_rows
-from bigsvm.errors import DataError
 from bigsvm.model.kernel_scores import LARGEST_BLOCK, TABLE, tile_bytes
-from bigsvm.model.model_files import GrowingArray, is_finite, map_array, write_array
+from bigsvm.model.model_files import GrowingArray, write_array
+from bigsvm.model.support_files import DENSE, SPARSE, indptr_pieces
 from bigsvm.store.blocks import Matrix
-from bigsvm.store.checks import VALUE_DTYPES, check_csr
 
-DENSE, SPARSE = ("support.npy",), ("support_data.npy", "support_indices.npy", "support_indptr.npy")
 _INT32 = np.dtype(np.int32)
 _MOST_ROWS = 512  # support vectors that are worked with at one time
-_PIECE_ROWS = 4096  # of a map, looked at in one piece
 
 
 @dataclass(frozen=True)
@@ -68,6 +65,18 @@ def support_blocks(support: Support) -> Iterator[tuple[int, int, Matrix]]:
         start = stop
 
 
+def gathered(support: Support) -> Matrix:
+    """All support vectors as they are in memory or mapped; pieces are put together."""
+    if not isinstance(support, SupportPieces):
+        return support
+    parts = list(support.pieces())
+    if support.layout == "dense":
+        return np.concatenate([np.asarray(part) for part in parts])
+    data, indices, rows = zip(*((part.data, part.indices, np.diff(part.indptr)) for part in parts), strict=True)  # type: ignore[union-attr]
+    indptr = np.concatenate(([0], np.cumsum(np.concatenate(rows)))).astype(np.int64)
+    return CSR(np.concatenate(data), np.concatenate(indices), indptr)
+
+
 def _block_rows(support: Matrix, start: int, n: int) -> int:
     """Rows of the block at `start`: in float64, and their features as a tile, they take LARGEST_BLOCK or are one."""
     rows = min(_MOST_ROWS, n - start)
@@ -88,7 +97,7 @@ def _block_rows(support: Matrix, start: int, n: int) -> int:
 def block_bytes(support: Support, n_features: int) -> int:
     """Bytes that a block of support vectors takes at most: itself, in float64, and its tile."""
     if isinstance(support, CSR):
-        entries = max((int(np.diff(piece).max()) for piece in _indptr_pieces(support.indptr)), default=1)
+        entries = max((int(np.diff(piece).max()) for piece in indptr_pieces(support.indptr)), default=1)
     elif isinstance(support, SupportPieces) and support.layout == "csr":
         entries = 1  # unknown; they are about to be written, not to be predicted with
     else:
@@ -166,58 +175,3 @@ def write_support(folder: Path, support: Support | None, n_support: int, n_featu
             raise ValueError(f"{n} support vectors were given for {n_support} rows")
         names = DENSE if support.layout == "dense" else SPARSE
         return {name: file.close() for name, file in zip(names, files, strict=True)}
-
-
-def map_support(folder: Path, digests: dict[str, Any], n_support: int, n_features: int) -> Matrix:
-    """The support vectors of a model as read-only maps, looked through once.
-
-    Raises DataError : a file is missing or damaged, or what it holds are no such rows. KeyError : none is named.
-    """
-    if DENSE[0] in digests:
-        X = map_array(folder / DENSE[0], digests[DENSE[0]])
-        _check(X.dtype in VALUE_DTYPES and X.shape == (n_support, n_features), X, folder / DENSE[0])
-        _check(X.flags.c_contiguous, X, folder / DENSE[0])
-        if not is_finite(X):
-            raise DataError("values that are not finite", str(folder / DENSE[0]))
-        return X
-    data, indices, indptr = (map_array(folder / name, digests[name]) for name in SPARSE)
-    _check(data.dtype in VALUE_DTYPES and data.ndim == 1, data, folder / SPARSE[0])
-    _check(indices.dtype in (np.int32, np.int64) and indices.shape == data.shape, indices, folder / SPARSE[1])
-    _check(indptr.dtype == np.int64 and indptr.shape == (n_support + 1,), indptr, folder / SPARSE[2])
-    where = str(folder)
-    if indptr[0] != 0 or indptr[-1] != len(data):
-        raise DataError("the pointers of the support vectors do not fit their values", where)
-    for piece in _indptr_pieces(indptr):
-        if np.any(np.diff(piece) < 0):
-            raise DataError("the pointers of the support vectors fall", where)
-    for first, last in _row_pieces(indptr):
-        a, b = indptr[first], indptr[last]
-        rows = CSR(data[a:b], indices[a:b], indptr[first : last + 1] - a)
-        check_csr(rows, n_features, where, first)
-        # A row begins anew where a pointer says so, elsewhere indices ascend.
-        falls = np.flatnonzero(np.diff(rows.indices) <= 0) + 1
-        if not np.all(np.isin(falls, rows.indptr)):
-            raise DataError(f"the features of support vectors from {first} are not in ascending order", where)
-    return CSR(data, indices, indptr)
-
-
-def _check(sound: bool, array: np.ndarray, path: Path) -> None:
-    if not sound:
-        raise DataError(f"shape {array.shape} and dtype {array.dtype} are not those of support vectors", str(path))
-
-
-def _indptr_pieces(indptr: np.ndarray) -> Iterator[np.ndarray]:
-    """Pieces of the pointers, each with the one that begins the next."""
-    for at in range(0, len(indptr) - 1, _PIECE_ROWS):
-        yield np.asarray(indptr[at : at + _PIECE_ROWS + 1])
-
-
-def _row_pieces(indptr: np.ndarray) -> Iterator[tuple[int, int]]:
-    """(first, last) of runs of rows with at most LARGEST_BLOCK / 8 entries, or one row."""
-    first, n = 0, len(indptr) - 1
-    while first < n:
-        most = int(indptr[first]) + LARGEST_BLOCK // 8
-        window = indptr[first + 1 : first + 1 + _PIECE_ROWS]
-        last = first + max(1, int(np.searchsorted(window, most, "right")))
-        yield first, last
-        first = last

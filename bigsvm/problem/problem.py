@@ -193,8 +193,11 @@ def make_problem(config: FitConfig, store: RowBlocks, class_counts: np.ndarray |
 
 
 def make_kernel(config: FitConfig, n_features: int) -> Kernel:
-    """The kernel that `config` names; gamma 'auto' is 1 / n_features.  Raises UsageError."""
-    gamma = 1.0 / max(n_features, 1) if config.gamma == "auto" else float(config.gamma)
+    """The kernel that `config` names; gamma 'auto' is 1 / n_features.  Raises UsageError.
+
+    'scale' follows from the rows, which a plan does not read: until a fit has (`run/fit/gamma.py`), it is as 'auto'.
+    """
+    gamma = 1.0 / max(n_features, 1) if config.gamma in ("auto", "scale") else float(config.gamma)
     definite = Definite("assumed" if config.assume_psd else "undecided")
     return Kernel(config.kernel, gamma, config.degree, config.coef0, definite)
 

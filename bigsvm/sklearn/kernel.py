@@ -12,14 +12,16 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _num_samples, check_consistent_length, check_is_fitted, column_or_1d
 
 from bigsvm.compiled.shared.rows import CSR
+from bigsvm.errors import DataError
 from bigsvm.model.decide import models_of
 from bigsvm.model.kernel_model import KernelModel
 from bigsvm.model.linear_model import LinearModel, Model
 from bigsvm.problem.kernel import Kernel
+from bigsvm.run.fit.gamma import scale_gamma
 from bigsvm.run.fit.outcome import FitResult
 from bigsvm.sklearn.dual_coef import as_libsvm, as_pairs, classes_of_support, support_of
 from bigsvm.sklearn.estimator import UNCONVERGED, Certified, relative_gap_for
-from bigsvm.sklearn.rows import FLOATS, checked_X, scale_gamma
+from bigsvm.sklearn.rows import FLOATS, checked_X
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.units import MIB
 
@@ -126,7 +128,12 @@ class Kernelised(Certified):
     def _gamma_of(self, rows: RowBlocks) -> float:
         if callable(self.kernel) or self.kernel in ("precomputed", "linear") or self.gamma == "auto":
             return 1.0 / max(rows.n_features, 1)
-        return scale_gamma(rows) if self.gamma == "scale" else float(self.gamma)
+        if self.gamma != "scale":
+            return float(self.gamma)
+        try:
+            return scale_gamma(rows)
+        except DataError as error:
+            raise ValueError(str(error)) from error
 
     def _array_rows(self, X: Any, y: Any, **options: Any) -> tuple[Any, Any, Any]:
         """(X as it is scored later, what rows are made of, y) of arrays that were checked."""

@@ -9,11 +9,9 @@ import numpy as np
 import scipy.sparse
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
-from bigsvm.compiled.shared.rows import CSR
-from bigsvm.store.blocks import RowBlocks, blocks_of, row_bytes
+from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.formats.opener import open_store
 from bigsvm.store.labels import Task
-from bigsvm.units import MIB
 
 FLOATS = (np.float64, np.float32)
 SMALL = (*FLOATS, np.int8, np.uint8, np.bool_)
@@ -70,30 +68,3 @@ def row_weights(sample_weight: Any, X: Any) -> np.ndarray | None:
     if given.size and given.dtype.kind in "biuf" and not np.any(given > 0):
         raise ValueError("Invalid input - all samples have zero or negative weights.")
     return np.maximum(_check_sample_weight(given, X, dtype=np.float64), 0.0)
-
-
-def scale_gamma(rows: RowBlocks) -> float:
-    """1 / (n_features * variance of all entries of X), scikit-learn's gamma='scale'; 1 where nothing varies.
-
-    Reads the rows once.  Means of blocks, and sums of squares about them, are joined as by Chan, Golub and LeVeque
-    (1983).  Raises ValueError where the variance is beyond float64.
-    """
-    n, mean, spread = 0, 0.0, 0.0
-    refs = rows.refs(max(1, min(rows.n_samples, int(MIB // max(row_bytes(rows), 1)))))
-    for block in blocks_of(rows, refs):
-        n_new = block.n_rows * rows.n_features
-        values = block.X.data if isinstance(block.X, CSR) else block.X.ravel()
-        mean_new = float(values.sum(dtype=np.float64)) / n_new
-        zeros = n_new - len(values)
-        with np.errstate(over="ignore", invalid="ignore"):
-            about = np.sum((values.astype(np.float64) - mean_new) ** 2)
-        spread_new = float(about) + zeros * mean_new**2
-        apart, total = mean_new - mean, n + n_new
-        spread += spread_new + apart**2 * n * n_new / total
-        mean += apart * n_new / total
-        n = total
-    if not np.isfinite(spread):
-        raise ValueError(
-            "gamma='scale': the variance of X is beyond float64: scale the features, or give gamma a number"
-        )
-    return n / (rows.n_features * spread) if spread != 0 else 1.0

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from bigsvm.compiled.shared.rows import CSR
+from bigsvm.csr import CSR
 from bigsvm.errors import DataError
 
 _INT32_LIMIT = 2**31

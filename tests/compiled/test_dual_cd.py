@@ -81,7 +81,7 @@ def test_dense_and_csr_give_the_same_bits(box: DualBox, dtype: type) -> None:
     X, y = random_problem(80, 7, seed=12)
     X = X.astype(dtype)
     dense = sweep(X, y, box, 20, n_features=7)
-    for index_dtype in (np.int32, np.int64):
+    for index_dtype in (np.int32, np.int64) if dtype is np.float64 else (np.int32,):
         sparse = sweep(full_csr(X, index_dtype), y, box, 20, n_features=7)
         np.testing.assert_array_equal(dense[0], sparse[0])
         np.testing.assert_array_equal(dense[1], sparse[1])
@@ -215,7 +215,7 @@ def test_a_visit_of_all_rows_is_one_sweep(box: DualBox, wide: type, models: int)
 def test_a_visit_of_dense_rows_and_of_csr_gives_the_same_bits(wide: type, dtype: type) -> None:
     X, y = random_problem(90, 7, seed=21)
     X, codes, outcome = X.astype(dtype), (y > 0).astype(np.int32), []
-    for rows in (X, full_csr(X), full_csr(X, np.int64)):
+    for rows in (X, full_csr(X), *([full_csr(X, np.int64)] if dtype is wide is np.float64 else [])):
         alpha, w = np.zeros((90, 1)), zero_weights(7, 1, wide)
         order, score, stats = visit(rows, codes, HINGE, alpha, np.arange(90), w, np.ones(90, np.uint8))
         outcome.append((alpha, w, order, score, stats))

@@ -15,7 +15,7 @@ import pytest
 
 import bigsvm
 from bigsvm.errors import BigSVMError, DataError, UsageError
-from bigsvm.model.calibration import curve_of, fault_of, probabilities
+from bigsvm.model.probability.calibration import curve_of, fault_of, probabilities
 from bigsvm.run.apply.curves import Points, curve, points_of
 from bigsvm.run.tune.folds import Folds
 from bigsvm.store.formats.array_rows import ArrayRows
@@ -175,7 +175,7 @@ def test_documents_that_are_no_calibration(changed: dict[str, Any]) -> None:
 
 
 def test_applying_a_calibration_imports_numpy_alone() -> None:
-    code = "import sys; import bigsvm.model.calibration; print({m.split('.')[0] for m in sys.modules} & set(sys.argv))"
+    code = "import sys, bigsvm.model.probability.calibration; print({m.split('.')[0] for m in sys.modules} & set(sys.argv))"
     heavy = ["scipy", "numba", "zarr", "dask", "pyarrow", "click", "sklearn"]
     done = subprocess.run([sys.executable, "-c", code, *heavy], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

@@ -198,7 +198,7 @@ def test_a_model_of_arrays_scores_a_store(tmp_path: Path) -> None:
 
 
 def test_gamma_scale_of_blocks_is_that_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    from bigsvm.sklearn import rows as module
+    from bigsvm.run.fit import gamma as module
 
     X, y = rows(n=500)
     monkeypatch.setattr(module, "MIB", 1000)

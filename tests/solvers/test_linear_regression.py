@@ -28,6 +28,7 @@ from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.testing.problems import as_csr
 from bigsvm.testing.reference import dual_value, primal_value, with_bias
 from tests.products import each_of
+from tests.solvers.stepping import Bench
 
 CASES = [
     (name, loss, bias)
@@ -160,6 +161,20 @@ def test_one_sweep_is_textbook_dual_coordinate_descent(loss: str, bias: float) -
         other = alpha[:, 0].copy()
         other[-1] = np.clip(other[-1] + change, -named.upper_factor * C, named.upper_factor * C)
         assert dual_value(X, y, np.full(N, C), loss, other, bias, 0.3) <= at_best + 1e-12
+
+
+@pytest.mark.parametrize("name", ["newton", "newton-cg", "pcd"])
+def test_the_dual_value_that_is_known_is_not_above_that_of_alpha(name: str, tmp_path: Path) -> None:
+    X, y, _ = rows()
+    loss, C, bias = "squared_epsilon_insensitive", 0.05, SOLVERS[name].biases[0]
+    options = {"C": C, "loss": loss, "bias": bias, "epsilon": 0.3}
+    bench = Bench(SOLVERS[name](), X, y, tmp_path, options=options, task="regression")
+    for _ in range(4):
+        bench.step()
+        known = bench.state.dual.value(bench.problem)[0]
+        alpha = bench.state.rows.alpha.values[:, 0]
+        value = dual_value(X, y, np.full(N, C), loss, alpha, 0.0 if bias == "none" else 1.0, 0.3)
+        assert 0.8 * value < known <= value * (1 + 1e-9)
 
 
 def test_a_row_of_nothing_but_zeros_has_all_of_its_box() -> None:

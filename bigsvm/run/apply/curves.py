@@ -39,7 +39,7 @@ def points_of(score: np.ndarray, positive: np.ndarray, weight: np.ndarray | None
 
 
 def curve(method: str, points: Points) -> dict[str, Any]:
-    """The curve through `points`, as `model/calibration.py` has it; of both kinds of rows there is one at least."""
+    """The curve through `points`, as `model/probability/calibration.py` has it; both kinds of rows are there."""
     return _isotonic(points) if method == "isotonic" else _sigmoid(points)
 
 

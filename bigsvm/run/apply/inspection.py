@@ -131,6 +131,7 @@ def inspect_model(path: Path, top: int | None = None) -> dict[str, Any]:
         **model.summary(),
         "problem": about.get("problem", {}),
         "certificate": about.get("certificate", {}),
+        **({"imported": about["imported"]} if "imported" in about else {}),
         "status": about.get("status"),
         "tol": about.get("tol"),
         "seed": about.get("seed"),

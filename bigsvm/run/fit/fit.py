@@ -29,6 +29,7 @@ from bigsvm.events import (
 )
 from bigsvm.machine import return_freed_memory
 from bigsvm.model.model_rows import rows_of
+from bigsvm.problem.folded import FoldedModels
 from bigsvm.problem.problem import Problem, make_problem
 from bigsvm.run.apply.calibrate import calibrated, held_out_for
 from bigsvm.run.copies.scratch import is_tmpfs, make_scratch
@@ -36,7 +37,7 @@ from bigsvm.run.execute.mapper import open_mapper
 from bigsvm.run.execute.memory import PeakMemory
 from bigsvm.run.execute.signals import Stop, stop_on_signals
 from bigsvm.run.fit.checkpoint import Checkpoints
-from bigsvm.run.fit.folded import FoldedModels
+from bigsvm.run.fit.gamma import with_gamma
 from bigsvm.run.fit.loop import Loop
 from bigsvm.run.fit.open_rows import open_rows
 from bigsvm.run.fit.outcome import FitResult, about_model, how_it_ended
@@ -134,6 +135,7 @@ def _trained(
         stack.enter_context(stop_on_signals(stop))
         mapper = stack.enter_context(open_mapper(config))
         memory = stack.enter_context(PeakMemory())
+        plan, config = with_gamma(store, plan, config, note)
         scratch = make_scratch(config)
         if plan.scratch_bytes and is_tmpfs(scratch):
             note(Warned(f"the scratch folder {scratch} is in memory (tmpfs): say --scratch DIR on a disk"))

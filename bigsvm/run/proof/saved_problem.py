@@ -27,6 +27,7 @@ def problem_of(model: Model, store: RowBlocks) -> Problem:
     elif store.classes is None or store.classes.tolist() != model.classes.tolist():
         raise DataError(f"classes {store.classes} are not the model's {model.classes}", store.uri)
     n_models = model.n_models
+    _check_imported(model)
     try:
         about = model.about["problem"]
         C, class_weight = np.array(about["C"], np.float64), np.array(about["class_weight"], np.float64)
@@ -62,6 +63,28 @@ def problem_of(model: Model, store: RowBlocks) -> Problem:
         negative=model.negative,
         kernel=kernel,
     )
+
+
+def _check_imported(model: Model) -> None:
+    """Refuse a model of another program where its file left out what a proof needs.  Raises DataError."""
+    imported = model.about.get("imported")
+    if not isinstance(imported, dict):
+        return
+    problem, program = model.about.get("problem", {}), imported.get("program")
+    if "loss" not in problem:
+        kind = imported.get("solver_type") or imported.get("svm_type")
+        raise DataError(f"the model is {program}'s {kind}, which solves another problem: there is no gap to prove")
+    if model.kind == "kernel":
+        raise DataError(
+            f"the model is from {program}, whose file does not say which rows are support vectors: there is no proof",
+            hint="bigsvm evaluate measures it",
+        )
+    for name, flag in (("C", "--c"), *((("epsilon", "--epsilon"),) if model.regression else ())):
+        if name not in problem:
+            raise DataError(
+                f"the model is from {program}, whose file does not say {name}: no gap can be proved",
+                hint=f"import it again with {flag}, as it was trained",
+            )
 
 
 def _kernel_of(model: Model, definite: dict[str, Any]) -> Kernel:

@@ -20,10 +20,10 @@ from bigsvm.errors import DataError, PlanRefused
 from bigsvm.events import Emit
 from bigsvm.machine import memory_limit
 from bigsvm.model.linear_model import Model
+from bigsvm.problem.folded import FoldedModels
 from bigsvm.problem.problem import make_problem
 from bigsvm.run.fit.checkpoint import Checkpoints
 from bigsvm.run.fit.fit import fit_store
-from bigsvm.run.fit.folded import FoldedModels
 from bigsvm.run.fit.outcome import FitResult
 from bigsvm.run.fit.plan import make_plan
 from bigsvm.run.path import fit_path_store, part_of_path

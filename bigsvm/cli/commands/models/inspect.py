@@ -106,12 +106,29 @@ def _model_text(result: dict[str, Any]) -> str:
         *_of_kernel(result),
         ("problem", f"{problem.get('loss')}, C = {problem.get('C', ['?'])[0]}, bias {problem.get('bias')}"),
         ("relative gap", f"{text.number(max(gaps), 3)} ({certificate.get('kind')})" if gaps else None),
-        ("trained on", f"{text.count(result['n_samples'])} rows, content {result['content_fingerprint']}"),
-        ("dual point", "saved" if result["has_alpha"] else "not saved: certify gives a weaker bound"),
+        ("trained on", _trained_on(result)),
+        ("dual point", _dual_point(result)),
         ("size", show_bytes(result["bytes"])),
     ]
     top = "".join(_top_text(entry) for entry in result.get("top", []))
     return f"{result['path']}: a model\n" + text.rows(lines) + top
+
+
+def _dual_point(result: dict[str, Any]) -> str | None:
+    """Whether there is one; of a model from elsewhere nobody expects it."""
+    if "imported" in result:
+        return None
+    return "saved" if result["has_alpha"] else "not saved: certify gives a weaker bound"
+
+
+def _trained_on(result: dict[str, Any]) -> str:
+    """Which rows; of a model from elsewhere, from where."""
+    imported = result.get("imported")
+    if imported:
+        return (
+            f"rows unknown, by {imported.get('program')}: imported from {imported.get('file')}, without a certificate"
+        )
+    return f"{text.count(result['n_samples'])} rows, content {result['content_fingerprint']}"
 
 
 def _top_text(entry: dict[str, Any]) -> str:

@@ -35,7 +35,7 @@ class _Weights(click.ParamType):
 
 
 class _Gammas(click.ParamType):
-    """Numbers or `auto` between commas."""
+    """Numbers, `auto` or `scale` between commas."""
 
     name = "gammas"
 
@@ -43,9 +43,9 @@ class _Gammas(click.ParamType):
         if isinstance(value, list | tuple):
             return list(value)
         try:
-            return [part if part == "auto" else float(part) for part in str(value).split(",")]
+            return [part if part in ("auto", "scale") else float(part) for part in str(value).split(",")]
         except ValueError:
-            self.fail(f"{value!r} is no list of numbers and `auto`", param, ctx)
+            self.fail(f"{value!r} is no list of numbers, `auto` and `scale`", param, ctx)
 
 
 _own_options = [
@@ -59,7 +59,7 @@ _own_options = [
         "--class-weights", type=_Weights(), multiple=True, metavar="none|balanced|LABEL=WEIGHT,...",
         help="A class weight to try; repeatable.  balanced goes by the rows trained on.",
     ),
-    click.option("--gammas", type=_Gammas(), metavar="G,G,...", help="Of rbf, poly and sigmoid: numbers or auto."),
+    click.option("--gammas", type=_Gammas(), metavar="G,G,...", help="Of rbf, poly and sigmoid: also auto, scale."),
     click.option("--folds", type=int, default=5, show_default=True, help="Folds, by a hash of the row's number."),
     click.option("--group", metavar="COLUMN", help="Rows with the same value are in one fold, such as obs/patient."),
     click.option("--fold", metavar="COLUMN", help="The folds themselves: one for each value, such as obs/fold."),

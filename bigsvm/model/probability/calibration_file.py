@@ -9,7 +9,7 @@ from typing import Any
 
 from bigsvm.errors import DataError
 from bigsvm.files.atomic import file_digest, read_bytes
-from bigsvm.model.calibration import fault_of
+from bigsvm.model.probability.calibration import fault_of
 
 FILE = "calibration.json"
 

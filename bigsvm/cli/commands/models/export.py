@@ -1,0 +1,50 @@
+"""bigsvm export: a model for another program."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bigsvm.cli import text
+from bigsvm.cli.command import bigsvm_command
+from bigsvm.cli.session import Session
+from bigsvm.errors import UsageError
+from bigsvm.units import show_bytes
+
+
+@bigsvm_command(
+    help="Write MODEL as ONNX, as LIBLINEAR's or LIBSVM's model text, or as one .npz of plain arrays.\n\n"
+    "What a format cannot hold is refused, naming one that can."
+)
+@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("file", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "-o", "--out", type=click.Path(path_type=Path), metavar="FILE", help="File to write; - is standard output."
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["onnx", "liblinear", "libsvm", "npz"]),
+    help="[default: by the suffix of FILE, .onnx or .npz]",
+)
+@click.option("--overwrite", is_flag=True, help="Replace an existing FILE.")
+def command(session: Session, model: Path, file: Path | None, out: Path | None, form: Any, overwrite: bool) -> int:
+    if (file is None) == (out is None):
+        raise click.UsageError("name the file to write once: bigsvm export MODEL -o FILE")
+
+    from bigsvm.model.exchange.exchange import export_model
+
+    target = out or file
+    assert target is not None
+    to_stdout = str(target) == "-"
+    if to_stdout and session.as_json:
+        raise UsageError("--json and the model cannot both go to standard output", hint="name a file with -o")
+    where = sys.stdout.buffer if to_stdout else target
+    result = {"model": str(model), **export_model(model, where, form, overwrite=overwrite)}
+    if to_stdout:
+        return session.finish(result, "", made=True)
+    lines = [("format", result["format"]), ("size", None if result["bytes"] is None else show_bytes(result["bytes"]))]
+    return session.finish(result, f"{target}\n" + text.rows(lines), made=True)

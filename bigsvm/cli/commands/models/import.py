@@ -1,0 +1,75 @@
+"""bigsvm import: a model that another program trained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bigsvm.cli import text
+from bigsvm.cli.command import bigsvm_command
+from bigsvm.cli.session import Session
+
+
+@bigsvm_command(
+    help="Make a model of ours of FILE, which LIBLINEAR's `train` or LIBSVM's `svm-train` wrote.\n\n"
+    "It predicts as it did there, and has no certificate.  Neither file says which C it was trained with: told --c, "
+    "bigsvm certify can judge a linear model on its rows."
+)
+@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("model", required=False, type=click.Path(path_type=Path))
+@click.option("-o", "--out", type=click.Path(path_type=Path), metavar="MODEL", help="Folder of the model to write.")
+@click.option("--format", "form", required=True, type=click.Choice(["liblinear", "libsvm"]), help="Who wrote FILE.")
+@click.option("-c", "--c", "cost", type=float, metavar="C", help="The cost that the model was trained with.")
+@click.option("--epsilon", type=float, help="Of a regression: its epsilon (their -p).")
+@click.option(
+    "--n-features",
+    type=click.IntRange(1),
+    metavar="D",
+    help="Features of the rows to come.  [default: what FILE says; of LIBSVM's the highest of a support vector]",
+)
+@click.option("--overwrite", is_flag=True, help="Replace an existing MODEL.")
+def command(
+    session: Session,
+    file: Path,
+    model: Path | None,
+    out: Path | None,
+    form: Any,
+    cost: float | None,
+    epsilon: float | None,
+    n_features: int | None,
+    overwrite: bool,
+) -> int:
+    if (model is None) == (out is None):
+        raise click.UsageError("name the model to write once: bigsvm import FILE -o MODEL")
+
+    from bigsvm.files.atomic import check_replaceable
+    from bigsvm.files.outputs import check_apart
+    from bigsvm.model.exchange.exchange import import_model
+    from bigsvm.model.model_files import MARKS
+
+    target = out or model
+    assert target is not None
+    check_apart({"the model": target}, {"the file": file})
+    check_replaceable(target, overwrite, MARKS, "model")
+    made = import_model(file, form, C=cost, epsilon=epsilon, n_features=n_features)
+    made.save(target, overwrite=overwrite)
+    for warning in made.about["imported"]["warnings"]:
+        session.warn(warning)
+    result = {
+        "file": str(file),
+        "model": str(target),
+        "format": form,
+        "kind": made.kind,
+        "classes": made.classes.tolist(),
+        "n_features": made.n_features,
+        "n_models": made.n_models,
+        "imported": made.about["imported"],
+        "problem": made.about["problem"],
+    }
+    lines = [
+        ("model", repr(made)),
+        ("certificate", "none: it was trained elsewhere"),
+    ]
+    return session.finish(result, f"{target}\n" + text.rows(lines), made=True)

@@ -1,0 +1,132 @@
+"""Models out to other programs' formats, and in from them: `bigsvm.export_model` and `bigsvm.import_model`."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, get_args
+
+import numpy as np
+
+from bigsvm.errors import DataError, MissingInput, UsageError
+from bigsvm.files.atomic import file_digest, open_regular
+from bigsvm.files.outputs import check_apart, check_plain_output, new_output
+from bigsvm.model.exchange import liblinear, libsvm, libsvm_read, npz, onnx
+from bigsvm.model.exchange.text_model import Lines
+from bigsvm.model.linear_model import LinearModel, Model, load_model
+
+Exported = Literal["onnx", "liblinear", "libsvm", "npz"]
+Imported = Literal["liblinear", "libsvm"]
+_WRITERS: dict[str, Any] = {
+    "onnx": onnx.write, "liblinear": liblinear.write, "libsvm": libsvm.write, "npz": npz.write,
+}  # fmt: skip
+_SUFFIXES = {".onnx": "onnx", ".npz": "npz"}
+UNPROVED = {"kind": "none"}
+"""The certificate of a model that somebody else trained."""
+
+
+def export_model(
+    model: str | Path | Model, path: str | Path | BinaryIO, format: Exported | None = None, *, overwrite: bool = False
+) -> dict[str, Any]:
+    """Write a model for another program.
+
+    Parameters
+    ----------
+    model : a model's folder, or what `bigsvm.load_model` gave
+    path : the file to write; or one that is open for bytes already, such as `sys.stdout.buffer`
+    format : 'onnx', 'liblinear', 'libsvm' or 'npz'; None: by the suffix of `path`, .onnx or .npz
+
+    Returns `output`, `format` and `bytes`.
+
+    Raises
+    ------
+    UsageError : the format cannot hold this model (says which can), or `onnx` is not installed.
+    OutputError : the output exists (unless overwrite) or cannot be written.  MissingInput, DataError : of the model.
+    """
+    out = Path(path) if isinstance(path, str | os.PathLike) else None
+    chosen = format or (_SUFFIXES.get(out.suffix) if out else None)
+    if chosen not in _WRITERS:
+        what = f"unknown format {chosen!r}" if chosen else f"{out.name if out else '-'!r} does not say in which format"
+        raise UsageError(what, hint=f"--format: one of {', '.join(get_args(Exported))}")
+    if isinstance(model, str | os.PathLike):
+        if out:
+            check_apart({"the output": out}, {"the model": model})
+        model = load_model(model)
+    if out is None:
+        opened: Any = path
+        _WRITERS[chosen](opened, model)
+        return {"output": "-", "format": chosen, "bytes": None}
+    check_plain_output(out, overwrite)
+    with new_output(out, overwrite) as file:
+        _WRITERS[chosen](file, model)
+        file.flush()
+        nbytes = file.tell() if file.seekable() else None
+    return {"output": str(out), "format": chosen, "bytes": nbytes}
+
+
+def import_model(
+    file: str | Path,
+    format: Imported,
+    *,
+    C: float | None = None,
+    epsilon: float | None = None,
+    n_features: int | None = None,
+) -> Model:
+    """A model that LIBLINEAR or LIBSVM trained, from its text; `.save(folder)` keeps it as one of ours.
+
+    It has no certificate, and says so.  `bigsvm certify` can judge a linear one on the rows it was trained on where the
+    cost is told.
+
+    Parameters
+    ----------
+    C, epsilon : what the program was given (-c, -p), which its file does not say
+    n_features : of the rows to come; None: what the file says, of LIBSVM's the highest feature of a support vector
+
+    Returns the model; `.about["imported"]` says from where it came, and what was left out.
+
+    Raises
+    ------
+    MissingInput : there is no such file. DataError : it is no model of that program, naming the line.
+    UsageError : a value makes no sense.
+    """
+    if format not in get_args(Imported):
+        raise UsageError(f"unknown format {format!r}", hint=f"--format: one of {', '.join(get_args(Imported))}")
+    if C is not None and not 0 < C < np.inf:
+        raise UsageError(f"C must be a positive number, not {C!r}")
+    if epsilon is not None and not 0 <= epsilon < np.inf:
+        raise UsageError(f"epsilon must be a number and not negative, not {epsilon!r}")
+    path = Path(file)
+    try:
+        digest = file_digest(path)
+        with open(open_regular(path), "rb") as text:
+            lines = Lines(text, str(path))
+            found: tuple[Any, list[str]]
+            found = liblinear.read(lines) if format == "liblinear" else libsvm_read.read(lines, n_features)
+    except OSError as error:
+        raise MissingInput(f"cannot be read: {error.strerror or error}", str(path)) from error
+    model, warnings = found
+    if n_features is not None and model.n_features != n_features:
+        model = _widened(model, n_features, str(path))
+    if epsilon is not None and not model.regression:
+        raise UsageError("epsilon is of a regression, and this model has classes")
+    problem = {
+        **model.about["problem"],
+        "class_weight": [1.0] * max(len(model.classes), 1),
+        **({} if C is None else {"C": [float(C)] * model.n_models}),
+        **({} if epsilon is None else {"epsilon": float(epsilon)}),
+    }
+    if isinstance(model, LinearModel):
+        problem["kernel"] = "linear"
+    imported = {**model.about["imported"], "format": format, "file": path.name, "file_digest": digest}
+    about = {"problem": problem, "status": "imported", "certificate": UNPROVED}
+    return dataclasses.replace(model, about={**about, "imported": {**imported, "warnings": warnings}})
+
+
+def _widened(model: Model, n_features: int, where: str) -> Model:
+    """A linear model with weights of 0 for features that the file does not have.  Raises DataError for fewer."""
+    if not isinstance(model, LinearModel) or n_features < model.n_features:
+        raise DataError(f"the model has {model.n_features} features, and {n_features} were asked for", where)
+    coef = np.zeros((model.n_models, n_features))
+    coef[:, : model.n_features] = model.coef
+    return dataclasses.replace(model, coef=coef)

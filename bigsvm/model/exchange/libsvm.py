@@ -1,0 +1,130 @@
+"""LIBSVM's model text.
+
+    svm_type NAME / kernel_type NAME / degree, gamma, coef0 / nr_class K / total_sv N / rho R ... / label L1 ... LK /
+    nr_sv N1 ... NK / SV
+    and then a line for each support vector: its K - 1 coefficients, and index:value ... with indices from 1
+
+There is a model for each pair of classes (1, 2), (1, 3), ..., (2, 3), ... in the order of the labels, which is positive
+for the first; support vectors are grouped by class, and one of class i has its coefficient for the pair (i, j) in
+column j - 1 where j > i, and else in column j.  The score is sum coef K - rho.  Of a precomputed kernel a support
+vector is `0:i`, i the number from 1 of the row trained on.  A regression has one row of coefficients and no labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from bigsvm.csr import CSR
+from bigsvm.errors import UsageError
+from bigsvm.model.decide import Decides, models_of
+from bigsvm.model.exchange.text_model import digits, order_of, pairs_in_order, refuse_scaled, whole_labels
+from bigsvm.model.kernel_model import KernelModel
+from bigsvm.model.linear_model import LinearModel
+from bigsvm.model.support import gathered, support_blocks
+from bigsvm.problem.kernel import Kernel
+
+NAME = "LIBSVM"
+KERNEL_TYPES = {
+    "linear": "linear", "poly": "polynomial", "rbf": "rbf", "sigmoid": "sigmoid", "precomputed": "precomputed",
+}  # fmt: skip
+
+
+def write(file: BinaryIO, model: Decides) -> None:
+    """Write a model of a kernel, or a linear one.  Raises UsageError for one that the format cannot hold."""
+    refuse_scaled(model, NAME)
+    if model.n_models > 1 and not model.pairs:
+        raise UsageError(
+            "LIBSVM tells several classes apart by pairs, and this model each from the rest",
+            hint="--format liblinear for a linear model, onnx for any",
+        )
+    n_classes = len(model.classes)
+    labels, class_order = whole_labels(model, NAME), order_of(model)
+    beta = np.asarray(model.dual_coef) if isinstance(model, KernelModel) else np.eye(model.n_models)
+    rho = -model.intercept
+    if labels:
+        beta, rho = pairs_in_order(beta, class_order), pairs_in_order(rho, class_order)
+        labels = [labels[code] for code in class_order]
+    codes = _classes_of_support(beta, n_classes)
+    order = np.argsort(codes, kind="stable")
+    coef = _by_class(beta[:, order], codes[order], n_classes)
+    head = [f"svm_type {'epsilon_svr' if model.regression else 'c_svc'}", *_kernel_lines(model)]
+    head += [f"nr_class {max(n_classes, 2)}", f"total_sv {len(order)}"]
+    head.append("rho " + " ".join(map(digits, rho)))
+    if labels:
+        head.append("label " + " ".join(map(str, labels)))
+        head.append("nr_sv " + " ".join(map(str, np.bincount(codes, minlength=n_classes))))
+    file.write(("\n".join([*head, "SV"]) + "\n").encode())
+    rows = _support_lines(model, order)
+    for column, row in zip(coef.T, rows, strict=True):
+        file.write((" ".join(map(digits, column)) + " " + row + "\n").encode())
+
+
+def _kernel_lines(model: Decides) -> list[str]:
+    kernel: Kernel = model.kernel  # type: ignore[attr-defined]  # of both kinds
+    lines = [f"kernel_type {KERNEL_TYPES[kernel.name]}"]
+    if kernel.name == "poly":
+        lines.append(f"degree {kernel.degree}")
+    if kernel.name in ("poly", "rbf", "sigmoid"):
+        lines.append(f"gamma {digits(kernel.gamma)}")
+    if kernel.name in ("poly", "sigmoid"):
+        lines.append(f"coef0 {digits(kernel.coef0)}")
+    return lines
+
+
+def _classes_of_support(beta: np.ndarray, n_classes: int) -> np.ndarray:
+    """Place of each support vector's class in the file's order, by the signs of beta (n_models, n_support), int64."""
+    codes = np.zeros(beta.shape[1], np.int64)
+    if n_classes == 2:
+        return np.where(beta[0] > 0, 0, 1)
+    if n_classes > 2:
+        # A vector of class i has a part in pairs with i alone, and positive coefficients where i is the first.
+        for m, (first, second) in enumerate(zip(*models_of(n_classes, True), strict=True)):
+            codes[beta[m] > 0], codes[beta[m] < 0] = first, second
+    return codes
+
+
+def _by_class(beta: np.ndarray, codes: np.ndarray, n_classes: int) -> np.ndarray:
+    """(n_classes - 1, n_support) from a row for each pair.  Raises UsageError where a vector is of no one class."""
+    if n_classes <= 2:
+        return beta
+    out = np.zeros((n_classes - 1, beta.shape[1]))
+    for m, (i, j) in enumerate(zip(*models_of(n_classes, True), strict=True)):
+        of_first, of_second = codes == i, codes == j
+        if np.any(beta[m][~(of_first | of_second)]):
+            raise UsageError("a support vector has a part in pairs of other classes, which LIBSVM's format cannot hold")
+        out[j - 1, of_first] = beta[m, of_first]
+        out[i, of_second] = beta[m, of_second]
+    return out
+
+
+def _support_lines(model: Any, order: np.ndarray) -> Iterator[str]:
+    """`index:value ...` of support vectors in an order."""
+    if isinstance(model, LinearModel):
+        for m in order:
+            yield _entries(np.flatnonzero(model.coef[m]), model.coef[m])
+        return
+    if model.support is None:
+        for s in order:
+            yield f"0:{int(model.support_rows[s]) + 1}"
+        return
+    support = gathered(model.support)
+    for s in order:
+        ((_, _, block),) = support_blocks(_row(support, int(s)))
+        if isinstance(block, CSR):
+            yield " ".join(f"{j + 1}:{digits(v)}" for j, v in zip(block.indices.tolist(), block.data, strict=True))
+        else:
+            yield _entries(np.flatnonzero(block[0]), block[0])
+
+
+def _row(support: np.ndarray | CSR, s: int) -> np.ndarray | CSR:
+    if not isinstance(support, CSR):
+        return support[s : s + 1]
+    a, b = int(support.indptr[s]), int(support.indptr[s + 1])
+    return CSR(support.data[a:b], support.indices[a:b], np.array([0, b - a], np.int64))
+
+
+def _entries(features: np.ndarray, values: np.ndarray) -> str:
+    return " ".join(f"{j + 1}:{digits(values[j])}" for j in features.tolist())

@@ -1,0 +1,170 @@
+"""LIBSVM's model text, read; the format is in `libsvm.py`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from bigsvm.csr import CSR
+from bigsvm.errors import DataError, UsageError
+from bigsvm.model.decide import models_of
+from bigsvm.model.exchange.libsvm import KERNEL_TYPES, NAME
+from bigsvm.model.exchange.text_model import Lines, label_order, labels_of, one, plain, whole
+from bigsvm.model.kernel_model import KernelModel
+from bigsvm.model.linear_model import LinearModel, Model
+from bigsvm.problem.kernel import Kernel
+
+_LOSSES: dict[str, str | None] = {
+    "c_svc": "hinge",
+    "nu_svc": None,
+    "epsilon_svr": "epsilon_insensitive",
+    "nu_svr": None,
+}
+"""svm_type -> our loss; None where the problem is none of ours, though its models predict as ours do."""
+_MOST_WEIGHTS = 1 << 28  # 2 GiB: one index makes a model so wide
+_NAMES = {theirs: ours for ours, theirs in KERNEL_TYPES.items()}
+_PROBABILITIES = ("probA", "probB", "prob_density_marks")
+_HEAD = frozenset((
+    "svm_type", "kernel_type", "degree", "gamma", "coef0", "nr_class", "total_sv", "rho", "label", "nr_sv",
+    *_PROBABILITIES,
+))  # fmt: skip
+
+
+def read(lines: Lines, n_features: int | None = None) -> tuple[Model, list[str]]:
+    """(the model, warnings).  `about` says the problem as far as the file does.
+
+    n_features : of the rows to come; None: the highest that a support vector has, the file does not say
+
+    Raises DataError.
+    """
+    where = lines.where
+    head = lines.head("SV", _HEAD)
+    kind = one(head, "svm_type", where)
+    if kind not in _LOSSES:
+        raise DataError(f"svm_type {kind[:40]} gives neither classes nor values", where)
+    kernel, n_classes, total = (
+        _kernel(head, where),
+        whole(head, "nr_class", where, 2),
+        whole(head, "total_sv", where, 0),
+    )
+    regression = kind.endswith("svr")
+    labels = np.empty(0, np.int64) if regression else labels_of(head, n_classes, where)
+    n_models = 1 if regression else n_classes * (n_classes - 1) // 2
+    rho = lines.numbers(head.get("rho", []), n_models, "rho")
+    n_coef = 1 if regression else n_classes - 1
+    counts = np.array([total])
+    if not regression:
+        counts = lines.numbers(head.get("nr_sv", []), n_classes, "nr_sv")
+        if np.any(counts < 0) or np.any(counts != np.floor(counts)) or counts.sum() != total:
+            raise DataError(f"nr_sv does not add up to the {total} support vectors", where)
+    coef, support = _support(lines, n_coef, total)
+    codes = np.repeat(np.arange(len(counts)), counts.astype(np.int64))  # now that so many are there
+    about: dict[str, Any] = {"imported": {"program": NAME, "svm_type": kind, **label_order(labels)}}
+    loss = _LOSSES[kind]
+    about["problem"] = {"bias": "free", "bias_scale": 1.0, **({"loss": loss} if loss else {})}
+    warnings = []
+    if any(name in head for name in _PROBABILITIES):
+        warnings.append("the probabilities of the file are left out: labels and scores are those of the classifier")
+    beta, intercept = _as_ours(coef, -rho, codes, labels)
+    model = _model(kernel, support, beta, intercept, np.sort(labels), n_features, about, where)
+    return model, warnings
+
+
+def _kernel(head: dict[str, list[str]], where: str) -> Kernel:
+    name = one(head, "kernel_type", where)
+    try:
+        texts = [one(head, key, where, default) for key, default in (("gamma", "1"), ("coef0", "0"), ("degree", "3"))]
+        gamma, coef0, degree = map(plain, texts)
+        return Kernel(_NAMES[name], float(gamma), int(degree), float(coef0))
+    except (KeyError, ValueError, UsageError) as error:
+        raise DataError(f"its kernel is none of ours: {error}", where) from error
+
+
+def _support(lines: Lines, n_coef: int, total: int) -> tuple[np.ndarray, CSR]:
+    """(coefficients (n_coef, total), support vectors with features from 0; -1 for index 0)."""
+    coef: list[np.ndarray] = []
+    data: list[Any] = []
+    indices, indptr = [], [0]
+    for line in lines:
+        words = line.split()
+        if len(coef) == total:
+            if words:
+                raise lines.bad(f"comes after the {total} support vectors")
+            continue
+        coef.append(lines.numbers(words[:n_coef], n_coef, "coefficients"))
+        before = -2
+        for word in words[n_coef:]:
+            name, colon, text = word.partition(":")
+            if not colon or not name.isdigit() or not before < int(name) - 1 < 2**63 - 1:
+                raise lines.bad(f"has {word[:40]!r} where an index:value with a higher index is wanted")
+            before = int(name) - 1
+            indices.append(before)
+            data.append(text)
+        data[indptr[-1] :] = lines.numbers(data[indptr[-1] :], len(data) - indptr[-1], "values").tolist()
+        indptr.append(len(data))
+    if len(coef) != total:
+        raise DataError(f"has {len(coef)} support vectors, not {total}: it is cut off", lines.where)
+    rows = CSR(np.array(data, np.float64), np.array(indices, np.int64), np.array(indptr, np.int64))
+    return np.array(coef).reshape(total, n_coef).T, rows
+
+
+def _as_ours(
+    coef: np.ndarray, intercept: np.ndarray, codes: np.ndarray, labels: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """beta (n_models, n_support) and intercepts, for classes in ascending order, from LIBSVM's order of labels."""
+    n_classes = len(labels)
+    if n_classes == 0:
+        return coef, intercept
+    if n_classes == 2:  # there the positive class is the first label, here the last in order
+        sign = 1.0 if labels[0] > labels[1] else -1.0
+        return sign * coef, sign * intercept
+    ranks = np.argsort(np.argsort(labels))
+    first, second = (of.tolist() for of in models_of(n_classes, True))
+    place = {pair: m for m, pair in enumerate(zip(first, second, strict=True))}
+    beta, moved = np.zeros((len(intercept), coef.shape[1])), np.zeros(len(intercept))
+    for (i, j), m in place.items():
+        a, b = int(ranks[i]), int(ranks[j])
+        to, sign = place[min(a, b), max(a, b)], 1.0 if a < b else -1.0
+        beta[to, codes == i] = sign * coef[j - 1, codes == i]
+        beta[to, codes == j] = sign * coef[i, codes == j]
+        moved[to] = sign * intercept[m]
+    return beta, moved
+
+
+def _model(
+    kernel: Kernel, support: CSR, beta: np.ndarray, intercept: np.ndarray, classes: np.ndarray,
+    n_features: int | None, about: dict[str, Any], where: str,
+) -> Model:  # fmt: skip
+    codes = models_of(len(classes), True)
+    if kernel.name == "precomputed":
+        if np.any(support.indices != -1) or len(support.data) != beta.shape[1] or np.any(support.data % 1):
+            raise DataError("has support vectors of a precomputed kernel that are not '0:ROW'", where)
+        rows = support.data.astype(np.int64) - 1
+        order = np.argsort(rows, kind="stable")
+        rows = rows[order]
+        if len(rows) and (rows[0] < 0 or np.any(np.diff(rows) == 0)):
+            raise DataError("names a row twice, or row 0, as a support vector of a precomputed kernel", where)
+        n_features = int(rows[-1]) + 1 if n_features is None and len(rows) else n_features or 1
+        if len(rows) and rows[-1] >= n_features:
+            raise UsageError(f"row {rows[-1] + 1} is a support vector, and only {n_features} features were asked for")
+        beta = np.ascontiguousarray(beta[:, order])
+        return KernelModel(kernel, None, rows, beta, intercept, classes, n_features, *codes, about)
+    if np.any(support.indices < 0):
+        raise DataError("has a support vector with index 0", where, "indices are from 1")
+    top = int(support.indices.max(initial=0)) + 1
+    if n_features is not None and n_features < top:
+        raise UsageError(f"support vectors have {top} features, and {n_features} were asked for", where)
+    n_features = top if n_features is None else n_features
+    if kernel.name == "linear":
+        if n_features * len(intercept) > _MOST_WEIGHTS:
+            raise DataError(f"has {n_features:,} features, more than the weights of a linear model may be", where)
+        coef = np.zeros((len(intercept), n_features))
+        of = np.repeat(np.arange(beta.shape[1]), np.diff(support.indptr))
+        for m, each in enumerate(beta):
+            np.add.at(coef[m], support.indices, each[of] * support.data)
+        return LinearModel(coef, intercept, classes, about, *codes)
+    if n_features <= 2**31:
+        support = support._replace(indices=support.indices.astype(np.int32))
+    rows = np.arange(beta.shape[1])  # the file does not say which rows they were
+    return KernelModel(kernel, support, rows, beta, intercept, classes, n_features, *codes, about)

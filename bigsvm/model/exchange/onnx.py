@@ -1,0 +1,165 @@
+"""A model as an ONNX graph, put together by hand: scaling of rows, kernel, scores and labels, as `predict` has them.
+
+    input   X       float32, (n, n_features)   of a precomputed kernel the kernel values with the rows trained on
+    output  label   (n,), of the classes' type: int64, double, bool or string; of regression `value`, float32, (n,)
+    output  scores  float32, (n,) for one model, else (n, n_models): classes, or pairs in the order (0, 1), (0, 2), ...
+
+All arithmetic is float64, so that scores are those of bigsvm but for the last rounding to float32, and labels are
+decided before it.  Of rbf, rows and support vectors are first moved by the mean of the latter: distances stay, and lose
+no digits where all lie far from the origin.
+"""
+
+from __future__ import annotations
+
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from bigsvm.csr import CSR
+from bigsvm.errors import UsageError
+from bigsvm.model.decide import Decides
+from bigsvm.model.exchange.text_model import scale_of
+from bigsvm.model.kernel_model import KernelModel
+from bigsvm.model.linear_model import LinearModel
+from bigsvm.model.support import gathered
+from bigsvm.store.scaling import Scaling
+
+OPSET, IR = 17, 8  # what runtimes of 2022 read
+_MOST_BYTES = 2**31 - (1 << 20)  # protobuf's limit
+
+
+class _Graph:
+    """Nodes and constants, each named by its output."""
+
+    def __init__(self, helper: Any, numpy_helper: Any) -> None:
+        self._helper, self._numpy_helper = helper, numpy_helper
+        self.nodes: list[Any] = []
+        self.constants: list[Any] = []
+
+    def add(self, op: str, *inputs: str | np.ndarray, name: str = "", **attributes: Any) -> str:
+        """A node; its output's name.  Arrays among the inputs become constants."""
+        names = [self.constant(part) if isinstance(part, np.ndarray) else part for part in inputs]
+        output = name or f"{op.lower()}_{len(self.nodes)}"
+        self.nodes.append(self._helper.make_node(op, names, [output], **attributes))
+        return output
+
+    def constant(self, values: np.ndarray) -> str:
+        name = f"constant_{len(self.constants)}"
+        self.constants.append(self._numpy_helper.from_array(np.ascontiguousarray(values), name))
+        return name
+
+
+def write(file: BinaryIO, model: Decides) -> None:
+    """Write the graph.  Raises UsageError where `onnx` is not installed, or the format cannot hold the model."""
+    try:
+        import onnx
+        from onnx import TensorProto, helper, numpy_helper
+    except ImportError as error:
+        raise UsageError("export to ONNX needs onnx", hint="pip install 'bigsvm[onnx]'") from error
+    scale_of(model)
+    kernel = isinstance(model, KernelModel)
+    _check_size(model)
+    graph = _Graph(helper, numpy_helper)
+    X = _scaled(graph, Scaling.of(model.about.get("rows", {})), TensorProto)
+    sums = _of_kernel(graph, model, X) if kernel else graph.add("MatMul", X, _f64(model.weights).T)
+    scores = graph.add("Add", sums, _f64(model.intercept))
+    one = model.n_models == 1
+    flat = graph.add("Squeeze", scores, np.array([1], np.int64)) if one else scores
+    rows: list[Any] = ["n"] if one else ["n", model.n_models]
+    outputs = [helper.make_tensor_value_info("scores", TensorProto.FLOAT, rows)]
+    if model.regression:
+        outputs = [helper.make_tensor_value_info("value", TensorProto.FLOAT, ["n"])]
+        graph.add("Cast", flat, name="value", to=TensorProto.FLOAT)
+    else:
+        graph.add("Cast", flat, name="scores", to=TensorProto.FLOAT)
+        classes = model.classes.astype(object) if model.classes.dtype.kind == "U" else model.classes
+        graph.add("Gather", classes, _codes(graph, model, flat, TensorProto), name="label", axis=0)
+        kind = TensorProto.STRING if classes.dtype == object else helper.np_dtype_to_tensor_dtype(classes.dtype)
+        outputs.insert(0, helper.make_tensor_value_info("label", kind, ["n"]))
+    inputs = [helper.make_tensor_value_info("X", TensorProto.FLOAT, ["n", model.n_features])]
+    made = helper.make_model(
+        helper.make_graph(graph.nodes, "bigsvm", inputs, outputs, graph.constants),
+        opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR, producer_name="bigsvm",
+    )  # fmt: skip
+    onnx.checker.check_model(made)
+    file.write(made.SerializeToString(deterministic=True))
+
+
+def _f64(values: Any) -> np.ndarray:
+    return np.asarray(values, np.float64)
+
+
+def _check_size(model: Any) -> None:
+    """Refuse what one file cannot hold: weights and support vectors are dense in it.  Raises UsageError."""
+    wide = model.n_features if isinstance(model, LinearModel) or model.support is not None else 1
+    many = model.n_models if isinstance(model, LinearModel) else model.n_support
+    nbytes = 8 * many * (wide + (0 if isinstance(model, LinearModel) else model.n_models)) + 16 * model.n_features
+    if nbytes > _MOST_BYTES:
+        raise UsageError(f"the graph would take {nbytes:,} bytes, and ONNX holds {_MOST_BYTES:,}", hint="--format npz")
+
+
+def _scaled(graph: _Graph, scaling: Scaling | None, types: Any) -> str:
+    """Rows as the model was trained on them, in float64: scaled in the steps and to the digits of `Scaling.apply`."""
+    if scaling is None:
+        return graph.add("Cast", "X", to=types.DOUBLE)
+    if scaling.largest is not None:
+        return graph.add("Cast", graph.add("Div", "X", scaling.largest.astype(np.float32)), to=types.DOUBLE)
+    wide = graph.add("Cast", "X", to=types.DOUBLE)
+    squares = graph.add("ReduceSum", graph.add("Mul", wide, wide), np.array([1], np.int64), keepdims=1)
+    norms = graph.add("Sqrt", squares)
+    some = graph.add("Greater", norms, np.zeros((), np.float64))
+    scaled = graph.add("Div", wide, graph.add("Where", some, norms, np.ones((), np.float64)))
+    return graph.add("Cast", graph.add("Cast", scaled, to=types.FLOAT), to=types.DOUBLE)
+
+
+def _of_kernel(graph: _Graph, model: Any, X: str) -> str:
+    """sum_s dual_coef K(s, x), (n, n_models)."""
+    kernel, coef = model.kernel, _f64(model.dual_coef).T
+    if model.support is None:
+        return graph.add("MatMul", graph.add("Gather", X, np.asarray(model.support_rows), axis=1), coef)
+    S = _dense(model.support, model.n_features)
+    if kernel.name == "rbf":
+        middle = S.mean(axis=0) if len(S) else np.zeros(model.n_features)
+        S, X = S - middle, graph.add("Sub", X, middle)
+    products = graph.add("MatMul", X, S.T)
+    if kernel.name == "rbf":
+        x_sq = graph.add("ReduceSum", graph.add("Mul", X, X), np.array([1], np.int64), keepdims=1)
+        norms = graph.add("Add", x_sq, np.einsum("ij,ij->i", S, S)[None])
+        apart = graph.add("Sub", norms, graph.add("Mul", products, np.array(2.0)))
+        distance = graph.add("Max", apart, np.array(0.0))
+        values = graph.add("Exp", graph.add("Mul", distance, np.array(-kernel.gamma)))
+    elif kernel.name in ("poly", "sigmoid"):
+        inner = graph.add("Add", graph.add("Mul", products, np.array(kernel.gamma)), np.array(float(kernel.coef0)))
+        power = np.array(float(kernel.degree))
+        values = graph.add("Pow", inner, power) if kernel.name == "poly" else graph.add("Tanh", inner)
+    else:
+        values = products
+    return graph.add("MatMul", values, coef)
+
+
+def _dense(support: Any, n_features: int) -> np.ndarray:
+    support = gathered(support)
+    if not isinstance(support, CSR):
+        return _f64(support)
+    out = np.zeros((len(support.indptr) - 1, n_features))
+    out[np.repeat(np.arange(len(out)), np.diff(support.indptr)), support.indices] = support.data
+    return out
+
+
+def _codes(graph: _Graph, model: Decides, scores: str, types: Any) -> str:
+    """Class codes (n,), int64, as `Decides.codes` makes them: a score of 0 is the negative class, ties the first."""
+    order, zero = model.tie_order, np.array(0.0)
+    if model.n_models == 1:
+        compare = "Greater" if order is None else "GreaterOrEqual"
+        return graph.add("Cast", graph.add(compare, scores, zero), to=types.INT64)
+    n_classes = len(model.classes)
+    order = np.arange(n_classes) if order is None else order
+    if model.pairs:
+        first, second = np.eye(n_classes)[model.positive], np.eye(n_classes)[model.negative]
+        earlier = np.argsort(order)
+        at_zero = (earlier[model.positive] > earlier[model.negative])[None]
+        level = graph.add("And", graph.add("Equal", scores, zero), at_zero)
+        won = graph.add("Cast", graph.add("Or", graph.add("Greater", scores, zero), level), to=types.DOUBLE)
+        scores = graph.add("Add", graph.add("MatMul", won, first - second), second.sum(axis=0))
+    best = graph.add("ArgMax", graph.add("Gather", scores, order, axis=1), axis=1, keepdims=0)
+    return graph.add("Gather", order, best, axis=0)

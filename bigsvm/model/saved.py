@@ -1,0 +1,147 @@
+"""What the folder of a model holds, checked and as arrays: the part of loading that needs NumPy alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bigsvm.errors import DataError, UsageError
+from bigsvm.model.decide import n_models_of
+from bigsvm.model.model_files import classes_of, is_ascending, is_finite, map_array, read_array, read_document
+from bigsvm.model.model_rows import read_rows
+from bigsvm.model.probability.calibration_file import read_calibration
+from bigsvm.model.support_files import map_support
+from bigsvm.problem.kernel import Kernel
+from bigsvm.store.blocks import Matrix
+
+_NOT_ABOUT = ("format", "format_version", "kind", "classes", "n_features")
+"""What model.json says that is told otherwise."""
+
+
+class SavedLinear(NamedTuple):
+    """A linear model's arrays.
+
+    coef : float64, (n_models, n_features);  intercept : float64, (n_models,)
+    classes : labels in ascending order, none for regression;  pairs : a model for each pair of them
+    about : what model.json holds besides
+    """
+
+    coef: np.ndarray
+    intercept: np.ndarray
+    classes: np.ndarray
+    pairs: bool
+    about: dict[str, Any]
+
+
+class SavedKernel(NamedTuple):
+    """A kernel model's arrays, support vectors and their coefficients as maps.
+
+    support : dense (n_support, n_features) or CSR; None of a precomputed kernel
+    support_rows : int64, (n_support,), ascending;  dual_coef : float64, (n_models, n_support)
+    The rest as of a linear model.
+    """
+
+    kernel: Kernel
+    support: Matrix | None
+    support_rows: np.ndarray
+    dual_coef: np.ndarray
+    intercept: np.ndarray
+    classes: np.ndarray
+    pairs: bool
+    n_features: int
+    about: dict[str, Any]
+
+
+def read_whole_document(path: str | Path) -> tuple[Path, dict[str, Any]]:
+    """(folder, model.json with the `rows` and `calibration` of other files).  Raises MissingInput, DataError."""
+    # A link is followed once: `current` of a registry may be swapped while its files are read.
+    folder = Path(path).resolve()
+    document = read_document(folder, str(path))
+    rows = read_rows(folder, document.get("digests"))
+    if rows:
+        document["rows"] = rows
+    calibration = read_calibration(folder, document)
+    if calibration:
+        document["calibration"] = calibration
+    return folder, document
+
+
+def read_saved_linear(folder: Path, document: dict[str, Any]) -> SavedLinear:
+    """The linear model in `folder`, whose model.json is `document`.  Raises DataError."""
+    try:
+        digests, (classes, pairs) = document["digests"], classes_of(document, folder)
+        n_features = document["n_features"]
+        coef = read_array(folder / "coef.npy", digests["coef.npy"])
+        intercept = read_array(folder / "intercept.npy", digests["intercept.npy"])
+    except (KeyError, TypeError, AttributeError) as error:
+        raise DataError(f"model.json lacks or garbles {error}", str(folder / "model.json")) from error
+    if len(classes) == 1 or not isinstance(n_features, int) or n_features < 1:
+        raise DataError(f"{len(classes)} classes and {n_features!r} features make no model", str(folder))
+    n_models = n_models_of(len(classes), pairs)
+    if coef.shape != (n_models, n_features) or intercept.shape != (n_models,):
+        raise DataError(
+            f"coef {coef.shape} and intercept {intercept.shape} do not fit {n_models} models of {n_features} features",
+            str(folder),
+        )
+    return SavedLinear(coef, intercept, classes, pairs, _about(document, classes, folder))
+
+
+def read_saved_kernel(folder: Path, document: dict[str, Any]) -> SavedKernel:
+    """The kernel model in `folder`, whose model.json is `document`.  Raises DataError."""
+    where = str(folder / "model.json")
+    try:
+        kernel = _kernel_of(document["problem"]["kernel"])
+        digests, (classes, pairs) = document["digests"], classes_of(document, folder)
+        n_features = document["n_features"]
+        intercept = read_array(folder / "intercept.npy", digests["intercept.npy"])
+        dual_coef = map_array(folder / "dual_coef.npy", digests["dual_coef.npy"])
+        rows = map_array(folder / "support_rows.npy", digests["support_rows.npy"])
+        if len(classes) == 1 or type(n_features) is not int or not 1 <= n_features < 2**63:
+            raise DataError(f"{len(classes)} classes and {n_features!r} features make no model", str(folder))
+        n_models = n_models_of(len(classes), pairs)
+        _check_arrays(folder, dual_coef, intercept, rows, n_models)
+        support = None
+        if kernel.name != "precomputed":
+            support = map_support(folder, digests, len(rows), n_features)
+        elif len(rows) and rows[-1] >= n_features:
+            raise DataError(f"row {rows[-1]} is beyond the {n_features} trained on", str(folder / "support_rows.npy"))
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError, UsageError) as error:
+        raise DataError(f"model.json lacks or garbles {error}", where) from error
+    return SavedKernel(
+        kernel, support, rows, dual_coef, intercept, classes, pairs, n_features, _about(document, classes, folder)
+    )  # fmt: skip
+
+
+def _about(document: dict[str, Any], classes: np.ndarray, folder: Path) -> dict[str, Any]:
+    """What is left to tell.  Raises DataError where an imported model names no order of its classes."""
+    imported = document.get("imported", {})
+    order = imported.get("label_order", []) if isinstance(imported, dict) else None
+    wanted = sorted(map(str, range(len(classes))))
+    if order != [] and not (isinstance(order, list) and sorted(map(str, order)) == wanted):
+        raise DataError("model.json garbles 'imported'", str(folder / "model.json"))
+    return {name: value for name, value in document.items() if name not in _NOT_ABOUT}
+
+
+def _kernel_of(document: Any) -> Kernel:
+    """The kernel that a document gives, with numbers where it has numbers.  Raises what Python does of others."""
+    kinds = {"name": str, "gamma": float, "degree": int, "coef0": float}
+    for name, value in document.items():
+        if isinstance(value, bool) or not isinstance(value, (int, float) if kinds[name] is float else kinds[name]):
+            raise TypeError(f"the kernel's {name} {value!r}")
+    return Kernel.of_document({name: kinds[name](value) for name, value in document.items()})
+
+
+def _check_arrays(folder: Path, dual_coef: np.ndarray, intercept: np.ndarray, rows: np.ndarray, n_models: int) -> None:
+    """Raise DataError unless the arrays fit each other and hold finite numbers."""
+    if rows.dtype != np.int64 or rows.ndim != 1 or not is_ascending(rows) or (len(rows) and rows[0] < 0):
+        raise DataError("row numbers that are not in ascending order", str(folder / "support_rows.npy"))
+    if dual_coef.shape != (n_models, len(rows)) or intercept.shape != (n_models,):
+        raise DataError(
+            f"dual_coef {dual_coef.shape} and intercept {intercept.shape} do not fit {n_models} models of "
+            f"{len(rows)} support vectors",
+            str(folder),
+        )
+    if dual_coef.dtype != np.float64 or not dual_coef.flags.c_contiguous or not is_finite(dual_coef):
+        raise DataError(f"dtype {dual_coef.dtype} or values that are not finite", str(folder / "dual_coef.npy"))

@@ -1,0 +1,141 @@
+"""`bigsvm export` and `bigsvm import`: files, and what the other commands make of an imported model."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+import bigsvm as package
+from bigsvm.csr import CSR
+from bigsvm.errors import DataError
+from bigsvm.model.linear_model import load_model
+from bigsvm.problem.kernel import Kernel
+from tests.cli.conftest import Bigsvm, bigsvm, model, store
+from tests.exchange.made import KERNELS, csr, kernel, linear, rows
+
+__all__ = ["bigsvm", "model", "store"]
+
+
+def test_out_and_in_again_a_model_predicts_the_same_and_proves_what_it_can(
+    bigsvm: Bigsvm, store: Path, model: Path, tmp_path: Path
+) -> None:
+    out = bigsvm("export", model, "-o", "m.txt", "--format", "liblinear", "--json")
+    assert (out.code, out.document["result"]["format"]) == (0, "liblinear")
+    assert out.document["result"]["bytes"] == (tmp_path / "m.txt").stat().st_size
+    known = json.loads((model / "model.json").read_text())["problem"]
+    made = bigsvm("import", "m.txt", "-o", "back", "--format", "liblinear", "-c", known["C"][0], "--json")
+    assert made.code == 0
+    document = json.loads((tmp_path / "back" / "model.json").read_text())
+    assert document["certificate"] == {"kind": "none"}
+    assert document["status"] == "imported"
+    assert document["imported"]["program"] == "LIBLINEAR"
+    assert document["imported"]["file"] == "m.txt"
+    for path, name in ((model, "a"), (tmp_path / "back", "b")):
+        assert bigsvm("predict", path, store, "-o", f"{name}.csv", "--scores").code == 0
+    assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
+    assert bigsvm("evaluate", "back", store, "--json").document["result"]["accuracy"] > 0.5
+    shown = bigsvm("inspect", "back")
+    assert shown.code == 0
+    assert "LIBLINEAR" in shown.out
+    # The same w: the same objective, and a gap that is proved, if by a weaker bound.
+    theirs, ours = (bigsvm("certify", path, store, "--json").document["result"] for path in (model, "back"))
+    assert ours["objective"] == pytest.approx(theirs["objective"], rel=1e-9)
+    assert ours["bound"].startswith("weaker bound")
+    assert theirs["relative_gap"] <= ours["relative_gap"] < 1.0
+
+
+def test_what_a_file_does_not_say_is_asked_for(bigsvm: Bigsvm, store: Path, tmp_path: Path) -> None:
+    width = package.open_store(store).n_features
+    head = f"nr_class 2\nlabel 1 -1\nnr_feature {width}\nbias -1\nw\n" + "0.5 \n" * width
+    for kind, said in (("L2R_L2LOSS_SVC", "import it again with --c"), ("L2R_LR", "LIBLINEAR's L2R_LR, which solves")):
+        (tmp_path / "m.txt").write_text(f"solver_type {kind}\n{head}")
+        assert bigsvm("import", "m.txt", "back", "--format", "liblinear", "--overwrite").code == 0
+        found = bigsvm("certify", "back", store)
+        assert found.code == 65
+        assert said in found.err
+    package.export_model(kernel(KERNELS["rbf"], (-1, 1), "csr"), tmp_path / "k.txt", "libsvm")
+    assert bigsvm("import", "k.txt", "k", "--format", "libsvm", "-c", 1, "--n-features", width).code == 0
+    found = bigsvm("certify", "k", store)
+    assert (found.code, "which rows are support vectors" in found.err) == (65, True)
+    assert bigsvm("inspect", "k").code == 0
+
+
+def test_a_model_that_names_no_order_of_its_classes_is_refused(tmp_path: Path) -> None:
+    for n, garbled in enumerate((5, {"label_order": 1}, {"label_order": [0, 0]}, {"label_order": [0, 1, 2, None]})):
+        linear((1, 2, 3, 4), imported=garbled).save(tmp_path / str(n))
+        with pytest.raises(DataError, match="garbles 'imported'"):
+            load_model(tmp_path / str(n))
+
+
+def test_usage_and_outputs_are_held_to(bigsvm: Bigsvm, model: Path, tmp_path: Path) -> None:
+    assert bigsvm("export", model).code == 2
+    assert bigsvm("export", model, "a.npz", "-o", "b.npz").code == 2
+    assert bigsvm("export", model, "a.txt").code == 2
+    assert bigsvm("export", model, "a.npz").code == 0
+    assert bigsvm("export", model, "a.npz").code == 73
+    assert bigsvm("export", model, model / "coef.txt", "--format", "npz").code == 73
+    assert bigsvm("export", "none", "b.npz").code == 66
+    assert bigsvm("import", "none", "m", "--format", "libsvm").code == 66
+    assert bigsvm("import", "a.npz", "m", "--format", "libsvm").code == 65
+    assert bigsvm("import", "a.npz", "m").code == 2
+    assert not (tmp_path / "m").exists()
+
+
+def test_a_model_may_go_to_standard_output_but_not_with_a_document(bigsvm: Bigsvm, model: Path, tmp_path: Path) -> None:
+    said = bigsvm("export", model, "-", "--format", "liblinear")
+    assert (said.code, said.out.splitlines()[0]) == (0, "solver_type L2R_L2LOSS_SVC_DUAL")
+    assert bigsvm("export", model, "-", "--json", "--format", "liblinear").code == 2
+    assert bigsvm("export", model, "-").code == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("layout", ["dense", "csr"])
+def test_a_model_that_was_just_fitted_goes_out_as_the_saved_one(tmp_path: Path, layout: str) -> None:
+    X = rows(90)
+    y = np.where(X[:, 0] + X[:, 1] > 0, 1, -1)
+    given = X if layout == "dense" else sparse.csr_array(X)
+    result = package.fit((given, y), kernel="rbf", gamma=0.3, tol=1e-2, memory="32MiB")
+    result.save_model(tmp_path / "m")
+    for form in ("libsvm", "npz"):
+        package.export_model(result.model, tmp_path / f"fresh.{form}", form)
+        package.export_model(tmp_path / "m", tmp_path / f"saved.{form}", form)
+    assert (tmp_path / "fresh.libsvm").read_bytes() == (tmp_path / "saved.libsvm").read_bytes()
+    fresh, saved = (np.load(tmp_path / f"{name}.npz") for name in ("fresh", "saved"))
+    assert set(fresh.files) == set(saved.files)
+    for name in set(fresh.files) - {"about"}:
+        np.testing.assert_array_equal(fresh[name], saved[name])
+
+
+def test_an_open_file_is_written_to(tmp_path: Path) -> None:
+    for form in ("liblinear", "npz"):
+        made = io.BytesIO()
+        package.export_model(linear((0, 1)), made, form)
+        package.export_model(linear((0, 1)), tmp_path / form, form)
+        assert made.getvalue() == (tmp_path / form).read_bytes()
+
+
+def test_npz_is_plain_arrays_with_all_that_a_score_takes(tmp_path: Path) -> None:
+    for made in (linear((1, 2, 3)), kernel(KERNELS["poly"], (1, 2, 3)), kernel(KERNELS["rbf"], ("a", "b"), "csr")):
+        made.save(tmp_path / "m", overwrite=True)
+        package.export_model(tmp_path / "m", tmp_path / "m.npz", overwrite=True)
+        held = np.load(tmp_path / "m.npz", allow_pickle=False)
+        assert held["classes"].tolist() == made.classes.tolist()
+        about = json.loads(str(held["about"]))
+        if held["kind"] == "linear":
+            scores = rows() @ held["coef"].T
+        else:
+            if "support" in held.files:
+                S = held["support"]
+            else:
+                S = np.zeros((len(held["support_rows"]), int(held["n_features"])))
+                at = np.repeat(np.arange(len(S)), np.diff(held["support_indptr"]))
+                S[at, held["support_indices"]] = held["support_data"]
+            scores = Kernel.of_document(about["problem"]["kernel"]).matrix(rows(), S) @ held["dual_coef"].T
+        found = np.squeeze(scores + held["intercept"])
+        np.testing.assert_allclose(found, made.decision_function(rows()), rtol=1e-10, atol=1e-12)
+    assert isinstance(load_model(tmp_path / "m").decision_function(CSR(*csr(rows()))), np.ndarray)

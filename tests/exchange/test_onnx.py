@@ -1,0 +1,102 @@
+"""Models as ONNX graphs: onnxruntime gives the labels, and the scores to 1e-6 relative, on float32 rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bigsvm
+from bigsvm.errors import UsageError
+from bigsvm.problem.kernel import Kernel
+from tests.exchange.made import CLASSES, KERNELS, D, kernel, linear, rows
+
+SCALES = {
+    "none": {},
+    "maxabs": {"scale": {"kind": "maxabs", "largest": [2.0, 3.0, 0.7, 1.0, 5.0]}},
+    "unit-norm": {"scale": {"kind": "unit-norm"}},
+}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Any:
+    """Export a model and run the graph on float32 rows; (label or value, scores or None)."""
+    pytest.importorskip("onnx")
+    runtime = pytest.importorskip("onnxruntime")
+
+    def runs(model: Any, X: np.ndarray) -> tuple[Any, Any]:
+        bigsvm.export_model(model, tmp_path / "m.onnx", overwrite=True)
+        found = runtime.InferenceSession(str(tmp_path / "m.onnx")).run(None, {"X": X.astype(np.float32)})
+        return (*found, None)[:2]
+
+    return runs
+
+
+def agrees(run: Any, model: Any, X: np.ndarray) -> None:
+    label, scores = run(model, X)
+    expected = model.decision_function(X.astype(np.float32))
+    if model.regression:
+        np.testing.assert_allclose(label, expected, rtol=1e-6)
+        return
+    np.testing.assert_allclose(scores, expected, rtol=1e-6)
+    assert label.tolist() == model.predict(X.astype(np.float32)).tolist()
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("classes", [*CLASSES.values(), ("no", "yes"), ("a", "b", "c"), (False, True), (0.5, 1.5, 4.0)])
+def test_linear_models(run: Any, classes: Any, scale: str) -> None:
+    agrees(run, linear(classes, rows=SCALES[scale]), rows())
+
+
+@pytest.mark.parametrize("layout", ["dense", "csr"])
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("classes", CLASSES.values(), ids=CLASSES)
+def test_kernel_models(run: Any, classes: Any, name: str, layout: str) -> None:
+    agrees(run, kernel(KERNELS[name], classes, layout, rows=SCALES["maxabs"]), rows())
+
+
+def test_pairs_of_linear_models_and_given_kernels(run: Any) -> None:
+    agrees(run, linear((1, 2, 3), pairs=True), rows())
+    given = kernel(Kernel("precomputed"), (1, 2, 3))
+    agrees(run, given, np.random.default_rng(1).standard_normal((7, given.n_features)))
+
+
+def test_far_from_the_origin_no_digit_is_lost(run: Any) -> None:
+    """Where ||x||^2 + ||s||^2 - 2 x.s in float32 would leave none."""
+    model = kernel(KERNELS["rbf"], (0, 1))
+    model.support[:, 0] += 2.0**20  # type: ignore[index]
+    far = rows()
+    far[:, 0] = np.round(far[:, 0]) + 2.0**20
+    label, scores = run(model, far)
+    expected = model.decision_function(far)
+    np.testing.assert_allclose(scores, expected, rtol=1e-6)
+    assert label.tolist() == model.predict(far).tolist()
+
+
+def test_ties_of_an_imported_model_go_as_in_its_own_program(run: Any) -> None:
+    for order in ([0, 2, 1], [2, 1, 0]):
+        model = linear((1, 2, 3), pairs=True, imported={"label_order": order})
+        model.coef[:] = [[1.0] + [0.0] * (D - 1), [-1.0] + [0.0] * (D - 1), [1.0] + [0.0] * (D - 1)]
+        model.intercept[:] = 0.0
+        label, _ = run(model, rows())
+        assert label.tolist() == model.predict(rows()).tolist()
+        assert len(set(label.tolist())) > 1
+    two = linear((1, 2), imported={"label_order": [0, 1]})
+    two.intercept[:] = 0.0
+    assert run(two, rows()[:1])[0].tolist() == two.predict(rows()[:1]).tolist() == [2]
+
+
+def test_the_same_model_gives_the_same_bytes(tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
+    for name in ("a", "b"):
+        bigsvm.export_model(kernel(KERNELS["rbf"], (1, 2, 3)), tmp_path / name, "onnx")
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_without_onnx_one_line_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "onnx", None)
+    with pytest.raises(UsageError, match=r"export to ONNX needs onnx \(pip install 'bigsvm\[onnx\]'\)"):
+        bigsvm.export_model(linear((0, 1)), tmp_path / "m.onnx")
+    assert list(tmp_path.iterdir()) == []
