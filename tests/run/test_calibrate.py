@@ -175,7 +175,8 @@ def test_documents_that_are_no_calibration(changed: dict[str, Any]) -> None:
 
 
 def test_applying_a_calibration_imports_numpy_alone() -> None:
-    code = "import sys, bigsvm.model.probability.calibration; print({m.split('.')[0] for m in sys.modules} & set(sys.argv))"
+    code = "import sys, bigsvm.model.probability.calibration; "
+    code += "print({m.split('.')[0] for m in sys.modules} & set(sys.argv))"
     heavy = ["scipy", "numba", "zarr", "dask", "pyarrow", "click", "sklearn"]
     done = subprocess.run([sys.executable, "-c", code, *heavy], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
