@@ -20,9 +20,10 @@ import click
 
 from bigsvm.cli.failures import failure_of
 from bigsvm.cli.session import Session, write_failure
-from bigsvm.errors import OutputError
+from bigsvm.errors import BigSVMError, OutputError
 from bigsvm.machine import check_address_space
-from pipelines import steps
+from bigsvm.model import versions as registry
+from pipelines import journal, steps
 from pipelines.config import Job, read_job
 
 NOT_CONVERGED, GATE_REFUSED = 4, 76
@@ -36,6 +37,7 @@ def retrain(job: Job, session: Session, force: bool = False) -> dict[str, Any]:
     """
     began = time.monotonic()
     with steps.alone(job):
+        registry.settle(job.registry)
         document: dict[str, Any] = {"status": "error", "store": job.store, "registry": str(job.registry)}
         try:
             document.update(_run(job, session, force))
@@ -48,18 +50,33 @@ def retrain(job: Job, session: Session, force: bool = False) -> dict[str, Any]:
                 steps.record(job, document)
             except OutputError as error:  # what happened has happened: the log may not say otherwise
                 session.warn(str(error))
+        if document["status"] == "promoted":
+            _tidy(job, document, session)
     return document
+
+
+def _tidy(job: Job, document: dict[str, Any], session: Session) -> None:
+    """After a promotion that was told of: old versions go where the job says so, and the night is over."""
+    try:
+        if job.keep_versions is not None:
+            document["deleted_versions"] = registry.prune(job.registry, job.keep_versions)
+        journal.forget_candidate(job.folder)
+    except (BigSVMError, OSError) as error:
+        session.warn(f"promoted, and then: {error}")
 
 
 def _run(job: Job, session: Session, force: bool) -> dict[str, Any]:
     found = steps.detect(job)
     session.warn_of(found.store)
     about: dict[str, Any] = {"reason": found.reason, "store_fingerprint": found.store.fingerprint, "version": None}
+    if (version := steps.promoted_already(job, found)) is not None:
+        about["reason"] = "the run before promoted it and was killed before it could say so"
+        return {**about, "version": version, **_ended("promoted")}
     if not found.changed and not force:
         return {**about, **_ended("unchanged")}
     with session.watching() as emit:
         candidate = steps.fit(job, found, emit)
-        about["fit"] = candidate.result
+        about["fit"], about["fitted"] = candidate.result, candidate.how
         if candidate.status != "converged" and not _good_enough(job, candidate):
             return {**about, **_ended("not_converged"), "fit_status": candidate.status}
         verdict = steps.judge(job, found, candidate.path, emit)
