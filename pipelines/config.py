@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from bigsvm.config import OPTIONS, TYPED, FitConfig
 from bigsvm.errors import BigSVMError, MissingInput, UsageError
 from bigsvm.problem.loss import LOSSES
-from pipelines.tables import ERRORS, METRICS, Gates, Seconds, Strict
+from pipelines.tables import ERRORS, METRICS, Drift, Gates, Notify, Seconds, Strict
 
 
 def _fit_options(values: Any) -> Any:
@@ -60,11 +60,17 @@ class Job(Strict):
     """Versions that stay in the registry, beside the current one and the one a rollback goes to; None: all."""
     fit: Annotated[FitConfig, BeforeValidator(_fit_options)] = FitConfig()
     gates: Gates = Gates()
+    drift: Drift = Drift()
+    notify: Notify = Notify()
 
     @model_validator(mode="after")
     def _gates_can_be_met(self) -> Job:
         if self.gates.need_holdout and self.holdout is None:
             raise ValueError("the gates ask for a metric, and there is no holdout to measure it on")
+        if self.drift.max_score_psi is not None and self.holdout is None:
+            raise ValueError("drift.max_score_psi is of scores on a holdout, and there is none")
+        if self.regression and (self.gates.max_churn is not None or self.gates.min_class_share is not None):
+            raise ValueError("max_churn and min_class_share are of classes, and the model is one of values")
         if self.holdout is not None and self.holdout == self.store:
             raise ValueError("holdout is the training store: its rows say nothing about new ones")
         strange = [metric for metric in self.gates.metrics if metric not in self.metrics]
@@ -97,6 +103,11 @@ class Job(Strict):
     def checkpoint_every_s(self) -> float:
         """Seconds between two checkpoints of the fit."""
         return self.checkpoint_every
+
+    @property
+    def profiled(self) -> bool:
+        """Whether the rows to train on are read once, for their drift or the balance of their classes."""
+        return self.drift.of_rows or self.drift.max_score_psi is not None or self.gates.min_class_share is not None
 
     @property
     def max_relative_gap(self) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,43 +9,15 @@ from bigsvm.errors import DataError, MissingInput
 from bigsvm.events import Emit, silent
 from bigsvm.model import versions as registry
 from bigsvm.run.apply.evaluate import evaluate
+from bigsvm.run.apply.scoring import budget_of
 from bigsvm.run.proof.certify import certify_model
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.formats.opener import open_store
+from pipelines import drift, profile
 from pipelines.config import Job
 from pipelines.fitting import Found
-
-
-@dataclass(frozen=True)
-class Gate:
-    """One demand on a candidate."""
-
-    name: str
-    passed: bool
-    value: Any
-    limit: Any
-    message: str
-
-
-@dataclass
-class Verdict:
-    """All gates that were looked at, and the figures behind them."""
-
-    gates: list[Gate] = field(default_factory=list)
-    metrics: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def passed(self) -> bool:
-        return bool(self.gates) and all(gate.passed for gate in self.gates)
-
-    @property
-    def refusals(self) -> list[Gate]:
-        return [gate for gate in self.gates if not gate.passed]
-
-    def ask(self, name: str, passed: bool, value: Any, limit: Any, message: str) -> bool:
-        """Add a gate; whether it was passed."""
-        self.gates.append(Gate(name, passed, value, limit, message))
-        return passed
+from pipelines.paired import Paired, compare
+from pipelines.verdict import Verdict
 
 
 def judge(job: Job, found: Found, candidate: Path, emit: Emit = silent) -> Verdict:
@@ -85,7 +56,85 @@ def judge(job: Job, found: Found, candidate: Path, emit: Emit = silent) -> Verdi
         return verdict
     if job.holdout is not None:
         _judge_metrics(job, verdict, model, current, emit)
+    if verdict.passed and job.holdout is not None and (job.gates.compares or job.drift.max_score_psi is not None):
+        _judge_rows(job, found, verdict, model, current)
     return verdict
+
+
+def look(job: Job, found: Found) -> Verdict:
+    """The gates on the rows to train on, before anything is trained; nothing is read where none is asked for.
+
+    What the rows look like is kept in WORK/profiles for the nights to come.
+
+    Raises
+    ------
+    DataError : rows are bad. BudgetExceeded : a few sums for each feature do not fit fit.memory.
+    """
+    verdict = Verdict()
+    if not job.profiled:
+        return verdict
+    path = profile.path_of(job.folder, found.problem)
+    now = profile.Profile.load(path)
+    if now is None:
+        now = profile.profile_of(found.store, budget_of(job.fit))
+        now.save(path)
+    drift.ask_of_rows(job, verdict, _former(job), now, found.store.feature_names)
+    return verdict
+
+
+def _former(job: Job) -> profile.Profile | None:
+    """Of the rows of the last promotion, where that was told to look at them."""
+    problems = [entry["metrics"].get("problem") for entry in promotions(job)]
+    return profile.Profile.load(profile.path_of(job.folder, problems[-1])) if problems and problems[-1] else None
+
+
+def promotions(job: Job) -> list[dict[str, Any]]:
+    """The entries of the history that say what was promoted, also by somebody who died before saying so."""
+    return [entry for entry in registry.history(job.registry) if entry["action"] in ("promote", "recovered")]
+
+
+def _judge_rows(job: Job, found: Found, verdict: Verdict, model: Any, current: Any) -> None:
+    """The gates that ask both models about each row of the holdout, and the one on how the scores lie."""
+    assert job.holdout is not None
+    holdout = open_rows(job, job.holdout)
+    rival = current if current is not None and _comparable(model, current, holdout) else None
+    paired = compare(model, rival, holdout, budget_of(job.fit))
+    if rival is not None:
+        _ask_paired(job, verdict, paired)
+    if job.drift.max_score_psi is not None:
+        drift.ask_of_scores(job, verdict, _former(job), paired.scores)
+        path = profile.path_of(job.folder, found.problem)
+        now = profile.Profile.load(path)
+        if now is not None and verdict.passed:
+            now.scores = paired.scores
+            now.save(path)
+
+
+def _ask_paired(job: Job, verdict: Verdict, paired: Paired) -> None:
+    gates = job.gates
+    if gates.max_churn is not None:
+        text = f"{paired.changed} of {paired.n_rows} rows of the holdout get another label"
+        verdict.metrics["churn"] = paired.churn
+        verdict.ask("max_churn", paired.churn <= gates.max_churn, paired.churn, gates.max_churn, text)
+    if gates.challenger == "any":
+        return
+    better = gates.challenger == "better"
+    chance = paired.chance(better)
+    verdict.metrics[f"p_{'better' if better else 'worse'}"] = chance
+    if paired.regression:
+        counted = f"the mean squared error is {abs(paired.mean):.6g} {'smaller' if paired.mean > 0 else 'larger'}"
+    else:
+        counted = f"{paired.won} rows only the candidate gets right, {paired.lost} only the current model"
+    passed = chance < gates.significance if better else chance >= gates.significance
+    said = f"{'no better' if better else 'worse'} beyond chance" if not passed else "as asked"
+    text = f"{said}: {counted}, one-sided p {chance:.4g}"
+    verdict.ask("challenger", passed, chance, gates.significance, text)
+
+
+def _comparable(model: Any, current: Any, holdout: RowBlocks) -> bool:
+    """Whether the current model can be asked about the same rows."""
+    other_columns = holdout.layout == "dense" and current.n_features != holdout.n_features
+    return bool(current.regression == model.regression and not other_columns)
 
 
 def open_rows(job: Job, path: str) -> RowBlocks:
@@ -122,8 +171,7 @@ def _judge_metrics(job: Job, verdict: Verdict, model: Any, current: Any, emit: E
         verdict.ask(f"max_{metric}", value is not None and value <= most, value, most, f"{metric} {_shown(value)}")
     if job.gates.max_drop is None or current is None:
         return
-    other_columns = holdout.layout == "dense" and current.n_features != holdout.n_features
-    if current.regression != model.regression or other_columns:  # allow_other_shape: nothing of theirs can be compared
+    if not _comparable(model, current, holdout):  # allow_other_shape: nothing of theirs can be compared
         return
     metric = job.drop_metric
     value, former = measured[metric], evaluate(current, holdout, job.fit, emit)[metric]

@@ -1,6 +1,7 @@
 """The steps of a retraining job: plain functions, each of which works on folders and can be run alone.
 
 detect   has the data or the problem changed since the last promotion?
+look     hold the rows against those of the last promotion: drift, balance of the classes
 fit      train, and save the candidate beside the record of its run
 judge    hold the saved candidate against the gates and the current model
 promote  make it current
@@ -25,10 +26,13 @@ from bigsvm.run.fit.problem_identity import asked_digest
 from pipelines import journal
 from pipelines.config import Job
 from pipelines.fitting import Candidate, Found, fit, stands_at
-from pipelines.judging import Gate, Verdict, judge, open_rows
+from pipelines.judging import judge, look, open_rows, promotions
+from pipelines.verdict import Gate, Verdict
 
-__all__ = ["Candidate", "Found", "Gate", "Verdict", "alone", "detect", "fit", "judge", "promote", "promoted_already",
-           "record", "stands_at"]  # fmt: skip
+__all__ = [
+    "Candidate", "Found", "Gate", "Verdict", "alone", "detect", "fit", "judge", "look", "promote", "promoted_already",
+    "record", "stands_at",
+]  # fmt: skip
 
 
 @contextmanager
@@ -64,11 +68,6 @@ def detect(job: Job) -> Found:
     if last.get("problem") != problem:
         return Found(store, problem, True, "the options of the fit have changed")
     return Found(store, problem, False, "store and options are those of the last promotion")
-
-
-def promotions(job: Job) -> list[dict[str, Any]]:
-    """The entries of the history that say what was promoted, also by somebody who died before saying so."""
-    return [entry for entry in registry.history(job.registry) if entry["action"] in ("promote", "recovered")]
 
 
 def promoted_already(job: Job, found: Found) -> int | None:
