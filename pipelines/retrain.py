@@ -20,13 +20,12 @@ import click
 
 from bigsvm.cli.failures import failure_of
 from bigsvm.cli.session import Session, write_failure
-from bigsvm.errors import BigSVMError, OutputError
+from bigsvm.errors import BigSVMError
 from bigsvm.machine import check_address_space
 from bigsvm.model import versions as registry
 from bigsvm.run.fit.plan import make_plan
 from pipelines import journal, steps
 from pipelines.config import Job, read_job
-from pipelines.notify import tell
 from pipelines.profile import forget_profiles
 
 NOT_CONVERGED, GATE_REFUSED = 4, 76
@@ -52,11 +51,7 @@ def retrain(job: Job, session: Session, force: bool = False, accept_drift: bool 
             raise
         finally:
             document["seconds"] = round(time.monotonic() - began, 3)
-            try:
-                steps.record(job, document)
-            except OutputError as error:  # what happened has happened: the log may not say otherwise
-                session.warn(str(error))
-            for failure in tell(job.notify, document):
+            for failure in steps.tell(job, document):
                 session.warn(failure)
         if document["status"] == "promoted":
             _tidy(job, document, session)

@@ -23,7 +23,7 @@ from bigsvm.files import locks
 from bigsvm.model import versions as registry
 from bigsvm.observe.jsonl import plain
 from bigsvm.run.fit.problem_identity import asked_digest
-from pipelines import journal
+from pipelines import journal, notify
 from pipelines.config import Job
 from pipelines.fitting import Candidate, Found, fit, stands_at
 from pipelines.judging import judge, look, open_rows, promotions
@@ -31,7 +31,7 @@ from pipelines.verdict import Gate, Verdict
 
 __all__ = [
     "Candidate", "Found", "Gate", "Verdict", "alone", "detect", "fit", "judge", "look", "promote", "promoted_already",
-    "record", "stands_at",
+    "record", "stands_at", "tell",
 ]  # fmt: skip
 
 
@@ -103,3 +103,16 @@ def record(job: Job, document: dict[str, Any]) -> None:
             os.fsync(file.fileno())
     except OSError as error:
         raise OutputError(f"cannot write: {error.strerror}", str(path)) from error
+
+
+def tell(job: Job, document: dict[str, Any]) -> list[str]:
+    """Write an outcome down, and tell whom the job names; what failed of that, in sentences.
+
+    What happened has happened: nothing is raised.
+    """
+    failed = []
+    try:
+        record(job, document)
+    except OutputError as error:
+        failed.append(str(error))
+    return failed + notify.tell(job.notify, document)
