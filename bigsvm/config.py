@@ -134,9 +134,15 @@ class FitConfig:
     )
     """Seconds.  Where a run ends by it is the clock's choice, so a run may go on with another one."""
     seed: int = result(0, "--seed", "Seed of all random orders.", kind="int", shown=None)
-    blocks_per_round: int = result(
-        1, "--blocks-per-round", "Blocks solved apart before they are added up; part of the mathematics.", kind="int",
-        metavar="K", shown=None, least=1,
+    shards: int | None = result(
+        None, "--shards", "Parts of the rows that are trained apart and added up; part of the mathematics.  "
+        "[default: 1 below 16 GB, then one for each 16 GB]",
+        kind="int", metavar="L", least=1, solvers=("dcd",),
+    )  # fmt: skip
+    """Nothing depends on how many workers or threads work on them."""
+    rounds_per_pass: int | None = result(
+        None, "--rounds-per-pass", "Sums over all shards in a pass.  [default: as the data's shape wants]", kind="int",
+        metavar="P", least=1, solvers=("dcd",),
     )  # fmt: skip
     # what it leaves behind
     no_dual: bool = files(False, "--no-dual", "Leave alpha out of the model; certify can then prove less.", kind="flag")

@@ -44,7 +44,7 @@ class DataShape:
     n_features: int
     nnz: int
     n_models: int
-    parallel: int = 1
+    shards: int = 1
     weight_bytes: int = 8
     entry_bytes: int = 12
     """Of a value by columns, with its row number where the data are sparse."""
@@ -94,8 +94,8 @@ class Context:
     mapper: Mapper
     budget: MemoryBudget
     seed: int
-    parallel: int
-    """Blocks per round (K): part of the mathematics, not of the machine."""
+    shards: int
+    """Of the rows (L): part of the mathematics, not of the machine."""
     threads: int
     """For work whose result does not depend on them."""
     read_depth: int
@@ -114,6 +114,8 @@ class Context:
     row_buffer_sweeps: int = 0
     """Sweeps of the row buffer in a pass."""
     row_buffer_packed: bool = False
+    rounds_per_pass: int = 1
+    """Sums over all shards in a pass (P)."""
     cache_bytes: int = 0
     """For rows of kernel values, of solvers that fetch them."""
     cache_disk_bytes: int = 0
@@ -260,6 +262,8 @@ class Solver(Protocol):
     """It gives hopeless models up by itself, and tells its work in passes where all rows are in memory."""
     paper_rule: ClassVar[bool]
     """It has a stop rule of its paper's, for --stop paper."""
+    in_shards: ClassVar[bool]
+    """It trains shards of the rows apart from one another, and adds them up (`Context.shards`)."""
     column_access: ClassVar[bool]
     """It reads the data by columns (`Context.columns`)."""
 
@@ -271,14 +275,14 @@ class Solver(Protocol):
         """Why data of such a shape are not for this solver; None where they are."""
         ...
 
-    def small_fits(self, tol: float, parallel: int, resident: bool) -> list[SmallFit]:
+    def small_fits(self, tol: float, resident: bool) -> list[SmallFit]:
         """Fits that together call all compiled code that a fit to `tol` may call.
 
-        parallel : blocks per round;  resident : all rows are in memory
+        resident : all rows are in memory
         """
         ...
 
-    def weight_bytes(self, tol: float, parallel: int, regression: bool) -> int: ...
+    def weight_bytes(self, tol: float, regression: bool) -> int: ...
     def needs(self, shape: DataShape, resident: bool) -> list[Need]: ...
     def init(self, problem: Problem, ctx: Context) -> Any: ...
     def step(self, problem: Problem, state: Any, ctx: Context) -> StepInfo: ...
@@ -313,6 +317,7 @@ class SolverBase:
     can_defer: ClassVar[bool] = False
     self_paced: ClassVar[bool] = False
     paper_rule: ClassVar[bool] = False
+    in_shards: ClassVar[bool] = False
     column_access: ClassVar[bool] = False
 
     @property

@@ -30,7 +30,6 @@ from bigsvm.events import (
 from bigsvm.machine import return_freed_memory
 from bigsvm.model.model_rows import rows_of
 from bigsvm.problem.problem import Problem, make_problem
-from bigsvm.run.copies.scratch import is_tmpfs, make_scratch
 from bigsvm.run.execute.mapper import open_mapper
 from bigsvm.run.execute.memory import PeakMemory
 from bigsvm.run.execute.signals import Stop, stop_on_signals
@@ -48,6 +47,7 @@ from bigsvm.run.proof.prover import Prover
 from bigsvm.run.proof.saved_problem import models_document
 from bigsvm.solvers.base import Context
 from bigsvm.store.blocks import RowBlocks
+from bigsvm.store.copy.scratch import is_tmpfs, make_scratch
 from bigsvm.store.survey import Survey
 
 

@@ -51,7 +51,7 @@ class LinearProver(Prover):
 
     def _prove(self) -> Certificate:
         points = self._solver.points(self._state)
-        streams = not self._ctx.resident and self._ctx.parallel == 1
+        streams = not self._ctx.resident and self._ctx.shards == 1
         proofs = self._stream(points) if streams else self._in_tasks(points)
         self.alpha = [point.alpha for point in points if point.alpha is not None]
         return self._take(proofs, [point.w for point in points])

@@ -127,11 +127,11 @@ class KernelSolver(SolverBase):
         """None: any shape will do."""
         return None
 
-    def weight_bytes(self, tol: float, parallel: int, regression: bool) -> int:
+    def weight_bytes(self, tol: float, regression: bool) -> int:
         """There is no w but where the kernel is linear, at the end."""
         return 8
 
-    def small_fits(self, tol: float, parallel: int, resident: bool) -> list[SmallFit]:
+    def small_fits(self, tol: float, resident: bool) -> list[SmallFit]:
         """Of so few rows that all may be free at once, and of more, some of them at each bound; with both float types
         of kernel values, since a proof that fails asks for float64."""
         tols = [_FINE] if float64_values(tol) else [_COARSE, _FINE]

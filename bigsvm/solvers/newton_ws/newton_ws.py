@@ -129,10 +129,10 @@ class NewtonWS(PrimalSolver):
         """Too many features for a Hessian."""
         return too_many_features(self.name, shape, self.max_features)
 
-    def small_fits(self, tol: float, parallel: int, resident: bool) -> list[SmallFit]:
+    def small_fits(self, tol: float, resident: bool) -> list[SmallFit]:
         """Rows that are all kept; rows of which most are folded; and a gap that does not fall, so that dcd goes on."""
         few, at_once = ("working_rows", _FEW), ("opening", "none")
-        first = _DCD.small_fits(tol, parallel, resident) if self.opening == "dcd" and resident else []
+        first = _DCD.small_fits(tol, resident) if self.opening == "dcd" and resident else []
         return [
             *first,
             SmallFit(options=(at_once,)),

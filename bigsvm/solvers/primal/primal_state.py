@@ -89,11 +89,11 @@ def start_at_costless_bias(state: PrimalState) -> bool:
 class PrimalSolver(SolverBase):
     """What all solvers with a PrimalState share."""
 
-    def small_fits(self, tol: float, parallel: int, resident: bool) -> list[SmallFit]:
+    def small_fits(self, tol: float, resident: bool) -> list[SmallFit]:
         """One: nothing but the shape of the data decides what is called."""
         return [SmallFit()]
 
-    def weight_bytes(self, tol: float, parallel: int, regression: bool) -> int:
+    def weight_bytes(self, tol: float, regression: bool) -> int:
         """Always float64."""
         return 8
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing, nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,6 +21,7 @@ from bigsvm.store.ingest.row_source import RowSource
 from bigsvm.store.ingest.sources import open_source
 from bigsvm.store.ingest.zarr_writer import MARKS, ZarrWriter
 from bigsvm.store.labels import Missing
+from bigsvm.store.remote.settings import storing
 from bigsvm.store.scaling import Scale
 from bigsvm.store.sealing.seal import EmptyChunks
 from bigsvm.units import MIB, parse_bytes, show_bytes
@@ -53,6 +54,7 @@ def ingest(
     columns: Sequence[str] = (),
     hash_bits: int | None = None,
     scale: Scale | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     emit: Emit = silent,
 ) -> dict[str, Any]:
     """Write a store from text, arrays or another store, reading the source once.
@@ -73,7 +75,7 @@ def ingest(
     codec, chunk_bytes : of the store
     memory : bytes, or a size such as "512MiB": smaller pieces where it is small, refused where it is too small
     threads : with 1, reading, parsing and writing take turns
-    empty_chunks, matrix, missing, columns, hash_bits, scale : of what is read, see `open_store`
+    empty_chunks, matrix, missing, columns, hash_bits, scale, storage_options : of what is read, see `open_store`
 
     Returns
     -------
@@ -105,6 +107,8 @@ def ingest(
         emit(Warned(message))
 
     with ExitStack() as stack:
+        given = None if memory is None else parse_bytes(memory)
+        stack.enter_context(storing(storage_options, memory=given, watch=lambda: nullcontext(emit)))
         compiling = stack.enter_context(compile_time())
         rows = open_source(
             source,

@@ -210,8 +210,9 @@ def load_manifest(folder: Path, stem: str = STEM) -> Manifest:
     main = _object(path, read_bytes(path))
     if main.get("format") != _FORMAT or main.get("version") != _VERSION or main.get("digest") != _DIGEST:
         raise DataError("not a manifest that this version reads", str(path), "upgrade bigsvm, or run: bigsvm seal")
-    own = main.pop(_OWN_DIGEST, None)  # older manifests have none
-    if own is not None and own != xxhash.xxh3_128_hexdigest(canonical(main)):
+    intact = is_as_written(main)
+    own = main.pop(_OWN_DIGEST, None)
+    if not intact:
         raise DataError("damaged manifest: it is not what was written", str(path), "restore it, or run: bigsvm seal")
     stat, vouched = main.pop("stat", ""), main.pop("vouched", False)
     documents, content = main.get("documents"), main.get("content")
@@ -230,6 +231,13 @@ def load_manifest(folder: Path, stem: str = STEM) -> Manifest:
     if len(index) != main.get("n_chunks") or not all(map(_is_digest, documents.values())):
         raise DataError("damaged manifest", str(path), "run: bigsvm seal")
     return index.manifest(documents, content, xxhash.xxh3_128_hexdigest(canonical(main)), stat, vouched is True)
+
+
+def is_as_written(main: dict[str, Any]) -> bool:
+    """Whether the first document of a manifest has the digest of itself that it says; older ones say none."""
+    rest = {name: value for name, value in main.items() if name != _OWN_DIGEST}
+    own = main.get(_OWN_DIGEST)
+    return own is None or own == xxhash.xxh3_128_hexdigest(canonical(rest))
 
 
 def manifest_keys(folder: Path, stem: str = STEM) -> Iterator[tuple[str, str]]:

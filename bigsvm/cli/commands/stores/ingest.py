@@ -9,9 +9,9 @@ import click
 
 from bigsvm.cli import text
 from bigsvm.cli.command import bigsvm_command
-from bigsvm.cli.options import add, empty_option, row_options, scale_option, take_rows
+from bigsvm.cli.options import add, empty_option, row_options, scale_option, storage_option, take_rows
 from bigsvm.cli.session import Session
-from bigsvm.cli.types import Size
+from bigsvm.cli.types import Size, Source
 from bigsvm.errors import UsageError
 from bigsvm.units import parse_bytes, show_bytes
 
@@ -21,7 +21,7 @@ from bigsvm.units import parse_bytes, show_bytes
     "SRC may be compressed (.gz .bz2 .xz .zst) and may be - for standard input; several are read one after "
     "the other."
 )
-@click.argument("sources", metavar="SRC...", nargs=-1, required=True)
+@click.argument("sources", metavar="SRC...", type=Source(), nargs=-1, required=True)
 @click.argument("store", type=click.Path(path_type=Path))
 @click.option("--from", "from_format", metavar="FORMAT", help="Format of SRC.  [default: by its name]")
 @click.option("--label", metavar="NAME", help="Column of labels, where SRC has columns.")
@@ -39,7 +39,7 @@ from bigsvm.units import parse_bytes, show_bytes
 @click.option("--memory", type=Size(), metavar="SIZE|PCT%", help="Memory on top of the base.")
 @click.option("--threads", type=int, metavar="N", help="[default: the cores this process may use]")
 @click.option("--overwrite", is_flag=True, help="Replace an existing STORE.")
-@add([empty_option, *row_options, scale_option])
+@add([empty_option, *row_options, scale_option, storage_option])
 def command(
     session: Session,
     sources: tuple[str, ...],
