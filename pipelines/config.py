@@ -137,7 +137,7 @@ def read_job(path: str | Path) -> Job:
             document[name] = str(base / value)
     fit = document.get("fit")
     if isinstance(fit, dict):
-        for name in ("scratch", "scheduler_file", "scheduler-file"):
+        for name in ("scratch", "scheduler_file", "scheduler-file", "warm_start", "warm-start"):
             if isinstance(fit.get(name), str):
                 fit[name] = str(base / fit[name])
     try:

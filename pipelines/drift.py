@@ -97,8 +97,8 @@ def _ask_labels(job: Job, verdict: Verdict, former: Profile, now: Profile) -> No
         value, text = psi_of_histograms(before, after), "the values to learn"
     else:
         names = sorted(former.labels.keys() | now.labels.keys())
-        before, after = ([p.n_rows * p.labels.get(name, 0.0) for name in names] for p in (former, now))
-        value = psi(np.array(before), np.array(after))
+        before, after = (np.array([p.n_rows * p.labels.get(name, 0.0) for name in names]) for p in (former, now))
+        value = psi(before, after)
         name = max(names, key=lambda name: abs(now.labels.get(name, 0.0) - former.labels.get(name, 0.0)))
         text = (
             f"class {name} has {now.labels.get(name, 0.0):.4g} of the rows, {former.labels.get(name, 0.0):.4g} before"

@@ -84,8 +84,13 @@ def look(job: Job, found: Found) -> Verdict:
 
 def _former(job: Job) -> profile.Profile | None:
     """Of the rows of the last promotion, where that was told to look at them."""
-    problems = [entry["metrics"].get("problem") for entry in promotions(job)]
-    return profile.Profile.load(profile.path_of(job.folder, problems[-1])) if problems and problems[-1] else None
+    problem = _last_problem(job)
+    return profile.Profile.load(profile.path_of(job.folder, problem)) if problem else None
+
+
+def _last_problem(job: Job) -> str | None:
+    """Digest of the rows and options that were promoted last."""
+    return (promotions(job) or [{"metrics": {}}])[-1]["metrics"].get("problem")
 
 
 def promotions(job: Job) -> list[dict[str, Any]]:
@@ -105,7 +110,7 @@ def _judge_rows(job: Job, found: Found, verdict: Verdict, model: Any, current: A
         drift.ask_of_scores(job, verdict, _former(job), paired.scores)
         path = profile.path_of(job.folder, found.problem)
         now = profile.Profile.load(path)
-        if now is not None and verdict.passed:
+        if now is not None and found.problem != _last_problem(job):  # else they are what is compared with
             now.scores = paired.scores
             now.save(path)
 

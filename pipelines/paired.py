@@ -76,7 +76,8 @@ def compare(model: Any, current: Any | None, holdout: RowBlocks, budget: MemoryB
     with budget.reserve("rows of the holdout", held + 3 * a_row):
         pass
     rows = int(max(1, min(holdout.n_samples, _BLOCK // a_row, (budget.free - held) // (3 * a_row))))
-    true_labels = None if model.regression else [join_labels(one.classes, holdout.classes) for one in both]
+    classes = holdout.classes
+    true_labels = None if classes is None else [join_labels(one.classes, classes) for one in both]
     histograms = np.zeros((model.n_models, len(counts(np.zeros(0)))), np.int64)
     for block in blocks_of(holdout, holdout.refs(rows)):
         kept = slice(None) if block.sample_weight is None else block.sample_weight > 0

@@ -1,4 +1,4 @@
-"""What rows look like, in one streamed pass and 24 bytes a feature: what later rows are held against."""
+"""What rows look like, in one streamed pass and 120 bytes a feature: what later rows are held against."""
 
 from __future__ import annotations
 
@@ -81,10 +81,11 @@ def profile_of(store: RowBlocks, budget: MemoryBudget) -> Profile:
     """
     d, n = store.n_features, 0
     classes = store.classes
-    with budget.reserve("sums of features", 24 * d + 3 * _BLOCK):
+    size = min(_BLOCK, budget.limit // 8)
+    with budget.reserve("sums of features", 120 * d + 3 * size + int(1.5 * store.chunk_nbytes)):
         sums, squares, there, shift = np.zeros(d), np.zeros(d), np.zeros(d, np.int64), np.zeros(d)
         labels = np.zeros(2 * _HALF_BINS if classes is None else len(classes), np.int64)
-        rows = int(max(1, min(store.n_samples, _BLOCK // row_bytes(store))))
+        rows = int(max(1, min(store.n_samples, size // row_bytes(store))))
         for block in blocks_of(store, store.refs(rows)):
             kept = slice(None) if block.sample_weight is None else block.sample_weight > 0
             y = block.y[kept]
@@ -109,15 +110,15 @@ def profile_of(store: RowBlocks, budget: MemoryBudget) -> Profile:
 def _sums(X: Any, weight: np.ndarray | None, shift: np.ndarray) -> tuple[np.ndarray, ...]:
     """(sums of x - shift, sums of its squares, counts of x that are not 0) of each feature."""
     d = len(shift)
-    whole = weight is None or bool(weight.all())
+    kept_rows = None if weight is None or weight.all() else weight > 0
     if isinstance(X, CSR):
         data, indices = np.asarray(X.data, np.float64), X.indices
-        if not whole:
-            kept = np.repeat(weight > 0, np.diff(X.indptr))
+        if kept_rows is not None:
+            kept = np.repeat(kept_rows, np.diff(X.indptr))
             data, indices = data[kept], indices[kept]
         there = np.bincount(indices[data != 0], minlength=d)
         return np.bincount(indices, data, d), np.bincount(indices, data * data, d), there
-    dense = X if whole else X[weight > 0]
+    dense = X if kept_rows is None else X[kept_rows]
     sums, squares, there = np.zeros(d), np.zeros(d), np.zeros(d, np.int64)
     step = max(1, _BLOCK // (16 * d))  # float64 copies of a few rows at a time
     for start in range(0, len(dense), step):

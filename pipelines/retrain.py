@@ -42,7 +42,6 @@ def retrain(job: Job, session: Session, force: bool = False, accept_drift: bool 
     """
     began = time.monotonic()
     with steps.alone(job):
-        registry.settle(job.registry)
         document: dict[str, Any] = {"status": "error", "store": job.store, "registry": str(job.registry)}
         try:
             document.update(_run(job, session, force, accept_drift))
@@ -70,6 +69,7 @@ def _tidy(job: Job, document: dict[str, Any], session: Session) -> None:
 
 
 def _run(job: Job, session: Session, force: bool, accept_drift: bool) -> dict[str, Any]:
+    registry.settle(job.registry)
     found = steps.detect(job)
     session.warn_of(found.store)
     about: dict[str, Any] = {"reason": found.reason, "store_fingerprint": found.store.fingerprint, "version": None}
