@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import os
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -75,6 +76,11 @@ class FitConfig:
     solver_options: dict[str, Any] = result(
         dict, "--set", "A parameter of the solver; repeatable.", kind="settings", metavar="KEY=VALUE"
     )
+    warm_start: str | None = result(
+        None, "--warm-start",
+        "Start from this model: rows that it knew keep their duals, if they are the first of STORE.", metavar="MODEL",
+    )  # fmt: skip
+    """Folder of an earlier model.  In identities its digest stands for it: the same model may lie anywhere."""
     # kernels
     kernel: str = result(
         "linear", "--kernel",
@@ -212,6 +218,8 @@ class FitConfig:
         unknown = sorted(set(options) - known)
         if unknown:
             raise UsageError(f"unknown option {unknown[0]!r}", hint=_nearest(unknown[0], known))
+        if options.get("warm_start") is not None:  # a run may be taken up again from another folder
+            options["warm_start"] = os.path.abspath(options["warm_start"])
         if isinstance(options.get("max_time"), str):
             options["max_time"] = parse_seconds(options["max_time"])
         if options.get("stop") == "paper" and options.get("solver", "").startswith(_NO_BIAS_IN_PAPER):

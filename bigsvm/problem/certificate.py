@@ -134,26 +134,31 @@ def with_block(terms: RowsTerms, problem: Problem, w: np.ndarray, alpha: np.ndar
 
 def _alpha_of_margins(problem: Problem, X: Matrix, y: np.ndarray, cost: np.ndarray, w: np.ndarray) -> np.ndarray:
     """alpha_i = C_i loss'(s_i): in the box always, and tight at the optimum of the squared losses."""
+    return problem.loss.alpha(slacks_of(problem, X, y, w), cost[:, None] * problem.C[None, :])
+
+
+def slacks_of(problem: Problem, X: Matrix, y: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """s_i of some rows at w, float64, (n_rows, n_models)."""
     W = w if w.ndim == 2 else w[:, None]
     n_columns = X.shape[1] if isinstance(X, np.ndarray) else len(W) - 1
     scores = np.empty((len(y), problem.n_models))
     decision(X, np.ascontiguousarray(W[:n_columns]), scores)
     scores += problem.constant_feature * W[-1]
     if problem.regression:
-        slacks = y[:, None] - scores
-    else:
-        slacks = 1.0 - np.where(y[:, None] == problem.positive[None, :], 1.0, -1.0) * scores
-    return problem.loss.alpha(slacks, cost[:, None] * problem.C[None, :])
+        return y[:, None] - scores
+    return np.asarray(1.0 - np.where(y[:, None] == problem.positive[None, :], 1.0, -1.0) * scores)
 
 
 class Accumulator:
     """Adds blocks' terms in block order; `finish` is the certificate of everything added.
 
     rescaled : bool   of the best multiple of w, among some, instead of w
+    met : what rows as they are stored are met with, w as a rule;  v : what they sum up to
     """
 
     def __init__(self, problem: Problem, w: np.ndarray, rescaled: bool = False) -> None:
         self._problem, self._w = problem, w
+        self.met = problem.met(w)
         self.scales = _SCALES if rescaled else _SCALES[:0]
         self.v = np.zeros(w.shape)
         self._sums: list[np.ndarray] = []
@@ -200,11 +205,11 @@ class Accumulator:
         """The certificate with the multiple of w that it speaks of."""
         total = self.sums()
         free = self._problem.bias == "free"
-        scale = np.ones(self._problem.n_models)
-        norms = self._norms(scale)
+        scale, v = np.ones(self._problem.n_models), self._problem.summed(self.v)
+        norms = self._norms(scale, v)
         if len(self.scales):
             scale = self._choose_scales(total, norms[:, 0])
-            norms = self._norms(scale)
+            norms = self._norms(scale, v)
         primal = 0.5 * norms[:, 0] + total[:, kernel.LOSS]
         gap = total[:, kernel.GAP] + 0.5 * norms[:, 1]
         if free:
@@ -217,11 +222,11 @@ class Accumulator:
             drift=float(norms[:, 2].max()),
             n_support=total[:, kernel.SUPPORT].astype(np.int64),
         )
-        return Proof(certificate, self.v, scale)
+        return Proof(certificate, v, scale)
 
-    def _norms(self, scale: np.ndarray) -> np.ndarray:
+    def _norms(self, scale: np.ndarray, v: np.ndarray) -> np.ndarray:
         norms = np.zeros((self._problem.n_models, 3))
-        kernel.distances(self._w, scale, self.v, norms, 1 if self._problem.bias == "free" else 0)
+        kernel.distances(self._w, scale, v, norms, 1 if self._problem.bias == "free" else 0)
         return norms
 
     def _choose_scales(self, total: np.ndarray, norms: np.ndarray) -> np.ndarray:

@@ -20,7 +20,7 @@ from bigsvm.budget import MemoryBudget
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.deferred import DeferredCertificate
 from bigsvm.problem.problem import Problem
-from bigsvm.store.blocks import BlockRef, RowBlocks
+from bigsvm.store.blocks import Block, BlockGroup, BlockRef, RowBlocks
 from bigsvm.store.columns.column_blocks import ColumnBlocks
 from bigsvm.store.state.vectors import RowVector
 from bigsvm.tasks import Mapper
@@ -56,6 +56,8 @@ class DataShape:
     """Rows beyond their kinks have curvature: where it is False (the hinge loss), no solver sums it up in a matrix."""
     regression: bool = False
     """Rows have targets, not classes."""
+    centred: bool = False
+    """Rows count as centred and are not (`Problem.centre`)."""
 
 
 @dataclass
@@ -243,6 +245,22 @@ class Point(NamedTuple):
 
 
 Keeps = Literal["off", "auto", "always"]
+StartsFrom = Literal["", "weights", "duals"]
+
+
+class LinearStart(Protocol):
+    """The start of a fit from the duals of an earlier model."""
+
+    def take(self, block: Block, where: BlockRef | BlockGroup) -> None:
+        """Bring alpha of the rows of a block into the box, before they are looked at."""
+        ...
+
+    def settle(self, certificate: Certificate) -> int | None:
+        """What can be done, after all rows were seen and w is that of alpha, without reading: row visits.
+
+        None where the run is to stop.
+        """
+        ...
 
 
 class Solver(Protocol):
@@ -266,6 +284,10 @@ class Solver(Protocol):
     """It trains shards of the rows apart from one another, and adds them up (`Context.shards`)."""
     column_access: ClassVar[bool]
     """It reads the data by columns (`Context.columns`)."""
+    starts_from: ClassVar[StartsFrom]
+    """What it can take over of an earlier model, if anything."""
+    centres: ClassVar[bool]
+    """It meets rows through `Problem.met` and `Problem.summed` alone, so that they may count as centred."""
 
     @property
     def keeps_rows(self) -> Keeps:
@@ -304,6 +326,23 @@ class Solver(Protocol):
         """
         ...
 
+    def start_at(self, state: Any, w: np.ndarray | None) -> list[RowVector]:
+        """Begin, of a `state` as `init` made it, at the weights of an earlier model instead of 0.
+
+        w : as `zero_weights` shapes them; None: the earlier model has none
+
+        Returns the vectors that take alpha of that model, those of all models in order; none of a solver that starts
+        from weights.
+        """
+        ...
+
+    def linear_start(self, state: Any, known: int, by_weights: bool, ctx: Context) -> LinearStart:
+        """What is done, of a solver with weights that starts from duals, while a first pass proves where it starts.
+
+        known : rows of the store that the earlier model knew, the first ones;  by_weights : it had weights
+        """
+        ...
+
     def finish(self, state: Any) -> None:
         """Give back what only training needs."""
         ...
@@ -319,7 +358,17 @@ class SolverBase:
     paper_rule: ClassVar[bool] = False
     in_shards: ClassVar[bool] = False
     column_access: ClassVar[bool] = False
+    starts_from: ClassVar[StartsFrom] = ""
+    centres: ClassVar[bool] = False
 
     @property
     def keeps_rows(self) -> Keeps:
         return "off"
+
+    def start_at(self, state: Any, w: np.ndarray | None) -> list[RowVector]:
+        """As `Solver`; of solvers that start from 0 and nowhere else."""
+        raise NotImplementedError(f"{self.name} starts from 0")  # type: ignore[attr-defined]
+
+    def linear_start(self, state: Any, known: int, by_weights: bool, ctx: Context) -> LinearStart:
+        """As `Solver`; of the others."""
+        raise NotImplementedError(f"{self.name} does not start from duals")  # type: ignore[attr-defined]

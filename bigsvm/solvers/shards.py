@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bigsvm.config import FitConfig
+from bigsvm.errors import UsageError
 from bigsvm.solvers.base import DataShape
 
 _SHARD_BYTES = 16 * 10**9
@@ -17,7 +18,14 @@ _SUMS_SHARE = 2.0  # of the reading of a pass, that its sums may take
 
 
 def shards_of(config: FitConfig, data_bytes: int) -> int:
-    """As asked; else 1 below 16 GB, then the power of two next to one for each 16 GB, 256 at most."""
+    """As asked; else 1 below 16 GB, then the power of two next to one for each 16 GB, 256 at most.
+
+    A fit that starts from an earlier model has one.  Raises UsageError where more are asked for.
+    """
+    if config.warm_start is not None:
+        if config.shards is not None and config.shards > 1:
+            raise UsageError("shards do not start from an earlier model", hint="leave out --shards or --warm-start")
+        return 1
     if config.shards is not None:
         return config.shards
     shards = 1

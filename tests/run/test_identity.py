@@ -157,10 +157,10 @@ OTHERS: dict[str, Any] = {
     "tol": 1e-2, "stop": "paper", "max_passes": 3.0, "max_time": 1e6, "seed": 1, "shards": 2, "rounds_per_pass": 8,
     "solver_options": {"momentum": "off"}, "memory": "65MiB", "scratch": None, "scratch_limit": "1GiB",
     "stage": "none", "threads": 2, "scheduler": "serial", "scheduler_file": None, "workers": 2, "no_dual": True,
-    "C_path": None,
+    "C_path": None, "warm_start": "/nowhere/old.model",
 }  # fmt: skip
 KERNEL_ONLY = ("epsilon", "gamma", "degree", "coef0", "assume_psd", "wss", "working_set", "shrinking", "cache_memory")
-ASKED_ONLY = ("scratch", "scheduler_file", "C_path", "solver_options")
+ASKED_ONLY = ("scratch", "scheduler_file", "C_path", "solver_options", "warm_start")
 """Options that these fits cannot take one by one; their identity is looked at all the same."""
 
 

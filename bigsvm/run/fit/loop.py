@@ -103,6 +103,11 @@ class Loop:
         self.ctx.uncharge(self.at.bytes_read)
         self._before_s = self.at.spent_s
 
+    def begin_at(self, start: Certificate, visits: int) -> bool:
+        """The solver starts at a point of which something is proved; True where that is enough."""
+        self.at.visits += visits
+        return self._report(start) and self.config.stop == "gap"
+
     def run(self) -> str:
         """The status that ended it: converged, paper_rule, kkt, stopped or stalled."""
         while True:

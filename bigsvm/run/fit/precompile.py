@@ -34,6 +34,8 @@ from bigsvm.run.fit.loop import Loop
 from bigsvm.run.fit.open_rows import open_rows
 from bigsvm.run.fit.plan import Plan
 from bigsvm.run.fit.training import begin, make_context
+from bigsvm.run.start.earlier import small_earlier
+from bigsvm.run.start.take_over import take_over
 from bigsvm.solvers.base import Need, SmallFit
 from bigsvm.solvers.dcd.active_row_buffer import whole_row_buffer
 from bigsvm.store.blocks import RowBlocks
@@ -78,7 +80,7 @@ def _kind_of_plan(plan: Plan, config: FitConfig) -> tuple[Any, ...]:
     return (
         repr(plan.solver), *asked, config.stop, plan.mode, plan.shards, plan.spilled, plan.decides_kernel,
         problem.loss.name, problem.bias, problem.kernel.name, problem.kernel.definite.how, problem.pairs,
-        len(problem.classes), min(problem.n_models, _MODELS), config.class_weight is None,
+        len(problem.classes), min(problem.n_models, _MODELS), config.class_weight is None, config.warm_start is None,
         plan.row_buffer_bytes > 0, plan.row_buffer_packed, plan.cache.memory_bytes > 0, plan.cache.disk_bytes > 0,
     )  # fmt: skip
 
@@ -100,6 +102,9 @@ def _fit_few_rows(store: RowBlocks, plan: Plan, config: FitConfig, fit: SmallFit
         data, survey = stack.enter_context(open_rows(small, plan, config, scratch, budget, mapper, silent))
         ctx = make_context(data, survey, plan, config, mapper, budget, scratch, stack, silent)
         begun = begin(problem, plan, ctx, stack, silent)
+        if config.warm_start is not None:
+            earlier = small_earlier(plan.solver, begun.problem, data)
+            take_over(earlier, plan.solver, begun.problem, begun.state, begun.prover, ctx)
         Loop(
             begun.problem, plan.solver, begun.state, config, ctx, begun.prover, survey.data_bytes, Stop(), None, silent,
             most_steps=_STEPS,
@@ -128,6 +133,7 @@ def _small_problem(problem: Problem, config: FitConfig, fit: SmallFit) -> Proble
         positive=positive,
         negative=negative,
         kernel=Kernel(problem.kernel.name, 1.0 / _WIDTH, 2, 1.0, definite),
+        centre=problem.centre and problem.centre._replace(mu=np.full(_WIDTH, 0.5)),
     )
 
 

@@ -25,8 +25,19 @@ from bigsvm.compiled.shared.visiting import WITH_REPLACEMENT, VisitingOrder, mix
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.deferred import DEFERRED_ALPHA
 from bigsvm.problem.problem import Problem, zero_weights
-from bigsvm.solvers.base import Context, DataShape, Keeps, Need, Point, SmallFit, SolverBase, StepInfo
+from bigsvm.solvers.base import (
+    Context,
+    DataShape,
+    Keeps,
+    Need,
+    Point,
+    SmallFit,
+    SolverBase,
+    StartsFrom,
+    StepInfo,
+)
 from bigsvm.solvers.dcd.active_row_buffer import make_row_buffer
+from bigsvm.solvers.dcd.dual_cd_start import DualStart
 from bigsvm.solvers.dcd.dual_cd_state import (
     DualCDState,
     ModelGroup,
@@ -38,7 +49,9 @@ from bigsvm.solvers.dcd.dual_cd_state import (
 from bigsvm.solvers.dcd.dual_cd_stream import pass_sums, streamed_pass, writable
 from bigsvm.solvers.dcd.momentum import Momentum
 from bigsvm.solvers.dcd.shard_pass import ShardedGroup, sharded_pass
+from bigsvm.solvers.weights import columns
 from bigsvm.store.blocks import Matrix, readonly_view
+from bigsvm.store.state.vectors import RowVector
 from bigsvm.tasks import FAN_IN
 
 _SMALLEST_EPS = 1e-13  # projected gradients below this are rounding
@@ -72,6 +85,7 @@ class DualCD(SolverBase):
     biases: ClassVar[tuple[str, ...]] = ("augmented", "none")
     can_defer: ClassVar[bool] = True
     in_shards: ClassVar[bool] = True
+    starts_from: ClassVar[StartsFrom] = "duals"
 
     max_sweeps_per_step: int = 64
     row_buffer: str = "auto"
@@ -167,6 +181,20 @@ class DualCD(SolverBase):
         cost = ctx.vector("row costs", 1) if leaps and weighted else None
         shards = [ShardedGroup(group, ctx) for group in groups] if ctx.shards > 1 else None
         return DualCDState(0, groups, sqnorm, cost, shrinks=ctx.resident, shards=shards)
+
+    def start_at(self, state: DualCDState, w: np.ndarray | None) -> list[RowVector]:
+        """w is a primal point to be proved, until `learn` puts w(alpha) in its place."""
+        first = 0
+        for group in state.groups:
+            models = slice(first, first + group.problem.n_models)
+            first = models.stop
+            if w is not None:
+                columns(group.w)[...] = columns(w)[:, models]
+        return [group.alpha for group in state.groups]
+
+    def linear_start(self, state: DualCDState, known: int, by_weights: bool, ctx: Context) -> DualStart:
+        """As `dual_cd_start` has it."""
+        return DualStart(state.groups, known, by_weights, ctx)
 
     def step(self, problem: Problem, state: DualCDState, ctx: Context) -> StepInfo:
         """One pass over rows that stream; on data in memory, up to `max_sweeps_per_step` sweeps."""
@@ -313,7 +341,9 @@ class DualCD(SolverBase):
 def _leap(state: DualCDState) -> None:
     cost = np.empty(0) if state.cost is None else state.cost.values[:, 0]
     for group in state.groups:
-        if group.momentum is not None:
+        if group.momentum is not None and state.sweep == 0:  # where a fit starts, no pass has led there
+            group.momentum.remember(group.w, group.alpha)
+        elif group.momentum is not None:
             group.momentum.leap(group.problem, group.w, group.alpha, cost)
 
 

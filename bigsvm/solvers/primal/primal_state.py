@@ -20,10 +20,12 @@ from bigsvm.solvers.primal.dual_point import DualPoint, mix_dual
 from bigsvm.solvers.primal.row_pass import Curvature, Weights, row_pass
 from bigsvm.solvers.primal.row_state import RowState, new_rows, row_needs
 from bigsvm.solvers.weights import columns, inner, regularised, squared_norm
+from bigsvm.store.state.vectors import RowVector
 from bigsvm.tasks import PassLeft
 
 _ROUNDING = 1e-14  # steps shorter than this, relative to w, go nowhere
 _WIDE = 8  # arrays as large as w: the point, gradient, direction, best dual point, and sums of tasks
+_CENTRED = 4  # more where rows count as centred: the means, and what w, a direction and sums are beside them
 
 
 @dataclass
@@ -88,6 +90,12 @@ def start_at_costless_bias(state: PrimalState) -> bool:
 
 class PrimalSolver(SolverBase):
     """What all solvers with a PrimalState share."""
+
+    def start_at(self, state: Any, w: np.ndarray | None) -> list[RowVector]:
+        """The first look is at w."""
+        assert w is not None
+        state.w[...] = w
+        return []
 
     def small_fits(self, tol: float, resident: bool) -> list[SmallFit]:
         """One: nothing but the shape of the data decides what is called."""
@@ -157,7 +165,8 @@ class FullGradient(PrimalSolver):
     def needs(self, shape: DataShape, resident: bool) -> list[Need]:
         """Bytes by name; per-row needs may go to disk."""
         wide = 8 * (shape.n_features + 1) * shape.n_models
-        return [Need("w", wide), Need("gradients", _WIDE * wide), *self.more_needs(shape), *row_needs(shape)]
+        centre = [Need("means", _CENTRED * wide)] if shape.centred else []
+        return [Need("w", wide), Need("gradients", _WIDE * wide), *centre, *self.more_needs(shape), *row_needs(shape)]
 
     def more_needs(self, shape: DataShape) -> list[Need]:
         """Needs of one solver beside those of all."""

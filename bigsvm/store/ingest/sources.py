@@ -202,6 +202,9 @@ def open_source(
         source, y = source
     paths = _paths(source)
     if paths is None:
+        for option in (name for name, value in chosen.items() if value):
+            hint = "open_store(..., " + option + "=...) gives rows that ingest takes"
+            raise UsageError(f"--{option.replace('_', '-')} is not for rows that are open already", hint=hint)
         if all(hasattr(type(source), name) for name in ("refs", "read")):  # a store that is open already
             return store_source(source, dtype)
         return memory_source(source, y, sample_weight, dtype)
@@ -223,7 +226,7 @@ def open_source(
         for message in store.warnings:
             warn(message)
         return store_source(store, dtype)
-    for option in (name for name, value in chosen.items() if value):
+    for option in (name for name, value in chosen.items() if value and name != "like"):
         raise UsageError(f"--{option.replace('_', '-')} is not for this kind of source", str(path), "leave it out")
     weights: Sequential | None = None
     if weight is not None:

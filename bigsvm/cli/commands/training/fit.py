@@ -128,8 +128,12 @@ def train(session: Session, job: Job, resume: bool) -> int:
                         write_record(run, {**record, "status": "running"})
 
                 result = fit_store(data, job.config, started, checkpoints, resume)
-            session.exit_code = result.exit_code(job.allow_unconverged)
-            save_once(result, model, job.overwrite)
+                session.exit_code = result.exit_code(job.allow_unconverged)
+                save_once(result, model, job.overwrite)
+                if "split" in job.rows:
+                    from bigsvm.run.apply.held_out import add_held_out
+
+                    add_held_out(result, data, job.config, emit)
             record["model_digest"] = digest_of(model)
             checkpoints.clear()
             session.warn_of(result)
@@ -157,6 +161,9 @@ def check_places(job: Job) -> None:
     outputs = {"the model": job.model, "the record of the run": job.run}
     if job.report is not None and job.report.absolute().parent != job.run.absolute():
         outputs["the report"] = job.report
+    if job.config.warm_start is not None and os.path.realpath(job.config.warm_start) == model:
+        hint = "give the new model another name: a run that is taken up again needs the old one"
+        raise UsageError("the model would replace the one that it starts from", str(job.model), hint)
     together = [outputs]
     if model == os.path.join(run, "model"):
         together = [{what: path} for what, path in outputs.items()]
@@ -221,6 +228,7 @@ def summary(status: str, result: dict[str, Any], tol: float) -> str:
         ("objective", f"{result['objective']:.10g}   dual {text.number(result['dual_objective'], 10)}"),
         ("relative gap", f"{gap} ({result['certificate']})"),
         ("work", f"{result['passes']:.1f} passes over the data, {result['epochs']:.1f} epochs"),
+        ("held out", _held_out(result.get("held_out"))),
         ("support", f"{text.count(result['n_support'])} rows"),
         ("kernel rows", _kernel_rows(result.get("kernel_rows"))),
         ("time", text.seconds(result.get("seconds"))),
@@ -229,6 +237,14 @@ def summary(status: str, result: dict[str, Any], tol: float) -> str:
         ("record", result["run"]),
     ]
     return sentence + "\n" + text.rows(lines)
+
+
+def _held_out(found: dict[str, Any] | None) -> str | None:
+    """How well the model does on rows that were kept back; None where none were."""
+    if found is None:
+        return None
+    good = f"R2 {text.number(found['r2'])}" if "r2" in found else f"accuracy {text.number(found['accuracy'], 5)}"
+    return f"{good} on {text.count(found['n_rows'])} other rows"
 
 
 def _rule(result: dict[str, Any]) -> str:
