@@ -30,6 +30,8 @@ OTHER: dict[str, Any] = {
     "kernel": "rbf", "gamma": 0.5, "wss": "3", "working_set": 10, "stop": "paper", "max_passes": 7.0,
     "solver_options": {"row_buffer": "none"}, "memory": "65MiB", "warm_start": "/nowhere/old.model",
     "shards": 2, "rounds_per_pass": 2,
+    "calibrate": "isotonic",
+    "calibrate_share": 0.5,
 }  # fmt: skip
 
 
