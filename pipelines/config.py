@@ -8,20 +8,14 @@ from __future__ import annotations
 import dataclasses
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from bigsvm.config import OPTIONS, TYPED, FitConfig
 from bigsvm.errors import BigSVMError, MissingInput, UsageError
 from bigsvm.problem.loss import LOSSES
-
-METRICS = ("accuracy", "balanced_accuracy", "f1", "roc_auc", "average_precision")
-"""Of a model of classes: the more the better, at most 1."""
-ERRORS = ("mse", "mae")
-"""Of regression, beside r2: the less the better."""
-Metric = Literal["accuracy", "balanced_accuracy", "f1", "roc_auc", "average_precision", "r2"]
-Share = Annotated[float, Field(ge=0, le=1)]
+from pipelines.tables import ERRORS, METRICS, Drift, Gates, Notify, Seconds, Strict
 
 
 def _fit_options(values: Any) -> Any:
@@ -45,60 +39,7 @@ def _fit_options(values: Any) -> Any:
     return {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class Gates(_Strict):
-    """What a candidate must be before it replaces the current model."""
-
-    max_relative_gap: float | None = Field(default=None, gt=0)
-    """(P - D) / P, at most; None: the tolerance of the fit."""
-    recertify: bool = True
-    """Prove the gap again from the saved model and the rows, one pass, instead of taking the run's word."""
-    allow_unproved: bool = False
-    """Accept a model of a kernel for which no gap can be proved, such as sigmoid: its optimality conditions hold."""
-    allow_other_shape: bool = False
-    """Accept other classes or another number of features than the current model has."""
-    # on the holdout rows, of classes; each between 0 and 1; None: not asked
-    min_accuracy: Share | None = None
-    min_balanced_accuracy: Share | None = None
-    min_f1: Share | None = None
-    min_roc_auc: Share | None = None
-    min_average_precision: Share | None = None
-    # on the holdout rows, of regression
-    min_r2: float | None = Field(default=None, le=1)
-    max_mse: float | None = Field(default=None, ge=0)
-    max_mae: float | None = Field(default=None, ge=0)
-    # of both
-    max_drop: Share | None = None
-    """The candidate's `drop_metric` may lie this far below the current model's, both on the same holdout rows."""
-    drop_metric: Metric | None = None
-    """None: balanced_accuracy of classes, r2 of regression."""
-
-    def minima(self) -> dict[str, float]:
-        """Metric -> least value, of those that are asked for."""
-        return self._asked("min", (*METRICS, "r2"))
-
-    def maxima(self) -> dict[str, float]:
-        """Metric -> largest value, of those that are asked for."""
-        return self._asked("max", ERRORS)
-
-    def _asked(self, side: str, metrics: tuple[str, ...]) -> dict[str, float]:
-        limits = {metric: getattr(self, f"{side}_{metric}") for metric in metrics}
-        return {metric: limit for metric, limit in limits.items() if limit is not None}
-
-    @property
-    def metrics(self) -> list[str]:
-        """Every metric that a gate asks for by name."""
-        return [*self.minima(), *self.maxima(), *([] if self.drop_metric is None else [self.drop_metric])]
-
-    @property
-    def need_holdout(self) -> bool:
-        return bool(self.minima() or self.maxima()) or self.max_drop is not None
-
-
-class Job(_Strict):
+class Job(Strict):
     """One retraining job."""
 
     store: str
@@ -113,13 +54,23 @@ class Job(_Strict):
     work: Path | None = None
     """Folder of the candidate, its record and the job's log; None: REGISTRY/work."""
     note: str = ""
+    checkpoint_every: Seconds = 60.0
+    """Seconds, or a duration such as 5m, between two checkpoints of the fit."""
+    keep_versions: int | None = Field(default=None, ge=1)
+    """Versions that stay in the registry, beside the current one and the one a rollback goes to; None: all."""
     fit: Annotated[FitConfig, BeforeValidator(_fit_options)] = FitConfig()
     gates: Gates = Gates()
+    drift: Drift = Drift()
+    notify: Notify = Notify()
 
     @model_validator(mode="after")
     def _gates_can_be_met(self) -> Job:
         if self.gates.need_holdout and self.holdout is None:
             raise ValueError("the gates ask for a metric, and there is no holdout to measure it on")
+        if self.drift.max_score_psi is not None and self.holdout is None:
+            raise ValueError("drift.max_score_psi is of scores on a holdout, and there is none")
+        if self.regression and (self.gates.max_churn is not None or self.gates.min_class_share is not None):
+            raise ValueError("max_churn and min_class_share are of classes, and the model is one of values")
         if self.holdout is not None and self.holdout == self.store:
             raise ValueError("holdout is the training store: its rows say nothing about new ones")
         strange = [metric for metric in self.gates.metrics if metric not in self.metrics]
@@ -149,6 +100,16 @@ class Job(_Strict):
         return self.work or self.registry / "work"
 
     @property
+    def checkpoint_every_s(self) -> float:
+        """Seconds between two checkpoints of the fit."""
+        return self.checkpoint_every
+
+    @property
+    def profiled(self) -> bool:
+        """Whether the rows to train on are read once, for their drift or the balance of their classes."""
+        return self.drift.of_rows or self.drift.max_score_psi is not None or self.gates.min_class_share is not None
+
+    @property
     def max_relative_gap(self) -> float:
         """The gap gate: as asked, else the tolerance of the fit."""
         return self.fit.tol if self.gates.max_relative_gap is None else self.gates.max_relative_gap
@@ -176,7 +137,7 @@ def read_job(path: str | Path) -> Job:
             document[name] = str(base / value)
     fit = document.get("fit")
     if isinstance(fit, dict):
-        for name in ("scratch", "scheduler_file", "scheduler-file"):
+        for name in ("scratch", "scheduler_file", "scheduler-file", "warm_start", "warm-start"):
             if isinstance(fit.get(name), str):
                 fit[name] = str(base / fit[name])
     try:

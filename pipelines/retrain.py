@@ -20,16 +20,22 @@ import click
 
 from bigsvm.cli.failures import failure_of
 from bigsvm.cli.session import Session, write_failure
-from bigsvm.errors import OutputError
+from bigsvm.errors import BigSVMError
 from bigsvm.machine import check_address_space
-from pipelines import steps
+from bigsvm.model import versions as registry
+from bigsvm.run.fit.plan import make_plan
+from pipelines import journal, steps
 from pipelines.config import Job, read_job
+from pipelines.profile import forget_profiles
 
 NOT_CONVERGED, GATE_REFUSED = 4, 76
+_WOULD = {
+    "trained": "train", "resumed": "go on with the fit that was stopped", "kept": "judge the candidate that is there",
+}  # fmt: skip
 _CODES = {"promoted": 0, "unchanged": 0, "not_converged": NOT_CONVERGED, "refused": GATE_REFUSED}
 
 
-def retrain(job: Job, session: Session, force: bool = False) -> dict[str, Any]:
+def retrain(job: Job, session: Session, force: bool = False, accept_drift: bool = False) -> dict[str, Any]:
     """Run the steps of a job; what came of it, with `status` and `exit_code`.
 
     Raises BigSVMError where the data are bad, the plan refuses, or something cannot be written.
@@ -38,37 +44,85 @@ def retrain(job: Job, session: Session, force: bool = False) -> dict[str, Any]:
     with steps.alone(job):
         document: dict[str, Any] = {"status": "error", "store": job.store, "registry": str(job.registry)}
         try:
-            document.update(_run(job, session, force))
+            document.update(_run(job, session, force, accept_drift))
         except BaseException as error:
             document.update(exit_code=failure_of(error).code, error=str(error) or type(error).__name__)
             raise
         finally:
             document["seconds"] = round(time.monotonic() - began, 3)
-            try:
-                steps.record(job, document)
-            except OutputError as error:  # what happened has happened: the log may not say otherwise
-                session.warn(str(error))
+            for failure in steps.tell(job, document):
+                session.warn(failure)
+        if document["status"] == "promoted":
+            _tidy(job, document, session)
     return document
 
 
-def _run(job: Job, session: Session, force: bool) -> dict[str, Any]:
+def _tidy(job: Job, document: dict[str, Any], session: Session) -> None:
+    """After a promotion that was told of: old versions go where the job says so, and the night is over."""
+    try:
+        if job.keep_versions is not None:
+            document["deleted_versions"] = registry.prune(job.registry, job.keep_versions)
+        forget_profiles(job.folder, document["problem"])
+        journal.forget_candidate(job.folder)
+    except (BigSVMError, OSError) as error:
+        session.warn(f"promoted, and then: {error}")
+
+
+def _run(job: Job, session: Session, force: bool, accept_drift: bool) -> dict[str, Any]:
+    registry.settle(job.registry)
     found = steps.detect(job)
     session.warn_of(found.store)
     about: dict[str, Any] = {"reason": found.reason, "store_fingerprint": found.store.fingerprint, "version": None}
+    about["problem"] = found.problem
+    if (version := steps.promoted_already(job, found)) is not None:
+        about["reason"] = "the run before promoted it and was killed before it could say so"
+        return {**about, "version": version, **_ended("promoted")}
     if not found.changed and not force:
         return {**about, **_ended("unchanged")}
+    rows = steps.look(job, found)
+    if accept_drift:
+        rows.accept_drift()
+    about["gates"] = [dataclasses.asdict(gate) for gate in rows.gates]
+    if rows.refusals:
+        return {**about, **_ended("refused")}
     with session.watching() as emit:
         candidate = steps.fit(job, found, emit)
-        about["fit"] = candidate.result
+        about["fit"], about["fitted"] = candidate.result, candidate.how
         if candidate.status != "converged" and not _good_enough(job, candidate):
             return {**about, **_ended("not_converged"), "fit_status": candidate.status}
         verdict = steps.judge(job, found, candidate.path, emit)
+    if accept_drift:
+        verdict.accept_drift()
     about["fit_status"] = candidate.status
-    about["gates"] = [dataclasses.asdict(gate) for gate in verdict.gates]
+    about["gates"] += [dataclasses.asdict(gate) for gate in verdict.gates]
     about["metrics"] = verdict.metrics
     if not verdict.passed:
         return {**about, **_ended("refused")}
     return {**about, "version": steps.promote(job, found, candidate.path, verdict), **_ended("promoted")}
+
+
+def would(job: Job, session: Session, force: bool) -> dict[str, Any]:
+    """What a run would do now; nothing is written, and of the rows nothing but a few labels is read.
+
+    Raises what a run would raise: bad data, a plan that refuses.
+    """
+    found = steps.detect(job)
+    session.warn_of(found.store)
+    about: dict[str, Any] = {"reason": found.reason, "store": job.store, "registry": str(job.registry)}
+    if not found.changed and not force:
+        return {**about, "would": "nothing"}
+    start = steps.stands_at(job, found)
+    plan = make_plan(found.store, job.fit).document()
+    return {**about, "would": _WOULD[start], "rows": found.store.n_samples, "plan": plan, "checks": _asked(job)}
+
+
+def _asked(job: Job) -> list[str]:
+    """The limits that a candidate would be held against, as the job has them."""
+    return [
+        f"{table}.{name} = {value}"
+        for table, limits in (("gates", job.gates), ("drift", job.drift))
+        for name, value in limits.model_dump(exclude_defaults=True).items()
+    ]
 
 
 def _ended(status: str) -> dict[str, Any]:
@@ -88,13 +142,18 @@ def _good_enough(job: Job, candidate: steps.Candidate) -> bool:
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]}, help=__doc__)
 @click.option("--config", required=True, type=click.Path(path_type=Path), metavar="JOB.toml", help="The job.")
-@click.option("--force", is_flag=True, help="Train also where nothing has changed.")
+@click.option("--force", is_flag=True, help="Go on also where nothing has changed.")
+@click.option("--accept-drift", is_flag=True, help="Let no drift refuse: rows are as they are now from here on.")
+@click.option("--dry-run", is_flag=True, help="Say what a run would do, and write nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Exactly one JSON document on standard output.")
 @click.option("--quiet", is_flag=True, help="Nothing on standard error but failures.")
-def command(config: Path, force: bool, as_json: bool, quiet: bool) -> int:
+def command(config: Path, force: bool, accept_drift: bool, dry_run: bool, as_json: bool, quiet: bool) -> int:
     check_address_space()
     session = Session("retrain", as_json=as_json, quiet=quiet, progress=False)
-    document = retrain(read_job(config), session, force)
+    if dry_run:
+        document = would(read_job(config), session, force)
+        return session.finish(document, f"would: {document['would']} ({document['reason']})", "dry_run")
+    document = retrain(read_job(config), session, force, accept_drift)
     status, code = document.pop("status"), document.pop("exit_code")
     if code:
         click.echo(f"bigsvm: error: {_complaint(status, document)}", err=True)

@@ -3,6 +3,7 @@
     REGISTRY/versions/000001/   a copied model directory, never changed again
     REGISTRY/current            relative symlink to one of them, swapped by one rename
     REGISTRY/history.jsonl      one line for each thing that happened: who, when, what, from which version
+    REGISTRY/.pending.json      of a promotion that is under way, what its line of the history will say
     REGISTRY/.lock              held (flock) by whoever changes something
 
 What is current is what the link says.  A reader takes `current(registry)` once and loads what it names:
@@ -27,11 +28,11 @@ from typing import Any
 import numpy as np
 
 from bigsvm.errors import BigSVMError, DataError, MissingInput
-from bigsvm.files.atomic import cannot_write, file_digest, new_directory, sync_directory, temporary_name
+from bigsvm.files.atomic import cannot_write, file_digest, new_directory, sync_directory, temporary_name, write_bytes
 from bigsvm.files.locks import wait_for
 from bigsvm.model.linear_model import Model, load_model
 
-CURRENT, HISTORY, LOCK, VERSIONS = "current", "history.jsonl", ".lock", "versions"
+CURRENT, HISTORY, LOCK, PENDING, VERSIONS = "current", "history.jsonl", ".lock", ".pending.json", "versions"
 _LINK = re.compile(rf"{VERSIONS}/([0-9]{{6,}})")
 _LITTER = ".*.tmp-*"
 
@@ -74,12 +75,15 @@ def promote(
             # The source may have changed since it was looked at: what counts is the copy.
             check_model(copy)
         try:
+            said = {"version": version, "note": note, "metrics": metrics or {}}
+            write_bytes(root / PENDING, json.dumps(said, allow_nan=False).encode())
             _point_to(root, version)
         except BaseException:
             if current_version(root) != version:
                 shutil.rmtree(folder, ignore_errors=True)
             raise
         _write_down(root, "promote", version, former, note, metrics)
+        (root / PENDING).unlink(missing_ok=True)
     return version
 
 
@@ -107,6 +111,42 @@ def rollback(registry: str | Path, to: int | None = None, note: str = "") -> int
             _point_to(root, to)
             _write_down(root, "rollback", to, former, note)
     return to
+
+
+def settle(registry: str | Path) -> None:
+    """Finish what somebody who died left half done: then the history says what the link says.  Raises OutputError."""
+    root = Path(registry)
+    if (root / VERSIONS).is_dir():
+        with _changing(root):
+            pass
+
+
+def prune(registry: str | Path, keep: int) -> list[int]:
+    """Delete all but the `keep` newest versions; the current one and the one that a rollback goes to always stay.
+
+    Returns the numbers that went, ascending.  A version without its model.json counts as gone, so a deletion that was
+    cut short is taken up by the next one.  Raises MissingInput, OutputError.
+    """
+    root = Path(registry)
+    with _changing(root):
+        numbers = _numbers(root)
+        stay = {*numbers[len(numbers) - max(keep, 0) :], current_version(root)}
+        try:
+            stay.add(_before_current(root))
+        except MissingInput:
+            pass
+        gone = [number for number in numbers if number not in stay]
+        for number in gone:
+            folder = _folder(root, number)
+            try:
+                if folder.is_symlink():
+                    folder.unlink()
+                    continue
+                (folder / "model.json").unlink(missing_ok=True)
+                shutil.rmtree(folder)
+            except OSError as error:
+                raise cannot_write(folder, error) from error
+    return gone
 
 
 def history(registry: str | Path) -> list[dict[str, Any]]:
@@ -212,12 +252,25 @@ def _tidy(root: Path) -> None:
     entries, version = history(root), current_version(root)
     recorded = entries[-1]["version"] if entries else None
     if version is not None and version != recorded:
-        _write_down(root, "recovered", version, recorded, "the link had moved without an entry")
+        note, metrics = _pending(root, version)
+        _write_down(root, "recovered", version, recorded, note, metrics)
     elif entries and version is not None:
         # Copied but never current: whoever copied it died before the swap.
         newest = max(entry["version"] for entry in entries)
         for number in (number for number in _numbers(root) if number > newest):
             shutil.rmtree(_folder(root, number), ignore_errors=True)
+
+
+def _pending(root: Path, version: int) -> tuple[str, dict[str, Any]]:
+    """(note, metrics) of the promotion that moved the link and died before its line was written."""
+    nothing = "the link had moved without an entry"
+    try:
+        said = json.loads((root / PENDING).read_bytes())
+        if said["version"] == version:
+            return str(said["note"]) or nothing, dict(said["metrics"])
+    except (OSError, ValueError, TypeError, KeyError):  # it was not one of ours that moved the link
+        pass
+    return nothing, {}
 
 
 def _copy_model(source: Path, model: Model, copy: Path) -> None:
@@ -276,6 +329,7 @@ def _before_current(root: Path) -> int:
     pile: list[int] = []
     for version in (entry["version"] for entry in history(root)):
         pile = pile[: pile.index(version) + 1] if version in pile else [*pile, version]
+    pile = [version for version in pile if _folder(root, version).exists()]  # others were deleted to save space
     if len(pile) < 2:
         raise MissingInput("there is no earlier version to go back to", str(root))
     return pile[-2]

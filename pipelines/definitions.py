@@ -1,0 +1,200 @@
+"""The steps of a retraining job as Dagster assets: `BIGSVM_JOB=JOB.toml dagster dev -m pipelines.definitions`.
+
+rows       what there is to train on; nothing comes after it where nothing has changed
+candidate  the fit; tried again it goes on from its checkpoint
+verdict    all gates, as one check that nothing passes by
+current    the promotion
+
+The job's folder is what the steps share: between assets goes nothing but small JSON, and a run of
+`python -m pipelines.retrain` may do any of them as well.
+"""
+
+import dataclasses
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from bigsvm.errors import BigSVMError
+from bigsvm.model import versions as registry
+from bigsvm.observe.jsonl import plain
+from pipelines import journal, steps
+from pipelines.config import Job, read_job
+from pipelines.profile import forget_profiles
+from pipelines.verdict import Verdict
+
+JOB_FILE = "BIGSVM_JOB"
+_HOPELESS = (2, 65, 66, 78)
+"""Exit codes of failures that another attempt does not cure."""
+_RETRY = dg.RetryPolicy(max_retries=3, delay=30, backoff=dg.Backoff.EXPONENTIAL)
+_CERTIFICATE = ("relative_gap", "certificate", "objective", "dual_objective", "passes", "n_support", "solver", "C")
+
+
+def definitions(
+    config: str | Path, cron: str = "15 2 * * *", look_every_s: int = 300, retry: dg.RetryPolicy = _RETRY
+) -> dg.Definitions:
+    """Assets, job, daily schedule and sensor of a job file, which is read anew by every step.
+
+    cron : when the schedule starts a run, UTC;  look_every_s : how often the sensor looks for new rows
+    """
+    assets = _assets(Path(config), retry)
+    nightly = dg.define_asset_job("nightly", selection=dg.AssetSelection.assets(*assets))
+    schedule = dg.ScheduleDefinition(name="every_night", job=nightly, cron_schedule=cron)
+
+    @dg.sensor(job=nightly, minimum_interval_seconds=look_every_s)
+    def new_rows(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        """One run for each state of rows and options that was not promoted yet."""
+        try:
+            found = steps.detect(read_job(config))
+        except BigSVMError as error:
+            return dg.SkipReason(str(error))
+        if not found.changed:
+            return dg.SkipReason(found.reason)
+        request = dg.RunRequest(run_key=found.problem, tags={"bigsvm/reason": found.reason})
+        return dg.SensorResult(run_requests=[request], cursor=found.problem)
+
+    return dg.Definitions(assets=assets, jobs=[nightly], schedules=[schedule], sensors=[new_rows])
+
+
+def _assets(config: Path, retry: dg.RetryPolicy) -> list[dg.AssetsDefinition]:
+    @dg.asset(output_required=False, retry_policy=retry, group_name="nights")
+    def rows(context: dg.AssetExecutionContext) -> Iterator[Any]:
+        """Rows and options that are not those of the last promotion."""
+        job = _job(config)
+        with _said(), steps.alone(job):
+            registry.settle(job.registry)
+            found = steps.detect(job)
+            version = steps.promoted_already(job, found)
+            if version is not None:
+                _over(job, found.problem)
+            if version is not None or not found.changed:
+                context.log.info("nothing to do: %s", found.reason)
+                return
+            looked = steps.look(job, found)
+        about = {"rows": found.store.n_samples, "features": found.store.n_features, "reason": found.reason}
+        about["fingerprint"] = found.store.fingerprint
+        _refuse(job, looked, found.problem)
+        yield dg.Output(found.problem, metadata=_shown({**about, **_gates(looked)}))
+
+    @dg.asset(retry_policy=retry, group_name="nights")
+    def candidate(context: dg.AssetExecutionContext, rows: str) -> dg.Output[str]:
+        """A model and its proof."""
+        job = _job(config)
+        with _said(), steps.alone(job):
+            found = _same(job, rows)
+            made = steps.fit(job, found)
+        result = made.result
+        about = {name: result[name] for name in _CERTIFICATE}
+        about.update(
+            seconds=result["seconds"]["total"], fitted=made.how, status=made.status, attempt=context.retry_number
+        )
+        context.log.info("%s: %s, relative gap %s", made.how, made.status, result["relative_gap"])
+        return dg.Output(rows, metadata=_shown(about))
+
+    @dg.asset(
+        retry_policy=retry,
+        group_name="nights",
+        check_specs=[dg.AssetCheckSpec("gates", asset="verdict", blocking=True, description="All gates of the job.")],
+    )
+    def verdict(candidate: str) -> Iterator[Any]:
+        """The candidate, read from disk, against the gates and the current model."""
+        job = _job(config)
+        with _said(), steps.alone(job):
+            found = _same(job, candidate)
+            judged = steps.judge(job, found, job.folder / journal.MODEL)
+        document = plain(dataclasses.asdict(judged))
+        yield dg.Output(document, metadata=_shown({**judged.metrics, **_gates(judged)}))
+        if not judged.passed:
+            _log(job, "refused", 76, found.problem, gates=document["gates"])
+        said = "; ".join(f"{gate.name}: {gate.message}" for gate in judged.refusals) or "all passed"
+        about = _shown({**_gates(judged), "said": said})
+        yield dg.AssetCheckResult(check_name="gates", passed=judged.passed, metadata=about)
+
+    @dg.asset(retry_policy=retry, group_name="nights")
+    def current(candidate: str, verdict: dict[str, Any]) -> dg.Output[int]:
+        """The model that readers load."""
+        job = _job(config)
+        with _said(), steps.alone(job):
+            registry.settle(job.registry)
+            found = steps.detect(job)
+            version = steps.promoted_already(job, found)
+            if version is None:
+                found = _same(job, candidate)
+                gates = [steps.Gate(**gate) for gate in verdict["gates"]]
+                judged = Verdict(gates, verdict["metrics"])
+                version = steps.promote(job, found, job.folder / journal.MODEL, judged)
+            _log(job, "promoted", 0, found.problem, version=version)
+            _over(job, found.problem)
+        return dg.Output(version, metadata=_shown({"version": version, "registry": str(job.registry)}))
+
+    return [rows, candidate, verdict, current]
+
+
+def _job(config: Path) -> Job:
+    with _said():
+        return read_job(config)
+
+
+class _said:
+    """A failure of ours ends the step with its one sentence; only what another attempt may cure is tried again."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, BigSVMError) and error.code in _HOPELESS:
+            raise dg.Failure(str(error), metadata={"exit_code": error.code}, allow_retries=False) from error
+
+
+def _same(job: Job, problem: str) -> steps.Found:
+    """What the step before saw.  Fails where rows or options have changed since: the next run takes them."""
+    found = steps.detect(job)
+    if found.problem != problem:
+        raise dg.Failure("rows or options have changed since this run began: start another", allow_retries=False)
+    return found
+
+
+def _refuse(job: Job, looked: Verdict, problem: str) -> None:
+    """End the run where a gate on the rows refuses them."""
+    if looked.refusals:
+        said = "; ".join(f"{gate.name}: {gate.message}" for gate in looked.refusals)
+        _log(job, "refused", 76, problem, gates=plain(dataclasses.asdict(looked))["gates"])
+        about = _shown(_gates(looked))
+        raise dg.Failure(f"refused by gate {said}; the current model stays", metadata=about, allow_retries=False)
+
+
+def _log(job: Job, status: str, code: int, problem: str, **more: Any) -> None:
+    steps.tell(
+        job, {"status": status, "exit_code": code, "by": "dagster", "store": job.store, "problem": problem, **more}
+    )
+
+
+def _over(job: Job, problem: str) -> None:
+    if job.keep_versions is not None:
+        registry.prune(job.registry, job.keep_versions)
+    forget_profiles(job.folder, problem)
+    journal.forget_candidate(job.folder)
+
+
+def _gates(verdict: Verdict) -> dict[str, Any]:
+    """A line for each gate, for people."""
+    if not verdict.gates:
+        return {}
+    lines = [f"| {gate.name} | {'passed' if gate.passed else 'REFUSED'} | {gate.message} |" for gate in verdict.gates]
+    return {"gates": dg.MetadataValue.md("\n".join(["| gate | | |", "| --- | --- | --- |", *lines]))}
+
+
+def _shown(about: dict[str, Any]) -> dict[str, Any]:
+    """Metadata as Dagster takes it: what is not there is left out."""
+    return {
+        name: value if isinstance(value, dg.MetadataValue) else plain(value)
+        for name, value in about.items()
+        if value is not None
+    }
+
+
+if os.environ.get(JOB_FILE):
+    defs = definitions(os.environ[JOB_FILE])
+else:
+    defs = dg.Definitions()

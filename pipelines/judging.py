@@ -1,0 +1,192 @@
+"""A saved candidate held against the gates and the current model: nothing is taken from the run that made it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from bigsvm.errors import DataError, MissingInput
+from bigsvm.events import Emit, silent
+from bigsvm.model import versions as registry
+from bigsvm.run.apply.evaluate import evaluate
+from bigsvm.run.apply.scoring import budget_of
+from bigsvm.run.proof.certify import certify_model
+from bigsvm.store.blocks import RowBlocks
+from bigsvm.store.formats.opener import open_store
+from pipelines import drift, profile
+from pipelines.config import Job
+from pipelines.fitting import Found
+from pipelines.paired import Paired, compare
+from pipelines.verdict import Verdict
+
+
+def judge(job: Job, found: Found, candidate: Path, emit: Emit = silent) -> Verdict:
+    """Hold a saved model against the gates; the dearer ones are asked only where the cheaper ones are passed.
+
+    Nothing is taken from the run that made it: the model is read from disk, its gap is proved again
+    (`gates.recertify`) and its metrics are measured on the holdout, as are the current model's.
+
+    Raises
+    ------
+    DataError : the store, the holdout or the current model is bad.
+    """
+    verdict, gates = Verdict(), job.gates
+    try:
+        model = registry.check_model(candidate)
+    except (DataError, MissingInput) as error:
+        verdict.ask("sound", False, None, None, str(error))
+        return verdict
+    verdict.ask("sound", True, None, None, "it loads, its digests match, its numbers are finite")
+    current_path = registry.current(job.registry)
+    current = None if current_path is None else registry.check_model(current_path)
+    if current is not None and not gates.allow_other_shape:
+        difference = registry.shape_difference(model, current)
+        text = difference or "features and classes are the current model's"
+        if not verdict.ask("shape", difference is None, model.n_features, current.n_features, text):
+            return verdict
+    gap, kind = _gap(job, found, candidate, model.about, emit)
+    verdict.metrics["relative_gap"] = gap
+    passed = kind == "proved" and isinstance(gap, float) and 0 <= gap <= job.max_relative_gap
+    text = f"relative gap {_shown(gap)} ({kind})"
+    if kind != "proved" and model.about.get("status") == "kkt":
+        passed = gates.allow_unproved
+        text = "no gap can be proved for this kernel; the optimality conditions hold"
+        text += "" if passed else ", which allow_unproved = true would accept"
+    if not verdict.ask("gap", passed, gap, job.max_relative_gap, text):
+        return verdict
+    if job.holdout is not None:
+        _judge_metrics(job, verdict, model, current, emit)
+    if verdict.passed and job.holdout is not None and (job.gates.compares or job.drift.max_score_psi is not None):
+        _judge_rows(job, found, verdict, model, current)
+    return verdict
+
+
+def look(job: Job, found: Found) -> Verdict:
+    """The gates on the rows to train on, before anything is trained; nothing is read where none is asked for.
+
+    What the rows look like is kept in WORK/profiles for the nights to come.
+
+    Raises
+    ------
+    DataError : rows are bad. BudgetExceeded : a few sums for each feature do not fit fit.memory.
+    """
+    verdict = Verdict()
+    if not job.profiled:
+        return verdict
+    path = profile.path_of(job.folder, found.problem)
+    now = profile.Profile.load(path)
+    if now is None:
+        now = profile.profile_of(found.store, budget_of(job.fit))
+        now.save(path)
+    drift.ask_of_rows(job, verdict, _former(job), now, found.store.feature_names)
+    return verdict
+
+
+def _former(job: Job) -> profile.Profile | None:
+    """Of the rows of the last promotion, where that was told to look at them."""
+    problem = _last_problem(job)
+    return profile.Profile.load(profile.path_of(job.folder, problem)) if problem else None
+
+
+def _last_problem(job: Job) -> str | None:
+    """Digest of the rows and options that were promoted last."""
+    return (promotions(job) or [{"metrics": {}}])[-1]["metrics"].get("problem")
+
+
+def promotions(job: Job) -> list[dict[str, Any]]:
+    """The entries of the history that say what was promoted, also by somebody who died before saying so."""
+    return [entry for entry in registry.history(job.registry) if entry["action"] in ("promote", "recovered")]
+
+
+def _judge_rows(job: Job, found: Found, verdict: Verdict, model: Any, current: Any) -> None:
+    """The gates that ask both models about each row of the holdout, and the one on how the scores lie."""
+    assert job.holdout is not None
+    holdout = open_rows(job, job.holdout)
+    rival = current if current is not None and _comparable(model, current, holdout) else None
+    paired = compare(model, rival, holdout, budget_of(job.fit))
+    if rival is not None:
+        _ask_paired(job, verdict, paired)
+    if job.drift.max_score_psi is not None:
+        drift.ask_of_scores(job, verdict, _former(job), paired.scores)
+        path = profile.path_of(job.folder, found.problem)
+        now = profile.Profile.load(path)
+        if now is not None and found.problem != _last_problem(job):  # else they are what is compared with
+            now.scores = paired.scores
+            now.save(path)
+
+
+def _ask_paired(job: Job, verdict: Verdict, paired: Paired) -> None:
+    gates = job.gates
+    if gates.max_churn is not None:
+        text = f"{paired.changed} of {paired.n_rows} rows of the holdout get another label"
+        verdict.metrics["churn"] = paired.churn
+        verdict.ask("max_churn", paired.churn <= gates.max_churn, paired.churn, gates.max_churn, text)
+    if gates.challenger == "any":
+        return
+    better = gates.challenger == "better"
+    chance = paired.chance(better)
+    verdict.metrics[f"p_{'better' if better else 'worse'}"] = chance
+    if paired.regression:
+        counted = f"the mean squared error is {abs(paired.mean):.6g} {'smaller' if paired.mean > 0 else 'larger'}"
+    else:
+        counted = f"{paired.won} rows only the candidate gets right, {paired.lost} only the current model"
+    passed = chance < gates.significance if better else chance >= gates.significance
+    said = f"{'no better' if better else 'worse'} beyond chance" if not passed else "as asked"
+    text = f"{said}: {counted}, one-sided p {chance:.4g}"
+    verdict.ask("challenger", passed, chance, gates.significance, text)
+
+
+def _comparable(model: Any, current: Any, holdout: RowBlocks) -> bool:
+    """Whether the current model can be asked about the same rows."""
+    other_columns = holdout.layout == "dense" and current.n_features != holdout.n_features
+    return bool(current.regression == model.regression and not other_columns)
+
+
+def open_rows(job: Job, path: str) -> RowBlocks:
+    """A store of the job's; few whole numbers are values where the model is one of values."""
+    return open_store(path, label=job.label, weight=job.weight, task="regression" if job.regression else "auto")
+
+
+def _gap(job: Job, found: Found, candidate: Path, about: dict[str, Any], emit: Emit) -> tuple[float | None, str]:
+    """(relative gap, what it is worth) of a saved model."""
+    if job.gates.recertify:
+        try:
+            proof = certify_model(candidate, found.store, job.fit, emit)
+        except DataError as error:
+            return None, f"no proof: {error}"
+        return proof["relative_gap"], proof["certificate"]
+    claim = about.get("certificate") or {}
+    gaps = claim.get("relative_gap") or [None]
+    return (None if None in gaps else float(max(gaps))), str(claim.get("kind"))
+
+
+def _judge_metrics(job: Job, verdict: Verdict, model: Any, current: Any, emit: Emit) -> None:
+    """The gates that are measured on the holdout."""
+    assert job.holdout is not None
+    holdout = open_rows(job, job.holdout)
+    measured = evaluate(model, holdout, job.fit, emit)
+    verdict.metrics.update({metric: measured[metric] for metric in job.metrics})
+    verdict.metrics["holdout_rows"] = measured["n_rows"]
+    verdict.metrics["holdout_fingerprint"] = holdout.fingerprint
+    for metric, least in job.gates.minima().items():
+        value = measured[metric]
+        verdict.ask(f"min_{metric}", value is not None and value >= least, value, least, f"{metric} {_shown(value)}")
+    for metric, most in job.gates.maxima().items():
+        value = measured[metric]
+        verdict.ask(f"max_{metric}", value is not None and value <= most, value, most, f"{metric} {_shown(value)}")
+    if job.gates.max_drop is None or current is None:
+        return
+    if not _comparable(model, current, holdout):  # allow_other_shape: nothing of theirs can be compared
+        return
+    metric = job.drop_metric
+    value, former = measured[metric], evaluate(current, holdout, job.fit, emit)[metric]
+    verdict.metrics[f"current_{metric}"] = former
+    # A metric that the current model has not got cannot fall; one that the candidate has not got has fallen.
+    fine = former is None or (value is not None and value >= former - job.gates.max_drop)
+    limit = None if former is None else former - job.gates.max_drop
+    text = f"{metric} {_shown(value)}, the current model's {_shown(former)}"
+    verdict.ask("max_drop", fine, value, limit, text)
+
+
+def _shown(value: float | None) -> str:
+    return "-" if value is None else f"{value:.6g}"

@@ -1,0 +1,103 @@
+"""A candidate and the current model asked about each row of the same holdout, in one streamed pass."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import special
+
+from bigsvm.budget import MemoryBudget
+from bigsvm.run.apply.evaluate import join_labels
+from bigsvm.run.apply.scoring import score_rows
+from bigsvm.store.blocks import RowBlocks, blocks_of, row_bytes
+from pipelines.profile import counts
+
+_BLOCK = 4 << 20  # bytes
+
+
+@dataclass
+class Paired:
+    """What two models say of the same rows; rows of weight 0 are left out, others count as one.
+
+    changed : rows that get another label from the candidate
+    won, lost : rows that only the candidate gets right, only the current model
+    mean, scatter : of the current model's squared error less the candidate's: mean, sum of squares about it
+    scores : int64, (n_models, bins) of the candidate, as `profile.counts` has them
+    """
+
+    n_rows: int = 0
+    changed: int = 0
+    won: int = 0
+    lost: int = 0
+    mean: float = 0.0
+    scatter: float = 0.0
+    scores: Any = None
+    regression: bool = False
+
+    @property
+    def churn(self) -> float:
+        """Share of rows with another label."""
+        return self.changed / max(self.n_rows, 1)
+
+    def chance(self, better: bool) -> float:
+        """p, one-sided: how often chance alone makes the candidate look as much better (worse) than the current one."""
+        if not self.regression:
+            tried, seen = self.won + self.lost, self.won if better else self.lost
+            return 1.0 if seen == 0 else float(special.bdtrc(seen - 1, tried, 0.5))
+        if self.n_rows < 2:
+            return 1.0
+        error = math.sqrt(self.scatter / (self.n_rows - 1) / self.n_rows)
+        if error == 0.0:
+            return 0.0 if (self.mean > 0) == better and self.mean != 0 else 1.0
+        t = self.mean / error
+        return float(special.stdtr(self.n_rows - 1, -t if better else t))
+
+    def add_gains(self, gains: np.ndarray) -> None:
+        """Count squared errors less, of a block (Chan's update)."""
+        n = len(gains)
+        if not n:
+            return
+        mean, total = float(gains.mean()), self.n_rows + n
+        away = mean - self.mean
+        self.scatter += float(((gains - mean) ** 2).sum()) + away * away * self.n_rows * n / total
+        self.mean += away * n / total
+
+
+def compare(model: Any, current: Any | None, holdout: RowBlocks, budget: MemoryBudget) -> Paired:
+    """Score the holdout with both, or with the candidate alone.  Raises DataError, BudgetExceeded."""
+    found = Paired(regression=model.regression)
+    both = [model] if current is None else [model, current]
+    scorers = [one.scorer() for one in both]
+    a_row = int(row_bytes(holdout)) + 24 * sum(one.n_models + one.pairs * len(one.classes) for one in both)
+    held = sum(one.scoring_bytes for one in both) + int(1.5 * holdout.chunk_nbytes) + model.n_models * 8 * 4096
+    with budget.reserve("rows of the holdout", held + 3 * a_row):
+        pass
+    rows = int(max(1, min(holdout.n_samples, _BLOCK // a_row, (budget.free - held) // (3 * a_row))))
+    classes = holdout.classes
+    true_labels = None if classes is None else [join_labels(one.classes, classes) for one in both]
+    histograms = np.zeros((model.n_models, len(counts(np.zeros(0)))), np.int64)
+    for block in blocks_of(holdout, holdout.refs(rows)):
+        kept = slice(None) if block.sample_weight is None else block.sample_weight > 0
+        scores = [score_rows(block.X, scorer, holdout.uri, block.start)[kept] for scorer in scorers]
+        y = block.y[kept]
+        for m in range(model.n_models):
+            histograms[m] += counts(scores[0][:, m])
+        if current is not None and model.regression:
+            errors = [(one[:, 0] - y) ** 2 for one in scores]
+            found.add_gains(errors[1] - errors[0])
+        elif current is not None:
+            assert true_labels is not None
+            said = [one.classes[one.codes(score)] for one, score in zip(both, scores, strict=True)]
+            right = [
+                ours[one.codes(score)] == theirs[y.astype(np.int64)]
+                for one, score, (_, ours, theirs) in zip(both, scores, true_labels, strict=True)
+            ]
+            found.changed += int(np.count_nonzero(said[0] != said[1]))
+            found.won += int(np.count_nonzero(right[0] & ~right[1]))
+            found.lost += int(np.count_nonzero(~right[0] & right[1]))
+        found.n_rows += len(y)
+    found.scores = histograms
+    return found

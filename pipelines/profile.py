@@ -1,0 +1,136 @@
+"""What rows look like, in one streamed pass and 120 bytes a feature: what later rows are held against."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bigsvm.budget import MemoryBudget
+from bigsvm.csr import CSR
+from bigsvm.errors import DataError
+from bigsvm.files.atomic import new_file
+from bigsvm.store.blocks import RowBlocks, blocks_of, row_bytes
+
+FOLDER = "profiles"
+_BLOCK = 8 << 20  # bytes
+_HALF_BINS, _PER_UNIT = 2048, 50  # of asinh: about 0.02 near 0, 2 % elsewhere; up to 1e17
+
+
+@dataclass
+class Profile:
+    """Rows that a model was trained on, and its scores.
+
+    n_rows : those that weigh anything
+    labels : share of each class by its name; of values, counts of `Histogram` by bin
+    mean, variance, zero_rate : float64, (n_features,)
+    scores : int64, (n_models, bins), counts of `Histogram` on the holdout; no models where there is none
+    """
+
+    n_rows: int
+    labels: dict[str, float]
+    mean: np.ndarray
+    variance: np.ndarray
+    zero_rate: np.ndarray
+    scores: np.ndarray
+
+    def save(self, path: Path) -> None:
+        """Write it as .npz, whole or not at all.  Raises OutputError."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        about = json.dumps({"n_rows": self.n_rows, "labels": self.labels})
+        with new_file(path) as file:
+            np.savez(
+                file, about=np.frombuffer(about.encode(), np.uint8), mean=self.mean, variance=self.variance,
+                zero_rate=self.zero_rate, scores=self.scores,
+            )  # fmt: skip
+
+    @classmethod
+    def load(cls, path: Path) -> Profile | None:
+        """The profile in a file; None where there is none.  Raises DataError where it is damaged."""
+        try:
+            with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
+                about = json.loads(file["about"].tobytes())
+                arrays = {name: file[name] for name in ("mean", "variance", "zero_rate", "scores")}
+                return cls(int(about["n_rows"]), dict(about["labels"]), **arrays)
+        except FileNotFoundError:
+            return None
+        except Exception as error:  # whatever a garbled file does to a parser
+            hint = "delete it: the next promotion writes a new one"
+            raise DataError(f"not a profile of rows: {type(error).__name__}", str(path), hint) from error
+
+
+def path_of(folder: Path, problem: str) -> Path:
+    """Where the profile of a problem lies: under its digest, which the history of the registry has."""
+    return folder / FOLDER / f"{problem}.npz"
+
+
+def forget_profiles(folder: Path, problem: str) -> None:
+    """Delete all but that of a problem that was promoted."""
+    for path in (folder / FOLDER).glob("*.npz"):
+        if path != path_of(folder, problem):
+            path.unlink(missing_ok=True)
+
+
+def profile_of(store: RowBlocks, budget: MemoryBudget) -> Profile:
+    """Read all rows once.  Rows of weight 0 take no part, others count as one.
+
+    Raises BudgetExceeded where the sums do not fit, DataError where rows are bad.
+    """
+    d, n = store.n_features, 0
+    classes = store.classes
+    size = min(_BLOCK, budget.limit // 8)
+    with budget.reserve("sums of features", 120 * d + 3 * size + int(1.5 * store.chunk_nbytes)):
+        sums, squares, there, shift = np.zeros(d), np.zeros(d), np.zeros(d, np.int64), np.zeros(d)
+        labels = np.zeros(2 * _HALF_BINS if classes is None else len(classes), np.int64)
+        rows = int(max(1, min(store.n_samples, size // row_bytes(store))))
+        for block in blocks_of(store, store.refs(rows)):
+            kept = slice(None) if block.sample_weight is None else block.sample_weight > 0
+            y = block.y[kept]
+            labels += counts(y) if classes is None else np.bincount(y.astype(np.int64), minlength=len(classes))
+            if not n and not isinstance(block.X, CSR) and len(y):  # squares about a row, so that nothing cancels
+                shift = np.asarray(block.X[kept][0], np.float64)
+            for running, more in zip((sums, squares, there), _sums(block.X, block.sample_weight, shift), strict=True):
+                running += more
+            n += len(y)
+    n_rows = max(n, 1)
+    mean = sums / n_rows
+    variance = np.maximum(squares / n_rows - mean * mean, 0.0)
+    names = [str(i) for i in range(len(labels))] if classes is None else [str(name) for name in classes.tolist()]
+    shares = {
+        name: float(count / n_rows)
+        for name, count in zip(names, labels.tolist(), strict=True)
+        if count or classes is not None
+    }
+    return Profile(n, shares, mean + shift, variance, 1.0 - there / n_rows, np.zeros((0, 2 * _HALF_BINS), np.int64))
+
+
+def _sums(X: Any, weight: np.ndarray | None, shift: np.ndarray) -> tuple[np.ndarray, ...]:
+    """(sums of x - shift, sums of its squares, counts of x that are not 0) of each feature."""
+    d = len(shift)
+    kept_rows = None if weight is None or weight.all() else weight > 0
+    if isinstance(X, CSR):
+        data, indices = np.asarray(X.data, np.float64), X.indices
+        if kept_rows is not None:
+            kept = np.repeat(kept_rows, np.diff(X.indptr))
+            data, indices = data[kept], indices[kept]
+        there = np.bincount(indices[data != 0], minlength=d)
+        return np.bincount(indices, data, d), np.bincount(indices, data * data, d), there
+    dense = X if kept_rows is None else X[kept_rows]
+    sums, squares, there = np.zeros(d), np.zeros(d), np.zeros(d, np.int64)
+    step = max(1, _BLOCK // (16 * d))  # float64 copies of a few rows at a time
+    for start in range(0, len(dense), step):
+        rows = np.asarray(dense[start : start + step], np.float64)
+        there += np.count_nonzero(rows, axis=0)
+        rows = rows - shift
+        sums += rows.sum(axis=0)
+        squares += (rows * rows).sum(axis=0)
+    return sums, squares, there
+
+
+def counts(values: np.ndarray) -> np.ndarray:
+    """int64, (4096,): how many of the values fall into each bin, which are even in asinh and the same for ever."""
+    bins = np.floor(np.arcsinh(np.asarray(values, np.float64)) * _PER_UNIT).astype(np.int64) + _HALF_BINS
+    return np.bincount(np.clip(bins, 0, 2 * _HALF_BINS - 1), minlength=2 * _HALF_BINS)
