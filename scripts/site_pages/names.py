@@ -22,7 +22,7 @@ _GROUPS = {
     "bigsvm": ("", {name: module for name, module in bigsvm._PUBLIC.items() if name != "BigSVMError"}),
     "bigsvm.predictor": (
         "Predictions with NumPy alone; [A model elsewhere](../export.md) has examples.",
-        {name: "bigsvm.predictor" for name in ("load", "LinearPredictor", "KernelPredictor")},
+        dict.fromkeys(("load", "LinearPredictor", "KernelPredictor"), "bigsvm.predictor"),
     ),
     "bigsvm.sklearn": (
         "Estimators; [Estimators for scikit-learn](../scikit-learn.md) has examples, and what differs.",
@@ -147,7 +147,8 @@ def _paragraphs(text: str) -> Iterator[str]:
 def _errors() -> Iterator[str]:
     """The classes of bigsvm.errors, each with its exit code."""
     yield from (
-        "All are in `bigsvm.errors`; `bigsvm.BigSVMError` is the base of all. Each has `what`, `where`, `hint` and `code`.",
+        "All are in `bigsvm.errors`, and `bigsvm.BigSVMError` is the base of all.",
+        "Each has `what`, `where`, `hint` and `code`.",
         "[Errors](../errors.md) has messages, causes and remedies.",
         "",
         "| class | exit code | meaning |",
