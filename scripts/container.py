@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """What the Dockerfile promises, without a container engine: the same steps in a root of their own, made by unshare.
 
-A wheel is built and installed into a fresh environment outside of the checkout.  Then a root file system is put together
-of read-only mounts, in which only /data and /scratch can be written, and the commands run in it as the Dockerfile's user,
-with its variables and nothing else: ingest, the first fit, its proof, and the demonstration.  The first fit may
-compile nothing.  Printed as JSON; exit 1 where a promise is missed.  Takes Linux, root or user namespaces, and pip.
+A wheel is built and installed into a fresh environment outside of the checkout.  Then a root file system is put
+together of read-only mounts, in which only /data and /scratch can be written, and the commands run in it as the
+Dockerfile's user, with its variables and nothing else: ingest, the first fit, its proof, and the demonstration.  None
+of them may compile anything.  Printed as JSON; exit 1 where a promise is missed.  Takes Linux, root, and pip.
 
     scripts/container.py --heart heart_scale      svmlight text of the first fit; else a small one is made
-    scripts/container.py --smoke                  without pip: this environment, and whether the root is what it should be
+    scripts/container.py --smoke                  without pip: whether the root is what it should be
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--smoke", action="store_true", help="without pip")
     options = parser.parse_args(argv)
     if not can_unshare():
-        raise SystemExit("a root of its own needs Linux, unshare and setpriv, and the rights to mount")
+        raise SystemExit("a root of its own needs Linux, root, unshare, setpriv, and the right to mount")
     with tempfile.TemporaryDirectory(prefix="container-") as folder:
         Path(folder).chmod(0o755)
         heart = options.heart.resolve() if options.heart is not None else None

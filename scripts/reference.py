@@ -15,11 +15,11 @@ import argparse
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))  # this tree, and not one that is installed
-sys.path.insert(0, str(ROOT / "scripts"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # this tree, and not one that is installed
 
 from site_pages import commands, manual, names
+
+ROOT = Path(__file__).resolve().parents[1]
 
 PAGES = {
     ROOT / "docs" / "reference" / "commands.md": commands.page,

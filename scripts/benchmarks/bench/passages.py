@@ -86,7 +86,7 @@ def linear(document: Document) -> list[str]:
 
 
 def linear_at_a_glance(document: Document) -> list[str]:
-    """One line a problem, the hinge loss on most cores: whoever has the fewest seconds is bold, and so may be a peer."""
+    """One line a problem, the hinge loss on most cores; whoever has the fewest seconds is bold, be it a peer."""
     lines = []
     most = max(row["cores"] for row in document["rows"])
     chosen = [row for row in document["rows"] if row["cores"] == most and row["loss"] == "hinge"]
