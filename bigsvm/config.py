@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import os
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -75,6 +76,11 @@ class FitConfig:
     solver_options: dict[str, Any] = result(
         dict, "--set", "A parameter of the solver; repeatable.", kind="settings", metavar="KEY=VALUE"
     )
+    warm_start: str | None = result(
+        None, "--warm-start",
+        "Start from this model: rows that it knew keep their duals, if they are the first of STORE.", metavar="MODEL",
+    )  # fmt: skip
+    """Folder of an earlier model.  In identities its digest stands for it: the same model may lie anywhere."""
     # kernels
     kernel: str = result(
         "linear", "--kernel",
@@ -134,9 +140,15 @@ class FitConfig:
     )
     """Seconds.  Where a run ends by it is the clock's choice, so a run may go on with another one."""
     seed: int = result(0, "--seed", "Seed of all random orders.", kind="int", shown=None)
-    blocks_per_round: int = result(
-        1, "--blocks-per-round", "Blocks solved apart before they are added up; part of the mathematics.", kind="int",
-        metavar="K", shown=None, least=1,
+    shards: int | None = result(
+        None, "--shards", "Parts of the rows that are trained apart and added up; part of the mathematics.  "
+        "[default: 1 below 16 GB, then one for each 16 GB]",
+        kind="int", metavar="L", least=1, solvers=("dcd",),
+    )  # fmt: skip
+    """Nothing depends on how many workers or threads work on them."""
+    rounds_per_pass: int | None = result(
+        None, "--rounds-per-pass", "Sums over all shards in a pass.  [default: as the data's shape wants]", kind="int",
+        metavar="P", least=1, solvers=("dcd",),
     )  # fmt: skip
     # what it leaves behind
     no_dual: bool = files(False, "--no-dual", "Leave alpha out of the model; certify can then prove less.", kind="flag")
@@ -206,6 +218,8 @@ class FitConfig:
         unknown = sorted(set(options) - known)
         if unknown:
             raise UsageError(f"unknown option {unknown[0]!r}", hint=_nearest(unknown[0], known))
+        if options.get("warm_start") is not None:  # a run may be taken up again from another folder
+            options["warm_start"] = os.path.abspath(options["warm_start"])
         if isinstance(options.get("max_time"), str):
             options["max_time"] = parse_seconds(options["max_time"])
         if options.get("stop") == "paper" and options.get("solver", "").startswith(_NO_BIAS_IN_PAPER):

@@ -9,6 +9,11 @@ for the task to write into.  A *mapper* runs tasks: here, on threads, or in othe
 
 `over_shares` is the only caller of `Mapper.map`: whatever moves work to another machine changes this file and the
 mappers, and no solver.
+
+Some work belongs to a *shard*: rows that keep their own state (alpha, rows kept in memory) where they are, so that only
+vectors of the size of w travel.  For it mappers have three more verbs: `publish` makes a value known everywhere once,
+`on_shards` runs a task for each shard, always in the same place while that place lasts, and `reduce` adds the results
+up in a tree (`TreeSum`) that depends on the number of shards alone: the same bits, whoever adds.
 """
 
 from __future__ import annotations
@@ -16,14 +21,71 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from typing import Any, Protocol, TypeVar, overload
+from functools import partial
+from typing import Any, NamedTuple, Protocol, TypeVar, overload
 
+import numpy as np
+
+FAN_IN = 4
+"""Results of shards that are added at a time."""
 BLOCKS_PER_TASK = 16
 """Blocks of a share whose result is as large as w: fewer, larger results cost less to send and to add up."""
 
 P = TypeVar("P")
 S = TypeVar("S")
 R = TypeVar("R")
+T = TypeVar("T")
+
+
+class ShardSum(NamedTuple):
+    """What tasks on shards found: something of each shard, and vectors that are added up.
+
+    each : one entry a shard, in the order of the shards
+    vectors : arrays of one shape and dtype for all shards; added in float64
+    """
+
+    each: tuple[Any, ...]
+    vectors: tuple[np.ndarray, ...] = ()
+
+
+def added(*parts: ShardSum) -> ShardSum:
+    """Sum of at most `FAN_IN` results of shards that follow one another; a single one is itself."""
+    if len(parts) == 1:
+        return parts[0]
+    vectors = []
+    for same in zip(*(part.vectors for part in parts), strict=True):
+        total = same[0].astype(np.float64)
+        for vector in same[1:]:
+            total += vector
+        vectors.append(total.astype(same[0].dtype, copy=False))
+    return ShardSum(tuple(entry for part in parts for entry in part.each), tuple(vectors))
+
+
+class TreeSum:
+    """Adds results up as they come, by fours, then fours of fours, and so on: few are held at one time."""
+
+    def __init__(self) -> None:
+        self._levels: list[list[ShardSum]] = []
+
+    def take(self, part: ShardSum, level: int = 0) -> None:
+        """The result of the next shard."""
+        if level == len(self._levels):
+            self._levels.append([])
+        waiting = self._levels[level]
+        waiting.append(part)
+        if len(waiting) == FAN_IN:
+            self._levels[level] = []
+            self.take(added(*waiting), level + 1)
+
+    def total(self) -> ShardSum:
+        """The sum of all that was taken, at least one."""
+        level = 0
+        while level < len(self._levels) - 1 or len(self._levels[level]) > 1:
+            waiting, self._levels[level] = self._levels[level], []
+            if waiting:
+                self.take(added(*waiting), level + 1)
+            level += 1
+        return self._levels[level][0]
 
 
 class Mapper(Protocol):
@@ -42,8 +104,52 @@ class Mapper(Protocol):
         self, task: Callable[[S], R], shares: Iterable[S], at_most: int | None = None
     ) -> Generator[R, None, None]: ...
 
+    def publish(self, value: Any) -> Any:
+        """`value`, known to all workers by the name that is returned until nobody holds that any more."""
 
-class SerialMapper:
+    def on_shards(
+        self, task: Callable[..., ShardSum], shards: Sequence[Any], published: Any, at_most: int | None = None
+    ) -> Any:
+        """Begin `task(shard, value)` for each shard, where that shard was worked on last; what `reduce` takes.
+
+        at_most : tasks that run at one time in this process, for a caller that has counted their memory
+        """
+
+    def reduce(self, begun: Any) -> ShardSum:
+        """The sum of what `on_shards` began, in the order of a `TreeSum`.  Raises what a task raises."""
+
+
+class MapperHere:
+    """The verbs of shards for mappers of this process, whose `map` runs tasks as their results are asked for."""
+
+    def map(self, task: Callable[[S], R], shares: Iterable[S], at_most: int | None = None) -> Generator[R, None, None]:
+        raise NotImplementedError
+
+    def publish(self, value: T) -> T:
+        """The value itself."""
+        return value
+
+    def on_shards(
+        self, task: Callable[..., ShardSum], shards: Sequence[Any], published: Any, at_most: int | None = None
+    ) -> Any:
+        """What is to be called; nothing runs yet."""
+        return [partial(task, shard, published) for shard in shards], at_most
+
+    def reduce(self, begun: Any) -> ShardSum:
+        """Calls them, and adds up as results come."""
+        calls, at_most = begun
+        total = TreeSum()
+        with closing(self.map(_called, calls, at_most)) as results:
+            for result in results:
+                total.take(result)
+        return total.total()
+
+
+def _called(work: Callable[[], R]) -> R:
+    return work()
+
+
+class SerialMapper(MapperHere):
     """One task after another, here."""
 
     in_process = True

@@ -125,7 +125,8 @@ def promised(work: Path, heart: Path | None, uses: str) -> dict[str, Any]:
     image = Image(work, {"/opt/bigsvm": environment, sys.base_prefix: Path(sys.base_prefix)})
     bigsvm = ("/opt/bigsvm/bin/python", "-m", "bigsvm")
     if heart is None:
-        from benchmarks.cold_start import text_of_heart
+        sys.path.insert(0, str(ROOT / "scripts" / "benchmarks"))
+        from cold_start import text_of_heart
 
         text_of_heart(image.data / "heart.svm")
     else:

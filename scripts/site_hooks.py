@@ -10,6 +10,7 @@ import re
 from typing import Any
 
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
+_CODE_IN_CELL = re.compile(r"<td[^>]*>.*?</td>", re.DOTALL)
 
 
 def as_mathml(found: re.Match[str]) -> str:
@@ -17,10 +18,18 @@ def as_mathml(found: re.Match[str]) -> str:
     from latex2mathml.converter import convert
 
     text = html.unescape(found[3]).strip()
-    text = text.replace(r"\thinspace", r"\,").replace(r"\lbrace", r"\{").replace(r"\rbrace", r"\}")
+    text = (
+        text.replace(r"\Big\lVert", r"\lVert")
+        .replace(r"\Big\rVert", r"\rVert")
+        .replace(r"\thinspace", r"\,")
+        .replace(r"\lbrace", r"\{")
+        .replace(r"\rbrace", r"\}")
+    )
     return convert(text, display="block" if found[2] == "[" else "inline")
 
 
 def on_page_content(page_html: str, **_: Any) -> str:
     """The HTML of a page with its formulas."""
-    return _FORMULA.sub(as_mathml, page_html)
+    # In a cell of a table a bar is escaped, in code, too; GitHub takes the escape away again, Python-Markdown does not.
+    bare = _CODE_IN_CELL.sub(lambda found: found[0].replace(r"\|", "|"), page_html)
+    return _FORMULA.sub(as_mathml, bare)

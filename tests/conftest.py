@@ -20,6 +20,10 @@ from bigsvm.solvers.dcd.active_row_buffer import whole_row_buffer
 settings.register_profile("bigsvm", deadline=None, derandomize=True)
 settings.load_profile("bigsvm")
 
+# Some hundred programs are started by tests.  Where Python may keep no bytecode, each of them would compile our sources
+# anew, which is a third of what a small fit takes.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 _DATA = Path(os.environ.get("BIGSVM_TEST_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
 

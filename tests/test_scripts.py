@@ -222,3 +222,10 @@ def test_reproduce_says_what_data_it_misses(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 66
     assert "--data DIR" in done.stderr
+
+
+@pytest.mark.slow
+def test_object_storage_smoke() -> None:
+    pytest.importorskip("obstore")
+    said = run("stress/object_storage.py", "--smoke").stdout.splitlines()
+    assert [line.split(":")[0] for line in said[1:]] == ["faults", "dead", "silent", "wrong", "kills", "credentials"]

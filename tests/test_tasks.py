@@ -15,6 +15,7 @@ import pytest
 
 from bigsvm.run.execute import local
 from bigsvm.run.execute.local import SerialMapper, ThreadMapper
+from bigsvm.solvers.dcd import shard_tasks
 from bigsvm.tasks import PassLeft, over_shares, runs_of
 
 PACKAGE = Path(__file__).parents[1] / "bigsvm"
@@ -99,12 +100,11 @@ def test_a_task_is_a_function_of_a_module_and_a_share_can_be_sent() -> None:
     for path in SOURCES:
         tree = parsed(path)
         named = [ast.unparse(call.args[1]) for call in calls(tree, "over_shares") if path.name != "tasks.py"]
-        named = [name for name in named if name != "task"]  # handed in by those who call `run_rounds`
-        named += [ast.unparse(call.args[0]) for call in calls(tree, "run_rounds")]
+        named = [name for name in named if name != "task"]
         if named:
             module = importlib.import_module(".".join(("bigsvm", *path.relative_to(PACKAGE).with_suffix("").parts)))
             tasks |= {name: getattr(module, name) for name in named}
-    assert len(tasks) >= 10
+    assert len(tasks) >= 9
     for name, task in tasks.items():
         assert inspect.isfunction(task), name
         assert pickle.loads(pickle.dumps(task)) is task, name
@@ -112,6 +112,18 @@ def test_a_task_is_a_function_of_a_module_and_a_share_can_be_sent() -> None:
         assert issubclass(share.annotation, tuple), name
         assert hasattr(share.annotation, "_fields"), name
         assert pickle.loads(pickle.dumps(share.annotation)) is share.annotation, name
+
+
+def test_a_task_on_shards_takes_a_shard_and_what_all_are_told() -> None:
+    named = {ast.unparse(call.args[0]) for path in SOURCES for call in calls(parsed(path), "_on_shards")}
+    assert len(named) >= 3
+    for name in named:
+        task = getattr(shard_tasks, name.removeprefix("shard_tasks."))
+        assert inspect.isfunction(task), name
+        assert pickle.loads(pickle.dumps(task)) is task, name
+        shard, _ = inspect.signature(task, eval_str=True).parameters.values()
+        assert shard.annotation is shard_tasks.Shard, name
+    assert pickle.loads(pickle.dumps(shard_tasks.Shard)) is shard_tasks.Shard
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 7])

@@ -60,6 +60,9 @@ class BigsvmCommand(click.Command):
         if call is not None:
             call.session = session
         values["session"] = session
+        from bigsvm.store.remote.settings import storing  # the program's help has no use for it
+
+        ctx.with_resource(storing(watch=session.watching))
         if not self.light:
             from bigsvm.machine import check_address_space
 

@@ -34,6 +34,9 @@ def failure_of(error: BaseException, debug: bool = False) -> Failure:
     debug : the traceback was shown
     """
     if isinstance(error, BigSVMError):
+        from bigsvm.store.remote.names import rename  # the program's help has no use for it
+
+        rename(error)
         return Failure(error.code, error, error.hint)
     if isinstance(error, KeyboardInterrupt | click.Abort):
         return Failure(INTERRUPTED, "interrupted", "")

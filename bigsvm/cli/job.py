@@ -34,6 +34,8 @@ class Job:
     allow_unconverged: bool
     rows: dict[str, Any] = dataclasses.field(default_factory=dict)
     """What is read as rows, beside label and weight: further keywords of `open_store`, as JSON has them."""
+    report: Path | None = None
+    """A page about the run, made at its end."""
 
     def open(self) -> RowBlocks:
         """The rows."""
@@ -48,6 +50,7 @@ class Job:
             "store": str(Path(self.store).absolute()) if "://" not in self.store else self.store,
             "model": str(self.model.absolute()),
             "run": str(self.run.absolute()),
+            "report": None if self.report is None else str(self.report.absolute()),
         }
 
     @classmethod
@@ -56,6 +59,8 @@ class Job:
         try:
             values = dict(document)
             values.update(model=Path(values["model"]), run=Path(values["run"]), config=FitConfig.of(**values["config"]))
+            if values.get("report") is not None:
+                values["report"] = Path(values["report"])
             return cls(**values)
         except (KeyError, TypeError, UsageError) as error:
             raise DataError(f"not the record of a fit: {error}", RUN) from error
@@ -80,7 +85,8 @@ def finished_job(job: Job) -> tuple[str, dict[str, Any]] | None:
     """
     record, was = _recorded(job.run)
     status, result = record.get("status"), record.get("result")
-    if job.overwrite or status not in _OVER or not isinstance(result, dict) or was != job.document():
+    same = {**was, "report": None} == {**job.document(), "report": None}  # a page may still be asked for
+    if job.overwrite or status not in _OVER or not isinstance(result, dict) or not same:
         return None
     if not record.get("model_digest") or record["model_digest"] != digest_of(job.model):
         return None

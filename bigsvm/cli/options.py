@@ -12,6 +12,8 @@ from bigsvm.cli.habits import solver_meant
 from bigsvm.cli.types import ClassWeight, Duration, Gamma, Names, Setting, Size
 from bigsvm.config import OPTIONS, TYPED, FitConfig
 from bigsvm.errors import UsageError
+from bigsvm.store.remote.place import storing_by
+from bigsvm.store.remote.settings import storing
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -26,6 +28,28 @@ empty_option = click.option(
     default="refuse",
     show_default=True,
     help="Chunks that an unsealed Zarr store lacks; zeros: they hold the fill value, as you vouch until it changes.",
+)
+
+
+def _store_so(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> None:
+    """Options of a store hold for this call, as the environment does; no record has them."""
+    options = {}
+    for number, value in enumerate(values, start=1):
+        name, separator, text = value.partition("=")
+        if not separator or not name.strip():  # not repeated: it may be a secret
+            raise UsageError(f"storage option number {number} is not K=V")
+        options[name.strip()] = text
+    ctx.with_resource(storing(options))
+
+
+storage_option = click.option(
+    "--storage-option",
+    multiple=True,
+    metavar="K=V",
+    expose_value=False,
+    callback=_store_so,
+    help="Of s3://, gs://, az://: endpoint, region, skip_signature, deadline, ...; repeatable.  "
+    "[default: what the environment says]",
 )
 row_options = [
     click.option("--matrix", metavar="PATH", help="Of AnnData: X, layers/NAME, obsm/NAME or raw/X.  [default: X]"),
@@ -54,7 +78,7 @@ scale_option = click.option(
     help="maxabs: columns by their largest |value|; unit-norm: rows by their norm.  The model keeps it.",
 )
 ROWS = ("matrix", "columns", "hash_bits", "missing", "scale")
-store_options = [*label_options, empty_option, *row_options]
+store_options = [*label_options, empty_option, *row_options, storage_option]
 """How a store is opened."""
 
 
@@ -133,7 +157,9 @@ def config_of(ctx: click.Context, values: dict[str, Any]) -> FitConfig:
             options[name] = not options[name]
         if OPTIONS[name].kind == "settings":
             options[name] = dict(options[name])
-    return FitConfig.of(**options)
+    config = FitConfig.of(**options)
+    ctx.with_resource(storing_by(config))
+    return config
 
 
 def _rank(ctx: click.Context, name: str) -> int:

@@ -13,9 +13,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from bigsvm.cli.failures import failure_of
 from bigsvm.errors import Interrupted
+from bigsvm.observe.run_files import EVENTS, LOCK, REPORT, RUN
 
-EVENTS, LOCK, RUN = "events.jsonl", "lock", "run.json"
+__all__ = ["EVENTS", "LOCK", "REPORT", "RUN", "recorded", "run_folder", "write_record"]
 
 
 @contextmanager
@@ -55,8 +57,9 @@ def recorded(run: Path, about: dict[str, Any]) -> Iterator[dict[str, Any]]:
     try:
         yield document
     except BaseException as error:
-        document["error"] = str(error) or type(error).__name__
-        if isinstance(error, Interrupted):
+        failure = failure_of(error)
+        document.update(error=str(failure.said), exit_code=failure.code)
+        if failure.code == Interrupted.code:
             document["status"] = "interrupted"
         raise
     finally:

@@ -60,7 +60,8 @@ class Session:
         if self.quiet:
             return
         if self.log_format == "json":
-            click.echo(json.dumps({"event": "Warned", "message": message}), err=True)
+            at_s = round(time.monotonic() - self._began, 6)
+            click.echo(json.dumps({"event": "Warned", "at_s": at_s, "message": message}), err=True)
         else:
             click.echo(f"bigsvm: warning: {message}", err=True)
 
@@ -129,10 +130,22 @@ class Session:
                 }
             )
         elif text and not (made and self.quiet and exit_code == 0):
-            click.echo(text)
+            click.echo(_printable(text))
         sys.stdout.flush()
         self.finished = True
         return exit_code
+
+
+def _printable(text: str) -> str:
+    """Text that standard output can write: what its encoding lacks is a question mark."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        # A path that is not UTF-8 goes out as the bytes that it is, where that is how the stream is opened.
+        if sys.stdout.errors != "surrogateescape":
+            return text.encode(encoding, "replace").decode(encoding)
+    return text
 
 
 def write_json(document: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from bigsvm.errors import UsageError
+from bigsvm.store.remote.names import without_secrets
 from bigsvm.units import parse_bytes, parse_seconds
 
 
@@ -26,6 +27,15 @@ class Size(click.ParamType):
         except UsageError as error:
             self.fail(str(error), param, ctx)
         return str(value)
+
+
+class Source(click.ParamType):
+    """What rows are read from: a path, or a URI; what a URL has of secrets is kept apart from its name."""
+
+    name = "source"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return without_secrets(str(value))
 
 
 class Names(click.ParamType):

@@ -21,7 +21,7 @@ from typing import BinaryIO
 import xxhash
 
 from bigsvm.errors import OutputError
-from bigsvm.files.paths import check_outside_stores
+from bigsvm.files.paths import check_here, check_outside_stores
 from bigsvm.process import Process, this_process
 
 _PIECE = 1 << 20  # bytes
@@ -110,7 +110,8 @@ def write_bytes(final: Path, content: bytes) -> None:
 
 
 def check_name(final: Path) -> None:
-    """Refuse what no output can be called.  Raises OutputError."""
+    """Refuse what no output can be called, or what lies elsewhere.  Raises OutputError."""
+    check_here(final)
     if not final.name or final.name == "..":
         raise OutputError("not a name for an output", str(final), "give one that may be made or replaced")
     parts = [temporary_name(final).name, *final.parts]

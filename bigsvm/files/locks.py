@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from bigsvm.errors import OutputError
 from bigsvm.files.atomic import cannot_write
@@ -113,6 +113,22 @@ def holder(lock: IO[str]) -> str:
         return f"process {who['pid']} on {who['host']} since {who['since']}"
     except (OSError, ValueError, KeyError, TypeError):
         return "another process"
+
+
+class Holder(NamedTuple):
+    """Who signed a lock, and whether that process has certainly ended."""
+
+    who: str
+    gone: bool
+
+
+def signed_by(path: Path) -> Holder | None:
+    """Who signed the lock at `path`, which is left alone; None where there is none."""
+    try:
+        with open(path) as lock:
+            return Holder(holder(lock), _holder_is_gone(lock))
+    except OSError:
+        return None
 
 
 def _holder_is_gone(lock: IO[str]) -> bool:

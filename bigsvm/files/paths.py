@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import stat
 from pathlib import Path
 
@@ -11,6 +12,11 @@ from bigsvm.errors import DataError, OutputError
 
 STORE_MARKS = ("zarr.json", ".zgroup", ".zarray", ".zmetadata", "bigsvm-manifest.json")
 """Files by which a folder is known as a Zarr store, or as a part of one."""
+BUCKETS = ("s3", "gs", "az")
+"""Schemes of stores elsewhere that list their objects."""
+SCHEMES = (*BUCKETS, "http", "https")
+"""Schemes of what lies elsewhere."""
+_ELSEWHERE = re.compile(rf"({'|'.join(SCHEMES)}):/+(?:[^/]*@)?([^?]*)", re.IGNORECASE)
 
 
 def cache_folder() -> Path:
@@ -69,6 +75,17 @@ def check_own_files(folder: Path, kind: str) -> None:
             raise DataError(f"links out of the {kind}", entry.path, f"put the file itself into the {kind}'s folder")
         if not (entry.is_file() or entry.is_dir() or entry.is_symlink()):
             raise DataError("is not a plain file", entry.path, f"a {kind} has none: remove it")
+
+
+def check_here(output: str | Path) -> None:
+    """Refuse an output that would lie in a bucket or on a web server.  Raises OutputError."""
+    elsewhere = _ELSEWHERE.match(str(output))
+    if elsewhere:
+        raise OutputError(
+            "outputs are written to local disks only, where they become visible whole or not at all",
+            f"{elsewhere[1].lower()}://{elsewhere[2]}",
+            "name a local path, then copy what is there: aws s3 cp --recursive, gcloud storage cp -r, azcopy copy",
+        )
 
 
 def check_outside_stores(output: Path) -> None:

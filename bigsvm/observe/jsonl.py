@@ -47,6 +47,18 @@ def event_line(event: Event, at_s: float) -> str:
     return json.dumps({"event": type(event).__name__, "at_s": round(at_s, 6), **fields}, allow_nan=False)
 
 
+def event_of(document: dict[str, Any]) -> Event | None:
+    """The event that a line holds, null as NaN; None of a kind that is not known, or that lacks a field."""
+    kind = next((kind for kind in Event.__subclasses__() if kind.__name__ == document.get("event")), None)
+    if kind is None:
+        return None
+    found = {f.name: document[f.name] for f in dataclasses.fields(kind) if f.name in document}
+    try:
+        return kind(**{name: math.nan if value is None else value for name, value in found.items()})
+    except TypeError:
+        return None
+
+
 class JsonlStream:
     """An Emit that writes each event as a line to an open text stream."""
 

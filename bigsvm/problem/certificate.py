@@ -134,16 +134,19 @@ def with_block(terms: RowsTerms, problem: Problem, w: np.ndarray, alpha: np.ndar
 
 def _alpha_of_margins(problem: Problem, X: Matrix, y: np.ndarray, cost: np.ndarray, w: np.ndarray) -> np.ndarray:
     """alpha_i = C_i loss'(s_i): in the box always, and tight at the optimum of the squared losses."""
+    return problem.loss.alpha(slacks_of(problem, X, y, w), cost[:, None] * problem.C[None, :])
+
+
+def slacks_of(problem: Problem, X: Matrix, y: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """s_i of some rows at w, float64, (n_rows, n_models)."""
     W = w if w.ndim == 2 else w[:, None]
     n_columns = X.shape[1] if isinstance(X, np.ndarray) else len(W) - 1
     scores = np.empty((len(y), problem.n_models))
     decision(X, np.ascontiguousarray(W[:n_columns]), scores)
     scores += problem.constant_feature * W[-1]
     if problem.regression:
-        slacks = y[:, None] - scores
-    else:
-        slacks = 1.0 - np.where(y[:, None] == problem.positive[None, :], 1.0, -1.0) * scores
-    return problem.loss.alpha(slacks, cost[:, None] * problem.C[None, :])
+        return y[:, None] - scores
+    return np.asarray(1.0 - np.where(y[:, None] == problem.positive[None, :], 1.0, -1.0) * scores)
 
 
 class Accumulator:

@@ -17,6 +17,7 @@ from bigsvm.run.fit.outcome import FitResult
 from bigsvm.run.proof.certify import certify_model
 from bigsvm.store.formats.opener import open_store
 from bigsvm.store.labels import Missing
+from bigsvm.store.remote.place import storing_by
 from bigsvm.store.scaling import Scale
 from bigsvm.store.sealing.seal import EmptyChunks
 
@@ -48,7 +49,8 @@ def fit(
     empty_chunks, matrix, missing, columns, hash_bits, scale : as for `bigsvm.open_store`
     emit : called with each event of the run
     options : fields of `bigsvm.config.FitConfig`: loss, C, tol, memory, seed, class_weight, threads, ...; and
-        `client`, a `dask.distributed.Client` on whose workers tasks run (scheduler="dask" takes the current one)
+        `client`, a `dask.distributed.Client` on whose workers tasks run (scheduler="dask" takes the current one);
+        and `storage_options`, for a source in a bucket: what `--storage-option` takes, as a dictionary
 
     Returns
     -------
@@ -68,11 +70,13 @@ def fit(
                 source, y, sample_weight, label=label, weight=weight, empty_chunks=empty_chunks, matrix=matrix,
                 missing=missing, columns=columns, hash_bits=hash_bits, scale=scale, emit=emit, **options,
             )  # fmt: skip
+    given = options.pop("storage_options", None)
     config = FitConfig.of(**options)
-    store = open_store(
-        _joined(source, y, sample_weight), label=label, weight=weight, empty_chunks=empty_chunks, columns=columns,
-        hash_bits=hash_bits, matrix=matrix, missing=missing, scale=scale,
-    )  # fmt: skip
+    with storing_by(config, given, emit):
+        store = open_store(
+            _joined(source, y, sample_weight), label=label, weight=weight, empty_chunks=empty_chunks, columns=columns,
+            hash_bits=hash_bits, matrix=matrix, missing=missing, scale=scale,
+        )  # fmt: skip
     return fit_store(store, config, emit)
 
 
@@ -90,8 +94,10 @@ def certify(
 
     Returns the figures that `bigsvm certify --json` prints.  Raises DataError on other data.
     """
+    given = options.pop("storage_options", None)
     config = FitConfig.of(**options)
-    rows = open_store(_joined(source, y, sample_weight), label=label, weight=weight, like=rows_of_model(model))
+    with storing_by(config, given):
+        rows = open_store(_joined(source, y, sample_weight), label=label, weight=weight, like=rows_of_model(model))
     return certify_model(Path(model), rows, config)
 
 

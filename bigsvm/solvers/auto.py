@@ -87,7 +87,7 @@ def preferences(config: FitConfig, shape: DataShape, in_memory: bool = False) ->
     elif squared:
         found.append(Preference("dcd", f"{shaped}: dual coordinate descent on {rows}"))
     else:
-        if in_memory and narrow and not loss.regression and shape.parallel == 1:
+        if in_memory and narrow and not loss.regression and shape.shards == 1:
             found.append(_opened_by_dcd(shape))
         named = "epsilon-insensitive" if loss.regression else "hinge"
         found.append(Preference("dcd", f"for the {named} loss: dual coordinate descent on {rows}"))

@@ -20,7 +20,7 @@ from bigsvm.budget import MemoryBudget
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.deferred import DeferredCertificate
 from bigsvm.problem.problem import Problem
-from bigsvm.store.blocks import BlockRef, RowBlocks
+from bigsvm.store.blocks import Block, BlockGroup, BlockRef, RowBlocks
 from bigsvm.store.columns.column_blocks import ColumnBlocks
 from bigsvm.store.state.vectors import RowVector
 from bigsvm.tasks import Mapper
@@ -44,7 +44,7 @@ class DataShape:
     n_features: int
     nnz: int
     n_models: int
-    parallel: int = 1
+    shards: int = 1
     weight_bytes: int = 8
     entry_bytes: int = 12
     """Of a value by columns, with its row number where the data are sparse."""
@@ -94,8 +94,8 @@ class Context:
     mapper: Mapper
     budget: MemoryBudget
     seed: int
-    parallel: int
-    """Blocks per round (K): part of the mathematics, not of the machine."""
+    shards: int
+    """Of the rows (L): part of the mathematics, not of the machine."""
     threads: int
     """For work whose result does not depend on them."""
     read_depth: int
@@ -114,6 +114,8 @@ class Context:
     row_buffer_sweeps: int = 0
     """Sweeps of the row buffer in a pass."""
     row_buffer_packed: bool = False
+    rounds_per_pass: int = 1
+    """Sums over all shards in a pass (P)."""
     cache_bytes: int = 0
     """For rows of kernel values, of solvers that fetch them."""
     cache_disk_bytes: int = 0
@@ -241,6 +243,22 @@ class Point(NamedTuple):
 
 
 Keeps = Literal["off", "auto", "always"]
+StartsFrom = Literal["", "weights", "duals"]
+
+
+class LinearStart(Protocol):
+    """The start of a fit from the duals of an earlier model."""
+
+    def take(self, block: Block, where: BlockRef | BlockGroup) -> None:
+        """Bring alpha of the rows of a block into the box, before they are looked at."""
+        ...
+
+    def settle(self, certificate: Certificate) -> int | None:
+        """What can be done, after all rows were seen and w is that of alpha, without reading: row visits.
+
+        None where the run is to stop.
+        """
+        ...
 
 
 class Solver(Protocol):
@@ -260,8 +278,12 @@ class Solver(Protocol):
     """It gives hopeless models up by itself, and tells its work in passes where all rows are in memory."""
     paper_rule: ClassVar[bool]
     """It has a stop rule of its paper's, for --stop paper."""
+    in_shards: ClassVar[bool]
+    """It trains shards of the rows apart from one another, and adds them up (`Context.shards`)."""
     column_access: ClassVar[bool]
     """It reads the data by columns (`Context.columns`)."""
+    starts_from: ClassVar[StartsFrom]
+    """What it can take over of an earlier model, if anything."""
 
     @property
     def keeps_rows(self) -> Keeps:
@@ -271,14 +293,14 @@ class Solver(Protocol):
         """Why data of such a shape are not for this solver; None where they are."""
         ...
 
-    def small_fits(self, tol: float, parallel: int, resident: bool) -> list[SmallFit]:
+    def small_fits(self, tol: float, resident: bool) -> list[SmallFit]:
         """Fits that together call all compiled code that a fit to `tol` may call.
 
-        parallel : blocks per round;  resident : all rows are in memory
+        resident : all rows are in memory
         """
         ...
 
-    def weight_bytes(self, tol: float, parallel: int, regression: bool) -> int: ...
+    def weight_bytes(self, tol: float, regression: bool) -> int: ...
     def needs(self, shape: DataShape, resident: bool) -> list[Need]: ...
     def init(self, problem: Problem, ctx: Context) -> Any: ...
     def step(self, problem: Problem, state: Any, ctx: Context) -> StepInfo: ...
@@ -300,6 +322,23 @@ class Solver(Protocol):
         """
         ...
 
+    def start_at(self, state: Any, w: np.ndarray | None) -> list[RowVector]:
+        """Begin, of a `state` as `init` made it, at the weights of an earlier model instead of 0.
+
+        w : as `zero_weights` shapes them; None: the earlier model has none
+
+        Returns the vectors that take alpha of that model, those of all models in order; none of a solver that starts
+        from weights.
+        """
+        ...
+
+    def linear_start(self, state: Any, known: int, by_weights: bool, ctx: Context) -> LinearStart:
+        """What is done, of a solver with weights that starts from duals, while a first pass proves where it starts.
+
+        known : rows of the store that the earlier model knew, the first ones;  by_weights : it had weights
+        """
+        ...
+
     def finish(self, state: Any) -> None:
         """Give back what only training needs."""
         ...
@@ -313,8 +352,18 @@ class SolverBase:
     can_defer: ClassVar[bool] = False
     self_paced: ClassVar[bool] = False
     paper_rule: ClassVar[bool] = False
+    in_shards: ClassVar[bool] = False
     column_access: ClassVar[bool] = False
+    starts_from: ClassVar[StartsFrom] = ""
 
     @property
     def keeps_rows(self) -> Keeps:
         return "off"
+
+    def start_at(self, state: Any, w: np.ndarray | None) -> list[RowVector]:
+        """As `Solver`; of solvers that start from 0 and nowhere else."""
+        raise NotImplementedError(f"{self.name} starts from 0")  # type: ignore[attr-defined]
+
+    def linear_start(self, state: Any, known: int, by_weights: bool, ctx: Context) -> LinearStart:
+        """As `Solver`; of the others."""
+        raise NotImplementedError(f"{self.name} does not start from duals")  # type: ignore[attr-defined]

@@ -87,6 +87,8 @@ def choose_solvers(config: FitConfig, shape: DataShape, in_memory: bool = False)
     if not _takes_rows(solver, config):
         what = f"the {config.kernel} kernel" if config.kernel != "linear" else "pairs of classes"
         raise Unsupported(f"solver {name!r} is linear, with one class against the rest: not {what}", hint=others)
+    if config.warm_start is not None and not solver.starts_from:
+        raise Unsupported(f"solver {name!r} starts from 0: it takes no --warm-start", hint=others)
     if config.stop == "paper" and not solver.paper_rule:
         raise Unsupported(f"solver {name!r} has no stop rule of a paper's", hint=f"{others}; or use --stop gap")
     made = _made(solver, config)
@@ -105,6 +107,7 @@ def able_solvers(config: FitConfig, shape: DataShape) -> list[str]:
         and config.bias in solver.biases
         and _takes_rows(solver, config)
         and (solver.paper_rule or config.stop == "gap")
+        and (solver.starts_from or config.warm_start is None)
         and solver().refusal(shape) is None
     ]
 

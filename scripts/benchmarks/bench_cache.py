@@ -28,9 +28,9 @@ from bench.record import command, commit, meter, write_figures
 from reproduction.sets import made_up, open_folder
 from reproduction.wss_train import ComputedRows, Point, matrix_of, new_part
 
-from bigsvm.run.copies.scratch import is_tmpfs
 from bigsvm.solvers.kernel.smo.textbook import Textbook
 from bigsvm.solvers.kernel.values.cached_rows import CachedRows
+from bigsvm.store.copy.scratch import is_tmpfs
 from bigsvm.store.state.row_cache import RowCache
 
 _BESIDE = Path(__file__).resolve().parents[3] / "shared" / "data"

@@ -66,7 +66,7 @@ class Options:
     working_set: int | None = None
     shrinking: bool = True
     no_dual: bool = False
-    blocks_per_round: int = 1
+    shards: int = 1
     gamma_auto: bool = False
     assume_psd: bool = False
 
@@ -120,7 +120,7 @@ def _linear(rng: np.random.Generator) -> Options:
     tol = float(rng.choice([1e-1, 1e-2, 1e-3] if solver in SLOW else [1e-2, 1e-3, 1e-3, 1e-5, 1e-7]))
     found = Options(solver, str(rng.choice(losses)), str(rng.choice(biases)), 1.0, tol)
     if solver == "dcd" and rng.random() < 0.15:
-        found.blocks_per_round = int(rng.integers(2, 4))
+        found.shards = int(rng.integers(2, 6))
     if rng.random() < 0.2:
         found.multi_class = "ovr"
     return found
@@ -132,7 +132,7 @@ def _linear_regression(rng: np.random.Generator, epsilon: float) -> Options:
     tol = float(rng.choice([1e-1, 1e-2, 1e-3] if solver in SLOW else [1e-2, 1e-3, 1e-3, 1e-5, 1e-7]))
     found = Options(solver, str(rng.choice(losses)), str(rng.choice(biases)), 1.0, tol, epsilon=epsilon)
     if solver == "dcd" and rng.random() < 0.15:
-        found.blocks_per_round = int(rng.integers(2, 4))
+        found.shards = int(rng.integers(2, 6))
     return found
 
 
@@ -196,6 +196,6 @@ def arguments(options: Options) -> dict[str, Any]:
         found["shrinking"] = False
     if options.assume_psd:
         found["assume_psd"] = True
-    if options.blocks_per_round > 1:
-        found["blocks_per_round"] = options.blocks_per_round
+    if options.shards > 1:
+        found["shards"] = options.shards
     return {name: value for name, value in found.items() if value is not None}

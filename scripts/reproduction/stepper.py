@@ -44,7 +44,7 @@ class Stepper:
 
         self.ctx = Context(
             data=rows, refs=refs, resident=True, mapper=SerialMapper(), budget=MemoryBudget(1 << 40),
-            seed=config.seed, parallel=1, threads=1, read_depth=1, group_blocks=1, proof_refs=refs,
+            seed=config.seed, shards=1, threads=1, read_depth=1, group_blocks=1, proof_refs=refs,
             workdir=Path(self._folder.name), tol=config.tol, columns=columns,
         )  # fmt: skip
         self.state = self.solver.init(self.problem, self.ctx)

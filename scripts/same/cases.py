@@ -121,7 +121,12 @@ def _problems() -> list[Case]:
         Case("lambda", "dense32", "-s dcd --lambda 0.001 --seed 7 --bias-scale 2"),
         Case("paper-hyperpass", "dense32", "-s hyperpass --loss hinge --stop paper --c 0.01"),
         Case("paper-newton", "dense32", "-s newton --stop paper"),
-        Case("rounds-of-two", "stream", "-s dcd --loss hinge --c 0.01 --blocks-per-round 2 --threads 2", streamed=True),
+        Case(
+            "two-shards",
+            "stream",
+            "-s dcd --loss hinge --c 0.01 --shards 2 --rounds-per-pass 4 --threads 2",
+            streamed=True,
+        ),
         Case("unsealed", "unsealed", "-s dcd --loss hinge"),
         Case("no-dual", "dense32", "-s dcd --no-dual"),
         Case("parquet", "parquet", "-s dcd"),

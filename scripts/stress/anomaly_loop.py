@@ -160,8 +160,8 @@ def failing(faults: Faults) -> Iterator[None]:
 class Loop:
     """A small problem, the right answer, and the check after each anomaly."""
 
-    def __init__(self, work: Path, rows: int) -> None:
-        self.work = work
+    def __init__(self, work: Path, rows: int, tol: float) -> None:
+        self.work, self.tol = work, tol
         rng = np.random.default_rng(0)
         X = rng.normal(size=(rows, 6))
         y = np.where(X @ rng.normal(size=6) + rng.normal(size=rows) > 0, 1, -1)
@@ -182,7 +182,7 @@ class Loop:
 
     def fit(self, folder: Path) -> list[str]:
         return [
-            *("fit", str(self.store), "--loss", "hinge", "--memory", "64MiB", "--tol", "1e-4", "--quiet"),
+            *("fit", str(self.store), "--loss", "hinge", "--memory", "64MiB", "--tol", str(self.tol), "--quiet"),
             *("--scratch", str(folder / "scratch"), "--checkpoint-every", "0.001s", "--resume"),
             *("--threads", "1", "-o", str(folder / "m")),
         ]
@@ -249,11 +249,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--every", type=int, default=1, help="try each N of this distance")
     parser.add_argument("--rows", type=int, default=600)
-    parser.add_argument("--smoke", action="store_true", help="about ten of each")
+    parser.add_argument("--smoke", action="store_true", help="about ten of each, of shorter fits")
     options = parser.parse_args()
     let_small_data_stream()
     with tempfile.TemporaryDirectory() as folder:
-        loop = Loop(Path(folder), options.rows)
+        loop = Loop(Path(folder), options.rows, 1e-2 if options.smoke else 1e-4)
         for what in ("ingest", "fit"):
             untouched = loop.anomaly(what, 1 << 60, False).count
             every = max(untouched // 8, 1) if options.smoke else options.every

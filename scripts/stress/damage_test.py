@@ -90,7 +90,9 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=100, help="of each kind of damage")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", choices=KINDS, help="this part alone")
-    parser.add_argument("--smoke", action="store_true", help="one of each kind")
+    parser.add_argument(
+        "--smoke", action="store_true", help="one of each kind; of copies in the place of four others, one"
+    )
     options = parser.parse_args()
     trials = 1 if options.smoke else options.trials
     # Small data streams, as large data does: several blocks, none of them kept in memory.
@@ -113,8 +115,8 @@ def main() -> None:
                         getattr(files, name)(damage)
                 files.told(name)
                 continue
-            times = {"documents": (10 if options.smoke else 10 * trials,), "manifests": (trials,)}.get(name, ())
-            getattr(belonging, name)(*times)
+            times = {"documents": 10 * trials, "manifests": trials, "copies": 1 if options.smoke else 4}.get(name)
+            getattr(belonging, name)(*([] if times is None else [times]))
             belonging.told(name)
     if files.wrong + belonging.wrong:
         raise SystemExit(1)

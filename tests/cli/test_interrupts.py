@@ -108,8 +108,9 @@ def test_a_signal_at_any_instant_gives_75_or_the_result(store: Path, tmp_path: P
         done = subprocess.run(command, capture_output=True, check=False)
         return done.returncode, done.stdout, done.stderr
 
-    code, _, err = fit("undisturbed", 0, 0)
-    assert code == 0, err
+    for name in ("first", "undisturbed"):  # the first may compile, and write bytecode: the others open fewer files
+        code, _, err = fit(name, 0, 0)
+        assert code == 0, err
     instants, draw = int(err), random.Random(5)
     assert instants > 500
     codes = set()

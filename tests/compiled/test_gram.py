@@ -20,6 +20,7 @@ from bigsvm.compiled.kernel.tile import LANES
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.problem.kernel import Kernel, poly_of_bracket, rbf_of_sigma, rbf_of_width
 from bigsvm.solvers.kernel.values.gram import Gram
+from bigsvm.store.blocks import readonly_view  # as fits have rows: other kinds of arrays are compiled for anew
 from bigsvm.testing.problems import as_csr, random_problem
 
 KERNELS = [
@@ -41,7 +42,7 @@ def exp_all(x, out):
 
 def rows_of(layout: str, dtype: type = np.float64) -> tuple[object, np.ndarray]:
     X = random_problem(N, D, 0.6, seed=3)[0].astype(dtype)
-    return (X if layout == "dense" else as_csr(X)), X.astype(np.float64)
+    return readonly_view(X if layout == "dense" else as_csr(X)), X.astype(np.float64)
 
 
 @pytest.mark.parametrize(("dtype", "lowest", "error"), [(np.float32, -87.0, 1.5e-7), (np.float64, -708.0, 4e-16)])
@@ -93,7 +94,7 @@ def test_bits_depend_on_the_two_rows_alone(layout: str) -> None:
     X, _ = rows_of(layout, np.float32)
     kernel = Kernel("rbf", 0.3)
     many, one = Gram(kernel, D, np.float32, 4), Gram(kernel, D, np.float32, 1)
-    X = np.tile(X, (20, 1)) if isinstance(X, np.ndarray) else X
+    X = readonly_view(np.tile(X, (20, 1))) if isinstance(X, np.ndarray) else X
     rows = np.arange(N if layout == "csr" else 20 * N)
     support = support_of(X, np.arange(50), np.float32)
     values = one.values(X, rows, support)
@@ -116,21 +117,21 @@ def test_bits_depend_on_the_two_rows_alone(layout: str) -> None:
 @pytest.mark.parametrize("layout", ["dense", "csr"])
 def test_rows_of_every_type(layout: str, dtype: type) -> None:
     dense = np.random.default_rng(4).integers(0, 5, (40, 6)).astype(dtype)
-    X = dense if layout == "dense" else as_csr(dense)
+    X = readonly_view(dense if layout == "dense" else as_csr(dense))
     kernel = Kernel("rbf", 0.1)
     found = Gram(kernel, 6, np.float64, 1).values(X, np.arange(40), support_of(X, np.arange(9), np.float64))
     assert found == pytest.approx(kernel.matrix(dense[:9].astype(float), dense.astype(float)), abs=1e-13)
 
 
 def test_a_precomputed_kernel_is_a_linear_one_of_unit_rows() -> None:
-    K = np.random.default_rng(5).standard_normal((30, 30))
+    K = readonly_view(np.random.default_rng(5).standard_normal((30, 30)))
     gram = Gram(Kernel("precomputed"), 30, np.float64, 1)
     columns = np.array([3, 17, 4])
     assert np.array_equal(gram.values(K, np.arange(30), unit_rows(columns, np.dtype(np.float64))), K[:, columns].T)
 
 
 def test_equal_rows_have_the_value_1_and_no_rows_change_nothing() -> None:
-    X = np.repeat(np.random.default_rng(6).standard_normal((1, D)) * 1e3, 70, axis=0)
+    X = readonly_view(np.repeat(np.random.default_rng(6).standard_normal((1, D)) * 1e3, 70, axis=0))
     gram = Gram(Kernel("rbf", 2.0), D, np.float64, 1)
     assert np.all(gram.values(X, np.arange(70), support_of(X, np.arange(5), np.float64)) == 1.0)
     out = np.ones((1, 70))

@@ -28,7 +28,7 @@ PLACES = {
 OTHER: dict[str, Any] = {
     "solver": "dcd", "loss": "hinge", "lam": 0.5, "bias": "none", "class_weight": {"1": 2.0}, "multi_class": "ovo",
     "kernel": "rbf", "gamma": 0.5, "wss": "3", "working_set": 10, "stop": "paper", "max_passes": 7.0,
-    "solver_options": {"row_buffer": "none"}, "memory": "65MiB",
+    "solver_options": {"row_buffer": "none"}, "memory": "65MiB", "warm_start": "/nowhere/old.model",
 }  # fmt: skip
 
 

@@ -78,8 +78,7 @@ def test_the_same_bits_whatever_is_worked_on_at_one_time(support: str, monkeypat
 
 
 @pytest.mark.parametrize("block", [0, 1 << 20])
-@pytest.mark.parametrize("dtype", [np.float32, np.uint8])
-@pytest.mark.parametrize("support", ["dense", "csr"])
+@pytest.mark.parametrize(("support", "dtype"), [("dense", np.float32), ("csr", np.float32), ("csr", np.uint8)])
 def test_narrow_sparse_rows_are_padded_and_others_refused(
     support: str, dtype: Any, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -88,7 +88,7 @@ def comes_to_the_same(store: Any, config: FitConfig, tmp_path: Path, every: int)
         (2, {}),
         (2, {"bias": "none", "loss": "squared_hinge"}),
         (10, {}),
-        (2, {"blocks_per_round": 2}),
+        (2, {"shards": 2}),
         (2, {"class_weight": {"0": 2.0}, "no_dual": True}),
     ],
 )
@@ -130,7 +130,7 @@ def test_rows_in_memory_go_on_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize("n_classes", [2, 10])
 def test_a_run_that_was_handed_over_to_another_solver_goes_on(n_classes: int, tmp_path: Path) -> None:
     rng = np.random.default_rng(n_classes)
-    X = rng.standard_normal((1500, 20)).astype(np.float32)
+    X = rng.standard_normal((1500, 20))
     y = rng.integers(0, n_classes, len(X))
     options = {"working_rows": "12"}
     config = FitConfig.of(

@@ -14,11 +14,11 @@ from bigsvm.errors import PlanRefused
 from bigsvm.events import Event, WorkAdvanced, WorkEnded, WorkStarted, silent
 from bigsvm.run.copies import column_copy as run_columns
 from bigsvm.run.copies.column_copy import staged_columns
-from bigsvm.run.copies.copy_folder import copies_folder, copies_in, remove_copy, tree_bytes
 from bigsvm.run.copies.staging import staged
 from bigsvm.run.execute.local import SerialMapper
 from bigsvm.store.columns.column_blocks import StagedColumns
 from bigsvm.store.columns.column_writer import stage_columns
+from bigsvm.store.copy.copy_folder import copies_folder, copies_in, remove_copy, tree_bytes
 from bigsvm.store.formats.array_rows import ArrayRows
 
 N, D, MEMORY = 500, 70, 100_000

@@ -49,35 +49,35 @@ def test_same_options_same_bytes_on_every_mapper(
 
 @pytest.mark.cluster
 @pytest.mark.parametrize(
-    ("stream", "n_classes", "blocks_per_round"),
+    ("stream", "n_classes", "shards"),
     [(False, 2, 1), (True, 2, 1), (True, 10, 1), (True, 2, 2), (True, 10, 2)],
 )
 def test_two_worker_processes_give_the_bytes_of_none(
-    tmp_path: Path, stream: bool, n_classes: int, blocks_per_round: int, request: pytest.FixtureRequest
+    tmp_path: Path, stream: bool, n_classes: int, shards: int, request: pytest.FixtureRequest
 ) -> None:
     if stream:
         request.getfixturevalue("streaming")
     X, y = random_problem(200, 5, seed=32, n_classes=n_classes)
     options: dict[str, Any] = {"solver": "dcd", "loss": "squared_hinge", "tol": 1e-2, "memory": "64MiB", "C": 0.1}
-    options["blocks_per_round"] = blocks_per_round
+    options["shards"] = shards
     here = model_bytes(bigsvm.fit((X, y), threads=1, **options), tmp_path / "a")
     for number, changed in enumerate(({"threads": 4}, {"scheduler": "processes", "workers": 2})):
         options["scratch"] = str(tmp_path / f"scratch{number}")  # a working copy of its own
         assert model_bytes(bigsvm.fit((X, y), **options, **changed), tmp_path / "b") == here
 
 
-@pytest.mark.parametrize("blocks_per_round", [2, 4])
+@pytest.mark.parametrize("shards", [2, 4])
 @pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
-def test_several_blocks_a_round_converge(streaming: None, blocks_per_round: int, loss: str) -> None:
+def test_several_shards_converge(streaming: None, shards: int, loss: str) -> None:
     X, y = random_problem(400, 6, seed=33, noise=0.2)
     alone = bigsvm.fit((X, y), solver="dcd", loss=loss, tol=1e-3)
-    result = bigsvm.fit((X, y), solver="dcd", loss=loss, tol=1e-3, blocks_per_round=blocks_per_round)
+    result = bigsvm.fit((X, y), solver="dcd", loss=loss, tol=1e-3, shards=shards)
     assert result.status == "converged"
     assert result.figures["objective"] == pytest.approx(alone.figures["objective"], rel=2e-3)
 
 
 @pytest.mark.parametrize("weighed", ["rows", "classes"])
-def test_several_blocks_a_round_weigh_rows_and_classes(streaming: None, weighed: str) -> None:
+def test_several_shards_weigh_rows_and_classes(streaming: None, weighed: str) -> None:
     X, y = random_problem(400, 6, seed=33, noise=0.2)
     options: dict[str, Any] = {"solver": "dcd", "loss": "hinge", "tol": 1e-3, "C": 0.03, "max_passes": 200}
     rows: Any = (X, y)
@@ -86,7 +86,7 @@ def test_several_blocks_a_round_weigh_rows_and_classes(streaming: None, weighed:
     else:
         options["class_weight"] = {"1": 5.0}
     alone = bigsvm.fit(rows, **options)
-    result = bigsvm.fit(rows, blocks_per_round=2, **options)
+    result = bigsvm.fit(rows, shards=2, **options)
     assert result.status == "converged"
     assert result.figures["objective"] == pytest.approx(alone.figures["objective"], rel=2e-3)
 

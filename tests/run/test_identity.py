@@ -21,10 +21,10 @@ from bigsvm.cli.job import Job
 from bigsvm.config import MODEL_OPTIONS, RESULT_OPTIONS, FitConfig
 from bigsvm.errors import BigSVMError, DataError
 from bigsvm.model.model_files import read_document
-from bigsvm.run.copies.copy_folder import copies_folder, copies_in
 from bigsvm.run.fit.checkpoint import Checkpoints
 from bigsvm.run.fit.fit import fit_store
 from bigsvm.run.fit.problem_identity import asked_digest
+from bigsvm.store.copy.copy_folder import copies_folder, copies_in
 from bigsvm.store.formats.opener import open_store
 from bigsvm.store.identity import Identity
 from tests.run.test_checkpoint import same_folder, stopped
@@ -154,13 +154,13 @@ OTHERS: dict[str, Any] = {
     "solver": "pcd", "loss": "squared_hinge", "C": 2.0, "lam": 0.1, "bias": "none", "bias_scale": 2.0,
     "class_weight": {"1": 2.0}, "multi_class": "ovr", "epsilon": 0.2, "kernel": "rbf", "gamma": 0.3, "degree": 2,
     "assume_psd": True, "coef0": 1.0, "wss": "1", "working_set": 2, "shrinking": False, "cache_memory": "1MiB",
-    "tol": 1e-2, "stop": "paper", "max_passes": 3.0, "max_time": 1e6, "seed": 1, "blocks_per_round": 2,
+    "tol": 1e-2, "stop": "paper", "max_passes": 3.0, "max_time": 1e6, "seed": 1, "shards": 2, "rounds_per_pass": 8,
     "solver_options": {"momentum": "off"}, "memory": "65MiB", "scratch": None, "scratch_limit": "1GiB",
     "stage": "none", "threads": 2, "scheduler": "serial", "scheduler_file": None, "workers": 2, "no_dual": True,
-    "C_path": None,
+    "C_path": None, "warm_start": "/nowhere/old.model",
 }  # fmt: skip
 KERNEL_ONLY = ("epsilon", "gamma", "degree", "coef0", "assume_psd", "wss", "working_set", "shrinking", "cache_memory")
-ASKED_ONLY = ("scratch", "scheduler_file", "C_path", "solver_options")
+ASKED_ONLY = ("scratch", "scheduler_file", "C_path", "solver_options", "warm_start")
 """Options that these fits cannot take one by one; their identity is looked at all the same."""
 
 
@@ -222,7 +222,7 @@ def test_options_that_change_share_folders_and_no_bytes(name: str, tmp_path: Pat
     stopped(store, start, Checkpoints(tmp_path / "run", {}, 0.0), 12 if start.solver == "dcd" else 3)
     assert any((tmp_path / "run").iterdir())
     if name in RESULT_OPTIONS:
-        with pytest.raises(DataError, match=f"another run: ({name}|solver|why|blocks_per_round) was"):
+        with pytest.raises(DataError, match=f"another run: ({name}|solver|why|shards) was"):
             fit_store(store, end, checkpoints=Checkpoints(tmp_path / "run", {}, 1e9), resume=True)
         return
     result = fit_store(store, end, checkpoints=Checkpoints(tmp_path / "run", {}, 1e9), resume=True)

@@ -15,9 +15,10 @@ import bigsvm
 from bigsvm.problem.kernel import Kernel
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.testing.problems import random_problem
-from tests.products import each_of
+from tests.products import WHOLE, each_of
 
 SETS = ("abalone_scale", "housing", "mpg", "cpusmall")
+N_REGRESSION, N_DIGITS = (None, 2000) if WHOLE else (3000, 1200)  # rows, at most
 
 
 def scaled(X: Any) -> np.ndarray:
@@ -36,7 +37,7 @@ def dual_of(oracle: SVR, K: np.ndarray, t: np.ndarray) -> float:
 
 def regression_of(real_data: ModuleType, name: str) -> tuple[np.ndarray, np.ndarray, float]:
     """(X, t, epsilon), epsilon a tenth of the targets' deviation."""
-    X, t = real_data.load(name)
+    X, t = (A[:N_REGRESSION] for A in real_data.load(name))
     return scaled(X), t, 0.1 * float(t.std())
 
 
@@ -78,7 +79,7 @@ def digits(real_data: ModuleType, name: str, n: int) -> tuple[Any, ...]:
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "gamma"), [("pendigits", 2.0), ("mnist", 0.02)])
 def test_pairs_of_digits_are_scikit_learns(real_data: ModuleType, tmp_path: Path, name: str, gamma: float) -> None:
-    X, y, X_test, y_test = digits(real_data, name, 2000)
+    X, y, X_test, y_test = digits(real_data, name, N_DIGITS)
     oracle = SVC(C=10.0, gamma=gamma, tol=1e-3, decision_function_shape="ovo").fit(X, y)
     expected, accuracy = oracle.decision_function(X_test), oracle.score(X_test, y_test)
     options = {"solver": "smo", "kernel": "rbf", "gamma": gamma, "C": 10.0, "memory": "1GiB"}

@@ -35,7 +35,7 @@ def context(X: Any, folder: Path) -> Context:
     data = ArrayRows(X, _Y)
     refs = data.refs(N)
     return Context(
-        data=data, refs=refs, resident=True, seed=0, parallel=1, read_depth=1, group_blocks=1, proof_refs=refs,
+        data=data, refs=refs, resident=True, seed=0, shards=1, read_depth=1, group_blocks=1, proof_refs=refs,
         workdir=folder, mapper=SerialMapper(), budget=MemoryBudget(1 << 28), tol=1e-3, threads=1,
     )  # fmt: skip
 

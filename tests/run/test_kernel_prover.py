@@ -66,7 +66,7 @@ def kernel_data(X: np.ndarray, gamma: float, folder: Path) -> KernelData:
     rows = ArrayRows(X, np.arange(len(X)) % 2)
     refs = rows.refs(len(X))
     ctx = Context(
-        data=rows, refs=refs, resident=True, mapper=SerialMapper(), budget=MemoryBudget(1 << 28), seed=0, parallel=1,
+        data=rows, refs=refs, resident=True, mapper=SerialMapper(), budget=MemoryBudget(1 << 28), seed=0, shards=1,
         threads=1, read_depth=1, group_blocks=1, proof_refs=refs, workdir=folder, tol=1e-3,
     )  # fmt: skip
     return KernelData(Kernel("rbf", gamma), ctx)

@@ -7,8 +7,7 @@ failure; so it does not matter what the cache holds.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import pytest
 from bigsvm.config import FitConfig
 from bigsvm.problem.loss import LOSSES
 from bigsvm.solvers.registry import SOLVERS
+from tests.forked import Run, programs
 from tests.products import each_of
 
 _KNOWN = """
@@ -135,15 +135,15 @@ PLAIN = {
 }  # fmt: skip
 
 
-def runs(program: str, case: dict[str, Any]) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", _KNOWN + _ROWS + program, json.dumps(case)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """Runs a program in a process that has called nothing before."""
+    with programs(_KNOWN, tmp_path_factory.mktemp("programs")) as run:
+        yield run
 
 
-def fits(options: dict[str, Any], **case: Any) -> None:
-    runs(_FIT, {**PLAIN, "options": options, **case})
+def fits(run: Run, options: dict[str, Any], **case: Any) -> None:
+    run(_ROWS + _FIT, json.dumps({**PLAIN, "options": options, **case}))
 
 
 def linear_cases() -> list[tuple[str, str]]:
@@ -163,18 +163,21 @@ def linear_cases() -> list[tuple[str, str]]:
     where=["staged", "resident"],
     layout=["dense", "csr"],
     task=["two", "three", "two", "three", "many"],
+    dtype=["float64", "float32", "float64", "float64", "float32", "float64", "float64"],
     tol=[1e-6, 1e-3, 1e-3],
     weighted=[False, False, False, True],
 )
 def test_nothing_is_compiled_inside_a_linear_fit(
-    solver: str, loss: str, where: str, layout: str, task: str, tol: float, weighted: bool
+    run: Run, solver: str, loss: str, where: str, layout: str, task: str, dtype: str, tol: float, weighted: bool
 ) -> None:
     options = {"solver": solver, "loss": loss, "tol": tol, "max_passes": 40}
     task = "regression" if LOSSES[loss].regression else task
-    fits(options, where=where, layout=layout, task=task, weighted=weighted)
+    fits(run, options, where=where, layout=layout, task=task, dtype=dtype, weighted=weighted)
 
 
-ROW_BUFFER = {"where": "staged", "row_buffer": 8000}  # bytes for rows that stay: too few for all that violate
+DOUBLE = {"dtype": "float64"}  # which other tests compile as well; that types are the rows' own, those of float32 see
+# Bytes for rows that stay: too few for all that violate.
+ROW_BUFFER = {"where": "staged", "row_buffer": 8000, **DOUBLE}
 
 
 @pytest.mark.slow
@@ -188,14 +191,14 @@ ROW_BUFFER = {"where": "staged", "row_buffer": 8000}  # bytes for rows that stay
             {"where": "staged", "row_buffer": 8000, "layout": "csr", "task": "forty"},
         ),
         ({"solver": "dcd", "loss": "squared_hinge", "tol": 1e-9}, {**ROW_BUFFER, "layout": "csr"}),
-        ({"solver": "dcd", "loss": "hinge"}, {"task": "forty"}),
+        ({"solver": "dcd", "loss": "hinge"}, {"task": "forty", **DOUBLE}),
         ({"loss": "hinge", "C": 1e4, "tol": 1e-6, "max_passes": None}, {}),
-        ({"solver": "dcd", "loss": "hinge", "blocks_per_round": 2}, {"where": "staged"}),
+        ({"solver": "dcd", "loss": "hinge", "shards": 2}, {"where": "staged"}),
         ({"solver": "dcd", "loss": "hinge", "solver_options": {"order": "random"}}, {"where": "streamed"}),
     ],
 )
-def test_nothing_is_compiled_inside_other_linear_fits(options: dict[str, Any], case: dict[str, Any]) -> None:
-    fits({"max_passes": 40, **options}, **case)
+def test_nothing_is_compiled_inside_other_linear_fits(run: Run, options: dict[str, Any], case: dict[str, Any]) -> None:
+    fits(run, {"max_passes": 40, **options}, **case)
 
 
 STREAMED = {"where": "staged", "n": 5000, "block_bytes": 60_000}
@@ -215,12 +218,12 @@ FEW_STREAMED = {"where": "staged", "n": 200, "block_bytes": 2000}
         ("csr", "regression", {"solver": "smo", "kernel": "precomputed"}, {}),
         ("dense", "two", {"solver": "smo", "kernel": "rbf", "working_set": 2}, {}),
         ("csr", "two", {"solver": "smo", "kernel": "rbf", "wss": "keerthi2"}, {}),
-        ("dense", "two", {"solver": "rosen", "kernel": "rbf"}, {}),
-        ("dense", "regression", {"solver": "rosen-block", "kernel": "rbf"}, {}),
+        ("dense", "two", {"solver": "rosen", "kernel": "rbf"}, DOUBLE),
+        ("dense", "regression", {"solver": "rosen-block", "kernel": "rbf"}, DOUBLE),
         ("csr", "two", {"solver": "rosen-block", "kernel": "rbf", "tol": 1e-2}, STREAMED),
-        ("dense", "two", {"solver": "platt-smo", "kernel": "rbf", "tol": 0.3}, {}),
-        ("dense", "two", {"solver": "simplified-smo", "kernel": "rbf", "tol": 0.1}, {}),
-        ("csr", "two", {"solver": "simplified-smo-km", "kernel": "rbf", "tol": 0.1}, {}),
+        ("dense", "two", {"solver": "platt-smo", "kernel": "rbf", "tol": 0.3}, DOUBLE),
+        ("dense", "two", {"solver": "simplified-smo", "kernel": "rbf", "tol": 0.1}, DOUBLE),
+        ("csr", "two", {"solver": "simplified-smo-km", "kernel": "rbf", "tol": 0.1}, DOUBLE),
         ("dense", "two", {"solver": "platt-smo", "kernel": "rbf", "max_passes": 5}, FEW_STREAMED),
         ("csr", "two", {"solver": "simplified-smo", "kernel": "rbf", "max_passes": 5}, FEW_STREAMED),
         ("dense", "two", {"solver": "simplified-smo-km", "kernel": "rbf", "max_passes": 5}, FEW_STREAMED),
@@ -228,10 +231,10 @@ FEW_STREAMED = {"where": "staged", "n": 200, "block_bytes": 2000}
     ],
 )
 def test_nothing_is_compiled_inside_a_kernel_fit(
-    layout: str, task: str, options: dict[str, Any], case: dict[str, Any]
+    run: Run, layout: str, task: str, options: dict[str, Any], case: dict[str, Any]
 ) -> None:
     loss = {"loss": "epsilon_insensitive"} if task == "regression" else {}
-    fits({"gamma": 0.2, **loss, **options}, **{"n": 600, **case, "layout": layout, "task": task})
+    fits(run, {"gamma": 0.2, **loss, **options}, **{"n": 600, **case, "layout": layout, "task": task})
 
 
 @pytest.mark.slow
@@ -241,13 +244,13 @@ def test_nothing_is_compiled_inside_a_kernel_fit(
         ({"solver": "dcd", "loss": "hinge"}, {"layout": "csr", "task": "three", "weighted": True}),
         ({"solver": "dcd", "loss": "squared_hinge", "no_dual": True}, {}),
         ({"solver": "smo", "kernel": "rbf"}, {"task": "three", "layout": "csr"}),
-        ({"solver": "smo", "kernel": "precomputed"}, {"weighted": True}),
+        ({"solver": "smo", "kernel": "precomputed"}, {"weighted": True, **DOUBLE}),
         ({"solver": "smo", "kernel": "linear", "loss": "epsilon_insensitive"}, {"task": "regression"}),
     ],
 )
 def test_nothing_is_compiled_inside_a_certificate_or_a_prediction(
-    options: dict[str, Any], case: dict[str, Any], tmp_path: Path
+    run: Run, options: dict[str, Any], case: dict[str, Any], tmp_path: Path
 ) -> None:
     case = {**PLAIN, "n": 300, "options": options, "model": str(tmp_path / "m"), **case}
     for program in (_SAVE, _CERTIFY, _PREDICT):
-        runs(program, case)
+        run(_ROWS + program, json.dumps(case))

@@ -20,7 +20,6 @@ from bigsvm.events import silent
 from bigsvm.problem.certificate import Certificate, Proof
 from bigsvm.problem.deferred import DeferredCertificate
 from bigsvm.problem.problem import make_problem
-from bigsvm.run.copies.copy_folder import copies_folder
 from bigsvm.run.copies.staging import staged
 from bigsvm.run.execute.local import SerialMapper
 from bigsvm.run.fit.fit import fit_store
@@ -31,6 +30,7 @@ from bigsvm.solvers.block_order import groups_at_random
 from bigsvm.solvers.dcd.dual_cd import DualCD
 from bigsvm.store.addresses import in_groups
 from bigsvm.store.blocks import BlockGroup, RowBlocks
+from bigsvm.store.copy.copy_folder import copies_folder
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.store.join import read_group
 from bigsvm.store.state.vectors import RowVector
@@ -49,7 +49,7 @@ def problem_rows(layout: str = "csr", n: int = 400, n_classes: int = 2, noise: f
 def context(data: Any, tmp_path: Path, tol: float) -> Context:
     return Context(
         data=data, refs=data.refs(BLOCK), resident=False, mapper=SerialMapper(), budget=MemoryBudget(1 << 30), seed=3,
-        parallel=1, threads=2, read_depth=2, group_blocks=5, proof_refs=data.refs(5 * BLOCK), workdir=tmp_path, tol=tol,
+        shards=1, threads=2, read_depth=2, group_blocks=5, proof_refs=data.refs(5 * BLOCK), workdir=tmp_path, tol=tol,
         row_buffer_bytes=8000, row_buffer_sweeps=10, buffers=lambda: data.group_buffers(5),
     )  # fmt: skip
 
@@ -306,9 +306,9 @@ def test_one_pass_at_most_is_spent_on_a_proof_alone(
 
 
 @pytest.mark.parametrize("max_passes", [2, 3, 5, 9])
-@pytest.mark.parametrize("blocks_per_round", [1, 2])
-def test_the_limit_on_passes_is_kept_with_its_proof(max_passes: int, blocks_per_round: int, streaming: None) -> None:
-    config = FitConfig(solver="dcd", loss="hinge", tol=1e-9, max_passes=max_passes, blocks_per_round=blocks_per_round)
+@pytest.mark.parametrize("shards", [1, 2])
+def test_the_limit_on_passes_is_kept_with_its_proof(max_passes: int, shards: int, streaming: None) -> None:
+    config = FitConfig(solver="dcd", loss="hinge", tol=1e-9, max_passes=max_passes, shards=shards)
     result = fit_store(problem_rows(), config)
     assert result.status == "stopped"
     assert result.figures["passes"] == pytest.approx(max_passes, rel=1e-2)

@@ -40,7 +40,7 @@ def fit_of(kind: str, folder: Path, resident: bool = True) -> tuple[Any, Any, An
     refs = data.refs(120 if resident else 30)
     ctx = Context(
         data=data, refs=refs, resident=resident, mapper=SerialMapper(), budget=MemoryBudget(1 << 28), seed=0,
-        parallel=1, threads=1, read_depth=1, group_blocks=1, proof_refs=refs, workdir=folder, tol=1e-3,
+        shards=1, threads=1, read_depth=1, group_blocks=1, proof_refs=refs, workdir=folder, tol=1e-3,
     )  # fmt: skip
     solver = SOLVERS[KINDS[kind]]()
     options = {"kernel": "rbf", "gamma": 0.3} if kind == "kernel" else {"loss": "hinge"}

@@ -12,8 +12,8 @@ import pytest
 import bigsvm
 from bigsvm.config import FitConfig
 from bigsvm.errors import OutputError
-from bigsvm.run.copies import scratch
-from bigsvm.run.copies.scratch import make_scratch, scratch_folder
+from bigsvm.store.copy import scratch
+from bigsvm.store.copy.scratch import make_scratch, scratch_folder
 
 
 @pytest.fixture

@@ -40,14 +40,15 @@ class Bench:
     """A solver, its problem on (X, y), and a state that `step` moves on.
 
     block_rows : None: all rows are one resident block; else rows stream in blocks of so many
+    task : of the rows, "classification" or "regression"
     lent : fields of the Context
     """
 
     def __init__(
         self, solver: Any, X: Any, y: Any, folder: Path, block_rows: int | None = None,
-        options: dict[str, Any] | None = None, **lent: Any,
+        options: dict[str, Any] | None = None, task: Any = "auto", **lent: Any,
     ) -> None:  # fmt: skip
-        data = ArrayRows(X, y)
+        data = ArrayRows(X, y, task=task)
         whole = data.refs(data.n_samples)
         refs = whole if block_rows is None else data.refs(block_rows)
         made = ResidentColumns(data.read(whole[0]), data.n_features)
@@ -56,7 +57,7 @@ class Bench:
             "threads": 1,
         }  # fmt: skip
         self.ctx = Context(
-            data=data, refs=refs, resident=block_rows is None, seed=0, parallel=1, read_depth=1,
+            data=data, refs=refs, resident=block_rows is None, seed=0, shards=1, read_depth=1,
             group_blocks=1, proof_refs=refs, workdir=folder, **{**given, **lent},
         )  # fmt: skip
         config = FitConfig.of(**{"loss": "squared_hinge", "solver": solver.name, **(options or {})})

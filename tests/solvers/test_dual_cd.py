@@ -127,8 +127,8 @@ def test_streamed_rows_drawn_with_replacement_go_without_row_buffer_and_momentum
     assert plan["row_buffer_bytes"] == 0
     assert drawn.status == "converged"
     assert drawn.figures["objective"] == pytest.approx(dual_optimum(X, y, np.full(400, 0.1), loss), rel=1.1e-3)
-    with pytest.raises(Unsupported, match="blocks-per-round"):
-        bigsvm.fit((X, y), solver="dcd", loss=loss, blocks_per_round=2, solver_options={"order": "random"})
+    with pytest.raises(Unsupported, match="say --shards 1"):
+        bigsvm.fit((X, y), solver="dcd", loss=loss, shards=2, solver_options={"order": "random"})
 
 
 def test_draws_belong_to_the_seed() -> None:
@@ -210,7 +210,7 @@ def learning(folder: Path) -> tuple[DualCD, Any, ModelGroup]:
     data = ArrayRows(X, y)
     refs = data.refs(50)
     ctx = Context(
-        data=data, refs=refs, resident=True, mapper=SerialMapper(), budget=MemoryBudget(1 << 20), seed=0, parallel=1,
+        data=data, refs=refs, resident=True, mapper=SerialMapper(), budget=MemoryBudget(1 << 20), seed=0, shards=1,
         threads=1, read_depth=1, group_blocks=1, proof_refs=refs, workdir=folder, tol=1e-3,
     )  # fmt: skip
     solver = DualCD()

@@ -25,6 +25,7 @@ TOL = 1e-6
 APPROXIMATE = ("ssvm", "pegasos", "simplified-smo", "simplified-smo-km", "platt-smo")
 LARGEST_C = {"newton": 1e6}
 SWEEPS_GROW_WITH_C = ("pcd", "cd")  # in proportion, where rows are too few to bend P: 150,000 at C = 1000
+FEW_ROWS = ("more features than rows", "duplicate rows")
 CASES = [
     (name, loss, bias)
     for name, solver in SOLVERS.items()
@@ -48,7 +49,7 @@ def test_every_corner_is_proved_and_optimal(
     rows: Any = sparse.csr_array(X) if layout == "csr" else X
     if C > 1.0:
         C = LARGEST_C.get(name, C)
-        if name in SWEEPS_GROW_WITH_C and corner == "more features than rows":
+        if name in SWEEPS_GROW_WITH_C and corner in FEW_ROWS:
             C = 10.0
     limit = 50 if name in APPROXIMATE else 100_000
     result = bigsvm.fit(

@@ -46,7 +46,7 @@ def steps(
     refs = rows.refs(block_rows or rows.n_samples)
     ctx = Context(
         data=rows, refs=refs, resident=block_rows is None, mapper=SerialMapper(), budget=MemoryBudget(512 * MIB),
-        seed=0, parallel=1, threads=1, read_depth=1, group_blocks=1, proof_refs=refs, workdir=folder, tol=1e-12,
+        seed=0, shards=1, threads=1, read_depth=1, group_blocks=1, proof_refs=refs, workdir=folder, tol=1e-12,
     )  # fmt: skip
     state = solver.init(problem, ctx)
     while True:

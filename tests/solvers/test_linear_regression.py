@@ -14,7 +14,7 @@ from scipy.optimize import minimize
 from sklearn.svm import LinearSVR
 
 import bigsvm
-from bigsvm.compiled.linear.dual_cd import BlockRows, Limits, dual_cd_sweeps
+from bigsvm.compiled.linear.dual_cd import EXACT, BlockRows, Limits, dual_cd_sweeps
 from bigsvm.compiled.shared.visiting import VisitingOrder
 from bigsvm.config import FitConfig
 from bigsvm.errors import DataError, Unsupported
@@ -28,6 +28,7 @@ from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.testing.problems import as_csr
 from bigsvm.testing.reference import dual_value, primal_value, with_bias
 from tests.products import each_of
+from tests.solvers.stepping import Bench
 
 CASES = [
     (name, loss, bias)
@@ -116,9 +117,9 @@ def test_streamed_rows_have_the_same_optimum(
 
 
 @pytest.mark.parametrize("loss", [loss for loss in SOLVERS["dcd"].losses if LOSSES[loss].regression])
-def test_rounds_of_blocks_and_rows_drawn_at_random_reach_it_too(loss: str, streaming: None) -> None:
+def test_shards_and_rows_drawn_at_random_reach_it_too(loss: str, streaming: None) -> None:
     X, y, _ = rows()
-    for options in ({"blocks_per_round": 3}, {"solver_options": {"order": "random"}}):
+    for options in ({"shards": 3}, {"solver_options": {"order": "random"}}):
         result = bigsvm.fit(
             ArrayRows(X, y, task="regression"), solver="dcd", loss=loss, C=0.1, epsilon=0.3, tol=1e-3, **options
         )
@@ -141,7 +142,7 @@ def test_one_sweep_is_textbook_dual_coordinate_descent(loss: str, bias: float) -
     before = 0.0
     for sweep in range(6):
         dual_cd_sweeps(
-            block, problem.dual_models, alpha, w, np.ones(N, np.uint8), 1.0, open_ends.copy(),
+            block, problem.dual_models, alpha, w, np.ones(N, np.uint8), EXACT, open_ends.copy(),
             VisitingOrder(1, 0, sweep, 0), Limits(1, False, 0.0, 0.0, np.zeros(1)), np.empty((1, 4)),
         )  # fmt: skip
         now = dual_value(X, y, np.full(N, C), loss, alpha[:, 0], bias, 0.3)
@@ -152,7 +153,7 @@ def test_one_sweep_is_textbook_dual_coordinate_descent(loss: str, bias: float) -
     last = X[-1:], y[-1:], (X[-1:] ** 2).sum(axis=1)
     alone = BlockRows(readonly_view(as_csr(last[0])), last[1], np.empty(0), last[2], np.empty(0, np.int64))
     dual_cd_sweeps(
-        alone, problem.dual_models, alpha[-1:], w, np.ones(1, np.uint8), 1.0, open_ends.copy(),
+        alone, problem.dual_models, alpha[-1:], w, np.ones(1, np.uint8), EXACT, open_ends.copy(),
         VisitingOrder(1, 0, 0, 0), Limits(1, False, 0.0, 0.0, np.zeros(1)), np.empty((1, 4)),
     )  # fmt: skip
     at_best = dual_value(X, y, np.full(N, C), loss, alpha[:, 0], bias, 0.3)
@@ -160,6 +161,20 @@ def test_one_sweep_is_textbook_dual_coordinate_descent(loss: str, bias: float) -
         other = alpha[:, 0].copy()
         other[-1] = np.clip(other[-1] + change, -named.upper_factor * C, named.upper_factor * C)
         assert dual_value(X, y, np.full(N, C), loss, other, bias, 0.3) <= at_best + 1e-12
+
+
+@pytest.mark.parametrize("name", ["newton", "newton-cg", "pcd"])
+def test_the_dual_value_that_is_known_is_not_above_that_of_alpha(name: str, tmp_path: Path) -> None:
+    X, y, _ = rows()
+    loss, C, bias = "squared_epsilon_insensitive", 0.05, SOLVERS[name].biases[0]
+    options = {"C": C, "loss": loss, "bias": bias, "epsilon": 0.3}
+    bench = Bench(SOLVERS[name](), X, y, tmp_path, options=options, task="regression")
+    for _ in range(4):
+        bench.step()
+        known = bench.state.dual.value(bench.problem)[0]
+        alpha = bench.state.rows.alpha.values[:, 0]
+        value = dual_value(X, y, np.full(N, C), loss, alpha, 0.0 if bias == "none" else 1.0, 0.3)
+        assert 0.8 * value < known <= value * (1 + 1e-9)
 
 
 def test_a_row_of_nothing_but_zeros_has_all_of_its_box() -> None:

@@ -25,7 +25,10 @@ from bigsvm.solvers.newton_ws.working_set import FOLDED, KEPT, OUT
 from bigsvm.solvers.weights import columns
 from bigsvm.store.blocks import readonly_view
 from bigsvm.testing.problems import as_csr, random_problem
+from tests.products import WHOLE
 from tests.solvers.stepping import Bench, ElsewhereMapper
+
+N_MNIST = None if WHOLE else 15_000  # rows
 
 
 def subproblem(n: int = 300, d: int = 6, bias: float = 1.0, free: bool = False, **changes: Any) -> Subproblem:
@@ -217,7 +220,7 @@ def test_mnist_in_few_passes(loss: str, real_data: ModuleType) -> None:
         X, labels = real_data.load("mnist")
     except real_data.DataError as error:
         pytest.skip(str(error))
-    X, y = sparse.csr_matrix(X).astype(np.float32) / np.float32(255), np.where(labels == 0, 1, -1)
+    X, y = sparse.csr_matrix(X)[:N_MNIST].astype(np.float32) / np.float32(255), np.where(labels[:N_MNIST] == 0, 1, -1)
     options = {"working_rows": len(y) // 10, "fallback": "false"}
     result = bigsvm.fit((X, y), solver="newton-ws", loss=loss, C=10.0, tol=1e-3, max_passes=8, solver_options=options)
     assert result.status == "converged"

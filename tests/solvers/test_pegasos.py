@@ -54,7 +54,7 @@ def bench(solver: Pegasos, rows: ArrayRows, folder: Path, seed: int = 0, **optio
     problem, refs = make_problem(config, rows), rows.refs(rows.n_samples)
     ctx = Context(
         data=rows, refs=refs, resident=True, mapper=SerialMapper(), budget=MemoryBudget(1 << 32), seed=seed,
-        parallel=1, threads=1, read_depth=1, group_blocks=1, proof_refs=refs, workdir=folder, tol=1e-9,
+        shards=1, threads=1, read_depth=1, group_blocks=1, proof_refs=refs, workdir=folder, tol=1e-9,
     )  # fmt: skip
     yield Bench(solver, problem, solver.init(problem, ctx), ctx)
 

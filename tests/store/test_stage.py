@@ -13,11 +13,11 @@ from bigsvm.compiled.shared.rows import sqnorms
 from bigsvm.config import FitConfig
 from bigsvm.errors import DataError, PlanRefused
 from bigsvm.events import silent
-from bigsvm.run.copies.copy_folder import copies_folder, remove_copy, tree_bytes
 from bigsvm.run.copies.staging import staged
 from bigsvm.run.copies.survey_pass import survey_pass
 from bigsvm.run.execute.local import SerialMapper, ThreadMapper
 from bigsvm.store.copy import stage_index
+from bigsvm.store.copy.copy_folder import copies_folder, remove_copy, tree_bytes
 from bigsvm.store.copy.stage_write import SegmentShare, stage_segment
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.store.formats.opener import open_store

@@ -65,6 +65,20 @@ class BlockRows(NamedTuple):
     at: np.ndarray
 
 
+class Stiffness(NamedTuple):
+    """How much stiffer than it is a local problem is made, whose change is added to those of others.
+
+    features : of the weights of features;  bias : of the bias weight, which every row of everybody pushes
+    """
+
+    features: float
+    bias: float
+
+
+EXACT = Stiffness(1.0, 1.0)
+"""Of a problem that nobody else works on."""
+
+
 class Limits(NamedTuple):
     """Where sweeps over one block end.
 
@@ -93,6 +107,7 @@ def _sweep(rows, models, alpha, W, active, sigma, thresholds, order, n, stats, s
     class_weight, positive, C, box = models
     last = W.shape[0] - 1
     bias = box.bias
+    bias_step = bias * (sigma.bias / sigma.features)
     z, step = work[0], work[1]
     everybody = ~np.uint64(0)
     for m in range(n_models(W)):
@@ -117,7 +132,7 @@ def _sweep(rows, models, alpha, W, active, sigma, thresholds, order, n, stats, s
             continue
         live = np.uint64(active[row]) if active.shape[0] else everybody
         model_dots(X, i, W, z, live)
-        h = sigma * (sqnorm[i] + bias * bias)
+        h = sigma.features * sqnorm[i] + sigma.bias * (bias * bias)
         moved = False
         violation = 0.0
         for m in range(n_models(W)):
@@ -147,7 +162,7 @@ def _sweep(rows, models, alpha, W, active, sigma, thresholds, order, n, stats, s
                 new = best_alpha(y, box, G, h + diag, a, lower, upper)
                 if new != a:
                     alpha[row, m] = new
-                    step[m] = sigma * (new - a) * sign
+                    step[m] = sigma.features * (new - a) * sign
                     moved = True
         if score.shape[0]:
             score[i] = violation
@@ -157,7 +172,7 @@ def _sweep(rows, models, alpha, W, active, sigma, thresholds, order, n, stats, s
             model_axpys(step, X, i, W)
             if bias != 0.0:
                 for m in range(n_models(W)):
-                    add_weight(W, last, m, step[m] * bias)
+                    add_weight(W, last, m, step[m] * bias_step)
 
 
 @njit(cache=True, nogil=True)
@@ -172,7 +187,7 @@ def dual_cd_sweeps(rows, models, alpha, W, active, sigma, thresholds, key, limit
     alpha : float64, shape (n_rows, n_models)   may lie outside of its box; it does not once its row was visited
     W : float32 or float64, shape (n_features + 1,) for one model or (n_features + 1, n_models)
     active : uint8 or uint64, shape (n_rows,)   bit m: the row has not been shrunk away by model m
-    sigma : float   stiffness of the local problem, 1 for the exact one; w changes by sigma times the sum
+    sigma : Stiffness   of the local problem; w changes by it times the sum
     thresholds : float64, shape (2, n_models)   shrinking: a bound row leaves above [0] or below [1]
     key : VisitingOrder;  limits : Limits
     stats : float64, shape (n_models, 4), filled: largest and smallest projected gradient, gap and loss as

@@ -53,6 +53,13 @@ def evaluate(
     UsageError : standard input, which cannot be read twice.
     BudgetExceeded : the memory budget is too small.
     """
+    return counted(model, source, config, emit, zero_based)[0]
+
+
+def counted(
+    model: Model, source: RowBlocks | str, config: FitConfig, emit: Emit = silent, zero_based: bool = False
+) -> tuple[dict[str, Any], Tally | Residuals]:
+    """`evaluate`, and beside its result what was counted for it, of which curves can be drawn."""
     began = time.monotonic()
     budget = budget_of(config)
     if source == "-":
@@ -79,12 +86,13 @@ def evaluate(
             result = tally.result()
     for message in tally.warnings():
         emit(Warned(message))
-    return {
+    document = {
         "n_samples": store.n_samples,
         **result,
         "seconds": {"total": time.monotonic() - began, "compile": compiled - began},
         "memory": memory_document(memory, budget),
     }
+    return document, tally
 
 
 def _coded(scored: Scored, text: Measured) -> Scored:
@@ -102,7 +110,7 @@ class Tally:
         self._model, self._weighted = model, store.has_weights
         self._labels, self._ours, self._theirs = join_labels(model.classes, store.classes)
         self._confusion = Confusion(len(self._labels))
-        self._rankings, self.nbytes = make_rankings(
+        self.rankings, self.nbytes = make_rankings(
             store.n_samples, 1 if model.n_models == 1 else len(model.classes), nbytes
         )
         # With two classes there is one model, and the last class is its positive one.
@@ -122,13 +130,13 @@ class Tally:
         self._n_rows += len(true)
         self._confusion.add(true, self._ours[self._model.codes(scores)], weights)
         by_class = self._model.class_scores(scores)
-        for m, ranking in enumerate(self._rankings):
+        for m, ranking in enumerate(self.rankings):
             ranking.add(by_class[:, m], true == self._positive[m], weights)
 
     def result(self) -> dict[str, Any]:
         """All metrics; None where the rows cannot give one."""
         aucs, precisions = [], []
-        for ranking in self._rankings:
+        for ranking in self.rankings:
             counts = ranking.counts()
             aucs.append(roc_auc(*counts))
             precisions.append(average_precision(*counts))
@@ -147,9 +155,14 @@ class Tally:
             "roc_auc": _mean(aucs),
             "average_precision": _mean(precisions),
             "average": "binary" if binary else "macro",
-            "binned": self._rankings[0].binned,
+            "binned": self.rankings[0].binned,
             "confusion_matrix": matrix.tolist(),
         }
+
+    @property
+    def ranked(self) -> list[tuple[str, int]]:
+        """Of each ranking the label that it ranks against all others, and its number among `classes` of the result."""
+        return [(str(self._labels[k]), int(k)) for k in self._positive]
 
     def warnings(self) -> list[str]:
         """What the rows could not give; after `result`."""
@@ -164,12 +177,18 @@ class Tally:
 
 
 class Residuals:
-    """Takes scored blocks in, gives the errors of values out."""
+    """Takes scored blocks in, gives the errors of values out.
 
+    some : (target, value) of rows that lie evenly in the data, at most SOME
+    """
+
+    SOME = 2000
     nbytes = 0
 
     def __init__(self, store: Measured) -> None:
         self._weighted, self._sums, self._n_rows = store.has_weights, Errors(), 0
+        self._every = -(-store.n_samples // self.SOME) or 1
+        self.some: list[tuple[float, float]] = []
 
     def add(self, scored: Scored) -> None:
         """Count a block."""
@@ -177,6 +196,9 @@ class Residuals:
         kept = weights > 0
         self._n_rows += int(np.count_nonzero(kept))
         self._sums.add(scored.y[kept], scored.scores[kept, 0], weights[kept])
+        some = slice(-scored.start % self._every, None, self._every)
+        pairs = zip(scored.y[some], scored.scores[some, 0], kept[some], strict=True)
+        self.some += [(float(target), float(value)) for target, value, counts in pairs if counts]
 
     def result(self) -> dict[str, Any]:
         """All metrics; None where the rows cannot give one."""

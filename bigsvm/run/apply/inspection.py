@@ -10,10 +10,10 @@ import numpy as np
 from bigsvm.config import FitConfig
 from bigsvm.errors import DataError, PlanRefused, UsageError
 from bigsvm.model.linear_model import Model, load_model
-from bigsvm.run.copies.copy_folder import tree_bytes
 from bigsvm.run.fit.plan import make_plan
 from bigsvm.store.blocks import RowBlocks, row_bytes
 from bigsvm.store.content import scale_warning
+from bigsvm.store.copy.copy_folder import tree_bytes
 
 
 def inspect_store(store: RowBlocks) -> dict[str, Any]:
@@ -113,12 +113,13 @@ def strongest(model: Model, n: int) -> list[dict[str, Any]]:
     return found
 
 
-def inspect_model(path: Path, top: int | None = None) -> dict[str, Any]:
+def inspect_model(path: Path, top: int | None = None, loaded: Model | None = None) -> dict[str, Any]:
     """Problem, proof and size of a saved model.  Raises DataError where it is damaged.
 
     top : the strongest features of each class, so many (`strongest`)
+    loaded : the model, where it is loaded already
     """
-    model = load_model(path)
+    model = loaded or load_model(path)
     about = model.about
     return {
         **({} if top is None else {"top": strongest(model, top)}),

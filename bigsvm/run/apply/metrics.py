@@ -115,6 +115,16 @@ class ExactRanking:
 
     def counts(self) -> tuple[np.ndarray, np.ndarray]:
         """(positive, negative) weight at each distinct score, scores descending."""
+        positive, negative = self._sums()[2:]
+        return np.diff(positive, prepend=0.0), np.diff(negative, prepend=0.0)
+
+    def by_score(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(score, positive weight, negative weight) of each distinct score, descending."""
+        scores, last, positive, negative = self._sums()
+        return scores[last], np.diff(positive, prepend=0.0), np.diff(negative, prepend=0.0)
+
+    def _sums(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """(scores descending, place of the last of each distinct one, weight of positive and of negative up to it)."""
         scores = self._scores[: self._n]
         order = np.argsort(scores)[::-1]
         scores = scores[order]
@@ -123,7 +133,7 @@ class ExactRanking:
         weights = np.ones(self._n) if self._weights is None else self._weights[: self._n][order]
         positive = np.cumsum(np.where(sign, weights, 0.0))[last]
         negative = np.cumsum(np.where(sign, 0.0, weights))[last]
-        return np.diff(positive, prepend=0.0), np.diff(negative, prepend=0.0)
+        return scores, last, positive, negative
 
 
 class BinnedRanking:
@@ -145,6 +155,11 @@ class BinnedRanking:
         """(positive, negative) weight in each bin, scores descending."""
         return self._bins[1, ::-1], self._bins[0, ::-1]
 
+    def by_score(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(score nearest to 0, positive weight, negative weight) of each bin that has rows, scores descending."""
+        there = np.flatnonzero(self._bins.any(axis=0))[::-1]
+        return scores_of_bits(there.astype(np.uint32) << self._shift), self._bins[1, there], self._bins[0, there]
+
 
 Ranking = ExactRanking | BinnedRanking
 
@@ -154,6 +169,12 @@ def ordered_bits(scores: np.ndarray) -> np.ndarray:
     with np.errstate(over="ignore"):
         bits = (scores.astype(np.float32) + np.float32(0.0)).view(np.uint32)
     return np.where(bits >> 31, ~bits, bits | np.uint32(1 << 31))
+
+
+def scores_of_bits(bits: np.ndarray) -> np.ndarray:
+    """The float32 scores, as float64, whose `ordered_bits` these uint32 are."""
+    plain = np.where(bits >> 31, bits & np.uint32((1 << 31) - 1), ~bits)
+    return plain.view(np.float32).astype(np.float64)
 
 
 def exact_bytes(n_samples: int, n_models: int) -> int:

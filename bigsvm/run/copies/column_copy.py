@@ -9,10 +9,10 @@ from typing import Any
 
 from bigsvm.errors import DataError, MissingInput
 from bigsvm.events import Emit
-from bigsvm.run.copies.copy_folder import copies_folder, kept_copy, make_room, work
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.columns.column_blocks import StagedColumns
 from bigsvm.store.columns.column_writer import COLUMNS_VERSION, copy_bytes, stage_columns
+from bigsvm.store.copy.copy_folder import copies_folder, kept_copy, make_room, work
 from bigsvm.store.copy.permutation import order_digest
 from bigsvm.store.identity import digest_of
 

@@ -11,8 +11,8 @@ from typing import Any
 from bigsvm.events import Emit
 from bigsvm.files.atomic import file_digest
 from bigsvm.files.sealed_json import write_sealed
-from bigsvm.run.copies.copy_folder import copies_folder, kept_copy, make_room, work
 from bigsvm.store.blocks import RowBlocks, tile
+from bigsvm.store.copy.copy_folder import copies_folder, kept_copy, make_room, work
 from bigsvm.store.copy.permutation import order_digest, save_order
 from bigsvm.store.copy.stage import StagedMeta, StagedRows
 from bigsvm.store.copy.stage_index import LAYOUT_VERSION, is_complete, segment_blocks

@@ -10,18 +10,21 @@ import json
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeVar
 
 import dask
-from distributed import Client, LocalCluster
+from distributed import Client, KilledWorker, LocalCluster
 
 from bigsvm.compiled.cache.stamp import SOURCES, digest_of
 from bigsvm.errors import BigSVMError, DataError, Interrupted, MissingInput, TaskFailed, UsageError
 from bigsvm.machine import core_count
+from bigsvm.run.execute.dask_shards import ShardVerbs
+from bigsvm.tasks import ShardSum
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -30,7 +33,20 @@ CURRENT = "dask"
 """The scheduler of the current client, in Python."""
 _WHERE = "threads, serial, processes, dask (the client of this process), or an address such as tcp://host:8786"
 _RETRIES = 3
+_ROUND_STARTS = 100
+_RESUME = "start it again and repeat the command"
+_OURS = {
+    "distributed.worker.daemon": True,
+    "distributed.scheduler.worker-ttl": "60s",  # a worker that is frozen counts as lost
+    "distributed.scheduler.allowed-failures": 1000,  # so often may workers be killed that have the same task
+    "distributed.scheduler.work-stealing": False,  # a stolen task would take its shard along
+}
+"""Settings of dask while a fit runs; those of a scheduler hold where we start it."""
 _STARTS = 3  # of the worker processes of this machine
+
+
+class _Killed(Interrupted):
+    """Several workers in a row died while they had the same task."""
 
 
 class DaskMapper:
@@ -41,6 +57,7 @@ class DaskMapper:
     def __init__(self, client: Any, n_workers: int) -> None:
         self._client = client
         self.n_workers = n_workers
+        self._shards = ShardVerbs(client, _RETRIES)
 
     def map(self, task: Callable[[T], U], shares: Iterable[T], at_most: int | None = None) -> Generator[U, None, None]:
         """As `Mapper` says."""
@@ -58,16 +75,45 @@ class DaskMapper:
             for future in flying:
                 future.cancel()
 
+    def publish(self, value: Any) -> Any:
+        """As `Mapper` says."""
+        return self._asked(lambda: self._shards.publish(value))
+
+    def on_shards(
+        self, task: Callable[..., ShardSum], shards: Sequence[Any], published: Any, at_most: int | None = None
+    ) -> Any:
+        """As `Mapper` says.  Workers run as many at one time as they have threads."""
+        return task, shards, published, self._asked(lambda: self._shards.on_shards(task, shards, published))
+
+    def reduce(self, begun: Any) -> ShardSum:
+        """As `Mapper` says.  A round that killed its workers is begun again: the shards find their way back."""
+        task, shards, published, futures = begun
+        for _ in range(_ROUND_STARTS):
+            total = self._asked(partial(self._shards.total, futures))
+            try:
+                return self._result(total)
+            except _Killed:
+                futures = self._asked(lambda: self._shards.on_shards(task, shards, published))
+        raise Interrupted(f"its workers were killed {_ROUND_STARTS} times in one round", hint=_RESUME)
+
+    def _asked(self, ask: Callable[[], Any]) -> Any:
+        try:
+            return ask()
+        except (OSError, TimeoutError, RuntimeError) as error:  # the client is closed, or its scheduler gone
+            raise Interrupted(f"the cluster was lost: {error}", hint=_RESUME) from error
+
     def _result(self, future: Any) -> Any:
         try:
             return future.result()
         except BigSVMError:
             raise
         except (OSError, TimeoutError) as error:
-            raise Interrupted(f"the cluster was lost: {error}", hint="start it again and repeat the command") from error
+            raise Interrupted(f"the cluster was lost: {error}", hint=_RESUME) from error
+        except KilledWorker as error:
+            raise _Killed(f"workers died while they ran a task: {error}", hint=_RESUME) from error
         except Exception as error:
             if type(error).__name__ in ("CancelledError", "FutureCancelledError", "CommClosedError"):
-                raise Interrupted("the cluster was lost", hint="start it again and repeat the command") from error
+                raise Interrupted("the cluster was lost", hint=_RESUME) from error
             raise TaskFailed(f"a block task failed on a worker: {error!r}") from error
 
 
@@ -81,7 +127,7 @@ def open_dask_mapper(scheduler: str | None, scheduler_file: str | None, workers:
     UsageError : 'dask' where this process has no client, or a worker has other versions than this process.
     """
     # Workers own the cores: a BLAS or numba pool inside each would fight the others.
-    with dask.config.set({"distributed.worker.daemon": True}):
+    with dask.config.set(_OURS):
         if scheduler == CURRENT and scheduler_file is None:
             client = _current_client()  # the user's own: it stays open
             yield DaskMapper(client, _checked_workers(client))

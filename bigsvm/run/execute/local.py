@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import TypeVar
 
-from bigsvm.tasks import SerialMapper
+from bigsvm.tasks import MapperHere, SerialMapper
 
 __all__ = ["SerialMapper", "ThreadMapper"]
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 
-class ThreadMapper:
+class ThreadMapper(MapperHere):
     """`n_workers` threads."""
 
     in_process = True

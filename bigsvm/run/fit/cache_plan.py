@@ -12,11 +12,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from bigsvm.config import FitConfig
-from bigsvm.run.copies.scratch import is_tmpfs, scratch_folder
 from bigsvm.solvers.base import DataShape, Need
 from bigsvm.solvers.kernel.base import float64_values
 from bigsvm.solvers.kernel.values.row_keeping import CACHE
 from bigsvm.store.blocks import RowBlocks
+from bigsvm.store.copy.scratch import is_tmpfs, scratch_folder
 from bigsvm.units import show_bytes
 
 DEAR_FEATURES, DEAR_NONZEROS = 250, 100

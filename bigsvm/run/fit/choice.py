@@ -37,7 +37,7 @@ class Chosen(NamedTuple):
         return min(self.streamed.least_memory(), _whole_mib(self.whole.resident_bytes()))
 
     def keeps_all_rows(self, budget: int) -> bool:
-        return self.whole.resident_from() <= budget
+        return self.shape.shards == 1 and self.whole.resident_from() <= budget
 
     def wanted(self, budget: int) -> int:
         """0 where `budget` is enough; else the bytes, in whole MiB, that would be.
@@ -54,12 +54,14 @@ class Chosen(NamedTuple):
 def choose(store: RowBlocks, config: FitConfig, problem: Problem, shape: DataShape, budget: int) -> Chosen:
     """The first preference whose smallest plan fits `budget`; the last one where none does."""
     in_memory = Sizes(store, shape, (), config.stage, False).resident_from() <= budget
+    if in_memory and config.shards is None:
+        shape = dataclasses.replace(shape, shards=1)  # rows in memory are fast enough
     packed = packs(problem, config.tol) and store.dtype.itemsize > 1
     checks = check_needs(problem.kernel, store.n_samples)
     for choice in choose_solvers(config, shape, in_memory):
         solver, why, kept_bytes = choice
-        weight_bytes = solver.weight_bytes(config.tol, shape.parallel, shape.regression)
-        found = dataclasses.replace(shape, weight_bytes=weight_bytes)
+        weight_bytes = solver.weight_bytes(config.tol, shape.regression)
+        found = dataclasses.replace(shape, weight_bytes=weight_bytes, shards=shape.shards if solver.in_shards else 1)
         streamed = Sizes(store, found, (*solver.needs(found, False), *checks), config.stage, packed)
         if streamed.least_memory() + kept_bytes <= budget:
             break

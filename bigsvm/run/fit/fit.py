@@ -7,7 +7,7 @@ import math
 import platform
 import time
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,7 +30,6 @@ from bigsvm.events import (
 from bigsvm.machine import return_freed_memory
 from bigsvm.model.model_rows import rows_of
 from bigsvm.problem.problem import Problem, make_problem
-from bigsvm.run.copies.scratch import is_tmpfs, make_scratch
 from bigsvm.run.execute.mapper import open_mapper
 from bigsvm.run.execute.memory import PeakMemory
 from bigsvm.run.execute.signals import Stop, stop_on_signals
@@ -46,8 +45,12 @@ from bigsvm.run.fit.scales import found_scale_warning, known_scale_warning
 from bigsvm.run.fit.training import begin, make_context
 from bigsvm.run.proof.prover import Prover
 from bigsvm.run.proof.saved_problem import models_document
+from bigsvm.run.start.earlier import Earlier, open_earlier
+from bigsvm.run.start.known_rows import check_rows
+from bigsvm.run.start.take_over import take_over
 from bigsvm.solvers.base import Context
 from bigsvm.store.blocks import RowBlocks
+from bigsvm.store.copy.scratch import is_tmpfs, make_scratch
 from bigsvm.store.survey import Survey
 
 
@@ -81,21 +84,14 @@ def fit_store(
         if stop and isinstance(event, WorkAdvanced):  # while rows are read or staged: what is there is kept
             raise Interrupted(f"stopped by {stop.by} before training began", hint="the same command goes on")
 
-    for message in store.warnings:
-        note(Warned(message))
-    plan = make_plan(store, config)
-    planned = time.monotonic()
-    note(FitStarted(plan.document(), dataclasses.asdict(config), store.fingerprint, versions()))
-    if config.kernel != "precomputed":
-        _warn(known_scale_warning(store), note)
-    note(WorkStarted(COMPILING, 0, ""))
-    precompile(store, plan, config, note)
-    compiled = time.monotonic()
-    note(WorkEnded(COMPILING, compiled - planned))
+    ready = _make_ready(store, config, note)
+    plan, earlier = ready.plan, ready.earlier
     budget = MemoryBudget(plan.budget_bytes)
     with ExitStack() as stack:
         stack.enter_context(stop_on_signals(stop))
         mapper = stack.enter_context(open_mapper(config))
+        if earlier is not None and earlier.alpha is not None:
+            check_rows(earlier, store, plan.piece_rows, mapper, note)
         memory = stack.enter_context(PeakMemory())
         plan, config = with_gamma(store, plan, config, note)
         scratch = make_scratch(config)
@@ -120,8 +116,11 @@ def fit_store(
         )
         if checkpoints is not None:
             checkpoints.identity = identity.document()
-            _go_on(loop, checkpoints, resume, note)
-        status = loop.run()
+        started = None
+        if not _go_on(loop, checkpoints, resume, note) and earlier is not None:
+            started = take_over(earlier, plan.solver, begun.problem, begun.state, prover, ctx)
+        proved = started is not None and loop.begin_at(started.certificate, started.visits)
+        status = "converged" if proved else loop.run()
         problem = prover.checked(begun.problem)
         _warn(problem.kernel.unproved, note)
         figures = _figures(store, survey, problem, plan, config, loop.at.visits, ctx, prover)
@@ -129,6 +128,8 @@ def fit_store(
         about = about_model(problem, data, prover.written, plan, config, survey, status)
         if kept := rows_of(store):
             about["rows"] = kept
+        if earlier is not None:
+            about["warm_start"] = figures["warm_start"] = earlier.document()
         figures.update(prover.figures())
         model = prover.model(problem, data, about)
         if config.no_dual:
@@ -141,9 +142,9 @@ def fit_store(
         result.memory = memory.document(plan.budget_bytes)
     result.seconds = {
         "total": time.monotonic() - began,
-        "plan": planned - began,
-        "compile": compiled - planned,
-        "staging": staged_at - compiled,
+        "plan": ready.planned - began,
+        "compile": ready.compiled - ready.planned,
+        "staging": staged_at - ready.compiled,
         "solving": loop.solving_s,
         "io_wait": ctx.reads.waited_s,
         "certify": prover.seconds,
@@ -153,19 +154,51 @@ def fit_store(
     return result
 
 
+class _Ready(NamedTuple):
+    """A fit that was planned and whose code is compiled.
+
+    earlier : the model to start from, if one was named;  planned, compiled : when that was done
+    """
+
+    plan: Plan
+    earlier: Earlier | None
+    planned: float
+    compiled: float
+
+
+def _make_ready(store: RowBlocks, config: FitConfig, note: Emit) -> _Ready:
+    """Plan the fit and compile what it will call; whatever can be refused without reading rows is refused here."""
+    for message in store.warnings:
+        note(Warned(message))
+    plan, path = make_plan(store, config), config.warm_start
+    earlier = None if path is None else open_earlier(path, plan.solver, plan.problem, store)
+    planned = time.monotonic()
+    note(FitStarted(plan.document(), dataclasses.asdict(config), store.fingerprint, versions()))
+    if config.kernel != "precomputed":
+        _warn(known_scale_warning(store), note)
+    note(WorkStarted(COMPILING, 0, ""))
+    precompile(store, plan, config, note)
+    compiled = time.monotonic()
+    note(WorkEnded(COMPILING, compiled - planned))
+    return _Ready(plan, earlier, planned, compiled)
+
+
 def _warn(message: str | None, emit: Emit) -> None:
     """Say it, where there is something to say."""
     if message:
         emit(Warned(message))
 
 
-def _go_on(loop: Loop, checkpoints: Checkpoints, resume: bool, emit: Emit) -> None:
-    """Take the loop to the newest checkpoint where that is asked for, and tell of damaged ones."""
+def _go_on(loop: Loop, checkpoints: Checkpoints | None, resume: bool, emit: Emit) -> bool:
+    """Take the loop to the newest checkpoint where that is asked for and there is one, and tell of damaged ones."""
+    if checkpoints is None:
+        return False
     saved = checkpoints.newest() if resume else None
     for damage in checkpoints.damaged:
         emit(Warned(f"a checkpoint is not whole: {damage}"))
     if saved is not None:
         loop.resume(saved)
+    return saved is not None
 
 
 def _check_classes(problem: Problem, counts: np.ndarray, store: RowBlocks) -> None:

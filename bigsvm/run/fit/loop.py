@@ -31,6 +31,7 @@ from bigsvm.solvers.pace import IN_MEMORY, SCANNED, STREAMED, Pace
 from bigsvm.store.state.state_files import dump, load
 
 _FIRST_CHECK = 4.0  # passes before the first certificate is deferred; then each time they have doubled
+_RARELY = 4.0  # the same where each certificate costs a reading of its own
 _STALLED = 20  # proofs in a row that find neither a better primal nor a better dual point
 _PRECISION = 2.0**-52  # a relative gap that P itself is not known to
 _DEFER_BELOW = 6.0  # forecasts above the tolerance by less than this factor let a certificate be deferred
@@ -102,6 +103,11 @@ class Loop:
         self.ctx.uncharge(self.at.bytes_read)
         self._before_s = self.at.spent_s
 
+    def begin_at(self, start: Certificate, visits: int) -> bool:
+        """The solver starts at a point of which something is proved; True where that is enough."""
+        self.at.visits += visits
+        return self._report(start) and self.config.stop == "gap"
+
     def run(self) -> str:
         """The status that ended it: converged, paper_rule, kkt, stopped or stalled."""
         while True:
@@ -126,7 +132,7 @@ class Loop:
         """One step of the solver, then what comes next; True where a certificate deferred to it met the tolerance."""
         at, ctx, config = self.at, self.ctx, self.config
         n, limit = ctx.data.n_samples, config.max_passes or math.inf
-        defers = self.solver.can_defer and not ctx.resident and ctx.parallel == 1
+        defers = self.solver.can_defer and not ctx.resident and ctx.shards == 1
         ctx.control.sweeps_left = None if math.isinf(limit) else max(int(limit - self._spent()), 1)
         while True:
             before = time.monotonic()
@@ -154,7 +160,7 @@ class Loop:
         counted = epochs if ctx.resident else at.steps
         due = self.solver.can_defer and counted >= at.next_check  # the others know their gap
         if due:
-            at.next_check = 2.0 * counted
+            at.next_check = (2.0 if defers or ctx.resident else _RARELY) * counted
         forecast = self.solver.forecast(self.state)
         hopeful = info.ask_certificate or forecast <= config.tol
         if config.stop == "paper":  # the proof is for the report only

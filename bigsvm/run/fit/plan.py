@@ -23,6 +23,7 @@ from bigsvm.run.fit.sizes import FIXED, PARALLEL, SPARE_SHARE
 from bigsvm.run.proof.kernel_check import check_needs
 from bigsvm.solvers.base import DataShape, Need, Solver
 from bigsvm.solvers.kernel.values.row_keeping import CACHE
+from bigsvm.solvers.shards import rounds_of, shards_of
 from bigsvm.store.blocks import RowBlocks, row_bytes
 from bigsvm.store.columns.column_addresses import row_dtype
 from bigsvm.store.columns.column_writer import copy_bytes
@@ -67,7 +68,9 @@ class Plan:
     scratch_bytes: int
     certificate_workers: int
     min_memory_bytes: int
-    parallel: int
+    shards: int
+    """Parts of the rows that are trained apart, and summed up `rounds_per_pass` times in a pass."""
+    rounds_per_pass: int
     memory_source: str
 
     @property
@@ -76,7 +79,7 @@ class Plan:
 
     def buffers(self, data: RowBlocks) -> Callable[[], GroupBuffers] | None:
         """Makes room for a group of blocks, where `data` can be read into it."""
-        if not isinstance(data, StagedRows) or self.parallel > 1:
+        if not isinstance(data, StagedRows) or self.shards > 1:
             return None
         blocks = self.group_blocks * -(-self.extent_rows // self.block_rows)
         return lambda: data.group_buffers(blocks)
@@ -94,7 +97,8 @@ class Plan:
             "row_buffer_bytes": self.row_buffer_bytes,
             "row_buffer_sweeps": self.row_buffer_sweeps,
             "row_buffer_packed": self.row_buffer_packed,
-            "blocks_per_round": self.parallel,
+            "shards": self.shards,
+            "rounds_per_pass": self.rounds_per_pass,
         }
 
     def document(self) -> dict[str, Any]:
@@ -139,6 +143,8 @@ class Plan:
                 f"{show_bytes(self.budget_bytes)} ({self.memory_source}); {show_bytes(self.min_memory_bytes)} would do",
             ),
         ]
+        if self.shards > 1:
+            rows.append(("shards", f"{self.shards:,}, added up {self.rounds_per_pass:,} times in a pass"))
         for need in self.needs:
             rows.append(
                 (
@@ -174,11 +180,11 @@ def make_plan(store: RowBlocks, config: FitConfig, limit: MemoryLimit | None = N
     else:
         source = "as asked"
     nnz = store.nnz if store.nnz is not None else int(row_bytes(store) * store.n_samples / 8)
-    K = config.blocks_per_round
     entry_bytes = store.dtype.itemsize + (row_dtype(store.n_samples).itemsize if store.layout == "csr" else 0)
     weighted = store.has_weights or config.class_weight is not None
+    shards = shards_of(config, int(row_bytes(store) * store.n_samples))
     shape = DataShape(
-        store.n_samples, store.n_features, nnz, problem.n_models, K, entry_bytes=entry_bytes, weighted=weighted,
+        store.n_samples, store.n_features, nnz, problem.n_models, shards, entry_bytes=entry_bytes, weighted=weighted,
         n_costs=problem.n_costs, smooth_loss=problem.loss.smooth, regression=problem.regression,
     )  # fmt: skip
     chosen = choose(store, config, problem, shape, budget)
@@ -198,7 +204,7 @@ def _planned(
     store: RowBlocks, config: FitConfig, problem: Problem, chosen: Chosen, budget: int, least: int, source: str
 ) -> Plan:  # fmt: skip
     """What is held, kept and spilled in a budget that is known to be enough."""
-    solver, shape, K = chosen.solver, chosen.shape, config.blocks_per_round
+    solver, shape = chosen.solver, chosen.shape
     resident = chosen.keeps_all_rows(budget)
     sizes = chosen.whole if resident else chosen.streamed
     mode: Literal["resident", "staged", "streamed"]
@@ -214,7 +220,7 @@ def _planned(
                 spilled.append(need.what)
     least_cache, left = needed(sizes.needs), 0
     row_buffer, keeps = 0, solver.keeps_rows
-    has_row_buffer = keeps == "always" or (keeps == "auto" and K == 1 and not resident)
+    has_row_buffer = keeps == "always" or (keeps == "auto" and not resident)
     if has_row_buffer or least_cache:
         kept = sum(need.nbytes for need in sizes.needs if need.may_spill and need.what not in spilled)
         beside = sizes.fixed_bytes(budget, True) if resident else sizes.beside_row_buffer(budget)
@@ -275,6 +281,7 @@ def _planned(
         scratch_bytes=scratch,
         certificate_workers=PARALLEL + min(spare // max(sizes.wide, 1), 62),
         min_memory_bytes=least,
-        parallel=config.blocks_per_round,
+        shards=shape.shards,
+        rounds_per_pass=rounds_of(config, shape, sizes.data_bytes),
         memory_source=source,
     )

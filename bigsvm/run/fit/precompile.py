@@ -34,6 +34,8 @@ from bigsvm.run.fit.loop import Loop
 from bigsvm.run.fit.open_rows import open_rows
 from bigsvm.run.fit.plan import Plan
 from bigsvm.run.fit.training import begin, make_context
+from bigsvm.run.start.earlier import small_earlier
+from bigsvm.run.start.take_over import take_over
 from bigsvm.solvers.base import Need, SmallFit
 from bigsvm.solvers.dcd.active_row_buffer import whole_row_buffer
 from bigsvm.store.blocks import RowBlocks
@@ -59,7 +61,7 @@ def precompile(store: RowBlocks, plan: Plan, config: FitConfig, emit: Emit = sil
 
     A child process compiles (`compile_in_child.py`), so that the memory of the compiler is gone when the fit begins.
     """
-    fits = plan.solver.small_fits(config.tol, plan.parallel, plan.resident)
+    fits = plan.solver.small_fits(config.tol, plan.resident)
     kind = kind_of(store)
     for load in (True, False):
         some = [fit for fit in fits if fit.load == load]
@@ -76,9 +78,9 @@ def _kind_of_plan(plan: Plan, config: FitConfig) -> tuple[Any, ...]:
     problem = plan.problem
     asked = [getattr(config, name) for name, option in OPTIONS.items() if option.solvers and option.changes == "result"]
     return (
-        repr(plan.solver), *asked, config.stop, plan.mode, plan.parallel, plan.spilled, plan.decides_kernel,
+        repr(plan.solver), *asked, config.stop, plan.mode, plan.shards, plan.spilled, plan.decides_kernel,
         problem.loss.name, problem.bias, problem.kernel.name, problem.kernel.definite.how, problem.pairs,
-        len(problem.classes), min(problem.n_models, _MODELS), config.class_weight is None,
+        len(problem.classes), min(problem.n_models, _MODELS), config.class_weight is None, config.warm_start is None,
         plan.row_buffer_bytes > 0, plan.row_buffer_packed, plan.cache.memory_bytes > 0, plan.cache.disk_bytes > 0,
     )  # fmt: skip
 
@@ -100,6 +102,9 @@ def _fit_few_rows(store: RowBlocks, plan: Plan, config: FitConfig, fit: SmallFit
         data, survey = stack.enter_context(open_rows(small, plan, config, scratch, budget, mapper, silent))
         ctx = make_context(data, survey, plan, config, mapper, budget, scratch, stack, silent)
         begun = begin(problem, plan, ctx, stack, silent)
+        if config.warm_start is not None:
+            earlier = small_earlier(plan.solver, begun.problem, data)
+            take_over(earlier, plan.solver, begun.problem, begun.state, begun.prover, ctx)
         Loop(
             begun.problem, plan.solver, begun.state, config, ctx, begun.prover, survey.data_bytes, Stop(), None, silent,
             most_steps=_STEPS,
@@ -149,6 +154,8 @@ def _small_plan(plan: Plan, problem: Problem, small: RowBlocks, fit: SmallFit) -
         row_buffer_sweeps=min(plan.row_buffer_sweeps, _SWEEPS),
         piece_rows=_TOGETHER * block_rows,
         staging_workers=1,
+        shards=min(plan.shards, 2),
+        rounds_per_pass=min(plan.rounds_per_pass, _SWEEPS),
         data_bytes=small.refs(n)[0].nbytes,
         needs=(Need("resident data", 0),),
         cache=plan.cache._replace(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bigsvm.config import MODEL_OPTIONS, RESULT_OPTIONS, FitConfig
+from bigsvm.run.start.earlier import model_digest
 from bigsvm.store.identity import Identity, digest_of
 
 
@@ -39,9 +40,17 @@ class ProblemIdentity:
 
 def result_options(config: FitConfig) -> dict[str, Any]:
     """The value of each option that changes what a model says."""
-    return {name: getattr(config, name) for name in RESULT_OPTIONS}
+    return _values(config, RESULT_OPTIONS)
 
 
 def asked_digest(data: Identity, config: FitConfig) -> str:
     """32 hex digits of rows and options, before anything is read: the same where the same model would come out."""
-    return digest_of({"data": data.document(), "options": {name: getattr(config, name) for name in MODEL_OPTIONS}})
+    return digest_of({"data": data.document(), "options": _values(config, MODEL_OPTIONS)})
+
+
+def _values(config: FitConfig, names: tuple[str, ...]) -> dict[str, Any]:
+    """Options by name; the model that a fit starts from counts by what it is, not by where it lies."""
+    values = {name: getattr(config, name) for name in names}
+    if config.warm_start is not None:
+        values["warm_start"] = model_digest(config.warm_start)
+    return values

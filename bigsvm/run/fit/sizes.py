@@ -99,7 +99,7 @@ class Sizes:
         rows = self.extent_rows(budget) * self.group_extents(budget)
         block = int(max(rows * self.row_bytes * _UNEVEN, self.group_bytes(budget)))
         beside = (_ROW_EXTRA + 8 * self.shape.n_models) * rows
-        if self.shape.parallel == 1 and self.staged:
+        if self.shape.shards == 1 and self.staged:
             return (READ_DEPTH + 1) * block + 2 * beside
         # A group is a copy beside the maps that it is made of.
         decode = 0 if self.staged else (1 + PARALLEL) * self.decode
@@ -110,7 +110,7 @@ class Sizes:
         loading = int(_PIECE_COPIES * _PIECE) + self.decode if resident else 0
         saving = self.wide_bytes()
         copying = self.staging_bytes(self.block_rows(budget)) if self.staged and not resident else 0
-        streams = not resident and self.shape.parallel == 1
+        streams = not resident and self.shape.shards == 1
         training = self.streaming(budget) if streams else self.window(budget, resident) + loading + saving + self.beside
         return FIXED + self.open_chunks + max(training, copying, saving)
 

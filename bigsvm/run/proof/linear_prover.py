@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -25,10 +25,13 @@ from bigsvm.problem.problem import Problem
 from bigsvm.run.proof.prover import ProofLeft, Prover
 from bigsvm.solvers.base import Context, Point, Solver
 from bigsvm.solvers.block_order import groups_in_order
-from bigsvm.store.blocks import BlockRef, RowBlocks
+from bigsvm.store.blocks import Block, BlockGroup, BlockRef, RowBlocks, blocks_of
 from bigsvm.store.read_ahead import ReadAhead
 from bigsvm.store.state.vectors import RowVector
 from bigsvm.tasks import BLOCKS_PER_TASK, over_shares, runs_of
+
+Prepare = Callable[[Block, BlockRef | BlockGroup], None]
+"""What is done to the alpha of a block's rows before they are looked at."""
 
 
 class LinearProver(Prover):
@@ -43,15 +46,24 @@ class LinearProver(Prover):
         self.scale = np.ones(0)
         self._written: Certificate | None = None
         self._former: list[RowVector] = []
+        self._prepare: Prepare | None = None
 
     @property
     def written(self) -> Certificate | None:
         """Of `w` and `alpha`: the best primal points, and the dual points of the last proof."""
         return self._written
 
+    def prove_start(self, prepare: Prepare) -> Certificate:
+        """As `prove`, of a point whose alpha `prepare` brings into its box, block by block, before it is looked at."""
+        self._prepare = prepare
+        try:
+            return self.prove()
+        finally:
+            self._prepare = None
+
     def _prove(self) -> Certificate:
         points = self._solver.points(self._state)
-        streams = not self._ctx.resident and self._ctx.parallel == 1
+        streams = not self._ctx.resident and self._ctx.shards == 1
         proofs = self._stream(points) if streams else self._in_tasks(points)
         self.alpha = [point.alpha for point in points if point.alpha is not None]
         return self._take(proofs, [point.w for point in points])
@@ -135,6 +147,8 @@ class LinearProver(Prover):
         with ReadAhead(ctx.data, groups_in_order(ctx), ctx.read_depth, ctx.buffers) as source:
             for group, block in source:
                 ctx.charge(block.nbytes)
+                if self._prepare is not None:
+                    self._prepare(block, group)
                 for proof in deferred:
                     proof.add(block, group)
                 if ctx.stopping():
@@ -143,6 +157,11 @@ class LinearProver(Prover):
         return [proof.finish() for proof in deferred]
 
     def _in_tasks(self, points: Sequence[Point]) -> list[Proof]:
+        if self._prepare is not None:  # in this process, where alpha is
+            refs = self._ctx.proof_refs
+            for ref, block in zip(refs, blocks_of(self._ctx.data, refs), strict=True):
+                self._ctx.charge(block.nbytes)
+                self._prepare(block, ref)
         with ThreadPoolExecutor(min(len(points), self._ctx.threads), "bigsvm-proof") as pool:
             return list(pool.map(self._tasks, points))
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from bigsvm.compiled.linear.primal_cd import EXACT, GLOBAL_NEWTON
 from bigsvm.problem.problem import Problem
-from bigsvm.solvers.base import Context
+from bigsvm.solvers.base import Context, StartsFrom
 from bigsvm.solvers.coordinate.column_sweeps import ColumnState, ColumnSweeps
 from bigsvm.solvers.primal.search_options import check_search, weights_named
 from bigsvm.store.blocks import BlockRef
@@ -32,6 +32,7 @@ class CoordinateDescent(ColumnSweeps):
     name: ClassVar[str] = "cd"
     losses: ClassVar[tuple[str, ...]] = ("squared_hinge",)
     biases: ClassVar[tuple[str, ...]] = ("augmented", "none", "free")
+    starts_from: ClassVar[StartsFrom] = "weights"
 
     start: str = "zeros"
     line_search: str = "exact"

@@ -10,7 +10,7 @@ import numpy as np
 
 from bigsvm.compiled.linear.primal_cd import NEWTON_STEP
 from bigsvm.compiled.shared.visiting import shuffled
-from bigsvm.solvers.base import Context
+from bigsvm.solvers.base import Context, StartsFrom
 from bigsvm.solvers.coordinate.column_sweeps import ColumnState, ColumnSweeps
 from bigsvm.store.blocks import BlockRef
 from bigsvm.store.columns.column_blocks import ColumnBlock
@@ -29,6 +29,7 @@ class PrimalCD(ColumnSweeps):
     name: ClassVar[str] = "pcd"
     losses: ClassVar[tuple[str, ...]] = ("squared_hinge", "squared_epsilon_insensitive")
     biases: ClassVar[tuple[str, ...]] = ("augmented", "none", "free")
+    starts_from: ClassVar[StartsFrom] = "weights"
 
     eps1: float = 1e-3
 

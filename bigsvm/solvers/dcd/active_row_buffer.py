@@ -16,7 +16,7 @@ import numpy as np
 
 from bigsvm.compiled.linear import active_row_buffer as kernel
 from bigsvm.compiled.linear.active_row_buffer import Slots
-from bigsvm.compiled.linear.dual_cd import BlockRows, dual_cd_visit
+from bigsvm.compiled.linear.dual_cd import EXACT, BlockRows, Stiffness, dual_cd_visit
 from bigsvm.compiled.shared.packed import PackedCSR, PackedDense
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.compiled.shared.visiting import MIXED_BYTES, RUN_ROWS, VisitingOrder
@@ -96,24 +96,37 @@ class ActiveRowBuffer:
                 self.n = kernel.evict(self.rows, self.slots, self.n, self.threshold, streams, np.empty(4096, np.uint16))
 
     def sweep(
-        self, problem: Problem, alpha: np.ndarray, W: np.ndarray, key: tuple[int, int], number: int
+        self,
+        problem: Problem,
+        alpha: np.ndarray,
+        W: np.ndarray,
+        key: tuple[int, int],
+        number: int,
+        stiffness: Stiffness = EXACT,
+        part: slice | None = None,
     ) -> np.ndarray:
         """Visit every row once, in a random order; the sweep's statistics, float64, shape (n_models, 4).
 
         key : (seed, pass);  number : of the sweep within the pass
+        stiffness : of the local problem
+        part : the slots that are visited, all by default
         """
-        n, slots = self.n, self.slots
+        slots, first, stop = self.slots, 0, self.n
+        if part is not None:
+            first, stop = part.start, min(part.stop, self.n)
+        n = stop - first
         stats = np.zeros((problem.n_models, 4))
-        if n == 0:
+        if n <= 0:
             return stats
-        weight = slots.sample_weight[:n] if len(slots.sample_weight) else slots.sample_weight
+        weight = slots.sample_weight[first:stop] if len(slots.sample_weight) else slots.sample_weight
         mixed = 0
         if problem.constant_feature:
-            mixed = max(int(MIXED_BYTES * n // max(_bytes_used(self.rows, n) * RUN_ROWS, 1)), 1)
-        rows = BlockRows(self.rows, slots.y[:n], weight, slots.sqnorm[:n], slots.row[:n])
+            mixed = max(int(MIXED_BYTES * self.n // max(_bytes_used(self.rows, self.n) * RUN_ROWS, 1)), 1)
+        X = self.rows if part is None else _slots_between(self.rows, first, stop)
+        rows = BlockRows(X, slots.y[first:stop], weight, slots.sqnorm[first:stop], slots.row[first:stop])
         dual_cd_visit(
-            rows, problem.dual_models, alpha, W, _ALL, 1.0, VisitingOrder(mixed, *key, _PLACE + number),
-            np.empty(n, np.int64), stats, slots.score[:n],
+            rows, problem.dual_models, alpha, W, _ALL, stiffness, VisitingOrder(mixed, *key, _PLACE + number),
+            np.empty(n, np.int64), stats, slots.score[first:stop],
         )  # fmt: skip
         if self.full:
             self.threshold = self._least()
@@ -127,6 +140,17 @@ class ActiveRowBuffer:
 
 
 _ALL = np.empty(0, np.uint8)
+
+
+def _slots_between(rows: Any, first: int, stop: int) -> Any:
+    """Rows of some slots that follow one another, as views."""
+    if isinstance(rows, PackedCSR):
+        return rows._replace(ptr=rows.ptr[first : stop + 1], hot=rows.hot[first:stop], scale=rows.scale[first:stop])
+    if isinstance(rows, CSR):
+        return rows._replace(indptr=rows.indptr[first : stop + 1])
+    if isinstance(rows, PackedDense):
+        return PackedDense(rows.values[first:stop], rows.scale[first:stop])
+    return rows[first:stop]
 
 
 def _bytes_used(rows: Any, n: int) -> int:

@@ -1,9 +1,9 @@
-"""`dcd`: dual coordinate descent (`compiled/linear/dual_cd.py`) on rows in memory, on rows that stream, or in rounds.
+"""`dcd`: dual coordinate descent (`compiled/linear/dual_cd.py`) on rows in memory, that stream, or on shards.
 
 Rows in memory are swept many times a step, and shrunk away as in LIBLINEAR.  Rows that stream are visited once a
 pass, with a row buffer of violating rows in memory (`dual_cd_stream.py`); nothing is shrunk there, because reading
-is the cost (a9a, hinge, to 1e-3: 704 passes with shrinking, 133 without).  K > 1 blocks a round run as tasks
-anywhere (`dual_cd_rounds.py`).
+is the cost (a9a, hinge, to 1e-3: 704 passes with shrinking, 133 without).  Rows on several shards are worked on
+where they are, and summed up many times a pass (`shard_pass.py`).
 
 Models are trained in groups that share nothing but the reading; see `groups_of_models`.
 """
@@ -19,15 +19,25 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bigsvm.compiled.linear.dual_cd import GAP, LOSS, BlockRows, Limits, dual_cd_sweeps
+from bigsvm.compiled.linear.dual_cd import EXACT, GAP, LOSS, BlockRows, Limits, dual_cd_sweeps
 from bigsvm.compiled.shared.rows import sqnorms
 from bigsvm.compiled.shared.visiting import WITH_REPLACEMENT, VisitingOrder, mixed_runs_of
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.deferred import DEFERRED_ALPHA
 from bigsvm.problem.problem import Problem, zero_weights
-from bigsvm.solvers.base import Context, DataShape, Keeps, Need, Point, SmallFit, SolverBase, StepInfo
+from bigsvm.solvers.base import (
+    Context,
+    DataShape,
+    Keeps,
+    Need,
+    Point,
+    SmallFit,
+    SolverBase,
+    StartsFrom,
+    StepInfo,
+)
 from bigsvm.solvers.dcd.active_row_buffer import make_row_buffer
-from bigsvm.solvers.dcd.dual_cd_rounds import round_pass
+from bigsvm.solvers.dcd.dual_cd_start import DualStart
 from bigsvm.solvers.dcd.dual_cd_state import (
     DualCDState,
     ModelGroup,
@@ -38,7 +48,11 @@ from bigsvm.solvers.dcd.dual_cd_state import (
 )
 from bigsvm.solvers.dcd.dual_cd_stream import pass_sums, streamed_pass, writable
 from bigsvm.solvers.dcd.momentum import Momentum
+from bigsvm.solvers.dcd.shard_pass import ShardedGroup, sharded_pass
+from bigsvm.solvers.weights import columns
 from bigsvm.store.blocks import Matrix, readonly_view
+from bigsvm.store.state.vectors import RowVector
+from bigsvm.tasks import FAN_IN
 
 _SMALLEST_EPS = 1e-13  # projected gradients below this are rounding
 _SHORTFALL = 2.0  # proved gap over estimate beyond which shrunk rows are to blame
@@ -70,6 +84,8 @@ class DualCD(SolverBase):
     )
     biases: ClassVar[tuple[str, ...]] = ("augmented", "none")
     can_defer: ClassVar[bool] = True
+    in_shards: ClassVar[bool] = True
+    starts_from: ClassVar[StartsFrom] = "duals"
 
     max_sweeps_per_step: int = 64
     row_buffer: str = "auto"
@@ -95,11 +111,13 @@ class DualCD(SolverBase):
         return "auto" if self.row_buffer == "auto" else "off"
 
     def refusal(self, shape: DataShape) -> str | None:
-        """Any shape will do; rounds of blocks only in the default order, momentum only of classes."""
+        """Any shape will do; shards only in the default order and without momentum, momentum only of classes."""
         if self.momentum == "on" and shape.regression:
             return "solver 'dcd' has no momentum for a regression: leave out momentum=on"
-        if self.order == "random" and shape.parallel > 1:
-            return "solver 'dcd' with order=random takes one block after another: leave out --blocks-per-round"
+        if self.order == "random" and shape.shards > 1:
+            return "solver 'dcd' with order=random takes one block after another: say --shards 1"
+        if self.momentum == "on" and shape.shards > 1:
+            return "solver 'dcd' on shards has no momentum: leave out momentum=on, or say --shards 1"
         return None
 
     def needs(self, shape: DataShape, resident: bool) -> list[Need]:
@@ -108,33 +126,36 @@ class DualCD(SolverBase):
         needs = [
             Need("w", shape.weight_bytes * (shape.n_features + 1) * m),
             Need("alpha", 8 * n * m, may_spill=True),
-            Need("active rows", n * sum(bytes_active(g, resident) for g in groups_of_models(m, shape.parallel)), True),
+            Need("active rows", n * sum(bytes_active(g, resident) for g in groups_of_models(m, shape.shards)), True),
         ]
-        if resident or shape.parallel > 1:
+        if resident:
             needs.append(Need("row norms", 8 * n, may_spill=True))
+        elif shape.shards > 1:
+            held = FAN_IN * (math.ceil(math.log(shape.shards, FAN_IN)) + 1) + 2
+            needs.append(Need("sums of shards", held * shape.weight_bytes * (shape.n_features + 1) * m))
         else:
             needs.append(Need(DEFERRED_ALPHA, 8 * n * m, may_spill=True))  # where the pass began, if it leaps
             if self.momentum != "off" and shape.weighted and not shape.regression:
                 needs.append(Need("row costs", 8 * n, may_spill=True))
         return needs
 
-    def small_fits(self, tol: float, parallel: int, resident: bool) -> list[SmallFit]:
+    def small_fits(self, tol: float, resident: bool) -> list[SmallFit]:
         """One, with weights of the type that `tol` wants."""
-        return [SmallFit(tol=_FLOAT32_FROM if self.weight_bytes(tol, parallel, False) == 4 else SmallFit().tol)]
+        return [SmallFit(tol=_FLOAT32_FROM if self.weight_bytes(tol, False) == 4 else SmallFit().tol)]
 
-    def weight_bytes(self, tol: float, parallel: int, regression: bool) -> int:
+    def weight_bytes(self, tol: float, regression: bool) -> int:
         """4 where w is float32: its rounding is far below such a gap, and proofs are computed in float64.
 
         Of a regression the residuals, whose losses the gap is relative to, may be far smaller than f(x).
         """
-        return 4 if tol >= _FLOAT32_FROM and parallel == 1 and not regression else 8
+        return 4 if tol >= _FLOAT32_FROM and not regression else 8
 
     def init(self, problem: Problem, ctx: Context) -> DualCDState:
         """alpha = 0, w = 0, every row active."""
-        dtype = np.float32 if self.weight_bytes(ctx.tol, ctx.parallel, problem.regression) == 4 else np.float64
-        leaps = self.momentum != "off" and not ctx.resident and ctx.parallel == 1 and not problem.regression
+        dtype = np.float32 if self.weight_bytes(ctx.tol, problem.regression) == 4 else np.float64
+        leaps = self.momentum != "off" and not ctx.resident and ctx.shards == 1 and not problem.regression
         groups = []
-        for models in groups_of_models(problem.n_models, ctx.parallel):
+        for models in groups_of_models(problem.n_models, ctx.shards):
             m = models.stop - models.start
             part = dataclasses.replace(problem, C=problem.C[models], positive=problem.positive[models])
             w = zero_weights(ctx.data.n_features, m, dtype)
@@ -155,18 +176,35 @@ class DualCD(SolverBase):
                     momentum=Momentum.new(w, ctx.vector(DEFERRED_ALPHA, m)) if leaps else None,
                 )
             )
-        with_norms = ctx.resident or ctx.parallel > 1
-        sqnorm = ctx.vector("row norms", 1, fill=-1) if with_norms else None
+        sqnorm = ctx.vector("row norms", 1, fill=-1) if ctx.resident else None
         weighted = ctx.data.has_weights or bool(np.any(problem.class_weight != 1.0))
         cost = ctx.vector("row costs", 1) if leaps and weighted else None
-        return DualCDState(0, groups, sqnorm, cost, shrinks=ctx.resident)
+        shards = [ShardedGroup(group, ctx) for group in groups] if ctx.shards > 1 else None
+        return DualCDState(0, groups, sqnorm, cost, shrinks=ctx.resident, shards=shards)
+
+    def start_at(self, state: DualCDState, w: np.ndarray | None) -> list[RowVector]:
+        """w is a primal point to be proved, until `learn` puts w(alpha) in its place."""
+        first = 0
+        for group in state.groups:
+            models = slice(first, first + group.problem.n_models)
+            first = models.stop
+            if w is not None:
+                columns(group.w)[...] = columns(w)[:, models]
+        return [group.alpha for group in state.groups]
+
+    def linear_start(self, state: DualCDState, known: int, by_weights: bool, ctx: Context) -> DualStart:
+        """As `dual_cd_start` has it."""
+        return DualStart(state.groups, known, by_weights, ctx)
 
     def step(self, problem: Problem, state: DualCDState, ctx: Context) -> StepInfo:
         """One pass over rows that stream; on data in memory, up to `max_sweeps_per_step` sweeps."""
         if ctx.resident:
             return self._sweep_memory(state, ctx)
-        if ctx.parallel > 1:
-            sums, visits = round_pass(state, ctx)
+        if ctx.shards > 1:
+            seen = sharded_pass(state, ctx)
+            if seen is None:
+                return StepInfo(state.estimates[0], ctx.data.n_samples, 0, ask_certificate=False, paused=True)
+            sums, visits = seen
         else:
             if state.done == 0:
                 _leap(state)
@@ -215,7 +253,7 @@ class DualCD(SolverBase):
             key = VisitingOrder(self._mixed_runs(X, part), ctx.seed, state.sweep, 0)
             limits = Limits(n_sweeps, True, group.eps, group.target, group.floor)
             _, visits, last_visits, settled = dual_cd_sweeps(
-                rows, part.dual_models, group.alpha.values, group.w, group.active.values[:, 0], 1.0, group.thresholds,
+                rows, part.dual_models, group.alpha.values, group.w, group.active.values[:, 0], EXACT, group.thresholds,
                 key, limits, stats,
             )  # fmt: skip
             group.estimate = _relative(stats[:, GAP], stats[:, LOSS], group)
@@ -267,7 +305,9 @@ class DualCD(SolverBase):
             state.share = min(proved / estimate, 1.0)
         first = 0
         for group, v, w in zip(state.groups, rebuilt, of, strict=True):
-            if w is group.w:
+            if state.shards is not None:
+                state.shards[0 if len(state.groups) == 1 else state.groups.index(group)].learn(v)
+            elif w is group.w:
                 group.w[...] = v
             else:
                 for start in range(0, len(w), _PIECE):  # in pieces: no copy as large as w
@@ -287,6 +327,8 @@ class DualCD(SolverBase):
 
     def finish(self, state: DualCDState) -> None:
         """Give back what only training needs."""
+        for sharded in state.shards or ():
+            sharded.finish()
         for group in state.groups:
             group.row_buffer = group.momentum = None
             group.active.close()
@@ -299,7 +341,9 @@ class DualCD(SolverBase):
 def _leap(state: DualCDState) -> None:
     cost = np.empty(0) if state.cost is None else state.cost.values[:, 0]
     for group in state.groups:
-        if group.momentum is not None:
+        if group.momentum is not None and state.sweep == 0:  # where a fit starts, no pass has led there
+            group.momentum.remember(group.w, group.alpha)
+        elif group.momentum is not None:
             group.momentum.leap(group.problem, group.w, group.alpha, cost)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.dcd.active_row_buffer import ActiveRowBuffer
 from bigsvm.solvers.dcd.momentum import Momentum
+from bigsvm.solvers.dcd.shard_pass import ShardedGroup
 from bigsvm.store.state.vectors import RowVector
 
 _FIRST_EPS = 0.1  # LIBLINEAR's default; it only decides when shrunk rows come back, the gap decides the end
@@ -49,12 +50,13 @@ class ModelGroup:
 class DualCDState:
     """All that a resumed run needs.
 
-    sqnorm : RowVector float64, squared norms of rows that are in memory or visited in rounds
+    sqnorm : RowVector float64, squared norms of rows that are in memory
     cost : RowVector float64, class weight times sample weight of each row, where momentum needs to know
     shrinks : rows leave the active ones; only where they are in memory
     estimates : stale relative gaps of the last two passes, the newest first
     share : proved gap over estimate, as of the last proof
-    done : groups of rows of the present pass that have been visited
+    done : groups of rows of the present pass that have been visited, or rounds of it where rows lie on shards
+    shards : of each group of models, where there are several
     """
 
     sweep: int
@@ -65,12 +67,13 @@ class DualCDState:
     estimates: tuple[float, float] = (math.inf, math.inf)
     share: float = 0.0
     done: int = 0
+    shards: list[ShardedGroup] | None = None
 
 
-def groups_of_models(n_models: int, parallel: int) -> list[slice]:
+def groups_of_models(n_models: int, shards: int) -> list[slice]:
     """Two groups where there are models enough for both cores, more beyond 128: the machine has no say."""
     n = -(-n_models // _MOST_PER_GROUP)
-    if parallel == 1 and n_models >= 2 * _MODELS_PER_GROUP:
+    if shards == 1 and n_models >= 2 * _MODELS_PER_GROUP:
         n = max(n, 2)
     return [slice(g * n_models // n, (g + 1) * n_models // n) for g in range(n)]
 

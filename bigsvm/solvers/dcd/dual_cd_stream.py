@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from bigsvm.compiled.linear.dual_cd import GAP, LOSS, BlockRows, dual_cd_visit
+from bigsvm.compiled.linear.dual_cd import EXACT, GAP, LOSS, BlockRows, dual_cd_visit
 from bigsvm.compiled.shared.rows import sqnorms
 from bigsvm.compiled.shared.visiting import VisitingOrder
 from bigsvm.problem.problem import Problem
@@ -160,7 +160,7 @@ class _Run:
         alpha, streams = models.alpha.values, models.active.values[:, 0]
         key = VisitingOrder(self._mixed_runs(rows.X, problem), *work.key, work.start)
         visited = dual_cd_visit(
-            rows, problem.dual_models, alpha, models.w, streams, 1.0, key, order, stats, score
+            rows, problem.dual_models, alpha, models.w, streams, EXACT, key, order, stats, score
         )  # fmt: skip
         models.visits += visited
         self._note(stats)

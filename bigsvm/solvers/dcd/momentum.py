@@ -54,6 +54,12 @@ class Momentum:
         m = alpha.values.shape[1]
         return cls(w.copy(), alpha, np.zeros(m), np.full(m, -math.inf))
 
+    def remember(self, w: np.ndarray, alpha: RowVector) -> None:
+        """Remember w and alpha, and move neither."""
+        self.w[...] = w
+        for rows in _pieces(len(alpha.values)):
+            self.alpha.values[rows] = alpha.values[rows]
+
     def leap(self, problem: Problem, w: np.ndarray, alpha: RowVector, cost: np.ndarray) -> None:
         """Remember w and alpha, and move both ahead.
 

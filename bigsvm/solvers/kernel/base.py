@@ -17,8 +17,20 @@ from bigsvm.config import FitConfig
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.kernel import KERNELS
 from bigsvm.problem.problem import Problem
-from bigsvm.solvers.base import Context, DataShape, Keeps, Need, Point, Rule, SmallFit, SolverBase, StepInfo
+from bigsvm.solvers.base import (
+    Context,
+    DataShape,
+    Keeps,
+    Need,
+    Point,
+    Rule,
+    SmallFit,
+    SolverBase,
+    StartsFrom,
+    StepInfo,
+)
 from bigsvm.solvers.kernel.dual_qp import DualQP, Progress
+from bigsvm.solvers.kernel.signed import sign_and_clip
 from bigsvm.solvers.kernel.state import (
     KernelState,
     gap_at_best_bias,
@@ -34,6 +46,7 @@ from bigsvm.solvers.kernel.values.gram import Gram
 from bigsvm.solvers.kernel.values.kernel_rows import KernelRows
 from bigsvm.solvers.kernel.values.row_keeping import keep_rows, row_needs
 from bigsvm.solvers.pace import Pace, kernel_limits
+from bigsvm.store.state.vectors import RowVector
 
 _SURE = 0.8  # of the tolerance: gaps below are asked to be proved
 _HALF = 0.5  # a violation v proves a gap of N C v / 2 at most: half of the tolerance is aimed at
@@ -77,6 +90,7 @@ class KernelSolver(SolverBase):
     kernels: ClassVar[tuple[str, ...]] = KERNELS
     proof: ClassVar[str] = "kernel"
     self_paced: ClassVar[bool] = True
+    starts_from: ClassVar[StartsFrom] = "duals"
     paper_rule: ClassVar[bool] = True
     rule_factor: ClassVar[float] = 1.0
     """Times the tolerance: the violation at which the paper's own rule stops."""
@@ -127,11 +141,11 @@ class KernelSolver(SolverBase):
         """None: any shape will do."""
         return None
 
-    def weight_bytes(self, tol: float, parallel: int, regression: bool) -> int:
+    def weight_bytes(self, tol: float, regression: bool) -> int:
         """There is no w but where the kernel is linear, at the end."""
         return 8
 
-    def small_fits(self, tol: float, parallel: int, resident: bool) -> list[SmallFit]:
+    def small_fits(self, tol: float, resident: bool) -> list[SmallFit]:
         """Of so few rows that all may be free at once, and of more, some of them at each bound; with both float types
         of kernel values, since a proof that fails asks for float64."""
         tols = [_FINE] if float64_values(tol) else [_COARSE, _FINE]
@@ -159,6 +173,11 @@ class KernelSolver(SolverBase):
         state.precise = float64_values(ctx.tol)
         return state
 
+    def start_at(self, state: KernelState, w: np.ndarray | None) -> list[RowVector]:
+        """alpha has no signs until the labels are read; w is not asked for."""
+        state.unsigned = True
+        return [state.alpha]
+
     def before_load(self, state: KernelState, tree: Any, ctx: Context) -> None:
         """Make the QP that a saved state was working on, so that its arrays can be filled."""
         state.vectors["row labels"].values[:] = tree["vectors"]["row labels"]
@@ -176,6 +195,8 @@ class KernelSolver(SolverBase):
         n = state.alpha.values.shape[0]
         if state.labelled < n and not self._read_labels(state, ctx):
             return StepInfo(np.inf, n, 0, ask_certificate=False, paused=True)
+        if state.unsigned:
+            sign_and_clip(state)
         if state.model < 0:
             self._open(state, int(np.argmin(state.done)), ctx)
             self._score(state)

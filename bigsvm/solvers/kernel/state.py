@@ -25,6 +25,7 @@ class KernelState:
     alpha : (n, n_models)   beta of each model while it is trained
     labels, scores, targets, boxes, costs : of the model in work, its rows first;  beta : its beta where there are more
     labelled : rows whose labels were read
+    unsigned : `alpha` is that of an earlier model, without signs and perhaps outside its box
     model : the one in work, -1 for none;  done : models that are thought to be finished
     failures : proofs of each model that did not show what its scores promised
     own_end : models whose solver's paper ends there, optimal or not (`Progress.final`)
@@ -63,6 +64,7 @@ class KernelState:
     qp: DualQP | None = field(default=None, metadata={"derived": True})
     data: Any = field(default=None, metadata={"derived": True})
     rows: Any = field(default=None, metadata={"derived": True})
+    unsigned: bool = False
     warned: bool = field(default=False, metadata={"derived": True})
 
 

@@ -121,11 +121,11 @@ class Pegasos(SolverBase):
         if self.offset not in (0, 1):
             raise ValueError(f"offset must be 0 or 1, not {self.offset}")
 
-    def small_fits(self, tol: float, parallel: int, resident: bool) -> list[SmallFit]:
+    def small_fits(self, tol: float, resident: bool) -> list[SmallFit]:
         """One: nothing but the shape of the data decides what is called."""
         return [SmallFit()]
 
-    def weight_bytes(self, tol: float, parallel: int, regression: bool) -> int:
+    def weight_bytes(self, tol: float, regression: bool) -> int:
         """Always float64."""
         return 8
 

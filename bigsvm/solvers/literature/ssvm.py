@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from bigsvm.problem.problem import Problem
-from bigsvm.solvers.base import Context, DataShape, Need, Rule
+from bigsvm.solvers.base import Context, DataShape, Need, Rule, StartsFrom
 from bigsvm.solvers.primal.hessian import hessian_need, newton_direction, too_many_features
 from bigsvm.solvers.primal.primal_state import FullGradient, PrimalState
 from bigsvm.solvers.primal.row_pass import Curvature, Weights, row_pass
@@ -57,6 +57,7 @@ class SSVM(FullGradient):
     name: ClassVar[str] = "ssvm"
     losses: ClassVar[tuple[str, ...]] = ("squared_hinge",)
     biases: ClassVar[tuple[str, ...]] = ("augmented", "none")
+    starts_from: ClassVar[StartsFrom] = "weights"
     paper_rule: ClassVar[bool] = True
     curvature: ClassVar[Curvature] = "matrix"
 

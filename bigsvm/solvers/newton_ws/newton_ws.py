@@ -31,7 +31,7 @@ from bigsvm.machine import trim_heap
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.deferred import DEFERRED_ALPHA
 from bigsvm.problem.problem import Problem
-from bigsvm.solvers.base import Context, DataShape, Keeps, Need, Point, SmallFit, StepInfo
+from bigsvm.solvers.base import Context, DataShape, Keeps, Need, Point, SmallFit, StartsFrom, StepInfo
 from bigsvm.solvers.dcd.dual_cd import DualCD
 from bigsvm.solvers.dcd.dual_cd_state import DualCDState
 from bigsvm.solvers.newton_ws.capacity import least_rows, matrix_bytes, rows_in, working_bytes
@@ -78,6 +78,7 @@ class WorkingState(PrimalState):
     growth : how often the capacity for rows that are in memory anyway was doubled
     fallback : what `dcd` knows, where it has taken over
     opening : what `dcd` knows, which goes first and has not been given up;  opened : rows that it has visited
+    started : the first direction leads to the weights of an earlier model, and no sample is solved for it
     """
 
     place: RowVector | None = None
@@ -89,6 +90,7 @@ class WorkingState(PrimalState):
     fallback: DualCDState | None = None
     opening: DualCDState | None = None
     opened: int = 0
+    started: bool = False
 
     @property
     def dual_cd(self) -> DualCDState | None:
@@ -111,6 +113,7 @@ class NewtonWS(PrimalSolver):
     losses: ClassVar[tuple[str, ...]] = ("hinge", "squared_hinge")
     biases: ClassVar[tuple[str, ...]] = ("augmented", "none", "free")
     can_defer: ClassVar[bool] = True
+    starts_from: ClassVar[StartsFrom] = "weights"
 
     working_rows: int = 0
     max_features: int = 2000
@@ -129,10 +132,10 @@ class NewtonWS(PrimalSolver):
         """Too many features for a Hessian."""
         return too_many_features(self.name, shape, self.max_features)
 
-    def small_fits(self, tol: float, parallel: int, resident: bool) -> list[SmallFit]:
+    def small_fits(self, tol: float, resident: bool) -> list[SmallFit]:
         """Rows that are all kept; rows of which most are folded; and a gap that does not fall, so that dcd goes on."""
         few, at_once = ("working_rows", _FEW), ("opening", "none")
-        first = _DCD.small_fits(tol, parallel, resident) if self.opening == "dcd" and resident else []
+        first = _DCD.small_fits(tol, resident) if self.opening == "dcd" and resident else []
         return [
             *first,
             SmallFit(options=(at_once,)),
@@ -164,6 +167,14 @@ class NewtonWS(PrimalSolver):
             state.opening = _DCD.init(problem, ctx)
         return state
 
+    def start_at(self, state: WorkingState, w: np.ndarray | None) -> list[RowVector]:
+        """The first pass measures the way from 0 to w, and goes as far along it as is best."""
+        assert w is not None
+        _give_up(state)
+        state.direction[...] = w
+        state.started = True
+        return []
+
     def before_load(self, state: WorkingState, tree: Any, ctx: Context) -> None:
         """Make room for what a saved state has beyond a new one."""
         if tree["opening"] is None:
@@ -182,7 +193,7 @@ class NewtonWS(PrimalSolver):
             return _DCD.step(problem, state.fallback, ctx)
         n, before = ctx.data.n_samples, ctx.bytes_read
         try:
-            if state.passes == 0 and (ctx.sweeps_left is None or ctx.sweeps_left > _TOO_SHORT):
+            if state.passes == 0 and not state.started and (ctx.sweeps_left is None or ctx.sweeps_left > _TOO_SHORT):
                 self._solve_sample(state, ctx)
             done_before = self._done(state, ctx)
             found, lengths = self._pass(state, ctx, done_before)

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from bigsvm.solvers.base import DataShape, Need, Rule
+from bigsvm.solvers.base import DataShape, Need, Rule, StartsFrom
 from bigsvm.solvers.primal.hessian import hessian_need, newton_direction, too_many_features
 from bigsvm.solvers.primal.primal_state import FullGradient, PrimalState
 from bigsvm.solvers.primal.row_pass import Curvature
@@ -27,6 +27,7 @@ class Newton(FullGradient):
     name: ClassVar[str] = "newton"
     losses: ClassVar[tuple[str, ...]] = ("squared_hinge", "squared_epsilon_insensitive")
     biases: ClassVar[tuple[str, ...]] = ("augmented", "none", "free")
+    starts_from: ClassVar[StartsFrom] = "weights"
     paper_rule: ClassVar[bool] = True
     curvature: ClassVar[Curvature] = "matrix"
 

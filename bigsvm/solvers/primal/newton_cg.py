@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from bigsvm.problem.problem import Problem
-from bigsvm.solvers.base import Context, DataShape, Need, StepInfo
+from bigsvm.solvers.base import Context, DataShape, Need, StartsFrom, StepInfo
 from bigsvm.solvers.primal.conjugate_gradients import ConjugateGradients
 from bigsvm.solvers.primal.primal_state import FullGradient, PrimalState
 from bigsvm.solvers.primal.row_pass import Curvature, row_pass
@@ -33,6 +33,7 @@ class NewtonCG(FullGradient):
     name: ClassVar[str] = "newton-cg"
     losses: ClassVar[tuple[str, ...]] = ("squared_hinge", "squared_epsilon_insensitive")
     biases: ClassVar[tuple[str, ...]] = ("augmented", "none", "free")
+    starts_from: ClassVar[StartsFrom] = "weights"
     curvature: ClassVar[Curvature] = "diagonal"
     move_reads: ClassVar[int] = 0
 

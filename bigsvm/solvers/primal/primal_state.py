@@ -20,6 +20,7 @@ from bigsvm.solvers.primal.dual_point import DualPoint, mix_dual
 from bigsvm.solvers.primal.row_pass import Curvature, Weights, row_pass
 from bigsvm.solvers.primal.row_state import RowState, new_rows, row_needs
 from bigsvm.solvers.weights import columns, inner, regularised, squared_norm
+from bigsvm.store.state.vectors import RowVector
 from bigsvm.tasks import PassLeft
 
 _ROUNDING = 1e-14  # steps shorter than this, relative to w, go nowhere
@@ -89,11 +90,17 @@ def start_at_costless_bias(state: PrimalState) -> bool:
 class PrimalSolver(SolverBase):
     """What all solvers with a PrimalState share."""
 
-    def small_fits(self, tol: float, parallel: int, resident: bool) -> list[SmallFit]:
+    def start_at(self, state: Any, w: np.ndarray | None) -> list[RowVector]:
+        """The first look is at w."""
+        assert w is not None
+        state.w[...] = w
+        return []
+
+    def small_fits(self, tol: float, resident: bool) -> list[SmallFit]:
         """One: nothing but the shape of the data decides what is called."""
         return [SmallFit()]
 
-    def weight_bytes(self, tol: float, parallel: int, regression: bool) -> int:
+    def weight_bytes(self, tol: float, regression: bool) -> int:
         """Always float64."""
         return 8
 

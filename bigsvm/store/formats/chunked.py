@@ -6,6 +6,7 @@ straight into the answer; everything else (shards, filters, several chunks acros
 
 from __future__ import annotations
 
+import os
 import struct
 import threading
 import zlib
@@ -20,6 +21,7 @@ from numcodecs.blosc import Blosc
 from bigsvm.errors import BigSVMError, DataError
 from bigsvm.files.atomic import open_regular, read_bytes
 from bigsvm.files.paths import local_path
+from bigsvm.store.sealing.former import kept_file, verified
 from bigsvm.store.sealing.manifest import Manifest, read_failed
 
 _MAX_UNIT_BYTES = 1 << 36
@@ -62,7 +64,7 @@ class ChunkedArray:
         self._lock = threading.Lock()
         self._last: tuple[int, np.ndarray] | None = None
         self._maps: OrderedDict[int, np.ndarray] = OrderedDict()
-        self._verified: set[int] = set()
+        self._verified: dict[int, tuple[int, int, int]] = {}  # the file that was
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -123,20 +125,9 @@ class ChunkedArray:
                 self._maps.move_to_end(number)
                 return mapped
             key = self._key(number)
-            path = local_path(self._root, key)
-            try:
-                with open(open_regular(path), "rb") as file:
-                    mapped = np.memmap(file, np.uint8, mode="r").view(np.ndarray)
-            except FileNotFoundError:
-                self._manifest.verify(key, None)
+            mapped = self._mapped(number, key, local_path(self._root, key))
+            if mapped is None:
                 return self._filled()
-            except ValueError:  # an empty file cannot be mapped
-                mapped = np.zeros(0, np.uint8)
-            except OSError as error:
-                raise read_failed(key, error) from error
-            if number not in self._verified:
-                self._manifest.verify(key, mapped)
-                self._verified.add(number)
             if mapped.nbytes != self._unit_bytes:
                 raise DataError(f"chunk has {mapped.nbytes} bytes, not {self._unit_bytes}", key)
             mapped = mapped.view(self.dtype).reshape(self.unit_rows, *self.shape[1:])
@@ -144,6 +135,33 @@ class ChunkedArray:
             if len(self._maps) > _MAX_MAPS:
                 self._maps.popitem(last=False)
             return mapped
+
+    def _mapped(self, number: int, key: str, path: Path) -> np.ndarray | None:
+        """The bytes of a chunk, held against the manifest unless this very file was; None where it is left out."""
+        try:
+            with open(open_regular(path), "rb") as file:
+                status = os.fstat(file.fileno())
+                is_now = (status.st_ino, status.st_size, status.st_mtime_ns)
+                # A file of no bytes cannot be mapped.
+                mapped = np.memmap(file, np.uint8, mode="r").view(np.ndarray) if status.st_size else _NO_BYTES
+        except FileNotFoundError:
+            if (kept := kept_file(self._root, self._manifest, key)) is not None and kept != path:
+                return self._mapped(number, key, kept)
+            self._manifest.verify(key, None)
+            return None
+        except OSError as error:
+            raise read_failed(key, error) from error
+        if self._verified.get(number) == is_now:
+            return mapped
+        try:
+            self._manifest.verify(key, mapped)
+        except DataError:
+            kept = kept_file(self._root, self._manifest, key)
+            if kept is None or kept == path:
+                raise
+            return self._mapped(number, key, kept)
+        self._verified[number] = is_now
+        return mapped
 
     def _decode(self, number: int, out: np.ndarray) -> None:
         """Decode one chunk into `out`, which is contiguous and as large as the chunk."""
@@ -154,7 +172,7 @@ class ChunkedArray:
             content = None
         except OSError as error:
             raise read_failed(key, error) from error
-        self._manifest.verify(key, content)
+        content = verified(self._root, self._manifest, key, content)
         if content is None:
             out[...] = self._filled()
             return
@@ -239,6 +257,7 @@ def _cannot_decode(key: str, why: str) -> DataError:
     return DataError(f"chunk cannot be decoded: {why}", key, "restore it, or ingest the store again")
 
 
+_NO_BYTES = np.zeros(0, np.uint8)
 _BLOSC = Blosc()
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 _DECODERS = {"blosc": _decode_blosc, "zstd": _decode_zstd, "gzip": _decode_deflate, "zlib": _decode_deflate}

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from bigsvm.errors import MissingInput, UsageError
-from bigsvm.files.paths import STORE_MARKS
+from bigsvm.errors import BigSVMError, MissingInput, UsageError
+from bigsvm.files.paths import SCHEMES, STORE_MARKS
 from bigsvm.store.blocks import RowBlocks, StoreBase
 from bigsvm.store.formats.not_readable import REMEDIES, not_readable, refuse_partitions
 from bigsvm.store.formats.tables.table_names import kind_of_table
 from bigsvm.store.identity import Identity
 from bigsvm.store.labels import Missing, Task
+from bigsvm.store.remote.names import is_remote, rename, without_secrets
+from bigsvm.store.remote.settings import storing
 from bigsvm.store.scaling import Scale
 from bigsvm.store.sealing.seal import EmptyChunks
 
@@ -41,13 +44,15 @@ def open_store(
     missing: Missing = "refuse",
     scale: Scale | None = None,
     like: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> RowBlocks:
     """Open rows for reading.
 
     Parameters
     ----------
     source : a Zarr folder; Parquet, .csv, .tsv, .arrow or .feather: a file, a folder of them or a glob, as str or
-        path; (X, y) or (X, y, weight) arrays; or rows that are open already, which pass through
+        path, or as URI in a bucket (s3://, gs://, az://) or on a web server; (X, y) or (X, y, weight) arrays; or rows
+        that are open already, which pass through
     label, weight : names of the columns, of a table also their numbers from 0; by default `label`, and `weight` where
         there is one
     task : `regression` keeps numeric labels as targets; `auto` takes whole numbers for classes
@@ -60,6 +65,8 @@ def open_store(
     missing : rows without a label are refused; drop leaves them out
     scale : maxabs divides each column by its largest |value| (one pass finds them), unit-norm each row by its norm
     like : `model.about["rows"]`: a table's columns, and the matrix, are read as those that the model was trained on
+    storage_options : of s3://, gs://, az://, by the names of obstore: endpoint, region, ...; the rest comes from the
+        environment.  Values are in no record and no message
 
     Raises
     ------
@@ -70,7 +77,8 @@ def open_store(
         raise UsageError(f"unknown scale {scale!r}", hint="none, maxabs or unit-norm")
     options: dict[str, Any] = {"label": label, "weight": weight, "task": task}
     chosen = {"matrix": matrix, "columns": tuple(columns), "hash_bits": hash_bits, "missing": missing, "like": like}
-    store = _open(source, options, empty_chunks, labelled, chosen)
+    with storing(storage_options):
+        store = _open(source, options, empty_chunks, labelled, chosen)
     if scale in (None, "none") and not (like and "scale" in like):
         return store
     from bigsvm.store.formats.scaled_rows import scaled
@@ -108,9 +116,12 @@ def _open_path(
     kind = scheme if separator else Path(name).suffix.lstrip(".")
     for entry in importlib.metadata.entry_points(group=ENTRY_POINTS, name=kind) if kind else ():
         return entry.load()(name, **options)
+    if is_remote(name):
+        return _open_remote(name, options, empty_chunks, labelled, chosen)
     if separator:
         if scheme != "file":
-            raise UsageError(f"{scheme}:// stores are not available yet", name, "copy it to a local disk")
+            known = ", ".join(f"{known}://" for known in SCHEMES)
+            raise UsageError(f"{scheme}:// is not read", name, f"one of {known}, or a local path")
         name = rest
     path = Path(name)
     missing: Missing = chosen["missing"] if labelled else "refuse"
@@ -174,6 +185,36 @@ def _open_path(
     )
 
 
+def _open_remote(
+    name: str, options: dict[str, Any], empty_chunks: EmptyChunks, labelled: bool, chosen: dict[str, Any]
+) -> RowBlocks:
+    """Rows in a bucket or behind http: brought here, then opened as they lie."""
+    name = without_secrets(name)
+    suffixes = [suffix.lower() for suffix in Path(name).suffixes if suffix.lower() not in _COMPRESSED]
+    if suffixes and suffixes[-1] in REMEDIES:
+        raise not_readable(name, suffixes[-1])
+    if suffixes and suffixes[-1] in _TEXT:  # said before anything is copied
+        stem = Path(name).name.split(".")[0]
+        raise UsageError("not a store", name, f"make one first, and name that: bigsvm ingest {name} {stem}.zarr")
+    from bigsvm.store.remote.bring import bring
+
+    matrix = chosen["matrix"] or (chosen["like"] or {}).get("matrix") or "X"
+    brought = bring(name, matrix)
+    try:
+        store: Any = _open_path(brought.path, options, empty_chunks, labelled, chosen)
+    except BigSVMError as error:
+        brought.kept.close()
+        raise rename(error) from None
+    except BaseException:
+        brought.kept.close()
+        raise
+    weakref.finalize(store, brought.kept.close)
+    unsealed = f"{name}: was not sealed: what it held was held against sizes and ETags while it was copied"
+    warnings = [unsealed if "was not sealed" in text else brought.renamed(text) for text in store.warnings]
+    store.warnings = warnings
+    return store
+
+
 def _refuse_chosen(chosen: dict[str, Any], options: tuple[str, ...], why: str, name: str) -> None:
     """Raise UsageError where an option was given that this kind of source has not."""
     for option in options:
@@ -193,6 +234,9 @@ def is_text(name: str) -> bool:
     suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() not in _COMPRESSED]
     other = bool(suffixes) and suffixes[-1] in (*_STORES, ".npz", ".npy", *REMEDIES)
     other = other or kind_of_table(name) is not None or path.suffix.lower() == ".h5ad"
+    if is_remote(name):
+        compressed = path.suffix.lower() in _COMPRESSED
+        return not other and bool((suffixes and suffixes[-1] in _TEXT) or compressed)
     return not other and path.exists() and not path.is_dir()
 
 

@@ -25,6 +25,7 @@ from bigsvm.store.formats.zarr_label import LabelColumn, Open, Readable, find, o
 from bigsvm.store.formats.zarr_names import feature_names, recipe_of
 from bigsvm.store.identity import Identity
 from bigsvm.store.labels import Missing, Task, check_weights
+from bigsvm.store.sealing.former import snapshot
 from bigsvm.store.sealing.seal import EmptyChunks, absent_chunks, load_or_make_manifest, verify_documents
 from bigsvm.store.sealing.verified import VerifyingStore
 
@@ -40,6 +41,7 @@ class ZarrRows(StoreBase):
     labelled : False opens X alone, for prediction: no label or weight is looked for, and every y is 0
     matrix : X, layers/NAME, obsm/NAME or raw/X: dense, CSR, or CSC, which is turned into rows once
     missing : drop gives rows without a label any label; `labelled_rows` tells which these are (`KeptRows`)
+    fingerprint : the store as it was when that was its fingerprint, where rows were added since and this is still kept
 
     Raises
     ------
@@ -62,6 +64,7 @@ class ZarrRows(StoreBase):
         labelled: bool = True,
         matrix: str | None = None,
         missing: Missing = "refuse",
+        fingerprint: str | None = None,
     ) -> None:
         root = Path(path)
         if not root.is_dir():
@@ -69,6 +72,8 @@ class ZarrRows(StoreBase):
         self.uri = str(root.resolve())
         self.warnings: list[str] = []
         manifest, made = load_or_make_manifest(root, empty_chunks)
+        if fingerprint not in (None, manifest.fingerprint):
+            manifest = snapshot(root, fingerprint) or manifest
         vouched: EmptyChunks = "zeros" if manifest.vouched else "refuse"
         self._options: tuple[Any, ...] = (label, weight, task, vouched, labelled, matrix, missing)
         if made:
@@ -274,7 +279,7 @@ def reopen(
     """The store of a pickled ZarrRows, opened once per process.  Raises DataError when it changed since."""
     store = ZarrRows(
         uri, label=label, weight=weight, task=task, empty_chunks=empty_chunks, labelled=labelled, matrix=matrix,
-        missing=missing,
+        missing=missing, fingerprint=fingerprint,
     )  # fmt: skip
     if store.fingerprint != fingerprint:
         raise DataError("the store changed since the run began", uri)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,19 @@ class ChunkFiles:
         self._buffer: np.ndarray | None = None
         self._filled = 0
         self._digests = array("Q")
+        self._has_folder = False
+
+    def resume(self, length: int, chunk_rows: int, digests: Iterable[str], rest: np.ndarray) -> None:
+        """Go on with an array that was written before, whose last chunk may not be full.
+
+        length : of the array so far;  chunk_rows : of its chunks
+        digests : of its full chunks, which stay where they are;  rest : what lies behind them
+        """
+        self.chunk_rows = chunk_rows
+        for hexdigest in digests:
+            self._take(int(hexdigest, 16))
+        self.append(rest)
+        self.length = length
 
     def append(self, values: np.ndarray) -> None:
         """Add values, shape (n,) or (n, width); any n."""
@@ -130,14 +143,17 @@ class ChunkFiles:
         target = self._root / key
         content: Any = memoryview(chunk).cast("B") if self._encoder is None else self._encoder.encode(chunk)
         try:
-            if self.width is not None or not self._digests:
+            if self.width is not None or not self._has_folder:
                 target.parent.mkdir(parents=True, exist_ok=True)
+                self._has_folder = True
             with open(target, "xb", buffering=0) as file:
                 written = file.write(content)
                 while written < len(content):  # a raw write may be short near a limit, then say why
                     written += file.write(memoryview(content)[written:])
         except OSError as error:
             raise cannot_write(target, error, len(content)) from error
-        number = int(digest(key, content), 16)
-        self._digests.extend((number >> 64, number & 0xFFFF_FFFF_FFFF_FFFF))
+        self._take(int(digest(key, content), 16))
         self.nbytes += len(content)
+
+    def _take(self, number: int) -> None:
+        self._digests.extend((number >> 64, number & 0xFFFF_FFFF_FFFF_FFFF))

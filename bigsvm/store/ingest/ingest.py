@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing, nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +14,9 @@ from bigsvm.errors import DataError, OutputError, PlanRefused, UsageError
 from bigsvm.events import Emit, Warned, WorkAdvanced, WorkEnded, WorkStarted, silent
 from bigsvm.files.atomic import check_replaceable
 from bigsvm.machine import return_freed_memory
+from bigsvm.store.ingest.appending.commit import commit, growing
+from bigsvm.store.ingest.appending.fits import check_fits, options_of
+from bigsvm.store.ingest.appending.grown_store import GrownStore, SealedStore
 from bigsvm.store.ingest.chunk_files import DEFAULT_CHUNK_BYTES
 from bigsvm.store.ingest.compile_time import compile_time
 from bigsvm.store.ingest.on_thread import on_thread
@@ -21,6 +24,7 @@ from bigsvm.store.ingest.row_source import RowSource
 from bigsvm.store.ingest.sources import open_source
 from bigsvm.store.ingest.zarr_writer import MARKS, ZarrWriter
 from bigsvm.store.labels import Missing
+from bigsvm.store.remote.settings import storing
 from bigsvm.store.scaling import Scale
 from bigsvm.store.sealing.seal import EmptyChunks
 from bigsvm.units import MIB, parse_bytes, show_bytes
@@ -47,12 +51,14 @@ def ingest(
     memory: int | str | None = None,
     threads: int = 2,
     overwrite: bool = False,
+    append: bool = False,
     empty_chunks: EmptyChunks = "refuse",
     matrix: str | None = None,
     missing: Missing = "refuse",
     columns: Sequence[str] = (),
     hash_bits: int | None = None,
     scale: Scale | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     emit: Emit = silent,
 ) -> dict[str, Any]:
     """Write a store from text, arrays or another store, reading the source once.
@@ -73,19 +79,21 @@ def ingest(
     codec, chunk_bytes : of the store
     memory : bytes, or a size such as "512MiB": smaller pieces where it is small, refused where it is too small
     threads : with 1, reading, parsing and writing take turns
-    empty_chunks, matrix, missing, columns, hash_bits, scale : of what is read, see `open_store`
+    append : the rows join the store that is there, behind its own, in one step: whoever opened it before goes on with
+        the rows that it saw.  Width, dtype, codec, task and the way in which rows are made are the store's
+    empty_chunks, matrix, missing, columns, hash_bits, scale, storage_options : of what is read, see `open_store`
 
     Returns
     -------
     dict : n_samples, n_features, nnz, labels, bytes, seconds, compile_seconds (of them), store, store_fingerprint,
-        content_fingerprint, warnings
+        content_fingerprint, warnings; where rows were added n_appended (of n_samples)
 
     Raises
     ------
     UsageError : options that do not go together
     MissingInput, ReadFailed : the source is not there, or its device fails
     DataError : names the file and the line, or the row, that is bad
-    OutputError : `path` exists, or cannot be written.
+    OutputError : `path` exists, or cannot be written; or somebody else is adding rows to it.
     PlanRefused : `memory` cannot hold it; says what would.
     """
     return_freed_memory()
@@ -95,7 +103,10 @@ def ingest(
         raise UsageError(f"unknown dtype {dtype!r}", hint="float32 or float64")
     if n_features is not None and not 1 <= n_features < 2**63:
         raise UsageError(f"n_features must be between 1 and 2^63 - 1, not {n_features}")
-    check_replaceable(path, overwrite, MARKS, "store")
+    if append and overwrite:
+        raise UsageError("--append and --overwrite exclude each other")
+    if not append:
+        check_replaceable(path, overwrite, MARKS, "store")
     if isinstance(source, str | Path) and path.exists() and Path(source).exists() and path.samefile(source):
         raise OutputError("is the source itself", str(path), "choose another name")
     warnings: list[str] = []
@@ -105,6 +116,16 @@ def ingest(
         emit(Warned(message))
 
     with ExitStack() as stack:
+        given = None if memory is None else parse_bytes(memory)
+        stack.enter_context(storing(storage_options, memory=given, watch=lambda: nullcontext(emit)))
+        former: SealedStore | None = None
+        like: dict[str, Any] = {}
+        if append:
+            stack.enter_context(growing(path))
+            former = SealedStore(path)
+            wanted = options_of(former, task, n_features, dtype)
+            task, n_features, dtype = wanted["task"], wanted["n_features"], wanted["dtype"]
+            like = {"like": former.recipe} if former.recipe else {}
         compiling = stack.enter_context(compile_time())
         rows = open_source(
             source,
@@ -126,29 +147,37 @@ def ingest(
                 "hash_bits": hash_bits,
                 "scale": None if scale == "none" else scale,
                 **({} if missing == "refuse" else {"missing": missing}),
+                **like,
             },
             warn=warn,
             stack=stack,
         )
         if memory is not None:
             _check_memory(parse_bytes(memory), rows, chunk_bytes or DEFAULT_CHUNK_BYTES)
-        writer = ZarrWriter(
-            path,
-            layout=rows.layout,
-            dtype=rows.dtype,
-            n_features=_width(rows, n_features),
-            codec=codec,
-            chunk_bytes=chunk_bytes,
-            has_weights=rows.has_weights,
-            task=task,
-            overwrite=overwrite,
-            recipe=rows.recipe,
-            feature_names=rows.feature_names,
-        )
+        if former is not None:
+            check_fits(former, rows)
+            writer: ZarrWriter = GrownStore(former, chunk_bytes)
+        else:
+            writer = ZarrWriter(
+                path,
+                layout=rows.layout,
+                dtype=rows.dtype,
+                n_features=_width(rows, n_features),
+                codec=codec,
+                chunk_bytes=chunk_bytes,
+                has_weights=rows.has_weights,
+                task=task,
+                overwrite=overwrite,
+                recipe=rows.recipe,
+                feature_names=rows.feature_names,
+            )
         stack.enter_context(writer)
         emit(WorkStarted("ingest", rows.total_bytes, "bytes"))
         _copy(rows, writer, task, threads, emit)
         result = writer.finish()
+        if isinstance(writer, GrownStore):
+            commit(path, writer.root, writer.former.manifest)
+            result["n_appended"] = result["n_samples"] - writer.former.n_samples
     for message in result.pop("warnings"):
         warn(message)
     seconds = time.perf_counter() - began

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from bigsvm.errors import DataError
 from bigsvm.files.atomic import cannot_write
-from bigsvm.store.ingest.chunk_files import ChunkFiles
 from bigsvm.store.labels import MAX_CLASSES, alike, label_bits, normal_classes
 
 _PIECE = 1 << 18  # codes read back at a time
+
+
+class Codes(Protocol):
+    """What takes the final codes, piece by piece."""
+
+    def append(self, values: np.ndarray) -> None: ...
 
 
 class LabelSpool:
@@ -74,7 +79,7 @@ class LabelSpool:
         self._bits = np.concatenate([self._bits, label_bits(values)])
         self._counts = np.concatenate([self._counts, np.zeros(len(values), np.int64)])
 
-    def finish(self, open_codes: Callable[[np.dtype], ChunkFiles]) -> np.ndarray:
+    def finish(self, open_codes: Callable[[np.dtype], Codes]) -> np.ndarray:
         """Write final codes (positions among the classes) and drop the spool; returns the classes."""
         known = np.zeros(0) if self._known is None else self._known
         dtype = np.dtype(np.int8 if len(known) < 128 else np.int16 if len(known) < 32768 else np.int32)
@@ -87,6 +92,10 @@ class LabelSpool:
             codes.append(final[np.frombuffer(piece, np.int32)])
         self.close()
         return normal_classes(known)
+
+    def classes(self) -> np.ndarray:
+        """The classes so far."""
+        return normal_classes(np.zeros(0) if self._known is None else self._known)
 
     def counts(self) -> list[int]:
         """Rows of each class, in ascending order of classes."""

@@ -20,6 +20,7 @@ from bigsvm.store.ingest.on_thread import on_thread
 from bigsvm.store.ingest.row_source import Rows, RowSource, array_source, csr_source, store_source
 from bigsvm.store.ingest.sequential import DaskRows, InMemory, Sequential, ZipMember, npz_keys, open_npy, open_npz
 from bigsvm.store.labels import Task
+from bigsvm.store.remote.names import here, is_remote, without_secrets
 from bigsvm.store.sealing.seal import EmptyChunks
 from bigsvm.store.text.compressed import COMPRESSED, total_bytes
 from bigsvm.store.text.svmlight import UNLIMITED, read_chunks
@@ -36,7 +37,7 @@ def find_format(path: str) -> str:
     suffix = Path(path).suffix.lower()
     if path == "-":
         return "svmlight"
-    if "://" in path or suffix in _STORE_SUFFIXES:
+    if suffix in _STORE_SUFFIXES or ("://" in path and not is_remote(path)):
         return "store"
     inner = Path(path).with_suffix("").suffix.lower() if suffix in COMPRESSED else suffix
     if inner in REMEDIES:
@@ -48,7 +49,8 @@ def find_format(path: str) -> str:
     if os.path.isdir(path):
         parts = {entry.name for entry in os.scandir(path)}
         return "folder" if parts & {"X.npy", "indptr.npy"} else "store"
-    return "svmlight"
+    # Of what lies elsewhere a name without a suffix is a store's, or a folder's.
+    return "store" if is_remote(path) and not inner else "svmlight"
 
 
 def text_source(
@@ -205,10 +207,14 @@ def open_source(
         return memory_source(source, y, sample_weight, dtype)
     if y is not None:
         raise UsageError("labels as an array go with a matrix as an array", hint="name a file with --label")
+    paths = [without_secrets(path) for path in paths]
     kinds = {from_format or find_format(path) for path in paths}
     if kinds != {"svmlight"} and len(paths) > 1:
         raise UsageError("several sources at a time must all be svmlight text", ", ".join(paths))
-    kind, path = kinds.pop(), Path(paths[0])
+    kind = kinds.pop()
+    if kind != "store":
+        paths = [stack.enter_context(here(path)) for path in paths]
+    path = Path(paths[0])
     if kind == "store":
         # pyarrow and what else reads other formats is large, and not loaded for those who do not need it.
         from bigsvm.store.formats.opener import open_store
@@ -217,7 +223,7 @@ def open_source(
         for message in store.warnings:
             warn(message)
         return store_source(store, dtype)
-    for option in (name for name, value in chosen.items() if value):
+    for option in (name for name, value in chosen.items() if value and name != "like"):
         raise UsageError(f"--{option.replace('_', '-')} is not for this kind of source", str(path), "leave it out")
     weights: Sequential | None = None
     if weight is not None:

@@ -145,9 +145,9 @@ class ZarrWriter:
         Returns n_samples, n_features, nnz, labels, bytes, store_fingerprint, content_fingerprint, warnings.
         """
         width = self._final_width(n_features)
-        classes = None
+        classes, counts = None, None
         if self._labels is not None:
-            classes = self._labels.finish(lambda dtype: self._open("obs/label/codes", dtype))
+            classes, counts = self._finish_labels(self._labels)
         if self.layout == "dense" and "X" not in self._arrays:
             self._open("X", self.dtype, width=width)
         for part in self._arrays.values():
@@ -158,11 +158,12 @@ class ZarrWriter:
         chunks = {part.path: part.digests() for part in (*self._arrays.values(), *added)}
         for key, value in [*((k, v) for k, v in store.digests.items() if not is_document(k)), *empty]:
             chunks[key.rpartition("/c")[0]] = iter([(key, value)])
-        scales = self._scales.summary()
+        scales = self._scale_summary()
         content = {
+            **self._more_content(),
             "content_fingerprint": self._hash.hexdigest(), "n_samples": self.n_samples, "n_features": width,
             "nnz": self.nnz, "layout": self.layout, "task": self.task, "column_scale": scales,
-            "class_counts": None if self._labels is None else self._labels.counts(),
+            "class_counts": counts,
         }  # fmt: skip
         ordered = (item for path in sorted(chunks) for item in chunks[path])
         manifest = write_manifest(self._root, documents, ordered, content)
@@ -175,6 +176,18 @@ class ZarrWriter:
             "store_fingerprint": manifest.fingerprint, "content_fingerprint": self._hash.hexdigest(),
             "warnings": [] if warning is None else [warning],
         }  # fmt: skip
+
+    def _finish_labels(self, labels: LabelSpool) -> tuple[np.ndarray, list[int]]:
+        """Write the codes; the classes, and rows of each."""
+        return labels.finish(lambda dtype: self._open("obs/label/codes", dtype)), labels.counts()
+
+    def _scale_summary(self) -> dict[str, object]:
+        """What is known of the columns' scales."""
+        return self._scales.summary()
+
+    def _more_content(self) -> dict[str, Any]:
+        """What else the manifest says of the content."""
+        return {}
 
     def _open(self, path: str, dtype: np.dtype, width: int | None = None) -> ChunkFiles:
         # A reader holds a chunk of each array: those with a number a row need not be as large as those with

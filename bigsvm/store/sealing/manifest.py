@@ -24,6 +24,8 @@ from bigsvm.files.atomic import read_bytes, write_bytes
 
 STEM = "bigsvm-manifest"
 PART_CHUNKS = 100_000
+FORMER = "bigsvm-former"
+"""Folder of what a store had before rows were added (`former.py`)."""
 EMPTY = "empty"
 """Absent on purpose: the chunk holds the fill value."""
 MISSING = "missing"
@@ -210,8 +212,9 @@ def load_manifest(folder: Path, stem: str = STEM) -> Manifest:
     main = _object(path, read_bytes(path))
     if main.get("format") != _FORMAT or main.get("version") != _VERSION or main.get("digest") != _DIGEST:
         raise DataError("not a manifest that this version reads", str(path), "upgrade bigsvm, or run: bigsvm seal")
-    own = main.pop(_OWN_DIGEST, None)  # older manifests have none
-    if own is not None and own != xxhash.xxh3_128_hexdigest(canonical(main)):
+    intact = is_as_written(main)
+    own = main.pop(_OWN_DIGEST, None)
+    if not intact:
         raise DataError("damaged manifest: it is not what was written", str(path), "restore it, or run: bigsvm seal")
     stat, vouched = main.pop("stat", ""), main.pop("vouched", False)
     documents, content = main.get("documents"), main.get("content")
@@ -222,7 +225,7 @@ def load_manifest(folder: Path, stem: str = STEM) -> Manifest:
     if own is None and stat:
         raise DataError("a manifest of an older version", str(path), "it is made anew")
     index = _Index()
-    for part_path, chunks in _chunk_tables(folder, path, main):
+    for part_path, chunks in _chunk_tables(folder, stem, path, main):
         for key, hexdigest in chunks.items():
             if not _is_digest(hexdigest) and hexdigest not in _WORDS:
                 raise DataError(f"damaged manifest: bad digest of {key!r}", str(part_path), "run: bigsvm seal")
@@ -232,31 +235,47 @@ def load_manifest(folder: Path, stem: str = STEM) -> Manifest:
     return index.manifest(documents, content, xxhash.xxh3_128_hexdigest(canonical(main)), stat, vouched is True)
 
 
+def is_as_written(main: dict[str, Any]) -> bool:
+    """Whether the first document of a manifest has the digest of itself that it says; older ones say none."""
+    rest = {name: value for name, value in main.items() if name != _OWN_DIGEST}
+    own = main.get(_OWN_DIGEST)
+    return own is None or own == xxhash.xxh3_128_hexdigest(canonical(rest))
+
+
 def manifest_keys(folder: Path, stem: str = STEM) -> Iterator[tuple[str, str]]:
     """(key, digest, EMPTY or MISSING) of every chunk listed, a part at a time: for `verify`, which names them all."""
     path = folder / f"{stem}.json"
-    for _, chunks in _chunk_tables(folder, path, _object(path, read_bytes(path))):
+    for _, chunks in _chunk_tables(folder, stem, path, _object(path, read_bytes(path))):
         yield from chunks.items()
 
 
-def _chunk_tables(folder: Path, path: Path, main: dict[str, Any]) -> Iterator[tuple[Path, dict[str, str]]]:
+def _chunk_tables(folder: Path, stem: str, path: Path, main: dict[str, Any]) -> Iterator[tuple[Path, dict[str, str]]]:
     inline, parts = main.get("chunks"), main.get("parts")
     if not isinstance(inline, dict) or not isinstance(parts, list):
         raise DataError("damaged manifest", str(path), "run: bigsvm seal")
     yield path, inline
-    stem = path.name.removesuffix(".json")
     for number, part in enumerate(parts, start=1):
         # The name is computed, never read: a manifest cannot point outside its folder.
         part_path = folder / _part_name(stem, number)
-        try:
-            text = read_bytes(part_path)
-        except FileNotFoundError:
-            raise DataError("part of the manifest is missing", str(part_path), "run: bigsvm seal") from None
-        except OSError as error:
-            raise read_failed(str(part_path), error) from error
-        if not isinstance(part, dict) or xxhash.xxh3_128_hexdigest(text) != part.get("digest"):
+        expected = part.get("digest") if isinstance(part, dict) else None
+        if not isinstance(expected, str) or not _is_digest(expected):
             raise DataError("damaged part of the manifest", str(part_path), "run: bigsvm seal")
-        yield part_path, _object(part_path, text)
+        yield part_path, _object(part_path, _part_text(folder, part_path, expected))
+
+
+def _part_text(folder: Path, part_path: Path, expected: str) -> bytes:
+    """A part of a manifest, under its name or among what was kept when rows were added."""
+    for path in (part_path, folder / FORMER / expected):
+        try:
+            text = read_bytes(path)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise read_failed(str(path), error) from error
+        if xxhash.xxh3_128_hexdigest(text) == expected:
+            return text
+    what = "damaged part of the manifest" if part_path.exists() else "part of the manifest is missing"
+    raise DataError(what, str(part_path), "run: bigsvm seal")
 
 
 def _part_name(stem: str, number: int) -> str:

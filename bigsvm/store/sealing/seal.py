@@ -15,6 +15,7 @@ from bigsvm.errors import DataError, MissingInput, OutputError
 from bigsvm.files.atomic import open_regular, read_bytes
 from bigsvm.files.paths import cache_folder, local_path
 from bigsvm.store.sealing.chunk_keys import chunk_keys
+from bigsvm.store.sealing.former import finish_pending, verified
 from bigsvm.store.sealing.manifest import (
     ABSENT_HINT,
     DOCUMENTS,
@@ -83,6 +84,7 @@ def seal(path: Path, empty_chunks: EmptyChunks = "refuse") -> Manifest:
         `label` and `weight`, is refused, and one of another array is listed as missing: whoever reads it is told.
         What an earlier seal, or the store's writer, listed as empty stays so.
     """
+    finish_pending(path)
     try:
         former = load_manifest(path)
     except (FileNotFoundError, DataError):
@@ -165,7 +167,7 @@ def verify_documents(path: Path, manifest: Manifest) -> None:
     for key in manifest.documents:
         file = local_path(path, key)
         try:
-            manifest.verify(key, file.read_bytes() if file.is_file() else None)
+            verified(path, manifest, key, file.read_bytes() if file.is_file() else None)
         except OSError as error:
             raise read_failed(key, error) from error
 

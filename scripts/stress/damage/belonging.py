@@ -51,8 +51,11 @@ def unsealed_store(path: Path, seed: int, layout: str = "csr", codes: bool = Tru
 class Belonging(Trials):
     """Trials of what belongs to what."""
 
-    def copies(self) -> None:
-        """Every kind of copy in the place of every other: another store, label, weight; made there, or put there."""
+    def copies(self, others: int = 4) -> None:
+        """Every kind of copy in the place of others: another store, label, weight; made there, or put there.
+
+        others : how many of the four, those that follow in the list below
+        """
         one, two = (unsealed_store(self.work / name, seed) for name, seed in (("one", 1), ("two", 2)))
         fits = {
             "one": (one,), "two": (two,), "other label": (one, "--label", "obs/other"),
@@ -62,10 +65,9 @@ class Belonging(Trials):
             apart = {name: self.work / f"{name} {solver[1]}" for name in fits}
             for name, (store, *columns) in fits.items():
                 must(fit(store, apart[name], *solver, *columns))
-            for name, (store, *columns) in fits.items():
-                for former in fits:
-                    if former == name:
-                        continue
+            names = list(fits)
+            for number, (name, (store, *columns)) in enumerate(fits.items()):
+                for former in (names[(number + step) % len(names)] for step in range(1, others + 1)):
                     right, made = contents(apart[name] / "m"), self.folder / "m"
                     command = fit(store, self.folder, *solver, *columns)
                     # The scratch folder of the other fit is used for this one as well.

@@ -45,7 +45,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 def fit(store: Path, folder: Path, *more: str) -> list[str]:
     """The command that fits `store` into `folder`/m, with scratch there."""
     return [
-        *("fit", str(store), "--memory", "64MiB", "--quiet", "--overwrite", "--max-passes", "30"),
+        *("fit", str(store), "--memory", "64MiB", "--quiet", "--overwrite", "--max-passes", "10"),
         *("--allow-unconverged", "--scratch", str(folder / "scratch"), "-o", str(folder / "m")),
         *(more or ("--loss", "hinge")),
     ]

@@ -39,8 +39,8 @@ def command(session: Session, action: str, scratch: str | None, uses: tuple[str,
     if action == "warm":
         return _warm(session, uses)
     from bigsvm.files.paths import cache_folder
-    from bigsvm.run.copies.copy_folder import copies_folder, copies_in, remove_copy, tree_bytes
-    from bigsvm.run.copies.scratch import scratch_folder
+    from bigsvm.store.copy.copy_folder import copies_folder, copies_in, remove_copy, tree_bytes
+    from bigsvm.store.copy.scratch import scratch_folder
 
     kernels = sorted(cache_folder().glob("kernels-*"))
     manifests = cache_folder() / "manifests"

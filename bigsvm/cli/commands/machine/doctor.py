@@ -117,7 +117,7 @@ def _measured_base() -> int:
 
 
 def _scratch(session: Session, scratch: str | None) -> dict[str, Any]:
-    from bigsvm.run.copies.scratch import scratch_folder
+    from bigsvm.store.copy.scratch import scratch_folder
 
     folder = scratch_folder(FitConfig.of(scratch=scratch))
     there = folder

@@ -11,6 +11,7 @@ from bigsvm.cli import text
 from bigsvm.cli.command import bigsvm_command
 from bigsvm.cli.options import add, config_of, run_options, store_options, take_rows
 from bigsvm.cli.session import Session
+from bigsvm.cli.types import Source
 
 
 @bigsvm_command(
@@ -18,7 +19,7 @@ from bigsvm.cli.session import Session
     "Without a saved dual point (fit --no-dual) only a weaker bound can be given."
 )
 @click.argument("model", type=click.Path(path_type=Path))
-@click.argument("store")
+@click.argument("store", type=Source())
 @add(store_options + run_options)
 @click.pass_context
 def command(

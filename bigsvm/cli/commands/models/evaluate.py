@@ -11,6 +11,7 @@ from bigsvm.cli import text
 from bigsvm.cli.command import bigsvm_command
 from bigsvm.cli.options import add, config_of, run_options, store_options, take_rows
 from bigsvm.cli.session import Session
+from bigsvm.cli.types import Source
 
 _LARGEST_TABLE = 12
 
@@ -22,7 +23,7 @@ _LARGEST_TABLE = 12
     "classes, each against the rest.\n\nSTORE may be a file of svmlight text."
 )
 @click.argument("model", type=click.Path(path_type=Path))
-@click.argument("store")
+@click.argument("store", type=Source())
 @click.option("--zero-based", is_flag=True, help="Indices of text count from 0.")
 @add(store_options + run_options)
 @click.pass_context
@@ -43,6 +44,7 @@ def command(
     from bigsvm.model.linear_model import load_model
     from bigsvm.run.apply.evaluate import evaluate
     from bigsvm.store.formats.opener import check_text, is_text, open_store
+    from bigsvm.store.remote.names import here
 
     loaded = load_model(model)
     rows: Any = store
@@ -53,8 +55,8 @@ def command(
             store, label=label, weight=weight, empty_chunks=empty_chunks, like=loaded.about.get("rows"), **chosen
         )
         session.warn_of(rows)
-    with session.watching() as emit:
-        result = evaluate(loaded, rows, config, emit, zero_based)
+    with here(rows) as text_or_rows, session.watching() as emit:
+        result = evaluate(loaded, text_or_rows, config, emit, zero_based)
     result = {"model": str(model), "store": store, **result}
     return session.finish(result, describe(result))
 

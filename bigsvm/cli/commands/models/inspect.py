@@ -12,6 +12,7 @@ from bigsvm.cli.command import bigsvm_command
 from bigsvm.cli.options import add, store_options, take_rows
 from bigsvm.cli.record import EVENTS, RUN
 from bigsvm.cli.session import Session
+from bigsvm.cli.types import Source
 from bigsvm.errors import UsageError
 from bigsvm.units import show_bytes
 
@@ -20,7 +21,7 @@ from bigsvm.units import show_bytes
     help="Say what PATH holds.  A store: shape, entries, labels, dtypes, chunks, fingerprints and what a fit "
     "would cost.  A model: its problem and its proof.  A run: how it went."
 )
-@click.argument("path")
+@click.argument("path", type=Source())
 @click.option("--top", type=click.IntRange(1), metavar="N", help="Of a model: the N strongest features of each class.")
 @add(store_options)
 def command(
@@ -46,10 +47,13 @@ def command(
 
     from bigsvm.run.apply.inspection import inspect_store
     from bigsvm.store.formats.opener import open_store
+    from bigsvm.store.remote.names import is_remote
 
     store = open_store(path, label=label, weight=weight, empty_chunks=empty_chunks, **take_rows(options))
     session.warn_of(store)
     result = inspect_store(store)
+    if is_remote(path):
+        result["path"] = path  # not that of the copy here
     if result["scale_warning"]:
         session.warn(result["scale_warning"])
     return session.finish(result, _store_text(result))

@@ -12,6 +12,7 @@ from bigsvm.cli import text
 from bigsvm.cli.command import bigsvm_command
 from bigsvm.cli.options import add, config_of, run_options, store_options, take_rows
 from bigsvm.cli.session import Session
+from bigsvm.cli.types import Source
 from bigsvm.errors import UsageError
 
 _STANDARD_OUTPUT = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
@@ -23,7 +24,7 @@ _STANDARD_OUTPUT = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
     "--weight name columns that are no features, where they are not called so."
 )
 @click.argument("model", type=click.Path(path_type=Path))
-@click.argument("source")
+@click.argument("source", type=Source())
 @click.option("-o", "--out", default="-", show_default=True, metavar="OUT|-", help="File to write.")
 @click.option("--scores", is_flag=True, help="Scores also where the format can do without (jsonl always has them).")
 @click.option(
@@ -64,6 +65,7 @@ def command(
     from bigsvm.run.apply.predict import predict
     from bigsvm.run.apply.prediction_files import format_of
     from bigsvm.store.formats.opener import check_text, is_text, open_store
+    from bigsvm.store.remote.names import here
 
     if out != "-":
         check_apart({"the output": Path(out)}, {"the model": model, "the rows to predict": source})
@@ -86,10 +88,10 @@ def command(
         "model": model_fingerprint(model),
         "rows": {"text": source} if isinstance(rows, str) else rows.identity.document(),
     }
-    with session.watching() as emit:
+    with here(rows) as text_or_rows, session.watching() as emit:
         result = predict(
             loaded,
-            rows,
+            text_or_rows,
             sys.stdout.buffer if out == "-" else Path(out),
             form,
             config,

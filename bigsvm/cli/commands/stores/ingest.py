@@ -9,9 +9,9 @@ import click
 
 from bigsvm.cli import text
 from bigsvm.cli.command import bigsvm_command
-from bigsvm.cli.options import add, empty_option, row_options, scale_option, take_rows
+from bigsvm.cli.options import add, empty_option, row_options, scale_option, storage_option, take_rows
 from bigsvm.cli.session import Session
-from bigsvm.cli.types import Size
+from bigsvm.cli.types import Size, Source
 from bigsvm.errors import UsageError
 from bigsvm.units import parse_bytes, show_bytes
 
@@ -21,7 +21,7 @@ from bigsvm.units import parse_bytes, show_bytes
     "SRC may be compressed (.gz .bz2 .xz .zst) and may be - for standard input; several are read one after "
     "the other."
 )
-@click.argument("sources", metavar="SRC...", nargs=-1, required=True)
+@click.argument("sources", metavar="SRC...", type=Source(), nargs=-1)
 @click.argument("store", type=click.Path(path_type=Path))
 @click.option("--from", "from_format", metavar="FORMAT", help="Format of SRC.  [default: by its name]")
 @click.option("--label", metavar="NAME", help="Column of labels, where SRC has columns.")
@@ -39,7 +39,11 @@ from bigsvm.units import parse_bytes, show_bytes
 @click.option("--memory", type=Size(), metavar="SIZE|PCT%", help="Memory on top of the base.")
 @click.option("--threads", type=int, metavar="N", help="[default: the cores this process may use]")
 @click.option("--overwrite", is_flag=True, help="Replace an existing STORE.")
-@add([empty_option, *row_options, scale_option])
+@click.option("--append", is_flag=True, help="Add the rows to STORE, behind its own, in one step.")
+@click.option(
+    "--compact", is_flag=True, help="Without SRC: free what STORE keeps for readers from before rows were added."
+)
+@add([empty_option, *row_options, scale_option, storage_option])
 def command(
     session: Session,
     sources: tuple[str, ...],
@@ -47,8 +51,13 @@ def command(
     chunk_bytes: str | None,
     memory: str | None,
     threads: int | None,
+    compact: bool,
     **options: Any,
 ) -> int:
+    if compact:
+        return _compact(session, sources, store)
+    if not sources:
+        raise UsageError("Missing argument 'SRC...'", hint=f"bigsvm ingest ROWS.svm {store}")
     if threads is not None and threads < 1:
         raise UsageError(f"threads must be at least 1, not {threads}")
 
@@ -71,6 +80,7 @@ def command(
     result = {**result, "store": str(store)}
     lines = [
         ("rows", text.count(result["n_samples"])),
+        ("added", text.count(result["n_appended"]) if "n_appended" in result else None),
         ("features", text.count(result["n_features"])),
         ("entries", text.count(result["nnz"])),
         ("labels", text.listed(result["labels"]) if result.get("labels") else None),
@@ -78,3 +88,13 @@ def command(
         ("time", text.seconds({"total": result["seconds"], "compile": result["compile_seconds"]})),
     ]
     return session.finish(result, f"{store}\n" + text.rows(lines), made=True)
+
+
+def _compact(session: Session, sources: tuple[str, ...], store: Path) -> int:
+    """Free the snapshots of a store."""
+    if sources:
+        raise UsageError("--compact takes a STORE and no rows", hint=f"bigsvm ingest --compact {store}")
+    from bigsvm.store.ingest.appending.commit import compact
+
+    result = compact(store)
+    return session.finish(result, f"{store}\n" + text.rows([("freed", show_bytes(result["freed_bytes"]))]), made=True)

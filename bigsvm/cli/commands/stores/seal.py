@@ -20,8 +20,10 @@ from bigsvm.errors import MissingInput
 @click.argument("store", type=click.Path(path_type=Path))
 @add([empty_option])
 def command(session: Session, store: Path, empty_chunks: Any) -> int:
+    from bigsvm.files.paths import check_here
     from bigsvm.store.sealing.seal import seal
 
+    check_here(store)
     if not store.is_dir():
         raise MissingInput("no such store", str(store))
     manifest = seal(store, empty_chunks)

@@ -8,25 +8,29 @@ import click
 
 from bigsvm.cli import text
 from bigsvm.cli.command import bigsvm_command
+from bigsvm.cli.options import add, storage_option
 from bigsvm.cli.session import Session
+from bigsvm.cli.types import Source
 from bigsvm.errors import DataError
 from bigsvm.units import show_bytes
 
 
 @bigsvm_command(help="Check every chunk of STORE against its manifest.  Exit 65: something is damaged, and is named.")
-@click.argument("store", type=click.Path(path_type=Path))
-def command(session: Session, store: Path) -> int:
+@click.argument("store", type=Source())
+@add([storage_option])
+def command(session: Session, store: str) -> int:
+    from bigsvm.store.remote.names import here
     from bigsvm.store.sealing.verify import verify_store
 
-    with session.watching() as emit:
-        result = verify_store(store, emit)
+    with here(store, whole=True) as path, session.watching() as emit:
+        result = verify_store(Path(path), emit)
     if result["n_bad"]:
         total = result["n_chunks"] + result["n_documents"]
         raise DataError(
             f"{result['n_bad']} of {total} objects are missing, damaged or exchanged: {text.listed(result['bad'], 5)}",
-            str(store),
+            store,
             "restore them, or ingest the store again",
         )
     chunks = f"{text.count(result['n_chunks'])} chunks" + text.absent(result["n_empty"], result["n_missing"])
     line = f"{store}: {chunks}, {show_bytes(result['bytes'])}, all as sealed"
-    return session.finish({"store": str(store), **result}, line)
+    return session.finish({"store": store, **result}, line)

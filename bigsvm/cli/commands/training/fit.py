@@ -13,8 +13,10 @@ from bigsvm.cli import text
 from bigsvm.cli.command import bigsvm_command
 from bigsvm.cli.job import CHECKPOINTS, Job, check_same_fit, digest_of, finished_job, is_unfinished
 from bigsvm.cli.options import add, config_of, fit_options, take_rows
-from bigsvm.cli.record import EVENTS, LOCK, RUN, recorded, run_folder, write_record
+from bigsvm.cli.page import check_page, report_run
+from bigsvm.cli.record import EVENTS, LOCK, REPORT, RUN, recorded, run_folder, write_record
 from bigsvm.cli.session import Session
+from bigsvm.cli.types import Source
 from bigsvm.errors import OutputError, UsageError
 from bigsvm.events import Event, FitStarted
 from bigsvm.units import parse_seconds, show_bytes
@@ -36,7 +38,7 @@ SENTENCES = {
     help="Train a support vector machine on STORE and prove how close to the optimum it is.\n\n"
     "The data may be many times larger than --memory.  Exit 0: the tolerance is proved; 4: stopped before."
 )
-@click.argument("store")
+@click.argument("store", type=Source())
 @add(fit_options)
 @click.option("-o", "--model", type=click.Path(path_type=Path), metavar="DIR", help="[default: STEM.model]")
 @click.option("--run", type=click.Path(path_type=Path), metavar="DIR", help="Record of the run.  [default: MODEL.run]")
@@ -45,6 +47,9 @@ SENTENCES = {
     "--checkpoint-every", metavar="DUR", default="60s", show_default=True, help="Time between checkpoints, such as 5m."
 )
 @click.option("--overwrite", is_flag=True, help="Replace an existing model and record.")
+@click.option(
+    "--report", type=click.Path(path_type=Path), metavar="FILE", help="An HTML page about the run (bigsvm report)."
+)
 @click.option("--allow-unconverged", is_flag=True, help="Exit 0 where it would be 4.")
 @click.pass_context
 def command(
@@ -62,12 +67,13 @@ def command(
     allow_unconverged: bool,
     **options: Any,
 ) -> int:
+    report = options.pop("report")
     chosen: dict[str, Any] = {name: list(v) if isinstance(v, tuple) else v for name, v in take_rows(options).items()}
     config = config_of(ctx, options)
     model = model or Path(stem_of(store) + ".model")
     run = run or model.parent / f"{model.name}.run"
     every = parse_seconds(checkpoint_every)
-    job = Job(store, label, weight, model, run, config, every, overwrite, allow_unconverged, chosen)
+    job = Job(store, label, weight, model, run, config, every, overwrite, allow_unconverged, chosen, report)
     if empty_chunks != "refuse":  # remembered beside the store's digests, for this run and for its resumption
         from bigsvm.store.formats.opener import open_store
 
@@ -79,11 +85,15 @@ def train(session: Session, job: Job, resume: bool) -> int:
     """Run a job, or go on with it; the exit code."""
     model, run = job.model, job.run
     check_places(job)
+    if job.report is not None:
+        check_page(job.report, job.overwrite or resume)
     finished = finished_job(job) if resume else None
     if finished is not None:
         from bigsvm.run.fit.outcome import exit_code
 
         status, document = finished
+        if job.report is not None:
+            report_run(run, job.report)
         said = f"{summary(status, document, job.config.tol)}\n\nThe run was over: nothing was done again."
         return session.finish(document, said, status, exit_code(status, job.allow_unconverged), made=True)
     if resume:
@@ -105,9 +115,10 @@ def train(session: Session, job: Job, resume: bool) -> int:
         checkpoints = Checkpoints(run / CHECKPOINTS, {}, job.checkpoint_every_s)
         if not resume:
             checkpoints.clear()
-            for name in (EVENTS, RUN):
+            for name in (EVENTS, RUN, REPORT):
                 (run / name).unlink(missing_ok=True)
-        about = {"store": data.uri, "model": str(model.absolute()), "job": job.document()}
+        uri = job.store if "://" in job.store else data.uri  # not the path of a copy here
+        about = {"store": uri, "model": str(model.absolute()), "job": job.document()}
         with recorded(run, about) as record, JsonlFile(run / EVENTS) as events:
             with session.watching(events) as emit:
 
@@ -124,6 +135,8 @@ def train(session: Session, job: Job, resume: bool) -> int:
             session.warn_of(result)
             document = result.document(str(model), str(run))
             record.update(status=result.status, result=document, identity=plain(result.identity.document()))
+        if job.report is not None:
+            report_run(run, job.report)
     said = summary(result.status, document, job.config.tol)
     return session.finish(document, said, result.status, session.exit_code, made=True)
 
@@ -142,6 +155,11 @@ def check_places(job: Job) -> None:
     if model == run:
         raise UsageError("the model and the record of its run cannot be one folder", str(job.run))
     outputs = {"the model": job.model, "the record of the run": job.run}
+    if job.report is not None and job.report.absolute().parent != job.run.absolute():
+        outputs["the report"] = job.report
+    if job.config.warm_start is not None and os.path.realpath(job.config.warm_start) == model:
+        hint = "give the new model another name: a run that is taken up again needs the old one"
+        raise UsageError("the model would replace the one that it starts from", str(job.model), hint)
     together = [outputs]
     if model == os.path.join(run, "model"):
         together = [{what: path} for what, path in outputs.items()]

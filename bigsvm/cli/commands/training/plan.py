@@ -10,13 +10,14 @@ from bigsvm.cli import text
 from bigsvm.cli.command import bigsvm_command
 from bigsvm.cli.options import add, config_of, fit_options, take_rows
 from bigsvm.cli.session import Session
+from bigsvm.cli.types import Source
 
 
 @bigsvm_command(
     help="Say what `bigsvm fit STORE` with the same options would do and need, without reading the data.\n\n"
     "Exit 78: it cannot fit; names the smallest --memory or --scratch-limit that would do."
 )
-@click.argument("store")
+@click.argument("store", type=Source())
 @add(fit_options)
 @click.pass_context
 def command(

@@ -10,9 +10,11 @@ import click
 from bigsvm.cli.command import bigsvm_command
 from bigsvm.cli.commands.training.fit import train
 from bigsvm.cli.job import Job
+from bigsvm.cli.options import add, storage_option
 from bigsvm.cli.record import RUN
 from bigsvm.cli.session import Session
 from bigsvm.errors import DataError, MissingInput
+from bigsvm.store.remote.place import storing_by
 
 
 @bigsvm_command(
@@ -20,6 +22,7 @@ from bigsvm.errors import DataError, MissingInput
     "never been stopped.  Without a checkpoint it begins again."
 )
 @click.argument("run", type=click.Path(path_type=Path))
+@add([storage_option])
 def command(session: Session, run: Path) -> int:
     from bigsvm.files.paths import check_own_files
 
@@ -33,4 +36,5 @@ def command(session: Session, run: Path) -> int:
     if not isinstance(record, dict) or not isinstance(record.get("job"), dict):
         raise DataError("run.json does not say what was asked for", str(run))
     job = Job.of({**record["job"], "run": str(run)})
-    return train(session, job, resume=True)
+    with storing_by(job.config):
+        return train(session, job, resume=True)

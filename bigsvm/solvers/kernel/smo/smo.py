@@ -55,9 +55,9 @@ class Smo(KernelSolver):
             Need("coefficients sent", 8 * n, may_spill=True),
         ]
 
-    def small_fits(self, tol: float, parallel: int, resident: bool) -> list[SmallFit]:
+    def small_fits(self, tol: float, resident: bool) -> list[SmallFit]:
         """Those of all kernel solvers; of rows that stream also more than fit in memory, so that passes are needed."""
-        fits = super().small_fits(tol, parallel, resident)
+        fits = super().small_fits(tol, resident)
         if resident or self.by_pairs:
             return fits
         n = LEAST_ROWS + 64

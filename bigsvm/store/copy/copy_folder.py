@@ -22,6 +22,8 @@ from bigsvm.files.locks import holder, sign, take
 from bigsvm.store.copy.stage_index import COPIES
 from bigsvm.units import MIB, show_bytes
 
+OBJECTS = "objects.json"
+"""What a finished copy of objects says of itself."""
 _LOOK_S = 0.1
 _TELL = 200  # events of progress in one piece of work
 
@@ -32,8 +34,8 @@ def copies_folder(scratch: Path) -> Path:
 
 
 def copies_in(folder: Path) -> list[Path]:
-    """The working copies of rows and of columns in such a folder."""
-    return sorted(path for kind in ("rows", "columns") for path in folder.glob(f"{kind}-*") if path.is_dir())
+    """The working copies of rows and of columns in such a folder, and the copies of objects elsewhere."""
+    return sorted(path for kind in ("rows", "columns", "objects") for path in folder.glob(f"{kind}-*") if path.is_dir())
 
 
 @contextmanager
@@ -102,8 +104,13 @@ def work(what: str, rows: int, emit: Emit) -> Iterator[Callable[[int], None]]:
     emit(WorkEnded(what, time.monotonic() - began))
 
 
-def make_room(folder: Path, needed: int, scratch_limit: int | None) -> None:
-    """Delete the least recently used copies that nobody reads until `needed` bytes fit."""
+def make_room(folder: Path, needed: int, scratch_limit: int | None, remedy: str = "") -> None:
+    """Delete the least recently used copies that nobody reads until `needed` bytes fit.
+
+    remedy : what else would do, beside a higher limit
+
+    Raises PlanRefused.
+    """
     have = tree_bytes(folder)
     others = sorted((p for p in copies_in(folder.parent) if p != folder), key=lambda p: p.stat().st_mtime)
     held = {path: tree_bytes(path) for path in others}
@@ -125,7 +132,7 @@ def make_room(folder: Path, needed: int, scratch_limit: int | None) -> None:
             f"the working copy needs {show_bytes(needed)} ({needed} bytes), {show_bytes(max(needed - short(), 0))} "
             f"are to be had",
             str(folder.parent),
-            f"free space there, say --scratch DIR, --scratch-limit {-(-limit // MIB)}MiB or --stage none",
+            f"{remedy or 'free space there, say --scratch DIR, --stage none'} or --scratch-limit {-(-limit // MIB)}MiB",
         )
 
 
@@ -135,7 +142,7 @@ def remove_copy(folder: Path) -> bool:
     with open(lock_path, "a") as lock:
         if not take(lock, fcntl.LOCK_EX):
             return False
-        for document in ("staged.json", "columns.json"):
+        for document in ("staged.json", "columns.json", OBJECTS):
             (folder / document).unlink(missing_ok=True)  # first: what is left is no copy any more
         shutil.rmtree(folder, ignore_errors=True)
     return True

@@ -1,0 +1,102 @@
+"""bigsvm report: one page, or a text, about a run, a model or a registry."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bigsvm.cli.command import bigsvm_command
+from bigsvm.cli.options import add, config_of, run_options, store_options, take_rows
+from bigsvm.cli.page import check_page, write_page
+from bigsvm.cli.session import Session
+from bigsvm.errors import UsageError
+from bigsvm.units import show_bytes
+
+
+@bigsvm_command(
+    help="Make one self-contained HTML page about PATH, which is a run, a model or a registry.\n\n"
+    "What was trained on what, its certificate in one sentence, how the gap fell, where time and memory went, the "
+    "strongest features; with --data also how the model does on those rows.  Of a registry: all versions, their "
+    "metrics, who promoted which and why.  Pages need matplotlib (the extra `report`), --text needs nothing."
+)
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option(
+    "-o", "--output", metavar="FILE", help="[default: PATH/report.html of a run, else NAME.html; -: standard output]"
+)
+@click.option("--text", "as_text", is_flag=True, help="For the terminal: facts, bars and sparklines.")
+@click.option("--data", metavar="STORE", help="Rows with labels to try the model on: a store or svmlight text.")
+@click.option("--zero-based", is_flag=True, help="Indices of text count from 0.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing page.")
+@add(store_options + run_options)
+@click.pass_context
+def command(
+    ctx: click.Context,
+    session: Session,
+    path: Path,
+    output: str | None,
+    as_text: bool,
+    data: str | None,
+    zero_based: bool,
+    overwrite: bool,
+    **options: Any,
+) -> int:
+    from bigsvm.report.make import figures, make_report, place_of
+
+    if as_text and output not in (None, "-"):
+        raise UsageError("--text goes to standard output", str(output), "leave -o out, or --text")
+    if output == "-" and session.as_json:
+        raise UsageError("the page and the JSON document cannot both go to standard output", hint="name a file")
+    out = None if as_text or output == "-" else Path(output) if output else place_of(path)
+    if not as_text:
+        check_page(out, overwrite)
+    chosen = take_rows(options)
+    report, model = make_report(path, with_model=data is not None)
+    if data is not None:
+        assert model is not None
+        opening = {name: options.pop(name) for name in ("label", "weight", "empty_chunks")}
+        config = config_of(ctx, options)
+        sections = _tried(session, model, data, config, zero_based, opening, chosen)
+        report.sections[2:2] = sections  # after what it is and its proof
+    result: dict[str, Any] = {"path": str(path), "kind": report.kind, "figures": figures(report)}
+    if as_text:
+        from bigsvm.report.text import text
+
+        return session.finish(result, text(report))
+
+    from bigsvm.report.page import page
+
+    html = page(report)
+    if out is None:
+        return session.finish(result, html.rstrip("\n"))
+    content = html.encode()
+    write_page(out, content, overwrite)
+    nbytes = len(content)
+    result = {**result, "report": str(out), "bytes": nbytes}
+    return session.finish(result, f"{out}: {show_bytes(nbytes)}", made=True)
+
+
+def _tried(
+    session: Session,
+    model: Any,
+    data: str,
+    config: Any,
+    zero_based: bool,
+    opening: dict[str, Any],
+    chosen: dict[str, Any],
+) -> list[Any]:
+    """Sections about a model on rows with labels."""
+    from bigsvm.report.about.data import data_sections
+    from bigsvm.run.apply.evaluate import counted
+    from bigsvm.store.formats.opener import check_text, is_text, open_store
+
+    rows: Any = data
+    if is_text(data):
+        check_text(opening["label"], opening["weight"], chosen)
+    else:
+        rows = open_store(data, like=model.about.get("rows"), **opening, **chosen)
+        session.warn_of(rows)
+    with session.watching() as emit:
+        result, tally = counted(model, rows, config, emit, zero_based)
+    return data_sections(data, result, tally)

@@ -1,0 +1,1 @@
+"""Curves: points from records and scores, drawn as SVG or in the characters of a terminal."""

@@ -1,0 +1,162 @@
+"""Charts by matplotlib, as files or as SVG that lies in a page and takes its colours from there.
+
+`Figure` is used by itself and never pyplot: no window, no state that other callers of matplotlib would see.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from bigsvm.errors import UsageError
+from bigsvm.report.facts import Chart, Curve
+
+WIDTH, HEIGHT = 4.4, 3.1  # inches: legible in a phone's width, and two stand beside each other on a desk
+SERIES = 8
+# Colours that no chart would choose: a page puts its own in their place (`var(--ink)`), light or dark.
+_INK, _FAINT, _GRID = "#01fe01", "#01fe02", "#01fe03"
+_COLOURS = [f"#01fe1{k}" for k in range(SERIES)]
+_NAMES = {_INK: "ink", _FAINT: "faint", _GRID: "grid", **{c: f"c{k}" for k, c in enumerate(_COLOURS)}}
+_DASHES: Sequence[Any] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
+"""So that nobody has to tell lines by their colours."""
+# Okabe and Ito's, which the colour-blind can tell apart, on white; the yellow one is too light there.
+_ON_WHITE = {
+    "ink": "#1b1f24", "faint": "#5b6470", "grid": "#d9dee4",
+    "c0": "#0072b2", "c1": "#d55e00", "c2": "#009e73", "c3": "#cc79a7",
+    "c4": "#e69f00", "c5": "#56b4e9", "c6": "#7a5195", "c7": "#1b1f24",
+}  # fmt: skip
+
+
+def check_matplotlib() -> None:
+    """Raises UsageError where matplotlib is not installed."""
+    try:
+        import matplotlib.figure  # noqa: F401
+    except ImportError as error:
+        hint = "install bigsvm[report], which is matplotlib; --text needs nothing"
+        raise UsageError("curves are drawn by matplotlib, which is not installed", hint=hint) from error
+
+
+def inline_svg(chart: Chart, number: int) -> str:
+    """A chart as an <svg> element for a page that defines --ink, --faint, --grid and --c0 to --c7.
+
+    number : of the chart in its page; names in the drawing are unique with it
+    """
+    text = _drawn([chart], "svg", f"chart{number}").decode()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r"#01fe[01][0-9]", lambda found: f"var(--{_NAMES[found[0]]})", text)
+    # Names are unique within a drawing only.
+    text = re.sub(r'(id="|url\(#|href="#)', rf"\g<1>chart{number}-", text)
+    text = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font-size: \1px", text)
+    head = re.sub(r' (?:width|height)="[\d.]+pt"', "", text[: text.index(">")])
+    return f'{head} role="img" aria-label="{_escaped(chart.title)}"{text[text.index(">") :]}'
+
+
+def picture(charts: Sequence[Chart], form: str) -> bytes:
+    """Charts side by side as a file.
+
+    form : 'svg' or 'png'
+    """
+    return _drawn(charts, form, "bigsvm")
+
+
+def _drawn(charts: Sequence[Chart], form: str, salt: str) -> bytes:
+    from matplotlib import rc_context, rcdefaults, rcParams
+    from matplotlib.figure import Figure
+
+    inline = salt != "bigsvm"
+    settings: Any = {
+        "svg.fonttype": "none" if inline else "path",
+        "svg.hashsalt": salt,
+        "font.size": 9.5,
+        "text.color": _INK,
+        "axes.labelcolor": _INK,
+        "axes.edgecolor": _FAINT,
+        "xtick.color": _FAINT,
+        "ytick.color": _FAINT,
+        "axes.unicode_minus": True,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "text.parse_math": False,  # a class may be called $
+    }
+    colours: dict[str, str] = {} if inline else {name: _ON_WHITE[_NAMES[name]] for name in _NAMES}
+    settings = {name: colours.get(str(value), value) for name, value in settings.items()}
+    with rc_context(), warnings.catch_warnings():
+        rcdefaults()  # whatever style a user has for other drawings
+        rcParams.update(settings)
+        # Of letters that its font lacks: the reader's fonts are not its own.
+        warnings.filterwarnings("ignore", "Glyph .* missing from")
+        figure = Figure(figsize=(WIDTH * len(charts), HEIGHT), layout="constrained")
+        figure.patch.set_alpha(0.0 if inline else 1.0)
+        for axes, chart in zip(figure.subplots(1, len(charts), squeeze=False)[0], charts, strict=True):
+            _draw(axes, chart, colours)
+            if not inline:
+                axes.set_title(chart.title, fontsize=10)
+        out = io.BytesIO()
+        figure.savefig(out, format=form, dpi=150, metadata={"Date": None} if form == "svg" else None)
+    return out.getvalue()
+
+
+def _draw(axes: Any, chart: Chart, colours: dict[str, str]) -> None:
+    def of(name: str) -> str:
+        return colours.get(name, name)
+
+    axes.patch.set_alpha(0.0)
+    axes.grid(True, color=of(_GRID), linewidth=0.6)
+    axes.set_axisbelow(True)
+    k = 0
+    for curve in chart.curves:
+        colour = of(_FAINT) if curve.faint else of(_COLOURS[k % SERIES])
+        if chart.kind == "bars":
+            axes.stairs(curve.y, curve.x, fill=True, alpha=0.35, color=colour)
+            axes.stairs(curve.y, curve.x, color=colour, label=_named(curve), linestyle=_dash(k), linewidth=1.4)
+        else:
+            _line(axes, curve, colour, k)
+        k += not curve.faint
+    if chart.log_y:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e+"))
+        axes.yaxis.set_minor_formatter(lambda value, _: "")
+    if chart.level is not None and (chart.level[1] > 0 or not chart.log_y):
+        axes.axhline(chart.level[1], color=of(_FAINT), linewidth=1.0, linestyle=(0, (2, 2)), label=chart.level[0])
+    for k, (_, x, y) in enumerate(chart.marks):
+        axes.plot([x], [y], "o", color=of(_COLOURS[k % SERIES]), markeredgecolor=of(_INK), markersize=6)
+    if chart.unit_square:
+        axes.set_xlim(-0.02, 1.02)
+        axes.set_ylim(-0.02, 1.02)
+    if chart.whole_x:
+        axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.set_xlabel(chart.x)
+    axes.set_ylabel(chart.y)
+    named = [name for name in axes.get_legend_handles_labels()[1] if name]
+    if len(named) > 1 or chart.level is not None:
+        axes.legend(frameon=False, fontsize=8.5, ncols=2 if len(named) > 5 else 1)
+
+
+def _line(axes: Any, curve: Curve, colour: str, k: int) -> None:
+    name = _named(curve)
+    if curve.points:
+        size = 5.0 if len(curve.x) <= 50 else 1.5
+        axes.plot(curve.x, curve.y, "o", color=colour, markersize=size, label=name, alpha=1.0 if size > 2 else 0.6)
+        return
+    marker = "o" if len(curve.x) <= 30 and not curve.faint else ""
+    dashes = (0, (1.5, 1.5)) if curve.faint else _dash(k)
+    axes.plot(curve.x, curve.y, color=colour, linestyle=dashes, marker=marker, markersize=3.2, linewidth=1.6,
+              label=name)  # fmt: skip
+
+
+def _named(curve: Curve) -> str:
+    """Its name for a legend; matplotlib leaves out what begins with an underscore, as a class may."""
+    return f"\u200b{curve.name}" if curve.name.startswith("_") else curve.name
+
+
+def _dash(k: int) -> Any:
+    """Of the k-th line; those that share a colour differ."""
+    return _DASHES[(k + k // SERIES) % len(_DASHES)]
+
+
+def _escaped(text: str) -> str:
+    return text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")

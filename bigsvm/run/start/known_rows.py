@@ -1,0 +1,57 @@
+"""Are the first rows of a store those that a model was trained on?  Found out by content, never assumed."""
+
+from __future__ import annotations
+
+import time
+
+from bigsvm.errors import DataError
+from bigsvm.events import Emit, WorkAdvanced, WorkEnded, WorkStarted
+from bigsvm.run.copies.survey_pass import SurveyShare, survey_block
+from bigsvm.run.start.earlier import Earlier
+from bigsvm.store.blocks import BlockRef, RowBlocks, row_bytes, tile
+from bigsvm.store.survey import Survey
+from bigsvm.tasks import Mapper, over_shares
+
+CHECKING = "comparing rows"
+
+
+def check_rows(earlier: Earlier, store: RowBlocks, piece_rows: int, mapper: Mapper, emit: Emit) -> None:
+    """Hold the content fingerprint of the first rows against that of the rows that the model knew.
+
+    Where rows were added by `ingest --append` the store's manifest has the fingerprint of what was there before;
+    else these rows are read, once.
+
+    Raises DataError where they are others, or in another order, or have other labels or weights.
+    """
+    assert earlier.alpha is not None
+    n = earlier.alpha.shape[1]
+    found = known_content(store, n)
+    if found is None:
+        began = time.monotonic()
+        emit(WorkStarted(CHECKING, n, "rows"))
+        survey, each = Survey(), row_bytes(store)
+        refs = [BlockRef(start, stop, int(each * (stop - start))) for start, stop in tile(n, piece_rows)]
+        for ref, seen in over_shares(mapper, survey_block, refs, lambda ref: SurveyShare(store, ref)):
+            survey.merge(seen)
+            emit(WorkAdvanced(CHECKING, ref.stop))
+        emit(WorkEnded(CHECKING, time.monotonic() - began))
+        found = survey.content_fingerprint
+    if found != earlier.content:
+        raise DataError(
+            f"the first {n} rows are not those of the model to start from: content {found}, not {earlier.content}",
+            store.uri,
+            "duals belong to rows: give the store that the model was trained on, with rows added at its end, or a "
+            "solver that starts from weights",
+        )
+
+
+def known_content(store: RowBlocks, n: int) -> str | None:
+    """The content fingerprint of the first n rows, where the manifest of the store has it; else None."""
+    if store.content_fingerprint is None:
+        return None  # other columns than those that were written were chosen
+    if n == store.n_samples:
+        return store.content_fingerprint
+    for part in store.content.get("parts", ()):
+        if part["n_samples"] == n:
+            return str(part["content_fingerprint"])
+    return None

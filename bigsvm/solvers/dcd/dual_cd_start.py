@@ -1,0 +1,114 @@
+"""`dcd` from the duals of an earlier model: what happens to alpha while the first pass rebuilds w from it.
+
+Rows that the model knew keep their alpha, clipped to the box of the new costs.  New rows start at C loss'(s), which
+their slack s against the earlier weights says: closer to their optimum than 0 by far.  What then has to move is mostly
+the rows whose alpha is free, and those near the margin: they go into the row buffer on the way, and are swept there
+before the first pass of training.  So most of what the new rows change is settled without reading anything again.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bigsvm.compiled.linear.dual_cd import GAP, BlockRows
+from bigsvm.compiled.shared.rows import sqnorms
+from bigsvm.problem.certificate import Certificate, slacks_of
+from bigsvm.problem.problem import Problem
+from bigsvm.solvers.base import Context
+from bigsvm.solvers.dcd.active_row_buffer import make_row_buffer
+from bigsvm.solvers.dcd.dual_cd_state import ModelGroup
+from bigsvm.solvers.dcd.dual_cd_stream import writable
+from bigsvm.store.blocks import Block, BlockGroup, BlockRef, readonly_view
+
+_NEAR = 0.3  # of the margin: slacks of rows that the new ones may move across it
+_MOST_SWEEPS = 100
+_SETTLED = 0.1  # of the tolerance: a gap of the buffered rows below which they are left
+_PASS = 1 << 40  # in place of the number of a pass, in keys of random orders
+
+
+class DualStart:
+    """The start of one fit, block by block; `group.w` holds the weights of the earlier model, if it had any.
+
+    known : rows of the store that it knew, the first ones;  by_weights : it had weights
+    """
+
+    def __init__(self, groups: list[ModelGroup], known: int, by_weights: bool, ctx: Context) -> None:
+        self._groups, self._known, self._by_weights, self._ctx = groups, known, by_weights, ctx
+
+    def take(self, block: Block, where: BlockRef | BlockGroup) -> None:
+        """Bring alpha of a block's rows into the box, say what it is of new rows, keep the rows that may move."""
+        ctx, refs = self._ctx, where.refs if isinstance(where, BlockGroup) else (where,)
+        at = np.concatenate([np.arange(ref.start, ref.stop) for ref in refs])
+        new = (at if ctx.data.row_order is None else ctx.data.row_order[at]) >= self._known
+        X = readonly_view(block.X)
+        for group in self._groups:
+            problem, alpha = group.problem, group.alpha.get(where)
+            y, cost = problem.y_and_cost(block)
+            C, slacks = cost[:, None] * problem.C[None, :], slacks_of(problem, X, y, group.w)
+            if self._by_weights:
+                alpha[new] = problem.loss.alpha(slacks[new], C[new])
+            clip(problem, C, alpha)
+            group.alpha.put(where, alpha)
+            if ctx.row_buffer_bytes and not ctx.resident:
+                scores = _scores(problem, slacks, alpha, C, self._by_weights)
+                self._keep(group, BlockRows(X, y, writable(block.sample_weight), _sqnorm(block), at), scores)
+
+    def settle(self, certificate: Certificate) -> int | None:
+        """Sweep the rows that were kept, until their gap is small, or often enough; row visits of a group of models.
+
+        None where the run is to stop.
+        """
+        ctx, visits, first = self._ctx, 0, 0
+        for group in self._groups:
+            models = slice(first, first + group.problem.n_models)
+            first = models.stop
+            if group.row_buffer is None:
+                continue
+            enough = _SETTLED * ctx.tol * certificate.primal[models]
+            for number in range(_MOST_SWEEPS):
+                stats = group.row_buffer.sweep(group.problem, group.alpha.values, group.w, (ctx.seed, _PASS), number)
+                visits += group.row_buffer.n
+                if ctx.stopping():
+                    return None
+                if np.all(stats[:, GAP] <= enough):
+                    break
+        return visits // len(self._groups)
+
+    def _keep(self, group: ModelGroup, rows: BlockRows, scores: np.ndarray) -> None:
+        """Into the row buffer, where those with the smallest scores leave when it is full."""
+        if group.row_buffer is None:
+            nbytes = self._ctx.row_buffer_bytes // len(self._groups)
+            group.row_buffer = make_row_buffer(nbytes, self._ctx.data, self._ctx.row_buffer_packed)
+        group.row_buffer.admit(rows, np.arange(len(scores)), scores, group.active.values[:, 0])
+
+
+def clip(problem: Problem, C: np.ndarray, alpha: np.ndarray) -> None:
+    """Bring alpha into the box of its costs, in place; both float64, (n_rows, n_models)."""
+    loss = problem.loss
+    if loss.smooth:
+        np.clip(alpha, -np.inf if loss.regression else 0.0, np.inf, out=alpha)
+    else:
+        np.clip(alpha, loss.lower_factor * C, loss.upper_factor * C, out=alpha)
+    alpha[C == 0.0] = 0.0
+
+
+def _scores(problem: Problem, slacks: np.ndarray, alpha: np.ndarray, C: np.ndarray, by_weights: bool) -> np.ndarray:
+    """How much each row wants to be kept, float32, (n_rows,): the nearer to its margin the more; 0: not at all."""
+    distance = np.abs(slacks)
+    if problem.regression:
+        usual = float(np.mean(distance)) + problem.loss.epsilon
+        distance = np.abs(distance - problem.loss.epsilon) / max(usual, np.finfo(float).tiny)
+    size = np.abs(alpha)
+    moves = (size > 0.0) & (problem.loss.smooth | (size < C))
+    if by_weights:
+        moves |= (distance < _NEAR) & (C > 0.0)
+    scores = np.where(moves, 1.0 / (1e-3 + distance), 0.0)
+    return np.asarray(scores.max(axis=1), np.float32)
+
+
+def _sqnorm(block: Block) -> np.ndarray:
+    if block.sqnorm is not None:
+        return block.sqnorm
+    found = np.empty(block.n_rows)
+    sqnorms(readonly_view(block.X), found)
+    return found

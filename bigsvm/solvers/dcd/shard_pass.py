@@ -1,0 +1,265 @@
+r"""Dual coordinate descent on L shards at a time: a pass in P rounds, each of them one sum over all shards.
+
+In a round every shard starts from the same w, takes steps on the P-th part of its rows (and on the rows that it keeps
+in memory), and gives its change of w.  With the changes d = sum_k d_k of w and of alpha, the dual objective along them
+is a parabola, and the step goes to its top, or to d itself where that is nearer:
+
+    theta = min(1, (sum_i t_i da_i - w.d - sum_i D_i alpha_i da_i) / (|d|^2 + sum_i D_i da_i^2))
+
+so that the dual never falls, and alpha stays in its box.  Shards that all push the same features go too far together;
+each local problem is therefore made stiffer by what was measured: |d|^2 / sum_k |d_k|^2, which is 1 for changes
+that have nothing in common and L for equal ones.  With many rounds a pass it is near 1, and a pass is worth nearly what
+it is worth on one machine; with one round a pass it is near L.
+
+L and P are functions of the data's shape: nothing depends on who computes.
+
+Sources: the sum over parts and its line search: Lee and Roth, ICML 2015; safe stiffness: Ma et al., ICML 2015.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import uuid
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bigsvm.compiled.linear.dual_cd import Stiffness
+from bigsvm.errors import BigSVMError
+from bigsvm.solvers.base import Context
+from bigsvm.solvers.dcd import shard_tasks
+from bigsvm.solvers.dcd.dual_cd_stream import PassSums
+from bigsvm.solvers.dcd.shard_state import Found, Round, ShardRows, ShardState
+from bigsvm.solvers.dcd.shard_tasks import Shard
+from bigsvm.tasks import ShardSum
+
+if TYPE_CHECKING:
+    from bigsvm.solvers.dcd.dual_cd_state import DualCDState, ModelGroup
+
+_ARRAYS = ("theta", "seen", "balance", "off", "reach")
+_REMEMBERED = 10  # rounds whose interaction tells the stiffness of the next
+_ROOM = 1.2  # stiffness over what was measured
+_REACH = 0.125  # of the first step of the bias
+
+
+def sharded_pass(state: DualCDState, ctx: Context) -> PassSums | None:
+    """Visit every row once, or the rows of the rounds after the first `state.done`; None where `ctx.pause` said so.
+
+    One group of models after the other.  When it returns, alpha and all that a checkpoint needs are the caller's.
+    """
+    assert state.shards is not None
+    rounds = ctx.rounds_per_pass
+    whole = rounds * len(state.groups)
+    while state.done < whole:
+        number, part = divmod(state.done, rounds)
+        state.shards[number].round(state.sweep, part, rounds, ctx)
+        state.done += 1
+        if state.done < whole and ctx.pause():
+            for group in state.shards:
+                group.collect()
+            return None
+    state.done = 0
+    for group in state.shards:
+        group.collect()
+    found = [group.pass_sums(ctx) for group in state.shards]
+    return PassSums([sums for sums, _ in found], sum(visits for _, visits in found) // len(found))
+
+
+class ShardedGroup:
+    """A group of models whose rows lie on shards, as the caller sees it.
+
+    rounds : taken since the fit began;  theta : how far the last one went, (n_models,)
+    interactions : of the last rounds
+    balance : float64, (n_models,)   sum of alpha_i y_i
+    off, reach : float64, (n_models,)   b / B^2 less `balance` as of the last round; how far the bias may go at once
+    seen : float64, (rounds of this pass, n_models, 4)   gap and loss of the rows that were visited, and of those kept
+    """
+
+    def __init__(self, models: ModelGroup, ctx: Context) -> None:
+        self.models, self.rounds, self.visits = models, 0, 0
+        m = models.problem.n_models
+        self.theta = np.ones(m)
+        self.interactions = [float(ctx.shards)]
+        self.balance, self.off, self.reach = np.zeros(m), np.zeros(m), np.full(m, _REACH)
+        self.seen = np.empty((0, m, 4))
+        self._rows = [_rows_of(number, models, ctx) for number in range(ctx.shards)]
+        self._states: list[ShardState] | None = None
+        self._home = ""
+        self._unsaved: list[Any] | None = None
+        self._mapper, self._at_most = ctx.mapper, ctx.pass_workers
+        if ctx.mapper.in_process:
+            self._states = [ShardState(rows, *self._of(rows)) for rows in self._rows]
+        else:
+            self._home = str(ctx.workdir / f"shards-{uuid.uuid4().hex[:12]}")
+            Path(self._home).mkdir(parents=True)
+            self._remove_home = weakref.finalize(self, shutil.rmtree, self._home, True)
+
+    def round(self, sweep: int, part: int, parts: int, ctx: Context) -> None:
+        """One round of all shards: w and alpha go to the top of the dual along their changes."""
+        self._restore()
+        if part == 0:
+            self.seen, self.visits = np.empty((0, *self.seen.shape[1:])), 0
+        w = self.models.w
+        told = Round(self.rounds, sweep, part, parts, self._stiffness(ctx.shards), self.theta)
+        if self._home:
+            shard_tasks.log_round(self._home, told, w)
+        total = self._on_shards(shard_tasks.round_task, (told, w))
+        each, change = [Found(*found) for found in total.each], total.vectors[0]
+        ctx.charge(sum(found.bytes_read for found in each))
+        square = np.atleast_1d(np.einsum("j...,j...->...", change[:-1], change[:-1], dtype=np.float64))
+        along = np.atleast_1d(np.einsum("j...,j...->...", w[:-1], change[:-1], dtype=np.float64))
+        balance = _sum(each, "balance")
+        rise = _sum(each, "linear") - along - self._bias() * balance - _sum(each, "cross")
+        curvature = square + _sum(each, "square")
+        self.theta = np.ones(len(curvature))
+        np.divide(rise, curvature, out=self.theta, where=curvature > 0.0)
+        self.theta = np.clip(self.theta, 0.0, 1.0)
+        step = self.theta.astype(w.dtype) if w.ndim == 2 else w.dtype.type(self.theta[0])
+        w[:-1] += step * change[:-1]
+        self.balance = self.balance + self.theta * balance
+        if self.models.problem.constant_feature:
+            self._move_bias(_sum(each, "response"), _sum(each, "kept_response"), parts, ctx.row_buffer_sweeps)
+        self._measure(square, _sum(each, "norm"))
+        seen = np.stack([_sum(each, name) for name in ("gap", "loss", "kept_gap", "kept_loss")], axis=1)
+        self.seen = np.concatenate([self.seen, seen[None]])
+        self.visits += sum(found.visits for found in each)
+        self.rounds += 1
+
+    def _bias(self) -> np.ndarray:
+        """Of each model, float64."""
+        return np.atleast_1d(self.models.w[-1]).astype(np.float64) * self.models.problem.constant_feature
+
+    def _move_bias(self, response: np.ndarray, kept: np.ndarray, parts: int, sweeps: int) -> None:
+        """One step of the bias towards B^2 sum_i alpha_i y_i, as far as the rows can follow."""
+        scale, bias = self.models.problem.constant_feature, self._bias()
+        off = bias / scale**2 - self.balance
+        cycle = parts / max(sweeps, 1)
+        follow = 1.0 / scale**2 + 0.5 * parts * parts * response + max(0.5 * cycle, 1.0) * kept
+        flipped = off * self.off < 0.0
+        self.reach = np.where(flipped, _REACH, min(2.0 ** (4.0 / parts), 2.0) * self.reach)
+        step = np.clip(off / follow, -self.reach, self.reach)
+        self.off = off
+        self.models.w[-1] = (
+            ((bias - step) / scale).astype(self.models.w.dtype)
+            if self.models.w.ndim == 2
+            else (bias[0] - step[0]) / scale
+        )
+
+    def _measure(self, square: np.ndarray, apart: np.ndarray) -> None:
+        """How much the changes of the shards had in common: the square of their sum over the sum of their squares."""
+        moved = apart > 0.0
+        if np.any(moved):
+            found = float(np.max(square[moved] / apart[moved]))
+            self.interactions = [*self.interactions[1 - _REMEMBERED :], found]
+
+    def _stiffness(self, shards: int) -> Stiffness:
+        mean = math.fsum(self.interactions) / len(self.interactions)
+        return Stiffness(min(max(_ROOM * mean, 1.0), float(shards)), 0.0)
+
+    def pass_sums(self, ctx: Context) -> tuple[np.ndarray, int]:
+        """(gap, loss) of each model as the pass saw them, (n_models, 2), and row visits."""
+        cycle = max(len(self.seen) // max(ctx.row_buffer_sweeps, 1), 1)  # rounds that sweep every kept row once
+        kept = self.seen[-cycle:, :, 2:].mean(axis=0)
+        sums = [[math.fsum(self.seen[:, m, k]) + kept[m, k] for k in range(2)] for m in range(len(kept))]
+        return np.array(sums), self.visits
+
+    def collect(self) -> None:
+        """Bring the shards to the end of the last round, and what they know here."""
+        if self._states is not None:
+            for state in self._states:
+                state.settle(self.theta)
+            return
+        if self._unsaved is not None:  # nothing was done since the run went on
+            return
+        self._on_shards(shard_tasks.save_task, (self.rounds, self.theta))
+        for rows in self._rows:
+            tree = shard_tasks.saved_tree(self._home, rows.number, self.rounds)
+            alpha, streams = self._of(rows)
+            alpha[...], streams[...] = tree["alpha"], tree["streams"]
+        shard_tasks.drop_log(self._home, self.rounds)
+
+    def learn(self, rebuilt: np.ndarray) -> None:
+        """Take the rounding out of w and of the sum of alpha_i y_i; the bias goes its own way."""
+        self.models.w[:-1] = rebuilt[:-1]
+        if scale := self.models.problem.constant_feature:
+            self.balance = np.atleast_1d(rebuilt[-1]).astype(np.float64) / scale
+
+    def dump(self) -> dict[str, Any]:
+        """What a checkpoint keeps beside alpha and the flags of the rows: called when all is collected."""
+        if self._states is not None:
+            states = [state.dump() for state in self._states]
+        elif self._unsaved is not None:
+            states = self._unsaved
+        else:
+            states = [self._kept(rows) for rows in self._rows]
+        return {
+            "rounds": self.rounds,
+            "visits": self.visits,
+            **{name: getattr(self, name) for name in _ARRAYS},
+            "interactions": list(self.interactions),
+            "states": states,
+        }
+
+    def load(self, tree: dict[str, Any]) -> None:
+        """Take over what `dump` gave, by whatever mapper it was made."""
+        self.rounds, self.visits = int(tree["rounds"]), int(tree["visits"])
+        for name in _ARRAYS:
+            setattr(self, name, np.array(tree[name]))
+        self.interactions = [float(value) for value in tree["interactions"]]
+        if self._states is None:
+            self._unsaved = list(tree["states"])
+            return
+        for state, saved in zip(self._states, tree["states"], strict=True):
+            state.load(saved)
+
+    def finish(self) -> None:
+        """Give back what only training needs, here and where the shards are."""
+        self._states = [] if self._states is not None else None
+        if self._home:
+            with suppress(BigSVMError):  # a cluster that is gone has forgotten
+                self._on_shards(shard_tasks.forget_task, None)
+            self._remove_home()
+
+    def _kept(self, rows: ShardRows) -> dict[str, Any]:
+        tree = shard_tasks.saved_tree(self._home, rows.number, self.rounds)
+        return {name: tree[name] for name in ("rounds", "row_buffer")}
+
+    def _restore(self) -> None:
+        """Write what was loaded where the shards look for it."""
+        if self._unsaved is None:
+            return
+        for rows, saved in zip(self._rows, self._unsaved, strict=True):
+            alpha, streams = self._of(rows)
+            shard_tasks.write_home(self._home, rows.number, {"alpha": alpha, "streams": streams, **saved})
+        self._unsaved = None
+
+    def _on_shards(self, task: Callable[..., ShardSum], told: Any) -> ShardSum:
+        states: Sequence[ShardState | None] = self._states or [None] * len(self._rows)
+        shards = [Shard(rows, state, self._home) for rows, state in zip(self._rows, states, strict=True)]
+        mapper = self._mapper
+        return mapper.reduce(mapper.on_shards(task, shards, mapper.publish(told), self._at_most))
+
+    def _of(self, rows: ShardRows) -> tuple[np.ndarray, np.ndarray]:
+        """alpha and the flags of a shard's rows: views."""
+        at = slice(rows.first, rows.first + rows.n_rows)
+        return self.models.alpha.values[at], self.models.active.values[at, 0]
+
+
+def _rows_of(number: int, models: ModelGroup, ctx: Context) -> ShardRows:
+    n = len(ctx.refs)
+    blocks = range(number * n // ctx.shards, (number + 1) * n // ctx.shards)
+    return ShardRows(
+        ctx.data, models.problem, number, ctx.refs[0].n_rows, blocks, ctx.group_blocks, ctx.seed,
+        ctx.row_buffer_bytes // ctx.shards, ctx.row_buffer_packed, ctx.row_buffer_sweeps,
+    )  # fmt: skip
+
+
+def _sum(each: list[Found], name: str) -> np.ndarray:
+    """Of one figure of all shards, in their order, rounded once."""
+    values = np.array([getattr(found, name) for found in each])
+    return np.array([math.fsum(values[:, m]) for m in range(values.shape[1])])

@@ -1,0 +1,297 @@
+"""The rows of one shard in dual coordinate descent: alpha, the rows kept in memory, and one round's work on them.
+
+In round t of a pass a shard visits the t-th part of its rows, and sweeps a part of its row buffer, against the weights
+that all shards were given.  It moves alpha at once, and remembers where it came from: how far the step really goes is
+decided by a line search over the sums of all shards, and is taken back to that at the next call (`settle`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bigsvm.compiled.linear.dual_cd import GAP, LOSS, BlockRows, Stiffness, dual_cd_visit
+from bigsvm.compiled.shared.rows import CSR, sqnorms
+from bigsvm.compiled.shared.visiting import VisitingOrder, mixed_runs_of, shuffled
+from bigsvm.problem.problem import Problem
+from bigsvm.solvers.dcd.active_row_buffer import ActiveRowBuffer, make_row_buffer
+from bigsvm.store.addresses import in_groups
+from bigsvm.store.blocks import Block, BlockGroup, RowBlocks, readonly_view
+from bigsvm.store.join import read_group
+
+_ORDER = 1 << 60  # in place of a first row, in the key of the order of a shard's blocks
+
+
+class ShardRows(NamedTuple):
+    """Which rows, and how they are worked on: the same in every round.
+
+    number : of the shard
+    block_rows, blocks : its blocks, which follow one another, are `data.refs(block_rows)[blocks]`
+    group_blocks : blocks that are read and worked on together
+    row_buffer_bytes, row_buffer_packed, row_buffer_sweeps : of the rows that stay in memory; sweeps a pass
+    """
+
+    data: RowBlocks
+    problem: Problem
+    number: int
+    block_rows: int
+    blocks: range
+    group_blocks: int
+    seed: int
+    row_buffer_bytes: int
+    row_buffer_packed: bool
+    row_buffer_sweeps: int
+
+    @property
+    def first(self) -> int:
+        """Working row of the first row."""
+        return min(self.blocks.start * self.block_rows, self.data.n_samples)
+
+    @property
+    def n_rows(self) -> int:
+        return min(self.blocks.stop * self.block_rows, self.data.n_samples) - self.first
+
+
+class Round(NamedTuple):
+    """What all shards are told in a round.
+
+    number : of the round since the fit began;  sweep : the pass;  part : of `parts`, the round within the pass
+    stiffness : of the local problems
+    theta : float64, (n_models,)   how far the steps of the round before go, as its line search found
+    """
+
+    number: int
+    sweep: int
+    part: int
+    parts: int
+    stiffness: Stiffness
+    theta: np.ndarray
+
+
+class Found(NamedTuple):
+    """What a shard found in a round, for the line search and the estimate of the gap; all of shape (n_models,).
+
+    gap, loss : as the rows of the part showed them when they were visited
+    kept_gap, kept_loss : the same of the row buffer, told from the part of it that was swept
+    linear, cross, square : sum of t_i d_i - epsilon (|new_i| - |old_i|), of D_i old_i d_i and of D_i d_i^2, where d is
+        the change of alpha, t the target and D the diagonal of the dual
+    balance : sum of y_i d_i, by which the change of alpha pushes the bias (y is 1 for targets)
+    response, kept_response : how much that would change if the bias went down by 1, at once: sum of 1 / (|x_i|^2 + D_i)
+        of the rows inside their box, of those that were visited and of those kept
+    norm : squared norm of the shard's change of w, without its bias
+    visits, bytes_read : int
+    """
+
+    gap: np.ndarray
+    loss: np.ndarray
+    kept_gap: np.ndarray
+    kept_loss: np.ndarray
+    linear: np.ndarray
+    cross: np.ndarray
+    square: np.ndarray
+    balance: np.ndarray
+    response: np.ndarray
+    kept_response: np.ndarray
+    norm: np.ndarray
+    visits: int
+    bytes_read: int
+
+
+class _Moved(NamedTuple):
+    """Rows whose alpha a round may have moved: by number within the shard, with y, cost, |x|^2 and alpha before."""
+
+    at: np.ndarray
+    y: np.ndarray
+    cost: np.ndarray
+    sqnorm: np.ndarray
+    old: np.ndarray
+    kept: bool
+
+
+class ShardState:
+    """What a shard knows between two rounds.
+
+    alpha : float64, (n_rows, n_models);  streams : uint8, (n_rows,), 0 for rows in the row buffer
+    rounds : so many were taken part in
+    """
+
+    def __init__(self, rows: ShardRows, alpha: np.ndarray, streams: np.ndarray) -> None:
+        self.alpha, self.streams, self.rounds = alpha, streams, 0
+        self.row_buffer: ActiveRowBuffer | None = None
+        if rows.row_buffer_bytes and rows.n_rows:
+            self.row_buffer = make_row_buffer(rows.row_buffer_bytes, rows.data, rows.row_buffer_packed)
+        self._moved: list[_Moved] = []
+
+    @classmethod
+    def new(cls, rows: ShardRows) -> ShardState:
+        """alpha = 0, no row in memory."""
+        return cls(rows, np.zeros((rows.n_rows, rows.problem.n_models)), np.ones(rows.n_rows, np.uint8))
+
+    def dump(self) -> dict[str, Any]:
+        """What a checkpoint keeps beside alpha and streams.  The last line search must have been settled."""
+        assert not self._moved
+        return {"rounds": self.rounds, "row_buffer": None if self.row_buffer is None else self.row_buffer.dump()}
+
+    def load(self, tree: dict[str, Any]) -> None:
+        """Take over what `dump` gave."""
+        self.rounds, self._moved = int(tree["rounds"]), []
+        if self.row_buffer is not None:
+            self.row_buffer.load(tree["row_buffer"])
+
+    def settle(self, theta: np.ndarray) -> None:
+        """Let the steps of the last round go as far as `theta` of the way, model by model."""
+        if np.any(theta != 1.0):
+            moved = [(part, part.old + theta * (self.alpha[part.at] - part.old)) for part in self._moved]
+            for part, alpha in moved:
+                self.alpha[part.at] = alpha
+        self._moved = []
+
+    def work(self, rows: ShardRows, told: Round, W: np.ndarray) -> tuple[Found, np.ndarray]:
+        """One round against the weights W: what was found, and the change of w that the change of alpha makes."""
+        self.settle(told.theta)
+        problem, m = rows.problem, rows.problem.n_models
+        w = W.copy()
+        seen, kept = np.zeros((m, 4)), np.zeros((m, 4))
+        visits = nbytes = 0
+        buffer = self.row_buffer
+        if buffer is not None:
+            if told.part == 0:
+                buffer.begin_pass()
+            self._remember_kept(buffer, problem)
+        key = (rows.seed, told.sweep)
+        for block, at in self._part(rows, told):
+            visited, stats = self._visit(rows, block, at, told, w)
+            visits, nbytes, seen = visits + visited, nbytes + block.nbytes, seen + stats
+        if buffer is not None and rows.row_buffer_sweeps:
+            place = told.part * (1 << 20) + rows.number * (1 << 10)
+            swept = 0
+            for turn, part in enumerate(_due(buffer.n, told, rows.row_buffer_sweeps)):
+                kept += buffer.sweep(problem, self.alpha, w, key, place + turn, told.stiffness, part)
+                swept += part.stop - part.start
+            kept *= buffer.n / max(swept, 1)
+            visits += swept
+        change = w - W
+        change /= w.dtype.type(told.stiffness.features)
+        self.rounds = told.number + 1
+        linear, cross, square, balance, response, kept_response = self._terms(problem)
+        norm = np.atleast_1d(np.einsum("j...,j...->...", change[:-1], change[:-1], dtype=np.float64))
+        found = Found(
+            seen[:, GAP], seen[:, LOSS], kept[:, GAP], kept[:, LOSS], linear, cross, square, balance, response,
+            kept_response, norm, visits, nbytes,
+        )  # fmt: skip
+        return found, change
+
+    def _part(self, rows: ShardRows, told: Round) -> Iterator[tuple[Block, np.ndarray]]:
+        """The rows of a part of the pass: blocks, with the number of each row within the shard.
+
+        A group of blocks on the border of two parts is read for both: none stays in memory between rounds.
+        """
+        order = shuffled(len(rows.blocks), rows.seed, told.sweep, _ORDER + rows.number) + rows.blocks.start
+        begin, end = (rows.n_rows * t // told.parts for t in (told.part, told.part + 1))
+        together = max(min(rows.group_blocks, (end - begin) // rows.block_rows), 1)
+        start = 0
+        for group in in_groups(rows.data.refs(rows.block_rows), order, together):
+            stop = start + group.n_rows
+            if stop > begin and start < end:
+                a, b = max(begin - start, 0), min(end, stop) - start
+                at = np.concatenate([np.arange(ref.start, ref.stop) for ref in group.refs])[a:b] - rows.first
+                yield _between(_read(rows.data, group), a, b), at
+            start = stop
+            if start >= end:
+                return
+
+    def _visit(
+        self, rows: ShardRows, block: Block, at: np.ndarray, told: Round, w: np.ndarray
+    ) -> tuple[int, np.ndarray]:
+        """A step for each row that streams; those that violate stay in memory."""
+        problem, n = rows.problem, len(at)
+        X = readonly_view(block.X)
+        sqnorm = block.sqnorm
+        if sqnorm is None:
+            sqnorm = np.empty(n)
+            sqnorms(X, sqnorm)
+        y, cost = problem.y_and_cost(block)
+        weight = np.empty(0) if block.sample_weight is None else np.array(block.sample_weight)
+        streaming = self.streams[at] == 1
+        self._moved.append(
+            _Moved(at[streaming], y[streaming], cost[streaming], sqnorm[streaming], self.alpha[at[streaming]], False)
+        )
+        given = BlockRows(X, y, weight, np.ascontiguousarray(sqnorm), at)
+        mixed = mixed_runs_of(X, problem.constant_feature != 0.0)
+        key = VisitingOrder(mixed, rows.seed, told.sweep, rows.first + int(at[0]))
+        order, score, stats = np.empty(n, np.int64), np.empty(n, np.float32), np.empty((problem.n_models, 4))
+        visited = dual_cd_visit(
+            given, problem.dual_models, self.alpha, w, self.streams, told.stiffness, key, order, stats, score
+        )  # fmt: skip
+        if self.row_buffer is not None:
+            self.row_buffer.admit(given, order[:visited], score, self.streams)
+        return visited, stats
+
+    def _remember_kept(self, buffer: ActiveRowBuffer, problem: Problem) -> None:
+        slots, n = buffer.slots, buffer.n
+        at, y = slots.row[:n].copy(), slots.y[:n].copy()
+        cost = np.ones(n) if problem.regression else problem.class_weight[y]
+        if len(slots.sample_weight):
+            cost = cost * slots.sample_weight[:n]
+        self._moved.append(_Moved(at, y, cost, slots.sqnorm[:n].copy(), self.alpha[at], True))
+
+    def _terms(self, problem: Problem) -> np.ndarray:
+        """(linear, cross, square, balance, response, kept_response) of what the round moved; see `Found`."""
+        total, box = np.zeros((6, problem.n_models)), problem.box
+        for part in self._moved:
+            new = self.alpha[part.at]
+            cost = problem.C * part.cost[:, None]
+            diagonal = np.divide(box.diag_factor, cost, out=np.zeros_like(cost), where=cost > 0.0)
+            inside = (new != 0.0) & (cost > 0.0)
+            if box.diag_factor == 0.0:
+                inside &= np.abs(new) < cost
+            firm = part.sqnorm[:, None] + diagonal
+            np.divide(1.0, firm, out=firm, where=firm > 0.0)
+            total[5 if part.kept else 4] += (firm * inside).sum(axis=0)
+            change = new - part.old
+            if problem.regression:
+                total[0] += part.y @ change - box.epsilon * (np.abs(new) - np.abs(part.old)).sum(axis=0)
+                total[3] += change.sum(axis=0)
+            else:
+                total[0] += change.sum(axis=0)
+                total[3] += (np.where(part.y[:, None] == problem.positive, change, -change)).sum(axis=0)
+            total[1] += (diagonal * part.old * change).sum(axis=0)
+            total[2] += (diagonal * change * change).sum(axis=0)
+        return total
+
+
+def _read(data: RowBlocks, group: BlockGroup) -> Block:
+    for ref in group.refs:
+        data.will_need(ref)
+    block = read_group(data, group)
+    if len(group.refs) > 1:  # then it is a copy
+        for ref in group.refs:
+            data.release(ref)
+    return block
+
+
+def _due(n: int, told: Round, sweeps: int) -> list[slice]:
+    """Parts of a row buffer of n rows that a round sweeps, so that a pass makes `sweeps` of the whole."""
+    first, stop = (told.part * sweeps * n // told.parts, (told.part + 1) * sweeps * n // told.parts)
+    due = []
+    while n and first < stop:
+        begin = first % n
+        due.append(slice(begin, min(begin + stop - first, n)))
+        first += due[-1].stop - begin
+    return due
+
+
+def _between(block: Block, a: int, b: int) -> Block:
+    """Rows [a, b) of a block, as views."""
+    if (a, b) == (0, block.n_rows):
+        return block
+    X: Any = block.X
+    if isinstance(X, CSR):
+        first, stop = int(X.indptr[a]), int(X.indptr[b])
+        X = CSR(X.data[first:stop], X.indices[first:stop], X.indptr[a : b + 1] - first)
+    else:
+        X = X[a:b]
+    weight, norm = (None if array is None else array[a:b] for array in (block.sample_weight, block.sqnorm))
+    return Block(block.start, block.start + b - a, X, block.y[a:b], weight, norm)

@@ -1,0 +1,168 @@
+"""What runs where a shard is: its rounds, its saves, and making its state anew where that was lost.
+
+The state of a shard after round r is a pure function of its rows, of what it was told and of the weights of all rounds
+up to r.  A process keeps it between two calls (`_HELD`), as a cache and no more.  A process that does not have it,
+because the one that did is gone, reads what was saved last, and replays the rounds since then from the caller's log.
+
+    HOME/00003-00000042/     shard 3 as it was after 42 rounds (`store/state/state_files.py`)
+    HOME/round-00000042/     what all shards were told in round 42, and the weights
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+import uuid
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bigsvm.compiled.linear.dual_cd import Stiffness
+from bigsvm.errors import DataError
+from bigsvm.solvers.dcd.shard_state import Round, ShardRows, ShardState
+from bigsvm.store.state.state_files import read_tree, write_tree
+from bigsvm.tasks import ShardSum
+
+_HELD: dict[tuple[str, int], ShardState] = {}
+_TAKING = threading.Lock()
+_KEPT = 2
+
+
+class Shard(NamedTuple):
+    """One shard, as a task is given it.
+
+    rows : ShardRows
+    state : the caller's own, where tasks run in its process; else None
+    home : folder that all processes see, where states are saved and rounds are logged; '' where tasks run here
+    """
+
+    rows: ShardRows
+    state: ShardState | None
+    home: str
+
+
+def round_task(shard: Shard, told: tuple[Round, np.ndarray]) -> ShardSum:
+    """Task: one round of a shard.  Gives what it found, and its change of w."""
+    this, W = told
+    state = _taken(shard, this.number)
+    found, change = state.work(shard.rows, this, W)
+    _give_back(shard, state)
+    return ShardSum((found,), (change,))
+
+
+def save_task(shard: Shard, told: tuple[int, np.ndarray]) -> ShardSum:
+    """Task: bring a shard to the end of so many rounds, and save it.  Gives the bytes of alpha."""
+    rounds, theta = told
+    state = _taken(shard, rounds)
+    state.settle(theta)
+    _save(shard, state)
+    _give_back(shard, state)
+    return ShardSum((state.alpha.nbytes,))
+
+
+def forget_task(shard: Shard, told: None) -> ShardSum:
+    """Task: drop what this process knows of a fit that is over, and of all whose folders are gone."""
+    with _TAKING:
+        for home, number in list(_HELD):
+            if home == shard.home or not Path(home).is_dir():
+                del _HELD[home, number]
+    return ShardSum((0,))
+
+
+def saved_tree(home: str, number: int, rounds: int) -> Any:
+    """What `save_task` saved of shard `number`; arrays are maps.  DataError where it is not whole."""
+    return read_tree(_saved(home, number, rounds))
+
+
+def write_home(home: str, number: int, tree: Any) -> None:
+    """Save a shard's tree, whole or not at all; the last ones of this shard stay, older ones go."""
+    target = _saved(home, number, int(tree["rounds"]))
+    _write_whole(target, tree)
+    for old in _numbers(home, number)[:-_KEPT]:
+        shutil.rmtree(_saved(home, number, old), ignore_errors=True)
+
+
+def log_round(home: str, this: Round, W: np.ndarray) -> None:
+    """Keep what a round told, for shards that must be made anew."""
+    _write_whole(_logged(home, this.number), {"round": {**this._asdict(), "stiffness": list(this.stiffness)}, "w": W})
+
+
+def drop_log(home: str, before: int) -> None:
+    """Rounds before `before` are saved by every shard."""
+    for path in Path(home).glob("round-*"):
+        if int(path.name.removeprefix("round-")) < before:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _taken(shard: Shard, rounds: int) -> ShardState:
+    """The state after `rounds` rounds, which belongs to the caller until it is given back."""
+    if shard.state is not None:
+        return shard.state
+    with _TAKING:
+        held = _HELD.pop((shard.home, shard.rows.number), None)
+    if held is not None and held.rounds == rounds:
+        return held
+    return _made_anew(shard, rounds)
+
+
+def _give_back(shard: Shard, state: ShardState) -> None:
+    if shard.state is None:
+        with _TAKING:
+            _HELD[shard.home, shard.rows.number] = state
+
+
+def _made_anew(shard: Shard, rounds: int) -> ShardState:
+    """From what was saved last, and the log of the rounds since."""
+    rows, home = shard.rows, shard.home
+    state = ShardState.new(rows)
+    for saved in reversed([number for number in _numbers(home, rows.number) if number <= rounds]):
+        try:
+            tree = saved_tree(home, rows.number, saved)
+        except DataError:
+            continue  # its writer was lost; the one before will do
+        state.alpha[...] = tree["alpha"]
+        state.streams[...] = tree["streams"]
+        state.load(tree)
+        break
+    while state.rounds < rounds:
+        logged = read_tree(_logged(home, state.rounds))
+        told = Round(**{**logged["round"], "stiffness": Stiffness(*logged["round"]["stiffness"])})
+        state.work(rows, told, np.array(logged["w"]))
+    return state
+
+
+def _save(shard: Shard, state: ShardState) -> None:
+    tree = {"alpha": state.alpha, "streams": state.streams, **state.dump()}
+    write_home(shard.home, shard.rows.number, tree)
+
+
+def _saved(home: str, number: int, rounds: int) -> Path:
+    return Path(home) / f"{number:05d}-{rounds:08d}"
+
+
+def _logged(home: str, number: int) -> Path:
+    return Path(home) / f"round-{number:08d}"
+
+
+def _numbers(home: str, number: int) -> list[int]:
+    """Rounds after which a shard was saved, in order."""
+    return sorted(
+        int(path.name.split("-")[1]) for path in Path(home).glob(f"{number:05d}-*") if path.name[-8:].isdigit()
+    )
+
+
+def _write_whole(target: Path, tree: Any) -> None:
+    """A tree in a folder that is there whole or not at all: two that write it at one time write the same."""
+    if target.exists():
+        return
+    aside = target.with_name(f".{target.name}-{uuid.uuid4().hex[:8]}")
+    aside.mkdir(parents=True)
+    try:
+        write_tree(aside, tree)
+        os.rename(aside, target)
+    except OSError:
+        shutil.rmtree(aside, ignore_errors=True)
+        if not target.exists():
+            raise

@@ -1,0 +1,49 @@
+"""The dual point of an earlier model made one of ours: its signs, its box, and the sum that a free bias wants."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from bigsvm.solvers.kernel.dual_qp import DualQP
+from bigsvm.solvers.kernel.state import KernelState, make_qp
+from bigsvm.store.blocks import tile
+
+_PIECE = 1 << 16  # rows
+_BALANCED = 2.0**-44  # of sum |beta|: what rounding leaves of a sum that is 0
+
+
+def sign_and_clip(state: KernelState) -> None:
+    """Turn `state.alpha`, |beta| of classes and beta of targets, into a feasible beta of each model, in place.
+
+    beta_i = y_i alpha_i, clipped to its box; then the heavier side is scaled until sum beta = 0.  A row that takes no
+    part in a model has 0 there.  All labels have been read.
+    """
+    for m in range(state.n_models):
+        qp, column = make_qp(state, m), state.alpha.values[:, m]
+        for start, stop in tile(qp.n, _PIECE):
+            beta, piece = qp.beta[start:stop], slice(start, stop)
+            if not state.problem.regression:
+                beta *= np.sign(qp.target[piece])
+            np.clip(beta, qp.lower[piece], qp.upper[piece], out=beta)
+        _balance(qp)
+        if qp.rows is not None:
+            column[:] = 0.0
+            column[qp.rows] = qp.beta
+        elif state.beta is not None:
+            column[:] = qp.beta
+    state.unsigned = False
+
+
+def _balance(qp: DualQP) -> None:
+    """Scale the positive or the negative beta, whichever are heavier, in place."""
+    pieces = [slice(start, stop) for start, stop in tile(qp.n, _PIECE)]
+    plus = math.fsum(float(np.maximum(qp.beta[piece], 0.0).sum()) for piece in pieces)
+    minus = math.fsum(float(np.maximum(-qp.beta[piece], 0.0).sum()) for piece in pieces)
+    if abs(plus - minus) <= _BALANCED * (plus + minus):
+        return
+    heavier, factor = (1.0, minus / plus) if plus > minus else (-1.0, plus / minus)
+    for piece in pieces:
+        beta = qp.beta[piece]
+        beta[beta * heavier > 0.0] *= factor

@@ -1,0 +1,51 @@
+"""How many shards the rows make, and how many sums a pass: functions of the data's shape, never of who computes."""
+
+from __future__ import annotations
+
+from bigsvm.config import FitConfig
+from bigsvm.errors import UsageError
+from bigsvm.solvers.base import DataShape
+
+_SHARD_BYTES = 16 * 10**9
+_MOST_SHARDS = 256
+_ROUNDS = (64, 256)  # of a pass, at least and at most, for 4 a shard
+_A_SHARD = 4
+_LEAST_ROUNDS = 16
+_READ = 1e9  # bytes a second of a shard, nominal
+_WIRE = 1.25e9  # bytes a second between machines, nominal
+_SUM_S = 0.02  # of a sum of nothing, nominal
+_SUMS_SHARE = 2.0  # of the reading of a pass, that its sums may take
+
+
+def shards_of(config: FitConfig, data_bytes: int) -> int:
+    """As asked; else 1 below 16 GB, then the power of two next to one for each 16 GB, 256 at most.
+
+    A fit that starts from an earlier model has one.  Raises UsageError where more are asked for.
+    """
+    if config.warm_start is not None:
+        if config.shards is not None and config.shards > 1:
+            raise UsageError("shards do not start from an earlier model", hint="leave out --shards or --warm-start")
+        return 1
+    if config.shards is not None:
+        return config.shards
+    shards = 1
+    while shards < _MOST_SHARDS and data_bytes > 1.5 * shards * _SHARD_BYTES:
+        shards *= 2
+    return shards
+
+
+def rounds_of(config: FitConfig, shape: DataShape, data_bytes: int) -> int:
+    """As asked; else 4 a shard, from 64 to 256, halved while the sums would take twice as long as the reading.
+
+    Not below one a shard, nor below 16: coordinate descent then needs several times the passes.
+    """
+    shards = shape.shards
+    if shards == 1:
+        return 1
+    if config.rounds_per_pass is not None:
+        return config.rounds_per_pass
+    rounds = min(max(_A_SHARD * shards, _ROUNDS[0]), _ROUNDS[1])
+    sum_s = _SUM_S + 2.0 * shape.weight_bytes * shape.n_features * shape.n_models / _WIRE
+    while rounds // 2 >= max(shards, _LEAST_ROUNDS) and rounds * sum_s > _SUMS_SHARE * data_bytes / shards / _READ:
+        rounds //= 2
+    return rounds

@@ -1,0 +1,1 @@
+"""New rows that join a sealed store: written aside, then one rename of the manifest."""

@@ -1,0 +1,127 @@
+"""Putting a grown store in the place of the one it came from: one rename of the manifest, all else before or after it.
+
+1. New chunks go under their keys, which nobody asks for yet.  Of each object that changes both versions are kept in
+   `bigsvm-former/`, and the old manifest too.
+2. The new manifest takes the place of the old one.  A reader that opens now finds every version that it lists.
+3. What changed goes under its keys, for those who read no manifest.  `finish_pending` does it for a writer that died.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from bigsvm.errors import MissingInput
+from bigsvm.files.atomic import cannot_write, read_bytes, remove, sync_directory
+from bigsvm.files.locks import alone
+from bigsvm.files.paths import local_path
+from bigsvm.store.sealing.former import (
+    LOCK,
+    PENDING,
+    finish_pending,
+    former_stem,
+    keep,
+    kept_bytes,
+    put_kept,
+    write_pending,
+)
+from bigsvm.store.sealing.manifest import FORMER, STEM, Manifest, load_manifest
+
+_PARTS = f"{STEM}-"
+
+
+@contextmanager
+def growing(root: Path) -> Iterator[None]:
+    """Alone with a store, whose last writer's work is done.  Raises MissingInput, OutputError naming who has it."""
+    if not root.is_dir():
+        raise MissingInput("no such store", str(root), "leave --append out: a new store is made")
+    with alone(root / LOCK, "the store"):
+        finish_pending(root)
+        yield
+
+
+def compact(root: Path) -> dict[str, Any]:
+    """Let go of what a store keeps for readers that opened it before rows were added.
+
+    Returns store, freed_bytes, store_fingerprint.  Raises MissingInput where there is no sealed store.
+    """
+    with growing(root):
+        try:
+            manifest = load_manifest(root)
+        except FileNotFoundError:
+            raise MissingInput("no sealed store here", str(root)) from None
+        freed = kept_bytes(root)
+        remove(root / FORMER)
+    return {"store": str(root), "freed_bytes": freed, "store_fingerprint": manifest.fingerprint}
+
+
+def commit(root: Path, aside: Path, former: Manifest) -> Manifest:
+    """Put the files in `aside` into the store at `root`, whose manifest is `former`; the new manifest.
+
+    To be called under the lock of the store.
+
+    Raises OutputError : it cannot be written; the store is then what it was.
+    """
+    try:
+        return _commit(root, aside, former)
+    except OSError as error:
+        raise cannot_write(root, error) from error
+
+
+def _commit(root: Path, aside: Path, former: Manifest) -> Manifest:
+    grown = load_manifest(aside)
+    changed: dict[str, str] = {}
+    kept = root / FORMER
+    kept.mkdir(exist_ok=True)
+    for path in _files(aside):
+        key = path.relative_to(aside).as_posix()
+        _sync(path)
+        if key == f"{STEM}.json":
+            continue
+        is_part = key.startswith(_PARTS)
+        before = _part_digest(root / key) if is_part else former.lookup(key)
+        now = _part_digest(path) if is_part else grown.lookup(key)
+        if now is None:
+            continue  # a spool
+        if before == now:
+            continue
+        if before is None:
+            target = local_path(root, key)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(path, target)
+            sync_directory(target.parent)
+            continue
+        keep(root / key, kept / before)
+        keep(path, kept / now)
+        changed[key] = now
+    keep(root / f"{STEM}.json", root / f"{former_stem(former.fingerprint)}.json")
+    write_pending(root, changed)
+    sync_directory(root)
+    os.replace(aside / f"{STEM}.json", root / f"{STEM}.json")
+    sync_directory(root)
+    for key, now in changed.items():
+        put_kept(root, key, now)
+    remove(kept / PENDING)
+    return grown
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(Path(where) / name for where, _, names in os.walk(folder) for name in names)
+
+
+def _part_digest(path: Path) -> str | None:
+    """Of a part of a manifest, as the manifest has it."""
+    return xxhash.xxh3_128_hexdigest(read_bytes(path)) if path.is_file() else None
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,202 @@
+"""A store with rows to come: its arrays go on where they end, in a folder aside.
+
+What was full stays where it is.  The last chunk of each array is read back, filled up and written anew; so the store
+that results has the chunks that it would have had if all rows had come at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import zarr
+from zarr.storage import LocalStore
+
+from bigsvm.errors import DataError, MissingInput
+from bigsvm.files.atomic import remove, remove_dead, temporary_name
+from bigsvm.store.formats.chunked import ChunkedArray
+from bigsvm.store.formats.zarr_names import feature_names, recipe_of
+from bigsvm.store.ingest.chunk_files import ChunkFiles
+from bigsvm.store.ingest.label_spool import LabelSpool
+from bigsvm.store.ingest.zarr_writer import ZarrWriter
+from bigsvm.store.labels import alike, as_labels, label_codes, normal_classes
+from bigsvm.store.sealing.manifest import Manifest, load_manifest
+from bigsvm.store.sealing.seal import verify_documents
+from bigsvm.store.sealing.verified import VerifyingStore
+
+_PIECE = 1 << 18  # codes looked at in one piece
+_OURS = ("X", "X/data", "X/indices", "X/indptr", "obs/label", "obs/label/codes", "obs/label/categories", "obs/weight",
+         "obs/_index", "var/_index")  # fmt: skip
+
+
+class SealedStore:
+    """A store that `ingest` wrote, as it is before rows are added.  Every byte read is held against its manifest.
+
+    Raises
+    ------
+    MissingInput : there is none. DataError : it was not sealed, is damaged, or holds what `ingest` does not write.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        if not path.is_dir():
+            raise MissingInput("no store to append to", str(path), "leave --append out: a new store is made")
+        try:
+            self.manifest: Manifest = load_manifest(path)
+        except FileNotFoundError:
+            hint = f"bigsvm ingest {path} NEW.zarr makes one of it"
+            raise DataError("rows are added to sealed stores of ingest only", str(path), hint) from None
+        verify_documents(path, self.manifest)
+        store = VerifyingStore(LocalStore(path, read_only=True), self.manifest)
+        self._group = zarr.open_group(store, mode="r", use_consolidated=False)
+        content = self.manifest.content
+        foreign = sorted(set(_arrays(self.manifest)) - set(_OURS))
+        if foreign or "content_fingerprint" not in content or self._group.metadata.zarr_format != 3:
+            what = f"holds {foreign[0]}, which new rows would lack" if foreign else "is not as ingest wrote it"
+            raise DataError(f"the store {what}", str(path), f"bigsvm ingest {path} NEW.zarr makes one to append to")
+        self.n_samples, self.nnz = int(content["n_samples"]), int(content["nnz"])
+        self.n_features, self.layout, self.task = int(content["n_features"]), content["layout"], content["task"]
+        self.has_weights = "obs/weight" in self._group
+        self.recipe = recipe_of(self._group)
+        self.feature_names = feature_names(self._group, "var", self.n_features, self.array)
+        matrix = self.array("X" if self.layout == "dense" else "X/data")
+        self.dtype, self.codec = matrix.dtype, self.codec_of("X" if self.layout == "dense" else "X/data")
+        # Of an array of one chunk nobody knows how large its chunks would have become.
+        several = len(matrix) > matrix.unit_rows
+        row_bytes = matrix.dtype.itemsize * int(np.prod(matrix.shape[1:], dtype=np.int64))
+        self.chunk_bytes = matrix.unit_rows * row_bytes if several else None
+
+    def array(self, path: str) -> ChunkedArray:
+        return ChunkedArray(self._group[path], path, self.path, self.manifest)
+
+    def codec_of(self, path: str) -> str:
+        """As `ingest --codec` names it."""
+        codecs: Any = self._group[path].metadata.to_dict()["codecs"]
+        return str(codecs[1]["configuration"]["cname"]) if len(codecs) > 1 else "none"
+
+    @property
+    def classes(self) -> np.ndarray | None:
+        """Labels in ascending order; None for targets."""
+        if self.task == "regression":
+            return None
+        found = self.array("obs/label/categories")
+        return normal_classes(as_labels(found.read(0, len(found)), "obs/label"))
+
+    def chunks_of(self, path: str, n: int, two: bool) -> Iterator[str]:
+        """Digests of the first n chunks of an array."""
+        for number in range(n):
+            key = f"{path}/c/{number}" + ("/0" if two else "")
+            found = self.manifest.lookup(key)
+            if found is None or len(found) != 32:
+                raise DataError("chunk is not in the manifest", key, "run: bigsvm verify")
+            yield found
+
+
+class GrownStore(ZarrWriter):
+    """As `ZarrWriter`, of rows that come after those of `former`; nothing of the store itself is touched.
+
+    `root` is then a folder with the files that are new or others, and a manifest of all; `commit.py` puts them in
+    place.
+    """
+
+    def __init__(self, former: SealedStore, chunk_bytes: int | None) -> None:
+        super().__init__(
+            former.path, layout=former.layout, dtype=former.dtype, n_features=former.n_features, codec=former.codec,
+            chunk_bytes=chunk_bytes or former.chunk_bytes, has_weights=former.has_weights, task=former.task,
+            recipe=former.recipe, feature_names=former.feature_names,
+        )  # fmt: skip
+        self.former = former
+        self.n_samples, self.nnz = former.n_samples, former.nnz
+        self._hash.total = int(former.manifest.content["content_fingerprint"], 16)
+        self._width = former.n_features
+
+    def __enter__(self) -> GrownStore:
+        final = self.path.resolve()
+        remove_dead(final.parent, final.name)
+        self._root = self.root = temporary_name(final)
+        self._root.mkdir()
+        if self.layout == "csr":
+            for name in ("data", "indices", "indptr"):
+                self._open(f"X/{name}", self.former.array(f"X/{name}").dtype)
+        else:
+            self._open("X", self.dtype, width=self.n_features)
+        if self.has_weights:
+            self._open("obs/weight", np.dtype(np.float64))
+        self._labels = LabelSpool(self._root / ".codes.tmp", str(self.path)) if self.task == "classification" else None
+        if self._labels is None:
+            self._open("obs/label", np.dtype(np.float64))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._labels is not None:
+            self._labels.close()
+        remove(self._root)
+
+    def _open(self, path: str, dtype: np.dtype, width: int | None = None) -> ChunkFiles:
+        files = super()._open(path, dtype, width)
+        if path != "obs/label/codes":
+            self._resume(files)
+        return files
+
+    def _resume(self, files: ChunkFiles) -> None:
+        """Go on where an array ends: with its chunks, or with chunks of the usual size where it has only one."""
+        former, array = self.former, self.former.array(files.path)
+        n, rows = len(array), array.unit_rows if len(array) > array.unit_rows else files.chunk_rows
+        full = n // rows if len(array) > array.unit_rows else 0
+        digests = former.chunks_of(files.path, full, files.width is not None)
+        files.resume(n, rows, digests, array.read(full * rows, n))
+
+    def _finish_labels(self, labels: LabelSpool) -> tuple[np.ndarray, list[int]]:
+        """Codes of the new rows behind the old ones; where classes are new, all codes are written anew."""
+        known, new = self.former.classes, labels.classes()
+        assert known is not None
+        try:
+            classes = normal_classes(np.union1d(*alike(known, new)))
+        except DataError as error:
+            raise DataError(f"labels of the store and of the new rows: {error.what}", str(self.path)) from error
+        codes = super()._open("obs/label/codes", label_codes(classes[:1], classes).dtype)
+        if np.array_equal(classes, known):
+            self._resume(codes)
+        else:
+            array, places = self.former.array("obs/label/codes"), label_codes(known, classes)
+            for start in range(0, len(array), _PIECE):
+                codes.append(places[array.read(start, min(start + _PIECE, len(array)))])
+        labels.finish(lambda _: _Coded(codes, label_codes(new, classes)))
+        counts = np.zeros(len(classes), np.int64)
+        for names, found in ((known, self.former.manifest.content["class_counts"]), (new, labels.counts())):
+            counts[label_codes(names, classes)] += np.array(found, np.int64)
+        return classes, counts.tolist()
+
+    def _scale_summary(self) -> dict[str, object]:
+        """Of the old rows or the new ones, whichever are worse: all are not read again for a warning."""
+        old, new = self.former.manifest.content.get("column_scale") or {}, super()._scale_summary()
+        return new if not old or new.get("n_badly_scaled", 0) > old.get("n_badly_scaled", 0) else old
+
+    def _more_content(self) -> dict[str, Any]:
+        """What was there before, by which a model of it can be told to be one of the first rows."""
+        content = self.former.manifest.content
+        before = {"n_samples": content["n_samples"], "content_fingerprint": content["content_fingerprint"]}
+        return {"parts": [*content.get("parts", ()), before]}
+
+
+class _Coded:
+    """Takes codes among some classes as codes among more."""
+
+    def __init__(self, codes: ChunkFiles, places: np.ndarray) -> None:
+        self._codes, self._places = codes, places
+
+    def append(self, values: np.ndarray) -> None:
+        self._codes.append(self._places[values])
+
+
+def _arrays(manifest: Manifest) -> Iterator[str]:
+    """Paths of the arrays that a store has beside groups; by the documents that no other lies below."""
+    folders = {key.rpartition("/")[0] for key in manifest.documents}
+    for folder in folders - {""}:
+        if not any(other.startswith(f"{folder}/") for other in folders):
+            yield folder

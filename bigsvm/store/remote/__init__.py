@@ -1,0 +1,1 @@
+"""Rows in a bucket, or behind http: objects are copied to the scratch folder once, each one verified."""

@@ -1,0 +1,173 @@
+"""Rows elsewhere, brought here once: the copy of a name's objects in the scratch folder."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bigsvm.config import FitConfig
+from bigsvm.errors import DataError
+from bigsvm.events import Emit, WorkAdvanced, WorkEnded, WorkStarted
+from bigsvm.files.sealed_json import read_sealed, write_sealed
+from bigsvm.store.copy.copy_folder import OBJECTS, copies_folder, kept_copy, make_room
+from bigsvm.store.copy.scratch import make_scratch
+from bigsvm.store.identity import digest_of
+from bigsvm.store.remote.client import Client, Listed
+from bigsvm.store.remote.faults import Patience
+from bigsvm.store.remote.fetch import Fetcher
+from bigsvm.store.remote.journal import Journal
+from bigsvm.store.remote.listing import Objects, before_glob, find_objects, has_glob, is_needed
+from bigsvm.store.remote.names import came_from
+from bigsvm.store.remote.settings import Storage, current
+from bigsvm.store.remote.tags import Tags
+from bigsvm.store.sealing.manifest import EMPTY, MISSING, STEM, Manifest, load_manifest, manifest_keys
+
+_LAYOUT = 1
+_WHAT = "copying objects"
+_TRIES = 3
+
+
+@dataclass
+class Brought:
+    """A copy in use.
+
+    path : of the file, folder or glob here that has the rows;  name : where they came from
+    """
+
+    path: str
+    name: str
+    kept: ExitStack = field(repr=False)
+    """Closed when nobody reads it any more: then it may be evicted."""
+
+    def renamed(self, text: str) -> str:
+        """A message with the name that a user knows in the place of the copy's path."""
+        return text.replace(self.path, self.name.rstrip("/"))
+
+
+def bring(name: str, matrix: str = "X") -> Brought:
+    """Copy the objects that a name stands for to the scratch folder, unless they are there; kept while in use.
+
+    The copy's folder is named by what was listed (keys, sizes, ETags): objects that change give another copy.
+    What was copied before a kill is held against digests, and stays.
+
+    matrix : of an AnnData store the part that will be read; `*` for all
+
+    Raises
+    ------
+    UsageError : obstore is missing, or the name makes no sense. MissingInput : nothing there, or not allowed.
+    ReadFailed : a key is dead. DataError : wrong or changed objects. PlanRefused : no room.
+    """
+    storage = current()
+    client, patience = Client(name, storage), Patience(storage.last_request_s)
+    with storage.watch() as emit:
+        found = find_objects(client, patience, matrix)
+        made_of = {
+            "name": client.name,
+            "place": client.place,
+            "matrix": matrix,
+            "layout": _LAYOUT,
+            "objects": {path: [item.size, item.tag] for path, item in found.objects.items()},
+        }
+        scratch = make_scratch(FitConfig.of(scratch=storage.scratch))
+        folder = copies_folder(scratch) / f"objects-{digest_of(made_of)}"
+        kept = ExitStack()
+        try:
+
+            def make() -> None:
+                make_room(folder, found.nbytes, storage.scratch_limit, "free space there, or say --scratch DIR")
+                _make(client, patience, found, folder, matrix, storage, emit)
+
+            kept.enter_context(kept_copy(folder, lambda: _whole(folder) is not None, make, emit))
+            path = os.path.realpath(folder / found.name)
+            came_from(path, client.name)
+            if has_glob(found.name):
+                came_from(os.path.realpath(folder / "files"), client.uri("/".join(before_glob(client.root.split("/")))))
+            return Brought(path, client.name, kept)
+        except BaseException:
+            kept.close()
+            raise
+
+
+def _whole(folder: Path) -> dict[str, Any] | None:
+    """What a finished copy says of itself; None where it is not finished."""
+    try:
+        document = read_sealed(folder / OBJECTS)
+    except (OSError, ValueError):
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def _make(
+    client: Client, patience: Patience, found: Objects, folder: Path, matrix: str, storage: Storage, emit: Emit
+) -> None:
+    began, done, total = time.monotonic(), 0, found.nbytes
+
+    def advanced(more: int) -> None:
+        nonlocal done
+        done += more
+        emit(WorkAdvanced(_WHAT, min(done, total)))
+
+    emit(WorkStarted(_WHAT, total, "bytes"))
+    tags, journal = Tags(client.md5_tags and not storage.opaque_tags), Journal(folder)
+    try:
+        objects, check = found.objects, None
+        if found.is_store and f"{found.name}/{STEM}.json" in objects:
+            first = {path: item for path, item in objects.items() if _is_manifest(path, found.name)}
+            manifest = _manifest(client, patience, folder, journal, tags, storage, first, found.name, advanced)
+            objects = _sealed(objects, manifest, folder / found.name, found.name, matrix, client)
+            check = _against(manifest, found.name)
+        Fetcher(client, patience, folder, journal, tags, storage.in_flight, check).fetch(objects, advanced)
+    finally:
+        journal.close()
+    document = {"name": client.name, "bytes": total}
+    write_sealed(folder / OBJECTS, document)
+    emit(WorkEnded(_WHAT, time.monotonic() - began))
+
+
+def _is_manifest(path: str, name: str) -> bool:
+    rest = path.removeprefix(f"{name}/")
+    return "/" not in rest and rest.startswith(STEM) and rest.endswith(".json")
+
+
+def _manifest(
+    client: Client, patience: Patience, folder: Path, journal: Journal, tags: Tags, storage: Storage,
+    first: dict[str, Listed], name: str, advanced: Callable[[int], None],
+) -> Manifest:  # fmt: skip
+    """The manifest of a sealed store, read before all else; it has a digest of itself."""
+    for number in range(_TRIES):
+        Fetcher(client, patience, folder, journal, tags, storage.in_flight).fetch(first, advanced)
+        try:
+            return load_manifest(folder / name)
+        except DataError as error:
+            for path in first:
+                (folder / path).unlink(missing_ok=True)
+            if number == _TRIES - 1:
+                error.where = client.uri(next(iter(first.values())).key)
+                raise
+    raise AssertionError("the loop returns or raises")
+
+
+def _sealed(
+    objects: dict[str, Listed], manifest: Manifest, root: Path, name: str, matrix: str, client: Client
+) -> dict[str, Listed]:
+    """The objects that a sealed store lists and a reader needs.  Raises DataError where one of them is not there."""
+    keys = [*manifest.documents, *(key for key, digest in manifest_keys(root) if digest not in (EMPTY, MISSING))]
+    chosen = {}
+    for key in keys:
+        if not is_needed(key, matrix):
+            continue
+        path = f"{name}/{key}"
+        if path not in objects:
+            where = f"{client.name.rstrip('/')}/{key}"
+            raise DataError("is in the manifest, and not in the store", where, "restore it, or ingest the store again")
+        chosen[path] = objects[path]
+    return chosen
+
+
+def _against(manifest: Manifest, name: str) -> Callable[[str, Any], None]:
+    return lambda path, content: manifest.verify(path.removeprefix(f"{name}/"), content)

@@ -1,0 +1,177 @@
+"""What can go wrong with one request, and when to ask again.
+
+Messages of the library below have URLs and headers in them: none of its words is ever passed on.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from bigsvm.errors import DataError, Interrupted, MissingInput, ReadFailed
+
+T = TypeVar("T")
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.05, 8.0
+_FIRST_DEADLINE_S = 30.0
+OTHER_BYTES = "its bytes are not those of its ETag"
+REMEDY = (
+    "put the object there again; of a bucket whose ETags are no MD5, as of one encrypted with keys of its own: "
+    "--storage-option etag=opaque"
+)
+_AGREEING = 4
+"""So often in a row an object has to be absent, denied or wrong before that is believed: single answers stray."""
+_STATUS = re.compile(r"(?:status(?: code)?:?|HTTP(?:/\d\S*)?) (\d{3})\b")
+
+
+class Fault(Exception):
+    """A request did not give what it should.
+
+    what : in a few words, ours
+    """
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.what = what
+
+
+class Passing(Fault):
+    """It may go away: asked again until the deadline."""
+
+
+class Silence(Passing):
+    """Nothing came for too long."""
+
+    def __init__(self) -> None:
+        super().__init__("no answer in time")
+
+
+class Believed(Fault):
+    """Believed once it has been the answer several times in a row.
+
+    kind : absent, denied, changed, wrong (bytes), tag (that other bytes have), or refused with a status
+    """
+
+    def __init__(self, what: str, kind: str) -> None:
+        super().__init__(what)
+        self.kind = kind
+
+
+class Changed(Believed):
+    """The object is not the one that was listed."""
+
+    def __init__(self) -> None:
+        super().__init__("changed since it was listed", "changed")
+
+
+class NoRanges(Fault):
+    """The server gives whole objects only."""
+
+
+def fault_of(error: BaseException) -> Fault:
+    """The fault that an exception of obstore stands for; nothing of its text is kept but the HTTP status."""
+    kind, text = type(error).__name__, str(error)
+    if isinstance(error, FileNotFoundError) or kind == "NotFoundError":
+        return Believed("is not there (HTTP 404)", "absent")
+    if kind in ("PermissionDeniedError", "UnauthenticatedError") or isinstance(error, PermissionError):
+        status = 403 if kind == "PermissionDeniedError" else 401
+        return Believed(f"may not be read (HTTP {status})", "denied")
+    if kind in ("PreconditionError", "NotModifiedError"):
+        return Changed()
+    if kind == "NotSupportedError" and "ange" in text:
+        return NoRanges("the server gives no ranges")
+    status_found = _STATUS.search(text)
+    if status_found:
+        status = int(status_found[1])
+        if status == 404:
+            return Believed("is not there (HTTP 404)", "absent")
+        if status in (401, 403):
+            return Believed(f"may not be read (HTTP {status})", "denied")
+        if 300 <= status < 500 and status not in (408, 409, 425, 429):
+            return Believed(f"the server refuses the request (HTTP {status})", f"refused {status}")
+        return Passing(f"HTTP {status}")
+    low = text.lower()
+    if "content-length" in low or "content length" in low or "contentlength" in low:
+        return Believed("the server does not say how long it is", "refused")
+    if "dns error" in low:
+        return Passing("the host's name is not known")
+    if "kind: connect" in low:
+        return Passing("no connection")
+    if "kind: timeout" in low:
+        return Silence()
+    return Passing("the connection broke, or the answer was cut short")
+
+
+class Patience:
+    """Asks again, with growing pauses, until an answer comes or one deadline is over.
+
+    deadline_s : for each thing that is asked for; at most 30 s before the store's very first answer
+    stopping : set by whoever gives up: nobody waits or asks any more
+    """
+
+    def __init__(self, deadline_s: float, stopping: threading.Event | None = None) -> None:
+        self.deadline_s, self.stopping = deadline_s, stopping or threading.Event()
+        self._answered = False
+
+    def ask(self, where: str, attempt: Callable[[], T]) -> T:
+        """What `attempt` returns at last.
+
+        where : name of the object, for messages; it is the seed of the pauses, too
+
+        Raises
+        ------
+        ReadFailed : the deadline is over. MissingInput : the object is absent or denied, again and again.
+        DataError : it changed, or gives wrong bytes again and again. NoRanges, as it is.
+        """
+        began, pauses, agreeing, last = time.monotonic(), random.Random(where), 0, ""
+        number = 0
+        while True:
+            if self.stopping.is_set():
+                raise Interrupted("stopped", where)
+            try:
+                answer = attempt()
+                self._answered = True
+                return answer
+            except Believed as fault:
+                self._answered = True
+                agreeing = agreeing + 1 if fault.kind == last else 1
+                last, what = fault.kind, fault.what
+                if agreeing >= _AGREEING:
+                    raise _believed(fault, where) from None
+            except Passing as fault:
+                last, what = "", fault.what
+            pause = min(_FIRST_WAIT_S * 2**number, _LONGEST_WAIT_S) * (0.5 + 0.5 * pauses.random())
+            number += 1
+            # A store that never answered is more likely a wrong name than one that is down.
+            deadline = self.deadline_s if self._answered else min(self.deadline_s, _FIRST_DEADLINE_S)
+            left = deadline - (time.monotonic() - began)
+            if left <= 0:
+                raise ReadFailed(
+                    f"given up after {number} requests in {deadline:g} s, at last: {what}", where,
+                    "what was copied stays: run the command again when the store answers",
+                )  # fmt: skip
+            self.stopping.wait(min(pause, left))
+
+
+class Absent(MissingInput):
+    """Nothing is there under that name."""
+
+
+def _believed(fault: Believed, where: str) -> Exception:
+    if fault.kind == "absent":
+        return Absent(fault.what, where)
+    if fault.kind == "changed":
+        return DataError(fault.what, where, "run the command again: it is copied anew")
+    if fault.kind == "tag":
+        return DataError(fault.what, where, REMEDY)
+    if fault.kind == "wrong":
+        return DataError(fault.what, where, "restore the object, or ingest the store again")
+    if fault.kind == "denied":
+        if where.startswith("http"):
+            return MissingInput(fault.what, where, "may it be read?  User and password may stand in the URL")
+        hint = "credentials: AWS_*, GOOGLE_*, AZURE_*; of a public bucket: --storage-option skip_signature=true"
+        return MissingInput(fault.what, where, hint)
+    return MissingInput(fault.what, where, "look at the URI, the endpoint, the region and the credentials")

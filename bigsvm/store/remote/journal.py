@@ -1,0 +1,59 @@
+"""Which objects of a copy are whole: a line for each, so that a killed copy goes on where it was."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from bigsvm.files.atomic import cannot_write
+
+NAME = "journal.jsonl"
+
+
+class Journal:
+    """Lines of what has been copied, appended by several threads; what was torn by a kill is not counted.
+
+    parts : (path, first byte) -> (length, xxh3-128 of the bytes)
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / NAME
+        self._lock = threading.Lock()
+        self.parts: dict[tuple[str, int], tuple[int, str]] = {}
+        self._suspects: set[str] = set()
+        try:
+            lines = self._path.read_bytes().split(b"\n")
+        except FileNotFoundError:
+            lines = [b""]
+        for line in lines[:-1]:
+            try:
+                path, start, length, digest = json.loads(line)
+                self.parts[str(path), int(start)] = int(length), str(digest)
+            except (ValueError, TypeError):
+                continue
+        try:
+            self._file = open(self._path, "ab", buffering=0)  # noqa: SIM115
+            if lines[-1]:
+                self._file.write(b"\n")
+        except OSError as error:
+            raise cannot_write(self._path, error) from error
+
+    def add(self, path: str, start: int, content: Any) -> None:
+        """A piece is in its file."""
+        line = json.dumps([path, start, len(content), xxhash.xxh3_128_hexdigest(content)]).encode() + b"\n"
+        with self._lock:
+            self._file.write(line)
+
+    def holds(self, path: str, start: int, content: bytes) -> bool:
+        """Whether these are the bytes of a piece that was copied."""
+        return self.parts.get((path, start)) == (len(content), xxhash.xxh3_128_hexdigest(content))
+
+    def close(self) -> None:
+        """No more lines."""
+        os.fsync(self._file.fileno())
+        self._file.close()

@@ -1,0 +1,235 @@
+"""Which objects a name stands for: a file, a folder of files, a glob, or a Zarr store and what of it is needed."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from bigsvm.errors import DataError, MissingInput, UsageError
+from bigsvm.files.paths import STORE_MARKS
+from bigsvm.store.remote.client import Client, Listed
+from bigsvm.store.remote.faults import Absent, Believed, Patience
+from bigsvm.store.remote.names import ALL, base_name
+from bigsvm.store.sealing.chunk_keys import chunk_keys
+from bigsvm.store.sealing.manifest import DOCUMENTS, STEM, is_as_written, is_document
+
+_MATRICES = ("layers", "obsm", "raw", "obsp", "varm", "varp", "uns", "X")
+"""Parts of an AnnData store of which a fit reads one; its other parts are always copied."""
+_MOST_UNLISTED = 1_000_000
+_GLOB = "*?["
+
+
+@dataclass(frozen=True)
+class Objects:
+    """What will be copied.
+
+    objects : by their path below the copy's folder
+    name : the path below the copy's folder that stands for all of them: a file, a folder or a glob
+    is_store : a Zarr store
+    """
+
+    objects: dict[str, Listed]
+    name: str
+    is_store: bool
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all."""
+        return sum(listed.size for listed in self.objects.values())
+
+
+def find_objects(client: Client, patience: Patience, matrix: str) -> Objects:
+    """The objects that the client's name stands for.
+
+    matrix : of an AnnData store the one that will be read, or ALL
+
+    Raises
+    ------
+    MissingInput : nothing is there, or it may not be read. ReadFailed : no answer before the deadline.
+    UsageError : folders and globs of a server that lists nothing. DataError : keys that lead out of the store.
+    """
+    if client.lists:
+        return _listed(client, patience, matrix)
+    return _unlisted(client, patience, matrix)
+
+
+def _listed(client: Client, patience: Patience, matrix: str) -> Objects:
+    root = client.root
+    name = base_name(root) if root else base_name(client.name)
+    if has_glob(root):
+        folder = "/".join(before_glob(root.split("/")))
+        found = [item for item in _all(client, patience, folder) if _matches(item.key, root)]
+        if not found:
+            raise MissingInput("no objects of that name", client.name)
+        pattern = "files/" + root[len(folder) :].lstrip("/")
+        return Objects({f"files/{_below(item.key, folder)}": item for item in found}, pattern, False)
+    below = {_below(item.key, root): item for item in _all(client, patience, root) if not item.key.endswith("/")}
+    if not below:
+        if not root:
+            raise MissingInput("the bucket is empty", client.name)
+        try:
+            item = patience.ask(client.name, lambda: client.head(root))
+        except Absent:
+            raise MissingInput("nothing is there", client.name, "bucket, key and endpoint as they should be?") from None
+        return Objects({name: item}, name, False)
+    if any(mark in below for mark in STORE_MARKS):
+        if f"{STEM}.json" not in below:  # what a manifest lists is chosen when it is there
+            below = {key: item for key, item in below.items() if wanted(key, matrix)}
+        return Objects({f"{name}/{key}": item for key, item in below.items()}, name, True)
+    nested = sorted(key for key in below if "/" in key)
+    files = {key: item for key, item in below.items() if "/" not in key and key[0] not in "._"}
+    if not files:
+        hint = f"name the files: '{client.name.rstrip('/')}/*/*'" if nested else ""
+        raise UsageError("has no files itself, only folders", client.name, hint)
+    return Objects({f"{name}/{key}": item for key, item in files.items()}, name, False)
+
+
+def wanted(key: str, matrix: str) -> bool:
+    """Whether a key of an AnnData store belongs to what is read with this matrix; of other parts all do."""
+    parts = key.split("/")
+    if matrix == ALL or parts[0] not in _MATRICES or len(parts) == 1:
+        return True
+    chosen = matrix.split("/")
+    if parts[0] == "raw" and chosen[0] == "raw":
+        return True
+    if parts[-1] in DOCUMENTS and parts[:-1] == chosen[: len(parts) - 1]:
+        return True
+    return parts[: len(chosen)] == chosen
+
+
+def _all(client: Client, patience: Patience, prefix: str) -> list[Listed]:
+    """All objects below a prefix, in the order of their keys; a listing that breaks off goes on where it was."""
+    found: list[Listed] = []
+
+    def go_on() -> None:
+        for page in client.pages(prefix, found[-1].key if found else ""):
+            found.extend(page)
+
+    patience.ask(client.uri(prefix), go_on)
+    return sorted({item.key: item for item in found}.values(), key=lambda item: item.key)
+
+
+def _below(key: str, folder: str) -> str:
+    """The part of a key below a folder.  Raises DataError where it would lead out."""
+    rest = key[len(folder) :].lstrip("/") if folder else key
+    if any(part in ("", ".", "..") for part in rest.rstrip("/").split("/")) or "\0" in rest:
+        raise DataError("leads out of the store", key, "a store may not point to other places")
+    return rest
+
+
+def has_glob(name: str) -> bool:
+    """Whether a name is a pattern."""
+    return any(mark in name for mark in _GLOB)
+
+
+def before_glob(parts: list[str]) -> list[str]:
+    """The folders of a pattern that are none themselves."""
+    n = next(i for i, part in enumerate(parts) if has_glob(part))
+    return parts[:n]
+
+
+def _matches(key: str, pattern: str) -> bool:
+    """As a shell does it: a star does not reach beyond a slash."""
+    one, other = key.split("/"), pattern.split("/")
+    return len(one) == len(other) and all(fnmatch.fnmatchcase(a, b) for a, b in zip(one, other, strict=True))
+
+
+def _unlisted(client: Client, patience: Patience, matrix: str) -> Objects:
+    """Of a web server: one file, or a Zarr store whose metadata names all that is in it."""
+    root, name = client.root, base_name(client.name)
+    if has_glob(root):
+        raise UsageError("a web server does not list its files, so a glob finds none", client.name, "name one file")
+
+    def head(key: str) -> Listed | None:
+        try:
+            return patience.ask(client.uri(key), lambda: client.head(key))
+        except Absent:
+            return None
+
+    def read(item: Listed) -> dict[str, Any]:
+        return patience.ask(client.uri(item.key), lambda: _document(bytes(client.get(item, 0, item.size)), item.key))
+
+    keys: Iterable[str] | None = None
+    if "." not in name or name.lower().endswith(".zarr"):
+        keys = _keys_of_store(lambda mark: head(f"{root}/{mark}".lstrip("/")), read, client.name)
+    if keys is None:
+        item = head(root)
+        if item is None:
+            raise MissingInput("nothing is there", client.name)
+        return Objects({name: item}, name, False)
+    chosen = [key for key in keys if wanted(key, matrix)]
+    with ThreadPoolExecutor(16) as pool:
+        items = list(pool.map(lambda key: head(f"{root}/{key}".lstrip("/")), chosen))
+    return Objects(
+        {f"{name}/{key}": item for key, item in zip(chosen, items, strict=True) if item is not None}, name, True
+    )
+
+
+def _keys_of_store(
+    head: Callable[[str], Listed | None], read: Callable[[Listed], dict[str, Any]], where: str
+) -> list[str] | None:
+    """Keys of a Zarr store by its manifest, or by its consolidated metadata; None where no store is there."""
+    found = {mark: head(mark) for mark in (f"{STEM}.json", "zarr.json", ".zmetadata", ".zgroup")}
+    if not any(found.values()):
+        return None
+    manifest, v3, v2 = found[f"{STEM}.json"], found["zarr.json"], found[".zmetadata"]
+    keys = [mark for mark, item in found.items() if item is not None]
+    if manifest is not None:
+        main = read(manifest)
+        parts = [f"{STEM}-{number:05d}.json" for number in range(1, len(main.get("parts", [])) + 1)]
+        keys += [*parts, *main.get("documents", {}), *main.get("chunks", {})]
+        for part in parts:
+            item = head(part)
+            keys += read(item) if item is not None else ()
+        return _checked(keys, where)
+    arrays: dict[str, dict[str, Any]] = {}
+    if v3 is not None:
+        consolidated = read(v3).get("consolidated_metadata") or {}
+        for path, metadata in consolidated.get("metadata", {}).items():
+            keys.append(f"{path}/zarr.json")
+            if metadata.get("node_type") == "array":
+                arrays[path] = metadata
+    elif v2 is not None:
+        for key, metadata in read(v2).get("metadata", {}).items():
+            keys.append(key)
+            if key.endswith(".zarray"):
+                arrays[key.rpartition("/")[0]] = metadata
+    if not arrays:
+        raise UsageError(
+            "a web server does not list its files, and the store has neither a manifest nor consolidated metadata",
+            where, "seal it before it is put there (bigsvm seal), or zarr.consolidate_metadata",
+        )  # fmt: skip
+    for path, metadata in arrays.items():
+        for key in chunk_keys(path, metadata):
+            keys.append(key)
+            if len(keys) > _MOST_UNLISTED:
+                raise UsageError(f"more than {_MOST_UNLISTED} objects on a server that lists none", where)
+    return _checked(keys, where)
+
+
+def _checked(keys: list[str], where: str) -> list[str]:
+    for key in keys:
+        _below(key, "")
+    return list(dict.fromkeys(keys))
+
+
+def _document(text: bytes, key: str) -> dict[str, Any]:
+    """A JSON object; of a manifest the one that was written.  Raises Believed where it is none."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        document = None
+    if not isinstance(document, dict):
+        raise Believed("is not a JSON object", "wrong")
+    if key.endswith(f"{STEM}.json") and not is_as_written(document):
+        raise Believed("damaged manifest: it is not what was written", "wrong")
+    return document
+
+
+def is_needed(key: str, matrix: str) -> bool:
+    """Whether an object of a sealed store is copied: all metadata, and the chunks of what is read."""
+    return is_document(key) or wanted(key, matrix)

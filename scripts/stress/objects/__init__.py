@@ -1,0 +1,1 @@
+"""Servers on the loopback that objects are read from, and what they do wrong."""

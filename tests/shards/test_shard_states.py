@@ -1,0 +1,156 @@
+"""What is known of a shard can be lost at any time: it is made anew from a save and the log of rounds."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bigsvm.compiled.linear.dual_cd import Stiffness
+from bigsvm.config import FitConfig
+from bigsvm.problem.problem import make_problem
+from bigsvm.run.execute.dask_shards import Placement
+from bigsvm.solvers.dcd import shard_tasks
+from bigsvm.solvers.dcd.shard_state import Round, ShardRows
+from bigsvm.solvers.dcd.shard_tasks import Shard, log_round, round_task, save_task
+from bigsvm.store.formats.array_rows import ArrayRows
+from bigsvm.tasks import ShardSum, TreeSum, added
+from bigsvm.testing.problems import random_problem
+
+HALF = np.full(1, 0.5)
+
+
+def shard_at(home: Path, row_buffer_bytes: int = 4000) -> Shard:
+    X, y = random_problem(300, 5, seed=4, noise=0.3)
+    data = ArrayRows(X, y)
+    problem = make_problem(FitConfig.of(solver="dcd", loss="hinge", C=0.3), data)
+    home.mkdir(exist_ok=True)
+    return Shard(ShardRows(data, problem, 1, 16, range(4, 15), 2, 3, row_buffer_bytes, True, 4), None, str(home))
+
+
+def rounds(n: int) -> list[tuple[Round, np.ndarray]]:
+    rng = np.random.default_rng(0)
+    theta = [np.ones(1), HALF]
+    return [
+        (Round(r, r // 4, r % 4, 4, Stiffness(1.5, 0.0), theta[r % 2]), rng.normal(size=6).astype(np.float32))
+        for r in range(n)
+    ]
+
+
+def forget() -> None:
+    """As if the process had been killed."""
+    shard_tasks._HELD.clear()
+
+
+def worked(home: Path, lost_before: tuple[int, ...], saves: tuple[int, ...], n: int = 12) -> list[Any]:
+    shard, found = shard_at(home), []
+    for this, w in rounds(n):
+        if this.number in saves:
+            save_task(shard, (this.number, this.theta))
+        if this.number in lost_before:
+            forget()
+        log_round(shard.home, this, w)
+        found.append(round_task(shard, (this, w)))
+    save_task(shard, (n, np.ones(1)))
+    tree = shard_tasks.saved_tree(shard.home, 1, n)
+    found.append(
+        [tree["alpha"].copy(), tree["streams"].copy(), tree["row_buffer"]["n"], tree["row_buffer"]["threshold"]]
+    )
+    forget()
+    return found
+
+
+def same(a: Any, b: Any) -> bool:
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
+    return bool(np.array_equal(a, b))
+
+
+@pytest.mark.parametrize("saves", [(), (5,), (4, 8)])
+@pytest.mark.parametrize("lost_before", [(0,), (1,), (7,), (5, 6, 8, 11)])
+def test_a_lost_state_is_replayed_to_the_bit(
+    saves: tuple[int, ...], lost_before: tuple[int, ...], tmp_path: Path
+) -> None:
+    whole = worked(tmp_path / "whole", (), ())
+    assert len({sum_.vectors[0].tobytes() for sum_ in whole[:-1]}) == 12  # every round moved something else
+    assert same(worked(tmp_path / "lost", lost_before, saves), whole)
+
+
+def test_a_round_that_ran_already_runs_again_to_the_same_result(tmp_path: Path) -> None:
+    """A task whose result was lost on its way is run again where its state has already moved on."""
+    shard = shard_at(tmp_path / "home")
+    for this, w in rounds(5):
+        log_round(shard.home, this, w)
+        first = round_task(shard, (this, w))
+        assert same(round_task(shard, (this, w)), first)
+    forget()
+
+
+def test_a_damaged_save_is_passed_over(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    whole = worked(tmp_path / "whole", (), ())
+    shard = shard_at(home)
+    for this, w in rounds(12):
+        if this.number in (4, 8):
+            save_task(shard, (this.number, this.theta))
+        log_round(shard.home, this, w)
+        round_task(shard, (this, w))
+    newest = home / "00001-00000008"
+    victim = max(newest.glob("*.npy"), key=lambda path: path.stat().st_size)
+    data = bytearray(victim.read_bytes())
+    data[-1] ^= 1
+    victim.write_bytes(data)
+    forget()
+    save_task(shard, (12, np.ones(1)))
+    tree = shard_tasks.saved_tree(shard.home, 1, 12)
+    assert np.array_equal(tree["alpha"], whole[-1][0])
+    forget()
+    shutil.rmtree(home)
+
+
+def test_rounds_that_went_half_way_are_settled(tmp_path: Path) -> None:
+    shard = shard_at(tmp_path / "home", row_buffer_bytes=0)
+    this, _ = rounds(1)[0]
+    round_task(shard, (this, np.zeros(6, np.float32)))
+    save_task(shard, (1, np.ones(1)))
+    full = shard_tasks.saved_tree(shard.home, 1, 1)["alpha"].copy()
+    forget()
+    shutil.rmtree(tmp_path / "home")
+    shard = shard_at(tmp_path / "home", row_buffer_bytes=0)
+    round_task(shard, (this, np.zeros(6, np.float32)))
+    save_task(shard, (1, HALF))
+    half = shard_tasks.saved_tree(shard.home, 1, 1)["alpha"]
+    assert np.count_nonzero(full) > 10
+    np.testing.assert_array_equal(half, 0.5 * full)
+    forget()
+
+
+@pytest.mark.parametrize("n", [1, 2, 4, 5, 16, 17, 63, 64, 70])
+def test_a_tree_sum_is_the_tree_of_fours(n: int) -> None:
+    rng = np.random.default_rng(n)
+    parts = [ShardSum((k,), (rng.normal(size=3).astype(np.float32) * 10.0 ** rng.integers(-6, 6),)) for k in range(n)]
+    total = TreeSum()
+    for part in parts:
+        total.take(part)
+    level = parts
+    while len(level) > 1:
+        level = [added(*level[first : first + 4]) for first in range(0, len(level), 4)]
+    assert total.total().each == tuple(range(n))
+    assert total.total().vectors[0].tobytes() == level[0].vectors[0].tobytes()
+
+
+def test_a_shard_stays_where_it_is_while_its_worker_does() -> None:
+    placement = Placement()
+    first = placement.of(8, ["a", "b"])
+    assert sorted(first) == ["a"] * 4 + ["b"] * 4
+    assert placement.of(8, ["b", "a"]) == first
+    alone = placement.of(8, ["b"])
+    assert alone == ["b"] * 8
+    joined = placement.of(8, ["b", "c"])
+    assert sorted(joined) == ["b"] * 4 + ["c"] * 4
+    three = placement.of(8, ["b", "c", "d"])
+    assert max(three.count(name) for name in "bcd") == 3
+    assert sum(before == after for before, after in zip(joined, three, strict=True)) == 6

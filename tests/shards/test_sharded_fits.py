@@ -1,0 +1,130 @@
+"""Fits with shards end at the optimum of fits without, and their bytes do not depend on who computes."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+import bigsvm
+from bigsvm.solvers.dcd.shard_pass import ShardedGroup
+from bigsvm.store.formats.array_rows import ArrayRows
+from bigsvm.testing.problems import random_problem
+
+CLASSES = ("hinge", "squared_hinge")
+TARGETS = ("epsilon_insensitive", "squared_epsilon_insensitive")
+
+
+def folder_bytes(result: Any, path: Path) -> dict[str, bytes]:
+    result.save_model(path, overwrite=True)
+    return {p.name: p.read_bytes() for p in sorted(path.iterdir())}
+
+
+def rows_of(loss: str, n_classes: int = 2, weights: bool = False) -> ArrayRows:
+    """Few enough rows that a pass is short, and classes of different sizes, so that there is a bias to find."""
+    X, y = random_problem(400, 6, seed=33, noise=0.2, n_classes=n_classes)
+    X = X + 0.5
+    weight = np.linspace(0.0, 2.0, 400) if weights else None
+    if loss in TARGETS:
+        t = X @ np.arange(6.0) + 3.0 + np.sin(np.arange(400))
+        return ArrayRows(X, t, task="regression", sample_weight=weight)
+    return ArrayRows(sparse.csr_array(X), y, sample_weight=weight)
+
+
+@pytest.mark.usefixtures("streaming")
+@pytest.mark.parametrize("bias", ["augmented", "none"])
+@pytest.mark.parametrize("loss", CLASSES + TARGETS)
+@pytest.mark.parametrize(("shards", "weights"), [(2, True), (5, False)])
+def test_every_loss_and_bias_comes_to_its_optimum(loss: str, bias: str, shards: int, weights: bool) -> None:
+    rows = rows_of(loss, weights=weights)
+    options: dict[str, Any] = {"solver": "dcd", "loss": loss, "bias": bias, "C": 0.1, "tol": 1e-4}
+    alone = bigsvm.fit(rows, **options)
+    apart = bigsvm.fit(rows, shards=shards, rounds_per_pass=8, **options)
+    assert (alone.status, apart.status) == ("converged", "converged")
+    assert apart.figures["objective"] == pytest.approx(alone.figures["objective"], rel=1.1e-4)
+    assert apart.figures["dual_objective"] <= alone.figures["objective"]
+
+
+@pytest.mark.usefixtures("streaming")
+@pytest.mark.parametrize("n_classes", [2, 5])
+def test_bytes_are_of_shards_and_rounds_and_of_nothing_else(n_classes: int, tmp_path: Path) -> None:
+    rows = rows_of("hinge", n_classes)
+    options: dict[str, Any] = {"solver": "dcd", "loss": "hinge", "C": 0.1, "tol": 1e-2, "memory": "64MiB"}
+    same = [{"scheduler": "serial"}, {"threads": 1}, {"threads": 2}, {"threads": 5}]
+    found = [folder_bytes(bigsvm.fit(rows, shards=6, **options, **how), tmp_path / "m") for how in same]
+    assert all(other == found[0] for other in found)
+    for changed in ({"shards": 5}, {"shards": 6, "rounds_per_pass": 9}):
+        assert folder_bytes(bigsvm.fit(rows, **options, **changed), tmp_path / "m") != found[0]
+
+
+@pytest.mark.usefixtures("streaming")
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge", "epsilon_insensitive"])
+def test_no_round_lowers_the_dual_at_the_bias_that_it_was_given(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the bias b held, the dual of the saddle is a concave function of alpha; a round goes up on it or stays."""
+    rows = rows_of(loss)
+    seen: list[float] = []
+
+    def value(group: ShardedGroup, alpha: np.ndarray, bias: float) -> float:
+        problem, a, data = group.models.problem, alpha[:, 0], group._rows[0].data
+        block = data.read(data.refs(400)[0])  # in the order of alpha
+        X = sparse.csr_array((block.X.data, block.X.indices, block.X.indptr)).toarray() if loss in CLASSES else block.X
+        if loss in CLASSES:
+            y = np.where(block.y == problem.positive[0], 1.0, -1.0)
+            gain, diag = a.sum(), problem.loss.diag_factor / problem.C[0]
+        else:
+            y, diag = np.ones(len(a)), 0.0
+            gain = block.y @ a - problem.loss.epsilon * np.abs(a).sum()
+        w = (a * y) @ X
+        return float(gain - bias * (a @ y) - 0.5 * w @ w - 0.5 * diag * (a @ a))
+
+    whole = ShardedGroup.round
+
+    def watched(self: ShardedGroup, *told: Any) -> None:
+        if len(self.models.alpha.values) != 400:  # the few rows of a fit that compiles
+            return whole(self, *told)
+        self.collect()
+        before, bias = self.models.alpha.values.copy(), float(self._bias()[0])
+        whole(self, *told)
+        self.collect()
+        seen.append(value(self, self.models.alpha.values, bias) - value(self, before, bias))
+        return None
+
+    monkeypatch.setattr(ShardedGroup, "round", watched)
+    options: dict[str, Any] = {"C": 0.1, "tol": 1e-9, "shards": 4, "rounds_per_pass": 4}  # float64 weights
+    bigsvm.fit(rows, solver="dcd", loss=loss, max_passes=20, **options)
+    assert len(seen) > 50
+    assert min(seen) > -1e-9
+    assert max(seen) > 0.01
+
+
+@pytest.mark.usefixtures("streaming")
+def test_many_rounds_a_pass_are_worth_more_than_one() -> None:
+    """One sum a pass (CoCoA's way) needs several times the passes: the harness sees the difference."""
+    X, y = random_problem(2000, 40, 0.2, seed=5, noise=0.1)
+    options: dict[str, Any] = {"solver": "dcd", "loss": "hinge", "C": 0.1, "tol": 1e-2, "max_passes": 60}
+    options["solver_options"] = {"row_buffer": "off"}
+    one, many = (bigsvm.fit((X, y), shards=8, rounds_per_pass=p, **options) for p in (1, 32))
+    assert many.status == "converged"
+    assert one.figures["passes"] > 2 * many.figures["passes"]
+
+
+def test_shards_and_rounds_follow_from_the_shape() -> None:
+    from bigsvm.config import FitConfig
+    from bigsvm.solvers.base import DataShape
+    from bigsvm.solvers.shards import rounds_of, shards_of
+
+    auto = FitConfig.of()
+    sizes = [1e9, 16e9, 24e9, 25e9, 64e9, 1e12, 1e14]
+    assert [shards_of(auto, int(size)) for size in sizes] == [1, 1, 1, 2, 4, 64, 256]
+    assert shards_of(FitConfig.of(shards=3), 10) == 3
+    for shards, size in [(2, 32e9), (64, 1e12), (256, 1e13)]:
+        shape = DataShape(10**9, 10**6, 10**11, 1, shards, weight_bytes=4)
+        rounds = rounds_of(auto, shape, int(size))
+        assert max(shards, 16) <= rounds <= 256
+        assert math.log2(rounds).is_integer()
+    assert rounds_of(FitConfig.of(rounds_per_pass=7), DataShape(10, 10, 10, 1, 2), 10) == 7
+    assert rounds_of(auto, DataShape(10, 10, 10, 1), 10) == 1

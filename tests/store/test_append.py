@@ -1,0 +1,247 @@
+"""Rows that join a sealed store: the store of all rows at once, and every instant on the way is one of two stores."""
+
+from __future__ import annotations
+
+import filecmp
+import os
+import pickle
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from bigsvm.compiled.shared.rows import CSR
+from bigsvm.errors import BigSVMError, DataError, OutputError, UsageError
+from bigsvm.files.locks import alone
+from bigsvm.store.formats.opener import open_store
+from bigsvm.store.formats.zarr_rows import reopen
+from bigsvm.store.ingest.appending.commit import compact
+from bigsvm.store.ingest.ingest import ingest
+from bigsvm.store.sealing.former import LOCK
+from bigsvm.store.sealing.manifest import FORMER
+from bigsvm.store.sealing.seal import seal
+from bigsvm.store.sealing.verify import verify_store
+
+WIDTH = 12
+Part = tuple[Any, np.ndarray]
+
+
+def rows(n: int, classes: tuple[Any, ...] = (-1, 1), dense: bool = False, seed: int = 0) -> Part:
+    rng = np.random.default_rng(seed)
+    X = (rng.integers(1, 9, (n, WIDTH)) * (rng.random((n, WIDTH)) < 0.4)).astype(np.float32)
+    return X if dense else sp.csr_matrix(X), rng.choice(np.array(classes), n)
+
+
+def together(parts: list[Part]) -> Part:
+    stack = np.vstack if isinstance(parts[0][0], np.ndarray) else sp.vstack
+    return stack([X for X, _ in parts]), np.concatenate([y for _, y in parts])
+
+
+def content(store: Any) -> tuple[np.ndarray, np.ndarray]:
+    """All values and all labels."""
+    rows = open_store(store) if isinstance(store, str | Path) else store
+    blocks = [rows.read(ref) for ref in rows.refs(17)]
+    values = [
+        sp.csr_matrix((b.X.data, b.X.indices, b.X.indptr), (b.n_rows, WIDTH)).toarray() if isinstance(b.X, CSR) else b.X
+        for b in blocks
+    ]
+    assert rows.classes is not None
+    return np.vstack(values), rows.classes[np.concatenate([b.y for b in blocks])]
+
+
+def same(found: tuple[np.ndarray, np.ndarray], wanted: tuple[np.ndarray, np.ndarray]) -> bool:
+    return all(np.array_equal(ours, theirs) for ours, theirs in zip(found, wanted, strict=True))
+
+
+def files_of(folder: Path) -> set[str]:
+    found = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    return {name for name in found if not name.startswith(FORMER)}
+
+
+@pytest.mark.parametrize("chunk_bytes", [None, 512])
+@pytest.mark.parametrize("dense", [False, True])
+def test_the_store_is_that_of_all_rows_at_once_and_old_readers_keep_theirs(
+    dense: bool, chunk_bytes: int | None, tmp_path: Path
+) -> None:
+    kinds = [(100, (-1, 1)), (7, (-1, 1)), (60, (-1, 1)), (33, (0, 1, 2.5)), (1, (1,))]
+    parts = [rows(n, classes, dense, seed) for seed, (n, classes) in enumerate(kinds)]
+    grown, whole, codec = tmp_path / "grown.zarr", tmp_path / "whole.zarr", "none" if dense else "lz4"
+    ingest(parts[0], grown, codec=codec, chunk_bytes=chunk_bytes)
+    ingest(together(parts), whole, codec=codec, chunk_bytes=chunk_bytes)
+    before = content(grown)
+    read, unread = open_store(grown), open_store(grown)
+    content(read)
+    for part in parts[1:]:
+        result = ingest(part, grown, append=True, chunk_bytes=chunk_bytes)
+    assert (result["n_samples"], result["n_appended"]) == (201, 1)
+    assert files_of(grown) == files_of(whole)
+    other = {name for name in files_of(whole) if not filecmp.cmp(grown / name, whole / name, shallow=False)}
+    assert other == {"bigsvm-manifest.json"}  # which says what was added when
+    assert open_store(grown).content_fingerprint == open_store(whole).content_fingerprint
+    assert same(content(grown), content(whole))
+    reopen.cache_clear()
+    for reader in (read, unread, pickle.loads(pickle.dumps(unread))):
+        assert same(content(reader), before)
+    assert verify_store(grown)["n_bad"] == 0
+    fingerprint = open_store(grown).fingerprint
+    assert compact(grown)["freed_bytes"] > 0
+    assert not (grown / FORMER).exists()
+    assert same(content(grown), content(whole))
+    assert open_store(grown).fingerprint == fingerprint
+    reopen.cache_clear()
+    with pytest.raises(DataError, match="the store changed"):  # what it saw is gone, and it says so
+        pickle.loads(pickle.dumps(unread))
+
+
+class _Killed(BaseException):
+    """The process is gone: nothing that is called after it does anything."""
+
+
+@contextmanager
+def killed_at(number: int) -> Iterator[list[str]]:
+    """The `number`-th call that changes a file, and every later one, does nothing but raise."""
+    calls: list[str] = []
+
+    def dying(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def instead(*args: Any, **more: Any) -> Any:
+            if name == "open" and not set(str(args[1] if len(args) > 1 else more.get("mode", "r"))) & set("wxa+"):
+                return call(*args, **more)
+            calls.append(name)
+            if len(calls) >= number:
+                raise _Killed
+            return call(*args, **more)
+
+        return instead
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("replace", "rename", "link", "mkdir", "unlink"):
+            patch.setattr(os, name, dying(name, getattr(os, name)))
+        patch.setattr(shutil, "rmtree", dying("rmtree", shutil.rmtree))
+        patch.setattr("builtins.open", dying("open", open))
+        yield calls
+
+
+def test_killed_at_any_write_it_is_the_old_store_or_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "fsync", lambda handle: None)  # nobody loses power here
+    parts = [rows(90, dense=True), rows(25, (-1, 0, 1), True, 1), rows(9, (-1, 1), True, 2)]
+    template, path = tmp_path / "template.zarr", tmp_path / "s.zarr"
+    ingest(parts[0], template, chunk_bytes=400, codec="none")
+    shutil.copytree(template, path)
+    with killed_at(sys.maxsize) as calls:
+        ingest(parts[1], path, append=True, threads=1)
+    shutil.rmtree(path)
+    was, now, more = content(template), _labels_and_values(parts[:2]), _labels_and_values(parts)
+    commit = calls.index("link")  # before, only a folder beside the store is written to
+    seen = []
+    for number in (*range(1, commit, 15), *range(commit, len(calls) + 2)):
+        shutil.copytree(template, path)
+        reader = open_store(path)
+        with killed_at(number), suppress(_Killed):
+            ingest(parts[1], path, append=True, threads=1)
+        found = content(path)
+        seen.append(same(found, now))
+        assert seen[-1] or same(found, was), number
+        assert same(content(reader), was)
+        if number % 5 == 0:
+            assert verify_store(path)["n_bad"] == 0
+        if number % 20 == 0 or number > len(calls):  # whatever was left behind, rows can be added again
+            (path / LOCK).unlink(missing_ok=True)
+            ingest(parts[2] if seen[-1] else together(parts[1:]), path, append=True, threads=1)
+            assert same(content(path), more)
+            seal(path)
+            assert same(content(path), more)
+        shutil.rmtree(path)
+    assert seen == sorted(seen)  # the old one until a certain write, the new one from there on
+    assert {seen[0], seen[-1]} == {False, True}
+
+
+def _labels_and_values(parts: list[Part]) -> tuple[np.ndarray, np.ndarray]:
+    X, y = together(parts)
+    return X, y
+
+
+def test_two_at_once_are_one_too_many(tmp_path: Path) -> None:
+    path = tmp_path / "s.zarr"
+    ingest(rows(20), path)
+    with alone(path / LOCK, "the store"), pytest.raises(OutputError, match="the store is in use by process"):
+        ingest(rows(3), path, append=True)
+    assert ingest(rows(3), path, append=True)["n_samples"] == 23
+
+
+def _text(path: Path, line: str) -> str:
+    path.write_text(line + "\n")
+    return str(path)
+
+
+REFUSED: dict[str, tuple[Callable[[Path], Any], dict[str, Any], str]] = {
+    "wider": (lambda _: (sp.csr_matrix(np.ones((2, WIDTH + 1), np.float32)), [1, -1]), {}, "13 features and the store"),
+    "narrower": (
+        lambda _: (sp.csr_matrix(np.ones((2, 3), np.float32)), [1, -1]),
+        {},
+        "3 features and the store has 12",
+    ),
+    "wide text": (lambda folder: _text(folder / "w.svm", "1 1:1 99:2"), {}, "99"),
+    "dense": (lambda _: (np.ones((2, WIDTH), np.float32), [1, -1]), {}, "rows are dense and the store is sparse"),
+    "float64": (lambda _: (sp.csr_matrix(np.ones((2, WIDTH))), [1, -1]), {}, "values are float64"),
+    "weights": (lambda _: (rows(2)[0], [1, -1]), {"sample_weight": [1.0, 2.0]}, "have weights and the store has none"),
+    "strings": (lambda _: (rows(2)[0], ["a", "b"]), {}, "mix numbers and strings"),
+    "no label": (lambda folder: _text(folder / "n.svm", " 1:1"), {}, "label"),
+    "task": (lambda _: rows(2), {"task": "regression"}, "the store holds classes"),
+    "n_features": (lambda _: rows(2), {"n_features": 40}, "the store has 12"),
+    "overwrite": (lambda _: rows(2), {"overwrite": True}, "exclude each other"),
+    "itself": (lambda folder: str(folder / "s.zarr"), {}, "is the source itself"),
+    "nothing": (lambda _: (sp.csr_matrix((0, WIDTH), dtype=np.float32), np.zeros(0)), {}, "there are no rows"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_does_not_fit_is_refused_by_name_and_nothing_changes(case: str, tmp_path: Path) -> None:
+    path = tmp_path / "s.zarr"
+    ingest(rows(20), path)
+    before = {name: (path / name).read_bytes() for name in files_of(path)}
+    make, options, says = REFUSED[case]
+    source = make(tmp_path)
+    with pytest.raises(BigSVMError) as caught:
+        ingest(source, path, append=True, **options)
+    assert says in str(caught.value)
+    assert {name: (path / name).read_bytes() for name in files_of(path)} == before
+    assert not (path / FORMER).exists()
+    assert [entry.name for entry in tmp_path.iterdir() if ".tmp-" in entry.name] == []
+
+
+def test_stores_that_are_not_of_ingest_are_left_alone(tmp_path: Path) -> None:
+    with pytest.raises(BigSVMError, match="no such store"):
+        ingest(rows(3), tmp_path / "none.zarr", append=True)
+    path = tmp_path / "s.zarr"
+    ingest(rows(20), path)
+    (path / "bigsvm-manifest.json").unlink()
+    with pytest.raises(DataError, match="sealed stores of ingest only"):
+        ingest(rows(3), path, append=True)
+    seal(path)  # nobody knows the content of what was sealed afterwards
+    with pytest.raises(DataError, match="not as ingest wrote it"):
+        ingest(rows(3), path, append=True)
+
+
+def test_weights_targets_and_narrow_values_join(tmp_path: Path) -> None:
+    X, y = rows(30, dense=True)
+    weight = np.linspace(0.5, 2.0, 30)
+    targets = y * 0.25
+    for name, values, task in (("w", y, "classification"), ("r", targets, "regression")):
+        grown, whole = tmp_path / f"{name}.zarr", tmp_path / f"{name}-all.zarr"
+        narrow = X.astype(np.int8)
+        ingest((narrow, values), whole, sample_weight=weight, task=task)
+        ingest((narrow[:20], values[:20]), grown, sample_weight=weight[:20], task=task)
+        ingest((narrow[20:], values[20:]), grown, sample_weight=weight[20:], append=True)
+        ours, theirs = open_store(grown), open_store(whole)
+        assert ours.content_fingerprint == theirs.content_fingerprint
+        assert (ours.dtype, ours.has_weights, ours.classes is None) == (np.int8, True, task == "regression")
+    with pytest.raises(UsageError, match="--append and --overwrite"):
+        ingest((X, y), grown, append=True, overwrite=True)
