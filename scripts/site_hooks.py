@@ -10,6 +10,7 @@ import re
 from typing import Any
 
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
+_LARGE = re.compile(r"\\[bB]igg?[lr]?(?=\\[lr]Vert)")  # the converter knows no size of this fence
 _CODE_IN_CELL = re.compile(r"<td[^>]*>.*?</td>", re.DOTALL)
 
 
@@ -17,14 +18,8 @@ def as_mathml(found: re.Match[str]) -> str:
     """One formula.  Raises what the converter raises: a formula that it cannot read ends the build."""
     from latex2mathml.converter import convert
 
-    text = html.unescape(found[3]).strip()
-    text = (
-        text.replace(r"\Big\lVert", r"\lVert")
-        .replace(r"\Big\rVert", r"\rVert")
-        .replace(r"\thinspace", r"\,")
-        .replace(r"\lbrace", r"\{")
-        .replace(r"\rbrace", r"\}")
-    )
+    text = _LARGE.sub("", html.unescape(found[3]).strip())
+    text = text.replace(r"\thinspace", r"\,").replace(r"\lbrace", r"\{").replace(r"\rbrace", r"\}")
     return convert(text, display="block" if found[2] == "[" else "inline")
 
 

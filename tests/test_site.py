@@ -31,7 +31,7 @@ DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]+|(?<![\w-])-[a-zA-Z]\b")
-_ELSEWHERE = {"--scheduler", "--scheduler-file", "--kernel", "--task", "--epsilon", "GridSearchCV"}
+_ELSEWHERE = {"--scheduler", "--scheduler-file", "--kernel", "--task", "--epsilon", "GridSearchCV", "report"}
 """Recipes that start processes or compile much, and that other tests go through: here they are read and not run."""
 
 
@@ -169,6 +169,7 @@ def prepared(folder: Path) -> None:
     ]
     text = "\n".join(lines) + "\n"
     (folder / "part-1.svm.zst").write_bytes(zstandard.compress(text.encode()))
+    (folder / "more.svm").write_text("\n".join(lines[:20]) + "\n")
     (folder / "targets.svm").write_text(text.replace("-1 ", "-0.5 "))
     bigsvm.ingest((X, y), folder / "new.zarr")
     people(folder)
