@@ -74,7 +74,7 @@ class LinearPredictor(_Plain):
         W = np.ascontiguousarray(self.coef.T)
         # Sparse products are made row by row; of dense ones some rows at a time, so that little is held.
         if isinstance(X, CSR):
-            return plain_products(X, W) + self.intercept
+            return plain_products(X, W) + self.intercept_of_sparse()
         runs = tile(len(X), max(_PRODUCTS // max(W.size, 1), 1))
         parts = [plain_products(X[start:stop], W) for start, stop in runs]
         return np.concatenate([np.empty((0, self.n_models)), *parts]) + self.intercept

@@ -23,7 +23,8 @@ PARAMETERS = 12  # of a function anywhere
 WIDE = {
     "ingest": "public: a keyword for each option of the command, with all that they mean",
     "open_source": "the options of ingest as they came",
-    "open_store": "public: a keyword for each thing that may be chosen of rows",
+    "open_store": "public: a keyword for each way to read rows, with all that they mean",
+    "fit": "public: those of open_store, and arrays beside",
     "__init__": "of an estimator: a keyword for each parameter, as scikit-learn has them",
 }
 """Functions outside compiled/ that are longer or take more, and why."""

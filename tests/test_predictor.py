@@ -28,6 +28,17 @@ KERNELS = {
 SCALES = {
     "none": {},
     "maxabs": {"scale": {"kind": "maxabs", "largest": [2.0 + j for j in range(D)]}},
+    **{
+        f"standard {centred}": {
+            "scale": {
+                "kind": "standard",
+                "largest": [2.0 + j for j in range(D)],
+                "mean": [1.0 - j for j in range(D)],
+                "centred": centred,
+            }
+        }
+        for centred in (False, True)
+    },
     "unit-norm": {"scale": {"kind": "unit-norm"}},
 }
 

@@ -74,10 +74,22 @@ row_options = [
 """What is read as rows, beside label and weight."""
 scale_option = click.option(
     "--scale",
-    type=click.Choice(["none", "maxabs", "unit-norm"]),
-    help="maxabs: columns by their largest |value|; unit-norm: rows by their norm.  The model keeps it.",
+    type=click.Choice(["none", "maxabs", "standard", "unit-norm"]),
+    help="maxabs: columns by their largest |value|; standard: to mean 0 and deviation 1; unit-norm: rows by their norm."
+    "  The model keeps it.",
 )
-ROWS = ("matrix", "columns", "hash_bits", "missing", "scale")
+normalize_option = click.option(
+    "--normalize",
+    metavar="STEPS",
+    help="total=1e4,log1p or one of them: rows made to sum up to a total, then log(1 + x).  The model keeps it.",
+)
+split_option = click.option(
+    "--split",
+    type=float,
+    metavar="SHARE",
+    help="Train on this share of the rows, such as 0.9, chosen by a hash of their numbers; test on the others.",
+)
+ROWS = ("matrix", "columns", "hash_bits", "missing", "scale", "normalize", "split")
 store_options = [*label_options, empty_option, *row_options, storage_option]
 """How a store is opened."""
 
@@ -116,7 +128,13 @@ def _option(name: str) -> Callable[[F], F]:
     )
 
 
-fit_options = [*store_options, scale_option, *(_option(name) for name in TYPED.values())]
+fit_options = [
+    *store_options,
+    scale_option,
+    normalize_option,
+    split_option,
+    *(_option(name) for name in TYPED.values()),
+]
 """All that a fit takes, and therefore its plan."""
 
 run_options = [_option(name) for name in TYPED.values() if OPTIONS[name].reading]

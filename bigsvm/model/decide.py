@@ -18,6 +18,7 @@ from bigsvm.errors import DataError
 from bigsvm.store.blocks import Matrix
 from bigsvm.store.checks import as_values, check_csr, check_finite, unmasked
 from bigsvm.store.scaling import Scaling
+from bigsvm.store.transforms.recipe import Recipe
 
 
 class Decides:
@@ -85,6 +86,13 @@ class Decides:
         """A weight for each feature, float64, (n_models, n_features); None where features have none."""
         return None
 
+    def intercept_of_sparse(self) -> np.ndarray:
+        """The intercept of a linear model for sparse rows: where dense ones lose their means, these keep them."""
+        scaling, weights = Scaling.of(self.about.get("rows", {})), self.weights
+        if scaling is None or not scaling.centred or scaling.shift is None or weights is None:
+            return self.intercept
+        return self.intercept - np.einsum("mj,j->m", weights[:, : len(scaling.shift)], scaling.shift)
+
     def scores(self, X: Matrix) -> np.ndarray:
         """Scores of rows, float64, shape (n_rows, n_models)."""
         raise NotImplementedError
@@ -103,11 +111,22 @@ class Decides:
 
     def _scaled(self, X: Any) -> Matrix:
         """Rows as the model was trained on them."""
-        scaling, rows = Scaling.of(self.about.get("rows", {})), as_matrix(X)
-        if scaling is None:
+        recipe, rows = Recipe.of(self.about.get("rows", {})), as_matrix(X)
+        if recipe.nothing:
             return rows
         check_width(rows, self.n_features)
-        return scaling.apply(rows)
+        self.check_centred("csr" if isinstance(rows, CSR) else "dense", "X")
+        return recipe.apply(rows, "X")
+
+    def check_centred(self, layout: str, where: str) -> None:
+        """Refuse sparse rows where a model takes rows apart from their means, and cannot do so without filling them up.
+
+        Raises DataError.
+        """
+        scaling = Scaling.of(self.about.get("rows", {}))
+        if layout == "csr" and scaling is not None and scaling.centred and self.weights is None:
+            what = "the model was trained on dense rows without their means, and from sparse rows these cannot be taken"
+            raise DataError(what, where, "give it dense rows, or train on sparse ones")
 
     def labels_of(self, scores: np.ndarray) -> np.ndarray:
         """Labels, or values, of scores (n_rows, n_models)."""

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
+from bigsvm.csr import CSR
 from bigsvm.errors import DataError
 from bigsvm.model.decide import Decides, check_width, models_of, no_codes
 from bigsvm.model.kernel_model import KernelModel, read_kernel_model
@@ -34,10 +35,12 @@ class LinearScorer(NamedTuple):
 
     W : float64, shape (n_features, n_models), C-contiguous
     intercept : float64, shape (n_models,)
+    of_sparse : float64, shape (n_models,)   the intercept for sparse rows, whose means nobody has subtracted
     """
 
     W: np.ndarray
     intercept: np.ndarray
+    of_sparse: np.ndarray
 
     @property
     def n_features(self) -> int:
@@ -46,7 +49,7 @@ class LinearScorer(NamedTuple):
     def scores(self, X: Matrix) -> np.ndarray:
         """Scores of rows that have no feature beyond the model's, float64, shape (n_rows, n_models)."""
         out = products(X, self.W)
-        out += self.intercept
+        out += self.of_sparse if isinstance(X, CSR) else self.intercept
         return out
 
 
@@ -94,7 +97,7 @@ class LinearModel(Decides):
 
     def scorer(self) -> LinearScorer:
         """What a task needs of the model: its weights in the compiled order, a view where there is one model."""
-        return LinearScorer(np.ascontiguousarray(self.coef.T), self.intercept)
+        return LinearScorer(np.ascontiguousarray(self.coef.T), self.intercept, self.intercept_of_sparse())
 
     @property
     def scorer_bytes(self) -> int:
@@ -115,7 +118,7 @@ class LinearModel(Decides):
         have more or fewer, or where an entry of sparse rows lies beyond.
         """
         check_width(X, self.n_features)
-        return products(X, np.ascontiguousarray(self.coef.T)) + self.intercept
+        return self.scorer().scores(X)
 
     def save(self, path: str | Path, alpha: Any = None, overwrite: bool = False, alpha_bytes: int = 0) -> None:
         """Write the model directory, whole or not at all.

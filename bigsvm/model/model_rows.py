@@ -66,6 +66,10 @@ def check_alike(rows: Mapping[str, Any], store: RowBlocks) -> None:
                     f"feature {k} is {name!r}, and the model's is {our!r}", store.uri,
                     "the model needs the features that it was trained on, in their order",
                 )  # fmt: skip
+    if rows.get("normalize") != store.recipe.get("normalize"):
+        ours, theirs = (found.get("normalize", "nothing") for found in (rows, store.recipe))
+        what = f"the rows are normalized by {theirs}, and those of the model by {ours}"
+        raise DataError(what, store.uri, "open_store(..., like=model.about['rows']) reads them alike")
     if rows.get("scale") != store.recipe.get("scale"):
         ours, theirs = ((found.get("scale") or {}).get("kind", "none") for found in (rows, store.recipe))
         what = f"the rows are scaled by {theirs}, and those of the model by {ours}"

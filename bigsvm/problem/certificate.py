@@ -153,10 +153,12 @@ class Accumulator:
     """Adds blocks' terms in block order; `finish` is the certificate of everything added.
 
     rescaled : bool   of the best multiple of w, among some, instead of w
+    met : what rows as they are stored are met with, w as a rule;  v : what they sum up to
     """
 
     def __init__(self, problem: Problem, w: np.ndarray, rescaled: bool = False) -> None:
         self._problem, self._w = problem, w
+        self.met = problem.met(w)
         self.scales = _SCALES if rescaled else _SCALES[:0]
         self.v = np.zeros(w.shape)
         self._sums: list[np.ndarray] = []
@@ -203,11 +205,11 @@ class Accumulator:
         """The certificate with the multiple of w that it speaks of."""
         total = self.sums()
         free = self._problem.bias == "free"
-        scale = np.ones(self._problem.n_models)
-        norms = self._norms(scale)
+        scale, v = np.ones(self._problem.n_models), self._problem.summed(self.v)
+        norms = self._norms(scale, v)
         if len(self.scales):
             scale = self._choose_scales(total, norms[:, 0])
-            norms = self._norms(scale)
+            norms = self._norms(scale, v)
         primal = 0.5 * norms[:, 0] + total[:, kernel.LOSS]
         gap = total[:, kernel.GAP] + 0.5 * norms[:, 1]
         if free:
@@ -220,11 +222,11 @@ class Accumulator:
             drift=float(norms[:, 2].max()),
             n_support=total[:, kernel.SUPPORT].astype(np.int64),
         )
-        return Proof(certificate, self.v, scale)
+        return Proof(certificate, v, scale)
 
-    def _norms(self, scale: np.ndarray) -> np.ndarray:
+    def _norms(self, scale: np.ndarray, v: np.ndarray) -> np.ndarray:
         norms = np.zeros((self._problem.n_models, 3))
-        kernel.distances(self._w, scale, self.v, norms, 1 if self._problem.bias == "free" else 0)
+        kernel.distances(self._w, scale, v, norms, 1 if self._problem.bias == "free" else 0)
         return norms
 
     def _choose_scales(self, total: np.ndarray, norms: np.ndarray) -> np.ndarray:

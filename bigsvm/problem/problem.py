@@ -26,10 +26,12 @@ import numpy as np
 
 from bigsvm.compiled.shared.losses import DualBox, DualModels
 from bigsvm.config import FitConfig
-from bigsvm.errors import DataError, UsageError
+from bigsvm.errors import DataError, Unsupported, UsageError
+from bigsvm.problem.centre import Centre
 from bigsvm.problem.kernel import Definite, Kernel
 from bigsvm.problem.loss import Loss, loss_named
 from bigsvm.store.blocks import Block, RowBlocks
+from bigsvm.store.scaling import Scaling
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,8 @@ class Problem:
     positive : int32, shape (n_models,)   class code that is +1 for each model
     negative : int32, shape (n_models,)   class code that is -1 (`ovo`), or -1 for all others
     kernel : Kernel
+    centre : of rows that count as centred and are not; None for all others, and with a free bias, which takes the
+        means up
     """
 
     loss: Loss
@@ -56,6 +60,7 @@ class Problem:
     positive: np.ndarray
     negative: np.ndarray
     kernel: Kernel = field(default_factory=Kernel)
+    centre: Centre | None = None
 
     @property
     def regression(self) -> bool:
@@ -78,7 +83,9 @@ class Problem:
 
     @property
     def constant_feature(self) -> float:
-        """B, or 0 without a bias: kernels multiply by it and need no other case."""
+        """B, or 0 without a bias: kernels multiply by it and need no other case.  1 where only the centre needs it."""
+        if self.centre is not None:
+            return self.centre.constant
         return 0.0 if self.bias == "none" else self.bias_scale
 
     @property
@@ -93,6 +100,14 @@ class Problem:
     def dual_models(self) -> DualModels:
         """The models as loops over rows take them."""
         return DualModels(self.class_weight, self.positive, self.C, self.box)
+
+    def met(self, w: np.ndarray) -> np.ndarray:
+        """What rows as they are stored are met with in the place of w: w itself unless they count as centred."""
+        return w if self.centre is None else self.centre.met(w)
+
+    def summed(self, v: np.ndarray) -> np.ndarray:
+        """What rows sum up to, where rows as they are stored sum up to v, of the shape of w."""
+        return v if self.centre is None else self.centre.summed(v)
 
     def y_of(self, block: Block) -> np.ndarray:
         """Class codes, int32, or targets, float64, of a block's rows: what compiled code calls y."""
@@ -128,11 +143,12 @@ def make_problem(config: FitConfig, store: RowBlocks, class_counts: np.ndarray |
     loss = loss_named(config.loss, config.epsilon)
     classes = store.classes
     kernel = make_kernel(config, store.n_features)
+    centre = centre_of(store, config.bias, config.bias_scale, kernel)
     if kernel.name == "precomputed" and store.n_features != store.n_samples:
         shape = f"{store.n_samples:,} x {store.n_features:,}"
         raise DataError(f"a precomputed kernel has a column for each row, and the store is {shape}", store.uri)
     if loss.regression:
-        return _regression(config, store, loss, kernel)
+        return _regression(config, store, loss, kernel, centre)
     if classes is None:
         losses = "epsilon_insensitive" + (" or squared_epsilon_insensitive" if kernel.name == "linear" else "")
         raise DataError(
@@ -163,7 +179,24 @@ def make_problem(config: FitConfig, store: RowBlocks, class_counts: np.ndarray |
         positive=np.tile(positive, len(costs)),
         negative=np.tile(negative, len(costs)),
         kernel=kernel,
+        centre=centre,
     )
+
+
+def centre_of(store: RowBlocks, bias: str, bias_scale: float, kernel: Kernel) -> Centre | None:
+    """Where rows count as centred and are not, their centre: sparse rows with --scale standard, no free bias.
+
+    Raises Unsupported for a kernel that sees where rows lie.
+    """
+    scaling = Scaling.of(store.recipe)
+    if scaling is None or scaling.shift is None or scaling.centred:
+        return None
+    if kernel.name not in ("linear", "rbf"):
+        what = f"--scale standard leaves the means of sparse rows in them, and the {kernel.name} kernel sees them"
+        raise Unsupported(what, store.uri, "choose the kernel rbf or linear, or --scale maxabs")
+    if bias == "free" or kernel.name != "linear":
+        return None
+    return Centre(scaling.shift, 1.0 if bias == "none" else bias_scale, bias != "none")
 
 
 def make_kernel(config: FitConfig, n_features: int) -> Kernel:
@@ -181,7 +214,7 @@ def pairwise(config: FitConfig) -> bool:
     return config.of_kernel if config.multi_class is None else config.multi_class == "ovo"
 
 
-def _regression(config: FitConfig, store: RowBlocks, loss: Loss, kernel: Kernel) -> Problem:
+def _regression(config: FitConfig, store: RowBlocks, loss: Loss, kernel: Kernel, centre: Centre | None) -> Problem:
     """One model of targets: its classes are none, and each row's code is 0."""
     if store.classes is not None:
         hint = "ingest with --task regression"
@@ -191,7 +224,7 @@ def _regression(config: FitConfig, store: RowBlocks, loss: Loss, kernel: Kernel)
     costs = np.array(config.costs(store.n_samples))
     zeros = np.zeros(len(costs), np.int32)
     return Problem(
-        loss, costs, np.ones(1), config.bias, config.bias_scale, np.empty(0), zeros, zeros - 1, kernel
+        loss, costs, np.ones(1), config.bias, config.bias_scale, np.empty(0), zeros, zeros - 1, kernel, centre
     )  # fmt: skip
 
 

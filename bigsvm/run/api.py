@@ -12,6 +12,7 @@ from bigsvm.errors import UsageError
 from bigsvm.events import Emit, silent
 from bigsvm.machine import check_address_space
 from bigsvm.model.linear_model import rows_of_model
+from bigsvm.run.apply.held_out import add_held_out
 from bigsvm.run.fit.fit import fit_store
 from bigsvm.run.fit.outcome import FitResult
 from bigsvm.run.proof.certify import certify_model
@@ -35,6 +36,8 @@ def fit(
     columns: Sequence[str] = (),
     hash_bits: int | None = None,
     scale: Scale | None = None,
+    normalize: str | None = None,
+    split: float | None = None,
     emit: Emit = silent,
     **options: Any,
 ) -> FitResult:
@@ -46,7 +49,7 @@ def fit(
         CSR; or what `bigsvm.open_store` returned; or X alone, where `y` follows
     y, sample_weight : arrays, shape (n_samples,): `fit(X, y)` is `fit((X, y))`
     label, weight : names of the label and weight columns
-    empty_chunks, matrix, missing, columns, hash_bits, scale : as for `bigsvm.open_store`
+    empty_chunks, matrix, missing, columns, hash_bits, scale, normalize, split : as for `bigsvm.open_store`
     emit : called with each event of the run
     options : fields of `bigsvm.config.FitConfig`: loss, C, tol, memory, seed, class_weight, threads, ...; and
         `client`, a `dask.distributed.Client` on whose workers tasks run (scheduler="dask" takes the current one);
@@ -54,7 +57,8 @@ def fit(
 
     Returns
     -------
-    FitResult : `.model`, `.certificate.relative_gap`, `.status` ('converged', 'stopped' or 'stalled')
+    FitResult : `.model`, `.certificate.relative_gap`, `.status` ('converged', 'stopped' or 'stalled'); with `split`
+        `.figures["held_out"]` says how well the model does on the other rows
 
     Raises
     ------
@@ -68,16 +72,20 @@ def fit(
         with client.as_current():
             return fit(
                 source, y, sample_weight, label=label, weight=weight, empty_chunks=empty_chunks, matrix=matrix,
-                missing=missing, columns=columns, hash_bits=hash_bits, scale=scale, emit=emit, **options,
+                missing=missing, columns=columns, hash_bits=hash_bits, scale=scale, normalize=normalize, split=split,
+                emit=emit, **options,
             )  # fmt: skip
     given = options.pop("storage_options", None)
     config = FitConfig.of(**options)
     with storing_by(config, given, emit):
         store = open_store(
             _joined(source, y, sample_weight), label=label, weight=weight, empty_chunks=empty_chunks, columns=columns,
-            hash_bits=hash_bits, matrix=matrix, missing=missing, scale=scale,
+            hash_bits=hash_bits, matrix=matrix, missing=missing, scale=scale, normalize=normalize, split=split,
         )  # fmt: skip
-    return fit_store(store, config, emit)
+    result = fit_store(store, config, emit)
+    if split is not None:
+        add_held_out(result, store, config, emit)
+    return result
 
 
 def certify(
@@ -96,8 +104,10 @@ def certify(
     """
     given = options.pop("storage_options", None)
     config = FitConfig.of(**options)
+    like = rows_of_model(model)
+    part: Any = "train" if "split" in like else None
     with storing_by(config, given):
-        rows = open_store(_joined(source, y, sample_weight), label=label, weight=weight, like=rows_of_model(model))
+        rows = open_store(_joined(source, y, sample_weight), label=label, weight=weight, like=like, part=part)
     return certify_model(Path(model), rows, config)
 
 

@@ -56,6 +56,8 @@ class DataShape:
     """Rows beyond their kinks have curvature: where it is False (the hinge loss), no solver sums it up in a matrix."""
     regression: bool = False
     """Rows have targets, not classes."""
+    centred: bool = False
+    """Rows count as centred and are not (`Problem.centre`)."""
 
 
 @dataclass
@@ -284,6 +286,8 @@ class Solver(Protocol):
     """It reads the data by columns (`Context.columns`)."""
     starts_from: ClassVar[StartsFrom]
     """What it can take over of an earlier model, if anything."""
+    centres: ClassVar[bool]
+    """It meets rows through `Problem.met` and `Problem.summed` alone, so that they may count as centred."""
 
     @property
     def keeps_rows(self) -> Keeps:
@@ -355,6 +359,7 @@ class SolverBase:
     in_shards: ClassVar[bool] = False
     column_access: ClassVar[bool] = False
     starts_from: ClassVar[StartsFrom] = ""
+    centres: ClassVar[bool] = False
 
     @property
     def keeps_rows(self) -> Keeps:

@@ -71,6 +71,10 @@ def choose_solvers(config: FitConfig, shape: DataShape, in_memory: bool = False)
             what = f"loss {config.loss!r} with bias {config.bias!r}"
             with_kernel = f" and the {config.kernel} kernel" if config.kernel != "linear" else ""
             of_paper = " and a stop rule of its paper's (--stop paper)" if config.stop == "paper" else ""
+            if shape.centred and able_solvers(config, dataclasses.replace(shape, centred=False)):
+                what = f"no solver for {what} takes the means of sparse rows off without filling them up"
+                squared = "squared_epsilon_insensitive" if shape.regression else "squared_hinge"
+                raise Unsupported(what, hint=f"say --bias free, --loss {squared}, or --scale maxabs")
             raise Unsupported(f"no solver for {what}{with_kernel}{of_paper}", hint=_all(config))
         if not found:
             options = ", ".join(config.solver_options)
@@ -91,6 +95,9 @@ def choose_solvers(config: FitConfig, shape: DataShape, in_memory: bool = False)
         raise Unsupported(f"solver {name!r} starts from 0: it takes no --warm-start", hint=others)
     if config.stop == "paper" and not solver.paper_rule:
         raise Unsupported(f"solver {name!r} has no stop rule of a paper's", hint=f"{others}; or use --stop gap")
+    if shape.centred and not solver.centres:
+        what = f"solver {name!r} cannot take the means of sparse rows off (--scale standard) with bias {config.bias!r}"
+        raise Unsupported(what, hint=f"{others}; or say --bias free" if able else "say --bias free")
     made = _made(solver, config)
     refusal = made.refusal(shape)
     if refusal is not None:
@@ -108,6 +115,7 @@ def able_solvers(config: FitConfig, shape: DataShape) -> list[str]:
         and _takes_rows(solver, config)
         and (solver.paper_rule or config.stop == "gap")
         and (solver.starts_from or config.warm_start is None)
+        and (solver.centres or not shape.centred)
         and solver().refusal(shape) is None
     ]
 

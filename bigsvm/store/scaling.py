@@ -1,28 +1,44 @@
-"""Values of rows on one scale, zeros left alone, so that sparse rows stay as sparse as they are."""
+"""Values of rows on one scale, zeros left alone, so that sparse rows stay as sparse as they are.
+
+`standard` subtracts the means of dense rows as they are read.  Those of sparse rows are never subtracted from them: the
+problem knows them (`problem/centre.py`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
 from bigsvm.csr import CSR
 from bigsvm.errors import DataError
 
-Scale = Literal["none", "maxabs", "unit-norm"]
-MOST_COLUMNS = 1 << 24
+Scale = Literal["none", "maxabs", "standard", "unit-norm"]
+SCALES = get_args(Scale)
+MOST_COLUMNS = {"maxabs": 1 << 24, "standard": 1 << 20}
+"""Columns of which numbers are kept: one of each, or two, and a few while they are found."""
 
 
 class Scaling(NamedTuple):
     """What a model was trained behind, and what every other row of it goes through.
 
-    kind : maxabs divides each column by its largest |value|; unit-norm each row by its Euclidean norm
-    largest : of maxabs: float64, (n_features,); 1 where a column holds zeros only
+    kind : maxabs divides each column by its largest |value|; unit-norm each row by its Euclidean norm; standard each
+        column by its standard deviation
+    largest : of maxabs and standard what columns are divided by: float64, (n_features,); 1 where a column does not vary
+    mean : of standard: float64, (n_features,), of the columns as they were given
+    centred : the means were subtracted from the rows that a model was trained on, which were dense
     """
 
     kind: str
     largest: np.ndarray | None = None
+    mean: np.ndarray | None = None
+    centred: bool = False
+
+    @property
+    def shift(self) -> np.ndarray | None:
+        """What is subtracted from a row once it is divided, float64, (n_features,): means of divided columns."""
+        return None if self.mean is None or self.largest is None else self.mean / self.largest
 
     def dtype(self, given: np.dtype) -> np.dtype:
         """The type of scaled values: 8 bits become float32."""
@@ -40,10 +56,14 @@ class Scaling(NamedTuple):
         assert self.largest is not None
         if X.shape[1] != len(self.largest):
             raise DataError(f"the rows have {X.shape[1]} features, and {len(self.largest)} were scaled")
+        if self.centred and self.mean is not None:
+            centred = np.subtract(values, self.mean)  # in float64: a column far from 0 keeps the digits that vary
+            centred /= self.largest
+            return centred.astype(values.dtype, copy=False)
         return values / self.largest.astype(values.dtype, copy=False)
 
     def entries(self, X: CSR) -> np.ndarray:
-        """The scaled values of CSR rows, shape (nnz,)."""
+        """The scaled values of CSR rows, shape (nnz,); of `standard` divided, and no more."""
         values = X.data.astype(self.dtype(X.data.dtype), copy=False)
         if self.kind == "unit-norm":
             wide, lengths = values.astype(np.float64, copy=False), np.diff(X.indptr)
@@ -59,7 +79,12 @@ class Scaling(NamedTuple):
 
     def document(self) -> dict[str, Any]:
         """As JSON, exactly."""
-        return {"kind": self.kind, **({} if self.largest is None else {"largest": self.largest.tolist()})}
+        found: dict[str, Any] = {"kind": self.kind}
+        if self.largest is not None:
+            found["largest"] = self.largest.tolist()
+        if self.mean is not None:
+            found |= {"mean": self.mean.tolist(), "centred": self.centred}
+        return found
 
     @classmethod
     def of(cls, recipe: Mapping[str, Any]) -> Scaling | None:
@@ -68,15 +93,22 @@ class Scaling(NamedTuple):
         if document is None:
             return None
         try:
-            kind, largest = document["kind"], document.get("largest")
-            found = None if largest is None else np.array(largest, np.float64)
-            if kind not in ("maxabs", "unit-norm") or (found is None) != (kind == "unit-norm"):
+            kind, centred = document["kind"], document.get("centred", False)
+            largest, mean = (
+                None if document.get(name) is None else np.array(document[name], np.float64)
+                for name in ("largest", "mean")
+            )
+            if kind not in SCALES[1:] or (largest is None) != (kind == "unit-norm") or not isinstance(centred, bool):
                 raise ValueError(kind)
-            if found is not None and not (found.ndim == 1 and np.all(np.isfinite(found) & (found > 0))):
+            if largest is not None and not (largest.ndim == 1 and np.all(np.isfinite(largest) & (largest > 0))):
                 raise ValueError("scales")
+            if (mean is not None) != (kind == "standard"):
+                raise ValueError("means")
+            if mean is not None and (largest is None or largest.shape != mean.shape or not np.isfinite(mean).all()):
+                raise ValueError("means")
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise DataError(f"no scaling of rows: {error!r}", "rows.json") from error
-        return cls(kind, found)
+        return cls(kind, largest, mean, centred)
 
 
 def add_largest(X: CSR | np.ndarray, largest: np.ndarray) -> None:

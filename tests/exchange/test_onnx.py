@@ -16,6 +16,17 @@ from tests.exchange.made import CLASSES, KERNELS, D, kernel, linear, rows
 SCALES = {
     "none": {},
     "maxabs": {"scale": {"kind": "maxabs", "largest": [2.0, 3.0, 0.7, 1.0, 5.0]}},
+    **{
+        f"standard {centred}": {
+            "scale": {
+                "kind": "standard",
+                "largest": [2.0, 3.0, 0.7, 1.0, 5.0],
+                "mean": [0.1, -9.0, 0.0, 3.0, 1.0],
+                "centred": centred,
+            }
+        }
+        for centred in (False, True)
+    },
     "unit-norm": {"scale": {"kind": "unit-norm"}},
 }
 

@@ -15,8 +15,8 @@ from bigsvm.errors import DataError, UsageError
 from bigsvm.model.linear_model import load_model
 from bigsvm.run.proof.certify import certify_model
 from bigsvm.store.formats.opener import open_store
-from bigsvm.store.formats.scaled_rows import ScaledRows
 from bigsvm.store.scaling import Scaling
+from bigsvm.store.transforms.scaled_rows import ScaledRows
 from bigsvm.testing.contracts import RowBlocksContract, dense
 from tests.store import formats
 
@@ -104,7 +104,7 @@ def test_identities_tell_scales_apart(tmp_path: Path) -> None:
     found = {open_store(path, scale=scale).identity.digest for scale in (None, "none", "maxabs", "unit-norm")}
     assert len(found) == 3
     with pytest.raises(UsageError, match="unknown scale"):
-        open_store(path, scale="standard")
+        open_store(path, scale="standardised")
 
 
 def test_what_is_no_scaling_is_refused() -> None:

@@ -102,6 +102,10 @@ def _scaled(graph: _Graph, scaling: Scaling | None, types: Any) -> str:
     """Rows as the model was trained on them, in float64: scaled in the steps and to the digits of `Scaling.apply`."""
     if scaling is None:
         return graph.add("Cast", "X", to=types.DOUBLE)
+    if scaling.centred and scaling.mean is not None and scaling.largest is not None:
+        apart = graph.add("Sub", graph.add("Cast", "X", to=types.DOUBLE), scaling.mean)
+        centred = graph.add("Cast", graph.add("Div", apart, scaling.largest), to=types.FLOAT)
+        return graph.add("Cast", centred, to=types.DOUBLE)
     if scaling.largest is not None:
         return graph.add("Cast", graph.add("Div", "X", scaling.largest.astype(np.float32)), to=types.DOUBLE)
     wide = graph.add("Cast", "X", to=types.DOUBLE)

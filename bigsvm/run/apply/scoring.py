@@ -22,9 +22,9 @@ from bigsvm.model.model_rows import check_alike
 from bigsvm.run.execute.compile_in_child import compiled_in_child
 from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks, row_bytes
 from bigsvm.store.labels import as_labels, scan_classes
-from bigsvm.store.scaling import Scaling
 from bigsvm.store.text.svmlight import Chunk, read_chunks
 from bigsvm.store.text.text_files import Piece, line_limit, read_pieces
+from bigsvm.store.transforms.recipe import Recipe
 from bigsvm.tasks import Mapper, over_shares
 from bigsvm.units import KIB, MIB
 
@@ -186,6 +186,7 @@ def score_store(
     DataError : a row has more features than the model, dense rows have fewer, or the store is damaged.
     """
     check_alike(model.about.get("rows", {}), store)
+    model.check_centred(store.layout, store.uri)
     if store.layout == "dense" and store.n_features != model.n_features:
         raise DataError(
             f"the rows have {store.n_features} features and the model {model.n_features}",
@@ -219,7 +220,8 @@ def score_text(
     ------
     DataError : the text is bad, or a row has more features than the model; names file and line.
     """
-    scorer, scaling = model.scorer(), Scaling.of(model.about.get("rows", {}))
+    model.check_centred("csr", source)
+    scorer, recipe = model.scorer(), Recipe.of(model.about.get("rows", {}))
 
     def placed() -> Iterator[tuple[int, Chunk]]:
         start = 0
@@ -230,15 +232,13 @@ def score_text(
             n_features=model.n_features,
             unlabelled=not labelled,
         ):
-            yield start, chunk if scaling is None else chunk._replace(X=_scaled(chunk.X, scaling))
+            changed = recipe.apply(chunk.X, chunk.where, start)
+            assert isinstance(changed, CSR)
+            yield start, chunk._replace(X=changed)
             start += len(chunk.labels)
 
     found = over_shares(mapper, score_chunk, placed(), lambda piece: TextShare(piece[0], piece[1], scorer))
     yield from _watched((scored for _, scored in found), emit, what, 0)
-
-
-def _scaled(X: CSR, scaling: Scaling) -> CSR:
-    return X._replace(data=scaling.entries(X))
 
 
 class TextLabels(NamedTuple):

@@ -13,6 +13,7 @@ from bigsvm.errors import DataError
 from bigsvm.events import Emit, WorkAdvanced, WorkEnded, WorkStarted, silent
 from bigsvm.run.fit.plan import Plan
 from bigsvm.store.blocks import RowBlocks, blocks_of, row_bytes
+from bigsvm.store.scaling import Scaling
 from bigsvm.units import MIB
 
 _WORK = "variance"
@@ -61,6 +62,11 @@ def scale_gamma(rows: RowBlocks, emit: Emit = silent) -> float:
         mean += apart * n_new / total
         n = total
         emit(WorkAdvanced(_WORK, block.stop))
+    scaling = Scaling.of(rows.recipe)
+    if scaling is not None and scaling.shift is not None and not scaling.centred:
+        # Rows that count as centred: each column is spread about its own mean, and the mean of all is 0.
+        shift = scaling.shift
+        spread = max(spread + n * mean * mean - rows.n_samples * float(np.einsum("j,j->", shift, shift)), 0.0)
     if not np.isfinite(spread):
         raise DataError(
             "gamma='scale': the variance of X is beyond float64", rows.uri, "scale the features, or give gamma a number"

@@ -133,6 +133,7 @@ def _small_problem(problem: Problem, config: FitConfig, fit: SmallFit) -> Proble
         positive=positive,
         negative=negative,
         kernel=Kernel(problem.kernel.name, 1.0 / _WIDTH, 2, 1.0, definite),
+        centre=problem.centre and problem.centre._replace(mu=np.full(_WIDTH, 0.5)),
     )
 
 

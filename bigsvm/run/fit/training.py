@@ -85,13 +85,16 @@ def make_context(
 def begin(problem: Problem, plan: Plan, ctx: Context, stack: ExitStack, emit: Emit) -> Begun:
     """Check the kernel on the rows, reserve what the plan counts until `stack` is closed, and make state and prover.
 
+    Means of features are brought to the order that these have in the rows.
+
     Raises
     ------
     DataError : the kernel is refuted, or not symmetric.
     """
     decide = plan.decides_kernel and problem.kernel.definite.how != "assumed"
     kernel = checked_kernel(problem.kernel, ctx.data, reading_of(ctx, emit), ctx.budget, decide)
-    problem = dataclasses.replace(problem, kernel=kernel)
+    centre = problem.centre and problem.centre.ordered(ctx.data.feature_order)
+    problem = dataclasses.replace(problem, kernel=kernel, centre=centre)
     for need in plan.needs:
         if not need.may_spill and need.what != "resident data":
             stack.enter_context(ctx.budget.reserve(need.what, need.nbytes))

@@ -25,7 +25,7 @@ class AlphaTerms(SavedTerms):
     def __init__(self, model: LinearModel, problem: Problem, store: RowBlocks, alpha: np.ndarray | None) -> None:
         super().__init__(model, problem, store, alpha)
         self.w = weights_of(model, problem, store.n_features)
-        self.held_bytes = 3 * self.w.nbytes
+        self.held_bytes = (3 if problem.centre is None else 6) * self.w.nbytes
         self._total = Accumulator(problem, self.w)
 
     @property
@@ -49,7 +49,7 @@ class AlphaTerms(SavedTerms):
         """Terms of runs of blocks."""
 
         def share(run: tuple[BlockRef, ...]) -> RowsShare:
-            return RowsShare(self.store, run, self.problem, self.w, self.alpha_of(run), with_survey=True)
+            return RowsShare(self.store, run, self.problem, self._total.met, self.alpha_of(run), with_survey=True)
 
         return over_shares(mapper, certify_blocks, runs, share, at_most)
 
@@ -72,12 +72,12 @@ def _best_scaled(total: Accumulator, problem: Problem) -> Certificate:
     D(t) = t A - t^2 (||v||^2 / 2 + sum D_i alpha_i^2 / 2), and t <= 1 where alpha has bounds; A is sum alpha of
     classes, sum (y alpha - epsilon |alpha|) of targets.
     """
-    certificate = total.finish()
+    certificate, whole, _ = total.proof()
     if problem.bias == "free":  # a multiple is no better balanced: nothing but alpha = 0 is sure
         dual = np.maximum(certificate.dual, 0.0)
         return dataclasses.replace(certificate, dual=dual, gap=certificate.primal - dual)
     sums = total.sums()
-    v = total.v if total.v.ndim == 2 else total.v[:, None]
+    v = whole if whole.ndim == 2 else whole[:, None]
     quadratic = 0.5 * np.sum(v * v, axis=0) + sums[:, ALPHA_DIAG]
     linear = sums[:, LINEAR]
     t = np.divide(linear, 2.0 * quadratic, out=np.zeros_like(linear), where=(quadratic > 0) & (linear > 0))
@@ -95,6 +95,8 @@ def weights_of(model: LinearModel, problem: Problem, n_features: int) -> np.ndar
     w = zero_weights(width, problem.n_models)
     columns = w if w.ndim == 2 else w[:, None]
     columns[: model.n_features] = model.coef.T
-    if problem.constant_feature:
+    if problem.centre is not None:
+        columns[-1] = problem.centre.bias_of(model.coef, model.intercept)
+    elif problem.constant_feature:
         columns[-1] = model.intercept / problem.constant_feature
     return w

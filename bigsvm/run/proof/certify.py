@@ -5,6 +5,7 @@ Model arrays, alpha and the store's rows are all that is read.  Rows stream from
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -105,6 +106,8 @@ def terms_kind(model: Model, problem: Problem) -> type[SavedTerms]:
 def _precompile(terms: SavedTerms, emit: Emit) -> None:
     """Compile, or load, what the proof calls: a model of the same kind is proved on two rows, which are 0."""
     model, problem, store, with_alpha = terms.model, terms.problem, terms.store, terms.alpha is not None
+    centre = problem.centre and problem.centre._replace(mu=np.zeros(1))
+    problem = dataclasses.replace(problem, centre=centre)
 
     def prove_two() -> None:
         n_classes = len(problem.classes)

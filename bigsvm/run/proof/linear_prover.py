@@ -170,7 +170,7 @@ class LinearProver(Prover):
 
         def share(run: tuple[BlockRef, ...]) -> RowsShare:
             rows = None if alpha is None else alpha.between(run[0].start, run[-1].stop)
-            return RowsShare(ctx.data, run, point.problem, point.w, rows)
+            return RowsShare(ctx.data, run, point.problem, total.met, rows)
 
         total, runs = Accumulator(point.problem, point.w), runs_of(ctx.proof_refs, BLOCKS_PER_TASK)
         for _, terms in over_shares(ctx.mapper, certify_blocks, runs, share, ctx.pass_workers, account=ctx):
@@ -195,7 +195,9 @@ def linear_model(
     order = slice(None) if data.feature_order is None else data.feature_order
     first = 0
     for group in w:
-        columns = group if group.ndim == 2 else group[:, None]
+        # A model adds its intercept to the product of a row as it is stored: of a centred one the means are in it.
+        met = problem.met(group)
+        columns = met if met.ndim == 2 else met[:, None]
         for m in range(columns.shape[1]):
             t = scale[first + m]
             coef[first + m][order] = t * columns[:-1, m].astype(np.float64)

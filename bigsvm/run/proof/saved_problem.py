@@ -12,7 +12,7 @@ from bigsvm.model.linear_model import Model
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.kernel import Definite, How, Kernel
 from bigsvm.problem.loss import loss_named
-from bigsvm.problem.problem import Problem
+from bigsvm.problem.problem import Problem, centre_of
 from bigsvm.store.blocks import RowBlocks
 
 
@@ -62,6 +62,7 @@ def problem_of(model: Model, store: RowBlocks) -> Problem:
         positive=model.positive,
         negative=model.negative,
         kernel=kernel,
+        centre=centre_of(store, bias, bias_scale, kernel),
     )
 
 

@@ -83,7 +83,7 @@ def read_again(
             alpha = change * (rows.cost.values[some] * problem.C)
             picked = readonly_view(picked_rows(X, some - first))
             add_rows(picked, codes, problem.positive, alpha, problem.constant_feature, lean)
-            V += lean.reshape(V.shape)
+            V += problem.summed(lean).reshape(V.shape)
         near = gather.between(ref.start, ref.stop)
         if len(near):
             gather.add([picked_rows(X, near)])

@@ -87,6 +87,7 @@ class HyperPass(FullGradient):
     biases: ClassVar[tuple[str, ...]] = ("augmented", "none", "free")
     paper_rule: ClassVar[bool] = True
     patience: ClassVar[int] = 4
+    centres: ClassVar[bool] = True
 
     direction: str = "lbfgs"  # type: ignore[assignment]  # an option here; `look` chooses, not the template
     eps_act: float = 0.5

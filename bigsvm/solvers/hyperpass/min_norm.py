@@ -91,7 +91,7 @@ class _SmallProblem:
 
     def __init__(self, around: Neighbourhood, X: Matrix, m: int) -> None:
         problem, rows, numbers = around.problem, around.rows, around.near.of(m)
-        self.X = X
+        self.X, self.problem = X, problem
         self.s, self.C = rows.s.values[numbers, m], around.near.cost[m, : len(numbers)] * problem.C[m]
         self.codes = np.ascontiguousarray(rows.y.values[numbers, 0])
         self.positive = problem.positive[m : m + 1]
@@ -102,7 +102,7 @@ class _SmallProblem:
         """V += sum_i coefficients_i z_i; V may be strided."""
         total = np.zeros(len(V))
         add_rows(self.X, self.codes, self.positive, coefficients[:, None], self.bias, total)
-        V += total
+        V += self.problem.summed(total)
 
     def balance(self, a: np.ndarray, wanted: float) -> float:
         """Change `a`, rows nearest to their hyperplane first, until sum y a = wanted; what is missing still."""
@@ -120,8 +120,15 @@ class _SmallProblem:
         """The best shares, in place; r = w - V(a)."""
         q, bias = len(a), 0.0 if self.free else self.bias
         Q, g = np.empty((q, q)), np.empty((q, 1))
-        gram(self.X, self.sign, bias, np.zeros(len(r)), Q)
-        signed_margins(self.X, self.codes, self.positive, r, bias, 0.0, 1.0, g)
+        met, centre = self.problem.met(r), self.problem.centre
+        if centre is None:
+            gram(self.X, self.sign, bias, np.zeros(len(r)), Q)
+        else:
+            gram(self.X, self.sign, bias if centre.biased else 0.0, np.zeros(len(r)), Q)
+            along = np.empty((q, 1))
+            signed_margins(self.X, self.codes, self.positive, np.append(centre.mu, 0.0), 0.0, 0.0, 1.0, along)
+            centre.gram(Q, self.sign, along[:, 0])
+        signed_margins(self.X, self.codes, self.positive, met, bias, 0.0, 1.0, g)
         regularised = r[:-1] if self.free else r
         missing = 0.5 * dot(regularised, regularised) + float((self.C * np.maximum(self.s, 0.0) - a * self.s).sum())
         return best_shares(Q, self.s + g[:, 0], a, self.C, self.sign, self.free, missing, part, floor, _ROUNDS)

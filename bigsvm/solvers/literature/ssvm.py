@@ -60,6 +60,7 @@ class SSVM(FullGradient):
     starts_from: ClassVar[StartsFrom] = "weights"
     paper_rule: ClassVar[bool] = True
     curvature: ClassVar[Curvature] = "matrix"
+    centres: ClassVar[bool] = True
 
     smoothing: float = 5.0
     delta: float = 1e-3

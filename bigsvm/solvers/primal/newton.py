@@ -30,6 +30,7 @@ class Newton(FullGradient):
     starts_from: ClassVar[StartsFrom] = "weights"
     paper_rule: ClassVar[bool] = True
     curvature: ClassVar[Curvature] = "matrix"
+    centres: ClassVar[bool] = True
 
     max_features: int = 5000
     eps1: float = 1e-6

@@ -36,6 +36,7 @@ class NewtonCG(FullGradient):
     starts_from: ClassVar[StartsFrom] = "weights"
     curvature: ClassVar[Curvature] = "diagonal"
     move_reads: ClassVar[int] = 0
+    centres: ClassVar[bool] = True
 
     forcing: float = 0.1
     most_products: int = 250

@@ -25,6 +25,7 @@ from bigsvm.tasks import PassLeft
 
 _ROUNDING = 1e-14  # steps shorter than this, relative to w, go nowhere
 _WIDE = 8  # arrays as large as w: the point, gradient, direction, best dual point, and sums of tasks
+_CENTRED = 4  # more where rows count as centred: the means, and what w, a direction and sums are beside them
 
 
 @dataclass
@@ -164,7 +165,8 @@ class FullGradient(PrimalSolver):
     def needs(self, shape: DataShape, resident: bool) -> list[Need]:
         """Bytes by name; per-row needs may go to disk."""
         wide = 8 * (shape.n_features + 1) * shape.n_models
-        return [Need("w", wide), Need("gradients", _WIDE * wide), *self.more_needs(shape), *row_needs(shape)]
+        centre = [Need("means", _CENTRED * wide)] if shape.centred else []
+        return [Need("w", wide), Need("gradients", _WIDE * wide), *centre, *self.more_needs(shape), *row_needs(shape)]
 
     def more_needs(self, shape: DataShape) -> list[Need]:
         """Needs of one solver beside those of all."""

@@ -130,7 +130,7 @@ def pass_task(share: PassShare) -> PassSums:
     assert cost is not None
     assert y is not None
     V = np.zeros(share.shape)
-    H = _zero_hessian(share.curvature, m, share.shape)
+    H = _zero_hessian(share.curvature, problem, share.shape)
     first = bytes_read = 0
     gathered: list[Matrix] = []
     S = None if share.bins is None else np.zeros((m, share.bins.edges.shape[1] + 1, width))
@@ -159,7 +159,8 @@ def pass_task(share: PassShare) -> PassSums:
             if not product:
                 add_rows(X, block_y, problem.positive, share.weights.alpha(s[rows], C), bias, V)
             if share.curvature != "none":
-                _add_curvature(X, block_y, problem, share.weights.curvature(s[rows], C), p, rows, V, H)
+                h = share.weights.curvature(s[rows], C)
+                _add_curvature(share.curvature, X, block_y, problem, h, p, rows, V, H)
         if keys is not None:
             row_keys(X, keys[rows, 0])
         if norms is not None:
@@ -173,15 +174,17 @@ def pass_task(share: PassShare) -> PassSums:
     return PassSums(V, H, (s, p, cost, y), bytes_read, tuple(gathered), keys, norms, S)
 
 
-def _zero_hessian(curvature: Curvature, n_models: int, shape: tuple[int, ...]) -> np.ndarray | None:
-    """Where the matrix or its diagonal is summed up."""
+def _zero_hessian(curvature: Curvature, problem: Problem, shape: tuple[int, ...]) -> np.ndarray | None:
+    """Where the matrix or its diagonal is summed up; of rows that count as centred its last column beside it."""
     if curvature == "matrix":
-        return np.zeros((n_models, shape[0], shape[0]))
-    return np.zeros(shape) if curvature == "diagonal" else None
+        return np.zeros((problem.n_models, shape[0], shape[0]))
+    if curvature != "diagonal":
+        return None
+    return np.zeros(shape if problem.centre is None else (2, *shape))
 
 
 def _add_curvature(
-    X: Matrix, y: np.ndarray, problem: Problem, h: np.ndarray, p: np.ndarray | None, rows: slice,
+    curvature: Curvature, X: Matrix, y: np.ndarray, problem: Problem, h: np.ndarray, p: np.ndarray | None, rows: slice,
     V: np.ndarray, H: np.ndarray | None,
 ) -> None:  # fmt: skip
     """Add what rows of curvature h, (n_rows, n_models), are in the Hessian: to H, or its product with d to V."""
@@ -189,11 +192,15 @@ def _add_curvature(
     if H is None:
         assert p is not None
         add_rows(X, y, problem.positive, h * p[rows], bias, V)
-    elif H.ndim == 3:
+    elif curvature == "matrix":
         for k in range(problem.n_models):
             add_hessian(X, np.ascontiguousarray(h[:, k]), bias, H[k])
-    else:
+    elif problem.centre is None:
         add_hessian_diagonal(X, h, bias, H)
+    else:
+        add_hessian_diagonal(X, h, bias, H[0])
+        signs = 1.0 if problem.regression else np.where(y[:, None] == problem.positive, 1.0, -1.0)
+        add_rows(X, y, problem.positive, h * signs, bias, H[1])  # which has signs of its own
 
 
 def pass_refs(ctx: Context) -> Sequence[BlockRef]:
@@ -234,19 +241,22 @@ def row_pass(
 
     curvature : what of the Hessian is summed up; its 'product' with d comes back as V
     gather : takes the rows that it names;  keys : take hashes of the rows' contents;  norms : and their
-    squared norms;  bins : sums of rows by where they cross along d, added to `bins.sums`.
+    squared norms;  bins : empty, sums of rows by where they cross along d, added to `bins.sums`.
+    Of rows that count as centred all sums are those of centred rows; rows that are gathered, keys and norms are as
+    they are stored.
 
     Raises PassLeft where the run is to stop; rows seen until then have been written, sums are lost.
     """
     in_process = ctx.mapper.in_process
+    met_w, met_d = (None if a is None else problem.met(a) for a in (w, d))
     needs_s = w is not None or weights is not None or bins is not None
     V = np.zeros(shape)
-    H = _zero_hessian(curvature, problem.n_models, shape)
+    H = _zero_hessian(curvature, problem, shape)
 
     def share(run: tuple[BlockRef, ...]) -> PassShare:
         start, stop = run[0].start, run[-1].stop
         return PassShare(
-            ctx.data, run, problem, w, d,
+            ctx.data, run, problem, met_w, met_d,
             rows.s.between(start, stop) if needs_s and (in_process or w is None) else None,
             rows.p.between(start, stop) if d is not None and in_process else None,
             rows.cost.between(start, stop) if in_process else None,
@@ -271,4 +281,8 @@ def row_pass(
             bins.sums += sums.S
         if not in_process:
             put_back(run, of_rows, (*sums.rows, sums.keys, sums.norms))
-    return V, H
+    if problem.centre is not None and H is not None:
+        H = problem.centre.hessian(H, curvature == "matrix")
+    if problem.centre is not None and bins is not None:
+        problem.centre.sums(bins.sums)
+    return problem.summed(V), H

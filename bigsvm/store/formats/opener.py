@@ -7,7 +7,7 @@ import os
 import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from bigsvm.errors import BigSVMError, MissingInput, UsageError
 from bigsvm.files.paths import SCHEMES, STORE_MARKS
@@ -18,7 +18,7 @@ from bigsvm.store.identity import Identity
 from bigsvm.store.labels import Missing, Task
 from bigsvm.store.remote.names import is_remote, rename, without_secrets
 from bigsvm.store.remote.settings import storing
-from bigsvm.store.scaling import Scale
+from bigsvm.store.scaling import SCALES, Scale
 from bigsvm.store.sealing.seal import EmptyChunks
 
 ENTRY_POINTS = "bigsvm.stores"
@@ -43,6 +43,9 @@ def open_store(
     hash_bits: int | None = None,
     missing: Missing = "refuse",
     scale: Scale | None = None,
+    normalize: str | None = None,
+    split: float | None = None,
+    part: Literal["train", "test"] | None = None,
     like: Mapping[str, Any] | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> RowBlocks:
@@ -63,7 +66,12 @@ def open_store(
     columns : of a table those that are features; of text without a header the names of all, or `numbers`
     hash_bits : text columns of a table share 2^hash_bits features; None gives one to each value that occurs
     missing : rows without a label are refused; drop leaves them out
-    scale : maxabs divides each column by its largest |value| (one pass finds them), unit-norm each row by its norm
+    scale : maxabs divides each column by its largest |value| (one pass finds them), unit-norm each row by its norm;
+        standard brings columns to mean 0 and standard deviation 1, those of sparse rows without filling them up
+    normalize : total=1e4 makes the values of each row sum up to that, log1p takes log(1 + x) of them; both before they
+        are scaled: total=1e4,log1p
+    split : the share of rows to train on, chosen by a hash of their numbers; the others are kept back
+    part : train or test, of a split; with `like` of the one that the model was trained with.  Without it all rows
     like : `model.about["rows"]`: a table's columns, and the matrix, are read as those that the model was trained on
     storage_options : of s3://, gs://, az://, by the names of obstore: endpoint, region, ...; the rest comes from the
         environment.  Values are in no record and no message
@@ -73,17 +81,25 @@ def open_store(
     UsageError : this kind of source cannot be opened. MissingInput : there is nothing there.
     DataError : it is bad.
     """
-    if scale not in (None, "none", "maxabs", "unit-norm"):
-        raise UsageError(f"unknown scale {scale!r}", hint="none, maxabs or unit-norm")
+    if scale not in (None, *SCALES):
+        raise UsageError(f"unknown scale {scale!r}", hint=f"one of {', '.join(SCALES)}")
     options: dict[str, Any] = {"label": label, "weight": weight, "task": task}
     chosen = {"matrix": matrix, "columns": tuple(columns), "hash_bits": hash_bits, "missing": missing, "like": like}
     with storing(storage_options):
         store = _open(source, options, empty_chunks, labelled, chosen)
-    if scale in (None, "none") and not (like and "scale" in like):
-        return store
-    from bigsvm.store.formats.scaled_rows import scaled
+    if split is not None or part is not None:
+        from bigsvm.store.formats.split_rows import split as chosen_of  # here and below: what few ask for
 
-    return scaled(store, scale, like)
+        store = chosen_of(store, split, part, like)
+    if normalize is not None or (like and "normalize" in like):
+        from bigsvm.store.transforms.normalize import normalized
+
+        store = normalized(store, normalize, like)
+    if scale not in (None, "none") or (like and "scale" in like):
+        from bigsvm.store.transforms.scaled_rows import scaled
+
+        store = scaled(store, scale, like)
+    return store
 
 
 def _open(

@@ -137,6 +137,11 @@ class ZarrRows(StoreBase):
             return (stop - start) * self.n_features
         return int(self._indptr.read(stop, stop + 1)[0]) - int(self._indptr.read(start, start + 1)[0])
 
+    def row_lengths(self, start: int, stop: int) -> np.ndarray:
+        """Stored entries of each of the rows [start, stop), of sparse ones."""
+        assert self._indptr is not None
+        return np.diff(self._indptr.read(start, stop + 1))
+
     def __reduce__(self) -> tuple[Callable[..., ZarrRows], tuple[Any, ...]]:
         return reopen, (self.uri, *self._options, self.fingerprint)
 

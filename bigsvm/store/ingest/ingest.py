@@ -58,6 +58,7 @@ def ingest(
     columns: Sequence[str] = (),
     hash_bits: int | None = None,
     scale: Scale | None = None,
+    normalize: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
     emit: Emit = silent,
 ) -> dict[str, Any]:
@@ -81,7 +82,8 @@ def ingest(
     threads : with 1, reading, parsing and writing take turns
     append : the rows join the store that is there, behind its own, in one step: whoever opened it before goes on with
         the rows that it saw.  Width, dtype, codec, task and the way in which rows are made are the store's
-    empty_chunks, matrix, missing, columns, hash_bits, scale, storage_options : of what is read, see `open_store`
+    empty_chunks, matrix, missing, columns, hash_bits, scale, normalize, storage_options : of what is read, see
+        `open_store`
 
     Returns
     -------
@@ -146,6 +148,7 @@ def ingest(
                 "columns": tuple(columns),
                 "hash_bits": hash_bits,
                 "scale": None if scale == "none" else scale,
+                "normalize": normalize,
                 **({} if missing == "refuse" else {"missing": missing}),
                 **like,
             },

@@ -202,6 +202,9 @@ def open_source(
         source, y = source
     paths = _paths(source)
     if paths is None:
+        for option in (name for name, value in chosen.items() if value):
+            hint = "open_store(..., " + option + "=...) gives rows that ingest takes"
+            raise UsageError(f"--{option.replace('_', '-')} is not for rows that are open already", hint=hint)
         if all(hasattr(type(source), name) for name in ("refs", "read")):  # a store that is open already
             return store_source(source, dtype)
         return memory_source(source, y, sample_weight, dtype)

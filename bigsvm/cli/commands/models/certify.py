@@ -39,7 +39,10 @@ def command(
     from bigsvm.run.proof.certify import certify_model
     from bigsvm.store.formats.opener import open_store
 
-    data = open_store(store, label=label, weight=weight, empty_chunks=empty_chunks, like=rows_of_model(model), **chosen)
+    like = rows_of_model(model)
+    if "split" in like:
+        chosen["part"] = "train"
+    data = open_store(store, label=label, weight=weight, empty_chunks=empty_chunks, like=like, **chosen)
     session.warn_of(data)
     with session.watching() as emit:
         result = certify_model(model, data, config, emit)

@@ -25,6 +25,7 @@ _LARGEST_TABLE = 12
 @click.argument("model", type=click.Path(path_type=Path))
 @click.argument("store", type=Source())
 @click.option("--zero-based", is_flag=True, help="Indices of text count from 0.")
+@click.option("--split", is_flag=True, help="Only the rows that were kept back from the model's training.")
 @add(store_options + run_options)
 @click.pass_context
 def command(
@@ -33,6 +34,7 @@ def command(
     model: Path,
     store: str,
     zero_based: bool,
+    split: bool,
     label: str | None,
     weight: str | None,
     empty_chunks: Any,
@@ -46,10 +48,12 @@ def command(
     from bigsvm.store.formats.opener import check_text, is_text, open_store
     from bigsvm.store.remote.names import here
 
+    if split:
+        chosen["part"] = "test"
     loaded = load_model(model)
     rows: Any = store
     if is_text(store):
-        check_text(label, weight, chosen)
+        check_text(label, weight, {"split": True} if split else chosen)
     else:
         rows = open_store(
             store, label=label, weight=weight, empty_chunks=empty_chunks, like=loaded.about.get("rows"), **chosen

@@ -1,7 +1,8 @@
-"""bigsvm dump: store to text."""
+"""bigsvm dump: rows of a store, as text or as a table."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -14,15 +15,25 @@ from bigsvm.cli.types import Source
 from bigsvm.errors import UsageError
 
 
-@bigsvm_command(help="Write STORE as svmlight text to OUT (- for standard output); reading it back gives the same.")
+@bigsvm_command(
+    help="Write the rows of STORE to OUT (- for standard output), by its suffix as svmlight text, JSON lines, CSV, "
+    "Parquet or Zarr; reading it back gives the same."
+)
 @click.argument("store", type=Source())
 @click.argument("out")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["svmlight", "jsonl", "csv", "parquet", "zarr"]),
+    help="[default: by the suffix of OUT; svmlight where that is no other, as in out.txt]",
+)
 @click.option("--overwrite", is_flag=True, help="Replace an existing OUT.")
 @add(store_options)
 def command(
     session: Session,
     store: str,
     out: str,
+    form: str | None,
     overwrite: bool,
     label: str | None,
     weight: str | None,
@@ -32,19 +43,25 @@ def command(
     if session.as_json and out == "-":
         raise UsageError("--json and the text cannot both go to standard output", hint="name a file")
 
+    from bigsvm.files.outputs import check_apart, check_plain_output
     from bigsvm.files.paths import check_here
+    from bigsvm.run.apply.row_files import row_format, write_rows
     from bigsvm.store.formats.opener import open_store
-    from bigsvm.store.text.dump import dump
 
     check_here(out)
+    form = row_format(out, form)
+    if out != "-":
+        check_apart({"the output": Path(out)}, {"the store": store})
+        if form != "zarr":
+            check_plain_output(Path(out), overwrite)
     data = open_store(store, label=label, weight=weight, empty_chunks=empty_chunks, **take_rows(options))
     session.warn_of(data)
     if out == "-":
         session.progress = False  # a bar and the lines would share the terminal
     with session.watching() as emit:
-        result = dump(data, out, emit=emit, overwrite=overwrite)
+        result = write_rows(data, out, form, emit, overwrite)
     for warning in result.pop("warnings", []):
         session.warn(warning)
-    result = {"store": store, "output": out, **result}
+    result = {"store": store, "output": out, "format": form, **result}
     line = f"{out}: {text.count(data.n_samples)} rows"
     return session.finish(result, "" if out == "-" else line, made=True)

@@ -9,7 +9,15 @@ import click
 
 from bigsvm.cli import text
 from bigsvm.cli.command import bigsvm_command
-from bigsvm.cli.options import add, empty_option, row_options, scale_option, storage_option, take_rows
+from bigsvm.cli.options import (
+    add,
+    empty_option,
+    normalize_option,
+    row_options,
+    scale_option,
+    storage_option,
+    take_rows,
+)
 from bigsvm.cli.session import Session
 from bigsvm.cli.types import Size, Source
 from bigsvm.errors import UsageError
@@ -43,7 +51,7 @@ from bigsvm.units import parse_bytes, show_bytes
 @click.option(
     "--compact", is_flag=True, help="Without SRC: free what STORE keeps for readers from before rows were added."
 )
-@add([empty_option, *row_options, scale_option, storage_option])
+@add([empty_option, *row_options, scale_option, normalize_option, storage_option])
 def command(
     session: Session,
     sources: tuple[str, ...],

@@ -128,8 +128,12 @@ def train(session: Session, job: Job, resume: bool) -> int:
                         write_record(run, {**record, "status": "running"})
 
                 result = fit_store(data, job.config, started, checkpoints, resume)
-            session.exit_code = result.exit_code(job.allow_unconverged)
-            save_once(result, model, job.overwrite)
+                session.exit_code = result.exit_code(job.allow_unconverged)
+                save_once(result, model, job.overwrite)
+                if "split" in job.rows:
+                    from bigsvm.run.apply.held_out import add_held_out
+
+                    add_held_out(result, data, job.config, emit)
             record["model_digest"] = digest_of(model)
             checkpoints.clear()
             session.warn_of(result)
@@ -224,6 +228,7 @@ def summary(status: str, result: dict[str, Any], tol: float) -> str:
         ("objective", f"{result['objective']:.10g}   dual {text.number(result['dual_objective'], 10)}"),
         ("relative gap", f"{gap} ({result['certificate']})"),
         ("work", f"{result['passes']:.1f} passes over the data, {result['epochs']:.1f} epochs"),
+        ("held out", _held_out(result.get("held_out"))),
         ("support", f"{text.count(result['n_support'])} rows"),
         ("kernel rows", _kernel_rows(result.get("kernel_rows"))),
         ("time", text.seconds(result.get("seconds"))),
@@ -232,6 +237,14 @@ def summary(status: str, result: dict[str, Any], tol: float) -> str:
         ("record", result["run"]),
     ]
     return sentence + "\n" + text.rows(lines)
+
+
+def _held_out(found: dict[str, Any] | None) -> str | None:
+    """How well the model does on rows that were kept back; None where none were."""
+    if found is None:
+        return None
+    good = f"R2 {text.number(found['r2'])}" if "r2" in found else f"accuracy {text.number(found['accuracy'], 5)}"
+    return f"{good} on {text.count(found['n_rows'])} other rows"
 
 
 def _rule(result: dict[str, Any]) -> str:

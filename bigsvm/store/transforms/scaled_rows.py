@@ -11,31 +11,24 @@ import numpy as np
 from bigsvm.errors import DataError, UsageError
 from bigsvm.files.paths import cache_folder
 from bigsvm.files.sealed_json import read_sealed, write_sealed
-from bigsvm.store.addresses import make_refs
-from bigsvm.store.blocks import Block, BlockRef, RowBlocks, StoreBase, row_bytes
-from bigsvm.store.identity import Identity, digest_of
+from bigsvm.store.blocks import Matrix, RowBlocks, row_bytes
+from bigsvm.store.identity import digest_of
 from bigsvm.store.scaling import MOST_COLUMNS, Scale, Scaling, add_largest
+from bigsvm.store.transforms.moments import Moments, column_moments, dense_rows
+from bigsvm.store.transforms.transformed_rows import TransformedRows
 from bigsvm.units import MIB
 
 _BLOCK = 2 * MIB
 
 
-class ScaledRows(StoreBase):
+class ScaledRows(TransformedRows):
     """RowBlocks over a store, with its values scaled; the scales belong to the identity."""
 
-    content_fingerprint: str | None = None
-
     def __init__(self, store: RowBlocks, scaling: Scaling) -> None:
-        self._store, self._scaling = store, scaling
-        self.uri, self.layout, self.dtype = store.uri, store.layout, scaling.dtype(store.dtype)
-        self.n_samples, self.n_features, self.index_dtype = store.n_samples, store.n_features, store.index_dtype
-        self.has_weights, self.fingerprint = store.has_weights, store.fingerprint
-        self.row_order, self.working_row, self.feature_order = store.row_order, store.working_row, store.feature_order
-        self.warnings, self.empty_chunks, self.feature_names = store.warnings, store.empty_chunks, store.feature_names
         document = scaling.document()
-        self.recipe = {**store.recipe, "scale": document}
         said = f"{scaling.kind} {digest_of(document)}" if scaling.largest is not None else scaling.kind
-        self.identity = Identity.of(store.identity.store, **{**dict(store.identity.selection), "scale": said})
+        super().__init__(store, scaling.dtype(store.dtype), {"scale": said}, {"scale": document})
+        self._scaling = scaling
 
     def __reduce__(self) -> tuple[Callable[..., ScaledRows], tuple[Any, ...]]:
         if self._scaling.largest is None or self._store.uri == "memory":
@@ -48,29 +41,16 @@ class ScaledRows(StoreBase):
         return f"ScaledRows({self._store!r}, {self._scaling.kind})"
 
     @property
-    def classes(self) -> np.ndarray | None:
-        """Labels in ascending order; None for a regression target."""
-        return self._store.classes
-
-    @property
-    def nnz(self) -> int | None:
-        """Stored entries, those of the store."""
-        return self._store.nnz
-
-    @property
     def chunk_nbytes(self) -> int:
         """As of the store, and the scales."""
-        return self._store.chunk_nbytes + (0 if self._scaling.largest is None else 2 * self._scaling.largest.nbytes)
+        columns = 0 if self._scaling.largest is None else self._scaling.largest.nbytes
+        return self._store.chunk_nbytes + columns * (2 if self._scaling.mean is None else 3)
 
-    def refs(self, block_rows: int) -> Sequence[BlockRef]:
-        return make_refs(cast(RowBlocks, self), block_rows)
+    def over(self, store: RowBlocks) -> ScaledRows:
+        return ScaledRows(store, self._scaling)
 
-    def read(self, ref: BlockRef) -> Block:
-        block = self._store.read(ref)
-        return Block(block.start, block.stop, self._scaling.apply(block.X), block.y, block.sample_weight)
-
-    def forget(self) -> None:
-        self._store.forget()
+    def change(self, X: Matrix, first_row: int) -> Matrix:
+        return self._scaling.apply(X)
 
 
 def scaled(store: RowBlocks, scale: Scale | None, like: Mapping[str, Any] | None) -> RowBlocks:
@@ -94,29 +74,53 @@ def scaled(store: RowBlocks, scale: Scale | None, like: Mapping[str, Any] | None
         raise UsageError(f"the rows are scaled already, by {there.kind}", store.uri, "leave --scale out")
     if scale == "unit-norm":
         return cast(RowBlocks, ScaledRows(store, Scaling(scale)))
-    return cast(RowBlocks, ScaledRows(store, Scaling("maxabs", _largest(store))))
-
-
-def _largest(store: RowBlocks) -> np.ndarray:
-    """The largest |value| of each column: one pass, whose result is kept as long as the rows stay the same."""
-    if store.n_features > MOST_COLUMNS:
-        what = f"{store.n_features} columns, and --scale maxabs keeps a number of each"
+    most = MOST_COLUMNS[str(scale)]
+    if store.n_features > most:
+        what = f"{store.n_features} columns, and --scale {scale} keeps numbers of each, of at most {most}"
         raise UsageError(what, store.uri, "--scale unit-norm keeps none")
-    name = f"scales-of-{store.identity.digest}"
+    if scale == "standard":
+        (mean, std), centred = _known(store, ("mean", "std"), _standard), store.layout == "dense"
+        return cast(RowBlocks, ScaledRows(store, Scaling("standard", std, mean, centred)))
+    (largest,) = _known(store, ("largest",), _largest)
+    return cast(RowBlocks, ScaledRows(store, Scaling("maxabs", largest)))
+
+
+def _known(
+    store: RowBlocks, names: tuple[str, ...], find: Callable[[RowBlocks], Sequence[np.ndarray]]
+) -> Sequence[np.ndarray]:
+    """Numbers of each column, (n_features,) by name: one pass, whose result is kept while the rows are the same."""
+    name = f"{'-'.join(names) if names != ('largest',) else 'scales'}-of-{store.identity.digest}"
     try:
-        kept = np.array(read_sealed(cache_folder() / "manifests" / f"{name}.json")["largest"], np.float64)
-        if kept.shape == (store.n_features,):
+        document = read_sealed(cache_folder() / "manifests" / f"{name}.json")
+        kept = [np.array(document[each], np.float64) for each in names]
+        if all(each.shape == (store.n_features,) for each in kept):
             return kept
     except (OSError, ValueError, KeyError, TypeError):
         pass  # the cache is ours to renew
-    largest = np.zeros(store.n_features)
-    for ref in store.refs(max(1, min(65536, int(_BLOCK / max(row_bytes(store), 1))))):
-        add_largest(store.read(ref).X, largest)
+    found = find(store)
     store.forget()
-    largest[largest == 0] = 1.0
     if store.uri != "memory":
-        _remember(name, {"largest": largest.tolist()})
-    return largest
+        _remember(name, {each: array.tolist() for each, array in zip(names, found, strict=True)})
+    return found
+
+
+def _largest(store: RowBlocks) -> tuple[np.ndarray]:
+    """The largest |value| of each column; 1 of zeros alone."""
+    largest = np.zeros(store.n_features)
+    for ref in store.refs(_rows_together(store)):
+        add_largest(store.read(ref).X, largest)
+    largest[largest == 0] = 1.0
+    return (largest,)
+
+
+def _standard(store: RowBlocks) -> Moments:
+    """Means and standard deviations."""
+    rows = dense_rows(store.n_features) if store.layout == "dense" else _rows_together(store)
+    return column_moments((store.read(ref).X for ref in store.refs(rows)), store.n_features, store.uri)
+
+
+def _rows_together(store: RowBlocks) -> int:
+    return max(1, min(65536, int(_BLOCK / max(row_bytes(store), 1))))
 
 
 def _remember(name: str, document: dict[str, Any]) -> None:

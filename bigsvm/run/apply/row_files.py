@@ -1,0 +1,307 @@
+"""Rows of a store as files that other programs read; reading them back gives the same rows.
+
+    svmlight  text without weights (`store/text/dump.py`)
+    jsonl     {"row": 0, "label": 1, "values": [...]}; of sparse rows "indices" (from 0) and "values"; "weight" where
+              there are weights
+    csv       a header, then label[,weight], and a column for each feature, zeros written out
+    parquet   label[, weight] and a column for each feature; many features as one fixed-size list; sparse rows as the
+              lists `indices` and `values`, their width in the schema's metadata
+    zarr      a store, as `ingest` makes one
+
+A file appears when all rows are there, and not at all otherwise.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple, Protocol
+
+import numpy as np
+
+from bigsvm.csr import CSR
+from bigsvm.errors import DataError, UsageError
+from bigsvm.events import Emit, Warned, WorkAdvanced, WorkEnded, WorkStarted, silent
+from bigsvm.files.atomic import cannot_write
+from bigsvm.files.outputs import new_output
+from bigsvm.store.blocks import Block, RowBlocks, row_bytes
+from bigsvm.store.text.dump import dump
+from bigsvm.units import MIB
+
+FORMATS = ("svmlight", "jsonl", "csv", "parquet", "zarr")
+_SUFFIXES = {
+    ".jsonl": "jsonl",
+    ".json": "jsonl",
+    ".csv": "csv",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".zarr": "zarr",
+}
+_BLOCK_BYTES = 2 * MIB  # of rows as they are written; what makes text of them holds some times more
+_MOST_COLUMNS = 10_000
+_COLUMNS = 1000  # features from which Parquet gets them as one list
+_OWN = ("label", "weight")
+
+
+def row_format(out: str, asked: str | None) -> str:
+    """The format asked for, else by the suffix of the output, else svmlight.
+
+    Raises UsageError for a format that cannot go to standard output.
+    """
+    chosen = asked or _SUFFIXES.get(Path(out).suffix.lower(), "svmlight")
+    if out == "-" and chosen in ("parquet", "zarr"):
+        raise UsageError(f"{chosen} cannot be written to standard output", hint="name a file")
+    return chosen
+
+
+def write_rows(
+    store: RowBlocks, out: str | Path, form: str, emit: Emit = silent, overwrite: bool = False
+) -> dict[str, Any]:
+    """Write every row of `store`, in its order, holding a few MiB of them at a time.
+
+    out : a path, or "-" for standard output, of text
+    form : one of FORMATS
+
+    Returns n_samples, n_features, nnz (stored entries that were written), bytes, seconds, out, warnings.
+
+    Raises
+    ------
+    DataError : labels that svmlight cannot have, more columns than a table should have, or a bad block
+    OutputError : `out` exists, or cannot be written.
+    """
+    if form == "svmlight":
+        return dump(store, out, emit=emit, overwrite=overwrite)
+    if form == "zarr":
+        from bigsvm.store.ingest.ingest import ingest  # what writes stores is large
+
+        made = ingest(store, out, overwrite=overwrite, task=_task(store), emit=emit)
+        kept = {name: made[name] for name in ("n_samples", "n_features", "nnz", "bytes", "seconds", "warnings")}
+        return {**kept, "out": str(out)}
+    began = time.perf_counter()
+    layout = _Layout.of(store, form)
+    for warning in layout.warnings:
+        emit(Warned(warning))
+    emit(WorkStarted("dump", store.n_samples, "rows"))
+    width = row_bytes(store) if store.layout == "dense" or form != "csv" else 8 * store.n_features + 16
+    nnz = 0
+    with _opened(out, overwrite) as file:
+        counted = _Counted(file, Path(out))
+        with _writer(counted, form, layout) as writer:
+            for ref in store.refs(max(1, int(_BLOCK_BYTES / max(width, 1)))):
+                block = store.read(ref)
+                writer.write(block)
+                nnz += len(block.X.data) if isinstance(block.X, CSR) else block.X.size
+                emit(WorkAdvanced("dump", block.stop))
+    store.forget()
+    seconds = time.perf_counter() - began
+    emit(WorkEnded("dump", seconds))
+    return {
+        "n_samples": store.n_samples, "n_features": store.n_features, "nnz": nnz, "bytes": counted.nbytes,
+        "seconds": seconds, "out": str(out), "warnings": list(layout.warnings),
+    }  # fmt: skip
+
+
+def _task(store: RowBlocks) -> Any:
+    return "regression" if store.classes is None else "classification"
+
+
+class _Layout(NamedTuple):
+    """What the writers need of a store."""
+
+    classes: np.ndarray | None
+    has_weights: bool
+    sparse: bool
+    names: list[str]
+    n_features: int
+    dtype: np.dtype
+    index_dtype: np.dtype
+    warnings: tuple[str, ...]
+
+    @classmethod
+    def of(cls, store: RowBlocks, form: str) -> _Layout:
+        """Raises DataError where a table would have too many columns."""
+        sparse, d = store.layout == "csr", store.n_features
+        if form == "csv" and d > _MOST_COLUMNS:
+            what = f"{d} features, and csv has a column for each: at most {_MOST_COLUMNS} are written"
+            raise DataError(what, store.uri, "write svmlight (.svm), .parquet, .jsonl or .zarr")
+        named, warnings = store.feature_names, ()
+        columns = form == "csv" or (form == "parquet" and not sparse and d <= _COLUMNS)
+        names = [f"f{j}" for j in range(d)] if columns else []
+        if columns and named is not None:
+            given = list(named)
+            if len(set(given)) == d and not set(given) & set(_OWN):
+                names = given
+            else:
+                why = "their names are not all different, or one is `label` or `weight`"
+                warnings = (f"features are called f0, f1, ... in the output: {why}",)  # type: ignore[assignment]
+        return cls(store.classes, store.has_weights, sparse, names, d, store.dtype, store.index_dtype, warnings)
+
+    def labels(self, block: Block) -> np.ndarray:
+        """Labels, or targets, of a block's rows."""
+        return block.y if self.classes is None else self.classes[block.y]
+
+    def weights(self, block: Block) -> np.ndarray:
+        """Weights of a block's rows."""
+        return np.ones(block.n_rows) if block.sample_weight is None else block.sample_weight
+
+
+class _Writer(Protocol):
+    def write(self, block: Block) -> None: ...
+
+
+class _Counted:
+    """A file for writers of text and of Parquet, whose bytes are counted and whose failures are told."""
+
+    def __init__(self, file: BinaryIO, path: Path) -> None:
+        self._file, self._path, self.nbytes = file, path, 0
+        self.closed = self.over = False
+
+    def write(self, content: Any) -> int:
+        """All of it.  Raises OutputError."""
+        size = memoryview(content).nbytes
+        if self.over:  # nothing of it stays
+            return size
+        try:
+            self._file.write(content)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise cannot_write(self._path, error, self.nbytes + size) from error
+        self.nbytes += size
+        return size
+
+    def tell(self) -> int:
+        return self.nbytes
+
+    def flush(self) -> None:
+        """Files are flushed by those who opened them."""
+
+    def close(self) -> None:
+        """Files are closed by those who opened them."""
+
+    def readable(self) -> bool:
+        return False
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return False
+
+
+@contextmanager
+def _opened(out: str | Path, overwrite: bool) -> Iterator[BinaryIO]:
+    if str(out) == "-":
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    with new_output(Path(out), overwrite) as file:
+        yield file
+
+
+def _writer(file: _Counted, form: str, layout: _Layout) -> Any:
+    """A context manager that gives a `_Writer`."""
+    if form == "jsonl":
+        return nullcontext(_Jsonl(file, layout))
+    return _table(file, form, layout)
+
+
+class _Jsonl:
+    def __init__(self, file: _Counted, layout: _Layout) -> None:
+        self._file, self._layout = file, layout
+
+    def write(self, block: Block) -> None:
+        X, labels = block.X, self._layout.labels(block).tolist()
+        weights = self._layout.weights(block).tolist() if self._layout.has_weights else None
+        lines = []
+        for i, label in enumerate(labels):
+            row: dict[str, Any] = {"row": block.start + i, "label": label}
+            if weights is not None:
+                row["weight"] = weights[i]
+            if isinstance(X, CSR):
+                a, b = X.indptr[i], X.indptr[i + 1]
+                row |= {"indices": X.indices[a:b].tolist(), "values": X.data[a:b].tolist()}
+            else:
+                row["values"] = X[i].tolist()
+            lines.append(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n")
+        self._file.write("".join(lines).encode())
+
+
+@contextmanager
+def _table(file: _Counted, form: str, layout: _Layout) -> Iterator[_Writer]:
+    import pyarrow as pa
+
+    sink = pa.PythonFile(file, mode="w")
+    schema = _schema(layout)
+    if form == "csv":
+        from pyarrow.csv import CSVWriter
+
+        made: Any = CSVWriter(sink, schema)
+    else:
+        from pyarrow.parquet import ParquetWriter
+
+        made = ParquetWriter(sink, schema, compression="zstd")
+    try:
+        yield _Table(made, schema, layout)
+    except BaseException:
+        file.over = True
+        with contextlib.suppress(Exception):
+            made.close()  # else pyarrow would when it is collected, and write its footer
+        raise
+    made.close()
+
+
+def _schema(layout: _Layout) -> Any:
+    """Columns of the table; of sparse rows with columns for features these are as of dense ones."""
+    import pyarrow as pa
+
+    kind = pa.from_numpy_dtype(np.float64 if layout.classes is None else layout.classes.dtype)
+    if layout.classes is not None and layout.classes.dtype.kind not in "biuf":
+        kind = pa.string()
+    fields = [pa.field("label", kind, nullable=False)]
+    if layout.has_weights:
+        fields.append(pa.field("weight", pa.float64(), nullable=False))
+    value = pa.from_numpy_dtype(layout.dtype)
+    if layout.names:
+        return pa.schema([*fields, *(pa.field(name, value, nullable=False) for name in layout.names)])
+    if not layout.sparse:
+        return pa.schema([*fields, pa.field("features", pa.list_(value, layout.n_features), nullable=False)])
+    fields.append(pa.field("indices", pa.list_(pa.from_numpy_dtype(layout.index_dtype)), nullable=False))
+    fields.append(pa.field("values", pa.list_(value), nullable=False))
+    return pa.schema(fields, {"n_features": str(layout.n_features)})
+
+
+class _Table:
+    def __init__(self, file: Any, schema: Any, layout: _Layout) -> None:
+        self._file, self._schema, self._layout = file, schema, layout
+
+    def write(self, block: Block) -> None:
+        import pyarrow as pa
+
+        layout, X = self._layout, block.X
+        columns = [pa.array(layout.labels(block), self._schema.field(0).type)]
+        if layout.has_weights:
+            columns.append(pa.array(layout.weights(block)))
+        if layout.names:
+            filled = _filled(X, layout)
+            columns += [pa.array(np.ascontiguousarray(filled[:, j])) for j in range(layout.n_features)]
+        elif isinstance(X, CSR):
+            offsets = pa.array(X.indptr.astype(np.int32))
+            columns += [pa.ListArray.from_arrays(offsets, pa.array(part)) for part in (X.indices, X.data)]
+        else:
+            columns.append(pa.FixedSizeListArray.from_arrays(pa.array(X.reshape(-1)), layout.n_features))
+        self._file.write_table(pa.Table.from_arrays(columns, schema=self._schema))
+
+
+def _filled(X: Any, layout: _Layout) -> np.ndarray:
+    """Rows with their zeros."""
+    if not isinstance(X, CSR):
+        return np.asarray(X)
+    filled = np.zeros((len(X.indptr) - 1, layout.n_features), X.data.dtype)
+    filled[np.repeat(np.arange(len(filled)), np.diff(X.indptr)), X.indices] = X.data
+    return filled

@@ -1,0 +1,141 @@
+"""Rows for training and rows for testing, told apart by a hash of their numbers.
+
+A row falls on its side whatever other rows there are: a store that grows keeps the sides of its rows, and nothing needs
+to be kept but the share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, cast
+
+import numpy as np
+
+from bigsvm.csr import CSR
+from bigsvm.errors import DataError, UsageError
+from bigsvm.files.paths import cache_folder
+from bigsvm.files.sealed_json import read_sealed, write_sealed
+from bigsvm.store.blocks import BlockRef, RowBlocks, row_bytes, tile
+from bigsvm.store.formats.kept_rows import KeptRows
+from bigsvm.store.identity import Identity
+from bigsvm.store.transforms.transformed_rows import TransformedRows
+from bigsvm.units import MIB
+
+Part = Literal["train", "test"]
+_STEP = 1 << 16  # rows hashed together, a multiple of 8
+
+
+class SplitRows(KeptRows):
+    """RowBlocks over the rows of a store that are for training, or over the others.
+
+    fraction : of the rows, that are for training, between 0 and 1
+
+    Raises UsageError for another fraction, DataError where either side has no row.
+    """
+
+    def __init__(self, store: RowBlocks, fraction: float, part: Part) -> None:
+        if not 0.0 < fraction < 1.0:
+            raise UsageError(f"a split of {fraction!r}", hint="the share of rows to train on, such as --split 0.9")
+        kept = split_bits(store.n_samples, fraction)
+        n_train = int(np.bitwise_count(kept).sum())
+        if not 0 < n_train < store.n_samples:
+            side = "test" if n_train else "train"
+            what = f"a split of {fraction:g} leaves none of the {store.n_samples} rows to {side} on"
+            raise DataError(what, store.uri, "choose another share, or leave --split out")
+        if part == "test":
+            kept = ~kept
+            if store.n_samples % 8:
+                kept[-1] &= np.uint8(0xFF << (8 - store.n_samples % 8) & 0xFF)
+        super().__init__(store, kept)
+        self.fraction, self.part = fraction, part
+        self.warnings = store.warnings
+        self.recipe = {**store.recipe, "split": fraction}
+        self.identity = Identity.of(
+            store.identity.store, **{**dict(store.identity.selection), "split": f"{fraction!r} {part}"}
+        )
+
+    def __reduce__(self) -> tuple[Callable[..., SplitRows], tuple[Any, ...]]:
+        return SplitRows, (self._store, self.fraction, self.part)
+
+    def __repr__(self) -> str:
+        return f"SplitRows({self._store!r}, {self.fraction:g}, {self.part})"
+
+    @property
+    def nnz(self) -> int | None:
+        """Stored entries of the rows; the first call counts them, and they are known while the rows stay the same."""
+        if self.layout == "dense":
+            return self.n_samples * self.n_features
+        if self._nnz is None:
+            path = cache_folder() / "manifests" / f"entries-of-{self.identity.digest}.json"
+            try:
+                self._nnz = int(read_sealed(path)["entries"])
+            except (OSError, ValueError, KeyError, TypeError):  # the cache is ours to renew
+                self._nnz = self._count()
+                if self.uri != "memory":
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    write_sealed(path, {"entries": self._nnz})
+        return self._nnz
+
+    def _count(self) -> int:
+        store, count = self._store, 0
+        lengths = getattr(store, "row_lengths", None)  # of what keeps pointers to its rows
+        if lengths is not None:
+            for start, stop in tile(store.n_samples, _STEP):
+                count += int(lengths(start, stop)[self._bits(start).astype(bool)].sum())
+            return count
+        together = max(1, min(_STEP, int(2 * MIB / max(row_bytes(store), 1))))
+        for start, stop in tile(self.n_samples, together):
+            X = self.read(BlockRef(start, stop, 0)).X
+            assert isinstance(X, CSR)
+            count += len(X.data)
+        store.forget()
+        return count
+
+    def others(self) -> SplitRows:
+        """The rows of the other side."""
+        return SplitRows(self._store, self.fraction, "test" if self.part == "train" else "train")
+
+
+def split_bits(n_samples: int, fraction: float) -> np.ndarray:
+    """Which rows are for training, packed: bit i of byte i // 8, most significant first."""
+    parts = [np.packbits(hashed(np.arange(start, stop)) < fraction) for start, stop in tile(n_samples, _STEP)]
+    return np.concatenate([np.zeros(0, np.uint8), *parts])
+
+
+def hashed(rows: np.ndarray) -> np.ndarray:
+    """Of row numbers, float64 in [0, 1): splitmix64 of each, its 53 leading bits."""
+    with np.errstate(over="ignore"):
+        z = rows.astype(np.uint64) + np.uint64(1)
+        z *= np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        z ^= z >> np.uint64(31)
+    return (z >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def split(store: RowBlocks, fraction: float | None, part: Part | None, rows: Any) -> RowBlocks:
+    """The side that was asked for: of a share, or of the one that a model was trained with (`rows`).
+
+    Raises
+    ------
+    UsageError : both, or a side and no share.
+    """
+    kept = (rows or {}).get("split")
+    if fraction is None and part is None:
+        return store
+    if fraction is None:
+        if not isinstance(kept, float):
+            hint = "without --split all rows are taken"
+            raise UsageError("the model was trained on all rows: none were kept back", store.uri, hint)
+        fraction = kept
+    return cast(RowBlocks, SplitRows(store, fraction, part or "train"))
+
+
+def others_of(rows: RowBlocks) -> RowBlocks | None:
+    """The rows that were kept back from `rows`, changed as these are; None where none were."""
+    if isinstance(rows, SplitRows):
+        return cast(RowBlocks, rows.others())
+    if isinstance(rows, TransformedRows):
+        below = others_of(rows.below)
+        return None if below is None else cast(RowBlocks, rows.over(below))
+    return None

@@ -1,0 +1,1 @@
+"""Rows changed as they are read: chosen, normalized, scaled.  The model keeps how."""

@@ -1,0 +1,158 @@
+"""Counts made comparable row by row: each row to one total, then log(1 + x), as is usual for single cells.
+
+Zeros stay zeros, so sparse rows stay as sparse as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from bigsvm.csr import CSR
+from bigsvm.errors import DataError, UsageError
+from bigsvm.store.blocks import Matrix, RowBlocks
+from bigsvm.store.transforms.transformed_rows import TransformedRows
+
+_KNOWN = "total=NUMBER, log1p, or both: total=1e4,log1p"
+
+
+class Normalizing(NamedTuple):
+    """total : what the values of a row are made to sum up to, None for as they are;  log1p : then log(1 + x)
+
+    A row of zeros stays one.  Computed in float64, and rounded to the type of the values once.
+    """
+
+    total: float | None
+    log1p: bool
+
+    @classmethod
+    def parse(cls, text: str) -> Normalizing:
+        """From `total=1e4,log1p`.  Raises UsageError."""
+        total, log1p = None, False
+        for step in text.split(","):
+            name, _, value = step.strip().partition("=")
+            try:
+                if name == "total" and total is None and not log1p:
+                    total = float(value)
+                    if not 0.0 < total < np.inf:
+                        raise ValueError
+                elif name == "log1p" and not value and not log1p:
+                    log1p = True
+                else:
+                    raise ValueError
+            except ValueError:
+                raise UsageError(f"cannot normalize by {step.strip()!r} of {text!r}", hint=_KNOWN) from None
+        return cls(total, log1p)
+
+    @classmethod
+    def of(cls, recipe: Mapping[str, Any]) -> Normalizing | None:
+        """From what a model or a store keeps; None where it is not normalized.  Raises DataError for what is none."""
+        said = recipe.get("normalize")
+        if said is None:
+            return None
+        try:
+            if not isinstance(said, str):
+                raise UsageError(repr(said))
+            return cls.parse(said)
+        except UsageError as error:
+            raise DataError(f"no normalizing of rows: {error}", "rows.json") from error
+
+    def __str__(self) -> str:
+        """As it is typed, the same for the same."""
+        steps = [] if self.total is None else [f"total={self.total!r}"]
+        return ",".join([*steps, *(["log1p"] if self.log1p else [])])
+
+    @staticmethod
+    def dtype(given: np.dtype) -> np.dtype:
+        """The type of normalized values: 8 bits become float32."""
+        return given if given.kind == "f" else np.dtype(np.float32)
+
+    def apply(self, X: Matrix, where: str, first_row: int) -> Matrix:
+        """Normalized rows, each the same whatever other rows are there.
+
+        Raises DataError naming a row that holds a negative value, or whose sum is beyond float64.
+        """
+        sparse = isinstance(X, CSR)
+        values = (X.data if isinstance(X, CSR) else X).astype(np.float64)
+        if values.size and float(values.min()) < 0.0:
+            place = int(np.argmax(values.ravel() < 0.0))
+            row = first_row + self._row_of(X, place)
+            value = float(values.ravel()[place])
+            what = f"row {row} holds {value!r}, and --normalize takes counts, which are not negative"
+            raise DataError(what, where, "are these rows normalized or scaled already?")
+        if self.total is not None:
+            with np.errstate(over="ignore"):
+                sums = self._sums(X, values)
+            if not np.isfinite(sums).all():
+                row = first_row + int(np.argmax(~np.isfinite(sums)))
+                raise DataError(f"the values of row {row} sum up beyond float64", where, "scale them")
+            factors = np.divide(self.total, sums, out=np.ones_like(sums), where=sums > 0.0)
+            values *= np.repeat(factors, np.diff(X.indptr)) if isinstance(X, CSR) else factors[:, None]
+        if self.log1p:
+            np.log1p(values, out=values)
+        dtype = self.dtype(X.data.dtype if isinstance(X, CSR) else X.dtype)
+        changed = values.astype(dtype, copy=False)
+        return cast(CSR, X)._replace(data=changed) if sparse else changed
+
+    @staticmethod
+    def _sums(X: Matrix, values: np.ndarray) -> np.ndarray:
+        """Of the values of each row, one after the other in the order of their columns."""
+        if not isinstance(X, CSR):
+            return np.asarray(np.cumsum(values, axis=1)[:, -1]) if values.shape[1] else np.zeros(len(values))
+        rows = np.repeat(np.arange(len(X.indptr) - 1), np.diff(X.indptr))
+        return np.bincount(rows, values, len(X.indptr) - 1)
+
+    @staticmethod
+    def _row_of(X: Matrix, place: int) -> int:
+        if isinstance(X, CSR):
+            return int(np.searchsorted(X.indptr, place + X.indptr[0], "right")) - 1
+        return place // X.shape[1]
+
+
+class NormalizedRows(TransformedRows):
+    """RowBlocks over a store, normalized as they are read."""
+
+    def __init__(self, store: RowBlocks, normalizing: Normalizing) -> None:
+        said = str(normalizing)
+        super().__init__(store, normalizing.dtype(store.dtype), {"normalize": said}, {"normalize": said})
+        self._normalizing = normalizing
+
+    def __reduce__(self) -> tuple[Callable[..., NormalizedRows], tuple[Any, ...]]:
+        return NormalizedRows, (self._store, self._normalizing)
+
+    def __repr__(self) -> str:
+        return f"NormalizedRows({self._store!r}, {self._normalizing})"
+
+    def over(self, store: RowBlocks) -> NormalizedRows:
+        return NormalizedRows(store, self._normalizing)
+
+    def change(self, X: Matrix, first_row: int) -> Matrix:
+        return self._normalizing.apply(X, self.uri, first_row)
+
+
+def normalized(store: RowBlocks, normalize: str | None, like: Mapping[str, Any] | None) -> RowBlocks:
+    """The store as it was asked for, or as a model's rows were.
+
+    A store that holds normalized rows, because `ingest` normalized them, is left as it is.
+
+    Raises
+    ------
+    UsageError : it is normalized or scaled already, and more is asked for; or nobody knows how to normalize so.
+    DataError : it is normalized in another way than a model's rows, or scaled without it.
+    """
+    there, wanted = Normalizing.of(store.recipe), Normalizing.of(like or {})
+    if wanted is not None:
+        if there is not None and there != wanted:
+            what = f"the rows are normalized by {there}, and those of the model by {wanted}"
+            raise DataError(what, store.uri)
+        if there is None and store.recipe.get("scale") is not None:
+            raise DataError("the rows are scaled and were not normalized before, as those of the model were", store.uri)
+        return store if there is not None else cast(RowBlocks, NormalizedRows(store, wanted))
+    if like is not None or normalize is None:
+        return store
+    if there is not None or store.recipe.get("scale") is not None:
+        done = f"normalized already, by {there}" if there is not None else "scaled already"
+        raise UsageError(f"the rows are {done}", store.uri, "leave --normalize out")
+    return cast(RowBlocks, NormalizedRows(store, Normalizing.parse(normalize)))

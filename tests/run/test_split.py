@@ -1,0 +1,164 @@
+"""--split: rows kept back by a hash of their numbers, and how well the model does on them."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import bigsvm
+from bigsvm.cli.main import run
+from bigsvm.errors import DataError, UsageError
+from bigsvm.run.apply.evaluate import evaluate
+from bigsvm.store.formats.opener import open_store
+from bigsvm.store.formats.split_rows import SplitRows, hashed, others_of
+from bigsvm.store.scaling import Scaling
+from bigsvm.testing.contracts import RowBlocksContract, dense
+from bigsvm.testing.problems import random_problem
+from tests.store import formats
+
+N = 203
+X, LABELS = random_problem(N, 6, 0.6, seed=71, noise=0.2)
+TRAIN = hashed(np.arange(N)) < 0.7
+OPTIONS: dict[str, Any] = {"tol": 1e-6, "memory": "64MiB", "threads": 1}
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def rows(store: Any, block_rows: int = 7) -> np.ndarray:
+    return np.concatenate([dense(store.read(ref).X, store.n_features) for ref in store.refs(block_rows)])
+
+
+def test_the_hash_is_splitmix64_and_even() -> None:
+    # The first outputs of the generator from seed 0, as its author publishes them.
+    first = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F, 0xF88BB8A8724C81EC]
+    assert [int(value * 2.0**53) for value in hashed(np.arange(4))] == [value >> 11 for value in first]
+    many = hashed(np.arange(100_000))
+    for share in (0.1, 0.5, 0.9):
+        assert abs((many < share).mean() - share) < 0.005
+
+
+@pytest.mark.parametrize("layout", ["csr", "dense"])
+def test_the_sides_are_all_rows_once(layout: str, tmp_path: Path) -> None:
+    path = formats.written(tmp_path / "s.zarr", X, LABELS, layout=layout)
+    train, test = (open_store(path, split=0.7, part=part) for part in ("train", "test"))
+    np.testing.assert_array_equal(rows(train), X[TRAIN])
+    np.testing.assert_array_equal(rows(test), X[~TRAIN])
+    for store, mine in ((train, TRAIN), (test, ~TRAIN)):
+        y = np.concatenate([store.classes[store.read(ref).y] for ref in store.refs(11)])
+        np.testing.assert_array_equal(y, LABELS[mine])
+        wanted = X[mine].size if layout == "dense" else np.count_nonzero(X[mine])
+        for given in (store, open_store(path, split=0.7, part=store.part)):  # counted, and then remembered
+            assert given.nnz == wanted
+    assert len({train.identity.digest, test.identity.digest, open_store(path).identity.digest}) == 3
+    again = pickle.loads(pickle.dumps(train))
+    assert again.identity == train.identity
+    np.testing.assert_array_equal(rows(again), X[TRAIN])
+    in_memory = open_store((sp.csr_array(X) if layout == "csr" else X, LABELS), split=0.7)
+    assert in_memory.nnz == train.nnz
+    np.testing.assert_array_equal(rows(in_memory), X[TRAIN])
+
+
+def test_a_store_that_grows_keeps_the_sides_of_its_rows() -> None:
+    few, many = (SplitRows(open_store((X[:n], LABELS[:n])), 0.7, "train") for n in (150, N))
+    np.testing.assert_array_equal(rows(many)[: few.n_samples], rows(few))
+
+
+@pytest.mark.parametrize("layout", ["csr", "dense"])
+def test_a_fit_learns_from_its_rows_alone_and_tells_of_the_others(layout: str, tmp_path: Path) -> None:
+    path = formats.written(tmp_path / "s.zarr", np.abs(X), LABELS, layout=layout)
+    asked: dict[str, Any] = {"normalize": "log1p", "scale": "standard", "solver": "newton"}
+    result = bigsvm.fit(path, split=0.7, **asked, **OPTIONS)
+    form = sp.csr_array if layout == "csr" else np.asarray
+    plain = bigsvm.fit(form(np.abs(X[TRAIN])), LABELS[TRAIN], **asked, **OPTIONS)
+    np.testing.assert_array_equal(result.model.coef, plain.model.coef)
+    assert result.figures["n_samples"] == TRAIN.sum()
+    right = plain.model.predict(form(np.abs(X[~TRAIN]))) == LABELS[~TRAIN]
+    held_out = result.figures["held_out"]
+    assert held_out["n_rows"] == (~TRAIN).sum()
+    assert held_out["accuracy"] == pytest.approx(right.mean(), abs=1e-12)
+    # The moments, too, are those of the rows that were trained on.
+    kept = [Scaling.of(found.model.about["rows"]) for found in (result, plain)]
+    assert kept[0].document() == kept[1].document()
+    result.save_model(tmp_path / "m")
+    assert bigsvm.certify(tmp_path / "m", path)["n_samples"] == TRAIN.sum()
+    like = result.model.about["rows"]
+    config = bigsvm.config.FitConfig.of(threads=1, memory="64MiB")
+    assert evaluate(result.model, open_store(path, like=like, part="test"), config)["accuracy"] == held_out["accuracy"]
+    assert evaluate(result.model, open_store(path, like=like), config)["n_rows"] == N
+
+
+def test_commands_tell_of_rows_that_were_kept_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    formats.written(tmp_path / "s.zarr", X, LABELS)
+    (tmp_path / "t.svm").write_text("1 1:1\n-1 1:-1\n")
+
+    def said(*command: str) -> dict[str, Any]:
+        capsys.readouterr()
+        assert run([*command, "--json"]) == 0, capsys.readouterr().err
+        return json.loads(capsys.readouterr().out)["result"]
+
+    def refused(code: int, *command: str) -> str:
+        capsys.readouterr()
+        assert run([*command]) == code
+        return capsys.readouterr().err
+
+    fit = ("fit", "s.zarr", "--split", "0.7", "--scale", "maxabs", "-o", "m")
+    made = said(*fit)
+    kept_back = said("evaluate", "m", "s.zarr", "--split")
+    assert {name: kept_back[name] for name in made["held_out"]} == made["held_out"]
+    assert kept_back["n_rows"] == (~TRAIN).sum()
+    assert said("evaluate", "m", "s.zarr")["n_rows"] == N
+    assert said("predict", "m", "s.zarr", "-o", "p.csv")["n_samples"] == N
+    assert said("certify", "m", "s.zarr")["n_samples"] == TRAIN.sum()
+    assert said(*fit, "--resume")["held_out"] == made["held_out"]  # over: told again
+    capsys.readouterr()
+    assert run([*fit, "--overwrite"]) == 0
+    assert "other rows" in capsys.readouterr().out
+    said("fit", "s.zarr", "-o", "plain")
+    assert "trained on all rows" in refused(2, "evaluate", "plain", "s.zarr", "--split")
+    assert "--split is not for svmlight text" in refused(2, "evaluate", "m", "t.svm", "--split")
+    for share in ("0", "1", "nan", "-1"):
+        assert "a split of" in refused(2, "fit", "s.zarr", "--split", share, "-o", "m3")
+    assert said("plan", "s.zarr", "--split", "0.7")["n_samples"] == TRAIN.sum()
+
+
+def test_a_side_without_rows_is_refused() -> None:
+    with pytest.raises(DataError, match="none of the 203 rows to test on"):
+        open_store((X, LABELS), split=1 - 1e-9)
+    with pytest.raises(DataError, match="none of the 203 rows to train on"):
+        open_store((X, LABELS), split=1e-9)
+    with pytest.raises(UsageError, match="none were kept back"):
+        open_store((X, LABELS), part="test", like={})
+    assert others_of(open_store((X, LABELS))) is None
+
+
+class TestOneSide(RowBlocksContract):
+    """The rows of one side, with those of the other between them."""
+
+    names_given_rows = False
+
+    def make(self, X, labels, weights, folder):
+        n = 3 * len(X)
+        mine = np.flatnonzero(hashed(np.arange(n)) < 0.5)[: len(X)]
+        n = int(mine[-1]) + 1  # and no further row of that side
+        others = np.setdiff1d(np.arange(n), mine)
+        given = np.zeros((n, X.shape[1]), X.dtype)
+        given[mine], given[others] = X, X[0]
+        names = np.full(n, labels[0], np.asarray(labels).dtype)
+        names[mine] = labels
+        weighing = None
+        if weights is not None:
+            weighing = np.ones(n)
+            weighing[mine] = weights
+        return SplitRows(open_store(formats.written(folder / "s.zarr", given, names, weighing)), 0.5, "train")
