@@ -14,6 +14,7 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "fit": "bigsvm.run.api",
     "fit_path": "bigsvm.run.path",
+    "tune": "bigsvm.run.tune.search",
     "ingest": "bigsvm.store.ingest.ingest",
     "open_store": "bigsvm.store.formats.opener",
     "load_model": "bigsvm.model.linear_model",
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from bigsvm.run.api import certify as certify
     from bigsvm.run.api import fit as fit
     from bigsvm.run.path import fit_path as fit_path
+    from bigsvm.run.tune.search import tune as tune
     from bigsvm.store.formats.opener import open_store as open_store
     from bigsvm.store.ingest.ingest import ingest as ingest
 

@@ -150,6 +150,16 @@ class FitConfig:
         None, "--rounds-per-pass", "Sums over all shards in a pass.  [default: as the data's shape wants]", kind="int",
         metavar="P", least=1, solvers=("dcd",),
     )  # fmt: skip
+    # probabilities
+    calibrate: str | None = result(
+        None, "--calibrate",
+        "Probabilities of classes, from rows held out of training: a sigmoid (platt is another name) or an isotonic "
+        "curve of the scores.", choices=("sigmoid", "platt", "isotonic"),
+    )  # fmt: skip
+    calibrate_share: float = result(
+        0.2, "--calibrate-share", "Share of the rows that are held out for --calibrate, by a hash of the row's number.",
+        kind="float", shown=None, positive=True,
+    )  # fmt: skip
     # what it leaves behind
     no_dual: bool = files(False, "--no-dual", "Leave alpha out of the model; certify can then prove less.", kind="flag")
     # where it runs
@@ -205,6 +215,12 @@ class FitConfig:
                 raise UsageError(f"every C must be a positive number, not {value!r}")
         if self.multi_class is not None and self.loss.endswith("epsilon_insensitive"):
             raise UsageError(f"multi_class is for classes, and the loss {self.loss} fits targets")
+        if self.calibrate == "platt":
+            object.__setattr__(self, "calibrate", "sigmoid")
+        if self.calibrate is not None and self.loss.endswith("epsilon_insensitive"):
+            raise UsageError("probabilities are of classes, and a regression has none", hint="leave calibrate out")
+        if not self.calibrate_share < 1:
+            raise UsageError(f"calibrate_share must be below 1, not {self.calibrate_share!r}")
         if not 0 <= self.seed < 2**63:
             raise UsageError(f"seed must be between 0 and 2^63 - 1, got {self.seed}")
 

@@ -31,6 +31,7 @@ _LISTED = {
     "stores.ingest": "Turn svmlight text into a store.",
     "training.fit": "Train a support vector machine on a store and prove how good it is.",
     "training.resume": "Go on with a fit that was stopped, to the same bytes.",
+    "training.tune": "Choose C by cross-validation, all models on the same passes over the data.",
     "training.plan": "Say what fit would do and need, without doing it.",
     "reports.watch": "Follow a fit of another process.",
     "models.predict": "Write the labels and scores of rows.",

@@ -113,7 +113,7 @@ _TYPES: dict[str, Callable[[], Any]] = {
 }
 
 
-def _option(name: str) -> Callable[[F], F]:
+def option_of(name: str) -> Callable[[F], F]:
     """What is typed for a field of FitConfig."""
     option, default = OPTIONS[name], getattr(FitConfig, name, None)
     flags = option.flags.split()
@@ -133,11 +133,11 @@ fit_options = [
     scale_option,
     normalize_option,
     split_option,
-    *(_option(name) for name in TYPED.values()),
+    *(option_of(name) for name in TYPED.values()),
 ]
 """All that a fit takes, and therefore its plan."""
 
-run_options = [_option(name) for name in TYPED.values() if OPTIONS[name].reading]
+run_options = [option_of(name) for name in TYPED.values() if OPTIONS[name].reading]
 """What a command takes that only reads the data once."""
 
 

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from bigsvm.csr import CSR
-from bigsvm.errors import DataError
+from bigsvm.errors import DataError, UsageError
+from bigsvm.model.probability.calibration import probabilities
 from bigsvm.store.blocks import Matrix
 from bigsvm.store.checks import as_values, check_csr, check_finite, unmasked
 from bigsvm.store.scaling import Scaling
@@ -108,6 +109,19 @@ class Decides:
     def predict(self, X: Any) -> np.ndarray:
         """Labels, shape (n_rows,); of regression values, float64."""
         return self.labels_of(self.scores(self._scaled(X)))
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probabilities of the classes, in their order, float64, (n_rows, n_classes), each row of sum 1.
+
+        X : as for `decision_function`.  Raises UsageError where the model was not calibrated.
+        """
+        return self.probabilities_of(self.scores(self._scaled(X)))
+
+    def probabilities_of(self, scores: np.ndarray) -> np.ndarray:
+        """Probabilities of scores (n_rows, n_models).  Raises UsageError where the model was not calibrated."""
+        if "calibration" not in self.about:
+            raise UsageError("the model gives no probabilities", hint="fit it with --calibrate sigmoid or isotonic")
+        return probabilities(self.about["calibration"], self.class_scores(scores))
 
     def _scaled(self, X: Any) -> Matrix:
         """Rows as the model was trained on them."""

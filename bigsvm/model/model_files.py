@@ -21,6 +21,8 @@ from bigsvm.files.atomic import file_digest, new_directory, read_bytes
 from bigsvm.files.paths import check_own_files
 from bigsvm.model.model_rows import FILE as ROWS
 from bigsvm.model.model_rows import write_rows
+from bigsvm.model.probability.calibration_file import FILE as CALIBRATION
+from bigsvm.model.probability.calibration_file import write_calibration
 from bigsvm.store.identity import digest_of
 from bigsvm.store.labels import listed_classes
 
@@ -53,6 +55,8 @@ def write_model(
         rows = document.get("rows")
         if rows:
             digests[ROWS] = write_rows(folder, rows)
+        if document.get("calibration"):
+            digests[CALIBRATION] = write_calibration(folder, document["calibration"])
         if isinstance(alpha, np.ndarray):
             digests["alpha.npy"] = write_array(folder / "alpha.npy", alpha, np.float64)
         elif alpha is not None:
@@ -63,7 +67,7 @@ def write_model(
 
 
 def _without_rows(document: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in document.items() if name != "rows"}
+    return {name: value for name, value in document.items() if name not in ("rows", "calibration")}
 
 
 def document_text(document: dict[str, Any]) -> str:

@@ -11,6 +11,7 @@ from bigsvm.errors import DataError, UsageError
 from bigsvm.model.decide import n_models_of
 from bigsvm.model.model_files import classes_of, is_ascending, is_finite, map_array, read_array, read_document
 from bigsvm.model.model_rows import read_rows
+from bigsvm.model.probability.calibration_file import read_calibration
 from bigsvm.model.support_files import map_support
 from bigsvm.problem.kernel import Kernel
 from bigsvm.store.blocks import Matrix
@@ -54,13 +55,16 @@ class SavedKernel(NamedTuple):
 
 
 def read_whole_document(path: str | Path) -> tuple[Path, dict[str, Any]]:
-    """(folder, what model.json says with `rows` as rows.json says).  Raises MissingInput, DataError."""
+    """(folder, model.json with the `rows` and `calibration` of other files).  Raises MissingInput, DataError."""
     # A link is followed once: `current` of a registry may be swapped while its files are read.
     folder = Path(path).resolve()
     document = read_document(folder, str(path))
     rows = read_rows(folder, document.get("digests"))
     if rows:
         document["rows"] = rows
+    calibration = read_calibration(folder, document)
+    if calibration:
+        document["calibration"] = calibration
     return folder, document
 
 

@@ -128,7 +128,7 @@ def with_block(terms: RowsTerms, problem: Problem, w: np.ndarray, alpha: np.ndar
     X, (y, cost) = readonly_view(block.X), problem.y_and_cost(block)
     if alpha is None:
         alpha = _alpha_of_margins(problem, X, y, cost, w)
-    kernel.certify_rows(X, y, cost, problem.dual_models, alpha, w, terms.v, _SCALES[:0], terms.sums)
+    kernel.certify_rows(X, y, cost, problem.models_on(block), alpha, w, terms.v, _SCALES[:0], terms.sums)
     return terms._replace(n_rows=terms.n_rows + block.n_rows, bytes_read=terms.bytes_read + block.nbytes)
 
 

@@ -40,7 +40,7 @@ class DeferredCertificate:
         y, cost = problem.y_and_cost(block)
         sums = total.no_sums()
         kernel.certify_rows(
-            readonly_view(block.X), y, cost, problem.dual_models, self.alpha.get(group), total.met, total.v,
+            readonly_view(block.X), y, cost, problem.models_on(group), self.alpha.get(group), total.met, total.v,
             total.scales, sums,
         )  # fmt: skip
         total.count(sums, block.n_rows)

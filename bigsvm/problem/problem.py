@@ -19,6 +19,7 @@ residual y_i - f(x_i) of the target y_i.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from dataclasses import dataclass, field
 
@@ -27,10 +28,11 @@ import numpy as np
 from bigsvm.compiled.shared.losses import DualBox, DualModels
 from bigsvm.config import FitConfig
 from bigsvm.errors import DataError, Unsupported, UsageError
+from bigsvm.problem.axis import ModelAxis
 from bigsvm.problem.centre import Centre
 from bigsvm.problem.kernel import Definite, Kernel
 from bigsvm.problem.loss import Loss, loss_named
-from bigsvm.store.blocks import Block, RowBlocks
+from bigsvm.store.blocks import Block, BlockGroup, RowBlocks
 from bigsvm.store.scaling import Scaling
 
 
@@ -49,6 +51,7 @@ class Problem:
     kernel : Kernel
     centre : of rows that count as centred and are not; None for all others, and with a free bias, which takes the
         means up
+    axis : which rows each model is trained on, and its own class weights; None: all rows, those of `class_weight`
     """
 
     loss: Loss
@@ -61,6 +64,7 @@ class Problem:
     negative: np.ndarray
     kernel: Kernel = field(default_factory=Kernel)
     centre: Centre | None = None
+    axis: ModelAxis | None = None
 
     @property
     def regression(self) -> bool:
@@ -98,8 +102,30 @@ class Problem:
 
     @property
     def dual_models(self) -> DualModels:
-        """The models as loops over rows take them."""
-        return DualModels(self.class_weight, self.positive, self.C, self.box)
+        """The models as loops take them that know a row by its working row."""
+        C = self.C if self.axis is None else self.axis.training_costs(self.C)
+        return DualModels(self.class_weight, self.positive, C, self.box)
+
+    def models_on(self, rows: Block | BlockGroup) -> DualModels:
+        """The models as loops take them that see these rows alone."""
+        if self.axis is None:
+            return self.dual_models
+        if isinstance(rows, BlockGroup):
+            C = self.axis.group_costs(self.C, rows)
+        else:
+            C = self.axis.proof_costs(self.C, rows.start, rows.stop)
+        return DualModels(self.class_weight, self.positive, C, self.box)
+
+    def of_models(self, models: slice) -> Problem:
+        """That of some of the models."""
+        axis = None if self.axis is None else self.axis.of_models(models)
+        return dataclasses.replace(
+            self, C=self.C[models], positive=self.positive[models], negative=self.negative[models], axis=axis
+        )
+
+    def of_rows(self, start: int, stop: int) -> Problem:
+        """What a task over working rows [start, stop) takes along."""
+        return self if self.axis is None else dataclasses.replace(self, axis=self.axis.of_rows(start, stop))
 
     def met(self, w: np.ndarray) -> np.ndarray:
         """What rows as they are stored are met with in the place of w: w itself unless they count as centred."""

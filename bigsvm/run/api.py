@@ -79,8 +79,9 @@ def fit(
     config = FitConfig.of(**options)
     with storing_by(config, given, emit):
         store = open_store(
-            _joined(source, y, sample_weight), label=label, weight=weight, empty_chunks=empty_chunks, columns=columns,
-            hash_bits=hash_bits, matrix=matrix, missing=missing, scale=scale, normalize=normalize, split=split,
+            joined_source(source, y, sample_weight), label=label, weight=weight, empty_chunks=empty_chunks,
+            columns=columns, hash_bits=hash_bits, matrix=matrix, missing=missing, scale=scale, normalize=normalize,
+            split=split,
         )  # fmt: skip
     result = fit_store(store, config, emit)
     if split is not None:
@@ -107,11 +108,11 @@ def certify(
     like = rows_of_model(model)
     part: Any = "train" if "split" in like else None
     with storing_by(config, given):
-        rows = open_store(_joined(source, y, sample_weight), label=label, weight=weight, like=like, part=part)
+        rows = open_store(joined_source(source, y, sample_weight), label=label, weight=weight, like=like, part=part)
     return certify_model(Path(model), rows, config)
 
 
-def _joined(source: Any, y: Any, sample_weight: Any) -> Any:
+def joined_source(source: Any, y: Any, sample_weight: Any) -> Any:
     """`source`, or the arrays as one.  Raises UsageError where there are labels beside what has labels."""
     if y is None and sample_weight is None:
         return source

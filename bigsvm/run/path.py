@@ -87,9 +87,11 @@ def fit_path_store(
         raise Unsupported(
             "a path of C is of linear solvers: kernel models share no reading", hint="fit one C at a time"
         )
+    if config.calibrate is not None:
+        raise UsageError("a path has no probabilities: fit the C that was chosen with calibrate")
     config = dataclasses.replace(config, C=max(Cs), C_path=Cs, no_dual=True)
     whole = fit_store(store, config, emit, checkpoints, resume)
-    return [_result_of(whole, number, config) for number in range(len(Cs))]
+    return [part_of_path(whole, number, config) for number in range(len(Cs))]
 
 
 def costs_of(Cs: Any) -> list[float]:
@@ -106,7 +108,7 @@ def costs_of(Cs: Any) -> list[float]:
     return found
 
 
-def _result_of(whole: FitResult, number: int, config: FitConfig) -> FitResult:
+def part_of_path(whole: FitResult, number: int, config: FitConfig) -> FitResult:
     """The result for C number `number` of a fit of the whole path."""
     assert config.C_path is not None
     n_models = whole.model.n_models // len(config.C_path)

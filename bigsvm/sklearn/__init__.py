@@ -6,6 +6,7 @@ except ImportError as error:
     raise ImportError("bigsvm.sklearn needs scikit-learn: pip install 'bigsvm[sklearn]'") from error
 
 from bigsvm.sklearn.linear import LinearSVC, LinearSVR
+from bigsvm.sklearn.search import search
 from bigsvm.sklearn.svm import SVC, SVR
 
-__all__ = ["SVC", "SVR", "LinearSVC", "LinearSVR"]
+__all__ = ["SVC", "SVR", "LinearSVC", "LinearSVR", "search"]

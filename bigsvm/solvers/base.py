@@ -58,6 +58,8 @@ class DataShape:
     """Rows have targets, not classes."""
     centred: bool = False
     """Rows count as centred and are not (`Problem.centre`)."""
+    folded: bool = False
+    """Models differ in the rows that take part."""
 
 
 @dataclass
@@ -343,6 +345,10 @@ class Solver(Protocol):
         """
         ...
 
+    def take_proved(self, state: Any, proved: np.ndarray) -> None:
+        """Which models, bool (n_models,), the last proof found to be within the tolerance; after `learn`."""
+        ...
+
     def finish(self, state: Any) -> None:
         """Give back what only training needs."""
         ...
@@ -372,3 +378,6 @@ class SolverBase:
     def linear_start(self, state: Any, known: int, by_weights: bool, ctx: Context) -> LinearStart:
         """As `Solver`; of the others."""
         raise NotImplementedError(f"{self.name} does not start from duals")  # type: ignore[attr-defined]
+
+    def take_proved(self, state: Any, proved: np.ndarray) -> None:
+        """Nothing to do: all models are trained until the last one is proved."""

@@ -158,6 +158,7 @@ OTHERS: dict[str, Any] = {
     "solver_options": {"momentum": "off"}, "memory": "65MiB", "scratch": None, "scratch_limit": "1GiB",
     "stage": "none", "threads": 2, "scheduler": "serial", "scheduler_file": None, "workers": 2, "no_dual": True,
     "C_path": None, "warm_start": "/nowhere/old.model",
+    "calibrate": "isotonic", "calibrate_share": 0.5,
 }  # fmt: skip
 KERNEL_ONLY = ("epsilon", "gamma", "degree", "coef0", "assume_psd", "wss", "working_set", "shrinking", "cache_memory")
 ASKED_ONLY = ("scratch", "scheduler_file", "C_path", "solver_options", "warm_start")

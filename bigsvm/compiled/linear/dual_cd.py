@@ -33,6 +33,7 @@ from bigsvm.compiled.shared.prefetch import ask_row, prefetch
 from bigsvm.compiled.shared.targets import (
     best_alpha,
     class_cost,
+    model_cost,
     projected_gradient,
     row_gap,
     row_loss,
@@ -141,7 +142,10 @@ def _sweep(rows, models, alpha, W, active, sigma, thresholds, order, n, stats, s
             if not live & bit:
                 continue
             sign = sign_of(y, i, positive[m])
-            c = C[m] * cost
+            c = model_cost(C, m, y, i, row) * cost
+            if c == 0.0:  # held out of this model, whose alpha stays as it is
+                live ^= bit
+                continue
             lower, upper = box.lower_factor * c, box.upper_factor * c
             diag = box.diag_factor / c
             a = alpha[row, m]

@@ -15,7 +15,7 @@ import numpy as np
 
 from bigsvm.compiled.shared.compile import inner_loop, njit
 from bigsvm.compiled.shared.models import add_weight, ask_weights, model_axpys, model_dots, n_models, weight
-from bigsvm.compiled.shared.targets import dual_gain, row_gap, row_loss, sign_of, target_of
+from bigsvm.compiled.shared.targets import dual_gain, model_cost, row_gap, row_loss, sign_of, target_of
 
 # columns of `sums`
 GAP, LOSS, LINEAR, ALPHA_DIAG, SUPPORT, SIZE, REACH = 0, 1, 2, 3, 4, 5, 6
@@ -64,7 +64,10 @@ def _certify(X, y, cost, models, alpha, W, V, scales, sums, work, run):
             any_alpha = False
             for m in range(n_models(W)):
                 sign = sign_of(y, i, positive[m])
-                c = models.C[m] * cost[i]
+                c = model_cost(models.C, m, y, i, i) * cost[i]
+                if c == 0.0:  # held out of this model: neither its primal nor its dual knows the row
+                    step[m] = 0.0
+                    continue
                 a = min(max(alpha[i, m], box.lower_factor * c), box.upper_factor * c)
                 margin = sign * (z[m] + bias * weight(W, last, m))
                 s = target_of(y, i) - margin

@@ -30,16 +30,31 @@ class DualBox(NamedTuple):
     bias: float
 
 
+class FoldCosts(NamedTuple):
+    """C of models that differ in the rows that take part, and in the weights of classes: in the place of DualModels.C.
+
+    C : float64, (n_models, n_classes)   C times the model's own weight of the class; one column for targets
+    fold : uint8, by working row   the fold that a row belongs to
+    held_out : int32, (n_models,)  the fold whose rows take no part in a model; -1 for none
+    moves : uint8, (n_models,)     0 of a model whose alpha is to stay as it is
+    """
+
+    C: np.ndarray
+    fold: np.ndarray
+    held_out: np.ndarray
+    moves: np.ndarray
+
+
 class DualModels(NamedTuple):
     """The models of a problem, as loops over rows see them.
 
     class_weight : float64, (n_classes,);  positive : int32, (n_models,), class code that is +1 for each model
-    C : float64, (n_models,);  box : DualBox
+    C : float64, (n_models,), or FoldCosts;  box : DualBox
     """
 
     class_weight: np.ndarray
     positive: np.ndarray
-    C: np.ndarray
+    C: np.ndarray | FoldCosts
     box: DualBox
 
 

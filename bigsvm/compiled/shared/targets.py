@@ -30,6 +30,14 @@ def class_cost(class_weight, y, i):
     raise NotImplementedError
 
 
+def model_cost(C, m, y, i, row):
+    """C of model m for row i, before the weights that all models share; 0 where the row takes no part in it.
+
+    C : as DualModels has it;  row : the number by which FoldCosts.fold knows row i
+    """
+    raise NotImplementedError
+
+
 def row_loss(y, box, s, C):
     """C loss(s)."""
     raise NotImplementedError
@@ -85,6 +93,21 @@ def _class_cost(class_weight, y, i):
     if _targets(y):
         return lambda class_weight, y, i: 1.0
     return lambda class_weight, y, i: class_weight[y[i]]
+
+
+@overload(model_cost)
+def _model_cost(C, m, y, i, row):
+    def folded_class(C, m, y, i, row):
+        takes_part = C.moves[m] != 0 and C.held_out[m] != C.fold[row]
+        return C.C[m, y[i]] if takes_part else 0.0
+
+    def folded_target(C, m, y, i, row):
+        takes_part = C.moves[m] != 0 and C.held_out[m] != C.fold[row]
+        return C.C[m, 0] if takes_part else 0.0
+
+    if isinstance(C, types.Array):
+        return lambda C, m, y, i, row: C[m]
+    return folded_target if _targets(y) else folded_class
 
 
 @overload(row_loss)

@@ -39,6 +39,7 @@ def predict(
     config: FitConfig,
     *,
     with_scores: bool = False,
+    with_proba: bool = False,
     overwrite: bool = False,
     zero_based: bool = False,
     identity: dict[str, Any] | None = None,
@@ -51,6 +52,7 @@ def predict(
     source : a store, which may have been opened without labels, or the path of svmlight text (`-`: standard input)
     out : file to make, or an open binary stream
     form : one of `prediction_files.FORMATS`
+    with_proba : probabilities of the classes in the place of scores, of a model that was calibrated
     config : of it memory, threads, scheduler and workers count
     identity : of model and rows, as JSON; Parquet and Zarr carry it as metadata
 
@@ -60,9 +62,13 @@ def predict(
     ------
     DataError : a row has more features than the model (names the line or row), or the data is bad.
     OutputError : `out` exists or cannot be written; nothing half-written stays.
+    UsageError : probabilities are asked of a model that gives none.
     BudgetExceeded : the memory budget is too small; names the smallest that would do.
     """
     began = time.monotonic()
+    if with_proba:
+        model.probabilities_of(np.zeros((0, model.n_models)))  # refused before anything is made
+    width, name = (len(model.classes), "proba") if with_proba else (model.n_models, "score")
     budget = budget_of(config)
     if isinstance(source, str):
         precompile_scoring("csr", text_dtype(model), np.dtype(np.int32), model, emit)
@@ -75,11 +81,12 @@ def predict(
         PeakMemory() as memory,
         budget.reserve("model weights", model.scorer_bytes),
         scored_rows(model, source, config, budget, zero_based, emit) as rows,
-        open_writer(out, form, model.classes, model.n_models, with_scores, overwrite, identity) as writer,
+        open_writer(out, form, model.classes, width, with_scores or with_proba, overwrite, identity, name) as writer,
     ):
         for scored in rows:
             codes = model.codes(scored.scores)
-            writer.append(scored.start, codes, scored.scores)
+            shown = model.probabilities_of(scored.scores) if with_proba else scored.scores
+            writer.append(scored.start, codes, shown)
             if model.regression:
                 span.add(scored.scores[:, 0])
             else:

@@ -6,6 +6,7 @@
     parquet  label[, score]                           score is a fixed-size list where there are several
     zarr     arrays label[, score]                    string labels as codes into the attribute `classes`
 
+Where probabilities are asked for, they stand in the place of scores, under the name `proba`: a list, one a class.
 Of regression the label is the value, which is the score.  Files are written aside and renamed when all rows are there.
 """
 
@@ -75,10 +76,12 @@ def open_writer(
     with_scores: bool,
     overwrite: bool = False,
     identity: dict[str, Any] | None = None,
+    name: str = "score",
 ) -> Iterator[Writer]:
     """A writer of predictions; the output appears when the block ends well, and not at all otherwise.
 
     classes : labels by code; empty for regression
+    n_models : scores of a row;  name : what they are called
     identity : whose predictions of which rows, as JSON; lines of text have no place for it
 
     Raises
@@ -86,27 +89,27 @@ def open_writer(
     OutputError : the output exists (unless overwrite) or cannot be written.
     """
     if not isinstance(out, Path):
-        writer = _text_writer(out, form, classes, with_scores)
+        writer = _text_writer(out, form, classes, with_scores, name)
         yield writer
         writer.close()
         return
     if form == "zarr":
         _check_predictions(out, overwrite)
         with new_directory(out, overwrite, ("zarr.json", ".zgroup"), "Zarr store") as folder:
-            zarr_writer = _Zarr(folder, classes, n_models, with_scores, identity)
+            zarr_writer = _Zarr(folder, classes, n_models, with_scores, identity, name)
             yield zarr_writer
             zarr_writer.close()
         return
     with new_output(out, overwrite) as file:
         if form == "parquet":
-            parquet = _Parquet(file, classes, n_models, with_scores, identity)
+            parquet = _Parquet(file, classes, n_models, with_scores, identity, name)
             try:
                 yield parquet
                 parquet.close()
             finally:
                 parquet.release()
         else:
-            writer = _text_writer(file, form, classes, with_scores)
+            writer = _text_writer(file, form, classes, with_scores, name)
             yield writer
             writer.close()
 
@@ -123,8 +126,8 @@ def _check_predictions(out: Path, overwrite: bool) -> None:
         raise OutputError("holds no predictions, so --overwrite will not replace it", str(out), "choose another name")
 
 
-def _text_writer(file: BinaryIO, form: str, classes: np.ndarray, with_scores: bool) -> Writer:
-    return _Csv(file, classes, with_scores) if form == "csv" else _Jsonl(file, classes)
+def _text_writer(file: BinaryIO, form: str, classes: np.ndarray, with_scores: bool, name: str) -> Writer:
+    return _Csv(file, classes, with_scores) if form == "csv" else _Jsonl(file, classes, name)
 
 
 def _write(file: BinaryIO, lines: list[str]) -> None:
@@ -137,8 +140,8 @@ def _write(file: BinaryIO, lines: list[str]) -> None:
 
 
 class _Jsonl:
-    def __init__(self, file: BinaryIO, classes: np.ndarray) -> None:
-        self._file = file
+    def __init__(self, file: BinaryIO, classes: np.ndarray, name: str) -> None:
+        self._file, self._name = file, name
         self._labels = [json.dumps(label, ensure_ascii=False) for label in classes.tolist()]
         self._regression = len(classes) == 0
 
@@ -152,7 +155,7 @@ class _Jsonl:
             values = [_finite(value) for value in values]
         texts = values if self._regression else [labels[code] for code in codes.tolist()]
         lines = [
-            f'{{"row": {row}, "label": {text}, "score": {value}}}'
+            f'{{"row": {row}, "label": {text}, "{self._name}": {value}}}'
             for row, text, value in zip(range(start, start + len(codes)), texts, values, strict=True)
         ]
         _write(self._file, lines)
@@ -231,8 +234,9 @@ class _Gathered:
 
 class _Parquet(_Gathered):
     def __init__(
-        self, file: BinaryIO, classes: np.ndarray, n_models: int, with_scores: bool, identity: dict[str, Any] | None
-    ) -> None:
+        self, file: BinaryIO, classes: np.ndarray, n_models: int, with_scores: bool, identity: dict[str, Any] | None,
+        name: str,
+    ) -> None:  # fmt: skip
         super().__init__(n_models)
         self._classes, self._n_models, self._with_scores = classes, n_models, with_scores
         self._regression = len(classes) == 0
@@ -240,7 +244,7 @@ class _Parquet(_Gathered):
         fields = [pa.field("label", label, nullable=False)]
         if with_scores:
             kind = pa.float64() if n_models == 1 else pa.list_(pa.float64(), n_models)
-            fields.append(pa.field("score", kind, nullable=False))
+            fields.append(pa.field(name, kind, nullable=False))
         self._schema = pa.schema(fields, None if identity is None else {_IDENTITY: json.dumps(identity)})
         self._file = pq.ParquetWriter(file, self._schema, compression="zstd")
 
@@ -263,8 +267,9 @@ class _Parquet(_Gathered):
 
 class _Zarr(_Gathered):
     def __init__(
-        self, folder: Path, classes: np.ndarray, n_models: int, with_scores: bool, identity: dict[str, Any] | None
-    ) -> None:
+        self, folder: Path, classes: np.ndarray, n_models: int, with_scores: bool, identity: dict[str, Any] | None,
+        name: str,
+    ) -> None:  # fmt: skip
         super().__init__(n_models)
         numbers, self._regression = classes.dtype.kind in "biuf", len(classes) == 0
         self._values = classes if numbers else np.arange(len(classes), dtype=np.int32)
@@ -279,9 +284,7 @@ class _Zarr(_Gathered):
         self._score = None
         if with_scores:
             tail = () if n_models == 1 else (n_models,)
-            self._score = group.create_array(
-                "score", shape=(0, *tail), chunks=(self.piece_rows, *tail), dtype=np.float64
-            )
+            self._score = group.create_array(name, shape=(0, *tail), chunks=(self.piece_rows, *tail), dtype=np.float64)
 
     def write(self, codes: np.ndarray, scores: np.ndarray) -> None:
         first = self._label.shape[0]

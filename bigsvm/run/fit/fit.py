@@ -14,7 +14,7 @@ import numpy as np
 import bigsvm
 from bigsvm.budget import MemoryBudget
 from bigsvm.config import FitConfig
-from bigsvm.errors import DataError, Interrupted
+from bigsvm.errors import DataError, Interrupted, UsageError
 from bigsvm.events import (
     COMPILING,
     BudgetReport,
@@ -29,7 +29,9 @@ from bigsvm.events import (
 )
 from bigsvm.machine import return_freed_memory
 from bigsvm.model.model_rows import rows_of
+from bigsvm.problem.folded import FoldedModels
 from bigsvm.problem.problem import Problem, make_problem
+from bigsvm.run.apply.calibrate import calibrated, held_out_for
 from bigsvm.run.execute.mapper import open_mapper
 from bigsvm.run.execute.memory import PeakMemory
 from bigsvm.run.execute.signals import Stop, stop_on_signals
@@ -51,6 +53,7 @@ from bigsvm.run.start.take_over import take_over
 from bigsvm.solvers.base import Context
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.copy.scratch import is_tmpfs, make_scratch
+from bigsvm.store.identity import Identity
 from bigsvm.store.survey import Survey
 
 
@@ -60,18 +63,51 @@ def fit_store(
     emit: Emit = silent,
     checkpoints: Checkpoints | None = None,
     resume: bool = False,
+    folded: FoldedModels | None = None,
 ) -> FitResult:
-    """Train on `store` as `config` says, within its memory budget, until the gap is proved.
+    """Train on `store` as `config` says, within its memory budget, until the gap is proved; then calibrate if asked.
 
     checkpoints : where the state is saved, by time and when a signal stops the run
     resume : go on from the newest checkpoint, to the same bytes as if the run had never stopped; without one, begin
+    folded : which rows each of the models is trained on, where C_path names them; solver dcd alone
 
     Raises
     ------
     Interrupted : SIGTERM, SIGINT or SIGHUP came, and the state was saved.
-    PlanRefused : it cannot fit; DataError : rows are bad or a chunk is missing or damaged;
-    OutputError : scratch cannot be written; UsageError, Unsupported : the request makes no sense.
+    PlanRefused : it cannot fit; DataError : rows are bad or a chunk is missing or damaged, or no held-out row is of a
+        class; OutputError : scratch cannot be written; UsageError, Unsupported : the request makes no sense.
     """
+    if config.calibrate is None:
+        return _trained(store, store.identity, config, emit, checkpoints, resume, folded)
+    if store.classes is None:
+        raise UsageError("probabilities are of classes, and the store holds targets", store.uri)
+    rows: Any = held_out_for(store, config)
+    # What is asked for is of the store: which of its rows are held out follows from the options.
+    result = _trained(rows, store.identity, config, emit, checkpoints, resume, folded)
+    stop = Stop()
+
+    def note(event: Any) -> None:
+        if isinstance(event, Warned):
+            result.warnings.append(event.message)
+        emit(event)
+
+    with stop_on_signals(stop):
+        found = calibrated(result.model, store, config, note, stop)
+    result.model.about["calibration"] = found
+    result.figures["calibration"] = {"method": found["method"], **found["held_out"]}
+    return result
+
+
+def _trained(
+    store: RowBlocks,
+    asked_of: Identity,
+    config: FitConfig,
+    emit: Emit,
+    checkpoints: Checkpoints | None,
+    resume: bool,
+    folded: FoldedModels | None,
+) -> FitResult:
+    """`fit_store` without a calibration; `asked_of`: the rows that the result says it is of."""
     return_freed_memory()
     began = time.monotonic()
     warnings: list[str] = []
@@ -84,7 +120,7 @@ def fit_store(
         if stop and isinstance(event, WorkAdvanced):  # while rows are read or staged: what is there is kept
             raise Interrupted(f"stopped by {stop.by} before training began", hint="the same command goes on")
 
-    ready = _make_ready(store, config, note)
+    ready = _make_ready(store, config, folded, note)
     plan, earlier = ready.plan, ready.earlier
     budget = MemoryBudget(plan.budget_bytes)
     with ExitStack() as stack:
@@ -104,6 +140,8 @@ def fit_store(
         counts = survey.class_counts(store)
         problem = make_problem(config, store, counts) if config.class_weight == "balanced" else plan.problem
         _check_classes(problem, counts, store)
+        if folded is not None:
+            problem = folded.applied(problem, data)
         ctx = make_context(data, survey, plan, config, mapper, budget, scratch, stack, note)
         begun = begin(problem, plan, ctx, stack, note)
         note(BudgetReport(budget.limit, budget.report()))
@@ -112,7 +150,7 @@ def fit_store(
             begun.problem, plan.solver, begun.state, config, ctx, prover, survey.data_bytes, stop, checkpoints, note
         )  # fmt: skip
         identity = ProblemIdentity(
-            store.identity, survey.content_fingerprint, result_options(config), plan.resolved(), versions()
+            asked_of, survey.content_fingerprint, _asked(config, folded), plan.resolved(), versions()
         )
         if checkpoints is not None:
             checkpoints.identity = identity.document()
@@ -166,11 +204,13 @@ class _Ready(NamedTuple):
     compiled: float
 
 
-def _make_ready(store: RowBlocks, config: FitConfig, note: Emit) -> _Ready:
+def _make_ready(store: RowBlocks, config: FitConfig, folded: FoldedModels | None, note: Emit) -> _Ready:
     """Plan the fit and compile what it will call; whatever can be refused without reading rows is refused here."""
     for message in store.warnings:
         note(Warned(message))
-    plan, path = make_plan(store, config), config.warm_start
+    plan, path = make_plan(store, config, folded=folded is not None), config.warm_start
+    if folded is not None:
+        plan = dataclasses.replace(plan, problem=folded.applied(plan.problem))
     earlier = None if path is None else open_earlier(path, plan.solver, plan.problem, store)
     planned = time.monotonic()
     note(FitStarted(plan.document(), dataclasses.asdict(config), store.fingerprint, versions()))
@@ -181,6 +221,11 @@ def _make_ready(store: RowBlocks, config: FitConfig, note: Emit) -> _Ready:
     compiled = time.monotonic()
     note(WorkEnded(COMPILING, compiled - planned))
     return _Ready(plan, earlier, planned, compiled)
+
+
+def _asked(config: FitConfig, folded: FoldedModels | None) -> dict[str, Any]:
+    """Every option that changes what the models say."""
+    return result_options(config) if folded is None else {**result_options(config), "folds": folded.document()}
 
 
 def _warn(message: str | None, emit: Emit) -> None:

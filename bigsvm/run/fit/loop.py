@@ -188,6 +188,8 @@ class Loop:
         self.emit(CertificateMade(epochs, passes, primal, dual, certificate.relative_gap, self._seconds()))
         written = self.prover.written
         assert written is not None
+        if self.config.stop == "gap":
+            self.solver.take_proved(self.state, written.relative_gaps <= self.config.tol)
         # The model must prove it again: a better alpha that is gone does not count.
         return certificate.kind == "proved" and written.relative_gap <= self.config.tol
 
@@ -208,7 +210,12 @@ class Loop:
         at, spent = self.at, self._spent()
         if self.solver.self_paced:
             return self._scanned_out()
-        return spent > self.limits.most or bool(at.pace.hopeless(self.config.tol * at.primals, self.limits).any())
+        targets = self.config.tol * at.primals
+        hopeless = at.pace.hopeless(targets, self.limits)
+        if self.problem.axis is not None:  # of a search: one model that gets nowhere does not end the others
+            hopeless = hopeless[at.pace.least > targets]
+            return spent > self.limits.most or (len(hopeless) > 0 and bool(hopeless.all()))
+        return spent > self.limits.most or bool(hopeless.any())
 
     def _scanned_out(self) -> bool:
         """Whether a solver that paces itself has read rows that stream more often than any may."""

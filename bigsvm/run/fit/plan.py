@@ -161,8 +161,12 @@ class Plan:
         return rows
 
 
-def make_plan(store: RowBlocks, config: FitConfig, limit: MemoryLimit | None = None) -> Plan:
+def make_plan(
+    store: RowBlocks, config: FitConfig, limit: MemoryLimit | None = None, folded: bool = False
+) -> Plan:  # fmt: skip
     """The plan of fitting `store` as `config` says.  Reads metadata only.
+
+    folded : the models differ in the rows that take part (`problem/axis.py`)
 
     Raises
     ------
@@ -182,11 +186,11 @@ def make_plan(store: RowBlocks, config: FitConfig, limit: MemoryLimit | None = N
     nnz = store.nnz if store.nnz is not None else int(row_bytes(store) * store.n_samples / 8)
     entry_bytes = store.dtype.itemsize + (row_dtype(store.n_samples).itemsize if store.layout == "csr" else 0)
     weighted = store.has_weights or config.class_weight is not None
-    shards = shards_of(config, int(row_bytes(store) * store.n_samples))
+    shards = 1 if folded else shards_of(config, int(row_bytes(store) * store.n_samples))
     shape = DataShape(
         store.n_samples, store.n_features, nnz, problem.n_models, shards, entry_bytes=entry_bytes, weighted=weighted,
         n_costs=problem.n_costs, smooth_loss=problem.loss.smooth, regression=problem.regression,
-        centred=problem.centre is not None,
+        centred=problem.centre is not None, folded=folded,
     )  # fmt: skip
     chosen = choose(store, config, problem, shape, budget)
     least = least_memory(store, config, problem, shape, chosen)

@@ -24,6 +24,7 @@ from bigsvm.budget import MemoryBudget
 from bigsvm.config import OPTIONS, FitConfig
 from bigsvm.events import Emit, silent
 from bigsvm.model.decide import models_of
+from bigsvm.problem.axis import ModelAxis
 from bigsvm.problem.kernel import Definite, Kernel
 from bigsvm.problem.loss import loss_named
 from bigsvm.problem.problem import Problem
@@ -81,6 +82,7 @@ def _kind_of_plan(plan: Plan, config: FitConfig) -> tuple[Any, ...]:
         repr(plan.solver), *asked, config.stop, plan.mode, plan.shards, plan.spilled, plan.decides_kernel,
         problem.loss.name, problem.bias, problem.kernel.name, problem.kernel.definite.how, problem.pairs,
         len(problem.classes), min(problem.n_models, _MODELS), config.class_weight is None, config.warm_start is None,
+        problem.axis is not None,
         plan.row_buffer_bytes > 0, plan.row_buffer_packed, plan.cache.memory_bytes > 0, plan.cache.disk_bytes > 0,
     )  # fmt: skip
 
@@ -121,6 +123,10 @@ def _small_problem(problem: Problem, config: FitConfig, fit: SmallFit) -> Proble
         classes = classes[: min(_CLASSES, fit.n_samples // 2)]
         positive, negative = models_of(len(classes), problem.pairs)
     weight = 1.0 if config.class_weight is None else 2.0
+    axis = problem.axis
+    if axis is not None:
+        fold = (np.arange(fit.n_samples) % 2).astype(np.uint8)
+        axis = ModelAxis.of(fold, axis.held_out[:_MODELS], axis.weight[:_MODELS])
     # What the user vouches for must not be refuted by other rows.
     vouched = problem.kernel.definite.how == "assumed" and problem.kernel.name != "precomputed"
     definite = Definite("checked") if vouched else problem.kernel.definite
@@ -134,6 +140,7 @@ def _small_problem(problem: Problem, config: FitConfig, fit: SmallFit) -> Proble
         negative=negative,
         kernel=Kernel(problem.kernel.name, 1.0 / _WIDTH, 2, 1.0, definite),
         centre=problem.centre and problem.centre._replace(mu=np.full(_WIDTH, 0.5)),
+        axis=axis,
     )
 
 

@@ -31,8 +31,8 @@ class ProblemIdentity:
         """As JSON."""
         return {
             "data": self.data.document(),
-            "content": self.content,
             "options": self.options,
+            "content": self.content,
             "plan": self.plan,
             "versions": self.versions,
         }

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from bigsvm.run.proof.beta_terms import KernelTerms, SignedLinearTerms
 from bigsvm.run.proof.saved_problem import models_document, problem_of
 from bigsvm.run.proof.terms import SavedTerms, n_samples_of
 from bigsvm.store.blocks import RowBlocks
+from bigsvm.store.withheld import HashedShare, WithheldRows
 from bigsvm.tasks import SerialMapper, runs_of
 from bigsvm.units import MIB, show_bytes
 
@@ -48,6 +49,7 @@ def certify_model(path: Path, store: RowBlocks, config: FitConfig, emit: Emit = 
     return_freed_memory()
     began = time.monotonic()
     model = load_model(path)
+    store = _trained_on(model, store)
     problem, alpha = problem_of(model, store), load_alpha(path, model)
     check_alike(model.about.get("rows", {}), store)
     trained_on = n_samples_of(model, alpha)
@@ -89,6 +91,18 @@ def certify_model(path: Path, store: RowBlocks, config: FitConfig, emit: Emit = 
         "compile_seconds": compiled - loaded,
         "memory": memory.document(budget),
     }
+
+
+def _trained_on(model: Model, store: RowBlocks) -> RowBlocks:
+    """The rows that the model was trained on: without those that its calibration held out."""
+    held_out = model.about.get("calibration", {}).get("held_out")
+    if not held_out:
+        return store
+    try:
+        which = HashedShare(float(held_out["share"]), int(held_out["seed"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"calibration.json does not say which rows were held out: {error!r}", store.uri) from error
+    return cast(RowBlocks, WithheldRows(store, which))
 
 
 def terms_kind(model: Model, problem: Problem) -> type[SavedTerms]:

@@ -170,7 +170,7 @@ class LinearProver(Prover):
 
         def share(run: tuple[BlockRef, ...]) -> RowsShare:
             rows = None if alpha is None else alpha.between(run[0].start, run[-1].stop)
-            return RowsShare(ctx.data, run, point.problem, total.met, rows)
+            return RowsShare(ctx.data, run, point.problem.of_rows(run[0].start, run[-1].stop), total.met, rows)
 
         total, runs = Accumulator(point.problem, point.w), runs_of(ctx.proof_refs, BLOCKS_PER_TASK)
         for _, terms in over_shares(ctx.mapper, certify_blocks, runs, share, ctx.pass_workers, account=ctx):

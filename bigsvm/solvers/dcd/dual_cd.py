@@ -10,7 +10,6 @@ Models are trained in groups that share nothing but the reading; see `groups_of_
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -126,6 +125,7 @@ class DualCD(SolverBase):
         needs = [
             Need("w", shape.weight_bytes * (shape.n_features + 1) * m),
             Need("alpha", 8 * n * m, may_spill=True),
+            *([Need("folds of the rows", 2 * n)] if shape.folded else []),  # by store row, and by working row
             Need("active rows", n * sum(bytes_active(g, resident) for g in groups_of_models(m, shape.shards)), True),
         ]
         if resident:
@@ -154,10 +154,11 @@ class DualCD(SolverBase):
         """alpha = 0, w = 0, every row active."""
         dtype = np.float32 if self.weight_bytes(ctx.tol, problem.regression) == 4 else np.float64
         leaps = self.momentum != "off" and not ctx.resident and ctx.shards == 1 and not problem.regression
+        leaps = leaps and (problem.axis is None or problem.axis.same_weights)  # it knows one cost of each row
         groups = []
         for models in groups_of_models(problem.n_models, ctx.shards):
             m = models.stop - models.start
-            part = dataclasses.replace(problem, C=problem.C[models], positive=problem.positive[models])
+            part = problem.of_models(models)
             w = zero_weights(ctx.data.n_features, m, dtype)
             groups.append(
                 ModelGroup(
@@ -174,6 +175,7 @@ class DualCD(SolverBase):
                     floor=np.zeros(m),
                     target=ctx.tol,
                     momentum=Momentum.new(w, ctx.vector(DEFERRED_ALPHA, m)) if leaps else None,
+                    moves=np.ones(m, np.uint8) if part.axis is None else part.axis.moves,
                 )
             )
         sqnorm = ctx.vector("row norms", 1, fill=-1) if ctx.resident else None
@@ -324,6 +326,18 @@ class DualCD(SolverBase):
                 group.target = 0.7 * min(group.target, max(group.estimate, 0.1 * group.target))
             if float(certificate.relative_gaps[models].max()) > _SHORTFALL * group.estimate:
                 _reactivate(group)
+
+    def take_proved(self, state: DualCDState, proved: np.ndarray) -> None:
+        """Where models differ in their rows, those that are proved stand still until a proof falls short."""
+        first = 0
+        for group in state.groups:
+            models = slice(first, first + len(group.floor))
+            first = models.stop
+            moves = (~proved[models]).astype(np.uint8)
+            if group.problem.axis is not None and not np.array_equal(moves, group.moves):
+                group.moves[...] = moves
+                if state.shrinks:
+                    _reactivate(group)
 
     def finish(self, state: DualCDState) -> None:
         """Give back what only training needs."""

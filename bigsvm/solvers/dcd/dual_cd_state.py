@@ -27,6 +27,7 @@ class ModelGroup:
     alpha : RowVector float64, (n_samples, n_models)
     active : RowVector of bits, one a model: not shrunk away; of streamed data: 1 for rows not in the row buffer
     seen, row_buffer_stats, visits : of the pass that is going on (`dual_cd_stream.py`)
+    moves : uint8, (n_models,), of the problem's axis: which models are not done
     thresholds : float64, (2, n_models);  floor : float64, (n_models,), proved lower bounds of the primal
     """
 
@@ -44,6 +45,7 @@ class ModelGroup:
     row_buffer_stats: np.ndarray = field(default_factory=lambda: np.empty((1, 4)))
     visits: int = 0
     momentum: Momentum | None = None
+    moves: np.ndarray = field(default_factory=lambda: np.ones(1, np.uint8))
 
 
 @dataclass

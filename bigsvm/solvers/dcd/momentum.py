@@ -75,6 +75,8 @@ class Momentum:
         bend = bend + sums[:, kernel.BEND]
         theta = np.divide(rise, bend, out=np.zeros_like(rise), where=bend > 0)
         theta = np.where((theta > 0) & (value >= self.dual), np.minimum(theta, _FARTHEST), 0.0)
+        if problem.axis is not None:
+            theta = np.where(problem.axis.moves, theta, 0.0)
         self.theta[...] = self._guarded(problem, alpha, cost, theta, sums[:, kernel.LENGTH])
         self.dual[...] = value
         for rows in _pieces(len(alpha.values)):

@@ -126,6 +126,11 @@ class ZarrRows(StoreBase):
         if self._label is not None and self._label.n_samples != self.n_samples:
             raise DataError(f"{self._label.n_samples} labels for {self.n_samples} rows", self.uri)
 
+    def labels_between(self, start: int, stop: int) -> np.ndarray:
+        """The y of rows [start, stop), as blocks have it, without reading X."""
+        assert self._label is not None
+        return self._label.y(start, stop)
+
     def labelled_rows(self) -> np.ndarray:
         """Whether each row has a label, packed (`LabelColumn`)."""
         assert self._label is not None

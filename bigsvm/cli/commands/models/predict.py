@@ -27,6 +27,7 @@ _STANDARD_OUTPUT = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 @click.argument("source", type=Source())
 @click.option("-o", "--out", default="-", show_default=True, metavar="OUT|-", help="File to write.")
 @click.option("--scores", is_flag=True, help="Scores also where the format can do without (jsonl always has them).")
+@click.option("--proba", is_flag=True, help="Probabilities of the classes, in their order, in the place of scores.")
 @click.option(
     "--format",
     "form",
@@ -45,7 +46,6 @@ def command(
     out: str,
     scores: bool,
     form: str | None,
-    zero_based: bool,
     overwrite: bool,
     label: str | None,
     weight: str | None,
@@ -56,6 +56,9 @@ def command(
         out = "-"
     if session.as_json and out == "-":
         raise UsageError("--json and the predictions cannot both go to standard output", hint="name a file with -o")
+    if scores and options["proba"]:
+        raise UsageError("--scores and --proba exclude each other", hint="jsonl and csv can be written twice")
+    zero_based, proba = options.pop("zero_based"), options.pop("proba")
     chosen = take_rows(options)
     config = config_of(ctx, options)
 
@@ -96,6 +99,7 @@ def command(
             form,
             config,
             with_scores=scores,
+            with_proba=proba,
             overwrite=overwrite,
             zero_based=zero_based,
             identity=identity,

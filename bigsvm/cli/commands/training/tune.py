@@ -1,0 +1,227 @@
+"""bigsvm tune: cross-validation over a grid, whose models share the readings of the data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bigsvm.cli import text
+from bigsvm.cli.command import bigsvm_command
+from bigsvm.cli.commands.training.fit import check_output, save_once, stem_of
+from bigsvm.cli.options import add, config_of, normalize_option, option_of, scale_option, store_options, take_rows
+from bigsvm.cli.record import run_folder
+from bigsvm.cli.session import Session
+from bigsvm.cli.types import ClassWeight
+from bigsvm.config import TYPED
+from bigsvm.errors import UsageError
+from bigsvm.units import show_bytes
+
+if TYPE_CHECKING:
+    from bigsvm.run.tune.result import Row, TuneResult
+
+_SEARCHED = ("C", "lam", "class_weight", "gamma")
+METRICS = ("accuracy", "balanced_accuracy", "f1", "roc_auc", "average_precision", "r2", "mse", "mae")
+
+
+class _Weights(click.ParamType):
+    """A class weight, or `none`."""
+
+    name = "class weight"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return "none" if value == "none" else ClassWeight().convert(value, param, ctx)
+
+
+class _Gammas(click.ParamType):
+    """Numbers, `auto` or `scale` between commas."""
+
+    name = "gammas"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, list | tuple):
+            return list(value)
+        try:
+            return [part if part in ("auto", "scale") else float(part) for part in str(value).split(",")]
+        except ValueError:
+            self.fail(f"{value!r} is no list of numbers, `auto` and `scale`", param, ctx)
+
+
+_own_options = [
+    click.option(
+        "--Cs",
+        "--c-grid",
+        "costs", default="1e-3:1e3:7", show_default=True, metavar="LOW:HIGH:N|C,C,...",
+        help="The values of C: N of them, even in the logarithm; by a factor, as 2^-5:2^15:2^2; or as listed.",
+    ),
+    click.option(
+        "--class-weights", type=_Weights(), multiple=True, metavar="none|balanced|LABEL=WEIGHT,...",
+        help="A class weight to try; repeatable.  balanced goes by the rows trained on.",
+    ),
+    click.option("--gammas", type=_Gammas(), metavar="G,G,...", help="Of rbf, poly and sigmoid: also auto, scale."),
+    click.option("--folds", type=int, default=5, show_default=True, help="Folds, by a hash of the row's number."),
+    click.option("--group", metavar="COLUMN", help="Rows with the same value are in one fold, such as obs/patient."),
+    click.option("--fold", metavar="COLUMN", help="The folds themselves: one for each value, such as obs/fold."),
+    click.option(
+        "--metric", type=click.Choice(METRICS), help="By which to choose.  [default: accuracy; r2 of a regression]"
+    ),
+    click.option(
+        "--choose", type=click.Choice(["best", "one-se"]), default="best", show_default=True,
+        help="one-se: the smallest C whose mean is within one standard error of the best.",
+    ),
+    click.option("--refit", is_flag=True, help="Then fit the chosen one on all rows; -o names the model."),
+    click.option(
+        "-o", "--out", type=click.Path(path_type=Path), metavar="DIR",
+        help="Folder of the search, which can be taken up again; with --refit the model.  [default: none; STEM.model]",
+    ),
+    click.option(
+        "--run", type=click.Path(path_type=Path), metavar="DIR",
+        help="Folder of the search, where -o names the model.  [default: MODEL.run]",
+    ),
+    click.option("--csv", "table", type=click.Path(path_type=Path), metavar="FILE", help="Write the table as CSV."),
+    click.option("--overwrite", is_flag=True, help="Replace a model or a table that is there."),
+    click.option("--allow-unconverged", is_flag=True, help="Exit 0 also where a gap was not proved."),
+]  # fmt: skip
+
+_fit_options = [option_of(name) for name in TYPED.values() if name not in _SEARCHED]
+
+
+@bigsvm_command(
+    help="Choose C (class weights, gamma) by cross-validation on STORE: every model of a linear search advances on the "
+    "same passes over the data, and stops by its own proved gap.\n\n"
+    "The same command goes on where a former one ended.  Exit 0: every gap is proved; 4: one is not."
+)
+@click.argument("store")
+@add([*_own_options, *store_options, scale_option, normalize_option, *_fit_options])
+@click.pass_context
+def command(
+    ctx: click.Context,
+    session: Session,
+    store: str,
+    label: str | None,
+    weight: str | None,
+    empty_chunks: Any,
+    table: Path | None,
+    **options: Any,
+) -> int:
+    own = {name: options.pop(name) for name in (
+        "costs", "class_weights", "gammas", "folds", "group", "fold", "metric", "choose", "refit", "out", "run",
+        "overwrite", "allow_unconverged",
+    )}  # fmt: skip
+    opened = {"label": label, "weight": weight, "empty_chunks": empty_chunks, **take_rows(options)}
+    config = config_of(ctx, options)
+    model, run = _places(store, own)
+
+    from bigsvm.files.outputs import check_plain_output, new_output
+    from bigsvm.run.tune.folds import make_folds
+    from bigsvm.run.tune.grid import grid_of
+    from bigsvm.run.tune.search import Asked, metric_of, tune_store
+    from bigsvm.store.formats.opener import open_store
+
+    grid = grid_of(config, own["costs"], list(own["class_weights"]) or None, own["gammas"])
+    if table is not None:
+        check_plain_output(table, own["overwrite"])
+    if model is not None:
+        check_output(model, own["overwrite"] or (run is not None and run.exists()), ("model.json",), "model")
+    data = open_store(store, **opened)
+    session.warn_of(data)
+    folds = make_folds(data, store, own["folds"], own["group"], own["fold"], config.seed, opened)
+    metric = metric_of(own["metric"], data)
+    asked = Asked(grid, folds, metric, own["choose"] == "one-se", own["refit"])
+    with session.watching() as emit:
+        if run is None:
+            result = tune_store(data, config, asked, emit)
+        else:
+            with run_folder(run):
+                result = tune_store(data, config, asked, emit, run)
+    session.warn_of(result)
+    if result.refit is not None:
+        assert model is not None
+        save_once(result.refit, model, own["overwrite"])
+    if table is not None:
+        with new_output(table, own["overwrite"]) as file:
+            file.write(result.csv().encode())
+    document = {**result.document(), "run": None if run is None else str(run), "model": None}
+    if result.refit is not None:
+        document["refit"] = result.refit.document(str(model))
+        document["model"] = str(model)
+    code = result.exit_code(own["allow_unconverged"])
+    if result.refit is not None:
+        code = max(code, result.refit.exit_code(own["allow_unconverged"]))
+    return session.finish(document, describe(result, document), result.status, code)
+
+
+def _places(store: str, own: dict[str, Any]) -> tuple[Path | None, Path | None]:
+    """(where the model goes, where the search is kept).  Raises UsageError."""
+    if not own["refit"]:
+        if own["run"] is not None and own["out"] is not None:
+            raise UsageError("without --refit there is no model: -o and --run both name the folder of the search")
+        return None, own["run"] or own["out"]
+    model = own["out"] or Path(f"{stem_of(store)}.model")
+    return model, own["run"] or Path(f"{model}.run")
+
+
+def describe(result: TuneResult, document: dict[str, Any]) -> str:
+    """The table, then what was chosen and what it cost."""
+    row = result.rows[result.chosen]
+    how = "within one standard error of the best" if result.chosen != result.best else "best"
+    chosen = ", ".join(f"{name} = {_short(value)}" for name, value in result.best_params.items())
+    figures = result.figures
+    read = (
+        f"{show_bytes(figures['bytes_read'])}, {figures['passes']:.1f} readings of {show_bytes(figures['data_bytes'])}"
+    )
+    lines = [
+        ("chosen", f"{chosen} ({how}): {result.metric} {_score(row, result.metric)}"),
+        (
+            "folds",
+            f"{result.folds.n_folds} by {result.folds.by}, of {text.listed(map(text.count, result.fold_sizes))} rows",
+        ),
+        ("models", f"{text.count(figures['n_models'])} by {figures['solver']}, {_FORMS[figures['form']]}"),
+        ("read", read + " to train, and one to score"),
+        ("time", f"{text.seconds(figures['seconds']['training'])} of training"),
+        ("memory", text.memory(figures["memory"])),
+        ("search", document["run"]),
+        ("model", document["model"]),
+    ]
+    return _table(result) + "\n" + text.rows(lines)
+
+
+_FORMS = {
+    "shared": "all on the same passes",
+    "by fold": "a fold after the other, all C on the same passes",
+    "one by one": "one after another",
+}
+
+
+def _table(result: TuneResult) -> str:
+    """A line for each candidate: * the best, 1 the smallest C within one standard error of it."""
+    metrics = list(result.rows[0].scores)
+    shown = [result.metric, *(metric for metric in metrics if metric != result.metric)][:3]
+    weights = any(row.candidate.class_weight is not None for row in result.rows)
+    gammas = any(row.candidate.gamma is not None for row in result.rows)
+    head = ["", "C", *(["class weight"] * weights), *(["gamma"] * gammas), *shown, "relative gap", ""]
+    lines = [head]
+    for number, row in enumerate(result.rows):
+        candidate = row.candidate
+        mark = "*" * (number == result.best) + "1" * (number == result.one_se)
+        cells = [mark, f"{candidate.C:g}"]
+        cells += [_short(candidate.class_weight or "none")] * weights + [_short(candidate.gamma)] * gammas
+        cells += [_score(row, metric) for metric in shown]
+        lines.append([*cells, f"{max(row.gaps):.1e}", "" if row.status == "converged" else row.status])
+    widths = [max(len(line[k]) for line in lines) for k in range(len(head))]
+    table = ["  ".join(f"{cell:>{width}}" for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+    return "\n".join([*table, "  * best mean, 1 smallest C within one standard error of it"])
+
+
+def _score(row: Row, metric: str) -> str:
+    mean, error = row.mean(metric), row.error(metric)
+    if mean is None:
+        return "-"
+    return f"{mean:.4f}" + ("" if error is None else f" ± {error:.4f}")
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, dict):
+        return ",".join(f"{label}={weight:g}" for label, weight in value.items())
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,1 @@
+"""Probabilities of classes from scores: what a calibration is, and its file beside a model."""

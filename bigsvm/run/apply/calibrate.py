@@ -1,0 +1,133 @@
+"""Calibration of a model on rows that were held out of its training: their scores in one reading, then the curves."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bigsvm.budget import MemoryBudget
+from bigsvm.config import FitConfig
+from bigsvm.errors import DataError, Interrupted
+from bigsvm.events import Emit, Warned, WorkAdvanced, WorkEnded, WorkStarted
+from bigsvm.model.linear_model import Model
+from bigsvm.run.apply.curves import Points, curve, points_of
+from bigsvm.run.apply.scoring import Scorer, budget_of, most_entries, plan_reading, precompile_scoring, score_rows
+from bigsvm.run.execute.mapper import open_mapper
+from bigsvm.run.execute.signals import Stop
+from bigsvm.solvers.gathered import picked_rows
+from bigsvm.store.blocks import BlockRef, RowBlocks
+from bigsvm.store.withheld import HashedShare, WithheldRows
+from bigsvm.tasks import over_shares
+
+_ROW = 96  # bytes of a held-out row while one curve is made of all
+_SHARE = 2  # of the budget: a half at most
+
+
+class Share(NamedTuple):
+    """What a worker needs to score the held-out rows of a block."""
+
+    data: RowBlocks
+    ref: BlockRef
+    which: HashedShare
+    scorer: Scorer
+
+
+class Held(NamedTuple):
+    """Held-out rows: scores (n, n_models), class codes (n,), weights (n,) or None."""
+
+    scores: np.ndarray
+    y: np.ndarray
+    sample_weight: np.ndarray | None
+
+
+def held_out_for(store: RowBlocks, config: FitConfig) -> WithheldRows:
+    """The rows that a fit with `calibrate` trains on: those held out weigh 0."""
+    return WithheldRows(store, HashedShare(config.calibrate_share, config.seed))
+
+
+def score_held(share: Share) -> Held:
+    """Task: the scores of the held-out rows of a block.  Pure."""
+    block = share.data.read(share.ref)
+    rows = np.flatnonzero(share.which.withheld(block.start, block.stop))
+    weight = None if block.sample_weight is None else block.sample_weight[rows]
+    if not len(rows):
+        return Held(np.empty((0, 1)), block.y[rows], weight)
+    return Held(
+        score_rows(picked_rows(block.X, rows), share.scorer, share.data.uri, block.start), block.y[rows], weight
+    )
+
+
+def calibrated(model: Model, store: RowBlocks, config: FitConfig, emit: Emit, stop: Stop) -> dict[str, Any]:
+    """The calibration of a model on the rows of `store` that were held out: a document for `about["calibration"]`.
+
+    All of them are used where half of the budget holds their scores, else as many as it holds, drawn by the same hash.
+
+    Raises
+    ------
+    DataError : a class has no held-out row, or nothing but them.  Interrupted : a signal came.
+    """
+    assert store.classes is not None
+    budget = budget_of(config)
+    share = held_share(config.calibrate_share, store.n_samples, model, budget, emit)
+    which = HashedShare(share, config.seed)
+    precompile_scoring(store.layout, store.dtype, store.index_dtype, model, emit, most_entries(store))
+    scorer, parts, began = model.scorer(), [], time.monotonic()
+    with budget.reserve("held-out scores", held_bytes(share, store.n_samples, model)):
+        reading = plan_reading(store, model, budget, config)
+        emit(WorkStarted("calibrating", store.n_samples, "rows"))
+        with open_mapper(config) as mapper:
+            refs = store.refs(reading.block_rows)
+            found = over_shares(
+                mapper, score_held, refs, lambda ref: Share(store, ref, which, scorer), at_most=reading.threads + 1
+            )
+            for ref, held in found:
+                if len(held.y):
+                    parts.append(held._replace(scores=model.class_scores(held.scores)))
+                emit(WorkAdvanced("calibrating", ref.stop))
+                if stop:
+                    raise Interrupted(f"stopped by {stop.by} while calibrating", hint="the same command goes on")
+        emit(WorkEnded("calibrating", time.monotonic() - began))
+        curves = curves_of(config.calibrate or "", store.classes, parts)
+    rows = {"share": config.calibrate_share, "seed": config.seed, "n_rows": sum(len(part.y) for part in parts)}
+    return {"method": config.calibrate, "curves": curves, "held_out": rows}
+
+
+def held_share(share: float, n_samples: int, model: Model, budget: MemoryBudget, emit: Emit) -> float:
+    """`share` of the rows, or less where half of the budget does not hold their scores: then a warning says so."""
+    room = budget.limit // _SHARE / held_bytes(1.0, 1, model)
+    if share * n_samples <= room:
+        return share
+    emit(Warned(f"calibration uses {room / n_samples:.2%} of the rows, as memory allows: --memory SIZE would use more"))
+    return room / n_samples
+
+
+def held_bytes(share: float, n_samples: int, model: Model) -> int:
+    """Bytes of the scores of so many held-out rows, and of making a curve of them."""
+    return int(share * n_samples * (8 * (1 if model.n_models == 1 else len(model.classes)) + _ROW))
+
+
+def curves_of(method: str, classes: np.ndarray, parts: list[Held]) -> list[dict[str, Any]]:
+    """A curve for each class, or one for the last of two.
+
+    parts : scores are those of `Decides.class_scores`
+
+    Raises DataError where rows of a class, or rows of others, are missing.
+    """
+    if not parts:
+        raise DataError("no row is held out for the calibration", "", "a larger --calibrate-share")
+    y = np.concatenate([part.y for part in parts])
+    weights = [part.sample_weight for part in parts if part.sample_weight is not None]
+    weight = np.concatenate(weights) if weights else None
+    codes = [1] if len(classes) == 2 else range(len(classes))
+    curves = []
+    for k, code in enumerate(codes):
+        points: Points = points_of(np.concatenate([part.scores[:, k] for part in parts]), y == code, weight)
+        if not (points.positive.any() and points.negative.any()):
+            lacking = (
+                classes[code] if not points.positive.any() else classes[1 - code] if len(classes) == 2 else "others"
+            )
+            raise DataError(f"no held-out row is of class {lacking}", "", "a larger --calibrate-share")
+        curves.append(curve(method, points))
+    return curves

@@ -1,0 +1,94 @@
+"""Calibration curves of one class against the rest, from scores of rows that no model was trained on.
+
+Sigmoid: Platt (1999) with his targets, by Newton's method (Lin, Lin and Weng, Machine Learning 68, 2007).  Isotonic:
+the rising step function nearest in squares, between whose points a straight line runs; as scikit-learn's.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.optimize import isotonic_regression
+
+_ITERATIONS = 200
+_SAME = 1e-15  # scores that are nearer than this are one
+_HALVINGS = 40
+
+
+class Points(NamedTuple):
+    """Distinct scores, ascending, with the weight of the rows of the class and of the others; float64, (n,) each."""
+
+    score: np.ndarray
+    positive: np.ndarray
+    negative: np.ndarray
+
+
+def points_of(score: np.ndarray, positive: np.ndarray, weight: np.ndarray | None) -> Points:
+    """Of rows: scores (n,), whether of the class (n,), weights (n,) or None for ones; weight 0 does not count."""
+    if weight is not None:
+        kept = weight > 0
+        score, positive, weight = score[kept], positive[kept], weight[kept]
+    order = np.argsort(score, kind="stable")
+    score, positive = score[order], positive[order]
+    weight = np.ones(len(score)) if weight is None else weight[order]
+    first = np.flatnonzero(np.append(True, np.diff(score) >= _SAME))
+    ours = np.add.reduceat(np.where(positive, weight, 0.0), first)
+    others = np.add.reduceat(np.where(positive, 0.0, weight), first)
+    return Points(score[first], ours, others)
+
+
+def curve(method: str, points: Points) -> dict[str, Any]:
+    """The curve through `points`, as `model/probability/calibration.py` has it; both kinds of rows are there."""
+    return _isotonic(points) if method == "isotonic" else _sigmoid(points)
+
+
+def _isotonic(points: Points) -> dict[str, Any]:
+    weight = points.positive + points.negative
+    y = isotonic_regression(points.positive / weight, weights=weight).x
+    y = np.clip(y, 0.0, 1.0)
+    needed = np.ones(len(y), bool)  # points between two of the same height say nothing
+    needed[1:-1] = (y[1:-1] != y[:-2]) | (y[1:-1] != y[2:])
+    return {"x": points.score[needed].tolist(), "y": y[needed].tolist()}
+
+
+def _sigmoid(points: Points) -> dict[str, Any]:
+    """A and B of 1 / (1 + exp(A s + B)), of scores made small first."""
+    n_positive, n_negative = points.positive.sum(), points.negative.sum()
+    scale = float(max(np.abs(points.score).max(), 1e-300))
+    s = points.score / scale
+    weight = points.positive + points.negative
+    high, low = (n_positive + 1.0) / (n_positive + 2.0), 1.0 / (n_negative + 2.0)
+    target = points.positive * high + points.negative * low  # weight times the mean target
+    at = np.array([0.0, np.log((n_negative + 1.0) / (n_positive + 1.0))])
+    value = _loss(at, s, weight, target)
+    for _ in range(_ITERATIONS):
+        gradient, hessian = _derivatives(at, s, weight, target)
+        step = np.linalg.solve(hessian + 1e-12 * np.trace(hessian) * np.eye(2), -gradient)
+        descent = float(gradient @ step)
+        lengths = 0.5 ** np.arange(_HALVINGS)
+        values = ((t, _loss(at + t * step, s, weight, target)) for t in lengths)
+        found = next(((t, new) for t, new in values if new < value + 1e-4 * t * descent), None)
+        if found is None:  # no smaller value in floating point
+            break
+        at, value = at + found[0] * step, found[1]
+    return {"A": float(at[0]) / scale, "B": float(at[1])}
+
+
+def _loss(at: np.ndarray, s: np.ndarray, weight: np.ndarray, target: np.ndarray) -> float:
+    """Cross entropy of p = 1 / (1 + exp(z)), z = A s + B:  sum  target z + weight log(1 + exp(-z))."""
+    z = at[0] * s + at[1]
+    return float(np.sum(target * z + weight * np.logaddexp(0.0, -z)))
+
+
+def _derivatives(
+    at: np.ndarray, s: np.ndarray, weight: np.ndarray, target: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    """Gradient, (2,), and Hessian, (2, 2), of `_loss`."""
+    z = at[0] * s + at[1]
+    small = np.exp(-np.abs(z))
+    p = np.where(z >= 0.0, small, 1.0) / (1.0 + small)
+    residual, h = target - weight * p, weight * p * (1.0 - p) + 1e-300
+    cross = float(np.sum(h * s))
+    gradient = np.array([np.sum(residual * s), np.sum(residual)])
+    return gradient, np.array([[np.sum(h * s * s), cross], [cross, np.sum(h)]])

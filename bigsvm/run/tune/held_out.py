@@ -1,0 +1,185 @@
+"""Scores of held-out rows: one reading of the rows for all models, each row scored by those that never saw it."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bigsvm.budget import MemoryBudget
+from bigsvm.config import FitConfig
+from bigsvm.events import Emit, Warned, WorkAdvanced, WorkEnded, WorkStarted
+from bigsvm.model.linear_model import LinearModel, LinearScorer, Model
+from bigsvm.run.apply.calibrate import Held, curves_of, held_bytes, held_share
+from bigsvm.run.apply.evaluate import Residuals, Tally
+from bigsvm.run.apply.scoring import (
+    Scored,
+    Scorer,
+    TextLabels,
+    budget_of,
+    most_entries,
+    plan_reading,
+    precompile_scoring,
+    score_rows,
+)
+from bigsvm.run.execute.mapper import open_mapper
+from bigsvm.run.tune.folds import Folds
+from bigsvm.run.tune.train import Cell
+from bigsvm.solvers.gathered import picked_rows
+from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks
+from bigsvm.store.withheld import HashedShare
+from bigsvm.tasks import over_shares
+
+METRICS = ("accuracy", "balanced_accuracy", "f1", "roc_auc", "average_precision")
+METRICS_OF_TARGETS = ("r2", "mse", "mae")
+LESS_IS_BETTER = ("mse", "mae")
+_SHARE = 3  # of the budget: a third at most goes to what metrics keep of scores
+
+
+class Together(NamedTuple):
+    """Models whose scores are wanted of the same rows, one after another."""
+
+    scorers: tuple[Scorer, ...]
+
+    @property
+    def n_features(self) -> int:
+        return self.scorers[0].n_features
+
+    def scores(self, X: Matrix) -> np.ndarray:
+        """Of all models, float64, (n_rows, models of all scorers)."""
+        return np.hstack([scorer.scores(X) for scorer in self.scorers])
+
+
+class Share(NamedTuple):
+    """What a worker needs to score the rows of a block: fold of each row, and a scorer for each fold."""
+
+    data: RowBlocks
+    ref: BlockRef
+    fold: np.ndarray
+    scorers: tuple[Scorer, ...]
+
+
+class HeldOut(NamedTuple):
+    """Rows of one fold in a block, with the scores of all models that were trained without it."""
+
+    fold: int
+    scores: np.ndarray
+    y: np.ndarray
+    sample_weight: np.ndarray | None
+
+
+def score_held_out(share: Share) -> list[HeldOut]:
+    """Task: the scores of the rows of a block, by fold.  Pure."""
+    block, found = share.data.read(share.ref), []
+    for fold, scorer in enumerate(share.scorers):
+        rows = np.flatnonzero(share.fold == fold)
+        if len(rows):
+            scores = score_rows(picked_rows(block.X, rows), scorer, share.data.uri, block.start)
+            weight = None if block.sample_weight is None else block.sample_weight[rows]
+            found.append(HeldOut(fold, scores, block.y[rows], weight))
+    return found
+
+
+def held_out_metrics(
+    store: RowBlocks, cells: Sequence[Cell], folds: Folds, config: FitConfig, emit: Emit
+) -> list[dict[str, Any]]:
+    """The metrics of each cell on the rows of its fold, as `evaluate` has them; the rows are read once.
+
+    Raises DataError where rows are bad; BudgetExceeded where the budget holds neither scores nor their counts.
+    """
+    budget = budget_of(config)
+    sizes = folds.sizes(store.n_samples)
+    tallies: list[Tally | Residuals] = []
+    for cell in cells:
+        rows = TextLabels(store.uri, store.classes, int(sizes[cell.fold]), store.has_weights)
+        of_targets = cell.model.regression
+        tallies.append(Residuals(rows) if of_targets else Tally(cell.model, rows, budget.limit // _SHARE // len(cells)))
+    with budget.reserve("scores", sum(tally.nbytes for tally in tallies)):
+        for start, number, part in _scored(store, cells, folds, config, budget, emit, "scoring"):
+            tallies[number].add(Scored(start, part.scores, part.y, part.sample_weight))
+        found = [tally.result() for tally in tallies]
+    for message in dict.fromkeys(message for tally in tallies for message in tally.warnings()):
+        emit(Warned(message))
+    return found
+
+
+def calibrated_by_folds(
+    store: RowBlocks, cells: Sequence[Cell], folds: Folds, config: FitConfig, emit: Emit
+) -> dict[str, Any]:
+    """A calibration from the scores that each row has of the model that never saw it: one cell for each fold.
+
+    Of all rows, or of as many, drawn by a hash of their numbers, as half of the budget holds scores of.
+    Raises DataError where a class has no row.
+    """
+    assert store.classes is not None
+    budget, model = budget_of(config), cells[0].model
+    share = held_share(1.0, store.n_samples, model, budget, emit)
+    which = HashedShare(share, config.seed)
+    parts = []
+    with budget.reserve("held-out scores", held_bytes(share, store.n_samples, model)):
+        for _, number, part in _scored(store, cells, folds, config, budget, emit, "calibrating", which):
+            scores = cells[number].model.class_scores(part.scores)
+            parts.append(Held(scores, part.y, part.sample_weight))
+        curves = curves_of(config.calibrate or "", store.classes, parts)
+    rows = {**folds.document(), "n_rows": sum(len(part.y) for part in parts)}
+    return {"method": config.calibrate, "curves": curves, "folds": rows}
+
+
+def _scored(
+    store: RowBlocks, cells: Sequence[Cell], folds: Folds, config: FitConfig, budget: MemoryBudget, emit: Emit,
+    what: str, which: HashedShare | None = None,
+) -> Iterator[tuple[int, int, HeldOut]]:  # fmt: skip
+    """(first row of the block, number of a cell, its held-out rows) of one reading, in the order of the blocks.
+
+    which : of the held-out rows these alone; None: all
+    """
+    by_fold = [[number for number, cell in enumerate(cells) if cell.fold == fold] for fold in range(folds.n_folds)]
+    stand_in = _stand_in([cells[number].model for number in max(by_fold, key=len)])
+    precompile_scoring(store.layout, store.dtype, store.index_dtype, stand_in, emit, most_entries(store))
+    scorers = tuple(_scorer([cells[number].model for number in numbers]) for numbers in by_fold)
+    reading = plan_reading(store, stand_in, budget, config)
+    began = time.monotonic()
+    emit(WorkStarted(what, store.n_samples, "rows"))
+
+    def share(ref: BlockRef) -> Share:
+        fold = folds.of(ref.start, ref.stop).astype(np.int16)
+        if which is not None:
+            fold[~which.withheld(ref.start, ref.stop)] = -1
+        return Share(store, ref, fold, scorers)
+
+    with open_mapper(dataclasses.replace(config, threads=reading.threads)) as mapper:
+        for ref, parts in over_shares(mapper, score_held_out, store.refs(reading.block_rows), share):
+            for part in parts:
+                first = 0
+                for number in by_fold[part.fold]:
+                    width = cells[number].model.n_models
+                    scores = np.ascontiguousarray(part.scores[:, first : first + width])
+                    first += width
+                    yield ref.start, number, part._replace(scores=scores)
+            emit(WorkAdvanced(what, ref.stop))
+    emit(WorkEnded(what, time.monotonic() - began))
+
+
+def _scorer(models: Sequence[Model]) -> Scorer:
+    """All models of a fold as one scorer: linear ones are one matrix of weights."""
+    linear = [model for model in models if isinstance(model, LinearModel)]
+    if len(linear) < len(models):
+        return Together(tuple(model.scorer() for model in models))
+    W = np.ascontiguousarray(np.vstack([model.coef for model in linear]).T)
+    intercept = np.concatenate([model.intercept for model in linear])
+    return LinearScorer(W, intercept, np.concatenate([model.intercept_of_sparse() for model in linear]))
+
+
+def _stand_in(models: Sequence[Model]) -> Model:
+    """A model as wide as all of these, by which reading is planned and compiled code is called."""
+    first = models[0]
+    if not isinstance(first, LinearModel):
+        return first
+    each = [model for model in models if isinstance(model, LinearModel)]
+    intercept = np.concatenate([model.intercept for model in each])
+    coef = np.broadcast_to(np.zeros(1), (len(intercept), first.n_features))
+    codes = np.zeros(len(intercept), np.int32)
+    return LinearModel(coef, intercept, first.classes, {}, codes, codes - 1)

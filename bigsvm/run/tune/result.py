@@ -1,0 +1,207 @@
+"""What a search found: each candidate with its held-out scores and gaps, and the one to take."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from bigsvm.run.fit.outcome import FitResult, exit_code
+from bigsvm.run.tune.folds import Folds
+from bigsvm.run.tune.grid import Candidate
+from bigsvm.run.tune.held_out import LESS_IS_BETTER
+from bigsvm.run.tune.train import Cell, Trained
+
+
+@dataclass(frozen=True)
+class Row:
+    """One candidate.
+
+    scores : metric -> one value a fold, None where its rows cannot give one
+    gaps, objectives : float, of the model of each fold;  statuses : as of fits
+    """
+
+    candidate: Candidate
+    scores: dict[str, list[float | None]]
+    gaps: list[float]
+    objectives: list[float]
+    statuses: list[str]
+
+    def mean(self, metric: str) -> float | None:
+        """Over the folds; None where a fold has none."""
+        values = self.scores[metric]
+        there = [value for value in values if value is not None]
+        return math.fsum(there) / len(there) if len(there) == len(values) else None
+
+    def error(self, metric: str) -> float | None:
+        """Standard error of the mean: the folds' standard deviation over the square root of their number."""
+        mean, values = self.mean(metric), self.scores[metric]
+        if mean is None or len(values) < 2:
+            return None
+        spread = math.fsum((value - mean) ** 2 for value in values if value is not None)
+        return math.sqrt(spread / (len(values) - 1) / len(values))
+
+    @property
+    def status(self) -> str:
+        """'converged' where every fold's model is; else how the first other one ended."""
+        return next((status for status in self.statuses if status != "converged"), "converged")
+
+    def document(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            **self.candidate.document(),
+            "status": self.status,
+            "relative_gap": max(self.gaps),
+            "scores": {
+                metric: {"mean": self.mean(metric), "standard_error": self.error(metric), "folds": values}
+                for metric, values in self.scores.items()
+            },
+            "models": [
+                {"fold": fold, "status": status, "objective": objective, "relative_gap": gap}
+                for fold, (status, objective, gap) in enumerate(
+                    zip(self.statuses, self.objectives, self.gaps, strict=True)
+                )
+            ],
+        }
+
+
+@dataclass(repr=False)
+class TuneResult:
+    """Result of `bigsvm.tune`.
+
+    rows : one a candidate, in the order of the grid
+    metric : by which candidates are compared
+    best : number of the row with the best mean;  one_se : number of the one with the smallest C (then gamma) whose
+        mean is within one standard error of the best;  chosen : which of the two was asked for
+    refit : FitResult on all rows with the chosen candidate, where that was asked for
+    """
+
+    rows: list[Row]
+    metric: str
+    folds: Folds
+    fold_sizes: list[int]
+    best: int
+    one_se: int
+    chosen: int
+    figures: dict[str, Any]
+    warnings: list[str] = field(default_factory=list)
+    refit: FitResult | None = None
+
+    def __repr__(self) -> str:
+        row = self.rows[self.chosen]
+        return f"TuneResult({len(self.rows)} candidates, {self.metric} {row.mean(self.metric)}: {row.candidate})"
+
+    @property
+    def best_params(self) -> dict[str, Any]:
+        """Of the chosen candidate: options of `bigsvm.fit`."""
+        found = self.rows[self.chosen].candidate.document()
+        return {name: value for name, value in found.items() if value is not None}
+
+    @property
+    def status(self) -> str:
+        """'converged' where every model is proved to its tolerance."""
+        return next((row.status for row in self.rows if row.status != "converged"), "converged")
+
+    def exit_code(self, allow_unconverged: bool = False) -> int:
+        """0 where every gap is proved to the tolerance, 4 where one is not (0 if that is allowed)."""
+        return exit_code(self.status, allow_unconverged)
+
+    def document(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "metric": self.metric,
+            "folds": {**self.folds.document(), "n_samples": self.fold_sizes},
+            "best": self.best,
+            "one_se": self.one_se,
+            "chosen": self.chosen,
+            "params": self.best_params,
+            "candidates": [row.document() for row in self.rows],
+            **self.figures,
+        }
+
+    def csv(self) -> str:
+        """A line for each candidate: parameters, mean and standard error of each metric, largest gap, status."""
+        text = io.StringIO()
+        metrics = list(self.rows[0].scores)
+        writer = csv.writer(text, lineterminator="\n")
+        columns = [f"{metric}{end}" for metric in metrics for end in ("", "_se")]
+        writer.writerow(["C", "class_weight", "gamma", *columns, "relative_gap", "status"])
+        for row in self.rows:
+            values = [value for metric in metrics for value in (row.mean(metric), row.error(metric))]
+            candidate = row.candidate
+            writer.writerow([
+                repr(candidate.C), show_weight(candidate.class_weight),
+                "" if candidate.gamma is None else candidate.gamma,
+                *("" if value is None else repr(value) for value in values), repr(max(row.gaps)), row.status,
+            ])  # fmt: skip
+        return text.getvalue()
+
+    @property
+    def cv_results_(self) -> dict[str, Any]:
+        """As scikit-learn's GridSearchCV has it, one array entry a candidate; and `relative_gap`, the largest."""
+        found: dict[str, Any] = {"params": [row.candidate.document() for row in self.rows]}
+        for name in ("C", "class_weight", "gamma"):
+            values = [getattr(row.candidate, name) for row in self.rows]
+            if any(value is not None for value in values):
+                column = np.ma.MaskedArray(np.empty(len(values), object), mask=[value is None for value in values])
+                column.data[:] = values
+                found[f"param_{name}"] = column
+        scores = np.array([[np.nan if s is None else s for s in row.scores[self.metric]] for row in self.rows], float)
+        for fold in range(scores.shape[1]):
+            found[f"split{fold}_test_score"] = scores[:, fold]
+        mean = scores.mean(axis=1)
+        order = mean if self.metric in LESS_IS_BETTER else -mean
+        order = np.where(np.isnan(order), np.inf, order)
+        found["mean_test_score"], found["std_test_score"] = mean, scores.std(axis=1)
+        found["rank_test_score"] = np.array([1 + int(np.sum(order < value)) for value in order], np.int32)
+        found["relative_gap"] = np.array([max(row.gaps) for row in self.rows])
+        return found
+
+
+def rows_of(
+    grid: Sequence[Candidate], trained: Trained, scores: Sequence[dict[str, Any]], metrics: Sequence[str]
+) -> list[Row]:
+    """The candidates with what was found of their cells."""
+    by_candidate: list[list[tuple[Cell, dict[str, Any]]]] = [[] for _ in grid]
+    for cell, found in zip(trained.cells, scores, strict=True):
+        by_candidate[cell.candidate].append((cell, found))
+    return [
+        Row(
+            candidate,
+            {metric: [found[metric] for _, found in cells] for metric in metrics},
+            [cell.relative_gap for cell, _ in cells],
+            [cell.objective for cell, _ in cells],
+            [cell.status for cell, _ in cells],
+        )
+        for candidate, cells in zip(grid, by_candidate, strict=True)
+    ]
+
+
+def choose(rows: Sequence[Row], metric: str) -> tuple[int, int]:
+    """(number of the best mean, number of the simplest candidate within one standard error of it).
+
+    Of equal means the smallest C is best.  Simplest: the smallest C, then the smallest gamma, then the first.
+    """
+    sign = -1.0 if metric in LESS_IS_BETTER else 1.0
+    means = [row.mean(metric) for row in rows]
+    values = [-math.inf if mean is None else sign * mean for mean in means]
+    simple = sorted(range(len(rows)), key=lambda number: (*_size(rows[number].candidate), number))
+    best = max(simple, key=lambda number: values[number])  # the first of equal ones
+    line = values[best] - (rows[best].error(metric) or 0.0)
+    return best, next((number for number in simple if values[number] >= line), best)
+
+
+def _size(candidate: Candidate) -> tuple[float, float]:
+    return candidate.C, candidate.gamma if isinstance(candidate.gamma, int | float) else 0.0
+
+
+def show_weight(weight: Any) -> str:
+    """A class weight as it is typed; '' for none."""
+    if isinstance(weight, dict):
+        return ",".join(f"{label}={value:g}" for label, value in weight.items())
+    return "" if weight is None else str(weight)

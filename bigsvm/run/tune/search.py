@@ -1,0 +1,226 @@
+"""`bigsvm.tune`: cross-validation over a grid, whose models share the readings of the data."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bigsvm.config import RESULT_OPTIONS, FitConfig
+from bigsvm.errors import DataError, UsageError
+from bigsvm.events import Emit, Event, Warned, silent
+from bigsvm.files.atomic import cannot_write
+from bigsvm.files.sealed_json import read_sealed, write_sealed
+from bigsvm.machine import check_address_space
+from bigsvm.run.api import joined_source
+from bigsvm.run.execute.memory import PeakMemory
+from bigsvm.run.fit.checkpoint import Checkpoints
+from bigsvm.run.fit.fit import fit_store
+from bigsvm.run.fit.outcome import FitResult
+from bigsvm.run.tune.folds import Folds, make_folds
+from bigsvm.run.tune.grid import Candidate, grid_of
+from bigsvm.run.tune.held_out import METRICS, METRICS_OF_TARGETS, calibrated_by_folds, held_out_metrics
+from bigsvm.run.tune.result import TuneResult, choose, rows_of
+from bigsvm.run.tune.train import check_room, train
+from bigsvm.store.blocks import RowBlocks
+from bigsvm.store.formats.opener import open_store
+from bigsvm.store.identity import first_difference
+
+SEARCH = "search.json"
+_OF_THE_MODEL = ("C", "class_weight", "C_path", "calibrate", "calibrate_share")
+"""Options that change no number of a search, or that its grid has."""
+_OPENED = ("label", "weight", "empty_chunks", "matrix", "missing", "columns", "hash_bits", "scale", "normalize")
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """A search as it was asked for.
+
+    one_se : choose by the one-standard-error rule;  refit : fit the chosen candidate on all rows
+    """
+
+    grid: list[Candidate]
+    folds: Folds
+    metric: str
+    one_se: bool = False
+    refit: bool = False
+
+
+def tune(
+    source: Any,
+    y: Any = None,
+    sample_weight: Any = None,
+    *,
+    Cs: Any = "1e-3:1e3:7",
+    folds: int = 5,
+    group: Any = None,
+    fold: Any = None,
+    class_weights: Any = None,
+    gammas: Sequence[Any] | None = None,
+    metric: str | None = None,
+    run: str | Path | None = None,
+    **options: Any,
+) -> TuneResult:
+    """Search a grid by cross-validation; all models of a linear search by `dcd` advance on the same passes.
+
+    Parameters
+    ----------
+    source, y, sample_weight : as for `bigsvm.fit`
+    Cs : 'LOW:HIGH:N', a grid even in the logarithm, or numbers
+    folds : number of folds, by a hash of the row number and `seed`: the same in every layout of the rows
+    group : name of a column, or an array (n_samples,): rows of one group are in one fold
+    fold : likewise, the fold itself: as many folds as there are values
+    class_weights : one or a list of None, 'balanced' and {label: weight}; 'balanced' goes by the rows trained on
+    gammas : of rbf, poly and sigmoid: numbers or 'auto'
+    metric : accuracy (default), balanced_accuracy, f1, roc_auc, average_precision; of a regression r2, mse or mae
+    run : a folder in which what is done is kept: the same call goes on where a former one ended
+    options : `one_se=True` chooses by the one-standard-error rule; `refit=True` fits the chosen candidate on all rows,
+        and `calibrate` makes probabilities for that model, of the held-out scores; `emit`; what `bigsvm.open_store`
+        takes (label, weight, ...); fields of `FitConfig` but C, lam and class_weight
+
+    Returns
+    -------
+    TuneResult : rows, best, one_se, chosen, best_params, cv_results_, document(), csv(), refit
+
+    Raises
+    ------
+    BigSVMError : as `bigsvm.fit`; UsageError for a grid, folds or a metric that make no sense; DataError where a fold
+        has all rows of a class, or where `run` holds another search.
+
+    Example
+    -------
+    >>> import bigsvm, numpy as np
+    >>> X = np.random.default_rng(0).standard_normal((60, 2))
+    >>> found = bigsvm.tune((X, (X[:, 0] > 0).astype(int)), Cs=[0.1, 10.0], folds=3)
+    >>> len(found.rows), found.status
+    (2, 'converged')
+    """
+    check_address_space()
+    emit, one_se, refit = options.pop("emit", silent), options.pop("one_se", False), options.pop("refit", False)
+    for name in ("C", "lam", "class_weight"):
+        if name in options:
+            raise UsageError(f"{name} is what is searched", hint="Cs and class_weights have the values")
+    opened = {name: options.pop(name) for name in _OPENED if name in options}
+    config = FitConfig.of(**options)
+    store = open_store(joined_source(source, y, sample_weight), **opened)
+    asked = Asked(
+        grid_of(config, Cs, class_weights, gammas),
+        make_folds(store, source, folds, group, fold, config.seed, opened),
+        metric_of(metric, store),
+        one_se,
+        refit,
+    )
+    return tune_store(store, config, asked, emit, None if run is None else Path(run))
+
+
+def metric_of(metric: str | None, store: RowBlocks) -> str:
+    """The metric that was asked for, or the usual one.  Raises UsageError."""
+    known = METRICS_OF_TARGETS if store.classes is None else METRICS
+    if metric is not None and metric not in known:
+        raise UsageError(f"no metric {metric!r} for these rows", hint=f"one of {', '.join(known)}")
+    return known[0] if metric is None else metric
+
+
+def tune_store(
+    store: RowBlocks, config: FitConfig, asked: Asked, emit: Emit = silent, run: Path | None = None
+) -> TuneResult:
+    """Search `store` as asked; with a `run` folder go on with what is done there.
+
+    Raises
+    ------
+    Interrupted : a signal came; with a run folder the same call goes on.
+    DataError : the folder holds another search, or is damaged;  and what `bigsvm.fit` raises.
+    """
+    warnings: list[str] = []
+
+    def note(event: Event) -> None:
+        if isinstance(event, Warned):
+            if event.message in warnings:
+                return
+            warnings.append(event.message)
+        emit(event)
+
+    if config.warm_start is not None:
+        raise UsageError("a search starts from 0: it takes no --warm-start", store.uri)
+    if config.shards is not None and config.shards > 1:
+        raise UsageError("a search trains on rows that are not in shards", store.uri, "leave --shards out")
+    if config.calibrate is not None and (store.classes is None or not asked.refit):
+        hint = "--calibrate makes probabilities for the model of --refit"
+        raise UsageError("there is no model of classes to calibrate", store.uri, hint)
+    if run is not None:
+        _claim(run, _document(store, config, asked))
+    search = dataclasses.replace(config, calibrate=None)  # the folds hold rows out already
+    check_room(store, search, len(asked.grid) * asked.folds.n_folds)
+    trained = train(store, search, asked.grid, asked.folds, note, run)
+    with PeakMemory() as memory:
+        scores = held_out_metrics(store, trained.cells, asked.folds, search, note)
+    scoring = memory.document(trained.memory["budget_bytes"])
+    metrics = METRICS_OF_TARGETS if store.classes is None else METRICS
+    rows = rows_of(asked.grid, trained, scores, metrics)
+    best, one_se = choose(rows, asked.metric)
+    chosen = one_se if asked.one_se else best
+    figures = {
+        "n_samples": store.n_samples,
+        "n_features": store.n_features,
+        "n_models": sum(cell.model.n_models for cell in trained.cells),
+        "solver": trained.solver,
+        "form": trained.form,
+        "bytes_read": trained.bytes_read,
+        "data_bytes": trained.data_bytes,
+        "passes": trained.bytes_read / trained.data_bytes,
+        "tol": config.tol,
+        "seconds": {"training": trained.seconds},
+        "memory": max(trained.memory, scoring, key=lambda found: found["peak_anon_bytes"] - found["base_bytes"]),
+    }
+    sizes = asked.folds.sizes(store.n_samples).tolist()
+    result = TuneResult(rows, asked.metric, asked.folds, sizes, best, one_se, chosen, figures, warnings)
+    if asked.refit:
+        result.refit = _refit(store, asked.grid[chosen].config(search), note, run)
+        if config.calibrate is not None:
+            cells = [cell for cell in trained.cells if cell.candidate == chosen]
+            found = calibrated_by_folds(store, cells, asked.folds, config, note)
+            result.refit.model.about["calibration"] = found
+            result.refit.figures["calibration"] = {"method": found["method"], **found["folds"]}
+    return result
+
+
+def _refit(store: RowBlocks, config: FitConfig, emit: Emit, run: Path | None) -> FitResult:
+    """The fit of the chosen candidate on all rows: the very one that `bigsvm.fit` makes."""
+    if run is None:
+        return fit_store(store, config, emit)
+    return fit_store(store, config, emit, Checkpoints(run / "checkpoint" / "refit", {}, 60.0), True)
+
+
+def _document(store: RowBlocks, config: FitConfig, asked: Asked) -> dict[str, Any]:
+    """Rows and all that decides the numbers, as JSON."""
+    options = {name: getattr(config, name) for name in RESULT_OPTIONS if name not in _OF_THE_MODEL}
+    document = {
+        "data": store.identity.document(),
+        "options": options,
+        "grid": [candidate.document() for candidate in asked.grid],
+        "folds": asked.folds.document(),
+    }
+    return json.loads(json.dumps(document))
+
+
+def _claim(run: Path, document: dict[str, Any]) -> None:
+    """Make the folder of a search, or find that it is of this one.  Raises DataError, OutputError."""
+    file = run / SEARCH
+    try:
+        run.mkdir(parents=True, exist_ok=True)
+        begun = any((run / part).exists() for part in ("fits", "checkpoint"))
+        if file.exists() and begun:
+            other = first_difference(read_sealed(file), document)
+            if other:
+                hint = "name another folder, or delete this one"
+                raise DataError(f"the folder is of another search: {other}", str(run), hint)
+            return
+        if any(path.name not in ("lock", SEARCH) for path in run.iterdir()):
+            raise DataError("the folder holds other things", str(run), "name a new folder for the search")
+        write_sealed(file, document)
+    except OSError as error:
+        raise cannot_write(run, error) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(f"the record of the search is damaged: {error}", str(file), "delete the folder") from error

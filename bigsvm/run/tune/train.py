@@ -1,0 +1,252 @@
+"""The models of a search: one for each candidate and fold, on as few readings of the rows as their solver allows.
+
+`dcd` trains all of them in one fit, on the same passes: a model differs from another in C, in the rows that take part,
+and in the weights of classes (`problem/axis.py`).  Other linear solvers take a fold after the other, all C together.
+Kernel models share no reading.  Where a budget cannot hold all models of `dcd`, some candidates come after the others.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bigsvm.config import FitConfig
+from bigsvm.errors import DataError, PlanRefused
+from bigsvm.events import Emit
+from bigsvm.machine import memory_limit
+from bigsvm.model.linear_model import Model
+from bigsvm.problem.folded import FoldedModels
+from bigsvm.problem.problem import make_problem
+from bigsvm.run.fit.checkpoint import Checkpoints
+from bigsvm.run.fit.fit import fit_store
+from bigsvm.run.fit.outcome import FitResult
+from bigsvm.run.fit.plan import make_plan
+from bigsvm.run.path import fit_path_store, part_of_path
+from bigsvm.run.tune.folds import Folds, OfFold, class_counts
+from bigsvm.run.tune.grid import Candidate
+from bigsvm.run.tune.kept_fits import KeptFits
+from bigsvm.store.blocks import RowBlocks
+from bigsvm.store.withheld import WithheldRows
+from bigsvm.units import MIB, show_bytes
+
+_COPIES = 2
+"""Of all weights: the models', and as scores are made of them."""
+_SHARED_BIASES = ("augmented", "none")
+
+
+class Cell(NamedTuple):
+    """The model of one candidate that was trained without one fold.
+
+    candidate, fold : numbers;  model : with its proof in `about`
+    """
+
+    candidate: int
+    fold: int
+    model: Model
+
+    @property
+    def status(self) -> str:
+        """As of a fit: 'converged' where its own gap is proved to be within the tolerance."""
+        return str(self.model.about["status"])
+
+    @property
+    def relative_gap(self) -> float:
+        """The largest of its models."""
+        return max(self.model.about["certificate"]["relative_gap"])
+
+    @property
+    def objective(self) -> float:
+        """P, summed over its models."""
+        return math.fsum(self.model.about["certificate"]["objective"])
+
+
+class Trained(NamedTuple):
+    """All models of a search, and what they cost.
+
+    form : 'shared': all on the same passes; 'by fold'; 'one by one'
+    memory : of the fit that held most, as its result has it
+    bytes_read, data_bytes : of X, y and weights; one reading's
+    """
+
+    cells: list[Cell]
+    form: str
+    solver: str
+    bytes_read: int
+    data_bytes: int
+    seconds: float
+    memory: dict[str, int]
+
+
+class _Work(NamedTuple):
+    """One fit of a search: its name, the cells that it trains in the order of its results, and the fit."""
+
+    name: str
+    cells: list[tuple[int, int]]
+    fit: Callable[[Checkpoints | None, bool], list[FitResult]]
+
+
+def train(
+    store: RowBlocks, config: FitConfig, grid: Sequence[Candidate], folds: Folds, emit: Emit, run: Path | None
+) -> Trained:
+    """Train every candidate without each fold; with a `run` folder what is done is done only once.
+
+    Raises what `bigsvm.fit` raises; DataError where a fold has all rows of a class.
+    """
+    counts = None
+    if store.classes is not None:
+        counts = class_counts(store, folds)
+        _check_classes(store, folds, counts)
+    form = form_of(store, config, grid)
+    if form == "shared":
+        works = list(_shared(store, config, grid, folds, counts, emit))
+    elif form == "by fold":
+        works = list(_by_fold(store, config, grid, folds, emit))
+    else:
+        works = list(_one_by_one(store, config, grid, folds, emit))
+    kept = KeptFits(run)
+    cells, bytes_read, data_bytes, seconds, solver = [], 0, 0, 0.0, ""
+    memories: list[dict[str, int]] = []
+    for work in works:
+        figures, models = kept.done(work.name, work.fit)
+        cells += [Cell(*where, model) for where, model in zip(work.cells, models, strict=True)]
+        bytes_read += figures["bytes_read"]
+        data_bytes, solver = figures["data_bytes"], figures["solver"]
+        seconds += figures["seconds"]
+        memories.append(figures["memory"])
+    most = max(memories, key=lambda memory: memory["peak_anon_bytes"] - memory["base_bytes"])
+    return Trained(sorted(cells, key=lambda cell: cell[:2]), form, solver, bytes_read, data_bytes, seconds, most)
+
+
+def form_of(store: RowBlocks, config: FitConfig, grid: Sequence[Candidate]) -> str:
+    """How the models of a search are trained: 'shared', 'by fold' or 'one by one'."""
+    if config.of_kernel:
+        return "one by one"
+    centred = store.layout == "csr" and (store.recipe.get("scale") or {}).get("kind") == "standard"
+    able = config.bias in _SHARED_BIASES and config.multi_class != "ovo" and not centred
+    if not able or config.solver not in ("auto", "dcd"):
+        return "by fold"
+    return "shared"
+
+
+def check_room(store: RowBlocks, config: FitConfig, n_cells: int) -> None:
+    """Refuse, before anything is read, a search whose linear models the budget could not hold once they are trained.
+
+    Raises PlanRefused with the smallest memory that would do for that.
+    """
+    if config.of_kernel:
+        return
+    each = 1 if store.classes is None or len(store.classes) == 2 else len(store.classes)
+    needed = _COPIES * 8 * n_cells * each * (store.n_features + 1)
+    budget = config.memory_bytes(memory_limit().nbytes)
+    if needed > budget:
+        least = -(-needed // MIB)
+        raise PlanRefused(
+            f"{show_bytes(budget)} of memory cannot hold the weights of {n_cells * each} models; {least} MiB would do",
+            store.uri,
+            f"say --memory {least}MiB, or a coarser grid",
+            min_memory_bytes=least * MIB,
+        )
+
+
+def _check_classes(store: RowBlocks, folds: Folds, counts: np.ndarray) -> None:
+    """Refuse folds that leave a model without a class."""
+    assert store.classes is not None
+    alone = np.argwhere((counts == counts.sum(axis=0)) & (counts > 0))
+    if len(alone):
+        fold, code = alone[0]
+        name = folds.names[fold] if folds.names else int(fold)
+        hint = "fewer folds, or other groups: each class must be in two folds at least"
+        raise DataError(f"all rows of class {store.classes[code]} are in fold {name}", store.uri, hint)
+
+
+def _shared(
+    store: RowBlocks, config: FitConfig, grid: Sequence[Candidate], folds: Folds, counts: np.ndarray | None, emit: Emit
+) -> Iterator[_Work]:
+    """One fit of all cells, or a few fits where the budget is too small for that."""
+    config = dataclasses.replace(config, solver="dcd", lam=None, class_weight=None)
+
+    def asked(part: Sequence[int]) -> FitConfig:
+        costs = [grid[number].C for _ in range(folds.n_folds) for number in part]  # each thread gets easy and hard ones
+        return dataclasses.replace(config, C=max(costs), C_path=costs, no_dual=True)
+
+    def fits(part: Sequence[int]) -> bool:
+        try:
+            make_plan(store, asked(part), folded=True)
+        except PlanRefused:
+            if len(part) == 1:
+                raise
+            return False
+        return True
+
+    parts: list[Sequence[int]] = [range(len(grid))]
+    while not all(fits(part) for part in parts):
+        parts = [half for part in parts for half in (part[: len(part) // 2], part[len(part) // 2 :]) if len(half)]
+    for place, part in enumerate(parts):
+        cells = [(number, fold) for fold in range(folds.n_folds) for number in part]
+        weight = np.array([_weights(store, config, grid[number], fold, counts) for number, fold in cells])
+        held_out = np.array([fold for _, fold in cells], np.int32)
+        folded = FoldedModels(folds.of, held_out, weight, folds.document())
+
+        def fit(
+            checkpoints: Checkpoints | None, resume: bool, part: Sequence[int] = part, folded: FoldedModels = folded
+        ) -> list[FitResult]:
+            own = asked(part)
+            assert own.C_path is not None
+            whole = fit_store(store, own, emit, checkpoints, resume, folded)
+            return [part_of_path(whole, number, own) for number in range(len(own.C_path))]
+
+        yield _Work(f"shared-{place}", cells, fit)
+
+
+def _weights(
+    store: RowBlocks, config: FitConfig, candidate: Candidate, fold: int, counts: np.ndarray | None
+) -> np.ndarray:  # fmt: skip
+    """Class weights of a cell: 'balanced' goes by the rows that it is trained on."""
+    if counts is None:
+        make_problem(candidate.config(config), store)  # refuses class weights of targets
+        return np.ones(1)
+    training = counts.sum(axis=0) - counts[fold]
+    return make_problem(candidate.config(config), store, training).class_weight
+
+
+def _by_fold(
+    store: RowBlocks, config: FitConfig, grid: Sequence[Candidate], folds: Folds, emit: Emit
+) -> Iterator[_Work]:  # fmt: skip
+    """One fit for each fold and class weight, of all C."""
+    groups: dict[str, list[int]] = {}
+    for number, candidate in enumerate(grid):
+        groups.setdefault(repr(candidate.class_weight), []).append(number)
+    for place, part in enumerate(groups.values()):
+        for fold in range(folds.n_folds):
+            own = dataclasses.replace(grid[part[0]].config(config))
+
+            def fit(
+                checkpoints: Checkpoints | None, resume: bool, part: list[int] = part, fold: int = fold,
+                own: FitConfig = own,
+            ) -> list[FitResult]:  # fmt: skip
+                rows: Any = WithheldRows(store, OfFold(folds, fold))
+                return fit_path_store(rows, [grid[number].C for number in part], own, emit, checkpoints, resume)
+
+            yield _Work(f"fold-{place}-{fold}", [(number, fold) for number in part], fit)
+
+
+def _one_by_one(
+    store: RowBlocks, config: FitConfig, grid: Sequence[Candidate], folds: Folds, emit: Emit
+) -> Iterator[_Work]:  # fmt: skip
+    """A fit for each cell."""
+    for number, candidate in enumerate(grid):
+        for fold in range(folds.n_folds):
+
+            def fit(
+                checkpoints: Checkpoints | None, resume: bool, candidate: Candidate = candidate, fold: int = fold
+            ) -> list[FitResult]:
+                rows: Any = WithheldRows(store, OfFold(folds, fold))
+                own = dataclasses.replace(candidate.config(config), no_dual=True)
+                return [fit_store(rows, own, emit, checkpoints, resume)]
+
+            yield _Work(f"cell-{number}-{fold}", [(number, fold)], fit)

@@ -1,0 +1,138 @@
+"""`search`: what GridSearchCV finds for a linear estimator over C, with all models on the same passes over the rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+
+from bigsvm.run.tune.search import tune
+from bigsvm.sklearn.estimator import errors_of_scikit_learn, relative_gap_for, seed_of
+from bigsvm.sklearn.linear import LinearSVC, LinearSVR
+from bigsvm.sklearn.rows import SMALL, alone, checked_X, is_source, open_source, row_weights
+
+
+class Search:
+    """What `search` found.
+
+    cv_results_ : as GridSearchCV's, of the one metric; and `relative_gap`, the largest of a candidate's models
+    best_index_, best_score_, best_params_ : of the best mean;  n_splits_ : int
+    best_estimator_ : fitted on all rows with best_params_; absent with refit=False
+    result_ : the TuneResult
+    """
+
+    def __init__(self, result: Any) -> None:
+        self.result_, self.cv_results_ = result, result.cv_results_
+        self.n_splits_ = result.folds.n_folds
+        self.best_index_ = result.chosen
+        self.best_score_ = float(self.cv_results_["mean_test_score"][result.chosen])
+        searched = [name for name in ("C", "class_weight") if f"param_{name}" in self.cv_results_]
+        for params in self.cv_results_["params"]:
+            for name in {*params} - {*searched}:
+                del params[name]
+        self.best_params_ = dict(self.cv_results_["params"][result.chosen])
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Of the best estimator."""
+        return self.best_estimator_.predict(X)
+
+    best_estimator_: Any
+
+
+def search(
+    estimator: LinearSVC | LinearSVR,
+    X: Any,
+    y: Any = None,
+    sample_weight: Any = None,
+    *,
+    Cs: Any = "1e-3:1e3:7",
+    class_weights: Any = None,
+    cv: Any = 5,
+    groups: Any = None,
+    scoring: str | None = None,
+    refit: bool = True,
+) -> Search:
+    """Cross-validation of a LinearSVC or LinearSVR over C and class weights, on one set of passes over the rows.
+
+    Parameters
+    ----------
+    estimator : with the other parameters; it is not changed
+    X, y, sample_weight : as for its `fit`; a path or store too
+    Cs, class_weights : as for `bigsvm.tune`; class weights of two classes
+    cv : number of folds, by a hash of the row number; an array (n_samples,) with the fold of each row; or splits
+        (train, test), or a splitter, whose test sets are disjoint and together hold all rows
+    groups : array (n_samples,), or column of a store: rows of one group are in one fold
+    scoring : accuracy (default), balanced_accuracy, f1, roc_auc, average_precision; r2 of a LinearSVR
+
+    Raises ValueError for what cannot be searched so.
+
+    Example
+    -------
+    >>> from sklearn.datasets import make_classification
+    >>> from bigsvm.sklearn import LinearSVC, search
+    >>> X, y = make_classification(200, random_state=0)
+    >>> found = search(LinearSVC(), X, y, Cs=[0.01, 1.0])
+    >>> sorted(found.best_params_)
+    ['C']
+    """
+    if not isinstance(estimator, LinearSVC | LinearSVR):
+        what = type(estimator).__name__
+        raise ValueError(f"search is for LinearSVC and LinearSVR, not {what}: bigsvm.tune searches kernels, too")
+    classifies = isinstance(estimator, LinearSVC)
+    if class_weights is not None and not classifies:
+        raise ValueError("class_weights of a regression")
+    with errors_of_scikit_learn():
+        rows = _rows(estimator, X, y, sample_weight, classifies)
+        if class_weights is not None and rows.classes is not None and len(rows.classes) > 2:
+            raise ValueError(
+                "class_weights of more than two classes: bigsvm.tune has them, weighing rows in every model"
+            )
+        fold = _folds(cv, X, y, groups, rows.n_samples)
+        smooth = estimator.loss.startswith("squared")
+        bias: dict[str, Any] = {"bias": "augmented", "bias_scale": float(estimator.intercept_scaling)}
+        epsilon: dict[str, Any] = {} if classifies else {"epsilon": float(estimator.epsilon)}
+        found = tune(
+            rows, Cs=Cs, class_weights=class_weights, metric=scoring, group=groups, **fold,
+            loss=estimator.loss, solver=estimator.solver, tol=relative_gap_for(estimator.tol, smooth),
+            memory=estimator.memory, threads=estimator.threads, seed=seed_of(estimator.random_state),
+            max_passes=float(max(estimator.max_iter, 1)), **(bias if estimator.fit_intercept else {"bias": "none"}),
+            **epsilon,
+        )  # fmt: skip
+    result = Search(found)
+    if refit:
+        best = clone(estimator).set_params(**result.best_params_)
+        result.best_estimator_ = best.fit(X) if is_source(X) else best.fit(X, y, sample_weight)
+    return result
+
+
+def _rows(estimator: Any, X: Any, y: Any, sample_weight: Any, classifies: bool) -> Any:
+    task: Any = "classification" if classifies else "regression"
+    if is_source(X):
+        return open_source(alone(X, y, sample_weight), task)
+    from bigsvm.store.formats.opener import open_store
+
+    X, y = checked_X(clone(estimator), X, y, dtype=SMALL, **({} if classifies else {"y_numeric": True}))
+    y = y if classifies else np.asarray(y, np.float64)
+    return open_store((X, y, row_weights(sample_weight, X)), task=task)
+
+
+def _folds(cv: Any, X: Any, y: Any, groups: Any, n_samples: int) -> dict[str, Any]:
+    """`folds` or `fold` of `tune`.  Raises ValueError where the splits are no partition of the rows."""
+    if isinstance(cv, int | np.integer) and not isinstance(cv, bool):
+        return {"folds": int(cv)}
+    if groups is not None:
+        raise ValueError("groups beside folds that are given: cv=5 makes folds of groups")
+    if hasattr(cv, "split"):
+        cv = list(cv.split(np.zeros((n_samples, 1)) if is_source(X) else X, y))
+    values = cv if isinstance(cv, np.ndarray) else list(cv)
+    if len(values) == n_samples and np.ndim(values[0]) == 0:
+        return {"fold": np.asarray(values)}
+    fold = np.full(n_samples, -1)
+    for number, (_, test) in enumerate(values):
+        if np.any(fold[test] >= 0):
+            raise ValueError("a row is in two test sets: search needs folds, as KFold and StratifiedKFold make them")
+        fold[test] = number
+    if np.any(fold < 0):
+        raise ValueError("a row is in no test set: search needs folds, as KFold and StratifiedKFold make them")
+    return {"fold": fold}

@@ -1,0 +1,110 @@
+"""bigsvm tune, and probabilities, from the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+import bigsvm as package
+from bigsvm.store.ingest.ingest import ingest
+from bigsvm.store.sealing.seal import seal
+from bigsvm.testing.problems import random_problem
+from tests.cli.conftest import Bigsvm
+
+FEW = ("--Cs", "0.1,1", "--folds", "3", "--tol", "1e-2", "--memory", "64MiB")
+
+
+@pytest.fixture
+def folded(tmp_path: Path) -> Path:
+    """A store with columns `patient` and `fold` among its labels."""
+    path = tmp_path / "folded.zarr"
+    X, y = random_problem(120, 4, seed=31, noise=0.2)
+    ingest((X, y), path)
+    obs = zarr.open_group(path, mode="r+")["obs"]
+    for name, values in (("patient", np.arange(120) % 11), ("fold", np.arange(120) % 4)):
+        column = obs.create_array(name, shape=(120,), chunks=(60,), dtype=np.int64)
+        column[:] = values
+    seal(path)
+    return path
+
+
+def test_a_search_from_its_table_to_its_model(bigsvm: Bigsvm, store: Path) -> None:
+    said = bigsvm("tune", store, *FEW, "--refit", "--calibrate", "isotonic", "-o", "m", "--csv", "t.csv", "--json")
+    assert said.code == 0, said.err
+    result = said.document["result"]
+    assert said.document["status"] == "converged"
+    assert [row["C"] for row in result["candidates"]] == [0.1, 1.0]
+    assert all(row["relative_gap"] <= 1e-2 and len(row["models"]) == 3 for row in result["candidates"])
+    assert result["params"] == {"C": result["candidates"][result["best"]]["C"]}
+    assert sum(result["folds"]["n_samples"]) == 1500
+    assert result["form"] == "shared"
+    assert (result["model"], result["run"]) == ("m", "m.run")
+    assert Path("t.csv").read_text().startswith("C,class_weight,gamma,accuracy,accuracy_se,")
+    model = package.load_model("m")
+    assert model.about["problem"]["C"] == [result["params"]["C"]]
+    assert model.about["calibration"]["folds"]["n_rows"] == 1500
+    # Again: nothing is trained anew, and the model that is there is this one.
+    again = bigsvm("tune", store, *FEW, "--refit", "--calibrate", "isotonic", "-o", "m", "--quiet")
+    assert again.code == 0, again.err
+    assert "chosen" in again.out
+    assert "all on the same passes" in again.out
+    assert bigsvm("certify", "m", store, "--json").document["result"]["certificate"] == "proved"
+    lines = bigsvm("predict", "m", store, "--proba").out.splitlines()
+    assert len(lines) == 1500
+    first = json.loads(lines[0])
+    assert sum(first["proba"]) == pytest.approx(1.0)
+    assert bigsvm("predict", "m", store, "--proba", "--format", "csv").out.splitlines()[0].count(",") == 2
+    for name in ("p.parquet", "p.zarr"):
+        assert bigsvm("predict", "m", store, "--proba", "-o", name).code == 0
+    assert zarr.open_group("p.zarr")["proba"].shape == (1500, 2)
+
+
+def test_folds_and_groups_are_columns_of_the_store(bigsvm: Bigsvm, folded: Path) -> None:
+    by_column = bigsvm("tune", folded, "--Cs", "1", "--fold", "obs/fold", "--json").document["result"]
+    assert by_column["folds"]["names"] == ["0", "1", "2", "3"]
+    assert by_column["folds"]["n_samples"] == [30] * 4
+    by_group = bigsvm("tune", folded, "--Cs", "1", "--folds", "3", "--group", "obs/patient", "--json").document[
+        "result"
+    ]
+    assert sorted(by_group["folds"]["n_samples"]) == [33, 43, 44]
+    missing = bigsvm("tune", folded, "--group", "obs/hospital")
+    assert (missing.code, "no such column" in missing.err) == (65, True)
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "said"),
+    [
+        (["--Cs", "1:2"], 2, "neither LOW:HIGH:N"),
+        (["--Cs", "1,1"], 2, "twice"),
+        (["--folds", "1"], 2, "1 folds"),
+        (["--gammas", "0.1"], 2, "has no gamma"),
+        (["--gammas", "x", "--kernel", "rbf"], 2, "no list of numbers"),
+        (["--class-weights", "heavy"], 2, "neither 'balanced'"),
+        (["--metric", "r2"], 2, "no metric 'r2'"),
+        (["--calibrate", "platt"], 2, "no model of classes to calibrate"),
+        (["--memory", "1MiB"], 78, "would do"),
+        (["-o", "taken"], 65, "holds other things"),
+        (["-o", "a", "--run", "b"], 2, "both name the folder"),
+        (["--fold", "obs/label", "--group", "obs/label"], 2, "exclude"),
+        (["--fold", "obs/label"], 65, "all rows of class"),
+    ],
+)
+def test_failures_in_one_line(bigsvm: Bigsvm, store: Path, args: list[str], code: int, said: str) -> None:
+    Path("taken").mkdir()
+    (Path("taken") / "thing").write_text("of somebody's")
+    found = bigsvm("tune", store, *args)
+    assert found.code == code, found.err
+    assert said in found.err
+    assert found.err.count("\n") <= 2
+    assert (Path("taken") / "thing").read_text() == "of somebody's"
+
+
+def test_probabilities_need_a_calibration(bigsvm: Bigsvm, store: Path, model: Path) -> None:
+    found = bigsvm("predict", model, store, "--proba", "-o", "p.jsonl")
+    assert (found.code, "gives no probabilities" in found.err) == (2, True)
+    assert not Path("p.jsonl").exists()
+    assert bigsvm("predict", model, store, "--proba", "--scores").code == 2

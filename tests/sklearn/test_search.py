@@ -1,0 +1,72 @@
+"""`bigsvm.sklearn.search` finds what GridSearchCV finds, on the same splits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("sklearn")
+
+import sklearn.svm
+from sklearn.model_selection import GridSearchCV, KFold, ShuffleSplit, StratifiedKFold
+
+import bigsvm
+from bigsvm.sklearn import SVC, LinearSVC, LinearSVR, search
+from bigsvm.testing.problems import random_problem
+
+CS = [0.05, 1.0]
+
+
+def test_a_classifier_on_the_splits_of_scikit_learn() -> None:
+    X, y = random_problem(300, 5, seed=41, noise=0.3)
+    cv = StratifiedKFold(3)
+    found = search(LinearSVC(tol=1e-4, solver="dcd"), X, y, Cs=CS, cv=cv, scoring="roc_auc")
+    theirs = GridSearchCV(sklearn.svm.LinearSVC(tol=1e-8, max_iter=10**5), {"C": CS}, cv=cv, scoring="roc_auc")
+    theirs.fit(X, y)
+    assert found.n_splits_ == 3
+    assert [params["C"] for params in found.cv_results_["params"]] == CS
+    assert set(found.cv_results_) - {"relative_gap"} <= set(theirs.cv_results_)
+    for name in ("split0_test_score", "split2_test_score", "mean_test_score", "std_test_score"):
+        np.testing.assert_allclose(found.cv_results_[name], theirs.cv_results_[name], atol=1e-3)
+    assert found.best_params_ == found.cv_results_["params"][found.best_index_]
+    assert found.cv_results_["rank_test_score"][found.best_index_] == 1
+    assert np.all(found.cv_results_["relative_gap"] <= 1e-6)
+    alone = LinearSVC(tol=1e-4, solver="dcd", **found.best_params_).fit(X, y)
+    np.testing.assert_array_equal(found.best_estimator_.coef_, alone.coef_)
+    np.testing.assert_array_equal(found.predict(X), alone.predict(X))
+
+
+def test_a_regression_a_store_and_class_weights(tmp_path: Path) -> None:
+    X, y = random_problem(120, 4, seed=42, noise=0.2)
+    targets = X @ np.arange(4.0)
+    values = search(
+        LinearSVR(loss="squared_epsilon_insensitive"), X, targets, Cs=CS, cv=np.arange(120) % 3, refit=False
+    )
+    assert values.best_score_ > 0.99
+    assert not hasattr(values, "best_estimator_")
+    bigsvm.ingest((X, y), tmp_path / "rows.zarr")
+    found = search(LinearSVC(), tmp_path / "rows.zarr", Cs=CS, cv=3, class_weights=["none", "balanced"])
+    assert len(found.cv_results_["params"]) == 4
+    assert found.best_estimator_.n_features_in_ == 4
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"estimator": SVC()}, "not SVC"),
+        ({"cv": ShuffleSplit(3, random_state=0)}, "in two test sets|in no test set"),
+        ({"cv": [(np.arange(30), np.arange(30, 60))]}, "in no test set"),
+        ({"cv": KFold(3), "groups": np.arange(60)}, "beside folds"),
+        ({"Cs": [-1.0]}, "positive"),
+        ({"scoring": "r2"}, "no metric"),
+        ({"estimator": LinearSVR(), "class_weights": ["balanced"]}, "of a regression"),
+    ],
+)
+def test_what_cannot_be_searched_is_a_value_error(changed: dict[str, Any], said: str) -> None:
+    X, y = random_problem(60, 3, seed=43)
+    given = {"estimator": LinearSVC(), "Cs": CS, **changed}
+    with pytest.raises(ValueError, match=said):
+        search(given.pop("estimator"), X, y, **given)
