@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-_OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]+|(?<![\w-])-[a-zA-Z]\b")
+_OPTION = re.compile(r"(?<![\w-])--[A-Za-z][a-z0-9-]+|(?<![\w-])-[a-zA-Z]\b")
 _ELSEWHERE = {"--scheduler", "--scheduler-file", "--kernel", "--task", "--epsilon", "GridSearchCV", "report"}
 """Recipes that start processes or compile much, and that other tests go through: here they are read and not run."""
 
