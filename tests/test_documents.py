@@ -16,7 +16,7 @@ from bigsvm.solvers.registry import SOLVERS
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 CODE = ("bigsvm", "scripts", "tests", "pipelines")
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "scripts" / "README.md", *sorted(DOCS.glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "scripts" / "README.md", *sorted(DOCS.rglob("*.md"))]
 
 _NUMBER = r"\d+(?:\.\d+)*"
 _NUMBERS = rf"{_NUMBER}(?:(?:, | and | to ){_NUMBER})*(?![\w-])"

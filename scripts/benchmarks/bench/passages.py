@@ -85,6 +85,24 @@ def linear(document: Document) -> list[str]:
     return [*table(head, lines), *measured(document)]
 
 
+def linear_at_a_glance(document: Document) -> list[str]:
+    """One line a problem, the hinge loss on most cores; whoever has the fewest seconds is bold, be it a peer."""
+    lines = []
+    most = max(row["cores"] for row in document["rows"])
+    chosen = [row for row in document["rows"] if row["cores"] == most and row["loss"] == "hinge"]
+    for (title,), by in _groups(chosen, "title").items():
+        compared = (OUT_OF_CORE, IN_MEMORY, "LIBLINEAR", "snapml")
+        times = {solver: _time(by.get(solver), "0.001") for solver in compared}
+        fewest = min((seconds for seconds in times.values() if seconds is not None), default=None)
+        cells = ["did not reach it" if seconds is None else f"{seconds:.1f} s" for seconds in times.values()]
+        lines.append([
+            title,
+            *(f"**{cell}**" if seconds is not None and seconds == fewest else cell
+              for cell, seconds in zip(cells, times.values(), strict=True)),
+        ])  # fmt: skip
+    return [*table(["problem", OUT_OF_CORE, IN_MEMORY, "LIBLINEAR", "snapml"], lines), *measured(document)]
+
+
 def linear_gaps(document: Document) -> list[str]:
     """The problems that were taken to several gaps, and what a throttled disk makes of them."""
     lines, rate = [], document.get("throttle_bytes_per_s")
@@ -266,6 +284,7 @@ def as_taken(document: Document) -> list[str]:
 
 PASSAGES = {
     "linear": Passage("linear", linear),
+    "linear-at-a-glance": Passage("linear", linear_at_a_glance),
     "linear-gaps": Passage("linear", linear_gaps),
     "best-solvers": Passage("solvers", best_solvers),
     "solvers": Passage("solvers", solvers),

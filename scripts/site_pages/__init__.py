@@ -1,0 +1,1 @@
+"""Pages that are written from the program: the reference of commands and names, and man pages."""
