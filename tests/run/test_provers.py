@@ -28,6 +28,10 @@ from bigsvm.testing.problems import random_problem
 KINDS = {"linear": "dcd", "kernel": "smo"}
 """A solver for each kind of proof."""
 STATED = {
+    "start/earlier.py LinearModel": "weights to start from are those of a linear model",
+    "start/take_over.py LinearModel": "as above",
+    "start/take_over.py LinearProver": "the pass that proves where a fit starts is that of linear points",
+    "tune/held_out.py LinearModel": "all linear models of a fold are one matrix of weights",
     "path.py LinearModel": "for the type checker: a path of C is of linear solvers, others were refused by name",
 }
 """Where `bigsvm/run` asks for the class of a solver, a prover or a model, and why."""

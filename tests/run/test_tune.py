@@ -305,7 +305,7 @@ def test_the_form_follows_from_solver_kernel_and_bias() -> None:
     store = ArrayRows(*random_problem(40, 3, seed=19))
     forms = {
         "shared": [{}, {"solver": "dcd"}, {"bias": "none"}],
-        "by fold": [{"solver": "newton"}, {"bias": "free"}, {"blocks_per_round": 2}],
+        "by fold": [{"solver": "newton"}, {"bias": "free"}],
         "one by one": [{"kernel": "rbf"}, {"solver": "smo"}],
     }
     for form, asked in forms.items():

@@ -208,17 +208,18 @@ class ShardState:
         """A step for each row that streams; those that violate stay in memory."""
         problem, n = rows.problem, len(at)
         X = readonly_view(block.X)
-        sqnorm = block.sqnorm
-        if sqnorm is None:
+        if block.sqnorm is None:
             sqnorm = np.empty(n)
             sqnorms(X, sqnorm)
+        else:
+            sqnorm = np.array(block.sqnorm)  # of one type for compiled code, whether the block is a map or a copy
         y, cost = problem.y_and_cost(block)
         weight = np.empty(0) if block.sample_weight is None else np.array(block.sample_weight)
         streaming = self.streams[at] == 1
         self._moved.append(
             _Moved(at[streaming], y[streaming], cost[streaming], sqnorm[streaming], self.alpha[at[streaming]], False)
         )
-        given = BlockRows(X, y, weight, np.ascontiguousarray(sqnorm), at)
+        given = BlockRows(X, y, weight, sqnorm, at)
         mixed = mixed_runs_of(X, problem.constant_feature != 0.0)
         key = VisitingOrder(mixed, rows.seed, told.sweep, rows.first + int(at[0]))
         order, score, stats = np.empty(n, np.int64), np.empty(n, np.float32), np.empty((problem.n_models, 4))

@@ -141,7 +141,7 @@ class ArrayRows(StoreBase):
                 hasher.update(b"none")
                 continue
             hasher.update(f"{part.dtype.str} {part.shape}".encode())
-            hasher.update(np.ascontiguousarray(part).data.cast("B"))
+            hasher.update(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)
         return hasher.hexdigest()
 
     @functools.cached_property
