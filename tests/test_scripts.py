@@ -79,13 +79,6 @@ def test_bench_linear_smoke(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_bench_linear_of_many_classes(tmp_path: Path) -> None:
-    few = ("--problem", "planted", "--classes", "3", "--rows", "1000", "--peers", "-")
-    done = run("benchmarks/bench_linear.py", "--smoke", *few, "--work", str(tmp_path))
-    assert "### planted-3, hinge: 3 classes over one" in done.stdout
-
-
-@pytest.mark.slow
 def test_bench_linear_hard_suite_and_its_second_start(tmp_path: Path) -> None:
     figures, curves = tmp_path / "hard.json", tmp_path / "hard.svg"
     arguments = ("--suite", "hard", "--smoke", "--work", str(tmp_path), "--json", str(figures))
