@@ -10,6 +10,7 @@ _SHARD_BYTES = 16 * 10**9
 _MOST_SHARDS = 256
 _ROUNDS = (64, 256)  # of a pass, at least and at most, for 4 a shard
 _A_SHARD = 4
+_PIECES = 8  # of a shard, at least
 _LEAST_ROUNDS = 16
 _READ = 1e9  # bytes a second of a shard, nominal
 _WIRE = 1.25e9  # bytes a second between machines, nominal
@@ -32,6 +33,11 @@ def shards_of(config: FitConfig, data_bytes: int) -> int:
     while shards < _MOST_SHARDS and data_bytes > 1.5 * shards * _SHARD_BYTES:
         shards *= 2
     return shards
+
+
+def extent_rows_of(extent_rows: int, shape: DataShape) -> int:
+    """Rows read in one piece: no more than let every shard have several pieces."""
+    return extent_rows if shape.shards == 1 else max(min(extent_rows, shape.n_samples // (_PIECES * shape.shards)), 1)
 
 
 def rounds_of(config: FitConfig, shape: DataShape, data_bytes: int) -> int:

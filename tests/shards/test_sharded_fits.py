@@ -109,6 +109,20 @@ def test_no_round_lowers_the_dual_at_the_bias_that_it_was_given(loss: str, monke
 
 
 @pytest.mark.usefixtures("streaming")
+@pytest.mark.parametrize(("loss", "rounds"), [*((loss, 8) for loss in CLASSES + TARGETS), ("hinge", 1)])
+def test_the_bias_settles_where_many_rows_push_it(loss: str, rounds: int) -> None:
+    """Few features and many rows that are all inside their box, or at its ends: each pass pushes the bias again."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3000, 8))
+    t = X @ rng.normal(size=8) + 1.0 + 0.5 * rng.normal(size=3000)
+    y = np.where(t > 0.0, 1, -1)
+    rows = ArrayRows(X, t, task="regression") if loss in TARGETS else ArrayRows(X, y)
+    options: dict[str, Any] = {"solver": "dcd", "loss": loss, "shards": 4, "rounds_per_pass": rounds, "tol": 1e-9}
+    result = bigsvm.fit(rows, max_passes=250 if rounds == 1 else 100, **options)
+    assert result.figures["relative_gap"] < (0.3 if rounds == 1 else 0.03)
+
+
+@pytest.mark.usefixtures("streaming")
 def test_many_rounds_a_pass_are_worth_more_than_one() -> None:
     """One sum a pass (CoCoA's way) needs several times the passes: the harness sees the difference."""
     X, y = random_problem(2000, 40, 0.2, seed=5, noise=0.1)
@@ -135,3 +149,13 @@ def test_shards_and_rounds_follow_from_the_shape() -> None:
         assert math.log2(rounds).is_integer()
     assert rounds_of(FitConfig.of(rounds_per_pass=7), DataShape(10, 10, 10, 1, 2), 10) == 7
     assert rounds_of(auto, DataShape(10, 10, 10, 1), 10) == 1
+
+
+def test_every_shard_has_rows_where_there_are_enough() -> None:
+    from bigsvm.solvers.base import DataShape
+    from bigsvm.solvers.shards import extent_rows_of
+
+    assert extent_rows_of(5000, DataShape(400, 12, 4800, 1, 4)) == 12
+    assert extent_rows_of(5, DataShape(400, 12, 4800, 1, 4)) == 5
+    assert extent_rows_of(5000, DataShape(3, 12, 36, 1, 8)) == 1
+    assert extent_rows_of(5000, DataShape(400, 12, 4800, 1)) == 5000

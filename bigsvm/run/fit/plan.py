@@ -23,7 +23,7 @@ from bigsvm.run.fit.sizes import FIXED, PARALLEL, SPARE_SHARE
 from bigsvm.run.proof.kernel_check import check_needs
 from bigsvm.solvers.base import DataShape, Need, Solver
 from bigsvm.solvers.kernel.values.row_keeping import CACHE
-from bigsvm.solvers.shards import rounds_of, shards_of
+from bigsvm.solvers.shards import extent_rows_of, rounds_of, shards_of
 from bigsvm.store.blocks import RowBlocks, row_bytes
 from bigsvm.store.columns.column_addresses import row_dtype
 from bigsvm.store.columns.column_writer import copy_bytes
@@ -264,7 +264,7 @@ def _planned(
         mode=mode,
         block_rows=block_rows,
         n_blocks=-(-store.n_samples // block_rows),
-        extent_rows=block_rows if resident else sizes.extent_rows(budget),
+        extent_rows=block_rows if resident else extent_rows_of(sizes.extent_rows(budget), shape),
         group_blocks=1 if resident else sizes.group_extents(budget),
         row_buffer_bytes=row_buffer,
         row_buffer_sweeps=sizes.row_buffer_sweeps(store, row_buffer),

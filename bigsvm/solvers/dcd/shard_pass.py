@@ -41,10 +41,11 @@ from bigsvm.tasks import ShardSum
 if TYPE_CHECKING:
     from bigsvm.solvers.dcd.dual_cd_state import DualCDState, ModelGroup
 
-_ARRAYS = ("theta", "seen", "balance", "off", "reach")
+_ARRAYS = ("theta", "seen", "balance", "held")
 _REMEMBERED = 10  # rounds whose interaction tells the stiffness of the next
 _ROOM = 1.2  # stiffness over what was measured
-_REACH = 0.125  # of the first step of the bias
+_AT_ONCE = 0.4  # of what the rows of a round would follow at once, that the bias goes in answer to what is off
+_SUMMED = 0.04  # of the same, that it keeps: a quarter of the square of the former, where swings just die down
 
 
 def sharded_pass(state: DualCDState, ctx: Context) -> PassSums | None:
@@ -76,7 +77,8 @@ class ShardedGroup:
     rounds : taken since the fit began;  theta : how far the last one went, (n_models,)
     interactions : of the last rounds
     balance : float64, (n_models,)   sum of alpha_i y_i
-    off, reach : float64, (n_models,)   b / B^2 less `balance` as of the last round; how far the bias may go at once
+    held : float64, (n_models,)   the bias without its answer to the last round
+    responses : how much `balance` answers to the bias in a round, as of the last rounds; each (n_models,)
     seen : float64, (rounds of this pass, n_models, 4)   gap and loss of the rows that were visited, and of those kept
     """
 
@@ -85,7 +87,8 @@ class ShardedGroup:
         m = models.problem.n_models
         self.theta = np.ones(m)
         self.interactions = [float(ctx.shards)]
-        self.balance, self.off, self.reach = np.zeros(m), np.zeros(m), np.full(m, _REACH)
+        self.balance, self.held = np.zeros(m), np.zeros(m)
+        self.responses: list[np.ndarray] = []
         self.seen = np.empty((0, m, 4))
         self._rows = [_rows_of(number, models, ctx) for number in range(ctx.shards)]
         self._states: list[ShardState] | None = None
@@ -123,7 +126,8 @@ class ShardedGroup:
         w[:-1] += step * change[:-1]
         self.balance = self.balance + self.theta * balance
         if self.models.problem.constant_feature:
-            self._move_bias(_sum(each, "response"), _sum(each, "kept_response"), parts, ctx.row_buffer_sweeps)
+            swept = min(ctx.row_buffer_sweeps / parts, 1.0)
+            self._move_bias(_sum(each, "response") + swept * _sum(each, "kept_response"), parts)
         self._measure(square, _sum(each, "norm"))
         seen = np.stack([_sum(each, name) for name in ("gap", "loss", "kept_gap", "kept_loss")], axis=1)
         self.seen = np.concatenate([self.seen, seen[None]])
@@ -134,21 +138,19 @@ class ShardedGroup:
         """Of each model, float64."""
         return np.atleast_1d(self.models.w[-1]).astype(np.float64) * self.models.problem.constant_feature
 
-    def _move_bias(self, response: np.ndarray, kept: np.ndarray, parts: int, sweeps: int) -> None:
-        """One step of the bias towards B^2 sum_i alpha_i y_i, as far as the rows can follow."""
-        scale, bias = self.models.problem.constant_feature, self._bias()
-        off = bias / scale**2 - self.balance
-        cycle = parts / max(sweeps, 1)
-        follow = 1.0 / scale**2 + 0.5 * parts * parts * response + max(0.5 * cycle, 1.0) * kept
-        flipped = off * self.off < 0.0
-        self.reach = np.where(flipped, _REACH, min(2.0 ** (4.0 / parts), 2.0) * self.reach)
-        step = np.clip(off / follow, -self.reach, self.reach)
-        self.off = off
-        self.models.w[-1] = (
-            ((bias - step) / scale).astype(self.models.w.dtype)
-            if self.models.w.ndim == 2
-            else (bias[0] - step[0]) / scale
-        )
+    def _move_bias(self, response: np.ndarray, parts: int) -> None:
+        """Bring the bias to where B^2 sum_i alpha_i y_i is its value, as fast as the rows of a round follow.
+
+        A controller with two terms: in proportion to what is off, which damps, and in proportion to its sum over the
+        rounds, which is the bias in the end.  (With the second alone rows that answer in every pass swing for ever.)
+        """
+        scale = self.models.problem.constant_feature
+        self.responses = [*self.responses[1 - _REMEMBERED :], response]
+        follow = 1.0 / scale**2 + sum(self.responses) / len(self.responses)
+        off = self._bias() / scale**2 - self.balance
+        self.held = self.held - _SUMMED * off / follow
+        bias = (self.held - _AT_ONCE * off / follow) / scale
+        self.models.w[-1] = bias if self.models.w.ndim == 2 else bias[0]
 
     def _measure(self, square: np.ndarray, apart: np.ndarray) -> None:
         """How much the changes of the shards had in common: the square of their sum over the sum of their squares."""
@@ -202,6 +204,7 @@ class ShardedGroup:
             "visits": self.visits,
             **{name: getattr(self, name) for name in _ARRAYS},
             "interactions": list(self.interactions),
+            "responses": list(self.responses),
             "states": states,
         }
 
@@ -211,6 +214,7 @@ class ShardedGroup:
         for name in _ARRAYS:
             setattr(self, name, np.array(tree[name]))
         self.interactions = [float(value) for value in tree["interactions"]]
+        self.responses = [np.array(response) for response in tree["responses"]]
         if self._states is None:
             self._unsaved = list(tree["states"])
             return

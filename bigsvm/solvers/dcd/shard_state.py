@@ -79,7 +79,7 @@ class Found(NamedTuple):
         the change of alpha, t the target and D the diagonal of the dual
     balance : sum of y_i d_i, by which the change of alpha pushes the bias (y is 1 for targets)
     response, kept_response : how much that would change if the bias went down by 1, at once: sum of 1 / (|x_i|^2 + D_i)
-        of the rows inside their box, of those that were visited and of those kept
+        of the rows that moved or are inside their box, of those that were visited and of those kept
     norm : squared norm of the shard's change of w, without its bias
     visits, bytes_read : int
     """
@@ -250,8 +250,8 @@ class ShardState:
                 inside &= np.abs(new) < cost
             firm = part.sqnorm[:, None] + diagonal
             np.divide(1.0, firm, out=firm, where=firm > 0.0)
-            total[5 if part.kept else 4] += (firm * inside).sum(axis=0)
             change = new - part.old
+            total[5 if part.kept else 4] += (firm * (inside | (change != 0.0))).sum(axis=0)
             if problem.regression:
                 total[0] += part.y @ change - box.epsilon * (np.abs(new) - np.abs(part.old)).sum(axis=0)
                 total[3] += change.sum(axis=0)

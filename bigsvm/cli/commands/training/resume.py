@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import click
 
 from bigsvm.cli.command import bigsvm_command
 from bigsvm.cli.commands.training.fit import train
 from bigsvm.cli.job import Job
-from bigsvm.cli.options import add, storage_option
+from bigsvm.cli.options import add, option_of, storage_option
 from bigsvm.cli.record import RUN
 from bigsvm.cli.session import Session
 from bigsvm.errors import DataError, MissingInput
 from bigsvm.store.remote.place import storing_by
 
+_ELSEWHERE = ("scheduler", "scheduler_file", "workers", "threads")
+"""Options that say where a run goes on: the bytes of its model do not depend on them."""
+
 
 @bigsvm_command(
     help="Go on with the fit whose record is RUN, from its last checkpoint; the model has the same bytes as if it had "
-    "never been stopped.  Without a checkpoint it begins again."
+    "never been stopped.  Without a checkpoint it begins again.\n\n"
+    "It may go on elsewhere: on another cluster, or on none."
 )
 @click.argument("run", type=click.Path(path_type=Path))
-@add([storage_option])
-def command(session: Session, run: Path) -> int:
+@add([storage_option, *(option_of(name) for name in _ELSEWHERE)])
+def command(session: Session, run: Path, **elsewhere: Any) -> int:
     from bigsvm.files.paths import check_own_files
 
     check_own_files(run, "run")
@@ -36,5 +42,9 @@ def command(session: Session, run: Path) -> int:
     if not isinstance(record, dict) or not isinstance(record.get("job"), dict):
         raise DataError("run.json does not say what was asked for", str(run))
     job = Job.of({**record["job"], "run": str(run)})
+    given = {name: value for name, value in elsewhere.items() if value is not None}
+    if "scheduler" in given or "scheduler_file" in given:  # the one names another place than the other
+        given = {"scheduler": None, "scheduler_file": None, **given}
+    job = dataclasses.replace(job, config=dataclasses.replace(job.config, **given))
     with storing_by(job.config):
         return train(session, job, resume=True)
