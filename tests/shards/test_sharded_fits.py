@@ -74,6 +74,7 @@ def test_no_round_lowers_the_dual_at_the_bias_that_it_was_given(loss: str, monke
     """With the bias b held, the dual of the saddle is a concave function of alpha; a round goes up on it or stays."""
     rows = rows_of(loss)
     seen: list[float] = []
+    steps: list[float] = []
 
     def value(group: ShardedGroup, alpha: np.ndarray, bias: float) -> float:
         problem, a, data = group.models.problem, alpha[:, 0], group._rows[0].data
@@ -98,14 +99,16 @@ def test_no_round_lowers_the_dual_at_the_bias_that_it_was_given(loss: str, monke
         whole(self, *told)
         self.collect()
         seen.append(value(self, self.models.alpha.values, bias) - value(self, before, bias))
+        steps.append(float(self.theta[0]))
         return None
 
     monkeypatch.setattr(ShardedGroup, "round", watched)
-    options: dict[str, Any] = {"C": 0.1, "tol": 1e-9, "shards": 4, "rounds_per_pass": 4}  # float64 weights
-    bigsvm.fit(rows, solver="dcd", loss=loss, max_passes=20, **options)
+    options: dict[str, Any] = {"C": 0.1, "tol": 1e-9, "shards": 8, "rounds_per_pass": 2}  # float64 weights
+    bigsvm.fit(rows, solver="dcd", loss=loss, max_passes=40, **options)
     assert len(seen) > 50
     assert min(seen) > -1e-9
     assert max(seen) > 0.01
+    assert sum(0.0 < step < 1.0 for step in steps) > 10  # the line search had its say
 
 
 @pytest.mark.usefixtures("streaming")
