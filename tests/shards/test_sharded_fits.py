@@ -116,8 +116,8 @@ def test_no_round_lowers_the_dual_at_the_bias_that_it_was_given(loss: str, monke
 def test_the_bias_settles_where_many_rows_push_it(loss: str, rounds: int) -> None:
     """Few features and many rows that are all inside their box, or at its ends: each pass pushes the bias again."""
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(3000, 8))
-    t = X @ rng.normal(size=8) + 1.0 + 0.5 * rng.normal(size=3000)
+    X = rng.normal(size=(1200, 8))
+    t = X @ rng.normal(size=8) + 1.0 + 0.5 * rng.normal(size=1200)
     y = np.where(t > 0.0, 1, -1)
     rows = ArrayRows(X, t, task="regression") if loss in TARGETS else ArrayRows(X, y)
     options: dict[str, Any] = {"solver": "dcd", "loss": loss, "shards": 4, "rounds_per_pass": rounds, "tol": 1e-9}
