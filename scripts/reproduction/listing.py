@@ -9,8 +9,8 @@ from typing import Any
 from reproduction.catalogue import ABSENT, Paper
 from reproduction.report import paragraph
 
-_OF_THE_CLOCK = ("seconds", "ms")
-"""What figures of time are called; they differ from run to run."""
+_OF_THE_CLOCK = ("seconds", "ms", "machine")
+"""What figures of time, and of the machine's speed, are called; they differ from run to run."""
 
 
 def listing(papers: Sequence[Paper], documents: dict[str, dict[str, Any] | None]) -> tuple[list[str], int]:
