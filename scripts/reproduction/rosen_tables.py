@@ -252,12 +252,14 @@ def _iterations(name: str, at: str) -> tuple[tuple[float, float], tuple[float, f
 
 
 def _ratios(found: dict[str, Any], rule: str, at: str) -> list[float]:
-    return [one[rule][at]["mean"] / one["rosen"][at]["mean"] for one in found["sets"] if one[rule][at]["mean"]]
+    sets = [one for one in found["sets"] if one["name"] in PAPER and one[rule][at]["mean"]]
+    return [one[rule][at]["mean"] / one["rosen"][at]["mean"] for one in sets]
 
 
 def _ratio(one: dict[str, Any], rule: str, at: str) -> str:
     smo, rosen = one[rule][at]["mean"], one["rosen"][at]["mean"]
-    return "-" if smo is None or rosen is None else f"{smo / rosen:.2f}"
+    all_of_them = not one[rule][at]["never"] and not one["rosen"][at]["never"]
+    return f"{smo / rosen:.2f}" if smo and rosen and all_of_them else "-"
 
 
 def _grows(found: dict[str, Any], key: str) -> list[float]:

@@ -56,5 +56,4 @@ PAPER = Paper(
     section=rosen_report.section,
     draw=rosen_report.draw,
     options=options,
-    cheap=False,
 )
