@@ -16,9 +16,10 @@ from bigsvm.errors import DataError, MissingInput, UsageError
 from bigsvm.store.checks import unmasked
 from bigsvm.store.formats.not_readable import REMEDIES, not_readable
 from bigsvm.store.formats.tables.table_names import kind_of_table
+from bigsvm.store.ingest.collections.lazy import is_lazy
 from bigsvm.store.ingest.on_thread import on_thread
 from bigsvm.store.ingest.row_source import Rows, RowSource, array_source, csr_source, store_source
-from bigsvm.store.ingest.sequential import DaskRows, InMemory, Sequential, ZipMember, npz_keys, open_npy, open_npz
+from bigsvm.store.ingest.sequential import InMemory, Sequential, ZipMember, npz_keys, open_npy, open_npz
 from bigsvm.store.labels import Task
 from bigsvm.store.remote.names import here, is_remote, without_secrets
 from bigsvm.store.sealing.seal import EmptyChunks
@@ -143,7 +144,7 @@ def npz_source(
 
 
 def memory_source(X: Any, y: Any, weights: Any, dtype: str | None) -> RowSource:
-    """Rows of NumPy arrays, scipy sparse matrices and arrays, CSR tuples, dask arrays."""
+    """Rows of NumPy arrays, scipy sparse matrices and arrays, CSR tuples."""
     if y is None:
         raise UsageError("arrays need their labels", hint="ingest((X, y), path)")
     labels = _sequential(y, "y")
@@ -159,9 +160,8 @@ def memory_source(X: Any, y: Any, weights: Any, dtype: str | None) -> RowSource:
 
 
 def _sequential(array: Any, where: str) -> Sequential:
-    # By name: dask is not loaded for those who do not use it.
-    if type(array).__module__.partition(".")[0] == "dask":
-        return DaskRows(array.to_dask_array(lengths=True) if hasattr(array, "to_dask_array") else array, where)
+    if is_lazy(array) and not isinstance(array, list):  # labels beside a matrix in memory: they are small
+        array = array.compute() if hasattr(array, "compute") else array
     known = unmasked(array, where)
     if known.dtype == object:
         if not all(isinstance(value, str) for value in known.flat):
@@ -186,6 +186,7 @@ def open_source(
     threads: int,
     empty_chunks: EmptyChunks,
     chosen: dict[str, Any],
+    client: Any,
     warn: Callable[[str], None],
     stack: ExitStack,
 ) -> RowSource:
@@ -201,6 +202,8 @@ def open_source(
     if isinstance(source, tuple) and len(source) == 2 and y is None and not isinstance(source[0], str | os.PathLike):
         source, y = source
     paths = _paths(source)
+    if is_lazy(source):
+        return _lazy_source(source, y, sample_weight, label, weight, dtype, memory, threads, chosen, client)
     if paths is None:
         for option in (name for name, value in chosen.items() if value):
             hint = "open_store(..., " + option + "=...) gives rows that ingest takes"
@@ -249,6 +252,26 @@ def open_source(
     if kind == "npy":
         return npy_source(path, label, weights, dtype)
     return npz_source(path, label, weights, dtype, stack)
+
+
+def _lazy_source(
+    source: Any, y: Any, sample_weight: Any, label: str | None, weight: str | None, dtype: str | None,
+    memory: int | None, threads: int, chosen: dict[str, Any], client: Any,
+) -> RowSource:  # fmt: skip
+    for option in (name for name in ("matrix", "scale", "normalize") if chosen.get(name)):
+        raise UsageError(f"--{option} is not for dask collections", hint=f"ingest, then fit with --{option}")
+    from bigsvm.store.ingest.collections.dask_frames import (
+        FrameOptions,  # dask is not loaded for those who do not use it
+    )
+    from bigsvm.store.ingest.collections.dask_source import dask_source
+
+    options = FrameOptions(
+        label, weight, chosen["columns"], chosen["hash_bits"], chosen.get("missing", "refuse"), chosen.get("like")
+    )
+    return dask_source(
+        source, y, sample_weight, dtype=dtype, options=options, memory=memory, threads=threads, client=client,
+        sequential=_sequential,
+    )  # fmt: skip
 
 
 def _paths(source: Any) -> list[str] | None:
