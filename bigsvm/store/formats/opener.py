@@ -46,6 +46,8 @@ def open_store(
     normalize: str | None = None,
     split: float | None = None,
     part: Literal["train", "test"] | None = None,
+    positive: str | None = None,
+    label_map: Mapping[str, str] | None = None,
     like: Mapping[str, Any] | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> RowBlocks:
@@ -72,6 +74,8 @@ def open_store(
         are scaled: total=1e4,log1p
     split : the share of rows to train on, chosen by a hash of their numbers; the others are kept back
     part : train or test, of a split; with `like` of the one that the model was trained with.  Without it all rows
+    positive : the label of one class: all others are one, and labels are True and False
+    label_map : other names of labels; those that get one name are one class.  Before `positive`
     like : `model.about["rows"]`: a table's columns, and the matrix, are read as those that the model was trained on
     storage_options : of s3://, gs://, az://, by the names of obstore: endpoint, region, ...; the rest comes from the
         environment.  Values are in no record and no message
@@ -87,8 +91,12 @@ def open_store(
     chosen = {"matrix": matrix, "columns": tuple(columns), "hash_bits": hash_bits, "missing": missing, "like": like}
     with storing(storage_options):
         store = _open(source, options, empty_chunks, labelled, chosen)
+    if positive is not None or label_map or (labelled and like and "labels" in like):
+        from bigsvm.store.transforms.relabelled import relabelled  # here and below: what few ask for
+
+        store = relabelled(store, positive, label_map, like)
     if split is not None or part is not None:
-        from bigsvm.store.formats.split_rows import split as chosen_of  # here and below: what few ask for
+        from bigsvm.store.formats.split_rows import split as chosen_of
 
         store = chosen_of(store, split, part, like)
     if normalize is not None or (like and "normalize" in like):
