@@ -8,10 +8,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from bigsvm.store.blocks import Block, RowBlocks
+from bigsvm.store.blocks import Block, RowBlocks, tile
 from bigsvm.store.delegated import DelegatedRows, content_but_classes
 
 _GOLDEN = 0x9E3779B97F4A7C15
+_STEP = 1 << 16  # rows hashed together
 
 
 class Which(Protocol):
@@ -41,6 +42,10 @@ class HashedShare:
     def withheld(self, start: int, stop: int) -> np.ndarray:
         """As `Which` has it."""
         return (hashed_rows(start, stop, self.seed) >> np.uint64(11)) * 2.0**-53 < self.share
+
+    def count(self, n_samples: int) -> int:
+        """How many of the first `n_samples` rows are withheld."""
+        return sum(int(self.withheld(start, stop).sum()) for start, stop in tile(n_samples, _STEP))
 
 
 def hashed_rows(start: int, stop: int, seed: int) -> np.ndarray:

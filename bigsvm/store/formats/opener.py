@@ -5,11 +5,12 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from bigsvm.errors import BigSVMError, MissingInput, UsageError
+from bigsvm.errors import BigSVMError, DataError, MissingInput, ReadFailed, UsageError
 from bigsvm.files.paths import SCHEMES, STORE_MARKS
 from bigsvm.store.blocks import RowBlocks, StoreBase
 from bigsvm.store.formats.not_readable import REMEDIES, not_readable, refuse_partitions
@@ -162,7 +163,8 @@ def _open_path(
         else:
             from bigsvm.store.formats.zarr_rows import ZarrRows
 
-            store = ZarrRows(path, **options, empty_chunks=empty_chunks)
+            with _named(name):
+                store = ZarrRows(path, **options, empty_chunks=empty_chunks)
         if missing == "refuse":
             return store
         from bigsvm.store.formats.kept_rows import labelled_only
@@ -207,6 +209,18 @@ def _open_path(
         name,
         "a Zarr folder, Parquet, .csv, .tsv, .arrow or .feather; other files: bigsvm ingest",
     )
+
+
+@contextmanager
+def _named(store: str) -> Iterator[None]:
+    """Errors of the block that name what lies in a store name the store, too."""
+    try:
+        yield
+    except (DataError, MissingInput, ReadFailed) as error:
+        if store not in error.where and not os.path.isabs(error.where):
+            error.where = f"{store.rstrip('/')}/{error.where}".rstrip("/")
+            error.args = (error.what, error.where, error.hint)
+        raise
 
 
 def _open_remote(
