@@ -140,7 +140,7 @@ def test_a_cluster_computes_the_partitions(tmp_path: Path) -> None:
     X = da.from_array(DENSE, chunks=(40, 4))
     told = []
     with Client(
-        processes=False, n_workers=1, threads_per_worker=2, dashboard_address=None, set_as_default=False
+        processes=False, n_workers=1, threads_per_worker=2, dashboard_address=":0", set_as_default=False
     ) as client:
         for number, (source, given) in enumerate([((X, y), {}), ((X - X.mean(0), y), {}), ((X, y), {"client": None})]):
             told.append(ingest(source, tmp_path / str(number), **{"client": client, **given}))
@@ -191,7 +191,7 @@ BAD: dict[str, tuple[Any, dict[str, Any], type[BigSVMError], str]] = {
     "another type": ((blocks(lambda a: a.astype("f4" if len(a) < 100 else "f8"), DENSE), y), {}, DataError, "astype"),
     "another layout": ((blocks(lambda a: a if len(a) < 100 else sp.csr_array(a), DENSE), y), {}, DataError, "sparse"),
     "an option of frames": ((da.zeros((10, 2)), np.ones(10)), {"hash_bits": 3}, UsageError, "for dataframes"),
-    "an option of stores": ((da.zeros((10, 2)), np.ones(10)), {"scale": "maxabs"}, UsageError, "fit with --scale"),
+    "an option of stores": ((da.zeros((10, 2)), np.ones(10)), {"scale": "maxabs"}, UsageError, "then fit with --scale"),
     "three dimensions": ((da.zeros((10, 2, 2)), np.ones(10)), {}, DataError, "shape"),
 }  # fmt: skip
 
