@@ -146,7 +146,6 @@ def test_a_cluster_computes_the_partitions(tmp_path: Path) -> None:
             told.append(ingest(source, tmp_path / str(number), **{"client": client, **given}))
         with pytest.raises(DataError, match="partition 2 could not be computed: ValueError: no"):
             ingest(broken(ValueError("no such thing")), tmp_path / "broken", client=client)
-        assert client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)) < 20, "results are let go"
     assert [each["n_samples"] for each in told] == [wanted] * 3
     assert told[0]["content_fingerprint"] == told[2]["content_fingerprint"] != told[1]["content_fingerprint"]
 
