@@ -9,7 +9,7 @@ import click
 from click.core import ParameterSource
 
 from bigsvm.cli.habits import solver_meant
-from bigsvm.cli.types import ClassWeight, Duration, Gamma, Names, Setting, Size
+from bigsvm.cli.types import ClassWeight, Duration, Gamma, Names, Renames, Setting, Size
 from bigsvm.config import OPTIONS, TYPED, FitConfig
 from bigsvm.errors import UsageError
 from bigsvm.store.remote.place import storing_by
@@ -89,7 +89,20 @@ split_option = click.option(
     metavar="SHARE",
     help="Train on this share of the rows, such as 0.9, chosen by a hash of their numbers; test on the others.",
 )
-ROWS = ("matrix", "columns", "hash_bits", "missing", "scale", "normalize", "split")
+label_change_options = [
+    click.option(
+        "--positive",
+        metavar="LABEL",
+        help="Train this class against all others: labels are then true and false.  The model keeps it.",
+    ),
+    click.option(
+        "--label-map",
+        type=Renames(),
+        metavar="A=X,B=X,...",
+        help="Other names for labels; those that get one name are one class.  The model keeps it.",
+    ),
+]
+ROWS = ("matrix", "columns", "hash_bits", "missing", "scale", "normalize", "split", "positive", "label_map")
 store_options = [*label_options, empty_option, *row_options, storage_option]
 """How a store is opened."""
 
@@ -133,6 +146,7 @@ fit_options = [
     scale_option,
     normalize_option,
     split_option,
+    *label_change_options,
     *(option_of(name) for name in TYPED.values()),
 ]
 """All that a fit takes, and therefore its plan."""

@@ -52,6 +52,23 @@ class Names(click.ParamType):
         return names
 
 
+class Renames(click.ParamType):
+    """A=X,B=X,... as a dictionary; a pair with a comma in it stands between quotation marks."""
+
+    name = "renames"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, str]:
+        if isinstance(value, dict):
+            return {str(name): str(other) for name, other in value.items()}
+        found: dict[str, str] = {}
+        for pair in next(csv.reader([str(value)], skipinitialspace=True), ()):
+            name, separator, other = pair.rpartition("=")
+            if not (separator and name and other) or name in found:
+                self.fail(f"{pair!r} is not OLD=NEW, or is said twice", param, ctx)
+            found[name] = other
+        return found
+
+
 class Duration(click.ParamType):
     """90s, 15m or 2h, as seconds."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,9 @@ from bigsvm.run.apply.held_out import add_held_out
 from bigsvm.run.fit.fit import fit_store
 from bigsvm.run.fit.outcome import FitResult
 from bigsvm.run.proof.certify import certify_model
+from bigsvm.run.start.lazy_rows import rows_on_disk
 from bigsvm.store.formats.opener import open_store
+from bigsvm.store.ingest.collections.lazy import is_lazy
 from bigsvm.store.labels import Missing
 from bigsvm.store.remote.place import storing_by
 from bigsvm.store.scaling import Scale
@@ -38,6 +40,8 @@ def fit(
     scale: Scale | None = None,
     normalize: str | None = None,
     split: float | None = None,
+    positive: str | None = None,
+    label_map: Mapping[str, str] | None = None,
     emit: Emit = silent,
     **options: Any,
 ) -> FitResult:
@@ -46,10 +50,12 @@ def fit(
     Parameters
     ----------
     source : path of a Zarr store, of Parquet, .csv or Arrow files; (X, y) or (X, y, sample_weight) arrays or SciPy
-        CSR; or what `bigsvm.open_store` returned; or X alone, where `y` follows
+        CSR; or what `bigsvm.open_store` returned; or X alone, where `y` follows.  X may be a dask collection, as
+        `bigsvm.ingest` takes it: its rows are written to the scratch folder once, for as long as the fit takes
     y, sample_weight : arrays, shape (n_samples,): `fit(X, y)` is `fit((X, y))`
     label, weight : names of the label and weight columns
-    empty_chunks, matrix, missing, columns, hash_bits, scale, normalize, split : as for `bigsvm.open_store`
+    empty_chunks, matrix, missing, columns, hash_bits, scale, normalize, split, positive, label_map : as for
+        `bigsvm.open_store`
     emit : called with each event of the run
     options : fields of `bigsvm.config.FitConfig`: loss, C, tol, memory, seed, class_weight, threads, ...; and
         `client`, a `dask.distributed.Client` on whose workers tasks run (scheduler="dask" takes the current one);
@@ -73,7 +79,15 @@ def fit(
             return fit(
                 source, y, sample_weight, label=label, weight=weight, empty_chunks=empty_chunks, matrix=matrix,
                 missing=missing, columns=columns, hash_bits=hash_bits, scale=scale, normalize=normalize, split=split,
-                emit=emit, **options,
+                positive=positive, label_map=label_map, emit=emit, **options,
+            )  # fmt: skip
+    if is_lazy(source):
+        beside = {"y": y, "sample_weight": sample_weight, "label": label, "weight": weight, "columns": columns}
+        beside |= {"hash_bits": hash_bits, "missing": missing, "matrix": matrix}
+        with rows_on_disk(source, options, beside, emit=emit) as (path, options):
+            return fit(
+                path, scale=scale, normalize=normalize, split=split, positive=positive, label_map=label_map, emit=emit,
+                **options,
             )  # fmt: skip
     given = options.pop("storage_options", None)
     config = FitConfig.of(**options)
@@ -81,7 +95,7 @@ def fit(
         store = open_store(
             joined_source(source, y, sample_weight), label=label, weight=weight, empty_chunks=empty_chunks,
             columns=columns, hash_bits=hash_bits, matrix=matrix, missing=missing, scale=scale, normalize=normalize,
-            split=split,
+            split=split, positive=positive, label_map=label_map,
         )  # fmt: skip
     result = fit_store(store, config, emit)
     if split is not None:
@@ -103,6 +117,10 @@ def certify(
 
     Returns the figures that `bigsvm certify --json` prints.  Raises DataError on other data.
     """
+    if is_lazy(source):
+        beside = {"y": y, "sample_weight": sample_weight, "label": label, "weight": weight}
+        with rows_on_disk(source, options, beside) as (path, options):
+            return certify(model, path, **options)
     given = options.pop("storage_options", None)
     config = FitConfig.of(**options)
     like = rows_of_model(model)

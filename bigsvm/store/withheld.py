@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, cast
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 import numpy as np
 
-from bigsvm.store.addresses import make_refs
-from bigsvm.store.blocks import Block, BlockRef, RowBlocks, StoreBase
-from bigsvm.store.identity import Identity
+from bigsvm.store.blocks import Block, RowBlocks, tile
+from bigsvm.store.delegated import DelegatedRows, content_but_classes
 
 _GOLDEN = 0x9E3779B97F4A7C15
+_STEP = 1 << 16  # rows hashed together
 
 
 class Which(Protocol):
@@ -43,6 +43,10 @@ class HashedShare:
         """As `Which` has it."""
         return (hashed_rows(start, stop, self.seed) >> np.uint64(11)) * 2.0**-53 < self.share
 
+    def count(self, n_samples: int) -> int:
+        """How many of the first `n_samples` rows are withheld."""
+        return sum(int(self.withheld(start, stop).sum()) for start, stop in tile(n_samples, _STEP))
+
 
 def hashed_rows(start: int, stop: int, seed: int) -> np.ndarray:
     """64 well-mixed bits for each row number, uint64 (splitmix64; Steele, Lea, Flood, OOPSLA 2014)."""
@@ -53,21 +57,13 @@ def hashed_rows(start: int, stop: int, seed: int) -> np.ndarray:
     return z ^ (z >> np.uint64(31))
 
 
-class WithheldRows(StoreBase):
+class WithheldRows(DelegatedRows):
     """RowBlocks over a store, with weight 0 for some of its rows; which, belongs to the identity."""
 
-    content_fingerprint: str | None = None
-    has_weights = True
-
     def __init__(self, store: RowBlocks, which: Which) -> None:
-        self._store, self._which = store, which
-        self.uri, self.layout, self.dtype = store.uri, store.layout, store.dtype
-        self.n_samples, self.n_features, self.index_dtype = store.n_samples, store.n_features, store.index_dtype
-        self.fingerprint, self.recipe, self.warnings = store.fingerprint, store.recipe, store.warnings
-        self.row_order, self.working_row, self.feature_order = store.row_order, store.working_row, store.feature_order
-        self.empty_chunks, self.feature_names = store.empty_chunks, store.feature_names
-        selection = {**dict(store.identity.selection), "withheld": which.said}
-        self.identity = Identity.of(store.identity.store, **selection)
+        super().__init__(store, {"withheld": which.said})
+        self._which = which
+        self.has_weights = True
 
     def __reduce__(self) -> tuple[Callable[..., WithheldRows], tuple[Any, ...]]:
         return WithheldRows, (self._store, self._which)
@@ -75,34 +71,15 @@ class WithheldRows(StoreBase):
     def __repr__(self) -> str:
         return f"WithheldRows({self._store!r}, {self._which.said})"
 
-    @property
-    def classes(self) -> np.ndarray | None:
-        """Labels in ascending order; None for a regression target."""
-        return self._store.classes
-
-    @property
-    def nnz(self) -> int | None:
-        """Stored entries, those of the store."""
-        return self._store.nnz
+    def over(self, store: RowBlocks) -> WithheldRows:
+        return WithheldRows(store, self._which)
 
     @property
     def content(self) -> Mapping[str, Any]:
-        """What is known of the columns: the same rows are read.  Counts of classes would be of other rows."""
-        return {name: value for name, value in self._store.content.items() if name != "class_counts"}
+        """What is known of the columns: the same rows are read."""
+        return content_but_classes(self._store)
 
-    @property
-    def chunk_nbytes(self) -> int:
-        """As of the store."""
-        return self._store.chunk_nbytes
-
-    def refs(self, block_rows: int) -> Sequence[BlockRef]:
-        return make_refs(cast(RowBlocks, self), block_rows)
-
-    def read(self, ref: BlockRef) -> Block:
-        block = self._store.read(ref)
+    def changed(self, block: Block) -> Block:
         weight = np.ones(block.n_rows) if block.sample_weight is None else np.array(block.sample_weight)
         weight[self._which.withheld(block.start, block.stop)] = 0.0
         return dataclasses.replace(block, sample_weight=weight)
-
-    def forget(self) -> None:
-        self._store.forget()

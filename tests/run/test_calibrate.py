@@ -74,6 +74,7 @@ def test_probabilities_are_scikit_learns_on_the_same_split(
     np.testing.assert_allclose(found, want.predict_proba(X), rtol=0, atol=1e-6)
     np.testing.assert_allclose(found.sum(axis=1), 1.0, rtol=1e-12)
     assert result.figures["calibration"] == {"method": method, "share": 0.3, "seed": 5, "n_rows": int(held.sum())}
+    assert (result.figures["n_samples"], result.figures["n_trained"]) == (N, N - int(held.sum()))
     # The model is the one of the other rows, and of no held-out row.
     alone = bigsvm.fit(X[~held], y[~held], None if weight is None else weight[~held], memory="64MiB", **options)
     same_optimum(result, alone)

@@ -466,3 +466,25 @@ def test_too_little_memory_is_refused_and_what_it_names_will_do(tmp_path: Path) 
     least = caught.value.min_memory_bytes
     assert least is not None
     assert ingest(tmp_path / "a.svm", tmp_path / "a", memory=least)["n_samples"] == 2000
+
+
+@pytest.mark.parametrize("options", [{"scale": "unit-norm"}, {"normalize": "total=1e4,log1p", "scale": "unit-norm"}])
+def test_rows_of_text_and_arrays_are_changed_as_those_of_a_store(tmp_path: Path, options: dict[str, Any]) -> None:
+    counts = abs(X)
+    ingest((counts, y), tmp_path / "plain")
+    dump(open_store(tmp_path / "plain"), tmp_path / "rows.svm")
+    wanted = ingest(tmp_path / "plain", tmp_path / "wanted", from_format="store", **options)
+    sources = [(counts, y), str(tmp_path / "rows.svm"), (da.from_array(counts.toarray(), chunks=(99, D)), y)]
+    for number, source in enumerate(sources):
+        told = ingest(source, tmp_path / str(number), **options)
+        assert told["content_fingerprint"] == wanted["content_fingerprint"]
+        assert open_store(tmp_path / str(number)).recipe == open_store(tmp_path / "wanted").recipe
+    grown = ingest(sources[1], tmp_path / "wanted", append=True)  # raw rows, which become what those before are
+    both = sp.vstack([counts, counts]).tocsr(), np.concatenate([y, y])
+    assert grown["content_fingerprint"] == ingest(both, tmp_path / "both", **options)["content_fingerprint"]
+    for source in sources:
+        with pytest.raises(UsageError, match="then fit with --scale maxabs"):
+            ingest(source, tmp_path / "no", scale="maxabs")
+    if "normalize" in options:
+        with pytest.raises(DataError, match="row 0 holds"):
+            ingest((-counts, y), tmp_path / "no", **options)

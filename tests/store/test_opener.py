@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.store.formats.opener import ENTRY_POINTS, open_store
 from bigsvm.store.formats.parquet_rows import ParquetRows
 from bigsvm.store.formats.zarr_rows import ZarrRows
+from bigsvm.store.ingest.ingest import ingest
 from bigsvm.testing.contracts import example
 from tests.store import formats
 
@@ -129,3 +131,17 @@ def test_opening_arrays_needs_neither_zarr_nor_pyarrow() -> None:
         "assert not {'zarr', 'pyarrow'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [("zarr.json", "zarr.json: document missing"), ("X/zarr.json", "X/zarr.json: document missing")],
+)
+def test_a_store_that_cannot_be_read_is_named(tmp_path: Path, name: str, word: str) -> None:
+    path = tmp_path / "rows.zarr"
+    ingest((np.eye(4), np.array([0, 1, 0, 1])), path)
+    (path / name).unlink()
+    with pytest.raises(DataError) as caught:
+        open_store(path)
+    assert str(caught.value).startswith(f"{path}/{word}")
+    assert pickle.loads(pickle.dumps(caught.value)).where == caught.value.where

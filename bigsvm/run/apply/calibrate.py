@@ -47,6 +47,11 @@ def held_out_for(store: RowBlocks, config: FitConfig) -> WithheldRows:
     return WithheldRows(store, HashedShare(config.calibrate_share, config.seed))
 
 
+def held_out_rows(store: RowBlocks, config: FitConfig) -> int:
+    """How many rows these are."""
+    return HashedShare(config.calibrate_share, config.seed).count(store.n_samples)
+
+
 def score_held(share: Share) -> Held:
     """Task: the scores of the held-out rows of a block.  Pure."""
     block = share.data.read(share.ref)

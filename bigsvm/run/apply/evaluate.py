@@ -82,7 +82,7 @@ def counted(
         with budget.reserve("scores", tally.nbytes):
             with scored_rows(model, source, config, budget, zero_based, emit, "evaluating", True) as rows:
                 for scored in rows:
-                    tally.add(scored if store is source else _coded(scored, store))
+                    tally.add(_coded(scored, store) if isinstance(store, TextLabels) else scored)
             result = tally.result()
     for message in tally.warnings():
         emit(Warned(message))
@@ -95,11 +95,11 @@ def counted(
     return document, tally
 
 
-def _coded(scored: Scored, text: Measured) -> Scored:
+def _coded(scored: Scored, text: TextLabels) -> Scored:
     """Rows of text with class codes, or targets, in the place of labels."""
-    if text.classes is None:
+    if text.written is None or text.codes is None:
         return scored._replace(y=as_targets(scored.y, text.uri, scored.start))
-    return scored._replace(y=label_codes(scored.y, text.classes))
+    return scored._replace(y=text.codes[label_codes(scored.y, text.written)])
 
 
 class Tally:

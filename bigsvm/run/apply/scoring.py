@@ -25,6 +25,7 @@ from bigsvm.store.labels import as_labels, scan_classes
 from bigsvm.store.text.svmlight import Chunk, read_chunks
 from bigsvm.store.text.text_files import Piece, line_limit, read_pieces
 from bigsvm.store.transforms.recipe import Recipe
+from bigsvm.store.transforms.relabelled import Relabel
 from bigsvm.tasks import Mapper, over_shares
 from bigsvm.units import KIB, MIB
 
@@ -244,13 +245,16 @@ def score_text(
 class TextLabels(NamedTuple):
     """What is known of svmlight text after its labels were read: as a store has it.
 
-    classes : labels in ascending order; None for regression
+    classes : labels in ascending order, as the model has them; None for regression
+    written, codes : labels of the text, ascending, and the number of each one's class
     """
 
     uri: str
     classes: np.ndarray | None
     n_samples: int
     has_weights: bool = False
+    written: np.ndarray | None = None
+    codes: np.ndarray | None = None
 
 
 def read_labels(source: str, model: Model, budget: MemoryBudget, zero_based: bool = False) -> TextLabels:
@@ -264,8 +268,12 @@ def read_labels(source: str, model: Model, budget: MemoryBudget, zero_based: boo
             if not model.regression:
                 yield as_labels(chunk.labels, source)
 
-    classes = scan_classes(labels(), "classification")
-    return TextLabels(source, None if model.regression else classes, n_samples)
+    written = scan_classes(labels(), "classification")
+    if model.regression or written is None:
+        return TextLabels(source, None, n_samples)
+    kept = model.about.get("rows", {}).get("labels")
+    classes, codes = (Relabel() if kept is None else Relabel.of(kept)).classes(written)
+    return TextLabels(source, classes, n_samples, False, written, codes)
 
 
 def _pieces(source: str, budget: MemoryBudget) -> Iterator[Piece]:

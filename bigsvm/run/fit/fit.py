@@ -31,7 +31,7 @@ from bigsvm.machine import return_freed_memory
 from bigsvm.model.model_rows import rows_of
 from bigsvm.problem.folded import FoldedModels
 from bigsvm.problem.problem import Problem, make_problem
-from bigsvm.run.apply.calibrate import calibrated, held_out_for
+from bigsvm.run.apply.calibrate import calibrated, held_out_for, held_out_rows
 from bigsvm.run.execute.mapper import open_mapper
 from bigsvm.run.execute.memory import PeakMemory
 from bigsvm.run.execute.signals import Stop, stop_on_signals
@@ -94,6 +94,8 @@ def fit_store(
     with stop_on_signals(stop):
         found = calibrated(result.model, store, config, note, stop)
     result.model.about["calibration"] = found
+    # The objective, the gap and `epochs` are of these rows; `n_samples` and the content are the store's.
+    result.figures["n_trained"] = store.n_samples - held_out_rows(store, config)
     result.figures["calibration"] = {"method": found["method"], **found["held_out"]}
     return result
 

@@ -137,11 +137,15 @@ def _column(source: Any, named: Any, n_samples: int, opened: dict[str, Any]) -> 
         return tuple(map(str, names.tolist())), codes
     if isinstance(source, tuple) or (not isinstance(source, str | bytes) and not hasattr(source, "__fspath__")):
         raise UsageError(f"{named!r} names a column, and these rows have none", hint="give an array, a value a row")
-    column = open_store(source, **{**opened, "label": named, "weight": None, "task": "classification"})
+    column = open_store(source, **{**opened, "label": named, "weight": None, "task": "classification", **_AS_THEY_ARE})
     if column.classes is None or column.n_samples != n_samples:
         raise DataError(f"{named} has {column.n_samples} values for {n_samples} rows", column.uri)
     codes = np.concatenate([y for _, y, _ in labels_of(column)])
     return tuple(map(str, column.classes.tolist())), codes.astype(np.int64)
+
+
+_AS_THEY_ARE: dict[str, Any] = {"positive": None, "label_map": None}
+"""Names of folds are no labels."""
 
 
 def labels_of(store: RowBlocks) -> Iterator[tuple[int, np.ndarray, np.ndarray | None]]:

@@ -31,7 +31,10 @@ from bigsvm.store.identity import first_difference
 SEARCH = "search.json"
 _OF_THE_MODEL = ("C", "class_weight", "C_path", "calibrate", "calibrate_share")
 """Options that change no number of a search, or that its grid has."""
-_OPENED = ("label", "weight", "empty_chunks", "matrix", "missing", "columns", "hash_bits", "scale", "normalize")
+_OPENED = (
+    "label", "weight", "empty_chunks", "matrix", "missing", "columns", "hash_bits", "scale", "normalize",
+    "positive", "label_map",
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from bigsvm.errors import BigSVMError, MissingInput, UsageError
+from bigsvm.errors import BigSVMError, DataError, MissingInput, ReadFailed, UsageError
 from bigsvm.files.paths import SCHEMES, STORE_MARKS
 from bigsvm.store.blocks import RowBlocks, StoreBase
 from bigsvm.store.formats.not_readable import REMEDIES, not_readable, refuse_partitions
@@ -46,6 +47,8 @@ def open_store(
     normalize: str | None = None,
     split: float | None = None,
     part: Literal["train", "test"] | None = None,
+    positive: str | None = None,
+    label_map: Mapping[str, str] | None = None,
     like: Mapping[str, Any] | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> RowBlocks:
@@ -72,6 +75,8 @@ def open_store(
         are scaled: total=1e4,log1p
     split : the share of rows to train on, chosen by a hash of their numbers; the others are kept back
     part : train or test, of a split; with `like` of the one that the model was trained with.  Without it all rows
+    positive : the label of one class: all others are one, and labels are True and False
+    label_map : other names of labels; those that get one name are one class.  Before `positive`
     like : `model.about["rows"]`: a table's columns, and the matrix, are read as those that the model was trained on
     storage_options : of s3://, gs://, az://, by the names of obstore: endpoint, region, ...; the rest comes from the
         environment.  Values are in no record and no message
@@ -87,8 +92,12 @@ def open_store(
     chosen = {"matrix": matrix, "columns": tuple(columns), "hash_bits": hash_bits, "missing": missing, "like": like}
     with storing(storage_options):
         store = _open(source, options, empty_chunks, labelled, chosen)
+    if positive is not None or label_map or (labelled and like and "labels" in like):
+        from bigsvm.store.transforms.relabelled import relabelled  # here and below: what few ask for
+
+        store = relabelled(store, positive, label_map, like)
     if split is not None or part is not None:
-        from bigsvm.store.formats.split_rows import split as chosen_of  # here and below: what few ask for
+        from bigsvm.store.formats.split_rows import split as chosen_of
 
         store = chosen_of(store, split, part, like)
     if normalize is not None or (like and "normalize" in like):
@@ -154,7 +163,8 @@ def _open_path(
         else:
             from bigsvm.store.formats.zarr_rows import ZarrRows
 
-            store = ZarrRows(path, **options, empty_chunks=empty_chunks)
+            with _named(name):
+                store = ZarrRows(path, **options, empty_chunks=empty_chunks)
         if missing == "refuse":
             return store
         from bigsvm.store.formats.kept_rows import labelled_only
@@ -199,6 +209,18 @@ def _open_path(
         name,
         "a Zarr folder, Parquet, .csv, .tsv, .arrow or .feather; other files: bigsvm ingest",
     )
+
+
+@contextmanager
+def _named(store: str) -> Iterator[None]:
+    """Errors of the block that name what lies in a store name the store, too."""
+    try:
+        yield
+    except (DataError, MissingInput, ReadFailed) as error:
+        if store not in error.where and not os.path.isabs(error.where):
+            error.where = f"{store.rstrip('/')}/{error.where}".rstrip("/")
+            error.args = (error.what, error.where, error.hint)
+        raise
 
 
 def _open_remote(

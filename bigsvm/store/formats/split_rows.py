@@ -16,9 +16,9 @@ from bigsvm.errors import DataError, UsageError
 from bigsvm.files.paths import cache_folder
 from bigsvm.files.sealed_json import read_sealed, write_sealed
 from bigsvm.store.blocks import BlockRef, RowBlocks, row_bytes, tile
+from bigsvm.store.delegated import DelegatedRows
 from bigsvm.store.formats.kept_rows import KeptRows
 from bigsvm.store.identity import Identity
-from bigsvm.store.transforms.transformed_rows import TransformedRows
 from bigsvm.units import MIB
 
 Part = Literal["train", "test"]
@@ -135,7 +135,7 @@ def others_of(rows: RowBlocks) -> RowBlocks | None:
     """The rows that were kept back from `rows`, changed as these are; None where none were."""
     if isinstance(rows, SplitRows):
         return cast(RowBlocks, rows.others())
-    if isinstance(rows, TransformedRows):
+    if isinstance(rows, DelegatedRows):
         below = others_of(rows.below)
         return None if below is None else cast(RowBlocks, rows.over(below))
     return None

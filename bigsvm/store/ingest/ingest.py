@@ -60,6 +60,7 @@ def ingest(
     scale: Scale | None = None,
     normalize: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    client: Any = None,
     emit: Emit = silent,
 ) -> dict[str, Any]:
     """Write a store from text, arrays or another store, reading the source once.
@@ -67,7 +68,8 @@ def ingest(
     Parameters
     ----------
     source : path or paths of svmlight text (.gz .bz2 .xz .zst too, "-" for standard input); a .npz, a .npy,
-        a folder of .npy parts; anything `open_store` opens; or (X, y): NumPy, scipy sparse, dask
+        a folder of .npy parts; anything `open_store` opens; (X, y): NumPy, scipy sparse, dask and xarray arrays; a dask
+        dataframe; a list of Delayed, of which each gives (X, y) or (X, y, weights), or X beside `y`
     path : the store to write
     y, sample_weight : arrays, shape (n_samples,), where they are not part of the source
     label, weight : the array in an .npz, the .npy file, or the column that holds them
@@ -84,6 +86,8 @@ def ingest(
         the rows that it saw.  Width, dtype, codec, task and the way in which rows are made are the store's
     empty_chunks, matrix, missing, columns, hash_bits, scale, normalize, storage_options : of what is read, see
         `open_store`
+    client : a `distributed.Client` that computes dask collections; without it the one that is current in dask, else
+        threads of this process
 
     Returns
     -------
@@ -152,6 +156,7 @@ def ingest(
                 **({} if missing == "refuse" else {"missing": missing}),
                 **like,
             },
+            client=client,
             warn=warn,
             stack=stack,
         )
@@ -202,7 +207,7 @@ def _check_memory(memory: int, rows: RowSource, chunk_bytes: int) -> None:
         raise PlanRefused(
             f"{show_bytes(memory)} of memory cannot hold this ingest; {show_bytes(least)} would do",
             rows.where,
-            f"say --memory {least // MIB}MiB, or a smaller --chunk-bytes",
+            f"say --memory {least // MIB}MiB, or {rows.remedy}",
             min_memory_bytes=least,
         )
 

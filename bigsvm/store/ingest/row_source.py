@@ -50,6 +50,8 @@ class RowSource:
     """What reading holds at least: parts that are read, waiting and being written."""
     recipe: Mapping[str, Any] = field(default_factory=dict)
     feature_names: Sequence[str] | None = None
+    remedy: str = "a smaller --chunk-bytes"
+    """What to try where memory does not suffice."""
 
 
 def stored_dtype(given: np.dtype, wanted: str | None, where: str) -> np.dtype:
@@ -66,7 +68,7 @@ def stored_dtype(given: np.dtype, wanted: str | None, where: str) -> np.dtype:
 
 
 def array_source(X: Sequential, y: Sequential, weights: Sequential | None, dtype: str | None) -> RowSource:
-    """Rows of a dense array, or of a dask array whose blocks are dense or scipy sparse.
+    """Rows of a dense array.
 
     Raises
     ------
@@ -86,18 +88,13 @@ def array_source(X: Sequential, y: Sequential, weights: Sequential | None, dtype
             part = X.take(step)
             n = part.shape[0]
             consumed += n * row_nbytes
-            block: Matrix
-            if X.sparse:
-                S = scipy.sparse.csr_matrix(part)
-                block = ascending_csr(S.data, S.indices, S.indptr, n_features, out, X.where, row)
-            else:
-                block = as_values(unmasked(part, X.where, row), out, X.where, row)
-                check_finite(block, X.where, row)
+            block = as_values(unmasked(part, X.where, row), out, X.where, row)
+            check_finite(block, X.where, row)
             yield _rows(block, y, weights, n, row, consumed)
             row += n
 
     total = n_samples * row_nbytes
-    return RowSource(X.where, "csr" if X.sparse else "dense", out, n_features, weights is not None, total, rows)
+    return RowSource(X.where, "dense", out, n_features, weights is not None, total, rows)
 
 
 def csr_source(

@@ -1,7 +1,7 @@
 """Arrays that are read once, from the front, a bounded number of rows at a time.
 
-The same calls for what lies in memory, in a memory-mapped .npy, in a member of an .npz (which cannot be
-mapped) and in a dask array.  Nothing is ever unpickled.
+The same calls for what lies in memory, in a memory-mapped .npy and in a member of an .npz (which cannot be
+mapped).  Nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -27,8 +27,6 @@ class Sequential(Protocol):
     shape: tuple[int, ...]
     dtype: np.dtype
     where: str
-    sparse: bool
-    """Whether `take` gives scipy sparse matrices."""
 
     def take(self, n: int) -> Any:
         """The next `n` rows (fewer at the end).  Raises DataError or ReadFailed naming the file."""
@@ -37,8 +35,6 @@ class Sequential(Protocol):
 
 class InMemory:
     """An ndarray or a memory map."""
-
-    sparse = False
 
     def __init__(self, array: np.ndarray, where: str) -> None:
         self.array, self.where = array, where
@@ -53,8 +49,6 @@ class InMemory:
 
 class ZipMember:
     """One array of an .npz, decompressed as it is asked for; closed with the `stack`."""
-
-    sparse = False
 
     def __init__(self, archive: zipfile.ZipFile, key: str, where: str, stack: ExitStack) -> None:
         self.where = f"{where}[{key}]"
@@ -89,31 +83,6 @@ class ZipMember:
     def whole(self) -> np.ndarray:
         """All of a small array, a scalar too."""
         return np.frombuffer(self._file.read(), self.dtype).reshape(self.shape)
-
-
-class DaskRows:
-    """A dask array chunked along rows: one block is computed when its first row is asked for."""
-
-    def __init__(self, array: Any, where: str) -> None:
-        if any(size != size for size in array.shape):  # dask says NaN for a length that it does not know
-            raise DataError("has chunks of unknown length", where, "call compute_chunk_sizes() on it first")
-        self.where, self.dtype = where, array.dtype
-        self.sparse = hasattr(array._meta, "tocsr")
-        self.shape = tuple(int(size) for size in array.shape)
-        self._array = array.rechunk({1: -1}) if array.ndim > 1 and array.numblocks[1] > 1 else array
-        self._blocks = iter(range(self._array.numblocks[0]))
-        self._ready: Any = None
-
-    def take(self, n: int) -> Any:
-        """At most `n` rows: fewer where a block ends.  Blocks may be scipy matrices."""
-        while self._ready is None or self._ready.shape[0] == 0:
-            block = next(self._blocks, None)
-            if block is None:
-                return np.empty((0, *self.shape[1:]), self.dtype)
-            # One block at a time, in this thread: the scheduler's pools would compute ahead without bound.
-            self._ready = self._array.blocks[block].compute(scheduler="synchronous")
-        part, self._ready = self._ready[:n], self._ready[n:]
-        return part
 
 
 def take_exactly(source: Sequential, n: int, first_row: int = 0) -> np.ndarray:

@@ -16,9 +16,11 @@ from bigsvm.errors import DataError, MissingInput, UsageError
 from bigsvm.store.checks import unmasked
 from bigsvm.store.formats.not_readable import REMEDIES, not_readable
 from bigsvm.store.formats.tables.table_names import kind_of_table
+from bigsvm.store.ingest.changed_rows import changed_rows, recipe_asked
+from bigsvm.store.ingest.collections.lazy import is_lazy
 from bigsvm.store.ingest.on_thread import on_thread
 from bigsvm.store.ingest.row_source import Rows, RowSource, array_source, csr_source, store_source
-from bigsvm.store.ingest.sequential import DaskRows, InMemory, Sequential, ZipMember, npz_keys, open_npy, open_npz
+from bigsvm.store.ingest.sequential import InMemory, Sequential, ZipMember, npz_keys, open_npy, open_npz
 from bigsvm.store.labels import Task
 from bigsvm.store.remote.names import here, is_remote, without_secrets
 from bigsvm.store.sealing.seal import EmptyChunks
@@ -29,6 +31,8 @@ from bigsvm.units import KIB
 
 FORMATS = ("svmlight", "npz", "npy", "folder", "store")
 _STORE_SUFFIXES = (".zarr", ".parquet", ".pq")
+_BY_ROW = ("scale", "normalize", "like")
+"""Options that hold for rows of any source."""
 _QID_WARNING = "query ids (qid:) are ignored"
 
 
@@ -143,7 +147,7 @@ def npz_source(
 
 
 def memory_source(X: Any, y: Any, weights: Any, dtype: str | None) -> RowSource:
-    """Rows of NumPy arrays, scipy sparse matrices and arrays, CSR tuples, dask arrays."""
+    """Rows of NumPy arrays, scipy sparse matrices and arrays, CSR tuples."""
     if y is None:
         raise UsageError("arrays need their labels", hint="ingest((X, y), path)")
     labels = _sequential(y, "y")
@@ -159,9 +163,8 @@ def memory_source(X: Any, y: Any, weights: Any, dtype: str | None) -> RowSource:
 
 
 def _sequential(array: Any, where: str) -> Sequential:
-    # By name: dask is not loaded for those who do not use it.
-    if type(array).__module__.partition(".")[0] == "dask":
-        return DaskRows(array.to_dask_array(lengths=True) if hasattr(array, "to_dask_array") else array, where)
+    if is_lazy(array) and not isinstance(array, list):  # labels beside a matrix in memory: they are small
+        array = array.compute() if hasattr(array, "compute") else array
     known = unmasked(array, where)
     if known.dtype == object:
         if not all(isinstance(value, str) for value in known.flat):
@@ -186,6 +189,7 @@ def open_source(
     threads: int,
     empty_chunks: EmptyChunks,
     chosen: dict[str, Any],
+    client: Any,
     warn: Callable[[str], None],
     stack: ExitStack,
 ) -> RowSource:
@@ -201,13 +205,20 @@ def open_source(
     if isinstance(source, tuple) and len(source) == 2 and y is None and not isinstance(source[0], str | os.PathLike):
         source, y = source
     paths = _paths(source)
+    if is_lazy(source):
+        change = recipe_asked(chosen.get("scale"), chosen.get("normalize"), chosen.get("like"))
+        rows = _lazy_source(source, y, sample_weight, label, weight, dtype, memory, threads, chosen, client)
+        return changed_rows(rows, change)
     if paths is None:
-        for option in (name for name, value in chosen.items() if value):
+        is_open = all(hasattr(type(source), name) for name in ("refs", "read"))
+        by_row = () if is_open else _BY_ROW
+        for option in (name for name, value in chosen.items() if value and name not in by_row):
             hint = "open_store(..., " + option + "=...) gives rows that ingest takes"
             raise UsageError(f"--{option.replace('_', '-')} is not for rows that are open already", hint=hint)
-        if all(hasattr(type(source), name) for name in ("refs", "read")):  # a store that is open already
+        if is_open:
             return store_source(source, dtype)
-        return memory_source(source, y, sample_weight, dtype)
+        change = recipe_asked(chosen["scale"], chosen["normalize"], chosen.get("like"))
+        return changed_rows(memory_source(source, y, sample_weight, dtype), change)
     if y is not None:
         raise UsageError("labels as an array go with a matrix as an array", hint="name a file with --label")
     paths = [without_secrets(path) for path in paths]
@@ -226,7 +237,8 @@ def open_source(
         for message in store.warnings:
             warn(message)
         return store_source(store, dtype)
-    for option in (name for name, value in chosen.items() if value and name != "like"):
+    change = recipe_asked(chosen["scale"], chosen["normalize"], chosen.get("like"))
+    for option in (name for name, value in chosen.items() if value and name not in _BY_ROW):
         raise UsageError(f"--{option.replace('_', '-')} is not for this kind of source", str(path), "leave it out")
     weights: Sequential | None = None
     if weight is not None:
@@ -238,17 +250,38 @@ def open_source(
             raise UsageError("svmlight text has its labels in it", hint="leave --label out")
         if weights is not None:
             raise UsageError("weights cannot be given beside svmlight text", hint="use .npz or Parquet")
-        return text_source(
+        text = text_source(
             paths, dtype=dtype, zero_based=zero_based, n_features=n_features, memory=memory,
             threads=threads, warn=warn,
         )  # fmt: skip
+        return changed_rows(text, change)
     if not path.exists():
         raise MissingInput("is not there", str(path))
     if kind == "folder":
-        return folder_source(path, label, weights, dtype)
+        return changed_rows(folder_source(path, label, weights, dtype), change)
     if kind == "npy":
-        return npy_source(path, label, weights, dtype)
-    return npz_source(path, label, weights, dtype, stack)
+        return changed_rows(npy_source(path, label, weights, dtype), change)
+    return changed_rows(npz_source(path, label, weights, dtype, stack), change)
+
+
+def _lazy_source(
+    source: Any, y: Any, sample_weight: Any, label: str | None, weight: str | None, dtype: str | None,
+    memory: int | None, threads: int, chosen: dict[str, Any], client: Any,
+) -> RowSource:  # fmt: skip
+    if chosen.get("matrix"):
+        raise UsageError("--matrix is not for dask collections", hint="leave it out")
+    from bigsvm.store.ingest.collections.dask_frames import (
+        FrameOptions,  # dask is not loaded for those who do not use it
+    )
+    from bigsvm.store.ingest.collections.dask_source import dask_source
+
+    options = FrameOptions(
+        label, weight, chosen["columns"], chosen["hash_bits"], chosen.get("missing", "refuse"), chosen.get("like")
+    )
+    return dask_source(
+        source, y, sample_weight, dtype=dtype, options=options, memory=memory, threads=threads, client=client,
+        sequential=_sequential,
+    )  # fmt: skip
 
 
 def _paths(source: Any) -> list[str] | None:

@@ -228,6 +228,7 @@ def summary(status: str, result: dict[str, Any], tol: float) -> str:
         ("objective", f"{result['objective']:.10g}   dual {text.number(result['dual_objective'], 10)}"),
         ("relative gap", f"{gap} ({result['certificate']})"),
         ("work", f"{result['passes']:.1f} passes over the data, {result['epochs']:.1f} epochs"),
+        ("trained on", _trained_on(result)),
         ("held out", _held_out(result.get("held_out"))),
         ("support", f"{text.count(result['n_support'])} rows"),
         ("kernel rows", _kernel_rows(result.get("kernel_rows"))),
@@ -237,6 +238,14 @@ def summary(status: str, result: dict[str, Any], tol: float) -> str:
         ("record", result["run"]),
     ]
     return sentence + "\n" + text.rows(lines)
+
+
+def _trained_on(result: dict[str, Any]) -> str | None:
+    """The rows that the objective is of, where they are not all."""
+    if "n_trained" not in result:
+        return None
+    n_held = result["n_samples"] - result["n_trained"]
+    return f"{text.count(result['n_trained'])} rows; {text.count(n_held)} others are held out for the probabilities"
 
 
 def _held_out(found: dict[str, Any] | None) -> str | None:

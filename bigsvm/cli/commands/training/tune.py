@@ -10,7 +10,16 @@ import click
 from bigsvm.cli import text
 from bigsvm.cli.command import bigsvm_command
 from bigsvm.cli.commands.training.fit import check_output, save_once, stem_of
-from bigsvm.cli.options import add, config_of, normalize_option, option_of, scale_option, store_options, take_rows
+from bigsvm.cli.options import (
+    add,
+    config_of,
+    label_change_options,
+    normalize_option,
+    option_of,
+    scale_option,
+    store_options,
+    take_rows,
+)
 from bigsvm.cli.record import run_folder
 from bigsvm.cli.session import Session
 from bigsvm.cli.types import ClassWeight
@@ -93,7 +102,7 @@ _fit_options = [option_of(name) for name in TYPED.values() if name not in _SEARC
     "The same command goes on where a former one ended.  Exit 0: every gap is proved; 4: one is not."
 )
 @click.argument("store")
-@add([*_own_options, *store_options, scale_option, normalize_option, *_fit_options])
+@add([*_own_options, *store_options, scale_option, normalize_option, *label_change_options, *_fit_options])
 @click.pass_context
 def command(
     ctx: click.Context,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -14,7 +15,7 @@ import xxhash
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError, UsageError
 from bigsvm.store.checks import as_values
-from bigsvm.store.formats.parquet_columns import refuse_nulls
+from bigsvm.store.formats.parquet_columns import as_number_type, refuse_nulls
 
 MAX_CATEGORIES = 1 << 16
 """Values of one column beyond which it is taken for no category."""
@@ -150,6 +151,56 @@ class Encoding:
         here = f"{where}, column {name!r}"
         refuse_nulls(array, here, first_row)
         return as_values(array.to_numpy(zero_copy_only=False), self.dtype, here, first_row)
+
+
+def encoding_of(
+    schema: pa.Schema,
+    features: Sequence[str],
+    hash_bits: int | None,
+    categories: Callable[[str], tuple[str, ...]],
+    where: str,
+) -> Encoding:
+    """The encoding of columns by what they hold.
+
+    categories : gives the values of a column of text, ascending
+
+    Raises DataError for a column that is neither of numbers nor of text.
+    """
+    columns, dtypes = [], []
+    for name in features:
+        kind = schema.field(name).type
+        number = as_number_type(kind)
+        if number is not None:
+            columns.append(Column(name, "number"))
+            dtypes.append(number)
+        elif not is_text(kind):
+            what = f"column {name!r} of type {kind} is neither of numbers nor of text"
+            raise DataError(what, where, "name the features with --columns, and leave it out")
+        elif hash_bits is not None:
+            columns.append(Column(name, "hashed"))
+        else:
+            columns.append(Column(name, "category", categories(name)))
+    if not columns:
+        raise DataError("no feature columns", where, "a label alone teaches nothing")
+    # As of Parquet's columns; entries of 8 bits could not count hashes that meet.
+    dtype = dtypes[0] if len(set(dtypes)) == 1 else np.dtype(np.float64 if np.float64 in dtypes else np.float32)
+    if len(dtypes) < len(columns) and dtype.itemsize == 1:
+        dtype = np.dtype(np.float32)
+    return Encoding.of(columns, hash_bits, dtype)
+
+
+def too_many_categories(name: str, where: str) -> DataError:
+    """The error of a column with too many values."""
+    what = f"column {name!r} has more than {MAX_CATEGORIES} different values: is it a feature?"
+    return DataError(what, where, "leave it out with --columns, or hash it with --hash-bits 20")
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a column is of text; a dictionary of whole numbers is one of names, too."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+        return is_text(kind) or pa.types.is_integer(kind)
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
 def as_texts(array: pa.Array, where: str, first_row: int) -> pa.Array:

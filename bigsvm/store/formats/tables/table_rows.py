@@ -20,7 +20,7 @@ from bigsvm.store.formats.parquet_rows import ParquetRows
 from bigsvm.store.formats.tables.arrow_files import ArrowFiles
 from bigsvm.store.formats.tables.delimited import read_header
 from bigsvm.store.formats.tables.delimited_files import DelimitedFiles
-from bigsvm.store.formats.tables.encoding import MAX_CATEGORIES, Column, Encoding
+from bigsvm.store.formats.tables.encoding import Encoding, encoding_of, too_many_categories
 from bigsvm.store.formats.tables.table_names import SUFFIXES, kind_of_table
 from bigsvm.store.identity import digest_of
 from bigsvm.store.labels import Missing, Task, as_labels
@@ -102,7 +102,7 @@ class TableRows(ParquetRows):
             return
         layout = self._table_layout(schema, label, weight, columns)
         if encoding is None:
-            encoding = self._encode(schema, layout.features, hash_bits)
+            encoding = encoding_of(schema, layout.features, hash_bits, self._categories, self.uri)
         else:
             layout = self._as_before(schema, layout, encoding)
         features = tuple(column.name for column in encoding.columns)
@@ -220,35 +220,10 @@ class TableRows(ParquetRows):
         told = (label, weight) if self._labelled else (None, None)
         return Layout("columns", *told, features, np.dtype(np.float64))
 
-    def _encode(self, schema: pa.Schema, features: tuple[str, ...], hash_bits: int | None) -> Encoding:
-        """The encoding of columns by what they hold."""
-        columns, dtypes = [], []
-        for name in features:
-            kind = schema.field(name).type
-            number = as_number_type(kind)
-            if number is not None:
-                columns.append(Column(name, "number"))
-                dtypes.append(number)
-            elif not _is_text(kind):
-                what = f"column {name!r} of type {kind} is neither of numbers nor of text"
-                raise DataError(what, self.uri, "name the features with --columns, and leave it out")
-            elif hash_bits is not None:
-                columns.append(Column(name, "hashed"))
-            else:
-                columns.append(Column(name, "category", self._categories(name)))
-        if not columns:
-            raise DataError("no feature columns", self.uri, "a label alone teaches nothing")
-        # As of Parquet's columns; entries of 8 bits could not count hashes that meet.
-        dtype = dtypes[0] if len(set(dtypes)) == 1 else np.dtype(np.float64 if np.float64 in dtypes else np.float32)
-        if len(dtypes) < len(columns) and dtype.itemsize == 1:
-            dtype = np.dtype(np.float32)
-        return Encoding.of(columns, hash_bits, dtype)
-
     def _categories(self, name: str) -> tuple[str, ...]:
         values = self._files.categories(name)
         if values is None:
-            what = f"column {name!r} has more than {MAX_CATEGORIES} different values: is it a feature?"
-            raise DataError(what, self.uri, "leave it out with --columns, or hash it with --hash-bits 20")
+            raise too_many_categories(name, self.uri)
         if self._files.n_samples > _FEW_ROWS and len(values) > self._files.n_samples // 2:
             self.warnings.append(
                 f"column {name!r} has {len(values)} different values in {self._files.n_samples} rows, each a feature: "
@@ -318,13 +293,6 @@ def _by_number(names: list[str], name: str | None) -> str | None:
         return names[int(name)]
     except (ValueError, IndexError):
         return name
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-        return _is_text(kind) or pa.types.is_integer(kind)
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
 def _is_nested(schema: pa.Schema) -> bool:

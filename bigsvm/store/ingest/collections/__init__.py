@@ -1,0 +1,1 @@
+"""Dask collections as a source of rows: partitions that are computed, frames, arrays."""

@@ -1,0 +1,167 @@
+"""Partitions of a dask dataframe as rows: its columns are read as those of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bigsvm.compiled.shared.rows import CSR
+from bigsvm.errors import DataError, UsageError
+from bigsvm.store.blocks import Matrix
+from bigsvm.store.checks import as_values, check_finite
+from bigsvm.store.formats.parquet_columns import as_number_type, plain_of
+from bigsvm.store.formats.tables.encoding import (
+    MAX_CATEGORIES,
+    Encoding,
+    as_texts,
+    encoding_of,
+    is_text,
+    too_many_categories,
+)
+from bigsvm.store.labels import Missing
+
+
+@dataclass(frozen=True)
+class FrameOptions:
+    """Which columns are what, as `ingest` takes it.
+
+    like : the recipe of the rows that these are added to
+    """
+
+    label: str | None
+    weight: str | None
+    columns: tuple[str, ...]
+    hash_bits: int | None
+    missing: Missing
+    like: dict[str, Any] | None
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A dask dataframe of the columns that are wanted, and what makes rows of them.
+
+    label, weight : columns; None where they are given beside the frame
+    """
+
+    collection: Any
+    encoding: Encoding
+    label: str | None
+    weight: str | None
+    missing: Missing
+    where: str
+
+    def rows(
+        self, part: Any, dtype: np.dtype, number: int, first_row: int
+    ) -> tuple[Matrix, np.ndarray | None, np.ndarray | None]:
+        """(X, labels, weights) of a pandas frame of partition `number`.
+
+        Raises DataError naming the row of a null, of an infinite number, or of what else is no value of its column.
+        """
+        batch = self._batch(part, number)
+        if self.missing == "drop" and self.label is not None:
+            batch = batch.filter(batch.column(self.label).is_valid())
+        X = self.encoding.matrix(batch, self.where, first_row)
+        if isinstance(X, CSR):
+            X = X._replace(data=as_values(X.data, dtype, self.where, first_row, X.indptr))
+            check_finite(X.data, self.where, first_row, X.indptr)
+        else:
+            X = as_values(X, dtype, self.where, first_row)
+            check_finite(X, self.where, first_row)
+        return X, self._beside(batch, self.label, first_row), self._beside(batch, self.weight, first_row)
+
+    def _beside(self, batch: pa.RecordBatch, name: str | None, first_row: int) -> np.ndarray | None:
+        """A column as labels or weights."""
+        return None if name is None else plain_of(batch.column(name), f"{self.where}, column {name!r}", first_row)
+
+    def _batch(self, part: Any, number: int) -> pa.RecordBatch:
+        batch = _as_batch(part, f"{self.where}, partition {number}")
+        for column in self.encoding.columns:
+            kind = batch.schema.field(column.name).type if column.name in batch.schema.names else None
+            good = kind is not None and (as_number_type(kind) is not None if column.kind == "number" else is_text(kind))
+            if not good and not (kind is not None and pa.types.is_null(kind)):  # whose row is named elsewhere
+                what = f"column {column.name!r} of partition {number} is of type {kind}, and of {column.kind} elsewhere"
+                raise DataError(what, self.where, "astype() on the collection makes one type of it")
+        return batch
+
+
+def frame_of(collection: Any, options: FrameOptions, beside: tuple[bool, bool], where: str, parts: Any) -> Frame:
+    """The columns of a dask dataframe that are features, label and weight, and what they become.
+
+    beside : whether labels, and weights, are given beside it
+    parts : makes DaskParts of a collection, and says how many at a time: (DaskParts, int)
+
+    Raises UsageError, DataError : a column is not there, or cannot be a feature.
+    """
+    names = [str(name) for name in collection.columns]
+    if len(set(names)) != len(names):
+        raise DataError("has two columns of one name", where, "rename one of them")
+    hint = f"columns there: {', '.join(names[:20])}"
+    label = None if beside[0] else options.label or "label"
+    weight = None if beside[1] else options.weight
+    for name in (label, weight):
+        if name is not None and name not in names:
+            raise DataError(f"no column {name!r}", where, f"{hint}; --label names the labels")
+    if weight is None and not beside[1] and "weight" in names and "weight" not in options.columns:
+        weight = "weight"
+    for name in options.columns:
+        if name not in names:
+            raise UsageError(f"no column {name!r}", where, hint)
+    if options.missing == "drop" and (label is None or any(beside)):
+        raise UsageError("missing='drop' is for labels that are a column", where, "drop the rows beforehand")
+    features = [n for n in names if n not in (label, weight) and (not options.columns or n in options.columns)]
+    schema = pa.Schema.from_pandas(_named(collection._meta), preserve_index=False)
+    # Of a column of objects without rows nothing is known: a text it must be.
+    schema = pa.schema([f.with_type(pa.large_string()) if pa.types.is_null(f.type) else f for f in schema])
+    before = None if not options.like else options.like.get("encoding")
+    if before is not None:
+        encoding = Encoding.of_document(before)
+        features = [column.name for column in encoding.columns]
+        for name in (n for n in features if n not in names):
+            raise DataError(f"no column {name!r}, which the rows before have", where, hint)
+    wanted = collection[[collection.columns[names.index(n)] for n in (*features, label, weight) if n is not None]]
+    frame = Frame(wanted, Encoding.of([], None, np.dtype(np.float32)), label, weight, options.missing, where)
+    if before is not None:
+        return replace(frame, encoding=encoding)
+    texts = [n for n in features if is_text(schema.field(n).type)] if options.hash_bits is None else []
+    values = _values(collection, names, texts, where, parts)
+    encoding = encoding_of(schema, features, options.hash_bits, lambda name: values[name], where)
+    return replace(frame, encoding=encoding)
+
+
+def _values(
+    collection: Any, names: list[str], texts: Sequence[str], where: str, parts: Any
+) -> dict[str, tuple[str, ...]]:
+    """Values of columns of text, ascending, by one pass over these columns."""
+    found: dict[str, set[str]] = {name: set() for name in texts}
+    if not texts:
+        return {}
+    column_parts, at_most = parts(collection[[collection.columns[names.index(name)] for name in texts]])
+    row = 0
+    for number, (part,) in enumerate(column_parts.computed(0, at_most)):
+        batch = _as_batch(part, f"{where}, partition {number}")
+        for name in texts:
+            column = as_texts(batch.column(name), f"{where}, column {name!r}", row)
+            found[name].update(pc.unique(column).to_pylist())
+            if len(found[name]) > MAX_CATEGORIES:
+                raise too_many_categories(name, where)
+        row += batch.num_rows
+    return {name: tuple(sorted(values)) for name, values in found.items()}
+
+
+def _named(frame: Any) -> Any:
+    return frame.set_axis([str(name) for name in frame.columns], axis=1)
+
+
+def _as_batch(frame: Any, where: str) -> pa.RecordBatch:
+    try:
+        return pa.RecordBatch.from_pandas(_named(frame), preserve_index=False)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        lines = str(error).splitlines()
+        raise DataError(
+            f"has values of several types: {lines[0]}", where, "astype() makes one type of a column"
+        ) from None

@@ -1,0 +1,211 @@
+"""Partitions of dask collections, computed in order, a bounded number of them at a time."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import dask
+from dask._task_spec import DataNode, GraphNode, convert_legacy_graph
+from dask.delayed import Delayed
+from dask.optimization import cull
+
+from bigsvm.errors import BigSVMError, DataError, MissingInput, ReadFailed, UsageError
+
+_RETRIES = 3  # of a partition whose worker was lost
+
+
+class DaskParts:
+    """Partitions of one or more collections side by side; each is computed when its turn is near.
+
+    columns : for each collection its partitions, as `partitions` gives them; equally many
+    where : names the collection in errors
+    client : a `distributed.Client`, on whose workers they are computed; None: that which is current in dask, else
+        threads of this process
+
+    What every partition needs, such as the mean of a column, is computed once and kept; what only some need is
+    computed again for each of them.
+    """
+
+    def __init__(self, columns: Sequence[Sequence[Any]], where: str, client: Any = None) -> None:
+        self.where, self._client = where, client or _current_client()
+        if len({len(column) for column in columns}) != 1:
+            counts = " and ".join(str(len(column)) for column in columns)
+            hint = "repartition one like the other; or call compute_chunk_sizes() on both, which tells their rows"
+            raise UsageError(f"rows and labels have {counts} partitions, of unknown lengths", where, hint)
+        self.n_parts = len(columns[0])
+        together = [dask.delayed(_together, pure=False)(*parts) for parts in zip(*columns, strict=True)]
+        self._keys = [part.key for part in together]
+        # One graph for all, of which each partition takes what it needs: a copy for each would grow with the square.
+        self._graph: dict[Any, Any] = convert_legacy_graph(dict(dask.delayed(list)(together).__dask_graph__()))
+        self._shared_is_known = False
+
+    @property
+    def workers(self) -> int | None:
+        """Threads of the cluster; None where threads of this process compute."""
+        return None if self._client is None else sum(self._client.nthreads().values())
+
+    def first(self) -> tuple[Any, ...]:
+        """The first partition: a tuple with the part of each collection."""
+        return self._task(0)()
+
+    def computed(self, start: int, at_most: int) -> Generator[tuple[Any, ...], None, None]:
+        """Partitions from `start` on, in order; at most `at_most` are being computed or waiting.
+
+        Raises
+        ------
+        DataError : a partition raised something; names it. ReadFailed : OSError, or the cluster was lost.
+        """
+        self._compute_shared()
+        if self._client is None and at_most == 1:
+            for number in range(start, self.n_parts):
+                yield self._task(number)()
+            return
+        with _pool(self._client, at_most) as pool:
+            flying: deque[tuple[Any, Callable[[], tuple[Any, ...]]]] = deque()
+            try:
+                for number in range(start, self.n_parts):
+                    flying.append(self._begun(number, pool))
+                    if len(flying) == at_most:
+                        yield flying.popleft()[1]()
+                while flying:
+                    yield flying.popleft()[1]()
+            finally:
+                for future, _ in flying:
+                    future.cancel()
+
+    def _begun(self, number: int, pool: ThreadPoolExecutor) -> tuple[Any, Callable[[], tuple[Any, ...]]]:
+        """A partition that is being computed, and what waits for it."""
+        if self._client is None:
+            future = pool.submit(self._task(number))
+            return future, future.result
+        key = self._keys[number]
+        future = self._client.compute(Delayed(key, self._needed(number)), optimize_graph=False, retries=_RETRIES)
+        return future, lambda: self._asked(future.result, number)
+
+    def _task(self, number: int) -> Callable[[], tuple[Any, ...]]:
+        graph, key = self._needed(number), self._keys[number]
+        if self._client is None:
+            # Its own thread runs one partition: the pools of dask would compute ahead without bound.
+            return lambda: self._asked(lambda: dask.get(graph, key), number)
+        return lambda: self._begun(number, None)[1]()  # type: ignore[arg-type]
+
+    def _needed(self, number: int) -> dict[Any, Any]:
+        self._compute_shared()
+        return cull(self._graph, [self._keys[number]])[0]
+
+    def _compute_shared(self) -> None:
+        """Replace what the first and the last partition both ask for, if it is computed, by its value."""
+        if self._shared_is_known or self.n_parts < 2:
+            return
+        self._shared_is_known = True
+        first, depends = cull(self._graph, [self._keys[0]])
+        last, depends_last = cull(self._graph, [self._keys[-1]])
+        shared = first.keys() & last.keys()
+        # Not what lies below: of a mean that is the whole collection.
+        asked = [
+            {key for outer in cone.keys() - shared for key in below.get(outer, ()) if key in shared}
+            for cone, below in ((first, depends), (last, depends_last))
+        ]
+        wanted = [key for key in asked[0] & asked[1] if not _is_value(self._graph[key])]
+        if not wanted:
+            return
+        graph = cull(self._graph, wanted)[0]
+        get = dask.threaded.get if self._client is None else self._client.get
+        values = self._asked(lambda: get(graph, wanted), None)
+        # Under names of their own: a scheduler may still know the old ones for something that is computed.
+        named = {key: f"shared-{dask.base.tokenize(key)}" for key in wanted}
+        for key, node in list(self._graph.items()):
+            if not _is_value(node) and not named.keys().isdisjoint(node.dependencies):
+                self._graph[key] = node.substitute(named)
+        for key, found in zip(wanted, values, strict=True):
+            self._graph[named[key]] = DataNode(named[key], found)
+
+    def _asked(self, ask: Callable[[], Any], number: int | None) -> Any:
+        """The answer; errors of whoever made the collection name the partition."""
+        what = "what all partitions need" if number is None else f"partition {number}"
+        try:
+            return ask()
+        except (BigSVMError, MemoryError):
+            raise
+        except FileNotFoundError as error:
+            raise MissingInput(f"{what} could not be computed: {_said(error)}", self.where) from error
+        except (OSError, TimeoutError) as error:
+            raise ReadFailed(f"{what} could not be computed: {_said(error)}", self.where) from error
+        except Exception as error:
+            if type(error).__name__ in ("KilledWorker", "CancelledError", "FutureCancelledError", "CommClosedError"):
+                hint = "give its workers more memory, or make smaller partitions"
+                raise ReadFailed(f"the cluster lost {what}: {_said(error)}", self.where, hint) from error
+            hint = f"collection.partitions[{number}].compute() shows where" if number is not None else ""
+            raise DataError(f"{what} could not be computed: {_said(error)}", self.where, hint) from error
+
+
+def partitions(collection: Any, rows: tuple[int, ...] | None, where: str) -> tuple[list[Any], tuple[int, ...] | None]:
+    """(its partitions along the rows, their lengths where these are known).
+
+    collection : a dask array of one or two dimensions, dataframe or series; a Delayed or a list of such; an xarray
+        array over one
+    rows : lengths that an array of known length is to have; None: its own
+
+    Raises UsageError for other things.
+    """
+    if isinstance(collection, Delayed):
+        return [collection], None
+    if isinstance(collection, list | tuple):
+        return list(collection), None
+    if hasattr(collection, "dims") and hasattr(collection, "chunk"):
+        if not hasattr(collection, "data"):
+            raise UsageError("a dataset of xarray has several arrays", where, "give one of its variables")
+        # What xarray would read as a whole becomes a dask array first.
+        if collection.chunks is None:
+            collection = collection.chunk({dim: -1 if place else "auto" for place, dim in enumerate(collection.dims)})
+        collection = collection.data
+    if hasattr(collection, "npartitions") and hasattr(collection, "to_delayed") and not hasattr(collection, "chunks"):
+        if not hasattr(collection, "divisions"):
+            raise UsageError("a dask bag has no columns", where, "to_dataframe() gives it some")
+        return collection.to_delayed(), None
+    if not 1 <= collection.ndim <= 2:
+        raise DataError(f"has shape {collection.shape}", where, "rows and columns")
+    if collection.ndim == 2 and collection.numblocks[1] > 1:
+        collection = collection.rechunk({1: -1})
+    lengths = collection.chunks[0]
+    if any(length != length for length in lengths):  # dask says NaN for a length that it does not know
+        return list(collection.to_delayed().ravel()), None
+    if rows is not None and lengths != rows and sum(lengths) == sum(rows):
+        collection, lengths = collection.rechunk({0: rows}), rows
+    return list(collection.to_delayed().ravel()), tuple(int(length) for length in lengths)
+
+
+def _together(*parts: Any) -> tuple[Any, ...]:
+    return parts
+
+
+def _current_client() -> Any:
+    """The client that dask itself would compute with; None where nobody made one."""
+    if "distributed" not in sys.modules:
+        return None
+    from distributed import Client
+
+    try:
+        client = Client.current(allow_global=True)
+    except ValueError:
+        return None
+    return client if client.status == "running" else None
+
+
+def _pool(client: Any, at_most: int) -> ThreadPoolExecutor:
+    # With a cluster no thread of it ever starts.
+    return ThreadPoolExecutor(at_most if client is None else 1, thread_name_prefix="bigsvm-dask")
+
+
+def _is_value(node: Any) -> bool:
+    """Whether a node of a graph is there already."""
+    return isinstance(node, DataNode) or not isinstance(node, GraphNode)
+
+
+def _said(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

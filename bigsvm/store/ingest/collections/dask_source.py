@@ -1,0 +1,284 @@
+"""Rows of dask collections on their way into a store: arrays, dataframes, Delayed blocks, arrays of xarray."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import scipy.sparse
+
+from bigsvm.compiled.shared.rows import CSR
+from bigsvm.errors import DataError, UsageError
+from bigsvm.store.blocks import Matrix
+from bigsvm.store.checks import as_values, check_finite, unmasked
+from bigsvm.store.ingest import row_source
+from bigsvm.store.ingest.collections.dask_frames import Frame, FrameOptions, frame_of
+from bigsvm.store.ingest.collections.dask_parts import DaskParts, partitions
+from bigsvm.store.ingest.collections.lazy import is_lazy
+from bigsvm.store.ingest.row_source import Rows, RowSource, ascending_csr, stored_dtype
+from bigsvm.store.ingest.sequential import Sequential, take_exactly
+from bigsvm.units import show_bytes
+
+_WHERE = "dask collection"
+_REMEDY = "smaller partitions: rechunk() or repartition() the collection"
+
+
+def dask_source(
+    X: Any,
+    y: Any,
+    weights: Any,
+    *,
+    dtype: str | None,
+    options: FrameOptions,
+    memory: int | None,
+    threads: int,
+    client: Any,
+    sequential: Callable[[Any, str], Sequential],
+) -> RowSource:
+    """Rows of a collection, partition by partition, in its order; as many at a time as `memory` has room for.
+
+    X : a dask array (blocks dense or sparse), a dask dataframe, a Delayed or a list of them, an xarray array
+    y, weights : collections alike, arrays, or None: a dataframe's columns, or the second and third of what a Delayed
+        gives
+    client : see DaskParts
+    sequential : makes of an array one that is read from the front
+
+    Raises
+    ------
+    UsageError : what does not go together. DataError : bad shapes; while reading, names the row or the partition.
+    """
+    in_flight = _InFlight(memory, threads)
+    frame: Frame | None = None
+    if hasattr(X, "columns") and hasattr(X, "_meta"):
+
+        def of_columns(collection: Any) -> tuple[DaskParts, int]:
+            parts = DaskParts([partitions(collection, None, _WHERE)[0]], _WHERE, client)
+            return parts, in_flight.at_most(parts, 0)
+
+        frame = frame_of(X, options, (y is not None, weights is not None), _WHERE, of_columns)
+        X = frame.collection
+    else:
+        _refuse_frame_options(options)
+        if y is None and not isinstance(X, list) and type(X).__name__ != "Delayed":
+            raise UsageError("arrays need their labels", hint="ingest((X, y), path)")
+    blocks, lengths = partitions(X, None, _WHERE)
+    columns = [blocks]
+    beside: list[Any] = []
+    for name, given in (("y", y), ("sample_weight", weights)):
+        if given is None or not is_lazy(given):
+            array = None if given is None else sequential(given, name)
+            beside.append(array)
+            n = None if array is None else array.shape
+            if lengths is not None and n is not None and n != (sum(lengths),):
+                raise DataError(f"labels or weights of shape {n} for {sum(lengths)} rows", name)
+            continue
+        theirs, own = partitions(given, lengths, name)
+        if lengths is not None and own is not None and sum(own) != sum(lengths):
+            raise DataError(f"{sum(own)} labels or weights for {sum(lengths)} rows", name)
+        columns.append(theirs)
+        beside.append(len(columns) - 1)
+    parts = DaskParts(columns, _WHERE, client)
+    first = parts.first()
+    block_bytes = max(_nbytes(first), 1)
+    if lengths is not None:  # the first may be a short one
+        block_bytes = block_bytes * max(lengths) // max(lengths[0], 1)
+    at_most = in_flight.at_most(parts, block_bytes)
+    reader = _Reader(parts, beside, frame, at_most, [first], dtype)
+    held = (at_most + 1) * block_bytes + 4 * row_source._PART_BYTES
+    return RowSource(
+        _WHERE, reader.layout, reader.dtype, reader.n_features, weights is not None or reader.has_weights,
+        block_bytes * parts.n_parts, reader.rows, held,
+        {} if frame is None else {"encoding": frame.encoding.document()},
+        None if frame is None else frame.encoding.feature_names(),
+        f"{_REMEDY} (the largest takes {show_bytes(block_bytes)})",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _InFlight:
+    """How many partitions are computed, or wait, at a time: half of the memory holds them."""
+
+    memory: int | None
+    threads: int
+
+    def at_most(self, parts: DaskParts, block_bytes: int) -> int:
+        wanted = self.threads if parts.workers is None else 2 * max(parts.workers, 1)
+        room = wanted if self.memory is None else self.memory // 2 // max(block_bytes, 1)
+        return max(1, min(wanted, room, parts.n_parts))
+
+
+class _Reader:
+    """Makes rows of partitions; the first says what the others must be like.
+
+    beside : for labels and for weights: None, the place of their collection in a partition, or an array
+    first : the first partition, in a list that is emptied when it is read
+    """
+
+    def __init__(
+        self,
+        parts: DaskParts,
+        beside: list[Any],
+        frame: Frame | None,
+        at_most: int,
+        first: list[Any],
+        dtype: str | None,
+    ) -> None:
+        self._parts, self._beside, self._frame, self._at_most, self._first = parts, beside, frame, at_most, first
+        self._asked = dtype
+        self.layout: Literal["csr", "dense"]
+        if frame is not None:
+            self.layout = "csr" if frame.encoding.sparse else "dense"
+            self.dtype = stored_dtype(frame.encoding.dtype, dtype, _WHERE)
+            self.n_features, self.has_weights = frame.encoding.n_features, frame.weight is not None
+            return
+        X, _, weights = self._of_arrays(first[0], 0)
+        self.layout = "csr" if scipy.sparse.issparse(X) else "dense"
+        self.dtype, self.n_features = stored_dtype(X.dtype, dtype, _WHERE), int(X.shape[1])
+        self.has_weights = weights is not None
+
+    def rows(self) -> Generator[Rows, None, None]:
+        """All rows, in the order of the collection."""
+        row = consumed = 0
+        computed = self._parts.computed(1, self._at_most)
+        try:
+            for number in range(self._parts.n_parts):
+                values = self._first.pop() if number == 0 else next(computed)
+                size, done = _nbytes(values), 0
+                for X, labels, weights in self._pieces(values, number, row):
+                    n = len(labels)
+                    done += n
+                    yield Rows(X, labels, weights, consumed)
+                    row += n
+                del values  # one partition less is held while the next is waited for
+                consumed += size
+        finally:
+            computed.close()
+        for array in self._beside:
+            if array is not None and not isinstance(array, int) and array.shape != (row,):
+                raise DataError(f"{array.shape[0]} labels or weights for {row} rows", array.where)
+
+    def _pieces(self, values: tuple[Any, ...], number: int, row: int) -> Iterator[Any]:
+        """(X, labels, weights) of some rows at a time."""
+        X: Any
+        if self._frame is None:
+            X, labels, weights = self._of_arrays(values, number)
+            self._check_alike(X, number)
+        else:
+            X, labels, weights = values[0], *(self._own(values, which) for which in (0, 1))
+        n = X.shape[0]
+        for what, given in (("labels", labels), ("weights", weights)):
+            if given is not None and np.shape(given) != (n,):
+                raise DataError(f"partition {number} has {n} rows and {what} of shape {np.shape(given)}", _WHERE)
+        step = max(1, min(row_source._PART_ROWS, row_source._PART_BYTES * n // max(_nbytes((X,)), 1)))
+        for start in range(0, n, step):
+            stop = min(start + step, n)
+            if self._frame is not None:
+                matrix, own, own_weights = self._frame.rows(X.iloc[start:stop], self.dtype, number, row)
+            else:
+                matrix, own, own_weights = self._matrix(X[start:stop], row), None, None
+            kept = len(matrix.indptr) - 1 if isinstance(matrix, CSR) else len(matrix)
+            found = [
+                mine if mine is not None else self._taken(given, which, start, stop, row)
+                for which, (mine, given) in enumerate(((own, labels), (own_weights, weights)))
+            ]
+            if kept:
+                yield matrix, found[0], found[1]
+            row += kept
+
+    def _taken(self, given: Any, which: int, start: int, stop: int, row: int) -> np.ndarray | None:
+        """Labels (0) or weights (1) of some rows of a partition, that came with it or lie beside."""
+        if given is not None:
+            values = unmasked(given[start:stop], ("y", "sample_weight")[which], row)
+            return values.astype(str) if values.dtype == object and all(isinstance(v, str) for v in values) else values
+        array = self._beside[which]
+        return None if array is None else take_exactly(array, stop - start, row)
+
+    def _own(self, values: tuple[Any, ...], which: int) -> Any:
+        place = self._beside[which]
+        return _plain(values[place]) if isinstance(place, int) else None
+
+    def _of_arrays(self, values: tuple[Any, ...], number: int) -> tuple[Any, Any, Any]:
+        """(X, labels, weights) of a partition; labels and weights are None where they lie beside."""
+        X, labels, weights = values[0], self._own(values, 0), self._own(values, 1)
+        if isinstance(X, tuple) and not isinstance(X, CSR):
+            if len(X) not in (2, 3) or any(place is not None for place in self._beside):
+                raise DataError(
+                    f"partition {number} gives {len(X)} values", _WHERE, "X alone, (X, y) or (X, y, weights)"
+                )
+            X, labels, weights = X[0], _plain(X[1]), _plain(X[2]) if len(X) == 3 else None
+        elif self._beside[0] is None:
+            raise UsageError(f"partition {number} has no labels", _WHERE, "give y, or (X, y) in each Delayed")
+        if hasattr(X, "tocsr"):
+            X = scipy.sparse.csr_matrix(X.tocsr())
+        elif hasattr(X, "iloc"):
+            raise UsageError(
+                "frames in Delayed objects", _WHERE, "dask.dataframe.from_delayed() makes a dataframe of them"
+            )
+        else:
+            X = unmasked(X, f"{_WHERE}, partition {number}")
+        if X.ndim != 2:
+            raise DataError(f"X of partition {number} has shape {X.shape}", _WHERE, "X has rows and columns")
+        return X, labels, weights
+
+    def _check_alike(self, X: Any, number: int) -> None:
+        """Raise DataError unless a partition is of the layout, the width and the type of the first."""
+        if scipy.sparse.issparse(X) != (self.layout == "csr"):
+            raise DataError(
+                f"partition {number} is {'dense' if self.layout == 'csr' else 'sparse'}, the first is not", _WHERE
+            )
+        if X.shape[1] != self.n_features:
+            raise DataError(f"partition {number} has {X.shape[1]} columns, the first {self.n_features}", _WHERE)
+        if self._asked is None and not np.can_cast(stored_dtype(X.dtype, None, _WHERE), self.dtype, "safe"):
+            what = f"partition {number} is of {X.dtype}, and those before it of {self.dtype}"
+            raise DataError(what, _WHERE, "say dtype='float64' (--dtype), or astype() on the collection")
+
+    def _matrix(self, X: Any, row: int) -> Matrix:
+        if scipy.sparse.issparse(X):
+            return ascending_csr(X.data, X.indices, X.indptr, self.n_features, self.dtype, _WHERE, row)
+        values = as_values(X, self.dtype, _WHERE, row)
+        check_finite(values, _WHERE, row)
+        return values
+
+
+def _refuse_frame_options(options: FrameOptions) -> None:
+    given = {
+        "columns": options.columns,
+        "hash_bits": options.hash_bits,
+        "label": options.label,
+        "weight": options.weight,
+    }
+    given["missing"] = "drop" if options.missing == "drop" else None
+    for name in (name for name, value in given.items() if value):
+        raise UsageError(f"--{name.replace('_', '-')} is for dataframes", _WHERE, "leave it out")
+
+
+def _plain(values: Any) -> np.ndarray | None:
+    """Labels or weights of a partition as an array: of pandas, too."""
+    if values is None:
+        return None
+    if hasattr(values, "iloc"):
+        if getattr(values, "ndim", 1) != 1:
+            raise DataError(f"labels or weights of shape {values.shape}", _WHERE, "one a row: a column of the frame")
+        missing = np.flatnonzero(values.isna().to_numpy())
+        if len(missing):
+            raise DataError(f"a label or weight is missing in row {missing[0]} of a partition", _WHERE, "drop the row")
+        return values.to_numpy()
+    return unmasked(values, _WHERE)
+
+
+def _nbytes(values: tuple[Any, ...]) -> int:
+    """Bytes that the parts of a partition take in memory."""
+    total = 0
+    for part in values:
+        if isinstance(part, tuple):
+            total += _nbytes(part)
+        elif hasattr(part, "memory_usage"):
+            usage = part.memory_usage(deep=True)
+            total += int(usage.sum()) if hasattr(usage, "sum") else int(usage)
+        elif scipy.sparse.issparse(part):
+            total += sum(getattr(part, name).nbytes for name in ("data", "indices", "indptr") if hasattr(part, name))
+        else:
+            total += int(getattr(part, "nbytes", 0))
+    return total

@@ -1,0 +1,16 @@
+"""Whether something is computed by dask when it is asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def is_lazy(given: Any) -> bool:
+    """Whether it is a dask collection, an xarray array, a Delayed, or a list of Delayed; loads neither library."""
+    if isinstance(given, list):
+        return bool(given) and all(_package(part) == "dask" for part in given)
+    return _package(given) in ("dask", "xarray")
+
+
+def _package(given: Any) -> str:
+    return type(given).__module__.partition(".")[0]

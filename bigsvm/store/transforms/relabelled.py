@@ -1,0 +1,160 @@
+"""The rows of a store under other labels: one class against all others, or classes by other names."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import numpy as np
+
+from bigsvm.errors import DataError, UsageError
+from bigsvm.store.blocks import Block, RowBlocks
+from bigsvm.store.delegated import DelegatedRows, content_but_classes
+from bigsvm.store.identity import digest_of
+from bigsvm.store.labels import label_codes, normal_classes
+
+
+@dataclasses.dataclass(frozen=True)
+class Relabel:
+    """Other labels for those that a store has.
+
+    names : (label as it is written, another), in the order given; labels that are not named stay
+    positive : the label, of those that `names` makes, against which all others are one: labels are then True and False
+    """
+
+    names: tuple[tuple[str, str], ...] = ()
+    positive: str | None = None
+
+    @classmethod
+    def of(cls, document: Any) -> Relabel:
+        """From `document()`.  Raises DataError for what is none."""
+        try:
+            names = tuple((str(name), str(other)) for name, other in dict(document["names"]).items())
+            positive = document["positive"]
+            return cls(names, None if positive is None else str(positive))
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(f"no labels: {error!r}", "rows.json") from error
+
+    def document(self) -> dict[str, Any]:
+        """As JSON."""
+        return {"names": dict(self.names), "positive": self.positive}
+
+    def apply(self, labels: np.ndarray) -> np.ndarray:
+        """The label of each of `labels`, shape (n,).
+
+        Labels by new names are whole numbers where all of them are, else text.
+        """
+        found = labels
+        if self.names:
+            texts = np.array([_written(label) for label in labels.tolist()], dtype=object)
+            for name, other in self.names:
+                texts[self._is(labels, name)] = other
+            found = texts.astype(str)
+            if all(_is_whole(text) for text in found.tolist()):
+                found = found.astype(np.int64)
+        return found if self.positive is None else self._is(found, self.positive)
+
+    def classes(self, former: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(classes, the code of each of the `former` ones): False and True where one class is the positive one."""
+        labels = self.apply(former)
+        classes = normal_classes(labels) if self.positive is None else np.array([False, True])
+        return classes, label_codes(labels, classes)
+
+    def unknown(self, classes: np.ndarray) -> str | None:
+        """The first name that is none of `classes`, or of what becomes of them; None where there is none."""
+        for name, _ in self.names:
+            if not self._is(classes, name).any():
+                return name
+        renamed = Relabel(self.names).apply(classes)
+        if self.positive is not None and not self._is(renamed, self.positive).any():
+            return self.positive
+        return None
+
+    @staticmethod
+    def _is(labels: np.ndarray, name: str) -> np.ndarray:
+        if labels.dtype.kind in "iuf":  # 1, 1.0 and +1 are one number
+            try:
+                return labels == (int(name) if _is_whole(name) else float(name))
+            except ValueError:
+                return np.zeros(len(labels), bool)
+        return np.array([_written(label) == name for label in labels.tolist()], bool)
+
+
+class RelabelledRows(DelegatedRows):
+    """RowBlocks over a store of classes, under other labels; which, belongs to the identity."""
+
+    def __init__(self, store: RowBlocks, relabel: Relabel) -> None:
+        document = relabel.document()
+        super().__init__(store, {"labels": digest_of(document)}, {"labels": document})
+        self._relabel = relabel
+        self._found: tuple[np.ndarray, np.ndarray] | None = None
+
+    def __reduce__(self) -> tuple[Callable[..., RelabelledRows], tuple[Any, ...]]:
+        return RelabelledRows, (self._store, self._relabel)
+
+    def __repr__(self) -> str:
+        return f"RelabelledRows({self._store!r}, {self._relabel})"
+
+    def over(self, store: RowBlocks) -> RelabelledRows:
+        return RelabelledRows(store, self._relabel)
+
+    @property
+    def _classes(self) -> tuple[np.ndarray, np.ndarray]:
+        """(classes, code of each class of the store)."""
+        if self._found is None:
+            former = self._store.classes
+            if former is None:
+                raise DataError("the labels are targets of a regression: they have no classes", self.uri)
+            self._found = self._relabel.classes(former)
+        return self._found
+
+    @property
+    def classes(self) -> np.ndarray | None:
+        """Labels in ascending order: False and True where one class is the positive one."""
+        return self._classes[0]
+
+    @property
+    def content(self) -> Mapping[str, Any]:
+        return content_but_classes(self._store)
+
+    def changed(self, block: Block) -> Block:
+        return dataclasses.replace(block, y=self._classes[1][block.y])
+
+
+def relabelled(
+    store: RowBlocks, positive: str | None, label_map: Mapping[str, str] | None, like: Mapping[str, Any] | None
+) -> RowBlocks:
+    """The store under the labels asked for, or under those of a model's rows (`like`).
+
+    Raises
+    ------
+    UsageError : both are said, or the store has no such label. DataError : it has targets, not classes.
+    """
+    kept = (like or {}).get("labels")
+    if positive is None and not label_map:
+        if kept is None or store.recipe.get("labels") == kept:
+            return store
+        return cast(RowBlocks, RelabelledRows(store, Relabel.of(kept)))
+    if like is not None:
+        raise UsageError("the model says which labels these are", store.uri, "leave --positive and --label-map out")
+    if "labels" in store.recipe:
+        raise UsageError("the rows have other labels already than those they came with", store.uri)
+    names = tuple((str(name), str(other)) for name, other in (label_map or {}).items())
+    relabel = Relabel(names, None if positive is None else str(positive))
+    if store.classes is None:
+        raise DataError("the labels are targets of a regression: they have no classes", store.uri)
+    unknown = relabel.unknown(store.classes)
+    if unknown is not None:
+        renamed = Relabel(names).apply(store.classes) if unknown == positive else store.classes
+        shown = ", ".join(_written(label) for label in np.unique(renamed)[:20].tolist())
+        raise UsageError(f"no label {unknown!r}", store.uri, f"labels there: {shown}")
+    return cast(RowBlocks, RelabelledRows(store, relabel))
+
+
+def _written(label: Any) -> str:
+    return str(label).lower() if isinstance(label, bool) else str(label)
+
+
+def _is_whole(text: str) -> bool:
+    return text.removeprefix("-").removeprefix("+").isdecimal() and len(text) < 18

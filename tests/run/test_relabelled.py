@@ -1,0 +1,121 @@
+"""Labels under other names: one class against the others, and classes that are merged, as the model keeps them."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bigsvm
+from bigsvm.cli.main import run
+from bigsvm.errors import BigSVMError, DataError, UsageError
+from bigsvm.run.apply.evaluate import evaluate
+from bigsvm.store.ingest.ingest import ingest
+from bigsvm.store.transforms.relabelled import Relabel
+
+RNG = np.random.default_rng(2)
+X = RNG.standard_normal((240, 3))
+y = np.where(X[:, 0] > 0.3, 3, np.where(X[:, 1] > 0, 20, 1))
+OPTIONS: dict[str, Any] = {"C": 1.0, "tol": 1e-3}
+
+
+@pytest.mark.parametrize(
+    ("labels", "relabel", "wanted"),
+    [
+        ([1, 3, 20], Relabel(positive="3"), [False, True, False]),
+        ([1, 3, 20], Relabel(positive="3.0"), [False, True, False]),
+        ([0.5, 1.0], Relabel(positive="1"), [False, True]),
+        (["a", "b"], Relabel(positive="b"), [False, True]),
+        ([False, True], Relabel(positive="false"), [True, False]),
+        ([1, 3, 20], Relabel((("1", "3"),)), [3, 3, 20]),
+        ([1, 3, 20], Relabel((("1", "3"), ("3", "1"))), [3, 1, 20]),
+        ([1, 3, 20], Relabel((("1", "low"), ("3", "low")), "low"), [True, True, False]),
+        (["a", "b", "c"], Relabel((("a", "1"), ("b", "-2"), ("c", "1"))), [1, -2, 1]),
+        (["a", "b", "c"], Relabel((("a", "1"),)), ["1", "b", "c"]),
+    ],
+)
+def test_labels_become_others(labels: list[Any], relabel: Relabel, wanted: list[Any]) -> None:
+    assert relabel.apply(np.array(labels)).tolist() == wanted
+    assert Relabel.of(json.loads(json.dumps(relabel.document()))) == relabel
+    assert relabel.unknown(np.array(labels)) is None
+
+
+def test_a_model_of_one_class_is_that_of_labels_which_say_it(tmp_path: Path) -> None:
+    ingest((X, y), tmp_path / "rows.zarr")
+    wanted = bigsvm.fit(X, y == 3, **OPTIONS)
+    found = bigsvm.fit(tmp_path / "rows.zarr", positive="3", **OPTIONS)
+    assert (found.model.classes.tolist(), found.model.coef.tolist()) == ([False, True], wanted.model.coef.tolist())
+    assert bigsvm.fit(X, y, positive="3", **OPTIONS).model.coef.tolist() == wanted.model.coef.tolist()
+    found.save_model(tmp_path / "m.model")
+    assert bigsvm.certify(tmp_path / "m.model", tmp_path / "rows.zarr")["relative_gap"] <= 1e-3
+    with pytest.raises(DataError):
+        bigsvm.certify(tmp_path / "m.model", (X, y != 3))
+    rows = pickle.loads(pickle.dumps(bigsvm.open_store(tmp_path / "rows.zarr", positive="3")))
+    others = bigsvm.open_store(tmp_path / "rows.zarr", positive="1")
+    assert rows.classes.tolist() == [False, True]
+    assert len({rows.identity, others.identity, bigsvm.open_store(tmp_path / "rows.zarr").identity}) == 3
+    ingest(rows, tmp_path / "said.zarr")  # under its own labels, which are not changed a second time
+    again = bigsvm.fit(tmp_path / "said.zarr", **OPTIONS)
+    assert again.model.coef.tolist() == wanted.model.coef.tolist()
+    assert bigsvm.open_store(tmp_path / "said.zarr", like=found.model.about["rows"]).classes.tolist() == [False, True]
+
+
+def test_rows_to_evaluate_are_relabelled_as_the_model_was(tmp_path: Path) -> None:
+    from bigsvm.config import FitConfig
+
+    ingest((X, y), tmp_path / "rows.zarr")
+    lines = (f"{label} " + " ".join(f"{j}:{v:.17g}" for j, v in enumerate(x, 1)) for x, label in zip(X, y, strict=True))
+    (tmp_path / "rows.svm").write_text("\n".join(lines) + "\n")
+    for options in ({"positive": "20"}, {"label_map": {"3": "low", "1": "low"}}):
+        result = bigsvm.fit(tmp_path / "rows.zarr", **options, **OPTIONS)
+        result.save_model(tmp_path / "m.model", overwrite=True)
+        model = bigsvm.load_model(tmp_path / "m.model")
+        rows = bigsvm.open_store(tmp_path / "rows.zarr", like=model.about["rows"])
+        told = [evaluate(model, source, FitConfig.of()) for source in (rows, str(tmp_path / "rows.svm"))]
+        predicted = model.predict(X)
+        truth = y == 20 if "positive" in options else np.where(y == 20, "20", "low")
+        assert set(predicted.tolist()) == set(truth.tolist())
+        assert [each["accuracy"] for each in told] == [np.mean(predicted == truth)] * 2
+        assert told[0]["confusion_matrix"] == told[1]["confusion_matrix"]
+
+
+def test_of_a_split_both_sides_are_relabelled() -> None:
+    result = bigsvm.fit(X, y, positive="3", split=0.7, **OPTIONS)
+    assert result.figures["held_out"]["classes"] == [False, True]
+
+
+def test_rows_of_other_classes_only_count_as_others(tmp_path: Path) -> None:
+    like = bigsvm.fit(X, y, positive="3", **OPTIONS).model.about["rows"]
+    rows = bigsvm.open_store((X[y != 3], y[y != 3]), like=like)
+    assert rows.classes.tolist() == [False, True]
+    assert not rows.read(rows.refs(1000)[0]).y.any()
+
+
+BAD: list[tuple[Any, dict[str, Any], type[BigSVMError], str]] = [
+    (y, {"positive": "7"}, UsageError, "no label '7' .labels there: 1, 3, 20"),
+    (y, {"positive": "three"}, UsageError, "no label 'three'"),
+    (y, {"label_map": {"7": "x"}}, UsageError, "no label '7'"),
+    (y, {"label_map": {"3": "x"}, "positive": "3"}, UsageError, "labels there: 1, 20, x"),
+    (X[:, 0], {"positive": "1"}, DataError, "regression"),
+    (y, {"positive": "3", "like": {"labels": Relabel(positive="1").document()}}, UsageError, "the model says"),
+]
+
+
+@pytest.mark.parametrize(("labels", "options", "kind", "word"), BAD)
+def test_what_cannot_be(labels: Any, options: dict[str, Any], kind: type[BigSVMError], word: str) -> None:
+    with pytest.raises(kind, match=word):
+        bigsvm.open_store((X, labels), **options)
+
+
+def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ingest((X, y), tmp_path / "rows.zarr")
+    rows, model = str(tmp_path / "rows.zarr"), str(tmp_path / "m.model")
+    assert run(["fit", rows, "--label-map", "1=low,3=low", "--positive", "low", "-o", model, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["result"]["classes"] == [False, True]
+    assert run(["evaluate", model, rows, "--json"]) == 0
+    assert run(["fit", rows, "--label-map", "1low", "-o", model]) == 2
+    assert "OLD=NEW" in capsys.readouterr().err
