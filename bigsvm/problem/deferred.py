@@ -60,6 +60,11 @@ class DeferredCertificate:
         """What was proved."""
         return self._total.proof()
 
+    def found(self) -> tuple[np.ndarray, int, np.ndarray]:
+        """Of the rows that were seen: their sums, how many they are, and v."""
+        total = self._total
+        return total.sums(), total.n_rows, total.v
+
     def dump(self) -> dict[str, Any]:
         """What was seen so far, for a checkpoint; the point's alpha is saved by its owner."""
         return {"w": self.w, "n_groups": self.n_groups, **self._total.dump()}

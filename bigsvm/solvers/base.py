@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 import numpy as np
 
 from bigsvm.budget import MemoryBudget
-from bigsvm.problem.certificate import Certificate
+from bigsvm.problem.certificate import Certificate, RowsTerms
 from bigsvm.problem.deferred import DeferredCertificate
 from bigsvm.problem.problem import Problem
 from bigsvm.store.blocks import Block, BlockGroup, BlockRef, RowBlocks
@@ -237,6 +237,7 @@ class Point(NamedTuple):
     alpha : (n_samples, n_models), where there is one
     kept : what holds w and alpha of this point from the begin of the solver's next step until the step after it
     rescaled : a proof may speak of a multiple of w
+    on_shards : gives the terms of all rows from where they are, as an `Accumulator` takes them, of (w, rescaled)
     """
 
     problem: Problem
@@ -244,6 +245,7 @@ class Point(NamedTuple):
     alpha: RowVector | None
     kept: tuple[np.ndarray, RowVector] | None = None
     rescaled: bool = False
+    on_shards: Callable[[np.ndarray, bool], list[RowsTerms]] | None = None
 
 
 Keeps = Literal["off", "auto", "always"]

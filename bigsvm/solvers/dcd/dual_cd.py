@@ -60,6 +60,7 @@ _MANY_SWEEPS = 16  # of a step, beside which a proof costs little: as much as tw
 _FLOAT32_FROM = 1e-4  # tolerances from which w is kept in float32
 _ROOM = 1.2  # a forecast over what the last proof would make it
 _PIECE = 1 << 16  # features
+_RESCALED = False
 
 
 @dataclass(frozen=True)
@@ -285,6 +286,12 @@ class DualCD(SolverBase):
 
     def points(self, state: DualCDState) -> list[Point]:
         """w and alpha of each group of models."""
+        if state.shards is not None:
+            groups = zip(state.groups, state.shards, strict=True)
+            return [
+                Point(group.problem, group.w, group.alpha, rescaled=_RESCALED, on_shards=shards.prove)
+                for group, shards in groups
+            ]
         return [
             Point(group.problem, group.w, group.alpha)
             if (ahead := group.momentum) is None

@@ -31,11 +31,13 @@ import numpy as np
 
 from bigsvm.compiled.linear.dual_cd import Stiffness
 from bigsvm.errors import BigSVMError
+from bigsvm.problem.certificate import RowsTerms
 from bigsvm.solvers.base import Context
-from bigsvm.solvers.dcd import shard_tasks
+from bigsvm.solvers import shard_tasks
 from bigsvm.solvers.dcd.dual_cd_stream import PassSums
 from bigsvm.solvers.dcd.shard_state import Found, Round, ShardRows, ShardState
-from bigsvm.solvers.dcd.shard_tasks import Shard
+from bigsvm.solvers.shard_reading import terms_of
+from bigsvm.solvers.shard_tasks import Shard
 from bigsvm.tasks import ShardSum
 
 if TYPE_CHECKING:
@@ -184,6 +186,12 @@ class ShardedGroup:
             alpha, streams = self._of(rows)
             alpha[...], streams[...] = tree["alpha"], tree["streams"]
         shard_tasks.drop_log(self._home, self.rounds)
+
+    def prove(self, w: np.ndarray, rescaled: bool) -> list[RowsTerms]:
+        """The terms of all rows, from where they are.  The shards must have been brought here (`collect`)."""
+        self._restore()
+        total = self._on_shards(shard_tasks.ask_task, (self.rounds, rescaled, w))
+        return terms_of(total, total.vectors[0])
 
     def learn(self, rebuilt: np.ndarray) -> None:
         """Take the rounding out of w and of the sum of alpha_i y_i; the bias goes its own way."""

@@ -17,9 +17,11 @@ from bigsvm.compiled.shared.rows import CSR, sqnorms
 from bigsvm.compiled.shared.visiting import VisitingOrder, mixed_runs_of, shuffled
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.dcd.active_row_buffer import ActiveRowBuffer, make_row_buffer
+from bigsvm.solvers.shard_reading import ShardReading, ShardVector, proved
 from bigsvm.store.addresses import in_groups
 from bigsvm.store.blocks import Block, BlockGroup, RowBlocks, readonly_view
 from bigsvm.store.join import read_group
+from bigsvm.tasks import ShardSum
 
 _ORDER = 1 << 60  # in place of a first row, in the key of the order of a shard's blocks
 
@@ -53,6 +55,14 @@ class ShardRows(NamedTuple):
     def n_rows(self) -> int:
         return min(self.blocks.stop * self.block_rows, self.data.n_samples) - self.first
 
+    def new_state(self) -> ShardState:
+        """alpha = 0, no row in memory."""
+        return ShardState(self, np.zeros((self.n_rows, self.problem.n_models)), np.ones(self.n_rows, np.uint8))
+
+    def told(self, tree: dict[str, Any]) -> Round:
+        """As the log keeps a round."""
+        return Round(**{**tree, "stiffness": Stiffness(*tree["stiffness"])})
+
 
 class Round(NamedTuple):
     """What all shards are told in a round.
@@ -68,6 +78,10 @@ class Round(NamedTuple):
     parts: int
     stiffness: Stiffness
     theta: np.ndarray
+
+    def tree(self) -> dict[str, Any]:
+        """As the log keeps it."""
+        return {**self._asdict(), "stiffness": list(self.stiffness)}
 
 
 class Found(NamedTuple):
@@ -124,11 +138,6 @@ class ShardState:
             self.row_buffer = make_row_buffer(rows.row_buffer_bytes, rows.data, rows.row_buffer_packed)
         self._moved: list[_Moved] = []
 
-    @classmethod
-    def new(cls, rows: ShardRows) -> ShardState:
-        """alpha = 0, no row in memory."""
-        return cls(rows, np.zeros((rows.n_rows, rows.problem.n_models)), np.ones(rows.n_rows, np.uint8))
-
     def dump(self) -> dict[str, Any]:
         """What a checkpoint keeps beside alpha and streams.  The last line search must have been settled."""
         assert not self._moved
@@ -140,6 +149,22 @@ class ShardState:
         if self.row_buffer is not None:
             self.row_buffer.load(tree["row_buffer"])
 
+    def whole(self) -> dict[str, Any]:
+        """All that a shard that is made anew needs."""
+        return {"alpha": self.alpha, "streams": self.streams, **self.dump()}
+
+    def restore(self, tree: dict[str, Any]) -> None:
+        """Take over what `whole` gave."""
+        self.alpha[...], self.streams[...] = tree["alpha"], tree["streams"]
+        self.load(tree)
+
+    def answer(self, rows: ShardRows, question: bool, w: np.ndarray) -> ShardSum:
+        """What the rows prove of (w, alpha), or of a multiple of w.  The last line search must have been settled."""
+        assert not self._moved
+        refs = rows.data.refs(rows.block_rows)[rows.blocks.start : rows.blocks.stop]
+        reading = ShardReading(rows.data, refs)
+        return proved(reading, rows.problem, w, ShardVector(self.alpha, rows.first), question)
+
     def settle(self, theta: np.ndarray) -> None:
         """Let the steps of the last round go as far as `theta` of the way, model by model."""
         if np.any(theta != 1.0):
@@ -148,7 +173,7 @@ class ShardState:
                 self.alpha[part.at] = alpha
         self._moved = []
 
-    def work(self, rows: ShardRows, told: Round, W: np.ndarray) -> tuple[Found, np.ndarray]:
+    def work(self, rows: ShardRows, told: Round, W: np.ndarray) -> ShardSum:
         """One round against the weights W: what was found, and the change of w that the change of alpha makes."""
         self.settle(told.theta)
         problem, m = rows.problem, rows.problem.n_models
@@ -181,7 +206,7 @@ class ShardState:
             seen[:, GAP], seen[:, LOSS], kept[:, GAP], kept[:, LOSS], linear, cross, square, balance, response,
             kept_response, norm, visits, nbytes,
         )  # fmt: skip
-        return found, change
+        return ShardSum((found,), (change,))
 
     def _part(self, rows: ShardRows, told: Round) -> Iterator[tuple[Block, np.ndarray]]:
         """The rows of a part of the pass: blocks, with the number of each row within the shard.
