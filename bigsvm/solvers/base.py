@@ -285,7 +285,9 @@ class Solver(Protocol):
     paper_rule: ClassVar[bool]
     """It has a stop rule of its paper's, for --stop paper."""
     in_shards: ClassVar[bool]
-    """It trains shards of the rows apart from one another, and adds them up (`Context.shards`)."""
+    """It works on shards of the rows where these are, and adds up what they find (`Context.shards`)."""
+    in_rounds: ClassVar[bool]
+    """It adds up many times in a pass (`Context.rounds_per_pass`)."""
     column_access: ClassVar[bool]
     """It reads the data by columns (`Context.columns`)."""
     starts_from: ClassVar[StartsFrom]
@@ -365,6 +367,7 @@ class SolverBase:
     self_paced: ClassVar[bool] = False
     paper_rule: ClassVar[bool] = False
     in_shards: ClassVar[bool] = False
+    in_rounds: ClassVar[bool] = False
     column_access: ClassVar[bool] = False
     starts_from: ClassVar[StartsFrom] = ""
     centres: ClassVar[bool] = False

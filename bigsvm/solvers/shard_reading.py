@@ -77,5 +77,6 @@ def terms_of(total: ShardSum, v: np.ndarray) -> list[RowsTerms]:
     """What shards have proved, as an `Accumulator` takes it: in their order, with the sum v of all in the first."""
     nothing = np.zeros(1)
     return [
-        RowsTerms(sums, nothing if k else v, n_rows, nbytes, None) for k, (sums, n_rows, nbytes) in enumerate(total.each)
+        RowsTerms(sums, nothing if k else v, n_rows, nbytes, None)
+        for k, (sums, n_rows, nbytes) in enumerate(total.each)
     ]

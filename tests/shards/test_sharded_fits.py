@@ -139,6 +139,8 @@ def test_many_rounds_a_pass_are_worth_more_than_one() -> None:
 def test_shards_and_rounds_follow_from_the_shape() -> None:
     from bigsvm.config import FitConfig
     from bigsvm.solvers.base import DataShape
+    from bigsvm.solvers.dcd.dual_cd import DualCD
+    from bigsvm.solvers.primal.newton import Newton
     from bigsvm.solvers.shards import rounds_of, shards_of
 
     auto = FitConfig.of()
@@ -147,11 +149,14 @@ def test_shards_and_rounds_follow_from_the_shape() -> None:
     assert shards_of(FitConfig.of(shards=3), 10) == 3
     for shards, size in [(2, 32e9), (64, 1e12), (256, 1e13)]:
         shape = DataShape(10**9, 10**6, 10**11, 1, shards, weight_bytes=4)
-        rounds = rounds_of(auto, shape, int(size))
+        rounds = rounds_of(auto, shape, int(size), DualCD())
         assert max(shards, 16) <= rounds <= 256
         assert math.log2(rounds).is_integer()
-    assert rounds_of(FitConfig.of(rounds_per_pass=7), DataShape(10, 10, 10, 1, 2), 10) == 7
-    assert rounds_of(auto, DataShape(10, 10, 10, 1), 10) == 1
+    assert rounds_of(FitConfig.of(rounds_per_pass=7), DataShape(10, 10, 10, 1, 2), 10, DualCD()) == 7
+    assert rounds_of(auto, DataShape(10, 10, 10, 1), 10, DualCD()) == 1
+    assert rounds_of(auto, DataShape(10, 10, 10, 1, 2), 10, Newton()) == 1
+    with pytest.raises(bigsvm.errors.UsageError, match="'newton' adds shards up once a pass"):
+        rounds_of(FitConfig.of(rounds_per_pass=7), DataShape(10, 10, 10, 1, 2), 10, Newton())
 
 
 def test_every_shard_has_rows_where_there_are_enough() -> None:

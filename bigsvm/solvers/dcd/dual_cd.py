@@ -85,6 +85,7 @@ class DualCD(SolverBase):
     biases: ClassVar[tuple[str, ...]] = ("augmented", "none")
     can_defer: ClassVar[bool] = True
     in_shards: ClassVar[bool] = True
+    in_rounds: ClassVar[bool] = True
     starts_from: ClassVar[StartsFrom] = "duals"
 
     max_sweeps_per_step: int = 64

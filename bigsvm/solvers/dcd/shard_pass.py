@@ -32,8 +32,8 @@ import numpy as np
 from bigsvm.compiled.linear.dual_cd import Stiffness
 from bigsvm.errors import BigSVMError
 from bigsvm.problem.certificate import RowsTerms
-from bigsvm.solvers.base import Context
 from bigsvm.solvers import shard_tasks
+from bigsvm.solvers.base import Context
 from bigsvm.solvers.dcd.dual_cd_stream import PassSums
 from bigsvm.solvers.dcd.shard_state import Found, Round, ShardRows, ShardState
 from bigsvm.solvers.shard_reading import terms_of
