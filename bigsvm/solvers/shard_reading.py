@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
@@ -67,16 +67,16 @@ def proved(reading: ShardReading, problem: Problem, w: np.ndarray, alpha: ShardV
     """The terms of all rows of a shard, as `terms_of` takes them."""
     proof, nbytes = proof_of(problem, w, alpha, rescaled), 0
     for ref, block in zip(reading.proof_refs, blocks_of(reading.data, reading.proof_refs), strict=True):
-        proof.add(block, cast(Any, ref))
+        proof.add(block, ref)
         nbytes += block.nbytes
     sums, n_rows, v = proof.found()
     return ShardSum(((sums, n_rows, nbytes),), (v,))
 
 
-def terms_of(total: ShardSum, v: np.ndarray) -> list[RowsTerms]:
-    """What shards have proved, as an `Accumulator` takes it: in their order, with the sum v of all in the first."""
+def terms_of(each: Iterable[tuple[np.ndarray, int, int]], v: np.ndarray) -> list[RowsTerms]:
+    """What shards have proved, as an `Accumulator` takes it: in their order, with the sum v of all in the first.
+
+    each : sums, rows and bytes read of every shard
+    """
     nothing = np.zeros(1)
-    return [
-        RowsTerms(sums, nothing if k else v, n_rows, nbytes, None)
-        for k, (sums, n_rows, nbytes) in enumerate(total.each)
-    ]
+    return [RowsTerms(sums, nothing if k else v, n_rows, nbytes, None) for k, (sums, n_rows, nbytes) in enumerate(each)]

@@ -58,7 +58,7 @@ class ShardState(Protocol):
     def whole(self) -> dict[str, Any]:
         """All that must be saved, with `rounds`."""
 
-    def restore(self, tree: dict[str, Any]) -> None:
+    def restore(self, rows: Any, tree: dict[str, Any]) -> None:
         """Take over what `whole` gave."""
 
 
@@ -176,7 +176,7 @@ def _made_anew(shard: Shard, rounds: int) -> ShardState:
             tree = saved_tree(home, rows.number, saved)
         except DataError:
             continue  # its writer was lost; the one before will do
-        state.restore(tree)
+        state.restore(rows, tree)
         break
     while state.rounds < rounds:
         logged = read_tree(_logged(home, state.rounds))

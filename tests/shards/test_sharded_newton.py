@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,8 @@ from bigsvm.run.fit.checkpoint import Checkpoints
 from bigsvm.run.fit.fit import fit_store
 from bigsvm.solvers import shard_tasks
 from bigsvm.solvers.primal.shard_state import packed, unpacked
-from bigsvm.tasks import SerialMapper
 from tests.run.test_checkpoint import comes_to_the_same, stopped
+from tests.shards.apart import Apart
 from tests.shards.test_sharded_fits import folder_bytes, rows_of
 
 CASES = [
@@ -47,20 +46,6 @@ def test_triangles_travel_packed() -> None:
     H = np.triu(np.arange(2 * 49.0).reshape(2, 7, 7))
     assert packed(H).shape == (2, 28)
     np.testing.assert_array_equal(unpacked(packed(H), 7), H)
-
-
-class Apart(SerialMapper):
-    """As worker processes: tasks see nothing of the caller's, and what they know is lost again and again."""
-
-    in_process = False
-
-    def on_shards(self, task: Any, shards: Any, published: Any, at_most: int | None = None) -> Any:
-        """Nothing is known any more of the shards whose turn it is; of the others all is."""
-        self.asked = getattr(self, "asked", 0) + 1
-        for key in list(shard_tasks._HELD):
-            if (key[1] + self.asked) % 2:
-                del shard_tasks._HELD[key]
-        return super().on_shards(task, pickle.loads(pickle.dumps(shards)), pickle.loads(pickle.dumps(published)))
 
 
 @pytest.mark.usefixtures("streaming")

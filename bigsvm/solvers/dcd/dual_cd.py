@@ -48,6 +48,7 @@ from bigsvm.solvers.dcd.dual_cd_state import (
 from bigsvm.solvers.dcd.dual_cd_stream import pass_sums, streamed_pass, writable
 from bigsvm.solvers.dcd.momentum import Momentum
 from bigsvm.solvers.dcd.shard_pass import ShardedGroup, sharded_pass
+from bigsvm.solvers.dcd.shard_state import RESCALED
 from bigsvm.solvers.weights import columns
 from bigsvm.store.blocks import Matrix, readonly_view
 from bigsvm.store.state.vectors import RowVector
@@ -60,7 +61,6 @@ _MANY_SWEEPS = 16  # of a step, beside which a proof costs little: as much as tw
 _FLOAT32_FROM = 1e-4  # tolerances from which w is kept in float32
 _ROOM = 1.2  # a forecast over what the last proof would make it
 _PIECE = 1 << 16  # features
-_RESCALED = False
 
 
 @dataclass(frozen=True)
@@ -135,6 +135,8 @@ class DualCD(SolverBase):
         elif shape.shards > 1:
             held = FAN_IN * (math.ceil(math.log(shape.shards, FAN_IN)) + 1) + 2
             needs.append(Need("sums of shards", held * shape.weight_bytes * (shape.n_features + 1) * m))
+            needs.append(Need("sums of a riding proof", (shape.shards + held) * 8 * (shape.n_features + 1) * m))
+            needs.append(Need(DEFERRED_ALPHA, 8 * n * m, may_spill=True))
         else:
             needs.append(Need(DEFERRED_ALPHA, 8 * n * m, may_spill=True))  # where the pass began, if it leaps
             if self.momentum != "off" and shape.weighted and not shape.regression:
@@ -290,7 +292,7 @@ class DualCD(SolverBase):
         if state.shards is not None:
             groups = zip(state.groups, state.shards, strict=True)
             return [
-                Point(group.problem, group.w, group.alpha, rescaled=_RESCALED, on_shards=shards.prove)
+                Point(group.problem, group.w, group.alpha, rescaled=RESCALED, on_shards=shards.prove)
                 for group, shards in groups
             ]
         return [
@@ -312,7 +314,8 @@ class DualCD(SolverBase):
         moved = any(w is not group.w for group, w in zip(state.groups, of, strict=True))
         estimate = state.estimates[1] if moved else state.estimates[0]
         if 0 < estimate < math.inf:
-            state.share = min(proved / estimate, 1.0)
+            # Shards go too far together and come back: what a pass shows of its rows may be less than the gap is.
+            state.share = proved / estimate if state.shards is not None else min(proved / estimate, 1.0)
         first = 0
         for group, v, w in zip(state.groups, rebuilt, of, strict=True):
             if state.shards is not None:
@@ -389,7 +392,7 @@ def _forecast(newest: float, former: float, share: float) -> float:
     some room); before, half a pass' progress is assumed.
     """
     if share > 0:
-        return min(_ROOM * share, 1.0) * newest
+        return min(_ROOM * share, max(share, 1.0)) * newest
     if not 0 < newest < former or math.isinf(former):
         return newest
     return newest * math.sqrt(newest / former)

@@ -116,7 +116,7 @@ class PrimalShard:
         values = {"s": self.rows.s.values, "alpha": self.rows.alpha.values, "products": products}
         return {"rounds": self.rounds, "added": self.added, **values}
 
-    def restore(self, tree: dict[str, Any]) -> None:
+    def restore(self, rows: PrimalRows, tree: dict[str, Any]) -> None:
         """Take over what `whole` gave."""
         self.rounds, self.added = int(tree["rounds"]), int(tree["added"])
         self.rows.s.values[...], self.rows.alpha.values[...] = tree["s"], tree["alpha"]

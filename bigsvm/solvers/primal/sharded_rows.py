@@ -89,7 +89,7 @@ class ShardedRows(RowState):
     def prove(self, w: np.ndarray, rescaled: bool) -> list[RowsTerms]:
         """The terms of all rows, as an `Accumulator` takes them, of w and the alpha that the shards have."""
         total = self._ask(("proof", rescaled), w)
-        return terms_of(total, total.vectors[0])
+        return terms_of(total.each, total.vectors[0])
 
     # -- sums of products ----------------------------------------------------------------------------------------------
 
@@ -183,7 +183,7 @@ class ShardedRows(RowState):
             if self._home:
                 shard_tasks.write_home(self._home, rows.number, saved)
             else:
-                self._states[rows.number].restore(saved)
+                self._states[rows.number].restore(rows, saved)
         self._saved = self.rounds
 
     def close(self) -> None:
