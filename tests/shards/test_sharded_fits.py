@@ -20,6 +20,7 @@ from bigsvm.solvers.dcd.shard_pass import ShardedGroup
 from bigsvm.solvers.dcd.shard_state import ShardState
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.testing.problems import random_problem
+from tests.products import pairs_of
 from tests.run.test_checkpoint import stopped
 from tests.shards.apart import Apart
 
@@ -44,9 +45,7 @@ def rows_of(loss: str, n_classes: int = 2, weights: bool = False) -> ArrayRows:
 
 
 @pytest.mark.usefixtures("streaming")
-@pytest.mark.parametrize("bias", ["augmented", "none"])
-@pytest.mark.parametrize("loss", CLASSES + TARGETS)
-@pytest.mark.parametrize(("shards", "weights"), [(2, True), (5, False)])
+@pairs_of(loss=CLASSES + TARGETS, bias=["augmented", "none"], shards__weights=[(2, True), (5, False)])
 def test_every_loss_and_bias_comes_to_its_optimum(loss: str, bias: str, shards: int, weights: bool) -> None:
     rows = rows_of(loss, weights=weights)
     options: dict[str, Any] = {"solver": "dcd", "loss": loss, "bias": bias, "C": 0.1, "tol": 1e-3}
@@ -189,7 +188,7 @@ def test_a_proof_rides_on_the_rounds_of_a_pass(monkeypatch: pytest.MonkeyPatch) 
 
     def scheduled(self: LinearProver) -> None:
         points = self._solver.points(self._state)
-        alone.extend(self._on_shards(point).certificate for point in points)
+        alone.extend(self._from_shards(point).certificate for point in points)
         schedule(self)
 
     def collected(self: LinearProver) -> Any:
