@@ -314,8 +314,7 @@ class DualCD(SolverBase):
         moved = any(w is not group.w for group, w in zip(state.groups, of, strict=True))
         estimate = state.estimates[1] if moved else state.estimates[0]
         if 0 < estimate < math.inf:
-            # Shards go too far together and come back: what a pass shows of its rows may be less than the gap is.
-            state.share = proved / estimate if state.shards is not None else min(proved / estimate, 1.0)
+            state.share = min(proved / estimate, 1.0)
         first = 0
         for group, v, w in zip(state.groups, rebuilt, of, strict=True):
             if state.shards is not None:
@@ -392,7 +391,7 @@ def _forecast(newest: float, former: float, share: float) -> float:
     some room); before, half a pass' progress is assumed.
     """
     if share > 0:
-        return min(_ROOM * share, max(share, 1.0)) * newest
+        return min(_ROOM * share, 1.0) * newest
     if not 0 < newest < former or math.isinf(former):
         return newest
     return newest * math.sqrt(newest / former)
