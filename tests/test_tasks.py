@@ -15,7 +15,7 @@ import pytest
 
 from bigsvm.run.execute import local
 from bigsvm.run.execute.local import SerialMapper, ThreadMapper
-from bigsvm.solvers.dcd import shard_tasks
+from bigsvm.solvers import shard_tasks
 from bigsvm.tasks import PassLeft, over_shares, runs_of
 
 PACKAGE = Path(__file__).parents[1] / "bigsvm"

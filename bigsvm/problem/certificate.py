@@ -193,6 +193,8 @@ class Accumulator:
 
     def sums(self) -> np.ndarray:
         """The blocks' sums together, float64, shape (n_models, 7) and more where multiples of w are looked at."""
+        if not self._sums:
+            return self.no_sums()
         stacked = np.array(self._sums)
         models, columns = range(stacked.shape[1]), range(stacked.shape[2])
         return np.array([[math.fsum(stacked[:, m, k]) for k in columns] for m in models])

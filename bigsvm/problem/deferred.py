@@ -14,7 +14,7 @@ import numpy as np
 from bigsvm.compiled.linear import gap_terms as kernel
 from bigsvm.problem.certificate import Accumulator, Proof, RowsTerms
 from bigsvm.problem.problem import Problem
-from bigsvm.store.blocks import Block, BlockGroup, readonly_view
+from bigsvm.store.blocks import Block, readonly_view
 from bigsvm.store.state.vectors import RowVector
 
 DEFERRED_ALPHA = "alpha of a riding proof"
@@ -34,8 +34,11 @@ class DeferredCertificate:
         self._total = Accumulator(problem, w, rescaled)
         self.n_groups = 0
 
-    def add(self, block: Block, group: BlockGroup) -> None:
-        """The terms of one group; groups must come in an order that is the same in every run."""
+    def add(self, block: Block, group: Any) -> None:
+        """The terms of one group; groups must come in an order that is the same in every run.
+
+        group : BlockGroup, or what else `alpha` knows the rows of the block by
+        """
         problem, total = self.problem, self._total
         y, cost = problem.y_and_cost(block)
         sums = total.no_sums()
@@ -59,6 +62,11 @@ class DeferredCertificate:
     def finish(self) -> Proof:
         """What was proved."""
         return self._total.proof()
+
+    def found(self) -> tuple[np.ndarray, int, np.ndarray]:
+        """Of the rows that were seen: their sums, how many they are, and v."""
+        total = self._total
+        return total.sums(), total.n_rows, total.v
 
     def dump(self) -> dict[str, Any]:
         """What was seen so far, for a checkpoint; the point's alpha is saved by its owner."""

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 import numpy as np
 
 from bigsvm.budget import MemoryBudget
-from bigsvm.problem.certificate import Certificate
+from bigsvm.problem.certificate import Certificate, RowsTerms
 from bigsvm.problem.deferred import DeferredCertificate
 from bigsvm.problem.problem import Problem
 from bigsvm.store.blocks import Block, BlockGroup, BlockRef, RowBlocks
@@ -237,6 +237,7 @@ class Point(NamedTuple):
     alpha : (n_samples, n_models), where there is one
     kept : what holds w and alpha of this point from the begin of the solver's next step until the step after it
     rescaled : a proof may speak of a multiple of w
+    on_shards : gives the terms of all rows from where they are, as an `Accumulator` takes them, of (w, rescaled)
     """
 
     problem: Problem
@@ -244,6 +245,7 @@ class Point(NamedTuple):
     alpha: RowVector | None
     kept: tuple[np.ndarray, RowVector] | None = None
     rescaled: bool = False
+    on_shards: Callable[[np.ndarray, bool], list[RowsTerms]] | None = None
 
 
 Keeps = Literal["off", "auto", "always"]
@@ -283,7 +285,9 @@ class Solver(Protocol):
     paper_rule: ClassVar[bool]
     """It has a stop rule of its paper's, for --stop paper."""
     in_shards: ClassVar[bool]
-    """It trains shards of the rows apart from one another, and adds them up (`Context.shards`)."""
+    """It works on shards of the rows where these are, and adds up what they find (`Context.shards`)."""
+    in_rounds: ClassVar[bool]
+    """It adds up many times in a pass (`Context.rounds_per_pass`)."""
     column_access: ClassVar[bool]
     """It reads the data by columns (`Context.columns`)."""
     starts_from: ClassVar[StartsFrom]
@@ -363,6 +367,7 @@ class SolverBase:
     self_paced: ClassVar[bool] = False
     paper_rule: ClassVar[bool] = False
     in_shards: ClassVar[bool] = False
+    in_rounds: ClassVar[bool] = False
     column_access: ClassVar[bool] = False
     starts_from: ClassVar[StartsFrom] = ""
     centres: ClassVar[bool] = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bigsvm.config import FitConfig
 from bigsvm.errors import UsageError
-from bigsvm.solvers.base import DataShape
+from bigsvm.solvers.base import DataShape, Solver
 
 _SHARD_BYTES = 16 * 10**9
 _MOST_SHARDS = 256
@@ -40,13 +40,19 @@ def extent_rows_of(extent_rows: int, shape: DataShape) -> int:
     return extent_rows if shape.shards == 1 else max(min(extent_rows, shape.n_samples // (_PIECES * shape.shards)), 1)
 
 
-def rounds_of(config: FitConfig, shape: DataShape, data_bytes: int) -> int:
+def rounds_of(config: FitConfig, shape: DataShape, data_bytes: int, solver: Solver) -> int:
     """As asked; else 4 a shard, from 64 to 256, halved while the sums would take twice as long as the reading.
 
-    Not below one a shard, nor below 16: coordinate descent then needs several times the passes.
+    Not below one a shard, nor below 16: coordinate descent then needs several times the passes.  Solvers that add up
+    what a whole pass has found have one; UsageError where more are asked of them.
     """
     shards = shape.shards
     if shards == 1:
+        return 1
+    if not solver.in_rounds:
+        if (config.rounds_per_pass or 1) > 1:
+            hint = "leave out --rounds-per-pass, or say --solver dcd"
+            raise UsageError(f"solver {solver.name!r} adds shards up once a pass", hint=hint)
         return 1
     if config.rounds_per_pass is not None:
         return config.rounds_per_pass

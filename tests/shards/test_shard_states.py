@@ -13,9 +13,9 @@ from bigsvm.compiled.linear.dual_cd import Stiffness
 from bigsvm.config import FitConfig
 from bigsvm.problem.problem import make_problem
 from bigsvm.run.execute.dask_shards import Placement
-from bigsvm.solvers.dcd import shard_tasks
+from bigsvm.solvers import shard_tasks
 from bigsvm.solvers.dcd.shard_state import Round, ShardRows
-from bigsvm.solvers.dcd.shard_tasks import Shard, log_round, round_task, save_task
+from bigsvm.solvers.shard_tasks import Shard, log_round, round_task, save_task
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.tasks import ShardSum, TreeSum, added
 from bigsvm.testing.problems import random_problem

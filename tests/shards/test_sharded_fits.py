@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,17 @@ import pytest
 from scipy import sparse
 
 import bigsvm
+from bigsvm.config import FitConfig
+from bigsvm.run.fit.checkpoint import Checkpoints
+from bigsvm.run.fit.fit import fit_store
+from bigsvm.solvers import shard_tasks
 from bigsvm.solvers.dcd.shard_pass import ShardedGroup
+from bigsvm.solvers.dcd.shard_state import ShardState
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.testing.problems import random_problem
 from tests.products import pairs_of
+from tests.run.test_checkpoint import stopped
+from tests.shards.apart import Apart
 
 CLASSES = ("hinge", "squared_hinge")
 TARGETS = ("epsilon_insensitive", "squared_epsilon_insensitive")
@@ -136,8 +144,9 @@ def test_many_rounds_a_pass_are_worth_more_than_one() -> None:
 
 
 def test_shards_and_rounds_follow_from_the_shape() -> None:
-    from bigsvm.config import FitConfig
     from bigsvm.solvers.base import DataShape
+    from bigsvm.solvers.dcd.dual_cd import DualCD
+    from bigsvm.solvers.primal.newton import Newton
     from bigsvm.solvers.shards import rounds_of, shards_of
 
     auto = FitConfig.of()
@@ -146,11 +155,14 @@ def test_shards_and_rounds_follow_from_the_shape() -> None:
     assert shards_of(FitConfig.of(shards=3), 10) == 3
     for shards, size in [(2, 32e9), (64, 1e12), (256, 1e13)]:
         shape = DataShape(10**9, 10**6, 10**11, 1, shards, weight_bytes=4)
-        rounds = rounds_of(auto, shape, int(size))
+        rounds = rounds_of(auto, shape, int(size), DualCD())
         assert max(shards, 16) <= rounds <= 256
         assert math.log2(rounds).is_integer()
-    assert rounds_of(FitConfig.of(rounds_per_pass=7), DataShape(10, 10, 10, 1, 2), 10) == 7
-    assert rounds_of(auto, DataShape(10, 10, 10, 1), 10) == 1
+    assert rounds_of(FitConfig.of(rounds_per_pass=7), DataShape(10, 10, 10, 1, 2), 10, DualCD()) == 7
+    assert rounds_of(auto, DataShape(10, 10, 10, 1), 10, DualCD()) == 1
+    assert rounds_of(auto, DataShape(10, 10, 10, 1, 2), 10, Newton()) == 1
+    with pytest.raises(bigsvm.errors.UsageError, match="'newton' adds shards up once a pass"):
+        rounds_of(FitConfig.of(rounds_per_pass=7), DataShape(10, 10, 10, 1, 2), 10, Newton())
 
 
 def test_every_shard_has_rows_where_there_are_enough() -> None:
@@ -161,3 +173,58 @@ def test_every_shard_has_rows_where_there_are_enough() -> None:
     assert extent_rows_of(5, DataShape(400, 12, 4800, 1, 4)) == 5
     assert extent_rows_of(5000, DataShape(3, 12, 36, 1, 8)) == 1
     assert extent_rows_of(5000, DataShape(400, 12, 4800, 1)) == 5000
+
+
+@pytest.mark.usefixtures("streaming")
+def test_a_proof_rides_on_the_rounds_of_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It finds what a pass of its own would have found of the point that the pass began at."""
+    from bigsvm.run.proof.linear_prover import LinearProver
+
+    rows = rows_of("hinge", 3)
+    options: dict[str, Any] = {"solver": "dcd", "loss": "hinge", "C": 0.1, "tol": 1e-2, "shards": 3}
+    alone: list[Any] = []
+    ridden: list[Any] = []
+    schedule, collect = LinearProver.schedule, LinearProver.collect
+
+    def scheduled(self: LinearProver) -> None:
+        points = self._solver.points(self._state)
+        alone.extend(self._from_shards(point).certificate for point in points)
+        schedule(self)
+
+    def collected(self: LinearProver) -> Any:
+        ridden.extend(proof.finish().certificate for proof in self._ctx.deferred)
+        return collect(self)
+
+    monkeypatch.setattr(LinearProver, "schedule", scheduled)
+    monkeypatch.setattr(LinearProver, "collect", collected)
+    here = bigsvm.fit(rows, scheduler="serial", rounds_per_pass=8, **options)
+    assert here.status == "converged"
+    whole = [[proof for proof in found if proof.n_rows == 400] for found in (alone, ridden)]  # not those that compile
+    assert len(whole[1]) > 3
+    for own, other in zip(*whole, strict=False):  # the last one may have met no further pass
+        np.testing.assert_allclose(own.dual, other.dual, rtol=1e-12)
+        np.testing.assert_allclose(own.primal, other.primal, rtol=1e-12)
+
+
+@pytest.mark.usefixtures("streaming")
+@pytest.mark.parametrize("stop", [20, 40])
+def test_same_bytes_where_half_of_all_is_lost_before_each_round(
+    stop: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With proofs that ride; and a run that was stopped in the midst of a pass goes on there."""
+    rows = rows_of("hinge")
+    options: dict[str, Any] = {"solver": "dcd", "loss": "hinge", "C": 0.1, "tol": 1e-2, "shards": 3}
+    serial = FitConfig.of(scheduler="serial", rounds_per_pass=5, **options)
+    saves = Checkpoints(tmp_path / "c", {}, 1e9)
+    here = folder_bytes(fit_store(rows, serial), tmp_path / "m")
+    riding: list[bool] = []
+    dumped = ShardState.dump
+    with monkeypatch.context() as patch:
+        patch.setattr(ShardState, "dump", lambda state: riding.append(state.proof is not None) or dumped(state))
+        assert "SIGTERM" in stopped(rows, serial, saves, stop)
+    apart = Apart()
+    monkeypatch.setattr("bigsvm.run.fit.fit.open_mapper", lambda *_: nullcontext(apart))
+    assert folder_bytes(fit_store(rows, serial, checkpoints=saves, resume=True), tmp_path / "m") == here
+    assert apart.asked > 10
+    assert riding[-3:] == [True] * 3
+    assert not shard_tasks._HELD

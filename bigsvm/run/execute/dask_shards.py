@@ -1,8 +1,8 @@
 """Shards on dask workers: where each one is, what a round sends and brings back.
 
 A task names the worker that had its shard last, and may run on any other: a worker that is gone is replaced without
-anybody waiting for it.  What a shard knows stays in the process that worked on it, as a cache (`solvers/dcd/
-shard_tasks.py`); dask holds no state of ours, so that nothing of it must be computed again when a worker leaves.
+anybody waiting for it.  What a shard knows stays in the process that worked on it, as a cache
+(`solvers/shard_tasks.py`); dask holds no state of ours, so that nothing of it must be computed again when one leaves.
 """
 
 from __future__ import annotations

@@ -31,7 +31,6 @@ from bigsvm.solvers.pace import IN_MEMORY, SCANNED, STREAMED, Pace
 from bigsvm.store.state.state_files import dump, load
 
 _FIRST_CHECK = 4.0  # passes before the first certificate is deferred; then each time they have doubled
-_RARELY = 4.0  # the same where each certificate costs a reading of its own
 _STALLED = 20  # proofs in a row that find neither a better primal nor a better dual point
 _PRECISION = 2.0**-52  # a relative gap that P itself is not known to
 _DEFER_BELOW = 6.0  # forecasts above the tolerance by less than this factor let a certificate be deferred
@@ -132,7 +131,7 @@ class Loop:
         """One step of the solver, then what comes next; True where a certificate deferred to it met the tolerance."""
         at, ctx, config = self.at, self.ctx, self.config
         n, limit = ctx.data.n_samples, config.max_passes or math.inf
-        defers = self.solver.can_defer and not ctx.resident and ctx.shards == 1
+        defers = self.solver.can_defer and not ctx.resident
         ctx.control.sweeps_left = None if math.isinf(limit) else max(int(limit - self._spent()), 1)
         while True:
             before = time.monotonic()
@@ -160,7 +159,7 @@ class Loop:
         counted = epochs if ctx.resident else at.steps
         due = self.solver.can_defer and counted >= at.next_check  # the others know their gap
         if due:
-            at.next_check = (2.0 if defers or ctx.resident else _RARELY) * counted
+            at.next_check = 2.0 * counted
         forecast = self.solver.forecast(self.state)
         hopeful = info.ask_certificate or forecast <= config.tol
         if config.stop == "paper":  # the proof is for the report only

@@ -144,7 +144,8 @@ class Plan:
             ),
         ]
         if self.shards > 1:
-            rows.append(("shards", f"{self.shards:,}, added up {self.rounds_per_pass:,} times in a pass"))
+            rounds = f"{self.rounds_per_pass:,} times in a pass" if self.rounds_per_pass > 1 else "once a pass"
+            rows.append(("shards", f"{self.shards:,}, added up {rounds}"))
         for need in self.needs:
             rows.append(
                 (
@@ -287,6 +288,6 @@ def _planned(
         certificate_workers=PARALLEL + min(spare // max(sizes.wide, 1), 62),
         min_memory_bytes=least,
         shards=shape.shards,
-        rounds_per_pass=rounds_of(config, shape, sizes.data_bytes),
+        rounds_per_pass=rounds_of(config, shape, sizes.data_bytes, solver),
         memory_source=source,
     )

@@ -162,8 +162,18 @@ class LinearProver(Prover):
             for ref, block in zip(refs, blocks_of(self._ctx.data, refs), strict=True):
                 self._ctx.charge(block.nbytes)
                 self._prepare(block, ref)
+        if all(point.on_shards is not None for point in points):
+            return [self._from_shards(point) for point in points]
         with ThreadPoolExecutor(min(len(points), self._ctx.threads), "bigsvm-proof") as pool:
             return list(pool.map(self._tasks, points))
+
+    def _from_shards(self, point: Point) -> Proof:
+        assert point.on_shards is not None
+        total = Accumulator(point.problem, point.w, point.rescaled)
+        for terms in point.on_shards(point.w, point.rescaled):
+            self._ctx.charge(terms.bytes_read)
+            total.add(terms)
+        return total.proof()
 
     def _tasks(self, point: Point) -> Proof:
         ctx, alpha = self._ctx, point.alpha

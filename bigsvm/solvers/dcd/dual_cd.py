@@ -48,6 +48,7 @@ from bigsvm.solvers.dcd.dual_cd_state import (
 from bigsvm.solvers.dcd.dual_cd_stream import pass_sums, streamed_pass, writable
 from bigsvm.solvers.dcd.momentum import Momentum
 from bigsvm.solvers.dcd.shard_pass import ShardedGroup, sharded_pass
+from bigsvm.solvers.dcd.shard_state import RESCALED
 from bigsvm.solvers.weights import columns
 from bigsvm.store.blocks import Matrix, readonly_view
 from bigsvm.store.state.vectors import RowVector
@@ -84,6 +85,7 @@ class DualCD(SolverBase):
     biases: ClassVar[tuple[str, ...]] = ("augmented", "none")
     can_defer: ClassVar[bool] = True
     in_shards: ClassVar[bool] = True
+    in_rounds: ClassVar[bool] = True
     starts_from: ClassVar[StartsFrom] = "duals"
 
     max_sweeps_per_step: int = 64
@@ -133,6 +135,8 @@ class DualCD(SolverBase):
         elif shape.shards > 1:
             held = FAN_IN * (math.ceil(math.log(shape.shards, FAN_IN)) + 1) + 2
             needs.append(Need("sums of shards", held * shape.weight_bytes * (shape.n_features + 1) * m))
+            needs.append(Need("sums of a riding proof", (shape.shards + held) * 8 * (shape.n_features + 1) * m))
+            needs.append(Need(DEFERRED_ALPHA, 8 * n * m, may_spill=True))
         else:
             needs.append(Need(DEFERRED_ALPHA, 8 * n * m, may_spill=True))  # where the pass began, if it leaps
             if self.momentum != "off" and shape.weighted and not shape.regression:
@@ -285,6 +289,12 @@ class DualCD(SolverBase):
 
     def points(self, state: DualCDState) -> list[Point]:
         """w and alpha of each group of models."""
+        if state.shards is not None:
+            groups = zip(state.groups, state.shards, strict=True)
+            return [
+                Point(group.problem, group.w, group.alpha, rescaled=RESCALED, on_shards=shards.prove)
+                for group, shards in groups
+            ]
         return [
             Point(group.problem, group.w, group.alpha)
             if (ahead := group.momentum) is None

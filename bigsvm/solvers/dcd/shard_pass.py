@@ -31,11 +31,14 @@ import numpy as np
 
 from bigsvm.compiled.linear.dual_cd import Stiffness
 from bigsvm.errors import BigSVMError
+from bigsvm.problem.certificate import RowsTerms
+from bigsvm.problem.deferred import DeferredCertificate
+from bigsvm.solvers import shard_tasks
 from bigsvm.solvers.base import Context
-from bigsvm.solvers.dcd import shard_tasks
 from bigsvm.solvers.dcd.dual_cd_stream import PassSums
 from bigsvm.solvers.dcd.shard_state import Found, Round, ShardRows, ShardState
-from bigsvm.solvers.dcd.shard_tasks import Shard
+from bigsvm.solvers.shard_reading import terms_of
+from bigsvm.solvers.shard_tasks import Shard
 from bigsvm.tasks import ShardSum
 
 if TYPE_CHECKING:
@@ -58,7 +61,8 @@ def sharded_pass(state: DualCDState, ctx: Context) -> PassSums | None:
     whole = rounds * len(state.groups)
     while state.done < whole:
         number, part = divmod(state.done, rounds)
-        state.shards[number].round(state.sweep, part, rounds, ctx)
+        riding = ctx.deferred[number] if ctx.deferred else None
+        state.shards[number].round(state.sweep, part, rounds, ctx, riding)
         state.done += 1
         if state.done < whole and ctx.pause():
             for group in state.shards:
@@ -102,16 +106,25 @@ class ShardedGroup:
             Path(self._home).mkdir(parents=True)
             self._remove_home = weakref.finalize(self, shutil.rmtree, self._home, True)
 
-    def round(self, sweep: int, part: int, parts: int, ctx: Context) -> None:
-        """One round of all shards: w and alpha go to the top of the dual along their changes."""
-        self._restore()
+    def round(
+        self, sweep: int, part: int, parts: int, ctx: Context, riding: DeferredCertificate | None = None
+    ) -> None:  # fmt: skip
+        """One round of all shards: w and alpha go to the top of the dual along their changes.
+
+        riding : the certificate of the point that the pass began at, where it is to see the rows of the pass
+        """
+        self._restore(riding if part else None)
         if part == 0:
             self.seen, self.visits = np.empty((0, *self.seen.shape[1:])), 0
         w = self.models.w
-        told = Round(self.rounds, sweep, part, parts, self._stiffness(ctx.shards), self.theta)
+        proves = 0 if riding is None else 2 if part else 1
+        told = Round(self.rounds, sweep, part, parts, self._stiffness(ctx.shards), self.theta, proves)
+        W = w if riding is None or part else riding.w  # the same values, in an array that nobody changes
         if self._home:
-            shard_tasks.log_round(self._home, told, w)
-        total = self._on_shards(shard_tasks.round_task, (told, w))
+            shard_tasks.log_round(self._home, told, W)
+        elif riding is not None:
+            self._lend(riding)
+        total = self._on_shards(shard_tasks.round_task, (told, W))
         each, change = [Found(*found) for found in total.each], total.vectors[0]
         ctx.charge(sum(found.bytes_read for found in each))
         square = np.atleast_1d(np.einsum("j...,j...->...", change[:-1], change[:-1], dtype=np.float64))
@@ -133,6 +146,15 @@ class ShardedGroup:
         self.seen = np.concatenate([self.seen, seen[None]])
         self.visits += sum(found.visits for found in each)
         self.rounds += 1
+        if riding is not None and part == parts - 1:
+            for terms in terms_of([found.proof for found in each if found.proof is not None], total.vectors[1]):
+                riding.take(terms)
+
+    def _lend(self, riding: DeferredCertificate) -> None:
+        for rows, state in zip(self._rows, self._states or (), strict=True):
+            if state.proof is None:
+                at = slice(rows.first, rows.first + rows.n_rows)
+                state.lend(rows.problem, riding.w, riding.alpha.values[at])
 
     def _bias(self) -> np.ndarray:
         """Of each model, float64."""
@@ -185,6 +207,12 @@ class ShardedGroup:
             alpha[...], streams[...] = tree["alpha"], tree["streams"]
         shard_tasks.drop_log(self._home, self.rounds)
 
+    def prove(self, w: np.ndarray, rescaled: bool) -> list[RowsTerms]:
+        """The terms of all rows, from where they are.  The shards must have been brought here (`collect`)."""
+        self._restore(None)
+        total = self._on_shards(shard_tasks.ask_task, (self.rounds, rescaled, w))
+        return terms_of(total.each, total.vectors[0])
+
     def learn(self, rebuilt: np.ndarray) -> None:
         """Take the rounding out of w and of the sum of alpha_i y_i; the bias goes its own way."""
         self.models.w[:-1] = rebuilt[:-1]
@@ -231,15 +259,18 @@ class ShardedGroup:
 
     def _kept(self, rows: ShardRows) -> dict[str, Any]:
         tree = shard_tasks.saved_tree(self._home, rows.number, self.rounds)
-        return {name: tree[name] for name in ("rounds", "row_buffer")}
+        return {name: tree[name] for name in ("rounds", "row_buffer", "proof")}
 
-    def _restore(self) -> None:
-        """Write what was loaded where the shards look for it."""
+    def _restore(self, riding: DeferredCertificate | None) -> None:
+        """Write what was loaded where the shards look for it, with the point of a proof that rides already."""
         if self._unsaved is None:
             return
         for rows, saved in zip(self._rows, self._unsaved, strict=True):
             alpha, streams = self._of(rows)
-            shard_tasks.write_home(self._home, rows.number, {"alpha": alpha, "streams": streams, **saved})
+            at = slice(rows.first, rows.first + rows.n_rows)
+            point = None if riding is None else [riding.w, riding.alpha.values[at]]
+            tree = {"alpha": alpha, "streams": streams, "point": point, **saved}
+            shard_tasks.write_home(self._home, rows.number, tree)
         self._unsaved = None
 
     def _on_shards(self, task: Callable[..., ShardSum], told: Any) -> ShardSum:

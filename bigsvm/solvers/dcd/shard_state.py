@@ -15,13 +15,19 @@ import numpy as np
 from bigsvm.compiled.linear.dual_cd import GAP, LOSS, BlockRows, Stiffness, dual_cd_visit
 from bigsvm.compiled.shared.rows import CSR, sqnorms
 from bigsvm.compiled.shared.visiting import VisitingOrder, mixed_runs_of, shuffled
+from bigsvm.problem.deferred import DeferredCertificate
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.dcd.active_row_buffer import ActiveRowBuffer, make_row_buffer
+from bigsvm.solvers.shard_reading import ShardReading, ShardVector, proof_of, proved
 from bigsvm.store.addresses import in_groups
 from bigsvm.store.blocks import Block, BlockGroup, RowBlocks, readonly_view
 from bigsvm.store.join import read_group
+from bigsvm.tasks import ShardSum
 
 _ORDER = 1 << 60  # in place of a first row, in the key of the order of a shard's blocks
+
+RESCALED = True
+"""Proofs are of the best multiple of w, which is right in direction sooner than in length."""
 
 
 class ShardRows(NamedTuple):
@@ -53,6 +59,14 @@ class ShardRows(NamedTuple):
     def n_rows(self) -> int:
         return min(self.blocks.stop * self.block_rows, self.data.n_samples) - self.first
 
+    def new_state(self) -> ShardState:
+        """alpha = 0, no row in memory."""
+        return ShardState(self, np.zeros((self.n_rows, self.problem.n_models)), np.ones(self.n_rows, np.uint8))
+
+    def told(self, tree: dict[str, Any]) -> Round:
+        """As the log keeps a round."""
+        return Round(**{**tree, "stiffness": Stiffness(*tree["stiffness"])})
+
 
 class Round(NamedTuple):
     """What all shards are told in a round.
@@ -60,6 +74,7 @@ class Round(NamedTuple):
     number : of the round since the fit began;  sweep : the pass;  part : of `parts`, the round within the pass
     stiffness : of the local problems
     theta : float64, (n_models,)   how far the steps of the round before go, as its line search found
+    proves : 0, or a proof of the point that the pass begins at rides on the pass: 1 in its first round, 2 in others
     """
 
     number: int
@@ -68,6 +83,11 @@ class Round(NamedTuple):
     parts: int
     stiffness: Stiffness
     theta: np.ndarray
+    proves: int = 0
+
+    def tree(self) -> dict[str, Any]:
+        """As the log keeps it."""
+        return {**self._asdict(), "stiffness": list(self.stiffness)}
 
 
 class Found(NamedTuple):
@@ -82,6 +102,7 @@ class Found(NamedTuple):
         of the rows that moved or are inside their box, of those that were visited and of those kept
     norm : squared norm of the shard's change of w, without its bias
     visits, bytes_read : int
+    proof : at the end of a pass that a proof rides on: what was proved, as `terms_of` takes it
     """
 
     gap: np.ndarray
@@ -97,6 +118,7 @@ class Found(NamedTuple):
     norm: np.ndarray
     visits: int
     bytes_read: int
+    proof: tuple[np.ndarray, int, int] | None = None
 
 
 class _Moved(NamedTuple):
@@ -123,22 +145,54 @@ class ShardState:
         if rows.row_buffer_bytes and rows.n_rows:
             self.row_buffer = make_row_buffer(rows.row_buffer_bytes, rows.data, rows.row_buffer_packed)
         self._moved: list[_Moved] = []
+        self.proof: DeferredCertificate | None = None
+        self.proved: np.ndarray | None = None
+        self._partial: dict[str, Any] | None = None
 
-    @classmethod
-    def new(cls, rows: ShardRows) -> ShardState:
-        """alpha = 0, no row in memory."""
-        return cls(rows, np.zeros((rows.n_rows, rows.problem.n_models)), np.ones(rows.n_rows, np.uint8))
+    def lend(self, problem: Problem, w: np.ndarray, alpha: np.ndarray) -> None:
+        """The point that a riding proof is of, where the caller has it; of a shard elsewhere it is its own copy."""
+        self.proved, self.proof = alpha, proof_of(problem, w, ShardVector(alpha, 0), RESCALED)
+        if self._partial is not None:
+            self.proof.load({**self._partial, "w": w})
+            self._partial = None
 
     def dump(self) -> dict[str, Any]:
         """What a checkpoint keeps beside alpha and streams.  The last line search must have been settled."""
         assert not self._moved
-        return {"rounds": self.rounds, "row_buffer": None if self.row_buffer is None else self.row_buffer.dump()}
+        kept = None if self.row_buffer is None else self.row_buffer.dump()
+        seen = self._partial if self.proof is None else self.proof.dump()
+        return {
+            "rounds": self.rounds,
+            "row_buffer": kept,
+            "proof": seen and {name: value for name, value in seen.items() if name != "w"},
+        }
 
     def load(self, tree: dict[str, Any]) -> None:
         """Take over what `dump` gave."""
         self.rounds, self._moved = int(tree["rounds"]), []
+        self.proof, self._partial = None, tree.get("proof")
         if self.row_buffer is not None:
             self.row_buffer.load(tree["row_buffer"])
+
+    def whole(self) -> dict[str, Any]:
+        """All that a shard that is made anew needs."""
+        point = None if self.proof is None else [self.proof.w, self.proved]
+        return {"alpha": self.alpha, "streams": self.streams, "point": point, **self.dump()}
+
+    def restore(self, rows: ShardRows, tree: dict[str, Any]) -> None:
+        """Take over what `whole` gave."""
+        self.alpha[...], self.streams[...] = tree["alpha"], tree["streams"]
+        self.load(tree)
+        if tree["point"] is not None:
+            w, alpha = tree["point"]
+            self.lend(rows.problem, np.array(w), np.array(alpha))
+
+    def answer(self, rows: ShardRows, question: bool, w: np.ndarray) -> ShardSum:
+        """What the rows prove of (w, alpha), or of a multiple of w.  The last line search must have been settled."""
+        assert not self._moved
+        refs = rows.data.refs(rows.block_rows)[rows.blocks.start : rows.blocks.stop]
+        reading = ShardReading(rows.data, refs)
+        return proved(reading, rows.problem, w, ShardVector(self.alpha, rows.first), question)
 
     def settle(self, theta: np.ndarray) -> None:
         """Let the steps of the last round go as far as `theta` of the way, model by model."""
@@ -148,7 +202,7 @@ class ShardState:
                 self.alpha[part.at] = alpha
         self._moved = []
 
-    def work(self, rows: ShardRows, told: Round, W: np.ndarray) -> tuple[Found, np.ndarray]:
+    def work(self, rows: ShardRows, told: Round, W: np.ndarray) -> ShardSum:
         """One round against the weights W: what was found, and the change of w that the change of alpha makes."""
         self.settle(told.theta)
         problem, m = rows.problem, rows.problem.n_models
@@ -160,8 +214,12 @@ class ShardState:
             if told.part == 0:
                 buffer.begin_pass()
             self._remember_kept(buffer, problem)
+        if told.proves == 1 and self.proof is None:
+            self.lend(problem, W, self.alpha.copy())
         key = (rows.seed, told.sweep)
         for block, at in self._part(rows, told):
+            if self.proof is not None:
+                self.proof.add(block, at)
             visited, stats = self._visit(rows, block, at, told, w)
             visits, nbytes, seen = visits + visited, nbytes + block.nbytes, seen + stats
         if buffer is not None and rows.row_buffer_sweeps:
@@ -181,7 +239,11 @@ class ShardState:
             seen[:, GAP], seen[:, LOSS], kept[:, GAP], kept[:, LOSS], linear, cross, square, balance, response,
             kept_response, norm, visits, nbytes,
         )  # fmt: skip
-        return found, change
+        if self.proof is None or told.part < told.parts - 1:
+            return ShardSum((found,), (change,))
+        sums, n_rows, v = self.proof.found()
+        self.proof = self.proved = None
+        return ShardSum((found._replace(proof=(sums, n_rows, 0)),), (change, v))
 
     def _part(self, rows: ShardRows, told: Round) -> Iterator[tuple[Block, np.ndarray]]:
         """The rows of a part of the pass: blocks, with the number of each row within the shard.

@@ -12,11 +12,11 @@ import numpy as np
 
 from bigsvm.problem.problem import Problem, zero_weights
 from bigsvm.solvers.base import Context, DataShape, Need
+from bigsvm.solvers.primal.row_state import RowState
+from bigsvm.solvers.primal.sharded_rows import ShardedRows
 from bigsvm.solvers.weights import columns, regularised
-from bigsvm.store.blocks import tile
 from bigsvm.store.state.vectors import RowVector
 
-_PIECE = 1 << 14  # rows at a time: no copy of all
 WIDE = 6  # arrays as large as w: the four here, a preconditioned residual, and the product
 
 
@@ -26,7 +26,7 @@ class ConjugateGradients:
 
     residual, search, diagonal : float64, shape of w
     rho, target : float64, (n_models,)   the residual's square in the preconditioner's norm, and what it should become
-    products : float64, (n_samples, n_models)   y (x.d + bias d_last) of the direction so far
+    products : float64, (n_samples, n_models)   y (x.d + bias d_last) of the direction so far; None where shards have it
     iteration : products taken so far;  open : the direction is still being improved
     """
 
@@ -35,7 +35,7 @@ class ConjugateGradients:
     diagonal: np.ndarray
     rho: np.ndarray
     target: np.ndarray
-    products: RowVector
+    products: RowVector | None
     iteration: int = 0
     open: bool = False
 
@@ -44,7 +44,8 @@ class ConjugateGradients:
         """No system yet."""
         m = problem.n_models
         residual, search, diagonal = (zero_weights(ctx.data.n_features, m) for _ in range(3))
-        return cls(residual, search, diagonal, np.zeros(m), np.zeros(m), ctx.vector("products", m))
+        products = ctx.vector("products", m) if ctx.shards == 1 else None
+        return cls(residual, search, diagonal, np.zeros(m), np.zeros(m), products)
 
     @staticmethod
     def needs(shape: DataShape) -> list[Need]:
@@ -54,7 +55,9 @@ class ConjugateGradients:
             Need("products", 8 * shape.n_samples * shape.n_models, may_spill=True),
         ]
 
-    def begin(self, problem: Problem, gradient: np.ndarray, diagonal: np.ndarray, forcing: float) -> None:
+    def begin(
+        self, problem: Problem, rows: RowState, gradient: np.ndarray, diagonal: np.ndarray, forcing: float
+    ) -> None:
         """Take up the system of a new point: d = 0.
 
         diagonal : of H, float64, shape of w;  forcing : part of the first residual that is small enough
@@ -65,13 +68,16 @@ class ConjugateGradients:
         np.divide(self.residual, self.diagonal, out=self.search)
         self.rho = _dot(self.residual, self.search)
         self.target = forcing * forcing * self.rho
-        self.products.values[:] = 0.0
+        if isinstance(rows, ShardedRows):
+            rows.begin_products()
+        else:
+            self._products[:] = 0.0
         self.iteration, self.open = 0, bool(np.any(self.rho > 0.0))
 
     def take(
-        self, problem: Problem, product: np.ndarray, p: RowVector, direction: np.ndarray, gaps: np.ndarray
+        self, problem: Problem, product: np.ndarray, rows: RowState, direction: np.ndarray, gaps: np.ndarray
     ) -> None:
-        """One iteration: `product` is H times `search`, and `p` what the rows' products with it are.
+        """One iteration: `product` is H times `search`, and the p of `rows` what their products with it are.
 
         gaps : float64, (n_models,)   gaps P - D that would do.  As long as rows keep their sides the gradient g at
             w + d is the residual, and the dual point that goes with it leaves a gap of |g|^2 / 2.
@@ -81,8 +87,11 @@ class ConjugateGradients:
         length = np.divide(self.rho, bend, out=np.zeros_like(bend), where=bend > 0.0)
         columns(direction)[...] += length * columns(self.search)
         columns(self.residual)[...] -= length * columns(product)
-        for start, stop in tile(len(p.values), _PIECE):
-            self.products.values[start:stop] += length * p.values[start:stop]
+        if isinstance(rows, ShardedRows):
+            rows.add_products(length)
+        else:
+            for piece in rows.pieces():
+                self._products[piece] += length * rows.p.values[piece]
         z = self.residual / self.diagonal
         rho = _dot(self.residual, z)
         goes_on = (rho > self.target) & (0.5 * _dot(self.residual, self.residual) > gaps) & (length > 0.0)
@@ -91,6 +100,18 @@ class ConjugateGradients:
         columns(self.search)[...] = np.where(goes_on, columns(z) + turn * columns(self.search), 0.0)
         self.rho = np.where(goes_on, rho, 0.0)
         self.iteration, self.open = self.iteration + 1, bool(goes_on.any())
+
+    def follow(self, rows: RowState) -> None:
+        """Let the p of the rows be their products with the direction."""
+        if isinstance(rows, ShardedRows):
+            rows.follow_products()
+        else:
+            rows.p.values[:] = self._products
+
+    @property
+    def _products(self) -> np.ndarray:
+        assert self.products is not None
+        return self.products.values
 
 
 def _dot(a: np.ndarray, b: np.ndarray) -> np.ndarray:

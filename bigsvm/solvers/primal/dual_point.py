@@ -27,6 +27,22 @@ class Known(Protocol):
         ...
 
 
+class Mixing(Protocol):
+    """What a mixture asks of the rows, wherever they are.
+
+    shares : float64, (2, n_models)   factors of the new alpha of rows with y alpha > 0, and of the others; or None
+    """
+
+    def sides(self) -> np.ndarray:
+        """Sums of |alpha| of the new point, (2, n_models): of rows with y alpha > 0, and of the others."""
+
+    def sums(self, shares: np.ndarray | None) -> np.ndarray:
+        """`linear` and `squares` of the new point, and what is between the squares of both, (3, n_models)."""
+
+    def move(self, shares: np.ndarray | None, theta: np.ndarray) -> None:
+        """Bring alpha as far as `theta`, (n_models,), of the way to the new point."""
+
+
 @dataclass
 class DualPoint:
     """The running convex combination of the dual points that gradients gave (docs/mathematics.md 2.4).
@@ -47,7 +63,7 @@ class DualPoint:
 
 def mix_dual(
     state: PrimalState, weights: Weights, V: np.ndarray, known: Known | None = None, tol: float = 0.0,
-    stays: np.ndarray | None = None,
+    stays: np.ndarray | None = None, mixing: Mixing | None = None,
 ) -> None:  # fmt: skip
     """Move the best dual point to the best mixture of it and the one that `weights` give at the present slacks.
 
@@ -57,24 +73,12 @@ def mix_dual(
     tol : a new point whose own relative gap is as small is taken alone: in a mixture every row that ever weighed
     something has alpha > 0
     stays : bool, (n_models,)   models whose point is left as it is
+    mixing : of rows that are elsewhere
     """
-    problem, rows, dual = state.problem, state.rows, state.dual
-    diag = 2.0 * problem.loss.diag_factor  # squares = sum diag alpha^2 / (4 C)
-    shares = _balance(problem, rows, weights, known)
-    sums = []
-    for piece in rows.pieces():
-        new, old, C = (
-            _scaled(problem, rows, weights, known, shares, piece),
-            rows.alpha.values[piece],
-            rows.costs(problem, piece),
-        )
-        quarter = np.divide(0.5 * diag, 2.0 * C, out=np.zeros_like(C), where=C > 0)
-        sums.append(
-            [_linear(problem, rows, new, piece), (quarter * new * new).sum(axis=0), (quarter * new * old).sum(axis=0)]
-        )
-    linear, squares, cross = (
-        np.array([math.fsum(column) for column in part]) for part in np.array(sums).transpose(1, 2, 0)
-    )
+    problem, dual = state.problem, state.dual
+    parts = mixing or RowMixing(problem, state.rows, weights, known)
+    shares = None if problem.bias != "free" else _balance(parts.sides())
+    linear, squares, cross = parts.sums(shares)
     change = V - dual.v
     rise = linear - dual.linear - inner(problem, dual.v, change) - 2.0 * (cross - dual.squares)
     bend = squared_norm(problem, change) + 2.0 * (dual.squares - 2.0 * cross + squares)
@@ -87,12 +91,53 @@ def mix_dual(
         theta[stays] = 0.0
     if not theta.any():
         return
-    for piece in rows.pieces():
-        new, old = _scaled(problem, rows, weights, known, shares, piece), rows.alpha.values[piece]
-        rows.alpha.values[piece] = np.where(theta == 1.0, new, old + theta * (new - old))
+    parts.move(shares, theta)
     dual.squares = (1 - theta) ** 2 * dual.squares + 2 * theta * (1 - theta) * cross + theta**2 * squares
     dual.linear = (1 - theta) * dual.linear + theta * linear
     dual.v += change * (theta if change.ndim == 2 else theta[0])
+
+
+class RowMixing:
+    """Of rows that are here."""
+
+    def __init__(self, problem: Problem, rows: RowState, weights: Weights, known: Known | None = None) -> None:
+        self._problem, self._rows, self._weights, self._known = problem, rows, weights, known
+
+    def sides(self) -> np.ndarray:
+        """As `Mixing` says."""
+        problem, rows, sums = self._problem, self._rows, []
+        for piece in rows.pieces():
+            alpha = _alpha(problem, rows, self._weights, self._known, piece)
+            positive, alpha = _of_positive(problem, rows, alpha, piece), np.abs(alpha)
+            sums.append([np.where(positive, alpha, 0.0).sum(axis=0), np.where(positive, 0.0, alpha).sum(axis=0)])
+        return _added(sums, problem.n_models, 2)
+
+    def sums(self, shares: np.ndarray | None) -> np.ndarray:
+        """As `Mixing` says."""
+        problem, rows, sums = self._problem, self._rows, []
+        diag = 2.0 * problem.loss.diag_factor  # squares = sum diag alpha^2 / (4 C)
+        for piece in rows.pieces():
+            new, old, C = self._new(shares, piece), rows.alpha.values[piece], rows.costs(problem, piece)
+            quarter = np.divide(0.5 * diag, 2.0 * C, out=np.zeros_like(C), where=C > 0)
+            linear = _linear(problem, rows, new, piece)
+            sums.append([linear, (quarter * new * new).sum(axis=0), (quarter * new * old).sum(axis=0)])
+        return _added(sums, problem.n_models, 3)
+
+    def move(self, shares: np.ndarray | None, theta: np.ndarray) -> None:
+        """As `Mixing` says."""
+        alpha = self._rows.alpha.values
+        for piece in self._rows.pieces():
+            new, old = self._new(shares, piece), alpha[piece]
+            alpha[piece] = np.where(theta == 1.0, new, old + theta * (new - old))
+
+    def _new(self, shares: np.ndarray | None, piece: slice) -> np.ndarray:
+        return _scaled(self._problem, self._rows, self._weights, self._known, shares, piece)
+
+
+def _added(sums: list[list[np.ndarray]], n_models: int, n: int) -> np.ndarray:
+    """(n, n_models), of what pieces of rows gave."""
+    parts = np.array(sums).reshape(-1, n, n_models).transpose(1, 2, 0)
+    return np.array([[math.fsum(column) for column in part] for part in parts])
 
 
 def _linear(problem: Problem, rows: RowState, alpha: np.ndarray, piece: slice) -> np.ndarray:
@@ -118,17 +163,8 @@ def _scaled(
     return alpha
 
 
-def _balance(problem: Problem, rows: RowState, weights: Weights, known: Known | None) -> np.ndarray | None:
-    """Factors (2, n_models) of the rows with y alpha > 0 and of the others that make sum y alpha = 0, where the bias
-    is free."""
-    if problem.bias != "free":
-        return None
-    sums = []
-    for piece in rows.pieces():
-        alpha = _alpha(problem, rows, weights, known, piece)
-        positive, alpha = _of_positive(problem, rows, alpha, piece), np.abs(alpha)
-        sums.append([np.where(positive, alpha, 0.0).sum(axis=0), np.where(positive, 0.0, alpha).sum(axis=0)])
-    totals = np.array([[math.fsum(column) for column in part] for part in np.array(sums).transpose(1, 2, 0)])
+def _balance(totals: np.ndarray) -> np.ndarray:
+    """Factors (2, n_models) of the rows with y alpha > 0 and of the others that make sum y alpha = 0."""
     lighter = totals.min(axis=0)
     return np.divide(lighter, totals, out=np.zeros_like(totals), where=totals > 0)
 

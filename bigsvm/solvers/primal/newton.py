@@ -11,6 +11,7 @@ from bigsvm.solvers.base import DataShape, Need, Rule, StartsFrom
 from bigsvm.solvers.primal.hessian import hessian_need, newton_direction, too_many_features
 from bigsvm.solvers.primal.primal_state import FullGradient, PrimalState
 from bigsvm.solvers.primal.row_pass import Curvature
+from bigsvm.solvers.primal.sharded_rows import sums_need
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Newton(FullGradient):
     paper_rule: ClassVar[bool] = True
     curvature: ClassVar[Curvature] = "matrix"
     centres: ClassVar[bool] = True
+    in_shards: ClassVar[bool] = True
 
     max_features: int = 5000
     eps1: float = 1e-6
@@ -41,7 +43,8 @@ class Newton(FullGradient):
 
     def more_needs(self, shape: DataShape) -> list[Need]:
         """The Hessians."""
-        return [hessian_need(shape)]
+        triangle = 4 * (shape.n_features + 1) * (shape.n_features + 2)
+        return [hessian_need(shape), *sums_need(shape, triangle * shape.n_models)]
 
     def direction(self, state: PrimalState, H: np.ndarray | None) -> None:
         """d = -H^-1 gradient."""

@@ -12,6 +12,7 @@ from bigsvm.solvers.base import Context, DataShape, Need, StartsFrom, StepInfo
 from bigsvm.solvers.primal.conjugate_gradients import ConjugateGradients
 from bigsvm.solvers.primal.primal_state import FullGradient, PrimalState
 from bigsvm.solvers.primal.row_pass import Curvature, row_pass
+from bigsvm.solvers.primal.sharded_rows import ShardedRows
 from bigsvm.tasks import PassLeft
 
 _AIM = 0.5  # of the tolerance: the gap that the solution of a system should leave, if no row changed its side
@@ -37,6 +38,8 @@ class NewtonCG(FullGradient):
     curvature: ClassVar[Curvature] = "diagonal"
     move_reads: ClassVar[int] = 0
     centres: ClassVar[bool] = True
+    in_shards: ClassVar[bool] = True
+    sums_products: ClassVar[bool] = True
 
     forcing: float = 0.1
     most_products: int = 250
@@ -64,18 +67,22 @@ class NewtonCG(FullGradient):
         paused = StepInfo(state.estimate, n, 0, ask_certificate=False, paused=True)
         while system.open and system.iteration < allowed and not (system.iteration and ctx.expired()):
             try:
-                product, _ = row_pass(
-                    ctx, problem, state.rows, state.w.shape, d=system.search, weights=self.weights(problem),
-                    curvature="product",
-                )  # fmt: skip
+                product = self._product(problem, state, ctx, system.search)
             except PassLeft:
                 return paused
-            system.take(problem, product, state.rows.p, state.direction, _AIM * ctx.tol * state.primal)
+            system.take(problem, product, state.rows, state.direction, _AIM * ctx.tol * state.primal)
             state.visits += n
             if system.open and ctx.pause():
                 return paused
         system.open = False
         return super().step(problem, state, ctx)
+
+    def _product(self, problem: Problem, state: PrimalState, ctx: Context, d: np.ndarray) -> np.ndarray:
+        """The Hessian's with d, from one reading of the rows."""
+        if isinstance(state.rows, ShardedRows):
+            return state.rows.product(d)
+        weights = self.weights(problem)
+        return row_pass(ctx, problem, state.rows, d.shape, d=d, weights=weights, curvature="product")[0]
 
     def _products_allowed(self, ctx: Context) -> int:
         """Products of this system: one reading more than these is the look that follows."""
@@ -87,13 +94,14 @@ class NewtonCG(FullGradient):
         """Begin a new system."""
         assert H is not None
         state.direction[...] = 0.0
-        state.extra.begin(state.problem, state.gradient, H, self.forcing)
+        state.extra.begin(state.problem, state.rows, state.gradient, H, self.forcing)
 
     def measure(self, state: PrimalState, ctx: Context) -> None:
         """No pass: the products are the sum of those that conjugate gradients took."""
-        state.rows.p.values[:] = state.extra.products.values
+        state.extra.follow(state.rows)
 
     def finish(self, state: PrimalState) -> None:
         """Give back what only training needs."""
-        state.extra.products.close()
+        if state.extra.products is not None:
+            state.extra.products.close()
         super().finish(state)

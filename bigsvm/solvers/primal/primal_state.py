@@ -19,6 +19,7 @@ from bigsvm.solvers.base import Context, DataShape, Need, Point, Rule, SmallFit,
 from bigsvm.solvers.primal.dual_point import DualPoint, mix_dual
 from bigsvm.solvers.primal.row_pass import Curvature, Weights, row_pass
 from bigsvm.solvers.primal.row_state import RowState, new_rows, row_needs
+from bigsvm.solvers.primal.sharded_rows import ShardedRows, sums_need
 from bigsvm.solvers.weights import columns, inner, regularised, squared_norm
 from bigsvm.store.state.vectors import RowVector
 from bigsvm.tasks import PassLeft
@@ -57,8 +58,10 @@ class PrimalState:
     extra: Any = None
 
 
-def new_state(problem: Problem, ctx: Context, with_slopes: bool = True) -> PrimalState:
-    """w = 0, alpha = 0."""
+def new_state(
+    problem: Problem, ctx: Context, with_slopes: bool = True, sums_products: bool = False
+) -> PrimalState:  # fmt: skip
+    """w = 0, alpha = 0.  On shards these sum the products of rows up where conjugate gradients want that."""
     m, d = problem.n_models, ctx.data.n_features
 
     def zeros() -> np.ndarray:
@@ -67,7 +70,7 @@ def new_state(problem: Problem, ctx: Context, with_slopes: bool = True) -> Prima
     return PrimalState(
         problem=problem,
         w=zeros(),
-        rows=new_rows(problem, ctx, with_slopes),
+        rows=new_rows(problem, ctx, with_slopes) if ctx.shards == 1 else ShardedRows(problem, ctx, sums_products),
         dual=DualPoint(np.zeros(m), np.zeros(m), zeros()),
         gradient=zeros(),
         direction=zeros(),
@@ -136,7 +139,11 @@ class PrimalSolver(SolverBase):
 
     def points(self, state: Any) -> list[Point]:
         """The point that was looked at, and the best dual point."""
-        return [Point(state.problem, state.w, state.rows.alpha)]
+        rows = state.rows
+        if isinstance(rows, ShardedRows):
+            rows.collect()
+            return [Point(state.problem, state.w, rows.alpha, on_shards=rows.prove)]
+        return [Point(state.problem, state.w, rows.alpha)]
 
     def learn(
         self, state: Any, certificate: Certificate, rebuilt: Sequence[np.ndarray], of: Sequence[np.ndarray]
@@ -159,6 +166,8 @@ class FullGradient(PrimalSolver):
     """What of the Hessian a look sums up."""
     move_reads: ClassVar[int] = 1
     """Readings of the rows that a move takes."""
+    sums_products: ClassVar[bool] = False
+    """It follows sums of products that were measured one after another."""
     patience: ClassVar[int] = 1
     """Moves in a row that may lead nowhere before no progress is believed possible."""
 
@@ -166,7 +175,10 @@ class FullGradient(PrimalSolver):
         """Bytes by name; per-row needs may go to disk."""
         wide = 8 * (shape.n_features + 1) * shape.n_models
         centre = [Need("means", _CENTRED * wide)] if shape.centred else []
-        return [Need("w", wide), Need("gradients", _WIDE * wide), *centre, *self.more_needs(shape), *row_needs(shape)]
+        sums = sums_need(shape, 2 * wide)
+        return [
+            Need("w", wide), Need("gradients", _WIDE * wide), *centre, *self.more_needs(shape), *sums, *row_needs(shape)
+        ]  # fmt: skip
 
     def more_needs(self, shape: DataShape) -> list[Need]:
         """Needs of one solver beside those of all."""
@@ -178,7 +190,7 @@ class FullGradient(PrimalSolver):
 
     def init(self, problem: Problem, ctx: Context) -> PrimalState:
         """w = 0, alpha = 0."""
-        return new_state(problem, ctx)
+        return new_state(problem, ctx, sums_products=self.sums_products)
 
     def step(self, problem: Problem, state: PrimalState, ctx: Context) -> StepInfo:
         """Follow the direction chosen last, then look where that led."""
@@ -192,6 +204,8 @@ class FullGradient(PrimalSolver):
         except PassLeft:
             return StepInfo(state.estimate, n, 0, ask_certificate=False, paused=True)
         visits, state.visits = state.visits, 0
+        if isinstance(state.rows, ShardedRows):
+            state.rows.save()
         return StepInfo(
             state.estimate, n, visits,
             ask_certificate=state.estimate <= ctx.tol,
@@ -208,7 +222,8 @@ class FullGradient(PrimalSolver):
         state.primal = 0.5 * squared_norm(problem, state.w) + state.rows.losses(problem)
         state.gradient = regularised(problem, state.w) - V
         if problem.bias != "free" or state.iteration > 0:  # before the first move b is nowhere near its best
-            mix_dual(state, weights, V, tol=ctx.tol)
+            mixing = state.rows if isinstance(state.rows, ShardedRows) else None
+            mix_dual(state, weights, V, tol=ctx.tol, mixing=mixing)
         self.update_gaps(state)
         self.direction(state, H)
         state.moving = True
@@ -216,6 +231,8 @@ class FullGradient(PrimalSolver):
     def read(self, state: PrimalState, ctx: Context) -> tuple[np.ndarray, np.ndarray | None]:
         """The pass of a look: slacks at w, and V and H as `row_pass` gives them."""
         problem = state.problem
+        if isinstance(state.rows, ShardedRows):
+            return state.rows.look(state.w, self.curvature)
         return row_pass(
             ctx, problem, state.rows, state.w.shape, w=state.w, weights=self.weights(problem),
             curvature=self.curvature,
@@ -239,7 +256,10 @@ class FullGradient(PrimalSolver):
 
     def measure(self, state: PrimalState, ctx: Context) -> None:
         """The pass of a move: products of the rows with the direction."""
-        row_pass(ctx, state.problem, state.rows, state.direction.shape, d=state.direction)
+        if isinstance(state.rows, ShardedRows):
+            state.rows.measure(state.direction)
+        else:
+            row_pass(ctx, state.problem, state.rows, state.direction.shape, d=state.direction)
 
     def moved(self, state: PrimalState, lengths: np.ndarray) -> None:
         """Book-keeping of a move by `lengths` along the direction."""

@@ -18,12 +18,11 @@ from bigsvm.compiled.linear.hyperpass import add_binned, row_keys
 from bigsvm.compiled.linear.primal import add_rows, signed_margins
 from bigsvm.compiled.shared.rows import sqnorms
 from bigsvm.problem.problem import Problem
-from bigsvm.solvers.base import Context
 from bigsvm.solvers.gathered import Gathered, picked_rows
 from bigsvm.solvers.primal.row_state import RowState
 from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks, blocks_of, readonly_view, row_bytes
 from bigsvm.store.state.vectors import RowVector
-from bigsvm.tasks import BLOCKS_PER_TASK, over_shares, runs_of
+from bigsvm.tasks import BLOCKS_PER_TASK, Account, Mapper, over_shares, runs_of
 
 _RESIDENT_BLOCK = 1 << 20  # bytes of rows in memory that are worked on together
 _RESIDENT_TASKS = 16
@@ -203,14 +202,29 @@ def _add_curvature(
         add_rows(X, y, problem.positive, h * signs, bias, H[1])  # which has signs of its own
 
 
-def pass_refs(ctx: Context) -> Sequence[BlockRef]:
+class Reads(Account, Protocol):
+    """What a pass is lent: a `Context`, or a shard's part of one (`solvers/shard_reading.py`)."""
+
+    @property
+    def data(self) -> RowBlocks: ...
+    @property
+    def proof_refs(self) -> Sequence[BlockRef]: ...
+    @property
+    def resident(self) -> bool: ...
+    @property
+    def mapper(self) -> Mapper: ...
+    @property
+    def pass_workers(self) -> int: ...
+
+
+def pass_refs(ctx: Reads) -> Sequence[BlockRef]:
     """Blocks in store order: those of proofs, or small pieces of rows in memory."""
     if not ctx.resident:
         return ctx.proof_refs
     return ctx.data.refs(max(int(_RESIDENT_BLOCK // row_bytes(ctx.data)), 1))
 
 
-def pass_runs(ctx: Context) -> Iterator[tuple[BlockRef, ...]]:
+def pass_runs(ctx: Reads) -> Iterator[tuple[BlockRef, ...]]:
     """The pieces of a pass: runs of blocks in store order, a few of them in all where the rows are in memory."""
     refs = pass_refs(ctx)
     return runs_of(refs, -(-len(refs) // _RESIDENT_TASKS) if ctx.resident else BLOCKS_PER_TASK)
@@ -224,7 +238,7 @@ def put_back(run: Sequence[BlockRef], vectors: Sequence[RowVector | None], found
 
 
 def row_pass(
-    ctx: Context,
+    ctx: Reads,
     problem: Problem,
     rows: RowState,
     shape: tuple[int, ...],

@@ -6,7 +6,7 @@ Everything here reads two or three numbers a row, in pieces and in the order of 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -69,12 +69,21 @@ class RowState:
         ]
 
     def _search(self, problem: Problem, m: int, linear: float, quadratic: float, longest: float) -> Step:
+        step = exact_step(
+            self.along(problem, m), float(problem.C[m]), problem.loss.one_sided, linear, quadratic, longest
+        )
+        return off_kink(problem, step)
+
+    def along(self, problem: Problem, m: int, way: float = 0.0) -> Pieces:
+        """What a line search of model m reads: along p; or along the bias where `way` is its sign."""
+
         def pieces() -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
             for rows in self.pieces():
-                s, p = self.s.values[rows, m], self.p.values[rows, m]
+                s = self.s.values[rows, m]
+                p = way * self.signs(problem, rows)[:, m] if way else self.p.values[rows, m]
                 yield from _one_sided(problem, s, p, self.cost.values[rows, 0])
 
-        return _exact_step(pieces, problem, m, linear, quadratic, longest)
+        return pieces
 
     def advance(self, steps: list[Step]) -> None:
         """s -= t p for each model's step; rows whose breakpoint is the step's end lie on their hyperplane exactly."""
@@ -104,35 +113,37 @@ class RowState:
         """
         if not (problem.regression and problem.bias == "free"):
             return 0.0
+        return middle_of(problem, *self.span())
+
+    def span(self) -> tuple[float, float]:
+        """The least and the largest slack of rows that cost something."""
         low, high = math.inf, -math.inf
         for rows in self.pieces():
             s = self.s.values[rows, 0][self.cost.values[rows, 0] > 0.0]
             if len(s):
                 low, high = min(low, float(s.min())), max(high, float(s.max()))
-        return low + 0.5 * (high - low) if 0.0 <= high - low <= 2.0 * problem.loss.epsilon else 0.0
+        return low, high
 
     def settle_bias(self, problem: Problem) -> np.ndarray:
         """Move s to the exact minimiser over a free b (docs/mathematics.md 3.3); the change of b of each model."""
-        moved = np.zeros(problem.n_models)
-        for m in range(problem.n_models):
-            for way in (1.0, -1.0):
 
-                def pieces(m: int = m, way: float = way) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-                    for rows in self.pieces():
-                        s, p = self.s.values[rows, m], way * self.signs(problem, rows)[:, m]
-                        yield from _one_sided(problem, s, p, self.cost.values[rows, 0])
+        def step(m: int, way: float) -> Step:
+            found = exact_step(self.along(problem, m, way), float(problem.C[m]), problem.loss.one_sided, 0.0, 0.0)
+            return off_kink(problem, found)
 
-                step = _exact_step(pieces, problem, m, 0.0, 0.0)
-                if step.length > 0.0:
-                    moved[m] = way * step.length
-                    for rows in self.pieces():
-                        s = self.s.values[rows, m]
-                        y = way * self.signs(problem, rows)[:, m]
-                        kinks = step.on_kink & (s * y == step.length)
-                        s -= step.length * y
-                        s[kinks] = 0.0
-                    break
-        return moved
+        def shift(m: int, way: float, step: Step) -> None:
+            self.shift(problem, m, way, step)
+
+        return settled_bias(problem, step, shift)
+
+    def shift(self, problem: Problem, m: int, way: float, step: Step) -> None:
+        """s of model m after the bias went `step` to the side `way`."""
+        for rows in self.pieces():
+            s = self.s.values[rows, m]
+            y = way * self.signs(problem, rows)[:, m]
+            kinks = step.on_kink & (s * y == step.length)
+            s -= step.length * y
+            s[kinks] = 0.0
 
     def close(self) -> None:
         """Give back all but alpha."""
@@ -180,9 +191,26 @@ def _one_sided(
         yield sign * s - shift, sign * p, cost
 
 
-def _exact_step(
-    pieces: Pieces, problem: Problem, m: int, linear: float, quadratic: float, longest: float = np.inf
-) -> Step:  # fmt: skip
-    """The exact step of model m.  Of a regression no row is put on its kink: which of the two it was is not known."""
-    step = exact_step(pieces, float(problem.C[m]), problem.loss.one_sided, linear, quadratic, longest)
+def off_kink(problem: Problem, step: Step) -> Step:
+    """Of a regression no row is put on its kink: which of the two it was is not known."""
     return step._replace(on_kink=False) if problem.regression else step
+
+
+def middle_of(problem: Problem, low: float, high: float) -> float:
+    """The free bias with which targets from `low` to `high` cost nothing, where there is one; else 0."""
+    return low + 0.5 * (high - low) if 0.0 <= high - low <= 2.0 * problem.loss.epsilon else 0.0
+
+
+def settled_bias(
+    problem: Problem, step: Callable[[int, float], Step], shift: Callable[[int, float, Step], None]
+) -> np.ndarray:
+    """The change of a free b to its exact minimiser, of each model: `step` searches to one side, `shift` goes there."""
+    moved = np.zeros(problem.n_models)
+    for m in range(problem.n_models):
+        for way in (1.0, -1.0):
+            found = step(m, way)
+            if found.length > 0.0:
+                moved[m] = way * found.length
+                shift(m, way, found)
+                break
+    return moved

@@ -15,19 +15,64 @@ import shutil
 import threading
 import uuid
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from bigsvm.compiled.linear.dual_cd import Stiffness
 from bigsvm.errors import DataError
-from bigsvm.solvers.dcd.shard_state import Round, ShardRows, ShardState
 from bigsvm.store.state.state_files import read_tree, write_tree
 from bigsvm.tasks import ShardSum
 
 _HELD: dict[tuple[str, int], ShardState] = {}
 _TAKING = threading.Lock()
 _KEPT = 2
+
+
+class Told(Protocol):
+    """What all shards are told in a round: it is `number` since the fit began."""
+
+    @property
+    def number(self) -> int: ...
+
+    def tree(self) -> dict[str, Any]:
+        """As the log keeps it."""
+
+
+class ShardState(Protocol):
+    """What a shard knows between two rounds.  It changes in rounds alone.
+
+    rounds : so many were taken part in
+    """
+
+    rounds: int
+
+    def work(self, rows: Any, told: Any, w: np.ndarray) -> ShardSum:
+        """One round."""
+
+    def answer(self, rows: Any, question: Any, w: Any) -> ShardSum:
+        """What a question finds that changes nothing."""
+
+    def settle(self, ending: Any) -> None:
+        """What the caller has found since the last round: told to those that are to be saved."""
+
+    def whole(self) -> dict[str, Any]:
+        """All that must be saved, with `rounds`."""
+
+    def restore(self, rows: Any, tree: dict[str, Any]) -> None:
+        """Take over what `whole` gave."""
+
+
+class ShardRows(Protocol):
+    """Which rows a shard has, and how they are worked on: small, and the same in every round."""
+
+    @property
+    def number(self) -> int: ...
+
+    def new_state(self) -> Any:
+        """Before the first round, where no caller's arrays are."""
+
+    def told(self, tree: dict[str, Any]) -> Told:
+        """What `Told.tree` gave."""
 
 
 class Shard(NamedTuple):
@@ -43,23 +88,32 @@ class Shard(NamedTuple):
     home: str
 
 
-def round_task(shard: Shard, told: tuple[Round, np.ndarray]) -> ShardSum:
-    """Task: one round of a shard.  Gives what it found, and its change of w."""
+def round_task(shard: Shard, told: tuple[Told, np.ndarray]) -> ShardSum:
+    """Task: one round of a shard."""
     this, W = told
     state = _taken(shard, this.number)
-    found, change = state.work(shard.rows, this, W)
+    found = state.work(shard.rows, this, W)
     _give_back(shard, state)
-    return ShardSum((found,), (change,))
+    return found
 
 
-def save_task(shard: Shard, told: tuple[int, np.ndarray]) -> ShardSum:
-    """Task: bring a shard to the end of so many rounds, and save it.  Gives the bytes of alpha."""
-    rounds, theta = told
+def ask_task(shard: Shard, told: tuple[int, Any, Any]) -> ShardSum:
+    """Task: what a shard finds after so many rounds, without a change of its state; told of a question, and of w."""
+    rounds, question, w = told
     state = _taken(shard, rounds)
-    state.settle(theta)
-    _save(shard, state)
+    found = state.answer(shard.rows, question, w)
     _give_back(shard, state)
-    return ShardSum((state.alpha.nbytes,))
+    return found
+
+
+def save_task(shard: Shard, told: tuple[int, Any]) -> ShardSum:
+    """Task: bring a shard to the end of so many rounds, and save it.  Gives its number."""
+    rounds, ending = told
+    state = _taken(shard, rounds)
+    state.settle(ending)
+    write_home(shard.home, shard.rows.number, state.whole())
+    _give_back(shard, state)
+    return ShardSum((shard.rows.number,))
 
 
 def forget_task(shard: Shard, told: None) -> ShardSum:
@@ -84,9 +138,9 @@ def write_home(home: str, number: int, tree: Any) -> None:
         shutil.rmtree(_saved(home, number, old), ignore_errors=True)
 
 
-def log_round(home: str, this: Round, W: np.ndarray) -> None:
+def log_round(home: str, this: Told, W: np.ndarray) -> None:
     """Keep what a round told, for shards that must be made anew."""
-    _write_whole(_logged(home, this.number), {"round": {**this._asdict(), "stiffness": list(this.stiffness)}, "w": W})
+    _write_whole(_logged(home, this.number), {"round": this.tree(), "w": W})
 
 
 def drop_log(home: str, before: int) -> None:
@@ -116,26 +170,18 @@ def _give_back(shard: Shard, state: ShardState) -> None:
 def _made_anew(shard: Shard, rounds: int) -> ShardState:
     """From what was saved last, and the log of the rounds since."""
     rows, home = shard.rows, shard.home
-    state = ShardState.new(rows)
+    state: ShardState = rows.new_state()
     for saved in reversed([number for number in _numbers(home, rows.number) if number <= rounds]):
         try:
             tree = saved_tree(home, rows.number, saved)
         except DataError:
             continue  # its writer was lost; the one before will do
-        state.alpha[...] = tree["alpha"]
-        state.streams[...] = tree["streams"]
-        state.load(tree)
+        state.restore(rows, tree)
         break
     while state.rounds < rounds:
         logged = read_tree(_logged(home, state.rounds))
-        told = Round(**{**logged["round"], "stiffness": Stiffness(*logged["round"]["stiffness"])})
-        state.work(rows, told, np.array(logged["w"]))
+        state.work(rows, rows.told(logged["round"]), np.array(logged["w"]))
     return state
-
-
-def _save(shard: Shard, state: ShardState) -> None:
-    tree = {"alpha": state.alpha, "streams": state.streams, **state.dump()}
-    write_home(shard.home, shard.rows.number, tree)
 
 
 def _saved(home: str, number: int, rounds: int) -> Path:
