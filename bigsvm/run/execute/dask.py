@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,12 +19,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import dask
-from distributed import Client, KilledWorker, LocalCluster
+from distributed import CancelledError, Client, KilledWorker, LocalCluster, wait
 
 from bigsvm.compiled.cache.stamp import SOURCES, digest_of
 from bigsvm.errors import BigSVMError, DataError, Interrupted, MissingInput, TaskFailed, UsageError
 from bigsvm.machine import core_count
 from bigsvm.run.execute.dask_shards import ShardVerbs
+from bigsvm.run.execute.traffic import Traffic, nbytes_of
 from bigsvm.tasks import ShardSum
 
 T = TypeVar("T")
@@ -34,6 +36,8 @@ CURRENT = "dask"
 _WHERE = "threads, serial, processes, dask (the client of this process), or an address such as tcp://host:8786"
 _RETRIES = 3
 _ROUND_STARTS = 100
+_NOBODY_S = 300.0  # without a worker, after which a cluster counts as lost
+_LOOK_S = 2.0  # after which a round that has not ended makes us look who is there
 _RESUME = "start it again and repeat the command"
 _OURS = {
     "distributed.worker.daemon": True,
@@ -57,7 +61,8 @@ class DaskMapper:
     def __init__(self, client: Any, n_workers: int) -> None:
         self._client = client
         self.n_workers = n_workers
-        self._shards = ShardVerbs(client, _RETRIES)
+        self.traffic = Traffic()
+        self._shards = ShardVerbs(client, _RETRIES, self.traffic)
 
     def map(self, task: Callable[[T], U], shares: Iterable[T], at_most: int | None = None) -> Generator[U, None, None]:
         """As `Mapper` says."""
@@ -66,11 +71,12 @@ class DaskMapper:
         try:
             for share in shares:
                 # pure=False: the same share may be sent again in a later pass and must run again.
+                self.traffic.row_bytes += nbytes_of(share)
                 flying.append(self._client.submit(task, share, pure=False, retries=_RETRIES))
                 if len(flying) >= limit:
-                    yield self._result(flying.popleft())
+                    yield self._counted(flying.popleft())
             while flying:
-                yield self._result(flying.popleft())
+                yield self._counted(flying.popleft())
         finally:
             for future in flying:
                 future.cancel()
@@ -87,14 +93,43 @@ class DaskMapper:
 
     def reduce(self, begun: Any) -> ShardSum:
         """As `Mapper` says.  A round that killed its workers is begun again: the shards find their way back."""
-        task, shards, published, futures = begun
+        task, shards, published, sent = begun
         for _ in range(_ROUND_STARTS):
-            total = self._asked(partial(self._shards.total, futures))
+            total = self._asked(partial(self._shards.total, sent))
             try:
-                return self._result(total)
+                if self._ends(total, partial(self._shards.stranded, sent)):
+                    return self._shards.taken(sent, self._result(total))
             except _Killed:
-                futures = self._asked(lambda: self._shards.on_shards(task, shards, published))
+                pass
+            sent = self._asked(lambda: self._shards.on_shards(task, shards, published))
         raise Interrupted(f"its workers were killed {_ROUND_STARTS} times in one round", hint=_RESUME)
+
+    def _ends(self, future: Any, stranded: Callable[[], bool]) -> bool:
+        """Wait for it; False where `stranded` says that nobody is left who would work on it.
+
+        Raises Interrupted where there is no worker at all for too long.
+        """
+        seen = time.monotonic()
+        while True:
+            try:
+                wait(future, timeout=_LOOK_S)
+                return True
+            except TimeoutError:
+                if self._asked(self._shards.somebody):
+                    seen = time.monotonic()
+                    if stranded():
+                        return False
+                elif time.monotonic() - seen > _NOBODY_S:
+                    what = f"the cluster was lost: no worker for {_NOBODY_S:g} seconds"
+                    raise Interrupted(what, hint=_RESUME) from None
+            except CancelledError as error:
+                raise Interrupted("the cluster was lost", hint=_RESUME) from error
+
+    def _counted(self, future: Any) -> Any:
+        self._ends(future, lambda: False)
+        found = self._result(future)
+        self.traffic.row_bytes += nbytes_of(found)
+        return found
 
     def _asked(self, ask: Callable[[], Any]) -> Any:
         try:

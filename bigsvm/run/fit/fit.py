@@ -297,6 +297,8 @@ def _figures(
         "kernel_rows": {"computed": 0, "ram_hits": 0, "disk_hits": 0},
         "models": models_document(problem, certificate),
     }
+    if ctx.mapper.traffic is not None:
+        figures["cluster"] = ctx.mapper.traffic.document()
     if config.C_path is not None:
         figures["C_path"] = config.C_path
     if config.lam is not None:

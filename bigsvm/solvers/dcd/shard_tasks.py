@@ -23,7 +23,7 @@ from bigsvm.compiled.linear.dual_cd import Stiffness
 from bigsvm.errors import DataError
 from bigsvm.solvers.dcd.shard_state import Round, ShardRows, ShardState
 from bigsvm.store.state.state_files import read_tree, write_tree
-from bigsvm.tasks import ShardSum
+from bigsvm.tasks import ShardSum, note
 
 _HELD: dict[tuple[str, int], ShardState] = {}
 _TAKING = threading.Lock()
@@ -116,6 +116,7 @@ def _give_back(shard: Shard, state: ShardState) -> None:
 def _made_anew(shard: Shard, rounds: int) -> ShardState:
     """From what was saved last, and the log of the rounds since."""
     rows, home = shard.rows, shard.home
+    note("made_anew")
     state = ShardState.new(rows)
     for saved in reversed([number for number in _numbers(home, rows.number) if number <= rounds]):
         try:
@@ -130,6 +131,7 @@ def _made_anew(shard: Shard, rounds: int) -> ShardState:
         logged = read_tree(_logged(home, state.rounds))
         told = Round(**{**logged["round"], "stiffness": Stiffness(*logged["round"]["stiffness"])})
         state.work(rows, told, np.array(logged["w"]))
+        note("replayed")
     return state
 
 
