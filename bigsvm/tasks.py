@@ -107,6 +107,9 @@ class Mapper(Protocol):
         self, task: Callable[[S], R], shares: Iterable[S], at_most: int | None = None
     ) -> Generator[R, None, None]: ...
 
+    def check(self, store: Any, scratch: Any, needed: int) -> None:
+        """Refuse workers of other processes that do not see the rows or the scratch folder, or lack `needed` bytes."""
+
     def publish(self, value: Any) -> Any:
         """`value`, known to all workers by the name that is returned until nobody holds that any more."""
 
@@ -129,6 +132,9 @@ class MapperHere:
 
     def map(self, task: Callable[[S], R], shares: Iterable[S], at_most: int | None = None) -> Generator[R, None, None]:
         raise NotImplementedError
+
+    def check(self, store: Any, scratch: Any, needed: int) -> None:
+        """Nobody is to be asked."""
 
     def publish(self, value: T) -> T:
         """The value itself."""

@@ -38,7 +38,7 @@ def test_a_client_that_is_given_or_current_gives_the_bytes_of_none(streaming: No
 @pytest.mark.cluster
 def test_a_worker_with_another_version_is_refused(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = random_problem(30, 3, seed=1)
-    monkeypatch.setattr("bigsvm.run.execute.dask.digest_of", lambda folder: "other sources")
+    monkeypatch.setattr("bigsvm.run.execute.dask_checks.digest_of", lambda folder: "other sources")
     with pytest.raises(UsageError, match=r"has bigsvm \(its loops\) \w{12}, and this process other source"):
         bigsvm.fit((X, y), client=client)
 

@@ -12,20 +12,20 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
-from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeVar
 
 import dask
 from distributed import CancelledError, Client, KilledWorker, LocalCluster, wait
 
-from bigsvm.compiled.cache.stamp import SOURCES, digest_of
 from bigsvm.errors import BigSVMError, DataError, Interrupted, MissingInput, TaskFailed, UsageError
 from bigsvm.machine import core_count
+from bigsvm.run.execute.dask_checks import RESUME, check_rows_and_room, check_versions
 from bigsvm.run.execute.dask_shards import ShardVerbs
 from bigsvm.run.execute.traffic import Traffic, nbytes_of
+from bigsvm.store.blocks import RowBlocks
 from bigsvm.tasks import ShardSum
 
 T = TypeVar("T")
@@ -38,7 +38,6 @@ _RETRIES = 3
 _ROUND_STARTS = 100
 _NOBODY_S = 300.0  # without a worker, after which a cluster counts as lost
 _LOOK_S = 2.0  # after which a round that has not ended makes us look who is there
-_RESUME = "start it again and repeat the command"
 _OURS = {
     "distributed.worker.daemon": True,
     "distributed.scheduler.worker-ttl": "60s",  # a worker that is frozen counts as lost
@@ -89,30 +88,28 @@ class DaskMapper:
         self, task: Callable[..., ShardSum], shards: Sequence[Any], published: Any, at_most: int | None = None
     ) -> Any:
         """As `Mapper` says.  Workers run as many at one time as they have threads."""
-        return task, shards, published, self._asked(lambda: self._shards.on_shards(task, shards, published))
+        return self._asked(lambda: self._shards.on_shards(task, shards, published))
 
     def reduce(self, begun: Any) -> ShardSum:
-        """As `Mapper` says.  A round that killed its workers is begun again: the shards find their way back."""
-        task, shards, published, sent = begun
+        """As `Mapper` says.  What was sent to workers that are gone is sent to others."""
         for _ in range(_ROUND_STARTS):
-            total = self._asked(partial(self._shards.total, sent))
-            try:
-                if self._ends(total, partial(self._shards.stranded, sent)):
-                    return self._shards.taken(sent, self._result(total))
-            except _Killed:
-                pass
-            sent = self._asked(lambda: self._shards.on_shards(task, shards, published))
-        raise Interrupted(f"its workers were killed {_ROUND_STARTS} times in one round", hint=_RESUME)
+            total = self._asked(partial(self._shards.total, begun))
+            with suppress(_Killed):
+                if self._ends(total, partial(self._shards.stranded, begun)):
+                    return self._shards.taken(begun, self._result(total))
+            begun = self._asked(partial(self._shards.sent_again, begun))
+        raise Interrupted(f"workers were lost {_ROUND_STARTS} times in one round", hint=RESUME)
 
     def _ends(self, future: Any, stranded: Callable[[], bool]) -> bool:
-        """Wait for it; False where `stranded` says that nobody is left who would work on it.
+        """Wait for it; False where `stranded` says that it waits for somebody who is gone.
 
         Raises Interrupted where there is no worker at all for too long.
         """
         seen = time.monotonic()
         while True:
             try:
-                wait(future, timeout=_LOOK_S)
+                with self._client.as_current():  # of this thread, too: proofs have their own
+                    wait(future, timeout=_LOOK_S)
                 return True
             except TimeoutError:
                 if self._asked(self._shards.somebody):
@@ -121,9 +118,13 @@ class DaskMapper:
                         return False
                 elif time.monotonic() - seen > _NOBODY_S:
                     what = f"the cluster was lost: no worker for {_NOBODY_S:g} seconds"
-                    raise Interrupted(what, hint=_RESUME) from None
+                    raise Interrupted(what, hint=RESUME) from None
             except CancelledError as error:
-                raise Interrupted("the cluster was lost", hint=_RESUME) from error
+                raise Interrupted("the cluster was lost", hint=RESUME) from error
+
+    def check(self, store: RowBlocks, scratch: Path | None, needed: int) -> None:
+        """Refuse workers that cannot do their part; see `check_rows_and_room`."""
+        check_rows_and_room(self._client, store, scratch, needed)
 
     def _counted(self, future: Any) -> Any:
         self._ends(future, lambda: False)
@@ -135,7 +136,7 @@ class DaskMapper:
         try:
             return ask()
         except (OSError, TimeoutError, RuntimeError) as error:  # the client is closed, or its scheduler gone
-            raise Interrupted(f"the cluster was lost: {error}", hint=_RESUME) from error
+            raise Interrupted(f"the cluster was lost: {error}", hint=RESUME) from error
 
     def _result(self, future: Any) -> Any:
         try:
@@ -143,12 +144,12 @@ class DaskMapper:
         except BigSVMError:
             raise
         except (OSError, TimeoutError) as error:
-            raise Interrupted(f"the cluster was lost: {error}", hint=_RESUME) from error
+            raise Interrupted(f"the cluster was lost: {error}", hint=RESUME) from error
         except KilledWorker as error:
-            raise _Killed(f"workers died while they ran a task: {error}", hint=_RESUME) from error
+            raise _Killed(f"workers died while they ran a task: {error}", hint=RESUME) from error
         except Exception as error:
             if type(error).__name__ in ("CancelledError", "FutureCancelledError", "CommClosedError"):
-                raise Interrupted("the cluster was lost", hint=_RESUME) from error
+                raise Interrupted("the cluster was lost", hint=RESUME) from error
             raise TaskFailed(f"a block task failed on a worker: {error!r}") from error
 
 
@@ -160,17 +161,18 @@ def open_dask_mapper(scheduler: str | None, scheduler_file: str | None, workers:
     ------
     MissingInput : nobody answers at the address, or the scheduler file is not there.
     UsageError : 'dask' where this process has no client, or a worker has other versions than this process.
+    Interrupted : the cluster was lost while its workers were asked.
     """
     # Workers own the cores: a BLAS or numba pool inside each would fight the others.
     with dask.config.set(_OURS):
         if scheduler == CURRENT and scheduler_file is None:
             client = _current_client()  # the user's own: it stays open
-            yield DaskMapper(client, _checked_workers(client))
+            yield DaskMapper(client, check_versions(client))
             return
         if scheduler_file is not None or scheduler not in (None, "processes"):
             client = _connect(scheduler, scheduler_file)
             try:
-                yield DaskMapper(client, _checked_workers(client))
+                yield DaskMapper(client, check_versions(client))
             finally:
                 client.close()
             return
@@ -193,27 +195,6 @@ def _has_client() -> bool:
     except ValueError:
         return False
     return True
-
-
-def _versions() -> dict[str, str]:
-    """Of what decides the bits of a model, in the process that is asked."""
-    return {
-        "bigsvm (its loops)": digest_of(SOURCES)[:12],
-        **{name: metadata.version(name) for name in ("numpy", "numba")},
-    }
-
-
-def _checked_workers(client: Any) -> int:
-    """How many workers there are, at least 1.  Raises UsageError where one has other versions than this process."""
-    ours = _versions()
-    for worker, theirs in sorted(client.run(_versions, on_error="return").items()):
-        if isinstance(theirs, BaseException):
-            raise UsageError(f"worker {worker} cannot load bigsvm: {theirs!r}", hint="install it there, too")
-        for name, version in ours.items():
-            if theirs.get(name) != version:
-                what = f"worker {worker} has {name} {theirs.get(name)}, and this process {version}"
-                raise UsageError(what, hint="models would depend on who computes: install the same versions")
-    return max(len(client.scheduler_info(n_workers=-1)["workers"]), 1)
 
 
 def _local_cluster(n_workers: int) -> LocalCluster:

@@ -1,13 +1,14 @@
 """Shards on dask workers: where each one is, what a round sends and brings back.
 
-A task names the worker that had its shard last, and may run on any other: a worker that is gone is replaced without
-anybody waiting for it.  What a shard knows stays in the process that worked on it, as a cache (`solvers/dcd/
+A task on a shard is for the worker that had the shard last, and for no other: dask would move it where a worker has
+little to do (work stealing), and its state would have to be made anew there.  So that nobody waits for a worker that
+is gone, the caller looks every two seconds who is there, and sends the shards of those that are not to others.
+What a shard knows stays in the process that worked on it, as a cache (`solvers/dcd/
 shard_tasks.py`); dask holds no state of ours, so that nothing of it must be computed again when a worker leaves.
 """
 
 from __future__ import annotations
 
-import pickle
 import threading
 import time
 import uuid
@@ -17,6 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from distributed import get_worker
+from distributed.protocol import pickle as wire
 
 from bigsvm.run.execute.traffic import Count, Made, Traffic, nbytes_of, sum_of
 from bigsvm.tasks import FAN_IN, ShardSum, added, noting
@@ -61,8 +63,11 @@ class Placement:
 
 
 class Begun(NamedTuple):
-    """A round on its way: a future of each shard, the worker that it was sent to, and when."""
+    """A round on its way: what was sent, a future of each shard, the worker that it was sent to, and when."""
 
+    task: Callable[..., ShardSum]
+    shards: Sequence[Any]
+    published: Any
     futures: list[Any]
     where: list[str]
     began: float
@@ -86,14 +91,21 @@ class ShardVerbs:
             return self._submit(_published, uuid.uuid4().hex, value, at=None)
 
     def on_shards(self, task: Callable[..., ShardSum], shards: Sequence[Any], published: Any) -> Begun:
-        """A future for each shard, submitted to its worker."""
+        """A future for each shard, submitted to its worker and to no other: else dask may move it with its rows."""
         where = self._placement.of(len(shards), self._present())
-        self._traffic.task_bytes += len(shards) * len(pickle.dumps((task, shards[0]), pickle.HIGHEST_PROTOCOL))
-        began = time.monotonic()
-        found = [
-            self._submit(_on_shard, task, shard, published, at=at) for shard, at in zip(shards, where, strict=True)
-        ]
-        return Begun(found, where, began)
+        self._traffic.task_bytes += len(shards) * len(wire.dumps((task, shards[0])))
+        sent = Begun(task, shards, published, [], where, time.monotonic())
+        return sent._replace(futures=[self._sent(sent, number, at) for number, at in enumerate(where)])
+
+    def sent_again(self, begun: Begun) -> Begun:
+        """The round with the shards of workers that are gone on others: nobody else does anything twice."""
+        there = self._present()
+        where, futures = list(begun.where), list(begun.futures)
+        for number, at in enumerate(self._placement.of(len(where), there)):
+            if where[number] not in there:
+                futures[number].cancel()
+                where[number], futures[number] = at, self._sent(begun, number, at)
+        return begun._replace(where=where, futures=futures)
 
     def total(self, begun: Begun) -> Any:
         """A future of the sum, in the tree of `TreeSum`.
@@ -120,12 +132,8 @@ class ShardVerbs:
         return self._any
 
     def stranded(self, begun: Begun) -> bool:
-        """Whether all workers that a round was sent to have gone, and others are there.
-
-        Such tasks may never run: where there was no worker at all when they became due, dask keeps them for the worker
-        that they name, although others are allowed.  Looks at who was there when `somebody` was asked.
-        """
-        return not set(begun.where) & set(self._present())
+        """Whether a worker that a round was sent to is gone; looks at who was there when `somebody` was asked."""
+        return not set(begun.where) <= set(self._present())
 
     def taken(self, begun: Begun, total: Made) -> ShardSum:
         """What was found, once the sum of a round is here; it is counted."""
@@ -138,6 +146,11 @@ class ShardVerbs:
         most = max(number.values())
         first = [worker for worker in number if number[worker] == most]
         return first[self._turn % len(first)]
+
+    def _sent(self, begun: Begun, number: int, at: str) -> Any:
+        place = {"workers": [at]} if at else {}
+        given = (begun.task, begun.shards[number], begun.published)
+        return self._client.submit(_on_shard, *given, pure=False, retries=self._retries, **place)
 
     def _submit(self, task: Callable[..., Any], *given: Any, at: str | None) -> Any:
         place = {"workers": [at], "allow_other_workers": True} if at else {}

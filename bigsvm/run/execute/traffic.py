@@ -30,7 +30,16 @@ class Count(NamedTuple):
 
     def plus(self, other: Count) -> Count:
         """The two together."""
-        return Count(*(a + b for a, b in zip(self, other, strict=True)))
+        return Count(
+            self.nbytes + other.nbytes,
+            self.seconds + other.seconds,
+            self.made_anew + other.made_anew,
+            self.replayed + other.replayed,
+        )
+
+    def less(self, other: Count) -> Count:
+        """Without the other."""
+        return self.plus(Count(-other.nbytes, -other.seconds, -other.made_anew, -other.replayed))
 
 
 Counts = dict[str, Count]
@@ -89,7 +98,7 @@ class Traffic:
         for worker, count in self.workers.items():
             old = before.workers.get(worker, Count())
             if count != old:
-                new.workers[worker] = Count(*(a - b for a, b in zip(count, old, strict=True)))
+                new.workers[worker] = count.less(old)
         return new
 
     def document(self) -> dict[str, Any]:

@@ -45,6 +45,7 @@ from bigsvm.run.fit.precompile import precompile
 from bigsvm.run.fit.problem_identity import ProblemIdentity, result_options
 from bigsvm.run.fit.scales import found_scale_warning, known_scale_warning
 from bigsvm.run.fit.training import begin, make_context
+from bigsvm.run.fit.worker_memory import worker_bytes
 from bigsvm.run.proof.prover import Prover
 from bigsvm.run.proof.saved_problem import models_document
 from bigsvm.run.start.earlier import Earlier, open_earlier
@@ -126,6 +127,10 @@ def _trained(
     with ExitStack() as stack:
         stack.enter_context(stop_on_signals(stop))
         mapper = stack.enter_context(open_mapper(config))
+        if not mapper.in_process:
+            mapper.check(
+                store, make_scratch(config) if plan.shares_scratch else None, worker_bytes(plan, mapper.n_workers)
+            )
         if earlier is not None and earlier.alpha is not None:
             check_rows(earlier, store, plan.piece_rows, mapper, note)
         memory = stack.enter_context(PeakMemory())
