@@ -251,3 +251,6 @@ def _connect(scheduler: str | None, scheduler_file: str | None) -> Any:
         return Client(scheduler, timeout=10, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:
         raise MissingInput(f"no dask scheduler answers: {error}", where) from error
+    except TypeError as error:  # how dask says that tls:// has no certificate
+        hint = "set distributed.comm.tls in dask's configuration (docs/cluster.md)"
+        raise UsageError(f"cannot speak with that scheduler: {error}", where, hint) from error
