@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from bigsvm.run.fit.plan import Plan
 from bigsvm.run.fit.sizes import FIXED, READ_DEPTH
+from bigsvm.units import MIB
 
 _WEIGHTS = 5  # vectors of the size of w: the published one, the local one, its change, and two of a sum on its way
+WORKER_BASE = 256 * MIB  # interpreter, libraries and compiled code of a worker
 _ROW = 9  # bytes a row and model: alpha, and whether the row streams
 
 
