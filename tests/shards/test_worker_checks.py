@@ -17,7 +17,7 @@ from bigsvm.machine import MemoryLimit
 from bigsvm.run.execute import dask_checks
 from bigsvm.run.execute.dask_checks import check_rows_and_room, check_versions
 from bigsvm.run.fit.plan import make_plan
-from bigsvm.run.fit.worker_memory import worker_bytes
+from bigsvm.run.workers.worker_memory import worker_bytes
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.store.formats.opener import open_store
 from bigsvm.store.ingest.ingest import ingest

@@ -45,12 +45,12 @@ from bigsvm.run.fit.precompile import precompile
 from bigsvm.run.fit.problem_identity import ProblemIdentity, result_options
 from bigsvm.run.fit.scales import found_scale_warning, known_scale_warning
 from bigsvm.run.fit.training import begin, make_context
-from bigsvm.run.fit.worker_memory import worker_bytes
 from bigsvm.run.proof.prover import Prover
 from bigsvm.run.proof.saved_problem import models_document
 from bigsvm.run.start.earlier import Earlier, open_earlier
 from bigsvm.run.start.known_rows import check_rows
 from bigsvm.run.start.take_over import take_over
+from bigsvm.run.workers.worker_memory import worker_bytes
 from bigsvm.solvers.base import Context
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.copy.scratch import is_tmpfs, make_scratch

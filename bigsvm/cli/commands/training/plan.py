@@ -44,8 +44,8 @@ def command(
     chosen = take_rows(options)
     config = config_of(ctx, options)
 
-    from bigsvm.run.fit.cluster_plan import cluster_plan, described
     from bigsvm.run.fit.plan import make_plan
+    from bigsvm.run.workers.cluster_plan import cluster_plan, described
     from bigsvm.store.formats.opener import open_store
 
     data = open_store(store, label=label, weight=weight, empty_chunks=empty_chunks, **chosen)

@@ -10,7 +10,7 @@ from typing import Any
 
 from bigsvm.errors import PlanRefused
 from bigsvm.run.fit.plan import Plan
-from bigsvm.run.fit.worker_memory import WORKER_BASE, worker_bytes
+from bigsvm.run.workers.worker_memory import WORKER_BASE, worker_bytes
 from bigsvm.solvers.shards import READ, sum_seconds
 from bigsvm.units import MIB, show_bytes
 
