@@ -190,6 +190,11 @@ class FitConfig:
         None, "--scheduler-file", "File of a running dask scheduler.", metavar="FILE", reading=True
     )
     workers: int | None = place(None, "--workers", "Worker processes.", kind="int", metavar="N", least=1, reading=True)
+    worker_scratch: str | None = place(
+        None, "--worker-scratch", "Folder on each worker's own disk: a worker keeps the rows there that it has read.",
+        metavar="DIR",
+    )  # fmt: skip
+    """Without one workers read the working copy in every pass.  Tasks of this process do not use it."""
     # set by `fit_path` alone
     C_path: list[float] | None = result(None)
     """One set of models for each C, trained together; C is then their largest, which `auto` goes by."""

@@ -87,6 +87,25 @@ class CertificateMade(Event):
 
 
 @dataclass(frozen=True)
+class TrafficCounted(Event):
+    """What moved between the processes of a cluster since the last of these: a pass, with its proof if it had one."""
+
+    passes: float  # as EpochEnd
+    rounds: int  # sums over all shards
+    published_bytes: int  # that the client sent to all workers
+    gathered_bytes: int  # sums that came to the client
+    task_bytes: int  # tasks on shards, as they were sent
+    row_bytes: int  # shares and results of tasks over blocks of rows
+    workers: int  # that had a part
+    worker_bytes: int  # published values and sums of others that came to one worker, the largest
+    worker_bytes_sum: int  # to all workers
+    work_s: float  # of the slowest worker of each round
+    sum_s: float  # of the rounds beside it: waits, sums and messages
+    shards_made: int  # shards whose state a worker had to make: at the start, and where another was lost
+    rounds_replayed: int  # that it repeated for that
+
+
+@dataclass(frozen=True)
 class CheckpointSaved(Event):
     """The state of the run is on disk."""
 
@@ -125,7 +144,7 @@ def silent(event: Event) -> None:
 
 
 _ALL, _AN_OCTAVE = 128, 32  # the first events of a kind; of those that follow, each time their number doubles
-_REPEATED = (EpochEnd, CertificateMade, CheckpointSaved)
+_REPEATED = (EpochEnd, CertificateMade, TrafficCounted, CheckpointSaved)
 
 
 class Thinned:

@@ -20,7 +20,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
+from contextvars import ContextVar
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar, overload
 
@@ -99,10 +100,15 @@ class Mapper(Protocol):
     in_process: bool
     """Tasks see the caller's own arrays: nothing is copied, and in-place work is visible."""
     n_workers: int
+    traffic: Any
+    """What it has moved between processes (`run/execute/traffic.py`); None where tasks run in this one."""
 
     def map(
         self, task: Callable[[S], R], shares: Iterable[S], at_most: int | None = None
     ) -> Generator[R, None, None]: ...
+
+    def check(self, store: Any, scratch: Any, needed: int) -> None:
+        """Refuse workers of other processes that do not see the rows or the scratch folder, or lack `needed` bytes."""
 
     def publish(self, value: Any) -> Any:
         """`value`, known to all workers by the name that is returned until nobody holds that any more."""
@@ -122,8 +128,13 @@ class Mapper(Protocol):
 class MapperHere:
     """The verbs of shards for mappers of this process, whose `map` runs tasks as their results are asked for."""
 
+    traffic: Any = None
+
     def map(self, task: Callable[[S], R], shares: Iterable[S], at_most: int | None = None) -> Generator[R, None, None]:
         raise NotImplementedError
+
+    def check(self, store: Any, scratch: Any, needed: int) -> None:
+        """Nobody is to be asked."""
 
     def publish(self, value: T) -> T:
         """The value itself."""
@@ -147,6 +158,27 @@ class MapperHere:
 
 def _called(work: Callable[[], R]) -> R:
     return work()
+
+
+_NOTES: ContextVar[dict[str, int] | None] = ContextVar("notes of a task", default=None)
+
+
+def note(what: str, number: int = 1) -> None:
+    """A task tells whoever runs it of something worth counting: 'made_anew' or 'replayed' (see `Traffic`)."""
+    notes = _NOTES.get()
+    if notes is not None:
+        notes[what] = notes.get(what, 0) + number
+
+
+@contextmanager
+def noting() -> Iterator[dict[str, int]]:
+    """What the tasks that run in this block, on this thread, tell by `note`."""
+    notes: dict[str, int] = {}
+    token = _NOTES.set(notes)
+    try:
+        yield notes
+    finally:
+        _NOTES.reset(token)
 
 
 class SerialMapper(MapperHere):

@@ -28,7 +28,7 @@ OTHER: dict[str, Any] = {
     "seed": 7, "shards": 2, "rounds_per_pass": 8, "calibrate": "isotonic", "calibrate_share": 0.5,
     "no_dual": True, "memory": "64MiB", "scratch": "there",
     "scratch_limit": "1GiB", "stage": "none", "threads": 3, "scheduler": "processes", "scheduler_file": "s.json",
-    "workers": 2, "C_path": [1.0, 2.0],
+    "workers": 2, "worker_scratch": "/near", "C_path": [1.0, 2.0],
 }  # fmt: skip
 """Another value than the default of every field."""
 DATA = Identity.of("0" * 32, matrix="X")

@@ -49,6 +49,15 @@ def test_cold_start_smoke() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.cluster
+def test_cluster_stress_smoke() -> None:
+    """A scheduler is killed under a fit: exit 75, and the same bytes on another cluster."""
+    said = run("stress/cluster_test.py", "--smoke").stdout
+    assert "scheduler: same bytes" in said
+    assert "exit 75" in said
+
+
+@pytest.mark.slow
 def test_compare_smoke(tmp_path: Path) -> None:
     """A tree against itself: both fits of a pair are the same fit, of a problem that the seed says."""
     kept = tmp_path / "compare.json"

@@ -21,7 +21,7 @@ import numpy as np
 
 from bigsvm.errors import DataError
 from bigsvm.store.state.state_files import read_tree, write_tree
-from bigsvm.tasks import ShardSum
+from bigsvm.tasks import ShardSum, note
 
 _HELD: dict[tuple[str, int], ShardState] = {}
 _TAKING = threading.Lock()
@@ -170,6 +170,7 @@ def _give_back(shard: Shard, state: ShardState) -> None:
 def _made_anew(shard: Shard, rounds: int) -> ShardState:
     """From what was saved last, and the log of the rounds since."""
     rows, home = shard.rows, shard.home
+    note("made_anew")
     state: ShardState = rows.new_state()
     for saved in reversed([number for number in _numbers(home, rows.number) if number <= rounds]):
         try:
@@ -181,6 +182,7 @@ def _made_anew(shard: Shard, rounds: int) -> ShardState:
     while state.rounds < rounds:
         logged = read_tree(_logged(home, state.rounds))
         state.work(rows, rows.told(logged["round"]), np.array(logged["w"]))
+        note("replayed")
     return state
 
 

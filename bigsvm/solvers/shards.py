@@ -12,7 +12,7 @@ _ROUNDS = (64, 256)  # of a pass, at least and at most, for 4 a shard
 _A_SHARD = 4
 _PIECES = 8  # of a shard, at least
 _LEAST_ROUNDS = 16
-_READ = 1e9  # bytes a second of a shard, nominal
+READ = 1e9  # bytes a second of a shard, nominal
 _WIRE = 1.25e9  # bytes a second between machines, nominal
 _SUM_S = 0.02  # of a sum of nothing, nominal
 _SUMS_SHARE = 2.0  # of the reading of a pass, that its sums may take
@@ -57,7 +57,12 @@ def rounds_of(config: FitConfig, shape: DataShape, data_bytes: int, solver: Solv
     if config.rounds_per_pass is not None:
         return config.rounds_per_pass
     rounds = min(max(_A_SHARD * shards, _ROUNDS[0]), _ROUNDS[1])
-    sum_s = _SUM_S + 2.0 * shape.weight_bytes * shape.n_features * shape.n_models / _WIRE
-    while rounds // 2 >= max(shards, _LEAST_ROUNDS) and rounds * sum_s > _SUMS_SHARE * data_bytes / shards / _READ:
+    sum_s = sum_seconds(shape)
+    while rounds // 2 >= max(shards, _LEAST_ROUNDS) and rounds * sum_s > _SUMS_SHARE * data_bytes / shards / READ:
         rounds //= 2
     return rounds
+
+
+def sum_seconds(shape: DataShape) -> float:
+    """Of one sum over all shards, nominal: w goes out, and its change comes back."""
+    return _SUM_S + 2.0 * shape.weight_bytes * shape.n_features * shape.n_models / _WIRE

@@ -96,6 +96,26 @@ def test_plan(bigsvm: Bigsvm, store: Path) -> None:
     assert "memory" in bigsvm("plan", store).out
 
 
+def test_plan_of_a_cluster_says_what_limits_it(bigsvm: Bigsvm, store: Path) -> None:
+    asked = ("plan", store, "--solver", "dcd", "--shards", "8", "--memory", "64MiB", "--json")
+    found = {k: bigsvm(*asked, "--workers", k).document["result"]["cluster"] for k in (1, 2, 8, 20)}
+    assert [found[k]["shards_per_worker"] for k in found] == [8, 4, 1, 1]
+    assert [found[k]["used"] for k in found] == [1, 2, 8, 8]
+    assert found[1]["read_s"] == 2 * found[2]["read_s"] == 8 * found[8]["read_s"]
+    assert found[1]["sums_s"] == found[8]["sums_s"] > found[1]["read_s"]  # few rows: sums are all
+    assert found[8]["limit"] == "sums"
+    least = found[8]["worker_bytes"]
+    enough = bigsvm(*asked, "--workers", 8, "--memory-per-worker", f"{least}b")
+    refused = bigsvm(*asked, "--workers", 8, "--memory-per-worker", f"{least - 1}b")
+    assert (enough.code, refused.code) == (0, 78)
+    assert "too little for a worker" in refused.document["error"]["message"]
+    assert bigsvm("plan", store, "--memory-per-worker", "1GiB").code == 2
+    assert "limit" in bigsvm(*asked[:-1], "--workers", 20).out
+    assert (
+        bigsvm("plan", store, "--workers", 4, "--json").document["result"]["cluster"]["limit"] == "the calling process"
+    )
+
+
 def test_ingest_dump_and_back(bigsvm: Bigsvm, store: Path) -> None:
     assert bigsvm("dump", store, "a.svm").code == 0
     said = bigsvm("ingest", "a.svm", "a.zarr", "--n-features", 20000, "--json")

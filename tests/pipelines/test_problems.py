@@ -23,7 +23,7 @@ __all__ = ["job", "retrain"]
 # Fields of FitConfig that say where and how fast, and another value of each of the others.
 PLACES = {
     "max_time", "cache_memory", "scratch", "scratch_limit", "stage", "threads", "scheduler", "scheduler_file",
-    "workers", "C_path",
+    "workers", "worker_scratch", "C_path",
 }  # fmt: skip
 OTHER: dict[str, Any] = {
     "solver": "dcd", "loss": "hinge", "lam": 0.5, "bias": "none", "class_weight": {"1": 2.0}, "multi_class": "ovo",

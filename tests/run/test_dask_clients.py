@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from distributed import Client
+from scipy import sparse
 
 import bigsvm
-from bigsvm.errors import UsageError
+from bigsvm.errors import DataError, UsageError
+from bigsvm.events import TrafficCounted
+from bigsvm.run.execute.dask_checks import check_rows_and_room
+from bigsvm.store.formats.array_rows import ArrayRows
+from bigsvm.store.formats.opener import open_store
+from bigsvm.store.ingest.ingest import ingest
 from bigsvm.testing.problems import random_problem
 
 OPTIONS: dict[str, Any] = {"solver": "newton-cg", "C": 10.0, "tol": 1e-6, "memory": "64MiB"}
+
+D = 30_000
+SHARDS, ROUNDS = 4, 8
+VECTOR = 4 * (D + 1)  # w and its change are float32
+SMALL = 4000 * ROUNDS * SHARDS  # what else a pass may move: a few numbers and names a shard and round
 
 
 @pytest.fixture
@@ -38,9 +51,57 @@ def test_a_client_that_is_given_or_current_gives_the_bytes_of_none(streaming: No
 @pytest.mark.cluster
 def test_a_worker_with_another_version_is_refused(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = random_problem(30, 3, seed=1)
-    monkeypatch.setattr("bigsvm.run.execute.dask.digest_of", lambda folder: "other sources")
+    monkeypatch.setattr("bigsvm.run.execute.dask_checks.digest_of", lambda folder: "other sources")
     with pytest.raises(UsageError, match=r"has bigsvm \(its loops\) \w{12}, and this process other source"):
         bigsvm.fit((X, y), client=client)
+
+
+@pytest.mark.cluster
+def test_a_worker_with_other_rows_under_the_name_is_refused(client: Client, tmp_path: Path) -> None:
+    first, second = tmp_path / "first.zarr", tmp_path / "second.zarr"
+    ingest(random_problem(50, 3, seed=1), first)
+    shutil.copytree(first, second)
+    rows, others = open_store(str(first)), open_store(str(second))
+    shutil.rmtree(second)
+    ingest(random_problem(60, 3, seed=2), second)
+    with pytest.raises(DataError, match=f"{second}: worker tcp://"):
+        check_rows_and_room(client, others, None, 1)
+    check_rows_and_room(client, rows, tmp_path, 1 << 20)
+
+
+@pytest.mark.cluster
+@pytest.mark.usefixtures("streaming")
+def test_a_pass_moves_w_and_its_change_and_no_vector_of_rows(client: Client) -> None:
+    rng = np.random.default_rng(5)
+    X = sparse.random_array((400, D), density=2e-4, rng=rng, dtype=np.float32, format="csr")
+    rows = ArrayRows(X, np.where(rng.normal(size=400) > 0, 1, -1))
+    seen: list[Any] = []
+    options: dict[str, Any] = {"solver": "dcd", "loss": "hinge", "C": 0.1, "tol": 1e-3, "max_passes": 6}
+    before = moved_by(client)
+    result = bigsvm.fit(rows, shards=SHARDS, rounds_per_pass=ROUNDS, client=client, emit=seen.append, **options)
+    moved = moved_by(client) - before
+    passes = [event for event in seen if isinstance(event, TrafficCounted)]
+    assert len(passes) >= 3
+    for event in passes:
+        assert event.rounds in (ROUNDS, ROUNDS + 1)  # the last one saves
+        assert event.workers == 2
+        assert event.worker_bytes <= 1.4 * ROUNDS * 2 * VECTOR + SMALL
+        assert event.worker_bytes_sum >= 2 * ROUNDS * VECTOR  # w came to both of them
+        through_client = event.published_bytes + event.gathered_bytes
+        assert ROUNDS * 2 * VECTOR <= through_client <= ROUNDS * 2 * VECTOR + SMALL
+        assert event.task_bytes <= SMALL
+        assert event.rounds_replayed == 0
+    # The first pass brings staging along, one that follows a proof alpha of all rows.
+    assert sum(event.row_bytes == 0 for event in passes) >= len(passes) - 3
+    whole = result.figures["cluster"]
+    assert whole["shards_made"] == SHARDS
+    # Workers count what they hand to others by themselves: w to one of the two, sums, and those of the client.
+    assert 0.9 * moved <= whole["worker_bytes_sum"] - whole["published_bytes"] + whole["gathered_bytes"] <= 1.1 * moved
+
+
+def moved_by(client: Client) -> int:
+    """Bytes that workers have handed to others and to the scheduler, as dask counts them."""
+    return sum(client.run(lambda dask_worker: dask_worker.transfer_outgoing_bytes_total).values())
 
 
 def test_without_a_client_it_says_so() -> None:

@@ -156,7 +156,8 @@ OTHERS: dict[str, Any] = {
     "assume_psd": True, "coef0": 1.0, "wss": "1", "working_set": 2, "shrinking": False, "cache_memory": "1MiB",
     "tol": 1e-2, "stop": "paper", "max_passes": 3.0, "max_time": 1e6, "seed": 1, "shards": 2, "rounds_per_pass": 8,
     "solver_options": {"momentum": "off"}, "memory": "65MiB", "scratch": None, "scratch_limit": "1GiB",
-    "stage": "none", "threads": 2, "scheduler": "serial", "scheduler_file": None, "workers": 2, "no_dual": True,
+    "stage": "none", "threads": 2, "scheduler": "serial", "scheduler_file": None, "workers": 2,
+    "worker_scratch": "/near", "no_dual": True,
     "C_path": None, "warm_start": "/nowhere/old.model",
     "calibrate": "isotonic", "calibrate_share": 0.5,
 }  # fmt: skip
@@ -196,7 +197,7 @@ def test_every_option_says_whether_it_changes_the_result() -> None:
     fields = {option.name for option in dataclasses.fields(FitConfig)}
     assert fields == set(OTHERS)
     assert set(RESULT_OPTIONS) | {"no_dual"} == set(MODEL_OPTIONS)
-    nothing = {"cache_memory", "max_time", "scratch", "scratch_limit", "threads", "workers"}
+    nothing = {"cache_memory", "max_time", "scratch", "scratch_limit", "threads", "workers", "worker_scratch"}
     nothing |= {"scheduler", "scheduler_file"}
     assert fields - set(MODEL_OPTIONS) == nothing
 

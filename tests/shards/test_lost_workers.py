@@ -34,7 +34,12 @@ def test_same_bytes_on_worker_processes_that_are_killed(tmp_path: Path, monkeypa
         whole(self, *told)
 
     monkeypatch.setattr(ShardedGroup, "round", deadly)
-    there = fit_store(rows, FitConfig.of(scheduler="processes", workers=2, scratch=str(tmp_path / "s"), **options))
+    near = str(tmp_path / "near")
+    there = fit_store(
+        rows,
+        FitConfig.of(scheduler="processes", workers=2, scratch=str(tmp_path / "s"), worker_scratch=near, **options),
+    )
     assert killed == list(KILLED_BEFORE)
     assert folder_bytes(there, tmp_path / "m") == here
+    assert list((tmp_path / "near").iterdir()) == []  # workers had files there, which have no names
     assert not list((tmp_path / "s").glob("**/shards-*"))

@@ -9,21 +9,23 @@ from __future__ import annotations
 import json
 import logging
 import os
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
-from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeVar
 
 import dask
-from distributed import Client, KilledWorker, LocalCluster
+from distributed import CancelledError, Client, KilledWorker, LocalCluster, wait
 
-from bigsvm.compiled.cache.stamp import SOURCES, digest_of
 from bigsvm.errors import BigSVMError, DataError, Interrupted, MissingInput, TaskFailed, UsageError
 from bigsvm.machine import core_count
+from bigsvm.run.execute.dask_checks import RESUME, check_rows_and_room, check_versions
 from bigsvm.run.execute.dask_shards import ShardVerbs
+from bigsvm.run.execute.traffic import Traffic, nbytes_of
+from bigsvm.store.blocks import RowBlocks
 from bigsvm.tasks import ShardSum
 
 T = TypeVar("T")
@@ -34,7 +36,8 @@ CURRENT = "dask"
 _WHERE = "threads, serial, processes, dask (the client of this process), or an address such as tcp://host:8786"
 _RETRIES = 3
 _ROUND_STARTS = 100
-_RESUME = "start it again and repeat the command"
+_NOBODY_S = 300.0  # without a worker, after which a cluster counts as lost
+_LOOK_S = 2.0  # after which a round that has not ended makes us look who is there
 _OURS = {
     "distributed.worker.daemon": True,
     "distributed.scheduler.worker-ttl": "60s",  # a worker that is frozen counts as lost
@@ -57,7 +60,8 @@ class DaskMapper:
     def __init__(self, client: Any, n_workers: int) -> None:
         self._client = client
         self.n_workers = n_workers
-        self._shards = ShardVerbs(client, _RETRIES)
+        self.traffic = Traffic()
+        self._shards = ShardVerbs(client, _RETRIES, self.traffic)
 
     def map(self, task: Callable[[T], U], shares: Iterable[T], at_most: int | None = None) -> Generator[U, None, None]:
         """As `Mapper` says."""
@@ -66,11 +70,12 @@ class DaskMapper:
         try:
             for share in shares:
                 # pure=False: the same share may be sent again in a later pass and must run again.
+                self.traffic.row_bytes += nbytes_of(share)
                 flying.append(self._client.submit(task, share, pure=False, retries=_RETRIES))
                 if len(flying) >= limit:
-                    yield self._result(flying.popleft())
+                    yield self._counted(flying.popleft())
             while flying:
-                yield self._result(flying.popleft())
+                yield self._counted(flying.popleft())
         finally:
             for future in flying:
                 future.cancel()
@@ -83,24 +88,55 @@ class DaskMapper:
         self, task: Callable[..., ShardSum], shards: Sequence[Any], published: Any, at_most: int | None = None
     ) -> Any:
         """As `Mapper` says.  Workers run as many at one time as they have threads."""
-        return task, shards, published, self._asked(lambda: self._shards.on_shards(task, shards, published))
+        return self._asked(lambda: self._shards.on_shards(task, shards, published))
 
     def reduce(self, begun: Any) -> ShardSum:
-        """As `Mapper` says.  A round that killed its workers is begun again: the shards find their way back."""
-        task, shards, published, futures = begun
+        """As `Mapper` says.  What was sent to workers that are gone is sent to others."""
         for _ in range(_ROUND_STARTS):
-            total = self._asked(partial(self._shards.total, futures))
+            total = self._asked(partial(self._shards.total, begun))
+            with suppress(_Killed):
+                if self._ends(total, partial(self._shards.stranded, begun)):
+                    return self._shards.taken(begun, self._result(total))
+            begun = self._asked(partial(self._shards.sent_again, begun))
+        raise Interrupted(f"workers were lost {_ROUND_STARTS} times in one round", hint=RESUME)
+
+    def _ends(self, future: Any, stranded: Callable[[], bool]) -> bool:
+        """Wait for it; False where `stranded` says that it waits for somebody who is gone.
+
+        Raises Interrupted where there is no worker at all for too long.
+        """
+        seen = time.monotonic()
+        while True:
             try:
-                return self._result(total)
-            except _Killed:
-                futures = self._asked(lambda: self._shards.on_shards(task, shards, published))
-        raise Interrupted(f"its workers were killed {_ROUND_STARTS} times in one round", hint=_RESUME)
+                with self._client.as_current():  # of this thread, too: proofs have their own
+                    wait(future, timeout=_LOOK_S)
+                return True
+            except TimeoutError:
+                if self._asked(self._shards.somebody):
+                    seen = time.monotonic()
+                    if stranded():
+                        return False
+                elif time.monotonic() - seen > _NOBODY_S:
+                    what = f"the cluster was lost: no worker for {_NOBODY_S:g} seconds"
+                    raise Interrupted(what, hint=RESUME) from None
+            except CancelledError as error:
+                raise Interrupted("the cluster was lost", hint=RESUME) from error
+
+    def check(self, store: RowBlocks, scratch: Path | None, needed: int) -> None:
+        """Refuse workers that cannot do their part; see `check_rows_and_room`."""
+        check_rows_and_room(self._client, store, scratch, needed)
+
+    def _counted(self, future: Any) -> Any:
+        self._ends(future, lambda: False)
+        found = self._result(future)
+        self.traffic.row_bytes += nbytes_of(found)
+        return found
 
     def _asked(self, ask: Callable[[], Any]) -> Any:
         try:
             return ask()
         except (OSError, TimeoutError, RuntimeError) as error:  # the client is closed, or its scheduler gone
-            raise Interrupted(f"the cluster was lost: {error}", hint=_RESUME) from error
+            raise Interrupted(f"the cluster was lost: {error}", hint=RESUME) from error
 
     def _result(self, future: Any) -> Any:
         try:
@@ -108,12 +144,12 @@ class DaskMapper:
         except BigSVMError:
             raise
         except (OSError, TimeoutError) as error:
-            raise Interrupted(f"the cluster was lost: {error}", hint=_RESUME) from error
+            raise Interrupted(f"the cluster was lost: {error}", hint=RESUME) from error
         except KilledWorker as error:
-            raise _Killed(f"workers died while they ran a task: {error}", hint=_RESUME) from error
+            raise _Killed(f"workers died while they ran a task: {error}", hint=RESUME) from error
         except Exception as error:
             if type(error).__name__ in ("CancelledError", "FutureCancelledError", "CommClosedError"):
-                raise Interrupted("the cluster was lost", hint=_RESUME) from error
+                raise Interrupted("the cluster was lost", hint=RESUME) from error
             raise TaskFailed(f"a block task failed on a worker: {error!r}") from error
 
 
@@ -125,17 +161,18 @@ def open_dask_mapper(scheduler: str | None, scheduler_file: str | None, workers:
     ------
     MissingInput : nobody answers at the address, or the scheduler file is not there.
     UsageError : 'dask' where this process has no client, or a worker has other versions than this process.
+    Interrupted : the cluster was lost while its workers were asked.
     """
     # Workers own the cores: a BLAS or numba pool inside each would fight the others.
     with dask.config.set(_OURS):
         if scheduler == CURRENT and scheduler_file is None:
             client = _current_client()  # the user's own: it stays open
-            yield DaskMapper(client, _checked_workers(client))
+            yield DaskMapper(client, check_versions(client))
             return
         if scheduler_file is not None or scheduler not in (None, "processes"):
             client = _connect(scheduler, scheduler_file)
             try:
-                yield DaskMapper(client, _checked_workers(client))
+                yield DaskMapper(client, check_versions(client))
             finally:
                 client.close()
             return
@@ -158,27 +195,6 @@ def _has_client() -> bool:
     except ValueError:
         return False
     return True
-
-
-def _versions() -> dict[str, str]:
-    """Of what decides the bits of a model, in the process that is asked."""
-    return {
-        "bigsvm (its loops)": digest_of(SOURCES)[:12],
-        **{name: metadata.version(name) for name in ("numpy", "numba")},
-    }
-
-
-def _checked_workers(client: Any) -> int:
-    """How many workers there are, at least 1.  Raises UsageError where one has other versions than this process."""
-    ours = _versions()
-    for worker, theirs in sorted(client.run(_versions, on_error="return").items()):
-        if isinstance(theirs, BaseException):
-            raise UsageError(f"worker {worker} cannot load bigsvm: {theirs!r}", hint="install it there, too")
-        for name, version in ours.items():
-            if theirs.get(name) != version:
-                what = f"worker {worker} has {name} {theirs.get(name)}, and this process {version}"
-                raise UsageError(what, hint="models would depend on who computes: install the same versions")
-    return max(len(client.scheduler_info(n_workers=-1)["workers"]), 1)
 
 
 def _local_cluster(n_workers: int) -> LocalCluster:
@@ -235,3 +251,6 @@ def _connect(scheduler: str | None, scheduler_file: str | None) -> Any:
         return Client(scheduler, timeout=10, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:
         raise MissingInput(f"no dask scheduler answers: {error}", where) from error
+    except TypeError as error:  # how dask says that tls:// has no certificate
+        hint = "set distributed.comm.tls in dask's configuration (docs/cluster.md)"
+        raise UsageError(f"cannot speak with that scheduler: {error}", where, hint) from error

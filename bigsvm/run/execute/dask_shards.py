@@ -1,89 +1,196 @@
 """Shards on dask workers: where each one is, what a round sends and brings back.
 
-A task names the worker that had its shard last, and may run on any other: a worker that is gone is replaced without
-anybody waiting for it.  What a shard knows stays in the process that worked on it, as a cache
-(`solvers/shard_tasks.py`); dask holds no state of ours, so that nothing of it must be computed again when one leaves.
+A task on a shard is for the worker that had the shard last, and for no other: dask would move it where a worker has
+little to do (work stealing), and its state would have to be made anew there.  So that nobody waits for a worker that
+is gone, the caller looks every two seconds who is there, and sends the shards of those that are not to others.
+What a shard knows stays in the process that worked on it, as a cache (`solvers/shard_tasks.py`); dask holds no state
+of ours, so that nothing of it must be computed again when a worker leaves.
 """
 
 from __future__ import annotations
 
+import threading
 import time
+import uuid
 import warnings
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from bigsvm.tasks import FAN_IN, ShardSum, added
+from distributed import get_worker
+from distributed.protocol import pickle as wire
+
+from bigsvm.run.execute.traffic import Count, Made, Traffic, nbytes_of, sum_of
+from bigsvm.tasks import FAN_IN, ShardSum, added, noting
 
 _LOOK_AGAIN_S = 2.0  # after which workers that came or went are noticed; the bits do not depend on where a shard is
 
 
 class Placement:
-    """Which worker a shard is on: it stays there while that worker does, and no worker has more than its part."""
+    """Which worker a shard is on: it stays there while that worker does, and no worker has more than its part.
+
+    Shards that are added up together are on one worker where they can: then their sum does not travel.
+    """
 
     def __init__(self) -> None:
         self._at: dict[int, str] = {}
 
     def of(self, n_shards: int, workers: Sequence[str]) -> list[str]:
         """The worker of each shard.  Only as many shards move as must."""
-        most = -(-n_shards // len(workers))
+        least, more = divmod(n_shards, len(workers))
         load = dict.fromkeys(sorted(workers), 0)
+        before, self._at = self._at, {}
+
+        def has_room(worker: str) -> bool:
+            return load[worker] < least or (load[worker] == least and more > 0)
+
+        def put(shard: int, worker: str) -> None:
+            nonlocal more
+            more -= load[worker] == least
+            load[worker] += 1
+            self._at[shard] = worker
+
         for shard in range(n_shards):
-            worker = self._at.get(shard)
-            if worker in load and load[worker] < most:
-                load[worker] += 1
-            else:
-                self._at.pop(shard, None)
+            worker = before.get(shard, "")
+            if worker in load and has_room(worker):
+                put(shard, worker)
         for shard in range(n_shards):
             if shard not in self._at:
-                worker = min(load, key=lambda name: load[name])
-                self._at[shard] = worker
-                load[worker] += 1
+                first = shard - shard % FAN_IN
+                beside = Counter(self._at.get(other) for other in range(first, first + FAN_IN))
+                put(shard, max(filter(has_room, load), key=lambda worker: (beside[worker], load[worker])))
         return [self._at[shard] for shard in range(n_shards)]
 
 
-class ShardVerbs:
-    """`publish`, `on_shards` and `reduce` of a mapper on a dask client."""
+class Begun(NamedTuple):
+    """A round on its way: what was sent, a future of each shard, the worker that it was sent to, and when."""
 
-    def __init__(self, client: Any, retries: int) -> None:
-        self._client, self._retries = client, retries
+    task: Callable[..., ShardSum]
+    shards: Sequence[Any]
+    published: Any
+    futures: list[Any]
+    where: list[str]
+    began: float
+
+
+class ShardVerbs:
+    """`publish`, `on_shards` and `reduce` of a mapper on a dask client; counts what moves."""
+
+    def __init__(self, client: Any, retries: int, traffic: Traffic) -> None:
+        self._client, self._retries, self._traffic = client, retries, traffic
         self._placement = Placement()
         self._workers: list[str] = []
         self._looked = -_LOOK_AGAIN_S
+        self._turn, self._any = 0, True
 
     def publish(self, value: Any) -> Any:
         """A task whose result the value is: workers fetch it from one another, and a lost copy is made again."""
+        self._traffic.published_bytes += nbytes_of(value)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Sending large graph")
-            return self._client.submit(_same, value, pure=False, retries=self._retries)
+            return self._submit(_published, uuid.uuid4().hex, value, at=None)
 
-    def on_shards(self, task: Callable[..., ShardSum], shards: Sequence[Any], published: Any) -> list[Any]:
-        """A future for each shard, submitted to its worker."""
+    def on_shards(self, task: Callable[..., ShardSum], shards: Sequence[Any], published: Any) -> Begun:
+        """A future for each shard, submitted to its worker and to no other: else dask may move it with its rows."""
         where = self._placement.of(len(shards), self._present())
-        return [
-            self._client.submit(
-                task, shard, published, pure=False, retries=self._retries, workers=[worker], allow_other_workers=True
-            )
-            for shard, worker in zip(shards, where, strict=True)
-        ]
+        self._traffic.task_bytes += len(shards) * len(wire.dumps((task, shards[0])))
+        sent = Begun(task, shards, published, [], where, time.monotonic())
+        return sent._replace(futures=[self._sent(sent, number, at) for number, at in enumerate(where)])
 
-    def total(self, futures: list[Any]) -> Any:
-        """A future of the sum, in the tree of `TreeSum`: added where the first of each four is."""
+    def sent_again(self, begun: Begun) -> Begun:
+        """The round with the shards of workers that are gone on others: nobody else does anything twice."""
+        there = self._present()
+        where, futures = list(begun.where), list(begun.futures)
+        for number, at in enumerate(self._placement.of(len(where), there)):
+            if where[number] not in there:
+                futures[number].cancel()
+                where[number], futures[number] = at, self._sent(begun, number, at)
+        return begun._replace(where=where, futures=futures)
+
+    def total(self, begun: Begun) -> Any:
+        """A future of the sum, in the tree of `TreeSum`.
+
+        Four are added where most of them are; where they are all apart the workers take turns.
+        """
+        futures, where = begun.futures, begun.where
         while len(futures) > 1:
+            fours = range(0, len(futures), FAN_IN)
+            at = [self._most_of(where[first : first + FAN_IN]) for first in fours]
             futures = [
-                self._client.submit(added, *futures[first : first + FAN_IN], pure=False, retries=self._retries)
+                self._submit(_added, *futures[first : first + FAN_IN], at=worker)
                 if len(futures[first : first + FAN_IN]) > 1
                 else futures[first]
-                for first in range(0, len(futures), FAN_IN)
+                for first, worker in zip(fours, at, strict=True)
             ]
+            where = at
         return futures[0]
+
+    def somebody(self) -> bool:
+        """Whether there is a worker now."""
+        self._looked = -_LOOK_AGAIN_S
+        self._present()
+        return self._any
+
+    def stranded(self, begun: Begun) -> bool:
+        """Whether a worker that a round was sent to is gone; looks at who was there when `somebody` was asked."""
+        return not set(begun.where) <= set(self._present())
+
+    def taken(self, begun: Begun, total: Made) -> ShardSum:
+        """What was found, once the sum of a round is here; it is counted."""
+        self._traffic.round(total.nbytes, total.counts, time.monotonic() - begun.began)
+        return total.found
+
+    def _most_of(self, where: Sequence[str]) -> str:
+        self._turn += 1
+        number = Counter(where)
+        most = max(number.values())
+        first = [worker for worker in number if number[worker] == most]
+        return first[self._turn % len(first)]
+
+    def _sent(self, begun: Begun, number: int, at: str) -> Any:
+        place = {"workers": [at]} if at else {}
+        given = (begun.task, begun.shards[number], begun.published)
+        return self._client.submit(_on_shard, *given, pure=False, retries=self._retries, **place)
+
+    def _submit(self, task: Callable[..., Any], *given: Any, at: str | None) -> Any:
+        place = {"workers": [at], "allow_other_workers": True} if at else {}
+        return self._client.submit(task, *given, pure=False, retries=self._retries, **place)
 
     def _present(self) -> list[str]:
         now = time.monotonic()
         if now - self._looked > _LOOK_AGAIN_S or not self._workers:
             found = list(self._client.scheduler_info(n_workers=-1)["workers"])
-            self._workers, self._looked = found or self._workers, now
+            self._workers, self._looked, self._any = found or self._workers, now, bool(found)
         return self._workers or [""]
 
 
-def _same(value: Any) -> Any:
-    return value
+class _Published(NamedTuple):
+    name: str
+    nbytes: int
+    value: Any
+
+
+_CAME: deque[tuple[str, str]] = deque(maxlen=64)  # workers of this process, and the published values that came to them
+_COMING = threading.Lock()
+
+
+def _published(name: str, value: Any) -> _Published:
+    return _Published(name, nbytes_of(value), value)
+
+
+def _on_shard(task: Callable[..., ShardSum], shard: Any, published: _Published) -> Made:
+    """A task on a shard, where this runs; what came here for it, and how long it worked."""
+    here = get_worker().address
+    with _COMING:
+        new = (here, published.name) not in _CAME
+        if new:
+            _CAME.append((here, published.name))
+    began = time.monotonic()
+    with noting() as notes:
+        found = task(shard, published.value)
+    count = Count(published.nbytes if new else 0, time.monotonic() - began, **notes)
+    return Made(found, here, nbytes_of(found), {here: count})
+
+
+def _added(*parts: Made) -> Made:
+    return sum_of(added, parts, get_worker().address)

@@ -50,6 +50,7 @@ from bigsvm.run.proof.saved_problem import models_document
 from bigsvm.run.start.earlier import Earlier, open_earlier
 from bigsvm.run.start.known_rows import check_rows
 from bigsvm.run.start.take_over import take_over
+from bigsvm.run.workers.worker_memory import worker_bytes
 from bigsvm.solvers.base import Context
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.copy.scratch import is_tmpfs, make_scratch
@@ -128,6 +129,10 @@ def _trained(
     with ExitStack() as stack:
         stack.enter_context(stop_on_signals(stop))
         mapper = stack.enter_context(open_mapper(config))
+        if not mapper.in_process:
+            mapper.check(
+                store, make_scratch(config) if plan.shares_scratch else None, worker_bytes(plan, mapper.n_workers)
+            )
         if earlier is not None and earlier.alpha is not None:
             check_rows(earlier, store, plan.piece_rows, mapper, note)
         memory = stack.enter_context(PeakMemory())
@@ -299,6 +304,8 @@ def _figures(
         "kernel_rows": {"computed": 0, "ram_hits": 0, "disk_hits": 0},
         "models": models_document(problem, certificate),
     }
+    if ctx.mapper.traffic is not None:
+        figures["cluster"] = ctx.mapper.traffic.document()
     if config.C_path is not None:
         figures["C_path"] = config.C_path
     if config.lam is not None:

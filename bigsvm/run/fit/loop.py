@@ -20,7 +20,7 @@ import numpy as np
 
 from bigsvm.config import FitConfig
 from bigsvm.errors import Interrupted
-from bigsvm.events import CertificateMade, CheckpointSaved, Emit, EpochEnd, Warned
+from bigsvm.events import CertificateMade, CheckpointSaved, Emit, EpochEnd, TrafficCounted, Warned
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import Problem
 from bigsvm.run.execute.signals import Stop
@@ -88,6 +88,7 @@ class Loop:
         self.solving_s = 0.0
         self._began = time.monotonic()
         self._before_s = 0.0
+        self._moved = None if ctx.mapper.traffic is None else ctx.mapper.traffic.copy()
         control = ctx.control
         control.stopping = lambda: bool(stop)
         control.pause = lambda: bool(stop) or (checkpoints is not None and checkpoints.due())
@@ -145,6 +146,8 @@ class Loop:
             at.work = info.work
         epochs, passes = at.visits / n, ctx.bytes_read / self.data_bytes
         self.emit(EpochEnd(epochs, passes, info.n_active, info.gap_estimate, self._seconds()))
+        if ctx.mapper.traffic is not None:
+            self._count_traffic(passes)
         if info.message:
             self.emit(Warned(info.message))
         if info.collectable and self._report(self.prover.collect()):
@@ -173,6 +176,11 @@ class Loop:
         if not at.proving:
             self._pause()
         return False
+
+    def _count_traffic(self, passes: float) -> None:
+        traffic = self.ctx.mapper.traffic
+        self.emit(TrafficCounted(passes, **traffic.since(self._moved).document()))
+        self._moved = traffic.copy()
 
     def _report(self, certificate: Certificate) -> bool:
         at, ctx = self.at, self.ctx

@@ -17,6 +17,7 @@ from bigsvm.run.fit.plan import Plan
 from bigsvm.run.fit.sizes import FIXED
 from bigsvm.solvers.base import Mapper
 from bigsvm.store.blocks import Block, RowBlocks
+from bigsvm.store.copy.near_rows import NearRows
 from bigsvm.store.resident import ResidentRows
 from bigsvm.store.survey import Survey
 from bigsvm.units import MIB
@@ -62,7 +63,8 @@ def open_rows(
             max(plan.budget_bytes - FIXED, MIB),
         ) as copy:
             _settle(store)
-            yield copy, copy.survey
+            near = config.worker_scratch is not None and not mapper.in_process
+            yield (NearRows(copy.folder, config.worker_scratch or "") if near else copy), copy.survey
     else:
         yield store, survey_pass(store, plan.block_rows, mapper, emit)
 

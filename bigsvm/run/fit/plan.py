@@ -77,6 +77,11 @@ class Plan:
     def resident(self) -> bool:
         return self.mode == "resident"
 
+    @property
+    def shares_scratch(self) -> bool:
+        """Whether other processes need what is in the scratch folder."""
+        return self.mode == "staged" or self.shards > 1
+
     def buffers(self, data: RowBlocks) -> Callable[[], GroupBuffers] | None:
         """Makes room for a group of blocks, where `data` can be read into it."""
         if not isinstance(data, StagedRows) or self.shards > 1:

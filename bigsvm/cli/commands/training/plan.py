@@ -10,15 +10,24 @@ from bigsvm.cli import text
 from bigsvm.cli.command import bigsvm_command
 from bigsvm.cli.options import add, config_of, fit_options, take_rows
 from bigsvm.cli.session import Session
-from bigsvm.cli.types import Source
+from bigsvm.cli.types import Size, Source
+from bigsvm.errors import UsageError
+from bigsvm.units import parse_bytes
 
 
 @bigsvm_command(
     help="Say what `bigsvm fit STORE` with the same options would do and need, without reading the data.\n\n"
-    "Exit 78: it cannot fit; names the smallest --memory or --scratch-limit that would do."
+    "Exit 78: it cannot fit; names the smallest --memory or --scratch-limit that would do.\n\n"
+    "With --workers K also what each worker of a cluster would hold, what a pass would take, and what limits it."
 )
 @click.argument("store", type=Source())
 @add(fit_options)
+@click.option(
+    "--memory-per-worker",
+    type=Size(percent=False),
+    metavar="SIZE",
+    help="With --workers: what each worker of a cluster has; whether that is enough.",
+)
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -27,15 +36,24 @@ def command(
     label: str | None,
     weight: str | None,
     empty_chunks: Any,
+    memory_per_worker: str | None,
     **options: Any,
 ) -> int:
+    if memory_per_worker is not None and options.get("workers") is None:
+        raise UsageError("--memory-per-worker without --workers", hint="say how many: --workers K")
     chosen = take_rows(options)
     config = config_of(ctx, options)
 
     from bigsvm.run.fit.plan import make_plan
+    from bigsvm.run.workers.cluster_plan import cluster_plan, described
     from bigsvm.store.formats.opener import open_store
 
     data = open_store(store, label=label, weight=weight, empty_chunks=empty_chunks, **chosen)
     session.warn_of(data)
     plan = make_plan(data, config)
-    return session.finish(plan.document(), f"plan for {store}\n" + text.rows(plan.describe()))
+    document, rows = plan.document(), plan.describe()
+    if config.workers is not None:
+        each = None if memory_per_worker is None else parse_bytes(memory_per_worker)
+        document["cluster"] = cluster_plan(plan, config.workers, each)
+        rows += described(document["cluster"])
+    return session.finish(document, f"plan for {store}\n" + text.rows(rows))

@@ -18,7 +18,7 @@ from bigsvm.cli.session import Session
 from bigsvm.errors import DataError, MissingInput
 from bigsvm.store.remote.place import storing_by
 
-_ELSEWHERE = ("scheduler", "scheduler_file", "workers", "threads")
+_ELSEWHERE = ("scheduler", "scheduler_file", "workers", "worker_scratch", "threads")
 """Options that say where a run goes on: the bytes of its model do not depend on them."""
 
 

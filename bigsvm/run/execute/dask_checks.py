@@ -1,0 +1,135 @@
+"""What workers of a cluster must be before a fit begins: of the same versions, with the same rows, and with room."""
+
+from __future__ import annotations
+
+import socket
+import uuid
+from collections import Counter
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from distributed.protocol import pickle as wire
+
+from bigsvm.compiled.cache.stamp import SOURCES, digest_of
+from bigsvm.errors import BigSVMError, DataError, Interrupted, MissingInput, PlanRefused, UsageError
+from bigsvm.files.atomic import cannot_write
+from bigsvm.machine import memory_limit
+from bigsvm.store.blocks import RowBlocks
+from bigsvm.units import MIB, show_bytes
+
+RESUME = "start it again and repeat the command"
+_ANSWER_S = 60.0  # in which a worker answers a question
+_BASE = 256 * MIB  # interpreter, libraries and compiled code of a worker
+
+
+def answers(client: Any, task: Callable[..., Any], *given: Any) -> dict[str, Any]:
+    """What `task` gives on each worker, or the exception that it raised.
+
+    Raises Interrupted where there is no worker, one does not answer, or the cluster is lost meanwhile.
+    """
+    try:
+        found: dict[str, Any] = client.sync(
+            client._run, task, *given, on_error="return", callback_timeout=_ANSWER_S
+        )  # `Client.run` would wait for a frozen worker
+    except TimeoutError as error:
+        raise Interrupted(f"a worker did not answer within {_ANSWER_S:g} seconds", hint=RESUME) from error
+    except Exception as error:  # whatever dask calls a connection that is gone
+        raise Interrupted(f"the cluster was lost: {error!r}", hint=RESUME) from error
+    if not found:
+        raise Interrupted("the cluster has no worker", hint="start one: dask worker --scheduler-file FILE")
+    return dict(sorted(found.items()))
+
+
+def _versions() -> dict[str, str]:
+    """Of what decides the bits of a model, in the process that is asked."""
+    return {
+        "bigsvm (its loops)": digest_of(SOURCES)[:12],
+        **{name: metadata.version(name) for name in ("numpy", "numba")},
+    }
+
+
+def check_versions(client: Any) -> int:
+    """How many workers there are.  Raises UsageError where one has other versions than this process."""
+    ours, found = _versions(), answers(client, _versions)
+    for worker, theirs in found.items():
+        if isinstance(theirs, OSError):
+            raise Interrupted(f"worker {worker} was lost: {theirs!r}", hint=RESUME)
+        if isinstance(theirs, BaseException):
+            raise UsageError(f"worker {worker} cannot load bigsvm: {theirs!r}", hint="install it there, too")
+        for name, version in ours.items():
+            if theirs.get(name) != version:
+                what = f"worker {worker} has {name} {theirs.get(name)}, and this process {version}"
+                raise UsageError(what, hint="models would depend on who computes: install the same versions")
+    return len(found)
+
+
+class _Seen(NamedTuple):
+    """What a worker finds where it is.
+
+    fault, code : why it cannot read the rows, and the exit code of that; '' and 0 where it can
+    scratch : whether it sees the caller's file there;  memory : bytes that it may use, and which limit says so
+    """
+
+    host: str
+    fault: str
+    code: int
+    scratch: bool
+    memory: int
+    limit: str
+
+
+def _look(rows: bytes, mark: str) -> _Seen:
+    fault, code = "", 0
+    try:
+        if rows:
+            wire.loads(rows)  # opens the store, and compares its fingerprint
+    except BigSVMError as error:
+        fault, code = str(error), error.code
+    except OSError as error:
+        fault, code = str(error), MissingInput.code
+    limit = memory_limit()
+    return _Seen(socket.gethostname(), fault, code, not mark or Path(mark).exists(), limit.nbytes, limit.source)
+
+
+def check_rows_and_room(client: Any, store: RowBlocks, scratch: Path | None, needed: int) -> None:
+    """Ask each worker for the rows, the scratch folder and its memory.
+
+    scratch : folder that all workers must see; None where they need none
+    needed : bytes that a worker will hold beside its interpreter; workers of one machine under one limit share that
+
+    Raises
+    ------
+    DataError, MissingInput : a worker has other rows under this name, or none.
+    UsageError : a worker does not see the scratch folder;  PlanRefused : one has too little memory.
+    """
+    by_name = "://" in store.uri or Path(store.uri).exists()  # arrays are sent with each task
+    mark = None if scratch is None else scratch / f".seen-{uuid.uuid4().hex[:12]}"
+    try:
+        if mark is not None:
+            mark.parent.mkdir(parents=True, exist_ok=True)
+            mark.touch()
+        found = answers(client, _look, wire.dumps(store) if by_name else b"", str(mark or ""))
+    except OSError as error:
+        raise cannot_write(mark or Path(), error) from error
+    finally:
+        if mark is not None:
+            mark.unlink(missing_ok=True)
+    seen = {worker: what for worker, what in found.items() if isinstance(what, _Seen)}  # the others are gone by now
+    sharing = Counter((what.host, what.limit) for what in seen.values())
+    for worker, what in seen.items():
+        if what.fault:
+            error_of = MissingInput if what.code == MissingInput.code else DataError
+            raise error_of(f"worker {worker} cannot use the rows: {what.fault}", store.uri)
+        if not what.scratch:
+            hint = "say --scratch DIR, a folder on a disk that all workers see"
+            raise UsageError(f"worker {worker} does not see the scratch folder {scratch}", hint=hint)
+        beside = sharing[what.host, what.limit]
+        if what.memory // beside < needed + _BASE:
+            whose = "" if beside == 1 else f" for {beside} workers"
+            raise PlanRefused(
+                f"worker {worker} has {show_bytes(what.memory)}{whose} ({what.limit}), and needs "
+                f"{show_bytes(needed + _BASE)}",
+                hint="give it more, say a smaller --memory, or start more workers: each then has fewer shards",
+            )

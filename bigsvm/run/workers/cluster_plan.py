@@ -1,0 +1,68 @@
+"""What a pass on a cluster would take, from the plan and nominal rates: an estimate for `bigsvm plan`, of nothing else.
+
+A pass on K workers reads the rows of the fullest worker, and makes P sums.  More workers make the first shorter and not
+the second; a pass on L shards with P sums is worth less than one on one machine, by about 1 + L / P (docs/cluster.md).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bigsvm.errors import PlanRefused
+from bigsvm.run.fit.plan import Plan
+from bigsvm.run.workers.worker_memory import WORKER_BASE, worker_bytes
+from bigsvm.solvers.shards import READ, sum_seconds
+from bigsvm.units import MIB, show_bytes
+
+HERE, READING, SUMS, SHARDS = "the calling process", "reading", "sums", "shards"
+
+
+def cluster_plan(plan: Plan, workers: int, memory_per_worker: int | None) -> dict[str, Any]:
+    """What each of so many workers would hold, and which part of a pass takes longest.
+
+    memory_per_worker : bytes that a worker may use in all; None where nobody says
+
+    Returns
+    -------
+    dict : workers; used (others have no shard); shards_per_worker (the fullest); worker_bytes; read_s, sums_s and
+        pass_s, seconds of a pass (None where training is not on the workers); passes_factor, to those of one
+        machine; limit, the part that more workers, or faster ones, would have to change
+
+    Raises PlanRefused where a worker has too little memory.
+    """
+    needed = worker_bytes(plan, workers) + WORKER_BASE
+    if memory_per_worker is not None and memory_per_worker < needed:
+        raise PlanRefused(
+            f"{show_bytes(memory_per_worker)} are too little for a worker: its part needs {show_bytes(needed)}",
+            hint=f"say --memory-per-worker {-(-needed // MIB)}MiB, more --workers or less --memory",
+        )
+    used = min(workers, plan.shards)
+    per_worker = -(-plan.shards // used)
+    found: dict[str, Any] = {
+        "workers": workers, "used": used, "shards_per_worker": per_worker, "worker_bytes": needed,
+        "read_s": None, "sums_s": None, "pass_s": None, "passes_factor": 1.0, "limit": HERE,
+    }  # fmt: skip
+    if plan.shards == 1:
+        return found
+    read_s = plan.data_bytes * per_worker / plan.shards / READ
+    sums_s = plan.rounds_per_pass * sum_seconds(plan.shape)
+    limit = SUMS if sums_s > read_s else SHARDS if workers > plan.shards else READING
+    found.update(read_s=read_s, sums_s=sums_s, pass_s=read_s + sums_s, limit=limit)
+    found["passes_factor"] = 1.0 + plan.shards / plan.rounds_per_pass
+    return found
+
+
+def described(found: dict[str, Any]) -> list[tuple[str, str]]:
+    """Rows for people."""
+    rows = [
+        (
+            "workers",
+            f"{found['used']:,} of {found['workers']:,} have shards, up to {found['shards_per_worker']:,} each; "
+            f"{show_bytes(found['worker_bytes'])} of memory each",
+        )
+    ]
+    if found["pass_s"] is None:
+        return [*rows, ("a pass", "trains in the calling process: one shard; --shards makes more")]
+    what = f"about {found['read_s']:.3g} s of reading and {found['sums_s']:.3g} s of sums, by nominal rates"
+    more = f"{found['passes_factor']:.2g} times the passes of one machine"
+    return [*rows, ("a pass", f"{what}; {more}"), ("limit", found["limit"])]

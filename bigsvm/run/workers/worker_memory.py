@@ -1,0 +1,29 @@
+"""What one worker of a cluster holds, from the plan alone."""
+
+from __future__ import annotations
+
+from bigsvm.run.fit.plan import Plan
+from bigsvm.run.fit.sizes import FIXED, READ_DEPTH
+from bigsvm.units import MIB
+
+_WEIGHTS = 5  # vectors of the size of w: the published one, the local one, its change, and two of a sum on its way
+WORKER_BASE = 256 * MIB  # interpreter, libraries and compiled code of a worker
+_ROW = 9  # bytes a row and model: alpha, and whether the row streams
+
+
+def worker_bytes(plan: Plan, workers: int) -> int:
+    """Bytes that each of so many workers holds at most, beside its interpreter.
+
+    With shards: their alpha, rows kept in memory, the weights, and rows on their way (all rows, where the plan
+    keeps them in memory).  Without: tasks over blocks, of
+    which the largest holds all that the plan counts as a window, and what is as large as w.
+    """
+    shape = plan.shape
+    window = next(need.nbytes for need in plan.needs if need.what in ("resident data", "block window"))
+    weights = _WEIGHTS * shape.weight_bytes * (shape.n_features + 1) * shape.n_models
+    if plan.shards == 1:
+        return FIXED + weights + (0 if plan.resident else READ_DEPTH * window)
+    here = -(-plan.shards // max(workers, 1))
+    rows = -(-shape.n_samples // plan.shards)
+    kept = plan.row_buffer_bytes // plan.shards
+    return FIXED + weights + here * (rows * shape.n_models * _ROW + kept) + window

@@ -1,0 +1,124 @@
+"""A working copy as a worker of a cluster reads it: blocks go to its own disk when they are first read, and stay there.
+
+The shared disk then gives each worker its own shards once, not in every pass.  The files have no name: they go when
+the process does, and a worker that takes a shard over fetches it again.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from bigsvm.errors import DataError
+from bigsvm.files.atomic import cannot_write
+from bigsvm.store.blocks import Block, BlockGroup
+from bigsvm.store.copy.group_buffers import GroupBuffers
+from bigsvm.store.copy.stage import StagedRows
+from bigsvm.store.copy.stage_index import damaged_block, segment_files
+from bigsvm.store.identity import Identity
+
+
+class NearRows(StagedRows):
+    """The rows of a working copy; where it arrives in another process, they are read from that one's own disk.
+
+    folder : of the working copy, which all processes see
+    scratch : folder for the blocks that a process has read, on a disk of its machine
+    arrived : this is such a process; else the shared copy is read, as `StagedRows` does
+
+    Raises
+    ------
+    OutputError : the own disk is full or cannot be written.  DataError : as `StagedRows`; or a block changed there.
+    """
+
+    def __init__(self, folder: Path, scratch: str, arrived: bool = False) -> None:
+        super().__init__(folder)
+        self.scratch, self._arrived = scratch, arrived
+        self._shared: dict[int, int] = {}
+        self._here: set[int] = set()
+
+    def close(self) -> None:
+        """As `StagedRows`; what was fetched is gone."""
+        super().close()
+        with self._opening:
+            for handle in self._shared.values():
+                os.close(handle)
+            self._shared, self._here = {}, set()
+
+    def read_group(self, group: BlockGroup, buffers: GroupBuffers, pool: ThreadPoolExecutor | None = None) -> Block:
+        """As `StagedRows`."""
+        for ref in group.refs:
+            self._fetch(self._whole(ref))
+        try:
+            return super().read_group(group, buffers, pool)
+        except DataError as error:
+            raise self._told(error) from error
+
+    def _block(self, number: int) -> Block:
+        self._fetch((number,))
+        try:
+            return super()._block(number)
+        except DataError as error:
+            raise self._told(error) from error
+
+    def _file(self, segment: int) -> int:
+        """The file of a segment: this process's own, which has the blocks that were fetched and holes between them."""
+        if not self._arrived:
+            return super()._file(segment)
+        with self._opening:
+            if segment not in self._files:
+                shared = super()._file(segment)
+                try:
+                    os.makedirs(self.scratch, exist_ok=True)
+                    own, name = tempfile.mkstemp(".rows", "bigsvm-", self.scratch)
+                    os.unlink(name)
+                    os.ftruncate(own, os.fstat(shared).st_size)
+                except OSError as error:
+                    raise cannot_write(Path(self.scratch), error) from error
+                self._shared[segment], self._files[segment] = shared, own
+            return self._files[segment]
+
+    def _fetch(self, numbers: Iterable[int]) -> None:
+        """Bring blocks that are not here yet to the own disk; two threads that bring the same one write the same."""
+        for number in numbers if self._arrived else ():
+            if number in self._here:
+                continue
+            segment, offset, nbytes, _, digest = self._entry(number)
+            own, path = self._file(segment), segment_files(self.folder, segment).blocks
+            block = os.pread(self._shared[segment], nbytes, offset)
+            if len(block) != nbytes or xxhash.xxh3_128_digest(block) != digest:
+                raise damaged_block(path, number)
+            os.posix_fadvise(self._shared[segment], offset, nbytes, os.POSIX_FADV_DONTNEED)
+            view = memoryview(block)
+            try:
+                while view:
+                    written = os.pwrite(own, view, offset)
+                    view, offset = view[written:], offset + written
+            except OSError as error:
+                raise cannot_write(Path(self.scratch), error) from error
+            self._here.add(number)
+
+    def _told(self, error: DataError) -> DataError:
+        """With the disk that it is about: blocks were whole when they were fetched."""
+        return DataError(f"on this worker's own disk: {error.what}", self.scratch) if self._arrived else error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _near, (str(self.folder), self.identity, self.scratch)
+
+
+_open: dict[tuple[str, Identity, str], NearRows] = {}
+
+
+def _near(folder: str, identity: Identity, scratch: str) -> NearRows:
+    """The one reader of this process for a copy.  Raises DataError where it is another copy."""
+    key = (folder, identity, scratch)
+    if key not in _open:
+        rows = NearRows(Path(folder), scratch, arrived=True)
+        identity.check(rows.identity, "the working copy", folder, "bigsvm cache clear")
+        _open[key] = rows
+    return _open[key]

@@ -1,0 +1,252 @@
+#!/usr/bin/env python3
+"""Take parts of a cluster away while a sharded fit runs on it, and compare the model with that of no cluster.
+
+    workers    a worker is killed every two seconds on average, and another started in its place
+    frozen     a worker is stopped (SIGSTOP) for 30 seconds: after 5 it counts as dead; a late result is dropped
+    scheduler  the scheduler is killed: exit 75, and `bigsvm resume` on another cluster
+    client     the fit itself is killed (SIGKILL): `bigsvm resume` on the same cluster
+
+After each the model directories are the same, byte by byte.  A fit that takes longer than `--patience` seconds hangs,
+and ends the script.  Scheduler, workers and fits are the programs of the command line, with a scheduler file.
+
+    scripts/stress/cluster_test.py --fits 5
+    scripts/stress/cluster_test.py --smoke
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from bigsvm.store.ingest.demo_rows import write_problem
+
+TTL_S = 5
+FROZEN_S = 30.0
+KILLED_EVERY_S = 2.0
+
+
+class Cluster:
+    """`dask scheduler` and `dask worker` processes that find one another by a file."""
+
+    def __init__(self, folder: Path, workers: int) -> None:
+        folder.mkdir()
+        self.file, self._log = folder / "dask.json", open(folder / "log.txt", "ab")  # noqa: SIM115
+        self.scheduler = self._start("scheduler", "--port", "0", "--no-dashboard")
+        self.workers = [self._worker() for _ in range(workers)]
+
+    def _start(self, what: str, *options: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "dask", what, "--scheduler-file", str(self.file), *options]
+        environment = {**os.environ, "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": f"{TTL_S}s"}
+        return subprocess.Popen(command, stdout=self._log, stderr=self._log, env=environment)
+
+    def _worker(self) -> subprocess.Popen[bytes]:
+        return self._start("worker", "--nthreads", "1", "--memory-limit", "0", "--no-nanny", "--no-dashboard")
+
+    def replace(self, number: int) -> None:
+        """Kill a worker, and start another one."""
+        self.workers[number].kill()
+        self.workers[number].wait()
+        self.workers[number] = self._worker()
+
+    def close(self) -> None:
+        for process in (*self.workers, self.scheduler):
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            process.wait()
+        self._log.close()
+
+
+class Trial:
+    """One problem, its model without a cluster, and ways to disturb the making of it on one."""
+
+    def __init__(self, work: Path, options: argparse.Namespace) -> None:
+        self.work, self.options = work, options
+        self.random = random.Random(options.seed)
+        self.store = work / "rows.zarr"
+        write_problem(self.store, options.rows)
+        began = time.monotonic()
+        self.ended(self.start(self.fit("reference", "--scheduler", "serial")), 0)
+        self.seconds = time.monotonic() - began
+
+    def fit(self, name: str, *where: str) -> list[str]:
+        options = self.options
+        return [
+            *("fit", str(self.store), "--solver", "dcd", "--loss", "hinge", "--memory", options.memory),
+            *("--tol", str(options.tol), "--shards", str(options.shards), "--rounds-per-pass", str(options.rounds)),
+            *("--checkpoint-every", "0.5s", "--scratch", str(self.work / "scratch"), *where),
+            *("-o", str(self.work / f"{name}.model")),
+        ]
+
+    def start(self, arguments: list[str]) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "bigsvm", *arguments, "--json", "--no-progress"]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def ended(self, process: subprocess.Popen[str], code: int) -> dict[str, Any]:
+        """The document of a fit that ends with `code`, in time."""
+        try:
+            out, err = process.communicate(timeout=self.options.patience)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise SystemExit(f"it hangs: no end after {self.options.patience:g} s") from None
+        if process.returncode != code:
+            raise SystemExit(f"exit {process.returncode} instead of {code}\n{err[-3000:]}\n{out[-1000:]}")
+        found: dict[str, Any] = json.loads(out) if out else {}
+        return found
+
+    def training(self, process: subprocess.Popen[str], name: str) -> bool:
+        """Wait until the fit has done some passes; whether it is still running."""
+        events = self.work / f"{name}.model.run" / "events.jsonl"
+        while process.poll() is None:
+            with contextlib.suppress(OSError):
+                if '"TrafficCounted"' in events.read_text():
+                    return True
+            time.sleep(0.05)
+        return False
+
+    def cluster(self, name: str) -> Cluster:
+        return Cluster(self.work / name, self.options.workers)
+
+    def kill_workers(self, name: str) -> str:
+        cluster, kills = self.cluster(f"{name}-cluster"), 0
+        try:
+            fit = self.start(self.fit(name, "--scheduler-file", str(self.wait_for(cluster))))
+            while self.training(fit, name) and kills < self.options.kills:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    fit.wait(self.random.expovariate(1.0 / KILLED_EVERY_S))
+                    break
+                cluster.replace(self.random.randrange(self.options.workers))
+                kills += 1
+            made = self.ended(fit, 0)["result"]["cluster"]
+        finally:
+            cluster.close()
+        self.compare(name)
+        again = made["shards_made"] - self.options.shards
+        return f"{kills} workers killed, {again} shards made again, {made['rounds_replayed']} rounds replayed"
+
+    def freeze(self, name: str) -> str:
+        cluster = self.cluster(f"{name}-cluster")
+        frozen = cluster.workers[0]
+        try:
+            fit = self.start(self.fit(name, "--scheduler-file", str(self.wait_for(cluster))))
+            if not self.training(fit, name):
+                raise SystemExit("the fit was over before anything could be frozen: say more --rows")
+            frozen.send_signal(signal.SIGSTOP)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                fit.wait(FROZEN_S)
+            early = fit.poll() is not None
+            frozen.send_signal(signal.SIGCONT)
+            made = self.ended(fit, 0)["result"]["cluster"]
+        finally:
+            cluster.close()
+        self.compare(name)
+        when = "over while it was frozen" if early else "went on when it was back"
+        return f"{when}; {made['shards_made'] - self.options.shards} shards made again"
+
+    def kill_scheduler(self, name: str) -> str:
+        first = self.cluster(f"{name}-cluster")
+        try:
+            fit = self.start(self.fit(name, "--scheduler-file", str(self.wait_for(first))))
+            if not self.training(fit, name):
+                raise SystemExit("the fit was over before the scheduler could be killed: say more --rows")
+            first.scheduler.kill()
+            began = time.monotonic()
+            self.ended(fit, 75)
+            took = time.monotonic() - began
+        finally:
+            first.close()
+        self.resume(name)
+        return f"exit 75 after {took:.0f} s, resumed on another cluster"
+
+    def kill_client(self, name: str) -> str:
+        cluster = self.cluster(f"{name}-cluster")
+        try:
+            fit = self.start(self.fit(name, "--scheduler-file", str(self.wait_for(cluster))))
+            if not self.training(fit, name):
+                raise SystemExit("the fit was over before it could be killed: say more --rows")
+            fit.kill()
+            fit.communicate()
+            self.resume(name, cluster)
+        finally:
+            cluster.close()
+        return "killed, resumed on the same cluster"
+
+    def resume(self, name: str, cluster: Cluster | None = None) -> None:
+        other = cluster or self.cluster(f"{name}-other")
+        try:
+            run = str(self.work / f"{name}.model.run")
+            self.ended(self.start(["resume", run, "--scheduler-file", str(self.wait_for(other))]), 0)
+        finally:
+            if cluster is None:
+                other.close()
+        self.compare(name)
+
+    def wait_for(self, cluster: Cluster) -> Path:
+        """The scheduler file, once all workers are there."""
+        from distributed import Client
+
+        until = time.monotonic() + self.options.patience
+        while not cluster.file.exists() and time.monotonic() < until:
+            time.sleep(0.05)
+        with Client(scheduler_file=str(cluster.file), set_as_default=False, timeout=self.options.patience) as client:
+            client.wait_for_workers(self.options.workers, timeout=self.options.patience)
+        return cluster.file
+
+    def compare(self, name: str) -> None:
+        one, two = self.work / "reference.model", self.work / f"{name}.model"
+        for file in sorted({path.name for folder in (one, two) for path in folder.iterdir()}):
+            if not (two / file).exists() or (one / file).read_bytes() != (two / file).read_bytes():
+                raise SystemExit(f"{two / file} differs")
+        if left := list(self.work.glob("scratch/**/shards-*")):
+            # Of a client that was killed: the next fit in this scratch folder has another name.
+            sys.stdout.write(f"  left behind: {len(left)} folders of shards\n")
+
+
+def main() -> None:
+    """Run all trials and print what happened."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--fits", type=int, default=3, help="of each kind")
+    parser.add_argument("--kills", type=int, default=20, help="workers killed in a fit, at most")
+    parser.add_argument("--only", choices=("workers", "frozen", "scheduler", "client"))
+    parser.add_argument("--rows", type=int, default=100_000)
+    parser.add_argument("--memory", default="40MiB")
+    parser.add_argument("--tol", type=float, default=1e-3)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--shards", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=16)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--patience", type=float, default=900.0, help="seconds that a fit may take")
+    parser.add_argument("--work", help="folder on a disk; a temporary one by default")
+    parser.add_argument("--smoke", action="store_true", help="one scheduler is killed, small")
+    options = parser.parse_args()
+    if options.smoke:
+        options.fits, options.workers, options.only = 1, 1, "scheduler"
+        options.rows, options.tol, options.memory = 20_000, 1e-3, "29MiB"
+    with tempfile.TemporaryDirectory(dir=options.work) as folder:
+        trial = Trial(Path(folder), options)
+        sys.stdout.write(f"without a cluster: {trial.seconds:.1f} s\n")
+        kinds = {
+            "workers": trial.kill_workers,
+            "frozen": trial.freeze,
+            "scheduler": trial.kill_scheduler,
+            "client": trial.kill_client,
+        }
+        for kind, disturbed in kinds.items():
+            for number in range(options.fits if options.only in (None, kind) else 0):
+                began = time.monotonic()
+                said = disturbed(f"{kind}{number}")
+                sys.stdout.write(f"{kind}: same bytes after {time.monotonic() - began:.0f} s; {said}\n")
+                sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

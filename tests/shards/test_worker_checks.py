@@ -1,0 +1,111 @@
+"""Workers that cannot do their part are refused before anything is read, by a sentence; a lost cluster is exit 75."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bigsvm.config import FitConfig
+from bigsvm.errors import BigSVMError, Interrupted, MissingInput, PlanRefused, UsageError
+from bigsvm.machine import MemoryLimit
+from bigsvm.run.execute import dask_checks
+from bigsvm.run.execute.dask_checks import check_rows_and_room, check_versions
+from bigsvm.run.fit.plan import make_plan
+from bigsvm.run.workers.worker_memory import worker_bytes
+from bigsvm.store.formats.array_rows import ArrayRows
+from bigsvm.store.formats.opener import open_store
+from bigsvm.store.ingest.ingest import ingest
+from bigsvm.testing.problems import random_problem
+
+
+class HereClient:
+    """Two workers that are this process; `lost` is what asking them raises."""
+
+    def __init__(self, lost: Exception | None = None, workers: int = 2) -> None:
+        self.lost, self.workers = lost, workers
+
+    def _run(self) -> None: ...
+
+    def sync(self, run: Any, task: Callable[..., Any], *given: Any, **how: Any) -> dict[str, Any]:
+        if self.lost is not None:
+            raise self.lost
+
+        def one() -> Any:
+            try:
+                return task(*given)
+            except Exception as error:
+                return error
+
+        return {f"tcp://worker:{k}": one() for k in range(self.workers)}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    ingest(random_problem(50, 3, seed=1), tmp_path / "s.zarr")
+    return tmp_path / "s.zarr"
+
+
+def refusal(client: Any, *given: Any) -> BigSVMError:
+    with pytest.raises(BigSVMError) as caught:
+        check_rows_and_room(client, *given)
+    return caught.value
+
+
+def test_workers_that_see_all_may_work(store: Path, tmp_path: Path) -> None:
+    check_rows_and_room(HereClient(), open_store(str(store)), tmp_path / "new" / "scratch", 1 << 20)
+    check_rows_and_room(HereClient(), ArrayRows(*random_problem(9, 3, seed=1)), None, 1 << 20)
+    assert not list((tmp_path / "new" / "scratch").iterdir())
+
+
+def test_a_worker_without_the_rows_is_refused(store: Path) -> None:
+    rows = open_store(str(store))
+    away = HereClient()
+    away.sync = lambda *given, **how: {"tcp://w:1": dask_checks._Seen("h", "not found", 66, True, 1 << 40, "")}
+    assert isinstance(refusal(away, rows, None, 1), MissingInput)
+
+
+def test_a_worker_that_does_not_see_the_scratch_folder_is_refused(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = dask_checks._look
+    monkeypatch.setattr(dask_checks, "_look", lambda rows, mark: whole(rows, "/another/machine" + mark))
+    error = refusal(HereClient(), open_store(str(store)), tmp_path / "scratch", 1)
+    assert isinstance(error, UsageError)
+    assert f"worker tcp://worker:0 does not see the scratch folder {tmp_path / 'scratch'}" in str(error)
+
+
+def test_workers_under_one_limit_share_it(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dask_checks, "memory_limit", lambda: MemoryLimit(1 << 30, "cgroup /job"))
+    rows = open_store(str(store))
+    check_rows_and_room(HereClient(workers=2), rows, None, (1 << 29) - (256 << 20))
+    error = refusal(HereClient(workers=2), rows, None, (1 << 29) - (256 << 20) + 1)
+    assert isinstance(error, PlanRefused)
+    assert "has 1 GiB for 2 workers (cgroup /job), and needs 512 MiB" in str(error)
+    check_rows_and_room(HereClient(workers=1), rows, None, (1 << 30) - (256 << 20))
+
+
+@pytest.mark.parametrize("lost", [OSError("Timed out"), TimeoutError(), RuntimeError("closed"), ValueError("?")])
+def test_a_cluster_that_is_lost_while_it_is_asked_is_an_interruption(lost: Exception, store: Path) -> None:
+    with pytest.raises(Interrupted) as caught:
+        check_versions(HereClient(lost))
+    assert (caught.value.code, "repeat the command" in caught.value.hint) == (75, True)
+    assert isinstance(refusal(HereClient(lost), open_store(str(store)), None, 1), Interrupted)
+
+
+def test_a_cluster_without_workers_says_so() -> None:
+    with pytest.raises(Interrupted, match="the cluster has no worker"):
+        check_versions(HereClient(workers=0))
+
+
+def test_what_a_worker_holds_falls_with_the_workers() -> None:
+    X = np.ones((4000, 30), np.float32)
+    X[::2] = -1.0
+    rows = ArrayRows(X, np.tile([0, 1], 2000))
+    config = FitConfig.of(solver="dcd", loss="hinge", shards=8, memory="64MiB")
+    one, two, eight, many = (worker_bytes(make_plan(rows, config), k) for k in (1, 2, 8, 100))
+    assert one > two > eight == many
+    assert (one - two) * 3 == (two - eight) * 4  # 8, 4 and 1 shards
