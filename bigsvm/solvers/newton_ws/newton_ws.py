@@ -11,9 +11,9 @@ exact) and the best dual point is kept (`dual_point`), but neither may come near
 passes sends the solver over to `dcd`, which goes on from the best dual point.
 
 Where all rows are in memory and lie well, `dcd` needs less than one solution of a working set; where they lie badly
-(columns of different scales, large C), a thousand times as much.  So it may go first (`opening`), and is given up when
-it has done about as much work as working sets are thought to need: nobody waits more than twice as long as for the
-better of the two.
+(columns of different scales, large C), a thousand times as much.  So it may go first (`opening`), and hands over when
+it has done about as much work as working sets are thought to need, or when at its rate it would still need as much:
+nobody waits more than twice as long as for the better of the two.
 
 Several models share the capacity, where a row that more than one of them keeps counts once.  A model whose gap is small
 enough stays where it is and leaves its capacity to the others; when the gap of none of these halves, `dcd` takes over.
@@ -21,6 +21,7 @@ enough stays where it is and leaves its capacity to the others; when the gap of 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -38,6 +39,7 @@ from bigsvm.solvers.newton_ws.capacity import least_rows, matrix_bytes, rows_in,
 from bigsvm.solvers.newton_ws.working_pass import WorkingPass
 from bigsvm.solvers.newton_ws.working_problem import Placed, balance, kept_rows, minimum, mixed, shares_gone
 from bigsvm.solvers.newton_ws.working_set import WorkingSet
+from bigsvm.solvers.pace import Pace
 from bigsvm.solvers.primal.dual_point import mix_dual
 from bigsvm.solvers.primal.hessian import too_many_features
 from bigsvm.solvers.primal.primal_state import PrimalSolver, PrimalState, new_state
@@ -63,6 +65,7 @@ _FEW = 16  # rows of the working set of a small fit: most of its rows are folded
 # Epochs of dcd that goes first, and multiples of d^3 multiplications beside: a solution's, in epochs over the entries.
 # Scaled sets need 5 to 100 epochs; 7494 x 16 rows of numbers up to 100 need some 100,000.
 _OPENING, _SOLUTIONS = 128, 200
+_ENDLESS = 1e6  # epochs that nobody waits for
 _SOON = 0.1  # a pass makes the gap so much smaller, at a careful guess
 
 
@@ -78,6 +81,7 @@ class WorkingState(PrimalState):
     growth : how often the capacity for rows that are in memory anyway was doubled
     fallback : what `dcd` knows, where it has taken over
     opening : what `dcd` knows, which goes first and has not been given up;  opened : rows that it has visited
+    pace : of its gap, which was 1 at the beginning
     started : the first direction leads to the weights of an earlier model, and no sample is solved for it
     """
 
@@ -90,6 +94,7 @@ class WorkingState(PrimalState):
     fallback: DualCDState | None = None
     opening: DualCDState | None = None
     opened: int = 0
+    pace: Pace = field(default_factory=lambda: Pace.of(1))
     started: bool = False
 
     @property
@@ -105,6 +110,7 @@ class NewtonWS(PrimalSolver):
     working_rows : int    rows of the working set; 0: as many as the memory holds
     max_features : int    refuse more: matrices have (n_features + 1)^2 entries
     fallback : bool       go over to dcd where the gap does not fall
+    fallback_after : int  passes after which dcd goes on in any case; 0: only where the gap does not fall
     opening : str         'dcd': it goes first where all rows are in memory (and the bias is not free), until it has
                           done as much work as working sets are thought to need;  'none'
     """
@@ -118,9 +124,12 @@ class NewtonWS(PrimalSolver):
     working_rows: int = 0
     max_features: int = 2000
     fallback: bool = True
+    fallback_after: int = 0
     opening: str = "none"
 
     def __post_init__(self) -> None:
+        if self.fallback_after < 0:
+            raise ValueError(f"fallback_after must be a number of passes, not {self.fallback_after}")
         if self.opening not in ("none", "dcd"):
             raise ValueError(f"opening must be none or dcd, not {self.opening!r}")
 
@@ -133,14 +142,16 @@ class NewtonWS(PrimalSolver):
         return too_many_features(self.name, shape, self.max_features)
 
     def small_fits(self, tol: float, resident: bool) -> list[SmallFit]:
-        """Rows that are all kept; rows of which most are folded; and a gap that does not fall, so that dcd goes on."""
+        """Rows that are all kept; rows of which most are folded; and one that dcd goes on with, as `tol` lets it."""
         few, at_once = ("working_rows", _FEW), ("opening", "none")
-        first = _DCD.small_fits(tol, resident) if self.opening == "dcd" and resident else []
+        dcd = _DCD.small_fits(tol, resident)
+        first = dcd if self.opening == "dcd" and resident else []
+        handed = (few, at_once, ("fallback_after", 1))
         return [
             *first,
             SmallFit(options=(at_once,)),
             SmallFit(options=(few, ("fallback", False), at_once)),
-            *([SmallFit(options=(few, at_once), load=False)] if self.fallback else []),
+            *([fit._replace(options=handed, load=False) for fit in dcd] if self.fallback else []),
         ]
 
     def needs(self, shape: DataShape, resident: bool) -> list[Need]:
@@ -165,6 +176,7 @@ class NewtonWS(PrimalSolver):
         # Vectors on disk go by their names, and both have an alpha.
         if self.opening == "dcd" and ctx.resident and problem.bias != "free" and not ctx.spilled:
             state.opening = _DCD.init(problem, ctx)
+            state.pace.see(0.0, np.ones(1))
         return state
 
     def start_at(self, state: WorkingState, w: np.ndarray | None) -> list[RowVector]:
@@ -206,31 +218,34 @@ class NewtonWS(PrimalSolver):
         state.gaps = [*state.gaps, self.update_gaps(state) / np.maximum(state.primal, _TINY)][-patience - 1 :]
         state.passes += 1
         done = state.estimate <= ctx.tol
-        message = ""
-        if not done and _does_not_fall(state.gaps, patience, ctx.tol):
-            if self._capacity(ctx, problem, state.growth + 1) > self._capacity(ctx, problem, state.growth):
+        message, given = "", state.passes == self.fallback_after
+        if not done and (given or _does_not_fall(state.gaps, patience, ctx.tol)):
+            capacity, grown = (self._capacity(ctx, problem, state.growth + more) for more in (0, 1))
+            if grown > capacity and not given:
                 state.growth, state.gaps = state.growth + 1, state.gaps[-1:]
             elif self.fallback and problem.bias != "free":
                 state.fallback = _fall_back(state, ctx)
                 message = f"newton-ws: the gap has not halved in {patience} passes, dcd goes on; more memory may help"
+                message = f"newton-ws: after {state.passes} passes dcd goes on, as asked" if given else message
         exhausted = state.stuck > 3 and state.fallback is None
         return StepInfo(
             state.estimate, n, n, ask_certificate=done, exhausted=exhausted, collectable=collectable, message=message
         )
 
     def _open(self, problem: Problem, state: WorkingState, ctx: Context) -> StepInfo:
-        """A step of dcd, which is given up where it has done enough and is not there."""
+        """A step of dcd, which hands over where it has done enough, or would not be there within as much again."""
         assert state.opening is not None
         info, data = _DCD.step(problem, state.opening, ctx), ctx.data
         state.opened += info.visits
+        epochs = state.opened / data.n_samples
+        state.pace.see(epochs, np.array([info.gap_estimate]))
         solutions = _SOLUTIONS * float(data.n_features) ** 3 / max(data.nnz or data.n_samples * data.n_features, 1)
-        enough = state.opened > (_OPENING + solutions) * data.n_samples
-        if info.paused or not (enough or info.exhausted) or info.gap_estimate <= ctx.tol:
+        enough, left = _OPENING + solutions, float(state.pace.by_ratio(np.array([ctx.tol]))[0])
+        if info.paused or info.gap_estimate <= ctx.tol or not (info.exhausted or epochs > enough or left > enough):
             return info
-        _give_up(state)
-        message = (
-            f"newton-ws: dcd took {state.opened // data.n_samples:,} epochs and is not there, working sets take over"
-        )
+        _hand_over(state)
+        come = f"{left:,.0f} more" if left < _ENDLESS else "no end"
+        message = f"newton-ws: dcd took {epochs:,.0f} epochs and at its rate needs {come}: working sets go on from there"
         return replace(info, exhausted=False, ask_certificate=False, message=message)
 
     def _capacity(self, ctx: Context, problem: Problem, growth: int) -> int:
@@ -358,12 +373,35 @@ def _does_not_fall(gaps: list[np.ndarray], patience: int, tol: float) -> bool:
 
 
 def _give_up(state: WorkingState) -> None:
-    """dcd has gone first, and is done: nothing of its state is of use to working sets."""
+    """dcd has gone first, and is done."""
     if state.opening is not None:
         _DCD.finish(state.opening)
         for group in state.opening.groups:
             group.alpha.close()
         state.opening = None
+
+
+def _hand_over(state: WorkingState) -> None:
+    """Working sets go on from dcd: its w is the first direction, and of the hinge loss alpha the best dual point.
+
+    w is that of alpha but for its rounding, which the first proof takes out.  For a smooth loss D wants the costs of
+    the rows as well, which are not known yet: the first pass gives a dual point of its own.
+    """
+    assert state.opening is not None
+    rows, first = state.rows, 0
+    for group in state.opening.groups:
+        models = slice(first, first + group.problem.n_models)
+        first = models.stop
+        columns(state.direction)[:, models] = columns(group.w)
+        if not state.problem.loss.smooth:
+            for piece in rows.pieces():
+                rows.alpha.values[piece, models] = group.alpha.values[piece]
+    if not state.problem.loss.smooth:
+        state.dual.v[...] = state.direction
+        parts = [rows.alpha.values[piece].sum(axis=0) for piece in rows.pieces()]
+        state.dual.linear[:] = [math.fsum(column) for column in np.transpose(parts)]
+    state.started = True
+    _give_up(state)
 
 
 def _fall_back(state: WorkingState, ctx: Context) -> DualCDState:
