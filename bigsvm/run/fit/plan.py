@@ -232,7 +232,8 @@ def _planned(
         spare = budget - beside - kept
         # Half of what is left, with or without a bound of the cache: the row buffer is part of the mathematics.
         if has_row_buffer:
-            row_buffer = sizes.row_buffer(store, spare // 2 if least_cache else spare, keeps == "always")
+            own = resident and solver.proof == "linear"
+            row_buffer = sizes.row_buffer(store, spare // 2 if least_cache else spare, keeps == "always", own)
         left = max(spare - row_buffer, 0)
         taken = max(taken, budget if row_buffer else 0)
     scratch = sum(need.nbytes for need in sizes.needs if need.what in spilled)

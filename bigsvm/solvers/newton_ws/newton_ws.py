@@ -10,7 +10,7 @@ Where the rows that matter do not fit in memory the direction may lead nowhere: 
 exact) and the best dual point is kept (`dual_point`), but neither may come nearer.  A gap that has not halved in some
 passes sends the solver over to `dcd`, which goes on from the best dual point.
 
-Where all rows are in memory and lie well, `dcd` needs less than one solution of a working set; where they lie badly
+Where rows lie well, and C is moderate, `dcd` needs less than one solution of a working set; where they lie badly
 (columns of different scales, large C), a thousand times as much.  So it may go first (`opening`), and hands over when
 it has done about as much work as working sets are thought to need, or when at its rate it would still need as much:
 nobody waits more than twice as long as for the better of the two.
@@ -60,11 +60,14 @@ _IDLE = 1e-6  # of C: alpha of a row that does not matter
 # Passes in which the gap halves, or the rows that matter do not fit; by whether the loss is smooth.  Rows of a smooth
 # loss keep their curvature where they are summed up: steps are as good as Newton's at least, and arrive.
 _HALVED_IN = {False: 3, True: 12}
+_GROWTH = 2  # powers of 2: what does not fit a capacity seldom fits the next larger one
 _DONE = 0.5  # of the tolerance: a model below leaves its capacity to the others
 _FEW = 16  # rows of the working set of a small fit: most of its rows are folded
 # Epochs of dcd that goes first, and multiples of d^3 multiplications beside: a solution's, in epochs over the entries.
 # Scaled sets need 5 to 100 epochs; 7494 x 16 rows of numbers up to 100 need some 100,000.
 _OPENING, _SOLUTIONS = 128, 200
+# The same on disk, in passes: working sets need 4 to 8; the first few passes of dcd say little of the later ones.
+_OPENING_PASSES, _FIRST_PASSES = 40.0, 8.0
 _ENDLESS = 1e6  # epochs that nobody waits for
 _SOON = 0.1  # a pass makes the gap so much smaller, at a careful guess
 
@@ -78,10 +81,10 @@ class WorkingState(PrimalState):
     tol : the run's tolerance
     gaps : relative gaps of each model after the last passes, the newest last
     passes : done
-    growth : how often the capacity for rows that are in memory anyway was doubled
+    growth : how often the capacity for rows that are in memory anyway was made larger
     fallback : what `dcd` knows, where it has taken over
     opening : what `dcd` knows, which goes first and has not been given up;  opened : rows that it has visited
-    pace : of its gap, which was 1 at the beginning
+    pace : of its gap, which was 1 at the beginning;  given_up : it hands over before the next step
     started : the first direction leads to the weights of an earlier model, and no sample is solved for it
     """
 
@@ -95,6 +98,7 @@ class WorkingState(PrimalState):
     opening: DualCDState | None = None
     opened: int = 0
     pace: Pace = field(default_factory=lambda: Pace.of(1))
+    given_up: bool = False
     started: bool = False
 
     @property
@@ -111,8 +115,8 @@ class NewtonWS(PrimalSolver):
     max_features : int    refuse more: matrices have (n_features + 1)^2 entries
     fallback : bool       go over to dcd where the gap does not fall
     fallback_after : int  passes after which dcd goes on in any case; 0: only where the gap does not fall
-    opening : str         'dcd': it goes first where all rows are in memory (and the bias is not free), until it has
-                          done as much work as working sets are thought to need;  'none'
+    opening : str         'dcd': it goes first (where the bias is not free), until it has done as much work as working
+                          sets are thought to need, or would still need as much;  'none'
     """
 
     name: ClassVar[str] = "newton-ws"
@@ -145,7 +149,7 @@ class NewtonWS(PrimalSolver):
         """Rows that are all kept; rows of which most are folded; and one that dcd goes on with, as `tol` lets it."""
         few, at_once = ("working_rows", _FEW), ("opening", "none")
         dcd = _DCD.small_fits(tol, resident)
-        first = dcd if self.opening == "dcd" and resident else []
+        first = dcd if self.opening == "dcd" else []
         handed = (few, at_once, ("fallback_after", 1))
         return [
             *first,
@@ -165,7 +169,7 @@ class NewtonWS(PrimalSolver):
             *row_needs(shape),
             Need("row places", n * shape.n_models, may_spill=True),
             Need(DEFERRED_ALPHA, 8 * n * shape.n_models, may_spill=True),
-            *(_DCD.needs(shape, resident) if self.opening == "dcd" and resident else []),
+            *(_DCD.needs(shape, resident) if self.opening == "dcd" else []),
         ]
 
     def init(self, problem: Problem, ctx: Context) -> WorkingState:
@@ -173,8 +177,7 @@ class NewtonWS(PrimalSolver):
         m = problem.n_models
         place = ctx.vector("row places", m, np.uint8)
         state = WorkingState(**vars(new_state(problem, ctx)), place=place, careful=np.zeros(m, bool), tol=ctx.tol)
-        # Vectors on disk go by their names, and both have an alpha.
-        if self.opening == "dcd" and ctx.resident and problem.bias != "free" and not ctx.spilled:
+        if self.opening == "dcd" and problem.bias != "free" and ctx.shards == 1:
             state.opening = _DCD.init(problem, ctx)
             state.pace.see(0.0, np.ones(1))
         return state
@@ -199,6 +202,8 @@ class NewtonWS(PrimalSolver):
 
     def step(self, problem: Problem, state: WorkingState, ctx: Context) -> StepInfo:
         """A pass, and the solution of the working set that it found; or a step of dcd."""
+        if state.opening is not None and state.given_up and not ctx.deferred:  # those are of vectors that go
+            _hand_over(state)
         if state.opening is not None:
             return self._open(problem, state, ctx)
         if state.fallback is not None:
@@ -222,7 +227,7 @@ class NewtonWS(PrimalSolver):
         if not done and (given or _does_not_fall(state.gaps, patience, ctx.tol)):
             capacity, grown = (self._capacity(ctx, problem, state.growth + more) for more in (0, 1))
             if grown > capacity and not given:
-                state.growth, state.gaps = state.growth + 1, state.gaps[-1:]
+                state.growth, state.gaps, state.stuck = state.growth + 1, state.gaps[-1:], 0
             elif self.fallback and problem.bias != "free":
                 state.fallback = _fall_back(state, ctx)
                 message = f"newton-ws: the gap has not halved in {patience} passes, dcd goes on; more memory may help"
@@ -236,16 +241,20 @@ class NewtonWS(PrimalSolver):
         """A step of dcd, which hands over where it has done enough, or would not be there within as much again."""
         assert state.opening is not None
         info, data = _DCD.step(problem, state.opening, ctx), ctx.data
-        state.opened += info.visits
-        epochs = state.opened / data.n_samples
-        state.pace.see(epochs, np.array([info.gap_estimate]))
-        solutions = _SOLUTIONS * float(data.n_features) ** 3 / max(data.nnz or data.n_samples * data.n_features, 1)
-        enough, left = _OPENING + solutions, float(state.pace.by_ratio(np.array([ctx.tol]))[0])
-        if info.paused or info.gap_estimate <= ctx.tol or not (info.exhausted or epochs > enough or left > enough):
+        if info.paused or state.given_up:
             return info
-        _hand_over(state)
+        state.opened += info.visits
+        done = state.opened / data.n_samples if ctx.resident else float(state.opening.sweep)
+        state.pace.see(done, np.array([info.gap_estimate]))
+        solutions = _SOLUTIONS * float(data.n_features) ** 3 / max(data.nnz or data.n_samples * data.n_features, 1)
+        enough = _OPENING + solutions if ctx.resident else _OPENING_PASSES
+        left = float(state.pace.by_ratio(np.array([ctx.tol]))[0]) if ctx.resident or done >= _FIRST_PASSES else 0.0
+        if info.gap_estimate <= ctx.tol or not (info.exhausted or done > enough or left > enough):
+            return info
+        state.given_up = True
+        unit = "epochs" if ctx.resident else "passes"
         come = f"{left:,.0f} more" if left < _ENDLESS else "no end"
-        message = f"newton-ws: dcd took {epochs:,.0f} epochs and at its rate needs {come}: working sets go on from there"
+        message = f"newton-ws: dcd took {done:,.0f} {unit} and at its rate needs {come}: working sets go on from there"
         return replace(info, exhausted=False, ask_certificate=False, message=message)
 
     def _capacity(self, ctx: Context, problem: Problem, growth: int) -> int:
@@ -257,7 +266,7 @@ class NewtonWS(PrimalSolver):
             data.n_samples, data.n_features, nnz, problem.n_models, entry_bytes=entry, n_costs=problem.n_costs
         )  # fmt: skip
         rows = least_rows(shape, ctx.resident)
-        wanted = rows << growth if ctx.resident else data.n_samples
+        wanted = rows << _GROWTH * growth if ctx.resident else data.n_samples
         return min(self.working_rows or wanted, rows + rows_in(ctx.row_buffer_bytes, shape), data.n_samples)
 
     def _solve_sample(self, state: WorkingState, ctx: Context) -> None:
@@ -272,7 +281,9 @@ class NewtonWS(PrimalSolver):
     def _new_pass(self, state: WorkingState, ctx: Context) -> WorkingPass:
         assert state.place is not None
         capacity = self._capacity(ctx, state.problem, state.growth)
-        return WorkingPass(ctx, state.problem, state.rows, state.place, state.w.shape, capacity, state.passes)
+        found = WorkingPass(ctx, state.problem, state.rows, state.place, state.w.shape, capacity, state.passes)
+        found.found.wider = float(1 << _GROWTH * state.growth)
+        return found
 
     def _done(self, state: WorkingState, ctx: Context) -> np.ndarray:
         """Models whose gap is small enough: they stay where they are.  None where that is so of all."""
@@ -375,10 +386,13 @@ def _does_not_fall(gaps: list[np.ndarray], patience: int, tol: float) -> bool:
 def _give_up(state: WorkingState) -> None:
     """dcd has gone first, and is done."""
     if state.opening is not None:
-        _DCD.finish(state.opening)
         for group in state.opening.groups:
+            if group.momentum is not None:
+                group.momentum.alpha.close()
             group.alpha.close()
+        _DCD.finish(state.opening)
         state.opening = None
+        trim_heap()
 
 
 def _hand_over(state: WorkingState) -> None:
