@@ -87,7 +87,9 @@ def preferences(config: FitConfig, shape: DataShape, in_memory: bool = False) ->
     elif squared:
         found.append(Preference("dcd", f"{shaped}: dual coordinate descent on {rows}"))
     else:
-        if narrow and not loss.regression and shape.shards == 1 and not shape.folded:
+        # Of an earlier model dcd takes the duals, where the other takes weights: worth most where rows stream.
+        both = shape.shards == 1 and not shape.folded and (in_memory or config.warm_start is None)
+        if narrow and not loss.regression and both:
             found.append(_opened_by_dcd(shape, in_memory))
         named = "epsilon-insensitive" if loss.regression else "hinge"
         found.append(Preference("dcd", f"for the {named} loss: dual coordinate descent on {rows}"))

@@ -82,10 +82,10 @@ class Pace:
     def by_ratio(self, targets: np.ndarray) -> np.ndarray:
         """As `still_to_come`, where each value goes on shrinking by the same factor in as much work: no solver of first
         order does better for long, so this is what to hold against the work of another solver."""
-        since, known = self.counts[2] - self.counts[0], np.isfinite(self.older) & np.isfinite(self.least)
-        tiny = np.finfo(float).tiny
-        fallen = np.log(np.maximum(np.where(known, self.older, 1.0), tiny) / np.maximum(self.least, tiny))
-        still = np.log(np.maximum(self.least, tiny) / np.maximum(targets, tiny))
+        since, tiny = self.counts[2] - self.counts[0], np.finfo(float).tiny
+        known = np.isfinite(self.older) & np.isfinite(self.least)
+        older, least = (np.maximum(np.where(known, values, 1.0), tiny) for values in (self.older, self.least))
+        fallen, still = np.log(older / least), np.log(least / np.maximum(targets, tiny))
         needed = np.full(len(still), np.inf)
         np.divide(still * since, fallen, out=needed, where=fallen > 0.0)
         needed[~known | (still <= 0.0)] = 0.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bigsvm.solvers.base import DataShape, Need
 from bigsvm.solvers.dcd.active_row_buffer import slots_in, whole_row_buffer
-from bigsvm.solvers.newton_ws.capacity import working_bytes
 from bigsvm.store.blocks import RowBlocks, row_bytes
 from bigsvm.units import MIB
 
@@ -66,15 +65,9 @@ class Sizes:
         # depend on how it is chunked.
         return FIXED + (0 if self.staged else self.open_chunks) + self.streaming(budget)
 
-    def row_buffer(self, store: RowBlocks, spare: int, unpacked: bool = False, own: bool = False) -> int:
-        """Bytes for rows that stay: all that is spare, if that is worth having; `unpacked` with what solves them.
-
-        own : each of several models solves a working set on rows of its own
-        """
-        whole = whole_row_buffer(store, self.packed) * (_UNPACKED if unpacked else 1)
-        if own and self.shape.n_models > 1:
-            whole = max(whole, working_bytes(self.shape, store.n_samples))
-        nbytes = min(spare, whole)
+    def row_buffer(self, store: RowBlocks, spare: int, unpacked: bool = False) -> int:
+        """Bytes for rows that stay: all that is spare, if that is worth having; `unpacked` with what solves them."""
+        nbytes = min(spare, whole_row_buffer(store, self.packed) * (_UNPACKED if unpacked else 1))
         return nbytes if nbytes >= _SMALLEST_ROW_BUFFER else 0
 
     def row_buffer_sweeps(self, store: RowBlocks, row_buffer: int) -> int:

@@ -254,7 +254,7 @@ class NewtonWS(PrimalSolver):
         state.given_up = True
         unit = "epochs" if ctx.resident else "passes"
         come = f"{left:,.0f} more" if left < _ENDLESS else "no end"
-        message = f"newton-ws: dcd took {done:,.0f} {unit} and at its rate needs {come}: working sets go on from there"
+        message = f"newton-ws: dcd took {done:,.0f} {unit} and at its rate needs {come}: working sets take over"
         return replace(info, exhausted=False, ask_certificate=False, message=message)
 
     def _capacity(self, ctx: Context, problem: Problem, growth: int) -> int:
