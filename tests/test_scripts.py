@@ -48,6 +48,17 @@ def test_cold_start_smoke() -> None:
     assert found["changed_files"] == []
 
 
+def test_as_they_are_smoke(tmp_path: Path) -> None:
+    """A fit that coordinate descent alone would not end soon."""
+    kept = tmp_path / "kept.json"
+    done = run("benchmarks/as_they_are.py", "--smoke", "--json", str(kept))
+    assert done.stdout.startswith("ok   letter-like")
+    (line,) = json.loads(kept.read_text())["lines"]
+    assert (line["exit"], line["passed"], line["models"]) == (0, True, 26)
+    assert "working sets take over" in line["warnings"][0]
+    assert line["gap"] <= 1e-3
+
+
 @pytest.mark.slow
 def test_compare_smoke(tmp_path: Path) -> None:
     """A tree against itself: both fits of a pair are the same fit, of a problem that the seed says."""

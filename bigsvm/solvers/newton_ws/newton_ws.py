@@ -21,28 +21,25 @@ enough stays where it is and leaves its capacity to the others; when the gap of 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
-from bigsvm.machine import trim_heap
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.deferred import DEFERRED_ALPHA
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import Context, DataShape, Keeps, Need, Point, SmallFit, StartsFrom, StepInfo
-from bigsvm.solvers.dcd.dual_cd import DualCD
-from bigsvm.solvers.dcd.dual_cd_state import DualCDState
 from bigsvm.solvers.newton_ws.capacity import least_rows, matrix_bytes, rows_in, working_bytes
+from bigsvm.solvers.newton_ws.hand_over import DCD, close, fall_back, give_up, hand_over, shape_of, too_few
 from bigsvm.solvers.newton_ws.working_pass import WorkingPass
 from bigsvm.solvers.newton_ws.working_problem import Placed, balance, kept_rows, minimum, mixed, shares_gone
 from bigsvm.solvers.newton_ws.working_set import WorkingSet
-from bigsvm.solvers.pace import Pace
+from bigsvm.solvers.newton_ws.working_state import WorkingState
 from bigsvm.solvers.primal.dual_point import mix_dual
 from bigsvm.solvers.primal.hessian import too_many_features
-from bigsvm.solvers.primal.primal_state import PrimalSolver, PrimalState, new_state
+from bigsvm.solvers.primal.primal_state import PrimalSolver, new_state
 from bigsvm.solvers.primal.row_state import row_needs
 from bigsvm.solvers.weights import columns, inner, squared_norm
 from bigsvm.store.state.vectors import RowVector
@@ -70,41 +67,6 @@ _OPENING, _SOLUTIONS = 128, 200
 _OPENING_PASSES, _FIRST_PASSES = 40.0, 8.0
 _ENDLESS = 1e6  # epochs that nobody waits for
 _SOON = 0.1  # a pass makes the gap so much smaller, at a careful guess
-
-
-@dataclass
-class WorkingState(PrimalState):
-    """A primal solver's state between two passes; `direction` leads to the solution of the last working set.
-
-    place : uint8, (n_samples, n_models)   of each row in the pass (`working_set`)
-    careful : bool, (n_models,)   far rows of the sample are in the problem: without them the last step was too short
-    tol : the run's tolerance
-    gaps : relative gaps of each model after the last passes, the newest last
-    passes : done
-    growth : how often the capacity for rows that are in memory anyway was made larger
-    fallback : what `dcd` knows, where it has taken over
-    opening : what `dcd` knows, which goes first and has not been given up;  opened : rows that it has visited
-    pace : of its gap, which was 1 at the beginning;  given_up : it hands over before the next step
-    started : the first direction leads to the weights of an earlier model, and no sample is solved for it
-    """
-
-    place: RowVector | None = None
-    careful: np.ndarray = field(default_factory=lambda: np.zeros(1, bool))
-    tol: float = field(default=0.0, metadata={"derived": True})
-    gaps: list[np.ndarray] = field(default_factory=list)
-    passes: int = 0
-    growth: int = 0
-    fallback: DualCDState | None = None
-    opening: DualCDState | None = None
-    opened: int = 0
-    pace: Pace = field(default_factory=lambda: Pace.of(1))
-    given_up: bool = False
-    started: bool = False
-
-    @property
-    def dual_cd(self) -> DualCDState | None:
-        """What `dcd` knows, where it is its turn."""
-        return self.opening if self.opening is not None else self.fallback
 
 
 @dataclass(frozen=True)
@@ -148,7 +110,7 @@ class NewtonWS(PrimalSolver):
     def small_fits(self, tol: float, resident: bool) -> list[SmallFit]:
         """Rows that are all kept; rows of which most are folded; and one that dcd goes on with, as `tol` lets it."""
         few, at_once = ("working_rows", _FEW), ("opening", "none")
-        dcd = _DCD.small_fits(tol, resident)
+        dcd = DCD.small_fits(tol, resident)
         first = dcd if self.opening == "dcd" else []
         handed = (few, at_once, ("fallback_after", 1))
         return [
@@ -169,7 +131,7 @@ class NewtonWS(PrimalSolver):
             *row_needs(shape),
             Need("row places", n * shape.n_models, may_spill=True),
             Need(DEFERRED_ALPHA, 8 * n * shape.n_models, may_spill=True),
-            *(_DCD.needs(shape, resident) if self.opening == "dcd" else []),
+            *(DCD.needs(shape, resident) if self.opening == "dcd" else []),
         ]
 
     def init(self, problem: Problem, ctx: Context) -> WorkingState:
@@ -178,14 +140,14 @@ class NewtonWS(PrimalSolver):
         place = ctx.vector("row places", m, np.uint8)
         state = WorkingState(**vars(new_state(problem, ctx)), place=place, careful=np.zeros(m, bool), tol=ctx.tol)
         if self.opening == "dcd" and problem.bias != "free" and ctx.shards == 1:
-            state.opening = _DCD.init(problem, ctx)
+            state.opening = DCD.init(problem, ctx)
             state.pace.see(0.0, np.ones(1))
         return state
 
     def start_at(self, state: WorkingState, w: np.ndarray | None) -> list[RowVector]:
         """The first pass measures the way from 0 to w, and goes as far along it as is best."""
         assert w is not None
-        _give_up(state)
+        give_up(state)
         state.direction[...] = w
         state.started = True
         return []
@@ -193,21 +155,21 @@ class NewtonWS(PrimalSolver):
     def before_load(self, state: WorkingState, tree: Any, ctx: Context) -> None:
         """Make room for what a saved state has beyond a new one."""
         if tree["opening"] is None:
-            _give_up(state)
+            give_up(state)
         elif state.opening is not None:
-            _DCD.before_load(state.opening, tree["opening"], ctx)
+            DCD.before_load(state.opening, tree["opening"], ctx)
         if tree["fallback"] is not None:
-            state.fallback = _fall_back(state, ctx)
-            _DCD.before_load(state.fallback, tree["fallback"], ctx)
+            state.fallback = fall_back(state, ctx)
+            DCD.before_load(state.fallback, tree["fallback"], ctx)
 
     def step(self, problem: Problem, state: WorkingState, ctx: Context) -> StepInfo:
         """A pass, and the solution of the working set that it found; or a step of dcd."""
         if state.opening is not None and state.given_up and not ctx.deferred:  # those are of vectors that go
-            _hand_over(state)
+            hand_over(state)
         if state.opening is not None:
             return self._open(problem, state, ctx)
         if state.fallback is not None:
-            return _DCD.step(problem, state.fallback, ctx)
+            return DCD.step(problem, state.fallback, ctx)
         n, before = ctx.data.n_samples, ctx.bytes_read
         try:
             if state.passes == 0 and not state.started and (ctx.sweeps_left is None or ctx.sweeps_left > _TOO_SHORT):
@@ -229,9 +191,10 @@ class NewtonWS(PrimalSolver):
             if grown > capacity and not given:
                 state.growth, state.gaps, state.stuck = state.growth + 1, state.gaps[-1:], 0
             elif self.fallback and problem.bias != "free":
-                state.fallback = _fall_back(state, ctx)
-                message = f"newton-ws: the gap has not halved in {patience} passes, dcd goes on; more memory may help"
-                message = f"newton-ws: after {state.passes} passes dcd goes on, as asked" if given else message
+                state.fallback = fall_back(state, ctx)
+                message = f"the gap has not halved in {patience} passes, dcd goes on{too_few(found, problem, ctx)}"
+                message = f"after {state.passes} passes dcd goes on, as asked" if given else message
+                message = f"newton-ws: {message}"
         exhausted = state.stuck > 3 and state.fallback is None
         return StepInfo(
             state.estimate, n, n, ask_certificate=done, exhausted=exhausted, collectable=collectable, message=message
@@ -240,7 +203,7 @@ class NewtonWS(PrimalSolver):
     def _open(self, problem: Problem, state: WorkingState, ctx: Context) -> StepInfo:
         """A step of dcd, which hands over where it has done enough, or would not be there within as much again."""
         assert state.opening is not None
-        info, data = _DCD.step(problem, state.opening, ctx), ctx.data
+        info, data = DCD.step(problem, state.opening, ctx), ctx.data
         if info.paused or state.given_up:
             return info
         state.opened += info.visits
@@ -259,12 +222,7 @@ class NewtonWS(PrimalSolver):
 
     def _capacity(self, ctx: Context, problem: Problem, growth: int) -> int:
         """Rows of the working set.  Where all rows are in memory passes are cheap, and it grows only as it must."""
-        data = ctx.data
-        nnz = data.nnz if data.nnz is not None else data.n_samples * data.n_features
-        entry = data.dtype.itemsize + (data.index_dtype.itemsize if data.layout == "csr" else 0)
-        shape = DataShape(
-            data.n_samples, data.n_features, nnz, problem.n_models, entry_bytes=entry, n_costs=problem.n_costs
-        )  # fmt: skip
+        data, shape = ctx.data, shape_of(problem, ctx)
         rows = least_rows(shape, ctx.resident)
         wanted = rows << _GROWTH * growth if ctx.resident else data.n_samples
         return min(self.working_rows or wanted, rows + rows_in(ctx.row_buffer_bytes, shape), data.n_samples)
@@ -340,7 +298,7 @@ class NewtonWS(PrimalSolver):
     def forecast(self, state: WorkingState) -> float:
         """The relative gap that a proof of the present point is expected to show."""
         if state.dual_cd is not None:
-            return _DCD.forecast(state.dual_cd)
+            return DCD.forecast(state.dual_cd)
         if state.estimate <= state.tol:
             return state.estimate
         return max(_SOON * state.estimate, 1.01 * state.tol)
@@ -348,7 +306,7 @@ class NewtonWS(PrimalSolver):
     def points(self, state: WorkingState) -> list[Point]:
         """The point that was reached, where it is good enough; else the one that the next pass measures."""
         if state.dual_cd is not None:
-            return _DCD.points(state.dual_cd)
+            return DCD.points(state.dual_cd)
         w = state.w if state.estimate <= state.tol else state.w + state.direction
         return [Point(state.problem, w, state.rows.alpha)]
 
@@ -358,19 +316,16 @@ class NewtonWS(PrimalSolver):
         """Take the rounding out of what is known of the dual point, where it is still the one that was proved."""
         if state.dual_cd is not None:
             if len(of) == len(state.dual_cd.groups):
-                _DCD.learn(state.dual_cd, certificate, rebuilt, of)
+                DCD.learn(state.dual_cd, certificate, rebuilt, of)
         elif of[0] is state.w:
             state.dual.v[...] = rebuilt[0]
 
     def finish(self, state: WorkingState) -> None:
         """Give back what only training needs."""
         if state.dual_cd is not None:
-            _DCD.finish(state.dual_cd)
+            DCD.finish(state.dual_cd)
         if state.fallback is None:
-            _close(state)
-
-
-_DCD = DualCD()
+            close(state)
 
 
 def _does_not_fall(gaps: list[np.ndarray], patience: int, tol: float) -> bool:
@@ -381,62 +336,3 @@ def _does_not_fall(gaps: list[np.ndarray], patience: int, tol: float) -> bool:
     if len(gaps) <= patience:
         return False
     return not np.any((gaps[-1] <= 0.5 * gaps[0]) & (gaps[0] > _DONE * tol))
-
-
-def _give_up(state: WorkingState) -> None:
-    """dcd has gone first, and is done."""
-    if state.opening is not None:
-        for group in state.opening.groups:
-            if group.momentum is not None:
-                group.momentum.alpha.close()
-            group.alpha.close()
-        _DCD.finish(state.opening)
-        state.opening = None
-        trim_heap()
-
-
-def _hand_over(state: WorkingState) -> None:
-    """Working sets go on from dcd: its w is the first direction, and of the hinge loss alpha the best dual point.
-
-    w is that of alpha but for its rounding, which the first proof takes out.  For a smooth loss D wants the costs of
-    the rows as well, which are not known yet: the first pass gives a dual point of its own.
-    """
-    assert state.opening is not None
-    rows, first = state.rows, 0
-    for group in state.opening.groups:
-        models = slice(first, first + group.problem.n_models)
-        first = models.stop
-        columns(state.direction)[:, models] = columns(group.w)
-        if not state.problem.loss.smooth:
-            for piece in rows.pieces():
-                rows.alpha.values[piece, models] = group.alpha.values[piece]
-    if not state.problem.loss.smooth:
-        state.dual.v[...] = state.direction
-        parts = [rows.alpha.values[piece].sum(axis=0) for piece in rows.pieces()]
-        state.dual.linear[:] = [math.fsum(column) for column in np.transpose(parts)]
-    state.started = True
-    _give_up(state)
-
-
-def _fall_back(state: WorkingState, ctx: Context) -> DualCDState:
-    """What dcd goes on from: the best dual point and its w."""
-    problem = state.problem
-    alpha, V = state.rows.alpha, columns(state.dual.v)
-    _close(state)
-    fallback = _DCD.init(problem, ctx)
-    first = 0
-    for group in fallback.groups:
-        models = slice(first, first + group.problem.n_models)
-        first = models.stop
-        columns(group.w)[...] = V[:, models]
-        for piece in state.rows.pieces():
-            group.alpha.values[piece] = alpha.values[piece, models]
-    alpha.close()
-    trim_heap()
-    return fallback
-
-
-def _close(state: WorkingState) -> None:
-    assert state.place is not None
-    state.place.close()
-    state.rows.close()
