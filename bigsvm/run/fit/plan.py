@@ -234,7 +234,7 @@ def _planned(
         # Half of what is left, with or without a bound of the cache: the row buffer is part of the mathematics.
         if has_row_buffer:
             row_buffer = sizes.row_buffer(store, spare // 2 if least_cache else spare, keeps == "always")
-            if resident and solver.proof == "linear" and shape.n_models > 1:  # each solves on rows of its own
+            if row_buffer and resident and solver.proof == "linear" and shape.n_models > 1:  # each has rows of its own
                 row_buffer = max(row_buffer, min(spare, working_bytes(shape, store.n_samples)))
         left = max(spare - row_buffer, 0)
         taken = max(taken, budget if row_buffer else 0)
