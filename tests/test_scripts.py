@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -48,11 +49,14 @@ def test_cold_start_smoke() -> None:
     assert found["changed_files"] == []
 
 
-def test_as_they_are_smoke(tmp_path: Path) -> None:
+def test_as_they_are_smoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """A fit that coordinate descent alone would not end soon."""
-    kept = tmp_path / "kept.json"
-    done = run("benchmarks/as_they_are.py", "--smoke", "--json", str(kept))
-    assert done.stdout.startswith("ok   letter-like")
+    kept, script = tmp_path / "kept.json", str(SCRIPTS / "benchmarks" / "as_they_are.py")
+    monkeypatch.setattr(sys, "argv", [script, "--smoke", "--json", str(kept)])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(script, run_name="__main__")
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith("ok   letter-like")
     (line,) = json.loads(kept.read_text())["lines"]
     assert (line["exit"], line["passed"], line["models"]) == (0, True, 26)
     assert "working sets take over" in line["warnings"][0]

@@ -175,7 +175,10 @@ def main() -> None:
         if not fnmatch.fnmatch(name, options.only):
             continue
         for loss in _losses(name)[1:] if options.smoke else _losses(name):
-            found = _in_child(name, loss, options)
+            if options.smoke:
+                found = fit_one(name, loss, dict(options.set), options.data_dir, options.rows)
+            else:
+                found = _in_child(name, loss, options)
             missed += not passed(found, options.cpu)
             sys.stdout.write(_line(name, loss, found, options.cpu) + "\n")
             sys.stdout.flush()
