@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -46,6 +47,20 @@ def test_cold_start_smoke() -> None:
     assert found["functions"] == {"build": 1, "first": 0}
     assert found["first"]["compiled"] == 0
     assert found["changed_files"] == []
+
+
+def test_as_they_are_smoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A fit that coordinate descent alone would not end soon."""
+    kept, script = tmp_path / "kept.json", str(SCRIPTS / "benchmarks" / "as_they_are.py")
+    monkeypatch.setattr(sys, "argv", [script, "--smoke", "--json", str(kept)])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(script, run_name="__main__")
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith("ok   letter-like")
+    (line,) = json.loads(kept.read_text())["lines"]
+    assert (line["exit"], line["passed"], line["models"]) == (0, True, 26)
+    assert "working sets take over" in line["warnings"][0]
+    assert line["gap"] <= 1e-3
 
 
 @pytest.mark.slow

@@ -87,8 +87,10 @@ def preferences(config: FitConfig, shape: DataShape, in_memory: bool = False) ->
     elif squared:
         found.append(Preference("dcd", f"{shaped}: dual coordinate descent on {rows}"))
     else:
-        if in_memory and narrow and not loss.regression and shape.shards == 1:
-            found.append(_opened_by_dcd(shape))
+        # Of an earlier model dcd takes the duals, where the other takes weights: worth most where rows stream.
+        both = shape.shards == 1 and not shape.folded and (in_memory or config.warm_start is None)
+        if narrow and not loss.regression and both:
+            found.append(_opened_by_dcd(shape, in_memory))
         named = "epsilon-insensitive" if loss.regression else "hinge"
         found.append(Preference("dcd", f"for the {named} loss: dual coordinate descent on {rows}"))
     return found
@@ -101,12 +103,16 @@ def _hard_and_wide(config: FitConfig, shape: DataShape, in_memory: bool) -> bool
     return n >= _MANY_ROWS * shape.n_features and max(config.costs(n)) >= line
 
 
-def _opened_by_dcd(shape: DataShape) -> Preference:
-    """Both solvers for rows in memory: what coordinate descent needs depends on the scales of columns, unknown yet."""
+def _opened_by_dcd(shape: DataShape, in_memory: bool) -> Preference:
+    """Both solvers: what coordinate descent needs depends on the scales of columns, unknown yet."""
     d, n = shape.n_features, shape.n_samples
-    why = f"{d:,} features are few for {n:,} rows in memory: dual coordinate descent, and working sets if that is slow"
-    rows = shape.nnz * shape.entry_bytes + _A_ROW * n * shape.n_models
-    return Preference("newton-ws", why, 2 * rows + matrix_bytes(shape), (("opening", "dcd"),))
+    where = "in memory" if in_memory else "that stream"
+    why = f"{d:,} features are few for {n:,} rows {where}: dual coordinate descent, and working sets if that is slow"
+    if in_memory:
+        kept = 2 * (shape.nnz * shape.entry_bytes + _A_ROW * n * shape.n_models) + matrix_bytes(shape)
+    else:
+        kept = working_bytes(shape, int(_WORTH_KEEPING * n * (shape.n_models // shape.n_costs)))
+    return Preference("newton-ws", why, kept, (("opening", "dcd"),))
 
 
 def _working_set(config: FitConfig, shape: DataShape, in_memory: bool) -> list[Preference]:

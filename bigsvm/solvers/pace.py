@@ -79,6 +79,18 @@ class Pace:
         needed[~known | (left == 0.0)] = 0.0
         return needed
 
+    def by_ratio(self, targets: np.ndarray) -> np.ndarray:
+        """As `still_to_come`, where each value goes on shrinking by the same factor in as much work: no solver of first
+        order does better for long, so this is what to hold against the work of another solver."""
+        since, tiny = self.counts[2] - self.counts[0], np.finfo(float).tiny
+        known = np.isfinite(self.older) & np.isfinite(self.least)
+        older, least = (np.maximum(np.where(known, values, 1.0), tiny) for values in (self.older, self.least))
+        fallen, still = np.log(older / least), np.log(least / np.maximum(targets, tiny))
+        needed = np.full(len(still), np.inf)
+        np.divide(still * since, fallen, out=needed, where=fallen > 0.0)
+        needed[~known | (still <= 0.0)] = 0.0
+        return needed
+
     def hopeless(self, targets: np.ndarray, limits: Limits) -> np.ndarray:
         """Which values will not come down to their targets within the limits, bool (n,)."""
         if self.counts[2] < limits.patience:

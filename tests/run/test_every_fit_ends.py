@@ -247,6 +247,22 @@ def warnings_of(rows: Any, **options: Any) -> list[str]:
     return [text for text in fit(rows, max_passes=3, **options).warnings if "badly scaled" in text]
 
 
+@pytest.mark.parametrize("stored", [False, True])
+def test_coordinate_descent_alone_warns_of_smaller_differences(stored: bool, tmp_path: Path) -> None:
+    """No solver can take over of targets, and of many features rare ones do no harm."""
+    rng = np.random.default_rng(2)
+    X = rng.uniform(-1.0, 1.0, (60, 4)) * np.array([1.0, 1.0, 50.0, 1.0])
+    rows: Any = (X, X[:, 0] + X[:, 2])
+    if stored:
+        bigsvm.ingest(rows, tmp_path / "s.zarr", task="regression")
+        rows = tmp_path / "s.zarr"
+    few = {"max_passes": 3, "loss": "epsilon_insensitive"}
+    (said,) = [text for text in fit(rows, **few).warnings if "--scale maxabs" in text]
+    assert "columns differ in scale by 5" in said
+    assert "dual coordinate descent" in said
+    assert not any("--scale" in text for text in fit(rows, max_passes=3, loss="squared_epsilon_insensitive").warnings)
+
+
 def test_badly_scaled_columns_are_warned_of_before_training() -> None:
     (said,) = warnings_of(unscaled())
     for word in ("4, 5, 6", "[-1, 1]", "differ in scale by"):

@@ -20,7 +20,8 @@ from bigsvm.run.fit.checkpoint import Checkpoints
 from bigsvm.run.fit.plan import make_plan
 from bigsvm.run.path import fit_path_store
 from bigsvm.solvers.base import DataShape
-from bigsvm.solvers.newton_ws.newton_ws import NewtonWS, working_bytes
+from bigsvm.solvers.newton_ws.capacity import working_bytes
+from bigsvm.solvers.newton_ws.newton_ws import NewtonWS
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.testing.problems import random_problem
 from tests.proofs import same_optimum

@@ -201,6 +201,25 @@ def test_nothing_is_compiled_inside_other_linear_fits(run: Run, options: dict[st
     fits(run, {"max_passes": 40, **options}, **case)
 
 
+@pytest.mark.slow
+@each_of(
+    loss=["hinge", "squared_hinge"],
+    layout=["csr", "dense"],
+    task=["two", "three"],
+    dtype=["float64", "float32"],
+    tol=[1e-3, 1e-6],
+    weighted=[True, False],
+    where=["staged", "resident"],
+)
+def test_nothing_is_compiled_where_another_solver_takes_over(
+    run: Run, loss: str, layout: str, task: str, dtype: str, tol: float, weighted: bool, where: str
+) -> None:
+    """From dcd to working sets where that is slow, and to dcd again after a pass."""
+    own = {"opening": "dcd", "fallback_after": 1}
+    options = {"solver": "newton-ws", "loss": loss, "C": 300.0, "tol": tol, "max_passes": 200, "solver_options": own}
+    fits(run, options, where=where, layout=layout, task=task, dtype=dtype, weighted=weighted)
+
+
 STREAMED = {"where": "staged", "n": 5000, "block_bytes": 60_000}
 FEW_STREAMED = {"where": "staged", "n": 200, "block_bytes": 2000}
 

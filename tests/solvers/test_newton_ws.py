@@ -14,6 +14,7 @@ import bigsvm
 from bigsvm.compiled.linear import interior
 from bigsvm.config import FitConfig
 from bigsvm.events import Warned
+from bigsvm.run.fit.fit import fit_store
 from bigsvm.solvers.auto import preferences
 from bigsvm.solvers.base import DataShape
 from bigsvm.solvers.newton_ws.interior import solve_hinge
@@ -22,10 +23,12 @@ from bigsvm.solvers.newton_ws.subproblem import Subproblem
 from bigsvm.solvers.newton_ws.working_newton import solve_squared_hinge
 from bigsvm.solvers.newton_ws.working_problem import balance, kept_rows
 from bigsvm.solvers.newton_ws.working_set import FOLDED, KEPT, OUT
+from bigsvm.solvers.pace import Pace
 from bigsvm.solvers.weights import columns
 from bigsvm.store.blocks import readonly_view
 from bigsvm.testing.problems import as_csr, random_problem
 from tests.products import WHOLE
+from tests.run.test_checkpoint import comes_to_the_same
 from tests.solvers.stepping import Bench, ElsewhereMapper
 
 N_MNIST = None if WHOLE else 15_000  # rows
@@ -112,11 +115,14 @@ def cloud(n: int = 3000, d: int = 8, seed: int = 0, flipped: float = 0.1) -> tup
     return X, y
 
 
-def bench(tmp_path: Path, loss: str, rows: int = 400, layout: str = "dense", **lent: Any) -> Bench:
+def bench(
+    tmp_path: Path, loss: str, rows: int = 400, layout: str = "dense", own: dict[str, Any] | None = None, **lent: Any
+) -> Bench:
     X, y = cloud()
     X = X if layout == "dense" else sparse.csr_matrix(X)
     options = {"loss": loss, "C": 10.0, **lent.pop("options", {})}
-    return Bench(NewtonWS(working_rows=rows), X, y, tmp_path, 100, options, row_buffer_bytes=1 << 24, tol=1e-9, **lent)
+    solver = NewtonWS(working_rows=rows, **(own or {}))
+    return Bench(solver, X, y, tmp_path, 100, options, row_buffer_bytes=1 << 24, tol=1e-9, **lent)
 
 
 @pytest.mark.parametrize("layout", ["dense", "csr"])
@@ -233,14 +239,17 @@ def shape(n: int, d: int, models: int = 1) -> DataShape:
 
 def test_auto_takes_it_for_few_features_and_large_costs() -> None:
     def first(n: int, d: int, in_memory: bool = False, **options: Any) -> str:
-        return preferences(FitConfig.of(**options), shape(n, d), in_memory)[0].name
+        found = preferences(FitConfig.of(**options), shape(n, d), in_memory)[0]
+        return f"dcd, then {found.name}" if dict(found.options).get("opening") == "dcd" else found.name
 
     hinge = {"loss": "hinge"}
-    assert first(10**6, 100, **hinge, C=1.0) == "dcd"  # its passes are short
+    assert first(10**6, 100, **hinge, C=1.0) == "dcd, then newton-ws"  # its passes are short
     assert first(10**6, 100, **hinge, C=10.0) == "newton-ws"
     assert first(10**7, 100, **hinge, C=1.0) == "newton-ws"
-    assert first(10**7, 100, **hinge, C=0.01) == "dcd"
-    assert first(10**7, 100, **hinge, lam=1e-4) == "dcd"
+    assert first(10**7, 100, **hinge, C=0.01) == "dcd, then newton-ws"
+    assert first(10**7, 100, **hinge, C=0.01, warm_start="m") == "dcd"  # it starts from duals
+    assert first(10**7, 2000, **hinge, C=0.01) == "dcd"
+    assert first(10**7, 100, **hinge, lam=1e-4) == "dcd, then newton-ws"
     assert first(10**7, 100, **hinge, lam=1e-8) == "newton-ws"
     opened = preferences(FitConfig.of(**hinge, C=1.0), shape(10**6, 100), True)
     assert [(p.name, dict(p.options)) for p in opened] == [("newton-ws", {"opening": "dcd"}), ("dcd", {})]
@@ -370,6 +379,64 @@ def test_dcd_goes_first_and_is_given_up_where_it_is_slow(bias: str, n_classes: i
     only = bigsvm.fit((X / np.abs(X).max(axis=0), y), loss="hinge", bias=bias, C=0.1, solver="dcd")
     assert (easy.model.about["plan"]["solver"], easy.status) == ("newton-ws", "converged")
     np.testing.assert_array_equal(easy.model.coef, only.model.coef)
+
+
+@pytest.mark.usefixtures("streaming")
+def test_dcd_hands_over_on_rows_that_stream(tmp_path: Path) -> None:
+    """From its best dual point, after a few passes, and to the same bytes where the run is interrupted anywhere."""
+    X, y = unscaled(700)
+    store = bigsvm.open_store((X, y + (X[:, 2] > 50.0)))
+    config = FitConfig.of(loss="hinge", memory="64MiB", tol=1e-4)
+    said: list[Any] = []
+    result = fit_store(store, config, said.append)
+    assert (result.figures["solver"], result.status) == ("newton-ws", "converged")
+    assert not result.model.about["plan"]["resident"]
+    assert sum("working sets take over" in e.message for e in said if isinstance(e, Warned)) == 1
+    assert result.figures["passes"] <= 30
+    comes_to_the_same(store, config, tmp_path, 20)
+
+
+def test_a_pace_by_ratio_goes_on_as_it_went() -> None:
+    pace = Pace.of(3)
+    pace.see(0.0, np.ones(3))
+    pace.see(10.0, np.array([0.1, 1.0, 1e-4]))
+    left = pace.by_ratio(np.full(3, 1e-3))
+    assert left[0] == pytest.approx(20.0)
+    assert left[1:].tolist() == [np.inf, 0.0]
+    assert Pace.of(1).by_ratio(np.ones(1)).tolist() == [0.0]
+
+
+def test_what_dcd_hands_over_is_a_dual_point(tmp_path: Path) -> None:
+    """D of what the first pass of working sets begins with is that of alpha, whose sum of rows v is."""
+    run = bench(tmp_path, "hinge", own={"opening": "dcd"})
+    for _ in range(2):
+        run.step()
+    assert run.state.opening is not None
+    run.state.given_up = True
+    alpha = run.state.opening.groups[0].alpha.values.copy()
+    handed: list[Any] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(NewtonWS, "_new_pass", lambda self, state, ctx: handed.append(state) or 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            run.step()
+    (state,) = handed
+    assert state.opening is None
+    np.testing.assert_array_equal(state.rows.alpha.values, alpha)
+    X, y = cloud()
+    v = np.append((alpha[:, 0] * y) @ X, alpha[:, 0] @ y)
+    np.testing.assert_allclose(columns(state.dual.v)[:, 0], v, rtol=1e-4, atol=1e-4 * np.abs(v).max())
+    assert state.dual.linear[0] == pytest.approx(alpha.sum())
+    np.testing.assert_array_equal(state.direction, state.dual.v)
+
+
+def test_dcd_goes_on_after_so_many_passes_as_asked(tmp_path: Path) -> None:
+    run = bench(tmp_path, "hinge", own={"fallback_after": 2})
+    run.step()
+    assert run.state.fallback is None
+    assert "after 2 passes dcd goes on, as asked" in run.step().message
+    assert run.state.fallback is not None
+    with pytest.raises(ValueError, match="fallback_after must be a number of passes"):
+        NewtonWS(fallback_after=-1)
 
 
 def test_an_opening_is_of_rows_in_memory_with_a_price() -> None:

@@ -43,7 +43,7 @@ from bigsvm.run.fit.outcome import FitResult, about_model, how_it_ended
 from bigsvm.run.fit.plan import Plan, make_plan
 from bigsvm.run.fit.precompile import precompile
 from bigsvm.run.fit.problem_identity import ProblemIdentity, result_options
-from bigsvm.run.fit.scales import found_scale_warning, known_scale_warning
+from bigsvm.run.fit.scales import found_scale_warning, known_scale_warning, minds_scales
 from bigsvm.run.fit.training import begin, make_context
 from bigsvm.run.proof.prover import Prover
 from bigsvm.run.proof.saved_problem import models_document
@@ -143,7 +143,7 @@ def _trained(
         data, survey = stack.enter_context(open_rows(store, plan, config, scratch, budget, mapper, note))
         staged_at = time.monotonic()
         if not store.content and config.kernel != "precomputed":
-            _warn(found_scale_warning(data, data.refs(plan.extent_rows)), note)
+            _warn(found_scale_warning(data, data.refs(plan.extent_rows), minds_scales(plan)), note)
         counts = survey.class_counts(store)
         problem = make_problem(config, store, counts) if config.class_weight == "balanced" else plan.problem
         _check_classes(problem, counts, store)
@@ -222,7 +222,7 @@ def _make_ready(store: RowBlocks, config: FitConfig, folded: FoldedModels | None
     planned = time.monotonic()
     note(FitStarted(plan.document(), dataclasses.asdict(config), store.fingerprint, versions()))
     if config.kernel != "precomputed":
-        _warn(known_scale_warning(store), note)
+        _warn(known_scale_warning(store, minds_scales(plan)), note)
     note(WorkStarted(COMPILING, 0, ""))
     precompile(store, plan, config, note)
     compiled = time.monotonic()

@@ -23,6 +23,7 @@ from bigsvm.run.fit.sizes import FIXED, PARALLEL, SPARE_SHARE
 from bigsvm.run.proof.kernel_check import check_needs
 from bigsvm.solvers.base import DataShape, Need, Solver
 from bigsvm.solvers.kernel.values.row_keeping import CACHE
+from bigsvm.solvers.newton_ws.capacity import working_bytes
 from bigsvm.solvers.shards import extent_rows_of, rounds_of, shards_of
 from bigsvm.store.blocks import RowBlocks, row_bytes
 from bigsvm.store.columns.column_addresses import row_dtype
@@ -239,6 +240,8 @@ def _planned(
         # Half of what is left, with or without a bound of the cache: the row buffer is part of the mathematics.
         if has_row_buffer:
             row_buffer = sizes.row_buffer(store, spare // 2 if least_cache else spare, keeps == "always")
+            if row_buffer and resident and solver.proof == "linear" and shape.n_models > 1:  # each has rows of its own
+                row_buffer = max(row_buffer, min(spare, working_bytes(shape, store.n_samples)))
         left = max(spare - row_buffer, 0)
         taken = max(taken, budget if row_buffer else 0)
     scratch = sum(need.nbytes for need in sizes.needs if need.what in spilled)

@@ -111,6 +111,8 @@ def _fit_few_rows(store: RowBlocks, plan: Plan, config: FitConfig, fit: SmallFit
             begun.problem, plan.solver, begun.state, config, ctx, begun.prover, survey.data_bytes, Stop(), None, silent,
             most_steps=_STEPS,
         ).run()  # fmt: skip
+        if plan.solver.proof == "linear":  # all may have been deferred
+            begun.prover.prove()
         begun.prover.model(begun.problem, data, {})
         for vector in begun.prover.alpha:
             vector.close()

@@ -5,24 +5,34 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from bigsvm.compiled.shared.rows import CSR
+from bigsvm.run.fit.plan import Plan
 from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks
 from bigsvm.store.content import ColumnScales, scale_warning
 
 _COLUMNS = 1 << 16  # with more, nothing is said: what is kept of each column must stay small
+_FEW = 1000  # features: of many, as text has them, rare ones differ in scale and do no harm
 _BLOCKS = 4  # of rows that stream
 _PIECES, _PIECE = 256, 1 << 16  # of the entries of a block
 
 
-def known_scale_warning(store: RowBlocks) -> str | None:
-    """The warning that follows from what the store's manifest knows; None where it knows nothing, or all is well."""
+def minds_scales(plan: Plan) -> bool:
+    """Whether `plan` trains few features by dual coordinate descent alone: no other solver helps where it is slow."""
+    return plan.solver.name == "dcd" and plan.shape.n_features <= _FEW
+
+
+def known_scale_warning(store: RowBlocks, by_columns: bool = False) -> str | None:
+    """The warning that follows from what the store's manifest knows; None where it knows nothing, or all is well.
+
+    by_columns : as `minds_scales`
+    """
     known = store.content
-    return scale_warning(known.get("column_scale") or {})
+    return scale_warning(known.get("column_scale") or {}, by_columns)
 
 
-def found_scale_warning(data: RowBlocks, refs: Sequence[BlockRef]) -> str | None:
+def found_scale_warning(data: RowBlocks, refs: Sequence[BlockRef], by_columns: bool = False) -> str | None:
     """The warning that follows from some of the rows, in the numbers of the store's columns.
 
-    refs : blocks of `data`; a few of them are read, evenly spread
+    refs : blocks of `data`; a few of them are read, evenly spread;  by_columns : as `minds_scales`
     """
     scales = ColumnScales(_COLUMNS)
     for ref in refs[:: max(-(-len(refs) // _BLOCKS), 1)]:
@@ -34,7 +44,7 @@ def found_scale_warning(data: RowBlocks, refs: Sequence[BlockRef]) -> str | None
     worst = summary.get("badly_scaled")
     if data.feature_order is not None and isinstance(worst, list):
         summary["badly_scaled"] = data.feature_order[worst].tolist()
-    return scale_warning(summary)
+    return scale_warning(summary, by_columns)
 
 
 def _pieces(X: Matrix) -> Iterator[Matrix]:

@@ -10,10 +10,10 @@ Where the rows that matter do not fit in memory the direction may lead nowhere: 
 exact) and the best dual point is kept (`dual_point`), but neither may come nearer.  A gap that has not halved in some
 passes sends the solver over to `dcd`, which goes on from the best dual point.
 
-Where all rows are in memory and lie well, `dcd` needs less than one solution of a working set; where they lie badly
-(columns of different scales, large C), a thousand times as much.  So it may go first (`opening`), and is given up when
-it has done about as much work as working sets are thought to need: nobody waits more than twice as long as for the
-better of the two.
+Where rows lie well, and C is moderate, `dcd` needs less than one solution of a working set; where they lie badly
+(columns of different scales, large C), a thousand times as much.  So it may go first (`opening`), and hands over when
+it has done about as much work as working sets are thought to need, or when at its rate it would still need as much:
+nobody waits more than twice as long as for the better of the two.
 
 Several models share the capacity, where a row that more than one of them keeps counts once.  A model whose gap is small
 enough stays where it is and leaves its capacity to the others; when the gap of none of these halves, `dcd` takes over.
@@ -22,25 +22,24 @@ enough stays where it is and leaves its capacity to the others; when the gap of 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
-from bigsvm.machine import trim_heap
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.deferred import DEFERRED_ALPHA
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import Context, DataShape, Keeps, Need, Point, SmallFit, StartsFrom, StepInfo
-from bigsvm.solvers.dcd.dual_cd import DualCD
-from bigsvm.solvers.dcd.dual_cd_state import DualCDState
 from bigsvm.solvers.newton_ws.capacity import least_rows, matrix_bytes, rows_in, working_bytes
+from bigsvm.solvers.newton_ws.hand_over import DCD, close, fall_back, give_up, hand_over, shape_of, too_few
 from bigsvm.solvers.newton_ws.working_pass import WorkingPass
 from bigsvm.solvers.newton_ws.working_problem import Placed, balance, kept_rows, minimum, mixed, shares_gone
 from bigsvm.solvers.newton_ws.working_set import WorkingSet
+from bigsvm.solvers.newton_ws.working_state import WorkingState
 from bigsvm.solvers.primal.dual_point import mix_dual
 from bigsvm.solvers.primal.hessian import too_many_features
-from bigsvm.solvers.primal.primal_state import PrimalSolver, PrimalState, new_state
+from bigsvm.solvers.primal.primal_state import PrimalSolver, new_state
 from bigsvm.solvers.primal.row_state import row_needs
 from bigsvm.solvers.weights import columns, inner, squared_norm
 from bigsvm.store.state.vectors import RowVector
@@ -58,44 +57,16 @@ _IDLE = 1e-6  # of C: alpha of a row that does not matter
 # Passes in which the gap halves, or the rows that matter do not fit; by whether the loss is smooth.  Rows of a smooth
 # loss keep their curvature where they are summed up: steps are as good as Newton's at least, and arrive.
 _HALVED_IN = {False: 3, True: 12}
+_GROWTH = 2  # powers of 2: what does not fit a capacity seldom fits the next larger one
 _DONE = 0.5  # of the tolerance: a model below leaves its capacity to the others
 _FEW = 16  # rows of the working set of a small fit: most of its rows are folded
 # Epochs of dcd that goes first, and multiples of d^3 multiplications beside: a solution's, in epochs over the entries.
 # Scaled sets need 5 to 100 epochs; 7494 x 16 rows of numbers up to 100 need some 100,000.
 _OPENING, _SOLUTIONS = 128, 200
+# The same on disk, in passes: working sets need 4 to 8; the first few passes of dcd say little of the later ones.
+_OPENING_PASSES, _FIRST_PASSES = 40.0, 8.0
+_ENDLESS = 1e6  # epochs that nobody waits for
 _SOON = 0.1  # a pass makes the gap so much smaller, at a careful guess
-
-
-@dataclass
-class WorkingState(PrimalState):
-    """A primal solver's state between two passes; `direction` leads to the solution of the last working set.
-
-    place : uint8, (n_samples, n_models)   of each row in the pass (`working_set`)
-    careful : bool, (n_models,)   far rows of the sample are in the problem: without them the last step was too short
-    tol : the run's tolerance
-    gaps : relative gaps of each model after the last passes, the newest last
-    passes : done
-    growth : how often the capacity for rows that are in memory anyway was doubled
-    fallback : what `dcd` knows, where it has taken over
-    opening : what `dcd` knows, which goes first and has not been given up;  opened : rows that it has visited
-    started : the first direction leads to the weights of an earlier model, and no sample is solved for it
-    """
-
-    place: RowVector | None = None
-    careful: np.ndarray = field(default_factory=lambda: np.zeros(1, bool))
-    tol: float = field(default=0.0, metadata={"derived": True})
-    gaps: list[np.ndarray] = field(default_factory=list)
-    passes: int = 0
-    growth: int = 0
-    fallback: DualCDState | None = None
-    opening: DualCDState | None = None
-    opened: int = 0
-    started: bool = False
-
-    @property
-    def dual_cd(self) -> DualCDState | None:
-        """What `dcd` knows, where it is its turn."""
-        return self.opening if self.opening is not None else self.fallback
 
 
 @dataclass(frozen=True)
@@ -105,8 +76,9 @@ class NewtonWS(PrimalSolver):
     working_rows : int    rows of the working set; 0: as many as the memory holds
     max_features : int    refuse more: matrices have (n_features + 1)^2 entries
     fallback : bool       go over to dcd where the gap does not fall
-    opening : str         'dcd': it goes first where all rows are in memory (and the bias is not free), until it has
-                          done as much work as working sets are thought to need;  'none'
+    fallback_after : int  passes after which dcd goes on in any case; 0: only where the gap does not fall
+    opening : str         'dcd': it goes first (where the bias is not free), until it has done as much work as working
+                          sets are thought to need, or would still need as much;  'none'
     """
 
     name: ClassVar[str] = "newton-ws"
@@ -118,9 +90,12 @@ class NewtonWS(PrimalSolver):
     working_rows: int = 0
     max_features: int = 2000
     fallback: bool = True
+    fallback_after: int = 0
     opening: str = "none"
 
     def __post_init__(self) -> None:
+        if self.fallback_after < 0:
+            raise ValueError(f"fallback_after must be a number of passes, not {self.fallback_after}")
         if self.opening not in ("none", "dcd"):
             raise ValueError(f"opening must be none or dcd, not {self.opening!r}")
 
@@ -133,14 +108,16 @@ class NewtonWS(PrimalSolver):
         return too_many_features(self.name, shape, self.max_features)
 
     def small_fits(self, tol: float, resident: bool) -> list[SmallFit]:
-        """Rows that are all kept; rows of which most are folded; and a gap that does not fall, so that dcd goes on."""
+        """Rows that are all kept; rows of which most are folded; and one that dcd goes on with, as `tol` lets it."""
         few, at_once = ("working_rows", _FEW), ("opening", "none")
-        first = _DCD.small_fits(tol, resident) if self.opening == "dcd" and resident else []
+        dcd = DCD.small_fits(tol, resident)
+        first = dcd if self.opening == "dcd" else []
+        handed = (few, at_once, ("fallback_after", 1))
         return [
             *first,
             SmallFit(options=(at_once,)),
             SmallFit(options=(few, ("fallback", False), at_once)),
-            *([SmallFit(options=(few, at_once), load=False)] if self.fallback else []),
+            *([fit._replace(options=handed, load=False) for fit in dcd] if self.fallback else []),
         ]
 
     def needs(self, shape: DataShape, resident: bool) -> list[Need]:
@@ -154,7 +131,7 @@ class NewtonWS(PrimalSolver):
             *row_needs(shape),
             Need("row places", n * shape.n_models, may_spill=True),
             Need(DEFERRED_ALPHA, 8 * n * shape.n_models, may_spill=True),
-            *(_DCD.needs(shape, resident) if self.opening == "dcd" and resident else []),
+            *(DCD.needs(shape, resident) if self.opening == "dcd" else []),
         ]
 
     def init(self, problem: Problem, ctx: Context) -> WorkingState:
@@ -162,15 +139,15 @@ class NewtonWS(PrimalSolver):
         m = problem.n_models
         place = ctx.vector("row places", m, np.uint8)
         state = WorkingState(**vars(new_state(problem, ctx)), place=place, careful=np.zeros(m, bool), tol=ctx.tol)
-        # Vectors on disk go by their names, and both have an alpha.
-        if self.opening == "dcd" and ctx.resident and problem.bias != "free" and not ctx.spilled:
-            state.opening = _DCD.init(problem, ctx)
+        if self.opening == "dcd" and problem.bias != "free" and ctx.shards == 1:
+            state.opening = DCD.init(problem, ctx)
+            state.pace.see(0.0, np.ones(1))
         return state
 
     def start_at(self, state: WorkingState, w: np.ndarray | None) -> list[RowVector]:
         """The first pass measures the way from 0 to w, and goes as far along it as is best."""
         assert w is not None
-        _give_up(state)
+        give_up(state)
         state.direction[...] = w
         state.started = True
         return []
@@ -178,19 +155,21 @@ class NewtonWS(PrimalSolver):
     def before_load(self, state: WorkingState, tree: Any, ctx: Context) -> None:
         """Make room for what a saved state has beyond a new one."""
         if tree["opening"] is None:
-            _give_up(state)
+            give_up(state)
         elif state.opening is not None:
-            _DCD.before_load(state.opening, tree["opening"], ctx)
+            DCD.before_load(state.opening, tree["opening"], ctx)
         if tree["fallback"] is not None:
-            state.fallback = _fall_back(state, ctx)
-            _DCD.before_load(state.fallback, tree["fallback"], ctx)
+            state.fallback = fall_back(state, ctx)
+            DCD.before_load(state.fallback, tree["fallback"], ctx)
 
     def step(self, problem: Problem, state: WorkingState, ctx: Context) -> StepInfo:
         """A pass, and the solution of the working set that it found; or a step of dcd."""
+        if state.opening is not None and state.given_up and not ctx.deferred:  # those are of vectors that go
+            hand_over(state)
         if state.opening is not None:
             return self._open(problem, state, ctx)
         if state.fallback is not None:
-            return _DCD.step(problem, state.fallback, ctx)
+            return DCD.step(problem, state.fallback, ctx)
         n, before = ctx.data.n_samples, ctx.bytes_read
         try:
             if state.passes == 0 and not state.started and (ctx.sweeps_left is None or ctx.sweeps_left > _TOO_SHORT):
@@ -206,43 +185,46 @@ class NewtonWS(PrimalSolver):
         state.gaps = [*state.gaps, self.update_gaps(state) / np.maximum(state.primal, _TINY)][-patience - 1 :]
         state.passes += 1
         done = state.estimate <= ctx.tol
-        message = ""
-        if not done and _does_not_fall(state.gaps, patience, ctx.tol):
-            if self._capacity(ctx, problem, state.growth + 1) > self._capacity(ctx, problem, state.growth):
-                state.growth, state.gaps = state.growth + 1, state.gaps[-1:]
+        message, given = "", state.passes == self.fallback_after
+        if not done and (given or _does_not_fall(state.gaps, patience, ctx.tol)):
+            capacity, grown = (self._capacity(ctx, problem, state.growth + more) for more in (0, 1))
+            if grown > capacity and not given:
+                state.growth, state.gaps, state.stuck = state.growth + 1, state.gaps[-1:], 0
             elif self.fallback and problem.bias != "free":
-                state.fallback = _fall_back(state, ctx)
-                message = f"newton-ws: the gap has not halved in {patience} passes, dcd goes on; more memory may help"
+                state.fallback = fall_back(state, ctx)
+                message = f"the gap has not halved in {patience} passes, dcd goes on{too_few(found, problem, ctx)}"
+                message = f"after {state.passes} passes dcd goes on, as asked" if given else message
+                message = f"newton-ws: {message}"
         exhausted = state.stuck > 3 and state.fallback is None
         return StepInfo(
             state.estimate, n, n, ask_certificate=done, exhausted=exhausted, collectable=collectable, message=message
         )
 
     def _open(self, problem: Problem, state: WorkingState, ctx: Context) -> StepInfo:
-        """A step of dcd, which is given up where it has done enough and is not there."""
+        """A step of dcd, which hands over where it has done enough, or would not be there within as much again."""
         assert state.opening is not None
-        info, data = _DCD.step(problem, state.opening, ctx), ctx.data
-        state.opened += info.visits
-        solutions = _SOLUTIONS * float(data.n_features) ** 3 / max(data.nnz or data.n_samples * data.n_features, 1)
-        enough = state.opened > (_OPENING + solutions) * data.n_samples
-        if info.paused or not (enough or info.exhausted) or info.gap_estimate <= ctx.tol:
+        info, data = DCD.step(problem, state.opening, ctx), ctx.data
+        if info.paused or state.given_up:
             return info
-        _give_up(state)
-        message = (
-            f"newton-ws: dcd took {state.opened // data.n_samples:,} epochs and is not there, working sets take over"
-        )
+        state.opened += info.visits
+        done = state.opened / data.n_samples if ctx.resident else float(state.opening.sweep)
+        state.pace.see(done, np.array([info.gap_estimate]))
+        solutions = _SOLUTIONS * float(data.n_features) ** 3 / max(data.nnz or data.n_samples * data.n_features, 1)
+        enough = _OPENING + solutions if ctx.resident else _OPENING_PASSES
+        left = float(state.pace.by_ratio(np.array([ctx.tol]))[0]) if ctx.resident or done >= _FIRST_PASSES else 0.0
+        if info.gap_estimate <= ctx.tol or not (info.exhausted or done > enough or left > enough):
+            return info
+        state.given_up = True
+        unit = "epochs" if ctx.resident else "passes"
+        come = f"{left:,.0f} more" if left < _ENDLESS else "no end"
+        message = f"newton-ws: dcd took {done:,.0f} {unit} and at its rate needs {come}: working sets take over"
         return replace(info, exhausted=False, ask_certificate=False, message=message)
 
     def _capacity(self, ctx: Context, problem: Problem, growth: int) -> int:
         """Rows of the working set.  Where all rows are in memory passes are cheap, and it grows only as it must."""
-        data = ctx.data
-        nnz = data.nnz if data.nnz is not None else data.n_samples * data.n_features
-        entry = data.dtype.itemsize + (data.index_dtype.itemsize if data.layout == "csr" else 0)
-        shape = DataShape(
-            data.n_samples, data.n_features, nnz, problem.n_models, entry_bytes=entry, n_costs=problem.n_costs
-        )  # fmt: skip
+        data, shape = ctx.data, shape_of(problem, ctx)
         rows = least_rows(shape, ctx.resident)
-        wanted = rows << growth if ctx.resident else data.n_samples
+        wanted = rows << _GROWTH * growth if ctx.resident else data.n_samples
         return min(self.working_rows or wanted, rows + rows_in(ctx.row_buffer_bytes, shape), data.n_samples)
 
     def _solve_sample(self, state: WorkingState, ctx: Context) -> None:
@@ -257,7 +239,9 @@ class NewtonWS(PrimalSolver):
     def _new_pass(self, state: WorkingState, ctx: Context) -> WorkingPass:
         assert state.place is not None
         capacity = self._capacity(ctx, state.problem, state.growth)
-        return WorkingPass(ctx, state.problem, state.rows, state.place, state.w.shape, capacity, state.passes)
+        found = WorkingPass(ctx, state.problem, state.rows, state.place, state.w.shape, capacity, state.passes)
+        found.found.wider = float(1 << _GROWTH * state.growth)
+        return found
 
     def _done(self, state: WorkingState, ctx: Context) -> np.ndarray:
         """Models whose gap is small enough: they stay where they are.  None where that is so of all."""
@@ -314,7 +298,7 @@ class NewtonWS(PrimalSolver):
     def forecast(self, state: WorkingState) -> float:
         """The relative gap that a proof of the present point is expected to show."""
         if state.dual_cd is not None:
-            return _DCD.forecast(state.dual_cd)
+            return DCD.forecast(state.dual_cd)
         if state.estimate <= state.tol:
             return state.estimate
         return max(_SOON * state.estimate, 1.01 * state.tol)
@@ -322,7 +306,7 @@ class NewtonWS(PrimalSolver):
     def points(self, state: WorkingState) -> list[Point]:
         """The point that was reached, where it is good enough; else the one that the next pass measures."""
         if state.dual_cd is not None:
-            return _DCD.points(state.dual_cd)
+            return DCD.points(state.dual_cd)
         w = state.w if state.estimate <= state.tol else state.w + state.direction
         return [Point(state.problem, w, state.rows.alpha)]
 
@@ -332,19 +316,16 @@ class NewtonWS(PrimalSolver):
         """Take the rounding out of what is known of the dual point, where it is still the one that was proved."""
         if state.dual_cd is not None:
             if len(of) == len(state.dual_cd.groups):
-                _DCD.learn(state.dual_cd, certificate, rebuilt, of)
+                DCD.learn(state.dual_cd, certificate, rebuilt, of)
         elif of[0] is state.w:
             state.dual.v[...] = rebuilt[0]
 
     def finish(self, state: WorkingState) -> None:
         """Give back what only training needs."""
         if state.dual_cd is not None:
-            _DCD.finish(state.dual_cd)
+            DCD.finish(state.dual_cd)
         if state.fallback is None:
-            _close(state)
-
-
-_DCD = DualCD()
+            close(state)
 
 
 def _does_not_fall(gaps: list[np.ndarray], patience: int, tol: float) -> bool:
@@ -355,36 +336,3 @@ def _does_not_fall(gaps: list[np.ndarray], patience: int, tol: float) -> bool:
     if len(gaps) <= patience:
         return False
     return not np.any((gaps[-1] <= 0.5 * gaps[0]) & (gaps[0] > _DONE * tol))
-
-
-def _give_up(state: WorkingState) -> None:
-    """dcd has gone first, and is done: nothing of its state is of use to working sets."""
-    if state.opening is not None:
-        _DCD.finish(state.opening)
-        for group in state.opening.groups:
-            group.alpha.close()
-        state.opening = None
-
-
-def _fall_back(state: WorkingState, ctx: Context) -> DualCDState:
-    """What dcd goes on from: the best dual point and its w."""
-    problem = state.problem
-    alpha, V = state.rows.alpha, columns(state.dual.v)
-    _close(state)
-    fallback = _DCD.init(problem, ctx)
-    first = 0
-    for group in fallback.groups:
-        models = slice(first, first + group.problem.n_models)
-        first = models.stop
-        columns(group.w)[...] = V[:, models]
-        for piece in state.rows.pieces():
-            group.alpha.values[piece] = alpha.values[piece, models]
-    alpha.close()
-    trim_heap()
-    return fallback
-
-
-def _close(state: WorkingState) -> None:
-    assert state.place is not None
-    state.place.close()
-    state.rows.close()

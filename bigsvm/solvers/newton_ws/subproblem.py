@@ -25,6 +25,7 @@ from bigsvm.store.blocks import Matrix
 
 _POSITIVE = np.array([1], np.int32)
 T = TypeVar("T")
+_WORTH_A_THREAD = 1 << 17  # numbers of the rows, below which starting threads takes longer than what they do
 SLICES = 2  # of the rows, worked on at one time; their sums are added in order
 
 
@@ -120,7 +121,7 @@ class Subproblem:
         return out[:, 0]
 
     def _both(self, some: Callable[[range], T]) -> list[T]:
-        if self.threads == 1 or len(self.parts) == 1:
+        if self.threads == 1 or len(self.parts) == 1 or len(self.codes) * len(self.lean) < _WORTH_A_THREAD:
             return [some(share) for share in self._shares]
         with ThreadPoolExecutor(SLICES, "bigsvm-working-set") as pool:
             return list(pool.map(some, self._shares))

@@ -173,6 +173,7 @@ class WorkingSet:
 
     capacity : rows that are kept for being near;  seen : rows of the pass that have come
     sides : int64, (2, n_models)   of them outside and inside the margin
+    wider : times as many rows outside as usual, where those were not enough
     """
 
     problem: Problem
@@ -183,6 +184,7 @@ class WorkingSet:
     parts: list[KeptRows] = field(default_factory=list)
     seen: int = 0
     sides: np.ndarray = field(default_factory=lambda: np.zeros((2, 1), np.int64))
+    wider: float = 1.0
 
     @property
     def held(self) -> int:
@@ -267,7 +269,7 @@ class WorkingSet:
         wanted_outside = np.minimum(capacity - np.minimum(wanted_inside, inside / come), outside / come)
         scale = capacity / np.maximum(wanted_inside + wanted_outside, 1.0)  # more capacity than rows of the pass as yet
         enough = np.maximum(_OUTSIDE * inside / come, _PER_FEATURE * len(self.fold.leans[0]))
-        return wanted_inside * scale, np.minimum(wanted_outside * scale, enough)
+        return wanted_inside * scale, np.minimum(wanted_outside * scale, self.wider * enough)
 
     def _held_outside(self) -> np.ndarray:
         total = np.zeros(self.problem.n_models, np.int64)

@@ -1,0 +1,104 @@
+"""Who goes on where a solver does not arrive: from `dcd` to working sets, and from these to `dcd`.
+
+What the one knows goes over to the other: weights, and the best dual point.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from bigsvm.machine import trim_heap
+from bigsvm.problem.problem import Problem
+from bigsvm.solvers.base import Context, DataShape
+from bigsvm.solvers.dcd.dual_cd import DualCD
+from bigsvm.solvers.dcd.dual_cd_state import DualCDState
+from bigsvm.solvers.newton_ws.capacity import working_bytes
+from bigsvm.solvers.newton_ws.working_set import WorkingSet
+from bigsvm.solvers.newton_ws.working_state import WorkingState
+from bigsvm.solvers.weights import columns
+from bigsvm.units import MIB
+
+DCD = DualCD()
+_INSIDE = 0.75  # of the rows that are kept, those inside the margin at most (`working_set`)
+
+
+def shape_of(problem: Problem, ctx: Context) -> DataShape:
+    """The shape of the rows, as working sets count them."""
+    data = ctx.data
+    nnz = data.nnz if data.nnz is not None else data.n_samples * data.n_features
+    entry = data.dtype.itemsize + (data.index_dtype.itemsize if data.layout == "csr" else 0)
+    return DataShape(
+        data.n_samples, data.n_features, nnz, problem.n_models, entry_bytes=entry, n_costs=problem.n_costs
+    )  # fmt: skip
+
+
+def too_few(found: WorkingSet, problem: Problem, ctx: Context) -> str:
+    """How many rows a working set lacks to hold those inside the margin, and the memory that would do; '' for none."""
+    # Models of a class at several costs share most of their rows.
+    inside = sum(found.sides[1][problem.positive == k].max() for k in np.unique(problem.positive))
+    missing = min(int(inside / _INSIDE), ctx.data.n_samples) - found.capacity
+    if missing <= 0:
+        return ""
+    memory = -(-(ctx.budget.limit + working_bytes(shape_of(problem, ctx), missing)) // MIB)
+    return f": {missing:,} more rows should fit beside the {found.capacity:,} that do, about --memory {memory}MiB"
+
+
+def give_up(state: WorkingState) -> None:
+    """dcd has gone first, and is done."""
+    if state.opening is not None:
+        for group in state.opening.groups:
+            if group.momentum is not None:
+                group.momentum.alpha.close()
+            group.alpha.close()
+        DCD.finish(state.opening)
+        state.opening = None
+        trim_heap()
+
+
+def hand_over(state: WorkingState) -> None:
+    """Working sets go on from dcd: its w is the first direction, and of the hinge loss alpha the best dual point.
+
+    w is that of alpha but for its rounding, which the first proof takes out.  For a smooth loss D wants the costs of
+    the rows as well, which are not known yet: the first pass gives a dual point of its own.
+    """
+    assert state.opening is not None
+    rows, first = state.rows, 0
+    for group in state.opening.groups:
+        models = slice(first, first + group.problem.n_models)
+        first = models.stop
+        columns(state.direction)[:, models] = columns(group.w)
+        if not state.problem.loss.smooth:
+            for piece in rows.pieces():
+                rows.alpha.values[piece, models] = group.alpha.values[piece]
+    if not state.problem.loss.smooth:
+        state.dual.v[...] = state.direction
+        parts = [rows.alpha.values[piece].sum(axis=0) for piece in rows.pieces()]
+        state.dual.linear[:] = [math.fsum(column) for column in np.transpose(parts)]
+    state.started = True
+    give_up(state)
+
+
+def fall_back(state: WorkingState, ctx: Context) -> DualCDState:
+    """What dcd goes on from: the best dual point and its w."""
+    problem = state.problem
+    alpha, V = state.rows.alpha, columns(state.dual.v)
+    close(state)
+    fallback = DCD.init(problem, ctx)
+    first = 0
+    for group in fallback.groups:
+        models = slice(first, first + group.problem.n_models)
+        first = models.stop
+        columns(group.w)[...] = V[:, models]
+        for piece in state.rows.pieces():
+            group.alpha.values[piece] = alpha.values[piece, models]
+    alpha.close()
+    trim_heap()
+    return fallback
+
+
+def close(state: WorkingState) -> None:
+    assert state.place is not None
+    state.place.close()
+    state.rows.close()
