@@ -5,6 +5,9 @@
     scripts/reproduction/reproduce.py hyperpass --seeds 5
     scripts/reproduction/reproduce.py rosen --partitions 100
     scripts/reproduction/reproduce.py wss --journal wss.jsonl                  about 40 minutes
+    scripts/reproduction/reproduce.py wss --keep docs/reproduction/wss.json    final trainings and new sets alone
+    scripts/reproduction/reproduce.py wss --grid full --sets heart,german.numer     the whole grid on some sets
+    scripts/reproduction/reproduce.py wss-ways                                 Fig. 1, Figs. 11 and 12
     scripts/reproduction/reproduce.py --redraw                                 plots and page, of the figures in docs
     scripts/reproduction/reproduce.py rosenbrock --smoke --out /tmp/docs       small made-up data, for the test suite
 
@@ -20,7 +23,6 @@ import json
 import os
 import sys
 import tempfile
-from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -37,10 +39,10 @@ from reproduction import (
     rosen_report,
     rosenbrock,
     rosenbrock_report,
-    wss,
+    wss_full_report,
     wss_report,
+    wss_ways_report,
 )
-from reproduction.journal import Journal
 from reproduction.report import save, write_page
 from reproduction.sets import (
     Partitioned,
@@ -50,9 +52,8 @@ from reproduction.sets import (
     open_folder,
     rosen_sets,
     rosenbrock_sets,
-    wss_large_sets,
-    wss_sets,
 )
+from reproduction.wss_runs import run_full, run_ways, run_wss
 
 ROOT = Path(__file__).resolve().parents[2]
 _BESIDE = ROOT.parent / "shared" / "data"
@@ -62,6 +63,8 @@ REPORTS: dict[str, Any] = {
     "rosen": rosen_report,
     "notes": notes_report,
     "wss": wss_report,
+    "wss-full": wss_full_report,
+    "wss-ways": wss_ways_report,
 }
 
 
@@ -104,26 +107,14 @@ def run_notes(options: argparse.Namespace) -> dict[str, Any]:
     return notes.run(notes_set(open_folder(options.data)), repeats=5, seeds=20, say=say)
 
 
-def run_wss(options: argparse.Namespace) -> dict[str, Any]:
-    """Ten small sets and samples of three large ones, on every second point of the grid unless --every says not."""
-    if options.smoke:
-        sets, large = [made_up(60, 3, 1, "heart")], [made_up(120, 4, 2, "large")]
-        targets = [made_up(50, 3, 3, "mpg")]
-        few = wss.Protocol(folds=2, every=4, limit=300, large_rows=100)
-        with tempfile.TemporaryDirectory(prefix="reproduce-") as folder:
-            return wss.run(sets, targets, large, few, Journal(Path(folder) / "wss.jsonl", asdict(few)), say)
-    data = open_folder(options.data)
-    protocol = wss.Protocol(options.folds, every=options.every, large_rows=options.large_rows)
-    journal = Journal(options.journal, asdict(protocol))
-    return wss.run(*wss_sets(data), wss_large_sets(data), protocol, journal, say)
-
-
 RUNS = {
     "rosenbrock": run_rosenbrock,
     "hyperpass": run_hyperpass,
     "rosen": run_rosen,
     "notes": run_notes,
-    "wss": run_wss,
+    "wss": lambda options: run_wss(options, say),
+    "wss-full": lambda options: run_full(options, say),
+    "wss-ways": lambda options: run_ways(options, say),
 }
 
 
@@ -141,14 +132,19 @@ def parse() -> argparse.Namespace:
     add("--folds", type=int, default=5, help="of cross-validation, of wss")
     add("--every", type=int, default=2, help="so many-th point of the grid in each direction, of wss")
     add("--large-rows", type=int, default=10_000, help="of each large set, of wss")
-    add(
-        "--journal", type=Path, default=Path("wss.jsonl"), help="what is done of wss, from which a second start goes on"
-    )
+    add("--journal", type=Path, help="what is done of wss, from which a second start goes on [<name>.jsonl]")
+    add("--grid", choices=("thin", "full"), default="thin", help="of wss; full: as wss-full, on the sets of --sets")
+    add("--sets", help="of wss-full, with commas [heart,breast-cancer]")
+    add("--keep", type=Path, metavar="JSON", help="of wss: keep what it has but for final trainings; add its new sets")
     add("--smoke", action="store_true", help="a few seconds, on made-up data, to see that it works")
     add("--redraw", action="store_true", help="plots and page anew from the figures that are there; runs nothing")
     options = parser.parse_args()
     if options.paper is None and not options.smoke and not options.redraw:
         parser.error(f"name a paper: {', '.join(RUNS)}")
+    if options.grid == "full":
+        if options.paper != "wss":
+            parser.error("--grid full is of wss")
+        options.paper = "wss-full"
     return options
 
 
