@@ -35,14 +35,14 @@ def paragraph(text: str) -> str:
     return textwrap.fill(words, 118, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
-def save(folder: Path, name: str, command: str, found: dict[str, Any]) -> None:
-    """<folder>/<name>.json: what was found, and what computed it."""
+def save(folder: Path, name: str, document: dict[str, Any]) -> None:
+    """<folder>/<name>.json: what was found, and what computed it; the versions of today unless it has some."""
     import numpy
 
     versions = {"bigsvm": bigsvm.__version__, "numpy": numpy.__version__, "python": platform.python_version()}
     folder.mkdir(parents=True, exist_ok=True)
-    document = {"command": command, "versions": versions, "found": found}
-    (folder / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n")
+    whole = {key: {"versions": versions, **document}[key] for key in ("command", "versions", "printed", "found")}
+    (folder / f"{name}.json").write_text(json.dumps(whole, indent=1) + "\n")
 
 
 def write_page(page: Path, folder: Path, sections: dict[str, Callable[[dict[str, Any], str], list[str]]]) -> None:

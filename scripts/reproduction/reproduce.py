@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
 """The tables and figures of the papers beside ours: Markdown, JSON and SVG, into docs/.
 
+    scripts/reproduction/reproduce.py --list                                   every table and figure, and its state
     scripts/reproduction/reproduce.py rosenbrock --data ../shared/data
     scripts/reproduction/reproduce.py hyperpass --seeds 5
-    scripts/reproduction/reproduce.py rosen --partitions 100
-    scripts/reproduction/reproduce.py wss --journal wss.jsonl                  about 40 minutes
-    scripts/reproduction/reproduce.py wss --keep docs/reproduction/wss.json    final trainings and new sets alone
-    scripts/reproduction/reproduce.py wss --grid full --sets heart,german.numer     the whole grid on some sets
-    scripts/reproduction/reproduce.py wss-ways                                 Fig. 1, Figs. 11 and 12
-    scripts/reproduction/reproduce.py --redraw                                 plots and page, of the figures in docs
+    scripts/reproduction/reproduce.py all                                      the five, hours; goes on where it stopped
+    scripts/reproduction/reproduce.py cheap --check                            those of minutes, against what is in docs
+    scripts/reproduction/reproduce.py all --redraw                             plots and page, of the figures in docs
     scripts/reproduction/reproduce.py rosenbrock --smoke --out /tmp/docs       small made-up data, for the test suite
 
-Each paper's figures go to <out>/reproduction/<paper>.json and .svg (notes: no plot); <out>/reproduction.md is then
-written anew from the figures of all papers that are there.  The data are a folder with a `load.py`, given by --data, by
-BIGSVM_TEST_DATA, or ../shared/data beside the checkout; 66 where there is none.  Plots need the extra `bench`.
+Each paper's figures go to <out>/reproduction/<paper>.json and .svg (notes: no plot), with every number that the paper
+prints beside ours; <out>/reproduction.md is then written anew from the figures of all papers that are there.  What is
+done of a run is kept under --parts until the run is through, so that a second start goes on.  The data are a folder
+with a `load.py`, given by --data, by BIGSVM_TEST_DATA, or ../shared/data beside the checkout; 66 where there is none.
+Plots need the extra `bench`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import sys
 import tempfile
 from importlib.util import find_spec
@@ -30,42 +31,14 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))  # where the package `bench` is
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the modules beside this are the package `reproduction`
 
-from reproduction import (
-    hyperpass,
-    hyperpass_report,
-    notes,
-    notes_report,
-    rosen,
-    rosen_report,
-    rosenbrock,
-    rosenbrock_report,
-    wss_full_report,
-    wss_report,
-    wss_ways_report,
-)
+from reproduction.catalogue import Paper, printed
+from reproduction.listing import differences, listing
+from reproduction.papers import PAPERS
 from reproduction.report import save, write_page
-from reproduction.sets import (
-    Partitioned,
-    made_up,
-    mnist_zero,
-    notes_set,
-    open_folder,
-    rosen_sets,
-    rosenbrock_sets,
-)
-from reproduction.wss_runs import run_full, run_ways, run_wss
 
 ROOT = Path(__file__).resolve().parents[2]
 _BESIDE = ROOT.parent / "shared" / "data"
-REPORTS: dict[str, Any] = {
-    "rosenbrock": rosenbrock_report,
-    "hyperpass": hyperpass_report,
-    "rosen": rosen_report,
-    "notes": notes_report,
-    "wss": wss_report,
-    "wss-full": wss_full_report,
-    "wss-ways": wss_ways_report,
-}
+_SEVERAL = {"all": list(PAPERS), "cheap": [name for name, paper in PAPERS.items() if paper.cheap]}
 
 
 def say(text: str) -> None:
@@ -73,108 +46,98 @@ def say(text: str) -> None:
     sys.stderr.write(f"{text}\n")
 
 
-def run_rosenbrock(options: argparse.Namespace) -> dict[str, Any]:
-    """20 splits of each set, unless --splits says otherwise."""
-    if options.smoke:
-        sets = [made_up(80, 3, 1, "balance, L and R"), made_up(80, 4, 2, "heart")]
-        few = rosenbrock.Protocol(splits=2, folds=2, costs=(0.01, 1.0), searches=(0.1,))
-        return rosenbrock.run(sets, few, say)
-    return rosenbrock.run(rosenbrock_sets(open_folder(options.data)), rosenbrock.Protocol(options.splits), say)
-
-
-def run_hyperpass(options: argparse.Namespace) -> dict[str, Any]:
-    """MNIST, as many seeds of the mini-batches as --seeds says."""
-    if options.smoke:
-        train, test = made_up(400, 5, 1), made_up(100, 5, 1)
-        return hyperpass.run(train, test, hyperpass.Protocol(seeds=2, shorter=20), say)
-    train, test = mnist_zero(open_folder(options.data))
-    return hyperpass.run(train, test, hyperpass.Protocol(options.seeds), say)
-
-
-def run_rosen(options: argparse.Namespace) -> dict[str, Any]:
-    """Six sets, as many random partitions as --partitions says of those that have no published ones."""
-    if options.smoke:
-        sets = [Partitioned(made_up(90, 3, k, name), 60) for k, name in enumerate(("heart", "thyroid"))]
-        return rosen.run(sets, rosen.Protocol(partitions=3, fewer=2, most=5000, slow=2000), say, options.parts)
-    sets = rosen_sets(open_folder(options.data))
-    return rosen.run(sets, rosen.Protocol(options.partitions), say, options.parts)
-
-
-def run_notes(options: argparse.Namespace) -> dict[str, Any]:
-    """heart_scale."""
-    if options.smoke:
-        return notes.run(made_up(40, 3, 1), repeats=1, seeds=2, say=say)
-    return notes.run(notes_set(open_folder(options.data)), repeats=5, seeds=20, say=say)
-
-
-RUNS = {
-    "rosenbrock": run_rosenbrock,
-    "hyperpass": run_hyperpass,
-    "rosen": run_rosen,
-    "notes": run_notes,
-    "wss": lambda options: run_wss(options, say),
-    "wss-full": lambda options: run_full(options, say),
-    "wss-ways": lambda options: run_ways(options, say),
-}
-
-
 def parse() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("paper", nargs="?", choices=list(RUNS), help="all of them with --smoke and no name")
+    add("paper", nargs="?", choices=[*PAPERS, *_SEVERAL], help="all of them with --smoke or --redraw and no name")
     add("--data", type=Path, default=Path(os.environ.get("BIGSVM_TEST_DATA", _BESIDE)), help="folder with load.py")
     add("--out", type=Path, help="folder for reproduction.md and reproduction/ [docs; with --smoke a temporary one]")
-    add("--splits", type=int, default=20, help="of rosenbrock")
-    add("--seeds", type=int, default=5, help="of the mini-batches of hyperpass")
-    add("--partitions", type=int, default=100, help="of rosen")
-    add("--parts", type=Path, help="folder for what is done of rosen, from which a second start goes on")
-    add("--folds", type=int, default=5, help="of cross-validation, of wss")
-    add("--every", type=int, default=2, help="so many-th point of the grid in each direction, of wss")
-    add("--large-rows", type=int, default=10_000, help="of each large set, of wss")
-    add("--journal", type=Path, help="what is done of wss, from which a second start goes on [<name>.jsonl]")
-    add("--grid", choices=("thin", "full"), default="thin", help="of wss; full: as wss-full, on the sets of --sets")
-    add("--sets", help="of wss-full, with commas [heart,breast-cancer]")
-    add("--keep", type=Path, metavar="JSON", help="of wss: keep what it has but for final trainings; add its new sets")
+    add("--parts", type=Path, help="folder for what is done of a run that is not through [build/reproduction]")
     add("--smoke", action="store_true", help="a few seconds, on made-up data, to see that it works")
     add("--redraw", action="store_true", help="plots and page anew from the figures that are there; runs nothing")
+    add("--list", action="store_true", help="every table and figure of the papers and its state; runs nothing")
+    add("--check", action="store_true", help="run, write nothing, and say what differs from the figures in --out")
+    for paper in PAPERS.values():
+        paper.options(parser.add_argument_group(paper.name, paper.title))
     options = parser.parse_args()
-    if options.paper is None and not options.smoke and not options.redraw:
-        parser.error(f"name a paper: {', '.join(RUNS)}")
-    if options.grid == "full":
-        if options.paper != "wss":
-            parser.error("--grid full is of wss")
-        options.paper = "wss-full"
+    if options.paper is None and not (options.smoke or options.redraw or options.list):
+        parser.error(f"name a paper: {', '.join([*PAPERS, *_SEVERAL])}")
+    if options.parts is None:
+        options.parts = ROOT / "build" / "reproduction"
     return options
 
 
-def reproduce(paper: str, options: argparse.Namespace, out: Path) -> None:
+def document_of(paper: Paper, folder: Path) -> dict[str, Any] | None:
+    """What <folder>/<paper>.json holds; None where there is none."""
+    path = folder / f"{paper.name}.json"
+    found: dict[str, Any] | None = json.loads(path.read_text()) if path.exists() else None
+    return found
+
+
+def reproduce(paper: Paper, options: argparse.Namespace, out: Path) -> None:
     """One paper: figures, plot, and the page of all."""
     folder = out / "reproduction"
     if options.redraw:
-        if find_spec("matplotlib") is None or not (folder / f"{paper}.json").exists():
-            raise SystemExit(f"reproduce: --redraw needs matplotlib, and {folder / paper}.json")
-        found = json.loads((folder / f"{paper}.json").read_text())["found"]
+        document = document_of(paper, folder)
+        if find_spec("matplotlib") is None or document is None:
+            raise SystemExit(f"reproduce: --redraw needs matplotlib, and {folder / paper.name}.json")
+        found = document["found"]
+        save(folder, paper.name, {**document, "printed": printed(paper, found)})
     else:
-        found = RUNS[paper](options)
-        save(folder, paper, f"scripts/reproduction/reproduce.py {paper}" + (" --smoke" if options.smoke else ""), found)
+        found = json.loads(json.dumps(paper.run(options, say)))
+        command = f"scripts/reproduction/reproduce.py {paper.name}" + (" --smoke" if options.smoke else "")
+        save(folder, paper.name, {"command": command, "printed": printed(paper, found), "found": found})
+        if not options.smoke:
+            _forget(paper, options.parts)
     if find_spec("matplotlib"):
-        REPORTS[paper].draw(found, folder / f"{paper}.svg")
+        paper.draw(found, folder / f"{paper.name}.svg")
     else:
         say("no plot: matplotlib is not installed")
-    write_page(out / "reproduction.md", folder, {name: report.section for name, report in REPORTS.items()})
+    write_page(out / "reproduction.md", folder, {name: one.section for name, one in PAPERS.items()})
 
 
-def main() -> None:
+def check(paper: Paper, options: argparse.Namespace, out: Path) -> int:
+    """Run it and compare: how many figures differ from those of docs, seconds left out."""
+    document = document_of(paper, out / "reproduction")
+    if document is None:
+        raise SystemExit(f"reproduce: --check needs {out / 'reproduction' / paper.name}.json")
+    with tempfile.TemporaryDirectory(prefix="reproduce-") as parts:
+        options.parts = Path(parts)  # figures that are kept are not run
+        found = json.loads(json.dumps(paper.run(options, say)))
+    differ = differences(document["found"], found)
+    for line in differ[:20]:
+        sys.stdout.write(f"{paper.name}: {line}\n")
+    sys.stdout.write(f"{paper.name}: {len(differ)} figures differ\n")
+    return len(differ)
+
+
+def _forget(paper: Paper, parts: Path) -> None:
+    for path in parts.glob(f"{paper.name}*"):
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def main() -> int:
     """Run, write, and say where."""
     options = parse()
+    papers = [PAPERS[name] for name in _SEVERAL.get(options.paper or "all", [options.paper])]
     with tempfile.TemporaryDirectory(prefix="reproduce-") as folder:
         out = options.out or (Path(folder) if options.smoke else ROOT / "docs")
-        for paper in [options.paper] if options.paper else list(RUNS):
+        if options.list:
+            lines, absent = listing(papers, {one.name: document_of(one, out / "reproduction") for one in papers})
+            sys.stdout.write("\n".join(lines) + "\n")
+            return min(absent, 1)
+        if options.check:
+            return min(sum(check(paper, options, out) for paper in papers), 1)
+        for paper in papers:
             reproduce(paper, options, out)
         page = out / "reproduction.md"
         sys.stdout.write(page.read_text() if options.smoke else f"{page}\n")
+        return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

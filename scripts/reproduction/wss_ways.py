@@ -13,12 +13,11 @@ import numpy as np
 
 from reproduction.journal import Journal
 from reproduction.sets import DataSet
-from reproduction.wss import about, compile_for
+from reproduction.wss import compile_for
 from reproduction.wss_paper import KERNELS
 from reproduction.wss_summary import RULES
 from reproduction.wss_train import Point, cut, matrix_of, path, train, whole_matrix
 
-TITLE = "WSS-WR on the way"
 LIMIT = 50_000
 COUNTED = ("heart", "german.numer", "a1a")
 SELECTED_AT = (1.0, 128.0)  # C at which selections are counted
@@ -37,7 +36,7 @@ def run(sets: list[DataSet], journal: Journal, say: Callable[[str], None]) -> di
         for kernel in KERNELS:
             ways.append(journal(f"way/{data.name}/{kernel}", lambda data=data, kernel=kernel: _way(data, kernel)))
             say(f"{data.name}, {kernel}: {[int(ways[-1]['paths'][rule][-1][0]) for rule in RULES]} steps")
-    return {"limit": LIMIT, "sets": [about(data) for data in followed], "selected": selected, "ways": ways}
+    return {"selected": selected, "ways": ways}
 
 
 def _selected(data: DataSet) -> dict[str, Any]:

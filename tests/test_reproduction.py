@@ -1,0 +1,78 @@
+"""The catalogue of what the papers print: nothing is left out, and what is committed follows from the figures."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SCRIPTS = Path(__file__).parents[1] / "scripts"
+sys.path[:0] = [str(SCRIPTS), str(SCRIPTS / "benchmarks")]
+
+from reproduction.catalogue import (  # noqa: E402
+    ABSENT,
+    DIFFERENT,
+    IMPOSSIBLE,
+    REPRODUCED,
+    Claim,
+    Item,
+    Number,
+    half_a_digit,
+    printed,
+)
+from reproduction.listing import differences, listing  # noqa: E402
+from reproduction.papers import PAPERS  # noqa: E402
+
+FIGURES = Path(__file__).parents[1] / "docs" / "reproduction"
+
+
+def document(paper: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((FIGURES / f"{paper}.json").read_text())
+    return found
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_every_printed_number_stands_beside_ours(paper: str) -> None:
+    kept = document(paper)
+    assert kept["printed"] == json.loads(json.dumps(printed(PAPERS[paper], kept["found"])))
+    for item in PAPERS[paper].items:
+        numbers = kept["printed"][item.name]["numbers"]
+        assert len(numbers) == item.prints, item.name
+        assert len({number["of"] for number in numbers}) == item.prints, "each says whose it is"
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_nothing_is_absent_and_what_differs_says_why(paper: str) -> None:
+    for item in PAPERS[paper].items:
+        state, why = item.state(document(paper)["found"])
+        assert state != ABSENT, item.name
+        assert state == REPRODUCED or why, item.name
+    assert listing([PAPERS[paper]], {paper: None})[1] == sum(not item.missing for item in PAPERS[paper].items)
+
+
+def test_the_state_of_an_item_follows_from_its_figures() -> None:
+    def item(ours: float | None, holds: bool | None = None, **given: Any) -> Item:
+        claims = [] if holds is None else [Claim("it falls", holds)]
+        return Item("T", "t", numbers=lambda _: [Number("a", 2.5, ours, 0.05)], claims=lambda _: claims, **given)
+
+    found = {"any": 1}
+    assert item(2.54).state(found)[0] == REPRODUCED
+    assert item(2.56, why="of luck").state(found) == (DIFFERENT, "0 of 1 numbers agree (); of luck")
+    assert item(2.54, holds=False).state(found)[0] == DIFFERENT
+    assert item(None, missing="lost").state(found) == (IMPOSSIBLE, "lost")
+    assert item(None).state(found)[0] == ABSENT
+    assert item(2.54).state(None)[0] == ABSENT
+    assert Item("F", "f", numbers=lambda _: [Number("a", 1.0, 2.0, None)]).state(found)[0] == DIFFERENT
+
+
+def test_half_a_digit_is_of_the_text() -> None:
+    assert [half_a_digit(text) for text in ("5.0695504", "96", "0.10")] == [5e-8, 0.5, 0.005]
+
+
+def test_two_runs_are_compared_without_their_times() -> None:
+    kept = {"seconds": 1.0, "a": [1, {"ms": 2, "b": 3}]}
+    assert differences(kept, {"seconds": 2.0, "a": [1, {"ms": 5, "b": 3}]}) == []
+    assert differences(kept, {"seconds": 2.0, "a": [1, {"b": 4}, 7]}) == ["a/1/b is 4, not 3", "a/2 is 7, not None"]
