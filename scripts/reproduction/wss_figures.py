@@ -1,8 +1,8 @@
 """The figures of WSS-WR: accuracy and ratios by set and kernel, selections, and the ways to the optimum.
 
-    wss.svg            Figs. 3 to 10
-    wss-selected.svg   Fig. 1
-    wss-ways.svg       Figs. 11 and 12
+wss.svg            Figs. 3 to 10
+wss-selected.svg   Fig. 1
+wss-ways.svg       Figs. 11 and 12
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _by_set(found: dict[str, Any], axes: Any) -> None:
             at = axes[row][k]
             for number in range(5):
                 values = [one["ratios"][stage][number] for one in of]
-                at.plot(values, f"C{number}.-", linewidth=0.7, markersize=4, label=f"ratio {number + 1}")
+                at.plot(values, f"C{number}-", linewidth=0.9, label=f"ratio {number + 1}")
             at.axhline(1.0, color="k", linewidth=0.5)
             at.set(yscale="log")
             _name_sets(at, of, f"{kernel}: {title}")

@@ -262,7 +262,15 @@ def _ways(found: dict[str, Any]) -> list[str]:
         wr, limited, all_ = (one["paths"][rule][-1] for rule in ("wr", "limited", "3"))
         cells = [f"{value[1]:.3f}" + ("" if value[2] is None else f", {_percent(value[2])}") for value in (wr, limited)]
         rows.append([one["set"], one["kernel"], int(wr[0]), *cells, int(all_[0]), f"{all_[1]:.3f}"])
-    head = ["set", "kernel", "WSS-WR: steps", "dual value, gap", "WSS3 then: dual value, gap", "WSS3: steps", "dual value"]
+    head = [
+        "set",
+        "kernel",
+        "WSS-WR: steps",
+        "dual value, gap",
+        "WSS3 then: dual value, gap",
+        "WSS3: steps",
+        "dual value",
+    ]
     behind = sum(one["paths"]["wr"][-1][1] < one["paths"]["limited"][-1][1] for one in found["ways"])
     text = paragraph(f"""
         The paper's sets, C = 1, gamma = 1 / features, which LIBSVM of that time took for gamma = 0; w8a sample stands
