@@ -4,8 +4,8 @@
     scripts/benchmarks/bench_ideas.py --figures docs/figures/ideas.json --plot docs/plots/ideas.svg
     scripts/benchmarks/bench_ideas.py --smoke
 
-The same problem for all, rows in memory, to gaps that are proved: 1e-2, 1e-4 and 1e-6.  A pass is n visits of rows; of a
-kernel, n^2 kernel values asked for.  Seconds are of the processor, all of a fit but compiling.  Data are a folder with
+The same problem for all, rows in memory, to gaps that are proved: 1e-2, 1e-4 and 1e-6.  A pass is n visits of rows; of
+a kernel, n^2 kernel values asked for.  Seconds are of the processor, all of a fit but compiling.  Data are a folder with
 load.py, as for reproduction/reproduce.py.
 """
 

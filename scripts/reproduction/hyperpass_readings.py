@@ -1,7 +1,7 @@
 """Steepest HyperPass as the paper may be read, and with our defaults: iterations to four precisions.
 
-The paper does not say which rows count as on their hyperplane, where the first step ends, or what becomes of rows that a
-step meets at one point.  Each reading here is a few lines of NumPy, apart from the package.
+The paper does not say which rows count as on their hyperplane, where the first step ends, or what becomes of rows that
+a step meets at one point.  Each reading here is a few lines of NumPy, apart from the package.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Reading(NamedTuple):
 
     on : 'inside'    rows that the step ended on, and those before whose share is neither 0 nor 1
          'met'       rows that the step ended on, alone
-         'kept'      both, whatever their share was
+         'kept'      both, whatever their share was: s = 0 is then a fiction
          'within'    all rows with |s| <= tolerance
     ties : rows met at one point: 'all' or 'first'
     first : 'exact', or a step of 1 / (2 lambda) as Pegasos begins
@@ -40,7 +40,7 @@ class Reading(NamedTuple):
 READINGS = (
     Reading("rows met by the step, and those before with a share inside (0, 1)"),
     Reading("rows met by the step, alone", on="met"),
-    Reading("rows met by any step before that still lie at 0", on="kept"),
+    Reading("rows met by any step before, taken for lying there still", on="kept"),
     Reading("rows within 1e-12", on="within", tolerance=1e-12),
     Reading("rows within 1e-9", on="within", tolerance=1e-9),
     Reading("rows within 1e-6", on="within", tolerance=1e-6),

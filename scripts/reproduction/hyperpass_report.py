@@ -27,8 +27,8 @@ def section(found: dict[str, Any], plot: str) -> list[str]:
         paragraph(f"""
             {found["rows"]:,} training and {found["test_rows"]:,} test rows; lambda = {found["lambda"]:g}, which the
             paper does not print. {_settled(found)} The optimum is {found["optimum"]:.9f} (`dcd`, relative gap
-            {found["gap"]:.0e} proved). Work is counted in passes over all rows, the paper's O(Nd), in every table in the same way: a look at
-            w = 0 with which a method begins is left out, as in the paper. Mini-batches are
+            {found["gap"]:.0e} proved). Work is counted in passes over all rows, the paper's O(Nd), in every table in
+            the same way: a look at w = 0 with which a method begins is left out, as in the paper. Mini-batches are
             drawn as one permutation of the rows a pass; their figures are the median of {found["seeds"]} seeds, and
             the range."""),
         "",
@@ -99,18 +99,17 @@ def _settings(found: dict[str, Any]) -> list[str]:
 def _readings(found: dict[str, Any]) -> list[str]:
     rows = [[one["label"], *("-" if k is None else k for k in one["iterations"])] for one in found["readings"]]
     package = [None if one is None else one["steps"] for one in found["work_to_optimum"]["steepest"][0]]
-    same = found["readings"][0]["iterations"] == package
+    same = "the same as" if found["readings"][0]["iterations"] == package else "other than"
     text = paragraph(f"""
-        Iterations of steepest descent to the optimum + eps, by a separate program of a few lines of NumPy for each way to
-        read the text. `hyperpass` with eps_act = 0 has {", ".join(str(k) for k in package)}, {
-        "the same as" if same else "other than"
-    } the first line's. The paper prints no such counts. An early prototype of this project had 31, 69,
-        109, 157, and no reading tried here gives that: 153 against 157 is a difference between two of our own
-        programs, and of their rounding (with rows within 1e-6 taken for lying on their hyperplane, each count is
-        changed a little). What becomes of a row that an earlier step met matters much more: where it stays as long as it
-        lies at 0, the zig-zag is gone. A dash: not in the iterations granted.""")
-    return ["Readings of the text, steepest descent:", "",
-            *table(["on the hyperplane, or first step", *(f"{p:.0e}" for p in PRECISIONS)], rows), text, ""]  # fmt: skip
+        Iterations of steepest descent to the optimum + eps, by a separate program of a few lines of NumPy for each way
+        to read the text. `hyperpass` with eps_act = 0 has {", ".join(str(k) for k in package)}, {same} the first line.
+        The paper prints no such counts. An early prototype of this project had 31, 69, 109, 157, and no reading tried
+        here gives that: 153 against 157 is a difference between two of our own programs, and of their rounding (with
+        rows within 1e-6 taken for lying on their hyperplane, most counts change a little). What becomes of rows that
+        earlier steps met matters much more: where they stay among those of which the direction is chosen, though
+        they have left, the zig-zag is gone; eps_act > 0 does that in earnest. A dash: not in the iterations granted.""")
+    head = ["on the hyperplane, or first step", *(f"{precision:.0e}" for precision in PRECISIONS)]
+    return ["Readings of the text, steepest descent:", "", *table(head, rows), text, ""]
 
 
 def draw(found: dict[str, Any], path: Path) -> None:

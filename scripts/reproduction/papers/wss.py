@@ -105,7 +105,7 @@ PAPER = Paper(
              rule="2.6 %, the paper's own bound", why="folds and a thinned grid"),
         Item("Table VI", "mean squared error of cross-validation", 16, _scores(MSE, 0.026),
              rule="2.6 %", why="folds, a thinned grid, and settings that are not printed",
-             missing="the set MG is not at hand; a Mackey-Glass series made by its equation is shown under its own name"),
+             missing="the set MG is not at hand; a series made by the Mackey-Glass equation is shown, named so"),
         Item("Tables VII and VIII", "seconds with two caches, with and without shrinking", 64, seconds,
              rule="seconds of two machines are not compared"),
         Item("Table IX", "ratios on the large sets", 36, large, rule="the digits printed",
