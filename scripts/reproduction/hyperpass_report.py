@@ -107,7 +107,7 @@ def _readings(found: dict[str, Any]) -> list[str]:
         here gives that: 153 against 157 is a difference between two of our own programs, and of their rounding (with
         rows within 1e-6 taken for lying on their hyperplane, most counts change a little). What becomes of rows that
         earlier steps met matters much more: where they stay among those of which the direction is chosen, though
-        they have left, the zig-zag is gone; eps_act > 0 does that in earnest. A dash: not in the iterations granted.""")
+        they have left, the zig-zag is gone; eps_act > 0 does that in earnest. A dash: not in the iterations given.""")
     head = ["on the hyperplane, or first step", *(f"{precision:.0e}" for precision in PRECISIONS)]
     return ["Readings of the text, steepest descent:", "", *table(head, rows), text, ""]
 
