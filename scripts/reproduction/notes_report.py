@@ -110,9 +110,10 @@ def _early(found: dict[str, Any]) -> str:
 
 def _by_rule(found: dict[str, Any]) -> str:
     one = found["dcd_rule"]
-    return f"""By its paper's own rule (`--stop paper`), {one["rule"]["name"]} at most {one["rule"]["tolerance"]:g}, ours
-        ends after {one["epochs"]:.0f} epochs, where that is {one["rule"]["value"]:.2g}, with an accuracy of
-        {one["accuracy"]:.3f} and a gap of {one["gap"]:.2g}."""
+    rule = one["rule"]
+    return f"""By its paper's own rule (`--stop paper`), {rule["name"]} at most {rule["tolerance"]:g}, ours ends after
+        {one["epochs"]:.0f} epochs, where that is {rule["value"]:.2g}, with an accuracy of {one["accuracy"]:.3f} and a
+        gap of {one["gap"]:.2g}."""
 
 
 def _same(found: dict[str, Any]) -> str:
