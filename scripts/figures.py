@@ -33,7 +33,7 @@ PLOTS = ROOT / "docs" / "plots"
 _PASSAGE = re.compile(r"(<!-- figures: ([a-z-]+) -->\n)(.*?)(<!-- /figures -->)", re.DOTALL)
 _COMMIT = re.compile(r"[0-9a-f]{7,40}")
 _MEASURED = re.compile(r"\d (?:s|ms|passes|MiB|MB|MB/s)\b")
-_BY_OTHERS = ("reproduction.md",)
+_BY_OTHERS = ("reproduction.md", "tuned.md")
 """Pages that a script of their own writes."""
 
 

@@ -12,6 +12,7 @@ import pytest
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 sys.path[:0] = [str(SCRIPTS), str(SCRIPTS / "benchmarks")]
 
+import tuned  # noqa: E402
 from reproduction.catalogue import (  # noqa: E402
     ABSENT,
     DIFFERENT,
@@ -75,4 +76,24 @@ def test_half_a_digit_is_of_the_text() -> None:
 def test_two_runs_are_compared_without_their_times() -> None:
     kept = {"seconds": 1.0, "a": [1, {"ms": 2, "b": 3}]}
     assert differences(kept, {"seconds": 2.0, "a": [1, {"ms": 5, "b": 3}]}) == []
+    assert differences({"P": 2.0}, {"P": 2.0 + 1e-15}) == []
+    assert differences({"P": 2.0}, {"P": 2.000001}) == ["P is 2.000001, not 2.0"]
     assert differences(kept, {"seconds": 2.0, "a": [1, {"b": 4}, 7]}) == ["a/1/b is 4, not 3", "a/2 is 7, not None"]
+
+
+def test_the_table_of_tuned_constants_has_the_values_of_the_code() -> None:
+    kept = json.loads((FIGURES.parent / "tuned.json").read_text())
+    assert {one["name"]: one["value"] for one in kept} == {one.name: one.value for one in tuned.CONSTANTS}
+    assert (FIGURES.parent / "tuned.md").read_text() == tuned.page(kept)
+    for one, constant in zip(kept, tuned.CONSTANTS, strict=True):
+        assert list(one["tried"]) == list(constant.sets)
+        assert not any(name in constant.on for name in constant.sets), "checked on what it was chosen on"
+
+
+def test_constants_are_counted_at_multiples_of_their_value() -> None:
+    (theta,) = (one for one in tuned.CONSTANTS if one.name == "theta")
+    rows = tuned.made_up(40, 3, 1)[1:3]
+    (found,) = tuned.measure(dict.fromkeys(theta.sets, rows), (theta,))
+    assert [value for value, _ in found["tried"]["german"]] == [0.125, 0.25, 0.5, 1.0, 2.0]
+    assert all(0 < count < float("inf") for _, count in found["tried"]["german"])
+    assert "over the best" in tuned.page([found])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import Any
@@ -9,8 +10,8 @@ from typing import Any
 from reproduction.catalogue import ABSENT, Paper
 from reproduction.report import paragraph
 
-_OF_THE_CLOCK = ("seconds", "ms")
-"""What figures of time are called; they differ from run to run."""
+_OF_THE_CLOCK = ("seconds", "ms", "machine")
+"""What figures of time, and of the machine's speed, are called; they differ from run to run."""
 
 
 def listing(papers: Sequence[Paper], documents: dict[str, dict[str, Any] | None]) -> tuple[list[str], int]:
@@ -29,8 +30,14 @@ def listing(papers: Sequence[Paper], documents: dict[str, dict[str, Any] | None]
 
 
 def differences(kept: Any, found: Any, at: str = "") -> list[str]:
-    """Where two JSON values differ, times left out."""
+    """Where two JSON values differ, times left out; numbers may differ in what libraries of sums round."""
     return list(_differences(kept, found, at))
+
+
+def _same(kept: Any, found: Any) -> bool:
+    if isinstance(kept, float) and isinstance(found, float):
+        return math.isclose(kept, found, rel_tol=1e-9, abs_tol=1e-12)
+    return bool(kept == found)
 
 
 def _differences(kept: Any, found: Any, at: str) -> Iterator[str]:
@@ -41,5 +48,5 @@ def _differences(kept: Any, found: Any, at: str) -> Iterator[str]:
     elif isinstance(kept, list) and isinstance(found, list):
         for k, (one, other) in enumerate(zip_longest(kept, found)):
             yield from _differences(one, other, f"{at}/{k}")
-    elif kept != found:
+    elif not _same(kept, found):
         yield f"{at.lstrip('/')} is {found!r}, not {kept!r}"

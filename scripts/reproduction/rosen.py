@@ -1,16 +1,15 @@
 """Rosen's gradient projection beside SMO: iterations, support vectors, kernel operations, test accuracy.
 
 Lopez and Dorronsoro, "Rosen's projection method for SVM training" (ESANN): six sets of the Raetsch benchmark, 100
-partitions each, kernel exp(-||x - z||^2 / sigma), both methods stopped where b_low - b_up <= 2 eps.
+partitions each, kernel exp(-||x - z||^2 / sigma), both methods stopped where b_low - b_up <= 2 eps.  The SMO that they
+name is Keerthi's modification 2, the solver's own `--wss keerthi2`; two other rules are those of `plain_smo.py`.
 """
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -22,39 +21,16 @@ from bigsvm.problem.kernel import rbf_of_width
 from bigsvm.solvers.kernel.dual_qp import DualQP
 from bigsvm.solvers.kernel.rosen.rosen import Rosen
 from bigsvm.solvers.kernel.rosen.rosen_block import RosenBlock
+from bigsvm.solvers.kernel.smo.textbook import Textbook
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.testing.matrix_rows import MatrixRows
+from reproduction.journal import Journal
 from reproduction.plain_smo import plain_smo
+from reproduction.rosen_conventions import conventions, distinct_rows
+from reproduction.rosen_paper import SETTINGS, base
 from reproduction.sets import Partitioned
 
 TITLE = "Rosen's gradient projection and SMO (Lopez, Dorronsoro)"
-SETTINGS = {
-    "titanic": (1e5, 2.0), "heart": (3.162, 120.0), "breast-cancer": (15.19, 50.0), "thyroid": (10.0, 3.0),
-    "diabetes": (1.0, 20.0), "flare-solar": (1.023, 30.0),
-}  # fmt: skip
-"""C and sigma."""
-
-
-class Published(NamedTuple):
-    """(mean, sd): support vectors at eps = 1e-3, iterations at 1e-3 and 1e-6; of SMO, and of Rosen's method."""
-
-    sv: tuple[tuple[float, float], tuple[float, float]]
-    at_3: tuple[tuple[float, float], tuple[float, float]]
-    at_6: tuple[tuple[float, float], tuple[float, float]]
-
-
-PAPER = {
-    "titanic": Published(((69.3, 9.5), (92.0, 11.3)), ((143.5, 20.9), (141.4, 23.9)), ((214.2, 37.4), (145.2, 25.4))),
-    "heart": Published(((82.5, 5.4), (83.4, 5.1)), ((149.8, 31.5), (65.6, 6.3)), ((331.9, 119.4), (65.7, 6.5))),
-    "breast-cancer": Published(
-        ((114.1, 6.1), (116.4, 6.2)), ((1431.5, 407.3), (592.1, 93.0)), ((4711.5, 2704.7), (596.0, 95.2))
-    ),
-    "thyroid": Published(((25.3, 5.7), (24.8, 5.5)), ((213.5, 73.9), (70.5, 23.2)), ((519.2, 222.3), (70.6, 23.4))),
-    "diabetes": Published(((264.9, 7.3), (266.5, 7.4)), ((360.1, 55.0), (181.3, 9.8)), ((730.1, 193.1), (181.7, 9.7))),
-    "flare-solar": Published(
-        ((480.7, 11.5), (513.1, 17.2)), ((608.7, 141.7), (339.8, 50.8)), ((1837.3, 1677.0), (394.6, 80.4))
-    ),
-}
 RUNGS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7)
 """eps of the figure."""
 METHODS: dict[str, Any] = {
@@ -62,6 +38,9 @@ METHODS: dict[str, Any] = {
     "steepest": Rosen(inner="steepest", full=True), "block": RosenBlock(q=100),
 }  # fmt: skip
 _FEWER = ("newton", "steepest")
+_TABLES = (1e-3, 1e-6)
+"""eps of Tables 1 and 2."""
+_TOLD = {"keerthi2": "Keerthi", "wss1": "rule 1", "rosen": "Rosen"}
 
 
 @dataclass(frozen=True)
@@ -93,94 +72,120 @@ class Run(NamedTuple):
 
 
 def run(
-    sets: list[Partitioned], protocol: Protocol, say: Callable[[str], None], parts: Path | None = None
+    sets: list[Partitioned], protocol: Protocol, journal: Journal, say: Callable[[str], None]
 ) -> dict[str, Any]:  # fmt: skip
-    """All that the report says, as JSON; in the folder `parts` each set's figures are kept, and found again."""
-    order = [name for name in SETTINGS if any(one.data.name == name for one in sets)]
+    """All that the report says, as JSON; every partition goes through the journal."""
     by = {one.data.name: one for one in sets}
+    order = [name for kind in SETTINGS for name in by if base(name) == kind and not name.endswith("as stored")]
     found = []
     for name in order:
-        path = None if parts is None else parts / f"rosen-{name}-{protocol.partitions}-{protocol.fewer}.json"
-        if path is not None and path.exists():
-            found.append(json.loads(path.read_text()))
-        else:
-            found.append(figures_of(by[name], *SETTINGS[name], protocol))
-        if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(found[-1]))
-        wss1, rosen = (found[-1][key].get("1e-03") for key in ("wss1", "rosen"))
-        say(f"{name}: SMO {_said(wss1)}, Rosen {_said(rosen)} iterations to 1e-3")
+        found.append(figures_of(by[name], *SETTINGS[base(name)], protocol, journal))
+        told = ", ".join(f"{label} {_said(found[-1].get(key, {}).get('1e-03'))}" for key, label in _TOLD.items())
+        say(f"{name}: {told} iterations to 1e-3")
+    fewer, most = protocol.fewer, protocol.most
     return {
-        "partitions": protocol.partitions,
-        "fewer": protocol.fewer,
-        "most": protocol.most,
-        "slow": protocol.slow,
-        "sets": found,
-    }
+        "partitions": protocol.partitions, "fewer": fewer, "most": most, "slow": protocol.slow, "sets": found,
+        "conventions": journal("conventions", lambda: list(conventions(by, fewer, most))),
+        "titanic": distinct_rows(by["titanic"]) if "titanic" in by else None,
+    }  # fmt: skip
 
 
-def figures_of(one: Partitioned, C: float, sigma: float, protocol: Protocol) -> dict[str, Any]:
+def figures_of(one: Partitioned, C: float, sigma: float, protocol: Protocol, journal: Journal) -> dict[str, Any]:
     """Means and standard deviations over the partitions of one set."""
-    kernel, n = rbf_of_width(sigma), len(one.published) or protocol.partitions
+    n, name = len(one.published) or protocol.partitions, one.data.name
     n_fewer = min(n, protocol.fewer)
     kept: dict[str, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
     for r in range(n):
-        X, y, X_test, y_test = one.partition(r)
-        K = kernel.matrix(X, X)
-        test = kernel.matrix(X_test, X)
-        accuracy = _accuracy(test, y_test)
-        # SMO's run to a smaller eps goes through the points of the larger ones.
-        for rule in (1, 2):
-            rungs = RUNGS if r < n_fewer else (1e-3, 1e-6)
-            points = plain_smo(K, y, C, rule, [2.0 * eps for eps in rungs], protocol.most)
-            for eps, point in zip(rungs, points, strict=True):
-                kept[f"wss{rule}"][_key(eps)].append(None if point is None else point.iterations)
-                if point is None or eps != 1e-3:
-                    continue
-                kept["sv"][f"wss{rule}"].append(int(np.count_nonzero(point.beta)))
-                kept["accuracy"][f"wss{rule}"].append(accuracy(point.beta, _bias(point.beta, point.F, y, C)))
-                last = follow(METHODS["rosen"], K, y, C, 1e-6, protocol.most, point.beta)
-                kept["then"][f"wss{rule}"].append(point.iterations)
-                kept["then"][f"rosen after wss{rule}"].append(None if last is None else last.iterations)
-        for name, solver in METHODS.items():
-            if name in _FEWER and r >= n_fewer:
-                continue
-            for eps in RUNGS if name in ("rosen", "block") and r < n_fewer else (1e-3, 1e-6):
-                done = follow(solver, K, y, C, eps, protocol.slow if name == "steepest" else protocol.most)
-                at = _key(eps)
-                kept[name][at].append(None if done is None else done.iterations)
-                if done is None or eps not in (1e-3, 1e-6):
-                    continue
-                kept[f"{name}: moves"][at].append(done.moves)
-                kept[f"{name}: computed"][at].append(done.computed)
-                kept[f"{name}: naive"][at].append(done.naive)
-                kept[f"{name}: passes"][at].append(done.passes)
-                if name == "rosen" and eps == 1e-3:
-                    kept["sv"][name].append(int(np.count_nonzero(done.beta)))
-                    kept["accuracy"][name].append(accuracy(done.beta, done.bias))
-    smo = "wss1" if kept["accuracy"]["wss1"] else "wss2"
+        for kind, values in journal(
+            f"{name}/{r}", lambda r=r: partition_of(one, r, C, sigma, protocol, r < n_fewer)
+        ).items():  # fmt: skip
+            for at, value in values.items():
+                kept[kind][at].append(value)
+    # A partition where rule 1 never gets there has no accuracy of it.
+    accuracy = {kind: [v for v in values if v is not None] for kind, values in kept["accuracy"].items()}
+    smo = "wss1" if len(accuracy["wss1"]) else "wss2"
     return {
-        "name": one.data.name, "train": one.train, "rows": len(one.data.y), "C": C, "sigma": sigma, "partitions": n,
+        "name": name, "train": one.train, "rows": len(one.data.y), "C": C, "sigma": sigma, "partitions": n,
         "fewer": n_fewer, "published": bool(one.published), "smo": smo,
-        "rank_sum_p": rank_sum(kept["accuracy"][smo], kept["accuracy"]["rosen"]),
+        "rank_sum_p": rank_sum(accuracy[smo], accuracy["rosen"]),
         **{kind: {at: spread(values) for at, values in some.items()} for kind, some in kept.items()},
         "curves": {
             kind: {at: spread(values[:n_fewer]) for at, values in kept[kind].items()}
-            for kind in ("wss1", "wss2", "rosen", "block")
+            for kind in ("keerthi2", "wss1", "wss2", "rosen", "block")
         },
     }  # fmt: skip
+
+
+def partition_of(
+    one: Partitioned, r: int, C: float, sigma: float, protocol: Protocol, all_of_it: bool
+) -> dict[str, dict[str, Any]]:  # fmt: skip
+    """The figures of one partition; None where something was not reached.
+
+    all_of_it : also 'newton', 'steepest' and the precisions of the figure
+    """
+    kernel = rbf_of_width(sigma)
+    X, y, X_test, y_test = one.partition(r)
+    K = kernel.matrix(X, X)
+    accuracy = _accuracy(kernel.matrix(X_test, X), y_test)
+    kept: dict[str, dict[str, Any]] = defaultdict(dict)
+    rungs = RUNGS if all_of_it else _TABLES
+    for rule in (1, 2):  # their run to a smaller eps goes through the points of the larger ones
+        points = plain_smo(K, y, C, rule, [2.0 * eps for eps in rungs], protocol.most)
+        for eps, point in zip(rungs, points, strict=True):
+            kept[f"wss{rule}"][_key(eps)] = None if point is None else point.iterations
+            if eps in _TABLES:
+                kept[f"sv {_key(eps)}"][f"wss{rule}"] = None if point is None else int(np.count_nonzero(point.beta))
+            if eps == 1e-3:
+                bias = None if point is None else _bias(point.beta, point.F, y, C)
+                kept["accuracy"][f"wss{rule}"] = None if point is None else accuracy(point.beta, bias)
+                last = None if point is None else follow(METHODS["rosen"], K, y, C, 1e-6, protocol.most, point.beta)
+                kept["then"][f"wss{rule}"] = None if point is None else point.iterations
+                kept["then"][f"rosen after wss{rule}"] = None if last is None else last.iterations
+    for eps in rungs:
+        reached = keerthi(K, y, C, eps, protocol.most)
+        kept["keerthi2"][_key(eps)] = None if reached is None else reached[0]
+        if eps in _TABLES:
+            kept[f"sv {_key(eps)}"]["keerthi2"] = None if reached is None else reached[1]
+    for name, solver in METHODS.items():
+        if name in _FEWER and not all_of_it:
+            continue
+        for eps in rungs if name in ("rosen", "block") else _TABLES:
+            done = follow(solver, K, y, C, eps, protocol.slow if name == "steepest" else protocol.most)
+            at = _key(eps)
+            kept[name][at] = None if done is None else done.iterations
+            if eps not in _TABLES:
+                continue
+            kept[f"{name}: moves"][at] = None if done is None else done.moves
+            kept[f"{name}: computed"][at] = None if done is None else done.computed
+            kept[f"{name}: naive"][at] = None if done is None else done.naive
+            kept[f"{name}: passes"][at] = None if done is None else done.passes
+            if name == "rosen":
+                kept[f"sv {at}"][name] = None if done is None else int(np.count_nonzero(done.beta))
+                if eps == 1e-3:
+                    kept["accuracy"][name] = None if done is None else accuracy(done.beta, done.bias)
+    return kept
+
+
+def keerthi(K: np.ndarray, y: np.ndarray, C: float, eps: float, most: int) -> tuple[int, int] | None:
+    """Steps and support vectors of Keerthi's modification 2, by `smo`; None where `most` steps did not do."""
+    qp, rows = _programme(y, C, eps), MatrixRows(K)
+    engine = Textbook(steps=1000, wss="keerthi2", shrinking=False)
+    work, steps = engine.start_model(qp, rows), 0
+    while steps < most:
+        progress = engine.step_model(qp, work, rows)
+        steps += progress.iterations
+        if progress.done:
+            return steps, int(np.count_nonzero(qp.beta))
+        if progress.exhausted:
+            return None
+    return None
 
 
 def follow(
     solver: Any, K: np.ndarray, y: np.ndarray, C: float, eps: float, most: int, beta: np.ndarray | None = None
 ) -> Run | None:  # fmt: skip
     """One of our solvers to b_low - b_up <= 2 eps, from 0 or from beta; None where `most` steps did not do."""
-    n = len(y)
-    qp = DualQP(
-        target=y.astype(np.float64), lower=np.where(y > 0, 0.0, -C), upper=np.where(y > 0, C, 0.0), epsilon=0.0,
-        beta=np.zeros(n), f=np.zeros(n), eps=2.0 * eps,
-    )  # fmt: skip
-    qp.start()
+    qp, n = _programme(y, C, eps), len(y)
     if beta is not None:
         qp.beta[:] = beta
         qp.f += K @ beta
@@ -236,6 +241,17 @@ def _accuracy(test: np.ndarray, y_test: np.ndarray) -> Callable[[np.ndarray, flo
         return 100.0 * float(np.mean(np.where(test @ beta + bias >= 0.0, 1.0, -1.0) == y_test))
 
     return accuracy
+
+
+def _programme(y: np.ndarray, C: float, eps: float) -> DualQP:
+    """The dual programme at alpha = 0, which ends at b_low - b_up <= 2 eps."""
+    n = len(y)
+    qp = DualQP(
+        target=y.astype(np.float64), lower=np.where(y > 0, 0.0, -C), upper=np.where(y > 0, C, 0.0), epsilon=0.0,
+        beta=np.zeros(n), f=np.zeros(n), eps=2.0 * eps,
+    )  # fmt: skip
+    qp.start()
+    return qp
 
 
 def _key(eps: float) -> str:

@@ -68,9 +68,14 @@ def rosenbrock_sets(data: ModuleType) -> list[DataSet]:
 
 
 def rosen_sets(data: ModuleType) -> list[Partitioned]:
-    """Six sets of the Raetsch benchmark, every feature with mean 0 and variance 1 over the whole set."""
-    titanic = tuple(data.raetsch("titanic", r) for r in range(1, 11))
-    cancer = data.raetsch("breast-cancer", 1)
+    """Six sets of the Raetsch benchmark, every feature with mean 0 and variance 1 over the whole set.
+
+    Of titanic the 10 published partitions that are at hand; of breast-cancer those, too, as a set of their own.
+    """
+    titanic, published = (
+        tuple(data.raetsch(name, r) for r in range(1, 11)) for name in ("titanic", "breast-cancer")
+    )  # fmt: skip
+    cancer = published[0]
     wholes = {
         "heart": (170, *data.load("heart_statlog")),
         "breast-cancer": (200, np.concatenate(cancer[::2]), np.concatenate(cancer[1::2])),
@@ -79,8 +84,11 @@ def rosen_sets(data: ModuleType) -> list[Partitioned]:
         "flare-solar": (666, *data.load("raetsch/flare-solar")),
     }
     sets = [Partitioned(_normalised(name, X, y), train) for name, (train, X, y) in wholes.items()]
-    rows = [np.concatenate(titanic[0][k::2]) for k in (0, 1)]
-    sets.append(Partitioned(DataSet("titanic", *rows, "as published"), 150, titanic))
+    X, y = data.load("raetsch/flare-solar")
+    sets.append(Partitioned(DataSet("flare-solar, as stored", np.asarray(X, np.float64), _signs(y > 0), ""), 666))
+    for name, train, kept in (("titanic", 150, titanic), ("breast-cancer, published", 200, published)):
+        rows = [np.concatenate(kept[0][k::2]) for k in (0, 1)]
+        sets.append(Partitioned(DataSet(name, *rows, "as published"), train, kept))
     return sets
 
 

@@ -96,8 +96,11 @@ def paper_data(real_data: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
     return X, y
 
 
-def takes_iterations(objectives: np.ndarray, X: Any, y: Any, C: float, counts: list[int], last: int = 1) -> None:
-    """Check the iterations to 1e-2, 1e-4 and 1e-8 of `newton`'s optimum: as counted to one, the last ones to `last`."""
+def takes_iterations(objectives: np.ndarray, X: Any, y: Any, C: float, counts: list[int]) -> None:
+    """Check the iterations to 1e-2, 1e-4 and 1e-8 of `newton`'s optimum: as counted, or one more or less.
+
+    One, because where the error falls to a threshold by less than the last digits of the optimum either is right.
+    """
     best = bigsvm.fit((X, y), solver="newton", loss="squared_hinge", C=C, tol=1e-12).figures["objective"]
     found = iterations_to(objectives, best)
-    assert np.all(np.abs(np.subtract(found, counts)) <= [1, 1, last]), found
+    assert np.all(np.abs(np.subtract(found, counts)) <= 1), found

@@ -87,9 +87,9 @@ def test_the_published_primal_values_of_the_batch_method(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("size", "measured"), [(100, 0.54656), (10, 0.54652)])
-def test_mini_batches_come_as_far_as_the_published_ones(
-    mnist_zero: tuple[np.ndarray, np.ndarray], tmp_path: Path, size: int, measured: float
+@pytest.mark.parametrize(("size", "published"), [(100, 0.5464795), (10, 0.5464416)])
+def test_the_published_primal_values_of_mini_batches_are_of_our_distribution(
+    mnist_zero: tuple[np.ndarray, np.ndarray], tmp_path: Path, size: int, published: float
 ) -> None:
     X, y = mnist_zero
     found = []
@@ -98,7 +98,8 @@ def test_mini_batches_come_as_far_as_the_published_ones(
             state = some.run(28)
         assert state.iteration == 28 * 60_000 // size
         found.append(mean_primal(X, y, state.w[:-1], 100.0))
-    assert np.mean(found) == pytest.approx(measured, abs=5e-4)
+    # How far one more value may be from the mean of n of the same distribution, at 1 in 100 (Student, 11 degrees).
+    assert abs(published - np.mean(found)) <= 3.11 * np.std(found, ddof=1) * (1.0 + 1.0 / len(found)) ** 0.5
 
 
 @pytest.mark.parametrize("options", [{"batch": 1}, {"batch": 16}, {"batch": 16, "offset": 0}, {"batch": 1000}])

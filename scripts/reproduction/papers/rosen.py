@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import tempfile
 from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from reproduction import rosen, rosen_report
-from reproduction.catalogue import Item, Number, Paper, of_two_means
+from reproduction.catalogue import Item, Paper
+from reproduction.journal import Journal
+from reproduction.rosen_tables import EPS, claims, numbers
 from reproduction.sets import Partitioned, made_up, open_folder, rosen_sets
 
 
@@ -20,37 +25,35 @@ def run(asked: argparse.Namespace, say: Callable[[str], None]) -> dict[str, Any]
     """Six sets, as many random partitions as --partitions says of those that have no published ones."""
     if asked.smoke:
         sets = [Partitioned(made_up(90, 3, k, name), 60) for k, name in enumerate(("heart", "thyroid"))]
-        return rosen.run(sets, rosen.Protocol(partitions=3, fewer=2, most=5000, slow=2000), say)
-    return rosen.run(rosen_sets(open_folder(asked.data)), rosen.Protocol(asked.partitions), say, asked.parts)
+        few = rosen.Protocol(partitions=3, fewer=2, most=5000, slow=2000)
+        with tempfile.TemporaryDirectory(prefix="reproduce-") as folder:
+            return rosen.run(sets, few, Journal(Path(folder) / "rosen.jsonl", asdict(few)), say)
+    protocol = rosen.Protocol(asked.partitions)
+    journal = Journal(asked.parts / "rosen.jsonl", asdict(protocol))
+    return rosen.run(rosen_sets(open_folder(asked.data)), protocol, journal, say)
 
 
-def iterations(at: str) -> Callable[[dict[str, Any]], list[Number]]:
-    """Iterations of SMO (rule 1) and of Rosen's method, at a precision."""
+_WHY = """how the paper counts Rosen's iterations is not known, and the SMO that it names, Keerthi's
+modification 2, needs 2 to 3 times the steps that it prints; rule 1 stands for it"""
+_TITANIC = """with the benchmark's C of 1e5 rule 1 is not done after 100,000 steps on titanic, and which C the paper
+took is not printed"""
 
-    def numbers(found: dict[str, Any]) -> list[Number]:
-        by = {one["name"]: one for one in found["sets"]}
-        listed = []
-        for name, paper in rosen.PAPER.items():
-            printed = paper.at_3 if at == "1e-03" else paper.at_6
-            for method, key, (mean, sd) in zip(("SMO", "Rosen"), ("wss1", "rosen"), printed, strict=True):
-                some = by[name][key][at] if name in by else {"mean": None}
-                close = None if some["mean"] is None else of_two_means(sd, 100, some["sd"], some["n"])
-                listed.append(Number(f"{name}, {method}: iterations", mean, some["mean"], close))
-        return listed
 
-    return numbers
+def _table(number: int, prints: int, not_at_hand: str = "") -> Item:
+    at, eps = EPS[number - 1], ("1e-3", "1e-6")[number - 1]
+    return Item(
+        f"Table {number}", f"support vectors and iterations at eps = {eps}", prints,
+        lambda found: numbers(found, at), lambda found: claims(found, at),
+        rule="2.6 standard errors", why=_WHY, missing=_TITANIC, not_at_hand=not_at_hand,
+    )  # fmt: skip
 
 
 PAPER = Paper(
     name="rosen",
     title=rosen.TITLE,
-    items=(
-        Item("Table 1", "iterations at eps = 1e-3", 12, iterations("1e-03"), rule="sampling error"),
-        Item("Table 2", "iterations at eps = 1e-6", 12, iterations("1e-06"), rule="sampling error"),
-    ),
+    items=(_table(1, 48), _table(2, 36, "the 12 standard deviations of the support vectors at 1e-6")),
     run=run,
     section=rosen_report.section,
     draw=rosen_report.draw,
     options=options,
-    cheap=False,
 )

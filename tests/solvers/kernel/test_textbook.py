@@ -1,4 +1,4 @@
-"""The textbook engine: published counts, LIBSVM step for step, the rules again in NumPy, and what rules promise."""
+"""The textbook engine: snapshots, LIBSVM step for step, the rules again in NumPy, and what rules promise."""
 
 from __future__ import annotations
 
@@ -35,9 +35,10 @@ def heart(real_data: ModuleType) -> tuple[np.ndarray, np.ndarray]:
     [(1.0, "wr", 61, -94.554), (1.0, "3", 140, -100.877), (1.0, "2", 140, -100.877), (100.0, "wr", 49, -868.839),
      (100.0, "3", None, -2526.925), (100.0, "wr+3", None, -2526.925)],
 )  # fmt: skip
-def test_published_counts_of_heart(
+def test_snapshot_of_heart(
     heart: tuple[np.ndarray, np.ndarray], C: float, wss: str, iterations: int | None, dual: float
 ) -> None:
+    # Steps and dual values of a program that shares nothing with this one; the paper prints none.
     K, y = heart
     qp = classification(y, C)
     run = solved(qp, K, wss)
