@@ -49,7 +49,7 @@ class Problem(NamedTuple):
     entries: tuple[Entry, ...]
 
 
-_DCD = Entry("dcd", "Notes: dual coordinate descent", {"solver": "dcd"})
+_DCD = Entry("dcd", "Wang: dual coordinate descent", {"solver": "dcd"})
 _NEWTON = Entry("newton-ws", "", {"solver": "newton-ws"})
 _HINGE = (
     _DCD, _NEWTON,
@@ -67,7 +67,7 @@ _KERNEL = (
     Entry("smo, wr", "WSS-WR: no variable twice", {"solver": "smo", "wss": "wr"}),
     Entry("smo, wr+3", "WSS-WR as a start, WSS3 from there", {"solver": "smo", "wss": "wr+3"}),
     Entry("rosen-block", "Rosen: projected conjugate gradients, bounds released in blocks", {"solver": "rosen-block"}),
-    Entry("platt-smo", "Notes: Platt's SMO", {"solver": "platt-smo"}),
+    Entry("platt-smo", "Wang: Platt's SMO", {"solver": "platt-smo"}),
 )
 PROBLEMS = (
     Problem("ijcnn1, hinge, C = 1", "ijcnn1", {"loss": "hinge", "C": 1.0}, _HINGE),
