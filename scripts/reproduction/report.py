@@ -19,6 +19,11 @@ INTRO = """# Published numbers beside ours
 Each section is written by one command, from figures that it leaves as JSON beside the plots (`docs/reproduction/`).
 Seconds are of one core of the machine that ran it, and comparable with the papers' in their ratios only. "Paper" is
 what is printed; where ours differs by more than rounding, the reason is said, or that it is not known.
+
+## Every table and figure, and what has become of it
+
+Numbers that agree do so to the digits printed, or to the error of what was drawn at random; those of seconds are not
+compared. `scripts/reproduction/reproduce.py --list` says by which rule, and why what differs does.
 """
 
 
@@ -47,14 +52,25 @@ def save(folder: Path, name: str, document: dict[str, Any]) -> None:
 
 def write_page(page: Path, folder: Path, sections: dict[str, Callable[[dict[str, Any], str], list[str]]]) -> None:
     """The page of all papers whose figures are in `folder`; `sections` turns those of each into Markdown."""
-    lines = [INTRO]
+    kept = {name: json.loads(p.read_text()) for name in sections if (p := folder / f"{name}.json").exists()}
+    lines = [INTRO, *table(["paper", "what", "state", "numbers", "compared", "agree"], _states(kept))]
     for name, section in sections.items():
-        path = folder / f"{name}.json"
-        if path.exists():
-            document = json.loads(path.read_text())
+        if name in kept:
+            document = kept[name]
             lines += section(document["found"], f"{folder.name}/{name}.svg")
             lines += [f"Made by `{document['command']}`; figures in `{folder.name}/{name}.json`.", ""]
     page.write_text("\n".join(lines))
+
+
+def _states(kept: dict[str, dict[str, Any]]) -> list[list[object]]:
+    rows: list[list[object]] = []
+    for name, document in kept.items():
+        for item, one in document["printed"].items():
+            verdicts = [number["agrees"] for number in one["numbers"]]
+            compared = [verdict for verdict in verdicts if verdict is not None]
+            counts = [len(verdicts), len(compared), sum(compared)] if verdicts else ["", "", ""]
+            rows.append([name, item, one["state"], *counts])
+    return rows
 
 
 def figure(path: Path, panels: int, draw: Callable[[Any], None], width: float = 3.7) -> None:

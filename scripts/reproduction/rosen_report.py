@@ -93,14 +93,19 @@ def _work(found: dict[str, Any]) -> list[str]:
                 *(ours(one[key].get(at), 0) for key in ("rosen: naive", "rosen, looks: computed", "block: computed")),
                 ours(one["block: passes"].get(at)),
             ])  # fmt: skip
-    shares = [
-        one["block: computed"][at]["mean"] / (2.0 * one["wss2"][at]["mean"])
-        for one in found["sets"] for at in EPS if one["wss2"][at]["mean"]
-    ]  # fmt: skip
+    shares, naive, looks = (
+        [
+            one[key][at]["mean"] / (2.0 * one["wss2"][at]["mean"])
+            for one in found["sets"] for at in EPS if one["wss2"][at]["mean"] and one[key][at]["mean"]
+        ]
+        for key in ("block: computed", "rosen: naive", "rosen, looks: computed")
+    )  # fmt: skip
+    passes = [one["block: passes"][at]["mean"] for one in found["sets"] for at in EPS]
     about = f"""A step of SMO needs two kernel rows, one of Rosen's method a row for every free one: the question of
-        kernel operations that the paper leaves open. Counted that way it needs several times SMO's. With K_JJ at hand
-        inside a face the factor falls; and rounds that release up to q rows at once need {min(shares):.1f} to
-        {max(shares):.1f} times the kernel values of rule 2, in a few passes over the data; SMO makes one a step."""
+        kernel operations that the paper leaves open. Counted that way it needs {min(naive):.1f} to {max(naive):.1f}
+        times the kernel values of rule 2; with K_JJ at hand inside a face {min(looks):.1f} to {max(looks):.1f} times;
+        rounds that release up to q rows at once {min(shares):.1f} to {max(shares):.1f} times, in {min(passes):.0f} to
+        {max(passes):.0f} passes over the data. SMO makes one a step."""
     return ["### Kernel operations, in rows of N values, nothing kept", "", *table(head, rows), paragraph(about), ""]
 
 

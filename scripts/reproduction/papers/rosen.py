@@ -33,8 +33,8 @@ def run(asked: argparse.Namespace, say: Callable[[str], None]) -> dict[str, Any]
     return rosen.run(rosen_sets(open_folder(asked.data)), protocol, journal, say)
 
 
-_WHY = """how the paper counts Rosen's iterations is not known, and the SMO that it names, Keerthi's
-modification 2, needs 2 to 3 times the steps that it prints; rule 1 stands for it"""
+_WHY = """how the paper counts Rosen's iterations is not known, and the SMO that it names is not the one whose steps it
+prints: rule 1 stands for it"""
 _TITANIC = """with the benchmark's C of 1e5 rule 1 is not done after 100,000 steps on titanic, and which C the paper
 took is not printed"""
 
