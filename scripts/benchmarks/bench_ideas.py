@@ -67,7 +67,6 @@ _KERNEL = (
     Entry("smo, wr", "WSS-WR: no variable twice", {"solver": "smo", "wss": "wr"}),
     Entry("smo, wr+3", "WSS-WR as a start, WSS3 from there", {"solver": "smo", "wss": "wr+3"}),
     Entry("rosen-block", "Rosen: projected conjugate gradients, bounds released in blocks", {"solver": "rosen-block"}),
-    Entry("platt-smo", "Wang: Platt's SMO", {"solver": "platt-smo"}),
 )
 PROBLEMS = (
     Problem("ijcnn1, hinge, C = 1", "ijcnn1", {"loss": "hinge", "C": 1.0}, _HINGE),
