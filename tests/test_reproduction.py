@@ -26,6 +26,7 @@ from reproduction.catalogue import (  # noqa: E402
 )
 from reproduction.listing import differences, listing  # noqa: E402
 from reproduction.papers import PAPERS  # noqa: E402
+from reproduction.report import write_page  # noqa: E402
 
 FIGURES = Path(__file__).parents[1] / "docs" / "reproduction"
 
@@ -43,6 +44,11 @@ def test_every_printed_number_stands_beside_ours(paper: str) -> None:
         numbers = kept["printed"][item.name]["numbers"]
         assert len(numbers) == item.prints, item.name
         assert len({number["of"] for number in numbers}) == item.prints, "each says whose it is"
+
+
+def test_the_page_is_written_from_the_figures(tmp_path: Path) -> None:
+    write_page(tmp_path / "page.md", FIGURES, {name: paper.section for name, paper in PAPERS.items()})
+    assert (tmp_path / "page.md").read_text() == (FIGURES.parent / "reproduction.md").read_text()
 
 
 @pytest.mark.parametrize("paper", PAPERS)
