@@ -87,6 +87,27 @@ def test_compare_smoke(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_bench_ideas_smoke(tmp_path: Path) -> None:
+    figures = tmp_path / "ideas.json"
+    done = run("benchmarks/bench_ideas.py", "--smoke", "--figures", str(figures))
+    rows: list[dict[str, Any]] = json.loads(figures.read_text())["rows"]
+    assert {row["solver"] for row in rows} >= {
+        "dcd",
+        "newton-ws",
+        "smo",
+        "hyperpass",
+        "rosenbrock, model",
+        "rosen-block",
+    }
+    for row in rows:
+        assert f"| `{row['solver']}` |" in done.stdout
+        for tol, to in row["to"].items():
+            assert (to["gap"] <= float(tol)) == to["reached"]
+    (limited,) = [row for row in rows if row["solver"] == "smo, wr"]
+    assert not all(to["reached"] for to in limited["to"].values())  # it ends before the optimum
+
+
+@pytest.mark.slow
 def test_bench_linear_smoke(tmp_path: Path) -> None:
     figures = tmp_path / "figures.json"
     done = run("benchmarks/bench_linear.py", "--smoke", "--work", str(tmp_path), "--json", str(figures))

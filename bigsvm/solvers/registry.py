@@ -116,7 +116,7 @@ def able_solvers(config: FitConfig, shape: DataShape) -> list[str]:
         and (solver.paper_rule or config.stop == "gap")
         and (solver.starts_from or config.warm_start is None)
         and (solver.centres or not shape.centred)
-        and solver().refusal(shape) is None
+        and _told(solver(), config).refusal(shape) is None
     ]
 
 
@@ -135,9 +135,13 @@ def _made(solver: type[Any], config: FitConfig, preferred: tuple[tuple[str, Any]
 
     preferred : options that hold where the user has none
     """
-    wants = [f.name for f in dataclasses.fields(solver) if f.metadata.get("asked")]
-    made = _with_options(solver, {**dict(preferred), **config.solver_options})
-    return dataclasses.replace(made, **dict.fromkeys(wants, config))  # type: ignore[type-var]
+    return _told(_with_options(solver, {**dict(preferred), **config.solver_options}), config)
+
+
+def _told(made: Any, config: FitConfig) -> Any:
+    """A solver that knows the options of the fit, where it wants to."""
+    wants = [f.name for f in dataclasses.fields(made) if f.metadata.get("asked")]
+    return dataclasses.replace(made, **dict.fromkeys(wants, config)) if wants else made
 
 
 def _with_options(solver: type[Any], options: dict[str, Any]) -> Solver:

@@ -109,6 +109,8 @@ def make_options(
     without = found.solver == "auto" and found.loss == "epsilon_insensitive" and not found.of_kernel  # dcd's
     if found.solver in PAPER and rng.random() < 0.1 and not without:
         found.stop = "paper"
+    if found.solver == "dcd" and found.shards == 1 and own.random() < 0.1:
+        found.stop = "paper"
     found.no_dual = bool(rng.random() < 0.04)
     return found
 

@@ -76,7 +76,7 @@ def _differences(found: dict[str, Any]) -> list[str]:
             change alpha by less than eps of it, here with a gap of {platt["gap"]:.2g}.""",
         f"""* **DCD.** The problem is another one, with the bias in the norm. Its optimum has the accuracy of the line
             above; 0.804 is {round(0.804 * found["rows"])} rows of {found["rows"]}. How many epochs the source runs is
-            not said: {_early(found)}""",
+            not said: {_early(found)} {_by_rule(found)}""",
         f"""* **Kept kernel values.** The iterates with and without them are {_same(found)}. In the source a hash map
             of single values is {75588 / 7746:.1f} times slower than computing {found["features"]}-dimensional
             products, and {1418979 / 170085:.1f} times faster than computing Gauss's. Whole rows in an array are
@@ -106,6 +106,14 @@ def _early(found: dict[str, Any]) -> str:
         f"over {len(found['dcd_epochs'])} seeds ours has {after[0]} after one, {after[1]} after 3, {after[2]} after 10"
     )
     return f"{said}; so it may have stopped early."
+
+
+def _by_rule(found: dict[str, Any]) -> str:
+    one = found["dcd_rule"]
+    rule = one["rule"]
+    return f"""By its paper's own rule (`--stop paper`), {rule["name"]} at most {rule["tolerance"]:g}, ours ends after
+        {one["epochs"]:.0f} epochs, where that is {rule["value"]:.2g}, with an accuracy of {one["accuracy"]:.3f} and a
+        gap of {one["gap"]:.2g}."""
 
 
 def _same(found: dict[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 Kernel machines by SMO, docs/mathematics.md 8.1 to 8.3: accuracy of cross-validation over a grid of parameters, time
 and steps of parameter selection and of final training with large and small caches, with and without shrinking; large
-sets; how often a variable is selected; objective and gap against steps.  The grid is thinned.
+sets.  The grid is thinned, but for a full one on some sets (`FULL`).  `wss_ways.py` has what happens on the way.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import numpy as np
 
 from reproduction.journal import Journal
 from reproduction.sets import DataSet, sampled
-from reproduction.wss_summary import RULES, gaps, summary
+from reproduction.wss_paper import KERNELS
+from reproduction.wss_summary import RULES, gaps, refreshed, summary
 from reproduction.wss_summary import large as large_summary
 from reproduction.wss_train import (
     ComputedRows,
@@ -25,7 +26,6 @@ from reproduction.wss_train import (
     cut,
     kept,
     matrix_of,
-    path,
     picked,
     train,
     weighed,
@@ -33,7 +33,6 @@ from reproduction.wss_train import (
 )
 
 TITLE = "Working set selection without reselection (WSS-WR)"
-KERNELS = ("rbf", "linear", "poly", "sigmoid")
 GRIDS: dict[str, tuple[tuple[int, int, int], tuple[int, int, int] | None]] = {
     "rbf": ((-5, 15, 2), (3, -15, -2)),
     "linear": ((-3, 5, 2), None),
@@ -48,8 +47,8 @@ SETTINGS = {"100 MB, shrinking": (100e6, True), "100 MB": (100e6, False), "100 K
 LARGE_SETTINGS = {"300 MB, shrinking": (300e6, True), "300 MB": (300e6, False), "1 MB": (1e6, False)}
 LARGE = {"rbf": ((0, 3), (-5, -2)), "sigmoid": ((0, 3), (-10, -7))}
 """log2 of C and gamma of the large sets: the paper does not say its 16 points."""
-SHOWN = ("heart", "german.numer", "a1a")
-SELECTED_AT = (1.0, 128.0)  # C at which selections are counted
+FULL = ("heart", "breast-cancer")
+"""Sets on which the full grid is run, all folds with every cache, where none are named."""
 _REPEATS = 4
 
 
@@ -83,7 +82,7 @@ class Study:
             points = list(grid(kernel, self.protocol.every, data.X.shape[1], regression))
             selection = [self._selection(data, kernel, point, regression) for point in points]
             best = {rule: points[chosen(selection, rule, regression)] for rule in (*RULES, "limited")}
-            final = {rule: self._final(data, kernel, best[rule], rule, regression) for rule in RULES}
+            final = {rule: self.final(data, kernel, best[rule], rule, regression) for rule in RULES}
             found.append({
                 "set": data.name, "kernel": kernel, "regression": regression, "points": [list(p) for p in points],
                 "selection": selection, "best": {rule: list(point) for rule, point in best.items()}, "final": final,
@@ -107,10 +106,6 @@ class Study:
                 found.append({"set": whole.name, "rows": len(data.y), "kernel": kernel, "point": list(point), **result})
                 self._say(f"{data.name}, {kernel}, {point.C:g}, {point.gamma:g}")
         return found
-
-    def shown(self, data: DataSet) -> dict[str, Any]:
-        """How often variables are selected, and the way of both rules, at gamma = 1/n_features."""
-        return self.journal(f"shown/{data.name}", lambda: self._shown(data))
 
     def _selection(self, data: DataSet, kernel: str, point: Point, regression: bool) -> dict[str, Any]:
         key = f"selection/{data.name}/{kernel}/{'/'.join(f'{v:g}' for v in point)}"
@@ -151,18 +146,18 @@ class Study:
         run = train(rows, y, point, rule, self.protocol.limit, shrinking=shrinking, regression=regression)
         return [run.seconds, run.iterations, rows.counts.computed, rows.counts.ram_hits]
 
-    def _final(self, data: DataSet, kernel: str, point: Point, rule: str, regression: bool) -> dict[str, Any]:
-        """Training on all rows with the best point, four times with each cache."""
+    def final(self, data: DataSet, kernel: str, point: Point, rule: str, regression: bool) -> dict[str, Any]:
+        """Training on all rows with the best point: of four runs with each cache the median of the seconds."""
 
         def work() -> dict[str, Any]:
             X, of = matrix_of(data.X), point.kernel(kernel)
             found: dict[str, Any] = {}
             for name, setting in SETTINGS.items():
                 runs = [self._timed(X, data.y, of, point, rule, setting, regression) for _ in range(_REPEATS)]
-                found[name] = [min(run[0] for run in runs), *runs[0][1:]]
+                found[name] = [float(np.median([run[0] for run in runs])), *runs[0][1:]]
             return found
 
-        return self.journal(f"final/{data.name}/{kernel}/{rule}", work)
+        return self.journal(f"final, median/{data.name}/{kernel}/{rule}", work)
 
     def _large_point(self, data: DataSet, kernel: str, point: Point, share: float) -> dict[str, Any]:
         X, of = matrix_of(data.X), point.kernel(kernel)
@@ -179,17 +174,6 @@ class Study:
         found["limited"] = weighed(limited, of.positive_semidefinite)
         return found
 
-    def _shown(self, data: DataSet) -> dict[str, Any]:
-        point = Point(1.0, 1.0 / data.X.shape[1])
-        rows = cut(whole_matrix(matrix_of(data.X), point.kernel("rbf")), np.arange(len(data.y)))
-        paths = {rule: path(rows, data.y, point, rule, self.protocol.limit, 80) for rule in RULES}
-        paths["limited"] = path(rows, data.y, point, "3", int(paths["wr"][-1][0]), 80)[-1:]
-        selected = {}
-        for C in SELECTED_AT:
-            run = train(rows, data.y, Point(C, point.gamma), "3", self.protocol.limit, record=True)
-            selected[f"{C:g}"] = np.bincount(run.selected.sum(axis=0)).tolist()
-        return {"set": data.name, "C": 1.0, "gamma": point.gamma, "paths": paths, "selected": selected}
-
 
 def run(
     sets: list[DataSet],
@@ -201,19 +185,48 @@ def run(
 ) -> dict[str, Any]:
     """All that the report says, as JSON."""
     study = Study(protocol, journal, say)
-    _compile([*sets, *large])
-    shown = [study.shown(data) for data in sets if data.name in SHOWN] or [study.shown(sets[0])]
+    compile_for([*sets, *large])
     small = [one for data in sets for one in study.small(data, regression=False)]
     small += [one for data in targets for one in study.small(data, regression=True)]
     return {
         "protocol": asdict(protocol),
-        "sets": [{"name": s.name, "rows": len(s.y), "columns": s.X.shape[1], "about": s.about}
-                 for s in (*sets, *targets, *large)],
-        "shown": shown,
+        "sets": [about(data) for data in (*sets, *targets, *large)],
         "small": [summary(one, protocol.limit) for one in small],
         "gaps": gaps(small),
         "large": [large_summary(one) for data in large for one in study.large(data)],
     }  # fmt: skip
+
+
+def run_kept(
+    found: dict[str, Any],
+    sets: list[DataSet],
+    targets: list[DataSet],
+    journal: Journal,
+    say: Callable[[str], None],
+) -> dict[str, Any]:
+    """`found` with final trainings done anew, and with the sets that it lacks; all else is kept."""
+    protocol = Protocol(**{**found["protocol"], "kernels": tuple(found["protocol"]["kernels"])})
+    study = Study(protocol, journal, say)
+    compile_for(sets)
+    by_name = {data.name: data for data in (*sets, *targets)}
+    small = []
+    for one in found["small"]:
+        final = {
+            rule: study.final(by_name[one["set"]], one["kernel"], Point(*one["best"][rule]["point"]), rule,
+                              one["regression"])
+            for rule in RULES
+        }  # fmt: skip
+        small.append(refreshed(one, final))
+        say(f"{one['set']}, {one['kernel']}: final trainings")
+    new = [data for data in targets if data.name not in {one["set"] for one in small}]
+    small += [summary(one, protocol.limit) for data in new for one in study.small(data, regression=True)]
+    known = [one for one in found["sets"] if one["name"] not in {data.name for data in new}]
+    return {**found, "sets": [*known, *map(about, new)], "small": small}
+
+
+def about(data: DataSet) -> dict[str, Any]:
+    """What is said of a set."""
+    return {"name": data.name, "rows": len(data.y), "columns": data.X.shape[1], "about": data.about}
 
 
 def grid(kernel: str, every: int, n_features: int, regression: bool) -> Iterator[Point]:
@@ -257,7 +270,7 @@ def chosen(selection: list[dict[str, Any]], rule: str, regression: bool) -> int:
     return int(np.argmin(scores) if regression else np.argmax(scores))
 
 
-def _compile(sets: list[DataSet]) -> None:
+def compile_for(sets: list[DataSet]) -> None:
     """Compile for each kind of matrix before a clock runs."""
     for data in sets[:1] + sets[-1:] + [s for s in sets if not isinstance(s.X, np.ndarray)][:1]:
         X = matrix_of(data.X)

@@ -40,6 +40,13 @@ def summary(one: dict[str, Any], limit: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def refreshed(one: dict[str, Any], trainings: dict[str, Any]) -> dict[str, Any]:
+    """A summary with other final trainings, by rule and setting."""
+    final = {setting: {rule: trainings[rule][setting] for rule in RULES} for setting in one["final"]}
+    ratios = [*_ratios(final), _over(*(final["100 MB"][rule][1] for rule in RULES))]
+    return {**one, "final": final, "ratios": {**one["ratios"], "final": ratios}}
+
+
 def gaps(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """By kernel and C: smallest, median and largest gap over the primal, where the kernel allows a proof."""
     by: dict[tuple[str, float], list[dict[str, Any]]] = {}

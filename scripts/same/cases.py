@@ -49,6 +49,7 @@ def _linear() -> list[Case]:
         Case("dcd-hinge", "dense32", "-s dcd --loss hinge"),
         Case("dcd-squared", "dense32", "-s dcd --loss squared_hinge --bias none"),
         Case("dcd-random", "dense32", "-s dcd --loss hinge --set order=random"),
+        Case("dcd-paper", "dense32", "-s dcd --loss hinge --stop paper --set eps=1e-2 --c 0.01"),
         Case("newton-augmented", "dense32", "-s newton"),
         Case("newton-none", "csr", "-s newton --bias none --c 0.1"),
         Case("newton-free", "dense64", "-s newton --bias free"),
@@ -144,6 +145,7 @@ def _streams() -> list[Case]:
     easy = "--c 0.001 --tol 1e-2"
     return [
         Case("stream-dcd", "stream", f"-s dcd --loss hinge {easy}", streamed=True),
+        Case("stream-dcd-paper", "stream", "-s dcd --stop paper --set eps=0.1 --c 0.001", streamed=True),
         Case("stream-dcd-threads", "stream", f"-s dcd {easy} --threads 2", streamed=True),
         Case("stream-unstaged", "stream", f"-s dcd --loss hinge {easy} --stage none", streamed=True),
         Case("stream-csr", "stream-csr", f"-s dcd --loss hinge {easy}", streamed=True),

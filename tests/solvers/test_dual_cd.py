@@ -253,14 +253,15 @@ def test_a_proof_that_falls_short_brings_shrunk_rows_back(tmp_path: Path) -> Non
 
 def test_options_and_names_are_checked_in_milliseconds() -> None:
     solver, why = choose_solver(FitConfig(solver="dcd", solver_options={"max_sweeps_per_step": "3"}))
-    defaults = {"row_buffer": "auto", "momentum": "auto", "order": "permutation"}
-    assert dataclasses.asdict(solver) == {"max_sweeps_per_step": 3, **defaults}
+    defaults = {"row_buffer": "auto", "momentum": "auto", "order": "permutation", "eps": 1e-3}
+    options = {name: value for name, value in dataclasses.asdict(solver).items() if name != "asked"}
+    assert options == {"max_sweeps_per_step": 3, **defaults}
     assert why == "as asked"
     for options, error, words in (
         ({"solver": "sgd"}, UsageError, "unknown solver"),
         ({"solver": "dcd", "bias": "free"}, Unsupported, "dcd"),
         ({"solver": "pcd", "loss": "epsilon_insensitive"}, Unsupported, "squared_hinge"),
-        ({"solver": "dcd", "stop": "paper"}, Unsupported, "gap"),
+        ({"solver": "newton-cg", "stop": "paper", "loss": "squared_hinge"}, Unsupported, "gap"),
         ({"solver": "dcd", "solver_options": {"eps1": "1"}}, UsageError, "no option 'eps1'"),
         (
             {"solver": "dcd", "solver_options": {"max_sweeps_per_step": "x"}},
@@ -270,6 +271,7 @@ def test_options_and_names_are_checked_in_milliseconds() -> None:
         ({"solver": "dcd", "solver_options": {"row_buffer": "nonsense"}}, UsageError, "row_buffer"),
         ({"solver": "dcd", "solver_options": {"momentum": "0.9"}}, UsageError, "momentum"),
         ({"solver": "dcd", "solver_options": {"order": "sorted"}}, UsageError, "order"),
+        ({"solver": "dcd", "solver_options": {"eps": "0"}}, UsageError, "eps must be above 0"),
         ({"solver": "dcd", "solver_options": {"order": "random", "momentum": "on"}}, UsageError, "momentum=on"),
     ):
         with pytest.raises(error, match=words):

@@ -79,7 +79,7 @@ def test_snapshot_of_iterations_of_steepest_descent(digits: tuple[np.ndarray, np
     for _, (state, _) in islice(enumerate(steps(solver, ArrayRows(*digits), tmp_path, lam=100.0, bias="none")), 160):
         primal.append(100.0 * float(state.primal[0]))
     found = reached(primal, (1e-2, 1e-3, 1e-4, 1e-5))
-    # The paper prints none.  A program that shares nothing with this one took 31, 69, 109, 157; why is not known.
+    # The paper prints none.  scripts/reproduction/hyperpass_readings.py, which shares nothing with this, takes as many.
     assert found == [31, 68, 107, 153]
     assert primal[0] == pytest.approx(1.0, rel=1e-15)
     assert np.all(np.diff(primal) <= 1e-15)

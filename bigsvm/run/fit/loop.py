@@ -166,7 +166,7 @@ class Loop:
         forecast = self.solver.forecast(self.state)
         hopeful = info.ask_certificate or forecast <= config.tol
         if config.stop == "paper":  # the proof is for the report only
-            due = hopeful = False
+            due = hopeful = defers = False
         if info.rule is not None and (config.stop == "paper" or not self.problem.kernel.positive_semidefinite):
             at.ending, at.rule = "paper_rule" if config.stop == "paper" else "kkt", list(info.rule)
         if at.ending or (hopeful and at.alone) or (not defers and (due or hopeful)):

@@ -5,6 +5,9 @@ pass, with a row buffer of violating rows in memory (`dual_cd_stream.py`); nothi
 is the cost (a9a, hinge, to 1e-3: 704 passes with shrinking, 133 without).  Rows on several shards are worked on
 where they are, and summed up many times a pass (`shard_pass.py`).
 
+Under --stop paper it ends as Hsieh et al. do: where the projected gradients of a sweep over all rows lie within `eps`
+of one another.  Rows that stream then have neither row buffer nor momentum, which the method of that rule lacks.
+
 Models are trained in groups that share nothing but the reading; see `groups_of_models`.
 """
 
@@ -13,14 +16,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 
-from bigsvm.compiled.linear.dual_cd import EXACT, GAP, LOSS, BlockRows, Limits, dual_cd_sweeps
+from bigsvm.compiled.linear.dual_cd import EXACT, GAP, LOSS, BlockRows, Limits, dual_cd_sweeps, widest_spread
 from bigsvm.compiled.shared.rows import sqnorms
 from bigsvm.compiled.shared.visiting import WITH_REPLACEMENT, VisitingOrder, mixed_runs_of
+from bigsvm.config import FitConfig
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.deferred import DEFERRED_ALPHA
 from bigsvm.problem.problem import Problem, zero_weights
@@ -30,6 +34,7 @@ from bigsvm.solvers.base import (
     Keeps,
     Need,
     Point,
+    Rule,
     SmallFit,
     SolverBase,
     StartsFrom,
@@ -38,6 +43,7 @@ from bigsvm.solvers.base import (
 from bigsvm.solvers.dcd.active_row_buffer import make_row_buffer
 from bigsvm.solvers.dcd.dual_cd_start import DualStart
 from bigsvm.solvers.dcd.dual_cd_state import (
+    FIRST_EPS,
     DualCDState,
     ModelGroup,
     all_live,
@@ -61,6 +67,8 @@ _MANY_SWEEPS = 16  # of a step, beside which a proof costs little: as much as tw
 _FLOAT32_FROM = 1e-4  # tolerances from which w is kept in float32
 _ROOM = 1.2  # a forecast over what the last proof would make it
 _PIECE = 1 << 16  # features
+_NO_TARGET = -1.0  # no gap falls to it: --stop paper
+_RULE = "largest less smallest projected gradient of a sweep"
 
 
 @dataclass(frozen=True)
@@ -73,6 +81,8 @@ class DualCD(SolverBase):
     order : str     'permutation': every row once a sweep;  'random': as many rows, each drawn anew, with replacement
                     (Hsieh et al., Algorithm 2; of rows that stream, within each group of blocks).  Then nothing is
                     shrunk, and there is no row buffer and no momentum: both rely on every row being visited
+    eps : float     rule of --stop paper: largest less smallest projected gradient of a sweep over all rows <= eps
+    asked : all options of the fit
     """
 
     name: ClassVar[str] = "dcd"
@@ -87,11 +97,14 @@ class DualCD(SolverBase):
     in_shards: ClassVar[bool] = True
     in_rounds: ClassVar[bool] = True
     starts_from: ClassVar[StartsFrom] = "duals"
+    paper_rule: ClassVar[bool] = True
 
     max_sweeps_per_step: int = 64
     row_buffer: str = "auto"
     momentum: str = "auto"
     order: str = "permutation"
+    eps: float = 1e-3
+    asked: FitConfig = field(default=FitConfig(), repr=False, metadata={"asked": True})
 
     def __post_init__(self) -> None:
         if self.row_buffer not in ("auto", "off"):
@@ -100,6 +113,8 @@ class DualCD(SolverBase):
             raise ValueError(f"momentum must be auto, on or off, not {self.momentum!r}")
         if self.order not in ("permutation", "random"):
             raise ValueError(f"order must be permutation or random, not {self.order!r}")
+        if not self.eps > 0:
+            raise ValueError(f"eps must be above 0, not {self.eps!r}")
         if self.order == "random":
             if self.momentum == "on":
                 raise ValueError("order=random visits some rows not at all in a pass, which momentum=on needs")
@@ -108,11 +123,27 @@ class DualCD(SolverBase):
 
     @property
     def keeps_rows(self) -> Keeps:
-        """As `row_buffer` says."""
-        return "auto" if self.row_buffer == "auto" else "off"
+        """As `row_buffer` says; never under the paper's rule."""
+        return "auto" if self.row_buffer == "auto" and not self._by_rule else "off"
+
+    @property
+    def _by_rule(self) -> bool:
+        return self.asked.stop == "paper"
 
     def refusal(self, shape: DataShape) -> str | None:
-        """Any shape will do; shards only in the default order and without momentum, momentum only of classes."""
+        """Any shape will do; shards only in the default order and without momentum, momentum only of classes.
+
+        The paper's rule speaks of sweeps over all rows, one after another, that visit every row.
+        """
+        if self._by_rule and (shape.shards > 1 or self.order == "random" or self.momentum == "on"):
+            why = (
+                "on shards"
+                if shape.shards > 1
+                else "with order=random"
+                if self.order == "random"
+                else "with momentum=on"
+            )
+            return f"solver 'dcd' {why} has no stop rule of its paper's: leave that out, or use --stop gap"
         if self.momentum == "on" and shape.regression:
             return "solver 'dcd' has no momentum for a regression: leave out momentum=on"
         if self.order == "random" and shape.shards > 1:
@@ -139,9 +170,13 @@ class DualCD(SolverBase):
             needs.append(Need(DEFERRED_ALPHA, 8 * n * m, may_spill=True))
         else:
             needs.append(Need(DEFERRED_ALPHA, 8 * n * m, may_spill=True))  # where the pass began, if it leaps
-            if self.momentum != "off" and shape.weighted and not shape.regression:
+            if self._leaps and shape.weighted and not shape.regression:
                 needs.append(Need("row costs", 8 * n, may_spill=True))
         return needs
+
+    @property
+    def _leaps(self) -> bool:
+        return self.momentum != "off" and not self._by_rule
 
     def small_fits(self, tol: float, resident: bool) -> list[SmallFit]:
         """One, with weights of the type that `tol` wants."""
@@ -150,14 +185,15 @@ class DualCD(SolverBase):
     def weight_bytes(self, tol: float, regression: bool) -> int:
         """4 where w is float32: its rounding is far below such a gap, and proofs are computed in float64.
 
-        Of a regression the residuals, whose losses the gap is relative to, may be far smaller than f(x).
+        Of a regression the residuals, whose losses the gap is relative to, may be far smaller than f(x); and the
+        paper's rule speaks of the gradients themselves.
         """
-        return 4 if tol >= _FLOAT32_FROM and not regression else 8
+        return 4 if tol >= _FLOAT32_FROM and not regression and not self._by_rule else 8
 
     def init(self, problem: Problem, ctx: Context) -> DualCDState:
         """alpha = 0, w = 0, every row active."""
         dtype = np.float32 if self.weight_bytes(ctx.tol, problem.regression) == 4 else np.float64
-        leaps = self.momentum != "off" and not ctx.resident and ctx.shards == 1 and not problem.regression
+        leaps = self._leaps and not ctx.resident and ctx.shards == 1 and not problem.regression
         leaps = leaps and (problem.axis is None or problem.axis.same_weights)  # it knows one cost of each row
         groups = []
         for models in groups_of_models(problem.n_models, ctx.shards):
@@ -177,7 +213,9 @@ class DualCD(SolverBase):
                     ),
                     thresholds=open_thresholds(m),
                     floor=np.zeros(m),
-                    target=ctx.tol,
+                    eps=self.eps if self._by_rule else FIRST_EPS,
+                    target=_NO_TARGET if self._by_rule else ctx.tol,
+                    spread=np.tile([-math.inf, math.inf], (m, 1)),
                     momentum=Momentum.new(w, ctx.vector(DEFERRED_ALPHA, m)) if leaps else None,
                     moves=np.ones(m, np.uint8) if part.axis is None else part.axis.moves,
                 )
@@ -224,7 +262,12 @@ class DualCD(SolverBase):
             group.estimate = _relative(gap, loss, group)
             newest = max(newest, group.estimate)
         state.estimates = (newest, state.estimates[0])
-        return StepInfo(newest, ctx.data.n_samples, visits, ask_certificate=False, collectable=bool(ctx.deferred))
+        rule = None
+        if self._by_rule:
+            widest = max(widest_spread(group.spread) for group in state.groups)
+            rule = Rule.where(widest <= self.eps, _RULE, widest, self.eps)
+        collectable = bool(ctx.deferred)
+        return StepInfo(newest, ctx.data.n_samples, visits, ask_certificate=False, collectable=collectable, rule=rule)
 
     def before_load(self, state: DualCDState, tree: Any, ctx: Context) -> None:
         """Make room for what a saved state has beyond a new one: its row buffers."""
@@ -253,7 +296,7 @@ class DualCD(SolverBase):
         y, weight = state.groups[0].problem.y_of(block), writable(block.sample_weight)
         rows = BlockRows(X, y, weight, sqnorm, np.empty(0, np.int64))
 
-        def run(group: ModelGroup) -> tuple[int, int, bool]:
+        def run(group: ModelGroup) -> tuple[int, int, bool, float]:
             part = group.problem
             stats = np.empty((part.n_models, 4))
             key = VisitingOrder(self._mixed_runs(X, part), ctx.seed, state.sweep, 0)
@@ -263,25 +306,30 @@ class DualCD(SolverBase):
                 key, limits, stats,
             )  # fmt: skip
             group.estimate = _relative(stats[:, GAP], stats[:, LOSS], group)
-            exhausted = False
+            exhausted, widest = False, math.inf
             if settled == 1:
                 if last_visits == ctx.data.n_samples:  # no row was shrunk away: eps is met by all
-                    exhausted = group.eps <= _SMALLEST_EPS
-                    group.eps = max(group.eps * 0.1, _SMALLEST_EPS)
+                    if self._by_rule:
+                        widest = widest_spread(stats)
+                    else:
+                        exhausted = group.eps <= _SMALLEST_EPS
+                        group.eps = max(group.eps * 0.1, _SMALLEST_EPS)
                 _reactivate(group)
-            return visits, last_visits, exhausted
+            return visits, last_visits, exhausted, widest
 
         with ThreadPoolExecutor(min(ctx.threads, len(state.groups)), "bigsvm-models") as pool:
             done = list(pool.map(run, state.groups))
         state.sweep += n_sweeps
         estimate = max(group.estimate for group in state.groups)
         state.estimates = (estimate, state.estimates[0])
+        widest = max(spread for *_, spread in done)
         return StepInfo(
             gap_estimate=estimate,
-            n_active=max(last for _, last, _ in done),
-            visits=sum(visits for visits, _, _ in done) // len(done),
-            ask_certificate=n_sweeps >= _MANY_SWEEPS or any(e for _, _, e in done) or estimate <= ctx.tol,
-            exhausted=all(exhausted for _, _, exhausted in done),
+            n_active=max(last for _, last, *_ in done),
+            visits=sum(visits for visits, *_ in done) // len(done),
+            ask_certificate=n_sweeps >= _MANY_SWEEPS or any(e for _, _, e, _ in done) or estimate <= ctx.tol,
+            exhausted=all(exhausted for _, _, exhausted, _ in done),
+            rule=Rule.where(widest <= self.eps, _RULE, widest, self.eps),
         )
 
     def _mixed_runs(self, X: Matrix, part: Problem) -> int:

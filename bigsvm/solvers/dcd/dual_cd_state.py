@@ -13,7 +13,7 @@ from bigsvm.solvers.dcd.momentum import Momentum
 from bigsvm.solvers.dcd.shard_pass import ShardedGroup
 from bigsvm.store.state.vectors import RowVector
 
-_FIRST_EPS = 0.1  # LIBLINEAR's default; it only decides when shrunk rows come back, the gap decides the end
+FIRST_EPS = 0.1  # LIBLINEAR's default; it only decides when shrunk rows come back, the gap decides the end
 _MOST_PER_GROUP = 64  # bits
 _MODELS_PER_GROUP = 4  # at least, before models are split over two groups
 
@@ -28,6 +28,7 @@ class ModelGroup:
     active : RowVector of bits, one a model: not shrunk away; of streamed data: 1 for rows not in the row buffer
     seen, row_buffer_stats, visits : of the pass that is going on (`dual_cd_stream.py`)
     moves : uint8, (n_models,), of the problem's axis: which models are not done
+    spread : float64, (n_models, 2), largest and smallest projected gradient that the pass has seen
     thresholds : float64, (2, n_models);  floor : float64, (n_models,), proved lower bounds of the primal
     """
 
@@ -37,7 +38,7 @@ class ModelGroup:
     active: RowVector
     thresholds: np.ndarray
     floor: np.ndarray
-    eps: float = _FIRST_EPS
+    eps: float = FIRST_EPS
     target: float = 0.0
     estimate: float = math.inf
     row_buffer: ActiveRowBuffer | None = None
@@ -46,6 +47,7 @@ class ModelGroup:
     visits: int = 0
     momentum: Momentum | None = None
     moves: np.ndarray = field(default_factory=lambda: np.ones(1, np.uint8))
+    spread: np.ndarray = field(default_factory=lambda: np.array([[-math.inf, math.inf]]))
 
 
 @dataclass

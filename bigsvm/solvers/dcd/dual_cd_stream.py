@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from bigsvm.compiled.linear.dual_cd import EXACT, GAP, LOSS, BlockRows, dual_cd_visit
+from bigsvm.compiled.linear.dual_cd import EXACT, GAP, LOSS, PG_MAX, PG_MIN, BlockRows, dual_cd_visit
 from bigsvm.compiled.shared.rows import sqnorms
 from bigsvm.compiled.shared.visiting import VisitingOrder
 from bigsvm.problem.problem import Problem
@@ -142,6 +142,7 @@ class _Run:
         if begins:
             m = self.problem.n_models
             models.seen, models.row_buffer_stats, models.visits = np.empty((0, m, 2)), np.zeros((m, 4)), 0
+            models.spread[...] = -math.inf, math.inf
             if models.row_buffer is not None:
                 models.row_buffer.begin_pass()
         self._seen: list[np.ndarray] = list(models.seen)
@@ -180,6 +181,9 @@ class _Run:
             models.visits += models.row_buffer.n
 
     def _note(self, stats: np.ndarray) -> None:
+        spread = self.models.spread
+        np.maximum(spread[:, PG_MAX], stats[:, PG_MAX], out=spread[:, PG_MAX])
+        np.minimum(spread[:, PG_MIN], stats[:, PG_MIN], out=spread[:, PG_MIN])
         self._seen.append(stats[:, (GAP, LOSS)])
         if len(self._seen) > 512:
             self._seen = [np.sum(self._seen, axis=0)]

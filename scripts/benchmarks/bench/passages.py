@@ -6,6 +6,8 @@ import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from bench.ideas import cells, digits
+
 MIB = 1 << 20
 OUT_OF_CORE, IN_MEMORY, THROTTLED = "bigsvm, out of core", "bigsvm, in memory", "bigsvm, out of core, throttled"
 Document = dict[str, Any]
@@ -282,6 +284,21 @@ def as_taken(document: Document) -> list[str]:
     return [*table(document["head"], document["rows"]), *measured(document)]
 
 
+def ideas(document: Document) -> list[str]:
+    """Each idea in its best setting beside dcd, newton-ws and smo."""
+    tols = document["tolerances"]
+    lines = []
+    for problem in dict.fromkeys(row["problem"] for row in document["rows"]):
+        rows = [
+            [f"`{row['solver']}`", row["idea"] or "compared with", *cells(row, tols), digits(row)]
+            for row in document["rows"]
+            if row["problem"] == problem
+        ]
+        lines += [f"### {problem}", ""]
+        lines += [*table(["solver", "idea", *(f"to {tol}" for tol in tols), "digits"], rows), ""]
+    return [*lines[:-1], *measured(document)]
+
+
 PASSAGES = {
     "linear": Passage("linear", linear),
     "linear-at-a-glance": Passage("linear", linear_at_a_glance),
@@ -299,4 +316,5 @@ PASSAGES = {
     "engine-passes": Passage("engine-passes", as_taken),
     "engine-kernel": Passage("engine-kernel", as_taken),
     "order-of-rows": Passage("order-of-rows", as_taken),
+    "ideas": Passage("ideas", ideas),
 }

@@ -45,8 +45,8 @@ def work_to(found: dict[str, Any]) -> list[Number]:
             PRECISIONS, lines, found["work_to"][name][0], strict=True
         ):  # fmt: skip
             of = f"{METHODS[name].label}, {precision:.0e}"
-            key = "steps" if name == "pegasos-all" else "work"
-            numbers.append(Number(f"{of}: passes", passes, None if ours is None else ours[key], 0.5))
+            done = None if ours is None else hyperpass_report.passes(name, ours)
+            numbers.append(Number(f"{of}: passes", passes, done, 0.5))
             numbers += _both(of, primal, error, ours)
     return numbers
 

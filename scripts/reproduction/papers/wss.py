@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import tempfile
 from collections.abc import Callable
-from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-from reproduction import wss, wss_report
+from reproduction import wss, wss_report, wss_runs
 from reproduction.catalogue import Claim, Item, Number, Paper
-from reproduction.journal import Journal
-from reproduction.sets import made_up, open_folder, wss_large_sets, wss_sets
-from reproduction.wss_paper import ACCURACY, LARGE_ITERATIONS, MSE, SECONDS
+from reproduction.wss_paper import ACCURACY, KERNELS, LARGE, LARGE_READ, MSE, SECONDS
 
 _RULES = {"wr": "WSS-WR", "3": "WSS3"}
 _SETS = {"w1a": "w8a sample"}
@@ -25,20 +20,9 @@ def options(group: argparse._ArgumentGroup) -> None:
     add("--folds", type=int, default=5, help="of cross-validation")
     add("--every", type=int, default=2, help="so many-th point of the grid in each direction")
     add("--large-rows", type=int, default=10_000, help="of each large set")
-
-
-def run(asked: argparse.Namespace, say: Callable[[str], None]) -> dict[str, Any]:
-    """Ten small sets and samples of three large ones, on every second point of the grid unless --every says not."""
-    if asked.smoke:
-        sets, large = [made_up(60, 3, 1, "heart")], [made_up(120, 4, 2, "large")]
-        targets = [made_up(50, 3, 3, "mpg")]
-        few = wss.Protocol(folds=2, every=4, limit=300, large_rows=100)
-        with tempfile.TemporaryDirectory(prefix="reproduce-") as folder:
-            return wss.run(sets, targets, large, few, Journal(Path(folder) / "wss.jsonl", asdict(few)), say)
-    data = open_folder(asked.data)
-    protocol = wss.Protocol(asked.folds, every=asked.every, large_rows=asked.large_rows)
-    journal = Journal(asked.parts / "wss.jsonl", asdict(protocol))
-    return wss.run(*wss_sets(data), wss_large_sets(data), protocol, journal, say)
+    add("--grid", choices=("thin", "full"), default="thin", help="full: the whole grid of --sets, beside what is there")
+    add("--sets", help="of --grid full, with commas [heart,breast-cancer]")
+    add("--keep", action="store_true", help="keep selections and large sets as they are; the rest anew, and new sets")
 
 
 def _scores(of: dict[str, dict[str, tuple[float, float]]], within: float) -> Callable[[dict[str, Any]], list[Number]]:
@@ -50,7 +34,7 @@ def _scores(of: dict[str, dict[str, tuple[float, float]]], within: float) -> Cal
                 one = by.get((_SETS.get(name, name), kernel))
                 for rule, paper in zip(_RULES, pair, strict=True):
                     ours = None if one is None else one["best"][rule]["score"]
-                    close = None if paper < 1.0 else within * paper  # what is below 1 is a misprint
+                    close = None if (name, kernel) == ("mpg", "poly") else within * paper  # those are a misprint
                     listed.append(Number(f"{name}, {kernel}, {_RULES[rule]}", paper, ours, close))
         return listed
 
@@ -71,23 +55,46 @@ def seconds(found: dict[str, Any]) -> list[Number]:
 
 
 def large(found: dict[str, Any]) -> list[Number]:
-    """Ratios of steps and of time with 300 MB and shrinking."""
+    """Ratios of steps and of time, under the headings that fit."""
     listed = []
-    for (name, kernel), text in LARGE_ITERATIONS.items():
-        points = [one for one in found["large"] if (one["set"], one["kernel"]) == (name, kernel)]
-        for k, of, paper in zip((1, 0), ("steps", "time"), text.split(", "), strict=True):
-            sums = [sum(p["settings"]["300 MB, shrinking"][rule][k] for p in points) for rule in _RULES]
-            ours = sums[0] / sums[1] if points else None
-            listed.append(Number(f"{name}, {kernel}: ratio of {of}", float(paper), ours, 0.00005))
+    for name, ratios in LARGE.items():
+        for (setting, kernel), papers in zip(LARGE_READ, ratios, strict=True):
+            points = [one for one in found["large"] if (one["set"], one["kernel"]) == (name, kernel)]
+            for k, of, paper in zip((1, 0), ("steps", "time"), papers, strict=True):
+                sums = [sum(p["settings"][setting][rule][k] for p in points) for rule in _RULES]
+                ours = sums[0] / sums[1] if points else None
+                listed.append(Number(f"{name}, {kernel}, {setting}: ratio of {of}", paper, ours, 0.00005))
     return listed
 
 
 def reselected(found: dict[str, Any]) -> list[Claim]:
     """Most variables are selected once or never."""
     shares = [
-        sum(counts[:2]) / sum(counts) for one in found["shown"] for C, counts in one["selected"].items() if C == "1"
+        sum(counts[:2]) / sum(counts) for one in found["selected"] for C, counts in one["selected"].items() if C == "1"
     ]
     return [Claim("most variables are selected once or never", bool(shares) and min(shares) > 0.5)]
+
+
+def ratios(found: dict[str, Any]) -> list[Claim]:
+    """WSS-WR takes less time with every cache, and fewer steps."""
+    claims = []
+    for stage, said in (("selection", "parameter selection"), ("final", "final training")):
+        for kernel in KERNELS:
+            of = [one["ratios"][stage] for one in found["small"] if one["kernel"] == kernel]
+            holds = bool(of) and all(ratio is not None and ratio < 1.0 for some in of for ratio in some)
+            claims.append(Claim(f"{kernel}, {said}: all five ratios of all sets are below 1", holds))
+    return claims
+
+
+def ways(found: dict[str, Any]) -> list[Claim]:
+    """Where WSS-WR ends, beside where WSS3 does."""
+    paths = [one["paths"] for one in found["ways"]]
+    fewer = bool(paths) and all(of["wr"][-1][0] < of["3"][-1][0] for of in paths)
+    optimal = bool(paths) and all(of["wr"][-1][1] >= 0.999 * of["3"][-1][1] for of in paths)
+    return [
+        Claim("WSS-WR needs fewer steps on every set with every kernel", fewer),
+        Claim("it ends at the optimum, to a thousandth of the objective", optimal),
+    ]
 
 
 PAPER = Paper(
@@ -96,15 +103,20 @@ PAPER = Paper(
     items=(
         Item("Tables II to V", "accuracy of cross-validation", 72, _scores(ACCURACY, 0.026),
              rule="2.6 %, the paper's own bound", why="folds and a thinned grid"),
-        Item("Table VI", "mean squared error of cross-validation", 8, _scores(MSE, 0.026),
-             rule="2.6 %", why="folds, a thinned grid, and settings that are not printed"),
+        Item("Table VI", "mean squared error of cross-validation", 16, _scores(MSE, 0.026),
+             rule="2.6 %", why="folds, a thinned grid, and settings that are not printed",
+             missing="the set MG is not at hand; a series made by the Mackey-Glass equation is shown, named so"),
         Item("Tables VII and VIII", "seconds with two caches, with and without shrinking", 64, seconds,
              rule="seconds of two machines are not compared"),
-        Item("Table IX", "ratios on the large sets", 12, large, rule="the digits printed",
+        Item("Table IX", "ratios on the large sets", 36, large, rule="the digits printed",
              why="samples of the sets, and the paper's 16 points are not known"),
         Item("Fig. 1", "how often a variable is selected", claims=reselected),
+        Item("Figs. 3 to 10", "accuracy and ratios of time and steps by set, four kernels", claims=ratios,
+             why="where both rules take nearly the same steps, their milliseconds differ by the noise of the machine"),
+        Item("Figs. 11 and 12", "the objective against steps, four sets and four kernels", claims=ways,
+             why="it ends where WSS3 first selects a variable again, short of the optimum"),
     ),
-    run=run,
+    run=wss_runs.run,
     section=wss_report.section,
     draw=wss_report.draw,
     options=options,
