@@ -19,7 +19,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).resolve().parent)]
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # where `pipelines` is
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 from nightly.bad import bad_candidates
 from nightly.kills import killed_nights
 from nightly.reads import reads_of_current
@@ -36,7 +37,7 @@ def main() -> None:
     parser.add_argument("--smoke", action="store_true", help="few of each")
     options = parser.parse_args()
     if options.smoke:
-        options.bad, options.reads, options.kills = 10, 200, 2
+        options.bad, options.reads, options.kills = 4, 50, 1
     for what, trial, count in (
         ("bad", bad_candidates, options.bad),
         ("reads", reads_of_current, options.reads),
