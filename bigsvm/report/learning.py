@@ -18,7 +18,7 @@ def learning_chart(names: Sequence[str], curves: Sequence[dict[str, Any]]) -> Ch
         metric = found["metric"]
         label = name if metric == curves[0]["metric"] else f"{name} ({metric})"
         points = [
-            (point["n_rows"], point["scores"][metric]["mean"], point["scores"][metric]["standard_error"] or 0.0)
+            (round(point["n_rows"]), point["scores"][metric]["mean"], point["scores"][metric]["standard_error"] or 0.0)
             for point in found["sizes"]
             if point["scores"][metric]["mean"] is not None
         ]
