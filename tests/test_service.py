@@ -1,4 +1,4 @@
-"""The service of the page of recipes, which follows `current` without a restart."""
+"""The service of the page of nights, which follows `current` without a restart."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bigsvm.model.linear_model import LinearModel
 pytest.importorskip("httpx")
 fastapi = pytest.importorskip("fastapi")
 
-PAGE = Path(__file__).parents[1] / "docs" / "recipes.md"
+PAGE = Path(__file__).parents[1] / "docs" / "nights.md"
 
 
 def test_the_service_of_the_page_follows_current(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
