@@ -30,7 +30,7 @@ def test_the_service_of_the_page_follows_current(tmp_path: Path, monkeypatch: py
         async def post() -> Any:
             transport = httpx.ASGITransport(app=names["app"])
             async with httpx.AsyncClient(transport=transport, base_url="http://service") as client:
-                return await ask(rows)
+                return await client.post("/predict", json=rows)
 
         return asyncio.run(post())
 
