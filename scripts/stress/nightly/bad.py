@@ -21,6 +21,8 @@ from pipelines.config import Job
 
 _MET_BY_METRICS = "min_accuracy = 0.8\nmax_drop = 0.02\nrecertify = false"
 _OTHER_C = 0.5
+_OTHERS = {"flipped": (20, 0.9), "noise": (20, 0.5), "wide": (23, 0.1), "narrow": (17, 0.1)}
+"""Name -> (features, share of labels that are wrong) of other rows."""
 _ARRAYS = ("coef.npy", "intercept.npy", "alpha.npy")
 
 
@@ -46,7 +48,7 @@ def bad_candidates(work: Path, count: int, seed: int) -> str:
 
 
 def _first_night(work: Path) -> Job:
-    """A promotion; a good candidate with another C, and models of other rows, of which the bad ones are made."""
+    """A promotion, and a good candidate with another C, of which the bad ones are made."""
     store(work / "train.zarr", 1, 400)
     store(work / "holdout.zarr", 2, 400)
     read = job(work, _MET_BY_METRICS)
@@ -58,16 +60,20 @@ def _first_night(work: Path) -> Job:
     if not steps.judge(other, found, candidate).passed:
         raise SystemExit("the good candidate is refused")
     shutil.copytree(candidate, work / "good")
-    for name, n_features, flipped in (("flipped", 20, 0.9), ("noise", 20, 0.5), ("wide", 23, 0.1), ("narrow", 17, 0.1)):
-        folder = work / name
-        folder.mkdir()
-        store(folder / "train.zarr", 5, 400, n_features, flipped)
-        store(folder / "holdout.zarr", 6, 400, n_features, flipped)
-        night(job(folder))
-        shutil.copytree(folder / "registry" / "current", work / f"{name}.model")
-        for file in (work / f"{name}.model").iterdir():
-            file.chmod(0o644)
     return read
+
+
+def _other_model(work: Path, name: str) -> None:
+    """A model of other rows, as a night of its own promotes it."""
+    n_features, flipped = _OTHERS[name]
+    folder = work / name
+    folder.mkdir()
+    store(folder / "train.zarr", 5, 400, n_features, flipped)
+    store(folder / "holdout.zarr", 6, 400, n_features, flipped)
+    night(job(folder))
+    shutil.copytree(folder / "registry" / "current", work / f"{name}.model")
+    for file in (work / f"{name}.model").iterdir():
+        file.chmod(0o644)
 
 
 def _offer(work: Path, candidate: Path, name: str) -> str:
@@ -98,6 +104,8 @@ def _offer(work: Path, candidate: Path, name: str) -> str:
 
 
 def _copy(work: Path, candidate: Path, source: str = "good") -> Path:
+    if source != "good" and not (work / source).exists():
+        _other_model(work, source)
     shutil.copytree(work / (source if source == "good" else f"{source}.model"), candidate)
     return candidate
 
