@@ -16,9 +16,15 @@ class BigSVMError(Exception):
     what : str     the failure, with the offending value
     where : str    file, line, row, chunk or key that it concerns; empty when there is none
     hint : str     the next thing to try; empty when there is none
+
+    Class attributes
+    ----------------
+    code : int     the exit code
+    anchor : str   where docs/errors.md speaks of such failures
     """
 
     code: ClassVar[int] = 1
+    anchor: ClassVar[str] = "bug"
 
     def __init__(self, what: str, where: str = "", hint: str = "") -> None:
         super().__init__(what, where, hint)
@@ -33,52 +39,62 @@ class UsageError(BigSVMError):
     """The request makes no sense as typed."""
 
     code = 2
+    anchor = "usage"
 
 
 class Unsupported(UsageError):
     """A combination of solver, loss, bias and kernel that does not exist; names the ones that do."""
+
+    anchor = "unsupported"
 
 
 class DataError(BigSVMError):
     """Data or model content is bad: names the file, line, row, chunk or key."""
 
     code = 65
+    anchor = "bad-data"
 
 
 class MissingInput(BigSVMError):
     """An input is not there or may not be read."""
 
     code = 66
+    anchor = "missing-input"
 
 
 class OutputError(BigSVMError):
     """Something cannot be written: names the path and the space needed, or the output exists."""
 
     code = 73
+    anchor = "output"
 
 
 class ReadFailed(BigSVMError):
     """The device or the remote store failed while reading."""
 
     code = 74
+    anchor = "read-failed"
 
 
 class TaskFailed(BigSVMError):
     """A block task failed on a worker for a reason of its own."""
 
     code = 74
+    anchor = "task-failed"
 
 
 class Interrupted(BigSVMError):
     """The run was asked to stop, or its cluster was lost."""
 
     code = 75
+    anchor = "interrupted"
 
 
 class PlanRefused(BigSVMError):
     """The run cannot fit: names the smallest --memory or --scratch-limit that would do."""
 
     code = 78
+    anchor = "plan-refused"
 
     def __init__(self, what: str, where: str = "", hint: str = "", min_memory_bytes: int | None = None) -> None:
         super().__init__(what, where, hint)
@@ -87,3 +103,11 @@ class PlanRefused(BigSVMError):
 
 class BudgetExceeded(PlanRefused):
     """A reservation did not fit the memory budget; names the holders."""
+
+    anchor = "budget-exceeded"
+
+
+def anchor_of(code: int) -> str:
+    """Where docs/errors.md speaks of failures with an exit code, where no class of ours says it better."""
+    kinds = (UsageError, DataError, MissingInput, OutputError, ReadFailed, Interrupted, PlanRefused)
+    return next((kind.anchor for kind in kinds if kind.code == code), BigSVMError.anchor)

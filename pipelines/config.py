@@ -6,6 +6,8 @@ Relative paths are taken from the folder of the file, since cron and systemd sta
 from __future__ import annotations
 
 import dataclasses
+import glob
+import os
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,7 +17,7 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from bigsvm.config import OPTIONS, TYPED, FitConfig
 from bigsvm.errors import BigSVMError, MissingInput, UsageError
 from bigsvm.problem.loss import LOSSES
-from pipelines.tables import ERRORS, METRICS, Drift, Gates, Notify, Seconds, Strict
+from pipelines.tables import ERRORS, METRICS, Arrivals, Drift, Gates, Notify, Seconds, Strict
 
 
 def _fit_options(values: Any) -> Any:
@@ -58,6 +60,9 @@ class Job(Strict):
     """Seconds, or a duration such as 5m, between two checkpoints of the fit."""
     keep_versions: int | None = Field(default=None, ge=1)
     """Versions that stay in the registry, beside the current one and the one a rollback goes to; None: all."""
+    warm_start: bool = False
+    """Start the fit from the current model, where its rows are the first of the store; else at zero."""
+    arrivals: Arrivals | None = None
     fit: Annotated[FitConfig, BeforeValidator(_fit_options)] = FitConfig()
     gates: Gates = Gates()
     drift: Drift = Drift()
@@ -71,6 +76,10 @@ class Job(Strict):
             raise ValueError("drift.max_score_psi is of scores on a holdout, and there is none")
         if self.regression and (self.gates.max_churn is not None or self.gates.min_class_share is not None):
             raise ValueError("max_churn and min_class_share are of classes, and the model is one of values")
+        if self.gates.max_calibration_error is not None and self.fit.calibrate is None:
+            raise ValueError("max_calibration_error is of probabilities: say calibrate in [fit]")
+        if self.warm_start and self.fit.warm_start is not None:
+            raise ValueError("warm_start is the current model, and [fit] names another one to start from")
         if self.holdout is not None and self.holdout == self.store:
             raise ValueError("holdout is the training store: its rows say nothing about new ones")
         strange = [metric for metric in self.gates.metrics if metric not in self.metrics]
@@ -135,6 +144,9 @@ def read_job(path: str | Path) -> Job:
         value = document.get(name)
         if isinstance(value, str) and "://" not in value:
             document[name] = str(base / value)
+    arrivals = document.get("arrivals")
+    if isinstance(arrivals, dict) and isinstance(arrivals.get("files"), str):
+        arrivals["files"] = os.path.join(glob.escape(str(base)), arrivals["files"])
     fit = document.get("fit")
     if isinstance(fit, dict):
         for name in ("scratch", "scheduler_file", "scheduler-file", "warm_start", "warm-start"):

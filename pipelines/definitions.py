@@ -18,12 +18,14 @@ from typing import Any
 import dagster as dg
 
 from bigsvm.errors import BigSVMError
+from bigsvm.files.atomic import file_digest
 from bigsvm.model import versions as registry
 from bigsvm.observe.jsonl import plain
+from bigsvm.store.identity import digest_of
 from pipelines import journal, steps
 from pipelines.config import Job, read_job
-from pipelines.profile import forget_profiles
-from pipelines.verdict import Verdict
+from pipelines.gates.profile import forget_profiles
+from pipelines.gates.verdict import Verdict
 
 JOB_FILE = "BIGSVM_JOB"
 _HOPELESS = (2, 65, 66, 78)
@@ -47,9 +49,14 @@ def definitions(
     def new_rows(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         """One run for each state of rows and options that was not promoted yet."""
         try:
-            found = steps.detect(read_job(config))
+            job = read_job(config)
+            waiting, found = steps.waiting(job), steps.detect(job)
         except BigSVMError as error:
             return dg.SkipReason(str(error))
+        if waiting:  # their rows are not in the store yet, whose digest is still the old one
+            key = f"{found.problem}+{digest_of({str(path): file_digest(path) for path in waiting})}"
+            tags = {"bigsvm/reason": f"files wait to be added: {len(waiting)}"}
+            return dg.SensorResult(run_requests=[dg.RunRequest(run_key=key, tags=tags)], cursor=key)
         if not found.changed:
             return dg.SkipReason(found.reason)
         request = dg.RunRequest(run_key=found.problem, tags={"bigsvm/reason": found.reason})
@@ -65,6 +72,7 @@ def _assets(config: Path, retry: dg.RetryPolicy) -> list[dg.AssetsDefinition]:
         job = _job(config)
         with _said(), steps.alone(job):
             registry.settle(job.registry)
+            added = steps.arrive(job)
             found = steps.detect(job)
             version = steps.promoted_already(job, found)
             if version is not None:
@@ -74,7 +82,7 @@ def _assets(config: Path, retry: dg.RetryPolicy) -> list[dg.AssetsDefinition]:
                 return
             looked = steps.look(job, found)
         about = {"rows": found.store.n_samples, "features": found.store.n_features, "reason": found.reason}
-        about["fingerprint"] = found.store.fingerprint
+        about.update(fingerprint=found.store.fingerprint, rows_added=sum(added.values()))
         _refuse(job, looked, found.problem)
         yield dg.Output(found.problem, metadata=_shown({**about, **_gates(looked)}))
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bigsvm.cli.job import CHECKPOINTS
+from bigsvm.cli.job import CHECKPOINTS, digest_of
 from bigsvm.cli.record import EVENTS, RUN, recorded
-from bigsvm.config import FitConfig
 from bigsvm.errors import DataError, Interrupted
 from bigsvm.events import Emit, Warned, fan_out, silent
 from bigsvm.observe.jsonl import JsonlFile
@@ -18,6 +17,7 @@ from bigsvm.run.fit.fit import fit_store
 from bigsvm.store.blocks import RowBlocks
 from pipelines import journal
 from pipelines.config import Job
+from pipelines.start import Start, choose
 
 _FINAL = ("converged", "paper_rule", "kkt", "stalled")
 """Ends that come again however often the same fit is run; one that a limit stopped may come further."""
@@ -72,15 +72,20 @@ def stands_at(job: Job, found: Found) -> str:
     about = journal.noted_candidate(job.folder, found.problem)
     if about is not None and about["status"] in _FINAL:
         return "kept"
+    return "trained" if _stopped_at(job, found) is None else "resumed"
+
+
+def start_of(job: Job, found: Found) -> Start:
+    """Where the fit begins: one that was stopped keeps what it began with, whatever is current by now."""
+    return _stopped_at(job, found) or choose(job, found.store)
+
+
+def _stopped_at(job: Job, found: Found) -> Start | None:
+    """What the fit that was stopped began with; None where there is none that can be gone on with."""
     checkpoints = job.folder / journal.RUN / CHECKPOINTS
-    if journal.began_fit(job.folder, found.problem) and checkpoints.is_dir() and any(checkpoints.iterdir()):
-        return "resumed"
-    return "trained"
-
-
-def config_of(job: Job) -> FitConfig:
-    """The options of the fit: the job's.  What a night starts from (an earlier model's duals) belongs here."""
-    return job.fit
+    if not (checkpoints.is_dir() and any(checkpoints.iterdir())):
+        return None
+    return Start.of(journal.began_fit(job.folder, found.problem))
 
 
 def fit(job: Job, found: Found, emit: Emit = silent) -> Candidate:
@@ -95,13 +100,16 @@ def fit(job: Job, found: Found, emit: Emit = silent) -> Candidate:
         about = journal.noted_candidate(job.folder, found.problem)
         assert about is not None
         return Candidate(path, about["status"], about["result"], "kept")
+    begins = start_of(job, found)
+    if begins.why_not:
+        emit(Warned(f"the fit begins at zero: {begins.why_not}"))
     checkpoints = NightlyCheckpoints(run / CHECKPOINTS, job.checkpoint_every_s, emit)
     if start == "trained":
         checkpoints.clear()
         for name in (EVENTS, RUN):
             (run / name).unlink(missing_ok=True)
-        journal.begin_fit(job.folder, found.problem)
-    config = config_of(job)
+        journal.begin_fit(job.folder, found.problem, begins.document())
+    config = begins.applied(job.fit)
     about = {"store": job.store, "model": str(path), "config": dataclasses.asdict(config)}
     with recorded(run, about) as written, JsonlFile(run / EVENTS) as events:
         try:
@@ -114,7 +122,7 @@ def fit(job: Job, found: Found, emit: Emit = silent) -> Candidate:
         finally:
             result.close()
         document = result.document(str(path), str(run))
-        written.update(status=result.status, result=document)
+        written.update(status=result.status, result=document, model_digest=digest_of(path))
     journal.note_candidate(job.folder, found.problem, result.status, document)
     checkpoints.clear()
     return Candidate(path, result.status, document, "resumed" if checkpoints.resumed else "trained")

@@ -19,14 +19,16 @@ FIT, CANDIDATE = "fit.json", "candidate.json"
 MODEL, RUN = "candidate.model", "candidate.run"
 
 
-def begin_fit(folder: Path, problem: str) -> None:
-    """Note what is trained now.  Raises OutputError."""
-    _write(folder / FIT, {"problem": problem, "versions": versions()})
+def begin_fit(folder: Path, problem: str, start: dict[str, Any]) -> None:
+    """Note what is trained now, and what it starts from.  Raises OutputError."""
+    _write(folder / FIT, {"problem": problem, "versions": versions(), "start": start})
 
 
-def began_fit(folder: Path, problem: str) -> bool:
-    """Whether the last fit that began was of the same problem, by the same programs."""
-    return _read(folder / FIT) == {"problem": problem, "versions": versions()}
+def began_fit(folder: Path, problem: str) -> dict[str, Any] | None:
+    """What the last fit that began starts from, where it was of the same problem, by the same programs; else None."""
+    noted = _read(folder / FIT)
+    same = noted.get("problem") == problem and noted.get("versions") == versions()
+    return noted.get("start") if same else None
 
 
 def note_candidate(folder: Path, problem: str, status: str, result: dict[str, Any]) -> None:

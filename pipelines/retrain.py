@@ -26,7 +26,7 @@ from bigsvm.model import versions as registry
 from bigsvm.run.fit.plan import make_plan
 from pipelines import journal, steps
 from pipelines.config import Job, read_job
-from pipelines.profile import forget_profiles
+from pipelines.gates.profile import forget_profiles
 
 NOT_CONVERGED, GATE_REFUSED = 4, 76
 _WOULD = {
@@ -70,10 +70,12 @@ def _tidy(job: Job, document: dict[str, Any], session: Session) -> None:
 
 def _run(job: Job, session: Session, force: bool, accept_drift: bool) -> dict[str, Any]:
     registry.settle(job.registry)
+    with session.watching() as emit:
+        added = steps.arrive(job, emit)
     found = steps.detect(job)
     session.warn_of(found.store)
     about: dict[str, Any] = {"reason": found.reason, "store_fingerprint": found.store.fingerprint, "version": None}
-    about["problem"] = found.problem
+    about.update(problem=found.problem, added=added)
     if (version := steps.promoted_already(job, found)) is not None:
         about["reason"] = "the run before promoted it and was killed before it could say so"
         return {**about, "version": version, **_ended("promoted")}
@@ -104,21 +106,35 @@ def _run(job: Job, session: Session, force: bool, accept_drift: bool) -> dict[st
 def would(job: Job, session: Session, force: bool) -> dict[str, Any]:
     """What a run would do now; nothing is written, and of the rows nothing but a few labels is read.
 
-    Raises what a run would raise: bad data, a plan that refuses.
+    Raises what a run would raise: bad data, a plan that refuses.  Rows of files that wait are not read either: what
+    they change (the fingerprint, the plan, where the fit starts) is said of the store as it is.
     """
+    waiting = [str(path) for path in steps.waiting(job)]
     found = steps.detect(job)
     session.warn_of(found.store)
     about: dict[str, Any] = {"reason": found.reason, "store": job.store, "registry": str(job.registry)}
-    if not found.changed and not force:
+    about.update(rows=found.store.n_samples, current=registry.current_version(job.registry), would_add=waiting)
+    if waiting:
+        about["reason"] = f"files wait to be added: {len(waiting)}"
+    elif (version := steps.promoted_already(job, found)) is not None:
+        return {**about, "would": "tell of a promotion", "version": version}
+    elif not found.changed and not force:
         return {**about, "would": "nothing"}
-    start = steps.stands_at(job, found)
-    plan = make_plan(found.store, job.fit).document()
-    return {**about, "would": _WOULD[start], "rows": found.store.n_samples, "plan": plan, "checks": _asked(job)}
+    doing = "trained" if waiting else steps.stands_at(job, found)
+    start = steps.start_of(job, found)
+    about["starts_from"] = "0" if start.model is None else start.model
+    if start.why_not:
+        about["starts_from_0_since"] = start.why_not
+    plan = make_plan(found.store, start.applied(job.fit)).document()
+    told = [name for name in ("command", "url", "url_env") if getattr(job.notify, name)]
+    about.update(plan=plan, checks=_asked(job), tells=told, on=list(job.notify.on) if told else [])
+    return {**about, "would": _WOULD[doing], "keep_versions": job.keep_versions}
 
 
 def _asked(job: Job) -> list[str]:
-    """The limits that a candidate would be held against, as the job has them."""
-    return [
+    """The limits that a candidate would be held against: those that always hold, and as the job has them."""
+    always = ["sound", *([] if job.gates.allow_other_shape else ["shape"]), f"gap <= {job.max_relative_gap:g}"]
+    return always + [
         f"{table}.{name} = {value}"
         for table, limits in (("gates", job.gates), ("drift", job.drift))
         for name, value in limits.model_dump(exclude_defaults=True).items()
@@ -152,12 +168,26 @@ def command(config: Path, force: bool, accept_drift: bool, dry_run: bool, as_jso
     session = Session("retrain", as_json=as_json, quiet=quiet, progress=False)
     if dry_run:
         document = would(read_job(config), session, force)
-        return session.finish(document, f"would: {document['would']} ({document['reason']})", "dry_run")
+        return session.finish(document, _foreseen(document), "dry_run")
     document = retrain(read_job(config), session, force, accept_drift)
     status, code = document.pop("status"), document.pop("exit_code")
     if code:
         click.echo(f"bigsvm: error: {_complaint(status, document)}", err=True)
     return session.finish(document, _sentence(status, document), status, code)
+
+
+def _foreseen(document: dict[str, Any]) -> str:
+    """What a run would do, in lines."""
+    adds = f"add {len(document['would_add'])} files, then " if document["would_add"] else ""
+    lines = [f"would: {adds}{document['would']} ({document['reason']})"]
+    if "checks" in document:
+        lines.append(f"fit: {document['plan']['solver']} on {document['rows']} rows, from {document['starts_from']}")
+        if why := document.get("starts_from_0_since"):
+            lines[-1] += f" ({why})"
+        lines.append(f"gates: {', '.join(document['checks'])}")
+    if document.get("tells"):
+        lines.append(f"told by {', '.join(document['tells'])}: {', '.join(document['on'])}")
+    return "\n".join(lines)
 
 
 def _sentence(status: str, document: dict[str, Any]) -> str:

@@ -1,5 +1,6 @@
 """The steps of a retraining job: plain functions, each of which works on folders and can be run alone.
 
+arrive   put the rows of files that were delivered behind those of the store
 detect   has the data or the problem changed since the last promotion?
 look     hold the rows against those of the last promotion: drift, balance of the classes
 fit      train, and save the candidate beside the record of its run
@@ -24,14 +25,16 @@ from bigsvm.model import versions as registry
 from bigsvm.observe.jsonl import plain
 from bigsvm.run.fit.problem_identity import asked_digest
 from pipelines import journal, notify
+from pipelines.arrivals import append as arrive
+from pipelines.arrivals import waiting
 from pipelines.config import Job
-from pipelines.fitting import Candidate, Found, fit, stands_at
-from pipelines.judging import judge, look, open_rows, promotions
-from pipelines.verdict import Gate, Verdict
+from pipelines.fitting import Candidate, Found, fit, stands_at, start_of
+from pipelines.gates.judging import judge, look, open_rows, promotions
+from pipelines.gates.verdict import Gate, Verdict
 
 __all__ = [
-    "Candidate", "Found", "Gate", "Verdict", "alone", "detect", "fit", "judge", "look", "promote", "promoted_already",
-    "record", "stands_at", "tell",
+    "Candidate", "Found", "Gate", "Verdict", "alone", "arrive", "detect", "fit", "judge", "look", "promote",
+    "promoted_already", "record", "stands_at", "start_of", "tell", "waiting",
 ]  # fmt: skip
 
 

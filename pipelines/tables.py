@@ -71,6 +71,12 @@ class Gates(Strict):
     chance, better refuses one that is not better beyond chance."""
     significance: float = Field(default=0.05, gt=0, lt=0.5)
     """One-sided level of that test."""
+    max_calibration_error: Share | None = None
+    """Of classes, with `calibrate` in [fit]: the mean distance, over the rows of the holdout, between the probability
+    of the label that is given and how often it is right, in ten bins of that probability."""
+    max_batch_ms: float | None = Field(default=None, gt=0)
+    """The median time, in milliseconds on this machine, of labels for `batch_rows` rows of the holdout."""
+    batch_rows: int = Field(default=1000, ge=1)
     # on the rows to train on, before the fit
     min_class_share: Share | None = None
     """Every class has at least this share of them."""
@@ -94,7 +100,12 @@ class Gates(Strict):
 
     @property
     def need_holdout(self) -> bool:
-        return bool(self.minima() or self.maxima()) or self.max_drop is not None or self.compares
+        return bool(self.minima() or self.maxima()) or self.max_drop is not None or self.asks_rows
+
+    @property
+    def asks_rows(self) -> bool:
+        """Whether something is asked of each row of the holdout, or of a batch of them."""
+        return self.compares or self.max_calibration_error is not None or self.max_batch_ms is not None
 
     @property
     def compares(self) -> bool:
@@ -117,6 +128,19 @@ class Drift(Strict):
     @property
     def of_rows(self) -> bool:
         return any(limit is not None for limit in (self.max_label_psi, self.max_mean_shift, self.max_zero_rate_change))
+
+
+class Arrivals(Strict):
+    """Files of new rows, each of which is put behind those of the store once."""
+
+    files: str
+    """A path, or a pattern such as incoming/*.svm.zst; taken in the order of their names."""
+    from_format: str | None = None
+    """As --from of bigsvm ingest, where the names do not tell."""
+    label: str | None = None
+    weight: str | None = None
+    zero_based: bool = False
+    """Of text: features are counted from 0."""
 
 
 class Notify(Strict):

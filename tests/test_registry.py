@@ -72,6 +72,8 @@ SPOILT: dict[str, Callable[[Path], None]] = {
     "infinite coef": lambda p: spoil_nan(p, value=np.inf),
     "nan intercept": lambda p: spoil_nan(p, "intercept.npy"),
     "nan alpha, old digest": lambda p: np.save(p / "alpha.npy", np.full((1, 9), np.nan)),
+    "nan alpha": lambda p: spoil_nan(p, "alpha.npy"),
+    "alpha of no bytes, digest fixed": lambda p: spoil_size(p, "alpha.npy", 0, fix=True),
     "truncated": lambda p: spoil_size(p, "coef.npy", 40, fix=False),
     "truncated, digest fixed": lambda p: spoil_size(p, "coef.npy", 150, fix=True),
     "cut in the header, digest fixed": lambda p: spoil_size(p, "coef.npy", 40, fix=True),

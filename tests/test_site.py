@@ -120,6 +120,15 @@ def test_messages_of_the_page_of_errors_are_messages() -> None:
         assert re.search(r" \{[^}\n]*\} ".join(parts), source), heading
 
 
+def test_every_kind_of_error_has_an_anchor_of_its_own() -> None:
+    anchors = re.findall(r'^<a id="([\w-]+)"></a>$', (DOCS / "errors.md").read_text(), re.MULTILINE)
+    kinds = [kind for kind in vars(bigsvm.errors).values() if isinstance(kind, type) and issubclass(kind, Exception)]
+    assert sorted(anchors) == sorted(kind.anchor for kind in kinds)  # type: ignore[attr-defined]
+    for kind in kinds:
+        assert bigsvm.errors.anchor_of(kind.code) in anchors  # type: ignore[attr-defined]
+    assert bigsvm.errors.anchor_of(65) == "bad-data"
+
+
 def test_the_page_of_errors_has_every_exit_code() -> None:
     codes = re.findall(r"^## Exit (\d+)", (DOCS / "errors.md").read_text(), re.MULTILINE)
     table = re.findall(r"^\| (\d+) \|", (DOCS / "output.md").read_text(), re.MULTILINE)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bigsvm.cli.interrupts import check_interrupted
+from bigsvm.errors import anchor_of
 from bigsvm.events import Emit, Event, Thinned, Warned, fan_out, silent
 
 if TYPE_CHECKING:
@@ -160,7 +161,8 @@ def write_failure(command: str, code: int, error: BigSVMError | str, hint: str, 
     """A failure: one line on standard error, or with --json the document on standard output as well."""
     what, where = str(getattr(error, "what", error)), str(getattr(error, "where", ""))
     line = " ".join(f"{where}: {what}".split() if where else what.split())
-    click.echo(f"bigsvm: error: {line}" + (f" ({hint})" if hint else ""), err=True)
+    see = f"errors.md#{getattr(error, 'anchor', anchor_of(code))}"
+    click.echo(f"bigsvm: error: {line}" + (f" ({hint})" if hint else "") + f" [{see}]", err=True)
     if as_json:
         detail: dict[str, Any] = {"code": code, "message": what, "where": where, "hint": hint}
         smallest = getattr(error, "min_memory_bytes", None)

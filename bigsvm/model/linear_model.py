@@ -23,7 +23,7 @@ from bigsvm.errors import DataError
 from bigsvm.model.decide import Decides, check_width, models_of, no_codes
 from bigsvm.model.kernel_model import KernelModel, read_kernel_model
 from bigsvm.model.linear_scores import COMPILED_FROM, products
-from bigsvm.model.model_files import check_file, json_labels, read_document, write_array, write_model
+from bigsvm.model.model_files import json_labels, map_array, read_document, write_array, write_model
 from bigsvm.model.model_rows import read_rows
 from bigsvm.model.saved import read_saved_linear, read_whole_document
 from bigsvm.problem.kernel import Kernel
@@ -202,8 +202,7 @@ def load_alpha(path: str | Path, model: Model) -> np.ndarray | None:
     digest = model.about.get("digests", {}).get("alpha.npy")
     if digest is None:
         return None
-    check_file(file, digest)
-    alpha = np.load(file, mmap_mode="r", allow_pickle=False)
+    alpha = map_array(file, digest)
     if alpha.dtype != np.float64 or alpha.ndim != 2 or alpha.shape[0] != model.n_models:
         raise DataError(f"alpha.npy has shape {alpha.shape} and dtype {alpha.dtype}", str(file))
     return alpha

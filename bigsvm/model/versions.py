@@ -30,7 +30,8 @@ import numpy as np
 from bigsvm.errors import BigSVMError, DataError, MissingInput
 from bigsvm.files.atomic import cannot_write, file_digest, new_directory, sync_directory, temporary_name, write_bytes
 from bigsvm.files.locks import wait_for
-from bigsvm.model.linear_model import Model, load_model
+from bigsvm.model.linear_model import Model, load_alpha, load_model
+from bigsvm.model.model_files import is_finite
 
 CURRENT, HISTORY, LOCK, PENDING, VERSIONS = "current", "history.jsonl", ".lock", ".pending.json", "versions"
 _LINK = re.compile(rf"{VERSIONS}/([0-9]{{6,}})")
@@ -199,12 +200,15 @@ def check_model(path: Path) -> Model:
                 raise DataError(f"model.json names {name!r}, which is not there", str(path))
             if file_digest(path / name) != digest:
                 raise DataError("damaged: its digest does not match model.json", str(path / name))
+        alpha = load_alpha(path, model)
     except (BigSVMError, OSError, MemoryError):
         raise
     except Exception as error:  # whatever else a garbled file can do to a parser
         raise DataError(f"cannot be loaded: {type(error).__name__}: {error}", str(path)) from error
     if model.n_features < 1 or len(model.classes) == 1:
         raise DataError(f"empty: {model.n_features} features, {len(model.classes)} classes", str(path))
+    if alpha is not None and not is_finite(alpha):
+        raise DataError("values that are not finite", str(path / "alpha.npy"))
     if len(np.unique(model.classes)) != len(model.classes):
         raise DataError("a class is named twice", str(path / "model.json"))
     return model

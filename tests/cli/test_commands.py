@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import shutil
 import subprocess
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 from bigsvm.cli.commands.machine.cache import COMPILED, USES
+from bigsvm.cli.remedies import remedies
 from bigsvm.compiled.cache.functions import SUFFIX
 from bigsvm.compiled.cache.places import LEVELS, lacks, shipped
 from bigsvm.compiled.cache.stamp import stamp
@@ -248,6 +250,42 @@ def test_doctor(bigsvm: Bigsvm) -> None:
     assert "numpy" in result["versions"]
     assert result["missing"] == []
     assert "memory limit" in bigsvm("doctor").out
+    hints = bigsvm("doctor", "--fix-hints", "--json").document["result"]["fix_hints"]
+    assert all(set(hint) == {"problem", "fix"} for hint in hints)
+    for hint in hints:
+        assert f"{hint['problem']}\n    {hint['fix']}\n" in bigsvm("doctor", "--fix-hints").out + "\n"
+
+
+def test_each_thing_that_stands_in_the_way_has_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BIGSVM_CACHE", str(tmp_path))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "onnx" else name)
+    memory = {
+        "limit_bytes": 4 << 30,
+        "limit_source": "cgroup",
+        "base_bytes": 200 << 20,
+        "default_budget_bytes": 1 << 30,
+    }
+    scratch = {"folder": str(tmp_path / "s"), "free_bytes": 9 << 30, "filesystem": "ext4"}
+    well: dict[str, Any] = {"memory": memory, "scratch": scratch, "missing": []}
+    optional = "optional, for bigsvm export MODEL OUT.onnx: onnx is not installed"
+    assert [hint["problem"] for hint in remedies(well)] == [optional]
+    for changed, problem, fix in (
+        ({"missing": ["numba", "zarr"]}, "libraries are missing", "pip install numba zarr"),
+        ({"memory": {**memory, "base_bytes": None}}, "ulimit -v", "ulimit -v unlimited"),
+        ({"memory": {**memory, "base_bytes": 300 << 20}}, "more than 256 MiB", "give --memory 44 MiB less"),
+        ({"memory": {**memory, "default_budget_bytes": 64 << 20}}, "cgroup leaves a fit 64 MiB", "raise that limit"),
+        ({"scratch": {**scratch, "filesystem": "tmpfs"}}, "is in memory (tmpfs)", "export BIGSVM_SCRATCH="),
+        ({"scratch": {**scratch, "free_bytes": 5}}, "less than 1 GiB", "bigsvm cache clear"),
+    ):
+        first, *rest = remedies({**well, **changed})
+        assert problem in first["problem"]
+        assert first["fix"].startswith(fix)
+        assert [hint["problem"] for hint in rest] == [optional]
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    unwritable = [hint["problem"] for hint in remedies(well)]
+    assert len(unwritable) == 3
+    assert "cannot be written" in unwritable[0]
+    assert "cannot be kept" in unwritable[1]
 
 
 def test_cache(bigsvm: Bigsvm, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -97,6 +97,7 @@ def test_failures(bigsvm: Bigsvm, monkeypatch: pytest.MonkeyPatch, error: BaseEx
         assert document["error"]["min_memory_bytes"] == 7
     if isinstance(error, DataError):
         assert document["error"] == {"code": 65, "message": "bad", "where": "f:1", "hint": "mend it"}
+        assert said.err == "bigsvm: error: f:1: bad (mend it) [errors.md#bad-data]\n"
     if isinstance(error, ZeroDivisionError):
         assert "run again with --debug" in said.err
     assert "Traceback" in bigsvm("plan", "x.zarr", "--debug").err
@@ -107,7 +108,7 @@ def test_a_message_of_many_lines_becomes_one(bigsvm: Bigsvm, monkeypatch: pytest
         raise DataError("first\n  second", "a\nb")
 
     monkeypatch.setattr("bigsvm.store.formats.opener.open_store", fail)
-    assert bigsvm("plan", "x").err == "bigsvm: error: a b: first second\n"
+    assert bigsvm("plan", "x").err == "bigsvm: error: a b: first second [errors.md#bad-data]\n"
 
 
 def test_missing_store(bigsvm: Bigsvm) -> None:

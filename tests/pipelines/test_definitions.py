@@ -14,6 +14,7 @@ dg = pytest.importorskip("dagster")
 from bigsvm.model import versions as registry  # noqa: E402
 from bigsvm.observe.jsonl import read_events  # noqa: E402
 from bigsvm.run.fit.checkpoint import Checkpoints  # noqa: E402
+from bigsvm.store.ingest.ingest import ingest  # noqa: E402
 from pipelines import journal  # noqa: E402
 from pipelines.dagster_demo import three_nights  # noqa: E402
 from pipelines.definitions import definitions  # noqa: E402
@@ -116,6 +117,25 @@ def test_the_schedule_and_the_sensor_fire(job: Place, tmp_path: Path) -> None:
         assert other.run_key != request.run_key
         (tmp_path / "train.zarr" / "zarr.json").unlink()
         assert "zarr.json" in (sensor.evaluate_tick(dg.build_sensor_context(instance)).skip_message or "")
+
+
+def test_the_sensor_sees_files_that_wait(job: Place, tmp_path: Path) -> None:
+    text = "".join(f"{1 - 2 * (i % 2)} 1:{1 - 2 * (i % 2)} 2:{i}\n" for i in range(40))
+    (tmp_path / "rows.svm").write_text(text)
+    ingest(tmp_path / "rows.svm", tmp_path / "train.zarr", overwrite=True)
+    config = job('warm_start = true\n[arrivals]\nfiles = "in/*.svm"\n')
+    config.write_text(config.read_text().replace('holdout = "holdout.zarr"\n', ""))
+    sensor = definitions(config).resolve_sensor_def("new_rows")
+    with dg.DagsterInstance.ephemeral() as instance:
+        assert run(config, instance).success
+        assert sensor.evaluate_tick(dg.build_sensor_context(instance)).skip_message is not None
+        (tmp_path / "in").mkdir()
+        (tmp_path / "in/a.svm").write_text(text)
+        (request,) = sensor.evaluate_tick(dg.build_sensor_context(instance)).run_requests
+        assert request.tags["bigsvm/reason"] == "files wait to be added: 1"
+        done = run(config, instance)
+        assert metadata(done, "rows")["rows_added"] == 40
+        assert sensor.evaluate_tick(dg.build_sensor_context(instance)).skip_message is not None
 
 
 def test_three_nights_of_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

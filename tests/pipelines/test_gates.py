@@ -23,9 +23,9 @@ from bigsvm.store.formats.opener import open_store
 from bigsvm.store.ingest.ingest import ingest
 from pipelines import notify
 from pipelines.config import read_job
-from pipelines.drift import psi, psi_of_histograms
-from pipelines.paired import Paired, compare
-from pipelines.profile import Profile, counts, profile_of
+from pipelines.gates.drift import psi, psi_of_histograms
+from pipelines.gates.paired import Paired, compare
+from pipelines.gates.profile import Profile, counts, profile_of
 from pipelines.tables import Notify
 from tests.pipelines.test_retrain import Place, Retrain, current, job, retrain, write_store
 
@@ -192,7 +192,7 @@ def test_a_dry_run_says_what_would_be_done_and_writes_nothing(job: Place, retrai
     config = job(gates="min_accuracy = 0.8")
     said = retrain(config, "--dry-run", "--json").document
     assert (said["status"], said["result"]["would"]) == ("dry_run", "train")
-    assert said["result"]["checks"] == ["gates.min_accuracy = 0.8"]
+    assert said["result"]["checks"] == ["sound", "shape", "gap <= 0.001", "gates.min_accuracy = 0.8"]
     assert not (tmp_path / "reg").exists()
     retrain(config, "--quiet")
     assert retrain(config, "--dry-run").out.startswith("would: nothing (")

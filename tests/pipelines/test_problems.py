@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from bigsvm.config import RESULT_OPTIONS, FitConfig
+from bigsvm.config import MODEL_OPTIONS, OPTIONS, RESULT_OPTIONS, FitConfig
 from bigsvm.errors import UsageError
 from bigsvm.model import versions as registry
 from bigsvm.model.linear_model import load_model
@@ -82,6 +83,33 @@ def test_a_changed_option_is_never_taken_for_none(job: Place, retrain: Retrain) 
         found = steps.detect(read.model_copy(update={"fit": fit}))
         assert found.changed, field.name
         assert found.reason == "the options of the fit have changed"
+
+
+def as_toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f'"{key}" = {as_toml(item)}' for key, item in value.items()) + "}"
+    return json.dumps(value)
+
+
+def test_a_line_of_the_job_for_each_option_of_the_table_retrains(job: Place, retrain: Retrain) -> None:
+    """As somebody types it into the file: kernel, gamma, epsilon, memory and whatever else changes a model."""
+    config = job()
+    assert retrain(config, "--quiet").code == 0
+    before, tried = config.read_text(), set()
+    for field in FIELDS:
+        option = OPTIONS[field.name]
+        if not option.flags:
+            continue
+        value = other_value(field)
+        line = f"{option.name.replace('_', '-')} = {as_toml(not value if option.negated else value)}"
+        text = before.replace('memory = "64MiB"\n', "") if field.name == "memory" else before
+        config.write_text(text.replace("[fit]\n", f"[fit]\n{line}\n"))
+        found = steps.detect(read_job(config))
+        assert (found.changed, found.reason) == (True, "the options of the fit have changed"), line
+        tried.add(field.name)
+    assert tried == set(MODEL_OPTIONS) - PLACES, "all that the table says changes a model was tried"
+    config.write_text(before)
+    assert not steps.detect(read_job(config)).changed
 
 
 def test_a_kernel_by_its_name_alone(job: Place, retrain: Retrain, tmp_path: Path) -> None:

@@ -127,9 +127,16 @@ def metric_of(metric: str | None, store: RowBlocks) -> str:
 
 
 def tune_store(
-    store: RowBlocks, config: FitConfig, asked: Asked, emit: Emit = silent, run: Path | None = None
+    store: RowBlocks,
+    config: FitConfig,
+    asked: Asked,
+    emit: Emit = silent,
+    run: Path | None = None,
+    held_out_of: RowBlocks | None = None,
 ) -> TuneResult:
     """Search `store` as asked; with a `run` folder go on with what is done there.
+
+    held_out_of : the same rows, of which some weigh 0 in `store`: its held-out rows are scored; None: those of `store`
 
     Raises
     ------
@@ -158,7 +165,7 @@ def tune_store(
     check_room(store, search, len(asked.grid) * asked.folds.n_folds)
     trained = train(store, search, asked.grid, asked.folds, note, run)
     with PeakMemory() as memory:
-        scores = held_out_metrics(store, trained.cells, asked.folds, search, note)
+        scores = held_out_metrics(held_out_of or store, trained.cells, asked.folds, search, note)
     scoring = memory.document(trained.memory["budget_bytes"])
     metrics = METRICS_OF_TARGETS if store.classes is None else METRICS
     rows = rows_of(asked.grid, trained, scores, metrics)

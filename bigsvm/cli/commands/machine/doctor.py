@@ -30,7 +30,8 @@ _NEEDED = ("numpy", "scipy", "numba", "zarr", "numcodecs", "dask", "distributed"
 @click.option(
     "--scratch", metavar="DIR", help="Folder of staged copies.  [default: a folder of yours in the temporary folder]"
 )
-def command(session: Session, scratch: str | None) -> int:
+@click.option("--fix-hints", is_flag=True, help="For each thing that stands in the way, a line that mends it.")
+def command(session: Session, scratch: str | None, fix_hints: bool) -> int:
     from bigsvm.machine import core_count, memory_limit
 
     limit = memory_limit()
@@ -72,7 +73,14 @@ def command(session: Session, scratch: str | None) -> int:
         ("versions", ", ".join(f"{name} {version}" for name, version in versions.items())),
         ("missing", text.listed(missing) if missing else "nothing"),
     ]
-    return session.finish(result, text.rows(lines))
+    shown = text.rows(lines)
+    if fix_hints:
+        from bigsvm.cli.remedies import remedies
+
+        found = result["fix_hints"] = remedies(result)
+        hints = [f"{entry['problem']}\n    {entry['fix']}" for entry in found]
+        shown += "\n\n" + ("\n".join(hints) or "nothing stands in the way")
+    return session.finish(result, shown)
 
 
 def _versions() -> tuple[dict[str, str], list[str]]:

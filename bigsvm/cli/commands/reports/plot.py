@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,12 +15,18 @@ from bigsvm.cli.page import check_page, write_page
 from bigsvm.cli.session import Session
 from bigsvm.errors import UsageError
 
+if TYPE_CHECKING:
+    from bigsvm.report.facts import Chart
+
 _FORMS = (".svg", ".png")
 _WIDEST = 100
+CURVE = "curve.json"
+"""As `bigsvm/run/tune/sizes.py` has it, which is not loaded to show a help."""
 
 
 @bigsvm_command(
-    help="Compare fits: proved gaps of each RUN against passes and against seconds.\n\n"
+    help="Compare fits: proved gaps of each RUN against passes and against seconds; of a search with --sizes the "
+    "held-out metric against the rows trained on.\n\n"
     "With -o a picture (matplotlib, the extra `report`), else drawn in the terminal's characters."
 )
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
@@ -33,6 +40,8 @@ def command(session: Session, runs: tuple[Path, ...], output: Path | None, overw
         if output.suffix.lower() not in _FORMS:
             raise UsageError(f"a picture is .svg or .png, not {output.suffix or 'without an ending'}", str(output))
         check_page(output, overwrite)
+    if all((path / CURVE).is_file() for path in runs):
+        return _learning(session, runs, output, overwrite)
     found = [read_run(path) for path in runs]
     charts = comparison(found)
     if not any(curve.y for chart in charts for curve in chart.curves):
@@ -41,14 +50,30 @@ def command(session: Session, runs: tuple[Path, ...], output: Path | None, overw
         {"name": name, "run": str(run.folder), "status": run.status, "proofs": points_of(run)}
         for name, run in zip(names_of(found), found, strict=True)
     ]
+    return _drawn(session, {"runs": told}, charts, output, overwrite)
+
+
+def _learning(session: Session, runs: tuple[Path, ...], output: Path | None, overwrite: bool) -> int:
+    """Searches on shares of the rows."""
+    from bigsvm.report.learning import learning_chart
+    from bigsvm.run.tune.sizes import read_curve
+
+    found = [read_curve(path) for path in runs]
+    told = [{"run": str(path), "learning_curve": curve} for path, curve in zip(runs, found, strict=True)]
+    chart = learning_chart([path.name.removesuffix(".run") for path in runs], found)
+    return _drawn(session, {"runs": told}, [chart], output, overwrite)
+
+
+def _drawn(session: Session, told: dict[str, Any], charts: list[Chart], output: Path | None, overwrite: bool) -> int:
+    """Charts as a picture, or in characters."""
     if output is None:
         from bigsvm.report.draw.chart import braille
 
         colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
         width = min(_WIDEST, shutil.get_terminal_size().columns)
-        return session.finish({"runs": told}, "\n\n".join(braille(chart, width, colour=colour) for chart in charts))
+        return session.finish(told, "\n\n".join(braille(chart, width, colour=colour) for chart in charts))
 
     from bigsvm.report.draw.plots import picture
 
     write_page(output, picture(charts, output.suffix.lower()[1:]), overwrite)
-    return session.finish({"runs": told, "picture": str(output)}, f"{output}: {len(found)} runs", made=True)
+    return session.finish({**told, "picture": str(output)}, f"{output}: {len(told['runs'])} runs", made=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -88,6 +89,10 @@ _own_options = [
         "--run", type=click.Path(path_type=Path), metavar="DIR",
         help="Folder of the search, where -o names the model.  [default: MODEL.run]",
     ),
+    click.option(
+        "--sizes", metavar="S,S,...",
+        help="A learning curve: the search on these shares of the rows, such as 0.1,0.3,1, scored on the same rows.",
+    ),
     click.option("--csv", "table", type=click.Path(path_type=Path), metavar="FILE", help="Write the table as CSV."),
     click.option("--overwrite", is_flag=True, help="Replace a model or a table that is there."),
     click.option("--allow-unconverged", is_flag=True, help="Exit 0 also where a gap was not proved."),
@@ -116,10 +121,14 @@ def command(
 ) -> int:
     own = {name: options.pop(name) for name in (
         "costs", "class_weights", "gammas", "folds", "group", "fold", "metric", "choose", "refit", "out", "run",
-        "overwrite", "allow_unconverged",
+        "overwrite", "allow_unconverged", "sizes",
     )}  # fmt: skip
     opened = {"label": label, "weight": weight, "empty_chunks": empty_chunks, **take_rows(options)}
     config = config_of(ctx, options)
+    if own["sizes"] is not None and own["refit"]:
+        raise UsageError("a learning curve has no model to refit", hint="leave --refit or --sizes out")
+    if own["sizes"] is not None and table is not None:
+        raise UsageError("--csv has a line for each candidate, and --sizes one for each size", hint="--json has all")
     model, run = _places(store, own)
 
     from bigsvm.files.outputs import check_plain_output, new_output
@@ -138,6 +147,8 @@ def command(
     folds = make_folds(data, store, own["folds"], own["group"], own["fold"], config.seed, opened)
     metric = metric_of(own["metric"], data)
     asked = Asked(grid, folds, metric, own["choose"] == "one-se", own["refit"])
+    if own["sizes"] is not None:
+        return _learning_curve(session, data, config, asked, run, own)
     with session.watching() as emit:
         if run is None:
             result = tune_store(data, config, asked, emit)
@@ -159,6 +170,24 @@ def command(
     if result.refit is not None:
         code = max(code, result.refit.exit_code(own["allow_unconverged"]))
     return session.finish(document, describe(result, document), result.status, code)
+
+
+def _learning_curve(session: Session, data: Any, config: Any, asked: Any, run: Path | None, own: dict[str, Any]) -> int:
+    from bigsvm.run.tune.sizes import learning_curve, parse_shares
+
+    shares = parse_shares(own["sizes"])
+    with session.watching() as emit, nullcontext() if run is None else run_folder(run):
+        curve = learning_curve(data, config, asked, shares, emit, run)
+    session.warn_of(curve)
+    document = {**curve.document(), "run": None if run is None else str(run)}
+    lines = [["share", "rows", "C", curve.metric, "relative gap", ""]]
+    for point in curve.points:
+        row = point.row
+        said = "" if row.status == "converged" else row.status
+        cells = [f"{point.share:g}", text.count(round(point.n_rows)), f"{row.candidate.C:g}"]
+        lines.append([*cells, _score(row, curve.metric), f"{max(row.gaps):.1e}", said])
+    shown = _aligned(lines) + ("" if run is None else f"\nsearch  {run}; bigsvm plot {run} draws it")
+    return session.finish(document, shown, curve.status, curve.exit_code(own["allow_unconverged"]))
 
 
 def _places(store: str, own: dict[str, Any]) -> tuple[Path | None, Path | None]:
@@ -218,9 +247,14 @@ def _table(result: TuneResult) -> str:
         cells += [_short(candidate.class_weight or "none")] * weights + [_short(candidate.gamma)] * gammas
         cells += [_score(row, metric) for metric in shown]
         lines.append([*cells, f"{max(row.gaps):.1e}", "" if row.status == "converged" else row.status])
-    widths = [max(len(line[k]) for line in lines) for k in range(len(head))]
+    return _aligned(lines) + "\n  * best mean, 1 smallest C within one standard error of it"
+
+
+def _aligned(lines: list[list[str]]) -> str:
+    """Cells in columns."""
+    widths = [max(len(line[k]) for line in lines) for k in range(len(lines[0]))]
     table = ["  ".join(f"{cell:>{width}}" for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
-    return "\n".join([*table, "  * best mean, 1 smallest C within one standard error of it"])
+    return "\n".join(table)
 
 
 def _score(row: Row, metric: str) -> str:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipelines.profile import Profile
+from pipelines.gates.profile import Profile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pipelines.config import Job
-    from pipelines.verdict import Verdict
+    from pipelines.gates.verdict import Verdict
 
 _BINS = 10  # of equal mass in the reference, as the index is usually taken
 

@@ -13,11 +13,12 @@ from bigsvm.run.apply.scoring import budget_of
 from bigsvm.run.proof.certify import certify_model
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.formats.opener import open_store
-from pipelines import drift, profile
 from pipelines.config import Job
 from pipelines.fitting import Found
-from pipelines.paired import Paired, compare
-from pipelines.verdict import Verdict
+from pipelines.gates import drift, profile
+from pipelines.gates.latency import batch_ms
+from pipelines.gates.paired import Paired, compare
+from pipelines.gates.verdict import Verdict
 
 
 def judge(job: Job, found: Found, candidate: Path, emit: Emit = silent) -> Verdict:
@@ -56,7 +57,7 @@ def judge(job: Job, found: Found, candidate: Path, emit: Emit = silent) -> Verdi
         return verdict
     if job.holdout is not None:
         _judge_metrics(job, verdict, model, current, emit)
-    if verdict.passed and job.holdout is not None and (job.gates.compares or job.drift.max_score_psi is not None):
+    if verdict.passed and job.holdout is not None and (job.gates.asks_rows or job.drift.max_score_psi is not None):
         _judge_rows(job, found, verdict, model, current)
     return verdict
 
@@ -99,13 +100,14 @@ def promotions(job: Job) -> list[dict[str, Any]]:
 
 
 def _judge_rows(job: Job, found: Found, verdict: Verdict, model: Any, current: Any) -> None:
-    """The gates that ask both models about each row of the holdout, and the one on how the scores lie."""
+    """The gates that ask both models about each row of the holdout, and those on scores, probabilities and time."""
     assert job.holdout is not None
     holdout = open_rows(job, job.holdout)
     rival = current if current is not None and _comparable(model, current, holdout) else None
     paired = compare(model, rival, holdout, budget_of(job.fit))
     if rival is not None:
         _ask_paired(job, verdict, paired)
+    _ask_service(job, verdict, model, holdout, paired.calibration_error)
     if job.drift.max_score_psi is not None:
         drift.ask_of_scores(job, verdict, _former(job), paired.scores)
         path = profile.path_of(job.folder, found.problem)
@@ -113,6 +115,22 @@ def _judge_rows(job: Job, found: Found, verdict: Verdict, model: Any, current: A
         if now is not None and found.problem != _last_problem(job):  # else they are what is compared with
             now.scores = paired.scores
             now.save(path)
+
+
+def _ask_service(job: Job, verdict: Verdict, model: Any, holdout: RowBlocks, error: float | None) -> None:
+    """The gates on what a service would give: its probabilities, and how long it takes."""
+    gates = job.gates
+    if gates.max_calibration_error is not None:
+        passed = error is not None and error <= gates.max_calibration_error
+        verdict.metrics["calibration_error"] = error
+        text = f"probabilities of the labels given are {_shown(error)} away from how often they are right"
+        text = "the model gives no probabilities" if error is None else text
+        verdict.ask("max_calibration_error", passed, error, gates.max_calibration_error, text)
+    if gates.max_batch_ms is not None:
+        taken, rows = batch_ms(model, holdout, gates.batch_rows, budget_of(job.fit))
+        verdict.metrics["batch_ms"] = taken
+        text = f"labels of {rows} rows take {taken:.3g} ms"
+        verdict.ask("max_batch_ms", taken <= gates.max_batch_ms, taken, gates.max_batch_ms, text)
 
 
 def _ask_paired(job: Job, verdict: Verdict, paired: Paired) -> None:

@@ -13,9 +13,10 @@ from bigsvm.budget import MemoryBudget
 from bigsvm.run.apply.evaluate import join_labels
 from bigsvm.run.apply.scoring import score_rows
 from bigsvm.store.blocks import RowBlocks, blocks_of, row_bytes
-from pipelines.profile import counts
+from pipelines.gates.profile import counts
 
 _BLOCK = 4 << 20  # bytes
+_BINS = 10  # of a probability, of equal width
 
 
 @dataclass
@@ -26,6 +27,7 @@ class Paired:
     won, lost : rows that only the candidate gets right, only the current model
     mean, scatter : of the current model's squared error less the candidate's: mean, sum of squares about it
     scores : int64, (n_models, bins) of the candidate, as `profile.counts` has them
+    surest : float64, (3, 10): rows, their probabilities and how many were right, by the probability of the label given
     """
 
     n_rows: int = 0
@@ -36,6 +38,22 @@ class Paired:
     scatter: float = 0.0
     scores: Any = None
     regression: bool = False
+    surest: np.ndarray | None = None
+
+    @property
+    def calibration_error(self) -> float | None:
+        """Mean distance of the probability of the label that is given from how often it is right; None without."""
+        if self.surest is None or self.n_rows == 0:
+            return None
+        return float(np.abs(self.surest[1] - self.surest[2]).sum() / self.n_rows)
+
+    def add_probabilities(self, given: np.ndarray, right: np.ndarray) -> None:
+        """Count a block: probabilities (n,) of the labels that the candidate gives, and whether they are right."""
+        if self.surest is None:
+            self.surest = np.zeros((3, _BINS))
+        bins = np.minimum((given * _BINS).astype(np.int64), _BINS - 1)
+        for sums, values in zip(self.surest, (np.ones(len(given)), given, right), strict=True):
+            sums += np.bincount(bins, values, _BINS)
 
     @property
     def churn(self) -> float:
@@ -85,6 +103,11 @@ def compare(model: Any, current: Any | None, holdout: RowBlocks, budget: MemoryB
         y = block.y[kept]
         for m in range(model.n_models):
             histograms[m] += counts(scores[0][:, m])
+        if "calibration" in model.about and true_labels is not None:
+            ours, theirs = true_labels[0][1:]
+            given = model.codes(scores[0])
+            sure = model.probabilities_of(scores[0])[np.arange(len(given)), given]
+            found.add_probabilities(sure, ours[given] == theirs[y.astype(np.int64)])
         if current is not None and model.regression:
             errors = [(one[:, 0] - y) ** 2 for one in scores]
             found.add_gains(errors[1] - errors[0])

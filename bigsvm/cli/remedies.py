@@ -1,0 +1,70 @@
+"""What `bigsvm doctor` found that stands in somebody's way, each with a line that mends it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+from typing import Any
+
+from bigsvm.files.paths import cache_folder
+from bigsvm.units import GIB, MIB
+
+EXTRAS = {
+    "sklearn": ("sklearn", "bigsvm.sklearn, the estimators"),
+    "matplotlib": ("report", "pages of bigsvm report and plots as PNG or SVG"),
+    "h5py": ("anndata", "rows in .h5ad and .h5 files"),
+    "obstore": ("remote", "rows on object storage"),
+    "onnx": ("onnx", "bigsvm export MODEL OUT.onnx"),
+}
+"""Library -> (extra, what it is for)."""
+_LEAST_BUDGET = 256 * MIB
+
+
+def remedies(found: dict[str, Any]) -> list[dict[str, str]]:
+    """problem and fix of each thing that the result of `doctor` shows, the worst first; empty where there is none.
+
+    A fix is a line for the shell where there is one.  What is merely optional comes last.
+    """
+    said: list[tuple[str, str]] = []
+    if found["missing"]:
+        said.append(("no fit can run: libraries are missing", f"pip install {' '.join(found['missing'])}"))
+    base = found["memory"]["base_bytes"]
+    if base is None and not found["missing"]:
+        said.append(("the limit of addresses (ulimit -v) leaves no room for a process", "ulimit -v unlimited"))
+    if base is not None and base > 256 * MIB:
+        more = -(-(base - 256 * MIB) // MIB)
+        said.append(("a process takes more than 256 MiB before it reads a row", f"give --memory {more} MiB less"))
+    said += _of_scratch(found["scratch"])
+    cache = cache_folder()
+    if not os.access(_there(cache), os.W_OK):
+        said.append((f"compiled code cannot be kept in {cache}", 'export BIGSVM_CACHE="$HOME/.cache"'))
+    memory = found["memory"]
+    if memory["default_budget_bytes"] < _LEAST_BUDGET:
+        limit = f"{memory['limit_source']} leaves a fit {memory['default_budget_bytes'] // MIB} MiB"
+        said.append((limit, "raise that limit, or name the budget yourself: bigsvm fit ... --memory SIZE"))
+    for library, (extra, what) in EXTRAS.items():
+        if importlib.util.find_spec(library) is None:
+            said.append((f"optional, for {what}: {library} is not installed", f"pip install 'bigsvm[{extra}]'"))
+    return [{"problem": problem, "fix": fix} for problem, fix in said]
+
+
+def _of_scratch(scratch: dict[str, Any]) -> list[tuple[str, str]]:
+    folder, elsewhere = (
+        scratch["folder"],
+        'export BIGSVM_SCRATCH="$HOME/.cache/bigsvm-scratch"  # or any folder on a disk',
+    )
+    if not os.access(_there(Path(folder)), os.W_OK):
+        return [(f"the scratch folder {folder} cannot be written", elsewhere)]
+    if scratch["filesystem"] in ("tmpfs", "ramfs"):
+        return [(f"the scratch folder {folder} is in memory ({scratch['filesystem']})", elsewhere)]
+    if scratch["free_bytes"] < GIB:
+        return [(f"less than 1 GiB is free in the scratch folder {folder}", "bigsvm cache clear")]
+    return []
+
+
+def _there(folder: Path) -> Path:
+    """The folder, or the nearest one above it that exists."""
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    return folder

@@ -1,0 +1,123 @@
+"""New rows that were delivered as files: each file is put behind the rows of the store once, whatever is killed.
+
+WORK/arrivals.json names the files that are in the store, and the one that is being put there with the rows that were
+there before.  The store's manifest keeps what it held before each addition, so a run that was killed between the
+addition and its line here is told from one that was killed before.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from bigsvm.errors import DataError, MissingInput
+from bigsvm.events import Emit, silent
+from bigsvm.files.atomic import file_digest, write_bytes
+from bigsvm.run.apply.scoring import budget_of
+from bigsvm.store.blocks import RowBlocks
+from bigsvm.store.ingest.ingest import ingest
+from pipelines.config import Job
+from pipelines.gates.judging import open_rows
+
+NOTES = "arrivals.json"
+
+
+def waiting(job: Job) -> list[Path]:
+    """Files whose rows are not in the store yet, by name.
+
+    Raises DataError where one that is there has changed since its rows were added, or the notes are damaged.
+    """
+    return _waiting(job, _settled(job)) if job.arrivals is not None else []
+
+
+def append(job: Job, emit: Emit = silent) -> dict[str, int]:
+    """Put the rows of every file that waits behind those of the store; rows added, by file.
+
+    Raises
+    ------
+    MissingInput : there is no store yet. DataError : names file and line that are bad: files before it are in the
+    store, it and those after it are not. OutputError, BudgetExceeded : as of `bigsvm ingest --append`.
+    """
+    if job.arrivals is None:
+        return {}
+    notes, added = _settled(job), {}
+    for path in _waiting(job, notes):
+        store = open_rows(job, job.store)
+        digest = file_digest(path)
+        notes["pending"] = {"name": str(path), "digest": digest, **_stands(store)}
+        _write(job, notes)
+        result = ingest(
+            str(path), job.store, append=True, label=job.arrivals.label, weight=job.arrivals.weight,
+            from_format=job.arrivals.from_format, zero_based=job.arrivals.zero_based,
+            memory=budget_of(job.fit).limit, emit=emit,
+        )  # fmt: skip
+        added[str(path)] = int(result["n_appended"])
+        notes = _done(notes)
+        _write(job, notes)
+    return added
+
+
+def _waiting(job: Job, notes: dict[str, Any]) -> list[Path]:
+    assert job.arrivals is not None
+    found = []
+    for name in sorted(glob.glob(job.arrivals.files)):
+        known = notes["added"].get(name)
+        if known is None:
+            found.append(Path(name))
+        elif file_digest(Path(name)) != known["digest"]:
+            hint = "deliver rows that came later under another name"
+            raise DataError("changed since its rows were put into the store", name, hint)
+    return found
+
+
+def _settled(job: Job) -> dict[str, Any]:
+    """The notes, in which a file that was added by a run that was killed counts as added.  Nothing is written.
+
+    Raises DataError where they are damaged, or tell of another store.
+    """
+    path = job.folder / NOTES
+    try:
+        found = json.loads(path.read_bytes())
+        notes = {"added": dict(found["added"]), "pending": found["pending"]}
+        held = {name: (one["n_samples"], one["content_fingerprint"]) for name, one in notes["added"].items()}
+        pending = notes["pending"]
+        before = None if pending is None else (pending["n_samples"], pending["content_fingerprint"])
+    except FileNotFoundError:
+        return {"added": {}, "pending": None}
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        hint = "it says which files are in the store: restore it, or move those files away and delete it"
+        raise DataError("not the notes of a job", str(path), hint) from error
+    store = open_rows(job, job.store)
+    now = _stands(store)
+    parts = {(part["n_samples"], part["content_fingerprint"]) for part in store.content.get("parts", ())}
+    for name, stood in held.items():
+        if stood not in parts:
+            hint = f"delete {path}: then all files that are there are added to this store"
+            raise DataError(f"it is not the store that the rows of {name} were added to", job.store, hint)
+    if before in parts:
+        return _done(notes)
+    if before is not None and before != tuple(now.values()):
+        hint = f"delete {path}, and move away the files whose rows are in the store"
+        raise DataError(f"it was exchanged while the rows of {pending['name']} were added", job.store, hint)
+    return {**notes, "pending": None}
+
+
+def _stands(store: RowBlocks) -> dict[str, Any]:
+    """Which rows a store has.  Raises MissingInput where it was not ingested."""
+    if store.content_fingerprint is None or "content_fingerprint" not in store.content:
+        hint = "rows are added to a store that bigsvm ingest made, read as it was made"
+        raise MissingInput("nothing can be added to it", store.uri, hint)
+    return {"n_samples": store.n_samples, "content_fingerprint": store.content["content_fingerprint"]}
+
+
+def _done(notes: dict[str, Any]) -> dict[str, Any]:
+    """Notes in which what was pending is in the store."""
+    about = {**notes["pending"], "at": datetime.now(UTC).isoformat(timespec="seconds")}
+    return {"added": {**notes["added"], about.pop("name"): about}, "pending": None}
+
+
+def _write(job: Job, notes: dict[str, Any]) -> None:
+    write_bytes(job.folder / NOTES, json.dumps(notes, indent=1).encode() + b"\n")

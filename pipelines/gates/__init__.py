@@ -1,0 +1,1 @@
+"""What a candidate and its rows are held against, and the figures behind it."""

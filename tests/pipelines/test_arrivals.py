@@ -1,0 +1,205 @@
+"""Nights on which rows arrive: each file is added once, and the fit goes on from the model before."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bigsvm.errors import DataError, MissingInput
+from bigsvm.model import versions as registry
+from bigsvm.model.linear_model import load_model
+from bigsvm.report.about.model import model_of_run
+from bigsvm.run.start.earlier import model_digest
+from bigsvm.store.formats.opener import open_store
+from bigsvm.store.ingest.ingest import ingest
+from pipelines import arrivals, journal, steps
+from pipelines.config import Job, read_job
+from tests.pipelines.test_killed import MANY_EPOCHS, Killed, checkpointed, night, watched
+from tests.pipelines.test_retrain import Place, Retrain, job, retrain
+
+__all__ = ["job", "retrain"]
+
+WARM = 'warm_start = true\n[arrivals]\nfiles = "in/*.svm"\n'
+
+
+def text(seed: int, n_samples: int) -> str:
+    """Lines of rows of one planted direction."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n_samples, 5)).round(3)
+    y = np.where(X.sum(axis=1) + 0.3 * rng.standard_normal(n_samples) > 0, 1, -1)
+    rows = (" ".join(f"{j + 1}:{value}" for j, value in enumerate(row)) for row in X)
+    return "".join(f"{label} {row}\n" for label, row in zip(y, rows, strict=True))
+
+
+def deliver(folder: Path, name: str, seed: int = 5, n_samples: int = 20) -> Path:
+    (folder / "in").mkdir(exist_ok=True)
+    (folder / "in" / name).write_text(text(seed, n_samples))
+    return folder / "in" / name
+
+
+@pytest.fixture
+def growing(job: Place, tmp_path: Path) -> Job:
+    """A job whose store grows, and its first promotion."""
+    config = job(WARM, fit=MANY_EPOCHS)
+    for name, seed in (("train", 1), ("holdout", 2)):
+        (tmp_path / f"{name}.svm").write_text(text(seed, 200))
+        ingest(tmp_path / f"{name}.svm", tmp_path / f"{name}.zarr", overwrite=True)
+    read = read_job(config)
+    assert night(read)["status"] == "promoted"
+    return read
+
+
+def test_rows_that_arrive_are_added_and_the_fit_goes_on_from_the_model_before(growing: Job, tmp_path: Path) -> None:
+    first = model_digest(str(registry.current(tmp_path / "reg")))
+    deliver(tmp_path, "b.svm", 6)
+    deliver(tmp_path, "a.svm", 5)
+    document = night(growing)
+    assert (document["status"], document["version"]) == ("promoted", 2)
+    assert {Path(name).name: rows for name, rows in document["added"].items()} == {"a.svm": 20, "b.svm": 20}
+    assert document["fit"]["warm_start"]["model"] == first
+    assert document["fit"]["warm_start"]["n_samples"] == 200
+    (tmp_path / "all.svm").write_text(text(1, 200) + text(5, 20) + text(6, 20))
+    at_once = ingest(tmp_path / "all.svm", tmp_path / "all.zarr")
+    assert open_store(tmp_path / "train.zarr").content_fingerprint == at_once["content_fingerprint"]
+    again = night(growing)
+    assert (again["status"], again["added"]) == ("unchanged", {})
+    record = json.loads((growing.folder / journal.RUN / "run.json").read_bytes())
+    assert model_of_run(record) == growing.folder / journal.MODEL
+
+
+@pytest.mark.parametrize("after", ["the notes", "the rows"])
+def test_killed_while_rows_are_added_they_are_added_once(growing: Job, tmp_path: Path, after: str) -> None:
+    deliver(tmp_path, "a.svm")
+
+    def die(*given: Any, **options: Any) -> None:
+        if after == "the rows":
+            ingest(*given, **options)
+        raise Killed
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(arrivals, "ingest", die)
+        with pytest.raises(Killed):
+            night(growing)
+    waits = [path.name for path in steps.waiting(growing)]
+    assert waits == (["a.svm"] if after == "the notes" else [])
+    assert night(growing)["status"] == "promoted"
+    assert open_store(tmp_path / "train.zarr").n_samples == 220
+    assert steps.waiting(growing) == []
+
+
+def test_files_and_stores_that_were_exchanged_are_named(growing: Job, tmp_path: Path) -> None:
+    path = deliver(tmp_path, "a.svm")
+    night(growing)
+    path.write_text(text(7, 20))
+    with pytest.raises(DataError, match=r"a\.svm: changed since its rows were put into the store"):
+        night(growing)
+    path.write_text(text(5, 20))
+    assert night(growing)["status"] == "unchanged"
+    ingest(tmp_path / "train.svm", tmp_path / "train.zarr", overwrite=True)
+    with pytest.raises(DataError, match=r"not the store that the rows of .*a\.svm were added to .*delete"):
+        night(growing)
+    notes = growing.folder / arrivals.NOTES
+    notes.write_text(notes.read_text()[:-9])
+    with pytest.raises(DataError, match="not the notes of a job"):
+        steps.waiting(growing)
+
+
+def test_a_store_that_was_exchanged_while_rows_were_added(growing: Job, tmp_path: Path) -> None:
+    deliver(tmp_path, "a.svm")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(arrivals, "ingest", lambda *given, **options: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            night(growing)
+    (tmp_path / "other.svm").write_text(text(9, 50))
+    ingest(tmp_path / "other.svm", tmp_path / "train.zarr", overwrite=True)
+    with pytest.raises(DataError, match="it was exchanged while the rows"):
+        night(growing)
+
+
+def test_a_bad_line_is_named_and_everything_stays(growing: Job, tmp_path: Path, retrain: Retrain) -> None:
+    path = deliver(tmp_path, "a.svm")
+    path.write_text(path.read_text() + "1 2:nan\n")
+    before = open_store(tmp_path / "train.zarr").fingerprint
+    said = retrain(tmp_path / "job.toml", "--quiet")
+    assert (said.code, said.err.count("\n")) == (65, 1)
+    assert "a.svm" in said.err
+    assert "21" in said.err
+    assert open_store(tmp_path / "train.zarr").fingerprint == before
+    assert registry.current_version(tmp_path / "reg") == 1
+    path.write_text(text(5, 20))
+    assert retrain(tmp_path / "job.toml", "--quiet").code == 0
+
+
+def test_a_store_that_cannot_grow_is_named(job: Place, tmp_path: Path) -> None:
+    read = read_job(job(WARM))
+    deliver(tmp_path, "a.svm")
+    (tmp_path / "train.zarr" / "bigsvm-manifest.json").unlink()
+    with pytest.raises(MissingInput, match="rows are added to a store that bigsvm ingest made"):
+        night(read)
+
+
+def test_a_fit_that_was_stopped_keeps_what_it_began_with(growing: Job, tmp_path: Path) -> None:
+    deliver(tmp_path, "a.svm")
+    night(growing)
+    second = registry.current(tmp_path / "reg")
+    deliver(tmp_path, "b.svm", 6, 60)
+    for kill_at in range(30, 200, 10):
+        with watched(kill_at), pytest.raises(Killed):
+            night(growing)
+        if checkpointed(growing.folder):
+            break
+    registry.rollback(tmp_path / "reg")
+    document = night(growing)
+    assert (document["status"], document["fitted"]) == ("promoted", "resumed")
+    assert document["fit"]["warm_start"]["model"] == model_digest(str(second))
+
+
+def test_where_a_fit_cannot_go_on_it_begins_at_zero_and_says_why(growing: Job, tmp_path: Path) -> None:
+    (tmp_path / "other.svm").write_text(text(9, 250))
+    ingest(tmp_path / "other.svm", tmp_path / "train.zarr", overwrite=True)
+    start = steps.start_of(growing, steps.detect(growing))
+    assert (start.model, start.why_not) == (
+        None, "its rows are not the first of the store, as `ingest --append` has it",
+    )  # fmt: skip
+    assert "warm_start" not in night(growing)["fit"]
+    (tmp_path / "few.svm").write_text(text(9, 100))
+    ingest(tmp_path / "few.svm", tmp_path / "train.zarr", overwrite=True)
+    assert "250 rows, and the store has 100" in steps.start_of(growing, steps.detect(growing)).why_not
+
+
+def test_a_dry_run_says_what_arrives_and_where_the_fit_starts(growing: Job, tmp_path: Path, retrain: Retrain) -> None:
+    path, config = deliver(tmp_path, "a.svm"), tmp_path / "job.toml"
+    before = {entry: entry.stat().st_mtime_ns for entry in tmp_path.rglob("*")}
+    said = retrain(config, "--dry-run", "--json").document["result"]
+    assert (said["would"], said["would_add"], said["current"]) == ("train", [str(path)], 1)
+    assert said["starts_from"] == str(registry.current(tmp_path / "reg"))
+    lines = retrain(config, "--dry-run").out.splitlines()
+    assert lines[0] == "would: add 1 files, then train (files wait to be added: 1)"
+    assert lines[2] == "gates: sound, shape, gap <= 0.0001"
+    assert {entry: entry.stat().st_mtime_ns for entry in tmp_path.rglob("*")} == before
+
+
+def test_probabilities_are_held_against_how_often_they_are_right(job: Place, retrain: Retrain, tmp_path: Path) -> None:
+    fit, gates = 'calibrate = "sigmoid"', "max_calibration_error = 1.0\nmax_batch_ms = 1e9\nbatch_rows = 50"
+    document = retrain(job(fit=fit, gates=gates), "--json", "--quiet").document["result"]
+    model, holdout = load_model(registry.current(tmp_path / "reg")), open_store(tmp_path / "holdout.zarr")
+    block = holdout.read(holdout.refs(1000)[0])
+    sure = model.predict_proba(block.X)
+    given = sure.argmax(axis=1)
+    sure, right, error = sure.max(axis=1), given == block.y, 0.0
+    for low in range(10):
+        here = np.floor(sure * 10).clip(max=9) == low
+        error += abs(sure[here].sum() - right[here].sum()) / len(right)
+    assert document["metrics"]["calibration_error"] == pytest.approx(error, abs=1e-12)
+    assert 0 < error < 0.2
+    (batch,) = [gate for gate in document["gates"] if gate["name"] == "max_batch_ms"]
+    assert batch["message"].startswith("labels of 50 rows take ")
+    for refusing in ("max_calibration_error = 0", "max_batch_ms = 1e-9"):
+        said = retrain(job(fit='calibrate = "sigmoid"\nc = 2.0', gates=refusing), "--quiet")
+        assert said.code == 76
+        assert f"refused by gate {refusing.split(' ')[0]}: " in said.err
+    assert registry.current_version(tmp_path / "reg") == 1
