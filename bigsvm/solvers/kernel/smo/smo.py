@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from bigsvm.config import NU_LOSSES
 from bigsvm.solvers.base import Context, DataShape, Need, SmallFit
 from bigsvm.solvers.kernel.base import KernelSolver
 from bigsvm.solvers.kernel.dual_qp import DualQP, Progress
@@ -41,6 +42,7 @@ class Smo(KernelSolver):
     """
 
     name: ClassVar[str] = "smo"
+    losses: ClassVar[tuple[str, ...]] = (*KernelSolver.losses, *NU_LOSSES)
     sample: float = _SAMPLE
 
     def own_needs(self, shape: DataShape, resident: bool) -> list[Need]:
@@ -86,6 +88,7 @@ class Smo(KernelSolver):
             return self._textbook.start_model(qp, rows, ctx)
         work = SmoWork(ctx.vector("row flags", 1, np.uint8), ctx.vector("coefficients sent", 1))
         work.sent.values[: qp.n, 0] = qp.beta
+        work.epsilon = qp.epsilon
         return work
 
     def finish_model(self, work: Any) -> None:
