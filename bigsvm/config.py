@@ -40,8 +40,9 @@ class FitConfig:
         "auto", "-s --solver", "Solver by name; auto chooses by loss, bias, shape and memory.", shown=None
     )
     loss: str = result(
-        "squared_hinge", "--loss", "Loss of the margin, or of the residual (epsilon_insensitive: regression); nu_svc, nu_svr, one_class: as LIBSVM has "
-        "them, with --nu.",
+        "squared_hinge", "--loss",
+        "Loss of the margin, or of the residual (epsilon_insensitive: regression); nu_svc, nu_svr, one_class: "
+        "LIBSVM's, with --nu.",
         choices=LOSSES, shown="squared_hinge; hinge with a kernel",
     )  # fmt: skip
     C: float = result(
@@ -78,8 +79,8 @@ class FitConfig:
     """Half the width of the tube of the epsilon-insensitive losses, in units of the target."""
     nu: float = result(
         0.5, "--nu",
-        "Of nu_svc, nu_svr and one_class: at most this share of the rows lies within the margin, at least this share are "
-        "support vectors.", kind="float", shown=None, positive=True, solvers=("smo",),
+        "Of nu_svc, nu_svr and one_class: at most this share of the rows lies within the margin, at least this share "
+        "are support vectors.", kind="float", shown=None, positive=True, solvers=("smo",),
     )  # fmt: skip
     """Above 0 and at most 1."""
     solver_options: dict[str, Any] = result(
@@ -259,7 +260,8 @@ class FitConfig:
             raise UsageError(what, hint="vouch for it with assume_psd, or choose rbf")
         if self.working_set == 2 or self.wss in ("keerthi2", "wr", "wr+3"):
             raise UsageError(
-                f"the loss {self.loss} has no steps of that rule", hint="leave working_set and wss out, or say wss 1 or 2"
+                f"the loss {self.loss} has no steps of that rule",
+                hint="leave working_set and wss out, or say wss 1 or 2",
             )
 
     @classmethod

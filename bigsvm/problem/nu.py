@@ -1,12 +1,13 @@
 """What nu makes of the sums of a dual point: the value that is minimised, its lower bound, and their gap.
 
-nu-SVC and one-class minimise 1/2 beta'K beta over the beta that nu allows, and that is their objective, as LIBSVM prints
-it.  Any (w, b, rho) gives a lower bound of it, and the two differ by a sum of non-negative terms.  nu-SVR minimises
+nu-SVC and one-class minimise 1/2 beta'K beta over the beta that nu allows, and that is their objective, as LIBSVM
+prints it.  Any (w, b, rho) gives a lower bound of it; the two differ by a sum of non-negative terms.  nu-SVR minimises
 P(w, b, epsilon), and any beta that nu allows gives the lower bound (docs/mathematics.md 1.7 and 2.10).
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +15,32 @@ import numpy as np
 from bigsvm.problem.certificate import cost_of_imbalance
 
 _ROUNDED = 2.0**-40  # of a sum that nu wants: rounding of steps of two variables
+
+
+@dataclass
+class NuSums:
+    """What steps keep: the sum of each side, or a bound of both together.
+
+    at_most : the sum of |beta| is bounded (nu-SVR);  slack : what the bound leaves
+    one_sided : there are no negative beta (one-class)
+    """
+
+    at_most: bool
+    one_sided: bool
+    slack: float = 0.0
+
+    def multiplier(self, ends: tuple[float, float, float, float]) -> float:
+        """The epsilon at which the two sides meet; 0 where the bound leaves something.
+
+        ends : as `side_ends` gives them
+        """
+        if self.slack > 0.0:
+            return 0.0
+        plus, minus = _middle(*ends[:2]), _middle(*ends[2:])
+        if self.one_sided:
+            return -plus
+        epsilon = 0.5 * (minus - plus)
+        return max(epsilon, 0.0) if self.at_most else epsilon
 
 
 class NuTotals(NamedTuple):
@@ -53,7 +80,7 @@ def priced(
     gap = brackets + np.where(feasible, _price(off, total, size, quadratic, level), np.inf)
     # Of a beta that is not feasible the value bounds nothing.
     primal = np.where(feasible, 0.5 * quadratic, np.inf)
-    return gap, primal, np.where(feasible, primal - gap, 0.0)
+    return gap, primal, np.subtract(primal, gap, out=np.zeros_like(gap), where=feasible)
 
 
 def _price(
@@ -62,3 +89,9 @@ def _price(
     """What it costs at most to scale beta until a sum that is off by rounding is right."""
     share = off / np.maximum(total, np.finfo(float).tiny)
     return np.asarray(level * off + 2.0 * share * (size * level + np.abs(quadratic)))
+
+
+def _middle(up: float, down: float) -> float:
+    """Between the two, or the one that there is; 0 where there is none."""
+    finite = [value for value in (up, down) if np.isfinite(value)]
+    return sum(finite) / max(len(finite), 1)

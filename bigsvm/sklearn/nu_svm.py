@@ -115,7 +115,7 @@ class OneClassSVM(Kernelised, OutlierMixin, BaseEstimator):
         return 1.0
 
     @property
-    def score(self) -> Any:  # type: ignore[override]
+    def score(self) -> Any:
         """There are no labels to be right about."""
         raise AttributeError("OneClassSVM has no score: score_samples gives one for each row")
 

@@ -17,8 +17,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from bigsvm.csr import CSR
 from bigsvm.config import NU_LOSSES
+from bigsvm.csr import CSR
 from bigsvm.errors import UsageError
 from bigsvm.model.decide import Decides, models_of
 from bigsvm.model.exchange.text_model import digits, order_of, pairs_in_order, refuse_scaled, whole_labels
@@ -42,7 +42,8 @@ def write(file: BinaryIO, model: Decides) -> None:
             hint="--format liblinear for a linear model, onnx for any",
         )
     n_classes = 0 if model.one_class else len(model.classes)
-    labels, class_order = ([], []) if model.one_class else (whole_labels(model, NAME), order_of(model))
+    labels = [] if model.one_class else whole_labels(model, NAME)
+    class_order = order_of(model)
     beta = np.asarray(model.dual_coef) if isinstance(model, KernelModel) else np.eye(model.n_models)
     rho = -model.intercept
     if labels:

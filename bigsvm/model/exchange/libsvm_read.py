@@ -22,7 +22,7 @@ _LOSSES: dict[str, str | None] = {
     "nu_svr": None,
     "one_class": None,
 }
-"""svm_type -> our loss; None where the file does not say enough of the problem, though its models predict as ours do."""
+"""svm_type -> our loss; None where the file does not say enough of the problem to prove anything."""
 _MOST_WEIGHTS = 1 << 28  # 2 GiB: one index makes a model so wide
 _NAMES = {theirs: ours for ours, theirs in KERNEL_TYPES.items()}
 _PROBABILITIES = ("probA", "probB", "prob_density_marks")

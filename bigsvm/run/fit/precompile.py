@@ -120,7 +120,9 @@ def _fit_few_rows(store: RowBlocks, plan: Plan, config: FitConfig, fit: SmallFit
 def _small_problem(problem: Problem, config: FitConfig, fit: SmallFit) -> Problem:
     """The user's problem with a C of ours, a mild kernel, and no more models than types depend on."""
     classes, positive, negative = problem.classes, problem.positive[:_MODELS], problem.negative[:_MODELS]
-    if config.of_kernel and not (problem.regression or problem.one_class):  # a model after the other: no type depends on how many there are
+    if config.of_kernel and not (
+        problem.regression or problem.one_class
+    ):  # a model after the other: no type depends on how many there are
         classes = classes[: min(_CLASSES, fit.n_samples // 2)]
         positive, negative = models_of(len(classes), problem.pairs)
     weight = 1.0 if config.class_weight is None else 2.0

@@ -117,7 +117,9 @@ class BetaTerms(SavedTerms):
         totals = NuTotals((problem.loss.nu or 0.0) * sums[:, COSTS], problem.regression, problem.one_class)
         beta_t = sums[:, LINEAR] + epsilon * sums[:, SIZE] if problem.regression else np.zeros(m)
         level = epsilon if problem.regression or problem.one_class else epsilon - 1.0
-        found = priced(totals, sums[:, BRACKETS], sums[:, LOSS], v_sq, beta_t, sums[:, BALANCE], sums[:, SIZE], b, level)
+        found = priced(
+            totals, sums[:, BRACKETS], sums[:, LOSS], v_sq, beta_t, sums[:, BALANCE], sums[:, SIZE], b, level
+        )
         unit = np.ones(m) if problem.regression or problem.one_class else 1.0 / problem.C**2
         gap, primal, dual = (unit * part for part in found)
         # The rows' own w counts: what the written one differs by is part of the gap, and of the bound that it gives.
@@ -125,7 +127,7 @@ class BetaTerms(SavedTerms):
         if problem.regression:
             primal = primal + 0.5 * (self.norms()[0] - v_sq)
         else:
-            dual = primal - gap
+            dual = np.subtract(primal, gap, out=np.zeros(m), where=np.isfinite(gap))
         drift, kind = float(np.sqrt(apart.max())), problem.kernel.certificate
         return above_zero(Certificate(primal, dual, gap, total.n_rows, drift, total.n_support, kind))
 

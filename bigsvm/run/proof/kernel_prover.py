@@ -133,7 +133,9 @@ class KernelProver(Prover):
             raise DataError(
                 f"nu = {problem.loss.nu:g} leaves no margin: {overlap} so far that w = 0 is best",
                 self._ctx.data.uri,
-                "choose a smaller --nu, or the rbf kernel" if problem.one_class else "choose a larger --nu, or another kernel",
+                "choose a smaller --nu, or the rbf kernel"
+                if problem.one_class
+                else "choose a larger --nu, or another kernel",
             )
         if problem.one_class:
             return problem
@@ -166,7 +168,13 @@ class KernelProver(Prover):
         return found
 
     def _dump(self) -> dict[str, Any]:
-        return {"bias": self.bias, "epsilon": self.epsilon, "violation": self.violation, "rejected": self.rejected, "w": self.w}
+        return {
+            "bias": self.bias,
+            "epsilon": self.epsilon,
+            "violation": self.violation,
+            "rejected": self.rejected,
+            "w": self.w,
+        }
 
     def _load(self, tree: dict[str, Any]) -> None:
         self.bias, self.violation = np.array(tree["bias"]), np.array(tree["violation"])

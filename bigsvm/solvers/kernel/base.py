@@ -224,7 +224,9 @@ class KernelSolver(SolverBase):
         state.gap[m], state.primal[m], _, state.bias[m], state.epsilon[m] = qp.gap_at_best_bias()
         state.violation[m] = qp.violation()
         state.no_margin[m] = qp.no_margin()
-        exhausted = progress.exhausted or state.no_margin[m] or (progress.done and min(qp.eps, state.eps[m]) <= _SMALLEST_EPS)
+        exhausted = (
+            progress.exhausted or state.no_margin[m] or (progress.done and min(qp.eps, state.eps[m]) <= _SMALLEST_EPS)
+        )
         over = progress.final or exhausted or self._reached(state, qp, m, ctx.tol)
         if not over and self._is_hopeless(state, qp, m, ctx):
             over = exhausted = True

@@ -17,15 +17,13 @@ A step of two variables raises beta_i and lowers beta_j by the same t; it may no
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from bigsvm.compiled.kernel.dual_qp import Box, DualPoint, best_bias, bounds_of, qp_sums
 from bigsvm.problem.certificate import cost_of_imbalance
-
-if TYPE_CHECKING:
-    from bigsvm.solvers.kernel.nu_qp import NuSums
+from bigsvm.problem.nu import NuSums
 
 
 class Terms(NamedTuple):

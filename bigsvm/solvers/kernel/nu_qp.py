@@ -6,8 +6,8 @@ nu-SVC: t = 0, the half boxes of classes, total = nu sum C_i.  One-class: t = 0,
 no sum beta = 0.  nu-SVR: the boxes of targets, and sum |beta| <= total = nu sum C_i.
 
 The multiplier of sum |beta| is an epsilon that is not given: with it the programme is that of `dual_qp.py`.  It is the
-width of nu-SVR's tube, and -rho of nu-SVC and of one-class.  Steps keep the sums of beta of both signs; between them the
-multiplier goes to where both sides meet, so that all that is known of a `DualQP` holds.
+width of nu-SVR's tube, and -rho of nu-SVC and of one-class.  Steps keep the sums of beta of both signs; between them
+the multiplier goes to where both sides meet, so that all that is known of a `DualQP` holds.
 """
 
 from __future__ import annotations
@@ -16,40 +16,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from bigsvm.compiled.kernel.block_smo import side_ends
 from bigsvm.compiled.kernel.dual_qp import best_bias, bounds_of, qp_sums
-from bigsvm.compiled.kernel.nu_smo import side_ends
 from bigsvm.errors import DataError
-from bigsvm.problem.nu import NuTotals, priced
+from bigsvm.problem.nu import NuSums, NuTotals, priced
 from bigsvm.solvers.kernel.dual_qp import DualQP, Terms
 
 _NO_MARGIN = 1e-12  # of the square of what ||w|| could be: ||w|| is a millionth of that
 _ROUNDING = 2.0**-40  # of the total: what sums of beta lose in float64
-
-
-@dataclass
-class NuSums:
-    """What steps keep: the sum of each side, or a bound of both together.
-
-    at_most : the sum of |beta| is bounded (nu-SVR);  slack : what the bound leaves
-    one_sided : there are no negative beta (one-class)
-    """
-
-    at_most: bool
-    one_sided: bool
-    slack: float = 0.0
-
-    def multiplier(self, ends: tuple[float, float, float, float]) -> float:
-        """The epsilon at which the two sides meet; 0 where the bound leaves something.
-
-        ends : as `side_ends` gives them
-        """
-        if self.slack > 0.0:
-            return 0.0
-        plus, minus = _middle(*ends[:2]), _middle(*ends[2:])
-        if self.one_sided:
-            return -plus
-        epsilon = 0.5 * (minus - plus)
-        return max(epsilon, 0.0) if self.at_most else epsilon
 
 
 @dataclass
@@ -143,12 +117,6 @@ class NuQP(DualQP):
         return self.sums().multiplier(side_ends(self.beta, self.f, self.lower, self.upper))
 
 
-def _middle(up: float, down: float) -> float:
-    """Between the two, or the one that there is; 0 where there is none."""
-    finite = [value for value in (up, down) if np.isfinite(value)]
-    return sum(finite) / max(len(finite), 1)
-
-
 def _quantile(scores: np.ndarray, costs: np.ndarray, wanted: float) -> float:
     """p with the least  sum_i costs_i max(0, p - scores_i) - p wanted,  over the rows whose cost is above 0."""
     rows = np.flatnonzero(costs > 0.0)
@@ -161,7 +129,7 @@ def _quantile(scores: np.ndarray, costs: np.ndarray, wanted: float) -> float:
 
 
 def _fill(beta: np.ndarray, room: np.ndarray, sign: float, wanted: float) -> None:
-    """Make the beta of one sign, whose bounds are `room`, sum up to `wanted`, in place: as LIBSVM, the first rows first."""
+    """Make the beta of one sign, bounded by `room`, sum up to `wanted`, in place: as LIBSVM, the first rows first."""
     mine = np.flatnonzero(room > 0.0)
     size = beta[mine] * sign
     lacks = wanted - float(size.sum())
@@ -190,4 +158,3 @@ def check_feasible(qp: NuQP, nu: float, named: tuple[str, str], where: str) -> N
             where,
             f"at most --nu {most:.6g}",
         )
-

@@ -46,7 +46,8 @@ class SmoWork:
     steps, visits : of the round so far, what was told left out;  solved, values : working sets and kernel values of the
         share so far;  shares : on this active set;  idle : working sets in a row that nothing moved in
     target : violation to which A is solved;  middle : (b_up + b_low) / 2 of A
-    threshold : candidates violate more;  epsilon : of the QP, where steps find it;  largest : K_ii of active rows so far
+    threshold : candidates violate more
+    epsilon : of the QP, where steps find it;  largest : K_ii of active rows so far
     """
 
     flags: RowVector
@@ -141,8 +142,9 @@ class Round:
         first, empty = len(held) == 0, work.row_buffer is None
         if empty:
             work.row_buffer = RowBuffer(self.rows.data)
-        qp.settle()
-        work.epsilon = qp.epsilon
+        if first:  # later it is that of the active set, by which the candidates were judged, as `middle` is
+            qp.settle()
+            work.epsilon = qp.epsilon
         room = work.row_buffer.capacity
         if n <= min(_SMALL, room):
             chosen = np.arange(n)

@@ -13,11 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bigsvm.compiled.kernel.block_smo import LANES, StepWorkspace, measure, solve_working_set
+from bigsvm.compiled.kernel.block_smo import LANES, StepWorkspace, measure, side_ends, solve_sides, solve_working_set
 from bigsvm.compiled.kernel.dual_qp import Box, DualPoint
-from bigsvm.compiled.kernel.nu_smo import side_ends, solve_sides
 from bigsvm.compiled.kernel.support import Support, support_of, unit_rows
-from bigsvm.solvers.kernel.nu_qp import NuSums
+from bigsvm.problem.nu import NuSums
 from bigsvm.solvers.kernel.values.gram import Gram
 from bigsvm.store.blocks import Matrix
 
