@@ -254,7 +254,7 @@ def main() -> None:
         print(json.dumps({"seconds": seconds, "bytes": nbytes}))
         return
     if options.smoke:
-        options.rows, options.repeats = 60_000, 1
+        options.rows, options.repeats = 40_000, 1
     with tempfile.TemporaryDirectory(prefix="bench-io-", dir=options.work) as folder:
         work = Path(folder).resolve()
         store = options.store or _store_of(options, work)

@@ -165,12 +165,12 @@ def main() -> None:
     add("--json", type=Path)
     add("--figures", type=Path, help="file of docs/figures: what README and docs are made of")
     add("--plot", type=Path, help="such as solvers.svg; needs matplotlib")
-    add("--smoke", action="store_true", help="tiny, one problem, three solvers")
+    add("--smoke", action="store_true", help="tiny, one problem, two solvers")
     asked = parser.parse_args()
     asked.tols = TOLERANCES
     if asked.smoke:
         asked.scale, asked.limit, asked.tols = 0.003, 600.0, (1e-1, 1e-2)
-        asked.problems, asked.solvers = "dense", "dcd,newton,hyperpass"
+        asked.problems, asked.solvers, asked.losses = "dense", "dcd,hyperpass", "hinge"
     sizes = {"sparse": (400_000, 0), "dense": (1_000_000, 100), "wide": (40_000, 2000)}
     lines: list[Line] = []
     with tempfile.TemporaryDirectory(prefix="bench-solvers-", dir=asked.work) as folder:

@@ -170,7 +170,7 @@ def main() -> None:
     parser.add_argument("--smoke", action="store_true", help="one of each, small")
     options = parser.parse_args()
     if options.smoke:
-        options.trials, options.rows = len(PLACES), 10_000
+        options.trials, options.rows = len(PLACES), 4_000
     with tempfile.TemporaryDirectory(dir=options.work) as folder, small_disk(Path(folder)) as disk:
         trials = Trials(Path(folder), disk, options.rows, options.seed)
         for number in range(options.trials):

@@ -196,7 +196,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.smoke:
         options.kills = options.torn = options.terms = options.shared = 1
-        options.rows, options.memory, options.tol = 30_000, "29MiB", 1e-3
+        options.rows, options.memory, options.tol = 15_000, "29MiB", 1e-3
         Trial.patience = math.inf  # the test suite runs on machines that do much else
     with tempfile.TemporaryDirectory(dir=options.work) as folder:
         trial = Trial(Path(folder), options.rows, options.memory, options.tol, options.seed)

@@ -16,7 +16,7 @@ from bigsvm.units import MIB
 from tests.products import WHOLE, each_of
 
 CAGE = Path(__file__).parents[2] / "scripts" / "stress" / "memory_cage.py"
-N, D = (30_000 if WHOLE else 12_000), 40
+N, D = (30_000 if WHOLE else 9_000), 40
 # What ends a fit, in passes over rows that stream, or of kernel values: it has taken all memory that it takes before.
 TO_THE_END, SLOW, BY_BLOCKS = {"least": "2000", 96: "20"}, {"least": "150", 96: "0.2"}, {"least": "400", 96: "1"}
 

@@ -17,6 +17,7 @@ from bigsvm.run.fit.checkpoint import Checkpoints
 from bigsvm.run.fit.fit import fit_store
 from bigsvm.solvers.registry import SOLVERS
 from bigsvm.store.state.state_files import dump, load, read_tree, write_tree
+from tests.products import each_of
 
 
 def classes(n_classes: int, n: int = 700) -> tuple[np.ndarray, np.ndarray]:
@@ -81,16 +82,15 @@ def comes_to_the_same(store: Any, config: FitConfig, tmp_path: Path, every: int)
         assert disturbed.figures.get(name) == undisturbed.figures.get(name)
 
 
-@pytest.mark.parametrize("tol", [1e-3, 1e-7])
-@pytest.mark.parametrize(
-    ("n_classes", "options"),
-    [
+@each_of(
+    n_classes__options=[
         (2, {}),
         (2, {"bias": "none", "loss": "squared_hinge"}),
         (10, {}),
         (2, {"shards": 2}),
         (2, {"class_weight": {"0": 2.0}, "no_dual": True}),
     ],
+    tol=[1e-7, 1e-3],
 )
 @pytest.mark.usefixtures("streaming")
 def test_interrupted_anywhere_it_comes_to_the_same_bytes(
@@ -103,8 +103,7 @@ def test_interrupted_anywhere_it_comes_to_the_same_bytes(
     comes_to_the_same(store, config, tmp_path, 20)
 
 
-@pytest.mark.parametrize("n_classes", [2, 3])
-@pytest.mark.parametrize("name", [name for name in SOLVERS if name != "dcd"])
+@each_of(name=[name for name in SOLVERS if name != "dcd"], n_classes=[2, 3])
 @pytest.mark.usefixtures("streaming")
 def test_every_solver_comes_to_the_same_bytes(name: str, n_classes: int, tmp_path: Path) -> None:
     # Those that fetch row after row of K read all rows for each.

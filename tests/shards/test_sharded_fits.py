@@ -14,6 +14,7 @@ import bigsvm
 from bigsvm.solvers.dcd.shard_pass import ShardedGroup
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.testing.problems import random_problem
+from tests.products import pairs_of
 
 CLASSES = ("hinge", "squared_hinge")
 TARGETS = ("epsilon_insensitive", "squared_epsilon_insensitive")
@@ -36,9 +37,7 @@ def rows_of(loss: str, n_classes: int = 2, weights: bool = False) -> ArrayRows:
 
 
 @pytest.mark.usefixtures("streaming")
-@pytest.mark.parametrize("bias", ["augmented", "none"])
-@pytest.mark.parametrize("loss", CLASSES + TARGETS)
-@pytest.mark.parametrize(("shards", "weights"), [(2, True), (5, False)])
+@pairs_of(loss=CLASSES + TARGETS, bias=["augmented", "none"], shards__weights=[(2, True), (5, False)])
 def test_every_loss_and_bias_comes_to_its_optimum(loss: str, bias: str, shards: int, weights: bool) -> None:
     rows = rows_of(loss, weights=weights)
     options: dict[str, Any] = {"solver": "dcd", "loss": loss, "bias": bias, "C": 0.1, "tol": 1e-3}

@@ -179,9 +179,7 @@ def test_iterates_do_not_depend_on_chunks_or_layout(solver: Any, bias: str, n_cl
         np.testing.assert_allclose(path, paths[0], rtol=1e-7, atol=1e-9)
 
 
-@pytest.mark.parametrize("layout", ["dense", "csr"])
-@pytest.mark.parametrize("bias", ["augmented", "none", "free"])
-@pytest.mark.parametrize("n_classes", [2, 3])
+@pairs_of(bias=["augmented", "none", "free"], layout=["dense", "csr"], n_classes=[2, 3])
 def test_one_pass_gives_the_iterates_of_two(layout: str, bias: str, n_classes: int, tmp_path: Path) -> None:
     X, y = random_problem(2000, 5, 0.7, seed=18, n_classes=n_classes, noise=0.2)
     X[100:200] = X[0]

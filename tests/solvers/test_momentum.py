@@ -22,7 +22,7 @@ from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.store.state.vectors import RowVector
 from bigsvm.testing.problems import random_problem
 from bigsvm.testing.reference import dual_value
-from tests.products import pairs_of
+from tests.products import each_of, pairs_of
 from tests.run.test_checkpoint import comes_to_the_same, same_folder
 
 
@@ -82,8 +82,7 @@ def test_alpha_is_in_its_box_at_the_end_of_every_pass(
     assert len(passes) > 3
 
 
-@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
-@pytest.mark.parametrize("row_buffer", ["auto", "off"])
+@each_of(row_buffer=["off", "auto"], loss=["hinge", "squared_hinge"])
 @pytest.mark.usefixtures("streaming")
 def test_it_spares_passes_where_most_support_vectors_are_free(loss: str, row_buffer: str) -> None:
     passes = {}
@@ -95,8 +94,10 @@ def test_it_spares_passes_where_most_support_vectors_are_free(loss: str, row_buf
     assert passes["auto"] < passes["off"] * (0.6 if row_buffer == "off" else 1.0)
 
 
-@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
-@pytest.mark.parametrize(("C", "noise", "n_features"), [(0.1, 0.3, 6), (1.0, 0.2, 30), (10.0, 0.0, 12), (3.0, 0.3, 20)])
+@each_of(
+    C__noise__n_features=[(0.1, 0.3, 6), (1.0, 0.2, 30), (10.0, 0.0, 12), (3.0, 0.3, 20)],
+    loss=["hinge", "squared_hinge"],
+)
 @pytest.mark.usefixtures("streaming")
 def test_it_does_no_harm_elsewhere(C: float, noise: float, n_features: int, loss: str) -> None:
     X, y = random_problem(300, n_features, 0.6, seed=31, noise=noise)
@@ -148,8 +149,7 @@ def test_threads_do_not_change_the_bytes(tmp_path: Path) -> None:
     assert same_folder(tmp_path / "1", tmp_path / "4")
 
 
-@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
-@pytest.mark.parametrize(("n_classes", "end"), [(2, "stopped"), (3, "stopped"), (2, "converged")])
+@each_of(n_classes__end=[(2, "stopped"), (3, "stopped"), (2, "converged")], loss=["hinge", "squared_hinge"])
 @pytest.mark.usefixtures("streaming")
 def test_the_model_is_the_multiple_of_w_that_was_proved(
     loss: str, n_classes: int, end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

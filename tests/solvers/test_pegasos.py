@@ -29,6 +29,7 @@ from bigsvm.solvers.weights import columns
 from bigsvm.store.blocks import readonly_view
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.testing.problems import as_csr, random_problem
+from tests.products import pairs_of
 from tests.solvers.stepping import choose_solver
 
 PUBLISHED = {28: 5.0695504, 911: 0.5545929, 1273: 0.5455888, 1361: 0.5447137, 1376: 0.5446285}
@@ -109,10 +110,12 @@ def test_heart_scale_oracle(real_data: ModuleType, options: dict[str, Any]) -> N
     assert 92.95772 * (1 - 1e-7) <= result.figures["objective"] <= 92.95772 * (1 + 2e-3)
 
 
-@pytest.mark.parametrize("layout", ["dense", "csr"])
-@pytest.mark.parametrize("n_classes", [2, 3])
-@pytest.mark.parametrize("solver", [Pegasos(batch=0), Pegasos(batch=1), Pegasos(batch=7, offset=0, projection=False)])
-@pytest.mark.parametrize("scale", [1.0, 1e4])  # of long rows the first steps shrink w below what numbers can be
+@pairs_of(
+    solver=[Pegasos(batch=0), Pegasos(batch=1), Pegasos(batch=7, offset=0, projection=False)],
+    layout=["dense", "csr"],
+    n_classes=[2, 3],
+    scale=[1.0, 1e4],  # of long rows the first steps shrink w below what numbers can be
+)
 def test_w_is_the_sum_of_its_alpha(layout: str, n_classes: int, solver: Pegasos, scale: float, tmp_path: Path) -> None:
     X, y = random_problem(300, 6, 0.6, seed=61, n_classes=n_classes)
     X = X * scale
@@ -285,9 +288,7 @@ def test_worker_processes_give_the_bytes_of_none(size: int, tmp_path: Path, stre
         assert path.read_bytes() == (tmp_path / "1" / path.name).read_bytes()
 
 
-@pytest.mark.parametrize("size", [0, 4])
-@pytest.mark.parametrize("n_classes", [2, 3])
-@pytest.mark.parametrize("weighted", [False, True])
+@pairs_of(size=[0, 4], n_classes=[2, 3], weighted=[False, True])
 @pytest.mark.usefixtures("streaming")
 def test_interrupted_anywhere_it_comes_to_the_same_bytes(
     size: int, n_classes: int, weighted: bool, tmp_path: Path

@@ -18,6 +18,7 @@ from bigsvm.store.sealing.chunk_keys import chunk_keys
 from bigsvm.store.sealing.manifest import EMPTY, is_document, load_manifest, manifest_keys, write_manifest
 from bigsvm.store.sealing.seal import load_or_make_manifest, seal
 from bigsvm.testing.contracts import example
+from tests.products import WHOLE
 from tests.store import formats
 
 # A zero block, so that a fill value in its place would change nothing that a checksum of values could see.
@@ -79,15 +80,19 @@ KINDS = [
 ]
 
 
+HARMS = ["flip", "truncate", "empty", "lengthen", "delete", "swap", "copy"]
+
+
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("harm", ["flip", "truncate", "empty", "lengthen", "delete", "swap", "copy"])
+@pytest.mark.parametrize("harm", HARMS)
 def test_any_harm_to_any_object_is_named(kind: str, harm: str, tmp_path: Path) -> None:
     path = make(tmp_path, kind)
     read_all(path)
     keys = used_keys(path)
     assert len(keys) > 12
     rng = np.random.default_rng(0)
-    for key in keys:
+    # Of each kind of store every object meets two harms or three, and all of them on request.
+    for key in keys if WHOLE else keys[HARMS.index(harm) % 3 :: 3]:
         file = path / key
         content = file.read_bytes()
         others = [k for k in keys if is_document(k) == is_document(key) and (path / k).read_bytes() != content]

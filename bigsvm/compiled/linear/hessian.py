@@ -207,7 +207,8 @@ def factor_symmetric(H, U):
 def solve_factored(H, U, g, x):
     """x = H^-1 g, once refined, by the factor that `factor_symmetric` gave; g and x are float64, (n,)."""
     n = H.shape[0]
-    x[:] = g
+    for j in range(n):  # not `x[:] = g`: compiling what it would say of differing shapes takes seconds
+        x[j] = g[j]
     _solve(U, x)
     residual = g.copy()
     for j in range(n):

@@ -188,7 +188,8 @@ def _projected(Q, g, a, C, inside, step):
     # A gain of rounding alone would be hoped for again and again.
     if hoped <= 1e-16 * rounding or not 0.5 * np.sum(change * (g + after)) >= hoped:
         return False
-    g[:] = after
+    for j in range(g.shape[0]):
+        g[j] = after[j]
     for r in range(inside.shape[0]):
         i = inside[r]
         to = a[i] + step[r]
