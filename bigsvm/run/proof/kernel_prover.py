@@ -128,15 +128,14 @@ class KernelProver(Prover):
             return problem
         if problem.regression:
             return dataclasses.replace(problem, loss=dataclasses.replace(problem.loss, epsilon=float(self.epsilon[0])))
-        if np.any(self._state.no_margin | (self.epsilon >= 0.0)):
+        if np.any(self._state.no_margin):
             overlap = "the rows lie around the origin" if problem.one_class else "the classes overlap"
-            raise DataError(
-                f"nu = {problem.loss.nu:g} leaves no margin: {overlap} so far that w = 0 is best",
-                self._ctx.data.uri,
-                "choose a smaller --nu, or the rbf kernel"
-                if problem.one_class
-                else "choose a larger --nu, or another kernel",
-            )
+            hint = "choose a smaller --nu, or the rbf kernel" if problem.one_class else "choose a larger --nu, or rbf"
+            what = f"nu = {problem.loss.nu:g} leaves no margin: {overlap} so far that w = 0 is best"
+            raise DataError(what, self._ctx.data.uri, hint)
+        if np.any(self.epsilon >= 0.0):
+            what = "the fit has ended before it found a margin: there is no model to write"
+            raise DataError(what, self._ctx.data.uri, "give it more --max-passes or --max-time, or scale the features")
         if problem.one_class:
             return problem
         return dataclasses.replace(problem, C=-1.0 / self.epsilon)

@@ -18,6 +18,7 @@ from bigsvm.problem.nu import NuSums, NuTotals, priced
 from bigsvm.run.proof.certify import certify_model
 from bigsvm.solvers.kernel.smo import active_set
 from bigsvm.store.formats.opener import open_store
+from tests.run.test_checkpoint import comes_to_the_same
 
 GAMMA = 0.2
 RNG = np.random.default_rng(3)
@@ -68,6 +69,17 @@ def test_rows_that_stream_have_the_same_optimum(loss: str, tmp_path: Path, monke
     bigsvm.ingest((X, y), tmp_path / "s.zarr", task="regression" if loss == "nu_svr" else "classification")
     streamed = bigsvm.fit(tmp_path / "s.zarr", memory="64MiB", scratch=str(tmp_path), **ours)
     assert streamed.figures["objective"] == pytest.approx(in_memory.figures["objective"], rel=1e-6)
+
+
+@pytest.mark.parametrize("loss", ["nu_svc", "nu_svr"])
+@pytest.mark.usefixtures("streaming")
+def test_stopped_anywhere_it_comes_to_the_same_bytes(
+    loss: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(active_set, "_SMALL", 16)
+    y = TARGETS if loss == "nu_svr" else TWO
+    asked = {"loss": loss, "kernel": "rbf", "gamma": GAMMA, "nu": 0.3, "tol": 1e-6, "memory": "64MiB"}
+    comes_to_the_same(rows(loss, y), FitConfig.of(**asked), tmp_path, 6)
 
 
 def test_what_nu_cannot_be_is_one_line() -> None:

@@ -31,6 +31,7 @@ from bigsvm.solvers.kernel.values.kernel_rows import KernelRows
 from bigsvm.solvers.kernel.values.row_buffer import GATHERED, LEAST_ROWS, RowBuffer
 
 _Q = 1024
+_SORTED = 48  # bytes a row, while scores are sorted for the quantiles that nu wants
 _SAMPLE = 0.1  # of the rows, for the first active set
 
 
@@ -55,6 +56,7 @@ class Smo(KernelSolver):
             Need("active rows", RowBuffer.least_bytes(shape) + 2 * GATHERED),
             Need("row flags", n, may_spill=True),
             Need("coefficients sent", 8 * n, may_spill=True),
+            *([Need("order of scores", _SORTED * n)] if self.asked.loss in NU_LOSSES else []),
         ]
 
     def small_fits(self, tol: float, resident: bool) -> list[SmallFit]:
