@@ -17,7 +17,9 @@ Stop = Literal["gap", "paper"]
 MultiClass = Literal["ovr", "ovo"]
 WSS = Literal["1", "2", "3", "keerthi2", "wr", "wr+3"]
 Stage = Literal["auto", "none"]
-LOSSES = ("hinge", "squared_hinge", "epsilon_insensitive", "squared_epsilon_insensitive")
+NU_LOSSES = ("nu_svc", "nu_svr", "one_class")
+"""Losses whose margin, or epsilon, is set by nu: kernel problems, also where the kernel is linear."""
+LOSSES = ("hinge", "squared_hinge", "epsilon_insensitive", "squared_epsilon_insensitive", *NU_LOSSES)
 KERNELS = ("linear", "rbf", "poly", "sigmoid", "precomputed")
 KERNEL_SOLVERS = ("smo", "rosen", "rosen-block", "simplified-smo", "simplified-smo-km", "platt-smo")
 """Solvers of the dual that see the rows through a kernel only: hinge and a free bias are their defaults."""
@@ -38,7 +40,9 @@ class FitConfig:
         "auto", "-s --solver", "Solver by name; auto chooses by loss, bias, shape and memory.", shown=None
     )
     loss: str = result(
-        "squared_hinge", "--loss", "Loss of the margin, or of the residual (epsilon_insensitive: regression).",
+        "squared_hinge", "--loss",
+        "Loss of the margin, or of the residual (epsilon_insensitive: regression); nu_svc, nu_svr, one_class: "
+        "LIBSVM's, with --nu.",
         choices=LOSSES, shown="squared_hinge; hinge with a kernel",
     )  # fmt: skip
     C: float = result(
@@ -73,6 +77,12 @@ class FitConfig:
         shown=None,
     )  # fmt: skip
     """Half the width of the tube of the epsilon-insensitive losses, in units of the target."""
+    nu: float = result(
+        0.5, "--nu",
+        "Of nu_svc, nu_svr and one_class: at most this share of the rows lies within the margin, at least this share "
+        "are support vectors.", kind="float", shown=None, positive=True, solvers=("smo",),
+    )  # fmt: skip
+    """Above 0 and at most 1."""
     solver_options: dict[str, Any] = result(
         dict, "--set", "A parameter of the solver; repeatable.", kind="settings", metavar="KEY=VALUE"
     )
@@ -218,16 +228,46 @@ class FitConfig:
         for value in self.C_path or ():
             if not 0 < value < float("inf"):
                 raise UsageError(f"every C must be a positive number, not {value!r}")
-        if self.multi_class is not None and self.loss.endswith("epsilon_insensitive"):
-            raise UsageError(f"multi_class is for classes, and the loss {self.loss} fits targets")
+        if self.multi_class is not None and (self.regression or self.loss == "one_class"):
+            fits = "targets" if self.regression else "rows of one class"
+            raise UsageError(f"multi_class is for classes, and the loss {self.loss} fits {fits}")
+        self._check_nu()
         if self.calibrate == "platt":
             object.__setattr__(self, "calibrate", "sigmoid")
-        if self.calibrate is not None and self.loss.endswith("epsilon_insensitive"):
-            raise UsageError("probabilities are of classes, and a regression has none", hint="leave calibrate out")
+        if self.calibrate is not None and (self.regression or self.loss == "one_class"):
+            what = "a regression" if self.regression else "one_class"
+            raise UsageError(f"probabilities are of classes, and {what} has none", hint="leave calibrate out")
         if not self.calibrate_share < 1:
             raise UsageError(f"calibrate_share must be below 1, not {self.calibrate_share!r}")
         if not 0 <= self.seed < 2**63:
             raise UsageError(f"seed must be between 0 and 2^63 - 1, got {self.seed}")
+
+    @property
+    def regression(self) -> bool:
+        """Of targets, not of classes."""
+        return self.loss.endswith("epsilon_insensitive") or self.loss == "nu_svr"
+
+    def _check_nu(self) -> None:
+        """Refuse what nu cannot be, and what does not go with it.  Raises UsageError."""
+        if self.nu > 1.0:
+            raise UsageError(f"nu must be at most 1, not {self.nu!r}")
+        if self.loss not in NU_LOSSES:
+            return
+        if self.bias != "free":
+            raise UsageError(f"the loss {self.loss} has a free bias, not {self.bias!r}", hint="leave bias out")
+        if self.C_path is not None or (self.loss != "nu_svr" and (self.C != 1.0 or self.lam is not None)):
+            raise UsageError(f"the loss {self.loss} has no cost C", hint="its place is taken by nu")
+        if self.warm_start is not None:
+            raise UsageError(f"the loss {self.loss} starts from no earlier model", hint="leave warm_start out")
+        indefinite = self.kernel == "sigmoid" or (self.kernel == "poly" and self.coef0 < 0)
+        if self.loss != "nu_svr" and indefinite and not self.assume_psd:
+            what = f"the loss {self.loss} needs a positive semidefinite kernel, which {self.kernel} is not in general"
+            raise UsageError(what, hint="vouch for it with assume_psd, or choose rbf")
+        if self.working_set == 2 or self.wss in ("keerthi2", "wr", "wr+3"):
+            raise UsageError(
+                f"the loss {self.loss} has no steps of that rule",
+                hint="leave working_set and wss out, or say wss 1 or 2",
+            )
 
     @classmethod
     def of(cls, **options: Any) -> FitConfig:
@@ -245,6 +285,9 @@ class FitConfig:
             options["max_time"] = parse_seconds(options["max_time"])
         if options.get("stop") == "paper" and options.get("solver", "").startswith(_NO_BIAS_IN_PAPER):
             options.setdefault("bias", "none")
+        if options.get("loss") in NU_LOSSES:
+            options.setdefault("bias", "free")
+            options["solver"] = "smo" if options.get("solver", "auto") == "auto" else options["solver"]
         if options.get("kernel", "linear") != "linear" or options.get("solver") in KERNEL_SOLVERS:
             options.setdefault("bias", "free")
             options.setdefault("loss", "hinge")

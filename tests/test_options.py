@@ -21,7 +21,7 @@ from pipelines.config import Job
 
 OTHER: dict[str, Any] = {
     "solver": "dcd", "loss": "hinge", "C": 2.0, "lam": 0.5, "bias": "none", "bias_scale": 2.0,
-    "class_weight": {"1": 2.0}, "multi_class": "ovo", "epsilon": 0.2, "solver_options": {"order": "random"},
+    "class_weight": {"1": 2.0}, "multi_class": "ovo", "epsilon": 0.2, "nu": 0.3, "solver_options": {"order": "random"},
     "warm_start": "/there/old.model",
     "kernel": "rbf", "gamma": 0.5, "degree": 4, "coef0": 1.0, "assume_psd": True, "wss": "3", "working_set": 8,
     "shrinking": False, "cache_memory": "1MiB", "tol": 0.1, "stop": "paper", "max_passes": 3.0, "max_time": 4.0,

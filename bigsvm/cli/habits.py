@@ -15,7 +15,7 @@ _FLAGS = {
     "-m": "--cache-memory, LIBSVM's -m in MB: -m 100 is --cache-memory 100MB",
     "-w": "--class-weight LABEL=WEIGHT,...: -w1 5 is --class-weight 1=5",
     "-q": "--quiet",
-    "-n": "nu is not to be had here: --loss hinge with -c, or epsilon_insensitive with --epsilon",
+    "-n": "--nu, with --loss nu_svc, nu_svr or one_class",
     "-b": "scores are not made probabilities while training",
     "-R": "--bias free",
 }

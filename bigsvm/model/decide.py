@@ -64,6 +64,11 @@ class Decides:
         return len(self.classes) == 0
 
     @property
+    def one_class(self) -> bool:
+        """Whether it knows one class alone: its labels are 1 for rows like those it was trained on, -1 for others."""
+        return self.about.get("problem", {}).get("loss") == "one_class"
+
+    @property
     def pairs(self) -> bool:
         """Whether there is one model for each pair of classes."""
         return bool(np.any(self.negative >= 0))

@@ -28,6 +28,7 @@ class Loss:
     regression : of a target, not of a class
     one_sided : code of the loss of one side, max(0, s) or its square, as line searches know it
     epsilon : residuals up to this cost nothing, in units of the target; 0 for classes
+    nu : share of the rows that sets the margin, or epsilon, in their place (docs/mathematics.md 1.7); None: it is given
     """
 
     name: ClassVar[str]
@@ -39,6 +40,7 @@ class Loss:
     regression: ClassVar[bool] = False
 
     epsilon: float = 0.0
+    nu: float | None = None
 
     @property
     def lower_factor(self) -> float:
@@ -173,14 +175,39 @@ class SquaredEpsilonInsensitive(Loss):
         return np.where(np.abs(s) > self.epsilon, 2.0 * C, 0.0)
 
 
+@dataclass(frozen=True)
+class NuSVC(Hinge):
+    """max(0, rho - y f(x)) - nu rho with a margin rho that is found, LIBSVM's nu-SVC; of f / rho it is the hinge."""
+
+    name: ClassVar[str] = "nu_svc"
+
+
+@dataclass(frozen=True)
+class NuSVR(EpsilonInsensitive):
+    """max(0, |s| - epsilon) + nu epsilon with an epsilon that is found: LIBSVM's nu-SVR."""
+
+    name: ClassVar[str] = "nu_svr"
+
+
+@dataclass(frozen=True)
+class OneClass(Hinge):
+    """max(0, rho - w.x) - nu rho of all rows, whatever their labels: LIBSVM's one-class SVM."""
+
+    name: ClassVar[str] = "one_class"
+
+
 LOSSES: dict[str, type[Loss]] = {
     loss.name: loss for loss in (Hinge, SquaredHinge, EpsilonInsensitive, SquaredEpsilonInsensitive)
 }
+NU: dict[str, type[Loss]] = {loss.name: loss for loss in (NuSVC, NuSVR, OneClass)}
+"""Losses whose margin or epsilon is found, so that nothing of them is known of a row alone."""
 
 
-def loss_named(name: str, epsilon: float = 0.0) -> Loss:
+def loss_named(name: str, epsilon: float = 0.0, nu: float = 0.5) -> Loss:
     """The loss of that name, with `epsilon` where it is one of targets.  Raises Unsupported naming those there are."""
+    if name in NU:
+        return NU[name](nu=float(nu))
     if name not in LOSSES:
-        raise Unsupported(f"the loss {name!r} is not available", hint=f"available: {', '.join(LOSSES)}")
+        raise Unsupported(f"the loss {name!r} is not available", hint=f"available: {', '.join((*LOSSES, *NU))}")
     loss = LOSSES[name]
     return loss(float(epsilon)) if loss.regression else loss()

@@ -72,6 +72,11 @@ class Problem:
         return self.loss.regression
 
     @property
+    def one_class(self) -> bool:
+        """Of rows whose labels, if they have any, count for nothing: what is like them is 1, what is not is -1."""
+        return self.loss.name == "one_class"
+
+    @property
     def pairs(self) -> bool:
         """One model for each pair of classes."""
         return bool(np.any(self.negative >= 0))
@@ -166,13 +171,15 @@ def make_problem(config: FitConfig, store: RowBlocks, class_counts: np.ndarray |
     Unsupported : the loss does not exist.
     UsageError : a class weight names no class, or is negative.
     """
-    loss = loss_named(config.loss, config.epsilon)
+    loss = loss_named(config.loss, config.epsilon, config.nu)
     classes = store.classes
     kernel = make_kernel(config, store.n_features)
     centre = centre_of(store, config.bias, config.bias_scale, kernel)
     if kernel.name == "precomputed" and store.n_features != store.n_samples:
         shape = f"{store.n_samples:,} x {store.n_features:,}"
         raise DataError(f"a precomputed kernel has a column for each row, and the store is {shape}", store.uri)
+    if loss.name == "one_class":
+        return _one_class(config, store, loss, kernel, centre)
     if loss.regression:
         return _regression(config, store, loss, kernel, centre)
     if classes is None:
@@ -251,6 +258,18 @@ def _regression(config: FitConfig, store: RowBlocks, loss: Loss, kernel: Kernel,
     zeros = np.zeros(len(costs), np.int32)
     return Problem(
         loss, costs, np.ones(1), config.bias, config.bias_scale, np.empty(0), zeros, zeros - 1, kernel, centre
+    )  # fmt: skip
+
+
+def _one_class(config: FitConfig, store: RowBlocks, loss: Loss, kernel: Kernel, centre: Centre | None) -> Problem:
+    """One model of all rows, whose classes are its own: 1 for what is like them, -1 for what is not."""
+    if store.n_features < 1:
+        raise DataError("the rows have no features", store.uri)
+    if config.class_weight is not None:
+        raise UsageError("one_class knows no classes, so that they have no weights", hint="of rows: --weight NAME")
+    one = np.ones(1, np.int32)
+    return Problem(
+        loss, np.ones(1), np.ones(2), config.bias, config.bias_scale, np.array([-1, 1]), one, one - 2, kernel, centre
     )  # fmt: skip
 
 

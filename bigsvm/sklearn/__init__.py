@@ -6,7 +6,8 @@ except ImportError as error:
     raise ImportError("bigsvm.sklearn needs scikit-learn: pip install 'bigsvm[sklearn]'") from error
 
 from bigsvm.sklearn.linear import LinearSVC, LinearSVR
+from bigsvm.sklearn.nu_svm import NuSVC, NuSVR, OneClassSVM
 from bigsvm.sklearn.search import search
 from bigsvm.sklearn.svm import SVC, SVR
 
-__all__ = ["SVC", "SVR", "LinearSVC", "LinearSVR", "search"]
+__all__ = ["SVC", "SVR", "LinearSVC", "LinearSVR", "NuSVC", "NuSVR", "OneClassSVM", "search"]

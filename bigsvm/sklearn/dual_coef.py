@@ -32,7 +32,7 @@ def support_of(result: FitResult, rows: RowBlocks) -> tuple[np.ndarray, np.ndarr
         values.append(piece[there])
         start += len(piece)
     support, alpha = np.concatenate(numbers), np.ascontiguousarray(np.concatenate(values).T)
-    if rows.classes is None:
+    if rows.classes is None or result.model.one_class:
         return support, alpha  # of regression it is beta
     codes = np.concatenate([block.y for block in blocks_of(rows, rows.refs(_AT_ONCE))])[support]
     return support, np.where(codes == result.model.positive[:, None], alpha, -alpha)

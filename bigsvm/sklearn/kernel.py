@@ -65,6 +65,11 @@ class Kernelised(Certified):
         "max_iter": [Interval(Integral, -1, None, closed="left")],
     }
 
+    @property
+    def _cost(self) -> float:
+        """C, which nu takes the place of in some."""
+        return float(self.C)
+
     def _rows(self, X: Any, y: Any, sample_weight: Any) -> tuple[RowBlocks, Any]:
         """(rows with codes or targets, X as it is scored later; None for a store)."""
         raise NotImplementedError
@@ -75,7 +80,7 @@ class Kernelised(Certified):
         self._gamma = self._gamma_of(rows)
         problem = {
             "kernel": kernel, "gamma": self._gamma, "degree": int(self.degree), "coef0": float(self.coef0),
-            "solver": "smo", "C": float(self.C), "bias": "free", "shrinking": bool(self.shrinking),
+            "solver": "smo", "C": self._cost, "bias": "free", "shrinking": bool(self.shrinking),
         }  # fmt: skip
         if self.memory is None:
             problem["cache_memory"] = int(self.cache_size * MIB)
@@ -97,7 +102,8 @@ class Kernelised(Certified):
 
     def _take(self, result: FitResult, fitted: RowBlocks, X: Any) -> None:
         """Support vectors, by class and then by row, their coefficients, and the intercepts."""
-        model, n_classes = result.model, 1 if fitted.classes is None else len(fitted.classes)
+        model = result.model
+        n_classes = 1 if fitted.classes is None or model.one_class else len(fitted.classes)
         rows, beta = support_of(result, fitted)
         codes = np.zeros(len(rows), np.int64) if n_classes == 1 else classes_of_support(beta, n_classes)
         order = np.argsort(codes, kind="stable")

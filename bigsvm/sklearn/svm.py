@@ -85,7 +85,7 @@ class SVC(Kernelised, ClassifierMixin, BaseEstimator):
             with errors_of_scikit_learn():
                 rows = open_source(alone(X, y, sample_weight), "classification")
             take_width(self, rows)
-            result = self._trained(rows, None, {"class_weight": by_label(self.class_weight), "loss": "hinge"})
+            result = self._trained(rows, None, {"class_weight": by_label(self.class_weight), **self._loss()})
             self.classes_ = result.model.classes
         else:
             X, values, y = self._array_rows(X, y)
@@ -95,11 +95,15 @@ class SVC(Kernelised, ClassifierMixin, BaseEstimator):
             of_classes = by_code(weights_of_classes(self.class_weight, classes, codes, None))
             with errors_of_scikit_learn():
                 rows = open_store((values, codes, weights), task="classification")
-            result = self._trained(rows, X, {"class_weight": of_classes, "loss": "hinge"})
+            result = self._trained(rows, X, {"class_weight": of_classes, **self._loss()})
             self.classes_ = classes
         self.class_weight_ = np.array(result.model.about["problem"]["class_weight"])
         self.n_iter_ = np.full(len(self.intercept_), epochs_of([result]), np.int32)
         return self
+
+    def _loss(self) -> dict[str, Any]:
+        """Options of `bigsvm.fit` that say which loss is meant."""
+        return {"loss": "hinge"}
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Scores, float64: (n_samples,) of two classes; else by `decision_function_shape` one for each class, or pair.
@@ -178,9 +182,13 @@ class SVR(Kernelised, RegressorMixin, BaseEstimator):
             weights = row_weights(sample_weight, values)
             with errors_of_scikit_learn():
                 rows = open_store((values, np.asarray(y, np.float64), weights), task="regression")
-        result = self._trained(rows, X, {"loss": "epsilon_insensitive", "epsilon": float(self.epsilon)})
+        result = self._trained(rows, X, self._loss())
         self.n_iter_ = epochs_of([result])
         return self
+
+    def _loss(self) -> dict[str, Any]:
+        """Options of `bigsvm.fit` that say which loss is meant."""
+        return {"loss": "epsilon_insensitive", "epsilon": float(self.epsilon)}
 
     def predict(self, X: Any) -> np.ndarray:
         """Values, float64, (n_samples,), of an array or of the rows of a store."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from bigsvm.config import FitConfig
+from bigsvm.config import NU_LOSSES, FitConfig
 from bigsvm.problem.loss import LOSSES
 from bigsvm.solvers.base import DataShape
 from bigsvm.solvers.newton_ws.capacity import matrix_bytes, working_bytes
@@ -49,7 +49,7 @@ def preferences(config: FitConfig, shape: DataShape, in_memory: bool = False) ->
 
     in_memory : the budget holds all rows, so that passes are cheap
     """
-    if config.kernel != "linear":
+    if config.kernel != "linear" or config.loss in NU_LOSSES:
         return [Preference("smo", "the one for kernels: working sets in memory, a handful of passes")]
     d, n = shape.n_features, shape.n_samples
     narrow = d <= _NARROW and n >= _ROWS_PER_FEATURE * d

@@ -32,6 +32,7 @@ OTHER: dict[str, Any] = {
     "solver_options": {"row_buffer": "none"}, "memory": "65MiB", "warm_start": "/nowhere/old.model",
     "shards": 2, "rounds_per_pass": 2,
     "calibrate": "isotonic",
+    "nu": 0.25,
     "calibrate_share": 0.5,
 }  # fmt: skip
 

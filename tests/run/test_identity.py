@@ -152,7 +152,8 @@ def test_what_ingest_knows_of_the_content_is_of_its_own_columns(tmp_path: Path) 
 # One other value of every option.  Those that name places or programs are set by the test.
 OTHERS: dict[str, Any] = {
     "solver": "pcd", "loss": "squared_hinge", "C": 2.0, "lam": 0.1, "bias": "none", "bias_scale": 2.0,
-    "class_weight": {"1": 2.0}, "multi_class": "ovr", "epsilon": 0.2, "kernel": "rbf", "gamma": 0.3, "degree": 2,
+    "class_weight": {"1": 2.0}, "multi_class": "ovr", "epsilon": 0.2, "nu": 0.3,
+    "kernel": "rbf", "gamma": 0.3, "degree": 2,
     "assume_psd": True, "coef0": 1.0, "wss": "1", "working_set": 2, "shrinking": False, "cache_memory": "1MiB",
     "tol": 1e-2, "stop": "paper", "max_passes": 3.0, "max_time": 1e6, "seed": 1, "shards": 2, "rounds_per_pass": 8,
     "solver_options": {"momentum": "off"}, "memory": "65MiB", "scratch": None, "scratch_limit": "1GiB",
@@ -161,7 +162,18 @@ OTHERS: dict[str, Any] = {
     "C_path": None, "warm_start": "/nowhere/old.model",
     "calibrate": "isotonic", "calibrate_share": 0.5,
 }  # fmt: skip
-KERNEL_ONLY = ("epsilon", "gamma", "degree", "coef0", "assume_psd", "wss", "working_set", "shrinking", "cache_memory")
+KERNEL_ONLY = (
+    "epsilon",
+    "nu",
+    "gamma",
+    "degree",
+    "coef0",
+    "assume_psd",
+    "wss",
+    "working_set",
+    "shrinking",
+    "cache_memory",
+)
 ASKED_ONLY = ("scratch", "scheduler_file", "C_path", "solver_options", "warm_start")
 """Options that these fits cannot take one by one; their identity is looked at all the same."""
 
@@ -170,6 +182,8 @@ def base_of(name: str) -> dict[str, Any]:
     """A fit in which option `name` means something."""
     if name == "epsilon":
         return {"solver": "smo", "loss": "epsilon_insensitive", "memory": "64MiB"}
+    if name == "nu":
+        return {"loss": "nu_svc", "kernel": "rbf", "gamma": 0.5, "nu": 0.2, "memory": "64MiB"}
     if name == "assume_psd":  # K is not, by its constant; where beta sums to 0 that shows nowhere
         kernel = {"kernel": "poly", "degree": 1, "coef0": -1e-3, "gamma": 0.5}
         return {"solver": "smo", "loss": "hinge", "memory": "64MiB", **kernel}

@@ -14,9 +14,9 @@ from bigsvm.compiled.kernel.dual_qp import qp_sums
 from bigsvm.problem.kernel import Kernel
 from bigsvm.run.execute.local import SerialMapper
 from bigsvm.run.proof.fresh_scores import _nearly, _OtherSide, scores_of
-from bigsvm.run.proof.kernel_prover import KernelProver, _unbalanced
+from bigsvm.run.proof.kernel_prover import KernelProver
 from bigsvm.solvers.base import Context
-from bigsvm.solvers.kernel.dual_qp import DualQP
+from bigsvm.solvers.kernel.dual_qp import DualQP, Terms
 from bigsvm.solvers.kernel.smo.smo import Smo
 from bigsvm.solvers.kernel.values.data import KernelData
 from bigsvm.solvers.kernel.values.row_buffer import RowBuffer
@@ -55,11 +55,12 @@ def test_rounding_of_the_balance_has_its_price() -> None:
     beta = np.array([1.0, -1.0 + 2.0**-50, 0.0])
     qp = DualQP(np.ones(3), -np.ones(3), np.ones(3), 0.0, beta, np.zeros(3))
     size, quadratic = 2.0, 5.0
+    terms = Terms(0.0, 0.0, 0.0, quadratic, quadratic, size)
     # What the brackets leave out, and what D loses where the heavier sign is made lighter.
     price = (3.0 + 2.0 * (1.0 + quadratic / size)) * 2.0**-50
-    assert _unbalanced(qp, -3.0, size, quadratic) == pytest.approx(price, abs=0)
+    assert qp.imbalance(-3.0, terms) == pytest.approx(price, abs=0)
     beta[2] = 1e-6
-    assert _unbalanced(qp, -3.0, size, quadratic) == np.inf
+    assert qp.imbalance(-3.0, terms) == np.inf
 
 
 def kernel_data(X: np.ndarray, gamma: float, folder: Path) -> KernelData:

@@ -16,24 +16,33 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import estimator_checks
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from bigsvm.sklearn import SVC, SVR, LinearSVC, LinearSVR
+from bigsvm.sklearn import SVC, SVR, LinearSVC, LinearSVR, NuSVC, NuSVR, OneClassSVM
 
 DENSE = "check_sample_weight_equivalence_on_dense_data"
 SPARSE = "check_sample_weight_equivalence_on_sparse_data"
 
 _LOOSE = "compares scores to 1e-7, and the default tol promises less; see test_weights_are_repetitions_at_a_tight_tol"
 _GAMMA = "gamma='scale' is of the rows, however they are weighted: repeated rows have another variance"
+_AT_ZERO = _GAMMA + "; and rows whose score is 0 but for rounding are of either label"
 EXPECTED = {
     LinearSVC: {DENSE: _LOOSE, SPARSE: _LOOSE},
     LinearSVR: {DENSE: _LOOSE, SPARSE: _LOOSE},
     SVC: {DENSE: _GAMMA, SPARSE: _GAMMA},
     SVR: {DENSE: _GAMMA, SPARSE: _GAMMA},
+    NuSVC: {
+        DENSE: "its weights leave one class too few rows for nu = 0.5",
+        SPARSE: "its weights leave one class too few rows for nu = 0.5",
+        "check_class_weight_classifiers": "so do its weights of classes, which scikit-learn's NuSVC ignores",
+    },
+    NuSVR: {DENSE: _GAMMA, SPARSE: _GAMMA},
+    OneClassSVM: {DENSE: _AT_ZERO, SPARSE: _AT_ZERO},
 }
 """Checks that fail, and why: scikit-learn's own classes fail them too."""
 
 
 @parametrize_with_checks(
-    [LinearSVC(), LinearSVR(), SVC(), SVR()], expected_failed_checks=lambda estimator: EXPECTED[type(estimator)]
+    [LinearSVC(), LinearSVR(), SVC(), SVR(), NuSVC(), NuSVR(), OneClassSVM()],
+    expected_failed_checks=lambda estimator: EXPECTED[type(estimator)],
 )
 @pytest.mark.filterwarnings(
     "ignore::sklearn.exceptions.ConvergenceWarning", "ignore::sklearn.exceptions.SkipTestWarning"
@@ -60,6 +69,7 @@ def test_their_own_classes_fail_what_ours_do(name: str, check: str) -> None:
         SVC(gamma=0.1, tol=1e-9),
         SVR(kernel="linear", tol=1e-9),
         SVR(gamma=0.1, tol=1e-9),
+        NuSVR(gamma=0.1, tol=1e-9),
     ],
     ids=str,
 )

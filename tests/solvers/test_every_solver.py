@@ -31,7 +31,7 @@ CASES = [
     for name, solver in SOLVERS.items()
     for loss in solver.losses
     for bias in solver.biases
-    if name != "dcd" and not LOSSES[loss].regression  # these have files of their own
+    if name != "dcd" and loss in LOSSES and not LOSSES[loss].regression  # these have files of their own
 ]
 
 

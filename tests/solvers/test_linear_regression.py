@@ -35,7 +35,7 @@ CASES = [
     for name, solver in SOLVERS.items()
     for loss in solver.losses
     for bias in solver.biases
-    if LOSSES[loss].regression and solver.proof == "linear"
+    if loss in LOSSES and LOSSES[loss].regression and solver.proof == "linear"
 ]
 N, D = 150, 6
 

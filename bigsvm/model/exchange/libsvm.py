@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from bigsvm.config import NU_LOSSES
 from bigsvm.csr import CSR
 from bigsvm.errors import UsageError
 from bigsvm.model.decide import Decides, models_of
@@ -40,8 +41,9 @@ def write(file: BinaryIO, model: Decides) -> None:
             "LIBSVM tells several classes apart by pairs, and this model each from the rest",
             hint="--format liblinear for a linear model, onnx for any",
         )
-    n_classes = len(model.classes)
-    labels, class_order = whole_labels(model, NAME), order_of(model)
+    n_classes = 0 if model.one_class else len(model.classes)
+    labels = [] if model.one_class else whole_labels(model, NAME)
+    class_order = order_of(model)
     beta = np.asarray(model.dual_coef) if isinstance(model, KernelModel) else np.eye(model.n_models)
     rho = -model.intercept
     if labels:
@@ -50,7 +52,9 @@ def write(file: BinaryIO, model: Decides) -> None:
     codes = _classes_of_support(beta, n_classes)
     order = np.argsort(codes, kind="stable")
     coef = _by_class(beta[:, order], codes[order], n_classes)
-    head = [f"svm_type {'epsilon_svr' if model.regression else 'c_svc'}", *_kernel_lines(model)]
+    loss = model.about.get("problem", {}).get("loss")
+    kind = loss if loss in NU_LOSSES else "epsilon_svr" if model.regression else "c_svc"
+    head = [f"svm_type {kind}", *_kernel_lines(model)]
     head += [f"nr_class {max(n_classes, 2)}", f"total_sv {len(order)}"]
     head.append("rho " + " ".join(map(digits, rho)))
     if labels:

@@ -20,8 +20,9 @@ _LOSSES: dict[str, str | None] = {
     "nu_svc": None,
     "epsilon_svr": "epsilon_insensitive",
     "nu_svr": None,
+    "one_class": None,
 }
-"""svm_type -> our loss; None where the problem is none of ours, though its models predict as ours do."""
+"""svm_type -> our loss; None where the file does not say enough of the problem to prove anything."""
 _MOST_WEIGHTS = 1 << 28  # 2 GiB: one index makes a model so wide
 _NAMES = {theirs: ours for ours, theirs in KERNEL_TYPES.items()}
 _PROBABILITIES = ("probA", "probB", "prob_density_marks")
@@ -48,13 +49,13 @@ def read(lines: Lines, n_features: int | None = None) -> tuple[Model, list[str]]
         whole(head, "nr_class", where, 2),
         whole(head, "total_sv", where, 0),
     )
-    regression = kind.endswith("svr")
-    labels = np.empty(0, np.int64) if regression else labels_of(head, n_classes, where)
-    n_models = 1 if regression else n_classes * (n_classes - 1) // 2
+    alone = kind.endswith("svr") or kind == "one_class"
+    labels = np.empty(0, np.int64) if alone else labels_of(head, n_classes, where)
+    n_models = 1 if alone else n_classes * (n_classes - 1) // 2
     rho = lines.numbers(head.get("rho", []), n_models, "rho")
-    n_coef = 1 if regression else n_classes - 1
+    n_coef = 1 if alone else n_classes - 1
     counts = np.array([total])
-    if not regression:
+    if not alone:
         counts = lines.numbers(head.get("nr_sv", []), n_classes, "nr_sv")
         if np.any(counts < 0) or np.any(counts != np.floor(counts)) or counts.sum() != total:
             raise DataError(f"nr_sv does not add up to the {total} support vectors", where)
@@ -67,6 +68,8 @@ def read(lines: Lines, n_features: int | None = None) -> tuple[Model, list[str]]
     if any(name in head for name in _PROBABILITIES):
         warnings.append("the probabilities of the file are left out: labels and scores are those of the classifier")
     beta, intercept = _as_ours(coef, -rho, codes, labels)
+    if kind == "one_class":  # what is like the rows is 1 there, and all else -1
+        about["problem"]["loss"], labels = kind, np.array([-1, 1])
     model = _model(kernel, support, beta, intercept, np.sort(labels), n_features, about, where)
     return model, warnings
 

@@ -255,7 +255,7 @@ def _go_on(loop: Loop, checkpoints: Checkpoints | None, resume: bool, emit: Emit
 
 def _check_classes(problem: Problem, counts: np.ndarray, store: RowBlocks) -> None:
     """Refuse what has nothing to separate: fewer than two classes with rows that weigh something."""
-    if problem.regression:
+    if problem.regression or problem.one_class:
         return
     taking_part = problem.classes[(counts > 0) & (problem.class_weight > 0)]
     if len(taking_part) < 2:

@@ -129,7 +129,9 @@ def about_model(
         "multi_class": "" if problem.regression else "ovo" if problem.pairs else "ovr",
     }
     if problem.regression:
-        found["epsilon"] = config.epsilon
+        found["epsilon"] = problem.loss.epsilon
+    if problem.loss.nu is not None:
+        found["nu"] = problem.loss.nu
     if not problem.kernel.by_construction:
         found["positive_semidefinite"] = problem.kernel.definite.document()
     proof = {

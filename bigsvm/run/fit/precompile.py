@@ -50,6 +50,7 @@ _TOGETHER = 2  # blocks that are read and worked on as one
 _PASSES = 24.0  # over rows, or of kernel values: enough for every proof that a fit makes, and to give up a solver
 _STEPS = 60
 _EPSILON = 0.25  # of targets that spread by about 1: some rows cost nothing
+_NU = 0.3  # feasible of any few rows
 _BUDGET = 64 * MIB
 _CLASSES = 3  # of models that are trained one after another: pairs of them are several models
 _MODELS = 32  # that are trained together: with more, no type is another
@@ -121,7 +122,9 @@ def _fit_few_rows(store: RowBlocks, plan: Plan, config: FitConfig, fit: SmallFit
 def _small_problem(problem: Problem, config: FitConfig, fit: SmallFit) -> Problem:
     """The user's problem with a C of ours, a mild kernel, and no more models than types depend on."""
     classes, positive, negative = problem.classes, problem.positive[:_MODELS], problem.negative[:_MODELS]
-    if config.of_kernel and not problem.regression:  # a model after the other: no type depends on how many there are
+    if config.of_kernel and not (
+        problem.regression or problem.one_class
+    ):  # a model after the other: no type depends on how many there are
         classes = classes[: min(_CLASSES, fit.n_samples // 2)]
         positive, negative = models_of(len(classes), problem.pairs)
     weight = 1.0 if config.class_weight is None else 2.0
@@ -134,7 +137,7 @@ def _small_problem(problem: Problem, config: FitConfig, fit: SmallFit) -> Proble
     definite = Definite("checked") if vouched else problem.kernel.definite
     return dataclasses.replace(
         problem,
-        loss=loss_named(problem.loss.name, _EPSILON),
+        loss=loss_named(problem.loss.name, _EPSILON, _NU),
         C=np.full(len(positive), fit.C),
         class_weight=np.full(max(len(classes), 1), weight),
         classes=classes,

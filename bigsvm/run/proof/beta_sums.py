@@ -28,10 +28,10 @@ from bigsvm.store.survey import Survey
 
 _IN_BOX = 1.0 + 2.0**-44  # times an upper bound: rounding of C_i
 _PIECE = 1 << 17  # values of dense rows in float64 at one time
-SUMS = 7
-BRACKETS, LOSS, QUADRATIC, LINEAR, BALANCE, SIZE, SQUARES = range(SUMS)
+SUMS = 8
+BRACKETS, LOSS, QUADRATIC, LINEAR, BALANCE, SIZE, SQUARES, COSTS = range(SUMS)
 """Columns of `BetaSums.sums`: brackets, C_i loss_i, beta_i (f_i - b), t_i beta_i - epsilon |beta_i|, beta_i, |beta_i|,
-beta_i^2."""
+beta_i^2, C_i."""
 
 
 class BetaShare(NamedTuple):
@@ -118,7 +118,8 @@ def _add_block(found: BetaSums, problem: Problem, model: Model, block: Block, be
         )
         quadratic, balance = float(qp.beta @ product), float(qp.beta.sum())
         squares = float(qp.beta @ qp.beta)
-        found.sums[m] += (brackets, loss, quadratic, beta_t - qp.epsilon * size, balance, size, squares)
+        costs = float(np.maximum(qp.upper, -qp.lower).sum())
+        found.sums[m] += (brackets, loss, quadratic, beta_t - qp.epsilon * size, balance, size, squares, costs)
         found.n_support[m] += np.count_nonzero(qp.beta)
         b_up, b_low = qp.bounds()
         found.b_up[m], found.b_low[m] = min(found.b_up[m], b_up), max(found.b_low[m], b_low)
@@ -131,7 +132,9 @@ def _qp_of(problem: Problem, m: int, block: Block, beta: np.ndarray) -> tuple[Du
     C = np.full(block.n_rows, problem.C[m])
     if block.sample_weight is not None:
         C *= block.sample_weight
-    if problem.regression:
+    if problem.one_class:
+        t, takes = np.zeros(block.n_rows), C > 0
+    elif problem.regression:
         t, takes = block.y.astype(np.float64), C > 0
     else:
         codes = block.y.astype(np.int64)
@@ -141,8 +144,8 @@ def _qp_of(problem: Problem, m: int, block: Block, beta: np.ndarray) -> tuple[Du
             takes &= (codes == problem.positive[m]) | (codes == problem.negative[m])
     rows = np.flatnonzero(takes)
     t, C = t[rows], C[rows]
-    lower = -C if problem.regression else np.where(t > 0, 0.0, -C)
-    upper = C if problem.regression else np.where(t > 0, C, 0.0)
+    lower = -C if problem.regression else np.where(t >= 0, 0.0, -C)
+    upper = C if problem.regression else np.where(t >= 0, C, 0.0)
     epsilon = problem.loss.epsilon
     return DualQP(t, lower, upper, epsilon, np.ascontiguousarray(beta[rows]), np.empty(len(rows))), rows
 
@@ -154,7 +157,7 @@ def _signs(problem: Problem, m: int, codes: np.ndarray) -> np.ndarray:
 
 def _signed(problem: Problem, block: Block, alpha: np.ndarray) -> np.ndarray:
     """beta = y alpha; of regression what is saved is beta."""
-    if problem.regression:
+    if problem.regression or problem.one_class:
         return alpha
     codes = block.y.astype(np.int64)
     return np.stack([_signs(problem, m, codes) * alpha[:, m] for m in range(problem.n_models)], axis=1)

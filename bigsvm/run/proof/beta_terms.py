@@ -13,15 +13,18 @@ from typing import Any
 import numpy as np
 
 from bigsvm.budget import MemoryBudget
+from bigsvm.errors import DataError
 from bigsvm.model.kernel_model import KernelModel
 from bigsvm.model.linear_model import LinearModel
 from bigsvm.problem.certificate import Certificate, above_zero, cost_of_imbalance
 from bigsvm.problem.definite import whole_bytes
+from bigsvm.problem.nu import NuTotals, priced
 from bigsvm.problem.problem import Problem
 from bigsvm.run.fit.sizes import FIXED
 from bigsvm.run.proof.beta_sums import (
     BALANCE,
     BRACKETS,
+    COSTS,
     LINEAR,
     LOSS,
     QUADRATIC,
@@ -94,11 +97,44 @@ class BetaTerms(SavedTerms):
         """P, D and their gap from the sums over all rows, of terms that are not negative (docs/mathematics.md 2.1)."""
         total, sums = self.total, self.total.sums
         w_sq, v_sq, apart = self.norms()
+        if problem.loss.nu is not None:
+            return self._nu_certificate(problem, v_sq, apart)
         primal, dual = 0.5 * w_sq + sums[:, LOSS], sums[:, LINEAR] - 0.5 * v_sq
         cost = cost_of_imbalance(self.model.intercept, sums[:, BALANCE], sums[:, SIZE], v_sq)
         gap = sums[:, BRACKETS] + 0.5 * apart + cost
         drift, kind = float(np.sqrt(apart.max())), problem.kernel.certificate
         return above_zero(Certificate(primal, dual, gap, total.n_rows, drift, total.n_support, kind))
+
+    def _nu_certificate(self, problem: Problem, v_sq: np.ndarray, apart: np.ndarray) -> Certificate:
+        """As `certificate`, where nu shapes the problem; a model that was saved without alpha proves nothing.
+
+        nu-SVC's model has a margin of 1 and C = 1 / rho: in its own units w is rho times that.
+        """
+        if self.with_alpha_missing:
+            raise DataError("the model was saved without alpha, and without it nothing that nu shapes can be proved")
+        total, sums, m = self.total, self.total.sums, problem.n_models
+        b, epsilon = self.model.intercept, np.full(m, problem.loss.epsilon)
+        totals = NuTotals((problem.loss.nu or 0.0) * sums[:, COSTS], problem.regression, problem.one_class)
+        beta_t = sums[:, LINEAR] + epsilon * sums[:, SIZE] if problem.regression else np.zeros(m)
+        level = epsilon if problem.regression or problem.one_class else epsilon - 1.0
+        found = priced(
+            totals, sums[:, BRACKETS], sums[:, LOSS], v_sq, beta_t, sums[:, BALANCE], sums[:, SIZE], b, level
+        )
+        unit = np.ones(m) if problem.regression or problem.one_class else 1.0 / problem.C**2
+        gap, primal, dual = (unit * part for part in found)
+        # The rows' own w counts: what the written one differs by is part of the gap, and of the bound that it gives.
+        gap = gap + 0.5 * unit * apart
+        if problem.regression:
+            primal = primal + 0.5 * (self.norms()[0] - v_sq)
+        else:
+            dual = np.subtract(primal, gap, out=np.zeros(m), where=np.isfinite(gap))
+        drift, kind = float(np.sqrt(apart.max())), problem.kernel.certificate
+        return above_zero(Certificate(primal, dual, gap, total.n_rows, drift, total.n_support, kind))
+
+    @property
+    def with_alpha_missing(self) -> bool:
+        """Whether there is no dual point at all."""
+        return self.alpha is None and self.model.kind != "kernel"
 
     @abstractmethod
     def norms(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

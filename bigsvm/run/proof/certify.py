@@ -114,6 +114,7 @@ def terms_kind(model: Model, problem: Problem) -> type[SavedTerms]:
     if model.kind == "kernel":
         return KernelTerms
     balanced = model.regression and problem.bias == "free" and not problem.loss.smooth
+    balanced = balanced or problem.loss.nu is not None
     return SignedLinearTerms if model.pairs or balanced else AlphaTerms
 
 
@@ -124,7 +125,7 @@ def _precompile(terms: SavedTerms, emit: Emit) -> None:
     problem = dataclasses.replace(problem, centre=centre)
 
     def prove_two() -> None:
-        n_classes = len(problem.classes)
+        n_classes = 0 if problem.one_class else len(problem.classes)
         two = rows_like(store, np.zeros((2, 1)), np.zeros(2, np.int64 if n_classes else np.float64), n_classes)
         alpha = np.zeros((problem.n_models, 2)) if with_alpha else None
         tiny = type(terms)(model.tiny(), problem, two, alpha)

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from bigsvm.compiled.kernel.dual_qp import best_bias, qp_sums
+from bigsvm.errors import DataError
 from bigsvm.model.linear_model import Model
-from bigsvm.problem.certificate import Certificate, above_zero, cost_of_imbalance
+from bigsvm.problem.certificate import Certificate, above_zero
 from bigsvm.problem.problem import Problem
 from bigsvm.run.proof.fresh_scores import scores_of
 from bigsvm.run.proof.kernel_check import quadratic_refutes, refuted
@@ -26,7 +26,7 @@ from bigsvm.store.blocks import RowBlocks
 class KernelProver(Prover):
     """Proves all models of a kernel solver, one after another.
 
-    certificate : of the last proof;  bias : float64, (n_models,), that it speaks of
+    certificate : of the last proof;  bias : float64, (n_models,), that it speaks of;  epsilon : that nu found
     violation : float64, (n_models,), of the optimality conditions
     kernel : Kernel, with what its dual points have shown of it
     w : float64, (n_models, n_features), of the last proof, where the kernel is linear; else None
@@ -35,7 +35,7 @@ class KernelProver(Prover):
     def __init__(self, solver: KernelSolver, state: KernelState, ctx: Context) -> None:
         super().__init__(solver, state, ctx)
         self.kernel = state.problem.kernel
-        self.bias = state.bias
+        self.bias, self.epsilon = state.bias, state.epsilon
         self.violation = np.full(state.n_models, np.inf)
         self.alpha = [state.alpha]
         linear = self.kernel.name == "linear"
@@ -52,28 +52,23 @@ class KernelProver(Prover):
         self._solver.make_room(state)
         for model in range(m):
             qp = make_qp(state, model)
-            known = bool(np.isfinite(state.primal[model])) and self.w is None
+            nu = state.problem.loss.nu is not None
+            known = bool(np.isfinite(state.primal[model])) and self.w is None and not nu
             if self.w is None:
                 scores_of(qp, state.data, float(state.bias[model]) if known else None, state.precise)
             else:
                 self.w[model] = linear_scores_of(qp, state.data)
             if not known:
-                state.bias[model] = best_bias(qp.f, qp.lower, qp.upper, qp.epsilon)
+                state.bias[model], state.epsilon[model] = qp.best_bias(), qp.epsilon
             b = float(state.bias[model])
-            sums = qp_sums(qp.f, qp.beta, qp.lower, qp.upper, qp.target, qp.epsilon, b)
-            gap, loss, beta_f, beta_t, size = sums
-            quadratic = beta_f + beta_t
-            found[model] = (
-                gap + _unbalanced(qp, b, size, quadratic),
-                0.5 * quadratic + loss,
-                beta_t - qp.epsilon * size - 0.5 * quadratic,
-            )
-            self._look_at(qp, quadratic, abs(beta_f) + abs(beta_t))
+            terms = qp.terms(b)
+            found[model] = terms.gap + qp.imbalance(b, terms), terms.primal, terms.dual
+            self._look_at(qp, terms.quadratic, terms.made_of)
             support[model] = np.count_nonzero(qp.beta)
             self.violation[model] = qp.violation()
             state.scored = model
         self._refuse_overflow(found[:, 1:])
-        self.bias = state.bias.copy()
+        self.bias, self.epsilon = state.bias.copy(), state.epsilon.copy()
         gap, primal, dual = found.T.copy()
         n_rows = self._ctx.data.n_samples
         self.certificate = above_zero(Certificate(primal, dual, gap, n_rows, 0.0, support, self.kernel.certificate))
@@ -124,8 +119,26 @@ class KernelProver(Prover):
         return ("stalled", None) if ending in ("paper_rule", "kkt") else (ending, rule)
 
     def checked(self, problem: Problem) -> Problem:
-        """With what the dual points have shown of the kernel."""
-        return dataclasses.replace(problem, kernel=self.kernel)
+        """With what the dual points have shown of the kernel, and with what nu found.
+
+        Raises DataError where nu-SVC has found no margin.
+        """
+        problem = dataclasses.replace(problem, kernel=self.kernel)
+        if problem.loss.nu is None:
+            return problem
+        if problem.regression:
+            return dataclasses.replace(problem, loss=dataclasses.replace(problem.loss, epsilon=float(self.epsilon[0])))
+        if np.any(self._state.no_margin):
+            overlap = "the rows lie around the origin" if problem.one_class else "the classes overlap"
+            hint = "choose a smaller --nu, or the rbf kernel" if problem.one_class else "choose a larger --nu, or rbf"
+            what = f"nu = {problem.loss.nu:g} leaves no margin: {overlap} so far that w = 0 is best"
+            raise DataError(what, self._ctx.data.uri, hint)
+        if np.any(self.epsilon >= 0.0):
+            what = "the fit has ended before it found a margin: there is no model to write"
+            raise DataError(what, self._ctx.data.uri, "give it more --max-passes or --max-time, or scale the features")
+        if problem.one_class:
+            return problem
+        return dataclasses.replace(problem, C=-1.0 / self.epsilon)
 
     def figures(self) -> dict[str, Any]:
         """What a result says of a kernel solver besides what all say."""
@@ -141,20 +154,29 @@ class KernelProver(Prover):
 
     def model(self, problem: Problem, data: RowBlocks, about: dict[str, Any]) -> Model:
         """Of the beta that was proved last: support vectors with coefficients, or w where the kernel is linear."""
-        found = kernel_model(problem, self._state, self.bias, self.w, data, about)
+        bias, w = self.bias, self.w
+        if problem.one_class:
+            bias = bias + self.epsilon
+        elif problem.loss.nu is not None and not problem.regression:
+            # LIBSVM's scale: a margin of 1, which makes the model the hinge's with C = 1 / rho.
+            rho = np.where(self.epsilon < 0.0, -self.epsilon, 1.0)
+            self._state.alpha.values[:] /= rho
+            bias, w = bias / rho, None if w is None else w / rho[:, None]
+        found = kernel_model(problem, self._state, bias, w, data, about)
         self._solver.finish(self._state)
         return found
 
     def _dump(self) -> dict[str, Any]:
-        return {"bias": self.bias, "violation": self.violation, "rejected": self.rejected, "w": self.w}
+        return {
+            "bias": self.bias,
+            "epsilon": self.epsilon,
+            "violation": self.violation,
+            "rejected": self.rejected,
+            "w": self.w,
+        }
 
     def _load(self, tree: dict[str, Any]) -> None:
         self.bias, self.violation = np.array(tree["bias"]), np.array(tree["violation"])
+        self.epsilon = np.array(tree["epsilon"])
         self.rejected = tree["rejected"]
         self.w = None if tree["w"] is None else np.array(tree["w"])
-
-
-def _unbalanced(qp: DualQP, b: float, size: float, quadratic: float) -> float:
-    """What sum beta != 0 adds to the gap: rounding is forgiven at its price, anything else proves nothing."""
-    one = [np.array([value]) for value in (b, float(qp.beta.sum()), size, quadratic)]
-    return float(cost_of_imbalance(*one)[0])

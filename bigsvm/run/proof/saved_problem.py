@@ -24,6 +24,8 @@ def problem_of(model: Model, store: RowBlocks) -> Problem:
     if model.regression:
         if store.classes is not None:
             raise DataError("the store holds classes and the model is one of regression", store.uri)
+    elif model.one_class:
+        pass  # whatever the rows are labelled
     elif store.classes is None or store.classes.tolist() != model.classes.tolist():
         raise DataError(f"classes {store.classes} are not the model's {model.classes}", store.uri)
     n_models = model.n_models
@@ -31,7 +33,7 @@ def problem_of(model: Model, store: RowBlocks) -> Problem:
     try:
         about = model.about["problem"]
         C, class_weight = np.array(about["C"], np.float64), np.array(about["class_weight"], np.float64)
-        loss = loss_named(about["loss"])
+        loss = loss_named(about["loss"], nu=about.get("nu", 0.5))
         if loss.regression:
             loss = dataclasses.replace(loss, epsilon=float(about["epsilon"]))
         bias, bias_scale = about["bias"], float(about["bias_scale"])
@@ -47,6 +49,7 @@ def problem_of(model: Model, store: RowBlocks) -> Problem:
         and 0 < bias_scale < np.inf
         and 0 <= loss.epsilon < np.inf
         and loss.regression == model.regression
+        and (loss.nu is None or (0 < loss.nu <= 1 and bias == "free"))
     )
     if not sound:
         raise DataError(
@@ -115,7 +118,7 @@ def models_document(problem: Problem, certificate: Certificate) -> list[dict[str
 
 def _classes_of(problem: Problem, m: int) -> dict[str, Any]:
     """Which class a model tells from which; of regression none."""
-    if problem.regression:
+    if problem.regression or problem.one_class:
         return {"class": None}
     named = {"class": problem.classes[problem.positive[m]].item()}
     if problem.negative[m] >= 0:

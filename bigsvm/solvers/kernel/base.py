@@ -33,7 +33,6 @@ from bigsvm.solvers.kernel.dual_qp import DualQP, Progress
 from bigsvm.solvers.kernel.signed import sign_and_clip
 from bigsvm.solvers.kernel.state import (
     KernelState,
-    gap_at_best_bias,
     keep_beta,
     kernel_needs,
     make_qp,
@@ -171,6 +170,7 @@ class KernelSolver(SolverBase):
             state.eps[:] = self.rule_factor * ctx.tol
         state.data = KernelData(problem.kernel, ctx)
         state.precise = float64_values(ctx.tol)
+        state.unsigned = problem.loss.nu is not None  # beta = 0 is not feasible
         return state
 
     def start_at(self, state: KernelState, w: np.ndarray | None) -> list[RowVector]:
@@ -196,7 +196,7 @@ class KernelSolver(SolverBase):
         if state.labelled < n and not self._read_labels(state, ctx):
             return StepInfo(np.inf, n, 0, ask_certificate=False, paused=True)
         if state.unsigned:
-            sign_and_clip(state)
+            sign_and_clip(state, ctx.data.uri)
         if state.model < 0:
             self._open(state, int(np.argmin(state.done)), ctx)
             self._score(state)
@@ -221,9 +221,12 @@ class KernelSolver(SolverBase):
             return StepInfo(
                 self._estimate(state, ctx), active, progress.visits, ask_certificate=False, message=message, work=work
             )
-        gap, primal, _, bias = gap_at_best_bias(qp)
-        state.gap[m], state.primal[m], state.bias[m], state.violation[m] = gap, primal, bias, qp.violation()
-        exhausted = progress.exhausted or (progress.done and min(qp.eps, state.eps[m]) <= _SMALLEST_EPS)
+        state.gap[m], state.primal[m], _, state.bias[m], state.epsilon[m] = qp.gap_at_best_bias()
+        state.violation[m] = qp.violation()
+        state.no_margin[m] = qp.no_margin()
+        exhausted = (
+            progress.exhausted or state.no_margin[m] or (progress.done and min(qp.eps, state.eps[m]) <= _SMALLEST_EPS)
+        )
         over = progress.final or exhausted or self._reached(state, qp, m, ctx.tol)
         if not over and self._is_hopeless(state, qp, m, ctx):
             over = exhausted = True

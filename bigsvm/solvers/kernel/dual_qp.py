@@ -21,7 +21,24 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bigsvm.compiled.kernel.dual_qp import Box, DualPoint, bounds_of
+from bigsvm.compiled.kernel.dual_qp import Box, DualPoint, best_bias, bounds_of, qp_sums
+from bigsvm.problem.certificate import cost_of_imbalance
+from bigsvm.problem.nu import NuSums
+
+
+class Terms(NamedTuple):
+    """Sums over the rows of a programme.
+
+    gap, primal, dual : what they prove;  quadratic : beta'K beta;  made_of : size of the sums that made it
+    size : sum |beta|
+    """
+
+    gap: float
+    primal: float
+    dual: float
+    quadratic: float
+    made_of: float
+    size: float
 
 
 @dataclass
@@ -86,6 +103,51 @@ class DualQP:
         """beta = 0, f = -t."""
         self.beta[:] = 0.0
         np.negative(self.target, out=self.f)
+
+    def scale(self) -> float:
+        """Of what scores of these rows differ by: 1 for classes, the spread of targets."""
+        if self.epsilon == 0.0 and np.all(np.abs(self.target) == 1.0):
+            return 1.0
+        return max(float(np.std(self.target)), np.finfo(float).tiny)
+
+    def sums(self) -> NuSums | None:
+        """What steps keep besides sum beta: nothing here, sums of either sign in `nu_qp.py`."""
+        return None
+
+    def settle(self) -> None:
+        """Set an epsilon that is not given."""
+
+    def no_margin(self) -> bool:
+        """Whether w = 0 is best, where that is no model: never here."""
+        return False
+
+    def best_bias(self) -> float:
+        """The b that makes the primal least."""
+        return float(best_bias(self.f, self.lower, self.upper, self.epsilon))
+
+    def gap_at_best_bias(self) -> tuple[float, float, float, float, float]:
+        """(gap, primal, dual, b, epsilon): what beta and f prove, with the b that makes the primal least."""
+        b = self.best_bias()
+        terms = self.terms(b)
+        return terms.gap, terms.primal, terms.dual, b, self.epsilon
+
+    def terms(self, b: float) -> Terms:
+        """What beta and f prove at bias b, but for what sum beta != 0 adds to the gap.
+
+        gap is a sum of non-negative terms (docs/mathematics.md 2.2); D = t'beta - epsilon |beta| - 1/2 beta'K beta, and
+        beta'K beta = beta.(f + t).
+        """
+        gap, loss, beta_f, beta_t, size = qp_sums(
+            self.f, self.beta, self.lower, self.upper, self.target, self.epsilon, b
+        )
+        quadratic = beta_f + beta_t
+        dual = beta_t - self.epsilon * size - 0.5 * quadratic
+        return Terms(gap, 0.5 * quadratic + loss, dual, quadratic, abs(beta_f) + abs(beta_t), size)
+
+    def imbalance(self, b: float, terms: Terms) -> float:
+        """What sum beta != 0 adds to the gap: rounding is forgiven at its price, anything else proves nothing."""
+        one = [np.array([value]) for value in (b, float(self.beta.sum()), terms.size, terms.quadratic)]
+        return float(cost_of_imbalance(*one)[0])
 
 
 class Progress(NamedTuple):

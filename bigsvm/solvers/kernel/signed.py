@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from bigsvm.solvers.kernel.dual_qp import DualQP
+from bigsvm.solvers.kernel.nu_qp import NuQP, check_feasible
 from bigsvm.solvers.kernel.state import KernelState, make_qp
 from bigsvm.store.blocks import tile
 
@@ -14,26 +15,44 @@ _PIECE = 1 << 16  # rows
 _BALANCED = 2.0**-44  # of sum |beta|: what rounding leaves of a sum that is 0
 
 
-def sign_and_clip(state: KernelState) -> None:
+def sign_and_clip(state: KernelState, where: str) -> None:
     """Turn `state.alpha`, |beta| of classes and beta of targets, into a feasible beta of each model, in place.
 
     beta_i = y_i alpha_i, clipped to its box; then the heavier side is scaled until sum beta = 0.  A row that takes no
-    part in a model has 0 there.  All labels have been read.
+    part in a model has 0 there.  All labels have been read.  Where nu shapes the problem: a beta that has its sums.
+
+    where : the store, for an error.  Raises DataError where nu is infeasible.
     """
     for m in range(state.n_models):
         qp, column = make_qp(state, m), state.alpha.values[:, m]
-        for start, stop in tile(qp.n, _PIECE):
+        if isinstance(qp, NuQP):
+            check_feasible(qp, float(state.problem.loss.nu or 0.0), _sides(state, m), where)
+            qp.start()
+        for start, stop in tile(qp.n if not isinstance(qp, NuQP) else 0, _PIECE):
             beta, piece = qp.beta[start:stop], slice(start, stop)
             if not state.problem.regression:
                 beta *= np.sign(qp.target[piece])
             np.clip(beta, qp.lower[piece], qp.upper[piece], out=beta)
-        _balance(qp)
+        if not isinstance(qp, NuQP):
+            _balance(qp)
         if qp.rows is not None:
             column[:] = 0.0
             column[qp.rows] = qp.beta
         elif state.beta is not None:
             column[:] = qp.beta
     state.unsigned = False
+
+
+def _sides(state: KernelState, m: int) -> tuple[str, str]:
+    """The two classes that a model tells apart; none where there are no classes."""
+    problem = state.problem
+    if not len(problem.classes):
+        return "", ""
+    minus = int(problem.negative[m])
+    other = str(problem.classes[minus]) if minus >= 0 else str(problem.classes[0])
+    if minus < 0 and len(problem.classes) > 2:
+        other = "the rest"
+    return str(problem.classes[problem.positive[m]]), other
 
 
 def _balance(qp: DualQP) -> None:

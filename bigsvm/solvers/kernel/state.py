@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from bigsvm.compiled.kernel.dual_qp import best_bias, fill_qp, qp_sums
+from bigsvm.compiled.kernel.dual_qp import fill_qp
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import Context, Need
 from bigsvm.solvers.kernel.dual_qp import DualQP
+from bigsvm.solvers.kernel.nu_qp import NuQP
 from bigsvm.solvers.pace import Pace
 from bigsvm.store.state.vectors import RowVector
 
@@ -28,9 +29,10 @@ class KernelState:
     unsigned : `alpha` is that of an earlier model, without signs and perhaps outside its box
     model : the one in work, -1 for none;  done : models that are thought to be finished
     failures : proofs of each model that did not show what its scores promised
+    no_margin : models whose w is next to 0, where nu wants a margin
     own_end : models whose solver's paper ends there, optimal or not (`Progress.final`)
     eps : violation to reach by each model;  scored : whose K beta - t is in `scores`, -1 for nobody's
-    bias, violation, gap, primal, dual : of each model when it was last looked at
+    bias, epsilon, violation, gap, primal, dual : of each model when it was last looked at; epsilon where nu finds it
     precise : float64 kernel values
     iterations : of all models together
     asked : kernel values that each model's solver has asked for, whether they were computed or kept
@@ -51,9 +53,11 @@ class KernelState:
     done: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))
     final: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))
     own_end: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))
+    no_margin: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))
     failures: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
     eps: np.ndarray = field(default_factory=lambda: np.zeros(0))
     bias: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    epsilon: np.ndarray = field(default_factory=lambda: np.zeros(0))
     violation: np.ndarray = field(default_factory=lambda: np.zeros(0))
     gap: np.ndarray = field(default_factory=lambda: np.zeros(0))
     primal: np.ndarray = field(default_factory=lambda: np.zeros(0))
@@ -89,10 +93,12 @@ def new_kernel_state(problem: Problem, ctx: Context, eps: float) -> KernelState:
         done=np.zeros(m, bool),
         final=np.zeros(m, bool),
         own_end=np.zeros(m, bool),
+        no_margin=np.zeros(m, bool),
         asked=np.zeros(m),
         failures=np.zeros(m, np.int64),
         eps=np.full(m, eps),
         bias=np.zeros(m),
+        epsilon=np.zeros(m),
         violation=np.full(m, np.inf),
         gap=np.full(m, np.inf),
         primal=np.full(m, np.inf),
@@ -104,7 +110,8 @@ def make_qp(state: KernelState, model: int) -> DualQP:
     problem, n = state.problem, len(state.alpha.values)
     labels = state.vectors["row labels"].values[:, 0]
     costs = state.vectors["row costs"].values[:, 0] if "row costs" in state.vectors else np.empty(0)
-    codes = int(problem.positive[model]), int(problem.negative[model]), problem.regression
+    as_targets = problem.regression or problem.one_class
+    codes = int(problem.positive[model]), int(problem.negative[model]), as_targets
     given = (labels, costs, float(problem.C[model]), problem.class_weight, *codes)
     nothing, none = np.empty(0), np.empty(0, np.int64)
     found = fill_qp(*given, none, nothing, nothing, nothing)
@@ -119,8 +126,16 @@ def make_qp(state: KernelState, model: int) -> DualQP:
         beta = state.alpha.values[:, 0]
         if rows is not None:
             beta = beta[rows]
-    epsilon = problem.loss.epsilon
-    return DualQP(target, boxes[0], boxes[1], epsilon, beta, f, rows, float(state.eps[model]))
+    eps = float(state.eps[model])
+    if problem.loss.nu is None:
+        return DualQP(target, boxes[0], boxes[1], problem.loss.epsilon, beta, f, rows, eps)
+    if problem.one_class:
+        boxes[0][:] = 0.0
+    if not problem.regression:
+        target[:] = 0.0
+    total = problem.loss.nu * float(np.maximum(boxes[1], -boxes[0]).sum())
+    at = float(state.epsilon[model])
+    return NuQP(target, boxes[0], boxes[1], at, beta, f, rows, eps, total, problem.regression, problem.one_class)
 
 
 def keep_beta(state: KernelState) -> None:
@@ -135,16 +150,11 @@ def keep_beta(state: KernelState) -> None:
 
 
 def gap_at_best_bias(qp: DualQP) -> tuple[float, float, float, float]:
-    """(gap, primal, dual, b): what a QP's own beta and f prove, with the bias that makes the primal least.
-
-    gap is a sum of non-negative terms (docs/mathematics.md 2.2); D = t'beta - epsilon |beta| - 1/2 beta'K beta.
-    """
-    b = best_bias(qp.f, qp.lower, qp.upper, qp.epsilon)
-    return *terms(qp, b), b
+    """(gap, primal, dual, b): what a QP's own beta and f prove, with the bias that makes the primal least."""
+    gap, primal, dual, b, _ = qp.gap_at_best_bias()
+    return gap, primal, dual, b
 
 
 def terms(qp: DualQP, b: float) -> tuple[float, float, float]:
-    """(gap, primal, dual) at bias b, of a beta whose f is known: beta'K beta = beta.(f + t)."""
-    gap, loss, beta_f, beta_t, size = qp_sums(qp.f, qp.beta, qp.lower, qp.upper, qp.target, qp.epsilon, b)
-    quadratic = beta_f + beta_t
-    return gap, 0.5 * quadratic + loss, beta_t - qp.epsilon * size - 0.5 * quadratic
+    """(gap, primal, dual) at bias b, of a beta whose f is known."""
+    return qp.terms(b)[:3]

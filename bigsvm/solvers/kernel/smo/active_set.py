@@ -16,6 +16,7 @@ from bigsvm.compiled.kernel.support import Support
 from bigsvm.solvers.base import Context
 from bigsvm.solvers.kernel.base import most_values
 from bigsvm.solvers.kernel.dual_qp import DualQP, Progress
+from bigsvm.solvers.kernel.nu_qp import NuQP
 from bigsvm.solvers.kernel.smo.block_smo import ActiveRows, BlockSMO
 from bigsvm.solvers.kernel.values.data import Rows
 from bigsvm.solvers.kernel.values.data_rows import DataRows
@@ -46,6 +47,7 @@ class SmoWork:
         share so far;  shares : on this active set;  idle : working sets in a row that nothing moved in
     target : violation to which A is solved;  middle : (b_up + b_low) / 2 of A
     threshold : candidates violate more
+    epsilon : of the QP, where steps find it;  largest : K_ii of active rows so far
     """
 
     flags: RowVector
@@ -64,6 +66,8 @@ class SmoWork:
     values: int = 0
     shares: int = 0
     idle: int = 0
+    epsilon: float = 0.0
+    largest: float = 0.0
     row_buffer: Any = field(default=None, metadata={"derived": True})
 
 
@@ -80,13 +84,8 @@ class Round:
         self.q, self.second, self.sample = q, second, sample
         self.flags = work.flags.values[: qp.n, 0]
         self.sent = work.sent.values[: qp.n, 0]
-        self.band = (_BAND_MEMORY if ctx.resident else _BAND_DISK) * self._scale()
-
-    def _scale(self) -> float:
-        """1 for classes; the spread of targets."""
-        if self.qp.epsilon == 0.0 and np.all(np.abs(self.qp.target) == 1.0):
-            return 1.0
-        return max(float(np.std(self.qp.target)), np.finfo(float).tiny)
+        qp.epsilon = work.epsilon
+        self.band = (_BAND_MEMORY if ctx.resident else _BAND_DISK) * qp.scale()
 
     def run(self) -> Progress:
         """The rest of the round."""
@@ -108,6 +107,8 @@ class Round:
         """What was done since it was told last: in one share on the active set, or to the end of the round."""
         work, qp = self.work, self.qp
         violation = work.violation if stale else qp.violation()
+        if isinstance(qp, NuQP):
+            qp.largest = work.largest
         # The same violation again and again, and nothing that moves: float arithmetic can do no more.
         work.stuck = work.stuck + 1 if violation >= work.violation and work.steps == 0 else 0
         work.violation = violation
@@ -141,6 +142,9 @@ class Round:
         first, empty = len(held) == 0, work.row_buffer is None
         if empty:
             work.row_buffer = RowBuffer(self.rows.data)
+        if first:  # later it is that of the active set, by which the candidates were judged, as `middle` is
+            qp.settle()
+            work.epsilon = qp.epsilon
         room = work.row_buffer.capacity
         if n <= min(_SMALL, room):
             chosen = np.arange(n)
@@ -203,8 +207,9 @@ class Round:
         active = ActiveRows(
             X=work.row_buffer.X, at=at, column=data.column(numbers), diag=data.diagonal(work.row_buffer.X, at, numbers),
             beta=qp.beta[where], f=qp.f[where], lower=qp.lower[where], upper=qp.upper[where],
-            epsilon=qp.epsilon,
+            epsilon=qp.epsilon, sums=qp.sums(),
         )  # fmt: skip
+        work.largest = max(work.largest, float(active.diag.max(initial=0.0)))
         smo = BlockSMO(rows.gram, min(self.q, len(where)), self.second)
         last = np.flatnonzero((self.flags[where] & LAST) > 0)
         most = most_values(self.ctx, qp.n, _VALUES)
@@ -212,6 +217,7 @@ class Round:
             active, work.target, last, _ROUNDS - work.solved, self._leaves, max(most - work.values, 1), work.idle
         )
         qp.beta[where], qp.f[where] = active.beta, active.f
+        work.epsilon = qp.epsilon = active.epsilon
         self.flags &= ~LAST
         self.flags[where[last]] |= LAST
         work.visits += found.rounds * len(where)

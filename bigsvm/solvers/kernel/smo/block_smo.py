@@ -13,9 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bigsvm.compiled.kernel.block_smo import LANES, StepWorkspace, measure, solve_working_set
+from bigsvm.compiled.kernel.block_smo import LANES, StepWorkspace, measure, side_ends, solve_sides, solve_working_set
 from bigsvm.compiled.kernel.dual_qp import Box, DualPoint
 from bigsvm.compiled.kernel.support import Support, support_of, unit_rows
+from bigsvm.problem.nu import NuSums
 from bigsvm.solvers.kernel.values.gram import Gram
 from bigsvm.store.blocks import Matrix
 
@@ -33,6 +34,7 @@ class ActiveRows:
     X : where the rows lie;  at : int64, their rows in X
     column : int64, the number by which a precomputed kernel knows each row, or empty
     diag : K_ii
+    sums : what steps keep besides sum beta; epsilon then moves
     """
 
     X: Matrix
@@ -44,6 +46,7 @@ class ActiveRows:
     lower: np.ndarray
     upper: np.ndarray
     epsilon: float
+    sums: NuSums | None = None
 
     @property
     def n(self) -> int:
@@ -129,6 +132,8 @@ class BlockSMO:
         up, down = np.empty(n), np.empty(n)
         point, box = DualPoint(active.beta, active.f), Box(active.lower, active.upper)
         while True:
+            if active.sums is not None:
+                active.epsilon = active.sums.multiplier(side_ends(*point, *box))
             found.b_up, found.b_low = measure(point, box, active.epsilon, up, down)
             violation = found.violation
             if not violation > target or found.idle > 1:
@@ -197,9 +202,11 @@ class BlockSMO:
         workspace = self._workspace._replace(
             up=self._workspace.up[:m], down=self._workspace.down[:m], gain=self._workspace.gain[:m]
         )
-        steps, _ = solve_working_set(
-            K, diag, box, active.epsilon, point, target, _STEPS * n, self.second, workspace
-        )  # fmt: skip
+        most, sums = _STEPS * n, active.sums
+        if sums is None:
+            steps, _ = solve_working_set(K, diag, box, active.epsilon, point, target, most, self.second, workspace)
+        else:
+            steps, sums.slack = solve_sides(K, diag, box, point, sums.slack, sums.at_most, target, most, self.second)
         found.steps += steps
         found.work += steps * n // _STEPS_A_ROW
         by = point.beta[:n] - active.beta[W]

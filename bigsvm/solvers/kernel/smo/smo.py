@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from bigsvm.config import NU_LOSSES
 from bigsvm.solvers.base import Context, DataShape, Need, SmallFit
 from bigsvm.solvers.kernel.base import KernelSolver
 from bigsvm.solvers.kernel.dual_qp import DualQP, Progress
@@ -30,6 +31,7 @@ from bigsvm.solvers.kernel.values.kernel_rows import KernelRows
 from bigsvm.solvers.kernel.values.row_buffer import GATHERED, LEAST_ROWS, RowBuffer
 
 _Q = 1024
+_SORTED = 48  # bytes a row, while scores are sorted for the quantiles that nu wants
 _SAMPLE = 0.1  # of the rows, for the first active set
 
 
@@ -41,6 +43,7 @@ class Smo(KernelSolver):
     """
 
     name: ClassVar[str] = "smo"
+    losses: ClassVar[tuple[str, ...]] = (*KernelSolver.losses, *NU_LOSSES)
     sample: float = _SAMPLE
 
     def own_needs(self, shape: DataShape, resident: bool) -> list[Need]:
@@ -53,6 +56,7 @@ class Smo(KernelSolver):
             Need("active rows", RowBuffer.least_bytes(shape) + 2 * GATHERED),
             Need("row flags", n, may_spill=True),
             Need("coefficients sent", 8 * n, may_spill=True),
+            *([Need("order of scores", _SORTED * n)] if self.asked.loss in NU_LOSSES else []),
         ]
 
     def small_fits(self, tol: float, resident: bool) -> list[SmallFit]:
@@ -86,6 +90,7 @@ class Smo(KernelSolver):
             return self._textbook.start_model(qp, rows, ctx)
         work = SmoWork(ctx.vector("row flags", 1, np.uint8), ctx.vector("coefficients sent", 1))
         work.sent.values[: qp.n, 0] = qp.beta
+        work.epsilon = qp.epsilon
         return work
 
     def finish_model(self, work: Any) -> None:

@@ -1,0 +1,162 @@
+"""NuSVC, NuSVR and OneClassSVM: LIBSVM's problems that nu shapes, with scikit-learn's names and a proof."""
+
+from __future__ import annotations
+
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, OutlierMixin, _fit_context
+from sklearn.utils._param_validation import Interval
+
+from bigsvm.sklearn.estimator import epochs_of, errors_of_scikit_learn, take_width
+from bigsvm.sklearn.kernel import Kernelised
+from bigsvm.sklearn.rows import alone, checked_X, is_source, open_source, row_weights
+from bigsvm.sklearn.svm import SVC, SVR
+from bigsvm.store.formats.opener import open_store
+
+_NU = [Interval(Real, 0.0, 1.0, closed="right")]
+
+
+def _constraints(of: type[Kernelised], *without: str) -> dict[str, list[Any]]:
+    known = {name: found for name, found in of._parameter_constraints.items() if name not in without}
+    return {**known, "nu": _NU}
+
+
+class NuSVC(SVC):
+    """Support vector classification where nu takes the place of C: `sklearn.svm.NuSVC` with a proof.
+
+    Parameters
+    ----------
+    nu : above 0, at most 1: at most this share of the rows lies within the margin, at least this share are support
+        vectors; ValueError where it is infeasible, or leaves no margin.  kernel : positive semidefinite ones
+    class_weight : weights of the rows of a class; scikit-learn's ignores it
+    all others, and all attributes : as `SVC` has them; the certificate is of 1/2 alpha'Q alpha, as LIBSVM prints it
+    """
+
+    nu: float
+    _parameter_constraints: dict[str, list[Any]] = _constraints(SVC, "C")
+
+    def __init__(
+        self, *, nu: float = 0.5, kernel: Any = "rbf", degree: int = 3, gamma: Any = "scale", coef0: float = 0.0,
+        shrinking: bool = True, probability: Any = False, tol: float = 1e-3, cache_size: float = 200,
+        class_weight: Any = None, verbose: bool = False, max_iter: int = -1, decision_function_shape: str = "ovr",
+        break_ties: bool = False, random_state: Any = None, memory: str | int | None = None, threads: int | None = None,
+    ) -> None:  # fmt: skip
+        self.nu, self.kernel, self.degree, self.gamma, self.coef0 = nu, kernel, degree, gamma, coef0
+        self.shrinking, self.probability, self.tol, self.cache_size = shrinking, probability, tol, cache_size
+        self.class_weight, self.verbose, self.max_iter = class_weight, verbose, max_iter
+        self.decision_function_shape, self.break_ties = decision_function_shape, break_ties
+        self.random_state, self.memory, self.threads = random_state, memory, threads
+
+    @property
+    def _cost(self) -> float:
+        return 1.0
+
+    def _loss(self) -> dict[str, Any]:
+        return {"loss": "nu_svc", "nu": float(self.nu)}
+
+
+class NuSVR(SVR):
+    """Support vector regression where nu sets the width of the tube: `sklearn.svm.NuSVR` with a proof.
+
+    Parameters
+    ----------
+    nu : above 0, at most 1: at most this share of the rows lies outside the tube, at least this share are support
+        vectors
+    all others, and all attributes : as `SVR` has them
+    """
+
+    nu: float
+    _parameter_constraints: dict[str, list[Any]] = _constraints(SVR, "epsilon")
+
+    def __init__(
+        self, *, nu: float = 0.5, C: float = 1.0, kernel: Any = "rbf", degree: int = 3, gamma: Any = "scale",
+        coef0: float = 0.0, shrinking: bool = True, tol: float = 1e-3, cache_size: float = 200, verbose: bool = False,
+        max_iter: int = -1, memory: str | int | None = None, threads: int | None = None,
+    ) -> None:  # fmt: skip
+        self.nu, self.C, self.kernel, self.degree, self.gamma, self.coef0 = nu, C, kernel, degree, gamma, coef0
+        self.shrinking, self.tol, self.cache_size, self.verbose = shrinking, tol, cache_size, verbose
+        self.max_iter, self.memory, self.threads = max_iter, memory, threads
+
+    def _loss(self) -> dict[str, Any]:
+        return {"loss": "nu_svr", "nu": float(self.nu)}
+
+
+class OneClassSVM(Kernelised, OutlierMixin, BaseEstimator):
+    """Rows that are unlike those fitted: `sklearn.svm.OneClassSVM` with a proof.
+
+    Parameters
+    ----------
+    nu : above 0, at most 1: at most this share of the rows is called unlike, at least this share are support vectors
+    kernel, degree, gamma, coef0, shrinking, cache_size, tol, verbose, max_iter, memory, threads : as `SVR` has them
+
+    Attributes
+    ----------
+    offset_ : float, the score below which a row is unlike;  all others as `SVR` has them
+    """
+
+    nu: float
+    n_iter_: int
+    random_state = None
+    _parameter_constraints: dict[str, list[Any]] = _constraints(Kernelised, "C", "random_state")
+
+    def __init__(
+        self, *, kernel: Any = "rbf", degree: int = 3, gamma: Any = "scale", coef0: float = 0.0, tol: float = 1e-3,
+        nu: float = 0.5, shrinking: bool = True, cache_size: float = 200, verbose: bool = False, max_iter: int = -1,
+        memory: str | int | None = None, threads: int | None = None,
+    ) -> None:  # fmt: skip
+        self.kernel, self.degree, self.gamma, self.coef0, self.tol, self.nu = kernel, degree, gamma, coef0, tol, nu
+        self.shrinking, self.cache_size, self.verbose, self.max_iter = shrinking, cache_size, verbose, max_iter
+        self.memory, self.threads = memory, threads
+
+    @property
+    def _cost(self) -> float:
+        return 1.0
+
+    @property
+    def score(self) -> Any:
+        """There are no labels to be right about."""
+        raise AttributeError("OneClassSVM has no score: score_samples gives one for each row")
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> OneClassSVM:
+        """Fit rows, or a store, whose labels count for nothing.
+
+        X : array, sparse matrix or frame, (n_samples, n_features), or (n_samples, n_samples) kernel values; or path,
+            URI or open store;  y : ignored
+        sample_weight : (n_samples,); rows whose weight is not positive take no part
+        """
+        if is_source(X):
+            with errors_of_scikit_learn():
+                rows, X = open_source(alone(X, None, sample_weight)), None
+            take_width(self, rows)
+        else:
+            X, values = self._own_rows(X)
+            weights = row_weights(sample_weight, values)
+            with errors_of_scikit_learn():
+                rows = open_store((values, np.zeros(values.shape[0]), weights), task="regression")
+        result = self._trained(rows, X, {"loss": "one_class", "nu": float(self.nu)})
+        self.offset_ = -self.intercept_
+        self.n_iter_ = epochs_of([result])
+        return self
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Scores, float64, (n_samples,), of an array or of the rows of a store; below 0 is unlike."""
+        return self._scores(X)[:, 0]
+
+    def score_samples(self, X: Any) -> np.ndarray:
+        """Scores without the offset, float64, (n_samples,)."""
+        return self.decision_function(X) + self.offset_
+
+    def predict(self, X: Any) -> np.ndarray:
+        """1 for rows like those fitted, -1 for others, int64, (n_samples,)."""
+        return np.where(self.decision_function(X) >= 0, 1, -1)
+
+    def _own_rows(self, X: Any) -> tuple[Any, Any]:
+        """(X as it is scored later, what rows are made of)."""
+        if callable(self.kernel) or self.kernel == "precomputed":
+            X, values, _ = self._array_rows(X, np.zeros(len(X)))
+            return X, values
+        X = checked_X(self, X, dtype=(np.float64, np.float32))
+        return X, X

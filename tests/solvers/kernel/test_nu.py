@@ -1,0 +1,130 @@
+"""nu-SVC, nu-SVR and one-class SVMs: LIBSVM's optimum, a proof of it, and what nu cannot be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.svm import NuSVC, NuSVR, OneClassSVM
+
+import bigsvm
+from bigsvm.config import FitConfig
+from bigsvm.errors import DataError, UsageError
+from bigsvm.model.exchange.exchange import export_model, import_model
+from bigsvm.model.linear_model import load_model
+from bigsvm.problem.nu import NuSums, NuTotals, priced
+from bigsvm.run.proof.certify import certify_model
+from bigsvm.solvers.kernel.smo import active_set
+from bigsvm.store.formats.opener import open_store
+from tests.run.test_checkpoint import comes_to_the_same
+
+GAMMA = 0.2
+RNG = np.random.default_rng(3)
+X = RNG.normal(size=(150, 4))
+NOISY = X[:, 0] + 0.5 * RNG.normal(size=150)
+TWO, THREE = np.where(NOISY > 0.1, 7, 3), np.digitize(NOISY, [-0.5, 0.5])
+TARGETS = 2.0 * X[:, 0] + np.sin(X[:, 1])
+WEIGHTS = np.where(np.arange(150) % 9 == 0, 0.0, RNG.uniform(0.2, 2.0, 150))
+CASES = {
+    "two classes": ("nu_svc", TWO, NuSVC, {"nu": 0.4}),
+    "pairs": ("nu_svc", THREE, NuSVC, {"nu": 0.4}),
+    "targets": ("nu_svr", TARGETS, NuSVR, {"nu": 0.3, "C": 1.5}),
+    "targets, no tube": ("nu_svr", TARGETS, NuSVR, {"nu": 1.0, "C": 1.5}),
+    "one class": ("one_class", THREE, OneClassSVM, {"nu": 0.3}),
+}
+
+
+def rows(loss: str, y: np.ndarray, weights: np.ndarray | None = None) -> Any:
+    return open_store((X, y) if weights is None else (X, y, weights), task="regression" if loss == "nu_svr" else "auto")
+
+
+@pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["alike", "weighted"])
+@pytest.mark.parametrize("case", CASES)
+def test_libsvm_has_the_same_scores(case: str, weights: np.ndarray | None, tmp_path: Path) -> None:
+    loss, y, theirs, options = CASES[case]
+    store = rows(loss, y, weights)
+    found = bigsvm.fit(store, loss=loss, kernel="rbf", gamma=GAMMA, tol=1e-8, **options)
+    assert (found.status, found.certificate.kind) == ("converged", "proved")
+    shape = {"decision_function_shape": "ovo"} if theirs is NuSVC else {}
+    reference = theirs(gamma=GAMMA, tol=1e-7, **shape, **options).fit(X, y, sample_weight=weights)
+    scores = reference.predict(X) if loss == "nu_svr" else reference.decision_function(X)
+    np.testing.assert_allclose(found.model.decision_function(X), scores, atol=1e-5 * max(np.abs(scores).max(), 1.0))
+    # A proof of the written model, apart from the solver and from the run.
+    found.save_model(tmp_path / "m")
+    again = certify_model(tmp_path / "m", store, FitConfig())
+    assert again["objective"] == pytest.approx(found.figures["objective"], rel=1e-12)
+    assert 0 <= again["relative_gap"] < 1e-8
+
+
+@pytest.mark.parametrize("loss", ["nu_svc", "nu_svr", "one_class"])
+@pytest.mark.usefixtures("streaming")
+def test_rows_that_stream_have_the_same_optimum(loss: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Active sets of some rows, and passes over the others."""
+    monkeypatch.setattr(active_set, "_SMALL", 16)
+    y = TARGETS if loss == "nu_svr" else TWO
+    ours = {"loss": loss, "kernel": "rbf", "gamma": GAMMA, "nu": 0.3, "tol": 1e-6}
+    in_memory = bigsvm.fit(rows(loss, y), memory="1GiB", **ours)
+    bigsvm.ingest((X, y), tmp_path / "s.zarr", task="regression" if loss == "nu_svr" else "classification")
+    streamed = bigsvm.fit(tmp_path / "s.zarr", memory="64MiB", scratch=str(tmp_path), **ours)
+    assert streamed.figures["objective"] == pytest.approx(in_memory.figures["objective"], rel=1e-6)
+
+
+@pytest.mark.parametrize("loss", ["nu_svc", "nu_svr"])
+@pytest.mark.usefixtures("streaming")
+def test_stopped_anywhere_it_comes_to_the_same_bytes(
+    loss: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(active_set, "_SMALL", 16)
+    y = TARGETS if loss == "nu_svr" else TWO
+    asked = {"loss": loss, "kernel": "rbf", "gamma": GAMMA, "nu": 0.3, "tol": 1e-6, "memory": "64MiB"}
+    comes_to_the_same(rows(loss, y), FitConfig.of(**asked), tmp_path, 6)
+
+
+def test_what_nu_cannot_be_is_one_line() -> None:
+    fit = {"loss": "nu_svc", "kernel": "rbf"}
+    few = np.where(np.arange(150) < 15, 1, 0)
+    with pytest.raises(DataError, match=r"nu = 0\.5 is infeasible: of the classes 1 and 0 .*at most --nu 0\.2"):
+        bigsvm.fit((X, few), nu=0.5, **fit)
+    with pytest.raises(UsageError, match="nu must be at most 1"):
+        bigsvm.fit((X, TWO), nu=1.5, **fit)
+    with pytest.raises(UsageError, match="nu must be a positive number"):
+        bigsvm.fit((X, TWO), nu=0.0, **fit)
+    with pytest.raises(UsageError, match="has no cost C"):
+        bigsvm.fit((X, TWO), C=2.0, **fit)
+    with pytest.raises(UsageError, match="positive semidefinite"):
+        bigsvm.fit((X, TWO), loss="nu_svc", kernel="sigmoid")
+    with pytest.raises(UsageError, match="no steps of that rule"):
+        bigsvm.fit((X, TWO), wss="wr", **fit)
+    with pytest.raises(DataError, match="leaves no margin"):
+        bigsvm.fit((np.repeat(X[:20], 2, axis=0), np.tile([0, 1], 20)), nu=0.5, **fit)
+
+
+def test_a_dual_point_that_nu_does_not_allow_proves_nothing() -> None:
+    one = [np.array([value]) for value in (0.1, 0.2, 1.0, 0.0)]
+    for totals, size in ((NuTotals(2.0, False, True), 1.0), (NuTotals(2.0, True, False), 3.0)):
+        at = [np.array([value]) for value in (size if totals.one_sided else 0.0, size, 0.0, 0.5)]
+        gap, primal, _ = priced(totals, *one, *at)
+        assert np.isinf(gap)
+        assert totals.at_most or np.isinf(primal)
+
+
+def test_where_the_sides_meet() -> None:
+    assert NuSums(False, False).multiplier((-3.0, -1.0, 1.0, 5.0)) == pytest.approx(2.5)
+    assert NuSums(False, True).multiplier((2.0, 4.0, np.inf, -np.inf)) == -3.0
+    assert NuSums(True, False).multiplier((1.0, 1.0, -1.0, -1.0)) == 0.0  # a tube has no negative width
+    assert NuSums(True, False, slack=0.1).multiplier((-3.0, -1.0, 1.0, 5.0)) == 0.0
+
+
+@pytest.mark.parametrize("case", ["two classes", "targets", "one class"])
+def test_as_libsvm_text_and_back(case: str, tmp_path: Path) -> None:
+    loss, y, _, options = CASES[case]
+    found = bigsvm.fit(rows(loss, y), loss=loss, kernel="rbf", gamma=GAMMA, **options)
+    found.save_model(tmp_path / "m")
+    export_model(load_model(tmp_path / "m"), tmp_path / "m.txt", "libsvm")
+    assert (tmp_path / "m.txt").read_text().startswith(f"svm_type {loss}\n")
+    back = import_model(tmp_path / "m.txt", "libsvm")
+    np.testing.assert_allclose(back.decision_function(X), found.model.decision_function(X), rtol=1e-9, atol=1e-9)
+    if loss != "nu_svr":
+        np.testing.assert_array_equal(back.predict(X), found.model.predict(X))
