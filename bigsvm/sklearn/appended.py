@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,9 +24,9 @@ class Seen(NamedTuple):
 
 
 def seen_by(estimator: Any, X: Any) -> Seen | None:
-    """What `partial_fit` has seen; None before its first call.
+    """What `partial_fit` has seen; None before its first call, and after `fit`, of which it warns: that keeps no rows.
 
-    Raises ValueError where X is a store, or where `fit` was called, which keeps no rows that could be gone on from.
+    Raises ValueError where X is a store.
     """
     if is_source(X):
         raise ValueError(
@@ -34,9 +35,11 @@ def seen_by(estimator: Any, X: Any) -> Seen | None:
         )
     seen: Seen | None = getattr(estimator, "_seen", None)
     if seen is None and hasattr(estimator, "coef_"):
-        raise ValueError(
-            "partial_fit after fit, which keeps no rows to go on from: give all rows to partial_fit of a clone, or to "
-            "fit with warm_start=True"
+        warnings.warn(
+            "partial_fit after fit begins anew with these rows alone, since fit keeps none: give all pieces to "
+            "partial_fit, or all rows to fit with warm_start=True",
+            UserWarning,
+            stacklevel=4,
         )
     return seen
 
@@ -64,9 +67,13 @@ def _or_ones(weights: np.ndarray | None, n: int) -> np.ndarray:
 
 
 def declared_classes(estimator: Any, classes: Any) -> np.ndarray:
-    """All labels that may come, ascending: those of the first call.  Raises ValueError as scikit-learn does."""
+    """All labels that may come, ascending: those of the first call, or of a `fit` before it.
+
+    Raises ValueError as scikit-learn does.
+    """
     declared: np.ndarray | None = getattr(estimator, "_declared", None)
     if classes is None:
+        declared = getattr(estimator, "classes_", None) if declared is None else declared
         if declared is None:
             raise ValueError("classes must be passed on the first call to partial_fit.")
         return declared

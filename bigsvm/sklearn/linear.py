@@ -184,7 +184,9 @@ class LinearSVC(_Linear, LinearClassifierMixin, SparseCoefMixin, BaseEstimator):
         y : labels, (n_samples,);  sample_weight : (n_samples,); rows whose weight is not positive take no part
         classes : all labels that may come, needed in the first call.  `classes_` has those that came, as after `fit`
 
-        Raises ValueError: a label that is not among the classes; rows of one class only so far; after `fit`.
+        After `fit`, which keeps no rows, it begins anew with the rows of this call, and warns.
+
+        Raises ValueError: a label that is not among the classes; rows of one class only so far.
         """
         self._refuse()
         seen = seen_by(self, X)
@@ -320,7 +322,7 @@ class LinearSVR(_Linear, RegressorMixin, BaseEstimator):
         X : array, sparse matrix or frame, (n_samples, n_features), dense or sparse as in the first call; no store
         y : targets, (n_samples,);  sample_weight : (n_samples,); rows whose weight is not positive take no part
 
-        Raises ValueError after `fit`.
+        After `fit`, which keeps no rows, it begins anew with the rows of this call, and warns.
         """
         seen = seen_by(self, X)
         X, y = checked_X(self, X, y, dtype=SMALL, y_numeric=True, reset=seen is None)

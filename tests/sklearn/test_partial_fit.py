@@ -108,8 +108,7 @@ def test_what_cannot_be_added_is_refused_and_changes_nothing() -> None:
         (ours, (X, np.arange(90) % 3), {}, "Mix of label input types"),
         (ours, (X[:, :3], y), {}, "X has 3 features, but LinearSVC is expecting 8"),
         (ours, (scipy.sparse.csr_array(X), y), {}, "given sparse rows, and those before are dense"),
-        (clone(new).fit(X, y), (X, y), {"classes": CLASSES}, "partial_fit after fit"),
-        (LinearSVR(solver="dcd").fit(X, X[:, 0]), (X, X[:, 0]), {}, "partial_fit after fit"),
+        (ours, (X, np.where(y == "a", "z", y)), {}, "y has the class 'z'"),
     ]
     before = pickle.dumps(ours)
     for estimator, arrays, options, said in cases:
@@ -119,3 +118,11 @@ def test_what_cannot_be_added_is_refused_and_changes_nothing() -> None:
             )
         assert "\n" not in str(caught.value)
     assert pickle.dumps(ours) == before
+
+
+def test_after_fit_it_begins_anew_and_says_so() -> None:
+    X, y, _ = rows()
+    ours = LinearSVC(solver="dcd", tol=1e-2).fit(X, y)
+    with pytest.warns(UserWarning, match="partial_fit after fit begins anew with these rows alone"):
+        ours.partial_fit(X[:300], y[:300])
+    same_optimum(ours.partial_fit(X[300:], y[300:]), clone(ours).fit(X, y))
