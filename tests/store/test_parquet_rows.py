@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +37,24 @@ def read_all(store: ParquetRows) -> None:
     assert store.classes is not None
     for ref in store.refs(5):
         store.read(ref)
+
+
+def test_rows_are_read_without_pandas(tmp_path: Path) -> None:
+    """pyarrow imports it on the way to NumPy: some 40 MiB, in the middle of a fit whose budget knows nothing of them."""
+    if importlib.util.find_spec("pandas") is None:
+        pytest.skip("pandas is not installed")
+    for layout in ("csr", "spark", "fixed", "dense"):
+        formats.parquet(tmp_path / f"{layout}.parquet", X, LABELS, np.ones(len(X)), layout=layout)
+    formats.table(tmp_path / "table.csv", X, LABELS)
+    read = (
+        "import sys; from bigsvm.store.formats.opener import open_store\n"
+        "for path in sys.argv[1:]:\n"
+        "    store = open_store(path); store.classes; [store.read(ref) for ref in store.refs(9)]\n"
+        "    assert 'pandas' not in sys.modules, path"
+    )
+    command = [sys.executable, "-c", read, *map(str, sorted(tmp_path.iterdir()))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_width_is_found_or_told(tmp_path: Path) -> None:
