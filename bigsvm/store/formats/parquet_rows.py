@@ -125,6 +125,9 @@ class ParquetRows(StoreBase):
             return None
         return scan_classes(self._label_pieces(), self._task)
 
+    def forget(self) -> None:
+        self._files.forget()
+
     def refs(self, block_rows: int) -> Sequence[BlockRef]:
         return make_refs(cast(RowBlocks, self), block_rows)
 

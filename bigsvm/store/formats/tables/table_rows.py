@@ -143,9 +143,6 @@ class TableRows(ParquetRows):
             self._remember(self._known)
         return int(self._known[key])
 
-    def forget(self) -> None:
-        self._files.forget()
-
     def labelled_rows(self) -> np.ndarray:
         """Whether each row has a label, packed.  Reads the column once."""
         if self._bits is None:
