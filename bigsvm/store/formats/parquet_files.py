@@ -21,7 +21,7 @@ from bigsvm.store.formats.not_readable import refuse_partitions
 from bigsvm.store.sealing.manifest import read_failed
 
 _BATCH_ROWS = 8192
-_BATCH_BYTES = 1 << 20  # decoded; pyarrow holds some four times as much
+_BATCH_BYTES = 1 << 20  # decoded; pyarrow, and what is made of a batch, take some eight times as much
 _PIECE = 1 << 20
 _BUFFERS = 32 << 20
 
@@ -192,7 +192,7 @@ def _batch_rows(group: Any) -> int:
 
 def _page_bytes(group: Any) -> int:
     columns = (group.column(j).total_uncompressed_size for j in range(group.num_columns))
-    return sum(min(size, 3 * _PIECE) for size in columns) + 4 * min(_decoded_bytes(group), _BATCH_BYTES)
+    return sum(min(size, 3 * _PIECE) for size in columns) + 8 * min(_decoded_bytes(group), _BATCH_BYTES)
 
 
 def files_fingerprint(files: list[File]) -> str:
