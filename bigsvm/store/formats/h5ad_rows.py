@@ -21,6 +21,7 @@ from bigsvm.store.identity import digest_of
 from bigsvm.store.labels import Missing, Task
 
 _CHUNK_CACHE = 1 << 20  # of each dataset; newer HDF5 would take 8 MiB
+_INDEX_CACHE = 4 << 20  # of a file: where its chunks are; HDF5 would let it grow to 32 MiB
 _LOCK = threading.RLock()
 """HDF5 has one for the whole process; without ours, threads could meet within one read of two calls."""
 
@@ -64,6 +65,9 @@ class H5adRows(ZarrRows):
         with _LOCK, _h5_errors(self.uri):
             # Without HDF5's own locks, which network folders lack, and a file that nobody writes does not need.
             self._file = h5py.File(self.uri, "r", locking=False, rdcc_nbytes=_CHUNK_CACHE)
+            bounded = self._file.id.get_mdc_config()
+            bounded.max_size = _INDEX_CACHE
+            self._file.id.set_mdc_config(bounded)
             opened = functools.cache(lambda name: H5Array(self._file, name, self._h5))
             self._select(_Plain(self._file), opened, *self._options)
         self.content_fingerprint = None
@@ -74,6 +78,11 @@ class H5adRows(ZarrRows):
 
     def __repr__(self) -> str:
         return f"H5adRows({self.uri!r}, {self.n_samples} x {self.n_features} {self.layout})"
+
+    @property
+    def chunk_nbytes(self) -> int:
+        """Bytes of the chunks that are decoded at one time, and of the file's index."""
+        return super().chunk_nbytes + _INDEX_CACHE
 
     @property
     def content(self) -> dict[str, Any]:
@@ -101,7 +110,9 @@ class H5Array:
         chunk = node.chunks
         self.unit_rows = int(chunk[0]) if chunk else 1
         nbytes = int(np.prod(chunk, dtype=np.int64)) * self.dtype.itemsize if chunk else 0
-        self.chunk_nbytes = max(nbytes, _CHUNK_CACHE) if chunk else 0
+        # A filter has the compressed chunk beside the one that it makes, and makes that in a buffer that it doubles.
+        at_once = 2 * nbytes if node.compression or node.shuffle else nbytes
+        self.chunk_nbytes = max(at_once, _CHUNK_CACHE) if chunk else 0
 
     def __len__(self) -> int:
         return self.shape[0]
