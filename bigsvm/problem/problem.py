@@ -267,6 +267,9 @@ def _one_class(config: FitConfig, store: RowBlocks, loss: Loss, kernel: Kernel, 
         raise DataError("the rows have no features", store.uri)
     if config.class_weight is not None:
         raise UsageError("one_class knows no classes, so that they have no weights", hint="of rows: --weight NAME")
+    if store.recipe.get("labels", {}).get("positive") is not None:
+        what = "one_class fits all rows, whatever their labels: --positive would choose none"
+        raise UsageError(what, store.uri, "give it a store of the rows of that class, or leave --positive out")
     one = np.ones(1, np.int32)
     return Problem(
         loss, np.ones(1), np.ones(2), config.bias, config.bias_scale, np.array([-1, 1]), one, one - 2, kernel, centre
