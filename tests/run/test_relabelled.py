@@ -102,6 +102,15 @@ def test_text_models_hold_labels_by_new_names(tmp_path: Path) -> None:
     assert "label 3 7\n" in (tmp_path / "m.txt").read_text().replace("label 7 3", "label 3 7")
 
 
+def test_a_weight_by_the_name_of_a_class_is_that_of_no_other() -> None:
+    labels = np.where(y == 3, 0, y)  # the class 0 is True, and not what a Boolean 0 is
+    named = bigsvm.fit(X, labels, positive="0", class_weight={"0": 5.0}, **OPTIONS)
+    wanted = bigsvm.fit(X, labels == 0, class_weight={"True": 5.0}, **OPTIONS)
+    assert named.model.coef.tolist() == wanted.model.coef.tolist()
+    with pytest.raises(UsageError, match="class weight for '1'"):
+        bigsvm.fit(X, labels, positive="0", class_weight={"1": 5.0}, **OPTIONS)
+
+
 def test_a_model_of_all_rows_refuses_a_class() -> None:
     with pytest.raises(UsageError, match="whatever their labels"):
         bigsvm.fit(X, y, positive="3", loss="one_class", kernel="rbf")
