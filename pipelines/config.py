@@ -16,7 +16,6 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from bigsvm.config import OPTIONS, TYPED, FitConfig
 from bigsvm.errors import BigSVMError, MissingInput, UsageError
-from bigsvm.problem.loss import LOSSES
 from pipelines.tables import ERRORS, METRICS, Arrivals, Drift, Gates, Notify, Seconds, Strict
 
 
@@ -91,7 +90,7 @@ class Job(Strict):
     @property
     def regression(self) -> bool:
         """Whether the model gives values; else it gives classes."""
-        return LOSSES[self.fit.loss].regression
+        return self.fit.regression
 
     @property
     def metrics(self) -> tuple[str, ...]:

@@ -212,6 +212,7 @@ def test_memory_cage_reports_and_passes_the_exit_code_on() -> None:
         ("stress/soak.py", "1 and 1 distinct models"),
         ("stress/nights.py", "kills: 1 nights of"),
         ("stress/memory_test.py", "bytes: done"),
+        ("stress/store_memory.py", "one content, one model"),
         ("stress/every_solver.py", "hyperpass: 2 of them byte-identical"),
         ("cross_products.py", "12 passed"),
         ("benchmarks/bench_solvers.py", "| dense | hinge | hyperpass direction=lbfgs |"),

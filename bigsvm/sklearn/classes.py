@@ -37,11 +37,15 @@ def weights_of_classes(
     return compute_class_weight(class_weight, classes=classes, y=classes[codes])
 
 
-def by_code(weights: np.ndarray) -> dict[str, float] | None:
-    """Weights of classes 0, 1, ... as the option class_weight takes them; None where all are 1."""
+def by_code(weights: np.ndarray, codes: np.ndarray | None = None) -> dict[str, float] | None:
+    """Weights of classes as the option class_weight takes them; None where all are 1.
+
+    codes : of the classes; None: 0, 1, ...
+    """
     if np.all(weights == 1.0):
         return None
-    return {str(code): float(weight) for code, weight in enumerate(weights)}
+    codes = np.arange(len(weights)) if codes is None else codes
+    return {str(code): float(weight) for code, weight in zip(codes.tolist(), weights.tolist(), strict=True)}
 
 
 def by_label(class_weight: Any) -> Any:

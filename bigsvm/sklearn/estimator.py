@@ -23,11 +23,11 @@ from bigsvm.events import silent
 from bigsvm.model.linear_model import Model
 from bigsvm.observe.lines import PlainLines
 from bigsvm.problem.certificate import Certificate
-from bigsvm.run.api import fit as fit_rows
 from bigsvm.run.apply.evaluate import evaluate
 from bigsvm.run.apply.predict import scored_rows
 from bigsvm.run.apply.scoring import budget_of, most_entries, precompile_scoring
 from bigsvm.run.fit.outcome import FitResult
+from bigsvm.sklearn.kept import Kept, fit_from, folders, kept_of
 from bigsvm.sklearn.rows import is_source, open_source
 from bigsvm.store.blocks import RowBlocks
 
@@ -80,6 +80,7 @@ class Certified:
     passes_: float
     n_features_in_: int
     classes_: np.ndarray
+    _start: list[Kept]
     _shared_constraints: dict[str, list[Any]] = {
         "memory": [Interval(Integral, 1, None, closed="left"), str, None],
         "threads": [Interval(Integral, 1, None, closed="left"), None],
@@ -93,16 +94,24 @@ class Certified:
         """Rows to be scored, as the model takes them.  Raises ValueError."""
         raise NotImplementedError
 
-    def _fit(self, problems: list[Problem], wanted: float, too_short: str) -> list[FitResult]:
+    def _fit(self, problems: list[Problem], wanted: float, too_short: str, keep: bool = False) -> list[FitResult]:
         """Fit each, and take over what the proofs say; warn where the wanted gap was not reached.
 
         problems : rows and options; several where each class needs rows of its own
         wanted : relative gap;  too_short : what is said first where a limit ended the fit
+        keep : start where the last fit ended, where the rows allow it, and leave the same to the next
         """
         emit = PlainLines(sys.stderr) if self.verbose else silent
         common = {"memory": self.memory, "threads": self.threads, "seed": seed_of(self.random_state), "tol": wanted}
-        with errors_of_scikit_learn():
-            results = [fit_rows(rows, emit=emit, **common, **options) for rows, options in problems]
+        earlier = getattr(self, "_start", None) if keep else None
+        with errors_of_scikit_learn(), folders(earlier, len(problems)) as starts:
+            results = [
+                fit_from(start, rows, emit=emit, **common, **options)
+                for start, (rows, options) in zip(starts, problems, strict=True)
+            ]
+        self.__dict__.pop("_start", None)
+        if keep:
+            self._start = kept_of(results)
         self.certificate_ = joined([result.certificate for result in results])
         self.relative_gap_ = float(self.certificate_.relative_gap)
         self.passes_ = float(sum(result.figures["passes"] for result in results))

@@ -13,6 +13,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from bigsvm.model.linear_model import LinearModel
 from bigsvm.run.fit.outcome import FitResult
+from bigsvm.sklearn.appended import Seen, appended, declared_classes, declared_codes, seen_by
 from bigsvm.sklearn.classes import by_code, by_label, check_weighted_classes, coded, weights_of_classes
 from bigsvm.sklearn.estimator import (
     Certified,
@@ -37,9 +38,11 @@ class _Linear(Certified):
     fit_intercept: bool
     intercept_scaling: float
     solver: str
+    warm_start: bool
     coef_: Any
     intercept_: Any
     n_iter_: int
+    _seen: Seen
     _parameter_constraints: dict[str, list[Any]] = {
         **Certified._shared_constraints,
         "dual": ["boolean", StrOptions({"auto"})],
@@ -51,16 +54,21 @@ class _Linear(Certified):
         "random_state": ["random_state"],
         "max_iter": [Interval(Integral, 0, None, closed="left")],
         "solver": [str],
+        "warm_start": ["boolean"],
     }
 
-    def _trained(self, problems: list[Problem]) -> list[FitResult]:
-        """Fit each, and take over the weights."""
+    def _trained(self, problems: list[Problem], seen: Seen | None = None) -> list[FitResult]:
+        """Fit each, and take over the weights.  seen : the rows of all calls of `partial_fit`, which are kept."""
         bias = {"bias": "augmented", "bias_scale": float(self.intercept_scaling)}
         problem = {"loss": self.loss, "C": float(self.C), **(bias if self.fit_intercept else {"bias": "none"})}
         how = {"solver": self.solver, "max_passes": float(max(self.max_iter, 1))}
         wanted = relative_gap_for(self.tol, self.loss.startswith("squared"))
         said = f"{type(self).__name__} did not converge within max_iter={self.max_iter}."
-        results = self._fit([(rows, {**problem, **how, **options}) for rows, options in problems], wanted, said)
+        keep = self.warm_start or seen is not None
+        results = self._fit([(rows, {**problem, **how, **options}) for rows, options in problems], wanted, said, keep)
+        self.__dict__.pop("_seen", None)
+        if seen is not None:
+            self._seen = seen
         models = [result.model for result in results if isinstance(result.model, LinearModel)]
         self.coef_ = models[0].coef if len(models) == 1 else np.concatenate([model.coef for model in models])
         self.intercept_ = np.concatenate([model.intercept for model in models]) if self.fit_intercept else 0.0
@@ -100,6 +108,8 @@ class LinearSVC(_Linear, LinearClassifierMixin, SparseCoefMixin, BaseEstimator):
         weighs, as in LIBLINEAR, in its own model alone
     multi_class : 'ovr'; 'crammer_singer' is refused
     solver : one of bigsvm's by name; 'auto' chooses by loss, shape and memory
+    warm_start : `fit` starts where the last one ended, if the rows then are the first rows now (found out by content);
+        else from 0.  The optimum is the same.  8 bytes for each row and model are kept, and pickled
 
     Attributes
     ----------
@@ -112,6 +122,7 @@ class LinearSVC(_Linear, LinearClassifierMixin, SparseCoefMixin, BaseEstimator):
     penalty: str
     multi_class: str
     class_weight: Any
+    _declared: np.ndarray
     _parameter_constraints: dict[str, list[Any]] = {
         **_Linear._parameter_constraints,
         "penalty": [StrOptions({"l1", "l2"})],
@@ -124,13 +135,13 @@ class LinearSVC(_Linear, LinearClassifierMixin, SparseCoefMixin, BaseEstimator):
         self, penalty: str = "l2", loss: str = "squared_hinge", *, dual: Any = "auto", tol: float = 1e-4,
         C: float = 1.0, multi_class: str = "ovr", fit_intercept: bool = True, intercept_scaling: float = 1,
         class_weight: Any = None, verbose: int = 0, random_state: Any = None, max_iter: int = 1000,
-        solver: str = "auto", memory: str | int | None = None, threads: int | None = None,
+        solver: str = "auto", memory: str | int | None = None, threads: int | None = None, warm_start: bool = False,
     ) -> None:  # fmt: skip
         self.penalty, self.loss, self.dual, self.tol, self.C = penalty, loss, dual, tol, C
         self.multi_class, self.class_weight = multi_class, class_weight
         self.fit_intercept, self.intercept_scaling = fit_intercept, intercept_scaling
         self.verbose, self.random_state, self.max_iter = verbose, random_state, max_iter
-        self.solver, self.memory, self.threads = solver, memory, threads
+        self.solver, self.memory, self.threads, self.warm_start = solver, memory, threads, warm_start
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> LinearSVC:
@@ -140,7 +151,6 @@ class LinearSVC(_Linear, LinearClassifierMixin, SparseCoefMixin, BaseEstimator):
         y : labels, (n_samples,);  sample_weight : (n_samples,); rows whose weight is not positive take no part
         """
         self._refuse()
-        options: dict[str, Any] = {"multi_class": "ovr"}
         if is_source(X):
             with errors_of_scikit_learn():
                 rows = open_source(alone(X, y, sample_weight), "classification")
@@ -150,25 +160,68 @@ class LinearSVC(_Linear, LinearClassifierMixin, SparseCoefMixin, BaseEstimator):
                     "alone, and a store is not fitted so: bigsvm.fit(X, class_weight=) weighs a class in every model"
                 )
             take_width(self, rows)
-            (result,) = self._trained([(rows, {"class_weight": by_label(self.class_weight), **options})])
+            (result,) = self._trained([(rows, {"class_weight": by_label(self.class_weight), "multi_class": "ovr"})])
+            self.__dict__.pop("_declared", None)
             self.classes_ = result.model.classes
             return self
         X, y = checked_X(self, X, y, dtype=SMALL)
-        self.classes_, codes = coded(y)
-        weights = row_weights(sample_weight, X)
-        check_weighted_classes(codes, weights)
-        of_classes = weights_of_classes(self.class_weight, self.classes_, codes, weights)
-        parts = [(codes, by_code(of_classes))]
-        if len(of_classes) > 2 and parts[0][1] is not None:
-            # LIBLINEAR: a model has the weight of its own class, and all others weigh 1.
-            parts = [((codes == m).astype(np.int64), by_code(np.array([1.0, w]))) for m, w in enumerate(of_classes)]
-        with errors_of_scikit_learn():
-            problems = [
-                (open_store((X, y, weights), task="classification"), {"class_weight": class_weight, **options})
-                for y, class_weight in parts
-            ]
+        classes, codes = coded(y)
+        problems = self._of_arrays(X, codes, row_weights(sample_weight, X), classes)
+        self.__dict__.pop("_declared", None)
+        self.classes_ = classes
         self._trained(problems)
         return self
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> LinearSVC:
+        """Add rows to those of the calls before, and fit all of them: the optimum is that of `fit` on all rows.
+
+        Training goes on from the duals (or the weights, as the solver has it) of the call before.  What it costs: all
+        rows so far are kept in memory, in this object and in its pickles, and every call trains over all of them, in
+        fewer passes than from the start (docs/append.md); so give it few large pieces, not many small ones.
+
+        X : array, sparse matrix or frame, (n_samples, n_features), dense or sparse as in the first call; no store
+        y : labels, (n_samples,);  sample_weight : (n_samples,); rows whose weight is not positive take no part
+        classes : all labels that may come, needed in the first call.  `classes_` has those that came, as after `fit`
+
+        After `fit`, which keeps no rows, it begins anew with the rows of this call, and warns.
+
+        Raises ValueError: a label that is not among the classes; rows of one class only so far.
+        """
+        self._refuse()
+        seen = seen_by(self, X)
+        declared = declared_classes(self, classes)
+        X, y = checked_X(self, X, y, dtype=SMALL, reset=seen is None)
+        codes = declared_codes(y, declared)
+        seen = appended(seen, X, codes, row_weights(sample_weight, X))
+        present = np.unique(seen.y)
+        if len(present) < 2:
+            raise ValueError(
+                f"partial_fit needs rows of at least 2 classes in its first call, and all are of class "
+                f"{declared[present].tolist()[0]!r}"
+            )
+        problems = self._of_arrays(*seen, declared)
+        self._trained(problems, seen)
+        self._declared, self.classes_ = declared, declared[present]
+        return self
+
+    def _of_arrays(self, X: Any, codes: np.ndarray, weights: np.ndarray | None, classes: np.ndarray) -> list[Problem]:
+        """What is to be fitted of rows: one problem, or one for each class where it weighs in its own model alone.
+
+        codes : places in `classes`, of which some may not be there
+        """
+        check_weighted_classes(codes, weights)
+        present, dense = np.unique(codes, return_inverse=True)
+        of_classes = weights_of_classes(self.class_weight, classes[present], dense, weights)
+        parts = [(codes, by_code(of_classes, present))]
+        if len(of_classes) > 2 and parts[0][1] is not None:
+            # LIBLINEAR: a model has the weight of its own class, and all others weigh 1.
+            parts = [((dense == m).astype(np.int64), by_code(np.array([1.0, w]))) for m, w in enumerate(of_classes)]
+        with errors_of_scikit_learn():
+            return [
+                (open_store((X, y, weights), task="classification"), {"class_weight": weight, "multi_class": "ovr"})
+                for y, weight in parts
+            ]
 
     def _refuse(self) -> None:
         why = ""
@@ -210,6 +263,8 @@ class LinearSVR(_Linear, RegressorMixin, BaseEstimator):
     tol, max_iter, random_state, verbose, memory, threads : see `Certified`; max_iter counts passes over the rows
     C, fit_intercept, intercept_scaling : as scikit-learn's
     solver : one of bigsvm's by name; 'auto' chooses by loss, shape and memory
+    warm_start : `fit` starts where the last one ended, if the rows then are the first rows now (found out by content);
+        else from 0.  The optimum is the same.  8 bytes for each row and model are kept, and pickled
 
     Attributes
     ----------
@@ -229,12 +284,12 @@ class LinearSVR(_Linear, RegressorMixin, BaseEstimator):
         self, *, epsilon: float = 0.0, tol: float = 1e-4, C: float = 1.0, loss: str = "epsilon_insensitive",
         fit_intercept: bool = True, intercept_scaling: float = 1.0, dual: Any = "auto", verbose: int = 0,
         random_state: Any = None, max_iter: int = 1000, solver: str = "auto", memory: str | int | None = None,
-        threads: int | None = None,
+        threads: int | None = None, warm_start: bool = False,
     ) -> None:  # fmt: skip
         self.epsilon, self.tol, self.C, self.loss, self.dual = epsilon, tol, C, loss, dual
         self.fit_intercept, self.intercept_scaling = fit_intercept, intercept_scaling
         self.verbose, self.random_state, self.max_iter = verbose, random_state, max_iter
-        self.solver, self.memory, self.threads = solver, memory, threads
+        self.solver, self.memory, self.threads, self.warm_start = solver, memory, threads, warm_start
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> LinearSVR:
@@ -253,6 +308,28 @@ class LinearSVR(_Linear, RegressorMixin, BaseEstimator):
             with errors_of_scikit_learn():
                 rows = open_store((X, np.asarray(y, np.float64), weights), task="regression")
         self._trained([(rows, {"epsilon": float(self.epsilon)})])
+        self.coef_ = self.coef_.ravel()
+        return self
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> LinearSVR:
+        """Add rows to those of the calls before, and fit all of them: the optimum is that of `fit` on all rows.
+
+        Training goes on from the duals (or the weights, as the solver has it) of the call before.  What it costs: all
+        rows so far are kept in memory, in this object and in its pickles, and every call trains over all of them, in
+        fewer passes than from the start (docs/append.md); so give it few large pieces, not many small ones.
+
+        X : array, sparse matrix or frame, (n_samples, n_features), dense or sparse as in the first call; no store
+        y : targets, (n_samples,);  sample_weight : (n_samples,); rows whose weight is not positive take no part
+
+        After `fit`, which keeps no rows, it begins anew with the rows of this call, and warns.
+        """
+        seen = seen_by(self, X)
+        X, y = checked_X(self, X, y, dtype=SMALL, y_numeric=True, reset=seen is None)
+        seen = appended(seen, X, np.asarray(y, np.float64), row_weights(sample_weight, X))
+        with errors_of_scikit_learn():
+            rows = open_store(tuple(seen), task="regression")
+        self._trained([(rows, {"epsilon": float(self.epsilon)})], seen)
         self.coef_ = self.coef_.ravel()
         return self
 

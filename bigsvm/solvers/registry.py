@@ -70,6 +70,13 @@ def choose_solvers(config: FitConfig, shape: DataShape, in_memory: bool = False)
         if not able:
             what = f"loss {config.loss!r} with bias {config.bias!r}"
             with_kernel = f" and the {config.kernel} kernel" if config.kernel != "linear" else ""
+            linear_pairs = config.multi_class == "ovo" and not config.of_kernel
+            if linear_pairs and able_solvers(dataclasses.replace(config, multi_class=None), shape):
+                raise Unsupported(
+                    f"no linear solver for {what} tells pairs of classes apart (--multi-class ovo)",
+                    hint="leave --multi-class out, for each class against the rest; or -s smo --loss hinge, whose bias "
+                    "is free, for pairs",
+                )
             of_paper = " and a stop rule of its paper's (--stop paper)" if config.stop == "paper" else ""
             if shape.centred and able_solvers(config, dataclasses.replace(shape, centred=False)):
                 what = f"no solver for {what} takes the means of sparse rows off without filling them up"

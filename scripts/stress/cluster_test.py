@@ -230,7 +230,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.smoke:
         options.fits, options.workers, options.only = 1, 1, "scheduler"
-        options.rows, options.tol, options.memory = 20_000, 1e-3, "29MiB"
+        options.rows, options.tol, options.memory = 20_000, 2e-2, "29MiB"
+        options.shards, options.rounds = 2, 8
     with tempfile.TemporaryDirectory(dir=options.work) as folder:
         trial = Trial(Path(folder), options)
         sys.stdout.write(f"without a cluster: {trial.seconds:.1f} s\n")

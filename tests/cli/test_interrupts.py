@@ -80,6 +80,7 @@ def test_a_signal_within_an_import_waits_for_its_end(tmp_path: Path) -> None:
 
 # Counts what the interpreter audits (files opened and renamed, imports, ...) from when the handlers are there, and
 # sends a signal at one of these instants.
+_TRIALS = 5
 _AT_AN_INSTANT = """
 import os, signal, sys
 left, number = int(sys.argv.pop(1)), int(sys.argv.pop(1))
@@ -114,9 +115,9 @@ def test_a_signal_at_any_instant_gives_75_or_the_result(store: Path, tmp_path: P
     instants, draw = int(err), random.Random(5)
     assert instants > 500
     codes = set()
-    for trial in range(8):
-        # One in each eighth of the run, the last of them among the very last.
-        instant = instants - 5 if trial == 7 else (instants * trial + draw.randrange(instants)) // 8
+    for trial in range(_TRIALS):
+        # One in each part of the run, the last of them among the very last.
+        instant = instants - 5 if trial == _TRIALS - 1 else (instants * trial + draw.randrange(instants)) // _TRIALS
         code, out, err = fit(f"m{trial}", instant, draw.choice((signal.SIGTERM, signal.SIGINT, signal.SIGHUP)))
         codes.add(code)
         assert code in (0, 75), err.decode()

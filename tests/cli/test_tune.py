@@ -108,3 +108,11 @@ def test_probabilities_need_a_calibration(bigsvm: Bigsvm, store: Path, model: Pa
     assert (found.code, "gives no probabilities" in found.err) == (2, True)
     assert not Path("p.jsonl").exists()
     assert bigsvm("predict", model, store, "--proba", "--scores").code == 2
+
+
+def test_pairs_of_classes_that_no_linear_solver_tells_apart_are_named(bigsvm: Bigsvm, store: Path) -> None:
+    said = bigsvm("tune", store, *FEW, "--multi-class", "ovo")
+    assert (said.code, said.err.count("\n")) == (2, 1)
+    assert "no linear solver for loss 'squared_hinge' with bias 'augmented' tells pairs of classes apart" in said.err
+    assert "--multi-class ovo" in said.err
+    assert "-s smo --loss hinge" in said.err

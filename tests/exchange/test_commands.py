@@ -82,7 +82,11 @@ def test_usage_and_outputs_are_held_to(bigsvm: Bigsvm, model: Path, tmp_path: Pa
     assert bigsvm("export", "none", "b.npz").code == 66
     assert bigsvm("import", "none", "m", "--format", "libsvm").code == 66
     assert bigsvm("import", "a.npz", "m", "--format", "libsvm").code == 65
-    assert bigsvm("import", "a.npz", "m").code == 2
+    (tmp_path / "a.txt").write_text("w\n")
+    assert bigsvm("import", "a.txt", "m").code == 2
+    assert bigsvm("import", "a.npz", "m", "-c", 1).code == 2
+    assert bigsvm("import", "a.txt", "m", "--format", "npz").code == 65
+    assert bigsvm("import", "none.npz", "m").code == 66
     assert not (tmp_path / "m").exists()
 
 
@@ -139,3 +143,77 @@ def test_npz_is_plain_arrays_with_all_that_a_score_takes(tmp_path: Path) -> None
         found = np.squeeze(scores + held["intercept"])
         np.testing.assert_allclose(found, made.decision_function(rows()), rtol=1e-10, atol=1e-12)
     assert isinstance(load_model(tmp_path / "m").decision_function(CSR(*csr(rows()))), np.ndarray)
+
+
+def test_npz_out_and_in_again_is_the_same_model(bigsvm: Bigsvm, store: Path, model: Path, tmp_path: Path) -> None:
+    assert bigsvm("export", model, "m.npz").code == 0
+    assert bigsvm("import", "m.npz", "back", "--json").document["result"]["format"] == "npz"
+    old, new = (json.loads((folder / "model.json").read_text()) for folder in (model, tmp_path / "back"))
+    assert {*old} - {*new} <= {"alpha_bytes"}
+    for name in {*new} - {"digests", "digest"}:
+        assert new[name] == old[name], name
+    for name in ("coef.npy", "intercept.npy"):
+        assert (tmp_path / "back" / name).read_bytes() == (model / name).read_bytes()
+    theirs, ours = (bigsvm("certify", path, store, "--json").document["result"] for path in (model, "back"))
+    assert ours["objective"] == theirs["objective"]
+    assert bigsvm("import", "m.npz", "back").code == 73
+
+
+def test_every_kind_of_model_comes_back_from_npz(tmp_path: Path) -> None:
+    curves = [{"A": -1.0, "B": 0.5}] * 3
+    scaled = {"scale": {"kind": "maxabs", "largest": [2.0, 3.0, 0.7, 1.0, 5.0]}, "features": list("abcde")}
+    for made in (
+        linear(()),
+        linear(("a", "b", "c"), calibration={"method": "sigmoid", "curves": curves}, rows=scaled),
+        linear((0.5, 1.5, 4.0), pairs=True, imported={"label_order": [2, 0, 1]}),
+        kernel(KERNELS["rbf"], (False, True), "csr"),
+        kernel(KERNELS["poly"], (1, 2, 3)),
+        kernel(Kernel("precomputed"), (1, 2, 3)),
+    ):
+        package.export_model(made, tmp_path / "m.npz", overwrite=True)
+        back = package.import_model(tmp_path / "m.npz")
+        package.export_model(back, tmp_path / "n.npz", overwrite=True)
+        assert (tmp_path / "n.npz").read_bytes() == (tmp_path / "m.npz").read_bytes()
+        X = rows() if back.n_features == 5 else np.zeros((3, back.n_features))
+        np.testing.assert_array_equal(back.decision_function(X), made.decision_function(X))
+        assert back.predict(X).tolist() == made.predict(X).tolist()
+        back.save(tmp_path / "m", overwrite=True)
+        assert load_model(tmp_path / "m").about.get("calibration") == made.about.get("calibration")
+
+
+def test_an_npz_that_is_no_model_is_refused_in_a_line(tmp_path: Path) -> None:
+    package.export_model(kernel(KERNELS["rbf"], (1, 2, 3), "csr"), tmp_path / "m.npz")
+    sound = dict(np.load(tmp_path / "m.npz"))
+    garbled = {
+        "has no 'dual_coef'": {"dual_coef": None},
+        "has no 'about'": {"about": None},
+        "no JSON object": {"about": np.array("[]")},
+        "Expecting property name": {"about": np.array("{")},
+        "a model of kind 'tree'": {"kind": np.array("tree")},
+        "not the models of these classes": {"positive": sound["negative"]},
+        "is float32, not float64": {"intercept": sound["intercept"].astype(np.float32)},
+        "values that are not finite": {"dual_coef": sound["dual_coef"] * np.nan},
+        "not in ascending order": {"classes": sound["classes"][::-1]},
+        "pointers": {"support_indptr": sound["support_indptr"][::-1]},
+        "row numbers": {"support_rows": sound["support_rows"][::-1]},
+        "beyond": {"n_features": np.array(2)},
+        "Object arrays cannot be loaded": {"classes": np.array([1, "a", None], object)},
+    }
+    for said, changes in garbled.items():
+        arrays = {name: part for name, part in {**sound, **changes}.items() if part is not None}
+        np.savez(tmp_path / "bad.npz", **arrays)
+        with pytest.raises(DataError, match=said) as caught:
+            package.import_model(tmp_path / "bad.npz")
+        assert "bad.npz" in str(caught.value)
+        assert "\n" not in str(caught.value)
+    whole = (tmp_path / "m.npz").read_bytes()
+    np.save(tmp_path / "one.npy", np.arange(3))
+    for damaged in (
+        whole[: len(whole) // 2],
+        whole[:300] + b"!!" + whole[302:],
+        b"",
+        (tmp_path / "one.npy").read_bytes(),
+    ):
+        (tmp_path / "bad.npz").write_bytes(damaged)
+        with pytest.raises(DataError):
+            package.import_model(tmp_path / "bad.npz")

@@ -40,7 +40,7 @@ def run(tmp_path: Path) -> Any:
     def runs(model: Any, X: np.ndarray) -> tuple[Any, Any]:
         bigsvm.export_model(model, tmp_path / "m.onnx", overwrite=True)
         found = runtime.InferenceSession(str(tmp_path / "m.onnx")).run(None, {"X": X.astype(np.float32)})
-        return (*found, None)[:2]
+        return tuple(found) if len(found) > 1 else (*found, None)
 
     return runs
 
@@ -72,6 +72,50 @@ def test_pairs_of_linear_models_and_given_kernels(run: Any) -> None:
     agrees(run, linear((1, 2, 3), pairs=True), rows())
     given = kernel(Kernel("precomputed"), (1, 2, 3))
     agrees(run, given, np.random.default_rng(1).standard_normal((7, given.n_features)))
+
+
+def curves(method: str, n: int) -> list[dict[str, Any]]:
+    """Of so many classes, each another; isotonic ones have plateaus, zeros, and now and then a single point."""
+    rng = np.random.default_rng(3)
+    if method == "sigmoid":
+        return [{"A": -float(k + 1) * 40.0, "B": 0.3 * k} for k in range(n)]
+    found = []
+    for k in range(n):
+        x = np.sort(rng.standard_normal(6))
+        found.append({"x": x.tolist(), "y": [0.0, 0.0, 0.1, 0.4, 0.4, 1.0 - 0.1 * k]})
+    return [*found[:-1], {"x": [0.25], "y": [0.0]}] if n > 1 else found
+
+
+@pytest.mark.parametrize("method", ["sigmoid", "isotonic"])
+def test_calibrated_models_give_probabilities(run: Any, method: str) -> None:
+    for made in (
+        linear((0, 1)),
+        linear((2, 3, 5)),
+        linear(("a", "b", "c"), pairs=True),
+        kernel(KERNELS["rbf"], (-1, 1)),
+        kernel(KERNELS["rbf"], (1, 2, 3)),
+    ):
+        n = 1 if len(made.classes) == 2 else len(made.classes)
+        made.about["calibration"] = {"method": method, "curves": curves(method, n)}
+        X = np.vstack([rows(), 1000.0 * rows(5, 1)])
+        label, scores, found = run(made, X)
+        expected = made.predict_proba(X.astype(np.float32))
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+        assert np.ptp(expected) > 0.4
+        np.testing.assert_allclose(scores, made.decision_function(X), rtol=1e-6, atol=1e-6)
+        assert label.tolist() == made.predict(X).tolist()
+
+
+def test_a_curve_that_rounding_decides_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
+    steep = {"x": [0.0, 1.0, 1.0 + 2**-40, 2.0], "y": [0.0, 0.1, 0.9, 1.0]}
+    made = linear((0, 1), calibration={"method": "isotonic", "curves": [steep]})
+    with pytest.raises(UsageError, match=r"curve of class 1 rises by 0.8 between scores that are 9.1e-13 apart"):
+        bigsvm.export_model(made, tmp_path / "m.onnx")
+    assert list(tmp_path.iterdir()) == []
+    # As large a step takes no harm where there is nothing near.
+    steep["x"] = [0.0, 1.0, 1.0 + 2**-16, 2.0]
+    bigsvm.export_model(made, tmp_path / "m.onnx")
 
 
 def test_far_from_the_origin_no_digit_is_lost(run: Any) -> None:

@@ -196,7 +196,7 @@ SVM = (
         ("liblinear", "nr_class", "what", "line 2 begins with 'what'"),
         ("liblinear", "nr_class 2\n", "nr_class 2\nnr_class 2\n", "comes twice"),
         ("liblinear", "nr_class", "é", "line 2 is no text"),
-        ("libsvm", "c_svc", "one_class", "svm_type one_class"),
+        ("libsvm", "c_svc", "two_class", "svm_type two_class"),
         ("libsvm", "rbf", "laplace", "none of ours"),
         ("libsvm", "gamma 0.5", "gamma -1", "none of ours"),
         ("libsvm", "total_sv 2", "total_sv 3", "add up to the 3"),

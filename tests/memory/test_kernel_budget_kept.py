@@ -64,14 +64,11 @@ def used(result: dict) -> float:
 @pytest.mark.slow
 @each_of(
     name__options__passes=[
-        ("classes", ["--solver", "smo", "--kernel", "rbf"], TO_THE_END),
         ("classes", ["--solver", "smo", "--kernel", "rbf", "--tol", "1e-6"], TO_THE_END),
         ("classes", ["--solver", "smo", "--kernel", "linear"], TO_THE_END),
         ("targets", ["--solver", "smo", "--kernel", "rbf", "--loss", "epsilon_insensitive"], TO_THE_END),
-        ("classes", ["--solver", "rosen", "--kernel", "rbf"], SLOW),
         ("classes", ["--solver", "rosen", "--kernel", "rbf", "-c", "1000", "--gamma", "0.3"], SLOW),
         ("classes", ["--solver", "rosen-block", "--kernel", "rbf"], BY_BLOCKS),
-        ("classes", ["--solver", "rosen-block", "--kernel", "rbf", "-c", "1000", "--gamma", "0.3"], BY_BLOCKS),
         ("classes", ["--solver", "platt-smo", "--kernel", "rbf"], SLOW),
     ],
     budget=["least", 96],

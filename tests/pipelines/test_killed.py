@@ -27,7 +27,7 @@ from tests.pipelines.test_retrain import ROOT, Place, current, job, write_store
 __all__ = ["job"]
 
 MANY_EPOCHS = 'solver = "dcd"\nloss = "hinge"\nc = 1.0\ntol = 1e-4'
-INSTANTS = 100
+INSTANTS = 40
 
 
 class Killed(BaseException):

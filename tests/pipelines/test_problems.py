@@ -142,6 +142,26 @@ def test_regression_is_judged_by_its_errors(values: Place, retrain: Retrain, tmp
     assert registry.history(tmp_path / "reg")[1]["metrics"]["current_r2"] == entry["metrics"]["r2"]
 
 
+def test_nu_svr_is_a_regression_and_begins_at_zero(values: Place, retrain: Retrain, tmp_path: Path) -> None:
+    config = values(top="warm_start = true\n", gates="min_r2 = 0.9\nmax_mse = 0.5\nmax_drop = 0.1")
+    config.write_text(config.read_text().replace('"epsilon_insensitive"', '"nu_svr"'))
+    assert retrain(config, "--quiet").code == 0
+    config.write_text(config.read_text().replace("[gates]", "nu = 0.3\n[gates]"))
+    again = retrain(config, "--json", "--quiet").document
+    assert (again["status"], again["result"]["version"]) == ("promoted", 2)
+    assert "the loss nu_svr starts from no earlier model" in again["warnings"][0]
+    assert registry.history(tmp_path / "reg")[1]["metrics"]["r2"] > 0.9
+
+
+def test_one_class_is_judged_by_labels_of_1_and_minus_1(job: Place, retrain: Retrain, tmp_path: Path) -> None:
+    fit = 'loss = "one_class"\nnu = 0.1\nkernel = "rbf"'
+    said = retrain(job(fit=fit, gates="min_accuracy = 0.99"), "--quiet")
+    assert (said.code, said.err.count("\n")) == (76, 1)
+    assert "refused by gate min_accuracy" in said.err
+    assert retrain(job(fit=fit, gates="max_relative_gap = 1e-2"), "--quiet").code == 0
+    assert load_model(tmp_path / "reg" / "current").one_class
+
+
 @pytest.mark.parametrize(
     ("gates", "named"), [("max_mse = 1e-9", "max_mse"), ("max_mae = 0", "max_mae"), ("min_r2 = 1", "min_r2")]
 )
@@ -157,6 +177,7 @@ def test_a_gate_refuses_a_model_of_values(
 @pytest.mark.parametrize(
     ("loss", "gates"),
     [("epsilon_insensitive", "min_accuracy = 0.5"), ("epsilon_insensitive", 'max_drop = 0.1\ndrop_metric = "f1"'),
+     ("nu_svr", "min_accuracy = 0.5"), ("one_class", "max_mse = 1"),
      ("hinge", "max_mse = 1"), ("hinge", "min_r2 = 0.5"), ("hinge", 'max_drop = 0.1\ndrop_metric = "r2"')],
 )  # fmt: skip
 def test_a_metric_that_the_model_has_not_got_is_refused_before_the_fit(job: Place, loss: str, gates: str) -> None:

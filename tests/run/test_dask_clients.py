@@ -83,12 +83,13 @@ def test_a_pass_moves_w_and_its_change_and_no_vector_of_rows(client: Client) -> 
     passes = [event for event in seen if isinstance(event, TrafficCounted)]
     assert len(passes) >= 3
     for event in passes:
-        assert event.rounds in (ROUNDS, ROUNDS + 1)  # the last one saves
+        # A save, and where a proof rides the round that brings its sums, are more than those of training.
+        assert ROUNDS <= event.rounds <= ROUNDS + 2
         assert event.workers == 2
         assert event.worker_bytes <= 1.4 * ROUNDS * 2 * VECTOR + SMALL
         assert event.worker_bytes_sum >= 2 * ROUNDS * VECTOR  # w came to both of them
         through_client = event.published_bytes + event.gathered_bytes
-        assert ROUNDS * 2 * VECTOR <= through_client <= ROUNDS * 2 * VECTOR + SMALL
+        assert ROUNDS * 2 * VECTOR <= through_client <= event.rounds * 2 * VECTOR + SMALL
         assert event.task_bytes <= SMALL
         assert event.rounds_replayed == 0
     # The first pass brings staging along, one that follows a proof alpha of all rows.

@@ -16,9 +16,9 @@ from bigsvm.problem.kernel import Kernel
 from bigsvm.problem.problem import make_problem
 from bigsvm.run.execute.local import SerialMapper
 from bigsvm.run.proof import fresh_scores
-from bigsvm.run.proof.kernel_prover import KernelProver, _unbalanced
+from bigsvm.run.proof.kernel_prover import KernelProver
 from bigsvm.solvers.base import Context
-from bigsvm.solvers.kernel.dual_qp import DualQP
+from bigsvm.solvers.kernel.dual_qp import DualQP, Terms
 from bigsvm.solvers.kernel.smo.smo import Smo
 from bigsvm.solvers.kernel.values.data import KernelData
 from bigsvm.solvers.kernel.values.row_buffer import RowBuffer
@@ -92,14 +92,15 @@ def test_an_imbalance_costs_its_price_or_all_of_the_proof() -> None:
     beta = np.array([1.0, -1.0 + 2.0**-42, 0.5, -0.5])
     qp = DualQP(np.ones(4), -np.ones(4), np.ones(4), 0.0, beta, np.zeros(4))
     size = float(np.abs(beta).sum())
-    cost = _unbalanced(qp, 3.0, size, 2.0)
+    terms = Terms(gap=0.0, primal=0.0, dual=0.0, quadratic=2.0, made_of=2.0, size=size)
+    cost = qp.imbalance(3.0, terms)
     assert 3.0 * 2.0**-42 <= cost < 20 * 2.0**-42
     qp.beta[1] = -1.0
-    assert _unbalanced(qp, 3.0, size, 2.0) == 0.0
+    assert qp.imbalance(3.0, terms) == 0.0
     qp.beta[1] = -0.999
-    assert _unbalanced(qp, 3.0, size, 2.0) == np.inf
+    assert qp.imbalance(3.0, terms) == np.inf
     qp.beta[:] = 0.0
-    assert _unbalanced(qp, 3.0, 0.0, 0.0) == 0.0
+    assert qp.imbalance(3.0, terms._replace(quadratic=0.0, size=0.0)) == 0.0
 
 
 def test_a_dual_point_that_is_not_balanced_proves_nothing(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import bigsvm
+from bigsvm.testing.reference import optimum
 from tests.products import each_of
 
 OPTIMA = {
@@ -94,3 +95,27 @@ def test_twenty_classes_against_liblinear_one_against_the_rest(real_data: Module
     assert result.figures["dual_objective"] <= theirs * (1 + 1e-9)
     assert result.figures["objective"] <= theirs * (1 + 1e-3)
     assert abs(np.mean(result.model.predict(X_test) == y_test) - judge.score(X_test, y_test)) < 5e-3
+
+
+def test_words_are_standardised_without_being_filled_up(real_data: ModuleType) -> None:
+    """Two newsgroups, 160 documents of some 6,500 words: the optimum of what scikit-learn fills up."""
+    from sklearn.preprocessing import StandardScaler
+
+    X, y = real_data.load("20news")
+    first, other = np.unique(y)[[0, 10]]
+    rows = np.concatenate([np.flatnonzero(y == label)[:80] for label in (first, other)])
+    X, y = X[rows], y[rows]
+    X = X[:, np.flatnonzero(X.getnnz(axis=0))]
+    Z, signs, C = StandardScaler().fit_transform(X.toarray()), np.where(y == other, 1.0, -1.0), 1e-3
+    for loss, bias in (("squared_hinge", "augmented"), ("hinge", "free")):
+        result = bigsvm.fit(X, y, scale="standard", loss=loss, bias=bias, C=C, tol=1e-9, memory="64MiB", threads=1)
+        assert result.status == "converged"
+        assert result.figures["objective"] == pytest.approx(optimum(Z, signs, np.full(len(y), C), loss, bias), rel=1e-8)
+        # The same from its definition, by the model's scores of the rows as they are.
+        w, scores = result.model.coef[0], result.model.decision_function(X)
+        b = float(np.mean(scores - Z @ w))
+        np.testing.assert_allclose(scores, Z @ w + b, atol=1e-9)
+        slack = np.maximum(1.0 - signs * scores, 0.0)
+        primal = 0.5 * float(w @ w) + (0.5 * b * b if bias == "augmented" else 0.0)
+        primal += C * float(np.sum(slack**2 if loss == "squared_hinge" else slack))
+        assert primal == pytest.approx(result.figures["objective"], rel=1e-9)

@@ -46,7 +46,7 @@ def test_parameters_and_defaults_are_scikit_learns(estimator: Any) -> None:
     assert set(theirs) <= set(ours)
     different = {name for name in theirs if theirs[name] != ours[name]}
     assert different <= {"probability"}  # 'deprecated' there
-    assert set(ours) - set(theirs) <= {"memory", "threads", "solver"}
+    assert set(ours) - set(theirs) <= {"memory", "threads", "solver", "warm_start"}
 
 
 @pytest.mark.parametrize("estimator", ALL, ids=str)

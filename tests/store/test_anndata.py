@@ -208,3 +208,61 @@ class TestH5adDense(_AnnData):
 
 class TestZarrColumns(_AnnData):
     name, form = "a.zarr", "csc"
+
+
+WEIGHTS = np.array([0.5, 2.0, 0.0])[np.arange(N) % 3]
+WEIGHED = {
+    "plain": WEIGHTS,
+    "whole": (2 * WEIGHTS).astype(np.int8),
+    "nullable": (2 * WEIGHTS, np.zeros(N, bool), "nullable-float"),
+    "coded": ((np.arange(N) % 3).astype(np.int8), np.array([0.5, 2.0, 0.0])),
+    "holed": (WEIGHTS, np.arange(N) == 40, "nullable-float"),
+    "uncoded": (np.where(np.arange(N) == 40, -1, 0).astype(np.int8), np.array([0.5])),
+}
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_weights_are_any_column_of_numbers(name: str, tmp_path: Path) -> None:
+    columns = {f"obs/{column}": values for column, values in WEIGHED.items()}
+    path = formats.anndata(tmp_path / name, {**content(), **columns})
+    for column, factor in {"plain": 1, "whole": 2, "nullable": 2, "coded": 1}.items():
+        store = open_store(path, weight=column)
+        weights = np.concatenate([store.read(ref).sample_weight for ref in store.refs(7)])
+        np.testing.assert_array_equal(weights, factor * WEIGHTS)
+        assert pickle.loads(pickle.dumps(store)).identity == store.identity
+    assert open_store(path).has_weights is False
+    for column in ("holed", "uncoded"):
+        store = open_store(path, weight=f"obs/{column}")
+        with pytest.raises(DataError, match="row 40 has no weight"):
+            store.read(store.refs(N)[0])
+    for column in ("holes", "text"):
+        with pytest.raises(DataError, match="weights are a column of numbers"):
+            open_store(path, weight=column)
+
+
+@pytest.mark.parametrize("name", ["v2.zarr", "plain.h5ad"])
+def test_codes_of_older_files_are_no_weights(name: str, tmp_path: Path) -> None:
+    """AnnData before 0.8 kept a categorical as a plain array of codes, which looks like numbers."""
+    codes, values = (np.arange(N) % 3).astype(np.int8), np.array([0.5, 2.0, 0.0])
+    older = {
+        "obs/dose": codes,
+        "obs/__categories/dose": values,
+        "obs/kind": codes,
+        "obs/__categories/kind": list("abc"),
+    }
+    path = formats.anndata(tmp_path / name, {**content(), **older})
+    if name.endswith(".h5ad"):
+        import h5py
+
+        with h5py.File(path, "r+") as root:
+            for column in ("dose", "kind"):
+                root[f"obs/{column}"].attrs["categories"] = root[f"obs/__categories/{column}"].ref
+    else:
+        for column in ("dose", "kind"):
+            zarr.open_group(path, mode="r+")[f"obs/{column}"].attrs["categories"] = f"__categories/{column}"
+    store = open_store(path, weight="dose")
+    weights = np.concatenate([store.read(ref).sample_weight for ref in store.refs(7)])
+    np.testing.assert_array_equal(weights, values[codes])
+    assert labels(open_store(path, label="kind")) == np.array(["a", "b", "c"])[codes].tolist()
+    with pytest.raises(DataError, match="weights are a column of numbers"):
+        open_store(path, weight="kind")

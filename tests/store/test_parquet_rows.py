@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import gc
+import importlib.util
 import os
+import subprocess
+import sys
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +17,7 @@ import pytest
 
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError, MissingInput
+from bigsvm.store.formats import parquet_files
 from bigsvm.store.formats.opener import open_store
 from bigsvm.store.formats.parquet_rows import ParquetRows
 from bigsvm.testing.contracts import dense, example
@@ -34,6 +40,50 @@ def read_all(store: ParquetRows) -> None:
     assert store.classes is not None
     for ref in store.refs(5):
         store.read(ref)
+
+
+def test_rows_are_read_without_pandas(tmp_path: Path) -> None:
+    """pyarrow imports it on the way to NumPy: some 40 MiB, in the middle of a fit whose budget knows of none."""
+    if importlib.util.find_spec("pandas") is None:
+        pytest.skip("pandas is not installed")
+    for layout in ("csr", "spark", "fixed", "dense"):
+        formats.parquet(tmp_path / f"{layout}.parquet", X, LABELS, np.ones(len(X)), layout=layout)
+    formats.table(tmp_path / "table.csv", X, LABELS)
+    read = (
+        "import sys; from bigsvm.store.formats.opener import open_store\n"
+        "for path in sys.argv[1:]:\n"
+        "    store = open_store(path); store.classes; [store.read(ref) for ref in store.refs(9)]\n"
+        "    assert 'pandas' not in sys.modules, path"
+    )
+    command = [sys.executable, "-c", read, *map(str, sorted(tmp_path.iterdir()))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_was_read_is_let_go(tmp_path: Path) -> None:
+    store = ParquetRows(str(formats.parquet(tmp_path / "r.parquet", X, LABELS)))
+    gc.collect()
+    gc.disable()  # what waits for it stays in memory until then
+    try:
+        store.read(store.refs(7)[0])
+        cursor = weakref.ref(store._files._threads.cursor)
+        assert cursor() is not None
+        store.forget()
+        assert cursor() is None
+        store.read(store.refs(7)[0])
+    finally:
+        gc.enable()
+
+
+def test_long_rows_are_decoded_a_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = formats.parquet(tmp_path / "r.parquet", np.ones((60, 50)), np.arange(60) % 2, row_group_size=60)
+    row = 50 * (4 + 8) + 8
+    for nbytes, most in ((1, 1), (5 * row, 5), (1 << 20, 60)):
+        monkeypatch.setattr(parquet_files, "_BATCH_BYTES", nbytes)
+        store = ParquetRows(str(path))
+        batches = [batch.num_rows for _, batch in store._files.batches(0, 60, ["label", "indices", "values"])]
+        assert (max(batches), sum(batches)) == (most, 60)
+        np.testing.assert_array_equal(dense(store.read(store.refs(60)[0]).X, 50), 1.0)
 
 
 def test_width_is_found_or_told(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from bigsvm.model.exchange.text_model import Lines
 from bigsvm.model.linear_model import LinearModel, Model, load_model
 
 Exported = Literal["onnx", "liblinear", "libsvm", "npz"]
-Imported = Literal["liblinear", "libsvm"]
+Imported = Literal["liblinear", "libsvm", "npz"]
 _WRITERS: dict[str, Any] = {
     "onnx": onnx.write, "liblinear": liblinear.write, "libsvm": libsvm.write, "npz": npz.write,
 }  # fmt: skip
@@ -67,36 +67,48 @@ def export_model(
 
 def import_model(
     file: str | Path,
-    format: Imported,
+    format: Imported | None = None,
     *,
     C: float | None = None,
     epsilon: float | None = None,
     n_features: int | None = None,
 ) -> Model:
-    """A model that LIBLINEAR or LIBSVM trained, from its text; `.save(folder)` keeps it as one of ours.
+    """A model that LIBLINEAR or LIBSVM trained, from its text, or what `export_model` wrote as npz.
 
-    It has no certificate, and says so.  `bigsvm certify` can judge a linear one on the rows it was trained on where the
-    cost is told.
+    `.save(folder)` keeps it as one of ours.  Of the other programs it has no certificate, and says so: `bigsvm certify`
+    can judge a linear one on the rows it was trained on where the cost is told.  Of an npz the model is the one that
+    was exported, with all that it said, but for its duals, which are not in the file.
 
     Parameters
     ----------
+    format : 'liblinear', 'libsvm' or 'npz'; None: npz where the suffix of `file` says so
     C, epsilon : what the program was given (-c, -p), which its file does not say
     n_features : of the rows to come; None: what the file says, of LIBSVM's the highest feature of a support vector
 
-    Returns the model; `.about["imported"]` says from where it came, and what was left out.
+    Returns the model; of another program's `.about["imported"]` says from where it came, and what was left out.
 
     Raises
     ------
     MissingInput : there is no such file. DataError : it is no model of that program, naming the line.
     UsageError : a value makes no sense.
     """
+    format = format or ("npz" if Path(file).suffix == ".npz" else None)
     if format not in get_args(Imported):
-        raise UsageError(f"unknown format {format!r}", hint=f"--format: one of {', '.join(get_args(Imported))}")
+        what = f"unknown format {format!r}" if format else f"{Path(file).name!r} does not say who wrote it"
+        raise UsageError(what, hint=f"--format: one of {', '.join(get_args(Imported))}")
     if C is not None and not 0 < C < np.inf:
         raise UsageError(f"C must be a positive number, not {C!r}")
     if epsilon is not None and not 0 <= epsilon < np.inf:
         raise UsageError(f"epsilon must be a number and not negative, not {epsilon!r}")
     path = Path(file)
+    if format == "npz":
+        if any(value is not None for value in (C, epsilon, n_features)):
+            raise UsageError("an npz says itself how its model was trained", hint="leave C, epsilon and n_features out")
+        try:
+            with open(open_regular(path), "rb") as arrays:
+                return npz.read(arrays, path)
+        except OSError as error:
+            raise MissingInput(f"cannot be read: {error.strerror or error}", str(path)) from error
     try:
         digest = file_digest(path)
         with open(open_regular(path), "rb") as text:

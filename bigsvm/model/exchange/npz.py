@@ -15,15 +15,22 @@ about            JSON: problem with the kernel's parameters, certificate, rows w
 from __future__ import annotations
 
 import json
+import tempfile
+import zipfile
+import zlib
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
 from bigsvm.csr import CSR
+from bigsvm.errors import DataError, UsageError
+from bigsvm.model.decide import models_of
 from bigsvm.model.kernel_model import KernelModel
-from bigsvm.model.linear_model import Model
+from bigsvm.model.linear_model import LinearModel, Model, load_model
 from bigsvm.model.support import gathered
 from bigsvm.model.support_files import SPARSE
+from bigsvm.problem.kernel import Kernel
 
 
 def write(file: BinaryIO, model: Model) -> None:
@@ -45,3 +52,68 @@ def write(file: BinaryIO, model: Model) -> None:
         arrays["coef"] = model.coef
     arrays["about"] = np.array(json.dumps(about, sort_keys=True, allow_nan=False))
     np.savez(file, allow_pickle=False, **arrays)
+
+
+def read(file: BinaryIO, path: Path) -> Model:
+    """The model that `write` wrote, in memory: the same arrays to the last bit, and all that is said of it.
+
+    It is held to all that a model's folder is held to.  Raises DataError, naming `path`, where it is no such model.
+    """
+    if not zipfile.is_zipfile(file):
+        raise DataError("no whole .npz file", str(path))
+    file.seek(0)
+    try:
+        with np.load(file, allow_pickle=False) as held:
+            model = _model({name: held[name] for name in held.files})
+    except KeyError as error:
+        raise DataError(f"no model that bigsvm export wrote: it has no {error}", str(path)) from error
+    except (ValueError, TypeError, AttributeError, UsageError, RecursionError, *_BROKEN) as error:
+        raise DataError(f"no model that bigsvm export wrote: {error}", str(path)) from error
+    with tempfile.TemporaryDirectory(prefix="bigsvm-") as folder:
+        try:
+            model.save(Path(folder) / "model")
+            load_model(Path(folder) / "model")
+        except DataError as error:
+            raise DataError(f"no model that can be used: {error.what}", str(path)) from error
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise DataError(f"no model that can be used: {error}", str(path)) from error
+    return model
+
+
+_BROKEN = (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError)
+"""What Python's reader of zip files says of damage."""
+
+
+def _model(arrays: dict[str, np.ndarray]) -> Model:
+    """Raises KeyError for an array that is missing, ValueError and the like for one that is not as it should be."""
+    about = json.loads(str(arrays["about"]))
+    if not isinstance(about, dict):
+        raise ValueError("'about' is no JSON object")
+    about.pop("digests", None)
+    kind, classes, intercept = str(arrays["kind"]), arrays["classes"], arrays["intercept"]
+    codes = arrays["positive"], arrays["negative"]
+    if classes.ndim != 1 or any(part.shape != intercept.shape or part.ndim != 1 for part in codes):
+        raise ValueError("'classes', 'positive', 'negative' and 'intercept' do not fit each other")
+    expected = models_of(len(classes), bool(np.any(codes[1] >= 0)))
+    if not all(np.array_equal(ours, theirs) for ours, theirs in zip(codes, expected, strict=True)):
+        raise ValueError("'positive' and 'negative' are not the models of these classes")
+    codes = codes[0].astype(np.int32), codes[1].astype(np.int32)
+    if kind == "linear":
+        return LinearModel(_floats(arrays, "coef"), _floats(arrays, "intercept"), classes, about, *codes)
+    if kind != "kernel":
+        raise ValueError(f"a model of kind {kind!r}")
+    support: Any = arrays.get("support")
+    sparse = [name.removesuffix(".npy") for name in SPARSE]
+    kernel = Kernel.of_document(about["problem"]["kernel"])
+    if support is None and kernel.name != "precomputed":
+        support = CSR(*(arrays[name] for name in sparse))
+    return KernelModel(
+        kernel, support, arrays["support_rows"], _floats(arrays, "dual_coef"), _floats(arrays, "intercept"), classes,
+        int(arrays["n_features"]), *codes, about,
+    )  # fmt: skip
+
+
+def _floats(arrays: dict[str, np.ndarray], name: str) -> np.ndarray:
+    if arrays[name].dtype != np.float64:
+        raise ValueError(f"{name!r} is {arrays[name].dtype}, not float64")
+    return np.ascontiguousarray(arrays[name])

@@ -3,6 +3,7 @@
     input   X       float32, (n, n_features)   of a precomputed kernel the kernel values with the rows trained on
     output  label   (n,), of the classes' type: int64, double, bool or string; of regression `value`, float32, (n,)
     output  scores  float32, (n,) for one model, else (n, n_models): classes, or pairs in the order (0, 1), (0, 2), ...
+    output  probabilities  float32, (n, n_classes), of a model that was calibrated
 
 All arithmetic is float64, so that scores are those of bigsvm but for the last rounding to float32, and labels are
 decided before it.  Of rbf, rows and support vectors are first moved by the mean of the latter: distances stay, and lose
@@ -18,6 +19,7 @@ import numpy as np
 from bigsvm.csr import CSR
 from bigsvm.errors import UsageError
 from bigsvm.model.decide import Decides
+from bigsvm.model.exchange.onnx_probability import add_probabilities, check_curves
 from bigsvm.model.exchange.text_model import scale_of
 from bigsvm.model.kernel_model import KernelModel
 from bigsvm.model.linear_model import LinearModel
@@ -57,6 +59,9 @@ def write(file: BinaryIO, model: Decides) -> None:
     except ImportError as error:
         raise UsageError("export to ONNX needs onnx", hint="pip install 'bigsvm[onnx]'") from error
     scale_of(model)
+    calibrated = "calibration" in model.about
+    if calibrated:
+        check_curves(model)
     kernel = isinstance(model, KernelModel)
     _check_size(model)
     graph = _Graph(helper, numpy_helper)
@@ -76,6 +81,11 @@ def write(file: BinaryIO, model: Decides) -> None:
         graph.add("Gather", classes, _codes(graph, model, flat, TensorProto), name="label", axis=0)
         kind = TensorProto.STRING if classes.dtype == object else helper.np_dtype_to_tensor_dtype(classes.dtype)
         outputs.insert(0, helper.make_tensor_value_info("label", kind, ["n"]))
+    if calibrated:
+        add_probabilities(
+            graph, model.about["calibration"], _class_scores(graph, model, scores, TensorProto), TensorProto
+        )
+        outputs.append(helper.make_tensor_value_info("probabilities", TensorProto.FLOAT, ["n", len(model.classes)]))
     inputs = [helper.make_tensor_value_info("X", TensorProto.FLOAT, ["n", model.n_features])]
     made = helper.make_model(
         helper.make_graph(graph.nodes, "bigsvm", inputs, outputs, graph.constants),
@@ -156,14 +166,30 @@ def _codes(graph: _Graph, model: Decides, scores: str, types: Any) -> str:
     if model.n_models == 1:
         compare = "Greater" if order is None else "GreaterOrEqual"
         return graph.add("Cast", graph.add(compare, scores, zero), to=types.INT64)
-    n_classes = len(model.classes)
-    order = np.arange(n_classes) if order is None else order
-    if model.pairs:
-        first, second = np.eye(n_classes)[model.positive], np.eye(n_classes)[model.negative]
-        earlier = np.argsort(order)
-        at_zero = (earlier[model.positive] > earlier[model.negative])[None]
-        level = graph.add("And", graph.add("Equal", scores, zero), at_zero)
-        won = graph.add("Cast", graph.add("Or", graph.add("Greater", scores, zero), level), to=types.DOUBLE)
-        scores = graph.add("Add", graph.add("MatMul", won, first - second), second.sum(axis=0))
+    order = np.arange(len(model.classes)) if order is None else order
+    scores = _votes(graph, model, scores, types) if model.pairs else scores
     best = graph.add("ArgMax", graph.add("Gather", scores, order, axis=1), axis=1, keepdims=0)
     return graph.add("Gather", order, best, axis=0)
+
+
+def _votes(graph: _Graph, model: Decides, scores: str, types: Any) -> str:
+    """Votes of the pairs, float64, (n, n_classes)."""
+    order, n_classes = model.tie_order, len(model.classes)
+    first, second = np.eye(n_classes)[model.positive], np.eye(n_classes)[model.negative]
+    earlier = np.arange(n_classes) if order is None else np.argsort(order)
+    at_zero = (earlier[model.positive] > earlier[model.negative])[None]
+    zero = np.array(0.0)
+    level = graph.add("And", graph.add("Equal", scores, zero), at_zero)
+    won = graph.add("Cast", graph.add("Or", graph.add("Greater", scores, zero), level), to=types.DOUBLE)
+    return graph.add("Add", graph.add("MatMul", won, first - second), second.sum(axis=0))
+
+
+def _class_scores(graph: _Graph, model: Decides, scores: str, types: Any) -> str:
+    """One score for each class as `Decides.class_scores` makes it, float64: what a calibration was made of."""
+    if not model.pairs:
+        return scores
+    n_classes = len(model.classes)
+    sides = np.eye(n_classes)[model.positive] - np.eye(n_classes)[model.negative]
+    sums = graph.add("MatMul", scores, sides)
+    size = graph.add("Mul", graph.add("Add", graph.add("Abs", sums), np.array(1.0)), np.array(3.0))
+    return graph.add("Add", _votes(graph, model, scores, types), graph.add("Div", sums, size))

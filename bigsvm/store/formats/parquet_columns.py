@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError
@@ -127,13 +128,13 @@ def matrix_of(batch: pa.RecordBatch, layout: Layout, where: str, first_row: int,
         refuse_nulls(column, where, first_row)
         flat = column.flatten()
         refuse_nulls(flat, where, first_row, layout.width)
-        rows = flat.to_numpy(zero_copy_only=False).reshape(len(column), -1)
+        rows = numbers_of(flat).reshape(len(column), -1)
         return as_values(rows, layout.dtype, where, first_row)
     out = np.empty((batch.num_rows, len(layout.features)), layout.dtype)
     for j, name in enumerate(layout.features):
         here = f"{where}, column {name!r}"
         refuse_nulls(batch.column(name), here, first_row)
-        out[:, j] = as_values(batch.column(name).to_numpy(zero_copy_only=False), layout.dtype, here, first_row)
+        out[:, j] = as_values(numbers_of(batch.column(name)), layout.dtype, here, first_row)
     return out
 
 
@@ -146,7 +147,7 @@ def measure(batch: pa.RecordBatch, layout: Layout, where: str, first_row: int) -
         X, width = _csr_of_vectors(batch.column(layout.features[0]), layout.dtype, where, first_row)
         indices, width_told = X.indices, width
     else:
-        indices = batch.column("indices").flatten().drop_null().to_numpy(zero_copy_only=False)
+        indices = numbers_of(batch.column("indices").flatten().drop_null())
         width_told = 0
     if len(indices) == 0:
         return width_told, 0
@@ -168,12 +169,15 @@ def _csr_of_vectors(column: pa.StructArray, dtype: np.dtype, where: str, first_r
     # `flatten`, not `field`: after a slice the fields alone would be those of the whole column.
     kinds, told, indices, values = column.flatten()
     refuse_nulls(kinds, where, first_row)
-    sparse = kinds.to_numpy(zero_copy_only=False) == 0
+    of_kind_0 = pc.invert(kinds.cast(pa.bool_()))
+    sparse = numbers_of(of_kind_0)
     data, indptr = _flat(values, where, first_row)
     lengths = np.diff(indptr)
-    stored, own = _flat(indices.filter(pa.array(sparse)), where, first_row)
+    stored, own = _flat(indices.filter(of_kind_0), where, first_row)
     _same_lengths(np.diff(own), lengths[sparse], where, first_row)
-    sizes = np.where(sparse, told.fill_null(-1).to_numpy(zero_copy_only=False), lengths)
+    sizes = np.where(sparse, -1, lengths)
+    there = sparse & numbers_of(told.is_valid())
+    sizes[there] = numbers_of(told.filter(pc.and_(of_kind_0, told.is_valid())))
     _check_sizes(sizes, where, first_row)
     places = np.arange(len(data)) - np.repeat(indptr[:-1], lengths)
     entries = np.repeat(sparse, lengths)
@@ -209,13 +213,13 @@ def _flat(column: pa.Array, where: str, first_row: int) -> tuple[np.ndarray, np.
     refuse_nulls(column, where, first_row)
     # After a slice `values` would give the whole child; `flatten` gives what belongs to the rows.
     flat = column.flatten()
-    offsets = column.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
+    offsets = numbers_of(column.offsets).astype(np.int64)
     offsets -= offsets[0]
     if flat.null_count:
-        place = int(np.flatnonzero(flat.is_null().to_numpy(zero_copy_only=False))[0])
+        place = int(np.flatnonzero(numbers_of(flat.is_null()))[0])
         row = int(np.searchsorted(offsets, place, "right")) - 1
         raise DataError(f"row {first_row + row} holds a null", where)
-    return flat.to_numpy(zero_copy_only=False), offsets
+    return numbers_of(flat), offsets
 
 
 def _same_lengths(indices: np.ndarray, values: np.ndarray, where: str, first_row: int) -> None:
@@ -233,11 +237,22 @@ def plain_of(column: pa.Array, where: str, first_row: int) -> np.ndarray:
         return np.array(column.to_pylist(), dtype=str)
     if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_boolean(column.type)):
         raise DataError(f"a column of type {column.type} can be neither label nor weight", where)
-    return column.to_numpy(zero_copy_only=False)
+    return numbers_of(column)
+
+
+def numbers_of(column: pa.Array) -> np.ndarray:
+    """A column of numbers or truth values without nulls as NumPy, read-only, a copy of truth values alone.
+
+    Not by pyarrow's `to_numpy`, which imports pandas where that is installed: a third of a second and some 40 MiB,
+    in the middle of a fit whose budget does not know of them.
+    """
+    if pa.types.is_boolean(column.type):
+        return np.from_dlpack(column.cast(pa.uint8())).view(bool)
+    return np.from_dlpack(column)
 
 
 def refuse_nulls(column: pa.Array, where: str, first_row: int, per_row: int | None = 1) -> None:
     """Raise DataError naming the first row without a value; `per_row` values make a row."""
     if column.null_count:
-        row = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0]) // (per_row or 1)
+        row = int(np.flatnonzero(numbers_of(column.is_null()))[0]) // (per_row or 1)
         raise DataError(f"row {first_row + row} holds a null", where, "repair or drop the row")

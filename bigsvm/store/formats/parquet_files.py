@@ -21,8 +21,11 @@ from bigsvm.store.formats.not_readable import refuse_partitions
 from bigsvm.store.sealing.manifest import read_failed
 
 _BATCH_ROWS = 8192
+_BATCH_BYTES = 1 << 20  # decoded; pyarrow, and what is made of a batch, take some eight times as much
 _PIECE = 1 << 20
 _BUFFERS = 32 << 20
+
+_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ def find_files(name: str, suffixes: tuple[str, ...] = (".parquet",), kind: str =
 class ParquetFiles:
     """Rows of several files in order; `batches` may be called from several threads.
 
-    The footers are read once; of data, about a page and a dictionary per column and a batch are held:
+    The footers are read once; of data, about a page and a dictionary per column and a batch are held for each thread:
     `page_bytes`, by the first row group of each file, where writers keep to 1 MiB pages as most do.
     """
 
@@ -94,6 +97,11 @@ class ParquetFiles:
             start += batch.num_rows
         self._threads.cursor = cursor
 
+    def forget(self) -> None:
+        """Let go of what each thread keeps for its next read, and of pyarrow's free memory."""
+        self._threads = threading.local()
+        pa.default_memory_pool().release_unused()
+
     def group_of(self, row: int) -> tuple[int, int]:
         """(file number, row group number) of a row."""
         number = max(i for i, file in enumerate(self.files) if file.group_starts and file.group_starts[0] <= row)
@@ -113,7 +121,8 @@ class _Cursor:
         number, group = files.group_of(start)
         self._position = files.files[number].group_starts[group]
         self._group = (number, group)
-        self._stream = self._read(number, group)
+        # Not a method, which would hold the cursor that holds it: its pages would stay until Python looks for cycles.
+        self._stream = _read(files, number, group, columns)
         self._rest: pa.RecordBatch | None = None
 
     def reaches(self, row: int) -> bool:
@@ -123,9 +132,12 @@ class _Cursor:
     def next(self, start: int, stop: int) -> pa.RecordBatch:
         """Rows from `start` (not behind) on, at most to `stop`; at least one."""
         while True:
-            batch = self._rest if self._rest is not None else next(self._stream, None)
+            batch = self._rest
             if batch is None:
-                raise DataError("holds fewer rows than its footer says", self._files.files[self._group[0]].path)
+                found = next(self._stream, None)
+                if found is None:
+                    raise DataError("holds fewer rows than its footer says", self._files.files[self._group[0]].path)
+                self._group, batch = found
             if self._position + batch.num_rows <= start:
                 self._position, self._rest = self._position + batch.num_rows, None
                 continue
@@ -135,21 +147,25 @@ class _Cursor:
             self._rest = batch.slice(taken.num_rows) if taken.num_rows < batch.num_rows else None
             return taken
 
-    def _read(self, number: int, group: int) -> Iterator[pa.RecordBatch]:
-        for file_number in range(number, len(self._files.files)):
-            file = self._files.files[file_number]
-            check_unchanged(file)
-            with parquet_errors(file.path), open_parquet(file.path, len(self.columns)) as source:
-                for number_here in range(group if file_number == number else 0, len(file.group_starts)):
-                    self._group = (file_number, number_here)
-                    left = source.metadata.row_group(number_here).num_rows
-                    for batch in source.iter_batches(
-                        _BATCH_ROWS, row_groups=[number_here], columns=self.columns, use_threads=False
-                    ):
-                        left -= batch.num_rows
-                        yield batch
-                    if left:
-                        raise DataError(f"row group {number_here} has not the rows that its footer says", file.path)
+
+def _read(
+    files: ParquetFiles, number: int, group: int, columns: list[str]
+) -> Iterator[tuple[tuple[int, int], pa.RecordBatch]]:
+    """((file number, row group number), batch) from a row group to the end of all files."""
+    for file_number in range(number, len(files.files)):
+        file = files.files[file_number]
+        check_unchanged(file)
+        with parquet_errors(file.path), open_parquet(file.path, len(columns)) as source:
+            for number_here in range(group if file_number == number else 0, len(file.group_starts)):
+                told = source.metadata.row_group(number_here)
+                left = told.num_rows
+                for batch in source.iter_batches(
+                    _batch_rows(told), row_groups=[number_here], columns=columns, use_threads=False
+                ):
+                    left -= batch.num_rows
+                    yield (file_number, number_here), batch
+                if left:
+                    raise DataError(f"row group {number_here} has not the rows that its footer says", file.path)
 
 
 def open_parquet(path: str, n_columns: int = 1) -> Any:
@@ -159,9 +175,24 @@ def open_parquet(path: str, n_columns: int = 1) -> Any:
     return pq.ParquetFile(path, pre_buffer=False, buffer_size=buffer_size, page_checksum_verification=True)
 
 
+def _decoded_bytes(group: Any) -> int:
+    """Bytes of a row group's values as Arrow holds them, by the numbers of values in the footer."""
+    nbytes = 0
+    for column in (group.column(j) for j in range(group.num_columns)):
+        # A value of text has the bytes that are stored, at least those of its offset.
+        stored = column.total_uncompressed_size // max(column.num_values, 1)
+        nbytes += column.num_values * _WIDTHS.get(column.physical_type, max(8, stored))
+    return nbytes
+
+
+def _batch_rows(group: Any) -> int:
+    """Rows that are decoded at a time: fewer where rows are long."""
+    return min(max(_BATCH_BYTES * group.num_rows // max(_decoded_bytes(group), 1), 1), _BATCH_ROWS)
+
+
 def _page_bytes(group: Any) -> int:
     columns = (group.column(j).total_uncompressed_size for j in range(group.num_columns))
-    return sum(min(size, 3 * _PIECE) for size in columns)
+    return sum(min(size, 3 * _PIECE) for size in columns) + 8 * min(_decoded_bytes(group), _BATCH_BYTES)
 
 
 def files_fingerprint(files: list[File]) -> str:

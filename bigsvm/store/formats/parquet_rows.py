@@ -125,6 +125,9 @@ class ParquetRows(StoreBase):
             return None
         return scan_classes(self._label_pieces(), self._task)
 
+    def forget(self) -> None:
+        self._files.forget()
+
     def refs(self, block_rows: int) -> Sequence[BlockRef]:
         return make_refs(cast(RowBlocks, self), block_rows)
 
@@ -158,14 +161,15 @@ class ParquetRows(StoreBase):
         indptr = [np.zeros(1, np.int64)]
         for part in parts:
             indptr.append(part.indptr[1:] + indptr[-1][-1])
+        pieces, values = [part.indices for part in parts], [part.data for part in parts]
+        parts.clear()
         # Checked before they are narrowed: an index beyond int32 must not wrap into range.
-        indices = np.concatenate([part.indices for part in parts])
-        data = np.concatenate([part.data for part in parts])
+        indices, data = _joined(pieces), _joined(values)
         check_csr(CSR(data, indices, np.concatenate(indptr)), n_features, self.uri, start)
         return CSR(data, indices.astype(index_dtype(n_features), copy=False), np.concatenate(indptr))
 
     def _dense(self, parts: list[np.ndarray], start: int) -> np.ndarray:
-        X = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        X = parts[0] if len(parts) == 1 else _joined(parts)
         check_finite(X, self.uri, start)
         return X
 
@@ -219,6 +223,18 @@ class ParquetRows(StoreBase):
         self._known = {**self._known, "n_features": n_features, "nnz": nnz}
         self._remember(self._known)
         return self._known
+
+
+def _joined(parts: list[np.ndarray]) -> np.ndarray:
+    """Arrays one after another; `parts` gives them up one by one, since with the whole they would be twice the rows."""
+    out = np.empty((sum(map(len, parts)), *parts[0].shape[1:]), np.result_type(*parts))
+    parts.reverse()
+    place = 0
+    while parts:
+        part = parts.pop()
+        out[place : place + len(part)] = part
+        place += len(part)
+    return out
 
 
 @functools.lru_cache(maxsize=8)

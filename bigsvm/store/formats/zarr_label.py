@@ -147,6 +147,40 @@ class LabelColumn:
         return self._positions[values]
 
 
+class WeightColumn:
+    """Weights of rows as they are stored: numbers, numbers with a mask, or codes into categories that are numbers.
+
+    mask : where it is True there is no weight
+    categories : what codes stand for; None for plain values
+    """
+
+    def __init__(
+        self, values: Readable, where: str, mask: Readable | None = None, categories: np.ndarray | None = None
+    ) -> None:
+        self._values, self._where, self._mask, self._categories = values, where, mask, categories
+        self.shape = values.shape
+        self.chunk_nbytes = values.chunk_nbytes + (mask.chunk_nbytes if mask is not None else 0)
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Weights of rows [start, stop).  Raises DataError naming the first row without one."""
+        values = self._values.read(start, stop)
+        absent = np.zeros(len(values), bool)
+        if self._mask is not None:
+            absent = self._mask.read(start, stop).astype(bool)
+        elif self._categories is not None:
+            absent = (values < 0) | (values >= len(self._categories))
+        if absent.any():
+            row = start + int(np.argmax(absent))
+            raise DataError(f"row {row} has no weight", self._where, "0 leaves a row out")
+        return values if self._categories is None else self._categories[values]
+
+    def forget(self) -> None:
+        """Let go of the chunks that were read last."""
+        self._values.forget()
+        if self._mask is not None:
+            self._mask.forget()
+
+
 def _packed(there: np.ndarray, start: int) -> np.ndarray:
     """Bits of rows from `start` on, in the bytes that they share with those before."""
     return np.packbits(np.concatenate([np.zeros(start % 8, bool), there]))
@@ -160,24 +194,52 @@ def open_label(group: Any, path: str, open_array: Open, task: Task, missing: Mis
     DataError : there is none (names the columns that are), or its encoding is not known.
     """
     node = find(group, path)
+    coded = _coded_column(group, node, path, open_array)
+    if coded is not None:
+        return LabelColumn(*coded, path, task, None, missing)
     if hasattr(node, "shape"):
-        older = node.attrs.get("categories")
-        values = open_array(path)
-        if older is not None and hasattr(group, "file"):  # HDF5 refers to the array itself
-            older = "__categories/" + group.file[older].name.rpartition("/")[2]
-        if isinstance(older, str):  # AnnData before 0.8: codes that name their categories' place
-            categories = _categories(open_array(f"{path.rpartition('/')[0]}/{older}"), path)
-            return LabelColumn(values, categories, path, task, None, missing)
         if node.attrs.get("bigsvm-task") == "regression" and task == "auto":
             task = "regression"
-        return LabelColumn(values, None, path, task, None, missing)
+        return LabelColumn(open_array(path), None, path, task, None, missing)
     if str(node.attrs.get("encoding-type")).startswith("nullable-") and "values" in node and "mask" in node:
         mask = open_array(f"{path}/mask")
         return LabelColumn(open_array(f"{path}/values"), None, path, task, mask, missing)
-    if node.attrs.get("encoding-type") != "categorical":
-        raise DataError(f"unknown encoding {node.attrs.get('encoding-type')!r}", path, "a categorical or plain column")
-    categories = _categories(open_array(f"{path}/categories"), path)
-    return LabelColumn(open_array(f"{path}/codes"), categories, path, task, None, missing)
+    raise DataError(f"unknown encoding {node.attrs.get('encoding-type')!r}", path, "a categorical or plain column")
+
+
+def open_weights(group: Any, path: str, open_array: Open) -> WeightColumn:
+    """The weight column at `path` of a group of zarr, or of h5py.
+
+    Raises
+    ------
+    DataError : there is none (names the columns that are), or it is not of numbers.
+    """
+    node = find(group, path)
+    coded = _coded_column(group, node, path, open_array)
+    if coded is not None and coded[1].dtype.kind in "biuf" and coded[0].dtype.kind in "iu":
+        return WeightColumn(coded[0], path, categories=coded[1])
+    if coded is None and hasattr(node, "shape"):
+        values = open_array(path)
+        if values.dtype.kind in "biuf":
+            return WeightColumn(values, path)
+    elif str(node.attrs.get("encoding-type")).startswith("nullable-") and "values" in node and "mask" in node:
+        return WeightColumn(open_array(f"{path}/values"), path, mask=open_array(f"{path}/mask"))
+    raise DataError("weights are a column of numbers", path, "name another with --weight")
+
+
+def _coded_column(group: Any, node: Any, path: str, open_array: Open) -> tuple[Readable, np.ndarray] | None:
+    """(codes, categories) of a categorical, in AnnData's newer or older encoding; None where it is none."""
+    if not hasattr(node, "shape"):
+        if node.attrs.get("encoding-type") != "categorical":
+            return None
+        return open_array(f"{path}/codes"), _categories(open_array(f"{path}/categories"), path)
+    older = node.attrs.get("categories")
+    if older is not None and hasattr(group, "file"):  # HDF5 refers to the array itself
+        older = "__categories/" + group.file[older].name.rpartition("/")[2]
+    if not isinstance(older, str):
+        return None
+    # AnnData before 0.8: codes that name their categories' place.
+    return open_array(path), _categories(open_array(f"{path.rpartition('/')[0]}/{older}"), path)
 
 
 def find(group: Any, path: str) -> Any:

@@ -21,7 +21,7 @@ from bigsvm.store.blocks import Block, BlockRef, RowBlocks, StoreBase
 from bigsvm.store.checks import as_values, check_csr, check_finite, index_dtype, value_dtype
 from bigsvm.store.formats.chunked import ChunkedArray
 from bigsvm.store.formats.csc_rows import rows_of_columns
-from bigsvm.store.formats.zarr_label import LabelColumn, Open, Readable, find, open_label
+from bigsvm.store.formats.zarr_label import LabelColumn, Open, Readable, WeightColumn, open_label, open_weights
 from bigsvm.store.formats.zarr_names import feature_names, recipe_of
 from bigsvm.store.identity import Identity
 from bigsvm.store.labels import Missing, Task, check_weights
@@ -113,7 +113,7 @@ class ZarrRows(StoreBase):
         frame = {"raw": "raw/var", "obsm": ""}.get(self._matrix.partition("/")[0], "var")
         self.feature_names = feature_names(group, frame, self.n_features, open_array) if frame else None
         self._label: LabelColumn | None = None
-        self._weight: Readable | None = None
+        self._weight: WeightColumn | None = None
         self._label_name = self._weight_name = ""
         if labelled:
             self._label_name = _column(label or "label")
@@ -258,9 +258,7 @@ class ZarrRows(StoreBase):
     def _open_weights(self, group: Any, open_array: Open, weight: str | None) -> None:
         path = _column(weight or "weight")
         if weight is not None or path in group:
-            if not hasattr(find(group, path), "shape"):
-                raise DataError("weights are a plain column of numbers", path)
-            self._weight, self._weight_name = open_array(path), path
+            self._weight, self._weight_name = open_weights(group, path, open_array), path
             if self._weight.shape != (self.n_samples,):
                 raise DataError(f"weights of shape {self._weight.shape} for {self.n_samples} rows", path)
 

@@ -1,4 +1,4 @@
-"""bigsvm import: a model that another program trained."""
+"""bigsvm import: a model that another program trained, or that `bigsvm export` wrote as .npz."""
 
 from __future__ import annotations
 
@@ -13,14 +13,19 @@ from bigsvm.cli.session import Session
 
 
 @bigsvm_command(
-    help="Make a model of ours of FILE, which LIBLINEAR's `train` or LIBSVM's `svm-train` wrote.\n\n"
-    "It predicts as it did there, and has no certificate.  Neither file says which C it was trained with: told --c, "
-    "bigsvm certify can judge a linear model on its rows."
+    help="Make a model of ours of FILE, which LIBLINEAR's `train`, LIBSVM's `svm-train`, or `bigsvm export` as .npz "
+    "wrote.\n\nThat of another program predicts as it did there, and has no certificate.  Neither file says which C it "
+    "was trained with: told --c, bigsvm certify can judge a linear model on its rows."
 )
 @click.argument("file", type=click.Path(path_type=Path))
 @click.argument("model", required=False, type=click.Path(path_type=Path))
 @click.option("-o", "--out", type=click.Path(path_type=Path), metavar="MODEL", help="Folder of the model to write.")
-@click.option("--format", "form", required=True, type=click.Choice(["liblinear", "libsvm"]), help="Who wrote FILE.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["liblinear", "libsvm", "npz"]),
+    help="Who wrote FILE.  [default: npz where its suffix is .npz]",
+)
 @click.option("-c", "--c", "cost", type=float, metavar="C", help="The cost that the model was trained with.")
 @click.option("--epsilon", type=float, help="Of a regression: its epsilon (their -p).")
 @click.option(
@@ -53,23 +58,26 @@ def command(
     assert target is not None
     check_apart({"the model": target}, {"the file": file})
     check_replaceable(target, overwrite, MARKS, "model")
+    if form is None and file.suffix != ".npz":
+        raise click.UsageError(f"say who wrote {file.name}: --format liblinear or libsvm")
     made = import_model(file, form, C=cost, epsilon=epsilon, n_features=n_features)
     made.save(target, overwrite=overwrite)
-    for warning in made.about["imported"]["warnings"]:
+    imported = made.about.get("imported")
+    for warning in (imported or {}).get("warnings", ()):
         session.warn(warning)
     result = {
         "file": str(file),
         "model": str(target),
-        "format": form,
+        "format": form or "npz",
         "kind": made.kind,
         "classes": made.classes.tolist(),
         "n_features": made.n_features,
         "n_models": made.n_models,
-        "imported": made.about["imported"],
-        "problem": made.about["problem"],
+        "imported": imported,
+        "problem": made.about.get("problem", {}),
     }
     lines = [
         ("model", repr(made)),
-        ("certificate", "none: it was trained elsewhere"),
+        ("certificate", "none: it was trained elsewhere" if imported else "of the model that was exported"),
     ]
     return session.finish(result, f"{target}\n" + text.rows(lines), made=True)

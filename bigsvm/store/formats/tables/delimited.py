@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from bigsvm.errors import DataError, UsageError
+from bigsvm.store.formats.parquet_columns import numbers_of
 from bigsvm.store.formats.tables.pieces import cut_pieces
 
 DELIMITERS = ",;\t|"
@@ -187,4 +188,4 @@ def joined(kind: str, other: str) -> str:
 
 def nonzeros(column: pa.Array) -> int:
     """Values of a column of numbers that are there and not 0."""
-    return int(np.count_nonzero(column.drop_null().to_numpy(zero_copy_only=False)))
+    return int(np.count_nonzero(numbers_of(column.drop_null())))

@@ -15,7 +15,7 @@ import xxhash
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError, UsageError
 from bigsvm.store.checks import as_values
-from bigsvm.store.formats.parquet_columns import as_number_type, refuse_nulls
+from bigsvm.store.formats.parquet_columns import as_number_type, numbers_of, refuse_nulls
 
 MAX_CATEGORIES = 1 << 16
 """Values of one column beyond which it is taken for no category."""
@@ -150,7 +150,7 @@ class Encoding:
     def _numbers(self, array: pa.Array, name: str, where: str, first_row: int) -> np.ndarray:
         here = f"{where}, column {name!r}"
         refuse_nulls(array, here, first_row)
-        return as_values(array.to_numpy(zero_copy_only=False), self.dtype, here, first_row)
+        return as_values(numbers_of(array), self.dtype, here, first_row)
 
 
 def encoding_of(
@@ -215,7 +215,7 @@ def _hashes(texts: pa.Array, name: str, size: int) -> np.ndarray:
     """Place of each text among `size` features: xxh3-64 of `column=value`, the same on every machine."""
     coded = texts.dictionary_encode()
     of_value = [xxhash.xxh3_64_intdigest(f"{name}={value}".encode()) % size for value in coded.dictionary.to_pylist()]
-    return np.array(of_value, np.int64)[coded.indices.to_numpy(zero_copy_only=False)]
+    return np.array(of_value, np.int64)[numbers_of(coded.indices)]
 
 
 def _rows_of(places: np.ndarray, values: np.ndarray, shared: bool) -> CSR:

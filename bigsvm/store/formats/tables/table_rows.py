@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError, UsageError
-from bigsvm.store.formats.parquet_columns import Layout, as_number_type, find_layout, plain_of
+from bigsvm.store.formats.parquet_columns import Layout, as_number_type, find_layout, numbers_of, plain_of
 from bigsvm.store.formats.parquet_files import find_files
 from bigsvm.store.formats.parquet_rows import ParquetRows
 from bigsvm.store.formats.tables.arrow_files import ArrowFiles
@@ -143,13 +143,10 @@ class TableRows(ParquetRows):
             self._remember(self._known)
         return int(self._known[key])
 
-    def forget(self) -> None:
-        self._files.forget()
-
     def labelled_rows(self) -> np.ndarray:
         """Whether each row has a label, packed.  Reads the column once."""
         if self._bits is None:
-            there = [column.is_valid().to_numpy(zero_copy_only=False) for column in self._label_columns()]
+            there = [numbers_of(column.is_valid()) for column in self._label_columns()]
             self._bits = np.packbits(np.concatenate([np.zeros(0, bool), *there]))
         return self._bits
 
@@ -182,7 +179,7 @@ class TableRows(ParquetRows):
         labels = np.zeros(len(column), known.dtype if classes is None else classes.dtype)
         if classes is not None:
             labels[:] = classes[0]
-        labels[column.is_valid().to_numpy(zero_copy_only=False)] = known
+        labels[numbers_of(column.is_valid())] = known
         return as_labels(labels, self.uri, first)
 
     def _foreign(self) -> bool:
