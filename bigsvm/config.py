@@ -256,7 +256,9 @@ class FitConfig:
         if self.bias != "free":
             raise UsageError(f"the loss {self.loss} has a free bias, not {self.bias!r}", hint="leave bias out")
         if self.C_path is not None or (self.loss != "nu_svr" and (self.C != 1.0 or self.lam is not None)):
-            raise UsageError(f"the loss {self.loss} has no cost C", hint="its place is taken by nu")
+            raise UsageError(
+                f"the loss {self.loss} has no cost C", hint="its place is taken by nu; a search says --Cs 1"
+            )
         if self.warm_start is not None:
             raise UsageError(f"the loss {self.loss} starts from no earlier model", hint="leave warm_start out")
         indefinite = self.kernel == "sigmoid" or (self.kernel == "poly" and self.coef0 < 0)

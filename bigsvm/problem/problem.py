@@ -205,7 +205,7 @@ def make_problem(config: FitConfig, store: RowBlocks, class_counts: np.ndarray |
     return Problem(
         loss=loss,
         C=np.repeat(costs, len(positive)),
-        class_weight=_class_weight(config, classes, class_counts),
+        class_weight=_class_weight(config, classes, class_counts, store.recipe.get("labels", {}).get("positive")),
         bias=config.bias,
         bias_scale=config.bias_scale,
         classes=classes,
@@ -267,14 +267,22 @@ def _one_class(config: FitConfig, store: RowBlocks, loss: Loss, kernel: Kernel, 
         raise DataError("the rows have no features", store.uri)
     if config.class_weight is not None:
         raise UsageError("one_class knows no classes, so that they have no weights", hint="of rows: --weight NAME")
+    if store.recipe.get("labels", {}).get("positive") is not None:
+        what = "one_class fits all rows, whatever their labels: --positive would choose none"
+        raise UsageError(what, store.uri, "give it a store of the rows of that class, or leave --positive out")
     one = np.ones(1, np.int32)
     return Problem(
         loss, np.ones(1), np.ones(2), config.bias, config.bias_scale, np.array([-1, 1]), one, one - 2, kernel, centre
     )  # fmt: skip
 
 
-def _class_weight(config: FitConfig, classes: np.ndarray, counts: np.ndarray | None) -> np.ndarray:
-    """Weight of each class code.  'balanced' is scikit-learn's n_samples / (n_classes * count)."""
+def _class_weight(
+    config: FitConfig, classes: np.ndarray, counts: np.ndarray | None, positive: str | None
+) -> np.ndarray:
+    """Weight of each class code.  'balanced' is scikit-learn's n_samples / (n_classes * count).
+
+    positive : the name of the class that is True, where all others are False
+    """
     weights = np.ones(len(classes))
     if config.class_weight is None:
         return weights
@@ -286,7 +294,10 @@ def _class_weight(config: FitConfig, classes: np.ndarray, counts: np.ndarray | N
         raise UsageError(f"class weight must be 'balanced' or label=weight, not {config.class_weight!r}")
     names = {_plain(label): code for code, label in enumerate(classes)}
     if classes.dtype == bool:
+        # 0 and 1 would be taken for labels of the store.
+        names = {} if positive is not None else names
         names |= {str(label): code for code, label in enumerate(classes)}
+        names |= {} if positive is None else {_plain(positive): 1}
     for label, weight in config.class_weight.items():
         if _plain(label) not in names:
             raise UsageError(f"class weight for {label!r}, which is no class", hint=f"classes: {', '.join(names)}")

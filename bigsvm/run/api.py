@@ -11,7 +11,7 @@ from bigsvm.config import FitConfig
 from bigsvm.errors import UsageError
 from bigsvm.events import Emit, silent
 from bigsvm.machine import check_address_space
-from bigsvm.model.linear_model import rows_of_model
+from bigsvm.model.linear_model import load_model, rows_of_model
 from bigsvm.run.apply.held_out import add_held_out
 from bigsvm.run.fit.fit import fit_store
 from bigsvm.run.fit.outcome import FitResult
@@ -84,7 +84,8 @@ def fit(
     if is_lazy(source):
         beside = {"y": y, "sample_weight": sample_weight, "label": label, "weight": weight, "columns": columns}
         beside |= {"hash_bits": hash_bits, "missing": missing, "matrix": matrix}
-        with rows_on_disk(source, options, beside, emit=emit) as (path, options):
+        regression = FitConfig.of(**options).regression
+        with rows_on_disk(source, options, beside, regression, emit) as (path, options):
             return fit(
                 path, scale=scale, normalize=normalize, split=split, positive=positive, label_map=label_map, emit=emit,
                 **options,
@@ -119,7 +120,8 @@ def certify(
     """
     if is_lazy(source):
         beside = {"y": y, "sample_weight": sample_weight, "label": label, "weight": weight}
-        with rows_on_disk(source, options, beside) as (path, options):
+        regression = load_model(model).regression  # of --task, which the collection does not say
+        with rows_on_disk(source, options, beside, regression) as (path, options):
             return certify(model, path, **options)
     given = options.pop("storage_options", None)
     config = FitConfig.of(**options)

@@ -13,6 +13,7 @@ import pytest
 import bigsvm
 from bigsvm.cli.main import run
 from bigsvm.errors import BigSVMError, DataError, UsageError
+from bigsvm.model.exchange.exchange import export_model
 from bigsvm.run.apply.evaluate import evaluate
 from bigsvm.store.ingest.ingest import ingest
 from bigsvm.store.transforms.relabelled import Relabel
@@ -93,6 +94,26 @@ def test_rows_of_other_classes_only_count_as_others(tmp_path: Path) -> None:
     rows = bigsvm.open_store((X[y != 3], y[y != 3]), like=like)
     assert rows.classes.tolist() == [False, True]
     assert not rows.read(rows.refs(1000)[0]).y.any()
+
+
+def test_text_models_hold_labels_by_new_names(tmp_path: Path) -> None:
+    result = bigsvm.fit(X, y, label_map={"20": "7", "1": "7"}, **OPTIONS)
+    export_model(result.model, tmp_path / "m.txt", "liblinear")
+    assert "label 3 7\n" in (tmp_path / "m.txt").read_text().replace("label 7 3", "label 3 7")
+
+
+def test_a_weight_by_the_name_of_a_class_is_that_of_no_other() -> None:
+    labels = np.where(y == 3, 0, y)  # the class 0 is True, and not what a Boolean 0 is
+    named = bigsvm.fit(X, labels, positive="0", class_weight={"0": 5.0}, **OPTIONS)
+    wanted = bigsvm.fit(X, labels == 0, class_weight={"True": 5.0}, **OPTIONS)
+    assert named.model.coef.tolist() == wanted.model.coef.tolist()
+    with pytest.raises(UsageError, match="class weight for '1'"):
+        bigsvm.fit(X, labels, positive="0", class_weight={"1": 5.0}, **OPTIONS)
+
+
+def test_a_model_of_all_rows_refuses_a_class() -> None:
+    with pytest.raises(UsageError, match="whatever their labels"):
+        bigsvm.fit(X, y, positive="3", loss="one_class", kernel="rbf")
 
 
 BAD: list[tuple[Any, dict[str, Any], type[BigSVMError], str]] = [

@@ -71,3 +71,10 @@ def test_same_bytes_where_half_of_all_is_lost_before_each_task(
 def test_a_run_that_is_stopped_again_and_again_ends_with_the_same_bytes(tmp_path: Path) -> None:
     options: dict[str, Any] = {"solver": "newton-cg", "bias": "free", "C": 0.1, "tol": 1e-2, "shards": 4}
     comes_to_the_same(rows_of("squared_hinge"), FitConfig.of(scheduler="serial", **options), tmp_path, every=9)
+
+
+def test_shards_without_rows_add_nothing() -> None:
+    X = np.random.default_rng(0).normal(size=(12, 2))
+    asked: dict[str, Any] = {"solver": "newton", "loss": "squared_hinge", "memory": "64MiB"}
+    found, wanted = (bigsvm.fit(X, X[:, 0] > 0, shards=shards, **asked) for shards in (20, 1))
+    assert found.figures["objective"] == pytest.approx(wanted.figures["objective"], rel=1e-9)

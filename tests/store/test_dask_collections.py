@@ -216,6 +216,15 @@ def test_a_fit_reads_a_collection_from_the_scratch_folder(tmp_path: Path) -> Non
     assert not list(tmp_path.glob("collection-*"))
 
 
+def test_targets_of_a_collection_are_targets_where_they_are_whole_numbers(tmp_path: Path) -> None:
+    X, targets = da.from_array(DENSE, chunks=(77, 4)), da.from_array(y.astype(np.float64), chunks=77)
+    options: dict[str, Any] = {"scratch": str(tmp_path), "memory": "64MiB"}
+    found = bigsvm.fit(X, targets, loss="nu_svr", kernel="rbf", **options)
+    found.save_model(tmp_path / "m.model")
+    told = bigsvm.certify(tmp_path / "m.model", X, targets, **options)
+    assert told["relative_gap"] == pytest.approx(found.certificate.relative_gap)
+
+
 def test_an_array_of_xarray(tmp_path: Path) -> None:
     xarray = pytest.importorskip("xarray")
     wanted = ingest((DENSE, y), tmp_path / "wanted")["content_fingerprint"]

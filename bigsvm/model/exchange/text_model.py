@@ -10,8 +10,8 @@ import numpy as np
 from bigsvm.errors import DataError, UsageError
 from bigsvm.model.decide import Decides, models_of
 
-_KNOWN_ROWS = {"features", "matrix", "columns", "encoding", "scale", "split"}
-"""What a model may say of its rows; of other steps no format knows."""
+_KNOWN_ROWS = {"features", "matrix", "columns", "encoding", "labels", "scale", "split"}
+"""What a model may say of its rows; of other steps no format knows.  Labels are the names of its classes."""
 
 
 def digits(value: float) -> str:

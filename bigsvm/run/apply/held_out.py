@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bigsvm.config import FitConfig
-from bigsvm.events import Emit, silent
+from bigsvm.events import Emit, Warned, silent
 from bigsvm.run.apply.evaluate import evaluate
 from bigsvm.run.fit.outcome import FitResult
 from bigsvm.store.blocks import RowBlocks
@@ -18,6 +18,8 @@ def add_held_out(result: FitResult, trained_on: RowBlocks, config: FitConfig, em
     Raises as `evaluate` does.
     """
     rows = others_of(trained_on)
-    if rows is not None:
+    if rows is not None and rows.classes is None and result.model.one_class:
+        emit(Warned("held-out rows have targets, by which a model of one class cannot be judged"))
+    elif rows is not None:
         found = evaluate(result.model, rows, config, emit)
         result.figures["held_out"] = {name: value for name, value in found.items() if name not in _OF_THE_RUN}

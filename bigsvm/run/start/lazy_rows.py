@@ -21,11 +21,12 @@ from bigsvm.units import show_bytes
 
 @contextmanager
 def rows_on_disk(
-    source: Any, options: dict[str, Any], opened: dict[str, Any], client: Any = None, emit: Emit = silent
+    source: Any, options: dict[str, Any], opened: dict[str, Any], regression: bool, emit: Emit = silent
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Ingest a collection for the block; gives the store's path, and `options` without the bytes that it takes.
 
     options : fields of FitConfig, by which memory, threads and the scratch folder are what the fit has
+    regression : labels are targets, also where they are whole numbers
     opened : what `ingest` takes of a collection: y, sample_weight, label, weight, columns, hash_bits, missing
 
     Raises
@@ -43,10 +44,9 @@ def rows_on_disk(
         told = ingest(
             source,
             folder / "rows.zarr",
-            task="regression" if "insensitive" in (config.loss or "") else "classification",
+            task="regression" if regression else "classification",
             memory=None if config.memory is None else config.memory_bytes(memory_limit().nbytes),
             threads=config.threads or core_count(),
-            client=client,
             emit=emit,
             **opened,
         )

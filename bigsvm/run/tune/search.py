@@ -154,6 +154,9 @@ def tune_store(
 
     if config.warm_start is not None:
         raise UsageError("a search starts from 0: it takes no --warm-start", store.uri)
+    if config.loss == "one_class" and store.classes is None:
+        what = "candidates of one_class are judged by labels 1 and -1, and the store holds a regression target"
+        raise DataError(what, store.uri, "choose a column of labels with --label")
     if config.shards is not None and config.shards > 1:
         raise UsageError("a search trains on rows that are not in shards", store.uri, "leave --shards out")
     if config.calibrate is not None and (store.classes is None or not asked.refit):

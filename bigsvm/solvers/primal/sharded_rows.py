@@ -69,7 +69,9 @@ class ShardedRows(RowState):
     def look(self, w: np.ndarray, curvature: Curvature) -> tuple[np.ndarray, np.ndarray | None]:
         """Slacks at w, and V and H as `row_pass` gives them."""
         total = self._round("look", [curvature], w)
-        self._losses = np.array([math.fsum(column) for column in np.transpose([found for found, _ in total.each])])
+        # A shard that has no rows, where shards are more than rows, has no losses.
+        losses = [found for found, _ in total.each if len(found)]
+        self._losses = np.array([math.fsum(column) for column in np.transpose(losses)])
         self._ctx.charge(sum(nbytes for _, nbytes in total.each))
         if curvature == "none":
             return total.vectors[0], None

@@ -101,6 +101,16 @@ def test_what_nu_cannot_be_is_one_line() -> None:
         bigsvm.fit((np.repeat(X[:20], 2, axis=0), np.tile([0, 1], 20)), nu=0.5, **fit)
 
 
+def test_one_class_of_targets_is_judged_by_no_labels() -> None:
+    options: dict[str, Any] = {"loss": "one_class", "kernel": "rbf", "nu": 0.3}
+    said: list[Any] = []
+    found = bigsvm.fit(X, TARGETS, split=0.7, emit=said.append, **options)
+    assert "held_out" not in found.figures
+    assert any("cannot be judged" in str(event) for event in said)
+    with pytest.raises(DataError, match="judged by labels"):
+        bigsvm.tune((X, TARGETS), Cs=[1.0], folds=2, **options)
+
+
 def test_a_dual_point_that_nu_does_not_allow_proves_nothing() -> None:
     one = [np.array([value]) for value in (0.1, 0.2, 1.0, 0.0)]
     for totals, size in ((NuTotals(2.0, False, True), 1.0), (NuTotals(2.0, True, False), 3.0)):

@@ -47,6 +47,7 @@ class SmoWork:
         share so far;  shares : on this active set;  idle : working sets in a row that nothing moved in
     target : violation to which A is solved;  middle : (b_up + b_low) / 2 of A
     threshold : candidates violate more
+    band : how near to violating a row is active, for the whole round: where it is left must not change it
     epsilon : of the QP, where steps find it;  largest : K_ii of active rows so far
     """
 
@@ -66,6 +67,7 @@ class SmoWork:
     values: int = 0
     shares: int = 0
     idle: int = 0
+    band: float = 0.0
     epsilon: float = 0.0
     largest: float = 0.0
     row_buffer: Any = field(default=None, metadata={"derived": True})
@@ -85,7 +87,6 @@ class Round:
         self.flags = work.flags.values[: qp.n, 0]
         self.sent = work.sent.values[: qp.n, 0]
         qp.epsilon = work.epsilon
-        self.band = (_BAND_MEMORY if ctx.resident else _BAND_DISK) * qp.scale()
 
     def run(self) -> Progress:
         """The rest of the round."""
@@ -138,6 +139,7 @@ class Round:
         """The next active set, of rows that are in the row buffer."""
         work, qp, n = self.work, self.qp, self.qp.n
         share = _SHARE_MEMORY if self.ctx.resident else _SHARE_DISK
+        work.band = (_BAND_MEMORY if self.ctx.resident else _BAND_DISK) * qp.scale()
         held = np.flatnonzero(self.flags & (ACTIVE | NEXT))
         first, empty = len(held) == 0, work.row_buffer is None
         if empty:
@@ -189,7 +191,7 @@ class Round:
         violations = self._violations(candidates, middle)
         beta = qp.beta[candidates]
         free = (beta > qp.lower[candidates]) & (beta < qp.upper[candidates]) & (beta != 0.0)
-        keep = free | (violations > -self.band)
+        keep = free | (violations > -self.work.band)
         chosen, violations = candidates[keep], violations[keep]
         if len(chosen) > room:
             chosen = np.sort(chosen[largest(violations, room)])
@@ -258,7 +260,7 @@ class Round:
                     for support, by in other_sides():
                         rows.gram.add(block.X, numbers - block.offset, support, by, f)
                     qp.f[others] = f[0]
-                    near = self._violations(others, work.middle) > max(-self.band, work.threshold)
+                    near = self._violations(others, work.middle) > max(-work.band, work.threshold)
                     self._offer(block, others[near])
                 rows.counts.values += len(others) * len(moved)
                 rows.counts.asked += len(others) * len(moved)
@@ -280,7 +282,7 @@ class Round:
         active = np.flatnonzero(self.flags & ACTIVE)
         if work.stage != "pass":
             return active
-        near = self._violations(active, work.middle) > -self.band
+        near = self._violations(active, work.middle) > -work.band
         near |= (qp.beta[active] > qp.lower[active]) & (qp.beta[active] < qp.upper[active])
         near |= qp.beta[active] != self.sent[active]
         return np.sort(np.concatenate([active[near], np.flatnonzero(self.flags & NEXT)]))
