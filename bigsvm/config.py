@@ -153,7 +153,7 @@ class FitConfig:
     shards: int | None = result(
         None, "--shards", "Parts of the rows that are trained apart and added up; part of the mathematics.  "
         "[default: 1 below 16 GB, then one for each 16 GB]",
-        kind="int", metavar="L", least=1, solvers=("dcd",),
+        kind="int", metavar="L", least=1, solvers=("dcd", "newton", "newton-cg"),
     )  # fmt: skip
     """Nothing depends on how many workers or threads work on them."""
     rounds_per_pass: int | None = result(

@@ -19,7 +19,7 @@ from bigsvm.run.proof.certify import certify_model
 from bigsvm.run.start.lazy_rows import rows_on_disk
 from bigsvm.store.formats.opener import open_store
 from bigsvm.store.ingest.collections.lazy import is_lazy
-from bigsvm.store.labels import Missing
+from bigsvm.store.labels import Missing, Task
 from bigsvm.store.remote.place import storing_by
 from bigsvm.store.scaling import Scale
 from bigsvm.store.sealing.seal import EmptyChunks
@@ -93,8 +93,9 @@ def fit(
     given = options.pop("storage_options", None)
     config = FitConfig.of(**options)
     with storing_by(config, given, emit):
+        joined = joined_source(source, y, sample_weight)
         store = open_store(
-            joined_source(source, y, sample_weight), label=label, weight=weight, empty_chunks=empty_chunks,
+            joined, label=label, weight=weight, task=_task_of(joined, config.regression), empty_chunks=empty_chunks,
             columns=columns, hash_bits=hash_bits, matrix=matrix, missing=missing, scale=scale, normalize=normalize,
             split=split, positive=positive, label_map=label_map,
         )  # fmt: skip
@@ -128,8 +129,15 @@ def certify(
     like = rows_of_model(model)
     part: Any = "train" if "split" in like else None
     with storing_by(config, given):
-        rows = open_store(joined_source(source, y, sample_weight), label=label, weight=weight, like=like, part=part)
+        joined = joined_source(source, y, sample_weight)
+        task = _task_of(joined, load_model(model).regression)
+        rows = open_store(joined, label=label, weight=weight, task=task, like=like, part=part)
     return certify_model(Path(model), rows, config)
+
+
+def _task_of(source: Any, regression: bool) -> Task:
+    """What y of arrays is, whole numbers or not, goes by the loss; a store says for itself what it holds."""
+    return "regression" if regression and isinstance(source, tuple) else "auto"
 
 
 def joined_source(source: Any, y: Any, sample_weight: Any) -> Any:

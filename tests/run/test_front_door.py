@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -30,6 +31,16 @@ def test_arrays_side_by_side_are_arrays_in_a_tuple(tmp_path: object) -> None:
         assert not np.array_equal(weighted.model.coef, apart.model.coef)
     weighted.save_model(f"{tmp_path}/m")
     assert bigsvm.certify(f"{tmp_path}/m", X, y, weight)["relative_gap"] <= 1e-3
+
+
+@pytest.mark.parametrize("loss", ["squared_epsilon_insensitive", "nu_svr"])
+def test_whole_numbers_are_targets_where_the_loss_wants_targets(tmp_path: Path, loss: str) -> None:
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    t = np.rint(5.0 * X[:, 0]).astype(int)
+    result = bigsvm.fit(X, t, loss=loss, tol=1e-3)
+    assert result.model.regression
+    result.save_model(tmp_path / "m")
+    assert bigsvm.certify(tmp_path / "m", X, t)["relative_gap"] <= 1e-3
 
 
 def test_labels_are_given_once() -> None:

@@ -13,11 +13,14 @@ from scipy import sparse
 
 import bigsvm
 from bigsvm.config import FitConfig
+from bigsvm.errors import UsageError
 from bigsvm.run.fit.checkpoint import Checkpoints
 from bigsvm.run.fit.fit import fit_store
+from bigsvm.run.fit.plan import make_plan
 from bigsvm.solvers import shard_tasks
 from bigsvm.solvers.dcd.shard_pass import ShardedGroup
 from bigsvm.solvers.dcd.shard_state import ShardState
+from bigsvm.solvers.registry import SOLVERS
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.testing.problems import random_problem
 from tests.products import pairs_of
@@ -228,3 +231,17 @@ def test_same_bytes_where_half_of_all_is_lost_before_each_round(
     assert apart.asked > 10
     assert riding[-3:] == [True] * 3
     assert not shard_tasks._HELD
+
+
+@pytest.mark.parametrize("name", [name for name, solver in SOLVERS.items() if not solver.in_shards])
+def test_shards_are_refused_by_solvers_that_know_none(name: str) -> None:
+    with pytest.raises(UsageError, match="does not train shards"):
+        bigsvm.fit(rows_of("hinge"), solver=name, loss=SOLVERS[name].losses[0], shards=2)
+
+
+@pytest.mark.usefixtures("streaming")
+@pytest.mark.parametrize("loss", CLASSES)
+def test_auto_takes_a_solver_that_knows_shards(loss: str) -> None:
+    plan = make_plan(rows_of(loss), FitConfig.of(loss=loss, shards=2))
+    assert SOLVERS[plan.solver.name].in_shards
+    assert plan.shards == 2

@@ -6,6 +6,7 @@ import dataclasses
 from typing import NamedTuple
 
 from bigsvm.config import FitConfig
+from bigsvm.errors import UsageError
 from bigsvm.problem.problem import Problem
 from bigsvm.run.fit.sizes import Sizes
 from bigsvm.run.proof.kernel_check import check_needs
@@ -52,13 +53,23 @@ class Chosen(NamedTuple):
 
 
 def choose(store: RowBlocks, config: FitConfig, problem: Problem, shape: DataShape, budget: int) -> Chosen:
-    """The first preference whose smallest plan fits `budget`; the last one where none does."""
+    """The first preference whose smallest plan fits `budget`; the last one where none does.
+
+    Raises UsageError where shards are asked of a solver that knows none.
+    """
     in_memory = Sizes(store, shape, (), config.stage, False).resident_from() <= budget
     if in_memory and config.shards is None:
         shape = dataclasses.replace(shape, shards=1)  # rows in memory are fast enough
     packed = packs(problem, config.tol) and store.dtype.itemsize > 1
     checks = check_needs(problem.kernel, store.n_samples)
-    for choice in choose_solvers(config, shape, in_memory):
+    choices = choose_solvers(config, shape, in_memory)
+    if config.shards is not None and shape.shards > 1:
+        named = choices[0][0].name
+        choices = [choice for choice in choices if choice[0].in_shards]
+        if not choices:
+            hint = "leave out --shards, or say --solver dcd, newton or newton-cg"
+            raise UsageError(f"solver {named!r} does not train shards of the rows apart", hint=hint)
+    for choice in choices:
         solver, why, kept_bytes = choice
         weight_bytes = solver.weight_bytes(config.tol, shape.regression)
         found = dataclasses.replace(shape, weight_bytes=weight_bytes, shards=shape.shards if solver.in_shards else 1)
