@@ -488,3 +488,12 @@ def test_rows_of_text_and_arrays_are_changed_as_those_of_a_store(tmp_path: Path,
     if "normalize" in options:
         with pytest.raises(DataError, match="row 0 holds"):
             ingest((-counts, y), tmp_path / "no", **options)
+
+
+def test_a_triple_of_arrays_has_weights_as_it_has_for_a_fit(tmp_path: Path) -> None:
+    X, y, weight = np.eye(3), np.array([1, -1, 1]), np.array([0.5, 1.0, 2.0])
+    one = ingest((X, y, weight), tmp_path / "one.zarr")
+    two = ingest((X, y), tmp_path / "two.zarr", sample_weight=weight)
+    assert one["content_fingerprint"] == two["content_fingerprint"]
+    with pytest.raises(UsageError, match="beside"):
+        ingest((X, y, weight), tmp_path / "three.zarr", sample_weight=weight)

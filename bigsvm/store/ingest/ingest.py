@@ -68,8 +68,9 @@ def ingest(
     Parameters
     ----------
     source : path or paths of svmlight text (.gz .bz2 .xz .zst too, "-" for standard input); a .npz, a .npy,
-        a folder of .npy parts; anything `open_store` opens; (X, y): NumPy, scipy sparse, dask and xarray arrays; a dask
-        dataframe; a list of Delayed, of which each gives (X, y) or (X, y, weights), or X beside `y`
+        a folder of .npy parts; anything `open_store` opens; (X, y) or (X, y, sample_weight): NumPy, scipy sparse, dask
+        and xarray arrays; a dask dataframe; a list of Delayed, of which each gives (X, y) or (X, y, weights), or X
+        beside `y`
     path : the store to write
     y, sample_weight : arrays, shape (n_samples,), where they are not part of the source
     label, weight : the array in an .npz, the .npy file, or the column that holds them

@@ -204,6 +204,10 @@ def open_source(
         raise UsageError(f"unknown format {from_format!r}", hint=f"one of {', '.join(FORMATS)}")
     if isinstance(source, tuple) and len(source) == 2 and y is None and not isinstance(source[0], str | os.PathLike):
         source, y = source
+    elif isinstance(source, tuple) and len(source) == 3 and y is None and len(getattr(source[0], "shape", ())) == 2:
+        if sample_weight is not None:
+            raise UsageError("sample_weight beside (X, y, sample_weight)", hint="leave one of them out")
+        source, y, sample_weight = source  # and not the three arrays of a CSR matrix, which have one axis each
     paths = _paths(source)
     if is_lazy(source):
         change = recipe_asked(chosen.get("scale"), chosen.get("normalize"), chosen.get("like"))
