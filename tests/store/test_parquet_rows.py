@@ -49,10 +49,13 @@ def test_rows_are_read_without_pandas(tmp_path: Path) -> None:
     for layout in ("csr", "spark", "fixed", "dense"):
         formats.parquet(tmp_path / f"{layout}.parquet", X, LABELS, np.ones(len(X)), layout=layout)
     formats.table(tmp_path / "table.csv", X, LABELS)
+    names = "".join(f"{k},{'ab'[k % 2]},{k % 3}\n" for k in range(30))
+    for kind in ("csv", "tsv"):  # the first has categories, the second hashes
+        (tmp_path / f"names.{kind}").write_text(("x,city,label\n" + names).replace(",", "," if kind == "csv" else "\t"))
     read = (
         "import sys; from bigsvm.store.formats.opener import open_store\n"
         "for path in sys.argv[1:]:\n"
-        "    store = open_store(path); store.classes; [store.read(ref) for ref in store.refs(9)]\n"
+        "    store = open_store(path, hash_bits=4 if path.endswith('.tsv') else None); store.classes; [store.read(ref) for ref in store.refs(9)]\n"
         "    assert 'pandas' not in sys.modules, path"
     )
     command = [sys.executable, "-c", read, *map(str, sorted(tmp_path.iterdir()))]

@@ -106,7 +106,7 @@ def parse(
     Raises DataError naming the row that has another number of fields, or a field that is not of its kind.
     """
     if not text.strip():
-        return pa.record_batch([pa.array([], TYPES[k]) for k in (kinds or {}).values()], list(kinds or {}))
+        return pa.record_batch([pa.nulls(0, TYPES[k]) for k in (kinds or {}).values()], list(kinds or {}))
     odd: list[Any] = []
 
     def refuse(row: Any) -> str:

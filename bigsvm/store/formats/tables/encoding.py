@@ -21,6 +21,9 @@ MAX_CATEGORIES = 1 << 16
 """Values of one column beyond which it is taken for no category."""
 MAX_HASH_BITS = 30
 Kind = Literal["number", "category", "hashed"]
+# Made without `pa.array` and `pa.scalar`, which import pandas where that is installed, in the middle
+# of a fit whose budget does not know of it.
+_NO_CATEGORY = pa.Array.from_buffers(pa.int32(), 1, [None, pa.py_buffer(np.array([-1], np.int32))])[0]
 
 
 class Column(NamedTuple):
@@ -119,7 +122,7 @@ class Encoding:
                 continue
             texts = as_texts(array, f"{where}, column {column.name!r}", first_row)
             if column.kind == "category":
-                code = pc.index_in(texts, value_set=self._values_of(j)).fill_null(-1).to_numpy(zero_copy_only=False)
+                code = numbers_of(pc.fill_null(pc.index_in(texts, value_set=self._values_of(j)), _NO_CATEGORY))
                 places[:, j] = start + code
                 values[code < 0, j] = 0
             else:
@@ -145,7 +148,7 @@ class Encoding:
 
     @functools.cached_property
     def _value_sets(self) -> list[pa.Array]:
-        return [pa.array(column.categories, pa.large_string()) for column in self.columns]
+        return [_texts_of(column.categories) for column in self.columns]
 
     def _numbers(self, array: pa.Array, name: str, where: str, first_row: int) -> np.ndarray:
         here = f"{where}, column {name!r}"
@@ -209,6 +212,14 @@ def as_texts(array: pa.Array, where: str, first_row: int) -> pa.Array:
         array = array.dictionary_decode()
     refuse_nulls(array, where, first_row)
     return array.cast(pa.large_string())
+
+
+def _texts_of(values: Sequence[str]) -> pa.Array:
+    """Strings as Arrow has them."""
+    encoded = [value.encode() for value in values]
+    ends = np.zeros(len(encoded) + 1, np.int64)
+    np.cumsum([len(text) for text in encoded], out=ends[1:])
+    return pa.LargeStringArray.from_buffers(len(encoded), pa.py_buffer(ends), pa.py_buffer(b"".join(encoded)))
 
 
 def _hashes(texts: pa.Array, name: str, size: int) -> np.ndarray:
