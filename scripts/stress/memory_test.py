@@ -121,7 +121,7 @@ def main() -> None:
     parser.add_argument("--smoke", action="store_true", help="twice the budget; without the cage predict alone")
     options = parser.parse_args()
     if options.smoke:
-        options.times = "2"
+        options.times, options.memory = "2", 32 * MIB
     with tempfile.TemporaryDirectory(dir=options.work) as folder:
         for times in options.times.split(","):
             slower, compared = (math.inf, ("predict",)) if options.smoke else (SLOWER, COMMANDS)

@@ -55,7 +55,8 @@ def test_rows_are_read_without_pandas(tmp_path: Path) -> None:
     read = (
         "import sys; from bigsvm.store.formats.opener import open_store\n"
         "for path in sys.argv[1:]:\n"
-        "    store = open_store(path, hash_bits=4 if path.endswith('.tsv') else None); store.classes; [store.read(ref) for ref in store.refs(9)]\n"
+        "    store = open_store(path, hash_bits=4 if path.endswith('.tsv') else None)\n"
+        "    store.classes; [store.read(ref) for ref in store.refs(9)]\n"
         "    assert 'pandas' not in sys.modules, path"
     )
     command = [sys.executable, "-c", read, *map(str, sorted(tmp_path.iterdir()))]
