@@ -41,6 +41,11 @@ class ShardReading:
         self.bytes_read = to
 
 
+def rows_within(data: RowBlocks, block_rows: int, blocks: range) -> range:
+    """Working rows of a shard whose blocks are `data.refs(block_rows)[blocks]`."""
+    return range(*(min(block * block_rows, data.n_samples) for block in (blocks.start, blocks.stop)))
+
+
 class ShardVector:
     """The rows of one shard in a row vector: `values`, of which the first is working row `first`."""
 

@@ -18,7 +18,7 @@ from bigsvm.compiled.shared.visiting import VisitingOrder, mixed_runs_of, shuffl
 from bigsvm.problem.deferred import DeferredCertificate
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.dcd.active_row_buffer import ActiveRowBuffer, make_row_buffer
-from bigsvm.solvers.shard_reading import ShardReading, ShardVector, proof_of, proved
+from bigsvm.solvers.shard_reading import ShardReading, ShardVector, proof_of, proved, rows_within
 from bigsvm.store.addresses import in_groups
 from bigsvm.store.blocks import Block, BlockGroup, RowBlocks, readonly_view
 from bigsvm.store.join import read_group
@@ -53,11 +53,11 @@ class ShardRows(NamedTuple):
     @property
     def first(self) -> int:
         """Working row of the first row."""
-        return min(self.blocks.start * self.block_rows, self.data.n_samples)
+        return rows_within(self.data, self.block_rows, self.blocks).start
 
     @property
     def n_rows(self) -> int:
-        return min(self.blocks.stop * self.block_rows, self.data.n_samples) - self.first
+        return len(rows_within(self.data, self.block_rows, self.blocks))
 
     def new_state(self) -> ShardState:
         """alpha = 0, no row in memory."""

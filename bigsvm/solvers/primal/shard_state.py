@@ -16,7 +16,7 @@ from bigsvm.solvers.primal.dual_point import RowMixing
 from bigsvm.solvers.primal.line_search import PieceSums, Step
 from bigsvm.solvers.primal.row_pass import row_pass
 from bigsvm.solvers.primal.row_state import RowState
-from bigsvm.solvers.shard_reading import ShardReading, ShardVector, proved
+from bigsvm.solvers.shard_reading import ShardReading, ShardVector, proved, rows_within
 from bigsvm.store.blocks import BlockRef, RowBlocks
 from bigsvm.store.state.vectors import RowVector
 from bigsvm.tasks import ShardSum
@@ -44,11 +44,11 @@ class PrimalRows(NamedTuple):
     @property
     def first(self) -> int:
         """Working row of the first row."""
-        return min(self.blocks.start * self.block_rows, self.data.n_samples)
+        return rows_within(self.data, self.block_rows, self.blocks).start
 
     @property
     def n_rows(self) -> int:
-        return min(self.blocks.stop * self.block_rows, self.data.n_samples) - self.first
+        return len(rows_within(self.data, self.block_rows, self.blocks))
 
     def new_state(self) -> PrimalShard:
         """w = 0, alpha = 0, in arrays of its own."""
