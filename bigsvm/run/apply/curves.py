@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.optimize import isotonic_regression
 
 _ITERATIONS = 200
 _SAME = 1e-15  # scores that are nearer than this are one
@@ -38,12 +37,20 @@ def points_of(score: np.ndarray, positive: np.ndarray, weight: np.ndarray | None
     return Points(score[first], ours, others)
 
 
+def load(method: str) -> None:
+    """Import what curves of this method need: a seventh of a second, and memory that is not to come out of a budget."""
+    if method == "isotonic":
+        import scipy.optimize  # noqa: F401
+
+
 def curve(method: str, points: Points) -> dict[str, Any]:
     """The curve through `points`, as `model/probability/calibration.py` has it; both kinds of rows are there."""
     return _isotonic(points) if method == "isotonic" else _sigmoid(points)
 
 
 def _isotonic(points: Points) -> dict[str, Any]:
+    from scipy.optimize import isotonic_regression
+
     weight = points.positive + points.negative
     y = isotonic_regression(points.positive / weight, weights=weight).x
     y = np.clip(y, 0.0, 1.0)

@@ -31,6 +31,7 @@ from bigsvm.machine import return_freed_memory
 from bigsvm.model.model_rows import rows_of
 from bigsvm.problem.folded import FoldedModels
 from bigsvm.problem.problem import Problem, make_problem
+from bigsvm.run.apply import curves
 from bigsvm.run.apply.calibrate import calibrated, held_out_for, held_out_rows
 from bigsvm.run.execute.mapper import open_mapper
 from bigsvm.run.execute.memory import PeakMemory
@@ -82,6 +83,7 @@ def fit_store(
         return _trained(store, store.identity, config, emit, checkpoints, resume, folded)
     if store.classes is None:
         raise UsageError("probabilities are of classes, and the store holds targets", store.uri)
+    curves.load(config.calibrate)  # before memory is counted
     rows: Any = held_out_for(store, config)
     # What is asked for is of the store: which of its rows are held out follows from the options.
     result = _trained(rows, store.identity, config, emit, checkpoints, resume, folded)
