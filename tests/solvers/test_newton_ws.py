@@ -50,7 +50,9 @@ def primal(problem: Subproblem, w: np.ndarray, loss: str) -> float:
     s = np.maximum(problem.slacks(w), 0.0)
     smooth = 0.5 * float(w @ (problem.regulariser * w)) - float(problem.lean @ (w - problem.at))
     if problem.F is not None:
-        whole = np.triu(problem.F) + np.triu(problem.F, 1).T
+        whole = np.zeros((len(w), len(w)))
+        whole[np.triu_indices(len(w))] = problem.F
+        whole += np.triu(whole, 1).T
         smooth += 0.5 * float((w - problem.at) @ whole @ (w - problem.at))
     return smooth + float(problem.C @ (s if loss == "hinge" else s * s))
 
@@ -84,7 +86,7 @@ def test_the_interior_point_method_proves_its_gap(bias: float, free: bool, sides
 @pytest.mark.parametrize("layout", ["dense", "csr"])
 def test_newton_finds_the_least_value_of_a_subproblem(layout: str, folded: bool) -> None:
     G = np.random.default_rng(3).standard_normal((20, 7))
-    F = np.triu(G.T @ G) if folded else None
+    F = (G.T @ G)[np.triu_indices(7)] if folded else None
     problem = subproblem(F=F, at=np.full(7, 0.05))
     if layout == "csr":
         problem = subproblem(F=F, at=np.full(7, 0.05), parts=[readonly_view(as_csr(X)) for X in problem.parts])

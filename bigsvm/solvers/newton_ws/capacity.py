@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bigsvm.compiled.linear.hessian import triangle_size
 from bigsvm.solvers.base import DataShape
 from bigsvm.solvers.newton_ws.interior import ROW_ARRAYS
 from bigsvm.solvers.newton_ws.subproblem import SLICES
@@ -14,7 +15,6 @@ _SMALL, _SMALL_BYTES = 8192, 8 << 20  # rows in memory that are a working set as
 _PART_BYTES = 80  # a row of the working set beside its entries and what its solution takes
 _OVER = 1.6  # rows held at most over the capacity: those of a round come before others leave
 _OVER_SEVERAL = 2.1  # with several models: each solves on copies of its own rows
-_MATRICES = SLICES + 1  # of (n_features + 1)^2: sums and factor
 _FOLDED, _FOLDED_EACH = 2, 3  # more where folded rows have one: the solution's, and of each model with two tasks' parts
 
 
@@ -30,9 +30,9 @@ def least_rows(shape: DataShape, resident: bool) -> int:
 
 
 def matrix_bytes(shape: DataShape) -> int:
-    """Bytes of all matrices of (n_features + 1)^2."""
+    """Bytes of all matrices: triangles, of sums (one of which becomes the factor) and of what is folded."""
     folded = _FOLDED + _FOLDED_EACH * shape.n_models if shape.smooth_loss else 0
-    return 8 * (shape.n_features + 1) ** 2 * (_MATRICES + folded)
+    return 8 * triangle_size(shape.n_features + 1) * (SLICES + folded)
 
 
 def working_bytes(shape: DataShape, rows: int) -> int:

@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from bigsvm.compiled.linear.hessian import add_hessian
+from bigsvm.compiled.linear.hessian import add_hessian, factor_symmetric, triangle_diagonal, triangle_size
 from bigsvm.compiled.linear.primal import add_rows, signed_margins
 from bigsvm.solvers.gathered import n_rows
 from bigsvm.store.blocks import Matrix
@@ -46,7 +46,7 @@ class Subproblem:
     far : bool, (n_rows,)   of the sample, standing for many
     side : float64, (n_rows,), 1, or -1 for rows that pay for leaving the margin: loss(y f(x) - 1)
     bias : constant feature, 0 for none;  free : its weight costs nothing
-    lean, at : float64, (n_features + 1,);  F : float64, upper triangle, or None
+    lean, at : float64, (n_features + 1,);  F : float64, a triangle (`compiled/linear/hessian.py`), or None
     """
 
     parts: list[Matrix]
@@ -96,8 +96,19 @@ class Subproblem:
         first, second = self._both(some)
         return first + second
 
-    def add_hessian(self, h: np.ndarray, H: list[np.ndarray]) -> np.ndarray:
-        """Upper triangle of sum_i h_i [x_i, bias] [x_i, bias]', in H[0]; H has an array for each of SLICES."""
+    def triangles(self) -> list[np.ndarray]:
+        """Room for the sums of SLICES."""
+        return [np.empty(triangle_size(len(self.lean))) for _ in range(SLICES)]
+
+    def factored(self, h: np.ndarray, H: list[np.ndarray]) -> None:
+        """Triangles of sum_i h_i [x_i, bias] [x_i, bias]' with the regulariser and F in H[0], its factor in H[1]."""
+        self._add_hessian(h, H)
+        H[0][triangle_diagonal(len(self.lean))] += self.regulariser
+        if self.F is not None:
+            H[0] += self.F
+        factor_symmetric(*H)
+
+    def _add_hessian(self, h: np.ndarray, H: list[np.ndarray]) -> None:
 
         def some(share: range) -> None:
             mine = H[0] if share is self._shares[0] else H[1]
@@ -107,7 +118,6 @@ class Subproblem:
 
         self._both(some)
         H[0] += H[1]
-        return H[0]
 
     def _margins(self, w: np.ndarray, start: float, factor: float) -> np.ndarray:
         out = np.empty((len(self.codes), 1))

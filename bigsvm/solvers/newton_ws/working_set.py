@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bigsvm.compiled.linear.hessian import add_hessian
+from bigsvm.compiled.linear.hessian import add_hessian, triangle_size
 from bigsvm.compiled.linear.primal import add_rows
 from bigsvm.compiled.shared.visiting import draw
 from bigsvm.machine import trim_heap
@@ -119,7 +119,7 @@ class Fold:
     known, a mixture of both is what they should be, and its sum is known without another reading.
 
     leans : float64, (n_features + 1,) or (n_features + 1, n_models) each   the sums, before and after
-    F : float64, (n_models, n_features + 1, n_features + 1), upper triangles, or None
+    F : float64, a triangle (`compiled/linear/hessian.py`) for each model, or None
     """
 
     leans: list[np.ndarray]
@@ -130,7 +130,7 @@ class Fold:
         """Of no rows; F where the loss is not linear there."""
         if not problem.loss.smooth:
             return cls([np.zeros(shape)], None)
-        return cls([np.zeros(shape), np.zeros(shape)], np.zeros((problem.n_models, shape[0], shape[0])))
+        return cls([np.zeros(shape), np.zeros(shape)], np.zeros((problem.n_models, triangle_size(shape[0]))))
 
     def merge(self, other: Fold) -> None:
         """Add the sums of other rows."""
