@@ -18,6 +18,7 @@ from bigsvm.solvers.newton_ws.capacity import working_bytes
 from bigsvm.solvers.newton_ws.working_set import WorkingSet
 from bigsvm.solvers.newton_ws.working_state import WorkingState
 from bigsvm.solvers.weights import columns
+from bigsvm.store.blocks import row_bytes
 from bigsvm.units import MIB
 
 DCD = DualCD()
@@ -27,10 +28,11 @@ _INSIDE = 0.75  # of the rows that are kept, those inside the margin at most (`w
 def shape_of(problem: Problem, ctx: Context) -> DataShape:
     """The shape of the rows, as working sets count them."""
     data = ctx.data
-    nnz = data.nnz if data.nnz is not None else data.n_samples * data.n_features
+    nnz = data.nnz if data.nnz is not None else int(row_bytes(data) * data.n_samples / 8)  # as the plan does
     entry = data.dtype.itemsize + (data.index_dtype.itemsize if data.layout == "csr" else 0)
     return DataShape(
-        data.n_samples, data.n_features, nnz, problem.n_models, entry_bytes=entry, n_costs=problem.n_costs
+        data.n_samples, data.n_features, nnz, problem.n_models, entry_bytes=entry, n_costs=problem.n_costs,
+        smooth_loss=problem.loss.smooth,
     )  # fmt: skip
 
 
@@ -41,7 +43,7 @@ def too_few(found: WorkingSet, problem: Problem, ctx: Context) -> str:
     missing = min(int(inside / _INSIDE), ctx.data.n_samples) - found.capacity
     if missing <= 0:
         return ""
-    memory = -(-(ctx.budget.limit + working_bytes(shape_of(problem, ctx), missing)) // MIB)
+    memory = -(-(ctx.budget.limit + working_bytes(shape_of(problem, ctx), missing, found.entry_bytes)) // MIB)
     return f": {missing:,} more rows should fit beside the {found.capacity:,} that do, about --memory {memory}MiB"
 
 

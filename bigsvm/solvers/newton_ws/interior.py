@@ -13,7 +13,7 @@ from bigsvm.compiled.linear import interior as kernel
 from bigsvm.compiled.linear.hessian import solve_factored
 from bigsvm.solvers.newton_ws.subproblem import Solution, Subproblem
 
-ROW_ARRAYS = 22  # float64 a row, while a problem is solved
+ROW_ARRAYS = 18  # float64 a row, while a problem is solved
 
 _BACK_OFF = 0.99  # of the step at which a variable would be 0
 _CORRECTORS = 3

@@ -31,7 +31,7 @@ from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.deferred import DEFERRED_ALPHA
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import Context, DataShape, Keeps, Need, Point, SmallFit, StartsFrom, StepInfo
-from bigsvm.solvers.newton_ws.capacity import least_rows, matrix_bytes, rows_in, working_bytes
+from bigsvm.solvers.newton_ws.capacity import Room, least_rows, matrix_bytes, rows_in, working_bytes
 from bigsvm.solvers.newton_ws.hand_over import DCD, close, fall_back, give_up, hand_over, shape_of, too_few
 from bigsvm.solvers.newton_ws.working_pass import WorkingPass
 from bigsvm.solvers.newton_ws.working_problem import Placed, balance, kept_rows, minimum, mixed, shares_gone
@@ -187,7 +187,7 @@ class NewtonWS(PrimalSolver):
         done = state.estimate <= ctx.tol
         message, given = "", state.passes == self.fallback_after
         if not done and (given or _does_not_fall(state.gaps, patience, ctx.tol)):
-            capacity, grown = (self._capacity(ctx, problem, state.growth + more) for more in (0, 1))
+            capacity, grown = (self._room(ctx, problem, state.growth + more).most for more in (0, 1))
             if grown > capacity and not given:
                 state.growth, state.gaps, state.stuck = state.growth + 1, state.gaps[-1:], 0
             elif self.fallback and problem.bias != "free":
@@ -220,17 +220,20 @@ class NewtonWS(PrimalSolver):
         message = f"newton-ws: dcd took {done:,.0f} {unit} and at its rate needs {come}: working sets take over"
         return replace(info, exhausted=False, ask_certificate=False, message=message)
 
-    def _capacity(self, ctx: Context, problem: Problem, growth: int) -> int:
-        """Rows of the working set.  Where all rows are in memory passes are cheap, and it grows only as it must."""
-        data, shape = ctx.data, shape_of(problem, ctx)
+    def _room(self, ctx: Context, problem: Problem, growth: int) -> Room:
+        """For the working set.  Where all rows are in memory passes are cheap, and it grows only as it must."""
+        n, shape = ctx.data.n_samples, shape_of(problem, ctx)
         rows = least_rows(shape, ctx.resident)
-        wanted = rows << _GROWTH * growth if ctx.resident else data.n_samples
-        return min(self.working_rows or wanted, rows + rows_in(ctx.row_buffer_bytes, shape), data.n_samples)
+        if not ctx.resident:
+            return Room(min(self.working_rows or n, n), working_bytes(shape, rows) + ctx.row_buffer_bytes, shape)
+        most = rows + rows_in(ctx.row_buffer_bytes, shape)
+        return Room(min(self.working_rows or rows << _GROWTH * growth, most, n), 0, shape)
 
     def _solve_sample(self, state: WorkingState, ctx: Context) -> None:
         """The direction from 0 to the solution for a sample, whose rows cost more by as much as they are fewer."""
         problem, w = state.problem, columns(state.w)
         found, share = self._new_pass(state, ctx).sample()
+        state.entry_bytes = found.entry_bytes
         for m in range(problem.n_models):
             part = kept_rows(problem, found, m, np.zeros(len(w)), w[:, m], ctx.threads, 1.0 / share)
             target = _SAMPLED * _NEAR * float(part.C.sum())
@@ -238,8 +241,10 @@ class NewtonWS(PrimalSolver):
 
     def _new_pass(self, state: WorkingState, ctx: Context) -> WorkingPass:
         assert state.place is not None
-        capacity = self._capacity(ctx, state.problem, state.growth)
-        found = WorkingPass(ctx, state.problem, state.rows, state.place, state.w.shape, capacity, state.passes)
+        room = self._room(ctx, state.problem, state.growth)
+        found = WorkingPass(
+            ctx, state.problem, state.rows, state.place, state.w.shape, room, state.entry_bytes, state.passes
+        )  # fmt: skip
         found.found.wider = float(1 << _GROWTH * state.growth)
         return found
 
@@ -255,6 +260,7 @@ class NewtonWS(PrimalSolver):
         problem, rows, d = state.problem, state.rows, state.direction
         columns(d)[:, done] = 0.0
         found = self._new_pass(state, ctx).read(state.w, d, done)
+        state.entry_bytes = found.entry_bytes
         steps = rows.search(problem, inner(problem, state.w, d), squared_norm(problem, d))
         rows.advance(steps)
         lengths = np.array([step.length for step in steps])
