@@ -20,7 +20,6 @@ from bigsvm.compiled.shared.rows import CSR
 PANEL = 32  # rows that are widened together
 _WIDE = 8
 _TILE = 96  # columns of H, even
-_EATEN = 1e-15  # of the diagonal: a pivot below is rounding
 
 
 def triangle_size(n: int) -> int:
@@ -211,9 +210,8 @@ def _take_eight_of_one(U, f, i, n, half):
 
 
 @inner_loop
-def _factor(U, n, half, H):
-    """U'U = U in place from the upper triangle, a copy of H's; a pivot that rounding has eaten is made infinite, its
-    entry 0.  It is measured by the diagonal of its own column: columns may differ in scale by any factor."""
+def _factor(U, n, half, smallest):
+    """U'U = U in place from the upper triangle; a pivot that rounding has eaten is made infinite, its entry 0."""
     for first in range(0, n, _WIDE):
         stop = min(first + _WIDE, n)
         for k in range(first, stop):
@@ -224,7 +222,7 @@ def _factor(U, n, half, H):
                 for j in range(k, n):
                     U[row + _col(j)] -= x * U[above + _col(j)]
             pivot = U[row + _col(k)]
-            if pivot > _EATEN * H[row + _col(k)]:
+            if pivot > smallest:
                 root = np.sqrt(pivot)
                 for j in range(k, n):
                     U[row + _col(j)] /= root
@@ -277,11 +275,13 @@ def factor_symmetric(H, U):
     H, U : float64, (n, n), or their triangles;  U is the result, in its upper triangle
     """
     (source, n, half), (target, _, _) = _flat(H), _flat(U)
+    largest = 0.0
     for j in range(n):
         row = _row(j, n, half)
+        largest = max(largest, source[row + _col(j)])
         for k in range(j, n):
             target[row + _col(k)] = source[row + _col(k)]
-    _factor(target, n, half, source)
+    _factor(target, n, half, 1e-15 * largest)
 
 
 @njit(cache=True, nogil=True)

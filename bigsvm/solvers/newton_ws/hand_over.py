@@ -23,6 +23,13 @@ from bigsvm.units import MIB
 
 DCD = DualCD()
 _INSIDE = 0.75  # of the rows that are kept, those inside the margin at most (`working_set`)
+# Epochs of dcd that goes first, and multiples of d^3 multiplications beside: a solution's, in epochs over the entries.
+# Scaled sets need 5 to 100 epochs; 7494 x 16 rows of numbers up to 100 need some 100,000.
+_OPENING, _SOLUTIONS = 128, 200
+_OPENING_PASSES = 40.0  # the same on disk, in passes
+_PASSES = 8.0  # of working sets, which that is thought to be worth: on disk they need 4 to 8
+_TOO_MANY = 100.0  # passes, from which working sets are no nearer than anybody
+_CROWDED, _BOLD = 2.0, 0.9  # times the rows that are kept, inside a margin; steps that are short of that
 
 
 def shape_of(problem: Problem, ctx: Context) -> DataShape:
@@ -34,6 +41,33 @@ def shape_of(problem: Problem, ctx: Context) -> DataShape:
         data.n_samples, data.n_features, nnz, problem.n_models, entry_bytes=entry, n_costs=problem.n_costs,
         smooth_loss=problem.loss.smooth,
     )  # fmt: skip
+
+
+def worth(ctx: Context) -> float:
+    """What working sets are thought to take, in the epochs of dcd over rows in memory, or in its passes on disk."""
+    if not ctx.resident:
+        return _OPENING_PASSES
+    data = ctx.data
+    return _OPENING + _SOLUTIONS * float(data.n_features) ** 3 / max(data.nnz or data.n_samples * data.n_features, 1)
+
+
+def dcd_is_nearer(state: WorkingState, ctx: Context) -> bool:
+    """Whether dcd, given up for its rate, would be there before working sets at theirs; or has not been tried.
+
+    So neither hands over to the other twice, nor to one that is known to be slower.
+    """
+    if state.left == 0.0:
+        return True
+    first, last, passes = state.gaps[0].max(), state.gaps[-1].max(), len(state.gaps) - 1
+    if not (passes and last < first):
+        return True
+    needs = passes * math.log(max(last / ctx.tol, 1.0)) / math.log(first / last)
+    return needs > _TOO_MANY or state.left <= needs * worth(ctx) / _PASSES
+
+
+def crowded(found: WorkingSet, lengths: np.ndarray, done: np.ndarray) -> bool:
+    """Whether most rows inside some model's margin are not kept, and its step was short: no pass makes that good."""
+    return bool(np.any((found.sides[1] > _CROWDED * found.capacity) & (lengths < _BOLD) & ~done))
 
 
 def too_few(found: WorkingSet, problem: Problem, ctx: Context) -> str:

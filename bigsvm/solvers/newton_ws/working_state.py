@@ -26,6 +26,7 @@ class WorkingState(PrimalState):
     fallback : what `dcd` knows, where it has taken over
     opening : what `dcd` knows, which goes first and has not been given up;  opened : rows that it has visited
     pace : of its gap, which was 1 at the beginning;  given_up : it hands over before the next step
+    left : epochs or passes that it still needed then, at its rate; 0 where nobody has tried it
     started : the first direction leads to the weights of an earlier model, and no sample is solved for it
     """
 
@@ -41,6 +42,7 @@ class WorkingState(PrimalState):
     opened: int = 0
     pace: Pace = field(default_factory=lambda: Pace.of(1))
     given_up: bool = False
+    left: float = 0.0
     started: bool = False
 
     @property
