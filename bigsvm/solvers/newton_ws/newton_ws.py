@@ -28,6 +28,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from bigsvm.machine import trim_heap
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.deferred import DEFERRED_ALPHA
 from bigsvm.problem.problem import Problem
@@ -189,6 +190,8 @@ class NewtonWS(PrimalSolver):
             return StepInfo(state.estimate, n, 0, ask_certificate=False, paused=True)
         collectable = bool(ctx.deferred)
         self._solve(state, ctx, found, lengths, done_before)
+        if not ctx.resident:
+            trim_heap()  # holes that a solution left, before rows come again
         patience = _HALVED_IN[problem.loss.smooth]
         state.gaps = [*state.gaps, self.update_gaps(state) / np.maximum(state.primal, _TINY)][-patience - 1 :]
         state.passes += 1
