@@ -5,7 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bigsvm.compiled.linear.hessian import add_hessian, solve_symmetric, times_symmetric, triangle_diagonal, triangle_size
+from bigsvm.compiled.linear.hessian import (
+    add_hessian,
+    solve_symmetric,
+    times_symmetric,
+    triangle_diagonal,
+    triangle_size,
+)
 from bigsvm.store.blocks import readonly_view
 from bigsvm.testing.problems import as_csr, random_problem
 

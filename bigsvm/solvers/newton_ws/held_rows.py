@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from bigsvm.compiled.shared.coded import CodedRows, decode, picked
+from bigsvm.compiled.shared.coded import CodedRows, decode, encode, picked
 from bigsvm.csr import CSR
 from bigsvm.solvers.gathered import n_rows, picked_rows
 from bigsvm.store.blocks import Matrix, readonly_view
@@ -19,6 +19,11 @@ DECODED_BYTES = 1 << 20  # what they take, of both threads, and of rows that are
 def n_held(X: Held) -> int:
     """Rows."""
     return X.n_rows if isinstance(X, CodedRows) else n_rows(X)
+
+
+def coded(X: Held) -> Held:
+    """Rows in fewer bytes, where they can be."""
+    return X if isinstance(X, CodedRows) else encode(X)
 
 
 def bytes_held(X: Held) -> int:

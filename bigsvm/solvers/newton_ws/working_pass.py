@@ -14,13 +14,14 @@ from typing import NamedTuple
 import numpy as np
 
 from bigsvm.compiled.linear.primal import signed_margins
-from bigsvm.compiled.shared.coded import encode
+from bigsvm.compiled.shared.coded import CodedRows
 from bigsvm.compiled.shared.visiting import shuffled
 from bigsvm.problem.certificate import RowsTerms, no_terms, with_block
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import Context
 from bigsvm.solvers.gathered import picked_rows, stacked
 from bigsvm.solvers.newton_ws.capacity import Room
+from bigsvm.solvers.newton_ws.held_rows import coded
 from bigsvm.solvers.newton_ws.working_set import (
     KEPT,
     OUT,
@@ -137,7 +138,7 @@ def working_task(share: WorkingShare) -> WorkingRows:
         bytes_read += block.nbytes
     parts = _merged(parts)
     if share.coded:
-        parts = [part._replace(X=encode(part.X)) for part in parts]
+        parts = [part._replace(X=coded(part.X)) for part in parts]
     return WorkingRows(parts, fold, n, sides, (p, cost, codes, place), tuple(terms), bytes_read)
 
 
@@ -149,7 +150,7 @@ def _merged(parts: list[KeptRows]) -> list[KeptRows]:
         if len(some) > 1:
             columns = zip(*(part[1:] for part in some), strict=True)
             arrays = [np.concatenate(column, axis=1 if column[0].ndim == 3 else 0) for column in columns]
-            merged.append(KeptRows(stacked([part.X for part in some]), *arrays))
+            merged.append(KeptRows(stacked([part.X for part in some if not isinstance(part.X, CodedRows)]), *arrays))
         else:
             merged += some
     return merged
