@@ -502,7 +502,7 @@ def test_dcd_comes_back_only_where_it_would_be_there_first(tmp_path: Path) -> No
     assert not dcd_is_nearer(state, ctx)
     state.gaps = [np.array([0.5])] * 4
     assert dcd_is_nearer(state, ctx)  # nothing moves here
-    found = SimpleNamespace(sides=np.array([[10, 10], [90, 20]]), capacity=40)
+    found = SimpleNamespace(sides=np.array([[10, 10], [90, 20]]), capacity=20)
     short, done = np.array([0.1, 0.1]), np.zeros(2, bool)
     assert crowded(found, short, done)
     assert not crowded(found, np.ones(2), done)

@@ -29,7 +29,7 @@ _OPENING, _SOLUTIONS = 128, 200
 _OPENING_PASSES = 40.0  # the same on disk, in passes
 _PASSES = 8.0  # of working sets, which that is thought to be worth: on disk they need 4 to 8
 _TOO_MANY = 100.0  # passes, from which working sets are no nearer than anybody
-_CROWDED, _BOLD = 2.0, 0.9  # times the rows that are kept, inside a margin; steps that are short of that
+_CROWDED, _BOLD = 4.0, 0.9  # times the rows that are kept, inside a margin; steps that are short of that
 
 
 def shape_of(problem: Problem, ctx: Context) -> DataShape:
