@@ -143,3 +143,13 @@ def picked(X: CodedRows, numbers: np.ndarray) -> CodedRows:
     if not X.dense:
         _take(X.indices, first, last, indices)
     return X._replace(codes=codes, indices=indices, indptr=indptr)
+
+
+def call_all(dtype: np.dtype, index_dtype: np.dtype, layout: str) -> None:
+    """Once through all loops for rows of such types, so that they are compiled before memory is counted."""
+    ends, numbers = np.array([0, 4, 8], np.int64), np.array([1], np.int64)
+    for values in (np.zeros(8, dtype), np.arange(8).astype(dtype)):  # with a table, and without
+        X = CSR(values, np.zeros(8, index_dtype), ends) if layout == "csr" else values.reshape(2, 4)
+        rows = encode(X)
+        if isinstance(rows, CodedRows):
+            decode(picked(rows, numbers), 0, 1)

@@ -28,6 +28,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from bigsvm.compiled.shared.coded import call_all
 from bigsvm.machine import trim_heap
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.deferred import DEFERRED_ALPHA
@@ -145,6 +146,8 @@ class NewtonWS(PrimalSolver):
 
     def init(self, problem: Problem, ctx: Context) -> WorkingState:
         """w = 0, alpha = 0."""
+        if not ctx.resident:
+            call_all(ctx.data.dtype, ctx.data.index_dtype, ctx.data.layout)
         m = problem.n_models
         place = ctx.vector("row places", m, np.uint8)
         state = WorkingState(**vars(new_state(problem, ctx)), place=place, careful=np.zeros(m, bool), tol=ctx.tol)
