@@ -19,7 +19,7 @@ from bigsvm.solvers.auto import preferences
 from bigsvm.solvers.base import DataShape
 from bigsvm.solvers.newton_ws import working_pass
 from bigsvm.solvers.newton_ws.capacity import Room
-from bigsvm.solvers.newton_ws.hand_over import crowded, dcd_is_nearer, shape_of
+from bigsvm.solvers.newton_ws.hand_over import dcd_is_nearer, shape_of
 from bigsvm.solvers.newton_ws.interior import solve_hinge
 from bigsvm.solvers.newton_ws.newton_ws import NewtonWS
 from bigsvm.solvers.newton_ws.subproblem import Subproblem
@@ -502,11 +502,6 @@ def test_dcd_comes_back_only_where_it_would_be_there_first(tmp_path: Path) -> No
     assert not dcd_is_nearer(state, ctx)
     state.gaps = [np.array([0.5])] * 4
     assert dcd_is_nearer(state, ctx)  # nothing moves here
-    found = SimpleNamespace(sides=np.array([[10, 10], [90, 20]]), capacity=20)
-    short, done = np.array([0.1, 0.1]), np.zeros(2, bool)
-    assert crowded(found, short, done)
-    assert not crowded(found, np.ones(2), done)
-    assert not crowded(found, short, ~done)
 
 
 @pytest.mark.usefixtures("streaming")

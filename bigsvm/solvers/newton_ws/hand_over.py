@@ -29,7 +29,6 @@ _OPENING, _SOLUTIONS = 128, 200
 _OPENING_PASSES = 40.0  # the same on disk, in passes
 _PASSES = 8.0  # of working sets, which that is thought to be worth: on disk they need 4 to 8
 _TOO_MANY = 100.0  # passes, from which working sets are no nearer than anybody
-_CROWDED, _BOLD = 4.0, 0.9  # times the rows that are kept, inside a margin; steps that are short of that
 
 
 def shape_of(problem: Problem, ctx: Context) -> DataShape:
@@ -63,11 +62,6 @@ def dcd_is_nearer(state: WorkingState, ctx: Context) -> bool:
         return True
     needs = passes * math.log(max(last / ctx.tol, 1.0)) / math.log(first / last)
     return needs > _TOO_MANY or state.left <= needs * worth(ctx) / _PASSES
-
-
-def crowded(found: WorkingSet, lengths: np.ndarray, done: np.ndarray) -> bool:
-    """Whether most rows inside some model's margin are not kept, and its step was short: no pass makes that good."""
-    return bool(np.any((found.sides[1] > _CROWDED * found.capacity) & (lengths < _BOLD) & ~done))
 
 
 def too_few(found: WorkingSet, problem: Problem, ctx: Context) -> str:

@@ -38,7 +38,6 @@ from bigsvm.solvers.newton_ws.capacity import Room, least_rows, matrix_bytes, ro
 from bigsvm.solvers.newton_ws.hand_over import (
     DCD,
     close,
-    crowded,
     dcd_is_nearer,
     fall_back,
     give_up,
@@ -201,11 +200,11 @@ class NewtonWS(PrimalSolver):
         done = state.estimate <= ctx.tol
         message, given = "", state.passes == self.fallback_after
         slow = _does_not_fall(state.gaps, patience, ctx.tol)
-        if not done and (given or slow or (ctx.resident and crowded(found, lengths, done_before))):
+        if not done and (given or slow):
             capacity, grown = (self._room(ctx, problem, state.growth + more).most for more in (0, 1))
             if grown > capacity and not given:
                 state.growth, state.gaps, state.stuck = state.growth + 1, state.gaps[-1:], 0
-            elif (given or slow) and self._hands_back(state, given, ctx):
+            elif self._hands_back(state, given, ctx):
                 state.fallback = fall_back(state, ctx)
                 message = f"the gap has not halved in {patience} passes, dcd goes on{too_few(found, problem, ctx)}"
                 message = f"after {state.passes} passes dcd goes on, as asked" if given else message
