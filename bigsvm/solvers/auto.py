@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from bigsvm.config import NU_LOSSES, FitConfig
 from bigsvm.problem.loss import LOSSES
 from bigsvm.solvers.base import DataShape
-from bigsvm.solvers.newton_ws.capacity import matrix_bytes, working_bytes
+from bigsvm.solvers.newton_ws.capacity import least_rows, matrix_bytes, working_bytes
 
 _NARROW = 1000  # features: up to here a Newton pass costs no more than the sweeps that coordinate descent needs
 _ROWS_PER_FEATURE = 4
@@ -111,7 +111,7 @@ def _opened_by_dcd(shape: DataShape, in_memory: bool) -> Preference:
     if in_memory:
         kept = 2 * (shape.nnz * shape.entry_bytes + _A_ROW * n * shape.n_models) + matrix_bytes(shape)
     else:
-        kept = working_bytes(shape, int(_WORTH_KEEPING * n * (shape.n_models // shape.n_costs)))
+        kept = _worth_keeping(shape)
     return Preference("newton-ws", why, kept, (("opening", "dcd"),))
 
 
@@ -125,5 +125,10 @@ def _working_set(config: FitConfig, shape: DataShape, in_memory: bool) -> list[P
         return []
     cost = "sweeps in memory" if in_memory else "many passes"
     why = f"{d:,} features are few for {n:,} rows, and C = {C:g} would cost coordinate descent {cost}"
-    rows = 0 if in_memory else int(_WORTH_KEEPING * n * (shape.n_models // shape.n_costs))
-    return [Preference("newton-ws", why, working_bytes(shape, rows))]
+    return [Preference("newton-ws", why, 0 if in_memory else _worth_keeping(shape))]
+
+
+def _worth_keeping(shape: DataShape) -> int:
+    """Bytes of the rows that a working set on disk should hold beyond the fewest that it works with."""
+    rows = int(_WORTH_KEEPING * shape.n_samples * (shape.n_models // shape.n_costs)) - least_rows(shape, False)
+    return working_bytes(shape, rows) if rows > 0 else 0

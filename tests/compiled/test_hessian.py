@@ -5,7 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bigsvm.compiled.linear.hessian import add_hessian, solve_symmetric
+from bigsvm.compiled.linear.hessian import (
+    add_hessian,
+    solve_symmetric,
+    times_symmetric,
+    triangle_diagonal,
+    triangle_size,
+)
 from bigsvm.store.blocks import readonly_view
 from bigsvm.testing.problems import as_csr, random_problem
 
@@ -21,6 +27,10 @@ def test_sums_of_outer_products(layout: str, n: int, d: int, bias: float) -> Non
     add_hessian(readonly_view(X if layout == "dense" else as_csr(X)), h, bias, H)
     wide = np.hstack([X, np.full((n, 1), bias)])
     np.testing.assert_allclose(np.triu(H), np.triu(wide.T @ (h[:, None] * wide)), rtol=1e-12, atol=1e-12)
+    half = np.zeros(triangle_size(d + 1))
+    add_hessian(readonly_view(X if layout == "dense" else as_csr(X)), h, bias, half)
+    np.testing.assert_array_equal(half, H[np.triu_indices(d + 1)])
+    np.testing.assert_array_equal(half[triangle_diagonal(d + 1)], np.diag(H))
 
 
 def test_entries_in_any_order_of_features_sum_up_the_same() -> None:
@@ -46,6 +56,10 @@ def test_systems_are_solved(n: int) -> None:
     g, x = rng.standard_normal(n), np.empty(n)
     solve_symmetric(np.triu(H), g, np.empty((n, n)), x)
     np.testing.assert_allclose(x, np.linalg.solve(H, g), rtol=1e-9)
+    half, again = H[np.triu_indices(n)], np.empty(n)
+    solve_symmetric(half, g, np.empty_like(half), again)
+    np.testing.assert_array_equal(again, x)
+    np.testing.assert_allclose(times_symmetric(half, x), g, rtol=1e-7)
 
 
 def test_badly_conditioned_systems_are_solved_to_a_small_residual() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,9 @@ from bigsvm.events import Warned
 from bigsvm.run.fit.fit import fit_store
 from bigsvm.solvers.auto import preferences
 from bigsvm.solvers.base import DataShape
+from bigsvm.solvers.newton_ws import working_pass
+from bigsvm.solvers.newton_ws.capacity import Room
+from bigsvm.solvers.newton_ws.hand_over import dcd_is_nearer, shape_of
 from bigsvm.solvers.newton_ws.interior import solve_hinge
 from bigsvm.solvers.newton_ws.newton_ws import NewtonWS
 from bigsvm.solvers.newton_ws.subproblem import Subproblem
@@ -50,7 +53,9 @@ def primal(problem: Subproblem, w: np.ndarray, loss: str) -> float:
     s = np.maximum(problem.slacks(w), 0.0)
     smooth = 0.5 * float(w @ (problem.regulariser * w)) - float(problem.lean @ (w - problem.at))
     if problem.F is not None:
-        whole = np.triu(problem.F) + np.triu(problem.F, 1).T
+        whole = np.zeros((len(w), len(w)))
+        whole[np.triu_indices(len(w))] = problem.F
+        whole += np.triu(whole, 1).T
         smooth += 0.5 * float((w - problem.at) @ whole @ (w - problem.at))
     return smooth + float(problem.C @ (s if loss == "hinge" else s * s))
 
@@ -84,7 +89,7 @@ def test_the_interior_point_method_proves_its_gap(bias: float, free: bool, sides
 @pytest.mark.parametrize("layout", ["dense", "csr"])
 def test_newton_finds_the_least_value_of_a_subproblem(layout: str, folded: bool) -> None:
     G = np.random.default_rng(3).standard_normal((20, 7))
-    F = np.triu(G.T @ G) if folded else None
+    F = (G.T @ G)[np.triu_indices(7)] if folded else None
     problem = subproblem(F=F, at=np.full(7, 0.05))
     if layout == "csr":
         problem = subproblem(F=F, at=np.full(7, 0.05), parts=[readonly_view(as_csr(X)) for X in problem.parts])
@@ -442,3 +447,73 @@ def test_dcd_goes_on_after_so_many_passes_as_asked(tmp_path: Path) -> None:
 def test_an_opening_is_of_rows_in_memory_with_a_price() -> None:
     with pytest.raises(ValueError, match="opening must be none or dcd"):
         NewtonWS(opening="newton")
+
+
+def test_coded_rows_change_no_bit_and_let_more_of_them_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = cloud()
+    X = sparse.csr_matrix(np.rint(2.0 * X) / np.float32(3))
+    monkeypatch.setattr(Room, "certain", lambda self, entry_bytes: 1.0)  # rounds of one length
+    points, held = [], []
+    for coded in (True, False):
+        if not coded:
+            monkeypatch.setattr(working_pass, "coded", lambda X: X)
+        lent = {"options": {"loss": "hinge", "C": 10.0}, "tol": 1e-9}
+        run = Bench(NewtonWS(working_rows=400), X, y, tmp_path / f"many {coded}", 100, row_buffer_bytes=1 << 24, **lent)
+        for _ in range(3):
+            run.step()
+        points.append((run.state.w, run.state.direction, run.state.rows.alpha.values.copy()))
+        run = Bench(NewtonWS(), X, y, tmp_path / f"few {coded}", 100, row_buffer_bytes=1 << 17, **lent)
+        for _ in range(2):
+            run.step()
+        held.append((int((run.state.place.values == KEPT).sum()), run.state.entry_bytes))
+    for one, other in zip(*points, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert held[0][1] < 0.5 * held[1][1]
+    assert held[0][0] > 1.15 * held[1][0]
+
+
+def test_rows_whose_values_no_table_holds_get_less_room(tmp_path: Path) -> None:
+    """What was thought of their bytes is corrected while they come, and never believed beyond what is certain."""
+    data = DataShape(10_000, 50, 250_000, 1, entry_bytes=8)
+    room = Room(10_000, 1 << 21, data)
+    assert room.rows(75.0) > 1.2 * room.rows(150.0)
+    assert room.rows(0.0) == pytest.approx(
+        room.rows(150.0), rel=0.1
+    )  # a row of 25 entries: four bytes of value, two of number
+    assert room.certain(75.0) * room.rows(75.0) == pytest.approx(room.rows(0.0), rel=1e-3)
+    X, y = cloud()
+    X = sparse.csr_matrix(X)  # the first pass knows nothing yet
+    run = Bench(NewtonWS(), X, y, tmp_path, 100, {"loss": "hinge", "C": 10.0}, row_buffer_bytes=1 << 16, tol=1e-9)
+    run.step()
+    run.state.entry_bytes = 8.0  # a lie
+    run.step()
+    shape = shape_of(run.problem, run.ctx)
+    most = run.solver._room(run.ctx, run.problem, 0).rows(run.state.entry_bytes)
+    assert np.count_nonzero(run.state.place.values == KEPT) <= most < shape.n_samples
+
+
+def test_dcd_comes_back_only_where_it_would_be_there_first(tmp_path: Path) -> None:
+    state, ctx = bench(tmp_path, "hinge").state, SimpleNamespace(tol=1e-3, resident=False)
+    state.gaps = [np.array([gap]) for gap in (0.5, 0.4, 0.35, 0.3)]  # some 33 passes more
+    assert dcd_is_nearer(state, ctx)  # nobody has tried it
+    state.left = 100.0  # of its passes, five of which are worth one
+    assert dcd_is_nearer(state, ctx)
+    state.left = 1000.0
+    assert not dcd_is_nearer(state, ctx)
+    state.gaps = [np.array([0.5])] * 4
+    assert dcd_is_nearer(state, ctx)  # nothing moves here
+
+
+@pytest.mark.usefixtures("streaming")
+def test_neither_hands_over_twice() -> None:
+    """Rows of three noisy classes, unscaled, of which few fit: dcd, working sets, and dcd at most once more."""
+    rng = np.random.default_rng(8)
+    X = rng.standard_normal((900, 5)) * np.array([1.0, 10.0, 100.0, 30.0, 3.0])
+    y = np.digitize(X @ (1.0 / np.array([1.0, 10.0, 100.0, 30.0, 3.0])) + 2.0 * rng.standard_normal(900), [-1.0, 1.0])
+    said: list[Any] = []
+    options = {"solver": "newton-ws", "solver_options": {"opening": "dcd", "working_rows": 40}, "memory": "64MiB"}
+    result = bigsvm.fit((X, y), loss="hinge", tol=1e-3, max_passes=60, emit=said.append, **options)
+    messages = [event.message for event in said if isinstance(event, Warned) and "newton-ws" in event.message]
+    assert sum("working sets take over" in message for message in messages) == 1
+    assert sum("dcd goes on" in message for message in messages) <= 1
+    assert result.figures["passes"] <= 61

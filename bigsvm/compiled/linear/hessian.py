@@ -3,6 +3,9 @@
 Own code instead of a library's: the bits must not depend on the number of threads, nor on which processor a
 BLAS was tuned for.  All loops run over contiguous rows of the upper triangle and take eight rank-one updates at
 a time, which the compiler turns into vector instructions.
+
+A matrix is a square array, or its upper triangle alone, row by row, in half the memory (`triangle_size`); both give
+the same bits.
 """
 
 from __future__ import annotations
@@ -19,6 +22,46 @@ _WIDE = 8
 _TILE = 96  # columns of H, even
 
 
+def triangle_size(n: int) -> int:
+    """Numbers of the upper triangle of a matrix of n rows."""
+    return n * (n + 1) // 2
+
+
+def triangle_diagonal(n: int) -> np.ndarray:
+    """Where a triangle of n rows has its diagonal, int64, (n,)."""
+    j = np.arange(n)
+    return np.asarray(j * n - j * (j - 1) // 2)
+
+
+def _flat(H):
+    """(numbers, n, half): a matrix of n rows as one row of numbers, and whether they are its triangle alone."""
+    raise NotImplementedError
+
+
+@register_jitable
+def _of_triangle(H):
+    n = np.int64(np.sqrt(2.0 * H.shape[0]))
+    while n * (n + 1) // 2 > H.shape[0]:
+        n -= 1
+    return H, n, True
+
+
+@overload(_flat)
+def _overload_flat(H):
+    return (lambda H: (H.reshape(H.size), H.shape[0], False)) if H.ndim == 2 else (lambda H: _of_triangle(H))
+
+
+@register_jitable
+def _row(j, n, half):
+    """Where H[j, 0] is, or would be: H[j, k] comes k numbers later.  Unsigned: no test for negative places."""
+    return np.uint64(j * (n - 1) - j * (j - 1) // 2) if half else np.uint64(j * n)
+
+
+@register_jitable
+def _col(k):
+    return np.uint64(k)
+
+
 @register_jitable
 def _eight(h, A, r, j):
     """h A of eight rows at column j."""
@@ -28,8 +71,17 @@ def _eight(h, A, r, j):
     )  # fmt: skip
 
 
+@register_jitable
+def _eight_times(h, A, r, j):
+    """What eight rows add to the diagonal at column j."""
+    a0, a1, a2, a3, a4, a5, a6, a7 = _eight(h, A, r, j)
+    return ((a0 * A[r, j] + a1 * A[r + 1, j]) + (a2 * A[r + 2, j] + a3 * A[r + 3, j])) + (
+        (a4 * A[r + 4, j] + a5 * A[r + 5, j]) + (a6 * A[r + 6, j] + a7 * A[r + 7, j])
+    )
+
+
 @inner_loop
-def _add_panel(A, h, n, H):
+def _add_panel(A, h, n, H, half):
     """H[j, k >= j] += sum over the first n rows of h[r] A[r, j] A[r, k]; n is a multiple of 8, rows padded by h = 0.
 
     Two rows of H at a time, and as many columns as stay in the first cache with their part of A.
@@ -38,7 +90,7 @@ def _add_panel(A, h, n, H):
     for first in range(0, width, _TILE):
         stop = min(first + _TILE, width)
         for j in range(0, stop - 1, 2):
-            begin = max(j, first)
+            upper, lower = _row(j, width, half), _row(j + 1, width, half)
             for r in range(0, n, _WIDE):
                 a0, a1, a2, a3, a4, a5, a6, a7 = _eight(h, A, r, j)
                 b0, b1, b2, b3, b4, b5, b6, b7 = _eight(h, A, r, j + 1)
@@ -46,24 +98,25 @@ def _add_panel(A, h, n, H):
                 size += (abs(b0) + abs(b1) + abs(b2) + abs(b3)) + (abs(b4) + abs(b5) + abs(b6) + abs(b7))
                 if size == 0.0:
                     continue
-                for k in range(begin, stop):
+                if j >= first:
+                    H[upper + _col(j)] += _eight_times(h, A, r, j)
+                for k in range(max(j + 1, first), stop):
                     x0, x1, x2, x3 = A[r, k], A[r + 1, k], A[r + 2, k], A[r + 3, k]
                     x4, x5, x6, x7 = A[r + 4, k], A[r + 5, k], A[r + 6, k], A[r + 7, k]
-                    H[j, k] += ((a0 * x0 + a1 * x1) + (a2 * x2 + a3 * x3)) + ((a4 * x4 + a5 * x5) + (a6 * x6 + a7 * x7))
-                    H[j + 1, k] += (
+                    H[upper + _col(k)] += (
+                        (a0 * x0 + a1 * x1) + (a2 * x2 + a3 * x3)
+                    ) + ((a4 * x4 + a5 * x5) + (a6 * x6 + a7 * x7))  # fmt: skip
+                    H[lower + _col(k)] += (
                         (b0 * x0 + b1 * x1) + (b2 * x2 + b3 * x3)
                     ) + ((b4 * x4 + b5 * x5) + (b6 * x6 + b7 * x7))  # fmt: skip
         if stop % 2:  # the last row of an odd number
             j = stop - 1
             for r in range(0, n, _WIDE):
-                a0, a1, a2, a3, a4, a5, a6, a7 = _eight(h, A, r, j)
-                H[j, j] += (
-                    (a0 * A[r, j] + a1 * A[r + 1, j]) + (a2 * A[r + 2, j] + a3 * A[r + 3, j])
-                ) + ((a4 * A[r + 4, j] + a5 * A[r + 5, j]) + (a6 * A[r + 6, j] + a7 * A[r + 7, j]))  # fmt: skip
+                H[_row(j, width, half) + _col(j)] += _eight_times(h, A, r, j)
 
 
 @register_jitable
-def _dense_hessian(X, h, bias, H, A, weights):
+def _dense_hessian(X, h, bias, H, half, A, weights):
     d = X.shape[1]
     held = 0
     for i in range(X.shape[0]):
@@ -74,41 +127,43 @@ def _dense_hessian(X, h, bias, H, A, weights):
             weights[held] = h[i]
             held += 1
             if held == A.shape[0]:
-                _add_panel(A, weights, held, H)
+                _add_panel(A, weights, held, H, half)
                 held = 0
     if held > 0:
         padded = (held + _WIDE - 1) // _WIDE * _WIDE
         for r in range(held, padded):
             weights[r] = 0.0
             A[r, :] = 0.0
-        _add_panel(A, weights, padded, H)
+        _add_panel(A, weights, padded, H, half)
 
 
 @register_jitable
-def _csr_hessian(X, h, bias, H, A, weights):
-    last = H.shape[0] - 1
+def _csr_hessian(X, h, bias, H, half, A, weights):
+    n = A.shape[1]
+    last = _col(n - 1)
     for i in range(X.indptr.shape[0] - 1):
         if h[i] != 0.0:
             for a in range(X.indptr[i], X.indptr[i + 1]):
                 j, x = X.indices[a], h[i] * np.float64(X.data[a])
+                row = _row(np.int64(j), n, half)
                 for b in range(X.indptr[i], X.indptr[i + 1]):
                     k = X.indices[b]
                     if k >= j:
-                        H[j, k] += x * np.float64(X.data[b])
-                H[j, last] += x * bias
-            H[last, last] += h[i] * bias * bias
+                        H[row + _col(k)] += x * np.float64(X.data[b])
+                H[row + last] += x * bias
+            H[_row(n - 1, n, half) + last] += h[i] * bias * bias
 
 
-def _add_outer(X, h, bias, H, A, weights):
+def _add_outer(X, h, bias, H, half, A, weights):
     raise NotImplementedError
 
 
 @overload(_add_outer)
-def _overload_add_outer(X, h, bias, H, A, weights):
+def _overload_add_outer(X, h, bias, H, half, A, weights):
     if isinstance(X, types.Array):
-        return lambda X, h, bias, H, A, weights: _dense_hessian(X, h, bias, H, A, weights)
+        return lambda X, h, bias, H, half, A, weights: _dense_hessian(X, h, bias, H, half, A, weights)
     if isinstance(X, types.BaseNamedTuple) and X.instance_class is CSR:
-        return lambda X, h, bias, H, A, weights: _csr_hessian(X, h, bias, H, A, weights)
+        return lambda X, h, bias, H, half, A, weights: _csr_hessian(X, h, bias, H, half, A, weights)
     return None
 
 
@@ -116,108 +171,137 @@ def _overload_add_outer(X, h, bias, H, A, weights):
 def add_hessian(X, h, bias, H):
     """Upper triangle of H += sum_i h[i] [x_i, bias] [x_i, bias]'; what is below the diagonal means nothing.
 
-    h : float64, (n_rows,), rows of 0 are skipped;  H : float64, (n_features + 1, n_features + 1)
+    h : float64, (n_rows,), rows of 0 are skipped
+    H : float64, (n_features + 1, n_features + 1), or its triangle
     """
-    width = H.shape[0]
+    numbers, width, half = _flat(H)
     A, weights = np.empty((PANEL, width)), np.empty(PANEL)
-    _add_outer(X, h, bias, H, A, weights)
+    _add_outer(X, h, bias, numbers, half, A, weights)
 
 
 @register_jitable
-def _take_eight(U, f, i, begin, stop):
-    """Rows i and i + 1 of U, columns begin to stop, less what eight rows of the factor from f on are in them."""
-    a0, a1, a2, a3 = U[f, i], U[f + 1, i], U[f + 2, i], U[f + 3, i]
-    a4, a5, a6, a7 = U[f + 4, i], U[f + 5, i], U[f + 6, i], U[f + 7, i]
-    b0, b1, b2, b3 = U[f, i + 1], U[f + 1, i + 1], U[f + 2, i + 1], U[f + 3, i + 1]
-    b4, b5, b6, b7 = U[f + 4, i + 1], U[f + 5, i + 1], U[f + 6, i + 1], U[f + 7, i + 1]
-    for j in range(begin, stop):
-        x0, x1, x2, x3 = U[f, j], U[f + 1, j], U[f + 2, j], U[f + 3, j]
-        x4, x5, x6, x7 = U[f + 4, j], U[f + 5, j], U[f + 6, j], U[f + 7, j]
-        U[i, j] -= ((a0 * x0 + a1 * x1) + (a2 * x2 + a3 * x3)) + ((a4 * x4 + a5 * x5) + (a6 * x6 + a7 * x7))
-        U[i + 1, j] -= ((b0 * x0 + b1 * x1) + (b2 * x2 + b3 * x3)) + ((b4 * x4 + b5 * x5) + (b6 * x6 + b7 * x7))
+def _take_eight(U, f, i, tile, stop, n, half):
+    """Rows i and i + 1 of U, columns from `tile` to stop, less what eight rows of the factor from f on are in them."""
+    f0, f1, f2, f3 = _row(f, n, half), _row(f + 1, n, half), _row(f + 2, n, half), _row(f + 3, n, half)
+    f4, f5, f6, f7 = _row(f + 4, n, half), _row(f + 5, n, half), _row(f + 6, n, half), _row(f + 7, n, half)
+    upper, lower, a, b = _row(i, n, half), _row(i + 1, n, half), _col(i), _col(i + 1)
+    a0, a1, a2, a3 = U[f0 + a], U[f1 + a], U[f2 + a], U[f3 + a]
+    a4, a5, a6, a7 = U[f4 + a], U[f5 + a], U[f6 + a], U[f7 + a]
+    b0, b1, b2, b3 = U[f0 + b], U[f1 + b], U[f2 + b], U[f3 + b]
+    b4, b5, b6, b7 = U[f4 + b], U[f5 + b], U[f6 + b], U[f7 + b]
+    if i >= tile:
+        U[upper + a] -= ((a0 * a0 + a1 * a1) + (a2 * a2 + a3 * a3)) + ((a4 * a4 + a5 * a5) + (a6 * a6 + a7 * a7))
+    for column in range(max(i + 1, tile), stop):
+        j = _col(column)
+        x0, x1, x2, x3 = U[f0 + j], U[f1 + j], U[f2 + j], U[f3 + j]
+        x4, x5, x6, x7 = U[f4 + j], U[f5 + j], U[f6 + j], U[f7 + j]
+        U[upper + j] -= ((a0 * x0 + a1 * x1) + (a2 * x2 + a3 * x3)) + ((a4 * x4 + a5 * x5) + (a6 * x6 + a7 * x7))
+        U[lower + j] -= ((b0 * x0 + b1 * x1) + (b2 * x2 + b3 * x3)) + ((b4 * x4 + b5 * x5) + (b6 * x6 + b7 * x7))
 
 
 @register_jitable
-def _take_eight_of_one(U, f, i):
+def _take_eight_of_one(U, f, i, n, half):
     """The same for the diagonal entry of row i alone."""
     total = 0.0
     for r in range(f, f + _WIDE):
-        total += U[r, i] * U[r, i]
-    U[i, i] -= total
+        x = U[_row(r, n, half) + _col(i)]
+        total += x * x
+    U[_row(i, n, half) + _col(i)] -= total
 
 
 @inner_loop
-def _factor(U, smallest):
+def _factor(U, n, half, smallest):
     """U'U = U in place from the upper triangle; a pivot that rounding has eaten is made infinite, its entry 0."""
-    n = U.shape[0]
     for first in range(0, n, _WIDE):
         stop = min(first + _WIDE, n)
         for k in range(first, stop):
+            row = _row(k, n, half)
             for r in range(first, k):
+                above = _row(r, n, half)
+                x = U[above + _col(k)]
                 for j in range(k, n):
-                    U[k, j] -= U[r, k] * U[r, j]
-            pivot = U[k, k]
+                    U[row + _col(j)] -= x * U[above + _col(j)]
+            pivot = U[row + _col(k)]
             if pivot > smallest:
                 root = np.sqrt(pivot)
                 for j in range(k, n):
-                    U[k, j] /= root
+                    U[row + _col(j)] /= root
             else:
                 for j in range(k, n):
-                    U[k, j] = 0.0
-                U[k, k] = np.inf
+                    U[row + _col(j)] = 0.0
+                U[row + _col(k)] = np.inf
         if stop - first == _WIDE:
             for tile in range(stop, n, _TILE):
                 last = min(tile + _TILE, n)
                 for i in range(stop, last - (last - stop) % 2, 2):
-                    _take_eight(U, first, i, max(i, tile), last)
+                    _take_eight(U, first, i, tile, last, n, half)
                 if (last - stop) % 2:
-                    _take_eight_of_one(U, first, last - 1)
+                    _take_eight_of_one(U, first, last - 1, n, half)
 
 
 @inner_loop
-def _solve(U, x):
-    n = U.shape[0]
+def _solve(U, half, x):
+    n = x.shape[0]
     for k in range(n):
-        x[k] /= U[k, k]
+        row = _row(k, n, half)
+        x[k] /= U[row + _col(k)]
         for j in range(k + 1, n):
-            x[j] -= U[k, j] * x[k]
+            x[j] -= U[row + _col(j)] * x[k]
     for k in range(n - 1, -1, -1):
+        row = _row(k, n, half)
         total = x[k]
         for j in range(k + 1, n):
-            total -= U[k, j] * x[j]
-        x[k] = total / U[k, k]
+            total -= U[row + _col(j)] * x[j]
+        x[k] = total / U[row + _col(k)]
+
+
+@inner_loop
+def _subtract_product(H, half, x, out):
+    """out -= H x."""
+    n = x.shape[0]
+    for j in range(n):
+        row = _row(j, n, half)
+        out[j] -= H[row + _col(j)] * x[j]
+        for k in range(j + 1, n):
+            h = H[row + _col(k)]
+            out[j] -= h * x[k]
+            out[k] -= h * x[j]
 
 
 @njit(cache=True, nogil=True)
 def factor_symmetric(H, U):
     """U'U = H, the upper triangle of a positive semidefinite float64 (n, n); directions in which H is flat get none.
 
-    U : float64, (n, n), the result: its upper triangle
+    H, U : float64, (n, n), or their triangles;  U is the result, in its upper triangle
     """
-    n = H.shape[0]
+    (source, n, half), (target, _, _) = _flat(H), _flat(U)
     largest = 0.0
     for j in range(n):
-        largest = max(largest, H[j, j])
+        row = _row(j, n, half)
+        largest = max(largest, source[row + _col(j)])
         for k in range(j, n):
-            U[j, k] = H[j, k]
-    _factor(U, 1e-15 * largest)
+            target[row + _col(k)] = source[row + _col(k)]
+    _factor(target, n, half, 1e-15 * largest)
 
 
 @njit(cache=True, nogil=True)
 def solve_factored(H, U, g, x):
     """x = H^-1 g, once refined, by the factor that `factor_symmetric` gave; g and x are float64, (n,)."""
-    n = H.shape[0]
+    (numbers, n, half), (factor, _, _) = _flat(H), _flat(U)
     for j in range(n):  # not `x[:] = g`: compiling what it would say of differing shapes takes seconds
         x[j] = g[j]
-    _solve(U, x)
+    _solve(factor, half, x)
     residual = g.copy()
-    for j in range(n):
-        residual[j] -= H[j, j] * x[j]
-        for k in range(j + 1, n):
-            residual[j] -= H[j, k] * x[k]
-            residual[k] -= H[j, k] * x[j]
-    _solve(U, residual)
+    _subtract_product(numbers, half, x, residual)
+    _solve(factor, half, residual)
     x += residual
+
+
+def times_symmetric(H: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """H x of a symmetric matrix by its triangle; x is float64, (n,)."""
+    out = np.zeros(len(x))
+    _subtract_product(H, True, x, out)
+    return -out
 
 
 @njit(cache=True, nogil=True)

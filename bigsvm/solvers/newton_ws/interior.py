@@ -10,10 +10,10 @@ from __future__ import annotations
 import numpy as np
 
 from bigsvm.compiled.linear import interior as kernel
-from bigsvm.compiled.linear.hessian import factor_symmetric, solve_factored
-from bigsvm.solvers.newton_ws.subproblem import SLICES, Solution, Subproblem
+from bigsvm.compiled.linear.hessian import solve_factored
+from bigsvm.solvers.newton_ws.subproblem import Solution, Subproblem
 
-ROW_ARRAYS = 22  # float64 a row, while a problem is solved
+ROW_ARRAYS = 18  # float64 a row, while a problem is solved
 
 _BACK_OFF = 0.99  # of the step at which a variable would be 0
 _CORRECTORS = 3
@@ -46,11 +46,11 @@ class _Path:
     def __init__(self, problem: Subproblem, w: np.ndarray, mu: float) -> None:
         self.problem, self.w, self.R = problem, w.copy(), problem.regulariser
         s, self.C = problem.slacks(w), problem.C
-        n, d = len(s), len(w)
+        n = len(s)
         self.rows, self.h = kernel.RowsOnPath(s, *(np.empty(n) for _ in range(4))), np.empty(n)
         kernel.centre(self.rows, self.C, mu)
-        self.H, self.U = [np.empty((d, d)) for _ in range(SLICES)], np.empty((d, d))
-        self.V = np.empty(d)
+        self.H = problem.triangles()
+        self.V = np.empty(len(w))
 
     def gap(self) -> float:
         """Primal less dual value of the subproblem; sets V, the sum of the dual point."""
@@ -65,9 +65,7 @@ class _Path:
         """One iteration."""
         n, rows, h, C = len(self.h), self.rows, self.h, self.C
         before = kernel.weigh(rows, h)
-        H = self.problem.add_hessian(h, self.H)
-        H.flat[:: len(self.w) + 1] += self.R
-        factor_symmetric(H, self.U)
+        self.problem.factored(h, self.H)
         nothing: np.ndarray = np.zeros(n)
         zero = kernel.Targets(nothing, nothing)
         _, p = self._towards(zero)
@@ -94,7 +92,7 @@ class _Path:
         """The Newton direction of w to such targets, and the rows' products with it."""
         pulled, dw = np.empty(len(self.h)), np.empty(len(self.w))
         kernel.pull(self.rows, self.h, targets, pulled)
-        solve_factored(self.H[0], self.U, self.V - self.R * self.w - self.problem.pull(pulled), dw)
+        solve_factored(*self.H, self.V - self.R * self.w - self.problem.pull(pulled), dw)
         return dw, self.problem.products(dw)
 
     def _lengths(self, p: np.ndarray, targets: kernel.Targets) -> tuple[float, float]:

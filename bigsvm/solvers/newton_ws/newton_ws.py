@@ -13,7 +13,8 @@ passes sends the solver over to `dcd`, which goes on from the best dual point.
 Where rows lie well, and C is moderate, `dcd` needs less than one solution of a working set; where they lie badly
 (columns of different scales, large C), a thousand times as much.  So it may go first (`opening`), and hands over when
 it has done about as much work as working sets are thought to need, or when at its rate it would still need as much:
-nobody waits more than twice as long as for the better of the two.
+nobody waits more than twice as long as for the better of the two.  It comes back only where it would be there first, so
+neither takes over twice.
 
 Several models share the capacity, where a row that more than one of them keeps counts once.  A model whose gap is small
 enough stays where it is and leaves its capacity to the others; when the gap of none of these halves, `dcd` takes over.
@@ -27,12 +28,24 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from bigsvm.compiled.shared.coded import call_all
+from bigsvm.machine import trim_heap
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.deferred import DEFERRED_ALPHA
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import Context, DataShape, Keeps, Need, Point, SmallFit, StartsFrom, StepInfo
-from bigsvm.solvers.newton_ws.capacity import least_rows, matrix_bytes, rows_in, working_bytes
-from bigsvm.solvers.newton_ws.hand_over import DCD, close, fall_back, give_up, hand_over, shape_of, too_few
+from bigsvm.solvers.newton_ws.capacity import Room, least_rows, matrix_bytes, rows_in, working_bytes
+from bigsvm.solvers.newton_ws.hand_over import (
+    DCD,
+    close,
+    dcd_is_nearer,
+    fall_back,
+    give_up,
+    hand_over,
+    shape_of,
+    too_few,
+    worth,
+)
 from bigsvm.solvers.newton_ws.working_pass import WorkingPass
 from bigsvm.solvers.newton_ws.working_problem import Placed, balance, kept_rows, minimum, mixed, shares_gone
 from bigsvm.solvers.newton_ws.working_set import WorkingSet
@@ -60,11 +73,7 @@ _HALVED_IN = {False: 3, True: 12}
 _GROWTH = 2  # powers of 2: what does not fit a capacity seldom fits the next larger one
 _DONE = 0.5  # of the tolerance: a model below leaves its capacity to the others
 _FEW = 16  # rows of the working set of a small fit: most of its rows are folded
-# Epochs of dcd that goes first, and multiples of d^3 multiplications beside: a solution's, in epochs over the entries.
-# Scaled sets need 5 to 100 epochs; 7494 x 16 rows of numbers up to 100 need some 100,000.
-_OPENING, _SOLUTIONS = 128, 200
-# The same on disk, in passes: working sets need 4 to 8; the first few passes of dcd say little of the later ones.
-_OPENING_PASSES, _FIRST_PASSES = 40.0, 8.0
+_FIRST_PASSES = 8.0  # of dcd on disk, which say little of the later ones
 _ENDLESS = 1e6  # epochs that nobody waits for
 _SOON = 0.1  # a pass makes the gap so much smaller, at a careful guess
 
@@ -136,6 +145,8 @@ class NewtonWS(PrimalSolver):
 
     def init(self, problem: Problem, ctx: Context) -> WorkingState:
         """w = 0, alpha = 0."""
+        if not ctx.resident:
+            call_all(ctx.data.dtype, ctx.data.index_dtype, ctx.data.layout)
         m = problem.n_models
         place = ctx.vector("row places", m, np.uint8)
         state = WorkingState(**vars(new_state(problem, ctx)), place=place, careful=np.zeros(m, bool), tol=ctx.tol)
@@ -181,16 +192,19 @@ class NewtonWS(PrimalSolver):
             return StepInfo(state.estimate, n, 0, ask_certificate=False, paused=True)
         collectable = bool(ctx.deferred)
         self._solve(state, ctx, found, lengths, done_before)
+        if not ctx.resident:
+            trim_heap()  # holes that a solution left, before rows come again
         patience = _HALVED_IN[problem.loss.smooth]
         state.gaps = [*state.gaps, self.update_gaps(state) / np.maximum(state.primal, _TINY)][-patience - 1 :]
         state.passes += 1
         done = state.estimate <= ctx.tol
         message, given = "", state.passes == self.fallback_after
-        if not done and (given or _does_not_fall(state.gaps, patience, ctx.tol)):
-            capacity, grown = (self._capacity(ctx, problem, state.growth + more) for more in (0, 1))
+        slow = _does_not_fall(state.gaps, patience, ctx.tol)
+        if not done and (given or slow):
+            capacity, grown = (self._room(ctx, problem, state.growth + more).most for more in (0, 1))
             if grown > capacity and not given:
                 state.growth, state.gaps, state.stuck = state.growth + 1, state.gaps[-1:], 0
-            elif self.fallback and problem.bias != "free":
+            elif self._hands_back(state, given, ctx):
                 state.fallback = fall_back(state, ctx)
                 message = f"the gap has not halved in {patience} passes, dcd goes on{too_few(found, problem, ctx)}"
                 message = f"after {state.passes} passes dcd goes on, as asked" if given else message
@@ -209,28 +223,34 @@ class NewtonWS(PrimalSolver):
         state.opened += info.visits
         done = state.opened / data.n_samples if ctx.resident else float(state.opening.sweep)
         state.pace.see(done, np.array([info.gap_estimate]))
-        solutions = _SOLUTIONS * float(data.n_features) ** 3 / max(data.nnz or data.n_samples * data.n_features, 1)
-        enough = _OPENING + solutions if ctx.resident else _OPENING_PASSES
+        enough = worth(ctx)
         left = float(state.pace.by_ratio(np.array([ctx.tol]))[0]) if ctx.resident or done >= _FIRST_PASSES else 0.0
         if info.gap_estimate <= ctx.tol or not (info.exhausted or done > enough or left > enough):
             return info
-        state.given_up = True
+        state.given_up, state.left = True, left
         unit = "epochs" if ctx.resident else "passes"
         come = f"{left:,.0f} more" if left < _ENDLESS else "no end"
         message = f"newton-ws: dcd took {done:,.0f} {unit} and at its rate needs {come}: working sets take over"
         return replace(info, exhausted=False, ask_certificate=False, message=message)
 
-    def _capacity(self, ctx: Context, problem: Problem, growth: int) -> int:
-        """Rows of the working set.  Where all rows are in memory passes are cheap, and it grows only as it must."""
-        data, shape = ctx.data, shape_of(problem, ctx)
+    def _hands_back(self, state: WorkingState, given: bool, ctx: Context) -> bool:
+        """Whether dcd goes on, which knows no free bias: where it is asked for, or is thought to be there first."""
+        return self.fallback and state.problem.bias != "free" and (given or dcd_is_nearer(state, ctx))
+
+    def _room(self, ctx: Context, problem: Problem, growth: int) -> Room:
+        """For the working set.  Where all rows are in memory passes are cheap, and it grows only as it must."""
+        n, shape = ctx.data.n_samples, shape_of(problem, ctx)
         rows = least_rows(shape, ctx.resident)
-        wanted = rows << _GROWTH * growth if ctx.resident else data.n_samples
-        return min(self.working_rows or wanted, rows + rows_in(ctx.row_buffer_bytes, shape), data.n_samples)
+        if not ctx.resident:
+            return Room(min(self.working_rows or n, n), working_bytes(shape, rows) + ctx.row_buffer_bytes, shape)
+        most = rows + rows_in(ctx.row_buffer_bytes, shape)
+        return Room(min(self.working_rows or rows << _GROWTH * growth, most, n), 0, shape)
 
     def _solve_sample(self, state: WorkingState, ctx: Context) -> None:
         """The direction from 0 to the solution for a sample, whose rows cost more by as much as they are fewer."""
         problem, w = state.problem, columns(state.w)
         found, share = self._new_pass(state, ctx).sample()
+        state.entry_bytes = found.entry_bytes
         for m in range(problem.n_models):
             part = kept_rows(problem, found, m, np.zeros(len(w)), w[:, m], ctx.threads, 1.0 / share)
             target = _SAMPLED * _NEAR * float(part.C.sum())
@@ -238,8 +258,10 @@ class NewtonWS(PrimalSolver):
 
     def _new_pass(self, state: WorkingState, ctx: Context) -> WorkingPass:
         assert state.place is not None
-        capacity = self._capacity(ctx, state.problem, state.growth)
-        found = WorkingPass(ctx, state.problem, state.rows, state.place, state.w.shape, capacity, state.passes)
+        room = self._room(ctx, state.problem, state.growth)
+        found = WorkingPass(
+            ctx, state.problem, state.rows, state.place, state.w.shape, room, state.entry_bytes, state.passes
+        )  # fmt: skip
         found.found.wider = float(1 << _GROWTH * state.growth)
         return found
 
@@ -255,6 +277,7 @@ class NewtonWS(PrimalSolver):
         problem, rows, d = state.problem, state.rows, state.direction
         columns(d)[:, done] = 0.0
         found = self._new_pass(state, ctx).read(state.w, d, done)
+        state.entry_bytes = found.entry_bytes
         steps = rows.search(problem, inner(problem, state.w, d), squared_norm(problem, d))
         rows.advance(steps)
         lengths = np.array([step.length for step in steps])

@@ -11,16 +11,16 @@ what it costs where some do: those that are folded pay for what the fold believe
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from bigsvm.compiled.linear.hessian import add_hessian
+from bigsvm.compiled.linear.hessian import add_hessian, factor_symmetric, triangle_diagonal, triangle_size
 from bigsvm.compiled.linear.primal import add_rows, signed_margins
-from bigsvm.solvers.gathered import n_rows
+from bigsvm.solvers.newton_ws.held_rows import Held, n_held, pieces
 from bigsvm.store.blocks import Matrix
 
 _POSITIVE = np.array([1], np.int32)
@@ -41,15 +41,15 @@ class Solution(NamedTuple):
 class Subproblem:
     """Rows in a few matrices, one below the other.
 
-    parts : dense or CSR matrices;  codes : int32, (n_rows,), 1 for rows whose y is +1
+    parts : rows as they are held;  codes : int32, (n_rows,), 1 for rows whose y is +1
     C : float64, (n_rows,), positive
     far : bool, (n_rows,)   of the sample, standing for many
     side : float64, (n_rows,), 1, or -1 for rows that pay for leaving the margin: loss(y f(x) - 1)
     bias : constant feature, 0 for none;  free : its weight costs nothing
-    lean, at : float64, (n_features + 1,);  F : float64, upper triangle, or None
+    lean, at : float64, (n_features + 1,);  F : float64, a triangle (`compiled/linear/hessian.py`), or None
     """
 
-    parts: list[Matrix]
+    parts: list[Held]
     codes: np.ndarray
     C: np.ndarray
     far: np.ndarray
@@ -62,7 +62,7 @@ class Subproblem:
     threads: int = 1
 
     def __post_init__(self) -> None:
-        ends = np.cumsum([0, *(n_rows(part) for part in self.parts)])
+        ends = np.cumsum([0, *(n_held(part) for part in self.parts)])
         self._rows = [slice(int(a), int(b)) for a, b in itertools.pairwise(ends)]
         half = int(np.searchsorted(ends, ends[-1] / SLICES))
         self._shares = [range(half), range(half, len(self.parts))]
@@ -88,37 +88,52 @@ class Subproblem:
 
         def some(share: range) -> np.ndarray:
             V = np.zeros(len(self.lean))
-            for k in share:
-                rows = self._rows[k]
-                add_rows(self.parts[k], self.codes[rows], _POSITIVE, coefficients[rows, None], self.bias, V)
+            for rows, X in self._pieces(share):
+                add_rows(X, self.codes[rows], _POSITIVE, coefficients[rows, None], self.bias, V)
             return V
 
         first, second = self._both(some)
         return first + second
 
-    def add_hessian(self, h: np.ndarray, H: list[np.ndarray]) -> np.ndarray:
-        """Upper triangle of sum_i h_i [x_i, bias] [x_i, bias]', in H[0]; H has an array for each of SLICES."""
+    def triangles(self) -> list[np.ndarray]:
+        """Room for the sums of SLICES."""
+        return [np.empty(triangle_size(len(self.lean))) for _ in range(SLICES)]
+
+    def factored(self, h: np.ndarray, H: list[np.ndarray]) -> None:
+        """Triangles of sum_i h_i [x_i, bias] [x_i, bias]' with the regulariser and F in H[0], its factor in H[1]."""
+        self._add_hessian(h, H)
+        H[0][triangle_diagonal(len(self.lean))] += self.regulariser
+        if self.F is not None:
+            H[0] += self.F
+        factor_symmetric(*H)
+
+    def _add_hessian(self, h: np.ndarray, H: list[np.ndarray]) -> None:
 
         def some(share: range) -> None:
             mine = H[0] if share is self._shares[0] else H[1]
             mine[:] = 0.0
-            for k in share:
-                add_hessian(self.parts[k], h[self._rows[k]], self.bias, mine)
+            for rows, X in self._pieces(share):
+                add_hessian(X, h[rows], self.bias, mine)
 
         self._both(some)
         H[0] += H[1]
-        return H[0]
 
     def _margins(self, w: np.ndarray, start: float, factor: float) -> np.ndarray:
         out = np.empty((len(self.codes), 1))
 
         def some(share: range) -> None:
-            for k in share:
-                rows = self._rows[k]
-                signed_margins(self.parts[k], self.codes[rows], _POSITIVE, w, self.bias, start, factor, out[rows])
+            for rows, X in self._pieces(share):
+                signed_margins(X, self.codes[rows], _POSITIVE, w, self.bias, start, factor, out[rows])
 
         self._both(some)
         return out[:, 0]
+
+    def _pieces(self, share: range) -> Iterator[tuple[slice, Matrix]]:
+        """The rows of some parts, as kernels take them."""
+        for k in share:
+            first = self._rows[k].start
+            for rows, X in pieces(self.parts[k]):
+                yield slice(first + rows.start, first + rows.stop), X
 
     def _both(self, some: Callable[[range], T]) -> list[T]:
         if self.threads == 1 or len(self.parts) == 1 or len(self.codes) * len(self.lean) < _WORTH_A_THREAD:

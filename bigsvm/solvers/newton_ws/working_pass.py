@@ -14,11 +14,14 @@ from typing import NamedTuple
 import numpy as np
 
 from bigsvm.compiled.linear.primal import signed_margins
+from bigsvm.compiled.shared.coded import CodedRows
 from bigsvm.compiled.shared.visiting import shuffled
 from bigsvm.problem.certificate import RowsTerms, no_terms, with_block
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import Context
 from bigsvm.solvers.gathered import picked_rows, stacked
+from bigsvm.solvers.newton_ws.capacity import Room
+from bigsvm.solvers.newton_ws.held_rows import coded
 from bigsvm.solvers.newton_ws.working_set import (
     KEPT,
     OUT,
@@ -26,6 +29,7 @@ from bigsvm.solvers.newton_ws.working_set import (
     Fold,
     KeptRows,
     WorkingSet,
+    ends_of,
     frozen_alpha,
     shares_of_capacity,
 )
@@ -43,6 +47,7 @@ _SAMPLE, _SAMPLE_PER_FEATURE = 0.04, 10  # of the rows, or rows for each feature
 _LONGEST = 2.0  # step that is believed on the word of the first round
 _CLEAR = 2.0  # standard errors, for a step that is not believed to be whole
 _SPARE = 0.25  # of the capacity, beyond it, for rows of a round that then leave
+_TASK_CODED = 0.06  # of the capacity: rows of all tasks at one time, which are coded when a task is done
 _SURE = 1.5  # rows that a round may keep over those that it is expected to
 _REACH = 1.0  # of what a step moves a row in the mean, which counts for rows that it hardly moved
 _RUN_ORDER = 1 << 60  # in place of a first row, in the key of the order of runs
@@ -55,6 +60,7 @@ class WorkingShare(NamedTuple):
     s, p : float64, (n_rows, n_models);  cost, codes, place : (n_rows, 1), (n_rows, 1), (n_rows, n_models)
     bands : which rows are kept;  anyway : the share of rows that is, whatever the bands; 0 for those in their bands
     points : (w, alpha of the rows) of the deferred certificates
+    codes : rows that are kept are coded
     """
 
     data: RowBlocks
@@ -67,6 +73,7 @@ class WorkingShare(NamedTuple):
     anyway: float
     points: tuple[tuple[np.ndarray, np.ndarray], ...]
     shape: tuple[int, ...]
+    coded: bool
 
 
 class WorkingRows(NamedTuple):
@@ -113,7 +120,7 @@ def working_task(share: WorkingShare) -> WorkingRows:
             place[rows] = np.where((block_cost > 0.0) & (lot < share.anyway), KEPT, OUT)[:, None]
         else:
             z, distance, place[rows] = share.bands.place(s[rows], p[rows], block_cost, lot)
-            ends = np.stack([s[rows], s[rows] - p[rows]])
+            ends = ends_of(problem, s[rows], p[rows])
             fold.add(problem, X, block_codes, block_cost, ends, z, (place[rows] != KEPT) & (block_cost[:, None] > 0.0))
             live = block_cost[:, None] > 0.0
             sides += np.array([(live & (z <= 0.0)).sum(axis=0), (live & (z > 0.0)).sum(axis=0)])
@@ -122,14 +129,17 @@ def working_task(share: WorkingShare) -> WorkingRows:
         if len(kept):
             parts += KeptRows(
                 picked_rows(X, kept), block_codes[kept], block_cost[kept], block.start + kept,
-                np.stack([s[rows][kept], s[rows][kept] - p[rows][kept]]), z[kept], distance[kept],
+                ends_of(problem, s[rows][kept], p[rows][kept]), z[kept], distance[kept],
                 place[rows][kept], lot[kept], drawn[kept],
             ).split()  # fmt: skip
         for k, (w, alpha) in enumerate(share.points):
             terms[k] = with_block(terms[k], problem, w, alpha[rows], block)
         first += block.n_rows
         bytes_read += block.nbytes
-    return WorkingRows(_merged(parts), fold, n, sides, (p, cost, codes, place), tuple(terms), bytes_read)
+    parts = _merged(parts)
+    if share.coded:
+        parts = [part._replace(X=coded(part.X)) for part in parts]
+    return WorkingRows(parts, fold, n, sides, (p, cost, codes, place), tuple(terms), bytes_read)
 
 
 def _merged(parts: list[KeptRows]) -> list[KeptRows]:
@@ -140,7 +150,7 @@ def _merged(parts: list[KeptRows]) -> list[KeptRows]:
         if len(some) > 1:
             columns = zip(*(part[1:] for part in some), strict=True)
             arrays = [np.concatenate(column, axis=1 if column[0].ndim == 3 else 0) for column in columns]
-            merged.append(KeptRows(stacked([part.X for part in some]), *arrays))
+            merged.append(KeptRows(stacked([part.X for part in some if not isinstance(part.X, CodedRows)]), *arrays))
         else:
             merged += some
     return merged
@@ -151,20 +161,22 @@ class WorkingPass:
 
     rows : where s is, and p, cost and codes go;  place : uint8, (n_samples, n_models)
     d : float64, shape of w, the direction;  w : from where
-    capacity : rows that may be kept
+    room : for rows that are kept;  entry_bytes : that a row's entries are likely to take, 0 for nobody knows
     number : of the pass, for the order of its rows
 
     Raises PassLeft where the run is to stop: nothing of the pass counts, and it is begun again later.
     """
 
     def __init__(
-        self, ctx: Context, problem: Problem, rows: RowState, place: RowVector, shape: tuple[int, ...], capacity: int,
-        number: int,
+        self, ctx: Context, problem: Problem, rows: RowState, place: RowVector, shape: tuple[int, ...], room: Room,
+        entry_bytes: float, number: int,
     ) -> None:  # fmt: skip
-        self.ctx, self.problem, self.rows, self.place, self.shape = ctx, problem, rows, place, shape
+        self.ctx, self.problem, self.rows, self.place, self.shape, self.room = ctx, problem, rows, place, shape, room
+        capacity, self.certain = room.rows(entry_bytes), room.certain(entry_bytes)
         refs = pass_refs(ctx)
         per_block = max(-(-ctx.data.n_samples // len(refs)), 1)
-        blocks = min(max(int(capacity * _SPARE) // (ctx.pass_workers * per_block), 1), BLOCKS_PER_TASK)
+        task_rows = int(capacity * (_TASK_CODED if room.coded else _SPARE)) // ctx.pass_workers
+        blocks = min(max(task_rows // per_block, 1), BLOCKS_PER_TASK)
         runs = list(runs_of(refs, blocks))
         self.runs = [runs[k] for k in shuffled(len(runs), ctx.seed, number, _RUN_ORDER)]
         m = problem.n_models
@@ -194,7 +206,7 @@ class WorkingPass:
         ready : bool, (n_models,)   models that want no rows
         """
         n, capacity = self.ctx.data.n_samples, self.found.capacity
-        first = self._next(0, int(min(max(_FIRST_ROUND * n, 1), capacity // 2)))
+        first = self._next(0, int(min(max(_FIRST_ROUND * n, 1), int(capacity * self.certain) // 2)))
         self._read(first, d, anyway=1.0)
         self._look_ahead(w, d)
         self.found.bands.inside[ready] = self.found.bands.outside[ready] = -1.0
@@ -203,7 +215,7 @@ class WorkingPass:
             self._settle(last=False)
             found = self.found
             rate = found.held / max(found.seen, 1)
-            most = (capacity * (1.0 + _SPARE) - found.held) / max(_SURE * rate, 1e-9)
+            most = self.certain * (found.capacity * (1.0 + _SPARE) - found.held) / max(_SURE * rate, 1e-9)
             some = self._next(done, int(min(most, found.seen)))
             self._read(some, d, anyway=0.0)
             done += len(some)
@@ -228,7 +240,7 @@ class WorkingPass:
             points = tuple((proof.w, proof.alpha.between(start, stop)) for proof in ctx.deferred)
             return WorkingShare(
                 ctx.data, run, self.problem, d, None if d is None else rows.s.between(start, stop), own,
-                self.found.bands, anyway, points if d is not None else (), self.shape,
+                self.found.bands, anyway, points if d is not None else (), self.shape, self.room.coded,
             )  # fmt: skip
 
         for run, found in over_shares(
@@ -268,7 +280,11 @@ class WorkingPass:
             found.sides += np.array([(z <= 0.0).sum(axis=0), (z > 0.0).sum(axis=0)])
 
     def _settle(self, last: bool) -> None:
-        """Cut the working set to its capacity."""
+        """Cut the working set to its capacity: fewer rows where their entries take more than was thought."""
+        found = self.found
+        rows = self.room.rows(found.entry_bytes)
+        if found.parts and rows < found.n_samples:
+            found.capacity = min(found.capacity, shares_of_capacity(rows, found.n_samples)[0])
         for numbers, place in self.found.cut(last):
             self.place.values[numbers] = place
 

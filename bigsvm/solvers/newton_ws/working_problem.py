@@ -5,13 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from bigsvm.problem.problem import Problem
-from bigsvm.solvers.gathered import picked_rows
+from bigsvm.solvers.newton_ws.held_rows import picked_held
 from bigsvm.solvers.newton_ws.interior import solve_hinge
 from bigsvm.solvers.newton_ws.subproblem import Solution, Subproblem
 from bigsvm.solvers.newton_ws.working_newton import solve_squared_hinge
 from bigsvm.solvers.newton_ws.working_set import FOLDED, KEPT, OUT, KeptRows, WorkingSet, frozen_alpha
 from bigsvm.solvers.primal.row_state import RowState
-from bigsvm.store.blocks import readonly_view
 from bigsvm.store.state.vectors import RowVector
 
 
@@ -38,7 +37,7 @@ def kept_rows(
         if not len(rows):
             continue
         whole = len(rows) == len(part.number)
-        parts.append(readonly_view(part.X if whole else picked_rows(part.X, rows)))
+        parts.append(part.X if whole else picked_held(part.X, rows))
         codes.append((part.codes[rows] == problem.positive[m]).astype(np.int32))
         place = part.place[rows, m]
         costs.append(part.cost[rows] / np.where(place == KEPT, 1.0, share))

@@ -17,13 +17,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bigsvm.compiled.linear.hessian import add_hessian
+from bigsvm.compiled.linear.hessian import add_hessian, triangle_size
 from bigsvm.compiled.linear.primal import add_rows
 from bigsvm.compiled.shared.visiting import draw
 from bigsvm.machine import trim_heap
 from bigsvm.problem.problem import Problem
-from bigsvm.solvers.gathered import picked_rows
-from bigsvm.store.blocks import Matrix, readonly_view
+from bigsvm.solvers.newton_ws.held_rows import Held, bytes_held, picked_held, pieces
+from bigsvm.store.blocks import Matrix
 
 OUT, FOLDED, KEPT = 0, 1, 2  # places of a row
 _ALL_INSIDE = 0.75  # of the capacity
@@ -40,13 +40,13 @@ _TIE = 1e-9  # by which rows at one distance differ
 class KeptRows(NamedTuple):
     """Some rows that were kept, in their order.
 
-    X : dense or CSR;  codes : int32, (n_rows,);  cost : float64, (n_rows,);  number : int64, (n_rows,), working rows
-    ends : float64, (2, n_rows, n_models)   slacks before the step and after a whole one
+    X : as they are held;  codes : int32, (n_rows,);  cost : float64, (n_rows,);  number : int64, (n_rows,), of the rows
+    ends : float64, (2, n_rows, n_models)   slacks before the step and after a whole one; (0, ...) for the hinge
     z : float64, (n_rows, n_models)   the slack that is expected;  distance : likewise, for the choice
     place : uint8, (n_rows, n_models);  lot : float64, (n_rows,);  drawn : bool, (n_rows,), of the sample
     """
 
-    X: Matrix
+    X: Held
     codes: np.ndarray
     cost: np.ndarray
     number: np.ndarray
@@ -72,7 +72,7 @@ class KeptRows(NamedTuple):
     def picked(self, rows: np.ndarray) -> KeptRows:
         """Copies of some of the rows."""
         arrays = (array[:, rows] if array is self.ends else array[rows] for array in self[1:])
-        return KeptRows(picked_rows(self.X, rows), *arrays)
+        return KeptRows(picked_held(self.X, rows), *arrays)
 
 
 class Bands(NamedTuple):
@@ -119,7 +119,7 @@ class Fold:
     known, a mixture of both is what they should be, and its sum is known without another reading.
 
     leans : float64, (n_features + 1,) or (n_features + 1, n_models) each   the sums, before and after
-    F : float64, (n_models, n_features + 1, n_features + 1), upper triangles, or None
+    F : float64, a triangle (`compiled/linear/hessian.py`) for each model, or None
     """
 
     leans: list[np.ndarray]
@@ -130,7 +130,7 @@ class Fold:
         """Of no rows; F where the loss is not linear there."""
         if not problem.loss.smooth:
             return cls([np.zeros(shape)], None)
-        return cls([np.zeros(shape), np.zeros(shape)], np.zeros((problem.n_models, shape[0], shape[0])))
+        return cls([np.zeros(shape), np.zeros(shape)], np.zeros((problem.n_models, triangle_size(shape[0]))))
 
     def merge(self, other: Fold) -> None:
         """Add the sums of other rows."""
@@ -153,6 +153,11 @@ class Fold:
             curvature = np.where(mask, problem.loss.curvature(z, C), 0.0)
             for m in range(problem.n_models):
                 add_hessian(X, np.ascontiguousarray(curvature[:, m]), bias, self.F[m])
+
+
+def ends_of(problem: Problem, s: np.ndarray, p: np.ndarray) -> np.ndarray:
+    """Slacks before a step and after a whole one, (2, n_rows, n_models), where `frozen_alpha` asks for them."""
+    return np.stack([s, s - p]) if problem.loss.smooth else np.empty((0, *s.shape))
 
 
 def frozen_alpha(problem: Problem, ends: np.ndarray, z: np.ndarray, C: np.ndarray) -> list[np.ndarray]:
@@ -187,6 +192,12 @@ class WorkingSet:
     wider: float = 1.0
 
     @property
+    def entry_bytes(self) -> float:
+        """What the entries of a row take that is held, in the mean; 0 where none is."""
+        rows = sum(len(part.number) for part in self.parts)
+        return sum(bytes_held(part.X) for part in self.parts) / max(rows, 1)
+
+    @property
     def held(self) -> int:
         """Rows that are kept for being near."""
         return sum(int(np.count_nonzero(part.near)) for part in self.parts)
@@ -216,7 +227,10 @@ class WorkingSet:
             if not gone.any():
                 kept.append(part)
                 continue
-            self.fold.add(self.problem, readonly_view(part.X), part.codes, part.cost, part.ends, part.z, gone)
+            for some, X in pieces(part.X):
+                self.fold.add(
+                    self.problem, X, part.codes[some], part.cost[some], part.ends[:, some], part.z[some], gone[some]
+                )
             part.place[gone] = np.where(part.z[gone] > 0.0, FOLDED, OUT)
             changed.append((part.number, part.place))
             kept += part.split()

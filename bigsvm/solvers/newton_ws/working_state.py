@@ -21,10 +21,12 @@ class WorkingState(PrimalState):
     tol : the run's tolerance
     gaps : relative gaps of each model after the last passes, the newest last
     passes : done
+    entry_bytes : that the entries of a row took in the last working set, in the mean; 0 where none was
     growth : how often the capacity for rows that are in memory anyway was made larger
     fallback : what `dcd` knows, where it has taken over
     opening : what `dcd` knows, which goes first and has not been given up;  opened : rows that it has visited
     pace : of its gap, which was 1 at the beginning;  given_up : it hands over before the next step
+    left : epochs or passes that it still needed then, at its rate; 0 where nobody has tried it
     started : the first direction leads to the weights of an earlier model, and no sample is solved for it
     """
 
@@ -33,12 +35,14 @@ class WorkingState(PrimalState):
     tol: float = field(default=0.0, metadata={"derived": True})
     gaps: list[np.ndarray] = field(default_factory=list)
     passes: int = 0
+    entry_bytes: float = 0.0
     growth: int = 0
     fallback: DualCDState | None = None
     opening: DualCDState | None = None
     opened: int = 0
     pace: Pace = field(default_factory=lambda: Pace.of(1))
     given_up: bool = False
+    left: float = 0.0
     started: bool = False
 
     @property

@@ -1,0 +1,155 @@
+"""Rows kept exactly, in fewer bytes: one byte a value where there are few different ones, two a feature number.
+
+Whole numbers, counts of pixels or words, shares of 255: such columns have a few hundred values in millions of
+entries.  A table of at most 256 of them and a byte an entry say the same, to the last bit (-0.0 and 0.0 are two
+values).  Feature numbers below 65536 take two bytes.  So an entry of float32 CSR takes 3 bytes instead of 8.
+
+Nothing computes with coded rows: `decode` gives some of them back as they were, and the loops for plain rows go on.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from bigsvm.compiled.shared.compile import inner_loop
+from bigsvm.csr import CSR
+
+MOST = 256  # values of a table
+_SLOTS = 1024  # of its hash table
+SMALL = 1 << 16  # features, whose numbers take two bytes
+_FEWER = 4  # entries for each value of a table, at least: else it saves nothing
+
+
+class CodedRows(NamedTuple):
+    """Rows of a few different values.
+
+    codes : uint8, (nnz,), places in `table`; or the values themselves, where they are too many
+    table : values, (n,);  (0,) where codes are values
+    indices : uint16, or as they were;  (0,) of dense rows
+    indptr : int64, (n_rows + 1,)
+    index_dtype : dtype that the indices have
+    dense : n_features of dense rows, else 0
+    """
+
+    codes: np.ndarray
+    table: np.ndarray
+    indices: np.ndarray
+    indptr: np.ndarray
+    index_dtype: np.dtype
+    dense: int
+
+    @property
+    def n_rows(self) -> int:
+        """Rows."""
+        return len(self.indptr) - 1
+
+    @property
+    def nbytes(self) -> int:
+        """Of all arrays."""
+        return sum(array.nbytes for array in self[:4])
+
+
+@inner_loop
+def _find_codes(bits, slots, values, codes):
+    """codes[k] = place of bits[k] in `values`, which is filled; how many there are, -1 where they are too many.
+
+    bits : unsigned, (nnz,);  slots : int32, (_SLOTS,), all -1;  values : as bits, (MOST,);  codes : uint8, (nnz,)
+    """
+    n = 0
+    for k in range(bits.shape[0]):
+        value = bits[k]
+        mixed = np.uint64(value) * np.uint64(0x9E3779B97F4A7C15)
+        place = mixed >> np.uint64(54)
+        while slots[place] >= 0 and values[slots[place]] != value:
+            place = (place + np.uint64(1)) & np.uint64(1023)
+        if slots[place] < 0:
+            if n == values.shape[0]:
+                return -1
+            slots[place] = n
+            values[n] = value
+            n += 1
+        codes[k] = slots[place]
+    return n
+
+
+@inner_loop
+def _look_up(codes, table, out):
+    """out[k] = table[codes[k]]."""
+    for k in range(codes.shape[0]):
+        out[k] = table[codes[k]]
+
+
+@inner_loop
+def _take(source, first, last, out):
+    """out = the entries from first[i] to last[i] of one row after the other; both int64, (n_rows,)."""
+    k = np.uint64(0)
+    for i in range(first.shape[0]):
+        for e in range(np.uint64(first[i]), np.uint64(last[i])):
+            out[k] = source[e]
+            k += np.uint64(1)
+
+
+def encode(X: np.ndarray | CSR) -> np.ndarray | CSR | CodedRows:
+    """Rows in fewer bytes, where they can be; else as they are.  Never loses a bit.
+
+    X : dense, C-contiguous, or CSR, with values of float32, float64, int8 or uint8
+    """
+    values = X.data if isinstance(X, CSR) else X.reshape(-1)
+    codes, table = _coded(values)
+    if not isinstance(X, CSR):
+        if table is None:
+            return X
+        ends = np.arange(len(X) + 1, dtype=np.int64) * X.shape[1]
+        return CodedRows(codes, table, np.zeros(0, np.uint16), ends, np.dtype(np.int32), X.shape[1])
+    small = not len(X.indices) or int(X.indices.max()) < SMALL
+    indices = X.indices.astype(np.uint16) if small else X.indices
+    nothing = np.zeros(0, values.dtype)
+    return CodedRows(codes, nothing if table is None else table, indices, X.indptr, X.indices.dtype, 0)
+
+
+def _coded(values: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    """(codes, table); (values, None) where that would save nothing."""
+    if values.itemsize == 1 or not len(values):
+        return values, None
+    bits = values.view(np.uint32 if values.itemsize == 4 else np.uint64)
+    found, codes = np.empty(MOST, bits.dtype), np.empty(len(bits), np.uint8)
+    n = _find_codes(bits, np.full(_SLOTS, -1, np.int32), found, codes)
+    if n < 0 or n * _FEWER > len(bits):
+        return values, None
+    return codes, found[:n].view(values.dtype).copy()
+
+
+def decode(X: CodedRows, start: int, stop: int) -> np.ndarray | CSR:
+    """Rows [start, stop) as they were, to the last bit."""
+    a, b = int(X.indptr[start]), int(X.indptr[stop])
+    values = X.codes[a:b]
+    if len(X.table):
+        values = np.empty(b - a, X.table.dtype)
+        _look_up(X.codes[a:b], X.table, values)
+    if X.dense:
+        return values.reshape(stop - start, X.dense)
+    return CSR(values, X.indices[a:b].astype(X.index_dtype), X.indptr[start : stop + 1] - a)
+
+
+def picked(X: CodedRows, numbers: np.ndarray) -> CodedRows:
+    """Copies of some rows, in the order of `numbers`, int64."""
+    first, last = X.indptr[numbers], X.indptr[numbers + 1]
+    indptr = np.concatenate([[0], np.cumsum(last - first)]).astype(np.int64)
+    codes = np.empty(int(indptr[-1]), X.codes.dtype)
+    _take(X.codes, first, last, codes)
+    indices = np.empty(0 if X.dense else len(codes), X.indices.dtype)
+    if not X.dense:
+        _take(X.indices, first, last, indices)
+    return X._replace(codes=codes, indices=indices, indptr=indptr)
+
+
+def call_all(dtype: np.dtype, index_dtype: np.dtype, layout: str) -> None:
+    """Once through all loops for rows of such types, so that they are compiled before memory is counted."""
+    ends, numbers = np.array([0, 4, 8], np.int64), np.array([1], np.int64)
+    for values in (np.zeros(8, dtype), np.arange(8).astype(dtype)):  # with a table, and without
+        X = CSR(values, np.zeros(8, index_dtype), ends) if layout == "csr" else values.reshape(2, 4)
+        rows = encode(X)
+        if isinstance(rows, CodedRows):
+            decode(picked(rows, numbers), 0, 1)
