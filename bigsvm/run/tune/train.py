@@ -25,7 +25,7 @@ from bigsvm.problem.problem import make_problem
 from bigsvm.run.fit.checkpoint import Checkpoints
 from bigsvm.run.fit.fit import fit_store
 from bigsvm.run.fit.outcome import FitResult
-from bigsvm.run.fit.plan import make_plan
+from bigsvm.run.fit.plan import Plan, make_plan
 from bigsvm.run.path import fit_path_store, part_of_path
 from bigsvm.run.tune.folds import Folds, OfFold, class_counts
 from bigsvm.run.tune.grid import Candidate
@@ -170,37 +170,48 @@ def _shared(
     """One fit of all cells, or a few fits where the budget is too small for that."""
     config = dataclasses.replace(config, solver="dcd", lam=None, class_weight=None)
 
-    def asked(part: Sequence[int]) -> FitConfig:
-        costs = [grid[number].C for _ in range(folds.n_folds) for number in part]  # each thread gets easy and hard ones
+    def asked(cells: Sequence[tuple[int, int]]) -> FitConfig:
+        costs = [grid[number].C for number, _ in cells]
         return dataclasses.replace(config, C=max(costs), C_path=costs, no_dual=True)
 
-    def fits(part: Sequence[int]) -> bool:
+    def planned(part: Sequence[int]) -> Plan | None:
         try:
-            make_plan(store, asked(part), folded=True)
+            return make_plan(store, asked(_cells(part, folds, False)), folded=True)
         except PlanRefused:
             if len(part) == 1:
                 raise
-            return False
-        return True
+            return None
 
     parts: list[Sequence[int]] = [range(len(grid))]
-    while not all(fits(part) for part in parts):
+    while not all(plans := [planned(part) for part in parts]):
         parts = [half for part in parts for half in (part[: len(part) // 2], part[len(part) // 2 :]) if len(half)]
-    for place, part in enumerate(parts):
-        cells = [(number, fold) for fold in range(folds.n_folds) for number in part]
+    for place, (part, plan) in enumerate(zip(parts, plans, strict=True)):
+        assert plan is not None
+        cells = _cells(part, folds, plan.resident)
         weight = np.array([_weights(store, config, grid[number], fold, counts) for number, fold in cells])
         held_out = np.array([fold for _, fold in cells], np.int32)
         folded = FoldedModels(folds.of, held_out, weight, folds.document())
+        own = asked(cells)
 
         def fit(
-            checkpoints: Checkpoints | None, resume: bool, part: Sequence[int] = part, folded: FoldedModels = folded
+            checkpoints: Checkpoints | None, resume: bool, own: FitConfig = own, folded: FoldedModels = folded
         ) -> list[FitResult]:
-            own = asked(part)
             assert own.C_path is not None
             whole = fit_store(store, own, emit, checkpoints, resume, folded)
             return [part_of_path(whole, number, own) for number in range(len(own.C_path))]
 
-        yield _Work(f"shared-{place}", cells, fit)
+        yield _Work(f"{'alike' if plan.resident else 'shared'}-{place}", cells, fit)
+
+
+def _cells(part: Sequence[int], folds: Folds, in_memory: bool) -> list[tuple[int, int]]:
+    """(candidate, fold) in the order in which models are trained.
+
+    Rows that stream are read for all models alike, and two threads share these: each gets easy and hard ones.  In memory
+    those of a C are neighbours, which need the same rows (`dual_cd_state.groups_of_models`).
+    """
+    if not in_memory:
+        return [(number, fold) for fold in range(folds.n_folds) for number in part]
+    return [(number, fold) for number in part for fold in range(folds.n_folds)]
 
 
 def _weights(
