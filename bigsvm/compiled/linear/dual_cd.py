@@ -223,10 +223,6 @@ def dual_cd_sweeps(rows, models, alpha, W, active, sigma, thresholds, key, limit
         visits += n
         if not limits.whole:
             break
-        if widest_spread(stats) <= limits.eps:
-            return sweep + 1, visits, n, 1
-        if key.mixed_runs != WITH_REPLACEMENT:  # else the rows seen do not speak for the others
-            next_thresholds(stats, thresholds)
         reached = True
         for m in range(n_models(W)):
             norm = 0.0
@@ -238,6 +234,10 @@ def dual_cd_sweeps(rows, models, alpha, W, active, sigma, thresholds, key, limit
                 reached = False
         if reached:
             return sweep + 1, visits, n, 2
+        if widest_spread(stats) <= limits.eps:
+            return sweep + 1, visits, n, 1
+        if key.mixed_runs != WITH_REPLACEMENT:  # else the rows seen do not speak for the others
+            next_thresholds(stats, thresholds)
     return limits.n_sweeps, visits, n, 0
 
 

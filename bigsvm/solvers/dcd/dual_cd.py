@@ -303,22 +303,27 @@ class DualCD(SolverBase):
                 group.estimate = 0.0
                 return 0, 0, True, math.inf
             stats = np.empty((part.n_models, 4))
-            key = VisitingOrder(self._mixed_runs(X, part), ctx.seed, state.sweep, 0)
-            limits = Limits(n_sweeps, True, group.eps, group.target, group.floor)
-            _, visits, last_visits, settled = dual_cd_sweeps(
-                rows, part.dual_models, group.alpha.values, group.w, group.active.values[:, 0], EXACT, group.thresholds,
-                key, limits, stats,
-            )  # fmt: skip
-            group.estimate = _relative(stats[:, GAP], stats[:, LOSS], group)
-            exhausted, widest = False, math.inf
-            if settled == 1:
-                if last_visits == ctx.data.n_samples:  # no row was shrunk away: eps is met by all
-                    if self._by_rule:
-                        widest = widest_spread(stats)
-                    else:
-                        exhausted = group.eps <= _SMALLEST_EPS
-                        group.eps = max(group.eps * 0.1, _SMALLEST_EPS)
-                _reactivate(group)
+            mixed, visits, sweeps = self._mixed_runs(X, part), 0, 0
+            exhausted, widest, going_on = False, math.inf, True
+            while going_on:
+                key = VisitingOrder(mixed, ctx.seed, state.sweep + sweeps, 0)
+                limits = Limits(n_sweeps - sweeps, True, group.eps, group.target, group.floor)
+                swept, visited, last_visits, settled = dual_cd_sweeps(
+                    rows, part.dual_models, group.alpha.values, group.w, group.active.values[:, 0], EXACT,
+                    group.thresholds, key, limits, stats,
+                )  # fmt: skip
+                sweeps, visits = sweeps + swept, visits + visited
+                group.estimate = _relative(stats[:, GAP], stats[:, LOSS], group)
+                if settled == 1:
+                    if last_visits == ctx.data.n_samples:  # no row was shrunk away: eps is met by all
+                        if self._by_rule:
+                            widest = widest_spread(stats)
+                        else:
+                            exhausted = group.eps <= _SMALLEST_EPS
+                            group.eps = max(group.eps * 0.1, _SMALLEST_EPS)
+                    _reactivate(group)
+                # A proof costs as much as a few sweeps: those of a search wait until the gap asks for one.
+                going_on = settled == 1 and not exhausted and sweeps < n_sweeps and part.axis is not None
             return visits, last_visits, exhausted, widest
 
         with ThreadPoolExecutor(min(ctx.threads, len(state.groups)), "bigsvm-models") as pool:
