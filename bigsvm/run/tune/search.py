@@ -22,7 +22,7 @@ from bigsvm.run.fit.outcome import FitResult
 from bigsvm.run.tune.folds import Folds, make_folds
 from bigsvm.run.tune.grid import Candidate, grid_of
 from bigsvm.run.tune.held_out import METRICS, METRICS_OF_TARGETS, calibrated_by_folds, held_out_metrics
-from bigsvm.run.tune.result import TuneResult, choose, rows_of
+from bigsvm.run.tune.result import FOUND, TuneResult, choose, rows_of
 from bigsvm.run.tune.train import check_room, train
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.formats.opener import open_store
@@ -189,6 +189,8 @@ def tune_store(
     }
     sizes = asked.folds.sizes(store.n_samples).tolist()
     result = TuneResult(rows, asked.metric, asked.folds, sizes, best, one_se, chosen, figures, warnings)
+    if run is not None:
+        write_sealed(run / FOUND, json.loads(json.dumps(result.document())))
     if asked.refit:
         result.refit = _refit(store, asked.grid[chosen].config(search), note, run)
         if config.calibrate is not None:
