@@ -132,7 +132,12 @@ def streamed(X: Any, y: np.ndarray, Cs: list[float], loss: str, times: float, wo
     store = work / f"{loss}.zarr"
     ingest((X, y), store)
     data = X.data.nbytes + X.indices.nbytes
-    options: dict[str, Any] = {"loss": loss, "memory": max(int(data / times), LEAST), "threads": 1, "scratch": str(work)}
+    options: dict[str, Any] = {
+        "loss": loss,
+        "memory": max(int(data / times), LEAST),
+        "threads": 1,
+        "scratch": str(work),
+    }
     found, cpu, wall = timed(lambda: bigsvm.tune(store, Cs=Cs, folds=FOLDS, **options))
     told: dict[str, Any] = {
         "bytes of X": data, "memory": options["memory"], "tune": found.figures["passes"], "cpu": cpu, "wall": wall,

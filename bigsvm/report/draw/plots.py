@@ -128,7 +128,9 @@ def _draw(axes: Any, chart: Chart, colours: dict[str, str]) -> None:
         axes.axhline(chart.level[1], color=of(_FAINT), linewidth=1.0, linestyle=(0, (2, 2)), label=chart.level[0])
     for k, (name, x, y) in enumerate(chart.marks):
         if chart.named_marks:  # open, so that marks of one point are both seen
-            axes.plot([x], [y], "os"[k % 2], color="none", markeredgecolor=of(_INK), markersize=8 + 4 * (k % 2), label=name)
+            axes.plot(
+                [x], [y], "os"[k % 2], color="none", markeredgecolor=of(_INK), markersize=8 + 4 * (k % 2), label=name
+            )
         else:
             axes.plot([x], [y], "o", color=of(_COLOURS[k % SERIES]), markeredgecolor=of(_INK), markersize=6)
     if chart.unit_square:

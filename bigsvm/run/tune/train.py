@@ -129,7 +129,9 @@ def train(
         seconds += figures["seconds"]
         memories.append(figures["memory"])
     most = max(memories, key=lambda memory: memory["peak_anon_bytes"] - memory["base_bytes"])
-    return Trained(sorted(cells, key=lambda cell: cell[:2]), form, ", ".join(solvers), bytes_read, data_bytes, seconds, most)
+    return Trained(
+        sorted(cells, key=lambda cell: cell[:2]), form, ", ".join(solvers), bytes_read, data_bytes, seconds, most
+    )
 
 
 def form_of(store: RowBlocks, config: FitConfig, grid: Sequence[Candidate]) -> str:
