@@ -6,8 +6,9 @@
 
 Prints each test that fails with the reason why, and exits with 1 where one fails that has no reason here, or where one
 with a reason passes.  Two things are taken out of the way of tests that are about others: `probability=True`, which is
-not offered, is heard as False; and those with a kernel have tol=1e-9 in place of their default 1e-3, because tests compare dual
-coefficients of two fits (dense and sparse, built in and precomputed) to seven digits.  --default-tol leaves it.
+not offered, is heard as False; and those with a kernel have tol=1e-9 in place of their default 1e-3, because tests
+compare dual coefficients of two fits (dense and sparse, built in and precomputed) to seven digits.  --default-tol
+leaves it.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """A search of 16 values of C in 5 folds: beside GridSearchCV in memory, and how often it reads rows that stream.
 
 In memory, the same rows, folds and values of C by scikit-learn's GridSearchCV over LinearSVC (its defaults, and where
-that says something else `dual=True`) and by `bigsvm.tune` at several tolerances, in turns, one thread each; the order changes
-from round to round.  Neither fits the chosen C on all rows.  Seconds are medians, of the processor and of the clock.
-`worse` is by how much the objective of the worst of our 80 models is above that of scikit-learn's, relative; `better` by
-how much the worst of theirs is above ours.  (Below 0: not one is above.)
+that says something else `dual=True`) and by `bigsvm.tune` at several tolerances, in turns, one thread each; the order
+changes from round to round.  Neither fits the chosen C on all rows.  Seconds are medians, of the processor and of the
+clock.  `worse` is by how much the objective of the worst of our models is above that of scikit-learn's, relative;
+`better` by how much the worst of theirs is above ours.  (Below 0: not one is above.)
 
-Streamed, a store of ten times the budget: bytes that the search reads, beside one fit at C = 1 and one at its largest C.
+Streamed, a store of ten times the budget: bytes that the search reads, beside a fit at C = 1 and one at its largest C.
 
     python scripts/benchmarks/bench_tune.py --json tune.json    # or --smoke
 """

@@ -1,12 +1,12 @@
-"""Two cases that ended scikit-learn's LinearSVC, inside a stated budget: long rows of float32, and one-hot rows of int8.
+"""Two cases that ended scikit-learn's LinearSVC, inside a budget: long rows of float32, and one-hot rows of int8.
 
     python scripts/stress/large_memory_cases.py             a tenth of both, some minutes
     python scripts/stress/large_memory_cases.py --share 1   9.0 M x 5 float32, and 5 GB of int8
     python scripts/stress/large_memory_cases.py --smoke
 
-9.0 M x 5 of float32 ended in a segmentation fault (scikit-learn issue 17262), dense one-hot rows of int8 took eight times
-their bytes (18825).  Here both are written as .npy files, which the estimator is given as memory maps: it must train
-within `--memory` on top of the process as it is, counted as anonymous memory (a map's pages are the system's, and come
+9.0 M x 5 of float32 ended in a segmentation fault (scikit-learn issue 17262), dense one-hot rows of int8 took eight
+times their bytes (18825).  Here both are written as .npy files, which the estimator is given as memory maps: it must
+train within `--memory` on top of the process as it is, counted as anonymous memory (a map's pages are the system's, and come
 and go), and prove its gap.
 """
 
@@ -78,8 +78,8 @@ def trained(path: Path, y: np.ndarray, budget: str, tol: float) -> dict[str, Any
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     held = memory.document(parse_bytes(budget))
     return {
-        "shape": X.shape, "bytes": X.nbytes, "wall": wall, "cpu": cpu, "passes": found.passes_, "gap": found.relative_gap_,
-        "held": held["peak_anon_bytes"] - held["base_bytes"], "budget": held["budget_bytes"],
+        "shape": X.shape, "bytes": X.nbytes, "wall": wall, "cpu": cpu,
+        "passes": found.passes_, "gap": found.relative_gap_, "held": held["peak_anon_bytes"] - held["base_bytes"], "budget": held["budget_bytes"],
     }  # fmt: skip
 
 

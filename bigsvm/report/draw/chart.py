@@ -59,7 +59,8 @@ def braille(chart: Chart, width: int = 72, height: int = 16, colour: bool = Fals
     margin = max(map(len, ends))
     columns = max(8, width - margin - 2)
     cells: dict[tuple[int, int], tuple[int, int]] = {}  # (row, column) -> (dots, curve)
-    for k, found in [(k, found) for k, one in enumerate(points) for found in (one, *bars[k])]:
+    drawn = [(number, part) for number, line in enumerate(points) for part in (line, *bars[number])]
+    for k, found in drawn:
         placed = [
             (
                 _place(x, x_low, x_high, 2 * columns - 1),

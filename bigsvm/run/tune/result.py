@@ -20,7 +20,6 @@ from bigsvm.run.tune.grid import Candidate
 from bigsvm.run.tune.held_out import LESS_IS_BETTER
 from bigsvm.run.tune.train import Cell, Trained
 
-
 FOUND = "found.json"
 """In the folder of a search that is done: the document of its result."""
 

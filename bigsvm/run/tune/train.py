@@ -1,9 +1,9 @@
 """The models of a search: one for each candidate and fold, on as few readings of the rows as their solver allows.
 
-`dcd` trains all of them in one fit, on the same passes: a model differs from another in C, in the rows that take part,
-and in the weights of classes (`problem/axis.py`).  Where rows with few features are in memory, those of large C are left
-to the solver that a fit of its own would have.  Other linear solvers take a fold after the other, all C together.
-Kernel models share no reading.  Where a budget cannot hold all models of `dcd`, some candidates come after the others.
+`dcd` trains all of them in one fit, on the same passes: a model differs from another in C, in the rows that take
+part, and in the weights of classes (`problem/axis.py`).  Where rows with few features are in memory, those of large C
+are left to the solver that a fit of its own would have.  Other linear solvers take a fold after the other, all C
+together.  Kernel models share no reading.  Where a budget cannot hold all models of `dcd`, some candidates come after the others.
 """
 
 from __future__ import annotations
@@ -244,8 +244,8 @@ def _shared(
 def _cells(part: Sequence[int], folds: Folds, in_memory: bool) -> list[tuple[int, int]]:
     """(candidate, fold) in the order in which models are trained.
 
-    Rows that stream are read for all models alike, and two threads share these: each gets easy and hard ones.  In memory
-    those of a C are neighbours, which need the same rows (`dual_cd_state.groups_of_models`).
+    Rows that stream are read for all models alike, and two threads share these: each gets easy and hard ones.  In
+    memory those of a C are neighbours, which need the same rows (`dual_cd_state.groups_of_models`).
     """
     if not in_memory:
         return [(number, fold) for fold in range(folds.n_folds) for number in part]
