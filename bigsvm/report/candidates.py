@@ -25,9 +25,8 @@ def search_chart(names: Sequence[str], searches: Sequence[dict[str, Any]]) -> Ch
                 if _beside_C(candidate) == said and (scores := candidate["scores"][metric])["mean"] is not None
             )
             label = f"{prefix}{said or metric}" + (f" ({metric})" if metric != searches[0]["metric"] else "")
-            curves.append(
-                Curve(label, *([point[k] for point in points] for k in range(2)), errors=[e for *_, e in points])
-            )
+            Cs, means, errors = ([point[k] for point in points] for k in range(3))
+            curves.append(Curve(label, Cs, means, errors=errors))
         for said, number in (("best mean", found["best"]), ("one standard error", found["one_se"])):
             mean = candidates[number]["scores"][metric]["mean"]
             if mean is not None:

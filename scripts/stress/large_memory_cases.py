@@ -6,8 +6,8 @@
 
 9.0 M x 5 of float32 ended in a segmentation fault (scikit-learn issue 17262), dense one-hot rows of int8 took eight
 times their bytes (18825).  Here both are written as .npy files, which the estimator is given as memory maps: it must
-train within `--memory` on top of the process as it is, counted as anonymous memory (a map's pages are the system's, and come
-and go), and prove its gap.
+train within `--memory` on top of the process as it is, counted as anonymous memory (a map's pages are the system's,
+and come and go), and prove its gap.
 """
 
 from __future__ import annotations
@@ -78,9 +78,15 @@ def trained(path: Path, y: np.ndarray, budget: str, tol: float) -> dict[str, Any
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     held = memory.document(parse_bytes(budget))
     return {
-        "shape": X.shape, "bytes": X.nbytes, "wall": wall, "cpu": cpu,
-        "passes": found.passes_, "gap": found.relative_gap_, "held": held["peak_anon_bytes"] - held["base_bytes"], "budget": held["budget_bytes"],
-    }  # fmt: skip
+        "shape": X.shape,
+        "bytes": X.nbytes,
+        "wall": wall,
+        "cpu": cpu,
+        "passes": found.passes_,
+        "gap": found.relative_gap_,
+        "held": held["peak_anon_bytes"] - held["base_bytes"],
+        "budget": held["budget_bytes"],
+    }
 
 
 def main() -> int:

@@ -3,7 +3,8 @@
 `dcd` trains all of them in one fit, on the same passes: a model differs from another in C, in the rows that take
 part, and in the weights of classes (`problem/axis.py`).  Where rows with few features are in memory, those of large C
 are left to the solver that a fit of its own would have.  Other linear solvers take a fold after the other, all C
-together.  Kernel models share no reading.  Where a budget cannot hold all models of `dcd`, some candidates come after the others.
+together.  Kernel models share no reading.  Where a budget cannot hold all models of `dcd`, some candidates come after
+the others.
 """
 
 from __future__ import annotations
