@@ -31,7 +31,13 @@ _PROBABILITY = "probabilities are not offered: CalibratedClassifierCV gives them
 _DIGITS = "compares two fits to more digits than tol=1e-3 promises: both gaps are proved to be below 1e-5"
 _DONE = "a fit of six rows reaches its tolerance within the first share of work, so that there is nothing to warn of"
 _INFINITE = "C=inf is refused: a relative gap needs a finite cost"
+_NO_MARGIN = (
+    "a nu at which w = 0 is best, and the sigmoid kernel with nu, are refused, where LIBSVM gives a model of no use"
+)
 REASONS = {
+    "test_sparse_oneclasssvm": _NO_MARGIN,
+    "test_n_iter_libsvm": _NO_MARGIN,
+    "test_negative_weights_svc_leave_just_one_label": "NuSVC says as SVC does that one class is left",
     "test_svr_errors": "a kernel function that gives values of a wrong shape is refused by fit, not by predict",
     "test_tweak_params": "writes the private _dual_coef_; predictions of the linear kernel follow from coef_",
     "test_probability": _PROBABILITY,
