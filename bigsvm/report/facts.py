@@ -78,6 +78,8 @@ class Curve:
     points: bool = False
     """Points without a line between them."""
     faint: bool = False
+    errors: Sequence[float] = ()
+    """Half the length of an upright bar at each point; empty for none."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,9 @@ class Chart:
     unit_square: bool = False
     whole_x: bool = False
     """x counts things."""
+    log_x: bool = False
+    named_marks: bool = False
+    """The legend has the marks, too."""
     told: str = ""
 
 

@@ -11,6 +11,7 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.formats.opener import open_store
+from bigsvm.store.ingest.collections.lazy import is_lazy
 from bigsvm.store.labels import Task
 
 FLOATS = (np.float64, np.float32)
@@ -43,6 +44,8 @@ def checked_X(estimator: Any, X: Any, y: Any = "no_validation", reset: bool = Tr
 
     options : of `sklearn.utils.validation.validate_data`
     """
+    if is_lazy(X) and hasattr(X, "compute"):  # NumPy makes nothing of sparse blocks
+        X = X.compute()
     options = {"accept_sparse": "csr", "accept_large_sparse": True, "order": "C", **options}
     checked = validate_data(estimator, X, y, reset=reset, **options)
     if isinstance(y, str) and y == "no_validation":

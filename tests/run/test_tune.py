@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 import signal
 from pathlib import Path
@@ -19,8 +20,10 @@ from bigsvm.events import EpochEnd, Event
 from bigsvm.problem.loss import loss_named
 from bigsvm.run.tune.folds import Folds, make_folds
 from bigsvm.run.tune.grid import parse_costs
+from bigsvm.run.tune.result import read_found
 from bigsvm.run.tune.search import Asked, tune_store
 from bigsvm.run.tune.train import form_of, train
+from bigsvm.solvers.dcd.dual_cd_state import groups_of_models
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.testing.problems import random_problem
 
@@ -299,6 +302,28 @@ def test_a_fold_with_all_rows_of_a_class_is_refused() -> None:
     X, y = random_problem(40, 3, seed=18)
     with pytest.raises(DataError, match="all rows of class 1 are in fold a"):
         bigsvm.tune((X, y), fold=np.where(y == 1, "a", "b"))
+
+
+def test_hard_candidates_of_few_features_in_memory_are_left_to_newton(tmp_path: Path) -> None:
+    X, y = random_problem(200, 4, seed=20, noise=0.3)
+    found = bigsvm.tune((X, y), Cs=[100.0, 0.1], folds=2, threads=1, run=tmp_path / "search")
+    assert (found.figures["form"], found.figures["solver"]) == ("shared, the hard ones by fold", "dcd, newton")
+    assert [row.candidate.C for row in found.rows] == [0.1, 100.0]
+    assert read_found(tmp_path / "search") == json.loads(json.dumps(found.document()))
+    by_dcd = bigsvm.tune((X, y), Cs=[100.0, 0.1], folds=2, threads=1, solver="dcd")
+    assert (by_dcd.figures["form"], by_dcd.figures["solver"]) == ("shared", "dcd")
+    for row, other in zip(found.rows, by_dcd.rows, strict=True):
+        np.testing.assert_allclose(row.objectives, other.objectives, rtol=1e-3)
+
+
+def test_models_of_one_C_are_trained_together_where_rows_are_in_memory() -> None:
+    """Groups of eight neighbours; a group whose models are proved is left alone; the threads change no bit."""
+    assert groups_of_models(20, 1, searched=True) == [slice(0, 6), slice(6, 13), slice(13, 20)]
+    X, y = random_problem(200, 4, seed=21, noise=0.3)
+    given = {"Cs": [0.01, 0.1, 1.0], "folds": 4, "solver": "dcd", "tol": 1e-6}
+    one, two = (bigsvm.tune((X, y), threads=threads, **given) for threads in (1, 2))
+    assert [row.document() for row in one.rows] == [row.document() for row in two.rows]
+    assert one.status == "converged"
 
 
 def test_the_form_follows_from_solver_kernel_and_bias() -> None:

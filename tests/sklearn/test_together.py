@@ -117,6 +117,21 @@ def test_dask_arrays_are_taken_into_memory() -> None:
         assert found.score(lazy, labels) == plain.score(X, y)
 
 
+def test_dask_arrays_of_sparse_blocks() -> None:
+    array = pytest.importorskip("dask.array")
+    X, y = iris()
+    lazy, labels = (
+        array.from_array(X, chunks=(40, 4)).map_blocks(scipy.sparse.csr_matrix),
+        array.from_array(y, chunks=40),
+    )
+    found, plain = LinearSVC().fit(lazy, labels), LinearSVC().fit(scipy.sparse.csr_matrix(X), y)
+    np.testing.assert_array_equal(found.coef_, plain.coef_)
+    np.testing.assert_array_equal(found.predict(lazy), plain.predict(X))
+    searched = [bigsvm.tune(*given, Cs=[0.1], folds=2, threads=1) for given in ((lazy, labels), ((lazy, labels),))]
+    direct = bigsvm.tune(scipy.sparse.csr_matrix(X), y, Cs=[0.1], folds=2, threads=1)
+    assert [found.rows[0].scores for found in searched] == [direct.rows[0].scores] * 2
+
+
 @pytest.fixture(params=["dense", "sparse"])
 def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Stores:
     """Makes the store for an estimator."""

@@ -34,7 +34,9 @@ from bigsvm.compiled.shared.targets import (
     best_alpha,
     class_cost,
     model_cost,
+    model_moves,
     projected_gradient,
+    rest_model,
     row_gap,
     row_loss,
     sign_of,
@@ -100,7 +102,7 @@ class Limits(NamedTuple):
 
 @inner_loop
 def _sweep(rows, models, alpha, W, active, sigma, thresholds, order, n, stats, score, work):
-    """Visit local rows order[:n] once; fills stats and score, may clear entries of active.
+    """Visit local rows order[:n] once; adds to stats, fills score, may clear entries of active.
 
     work : float64, shape (2, n_models)
     """
@@ -111,8 +113,6 @@ def _sweep(rows, models, alpha, W, active, sigma, thresholds, order, n, stats, s
     bias_step = bias * (sigma.bias / sigma.features)
     z, step = work[0], work[1]
     everybody = ~np.uint64(0)
-    for m in range(n_models(W)):
-        stats[m, 0], stats[m, 1], stats[m, 2], stats[m, 3] = -np.inf, np.inf, 0.0, 0.0
     for t in range(n):
         i = order[t]
         row = row_at(at, i)
@@ -180,6 +180,14 @@ def _sweep(rows, models, alpha, W, active, sigma, thresholds, order, n, stats, s
 
 
 @njit(cache=True, nogil=True)
+def _clear(stats, C, everybody):
+    """Stats of nothing seen, for the models that move, or for all."""
+    for m in range(stats.shape[0]):
+        if everybody or model_moves(C, m):
+            stats[m, 0], stats[m, 1], stats[m, 2], stats[m, 3] = -np.inf, np.inf, 0.0, 0.0
+
+
+@njit(cache=True, nogil=True)
 def dual_cd_sweeps(rows, models, alpha, W, active, sigma, thresholds, key, limits, stats):
     """Sweeps over the active rows of a block, as many as `limits` allow; returns
     (sweeps done, row visits, rows visited by the last sweep, settled).
@@ -198,6 +206,8 @@ def dual_cd_sweeps(rows, models, alpha, W, active, sigma, thresholds, key, limit
             seen at each row's visit, of the last sweep
 
     `settled` is 1 when eps was met on the active rows, 2 when target was met, else 0.
+
+    Where models are those of a search, one whose own gap falls to the target rests from then on, with its stats.
     """
     n_rows = active.shape[0]
     order, runs = np.empty(n_rows, np.int64), np.empty(-(-n_rows // RUN_ROWS), np.int64)
@@ -208,22 +218,26 @@ def dual_cd_sweeps(rows, models, alpha, W, active, sigma, thresholds, key, limit
         n = fill_order(
             n_rows, rows.at, active, order, runs, key.mixed_runs, key.seed, key.epoch + sweep, key.start
         )  # fmt: skip
+        _clear(stats, models.C, sweep == 0)
         _sweep(rows, models, alpha, W, active, sigma, thresholds, order, n, stats, score, work)
         visits += n
         if not limits.whole:
             break
-        if widest_spread(stats) <= limits.eps:
-            return sweep + 1, visits, n, 1
-        if key.mixed_runs != WITH_REPLACEMENT:  # else the rows seen do not speak for the others
-            next_thresholds(stats, thresholds)
         reached = True
         for m in range(n_models(W)):
             norm = 0.0
             for j in range(W.shape[0]):
                 norm += np.float64(weight(W, j, m)) ** 2
-            reached = reached and stats[m, 2] <= limits.target * max(0.5 * norm + stats[m, 3], limits.floor[m])
+            if stats[m, 2] <= limits.target * max(0.5 * norm + stats[m, 3], limits.floor[m]):
+                rest_model(models.C, m)
+            else:
+                reached = False
         if reached:
             return sweep + 1, visits, n, 2
+        if widest_spread(stats) <= limits.eps:
+            return sweep + 1, visits, n, 1
+        if key.mixed_runs != WITH_REPLACEMENT:  # else the rows seen do not speak for the others
+            next_thresholds(stats, thresholds)
     return limits.n_sweeps, visits, n, 0
 
 
@@ -242,6 +256,7 @@ def dual_cd_visit(rows, models, alpha, W, streams, sigma, key, order, stats, sco
     thresholds = np.empty((2, n_models(W)))
     thresholds[0, :], thresholds[1, :] = np.inf, -np.inf
     n = fill_order(n_rows, rows.at, streams, order, runs, key.mixed_runs, key.seed, key.epoch, key.start)
+    _clear(stats, models.C, True)
     _sweep(
         rows, models, alpha, W, streams[:0], sigma, thresholds, order, n, stats, score, np.empty((2, n_models(W)))
     )  # fmt: skip

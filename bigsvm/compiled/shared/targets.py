@@ -38,6 +38,16 @@ def model_cost(C, m, y, i, row):
     raise NotImplementedError
 
 
+def model_moves(C, m):
+    """Whether model m is trained: one of a search that is done, or near enough, is not."""
+    raise NotImplementedError
+
+
+def rest_model(C, m):
+    """Let model m of a search stay as it is; other models go on."""
+    raise NotImplementedError
+
+
 def row_loss(y, box, s, C):
     """C loss(s)."""
     raise NotImplementedError
@@ -108,6 +118,19 @@ def _model_cost(C, m, y, i, row):
     if isinstance(C, types.Array):
         return lambda C, m, y, i, row: C[m]
     return folded_target if _targets(y) else folded_class
+
+
+@overload(model_moves)
+def _model_moves(C, m):
+    return (lambda C, m: True) if isinstance(C, types.Array) else (lambda C, m: C.moves[m] != 0)
+
+
+@overload(rest_model)
+def _rest_model(C, m):
+    def rest(C, m):
+        C.moves[m] = 0
+
+    return (lambda C, m: None) if isinstance(C, types.Array) else rest
 
 
 @overload(row_loss)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from bigsvm.report.facts import Chart, Curve
 
@@ -48,8 +48,9 @@ def braille(chart: Chart, width: int = 72, height: int = 16, colour: bool = Fals
 
     colour : whether ANSI colours may be used
     """
-    points = [_drawable(curve, chart.log_y) for curve in chart.curves]
-    flat = [point for found in points for point in found]
+    points = [_drawable(curve, chart) for curve in chart.curves]
+    bars = [_bars(curve, chart) for curve in chart.curves]
+    flat = [point for found in (*points, *(bar for of_curve in bars for bar in of_curve)) for point in found]
     if not flat:
         return f"{chart.title}\n  no points"
     x_low, x_high = min(x for x, _ in flat), max(x for x, _ in flat)
@@ -58,7 +59,8 @@ def braille(chart: Chart, width: int = 72, height: int = 16, colour: bool = Fals
     margin = max(map(len, ends))
     columns = max(8, width - margin - 2)
     cells: dict[tuple[int, int], tuple[int, int]] = {}  # (row, column) -> (dots, curve)
-    for k, found in enumerate(points):
+    drawn = [(number, part) for number, line in enumerate(points) for part in (line, *bars[number])]
+    for k, found in drawn:
         placed = [
             (
                 _place(x, x_low, x_high, 2 * columns - 1),
@@ -76,12 +78,14 @@ def braille(chart: Chart, width: int = 72, height: int = 16, colour: bool = Fals
         said = ends[0] if row == 0 else ends[1] if row == height - 1 else ""
         line = "".join(_glyph(cells.get((row, column)), several, colour) for column in range(columns))
         lines.append(f"{said:>{margin}} ┤{line}".rstrip())
-    axis = f"{x_low:.3g}"
+    axis = f"{_end(x_low, chart.log_x, 3)}"
     lines.append(f"{'':>{margin}} └{'─' * columns}")
-    lines.append(f"{'':>{margin}}  {axis}{f'{x_high:.3g}':>{columns - len(axis)}}")
+    lines.append(f"{'':>{margin}}  {axis}{_end(x_high, chart.log_x, 3):>{columns - len(axis)}}")
     lines.append(f"{'':>{margin}}  {chart.x}".rstrip())
     if several:
         lines += [f"{'':>{margin}}  {_mark(k, colour)} {curve.name}" for k, curve in enumerate(chart.curves)]
+    if chart.named_marks:
+        lines += [f"{'':>{margin}}  {name}, {chart.y} {y:.4g}" for name, _, y in chart.marks]
     return "\n".join(lines)
 
 
@@ -96,9 +100,22 @@ def _sampled(values: Sequence[float], most: int) -> list[float]:
     return list(values) if n <= most else [values[round(k * (n - 1) / (most - 1))] for k in range(most)]
 
 
-def _drawable(curve: Curve, log: bool) -> list[tuple[float, float]]:
-    pairs = ((x, _scaled(y, log)) for x, y in zip(curve.x, curve.y, strict=True))
-    return [(x, y) for x, y in pairs if y is not None and math.isfinite(x)]
+def _drawable(curve: Curve, chart: Chart) -> list[tuple[float, float]]:
+    return _shown(zip(curve.x, curve.y, strict=True), chart)
+
+
+def _bars(curve: Curve, chart: Chart) -> list[list[tuple[float, float]]]:
+    """Both ends of the bar at each point."""
+    if not len(curve.errors):
+        return []
+    ends = zip(curve.x, curve.y, curve.errors, strict=True)
+    return [_shown([(x, y - error), (x, y + error)], chart) for x, y, error in ends]
+
+
+def _shown(points: Iterable[tuple[float, float]], chart: Chart) -> list[tuple[float, float]]:
+    """Where axes have them; without what these cannot show."""
+    pairs = ((_scaled(x, chart.log_x), _scaled(y, chart.log_y)) for x, y in points)
+    return [(x, y) for x, y in pairs if x is not None and y is not None]
 
 
 def _place(value: float, low: float, high: float, most: int) -> int:
@@ -114,8 +131,8 @@ def _joined(points: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return out
 
 
-def _end(value: float, log: bool) -> str:
-    return f"{10**value if log else value:.2g}"
+def _end(value: float, log: bool, digits: int = 2) -> str:
+    return f"{10**value if log else value:.{digits}g}"
 
 
 def _glyph(cell: tuple[int, int] | None, several: bool, colour: bool) -> str:

@@ -120,10 +120,19 @@ def _draw(axes: Any, chart: Chart, colours: dict[str, str]) -> None:
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e+"))
         axes.yaxis.set_minor_formatter(lambda value, _: "")
+    if chart.log_x:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.xaxis.set_minor_formatter(lambda value, _: "")
     if chart.level is not None and (chart.level[1] > 0 or not chart.log_y):
         axes.axhline(chart.level[1], color=of(_FAINT), linewidth=1.0, linestyle=(0, (2, 2)), label=chart.level[0])
-    for k, (_, x, y) in enumerate(chart.marks):
-        axes.plot([x], [y], "o", color=of(_COLOURS[k % SERIES]), markeredgecolor=of(_INK), markersize=6)
+    for k, (name, x, y) in enumerate(chart.marks):
+        if chart.named_marks:  # open, so that marks of one point are both seen
+            axes.plot(
+                [x], [y], "os"[k % 2], color="none", markeredgecolor=of(_INK), markersize=8 + 4 * (k % 2), label=name
+            )
+        else:
+            axes.plot([x], [y], "o", color=of(_COLOURS[k % SERIES]), markeredgecolor=of(_INK), markersize=6)
     if chart.unit_square:
         axes.set_xlim(-0.02, 1.02)
         axes.set_ylim(-0.02, 1.02)
@@ -146,6 +155,8 @@ def _line(axes: Any, curve: Curve, colour: str, k: int) -> None:
     dashes = (0, (1.5, 1.5)) if curve.faint else _dash(k)
     axes.plot(curve.x, curve.y, color=colour, linestyle=dashes, marker=marker, markersize=3.2, linewidth=1.6,
               label=name)  # fmt: skip
+    if len(curve.errors):
+        axes.errorbar(curve.x, curve.y, curve.errors, fmt="none", ecolor=colour, elinewidth=1.0, capsize=2.5)
 
 
 def _named(curve: Curve) -> str:

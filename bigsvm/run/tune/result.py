@@ -7,15 +7,21 @@ import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bigsvm.errors import DataError, MissingInput
+from bigsvm.files.sealed_json import read_sealed
 from bigsvm.run.fit.outcome import FitResult, exit_code
 from bigsvm.run.tune.folds import Folds
 from bigsvm.run.tune.grid import Candidate
 from bigsvm.run.tune.held_out import LESS_IS_BETTER
 from bigsvm.run.tune.train import Cell, Trained
+
+FOUND = "found.json"
+"""In the folder of a search that is done: the document of its result."""
 
 
 @dataclass(frozen=True)
@@ -161,6 +167,18 @@ class TuneResult:
         found["rank_test_score"] = np.array([1 + int(np.sum(order < value)) for value in order], np.int32)
         found["relative_gap"] = np.array([max(row.gaps) for row in self.rows])
         return found
+
+
+def read_found(run: Path) -> dict[str, Any]:
+    """The document of a search in its folder.  Raises MissingInput, DataError."""
+    try:
+        return dict(read_sealed(run / FOUND))
+    except OSError as error:
+        hint = "the same `bigsvm tune` goes on with it"
+        raise MissingInput(f"the search is not done: {error.strerror}", str(run), hint) from error
+    except (ValueError, TypeError) as error:
+        hint = "the same `bigsvm tune` writes it anew"
+        raise DataError(f"the result of the search is damaged: {error}", str(run / FOUND), hint) from error
 
 
 def rows_of(

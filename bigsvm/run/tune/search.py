@@ -19,18 +19,22 @@ from bigsvm.run.execute.memory import PeakMemory
 from bigsvm.run.fit.checkpoint import Checkpoints
 from bigsvm.run.fit.fit import fit_store
 from bigsvm.run.fit.outcome import FitResult
+from bigsvm.run.start.lazy_rows import rows_on_disk
 from bigsvm.run.tune.folds import Folds, make_folds
 from bigsvm.run.tune.grid import Candidate, grid_of
 from bigsvm.run.tune.held_out import METRICS, METRICS_OF_TARGETS, calibrated_by_folds, held_out_metrics
-from bigsvm.run.tune.result import TuneResult, choose, rows_of
+from bigsvm.run.tune.result import FOUND, TuneResult, choose, rows_of
 from bigsvm.run.tune.train import check_room, train
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.formats.opener import open_store
 from bigsvm.store.identity import first_difference
+from bigsvm.store.ingest.collections.lazy import is_lazy
 
 SEARCH = "search.json"
 _OF_THE_MODEL = ("C", "class_weight", "C_path", "calibrate", "calibrate_share")
 """Options that change no number of a search, or that its grid has."""
+_OF_COLLECTIONS = ("label", "weight", "columns", "hash_bits", "missing", "matrix")
+"""What a dask collection is ingested with."""
 _OPENED = (
     "label", "weight", "empty_chunks", "matrix", "missing", "columns", "hash_bits", "scale", "normalize",
     "positive", "label_map",
@@ -70,7 +74,7 @@ def tune(
 
     Parameters
     ----------
-    source, y, sample_weight : as for `bigsvm.fit`
+    source, y, sample_weight : as for `bigsvm.fit`; rows of dask collections lie in the scratch folder meanwhile
     Cs : 'LOW:HIGH:N', a grid even in the logarithm, or numbers
     folds : number of folds, by a hash of the row number and `seed`: the same in every layout of the rows
     group : name of a column, or an array (n_samples,): rows of one group are in one fold
@@ -107,6 +111,16 @@ def tune(
             raise UsageError(f"{name} is what is searched", hint="Cs and class_weights have the values")
     opened = {name: options.pop(name) for name in _OPENED if name in options}
     config = FitConfig.of(**options)
+    if isinstance(source, tuple) and is_lazy(source[0]):
+        source, y, sample_weight = (*source, sample_weight)[:3]
+    if is_lazy(source):
+        beside = {"y": y, "sample_weight": sample_weight}
+        beside |= {name: opened.pop(name) for name in _OF_COLLECTIONS if name in opened}
+        with rows_on_disk(source, options, beside, config.regression, emit) as (path, left):
+            return tune(
+                path, Cs=Cs, folds=folds, group=group, fold=fold, class_weights=class_weights, gammas=gammas,
+                metric=metric, run=run, emit=emit, one_se=one_se, refit=refit, **opened, **left,
+            )  # fmt: skip
     store = open_store(joined_source(source, y, sample_weight), **opened)
     asked = Asked(
         grid_of(config, Cs, class_weights, gammas),
@@ -189,6 +203,8 @@ def tune_store(
     }
     sizes = asked.folds.sizes(store.n_samples).tolist()
     result = TuneResult(rows, asked.metric, asked.folds, sizes, best, one_se, chosen, figures, warnings)
+    if run is not None:
+        write_sealed(run / FOUND, json.loads(json.dumps(result.document())))
     if asked.refit:
         result.refit = _refit(store, asked.grid[chosen].config(search), note, run)
         if config.calibrate is not None:

@@ -155,11 +155,12 @@ class DualCD(SolverBase):
     def needs(self, shape: DataShape, resident: bool) -> list[Need]:
         """Bytes by name; per-row needs may go to disk."""
         n, m = shape.n_samples, shape.n_models
+        groups = groups_of_models(m, shape.shards, resident and shape.folded)
         needs = [
             Need("w", shape.weight_bytes * (shape.n_features + 1) * m),
             Need("alpha", 8 * n * m, may_spill=True),
             *([Need("folds of the rows", 2 * n)] if shape.folded else []),  # by store row, and by working row
-            Need("active rows", n * sum(bytes_active(g, resident) for g in groups_of_models(m, shape.shards)), True),
+            Need("active rows", n * sum(bytes_active(g, resident) for g in groups), True),
         ]
         if resident:
             needs.append(Need("row norms", 8 * n, may_spill=True))
@@ -196,7 +197,7 @@ class DualCD(SolverBase):
         leaps = self._leaps and not ctx.resident and ctx.shards == 1 and not problem.regression
         leaps = leaps and (problem.axis is None or problem.axis.same_weights)  # it knows one cost of each row
         groups = []
-        for models in groups_of_models(problem.n_models, ctx.shards):
+        for models in groups_of_models(problem.n_models, ctx.shards, ctx.resident and problem.axis is not None):
             m = models.stop - models.start
             part = problem.of_models(models)
             w = zero_weights(ctx.data.n_features, m, dtype)
@@ -298,27 +299,35 @@ class DualCD(SolverBase):
 
         def run(group: ModelGroup) -> tuple[int, int, bool, float]:
             part = group.problem
+            if not group.moves.any():  # all of them are proved
+                group.estimate = 0.0
+                return 0, 0, True, math.inf
             stats = np.empty((part.n_models, 4))
-            key = VisitingOrder(self._mixed_runs(X, part), ctx.seed, state.sweep, 0)
-            limits = Limits(n_sweeps, True, group.eps, group.target, group.floor)
-            _, visits, last_visits, settled = dual_cd_sweeps(
-                rows, part.dual_models, group.alpha.values, group.w, group.active.values[:, 0], EXACT, group.thresholds,
-                key, limits, stats,
-            )  # fmt: skip
-            group.estimate = _relative(stats[:, GAP], stats[:, LOSS], group)
-            exhausted, widest = False, math.inf
-            if settled == 1:
-                if last_visits == ctx.data.n_samples:  # no row was shrunk away: eps is met by all
-                    if self._by_rule:
-                        widest = widest_spread(stats)
-                    else:
-                        exhausted = group.eps <= _SMALLEST_EPS
-                        group.eps = max(group.eps * 0.1, _SMALLEST_EPS)
-                _reactivate(group)
+            mixed, visits, sweeps = self._mixed_runs(X, part), 0, 0
+            exhausted, widest, going_on = False, math.inf, True
+            while going_on:
+                key = VisitingOrder(mixed, ctx.seed, state.sweep + sweeps, 0)
+                limits = Limits(n_sweeps - sweeps, True, group.eps, group.target, group.floor)
+                swept, visited, last_visits, settled = dual_cd_sweeps(
+                    rows, part.dual_models, group.alpha.values, group.w, group.active.values[:, 0], EXACT,
+                    group.thresholds, key, limits, stats,
+                )  # fmt: skip
+                sweeps, visits = sweeps + swept, visits + visited
+                group.estimate = _relative(stats[:, GAP], stats[:, LOSS], group)
+                if settled == 1:
+                    if last_visits == ctx.data.n_samples:  # no row was shrunk away: eps is met by all
+                        if self._by_rule:
+                            widest = widest_spread(stats)
+                        else:
+                            exhausted = group.eps <= _SMALLEST_EPS
+                            group.eps = max(group.eps * 0.1, _SMALLEST_EPS)
+                    _reactivate(group)
+                # A proof costs as much as a few sweeps: those of a search wait until the gap asks for one.
+                going_on = settled == 1 and not exhausted and sweeps < n_sweeps and part.axis is not None
             return visits, last_visits, exhausted, widest
 
         with ThreadPoolExecutor(min(ctx.threads, len(state.groups)), "bigsvm-models") as pool:
-            done = list(pool.map(run, state.groups))
+            done = list(pool.map(run, reversed(state.groups)))  # of a search the hardest come last
         state.sweep += n_sweeps
         estimate = max(group.estimate for group in state.groups)
         state.estimates = (estimate, state.estimates[0])
@@ -378,7 +387,7 @@ class DualCD(SolverBase):
             models = slice(first, first + len(group.floor))
             first = models.stop
             group.floor = np.maximum(group.floor, certificate.dual[models])
-            if not state.shrinks:
+            if not state.shrinks or not group.estimate > 0.0:
                 continue
             if group.estimate <= group.target:
                 group.target = 0.7 * min(group.target, max(group.estimate, 0.1 * group.target))

@@ -15,6 +15,7 @@ from bigsvm.store.state.vectors import RowVector
 
 FIRST_EPS = 0.1  # LIBLINEAR's default; it only decides when shrunk rows come back, the gap decides the end
 _MOST_PER_GROUP = 64  # bits
+_SEARCHED_PER_GROUP = 8  # as many as the registers of a core hold sums of
 _MODELS_PER_GROUP = 4  # at least, before models are split over two groups
 
 
@@ -74,9 +75,13 @@ class DualCDState:
     shards: list[ShardedGroup] | None = None
 
 
-def groups_of_models(n_models: int, shards: int) -> list[slice]:
-    """Two groups where there are models enough for both cores, more beyond 128: the machine has no say."""
-    n = -(-n_models // _MOST_PER_GROUP)
+def groups_of_models(n_models: int, shards: int, searched: bool = False) -> list[slice]:
+    """Two groups where there are models enough for both cores, more beyond 128: the machine has no say.
+
+    searched : the models of a search whose rows are in memory, neighbours alike.  They are few to a group: these need
+        the same rows, and a group that is done costs nothing
+    """
+    n = -(-n_models // (_SEARCHED_PER_GROUP if searched else _MOST_PER_GROUP))
     if shards == 1 and n_models >= 2 * _MODELS_PER_GROUP:
         n = max(n, 2)
     return [slice(g * n_models // n, (g + 1) * n_models // n) for g in range(n)]

@@ -22,11 +22,13 @@ _FORMS = (".svg", ".png")
 _WIDEST = 100
 CURVE = "curve.json"
 """As `bigsvm/run/tune/sizes.py` has it, which is not loaded to show a help."""
+SEARCH = "search.json"
+"""As `bigsvm/run/tune/search.py` has it."""
 
 
 @bigsvm_command(
-    help="Compare fits: proved gaps of each RUN against passes and against seconds; of a search with --sizes the "
-    "held-out metric against the rows trained on.\n\n"
+    help="Compare fits: proved gaps of each RUN against passes and against seconds; of a search the "
+    "held-out metric against C, with --sizes against the rows trained on.\n\n"
     "With -o a picture (matplotlib, the extra `report`), else drawn in the terminal's characters."
 )
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
@@ -42,6 +44,11 @@ def command(session: Session, runs: tuple[Path, ...], output: Path | None, overw
         check_page(output, overwrite)
     if all((path / CURVE).is_file() for path in runs):
         return _learning(session, runs, output, overwrite)
+    searches = [path for path in runs if (path / SEARCH).is_file()]
+    if len(searches) == len(runs):
+        return _searches(session, runs, output, overwrite)
+    if searches:
+        raise UsageError("searches are drawn beside searches, and fits beside fits", str(searches[0]))
     found = [read_run(path) for path in runs]
     charts = comparison(found)
     if not any(curve.y for chart in charts for curve in chart.curves):
@@ -61,6 +68,17 @@ def _learning(session: Session, runs: tuple[Path, ...], output: Path | None, ove
     found = [read_curve(path) for path in runs]
     told = [{"run": str(path), "learning_curve": curve} for path, curve in zip(runs, found, strict=True)]
     chart = learning_chart([path.name.removesuffix(".run") for path in runs], found)
+    return _drawn(session, {"runs": told}, [chart], output, overwrite)
+
+
+def _searches(session: Session, runs: tuple[Path, ...], output: Path | None, overwrite: bool) -> int:
+    """Searches of C."""
+    from bigsvm.report.candidates import search_chart
+    from bigsvm.run.tune.result import read_found
+
+    found = [read_found(path) for path in runs]
+    told = [{"run": str(path), "search": document} for path, document in zip(runs, found, strict=True)]
+    chart = search_chart([path.name.removesuffix(".run") for path in runs], found)
     return _drawn(session, {"runs": told}, [chart], output, overwrite)
 
 
