@@ -260,8 +260,16 @@ class FitConfig:
                 f"multi_class {self.multi_class!r} has no loss {self.loss!r}: Crammer and Singer's is a hinge of its own",
                 hint=f"say multi_class {JOINT_RULE!r} and leave loss out",
             )
-        if self.loss == JOINT_LOSS and self.C_path is not None:
-            raise UsageError("models of several C are not trained together with Crammer and Singer's loss", hint="fit each")
+        if self.loss != JOINT_LOSS:
+            return
+        for wrong, what, hint in (
+            (self.of_kernel, "is of linear models, without a kernel or its solvers", "leave them out, or say --multi-class ovo"),
+            (self.bias == "free", "has no free bias", "say --bias augmented or none"),
+            (self.shards is not None and self.shards > 1, "is of all classes of a row: no shards", "say --shards 1"),
+            (self.C_path is not None, "is not trained for several C at one time", "fit each"),
+        ):
+            if wrong:
+                raise UsageError(f"Crammer and Singer's loss {what}", hint=hint)
 
     def _check_nu(self) -> None:
         """Refuse what nu cannot be, and what does not go with it.  Raises UsageError."""
