@@ -14,7 +14,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from bigsvm.config import JOINT_LOSS, JOINT_RULE
 from bigsvm.model.linear_model import LinearModel
 from bigsvm.run.fit.outcome import FitResult
-from bigsvm.sklearn.appended import Seen, appended, declared_classes, declared_codes, seen_by
+from bigsvm.sklearn.appended import Seen, appended, declared_classes, declared_codes, seen_by, several_classes
 from bigsvm.sklearn.classes import by_code, by_label, check_weighted_classes, coded, weights_of_classes
 from bigsvm.sklearn.estimator import (
     Certified,
@@ -203,12 +203,7 @@ class LinearSVC(_Linear, LinearClassifierMixin, SparseCoefMixin, BaseEstimator):
         X, y = checked_X(self, X, y, dtype=SMALL, reset=seen is None)
         codes = declared_codes(y, declared)
         seen = appended(seen, X, codes, row_weights(sample_weight, X))
-        present = np.unique(seen.y)
-        if len(present) < 2:
-            raise ValueError(
-                f"partial_fit needs rows of at least 2 classes in its first call, and all are of class "
-                f"{declared[present].tolist()[0]!r}"
-            )
+        present = several_classes(seen, declared)
         problems = self._of_arrays(*seen, declared)
         self._trained(problems, seen)
         self._declared, self.classes_ = declared, declared[present]
