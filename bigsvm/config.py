@@ -257,13 +257,17 @@ class FitConfig:
         """Refuse what does not go with a loss of all classes together.  Raises UsageError."""
         if (self.multi_class == JOINT_RULE) != (self.loss == JOINT_LOSS):
             raise UsageError(
-                f"multi_class {self.multi_class!r} has no loss {self.loss!r}: Crammer and Singer's is a hinge of its own",
+                f"multi_class {self.multi_class!r} has no loss {self.loss!r}: Crammer and Singer's is one of its own",
                 hint=f"say multi_class {JOINT_RULE!r} and leave loss out",
             )
         if self.loss != JOINT_LOSS:
             return
         for wrong, what, hint in (
-            (self.of_kernel, "is of linear models, without a kernel or its solvers", "leave them out, or say --multi-class ovo"),
+            (
+                self.of_kernel,
+                "is of linear models, without a kernel or its solvers",
+                "leave them out, or say --multi-class ovo",
+            ),
             (self.bias == "free", "has no free bias", "say --bias augmented or none"),
             (self.shards is not None and self.shards > 1, "is of all classes of a row: no shards", "say --shards 1"),
             (self.C_path is not None, "is not trained for several C at one time", "fit each"),

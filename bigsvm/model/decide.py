@@ -1,9 +1,9 @@
 """From scores to labels and values: what linear and kernel models share.
 
 Two classes: one model, whose positive class is the last; the label is the score's sign.  One against the rest, or a
-loss of all together: the class with the largest score.  One against one: a model for each pair of classes in LIBSVM's order; a score above 0 is
-a vote for the pair's first class, any other one for its second; most votes win, ties go to the first class.
-Regression: one model without classes, whose score is the value.
+loss of all together: the class with the largest score.  One against one: a model for each pair of classes in LIBSVM's
+order; a score above 0 is a vote for the pair's first class, any other one for its second; most votes win, ties go to
+the first class.  Regression: one model without classes, whose score is the value.
 """
 
 from __future__ import annotations

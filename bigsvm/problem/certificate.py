@@ -34,7 +34,7 @@ _AT_MOST_SUMS = 4096  # blocks whose sums are kept apart; more are added up, so 
 
 @dataclass(frozen=True)
 class Certificate:
-    """What one pass over all rows proved about (w, alpha); arrays have one entry a model, or one where a loss is of all.
+    """What one pass over all rows proved about (w, alpha); arrays have one entry a model (one of all of a joint loss).
 
     primal : float64   P(w)
     dual : float64     a dual value, never below 0 (alpha = 0) once `keep_best` has seen it

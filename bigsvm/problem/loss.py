@@ -200,7 +200,7 @@ class OneClass(Hinge):
 
 @dataclass(frozen=True)
 class CrammerSinger(Hinge):
-    """max over classes k of [k != y] + (w_k - w_y).x: LIBLINEAR's -s 4; of all models of a row together (`joint.py`)."""
+    """max over classes k of [k != y] + (w_k - w_y).x, of all models together (`joint.py`): LIBLINEAR's -s 4."""
 
     name: ClassVar[str] = "crammer_singer"
     joint: ClassVar[bool] = True

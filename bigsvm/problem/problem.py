@@ -14,8 +14,8 @@ the constraint sum_i alpha_i y_i = 0.
 
 With a kernel, w and x stand for their images.  One against one (`ovo`): a model for each pair of classes, on their rows
 alone, the first class of a pair positive as in LIBSVM.  Crammer and Singer's loss is of all models of a row together,
-and so are P, D and their gap; of two classes it is the hinge loss with twice the cost.  Regression: one model, no classes, and the loss is of the
-residual y_i - f(x_i) of the target y_i.
+and so are P, D and their gap; of two classes it is the hinge loss with twice the cost.  Regression: one model, no
+classes, and the loss is of the residual y_i - f(x_i) of the target y_i.
 """
 
 from __future__ import annotations

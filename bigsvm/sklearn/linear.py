@@ -99,7 +99,8 @@ class _Linear(Certified):
 
 
 class LinearSVC(_Linear, LinearClassifierMixin, SparseCoefMixin, BaseEstimator):
-    """Linear support vector classification, each class against the rest or all together: `sklearn.svm.LinearSVC` with a proof.
+    """Linear support vector classification, each class against the rest or all together: `sklearn.svm.LinearSVC` with
+    a proof.
 
     min_w 1/2 ||w||^2 + C sum_i weight_i loss(1 - y_i f(x_i)), f(x) = w.x + b, where ||w||^2 includes
     (b / intercept_scaling)^2.

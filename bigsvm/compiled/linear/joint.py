@@ -5,7 +5,8 @@ With z_k = w_k.x_i, and C_i the cost of row i of class y = y_i,
     P(w) = 1/2 sum_k ||w_k||^2 + sum_i C_i max_k s_ik,     s_ik = [k != y] + z_k - z_y   (s_iy = 0)
 
 In the dual every row has a mass C_i to spread over the classes: q_ik >= 0, sum_k q_ik = C_i.  What lies on its own
-class is unspent.  alpha_ik = -q_ik of the other classes and alpha_iy = C_i - q_iy sum up to 0, w_k = sum_i alpha_ik x_i,
+class is unspent.  With alpha_ik = -q_ik of the other classes and alpha_iy = C_i - q_iy, which sum up to 0, and
+w_k = sum_i alpha_ik x_i,
 
     D(alpha) = sum_i alpha_iy - 1/2 sum_k ||w_k||^2,
     P(w) - D(alpha) = sum_i sum_k q_ik (max_l s_il - s_ik) + 1/2 sum_k ||w_k - v_k||^2

@@ -51,7 +51,7 @@ def problem_of(model: Model, store: RowBlocks) -> Problem:
         and loss.regression == model.regression
         and loss.joint == model.joint
         and (len(model.classes) > 2 or not loss.joint)
-        and (np.all(C == C[0]) or not loss.joint)
+        and (np.all(C[0] == C) or not loss.joint)
         and (loss.nu is None or (0 < loss.nu <= 1 and bias == "free"))
     )
     if not sound:
