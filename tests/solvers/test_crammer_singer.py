@@ -42,13 +42,10 @@ def dual(alpha: np.ndarray, X: np.ndarray, y: np.ndarray, C: np.ndarray) -> Real
     return own.astype(Real).sum() - ((alpha.T.astype(Real) @ X.astype(Real)) ** 2).sum() / 2
 
 
-def duals(path: Path, y: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(np.load(path / "alpha.npy").T)
-
-
-@pytest.mark.parametrize("bias", ["augmented", "none"])
-@pytest.mark.parametrize("layout", ["dense", "csr"])
-@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("bias", "layout", "stream"),
+    [("augmented", "dense", False), ("none", "csr", False), ("none", "dense", True), ("augmented", "csr", True)],
+)
 def test_the_gap_is_that_of_the_definition(
     tmp_path: Path, bias: str, layout: str, stream: bool, request: pytest.FixtureRequest
 ) -> None:
@@ -66,7 +63,7 @@ def test_the_gap_is_that_of_the_definition(
     X = np.hstack([X, np.full((300, 1), B)])
     model: Any = result.model
     W = np.hstack([model.coef, model.intercept[:, None] / (B or 1.0)])
-    P, D = primal(W, X, y, C), dual(duals(tmp_path / "m", y), X, y, C)
+    P, D = primal(W, X, y, C), dual(np.load(tmp_path / "m" / "alpha.npy").T, X, y, C)
     assert result.figures["objective"] == pytest.approx(float(P), rel=1e-12)
     assert float(P - D) <= result.figures["duality_gap"] * (1 + 1e-6) <= 1e-6 * float(P) * (1 + 1e-6)
     assert [found["class"] for found in result.figures["models"]] == [None]
@@ -80,7 +77,7 @@ def test_a_step_solves_its_row_exactly() -> None:
     y = np.arange(30) % 5
     result = bigsvm.fit((X, y), **CS, bias="none", C=0.3, tol=1e-12)
     assert result.status == "converged"
-    again = bigsvm.fit((X, y), **CS, bias="none", C=0.3, tol=1e-3, solver_options={"max_sweeps_per_step": 1})
+    again = bigsvm.fit((X, y), **CS, bias="none", C=0.3, tol=1e-5, solver_options={"max_sweeps_per_step": 1})
     assert again.figures["epochs"] <= 2
     assert again.figures["objective"] == pytest.approx(result.figures["objective"], rel=1e-12)
 
@@ -119,9 +116,9 @@ def test_same_bytes_after_stops_and_with_any_number_of_threads(
 ) -> None:
     if stream:
         request.getfixturevalue("streaming")
-    X, y = classes(9, 400)  # of so many classes other losses would make two groups
+    X, y = classes(9, 200)  # of so many classes other losses would make two groups
     store = ArrayRows(X, y)
-    options: dict[str, Any] = {**CS, "tol": 1e-4, "solver_options": {"max_sweeps_per_step": 3}}
+    options: dict[str, Any] = {**CS, "tol": 1e-2 if stream else 1e-3, "C": 0.1, "solver_options": {"max_sweeps_per_step": 3}}
     comes_to_the_same(store, FitConfig.of(**options), tmp_path, 7)
     for threads in (1, 3):
         fit_store(store, FitConfig.of(**options, threads=threads)).save_model(tmp_path / str(threads))
@@ -141,10 +138,11 @@ def test_two_classes_are_the_hinge_with_twice_the_cost() -> None:
 def test_more_rows_go_on_from_the_duals_and_other_rules_do_not(tmp_path: Path) -> None:
     X, y = classes(4, 600)
     old = tmp_path / "old"
-    bigsvm.fit((X[:540], y[:540]), **CS, tol=1e-6).save_model(old)
-    fresh, ours = bigsvm.fit((X, y), **CS, tol=1e-6), bigsvm.fit((X, y), **CS, tol=1e-6, warm_start=str(old))
-    assert ours.figures["epochs"] <= fresh.figures["epochs"]
-    assert ours.figures["objective"] == pytest.approx(fresh.figures["objective"], rel=1e-6)
+    options: dict[str, Any] = {**CS, "C": 0.1, "tol": 9e-5}
+    bigsvm.fit((X[:540], y[:540]), **options).save_model(old)
+    fresh, ours = bigsvm.fit((X, y), **options), bigsvm.fit((X, y), **options, warm_start=str(old))
+    assert ours.figures["epochs"] < fresh.figures["epochs"]
+    assert ours.figures["objective"] == pytest.approx(fresh.figures["objective"], rel=2e-4)
     with pytest.raises(BigSVMError, match=r"multi_class 'crammer-singer', and this fit is 'ovr'"):
         bigsvm.fit((X, y), loss="hinge", warm_start=str(old))
 
@@ -169,7 +167,7 @@ def test_without_alpha_a_weaker_bound_is_proved_and_damage_is_seen(tmp_path: Pat
         ({"bias": "free"}, "no free bias"),
         ({"shards": 2}, "no shards"),
         ({"solver": "newton"}, "solvers that do: dcd"),
-        ({"solver_options": {"momentum": "on"}}, "momentum=on does not train"),
+        ({"solver": "dcd", "solver_options": {"momentum": "on"}}, "momentum=on does not train"),
     ],
 )
 def test_what_does_not_go_with_it_is_refused_by_name(options: dict[str, Any], said: str) -> None:
