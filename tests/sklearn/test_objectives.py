@@ -135,7 +135,7 @@ def test_regression(real_data: ModuleType, name: str, loss: str) -> None:
 @pytest.mark.parametrize("name", ["iris", "wine", "noisy", "wide", "balance-scale"])
 def test_one_loss_of_all_classes(real_data: Any, name: str) -> None:
     if name == "balance-scale":
-        X, y, weights = rows(real_data, name)
+        X, y, weights = rows(real_data.load, name)
     elif name in ("iris", "wine"):
         X, y = getattr(sklearn.datasets, f"load_{name}")(return_X_y=True)
         X, weights = X / np.abs(X).max(axis=0), np.ones(len(y))
