@@ -166,7 +166,13 @@ def _streams() -> list[Case]:
         Case("stream-weights", "stream", f"-s newton {easy} --bias free --weight obs/weight", streamed=True),
         Case("stream-smo", "stream", "-s smo --kernel rbf --c 0.01 --tol 0.1", streamed=True),
         Case("resumed-dcd", "stream", "-s dcd --loss hinge --c 0.01", streamed=True, resumed=2),
-        Case("resumed-crammer-singer", "stream-classes", "--multi-class crammer-singer --c 0.01", streamed=True, resumed=2),
+        Case(
+            "resumed-crammer-singer",
+            "stream-classes",
+            "--multi-class crammer-singer --c 0.01",
+            streamed=True,
+            resumed=2,
+        ),
         Case("resumed-newton", "stream", "-s newton --tol 1e-6", streamed=True, resumed=2),
         Case("resumed-smo", "dense32", "-s smo --kernel rbf --tol 1e-6", resumed=1),
     ]

@@ -118,7 +118,12 @@ def test_same_bytes_after_stops_and_with_any_number_of_threads(
         request.getfixturevalue("streaming")
     X, y = classes(9, 200)  # of so many classes other losses would make two groups
     store = ArrayRows(X, y)
-    options: dict[str, Any] = {**CS, "tol": 1e-2 if stream else 1e-3, "C": 0.1, "solver_options": {"max_sweeps_per_step": 3}}
+    options: dict[str, Any] = {
+        **CS,
+        "tol": 1e-2 if stream else 1e-3,
+        "C": 0.1,
+        "solver_options": {"max_sweeps_per_step": 3},
+    }
     comes_to_the_same(store, FitConfig.of(**options), tmp_path, 7)
     for threads in (1, 3):
         fit_store(store, FitConfig.of(**options, threads=threads)).save_model(tmp_path / str(threads))
@@ -127,7 +132,8 @@ def test_same_bytes_after_stops_and_with_any_number_of_threads(
 
 def test_two_classes_are_the_hinge_with_twice_the_cost() -> None:
     X, y = classes(2, 200)
-    one, two = bigsvm.fit((X, y), **CS, tol=1e-9), bigsvm.fit((X, y), loss="hinge", solver="dcd", C=2.0, tol=1e-9)
+    one = bigsvm.fit((X, y), **CS, tol=1e-9)
+    two = bigsvm.fit((X, y), loss="hinge", solver="dcd", C=2.0, tol=1e-9)
     assert (one.figures["loss"], one.figures["C"]) == ("hinge", 2.0)
     assert one.figures["objective"] == pytest.approx(two.figures["objective"], rel=1e-8)
     d = np.append(one.model.coef[0], one.model.intercept)  # type: ignore[union-attr]
