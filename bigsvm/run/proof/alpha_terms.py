@@ -79,7 +79,8 @@ def _best_scaled(total: Accumulator, problem: Problem) -> Certificate:
     sums = total.sums()
     v = whole if whole.ndim == 2 else whole[:, None]
     norms = np.sum(v * v, axis=0)
-    quadratic = 0.5 * (norms.sum(keepdims=True) if problem.joint else norms) + sums[:, ALPHA_DIAG]
+    norms = norms.sum(keepdims=True) if problem.joint else norms
+    quadratic = 0.5 * norms + sums[:, ALPHA_DIAG]
     linear = sums[:, LINEAR]
     t = np.divide(linear, 2.0 * quadratic, out=np.zeros_like(linear), where=(quadratic > 0) & (linear > 0))
     if np.isfinite(problem.loss.upper_factor):
