@@ -14,12 +14,14 @@ from bigsvm.units import parse_bytes, parse_seconds
 
 Bias = Literal["augmented", "free", "none"]
 Stop = Literal["gap", "paper"]
-MultiClass = Literal["ovr", "ovo"]
+MultiClass = Literal["ovr", "ovo", "crammer-singer"]
 WSS = Literal["1", "2", "3", "keerthi2", "wr", "wr+3"]
 Stage = Literal["auto", "none"]
 NU_LOSSES = ("nu_svc", "nu_svr", "one_class")
 """Losses whose margin, or epsilon, is set by nu: kernel problems, also where the kernel is linear."""
-LOSSES = ("hinge", "squared_hinge", "epsilon_insensitive", "squared_epsilon_insensitive", *NU_LOSSES)
+JOINT_RULE, JOINT_LOSS = "crammer-singer", "crammer_singer"
+"""How classes are told apart by one loss of all of them, and that loss: each stands for the other."""
+LOSSES = ("hinge", "squared_hinge", "epsilon_insensitive", "squared_epsilon_insensitive", JOINT_LOSS, *NU_LOSSES)
 KERNELS = ("linear", "rbf", "poly", "sigmoid", "precomputed")
 KERNEL_SOLVERS = ("smo", "rosen", "rosen-block", "simplified-smo", "simplified-smo-km", "platt-smo")
 """Solvers of the dual that see the rows through a kernel only: hinge and a free bias are their defaults."""
@@ -42,7 +44,7 @@ class FitConfig:
     loss: str = result(
         "squared_hinge", "--loss",
         "Loss of the margin, or of the residual (epsilon_insensitive: regression); nu_svc, nu_svr, one_class: "
-        "LIBSVM's, with --nu.",
+        "LIBSVM's, with --nu; crammer_singer: that of --multi-class.",
         choices=LOSSES, shown="squared_hinge; hinge with a kernel",
     )  # fmt: skip
     C: float = result(
@@ -68,10 +70,13 @@ class FitConfig:
     )  # fmt: skip
     """'balanced', or weights by label as text: {'1': 10.0}; labels not named weigh 1."""
     multi_class: MultiClass | None = result(
-        None, "--multi-class", "More than two classes: each against the rest, or a model for each pair of them.",
+        None, "--multi-class",
+        "More than two classes: each against the rest, a model for each pair of them, or one loss of all (Crammer and "
+        "Singer's, LIBLINEAR's -s 4).",
         choices=get_args(MultiClass), shown="ovo with a kernel, else ovr",
     )  # fmt: skip
-    """One against the rest, or every pair of classes; None: pairs for kernel solvers, as LIBSVM, else the rest."""
+    """One against the rest, every pair of classes, or all together, which is a hinge loss of its own; None: pairs for
+    kernel solvers, as LIBSVM, else the rest."""
     epsilon: float = result(
         0.1, "--epsilon", "Regression: errors up to this cost nothing, in units of the target.", kind="float",
         shown=None,
@@ -231,6 +236,7 @@ class FitConfig:
         if self.multi_class is not None and (self.regression or self.loss == "one_class"):
             fits = "targets" if self.regression else "rows of one class"
             raise UsageError(f"multi_class is for classes, and the loss {self.loss} fits {fits}")
+        self._check_joint()
         self._check_nu()
         if self.calibrate == "platt":
             object.__setattr__(self, "calibrate", "sigmoid")
@@ -246,6 +252,28 @@ class FitConfig:
     def regression(self) -> bool:
         """Of targets, not of classes."""
         return self.loss.endswith("epsilon_insensitive") or self.loss == "nu_svr"
+
+    def _check_joint(self) -> None:
+        """Refuse what does not go with a loss of all classes together.  Raises UsageError."""
+        if (self.multi_class == JOINT_RULE) != (self.loss == JOINT_LOSS):
+            raise UsageError(
+                f"multi_class {self.multi_class!r} has no loss {self.loss!r}: Crammer and Singer's is one of its own",
+                hint=f"say multi_class {JOINT_RULE!r} and leave loss out",
+            )
+        if self.loss != JOINT_LOSS:
+            return
+        for wrong, what, hint in (
+            (
+                self.of_kernel,
+                "is of linear models, without a kernel or its solvers",
+                "leave them out, or say --multi-class ovo",
+            ),
+            (self.bias == "free", "has no free bias", "say --bias augmented or none"),
+            (self.shards is not None and self.shards > 1, "is of all classes of a row: no shards", "say --shards 1"),
+            (self.C_path is not None, "is not trained for several C at one time", "fit each"),
+        ):
+            if wrong:
+                raise UsageError(f"Crammer and Singer's loss {what}", hint=hint)
 
     def _check_nu(self) -> None:
         """Refuse what nu cannot be, and what does not go with it.  Raises UsageError."""
@@ -290,6 +318,10 @@ class FitConfig:
         if options.get("loss") in NU_LOSSES:
             options.setdefault("bias", "free")
             options["solver"] = "smo" if options.get("solver", "auto") == "auto" else options["solver"]
+        if options.get("multi_class") == JOINT_RULE and options.get("loss", "hinge") == "hinge":
+            options["loss"] = JOINT_LOSS
+        elif options.get("loss") == JOINT_LOSS:
+            options.setdefault("multi_class", JOINT_RULE)
         if options.get("kernel", "linear") != "linear" or options.get("solver") in KERNEL_SOLVERS:
             options.setdefault("bias", "free")
             options.setdefault("loss", "hinge")

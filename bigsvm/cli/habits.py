@@ -25,7 +25,7 @@ _SOLVERS = {
     "1": "--loss squared_hinge --solver dcd",
     "2": "--loss squared_hinge --solver newton-cg",
     "3": "--loss hinge --solver dcd",
-    "4": "Crammer and Singer's; --multi-class ovr or ovo",
+    "4": "--multi-class crammer-singer",
     "5": "an L1 penalty, which is not to be had here",
     "6": "an L1 penalty, which is not to be had here",
     "7": "logistic regression, which is not to be had here",

@@ -1,9 +1,9 @@
 """From scores to labels and values: what linear and kernel models share.
 
-Two classes: one model, whose positive class is the last; the label is the score's sign.  One against the rest: the
-class with the largest score.  One against one: a model for each pair of classes in LIBSVM's order; a score above 0 is
-a vote for the pair's first class, any other one for its second; most votes win, ties go to the first class.
-Regression: one model without classes, whose score is the value.
+Two classes: one model, whose positive class is the last; the label is the score's sign.  One against the rest, or a
+loss of all together: the class with the largest score.  One against one: a model for each pair of classes in LIBSVM's
+order; a score above 0 is a vote for the pair's first class, any other one for its second; most votes win, ties go to
+the first class.  Regression: one model without classes, whose score is the value.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from bigsvm.config import JOINT_RULE
 from bigsvm.csr import CSR
 from bigsvm.errors import DataError, UsageError
 from bigsvm.model.probability.calibration import probabilities
@@ -74,8 +75,15 @@ class Decides:
         return bool(np.any(self.negative >= 0))
 
     @property
+    def joint(self) -> bool:
+        """Whether its models were trained with one loss of all of them: Crammer and Singer's."""
+        return bool(self.about.get("problem", {}).get("multi_class") == JOINT_RULE)
+
+    @property
     def multi_class(self) -> str:
-        """'ovr', 'ovo', or '' for regression, as model.json has it."""
+        """'ovr', 'ovo', 'crammer-singer', or '' for regression, as model.json has it."""
+        if self.joint:
+            return JOINT_RULE
         return "" if self.regression else "ovo" if self.pairs else "ovr"
 
     @property

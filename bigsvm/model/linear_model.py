@@ -18,6 +18,7 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
+from bigsvm.config import JOINT_RULE
 from bigsvm.csr import CSR
 from bigsvm.errors import DataError
 from bigsvm.model.decide import Decides, check_width, models_of, no_codes
@@ -135,7 +136,7 @@ class LinearModel(Decides):
         if isinstance(alpha, np.ndarray):
             alpha_bytes = alpha.nbytes
         about = self.about
-        plain = self.multi_class == "ovr"
+        plain = self.multi_class in ("ovr", JOINT_RULE)
         if not plain:
             problem = {**about.get("problem", {}), "multi_class": self.multi_class, "regression": self.regression}
             about = {**about, "problem": problem}

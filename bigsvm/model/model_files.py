@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from bigsvm.config import JOINT_RULE
 from bigsvm.errors import DataError, MissingInput
 from bigsvm.files.atomic import file_digest, new_directory, read_bytes
 from bigsvm.files.paths import check_own_files
@@ -159,7 +160,7 @@ def classes_of(document: dict[str, Any], folder: Path) -> tuple[np.ndarray, bool
     """
     labels, problem = document["classes"], document.get("problem", {})
     rule = problem.get("multi_class", "ovr")
-    if rule not in ("ovr", "ovo", ""):
+    if rule not in ("ovr", "ovo", "") and not (rule == JOINT_RULE and document.get("kind") != "kernel"):
         raise DataError(f"models of several classes are not told apart by {rule!r}", str(folder / "model.json"))
     if labels == [] and problem.get("regression") is True:
         return np.empty(0), False

@@ -15,7 +15,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from bigsvm.compiled.linear import gap_terms as kernel
+from bigsvm.compiled.linear.joint import certify_joint_rows
+from bigsvm.compiled.shared.losses import DualModels, JointModels
 from bigsvm.compiled.shared.rows import decision
+from bigsvm.problem.joint import alpha_of_slacks, joint_slacks
 from bigsvm.problem.problem import Problem
 from bigsvm.store.blocks import Block, BlockRef, Matrix, RowBlocks, blocks_of, readonly_view
 from bigsvm.store.survey import Survey
@@ -31,7 +34,7 @@ _AT_MOST_SUMS = 4096  # blocks whose sums are kept apart; more are added up, so 
 
 @dataclass(frozen=True)
 class Certificate:
-    """What one pass over all rows proved about (w, alpha); arrays have one entry a model.
+    """What one pass over all rows proved about (w, alpha); arrays have one entry a model (one of all of a joint loss).
 
     primal : float64   P(w)
     dual : float64     a dual value, never below 0 (alpha = 0) once `keep_best` has seen it
@@ -117,7 +120,7 @@ def certify_blocks(share: RowsShare) -> RowsTerms:
 
 def no_terms(problem: Problem, w: np.ndarray) -> RowsTerms:
     """Of no rows."""
-    return RowsTerms(np.zeros((problem.n_models, kernel.N_SUMS)), np.zeros(w.shape), 0, 0, None)
+    return RowsTerms(np.zeros((problem.n_proofs, kernel.N_SUMS)), np.zeros(w.shape), 0, 0, None)
 
 
 def with_block(terms: RowsTerms, problem: Problem, w: np.ndarray, alpha: np.ndarray | None, block: Block) -> RowsTerms:
@@ -128,17 +131,29 @@ def with_block(terms: RowsTerms, problem: Problem, w: np.ndarray, alpha: np.ndar
     X, (y, cost) = readonly_view(block.X), problem.y_and_cost(block)
     if alpha is None:
         alpha = _alpha_of_margins(problem, X, y, cost, w)
-    kernel.certify_rows(X, y, cost, problem.models_on(block), alpha, w, terms.v, _SCALES[:0], terms.sums)
+    add_terms(X, y, cost, problem.models_on(block), alpha, w, terms.v, _SCALES[:0], terms.sums)
     return terms._replace(n_rows=terms.n_rows + block.n_rows, bytes_read=terms.bytes_read + block.nbytes)
+
+
+def add_terms(
+    X: Matrix, y: np.ndarray, cost: np.ndarray, models: DualModels | JointModels, alpha: np.ndarray, w: np.ndarray,
+    v: np.ndarray, scales: np.ndarray, sums: np.ndarray,
+) -> None:  # fmt: skip
+    """Add the terms of some rows to v and sums, as `gap_terms.certify_rows` says."""
+    if isinstance(models, JointModels):
+        assert not len(scales)
+        certify_joint_rows(X, y, cost, models, alpha, w, v, sums)
+    else:
+        kernel.certify_rows(X, y, cost, models, alpha, w, v, scales, sums)
 
 
 def _alpha_of_margins(problem: Problem, X: Matrix, y: np.ndarray, cost: np.ndarray, w: np.ndarray) -> np.ndarray:
     """alpha_i = C_i loss'(s_i): in the box always, and tight at the optimum of the squared losses."""
-    return problem.loss.alpha(slacks_of(problem, X, y, w), cost[:, None] * problem.C[None, :])
+    return alpha_of_slacks(problem, y, slacks_of(problem, X, y, w), cost[:, None] * problem.C[None, :])
 
 
 def slacks_of(problem: Problem, X: Matrix, y: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """s_i of some rows at w, float64, (n_rows, n_models)."""
+    """s_i of some rows at w, float64, (n_rows, n_models); of a joint loss 0 of a row's own class."""
     W = w if w.ndim == 2 else w[:, None]
     n_columns = X.shape[1] if isinstance(X, np.ndarray) else len(W) - 1
     scores = np.empty((len(y), problem.n_models))
@@ -146,6 +161,8 @@ def slacks_of(problem: Problem, X: Matrix, y: np.ndarray, w: np.ndarray) -> np.n
     scores += problem.constant_feature * W[-1]
     if problem.regression:
         return y[:, None] - scores
+    if problem.joint:
+        return joint_slacks(scores, y)
     return np.asarray(1.0 - np.where(y[:, None] == problem.positive[None, :], 1.0, -1.0) * scores)
 
 
@@ -166,7 +183,7 @@ class Accumulator:
 
     def no_sums(self) -> np.ndarray:
         """Of no rows, as `certify_rows` takes them."""
-        return np.zeros((self._problem.n_models, kernel.N_SUMS + 2 * len(self.scales)))
+        return np.zeros((self._problem.n_proofs, kernel.N_SUMS + 2 * len(self.scales)))
 
     def add(self, terms: RowsTerms) -> None:
         """Add one task's terms; call in the order of the rows."""
@@ -192,7 +209,7 @@ class Accumulator:
         self.n_rows = tree["n_rows"]
 
     def sums(self) -> np.ndarray:
-        """The blocks' sums together, float64, shape (n_models, 7) and more where multiples of w are looked at."""
+        """The blocks' sums together, float64, shape (n_proofs, 7) and more where multiples of w are looked at."""
         if not self._sums:
             return self.no_sums()
         stacked = np.array(self._sums)
@@ -229,6 +246,8 @@ class Accumulator:
     def _norms(self, scale: np.ndarray, v: np.ndarray) -> np.ndarray:
         norms = np.zeros((self._problem.n_models, 3))
         kernel.distances(self._w, scale, v, norms, 1 if self._problem.bias == "free" else 0)
+        if self._problem.joint:
+            return np.array([[*norms[:, :2].sum(axis=0), norms[:, 2].max()]])
         return norms
 
     def _choose_scales(self, total: np.ndarray, norms: np.ndarray) -> np.ndarray:

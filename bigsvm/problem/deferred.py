@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bigsvm.compiled.linear import gap_terms as kernel
-from bigsvm.problem.certificate import Accumulator, Proof, RowsTerms
+from bigsvm.problem.certificate import Accumulator, Proof, RowsTerms, add_terms
 from bigsvm.problem.problem import Problem
 from bigsvm.store.blocks import Block, readonly_view
 from bigsvm.store.state.vectors import RowVector
@@ -42,7 +41,7 @@ class DeferredCertificate:
         problem, total = self.problem, self._total
         y, cost = problem.y_and_cost(block)
         sums = total.no_sums()
-        kernel.certify_rows(
+        add_terms(
             readonly_view(block.X), y, cost, problem.models_on(group), self.alpha.get(group), total.met, total.v,
             total.scales, sums,
         )  # fmt: skip

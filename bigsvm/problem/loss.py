@@ -26,6 +26,7 @@ class Loss:
     diag_factor : over C_i: what the conjugate adds to the diagonal of the Gram matrix
     smooth : its slope has no jump, so that it bends somewhere and alpha_i has no upper bound
     regression : of a target, not of a class
+    joint : of all models together
     one_sided : code of the loss of one side, max(0, s) or its square, as line searches know it
     epsilon : residuals up to this cost nothing, in units of the target; 0 for classes
     nu : share of the rows that sets the margin, or epsilon, in their place (docs/mathematics.md 1.7); None: it is given
@@ -38,6 +39,7 @@ class Loss:
     smooth: ClassVar[bool]
     one_sided: ClassVar[int]
     regression: ClassVar[bool] = False
+    joint: ClassVar[bool] = False
 
     epsilon: float = 0.0
     nu: float | None = None
@@ -196,6 +198,14 @@ class OneClass(Hinge):
     name: ClassVar[str] = "one_class"
 
 
+@dataclass(frozen=True)
+class CrammerSinger(Hinge):
+    """max over classes k of [k != y] + (w_k - w_y).x, of all models together (`joint.py`): LIBLINEAR's -s 4."""
+
+    name: ClassVar[str] = "crammer_singer"
+    joint: ClassVar[bool] = True
+
+
 LOSSES: dict[str, type[Loss]] = {
     loss.name: loss for loss in (Hinge, SquaredHinge, EpsilonInsensitive, SquaredEpsilonInsensitive)
 }
@@ -203,11 +213,18 @@ NU: dict[str, type[Loss]] = {loss.name: loss for loss in (NuSVC, NuSVR, OneClass
 """Losses whose margin or epsilon is found, so that nothing of them is known of a row alone."""
 
 
+JOINT: dict[str, type[Loss]] = {CrammerSinger.name: CrammerSinger}
+"""Losses of all classes together, which are no functions of one slack."""
+
+
 def loss_named(name: str, epsilon: float = 0.0, nu: float = 0.5) -> Loss:
     """The loss of that name, with `epsilon` where it is one of targets.  Raises Unsupported naming those there are."""
     if name in NU:
         return NU[name](nu=float(nu))
+    if name in JOINT:
+        return JOINT[name]()
     if name not in LOSSES:
-        raise Unsupported(f"the loss {name!r} is not available", hint=f"available: {', '.join((*LOSSES, *NU))}")
+        known = ", ".join((*LOSSES, *NU, *JOINT))
+        raise Unsupported(f"the loss {name!r} is not available", hint=f"available: {known}")
     loss = LOSSES[name]
     return loss(float(epsilon)) if loss.regression else loss()

@@ -13,8 +13,9 @@ LIBLINEAR's -B does.  `none`: b = 0.  `free`: the same feature, but its weight c
 the constraint sum_i alpha_i y_i = 0.
 
 With a kernel, w and x stand for their images.  One against one (`ovo`): a model for each pair of classes, on their rows
-alone, the first class of a pair positive as in LIBSVM.  Regression: one model, no classes, and the loss is of the
-residual y_i - f(x_i) of the target y_i.
+alone, the first class of a pair positive as in LIBSVM.  Crammer and Singer's loss is of all models of a row together,
+and so are P, D and their gap; of two classes it is the hinge loss with twice the cost.  Regression: one model, no
+classes, and the loss is of the residual y_i - f(x_i) of the target y_i.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bigsvm.compiled.shared.losses import DualBox, DualModels
-from bigsvm.config import FitConfig
+from bigsvm.compiled.shared.losses import DualBox, DualModels, JointModels
+from bigsvm.config import JOINT_RULE, FitConfig
 from bigsvm.errors import DataError, Unsupported, UsageError
 from bigsvm.problem.axis import ModelAxis
 from bigsvm.problem.centre import Centre
@@ -82,8 +83,25 @@ class Problem:
         return bool(np.any(self.negative >= 0))
 
     @property
+    def joint(self) -> bool:
+        """One loss of all models together, a weight vector for each class."""
+        return self.loss.joint
+
+    @property
+    def multi_class(self) -> str:
+        """How classes are told apart, as model.json says it; '' of targets."""
+        if self.regression:
+            return ""
+        return JOINT_RULE if self.joint else "ovo" if self.pairs else "ovr"
+
+    @property
     def n_models(self) -> int:
         return len(self.positive)
+
+    @property
+    def n_proofs(self) -> int:
+        """Objectives, each with a gap of its own: one a model, or one of all."""
+        return 1 if self.joint else len(self.positive)
 
     @property
     def n_costs(self) -> int:
@@ -106,12 +124,14 @@ class Problem:
         )  # fmt: skip
 
     @property
-    def dual_models(self) -> DualModels:
+    def dual_models(self) -> DualModels | JointModels:
         """The models as loops take them that know a row by its working row."""
+        if self.joint:
+            return JointModels(self.class_weight, float(self.C[0]), self.constant_feature)
         C = self.C if self.axis is None else self.axis.training_costs(self.C)
         return DualModels(self.class_weight, self.positive, C, self.box)
 
-    def models_on(self, rows: Block | BlockGroup) -> DualModels:
+    def models_on(self, rows: Block | BlockGroup) -> DualModels | JointModels:
         """The models as loops take them that see these rows alone."""
         if self.axis is None:
             return self.dual_models
@@ -202,6 +222,9 @@ def make_problem(config: FitConfig, store: RowBlocks, class_counts: np.ndarray |
         pairs = np.array(list(itertools.combinations(range(len(classes)), 2)), np.int32)
         positive, negative = pairs[:, 0], pairs[:, 1]
     costs = config.costs(store.n_samples)
+    if loss.joint and len(classes) == 2:
+        # At the best w the two vectors are -d/2 and d/2, and P is half of 1/2 ||d||^2 + 2 C sum hinge.
+        loss, costs = loss_named("hinge"), [2.0 * C for C in costs]
     return Problem(
         loss=loss,
         C=np.repeat(costs, len(positive)),

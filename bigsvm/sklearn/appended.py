@@ -34,7 +34,7 @@ def seen_by(estimator: Any, X: Any) -> Seen | None:
             "with warm_start=True goes on from the last fit"
         )
     seen: Seen | None = getattr(estimator, "_seen", None)
-    if seen is None and hasattr(estimator, "coef_"):
+    if seen is None and hasattr(estimator, "certificate_"):
         warnings.warn(
             "partial_fit after fit begins anew with these rows alone, since fit keeps none: give all pieces to "
             "partial_fit, or all rows to fit with warm_start=True",
@@ -60,6 +60,17 @@ def appended(seen: Seen | None, X: Any, y: np.ndarray, weights: np.ndarray | Non
         both = np.concatenate([_or_ones(seen.weights, len(seen.y)), _or_ones(weights, len(y))])
     X = scipy.sparse.vstack([seen.X, X], format="csr") if sparse else np.concatenate([seen.X, X])
     return Seen(X, np.concatenate([seen.y, y]), both)
+
+
+def several_classes(seen: Seen, declared: np.ndarray) -> np.ndarray:
+    """Codes of the classes that came so far, int64, ascending.  Raises ValueError where there is one only."""
+    present = np.unique(seen.y)
+    if len(present) < 2:
+        raise ValueError(
+            f"partial_fit needs rows of at least 2 classes in its first call, and all are of class "
+            f"{declared[present].tolist()[0]!r}"
+        )
+    return present
 
 
 def _or_ones(weights: np.ndarray | None, n: int) -> np.ndarray:

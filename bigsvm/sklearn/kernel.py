@@ -19,6 +19,7 @@ from bigsvm.model.linear_model import LinearModel, Model
 from bigsvm.problem.kernel import Kernel
 from bigsvm.run.fit.gamma import scale_gamma
 from bigsvm.run.fit.outcome import FitResult
+from bigsvm.sklearn.appended import Seen, seen_by
 from bigsvm.sklearn.dual_coef import as_libsvm, as_pairs, classes_of_support, support_of
 from bigsvm.sklearn.estimator import UNCONVERGED, Certified, relative_gap_for
 from bigsvm.sklearn.rows import FLOATS, checked_X
@@ -50,6 +51,8 @@ class Kernelised(Certified):
     _kernel: Kernel
     _coef: np.ndarray | None
     _fitted_rows: Any
+    _seen: Seen
+    warm_start: bool = False
     _parameter_constraints: dict[str, list[Any]] = {
         **Certified._shared_constraints,
         "kernel": [StrOptions({"linear", "poly", "rbf", "sigmoid", "precomputed"}), callable],
@@ -74,8 +77,11 @@ class Kernelised(Certified):
         """(rows with codes or targets, X as it is scored later; None for a store)."""
         raise NotImplementedError
 
-    def _trained(self, rows: RowBlocks, X: Any, options: dict[str, Any]) -> FitResult:
-        """Fit `rows`, and take over support vectors and coefficients."""
+    def _trained(self, rows: RowBlocks, X: Any, options: dict[str, Any], seen: Seen | None = None) -> FitResult:
+        """Fit `rows`, and take over support vectors and coefficients.
+
+        seen : the rows of all calls of `partial_fit`, which are kept
+        """
         kernel = "precomputed" if callable(self.kernel) else str(self.kernel)
         self._gamma = self._gamma_of(rows)
         problem = {
@@ -92,7 +98,11 @@ class Kernelised(Certified):
             f"Solver terminated early (max_iter={self.max_iter}).  Consider pre-processing your data with "
             "StandardScaler or MinMaxScaler."
         )
-        (result,) = self._fit([(rows, {**problem, **options})], relative_gap_for(self.tol, smooth=False), said)
+        wanted, keep = relative_gap_for(self.tol, smooth=False), self.warm_start or seen is not None
+        (result,) = self._fit([(rows, {**problem, **options})], wanted, said, keep)
+        self.__dict__.pop("_seen", None)
+        if seen is not None:
+            self._seen = seen
         self._kernel = Kernel(kernel, self._gamma, int(self.degree), float(self.coef0))
         self.fit_status_ = int(result.status in UNCONVERGED)
         self.shape_fit_ = (rows.n_samples, rows.n_features)
@@ -156,6 +166,17 @@ class Kernelised(Certified):
             shape = f"{X.shape[0]}x{X.shape[1]}"
             raise ValueError(f"Precomputed matrix must be a square matrix. Input is a {shape} matrix.")
         return X, X, y
+
+    def _more_rows(self, X: Any, y: Any, **options: Any) -> tuple[Seen | None, Any, Any]:
+        """(rows of the calls of `partial_fit` before, X, y) of arrays that are to follow them, checked.
+
+        Raises ValueError for a kernel whose values rows alone do not give.
+        """
+        if callable(self.kernel) or self.kernel == "precomputed":
+            raise ValueError("partial_fit takes rows of features: of a kernel that is given as values, fit all of them")
+        seen = seen_by(self, X)
+        X, y = checked_X(self, X, y, dtype=FLOATS, reset=seen is None, **options)
+        return seen, X, y
 
     def _kernel_values(self, X: Any, Z: Any) -> np.ndarray:
         """K(X, Z) of a kernel that is a function.  Raises ValueError where it gives another shape."""

@@ -11,9 +11,10 @@ from sklearn.base import BaseEstimator, RegressorMixin, _fit_context
 from sklearn.linear_model._base import LinearClassifierMixin, SparseCoefMixin
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from bigsvm.config import JOINT_LOSS, JOINT_RULE
 from bigsvm.model.linear_model import LinearModel
 from bigsvm.run.fit.outcome import FitResult
-from bigsvm.sklearn.appended import Seen, appended, declared_classes, declared_codes, seen_by
+from bigsvm.sklearn.appended import Seen, appended, declared_classes, declared_codes, seen_by, several_classes
 from bigsvm.sklearn.classes import by_code, by_label, check_weighted_classes, coded, weights_of_classes
 from bigsvm.sklearn.estimator import (
     Certified,
@@ -60,9 +61,10 @@ class _Linear(Certified):
     def _trained(self, problems: list[Problem], seen: Seen | None = None) -> list[FitResult]:
         """Fit each, and take over the weights.  seen : the rows of all calls of `partial_fit`, which are kept."""
         bias = {"bias": "augmented", "bias_scale": float(self.intercept_scaling)}
-        problem = {"loss": self.loss, "C": float(self.C), **(bias if self.fit_intercept else {"bias": "none"})}
+        loss = self._loss()
+        problem = {"loss": loss, "C": float(self.C), **(bias if self.fit_intercept else {"bias": "none"})}
         how = {"solver": self.solver, "max_passes": float(max(self.max_iter, 1))}
-        wanted = relative_gap_for(self.tol, self.loss.startswith("squared"))
+        wanted = relative_gap_for(self.tol, loss.startswith("squared"))
         said = f"{type(self).__name__} did not converge within max_iter={self.max_iter}."
         keep = self.warm_start or seen is not None
         results = self._fit([(rows, {**problem, **how, **options}) for rows, options in problems], wanted, said, keep)
@@ -76,6 +78,10 @@ class _Linear(Certified):
         for result in results:
             result.close()
         return results
+
+    def _loss(self) -> str:
+        """The loss that is trained."""
+        return self.loss
 
     def _checked(self, X: Any) -> Any:
         return checked_X(self, X, reset=False, dtype=SMALL)
@@ -93,7 +99,8 @@ class _Linear(Certified):
 
 
 class LinearSVC(_Linear, LinearClassifierMixin, SparseCoefMixin, BaseEstimator):
-    """Linear support vector classification, each class against the rest: `sklearn.svm.LinearSVC` with a proof.
+    """Linear support vector classification, each class against the rest or all together: `sklearn.svm.LinearSVC` with
+    a proof.
 
     min_w 1/2 ||w||^2 + C sum_i weight_i loss(1 - y_i f(x_i)), f(x) = w.x + b, where ||w||^2 includes
     (b / intercept_scaling)^2.
@@ -106,7 +113,9 @@ class LinearSVC(_Linear, LinearClassifierMixin, SparseCoefMixin, BaseEstimator):
     tol, max_iter, random_state, verbose, memory, threads : see `Certified`; max_iter counts passes over the rows
     C, fit_intercept, intercept_scaling, class_weight : as scikit-learn's; of several classes each
         weighs, as in LIBLINEAR, in its own model alone
-    multi_class : 'ovr'; 'crammer_singer' is refused
+    multi_class : 'ovr', or 'crammer_singer': one hinge loss of all classes together, as LIBLINEAR's -s 4; loss, penalty
+        and dual then count for nothing, as in scikit-learn, class weights weigh the rows of their class, and of two
+        classes the certificate is of the same problem as that of hinge with twice the C
     solver : one of bigsvm's by name; 'auto' chooses by loss, shape and memory
     warm_start : `fit` starts where the last one ended, if the rows then are the first rows now (found out by content);
         else from 0.  The optimum is the same.  8 bytes for each row and model are kept, and pickled
@@ -154,13 +163,14 @@ class LinearSVC(_Linear, LinearClassifierMixin, SparseCoefMixin, BaseEstimator):
         if is_source(X):
             with errors_of_scikit_learn():
                 rows = open_source(alone(X, y, sample_weight), "classification")
-            if self.class_weight is not None and rows.classes is not None and len(rows.classes) > 2:
+            alone_in_its_own = self.class_weight is not None and not self._joint
+            if alone_in_its_own and rows.classes is not None and len(rows.classes) > 2:
                 raise ValueError(
                     "class_weight with more than two classes weighs, in scikit-learn, the positive class of each model "
                     "alone, and a store is not fitted so: bigsvm.fit(X, class_weight=) weighs a class in every model"
                 )
             take_width(self, rows)
-            (result,) = self._trained([(rows, {"class_weight": by_label(self.class_weight), "multi_class": "ovr"})])
+            (result,) = self._trained([(rows, {"class_weight": by_label(self.class_weight), **self._rule})])
             self.__dict__.pop("_declared", None)
             self.classes_ = result.model.classes
             return self
@@ -194,12 +204,7 @@ class LinearSVC(_Linear, LinearClassifierMixin, SparseCoefMixin, BaseEstimator):
         X, y = checked_X(self, X, y, dtype=SMALL, reset=seen is None)
         codes = declared_codes(y, declared)
         seen = appended(seen, X, codes, row_weights(sample_weight, X))
-        present = np.unique(seen.y)
-        if len(present) < 2:
-            raise ValueError(
-                f"partial_fit needs rows of at least 2 classes in its first call, and all are of class "
-                f"{declared[present].tolist()[0]!r}"
-            )
+        present = several_classes(seen, declared)
         problems = self._of_arrays(*seen, declared)
         self._trained(problems, seen)
         self._declared, self.classes_ = declared, declared[present]
@@ -214,17 +219,30 @@ class LinearSVC(_Linear, LinearClassifierMixin, SparseCoefMixin, BaseEstimator):
         present, dense = np.unique(codes, return_inverse=True)
         of_classes = weights_of_classes(self.class_weight, classes[present], dense, weights)
         parts = [(codes, by_code(of_classes, present))]
-        if len(of_classes) > 2 and parts[0][1] is not None:
+        if len(of_classes) > 2 and parts[0][1] is not None and not self._joint:
             # LIBLINEAR: a model has the weight of its own class, and all others weigh 1.
             parts = [((dense == m).astype(np.int64), by_code(np.array([1.0, w]))) for m, w in enumerate(of_classes)]
         with errors_of_scikit_learn():
             return [
-                (open_store((X, y, weights), task="classification"), {"class_weight": weight, "multi_class": "ovr"})
+                (open_store((X, y, weights), task="classification"), {"class_weight": weight, **self._rule})
                 for y, weight in parts
             ]
 
+    @property
+    def _joint(self) -> bool:
+        return self.multi_class == "crammer_singer"
+
+    @property
+    def _rule(self) -> dict[str, Any]:
+        return {"multi_class": JOINT_RULE if self._joint else "ovr"}
+
+    def _loss(self) -> str:
+        return JOINT_LOSS if self._joint else self.loss
+
     def _refuse(self) -> None:
         why = ""
+        if self._joint:
+            return
         if self.penalty == "l1":
             why = "the penalty l1 is out of scope: sklearn.svm.LinearSVC has it"
         elif self.loss == "hinge" and self.dual is False:
@@ -232,8 +250,6 @@ class LinearSVC(_Linear, LinearClassifierMixin, SparseCoefMixin, BaseEstimator):
         if why:
             given = f"penalty={self.penalty!r}, loss={self.loss!r}, dual={self.dual!r}"
             raise ValueError(f"Unsupported set of arguments: {why}, Parameters: {given}")
-        if self.multi_class == "crammer_singer":
-            raise ValueError("multi_class='crammer_singer' is not available yet: 'ovr' is, or sklearn.svm.LinearSVC")
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Scores, float64: (n_samples,) of two classes, else (n_samples, n_classes); of an array, or of a store."""

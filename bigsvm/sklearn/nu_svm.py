@@ -35,7 +35,7 @@ class NuSVC(SVC):
     """
 
     nu: float
-    _parameter_constraints: dict[str, list[Any]] = _constraints(SVC, "C")
+    _parameter_constraints: dict[str, list[Any]] = _constraints(SVC, "C", "warm_start")
 
     def __init__(
         self, *, nu: float = 0.5, kernel: Any = "rbf", degree: int = 3, gamma: Any = "scale", coef0: float = 0.0,
@@ -68,7 +68,7 @@ class NuSVR(SVR):
     """
 
     nu: float
-    _parameter_constraints: dict[str, list[Any]] = _constraints(SVR, "epsilon")
+    _parameter_constraints: dict[str, list[Any]] = _constraints(SVR, "epsilon", "warm_start")
 
     def __init__(
         self, *, nu: float = 0.5, C: float = 1.0, kernel: Any = "rbf", degree: int = 3, gamma: Any = "scale",

@@ -8,12 +8,16 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, _fit_context
 from sklearn.utils._param_validation import Hidden, Interval, StrOptions
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from bigsvm.run.fit.outcome import FitResult
+from bigsvm.sklearn.appended import appended, declared_classes, declared_codes, several_classes
 from bigsvm.sklearn.classes import by_code, by_label, check_weighted_classes, coded, weights_of_classes
 from bigsvm.sklearn.estimator import epochs_of, errors_of_scikit_learn, take_width
 from bigsvm.sklearn.kernel import Kernelised
 from bigsvm.sklearn.rows import alone, is_source, open_source, row_weights
+from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.formats.opener import open_store
 
 
@@ -29,6 +33,8 @@ class SVC(Kernelised, ClassifierMixin, BaseEstimator):
     cache_size : MiB of kernel rows kept in memory; where `memory` is given that decides instead
     tol, random_state, verbose, memory, threads : see `Certified`
     max_iter : -1: as long as it takes; else as much work as so many steps of LIBSVM on each pair
+    warm_start : `fit` starts where the last one ended, if the rows then are the first rows now (found out by content);
+        else from 0.  The optimum is the same.  The model, and 8 bytes for each row and pair, are kept, and pickled
 
     Attributes
     ----------
@@ -47,6 +53,7 @@ class SVC(Kernelised, ClassifierMixin, BaseEstimator):
     break_ties: bool
     probability: Any
     class_weight_: np.ndarray
+    _declared: np.ndarray
     n_iter_: np.ndarray
     _parameter_constraints: dict[str, list[Any]] = {
         **Kernelised._parameter_constraints,
@@ -54,6 +61,7 @@ class SVC(Kernelised, ClassifierMixin, BaseEstimator):
         "class_weight": [StrOptions({"balanced"}), dict, None],
         "decision_function_shape": [StrOptions({"ovr", "ovo"})],
         "break_ties": ["boolean"],
+        "warm_start": ["boolean"],
     }
 
     def __init__(
@@ -61,12 +69,14 @@ class SVC(Kernelised, ClassifierMixin, BaseEstimator):
         shrinking: bool = True, probability: Any = False, tol: float = 1e-3, cache_size: float = 200,
         class_weight: Any = None, verbose: bool = False, max_iter: int = -1, decision_function_shape: str = "ovr",
         break_ties: bool = False, random_state: Any = None, memory: str | int | None = None, threads: int | None = None,
+        warm_start: bool = False,
     ) -> None:  # fmt: skip
         self.C, self.kernel, self.degree, self.gamma, self.coef0 = C, kernel, degree, gamma, coef0
         self.shrinking, self.probability, self.tol, self.cache_size = shrinking, probability, tol, cache_size
         self.class_weight, self.verbose, self.max_iter = class_weight, verbose, max_iter
         self.decision_function_shape, self.break_ties = decision_function_shape, break_ties
         self.random_state, self.memory, self.threads = random_state, memory, threads
+        self.warm_start = warm_start
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> SVC:
@@ -76,30 +86,73 @@ class SVC(Kernelised, ClassifierMixin, BaseEstimator):
             URI or open store, without y and weights
         y : labels, (n_samples,);  sample_weight : (n_samples,); rows whose weight is not positive take no part
         """
-        if self.probability is True:
-            raise ValueError(
-                "probability=True is not offered: sklearn.calibration.CalibratedClassifierCV(SVC(), ensemble=False) "
-                "gives probabilities"
-            )
+        self._refuse()
         if is_source(X):
             with errors_of_scikit_learn():
                 rows = open_source(alone(X, y, sample_weight), "classification")
             take_width(self, rows)
             result = self._trained(rows, None, {"class_weight": by_label(self.class_weight), **self._loss()})
-            self.classes_ = result.model.classes
+            classes = result.model.classes
         else:
             X, values, y = self._array_rows(X, y)
             classes, codes = coded(y)
-            weights = row_weights(sample_weight, values)
-            check_weighted_classes(codes, weights)
-            of_classes = by_code(weights_of_classes(self.class_weight, classes, codes, None))
-            with errors_of_scikit_learn():
-                rows = open_store((values, codes, weights), task="classification")
-            result = self._trained(rows, X, {"class_weight": of_classes, **self._loss()})
-            self.classes_ = classes
+            rows, options = self._of_arrays(values, codes, row_weights(sample_weight, values), classes)
+            result = self._trained(rows, X, options)
+        self.__dict__.pop("_declared", None)
+        return self._took(result, classes)
+
+    @available_if(lambda estimator: "warm_start" in estimator.get_params(deep=False))
+    @_fit_context(prefer_skip_nested_validation=True)
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> SVC:
+        """Add rows to those of the calls before, and fit all of them: the optimum is that of `fit` on all rows.
+
+        Training goes on from the duals of the call before.  What it costs: all rows so far are kept in memory, in this
+        object and in its pickles, and every call trains over all of them, with fewer kernel values than from the start
+        (docs/append.md); so give it few large pieces, not many small ones.  gamma='scale' goes by all rows so far.
+
+        X : array, sparse matrix or frame, (n_samples, n_features), dense or sparse as in the first call; no store, and
+            no kernel values
+        y : labels, (n_samples,);  sample_weight : (n_samples,); rows whose weight is not positive take no part
+        classes : all labels that may come, needed in the first call.  `classes_` has those that came, as after `fit`
+
+        After `fit`, which keeps no rows, it begins anew with the rows of this call, and warns.
+
+        Raises ValueError: a label that is not among the classes; rows of one class only so far; kernel values.
+        """
+        self._refuse()
+        declared = declared_classes(self, classes)
+        before, X, y = self._more_rows(X, y)
+        seen = appended(before, X, declared_codes(y, declared), row_weights(sample_weight, X))
+        present = several_classes(seen, declared)
+        rows, options = self._of_arrays(*seen, declared)
+        result = self._trained(rows, seen.X, options, seen)
+        self._declared = declared
+        return self._took(result, declared[present])
+
+    def _of_arrays(
+        self, values: Any, codes: np.ndarray, weights: np.ndarray | None, classes: np.ndarray
+    ) -> tuple[RowBlocks, dict[str, Any]]:
+        """What is to be fitted of rows, whose codes are places in `classes`, of which some may not be there."""
+        check_weighted_classes(codes, weights)
+        present, dense = np.unique(codes, return_inverse=True)
+        of_classes = by_code(weights_of_classes(self.class_weight, classes[present], dense, None), present)
+        with errors_of_scikit_learn():
+            rows = open_store((values, codes, weights), task="classification")
+        return rows, {"class_weight": of_classes, **self._loss()}
+
+    def _took(self, result: FitResult, classes: np.ndarray) -> SVC:
+        """What a fit says besides what those of regression say."""
+        self.classes_ = classes
         self.class_weight_ = np.array(result.model.about["problem"]["class_weight"])
         self.n_iter_ = np.full(len(self.intercept_), epochs_of([result]), np.int32)
         return self
+
+    def _refuse(self) -> None:
+        if self.probability is True:
+            raise ValueError(
+                "probability=True is not offered: sklearn.calibration.CalibratedClassifierCV(SVC(), ensemble=False) "
+                "gives probabilities"
+            )
 
     def _loss(self) -> dict[str, Any]:
         """Options of `bigsvm.fit` that say which loss is meant."""
@@ -136,6 +189,8 @@ class SVR(Kernelised, RegressorMixin, BaseEstimator):
     cache_size : MiB of kernel rows kept in memory; where `memory` is given that decides instead
     tol, random_state, verbose, memory, threads : see `Certified`
     max_iter : -1: as long as it takes; else as much work as so many steps of LIBSVM
+    warm_start : `fit` starts where the last one ended, if the rows then are the first rows now (found out by content);
+        else from 0.  The optimum is the same.  The model, and 8 bytes for each row and model, are kept, and pickled
 
     Attributes
     ----------
@@ -153,17 +208,19 @@ class SVR(Kernelised, RegressorMixin, BaseEstimator):
     _parameter_constraints: dict[str, list[Any]] = {
         **{name: found for name, found in Kernelised._parameter_constraints.items() if name != "random_state"},
         "epsilon": [Interval(Real, 0.0, None, closed="left")],
+        "warm_start": ["boolean"],
     }
     random_state = None
 
     def __init__(
         self, *, kernel: Any = "rbf", degree: int = 3, gamma: Any = "scale", coef0: float = 0.0, tol: float = 1e-3,
         C: float = 1.0, epsilon: float = 0.1, shrinking: bool = True, cache_size: float = 200, verbose: bool = False,
-        max_iter: int = -1, memory: str | int | None = None, threads: int | None = None,
+        max_iter: int = -1, memory: str | int | None = None, threads: int | None = None, warm_start: bool = False,
     ) -> None:  # fmt: skip
         self.kernel, self.degree, self.gamma, self.coef0, self.tol = kernel, degree, gamma, coef0, tol
         self.C, self.epsilon, self.shrinking, self.cache_size = C, epsilon, shrinking, cache_size
         self.verbose, self.max_iter, self.memory, self.threads = verbose, max_iter, memory, threads
+        self.warm_start = warm_start
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> SVR:
@@ -183,6 +240,29 @@ class SVR(Kernelised, RegressorMixin, BaseEstimator):
             with errors_of_scikit_learn():
                 rows = open_store((values, np.asarray(y, np.float64), weights), task="regression")
         result = self._trained(rows, X, self._loss())
+        self.n_iter_ = epochs_of([result])
+        return self
+
+    @available_if(lambda estimator: "warm_start" in estimator.get_params(deep=False))
+    @_fit_context(prefer_skip_nested_validation=True)
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> SVR:
+        """Add rows to those of the calls before, and fit all of them: the optimum is that of `fit` on all rows.
+
+        Training goes on from the duals of the call before.  What it costs: all rows so far are kept in memory, in this
+        object and in its pickles, and every call trains over all of them, with fewer kernel values than from the start
+        (docs/append.md); so give it few large pieces, not many small ones.  gamma='scale' goes by all rows so far.
+
+        X : array, sparse matrix or frame, (n_samples, n_features), dense or sparse as in the first call; no store, and
+            no kernel values
+        y : targets, (n_samples,);  sample_weight : (n_samples,); rows whose weight is not positive take no part
+
+        After `fit`, which keeps no rows, it begins anew with the rows of this call, and warns.
+        """
+        before, X, y = self._more_rows(X, y, y_numeric=True)
+        seen = appended(before, X, np.asarray(y, np.float64), row_weights(sample_weight, X))
+        with errors_of_scikit_learn():
+            rows = open_store(tuple(seen), task="regression")
+        result = self._trained(rows, seen.X, self._loss(), seen)
         self.n_iter_ = epochs_of([result])
         return self
 

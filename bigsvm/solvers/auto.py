@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from bigsvm.config import NU_LOSSES, FitConfig
+from bigsvm.config import JOINT_LOSS, NU_LOSSES, FitConfig
 from bigsvm.problem.loss import LOSSES
 from bigsvm.solvers.base import DataShape
 from bigsvm.solvers.newton_ws.capacity import least_rows, matrix_bytes, working_bytes
@@ -51,6 +51,10 @@ def preferences(config: FitConfig, shape: DataShape, in_memory: bool = False) ->
     """
     if config.kernel != "linear" or config.loss in NU_LOSSES:
         return [Preference("smo", "the one for kernels: working sets in memory, a handful of passes")]
+    if config.loss == JOINT_LOSS:
+        of_two = "of two classes Crammer and Singer's loss is the hinge loss with twice the cost"
+        why = "the one for a loss of all classes together: dual coordinate descent, row by row"
+        return [Preference("dcd", why if shape.joint else of_two)]
     d, n = shape.n_features, shape.n_samples
     narrow = d <= _NARROW and n >= _ROWS_PER_FEATURE * d
     loss = LOSSES[config.loss]

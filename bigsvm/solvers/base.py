@@ -60,6 +60,8 @@ class DataShape:
     """Rows count as centred and are not (`Problem.centre`)."""
     folded: bool = False
     """Models differ in the rows that take part."""
+    joint: bool = False
+    """One loss of all models together."""
 
 
 @dataclass

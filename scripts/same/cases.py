@@ -50,6 +50,7 @@ def _linear() -> list[Case]:
         Case("dcd-squared", "dense32", "-s dcd --loss squared_hinge --bias none"),
         Case("dcd-random", "dense32", "-s dcd --loss hinge --set order=random"),
         Case("dcd-paper", "dense32", "-s dcd --loss hinge --stop paper --set eps=1e-2 --c 0.01"),
+        Case("dcd-crammer-singer", "classes", "--multi-class crammer-singer"),
         Case("newton-augmented", "dense32", "-s newton"),
         Case("newton-none", "csr", "-s newton --bias none --c 0.1"),
         Case("newton-free", "dense64", "-s newton --bias free"),
@@ -149,6 +150,7 @@ def _streams() -> list[Case]:
     return [
         Case("stream-dcd", "stream", f"-s dcd --loss hinge {easy}", streamed=True),
         Case("stream-dcd-paper", "stream", "-s dcd --stop paper --set eps=0.1 --c 0.001", streamed=True),
+        Case("stream-crammer-singer", "stream-classes", f"--multi-class crammer-singer {easy}", streamed=True),
         Case("stream-dcd-threads", "stream", f"-s dcd {easy} --threads 2", streamed=True),
         Case("stream-unstaged", "stream", f"-s dcd --loss hinge {easy} --stage none", streamed=True),
         Case("stream-csr", "stream-csr", f"-s dcd --loss hinge {easy}", streamed=True),
@@ -164,6 +166,13 @@ def _streams() -> list[Case]:
         Case("stream-weights", "stream", f"-s newton {easy} --bias free --weight obs/weight", streamed=True),
         Case("stream-smo", "stream", "-s smo --kernel rbf --c 0.01 --tol 0.1", streamed=True),
         Case("resumed-dcd", "stream", "-s dcd --loss hinge --c 0.01", streamed=True, resumed=2),
+        Case(
+            "resumed-crammer-singer",
+            "stream-classes",
+            "--multi-class crammer-singer --c 0.01",
+            streamed=True,
+            resumed=2,
+        ),
         Case("resumed-newton", "stream", "-s newton --tol 1e-6", streamed=True, resumed=2),
         Case("resumed-smo", "dense32", "-s smo --kernel rbf --tol 1e-6", resumed=1),
     ]

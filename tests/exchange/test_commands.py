@@ -217,3 +217,17 @@ def test_an_npz_that_is_no_model_is_refused_in_a_line(tmp_path: Path) -> None:
         (tmp_path / "bad.npz").write_bytes(damaged)
         with pytest.raises(DataError):
             package.import_model(tmp_path / "bad.npz")
+
+
+@pytest.mark.parametrize("form", ["liblinear", "libsvm"])
+def test_probabilities_that_text_leaves_out_are_named_in_one_line(bigsvm: Bigsvm, tmp_path: Path, form: str) -> None:
+    curve = {"A": -1.0, "B": 0.0}
+    linear((0, 1), calibration={"method": "sigmoid", "curves": [curve]}).save(tmp_path / "m")
+    said = bigsvm("export", "m", "m.txt", "--format", form)
+    assert said.code == 0
+    (line,) = said.err.splitlines()
+    assert "probabilities (--calibrate sigmoid) are left out" in line
+    assert len(bigsvm("export", "m", "n.txt", "--format", form, "--json").document["warnings"]) == 1
+    linear((0, 1)).save(tmp_path / "plain")
+    assert bigsvm("export", "plain", "p.txt", "--format", form).err == ""
+    assert bigsvm("export", "m", "m.npz").err == ""

@@ -242,7 +242,6 @@ def test_intercepts(estimator: Any) -> None:
     [
         (LinearSVC(penalty="l1", dual=False), "l1.*out of scope"),
         (LinearSVC(loss="hinge", dual=False), "Unsupported set of arguments"),
-        (LinearSVC(multi_class="crammer_singer"), "crammer_singer.*not available"),
         (LinearSVC(intercept_scaling=0), "intercept_scaling"),
         (LinearSVC(solver="fastest"), "fastest"),
         (LinearSVC(solver="hyperpass"), "squared_hinge"),

@@ -13,7 +13,7 @@ pytest.importorskip("sklearn")
 
 from sklearn.base import clone
 
-from bigsvm.sklearn import LinearSVC, LinearSVR
+from bigsvm.sklearn import SVC, SVR, LinearSVC, LinearSVR, NuSVC, NuSVR, OneClassSVM
 
 CLASSES = ["a", "b", "c", "d"]
 
@@ -126,3 +126,52 @@ def test_after_fit_it_begins_anew_and_says_so() -> None:
     with pytest.warns(UserWarning, match="partial_fit after fit begins anew with these rows alone"):
         ours.partial_fit(X[:300], y[:300])
     same_optimum(ours.partial_fit(X[300:], y[300:]), clone(ours).fit(X, y))
+
+
+@pytest.mark.parametrize("kind", [np.asarray, scipy.sparse.csr_matrix], ids=["dense", "sparse"])
+def test_kernels_take_pieces_and_a_second_fit_starts_where_the_first_ended(kind: Any) -> None:
+    X, y, weights = rows(200)
+    X = X.astype(np.float64)
+    known = np.searchsorted(y == "c", True)
+    ours = SVC(gamma=0.1, tol=1e-3, class_weight="balanced")
+    ours.partial_fit(kind(X[:known]), y[:known], classes=CLASSES, sample_weight=weights[:known])
+    assert ours.classes_.tolist() == ["a", "b"]
+    ours = pickle.loads(pickle.dumps(ours)).partial_fit(kind(X[known:]), y[known:], sample_weight=weights[known:])
+    fresh = clone(ours).fit(kind(X), y, sample_weight=weights)
+    same_optimum(ours, fresh)
+    assert ours.support_vectors_.shape[0] == len(ours.support_)
+    np.testing.assert_allclose(ours.decision_function(X[:9]), fresh.decision_function(X[:9]), atol=1e-3)
+    warm = SVC(gamma=0.1, tol=1e-3, warm_start=True).fit(kind(X), y)
+    first = warm.n_iter_[0]
+    assert pickle.loads(pickle.dumps(warm)).fit(kind(X), y).n_iter_[0] < first
+
+
+def test_targets_with_a_kernel_in_pieces() -> None:
+    X, _, _ = rows(200)
+    X = X.astype(np.float64)
+    y = X[:, 0] * X[:, 1]
+    ours = SVR(gamma=0.1, tol=1e-3).partial_fit(X[:100], y[:100]).partial_fit(X[100:], y[100:])
+    same_optimum(ours, clone(ours).fit(X, y))
+
+
+def test_kernels_that_cannot_go_on_say_so_or_have_no_such_method() -> None:
+    X, y, _ = rows(60)
+    with pytest.raises(ValueError, match="of a kernel that is given as values"):
+        SVC(kernel="precomputed").partial_fit(X @ X.T, y, classes=CLASSES)
+    with pytest.raises(ValueError, match="classes must be passed"):
+        SVC().partial_fit(X, y)
+    for estimator in (NuSVC(), NuSVR(), OneClassSVM()):
+        assert not hasattr(estimator, "partial_fit")
+        assert "warm_start" not in estimator.get_params()
+    fitted = SVC(gamma=0.1, tol=1e-3).fit(X.astype(np.float64), y)
+    with pytest.warns(UserWarning, match="partial_fit after fit begins anew"):
+        fitted.partial_fit(X.astype(np.float64), y)
+
+
+def test_one_loss_of_all_classes_in_pieces() -> None:
+    X, y, weights = rows()
+    X = X.astype(np.float64)
+    ours = LinearSVC(multi_class="crammer_singer", C=0.1, tol=1e-2)
+    ours.partial_fit(X[:300], y[:300], classes=CLASSES, sample_weight=weights[:300])
+    ours.partial_fit(X[300:], y[300:], sample_weight=weights[300:])
+    same_optimum(ours, clone(ours).fit(X, y, sample_weight=weights))

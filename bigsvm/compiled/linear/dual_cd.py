@@ -18,7 +18,8 @@ Changed alpha, w, active, thresholds.
 
 Sources: Hsieh, Chang, Lin, Keerthi, Sundararajan, ICML 2008, Algorithm 3 (shrinking with thresholds of the
 sweep before), each model for itself: a row is left out when every model has shrunk it, and costs less when most
-have.  At most 64 models.  Ho and Lin, JMLR 13, 2012, Algorithm 4, for targets.
+have.  At most 64 models.  Ho and Lin, JMLR 13, 2012, Algorithm 4, for targets.  Of a loss of
+all models together the step is that of `joint.py`, and `stats` has one row.
 """
 
 from __future__ import annotations
@@ -26,8 +27,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba.extending import overload
 
+from bigsvm.compiled.linear.joint import joint_sweep
 from bigsvm.compiled.shared.compile import inner_loop, njit
+from bigsvm.compiled.shared.losses import JointModels
 from bigsvm.compiled.shared.models import add_weight, ask_weights, model_axpys, model_dots, n_models, weight
 from bigsvm.compiled.shared.prefetch import ask_row, prefetch
 from bigsvm.compiled.shared.targets import (
@@ -179,6 +183,22 @@ def _sweep(rows, models, alpha, W, active, sigma, thresholds, order, n, stats, s
                     add_weight(W, last, m, step[m] * bias_step)
 
 
+def sweep(rows, models, alpha, W, active, sigma, thresholds, order, n, stats, score, work):
+    """Visit local rows order[:n] once, as the models' loss has it.  Compiled only."""
+    raise NotImplementedError
+
+
+@overload(sweep)
+def _sweep_of(rows, models, alpha, W, active, sigma, thresholds, order, n, stats, score, work):
+    if models.instance_class is JointModels:
+        return lambda rows, models, alpha, W, active, sigma, thresholds, order, n, stats, score, work: joint_sweep(
+            rows, models, alpha, W, active, thresholds, order, n, stats, score, work
+        )
+    return lambda rows, models, alpha, W, active, sigma, thresholds, order, n, stats, score, work: _sweep(
+        rows, models, alpha, W, active, sigma, thresholds, order, n, stats, score, work
+    )
+
+
 @njit(cache=True, nogil=True)
 def _clear(stats, C, everybody):
     """Stats of nothing seen, for the models that move, or for all."""
@@ -195,7 +215,7 @@ def dual_cd_sweeps(rows, models, alpha, W, active, sigma, thresholds, key, limit
     Parameters
     ----------
     rows : BlockRows, all of them: `at` is empty
-    models : DualModels
+    models : DualModels, or JointModels
     alpha : float64, shape (n_rows, n_models)   may lie outside of its box; it does not once its row was visited
     W : float32 or float64, shape (n_features + 1,) for one model or (n_features + 1, n_models)
     active : uint8 or uint64, shape (n_rows,)   bit m: the row has not been shrunk away by model m
@@ -214,28 +234,29 @@ def dual_cd_sweeps(rows, models, alpha, W, active, sigma, thresholds, key, limit
     score, work = np.empty(0, np.float32), np.empty((2, n_models(W)))
     visits = 0
     n = 0
-    for sweep in range(limits.n_sweeps):
+    for number in range(limits.n_sweeps):
         n = fill_order(
-            n_rows, rows.at, active, order, runs, key.mixed_runs, key.seed, key.epoch + sweep, key.start
+            n_rows, rows.at, active, order, runs, key.mixed_runs, key.seed, key.epoch + number, key.start
         )  # fmt: skip
-        _clear(stats, models.C, sweep == 0)
-        _sweep(rows, models, alpha, W, active, sigma, thresholds, order, n, stats, score, work)
+        _clear(stats, models.C, number == 0)
+        sweep(rows, models, alpha, W, active, sigma, thresholds, order, n, stats, score, work)
         visits += n
         if not limits.whole:
             break
         reached = True
-        for m in range(n_models(W)):
+        for m in range(stats.shape[0]):
             norm = 0.0
-            for j in range(W.shape[0]):
-                norm += np.float64(weight(W, j, m)) ** 2
+            for k in range(m, n_models(W), stats.shape[0]):  # all of them where one loss is of all
+                for j in range(W.shape[0]):
+                    norm += np.float64(weight(W, j, k)) ** 2
             if stats[m, 2] <= limits.target * max(0.5 * norm + stats[m, 3], limits.floor[m]):
                 rest_model(models.C, m)
             else:
                 reached = False
         if reached:
-            return sweep + 1, visits, n, 2
+            return number + 1, visits, n, 2
         if widest_spread(stats) <= limits.eps:
-            return sweep + 1, visits, n, 1
+            return number + 1, visits, n, 1
         if key.mixed_runs != WITH_REPLACEMENT:  # else the rows seen do not speak for the others
             next_thresholds(stats, thresholds)
     return limits.n_sweeps, visits, n, 0
@@ -257,7 +278,7 @@ def dual_cd_visit(rows, models, alpha, W, streams, sigma, key, order, stats, sco
     thresholds[0, :], thresholds[1, :] = np.inf, -np.inf
     n = fill_order(n_rows, rows.at, streams, order, runs, key.mixed_runs, key.seed, key.epoch, key.start)
     _clear(stats, models.C, True)
-    _sweep(
+    sweep(
         rows, models, alpha, W, streams[:0], sigma, thresholds, order, n, stats, score, np.empty((2, n_models(W)))
     )  # fmt: skip
     return n

@@ -58,6 +58,17 @@ class DualModels(NamedTuple):
     box: DualBox
 
 
+class JointModels(NamedTuple):
+    """The models of a problem whose loss is of all of them together, in the place of `DualModels`.
+
+    class_weight : float64, (n_classes,);  C : float64;  bias : the constant feature, 0 for none
+    """
+
+    class_weight: np.ndarray
+    C: float
+    bias: float
+
+
 @register_jitable
 def loss_value(code, s, C):
     """C loss(s) of a class."""

@@ -122,7 +122,7 @@ def _model_cost(C, m, y, i, row):
 
 @overload(model_moves)
 def _model_moves(C, m):
-    return (lambda C, m: True) if isinstance(C, types.Array) else (lambda C, m: C.moves[m] != 0)
+    return (lambda C, m: True) if isinstance(C, types.Array | types.Float) else (lambda C, m: C.moves[m] != 0)
 
 
 @overload(rest_model)
@@ -130,7 +130,7 @@ def _rest_model(C, m):
     def rest(C, m):
         C.moves[m] = 0
 
-    return (lambda C, m: None) if isinstance(C, types.Array) else rest
+    return (lambda C, m: None) if isinstance(C, types.Array | types.Float) else rest
 
 
 @overload(row_loss)

@@ -21,6 +21,7 @@ Imported = Literal["liblinear", "libsvm", "npz"]
 _WRITERS: dict[str, Any] = {
     "onnx": onnx.write, "liblinear": liblinear.write, "libsvm": libsvm.write, "npz": npz.write,
 }  # fmt: skip
+_TEXT = {"liblinear": liblinear.NAME, "libsvm": libsvm.NAME}
 _SUFFIXES = {".onnx": "onnx", ".npz": "npz"}
 UNPROVED = {"kind": "none"}
 """The certificate of a model that somebody else trained."""
@@ -37,7 +38,7 @@ def export_model(
     path : the file to write; or one that is open for bytes already, such as `sys.stdout.buffer`
     format : 'onnx', 'liblinear', 'libsvm' or 'npz'; None: by the suffix of `path`, .onnx or .npz
 
-    Returns `output`, `format` and `bytes`.
+    Returns `output`, `format`, `bytes`, and `warnings`: what of the model the format does not hold.
 
     Raises
     ------
@@ -56,13 +57,23 @@ def export_model(
     if out is None:
         opened: Any = path
         _WRITERS[chosen](opened, model)
-        return {"output": "-", "format": chosen, "bytes": None}
+        return {"output": "-", "format": chosen, "bytes": None, "warnings": _lost(model, chosen)}
     check_plain_output(out, overwrite)
     with new_output(out, overwrite) as file:
         _WRITERS[chosen](file, model)
         file.flush()
         nbytes = file.tell() if file.seekable() else None
-    return {"output": str(out), "format": chosen, "bytes": nbytes}
+    return {"output": str(out), "format": chosen, "bytes": nbytes, "warnings": _lost(model, chosen)}
+
+
+def _lost(model: Model, format: str) -> list[str]:
+    """What a text format leaves out that changes what a user gets: a line each."""
+    if format not in _TEXT or "calibration" not in model.about:
+        return []
+    return [
+        f"the probabilities (--calibrate {model.about['calibration']['method']}) are left out, which {_TEXT[format]}'s "
+        "format cannot hold: scores and labels alone are in it (--format onnx or npz has all)"
+    ]
 
 
 def import_model(

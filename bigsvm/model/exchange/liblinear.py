@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from bigsvm.config import JOINT_LOSS, JOINT_RULE
 from bigsvm.errors import DataError, UsageError
 from bigsvm.model.decide import Decides
 from bigsvm.model.exchange.text_model import (
@@ -34,13 +35,14 @@ _WRITTEN = {
     "hinge": "L2R_L1LOSS_SVC_DUAL",
     "epsilon_insensitive": "L2R_L1LOSS_SVR_DUAL",
     "squared_epsilon_insensitive": "L2R_L2LOSS_SVR_DUAL",
+    JOINT_LOSS: "MCSVM_CS",
 }
 _READ: dict[str, str | None] = {
     **{solver: loss for loss, solver in _WRITTEN.items()},
     "L2R_L2LOSS_SVC": "squared_hinge",
     "L2R_L2LOSS_SVR": "squared_epsilon_insensitive",
     # Their models predict as ours do; the problems that they solve are others.
-    **dict.fromkeys(("L2R_LR", "L2R_LR_DUAL", "L1R_LR", "L1R_L2LOSS_SVC", "MCSVM_CS")),
+    **dict.fromkeys(("L2R_LR", "L2R_LR_DUAL", "L1R_LR", "L1R_L2LOSS_SVC")),
 }
 """solver_type -> our loss; None where the problem is none of ours."""
 _HEAD = frozenset(("solver_type", "nr_class", "label", "nr_feature", "bias", "rho"))
@@ -121,5 +123,7 @@ def read(lines: Lines) -> tuple[LinearModel, list[str]]:
     }  # fmt: skip
     if loss is not None:
         problem["loss"] = loss
+    if loss == JOINT_LOSS:
+        problem["multi_class"] = JOINT_RULE
     imported = {"program": NAME, "solver_type": solver, **label_order(labels)}
     return LinearModel(coef, intercept, labels[order], {"problem": problem, "imported": imported}), []

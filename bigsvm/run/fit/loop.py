@@ -83,7 +83,7 @@ class Loop:
             emit,
         )
         self.most_steps = most_steps
-        self.at = LoopState(pace=Pace.of(problem.n_models), primals=np.full(problem.n_models, np.inf))
+        self.at = LoopState(pace=Pace.of(problem.n_proofs), primals=np.full(problem.n_proofs, np.inf))
         self.limits = IN_MEMORY if ctx.resident else STREAMED
         self.solving_s = 0.0
         self._began = time.monotonic()

@@ -126,7 +126,7 @@ def about_model(
         "bias": problem.bias,
         "bias_scale": problem.bias_scale,
         "class_weight": problem.class_weight.tolist(),
-        "multi_class": "" if problem.regression else "ovo" if problem.pairs else "ovr",
+        "multi_class": problem.multi_class,
     }
     if problem.regression:
         found["epsilon"] = problem.loss.epsilon

@@ -193,11 +193,12 @@ def make_plan(
     nnz = store.nnz if store.nnz is not None else int(row_bytes(store) * store.n_samples / 8)
     entry_bytes = store.dtype.itemsize + (row_dtype(store.n_samples).itemsize if store.layout == "csr" else 0)
     weighted = store.has_weights or config.class_weight is not None
-    shards = 1 if folded else shards_of(config, int(row_bytes(store) * store.n_samples))
+    whole = folded or (problem.joint and config.shards is None)
+    shards = 1 if whole else shards_of(config, int(row_bytes(store) * store.n_samples))
     shape = DataShape(
         store.n_samples, store.n_features, nnz, problem.n_models, shards, entry_bytes=entry_bytes, weighted=weighted,
         n_costs=problem.n_costs, smooth_loss=problem.loss.smooth, regression=problem.regression,
-        centred=problem.centre is not None, folded=folded,
+        centred=problem.centre is not None, folded=folded, joint=problem.joint,
     )  # fmt: skip
     chosen = choose(store, config, problem, shape, budget)
     least = least_memory(store, config, problem, shape, chosen)

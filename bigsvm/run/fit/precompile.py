@@ -127,6 +127,8 @@ def _small_problem(problem: Problem, config: FitConfig, fit: SmallFit) -> Proble
     ):  # a model after the other: no type depends on how many there are
         classes = classes[: min(_CLASSES, fit.n_samples // 2)]
         positive, negative = models_of(len(classes), problem.pairs)
+    if problem.joint:  # whose loops have a model for each class
+        classes = classes[:_MODELS]
     weight = 1.0 if config.class_weight is None else 2.0
     axis = problem.axis
     if axis is not None:

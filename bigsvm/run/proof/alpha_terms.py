@@ -78,7 +78,9 @@ def _best_scaled(total: Accumulator, problem: Problem) -> Certificate:
         return dataclasses.replace(certificate, dual=dual, gap=certificate.primal - dual)
     sums = total.sums()
     v = whole if whole.ndim == 2 else whole[:, None]
-    quadratic = 0.5 * np.sum(v * v, axis=0) + sums[:, ALPHA_DIAG]
+    norms = np.sum(v * v, axis=0)
+    norms = norms.sum(keepdims=True) if problem.joint else norms
+    quadratic = 0.5 * norms + sums[:, ALPHA_DIAG]
     linear = sums[:, LINEAR]
     t = np.divide(linear, 2.0 * quadratic, out=np.zeros_like(linear), where=(quadratic > 0) & (linear > 0))
     if np.isfinite(problem.loss.upper_factor):

@@ -49,6 +49,9 @@ def problem_of(model: Model, store: RowBlocks) -> Problem:
         and 0 < bias_scale < np.inf
         and 0 <= loss.epsilon < np.inf
         and loss.regression == model.regression
+        and loss.joint == model.joint
+        and (len(model.classes) > 2 or not loss.joint)
+        and (np.all(C[0] == C) or not loss.joint)
         and (loss.nu is None or (0 < loss.nu <= 1 and bias == "free"))
     )
     if not sound:
@@ -112,13 +115,13 @@ def models_document(problem: Problem, certificate: Certificate) -> list[dict[str
             "relative_gap": float(gaps[m]),
             "n_support": int(certificate.n_support[m]),
         }
-        for m in range(problem.n_models)
+        for m in range(problem.n_proofs)
     ]
 
 
 def _classes_of(problem: Problem, m: int) -> dict[str, Any]:
-    """Which class a model tells from which; of regression none."""
-    if problem.regression or problem.one_class:
+    """Which class a model tells from which; of regression none, and of a loss of all together."""
+    if problem.regression or problem.one_class or problem.joint:
         return {"class": None}
     named = {"class": problem.classes[problem.positive[m]].item()}
     if problem.negative[m] >= 0:

@@ -76,6 +76,11 @@ def open_earlier(path: str, solver: Solver, problem: Problem, store: RowBlocks) 
     if model.n_features > store.n_features:
         what = f"the model to start from has {model.n_features} features, and the store has {store.n_features}"
         raise DataError(what, path, "start from a model of rows that these go on")
+    if problem.joint != model.joint:
+        ours, theirs = problem.multi_class, model.multi_class
+        raise DataError(
+            f"the model to start from was trained with multi_class {theirs!r}, and this fit is {ours!r}", path
+        )
     found = matches(model, problem)
     if not any(found):
         classes = f"classes {model.classes.tolist()}, and the store has {problem.classes.tolist()}"

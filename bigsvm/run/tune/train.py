@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bigsvm.config import FitConfig
+from bigsvm.config import JOINT_LOSS, FitConfig
 from bigsvm.errors import DataError, PlanRefused
 from bigsvm.events import Emit
 from bigsvm.machine import memory_limit
@@ -137,7 +137,7 @@ def train(
 
 def form_of(store: RowBlocks, config: FitConfig, grid: Sequence[Candidate]) -> str:
     """How the models of a search are trained: 'shared', 'by fold' or 'one by one'."""
-    if config.of_kernel:
+    if config.of_kernel or config.loss == JOINT_LOSS:
         return "one by one"
     centred = store.layout == "csr" and (store.recipe.get("scale") or {}).get("kind") == "standard"
     able = config.bias in _SHARED_BIASES and config.multi_class != "ovo" and not centred

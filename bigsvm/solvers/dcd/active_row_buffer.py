@@ -105,7 +105,7 @@ class ActiveRowBuffer:
         stiffness: Stiffness = EXACT,
         part: slice | None = None,
     ) -> np.ndarray:
-        """Visit every row once, in a random order; the sweep's statistics, float64, shape (n_models, 4).
+        """Visit every row once, in a random order; the sweep's statistics, float64, shape (n_proofs, 4).
 
         key : (seed, pass);  number : of the sweep within the pass
         stiffness : of the local problem
@@ -115,7 +115,7 @@ class ActiveRowBuffer:
         if part is not None:
             first, stop = part.start, min(part.stop, self.n)
         n = stop - first
-        stats = np.zeros((problem.n_models, 4))
+        stats = np.zeros((problem.n_proofs, 4))
         if n <= 0:
             return stats
         weight = slots.sample_weight[first:stop] if len(slots.sample_weight) else slots.sample_weight

@@ -8,7 +8,8 @@ where they are, and summed up many times a pass (`shard_pass.py`).
 Under --stop paper it ends as Hsieh et al. do: where the projected gradients of a sweep over all rows lie within `eps`
 of one another.  Rows that stream then have neither row buffer nor momentum, which the method of that rule lacks.
 
-Models are trained in groups that share nothing but the reading; see `groups_of_models`.
+Models are trained in groups that share nothing but the reading; see `groups_of_models`.  Crammer and Singer's loss is
+of all models together (`compiled/linear/joint.py`): they are one group, and a row is shrunk away whole.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import numpy as np
 from bigsvm.compiled.linear.dual_cd import EXACT, GAP, LOSS, BlockRows, Limits, dual_cd_sweeps, widest_spread
 from bigsvm.compiled.shared.rows import sqnorms
 from bigsvm.compiled.shared.visiting import WITH_REPLACEMENT, VisitingOrder, mixed_runs_of
-from bigsvm.config import FitConfig
+from bigsvm.config import JOINT_LOSS, FitConfig
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.deferred import DEFERRED_ALPHA
 from bigsvm.problem.problem import Problem, zero_weights
@@ -91,6 +92,7 @@ class DualCD(SolverBase):
         "squared_hinge",
         "epsilon_insensitive",
         "squared_epsilon_insensitive",
+        JOINT_LOSS,
     )
     biases: ClassVar[tuple[str, ...]] = ("augmented", "none")
     can_defer: ClassVar[bool] = True
@@ -144,6 +146,9 @@ class DualCD(SolverBase):
                 else "with momentum=on"
             )
             return f"solver 'dcd' {why} has no stop rule of its paper's: leave that out, or use --stop gap"
+        if shape.joint and (shape.shards > 1 or self.momentum == "on"):
+            what = "on shards" if shape.shards > 1 else "with momentum=on"
+            return f"solver 'dcd' {what} does not train Crammer and Singer's loss: leave that out"
         if self.momentum == "on" and shape.regression:
             return "solver 'dcd' has no momentum for a regression: leave out momentum=on"
         if self.order == "random" and shape.shards > 1:
@@ -155,12 +160,12 @@ class DualCD(SolverBase):
     def needs(self, shape: DataShape, resident: bool) -> list[Need]:
         """Bytes by name; per-row needs may go to disk."""
         n, m = shape.n_samples, shape.n_models
-        groups = groups_of_models(m, shape.shards, resident and shape.folded)
+        groups = groups_of_models(m, shape.shards, resident and shape.folded, shape.joint)
         needs = [
             Need("w", shape.weight_bytes * (shape.n_features + 1) * m),
             Need("alpha", 8 * n * m, may_spill=True),
             *([Need("folds of the rows", 2 * n)] if shape.folded else []),  # by store row, and by working row
-            Need("active rows", n * sum(bytes_active(g, resident) for g in groups), True),
+            Need("active rows", n * sum(bytes_active(g, resident, shape.joint) for g in groups), True),
         ]
         if resident:
             needs.append(Need("row norms", 8 * n, may_spill=True))
@@ -171,7 +176,7 @@ class DualCD(SolverBase):
             needs.append(Need(DEFERRED_ALPHA, 8 * n * m, may_spill=True))
         else:
             needs.append(Need(DEFERRED_ALPHA, 8 * n * m, may_spill=True))  # where the pass began, if it leaps
-            if self._leaps and shape.weighted and not shape.regression:
+            if self._leaps and shape.weighted and not (shape.regression or shape.joint):
                 needs.append(Need("row costs", 8 * n, may_spill=True))
         return needs
 
@@ -194,12 +199,14 @@ class DualCD(SolverBase):
     def init(self, problem: Problem, ctx: Context) -> DualCDState:
         """alpha = 0, w = 0, every row active."""
         dtype = np.float32 if self.weight_bytes(ctx.tol, problem.regression) == 4 else np.float64
-        leaps = self._leaps and not ctx.resident and ctx.shards == 1 and not problem.regression
+        leaps = self._leaps and not ctx.resident and ctx.shards == 1 and not (problem.regression or problem.joint)
         leaps = leaps and (problem.axis is None or problem.axis.same_weights)  # it knows one cost of each row
         groups = []
-        for models in groups_of_models(problem.n_models, ctx.shards, ctx.resident and problem.axis is not None):
+        searched = ctx.resident and problem.axis is not None
+        for models in groups_of_models(problem.n_models, ctx.shards, searched, problem.joint):
             m = models.stop - models.start
             part = problem.of_models(models)
+            proofs = part.n_proofs
             w = zero_weights(ctx.data.n_features, m, dtype)
             groups.append(
                 ModelGroup(
@@ -209,14 +216,14 @@ class DualCD(SolverBase):
                     active=ctx.vector(
                         "active rows",
                         1,
-                        np.dtype(f"u{bytes_active(models, ctx.resident)}"),
-                        all_live(m) if ctx.resident else 1,
+                        np.dtype(f"u{bytes_active(models, ctx.resident, problem.joint)}"),
+                        all_live(proofs) if ctx.resident else 1,
                     ),
-                    thresholds=open_thresholds(m),
-                    floor=np.zeros(m),
+                    thresholds=open_thresholds(proofs),
+                    floor=np.zeros(proofs),
                     eps=self.eps if self._by_rule else FIRST_EPS,
                     target=_NO_TARGET if self._by_rule else ctx.tol,
-                    spread=np.tile([-math.inf, math.inf], (m, 1)),
+                    spread=np.tile([-math.inf, math.inf], (proofs, 1)),
                     momentum=Momentum.new(w, ctx.vector(DEFERRED_ALPHA, m)) if leaps else None,
                     moves=np.ones(m, np.uint8) if part.axis is None else part.axis.moves,
                 )
@@ -290,7 +297,7 @@ class DualCD(SolverBase):
         sqnorm = state.sqnorm.values[:, 0]
         if sqnorm[0] < 0:  # norms are never negative: these rows were not seen yet
             sqnorms(X, sqnorm)
-        entries = max(ctx.data.nnz or ctx.data.n_samples, 1) * max(len(group.floor) for group in state.groups)
+        entries = max(ctx.data.nnz or ctx.data.n_samples, 1) * max(group.problem.n_models for group in state.groups)
         n_sweeps = min(max(_VISITS_PER_STEP // entries, 1), self.max_sweeps_per_step)
         if ctx.sweeps_left is not None:
             n_sweeps = max(min(n_sweeps, ctx.sweeps_left), 1)
@@ -302,7 +309,7 @@ class DualCD(SolverBase):
             if not group.moves.any():  # all of them are proved
                 group.estimate = 0.0
                 return 0, 0, True, math.inf
-            stats = np.empty((part.n_models, 4))
+            stats = np.empty((part.n_proofs, 4))
             mixed, visits, sweeps = self._mixed_runs(X, part), 0, 0
             exhausted, widest, going_on = False, math.inf, True
             while going_on:
@@ -437,6 +444,7 @@ def _reactivate(group: ModelGroup) -> None:
 def _relative(gap: np.ndarray, loss: np.ndarray, group: ModelGroup) -> float:
     """Largest relative gap of a group from what its rows showed when they were visited."""
     norms = np.atleast_1d(np.einsum("j...,j...->...", group.w, group.w, dtype=np.float64))
+    norms = norms.sum(keepdims=True) if group.problem.joint else norms
     primal = np.maximum(np.maximum(0.5 * norms + loss, group.floor), np.finfo(float).tiny)
     return float(np.max(gap / primal))
 

@@ -13,6 +13,7 @@ import numpy as np
 from bigsvm.compiled.linear.dual_cd import GAP, BlockRows
 from bigsvm.compiled.shared.rows import sqnorms
 from bigsvm.problem.certificate import Certificate, slacks_of
+from bigsvm.problem.joint import alpha_of_slacks, clip_joint, joint_distance
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import Context
 from bigsvm.solvers.dcd.active_row_buffer import make_row_buffer
@@ -46,8 +47,11 @@ class DualStart:
             y, cost = problem.y_and_cost(block)
             C, slacks = cost[:, None] * problem.C[None, :], slacks_of(problem, X, y, group.w)
             if self._by_weights:
-                alpha[new] = problem.loss.alpha(slacks[new], C[new])
-            clip(problem, C, alpha)
+                alpha[new] = alpha_of_slacks(problem, y[new], slacks[new], C[new])
+            if problem.joint:
+                clip_joint(alpha, y, C[:, 0])
+            else:
+                clip(problem, C, alpha)
             group.alpha.put(where, alpha)
             if ctx.row_buffer_bytes and not ctx.resident:
                 scores = _scores(problem, slacks, alpha, C, self._by_weights)
@@ -94,12 +98,12 @@ def clip(problem: Problem, C: np.ndarray, alpha: np.ndarray) -> None:
 
 def _scores(problem: Problem, slacks: np.ndarray, alpha: np.ndarray, C: np.ndarray, by_weights: bool) -> np.ndarray:
     """How much each row wants to be kept, float32, (n_rows,): the nearer to its margin the more; 0: not at all."""
-    distance = np.abs(slacks)
+    distance = joint_distance(slacks)[:, None] if problem.joint else np.abs(slacks)
     if problem.regression:
         usual = float(np.mean(distance)) + problem.loss.epsilon
         distance = np.abs(distance - problem.loss.epsilon) / max(usual, np.finfo(float).tiny)
     size = np.abs(alpha)
-    moves = (size > 0.0) & (problem.loss.smooth | (size < C))
+    moves = (size > 0.0) & (problem.loss.smooth | (size < C))  # of a joint loss: the mass lies on several classes
     if by_weights:
         moves |= (distance < _NEAR) & (C > 0.0)
     scores = np.where(moves, 1.0 / (1e-3 + distance), 0.0)

@@ -29,8 +29,8 @@ class ModelGroup:
     active : RowVector of bits, one a model: not shrunk away; of streamed data: 1 for rows not in the row buffer
     seen, row_buffer_stats, visits : of the pass that is going on (`dual_cd_stream.py`)
     moves : uint8, (n_models,), of the problem's axis: which models are not done
-    spread : float64, (n_models, 2), largest and smallest projected gradient that the pass has seen
-    thresholds : float64, (2, n_models);  floor : float64, (n_models,), proved lower bounds of the primal
+    spread : float64, (n_proofs, 2), largest and smallest projected gradient that the pass has seen
+    thresholds : float64, (2, n_proofs);  floor : float64, (n_proofs,), proved lower bounds of the primal
     """
 
     problem: Problem = field(metadata={"derived": True})
@@ -75,21 +75,24 @@ class DualCDState:
     shards: list[ShardedGroup] | None = None
 
 
-def groups_of_models(n_models: int, shards: int, searched: bool = False) -> list[slice]:
+def groups_of_models(n_models: int, shards: int, searched: bool = False, joint: bool = False) -> list[slice]:
     """Two groups where there are models enough for both cores, more beyond 128: the machine has no say.
 
     searched : the models of a search whose rows are in memory, neighbours alike.  They are few to a group: these need
         the same rows, and a group that is done costs nothing
+    joint : one loss of all models together, which are one group
     """
+    if joint:
+        return [slice(0, n_models)]
     n = -(-n_models // (_SEARCHED_PER_GROUP if searched else _MOST_PER_GROUP))
     if shards == 1 and n_models >= 2 * _MODELS_PER_GROUP:
         n = max(n, 2)
     return [slice(g * n_models // n, (g + 1) * n_models // n) for g in range(n)]
 
 
-def bytes_active(models: slice, resident: bool) -> int:
+def bytes_active(models: slice, resident: bool, joint: bool = False) -> int:
     """Bytes a row for what is active: a bit for each model where rows are shrunk, else a flag."""
-    return 8 if resident and models.stop - models.start > 8 else 1
+    return 8 if resident and not joint and models.stop - models.start > 8 else 1
 
 
 def all_live(n_models: int) -> int:

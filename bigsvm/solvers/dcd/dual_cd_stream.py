@@ -34,7 +34,7 @@ MixedRuns = Callable[[Matrix, Problem], int]
 
 
 class PassSums(NamedTuple):
-    """What a pass saw of each group of models: stale gaps and losses, float64, shape (n_models, 2); visits."""
+    """What a pass saw of each group of models: stale gaps and losses, float64, shape (n_proofs, 2); visits."""
 
     sums: list[np.ndarray]
     visits: int
@@ -101,7 +101,7 @@ def pass_sums(models: list[ModelGroup]) -> PassSums:
     sums = []
     for group in models:
         seen = [*group.seen, group.row_buffer_stats[:, (GAP, LOSS)]]
-        each = range(group.problem.n_models)
+        each = range(group.problem.n_proofs)
         sums.append(np.array([[math.fsum(part[m, k] for part in seen) for k in range(2)] for m in each]))
     return PassSums(sums, sum(group.visits for group in models) // len(models))
 
@@ -140,7 +140,7 @@ class _Run:
             ctx.row_buffer_sweeps,
         )
         if begins:
-            m = self.problem.n_models
+            m = self.problem.n_proofs
             models.seen, models.row_buffer_stats, models.visits = np.empty((0, m, 2)), np.zeros((m, 4)), 0
             models.spread[...] = -math.inf, math.inf
             if models.row_buffer is not None:
@@ -149,7 +149,7 @@ class _Run:
 
     def close(self) -> None:
         """What was seen goes to the state, which may be saved now."""
-        self.models.seen = np.array(self._seen).reshape(-1, self.problem.n_models, 2)
+        self.models.seen = np.array(self._seen).reshape(-1, self.problem.n_proofs, 2)
 
     def take(self, work: _Work) -> None:
         """Visit the rows, keep those that violate, sweep the row buffer as often as is due."""
@@ -157,7 +157,7 @@ class _Run:
         if work.first:
             self._settle(work.key)
         rows, n = work.rows, len(work.rows.at)
-        order, score, stats = np.empty(n, np.int64), np.empty(n, np.float32), np.empty((problem.n_models, 4))
+        order, score, stats = np.empty(n, np.int64), np.empty(n, np.float32), np.empty((problem.n_proofs, 4))
         alpha, streams = models.alpha.values, models.active.values[:, 0]
         key = VisitingOrder(self._mixed_runs(rows.X, problem), *work.key, work.start)
         visited = dual_cd_visit(

@@ -44,6 +44,8 @@ def command(session: Session, model: Path, file: Path | None, out: Path | None, 
         raise UsageError("--json and the model cannot both go to standard output", hint="name a file with -o")
     where = sys.stdout.buffer if to_stdout else target
     result = {"model": str(model), **export_model(model, where, form, overwrite=overwrite)}
+    for warning in result.pop("warnings"):
+        session.warn(warning)
     if to_stdout:
         return session.finish(result, "", made=True)
     lines = [("format", result["format"]), ("size", None if result["bytes"] is None else show_bytes(result["bytes"]))]
