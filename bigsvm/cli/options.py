@@ -70,6 +70,11 @@ row_options = [
         type=click.Choice(["refuse", "drop"]),
         help="Rows without a label; drop: they are left out.  [default: refuse]",
     ),
+    click.option(
+        "--rows",
+        metavar="CONDITION",
+        help="The rows where it holds: \"cell_type in (T, B) and n_genes > 500\", of columns of obs or of the table.",
+    ),
 ]
 """What is read as rows, beside label and weight."""
 scale_option = click.option(
@@ -102,7 +107,7 @@ label_change_options = [
         help="Other names for labels; those that get one name are one class.  The model keeps it.",
     ),
 ]
-ROWS = ("matrix", "columns", "hash_bits", "missing", "scale", "normalize", "split", "positive", "label_map")
+ROWS = ("matrix", "columns", "hash_bits", "missing", "rows", "scale", "normalize", "split", "positive", "label_map")
 store_options = [*label_options, empty_option, *row_options, storage_option]
 """How a store is opened."""
 

@@ -12,7 +12,7 @@ from bigsvm.errors import DataError, UsageError
 from bigsvm.events import Emit, Warned, silent
 from bigsvm.model.linear_model import Model
 from bigsvm.run.apply.metrics import Confusion, Errors, average_precision, make_rankings, roc_auc
-from bigsvm.run.apply.predict import memory_document, scored_rows
+from bigsvm.run.apply.predict import chosen_of, memory_document, scored_rows
 from bigsvm.run.apply.scoring import (
     Scored,
     TextLabels,
@@ -88,6 +88,7 @@ def counted(
         emit(Warned(message))
     document = {
         "n_samples": store.n_samples,
+        **chosen_of(source),
         **result,
         "seconds": {"total": time.monotonic() - began, "compile": compiled - began},
         "memory": memory_document(memory, budget),

@@ -81,7 +81,10 @@ def predict(
         PeakMemory() as memory,
         budget.reserve("model weights", model.scorer_bytes),
         scored_rows(model, source, config, budget, zero_based, emit) as rows,
-        open_writer(out, form, model.classes, width, with_scores or with_proba, overwrite, identity, name) as writer,
+        open_writer(
+            out, form, model.classes, width, with_scores or with_proba, overwrite, identity, name,
+            getattr(source, "store_rows", None),
+        ) as writer,  # fmt: skip
     ):
         for scored in rows:
             codes = model.codes(scored.scores)
@@ -99,10 +102,17 @@ def predict(
         "n_samples": n_samples,
         "n_features": model.n_features,
         "format": form,
+        **chosen_of(source),
         **seen,
         "seconds": {"total": time.monotonic() - began, "compile": compiled - began},
         "memory": memory_document(memory, budget),
     }
+
+
+def chosen_of(source: RowBlocks | str) -> dict[str, Any]:
+    """What a result says of rows that a condition chose; empty where all were taken."""
+    found = {} if isinstance(source, str) else source.recipe.get("chosen")
+    return {"chosen": dict(found)} if found else {}
 
 
 class Span:

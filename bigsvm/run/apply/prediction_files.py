@@ -16,7 +16,7 @@ import contextlib
 import csv
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
@@ -40,6 +40,7 @@ _SUFFIXES = {
     ".zarr": "zarr",
 }
 _GATHER_BYTES = 1 << 20
+Numbers = Callable[[int, int], np.ndarray]
 _ENCODING = "bigsvm-predictions"
 _IDENTITY = "bigsvm-identity"
 
@@ -77,11 +78,13 @@ def open_writer(
     overwrite: bool = False,
     identity: dict[str, Any] | None = None,
     name: str = "score",
+    numbers: Numbers | None = None,
 ) -> Iterator[Writer]:
     """A writer of predictions; the output appears when the block ends well, and not at all otherwise.
 
     classes : labels by code; empty for regression
     n_models : scores of a row;  name : what they are called
+    numbers : of rows that were chosen, (start, stop) -> their numbers among all rows, for `row` of JSON lines
     identity : whose predictions of which rows, as JSON; lines of text have no place for it
 
     Raises
@@ -89,7 +92,7 @@ def open_writer(
     OutputError : the output exists (unless overwrite) or cannot be written.
     """
     if not isinstance(out, Path):
-        writer = _text_writer(out, form, classes, with_scores, name)
+        writer = _text_writer(out, form, classes, with_scores, name, numbers)
         yield writer
         writer.close()
         return
@@ -109,7 +112,7 @@ def open_writer(
             finally:
                 parquet.release()
         else:
-            writer = _text_writer(file, form, classes, with_scores, name)
+            writer = _text_writer(file, form, classes, with_scores, name, numbers)
             yield writer
             writer.close()
 
@@ -126,8 +129,10 @@ def _check_predictions(out: Path, overwrite: bool) -> None:
         raise OutputError("holds no predictions, so --overwrite will not replace it", str(out), "choose another name")
 
 
-def _text_writer(file: BinaryIO, form: str, classes: np.ndarray, with_scores: bool, name: str) -> Writer:
-    return _Csv(file, classes, with_scores) if form == "csv" else _Jsonl(file, classes, name)
+def _text_writer(
+    file: BinaryIO, form: str, classes: np.ndarray, with_scores: bool, name: str, numbers: Numbers | None
+) -> Writer:
+    return _Csv(file, classes, with_scores) if form == "csv" else _Jsonl(file, classes, name, numbers)
 
 
 def _write(file: BinaryIO, lines: list[str]) -> None:
@@ -140,8 +145,8 @@ def _write(file: BinaryIO, lines: list[str]) -> None:
 
 
 class _Jsonl:
-    def __init__(self, file: BinaryIO, classes: np.ndarray, name: str) -> None:
-        self._file, self._name = file, name
+    def __init__(self, file: BinaryIO, classes: np.ndarray, name: str, numbers: Numbers | None) -> None:
+        self._file, self._name, self._numbers = file, name, numbers
         self._labels = [json.dumps(label, ensure_ascii=False) for label in classes.tolist()]
         self._regression = len(classes) == 0
 
@@ -156,9 +161,13 @@ class _Jsonl:
         texts = values if self._regression else [labels[code] for code in codes.tolist()]
         lines = [
             f'{{"row": {row}, "label": {text}, "{self._name}": {value}}}'
-            for row, text, value in zip(range(start, start + len(codes)), texts, values, strict=True)
+            for row, text, value in zip(self._rows(start, start + len(codes)), texts, values, strict=True)
         ]
         _write(self._file, lines)
+
+    def _rows(self, start: int, stop: int) -> Iterable[int]:
+        """The numbers of rows [start, stop) of those that are predicted."""
+        return range(start, stop) if self._numbers is None else self._numbers(start, stop).tolist()
 
     def close(self) -> None:
         self._file.flush()

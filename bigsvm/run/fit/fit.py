@@ -304,6 +304,8 @@ def _figures(
         "kernel_rows": {"computed": 0, "ram_hits": 0, "disk_hits": 0},
         "models": models_document(problem, certificate),
     }
+    if "chosen" in store.recipe:
+        figures["chosen"] = dict(store.recipe["chosen"])
     if ctx.mapper.traffic is not None:
         figures["cluster"] = ctx.mapper.traffic.document()
     if config.C_path is not None:

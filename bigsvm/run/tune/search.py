@@ -32,7 +32,7 @@ SEARCH = "search.json"
 _OF_THE_MODEL = ("C", "class_weight", "C_path", "calibrate", "calibrate_share")
 """Options that change no number of a search, or that its grid has."""
 _OPENED = (
-    "label", "weight", "empty_chunks", "matrix", "missing", "columns", "hash_bits", "scale", "normalize",
+    "label", "weight", "empty_chunks", "matrix", "missing", "rows", "columns", "hash_bits", "scale", "normalize",
     "positive", "label_map",
 )  # fmt: skip
 

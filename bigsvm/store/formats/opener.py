@@ -45,6 +45,7 @@ def open_store(
     missing: Missing = "refuse",
     scale: Scale | None = None,
     normalize: str | None = None,
+    rows: str | None = None,
     split: float | None = None,
     part: Literal["train", "test"] | None = None,
     positive: str | None = None,
@@ -73,6 +74,9 @@ def open_store(
         standard brings columns to mean 0 and standard deviation 1, those of sparse rows without filling them up
     normalize : total=1e4 makes the values of each row sum up to that, log1p takes log(1 + x) of them; both before they
         are scaled: total=1e4,log1p
+    rows : a condition on columns, such as "cell_type in (T, B) and n_genes > 500": the rows for which it holds, and the
+        classes that occur in them; where a value that decides is not there, a row is left out.  Columns of obs, or of
+        the table; text in quotes, a column's name with blanks in back-ticks
     split : the share of rows to train on, chosen by a hash of their numbers; the others are kept back
     part : train or test, of a split; with `like` of the one that the model was trained with.  Without it all rows
     positive : the label of one class: all others are one, and labels are True and False
@@ -90,10 +94,15 @@ def open_store(
         raise UsageError(f"unknown scale {scale!r}", hint=f"one of {', '.join(SCALES)}")
     options: dict[str, Any] = {"label": label, "weight": weight, "task": task}
     chosen = {"matrix": matrix, "columns": tuple(columns), "hash_bits": hash_bits, "missing": missing, "like": like}
+    chosen["filtered"] = rows is not None
     with storing(storage_options):
         store = _open(source, options, empty_chunks, labelled, chosen)
+    if rows is not None:
+        from bigsvm.store.formats.chosen.filtered_rows import filtered  # here and below: what few ask for
+
+        store = filtered(store, rows, missing if labelled else None)
     if positive is not None or label_map or (labelled and like and "labels" in like):
-        from bigsvm.store.transforms.relabelled import relabelled  # here and below: what few ask for
+        from bigsvm.store.transforms.relabelled import relabelled
 
         store = relabelled(store, positive, label_map, like)
     if split is not None or part is not None:
@@ -155,7 +164,8 @@ def _open_path(
     if _is_store(path) or is_h5:
         _refuse_chosen(chosen, ("columns", "hash_bits"), "is for tables: .csv, .tsv, .arrow and .feather files", name)
         matrix = chosen["matrix"] or (chosen["like"] or {}).get("matrix")
-        options = {**options, "matrix": matrix, "missing": missing}
+        # Of rows that are filtered the labels of those count that are chosen: nobody looks at the others'.
+        options = {**options, "matrix": matrix, "missing": "drop" if chosen["filtered"] and labelled else missing}
         if is_h5:
             from bigsvm.store.formats.h5ad_rows import H5adRows
 
@@ -165,7 +175,7 @@ def _open_path(
 
             with _named(name):
                 store = ZarrRows(path, **options, empty_chunks=empty_chunks)
-        if missing == "refuse":
+        if missing == "refuse" or chosen["filtered"]:
             return store
         from bigsvm.store.formats.kept_rows import labelled_only
 
@@ -176,8 +186,9 @@ def _open_path(
 
         _refuse_chosen(chosen, ("matrix",), "is for AnnData", name)
         table = {name: chosen[name] for name in ("columns", "hash_bits", "like")}
-        store = TableRows(name, **options, **table, missing=missing)
-        if missing == "refuse":
+        absent: Missing = "drop" if chosen["filtered"] and labelled else missing
+        store = TableRows(name, **options, **table, missing=absent)
+        if missing == "refuse" or chosen["filtered"]:
             return store
         from bigsvm.store.formats.kept_rows import labelled_only
 

@@ -18,10 +18,11 @@ from bigsvm.files.sealed_json import read_sealed, write_sealed
 from bigsvm.store.addresses import make_refs
 from bigsvm.store.blocks import Block, BlockRef, RowBlocks, StoreBase
 from bigsvm.store.checks import check_csr, check_finite, index_dtype
-from bigsvm.store.formats.parquet_columns import Layout, check_size, find_layout, matrix_of, measure, plain_of
+from bigsvm.store.formats.parquet_columns import Layout, check_size, find_layout, matrix_of, measure, numbers_of, plain_of
 from bigsvm.store.formats.parquet_files import ParquetFiles, find_files
 from bigsvm.store.identity import Identity, digest_of
 from bigsvm.store.labels import Task, as_labels, as_targets, check_weights, label_codes, scan_classes
+from bigsvm.store.transforms.expression import Column
 
 
 class ParquetRows(StoreBase):
@@ -152,6 +153,25 @@ class ParquetRows(StoreBase):
         weight = check_weights(np.concatenate(weights), self.uri, start) if weights else None
         return Block(start, stop, X, y, weight)
 
+    def labels_between(self, start: int, stop: int) -> np.ndarray:
+        """The y of rows [start, stop), as blocks have it, without reading X."""
+        name, classes = self._label_name(), self.classes
+        pieces = [self._labels(batch.column(name), at) for at, batch in self._files.batches(start, stop, [name])]
+        y = np.concatenate(pieces)
+        return as_targets(y, self.uri, start) if classes is None else label_codes(y, classes)
+
+    def columns_between(self, names: Sequence[str], start: int, stop: int) -> dict[str, Column]:
+        """Columns by name, of rows [start, stop).  Raises DataError where there is none, naming those there."""
+        there = list(self._files.schema.names)
+        for name in names:
+            if there.count(name) != 1:
+                raise DataError(f"no column {name!r}", self.uri, f"columns there: {', '.join(there[:20])}")
+        parts: dict[str, list[Column]] = {name: [] for name in names}
+        for first, batch in self._files.batches(start, stop, list(names)):
+            for name in names:
+                parts[name].append(_column_of(batch.column(name), self.uri, first))
+        return {name: Column(*map(np.concatenate, zip(*found, strict=True))) for name, found in parts.items()}
+
     def _labels(self, column: pa.Array, first: int) -> np.ndarray:
         """Labels of a batch whose first row is row `first`."""
         return as_labels(plain_of(column, self.uri, first), self.uri, first)
@@ -223,6 +243,15 @@ class ParquetRows(StoreBase):
         self._known = {**self._known, "n_features": n_features, "nnz": nnz}
         self._remember(self._known)
         return self._known
+
+
+def _column_of(column: pa.Array, where: str, first: int) -> Column:
+    """Values as NumPy has them, and which are there."""
+    there = numbers_of(column.is_valid())
+    known = plain_of(column.drop_null(), where, first)
+    values = np.zeros(len(column), known.dtype)
+    values[there] = known
+    return Column(values, there)
 
 
 def _joined(parts: list[np.ndarray]) -> np.ndarray:

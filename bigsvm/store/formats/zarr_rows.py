@@ -28,6 +28,7 @@ from bigsvm.store.labels import Missing, Task, check_weights
 from bigsvm.store.sealing.former import snapshot
 from bigsvm.store.sealing.seal import EmptyChunks, absent_chunks, load_or_make_manifest, verify_documents
 from bigsvm.store.sealing.verified import VerifyingStore
+from bigsvm.store.transforms.expression import Column
 
 
 class ZarrRows(StoreBase):
@@ -112,6 +113,7 @@ class ZarrRows(StoreBase):
             self.recipe = {"matrix": self._matrix}
         frame = {"raw": "raw/var", "obsm": ""}.get(self._matrix.partition("/")[0], "var")
         self.feature_names = feature_names(group, frame, self.n_features, open_array) if frame else None
+        self._column = functools.cache(lambda path: open_label(group, path, open_array, "auto", "drop"))
         self._label: LabelColumn | None = None
         self._weight: WeightColumn | None = None
         self._label_name = self._weight_name = ""
@@ -130,6 +132,15 @@ class ZarrRows(StoreBase):
         """The y of rows [start, stop), as blocks have it, without reading X."""
         assert self._label is not None
         return self._label.y(start, stop)
+
+    def columns_between(self, names: Sequence[str], start: int, stop: int) -> dict[str, Column]:
+        """Columns of obs, by name, of rows [start, stop).  Raises DataError where there is none, naming those there."""
+        with _zarr_errors(self.uri):
+            found = {name: self._column(_column(name)) for name in names}
+        for name, column in found.items():
+            if column.n_samples != self.n_samples:
+                raise DataError(f"{column.n_samples} values for {self.n_samples} rows", _column(name))
+        return {name: column.column(start, stop) for name, column in found.items()}
 
     def labelled_rows(self) -> np.ndarray:
         """Whether each row has a label, packed (`LabelColumn`)."""

@@ -187,7 +187,7 @@ def store_source(store: RowBlocks, dtype: str | None) -> RowSource:
     held = 2 * _PART_BYTES + 3 * store.chunk_nbytes
     return RowSource(
         store.uri, store.layout, out, store.n_features, store.has_weights, total, rows, held,
-        {name: value for name, value in store.recipe.items() if name != "matrix"}, store.feature_names,
+        {name: value for name, value in store.recipe.items() if name not in ("matrix", "chosen")}, store.feature_names,
     )  # fmt: skip
 
 

@@ -48,9 +48,11 @@ def command(
     from bigsvm.store.formats.opener import check_text, is_text, open_store
     from bigsvm.store.remote.names import here
 
+    loaded = load_model(model)
     if split:
         chosen["part"] = "test"
-    loaded = load_model(model)
+        if "chosen" in loaded.about.get("rows", {}):  # of these rows some were kept back
+            chosen.setdefault("rows", loaded.about["rows"]["chosen"]["rows"])
     rows: Any = store
     if is_text(store):
         check_text(label, weight, {"split": True} if split else chosen)
@@ -72,6 +74,7 @@ def describe(result: dict[str, Any]) -> str:
     if "mse" in result:
         lines = [
             ("rows", rows),
+            ("chosen", text.chosen(result)),
             ("mean squared error", text.number(result["mse"])),
             ("mean absolute error", text.number(result["mae"])),
             ("R2", text.number(result["r2"])),
@@ -80,6 +83,7 @@ def describe(result: dict[str, Any]) -> str:
     rough = " (from binned scores)" if result["binned"] else ""
     lines = [
         ("rows", rows),
+        ("chosen", text.chosen(result)),
         ("accuracy", text.number(result["accuracy"], 5)),
         ("balanced accuracy", text.number(result["balanced_accuracy"], 5)),
         (f"F1 ({result['average']})", text.number(result["f1"], 5)),
