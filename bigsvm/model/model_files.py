@@ -159,7 +159,7 @@ def classes_of(document: dict[str, Any], folder: Path) -> tuple[np.ndarray, bool
     """
     labels, problem = document["classes"], document.get("problem", {})
     rule = problem.get("multi_class", "ovr")
-    if rule not in ("ovr", "ovo", ""):
+    if rule not in ("ovr", "ovo", "labels", ""):
         raise DataError(f"models of several classes are not told apart by {rule!r}", str(folder / "model.json"))
     if labels == [] and problem.get("regression") is True:
         return np.empty(0), False

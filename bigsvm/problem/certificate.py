@@ -146,7 +146,7 @@ def slacks_of(problem: Problem, X: Matrix, y: np.ndarray, w: np.ndarray) -> np.n
     scores += problem.constant_feature * W[-1]
     if problem.regression:
         return y[:, None] - scores
-    return np.asarray(1.0 - np.where(y[:, None] == problem.positive[None, :], 1.0, -1.0) * scores)
+    return np.asarray(1.0 - problem.signs(y) * scores)
 
 
 class Accumulator:

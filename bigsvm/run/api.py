@@ -31,6 +31,7 @@ def fit(
     sample_weight: Any = None,
     *,
     label: str | None = None,
+    labels: Sequence[str] | None = None,
     weight: str | None = None,
     empty_chunks: EmptyChunks = "refuse",
     matrix: str | None = None,
@@ -53,8 +54,9 @@ def fit(
     source : path of a Zarr store, of Parquet, .csv or Arrow files; (X, y) or (X, y, sample_weight) arrays or SciPy
         CSR; or what `bigsvm.open_store` returned; or X alone, where `y` follows.  X may be a dask collection, as
         `bigsvm.ingest` takes it: its rows are written to the scratch folder once, for as long as the fit takes
-    y, sample_weight : arrays, shape (n_samples,): `fit(X, y)` is `fit((X, y))`
+    y, sample_weight : arrays, shape (n_samples,), or y as for `labels`: `fit(X, y)` is `fit((X, y))`
     label, weight : names of the label and weight columns
+    labels : of rows with several labels, see `bigsvm.open_store`; or y is (n_samples, n_labels), of 0 and 1
     empty_chunks, matrix, missing, columns, hash_bits, scale, normalize, rows, split, positive, label_map : as
         for `bigsvm.open_store`
     emit : called with each event of the run
@@ -78,13 +80,14 @@ def fit(
             raise UsageError(f"client and scheduler={options['scheduler']!r} name two places for tasks")
         with client.as_current():
             return fit(
-                source, y, sample_weight, label=label, weight=weight, empty_chunks=empty_chunks, matrix=matrix,
-                missing=missing, columns=columns, hash_bits=hash_bits, scale=scale, normalize=normalize, rows=rows,
-                split=split, positive=positive, label_map=label_map, emit=emit, **options,
+                source, y, sample_weight, label=label, labels=labels, weight=weight, empty_chunks=empty_chunks,
+                matrix=matrix, missing=missing, columns=columns, hash_bits=hash_bits, scale=scale, normalize=normalize,
+                rows=rows, split=split, positive=positive, label_map=label_map, emit=emit, **options,
             )  # fmt: skip
     if is_lazy(source):
-        if rows is not None:
-            raise UsageError("rows=... is for files with columns beside their rows", hint="filter the collection first")
+        if rows is not None or labels is not None:
+            what = "rows=... and labels=... are for files with columns beside their rows"
+            raise UsageError(what, hint="compute the rows that you want, or write them first")
         beside = {"y": y, "sample_weight": sample_weight, "label": label, "weight": weight, "columns": columns}
         beside |= {"hash_bits": hash_bits, "missing": missing, "matrix": matrix}
         regression = FitConfig.of(**options).regression
@@ -98,9 +101,9 @@ def fit(
     with storing_by(config, given, emit):
         joined = joined_source(source, y, sample_weight)
         store = open_store(
-            joined, label=label, weight=weight, task=_task_of(joined, config.regression), empty_chunks=empty_chunks,
-            columns=columns, hash_bits=hash_bits, matrix=matrix, missing=missing, scale=scale, normalize=normalize,
-            rows=rows, split=split, positive=positive, label_map=label_map,
+            joined, label=label, labels=labels, weight=weight, task=_task_of(joined, config.regression),
+            empty_chunks=empty_chunks, columns=columns, hash_bits=hash_bits, matrix=matrix, missing=missing,
+            scale=scale, normalize=normalize, rows=rows, split=split, positive=positive, label_map=label_map,
         )  # fmt: skip
     result = fit_store(store, config, emit)
     if split is not None:
@@ -115,6 +118,7 @@ def certify(
     sample_weight: Any = None,
     *,
     label: str | None = None,
+    labels: Sequence[str] | None = None,
     weight: str | None = None,
     rows: str | None = None,
     **options: Any,
@@ -138,7 +142,9 @@ def certify(
         joined = joined_source(source, y, sample_weight)
         task = _task_of(joined, load_model(model).regression)
         rows = rows or like.get("chosen", {}).get("rows")
-        store = open_store(joined, label=label, weight=weight, task=task, rows=rows, like=like, part=part)
+        store = open_store(
+            joined, label=label, labels=labels, weight=weight, task=task, rows=rows, like=like, part=part
+        )
     return certify_model(Path(model), store, config)
 
 

@@ -60,6 +60,8 @@ class DataShape:
     """Rows count as centred and are not (`Problem.centre`)."""
     folded: bool = False
     """Models differ in the rows that take part."""
+    label_sets: bool = False
+    """Rows have several labels, of which each has a model."""
 
 
 @dataclass
@@ -294,6 +296,8 @@ class Solver(Protocol):
     """What it can take over of an earlier model, if anything."""
     centres: ClassVar[bool]
     """It meets rows through `Problem.met` and `Problem.summed` alone, so that they may count as centred."""
+    label_sets: ClassVar[bool]
+    """It takes signs of rows from `Problem.sides` and `Problem.signs` alone, so that rows may have several labels."""
 
     @property
     def keeps_rows(self) -> Keeps:
@@ -371,6 +375,7 @@ class SolverBase:
     column_access: ClassVar[bool] = False
     starts_from: ClassVar[StartsFrom] = ""
     centres: ClassVar[bool] = False
+    label_sets: ClassVar[bool] = False
 
     @property
     def keeps_rows(self) -> Keeps:

@@ -83,15 +83,17 @@ def predict(
         scored_rows(model, source, config, budget, zero_based, emit) as rows,
         open_writer(
             out, form, model.classes, width, with_scores or with_proba, overwrite, identity, name,
-            getattr(source, "store_rows", None),
+            getattr(source, "store_rows", None), model.multi_label,
         ) as writer,  # fmt: skip
     ):
         for scored in rows:
-            codes = model.codes(scored.scores)
+            codes = model.labels_of(scored.scores) if model.multi_label else model.codes(scored.scores)
             shown = model.probabilities_of(scored.scores) if with_proba else scored.scores
             writer.append(scored.start, codes, shown)
             if model.regression:
                 span.add(scored.scores[:, 0])
+            elif model.multi_label:
+                counts += codes.sum(axis=0)
             else:
                 counts += np.bincount(codes, minlength=len(counts))
             n_samples += len(codes)

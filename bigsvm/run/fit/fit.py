@@ -56,6 +56,7 @@ from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.copy.scratch import is_tmpfs, make_scratch
 from bigsvm.store.identity import Identity
 from bigsvm.store.survey import Survey
+from bigsvm.store.transforms.label_sets import LABEL_SETS
 
 
 def fit_store(
@@ -82,6 +83,8 @@ def fit_store(
         return _trained(store, store.identity, config, emit, checkpoints, resume, folded)
     if store.classes is None:
         raise UsageError("probabilities are of classes, and the store holds targets", store.uri)
+    if LABEL_SETS in store.recipe:
+        make_problem(config, store)  # which says that there are none
     rows: Any = held_out_for(store, config)
     # What is asked for is of the store: which of its rows are held out follows from the options.
     result = _trained(rows, store.identity, config, emit, checkpoints, resume, folded)
@@ -256,6 +259,13 @@ def _go_on(loop: Loop, checkpoints: Checkpoints | None, resume: bool, emit: Emit
 def _check_classes(problem: Problem, counts: np.ndarray, store: RowBlocks) -> None:
     """Refuse what has nothing to separate: fewer than two classes with rows that weigh something."""
     if problem.regression or problem.one_class:
+        return
+    if problem.member is not None:
+        has, total = problem.member.astype(np.int64) @ counts, int(counts.sum())
+        for name, n in zip(problem.classes.tolist(), has.tolist(), strict=True):
+            if n in (0, total):
+                which = "every row" if n else "no row"
+                raise DataError(f"{which} that takes part has label {name!r}", store.uri, "leave it out of --labels")
         return
     taking_part = problem.classes[(counts > 0) & (problem.class_weight > 0)]
     if len(taking_part) < 2:

@@ -113,6 +113,10 @@ class FitResult:
         self.alpha = []
 
 
+def _rule(problem: Problem) -> str:
+    return "ovr" if problem.member is None else "labels"
+
+
 def about_model(
     problem: Problem, data: RowBlocks, certificate: Certificate | None, plan: Plan, config: FitConfig, survey: Survey,
     status: str,
@@ -125,8 +129,8 @@ def about_model(
         "C": problem.C.tolist(),
         "bias": problem.bias,
         "bias_scale": problem.bias_scale,
-        "class_weight": problem.class_weight.tolist(),
-        "multi_class": "" if problem.regression else "ovo" if problem.pairs else "ovr",
+        "class_weight": problem.class_weight.tolist() if problem.member is None else [1.0] * problem.n_models,
+        "multi_class": "" if problem.regression else "ovo" if problem.pairs else _rule(problem),
     }
     if problem.regression:
         found["epsilon"] = problem.loss.epsilon

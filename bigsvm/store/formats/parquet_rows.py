@@ -30,7 +30,7 @@ class ParquetRows(StoreBase):
 
     Layouts: `label`, `indices: list<int>`, `values: list<float>` (CSR); Spark ML vectors (CSR); one numeric
     column per feature beside the label (dense, in the schema's order); one fixed-size list (dense).
-    A column `weight` is taken for weights.
+    A column `weight` is taken for weights; columns of `apart` are no features.
     Opened with labelled=False, for prediction, columns of labels and weights are left out, and every y is 0.
     All bytes are read once at the first opening, for the fingerprint; it is kept in the cache folder as long
     as names, sizes and times stay.
@@ -56,13 +56,14 @@ class ParquetRows(StoreBase):
         weight: str | None = None,
         task: Task = "auto",
         labelled: bool = True,
+        apart: tuple[str, ...] = (),
     ) -> None:
         self.uri = os.path.realpath(name)
         self.warnings: list[str] = []
-        self._options, self._task = (label, weight, task, labelled), task
+        self._options, self._task = (label, weight, task, labelled, apart), task
         self._files = ParquetFiles(find_files(name))
         assert self._files.schema is not None
-        self._select(find_layout(self._files.schema, label, weight, self.uri, labelled))
+        self._select(find_layout(self._files.schema, label, weight, self.uri, labelled, apart))
 
     def _select(self, layout: Layout) -> None:
         """Take the columns of a layout for rows."""
@@ -268,10 +269,11 @@ def _joined(parts: list[np.ndarray]) -> np.ndarray:
 
 @functools.lru_cache(maxsize=8)
 def reopen(
-    uri: str, label: str | None, weight: str | None, task: Task, labelled: bool, fingerprint: str
+    uri: str, label: str | None, weight: str | None, task: Task, labelled: bool, apart: tuple[str, ...],
+    fingerprint: str,
 ) -> ParquetRows:
     """The store of a pickled ParquetRows, opened once per process.  Raises DataError if it changed."""
-    store = ParquetRows(uri, label=label, weight=weight, task=task, labelled=labelled)
+    store = ParquetRows(uri, label=label, weight=weight, task=task, labelled=labelled, apart=apart)
     if store.fingerprint != fingerprint:
         raise DataError("the store changed since the run began", uri)
     return store
