@@ -21,6 +21,7 @@ from bigsvm.store.blocks import Block, BlockRef, RowBlocks, StoreBase
 from bigsvm.store.checks import as_values, check_csr, check_finite, index_dtype, value_dtype
 from bigsvm.store.formats.chunked import ChunkedArray
 from bigsvm.store.formats.csc_rows import rows_of_columns
+from bigsvm.store.formats.layouts.binsparse import RowMajor, described
 from bigsvm.store.formats.zarr_label import LabelColumn, Open, Readable, WeightColumn, open_label, open_weights
 from bigsvm.store.formats.zarr_names import feature_names, recipe_of
 from bigsvm.store.identity import Identity
@@ -248,14 +249,15 @@ class ZarrRows(StoreBase):
             self.n_samples, self.n_features = self._data.shape
             self.nnz = self.n_samples * self.n_features
             self.index_dtype = np.dtype(np.int32)
+        elif (told := described(node, path)) is not None and told.kind == "dense":
+            self._data, self.layout = RowMajor(open_array(f"{path}/values"), told.shape), "dense"
+            self.n_samples, self.n_features = told.shape
+            self.nnz, self.index_dtype = self.n_samples * self.n_features, np.dtype(np.int32)
         else:
             self.layout = "csr"
-            kind, self.n_samples, self.n_features = sparse_shape(node, path)
-            parts: tuple[Readable, Readable, Readable] = (
-                open_array(f"{path}/data"),
-                open_array(f"{path}/indices"),
-                open_array(f"{path}/indptr"),
-            )
+            kind, self.n_samples, self.n_features = sparse_shape(node, path) if told is None else (told.kind, *told.shape)
+            names = ("data", "indices", "indptr") if told is None else told.parts
+            parts = cast(tuple[Readable, Readable, Readable], tuple(open_array(f"{path}/{name}") for name in names))
             _check_sparse_arrays(*parts, self.n_features if kind == "csc" else self.n_samples, path)
             value_dtype(parts[0].dtype, path)
             if kind == "csc":
@@ -336,7 +338,7 @@ def sparse_shape(node: Any, path: str) -> tuple[str, int, int]:
     shape = attributes.get("shape", attributes.get("h5sparse_shape"))
     kinds = {"csr_matrix": "csr", "csr": "csr", "csc_matrix": "csc", "csc": "csc"}
     if kind not in kinds:
-        hint = "rows are needed: a dense array, csr_matrix or csc_matrix"
+        hint = "rows are needed: a dense array, csr_matrix, csc_matrix, or a binsparse descriptor"
         raise DataError(f"{path} is stored as {kind!r}", path, hint)
     shape = shape.tolist() if isinstance(shape, np.ndarray) else shape
     if not isinstance(shape, list) or len(shape) != 2 or not all(isinstance(n, int) and n >= 0 for n in shape):

@@ -35,6 +35,9 @@ class SetRows(DelegatedRows):
         classes = store.classes
         if classes is None:
             raise DataError("the labels are targets of a regression: they are no sets", store.uri)
+        if sets is None and classes.dtype.kind != "U":
+            what = "--labels names one column, which holds no text: a row has one label there"
+            raise DataError(what, store.uri, "--label NAME; or name two columns or more, of true and false")
         if sets is None:
             sets = [split_set(str(text)) for text in classes.tolist()]
         known = sorted({name for one in sets for name in one}) if names is None else list(names)
