@@ -79,7 +79,7 @@ row_options = [
     click.option(
         "--rows",
         metavar="CONDITION",
-        help="The rows where it holds: \"cell_type in (T, B) and n_genes > 500\", of columns of obs or of the table.",
+        help='The rows where it holds: "cell_type in (T, B) and n_genes > 500", of columns of obs or of the table.',
     ),
 ]
 """What is read as rows, beside label and weight."""
@@ -113,7 +113,19 @@ label_change_options = [
         help="Other names for labels; those that get one name are one class.  The model keeps it.",
     ),
 ]
-ROWS = ("labels", "matrix", "columns", "hash_bits", "missing", "rows", "scale", "normalize", "split", "positive", "label_map")
+ROWS = (
+    "labels",
+    "matrix",
+    "columns",
+    "hash_bits",
+    "missing",
+    "rows",
+    "scale",
+    "normalize",
+    "split",
+    "positive",
+    "label_map",
+)
 store_options = [*label_options, labels_option, empty_option, *row_options, storage_option]
 """How a store is opened."""
 

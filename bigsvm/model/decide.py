@@ -117,7 +117,10 @@ class Decides:
         return scores[:, 0] if self.n_models == 1 else scores
 
     def predict(self, X: Any) -> np.ndarray:
-        """Labels, shape (n_rows,); of regression values, float64; of several labels a row int64 (n_rows, n_labels), 0 or 1."""
+        """Labels, shape (n_rows,); of regression values, float64; of several labels a row int64 (n_rows, n_labels).
+
+        Such an indicator matrix holds 0 and 1.
+        """
         return self.labels_of(self.scores(self._scaled(X)))
 
     def predict_proba(self, X: Any) -> np.ndarray:

@@ -91,7 +91,7 @@ class Problem:
 
     @property
     def sides(self) -> np.ndarray:
-        """What tells compiled loops the sign of a row for model m: sides[m] is the code that is +1, or of each code 0, 1.
+        """What tells compiled loops the sign of a row for model m: sides[m], the code that is +1, or of each code 1 or 0.
 
         int32, (n_models,), or uint8, (n_models, n_sets).
         """

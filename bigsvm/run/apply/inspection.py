@@ -14,6 +14,7 @@ from bigsvm.run.fit.plan import make_plan
 from bigsvm.store.blocks import RowBlocks, row_bytes
 from bigsvm.store.content import scale_warning
 from bigsvm.store.copy.copy_folder import tree_bytes
+from bigsvm.store.withheld import HashedShare
 
 
 def inspect_store(store: RowBlocks) -> dict[str, Any]:

@@ -82,8 +82,16 @@ def predict(
         budget.reserve("model weights", model.scorer_bytes),
         scored_rows(model, source, config, budget, zero_based, emit) as rows,
         open_writer(
-            out, form, model.classes, width, with_scores or with_proba, overwrite, identity, name,
-            getattr(source, "store_rows", None), model.multi_label,
+            out,
+            form,
+            model.classes,
+            width,
+            with_scores or with_proba,
+            overwrite,
+            identity,
+            name,
+            getattr(source, "store_rows", None),
+            model.multi_label,
         ) as writer,  # fmt: skip
     ):
         for scored in rows:

@@ -7,8 +7,9 @@
     zarr     arrays label[, score]                    string labels as codes into the attribute `classes`
 
 Of rows with several labels `label` is a list of them: in csv one field "A,C", in parquet a list, in zarr the indicator
-matrix, a column for each of `classes`.  Where probabilities are asked for, they stand in the place of scores, under the name `proba`: a list, one a class.
-Of regression the label is the value, which is the score.  Files are written aside and renamed when all rows are there.
+matrix, a column for each of `classes`.  Where probabilities are asked for, they stand in the place of scores, under the
+name `proba`: a list, one a class.  Of regression the label is the value, which is the score.  Files are written aside
+and renamed when all rows are there.
 """
 
 from __future__ import annotations

@@ -146,7 +146,9 @@ def _small_problem(problem: Problem, config: FitConfig, fit: SmallFit) -> Proble
         kernel=Kernel(problem.kernel.name, 1.0 / _WIDTH, 2, 1.0, definite),
         centre=problem.centre and problem.centre._replace(mu=np.full(_WIDTH, 0.5)),
         axis=axis,
-        member=None if problem.member is None else np.tile(np.arange(len(classes), dtype=np.uint8) % 2, (len(classes), 1)),
+        member=None
+        if problem.member is None
+        else np.tile(np.arange(len(classes), dtype=np.uint8) % 2, (len(classes), 1)),
     )
 
 

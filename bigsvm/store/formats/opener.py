@@ -66,8 +66,8 @@ def open_store(
         that are open already, which pass through
     label, weight : names of the columns, of a table also their numbers from 0; by default `label`, and `weight` where
         there is one
-    labels : rows have several labels, or none: names of columns of true and false, or of 0 and 1, a label each; or of one
-        column of text, such as `1,5`, that names the labels of a row.  y of arrays may be a matrix of 0 and 1
+    labels : rows have several labels, or none: names of columns of true and false, or of 0 and 1, a label each; or of
+        one column of text, such as `1,5`, that names the labels of a row.  y of arrays may be a matrix of 0 and 1
     task : `regression` keeps numeric labels as targets; `auto` takes whole numbers for classes
     empty_chunks : chunks that an unsealed Zarr store lacks are refused; or, as you vouch with `zeros`, they hold the
         fill value, which is what zarr leaves out unless it is told to write it.  Remembered until the store changes
@@ -117,7 +117,7 @@ def open_store(
         from bigsvm.store.formats.chosen.filtered_rows import filtered  # here and below: what few ask for
 
         store = filtered(store, rows, missing if labelled else None)
-    if labelled and (labels or kept is not None):
+    if labelled and (labels or kept is not None) and LABEL_SETS not in store.recipe:
         from bigsvm.store.transforms.set_rows import ColumnSetRows, SetRows
 
         several = labels is not None and len(labels) > 1
@@ -155,7 +155,9 @@ def _open(
 
             Y = source[1].toarray() if hasattr(source[1], "toarray") else np.asarray(source[1])
             weight = source[2] if len(source) == 3 else None
-            return of_indicator(source[0], Y, weight, lambda *parts: cast(RowBlocks, ArrayRows(*parts, task="classification")))
+            return of_indicator(
+                source[0], Y, weight, lambda *parts: cast(RowBlocks, ArrayRows(*parts, task="classification"))
+            )
         return cast(RowBlocks, ArrayRows(*source, task=options["task"]))
     if isinstance(source, str | os.PathLike):
         return _open_path(os.fspath(source), options, empty_chunks, labelled, chosen)

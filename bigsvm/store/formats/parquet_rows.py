@@ -18,7 +18,15 @@ from bigsvm.files.sealed_json import read_sealed, write_sealed
 from bigsvm.store.addresses import make_refs
 from bigsvm.store.blocks import Block, BlockRef, RowBlocks, StoreBase
 from bigsvm.store.checks import check_csr, check_finite, index_dtype
-from bigsvm.store.formats.parquet_columns import Layout, check_size, find_layout, matrix_of, measure, numbers_of, plain_of
+from bigsvm.store.formats.parquet_columns import (
+    Layout,
+    check_size,
+    find_layout,
+    matrix_of,
+    measure,
+    numbers_of,
+    plain_of,
+)
 from bigsvm.store.formats.parquet_files import ParquetFiles, find_files
 from bigsvm.store.identity import Identity, digest_of
 from bigsvm.store.labels import Task, as_labels, as_targets, check_weights, label_codes, scan_classes
@@ -269,7 +277,12 @@ def _joined(parts: list[np.ndarray]) -> np.ndarray:
 
 @functools.lru_cache(maxsize=8)
 def reopen(
-    uri: str, label: str | None, weight: str | None, task: Task, labelled: bool, apart: tuple[str, ...],
+    uri: str,
+    label: str | None,
+    weight: str | None,
+    task: Task,
+    labelled: bool,
+    apart: tuple[str, ...],
     fingerprint: str,
 ) -> ParquetRows:
     """The store of a pickled ParquetRows, opened once per process.  Raises DataError if it changed."""

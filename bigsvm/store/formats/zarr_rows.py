@@ -255,7 +255,9 @@ class ZarrRows(StoreBase):
             self.nnz, self.index_dtype = self.n_samples * self.n_features, np.dtype(np.int32)
         else:
             self.layout = "csr"
-            kind, self.n_samples, self.n_features = sparse_shape(node, path) if told is None else (told.kind, *told.shape)
+            kind, self.n_samples, self.n_features = (
+                sparse_shape(node, path) if told is None else (told.kind, *told.shape)
+            )
             names = ("data", "indices", "indptr") if told is None else told.parts
             parts = cast(tuple[Readable, Readable, Readable], tuple(open_array(f"{path}/{name}") for name in names))
             _check_sparse_arrays(*parts, self.n_features if kind == "csc" else self.n_samples, path)
@@ -324,6 +326,10 @@ def _find_matrix(group: Any, path: str) -> Any:
     """The array or group of a matrix.  Raises DataError naming those that are there."""
     if path in group:
         return group[path]
+    if str(group.attrs.get("encoding-type", "")).startswith("annbatch"):
+        parts = sorted((name for name in group if name.startswith("dataset_")), key=lambda name: (len(name), name))
+        what = f"an annbatch collection of {len(parts)} stores, each of which is read by itself"
+        raise DataError(what, "", "bigsvm ingest COLLECTION/dataset_0 rows.zarr, then the others with --append")
     there = ["X"] if "X" in group else []
     there += [f"{head}/{name}" for head in ("layers", "obsm") if head in group for name in sorted(group[head])]
     there += ["raw/X"] if "raw/X" in group else []

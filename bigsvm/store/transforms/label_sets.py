@@ -59,7 +59,7 @@ def set_text(names: Sequence[str]) -> str:
 
 
 def sorted_names(names: Sequence[str]) -> np.ndarray:
-    """Labels in ascending order: as numbers where all are whole, else as text.  Raises DataError for what is no name."""
+    """Labels in ascending order: numbers where all are whole, else text.  Raises DataError for what is no name."""
     for name in names:
         if not name or SEPARATOR in name or name != name.strip():
             raise DataError(f"{name!r} cannot be the name of a label", hint="no commas, and no blanks around it")

@@ -13,9 +13,9 @@ from bigsvm.errors import DataError, UsageError
 from bigsvm.store.blocks import Block, RowBlocks, tile
 from bigsvm.store.delegated import DelegatedRows, content_but_classes
 from bigsvm.store.identity import digest_of
-from bigsvm.store.transforms.label_sets import LABEL_SETS, MOST_SETS, set_text, sorted_names, split_set
 from bigsvm.store.labels import label_codes
 from bigsvm.store.transforms.expression import Column
+from bigsvm.store.transforms.label_sets import LABEL_SETS, MOST_SETS, set_text, sorted_names, split_set
 
 _STEP = 1 << 16  # rows whose columns are looked at together
 _TRUTHS = {"true": 1, "false": 0, "1": 1, "0": 0, "1.0": 1, "0.0": 0}
