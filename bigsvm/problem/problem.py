@@ -91,7 +91,7 @@ class Problem:
 
     @property
     def sides(self) -> np.ndarray:
-        """What tells compiled loops the sign of a row for model m: sides[m], the code that is +1, or of each code 1 or 0.
+        """What tells compiled loops the sign of a row: sides[m], of model m the code that is +1, or 1 or 0 of each code.
 
         int32, (n_models,), or uint8, (n_models, n_sets).
         """

@@ -35,7 +35,7 @@ class LabelTally:
         nothing = np.zeros(sets.member.shape[1], np.uint8)
         self._member = np.stack([sets.member[theirs[n]] if n in theirs else nothing for n in self._names])
         others = [k for name, k in theirs.items() if name not in self._names]
-        self._other = sets.member[others].any(axis=0)
+        self._other: np.ndarray = np.asarray(sets.member[others].any(axis=0))
         self._weighted = store.has_weights
         self.rankings, self.nbytes = make_rankings(store.n_samples, model.n_models, nbytes)
         self._counts = np.zeros((3, model.n_models))  # true positives, false positives, false negatives
@@ -59,7 +59,7 @@ class LabelTally:
 
     def result(self) -> dict[str, Any]:
         """All metrics; None where the rows cannot give one.  Sums over labels are `micro`, means over them `macro`."""
-        labels = []
+        labels: list[dict[str, Any]] = []
         for name, ranking, found in zip(self._names, self.rankings, self._counts.T, strict=True):
             ranked = ranking.counts()
             auc, precision = roc_auc(*ranked), average_precision(*ranked)

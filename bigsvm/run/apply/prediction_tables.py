@@ -100,7 +100,8 @@ class ZarrWriter(Gathered):
         if identity is not None:
             attributes[IDENTITY] = identity
         group = zarr.create_group(folder, zarr_format=3, attributes=attributes)
-        wide, of_classes = (len(classes),) if several else (), {} if numbers else {"codes-into": "classes"}
+        wide = (len(classes),) if several else ()
+        of_classes: dict[str, Any] = {} if numbers else {"codes-into": "classes"}
         self._label = group.create_array(
             "label", shape=(0, *wide), chunks=(self.piece_rows, *wide), dtype=bool if several else self._values.dtype,
             attributes={"columns-of": "classes"} if several else of_classes,

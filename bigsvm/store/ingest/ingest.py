@@ -166,7 +166,7 @@ def ingest(
         if memory is not None:
             _check_memory(parse_bytes(memory), sourced, chunk_bytes or DEFAULT_CHUNK_BYTES)
         if former is not None:
-            check_fits(former, rows)
+            check_fits(former, sourced)
             writer: ZarrWriter = GrownStore(former, chunk_bytes)
         else:
             writer = ZarrWriter(

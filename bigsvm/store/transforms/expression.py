@@ -16,7 +16,7 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,7 +26,7 @@ _TOKEN = re.compile(
     r"\s*(?:(?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?![\w.]))|(?P<text>'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\")"
     r"|(?P<tick>`[^`]+`)|(?P<word>[^\W\d][\w./\-]*)|(?P<sign>==|!=|<=|>=|=|<|>|\(|\)|,))"
 )
-_COMPARED: dict[str, Callable[[np.ndarray, object], np.ndarray]] = {
+_COMPARED: dict[str, Callable[[Any, Any], Any]] = {
     "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
 _HINT = "such as: cell_type in (T, B) and n_genes > 500 and not batch == 'b 7'"

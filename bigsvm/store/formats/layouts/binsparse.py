@@ -73,7 +73,8 @@ class RowMajor:
     raw = False
 
     def __init__(self, values: Readable, shape: tuple[int, int]) -> None:
-        self._values, self.shape, self.dtype = values, shape, values.dtype
+        self.shape: tuple[int, ...] = shape
+        self._values, self.dtype = values, values.dtype
         self.unit_rows, self.chunk_nbytes = max(values.unit_rows // max(shape[1], 1), 1), values.chunk_nbytes
 
     def __len__(self) -> int:
