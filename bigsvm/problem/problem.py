@@ -91,7 +91,7 @@ class Problem:
 
     @property
     def sides(self) -> np.ndarray:
-        """What tells compiled loops the sign of a row: sides[m], of model m the code that is +1, or 1 or 0 of each code.
+        """What tells compiled loops the sign of a row: sides[m], the code that is +1 for model m, or 1 or 0 of each.
 
         int32, (n_models,), or uint8, (n_models, n_sets).
         """
