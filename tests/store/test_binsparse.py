@@ -83,5 +83,5 @@ def test_what_cannot_be_read_is_refused_by_its_kind(form: str, more: dict, what:
 def test_a_collection_of_annbatch_is_refused_with_the_way(tmp_path: Path) -> None:
     about = {"encoding-type": "annbatch-preshuffled", "encoding-version": "0.1.0"}
     zarr.create_group(tmp_path / "cells.zarr", attributes=about).create_group("dataset_0")
-    with pytest.raises(DataError, match="annbatch collection of 1 .*--append"):
+    with pytest.raises(DataError, match=r"annbatch collection of 1 .*--append"):
         open_store(tmp_path / "cells.zarr")
