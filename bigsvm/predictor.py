@@ -140,8 +140,7 @@ def load(path: str | Path) -> Predictor:
             *models_of(len(kernel.classes), kernel.pairs), kernel.n_features, kernel.about,
         )  # fmt: skip
     saved = read_saved_linear(folder, document)
-    codes = models_of(len(saved.classes), saved.pairs)
-    return LinearPredictor(saved.coef, saved.intercept, saved.classes, *codes, saved.about)
+    return LinearPredictor(saved.coef, saved.intercept, saved.classes, *saved.codes, saved.about)
 
 
 def _of_triple(X: tuple[Any, ...]) -> CSR:

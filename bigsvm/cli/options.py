@@ -21,6 +21,12 @@ label_options = [
     click.option("--label", metavar="NAME", help="Array of labels, such as obs/label."),
     click.option("--weight", metavar="NAME", help="Array of sample weights, such as obs/weight."),
 ]
+labels_option = click.option(
+    "--labels",
+    type=Names(),
+    metavar="A,B,...",
+    help="Rows with several labels: columns of true and false, a label each; or one column of text such as 1,5.",
+)
 
 empty_option = click.option(
     "--empty-chunks",
@@ -70,6 +76,11 @@ row_options = [
         type=click.Choice(["refuse", "drop"]),
         help="Rows without a label; drop: they are left out.  [default: refuse]",
     ),
+    click.option(
+        "--rows",
+        metavar="CONDITION",
+        help='The rows where it holds: "cell_type in (T, B) and n_genes > 500", of columns of obs or of the table.',
+    ),
 ]
 """What is read as rows, beside label and weight."""
 scale_option = click.option(
@@ -102,8 +113,20 @@ label_change_options = [
         help="Other names for labels; those that get one name are one class.  The model keeps it.",
     ),
 ]
-ROWS = ("matrix", "columns", "hash_bits", "missing", "scale", "normalize", "split", "positive", "label_map")
-store_options = [*label_options, empty_option, *row_options, storage_option]
+ROWS = (
+    "labels",
+    "matrix",
+    "columns",
+    "hash_bits",
+    "missing",
+    "rows",
+    "scale",
+    "normalize",
+    "split",
+    "positive",
+    "label_map",
+)
+store_options = [*label_options, labels_option, empty_option, *row_options, storage_option]
 """How a store is opened."""
 
 

@@ -22,6 +22,15 @@ def number(value: float | None, digits: int = 6) -> str:
     return "-" if value is None else f"{value:.{digits}g}"
 
 
+def chosen(result: dict[str, Any]) -> str | None:
+    """Of rows that a condition chose, how many; None where all were taken."""
+    found = result.get("chosen")
+    if not found:
+        return None
+    unknown = f"; of {count(found['unknown'])} it is not known" if found["unknown"] else ""
+    return f"{count(found['chosen'])} of {count(found['of'])} rows, where {found['rows']}{unknown}"
+
+
 def count(value: float | None) -> str:
     """12,345 or a dash."""
     return "-" if value is None else f"{value:,.0f}"

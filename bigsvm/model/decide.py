@@ -75,16 +75,21 @@ class Decides:
         return bool(np.any(self.negative >= 0))
 
     @property
+    def multi_label(self) -> bool:
+        """Whether a row may have several of the classes, or none: there is a model for each."""
+        return self.about.get("problem", {}).get("multi_class") == "labels"
+
+    @property
     def joint(self) -> bool:
         """Whether its models were trained with one loss of all of them: Crammer and Singer's."""
         return bool(self.about.get("problem", {}).get("multi_class") == JOINT_RULE)
 
     @property
     def multi_class(self) -> str:
-        """'ovr', 'ovo', 'crammer-singer', or '' for regression, as model.json has it."""
+        """'ovr', 'ovo', 'crammer-singer', 'labels' of rows with several, or '' for regression, as model.json has it."""
         if self.joint:
             return JOINT_RULE
-        return "" if self.regression else "ovo" if self.pairs else "ovr"
+        return "" if self.regression else "ovo" if self.pairs else "labels" if self.multi_label else "ovr"
 
     @property
     def tie_order(self) -> np.ndarray | None:
@@ -120,7 +125,10 @@ class Decides:
         return scores[:, 0] if self.n_models == 1 else scores
 
     def predict(self, X: Any) -> np.ndarray:
-        """Labels, shape (n_rows,); of regression values, float64."""
+        """Labels, shape (n_rows,); of regression values, float64; of several labels a row int64 (n_rows, n_labels).
+
+        Such an indicator matrix holds 0 and 1.
+        """
         return self.labels_of(self.scores(self._scaled(X)))
 
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -156,7 +164,9 @@ class Decides:
             raise DataError(what, where, "give it dense rows, or train on sparse ones")
 
     def labels_of(self, scores: np.ndarray) -> np.ndarray:
-        """Labels, or values, of scores (n_rows, n_models)."""
+        """Labels, or values, or an indicator matrix of labels, of scores (n_rows, n_models)."""
+        if self.multi_label:
+            return (scores > 0).astype(np.int64)
         return scores[:, 0] if self.regression else self.classes[self.codes(scores)]
 
     def codes(self, scores: np.ndarray) -> np.ndarray:
@@ -199,19 +209,19 @@ class Decides:
         return votes
 
 
-def n_models_of(n_classes: int, pairs: bool) -> int:
-    """How many models tell so many classes apart; 1 for regression, which has none."""
-    if n_classes <= 2:
+def n_models_of(n_classes: int, pairs: bool, labels: bool = False) -> int:
+    """How many models tell so many classes apart, or find so many `labels`; 1 for regression, which has none."""
+    if n_classes <= 2 and not labels:
         return 1
     return n_classes * (n_classes - 1) // 2 if pairs else n_classes
 
 
-def models_of(n_classes: int, pairs: bool) -> tuple[np.ndarray, np.ndarray]:
+def models_of(n_classes: int, pairs: bool, labels: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """(positive, negative) class codes of each model, int32: the pairs in the order (0, 1), (0, 2), ..., (1, 2), ..."""
     if pairs and n_classes > 2:
         both = np.array(list(itertools.combinations(range(n_classes), 2)), np.int32)
         return both[:, 0].copy(), both[:, 1].copy()
-    codes = {0: [0], 2: [1]}.get(n_classes, range(n_classes))
+    codes = range(n_classes) if labels else {0: [0], 2: [1]}.get(n_classes, range(n_classes))
     positive = np.array(codes, np.int32)
     return positive, np.full(len(positive), -1, np.int32)
 

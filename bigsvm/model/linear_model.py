@@ -182,8 +182,7 @@ def load_model(path: str | Path) -> Model:
     if document.get("kind") == "kernel":
         return read_kernel_model(folder, document)
     saved = read_saved_linear(folder, document)
-    codes = models_of(len(saved.classes), saved.pairs)
-    return LinearModel(saved.coef, saved.intercept, saved.classes, saved.about, *codes)
+    return LinearModel(saved.coef, saved.intercept, saved.classes, saved.about, *saved.codes)
 
 
 def rows_of_model(path: str | Path) -> dict[str, Any]:

@@ -160,7 +160,7 @@ def classes_of(document: dict[str, Any], folder: Path) -> tuple[np.ndarray, bool
     """
     labels, problem = document["classes"], document.get("problem", {})
     rule = problem.get("multi_class", "ovr")
-    if rule not in ("ovr", "ovo", "") and not (rule == JOINT_RULE and document.get("kind") != "kernel"):
+    if rule not in ("ovr", "ovo", "labels", "") and not (rule == JOINT_RULE and document.get("kind") != "kernel"):
         raise DataError(f"models of several classes are not told apart by {rule!r}", str(folder / "model.json"))
     if labels == [] and problem.get("regression") is True:
         return np.empty(0), False

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigsvm.errors import DataError, UsageError
-from bigsvm.model.decide import n_models_of
+from bigsvm.model.decide import models_of, n_models_of
 from bigsvm.model.model_files import classes_of, is_ascending, is_finite, map_array, read_array, read_document
 from bigsvm.model.model_rows import read_rows
 from bigsvm.model.probability.calibration_file import read_calibration
@@ -33,6 +33,12 @@ class SavedLinear(NamedTuple):
     classes: np.ndarray
     pairs: bool
     about: dict[str, Any]
+
+    @property
+    def codes(self) -> tuple[np.ndarray, np.ndarray]:
+        """`models_of` these classes."""
+        labels = self.about.get("problem", {}).get("multi_class") == "labels"
+        return models_of(len(self.classes), self.pairs, labels)
 
 
 class SavedKernel(NamedTuple):
@@ -79,7 +85,8 @@ def read_saved_linear(folder: Path, document: dict[str, Any]) -> SavedLinear:
         raise DataError(f"model.json lacks or garbles {error}", str(folder / "model.json")) from error
     if len(classes) == 1 or not isinstance(n_features, int) or n_features < 1:
         raise DataError(f"{len(classes)} classes and {n_features!r} features make no model", str(folder))
-    n_models = n_models_of(len(classes), pairs)
+    labels = document.get("problem", {}).get("multi_class") == "labels"
+    n_models = n_models_of(len(classes), pairs, labels)
     if coef.shape != (n_models, n_features) or intercept.shape != (n_models,):
         raise DataError(
             f"coef {coef.shape} and intercept {intercept.shape} do not fit {n_models} models of {n_features} features",

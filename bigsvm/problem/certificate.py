@@ -163,7 +163,7 @@ def slacks_of(problem: Problem, X: Matrix, y: np.ndarray, w: np.ndarray) -> np.n
         return y[:, None] - scores
     if problem.joint:
         return joint_slacks(scores, y)
-    return np.asarray(1.0 - np.where(y[:, None] == problem.positive[None, :], 1.0, -1.0) * scores)
+    return np.asarray(1.0 - problem.signs(y) * scores)
 
 
 class Accumulator:

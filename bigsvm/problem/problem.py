@@ -35,6 +35,7 @@ from bigsvm.problem.kernel import Definite, Kernel
 from bigsvm.problem.loss import Loss, loss_named
 from bigsvm.store.blocks import Block, BlockGroup, RowBlocks
 from bigsvm.store.scaling import Scaling
+from bigsvm.store.transforms.label_sets import LABEL_SETS, LabelSets
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,8 @@ class Problem:
     centre : of rows that count as centred and are not; None for all others, and with a free bias, which takes the
         means up
     axis : which rows each model is trained on, and its own class weights; None: all rows, those of `class_weight`
+    member : uint8, (n_labels, n_sets), of rows with several labels: `y` are then sets of labels, not classes, and
+        `positive` is the label that a model tells from the rest (`store/transforms/label_sets.py`); else None
     """
 
     loss: Loss
@@ -66,6 +69,7 @@ class Problem:
     kernel: Kernel = field(default_factory=Kernel)
     centre: Centre | None = None
     axis: ModelAxis | None = None
+    member: np.ndarray | None = None
 
     @property
     def regression(self) -> bool:
@@ -92,7 +96,7 @@ class Problem:
         """How classes are told apart, as model.json says it; '' of targets."""
         if self.regression:
             return ""
-        return JOINT_RULE if self.joint else "ovo" if self.pairs else "ovr"
+        return JOINT_RULE if self.joint else "ovo" if self.pairs else "ovr" if self.member is None else "labels"
 
     @property
     def n_models(self) -> int:
@@ -102,6 +106,22 @@ class Problem:
     def n_proofs(self) -> int:
         """Objectives, each with a gap of its own: one a model, or one of all."""
         return 1 if self.joint else len(self.positive)
+
+    @property
+    def sides(self) -> np.ndarray:
+        """What tells compiled loops the sign of a row: sides[m], the code that is +1 for model m, or 1 or 0 of each.
+
+        int32, (n_models,), or uint8, (n_models, n_sets).
+        """
+        return self.positive if self.member is None else self.member[self.positive]
+
+    def signs(self, y: np.ndarray) -> np.ndarray:
+        """+1 or -1 of rows, float64, (n_rows, n_models); of targets 1.  y : (n_rows,), as `y_of` has it"""
+        if self.regression:
+            return np.ones((len(y), self.n_models))
+        if self.member is None:
+            return np.where(y[:, None] == self.positive, 1.0, -1.0)
+        return np.where(self.sides.T[y] != 0, 1.0, -1.0)
 
     @property
     def n_costs(self) -> int:
@@ -129,7 +149,7 @@ class Problem:
         if self.joint:
             return JointModels(self.class_weight, float(self.C[0]), self.constant_feature)
         C = self.C if self.axis is None else self.axis.training_costs(self.C)
-        return DualModels(self.class_weight, self.positive, C, self.box)
+        return DualModels(self.class_weight, self.sides, C, self.box)
 
     def models_on(self, rows: Block | BlockGroup) -> DualModels | JointModels:
         """The models as loops take them that see these rows alone."""
@@ -139,7 +159,7 @@ class Problem:
             C = self.axis.group_costs(self.C, rows)
         else:
             C = self.axis.proof_costs(self.C, rows.start, rows.stop)
-        return DualModels(self.class_weight, self.positive, C, self.box)
+        return DualModels(self.class_weight, self.sides, C, self.box)
 
     def of_models(self, models: slice) -> Problem:
         """That of some of the models."""
@@ -211,6 +231,8 @@ def make_problem(config: FitConfig, store: RowBlocks, class_counts: np.ndarray |
         )
     if store.n_features < 1:
         raise DataError("the rows have no features", store.uri)
+    if LABEL_SETS in store.recipe:
+        return _of_sets(config, store, loss, centre)
     if len(classes) < 2:
         raise DataError(
             f"the store has one class only ({', '.join(map(str, classes))}); there is nothing to separate",
@@ -296,6 +318,27 @@ def _one_class(config: FitConfig, store: RowBlocks, loss: Loss, kernel: Kernel, 
     one = np.ones(1, np.int32)
     return Problem(
         loss, np.ones(1), np.ones(2), config.bias, config.bias_scale, np.array([-1, 1]), one, one - 2, kernel, centre
+    )  # fmt: skip
+
+
+def _of_sets(config: FitConfig, store: RowBlocks, loss: Loss, centre: Centre | None) -> Problem:
+    """A model of each label against the rest, where rows have several."""
+    sets = LabelSets.of(store.recipe, store.classes)
+    assert sets is not None
+    for what, asked in (
+        ("a kernel", config.of_kernel or loss.nu is not None), ("pairs of classes", config.multi_class == "ovo"),
+        ("a loss of all classes together", loss.joint),
+        ("class weights", config.class_weight is not None), ("probabilities", config.calibrate is not None),
+        ("a warm start", config.warm_start is not None), ("a path of C", config.C_path is not None),
+    ):  # fmt: skip
+        if asked:
+            hint = "each label alone takes it: --label NAME, of a column of true and false"
+            raise Unsupported(f"rows with several labels go without {what}", store.uri, hint)
+    n_labels, n_sets = sets.member.shape
+    labels = np.arange(n_labels, dtype=np.int32)
+    return Problem(
+        loss, np.repeat(config.costs(store.n_samples), n_labels), np.ones(n_sets), config.bias, config.bias_scale,
+        sets.names, labels, np.full(n_labels, -1, np.int32), Kernel(), centre, member=sets.member,
     )  # fmt: skip
 
 

@@ -31,6 +31,7 @@ def fit(
     sample_weight: Any = None,
     *,
     label: str | None = None,
+    labels: Sequence[str] | None = None,
     weight: str | None = None,
     empty_chunks: EmptyChunks = "refuse",
     matrix: str | None = None,
@@ -39,6 +40,7 @@ def fit(
     hash_bits: int | None = None,
     scale: Scale | None = None,
     normalize: str | None = None,
+    rows: str | None = None,
     split: float | None = None,
     positive: str | None = None,
     label_map: Mapping[str, str] | None = None,
@@ -52,10 +54,11 @@ def fit(
     source : path of a Zarr store, of Parquet, .csv or Arrow files; (X, y) or (X, y, sample_weight) arrays or SciPy
         CSR; or what `bigsvm.open_store` returned; or X alone, where `y` follows.  X may be a dask collection, as
         `bigsvm.ingest` takes it: its rows are written to the scratch folder once, for as long as the fit takes
-    y, sample_weight : arrays, shape (n_samples,): `fit(X, y)` is `fit((X, y))`
+    y, sample_weight : arrays, shape (n_samples,), or y as for `labels`: `fit(X, y)` is `fit((X, y))`
     label, weight : names of the label and weight columns
-    empty_chunks, matrix, missing, columns, hash_bits, scale, normalize, split, positive, label_map : as for
-        `bigsvm.open_store`
+    labels : of rows with several labels, see `bigsvm.open_store`; or y is (n_samples, n_labels), of 0 and 1
+    empty_chunks, matrix, missing, columns, hash_bits, scale, normalize, rows, split, positive, label_map : as
+        for `bigsvm.open_store`
     emit : called with each event of the run
     options : fields of `bigsvm.config.FitConfig`: loss, C, tol, memory, seed, class_weight, threads, ...; and
         `client`, a `dask.distributed.Client` on whose workers tasks run (scheduler="dask" takes the current one);
@@ -77,11 +80,14 @@ def fit(
             raise UsageError(f"client and scheduler={options['scheduler']!r} name two places for tasks")
         with client.as_current():
             return fit(
-                source, y, sample_weight, label=label, weight=weight, empty_chunks=empty_chunks, matrix=matrix,
-                missing=missing, columns=columns, hash_bits=hash_bits, scale=scale, normalize=normalize, split=split,
-                positive=positive, label_map=label_map, emit=emit, **options,
+                source, y, sample_weight, label=label, labels=labels, weight=weight, empty_chunks=empty_chunks,
+                matrix=matrix, missing=missing, columns=columns, hash_bits=hash_bits, scale=scale, normalize=normalize,
+                rows=rows, split=split, positive=positive, label_map=label_map, emit=emit, **options,
             )  # fmt: skip
     if is_lazy(source):
+        if rows is not None or labels is not None:
+            what = "rows=... and labels=... are for files with columns beside their rows"
+            raise UsageError(what, hint="compute the rows that you want, or write them first")
         beside = {"y": y, "sample_weight": sample_weight, "label": label, "weight": weight, "columns": columns}
         beside |= {"hash_bits": hash_bits, "missing": missing, "matrix": matrix}
         regression = FitConfig.of(**options).regression
@@ -95,9 +101,9 @@ def fit(
     with storing_by(config, given, emit):
         joined = joined_source(source, y, sample_weight)
         store = open_store(
-            joined, label=label, weight=weight, task=_task_of(joined, config.regression), empty_chunks=empty_chunks,
-            columns=columns, hash_bits=hash_bits, matrix=matrix, missing=missing, scale=scale, normalize=normalize,
-            split=split, positive=positive, label_map=label_map,
+            joined, label=label, labels=labels, weight=weight, task=_task_of(joined, config.regression),
+            empty_chunks=empty_chunks, columns=columns, hash_bits=hash_bits, matrix=matrix, missing=missing,
+            scale=scale, normalize=normalize, rows=rows, split=split, positive=positive, label_map=label_map,
         )  # fmt: skip
     result = fit_store(store, config, emit)
     if split is not None:
@@ -112,10 +118,14 @@ def certify(
     sample_weight: Any = None,
     *,
     label: str | None = None,
+    labels: Sequence[str] | None = None,
     weight: str | None = None,
+    rows: str | None = None,
     **options: Any,
 ) -> dict[str, Any]:
     """Prove the duality gap of a saved model again, on the rows it was trained on, given as to `fit`.
+
+    rows : the condition that chose them; None: that of the model, where it has one
 
     Returns the figures that `bigsvm certify --json` prints.  Raises DataError on other data.
     """
@@ -131,8 +141,11 @@ def certify(
     with storing_by(config, given):
         joined = joined_source(source, y, sample_weight)
         task = _task_of(joined, load_model(model).regression)
-        rows = open_store(joined, label=label, weight=weight, task=task, like=like, part=part)
-    return certify_model(Path(model), rows, config)
+        rows = rows or like.get("chosen", {}).get("rows")
+        store = open_store(
+            joined, label=label, labels=labels, weight=weight, task=task, rows=rows, like=like, part=part
+        )
+    return certify_model(Path(model), store, config)
 
 
 def _task_of(source: Any, regression: bool) -> Task:

@@ -62,6 +62,8 @@ class DataShape:
     """Models differ in the rows that take part."""
     joint: bool = False
     """One loss of all models together."""
+    label_sets: bool = False
+    """Rows have several labels, of which each has a model."""
 
 
 @dataclass
@@ -296,6 +298,8 @@ class Solver(Protocol):
     """What it can take over of an earlier model, if anything."""
     centres: ClassVar[bool]
     """It meets rows through `Problem.met` and `Problem.summed` alone, so that they may count as centred."""
+    label_sets: ClassVar[bool]
+    """It takes signs of rows from `Problem.sides` and `Problem.signs` alone, so that rows may have several labels."""
 
     @property
     def keeps_rows(self) -> Keeps:
@@ -373,6 +377,7 @@ class SolverBase:
     column_access: ClassVar[bool] = False
     starts_from: ClassVar[StartsFrom] = ""
     centres: ClassVar[bool] = False
+    label_sets: ClassVar[bool] = False
 
     @property
     def keeps_rows(self) -> Keeps:

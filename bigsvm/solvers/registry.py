@@ -77,6 +77,7 @@ def choose_solvers(config: FitConfig, shape: DataShape, in_memory: bool = False)
                     hint="leave --multi-class out, for each class against the rest; or -s smo --loss hinge, whose bias "
                     "is free, for pairs",
                 )
+            with_kernel += " of rows with several labels" if shape.label_sets else ""
             of_paper = " and a stop rule of its paper's (--stop paper)" if config.stop == "paper" else ""
             if shape.centred and able_solvers(config, dataclasses.replace(shape, centred=False)):
                 what = f"no solver for {what} takes the means of sparse rows off without filling them up"
@@ -105,6 +106,9 @@ def choose_solvers(config: FitConfig, shape: DataShape, in_memory: bool = False)
     if shape.centred and not solver.centres:
         what = f"solver {name!r} cannot take the means of sparse rows off (--scale standard) with bias {config.bias!r}"
         raise Unsupported(what, hint=f"{others}; or say --bias free" if able else "say --bias free")
+    if shape.label_sets and not solver.label_sets:
+        what = f"solver {name!r} is for rows with one label, and these have several (--labels)"
+        raise Unsupported(what, hint=others)
     made = _made(solver, config)
     refusal = made.refusal(shape)
     if refusal is not None:
@@ -123,6 +127,7 @@ def able_solvers(config: FitConfig, shape: DataShape) -> list[str]:
         and (solver.paper_rule or config.stop == "gap")
         and (solver.starts_from or config.warm_start is None)
         and (solver.centres or not shape.centred)
+        and (solver.label_sets or not shape.label_sets)
         and _told(solver(), config).refusal(shape) is None
     ]
 

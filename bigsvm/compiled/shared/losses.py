@@ -48,7 +48,8 @@ class FoldCosts(NamedTuple):
 class DualModels(NamedTuple):
     """The models of a problem, as loops over rows see them.
 
-    class_weight : float64, (n_classes,);  positive : int32, (n_models,), class code that is +1 for each model
+    class_weight : float64, (n_classes,);  positive : int32, (n_models,), class code that is +1 for each model; or,
+        of rows with several labels, uint8, (n_models, n_codes)
     C : float64, (n_models,), or FoldCosts;  box : DualBox
     """
 

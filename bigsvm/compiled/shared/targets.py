@@ -16,7 +16,7 @@ from bigsvm.compiled.shared.losses import gap_term, loss_value, residual_gap_ter
 
 
 def sign_of(y, i, positive):
-    """+1 or -1 of row i for the model whose positive class is `positive`; 1 of a target."""
+    """+1 or -1 of row i for the model whose positive class is `positive`, or of each code 1 or 0; 1 of a target."""
     raise NotImplementedError
 
 
@@ -90,6 +90,8 @@ def _targets(y):
 def _sign_of(y, i, positive):
     if _targets(y):
         return lambda y, i, positive: 1.0
+    if isinstance(positive, types.Array):  # of rows with several labels: whether a set has the model's
+        return lambda y, i, positive: 1.0 if positive[y[i]] != 0 else -1.0
     return lambda y, i, positive: 1.0 if y[i] == positive else -1.0
 
 

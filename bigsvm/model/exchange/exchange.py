@@ -54,6 +54,9 @@ def export_model(
         if out:
             check_apart({"the output": out}, {"the model": model})
         model = load_model(model)
+    if model.multi_label:
+        what = f"{chosen} has no place for rows with several labels, which the model finds"
+        raise UsageError(what, hint="bigsvm.load_model(MODEL) gives coef and intercept, a row for each label")
     if out is None:
         opened: Any = path
         _WRITERS[chosen](opened, model)

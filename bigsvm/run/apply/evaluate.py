@@ -11,8 +11,9 @@ from bigsvm.config import FitConfig
 from bigsvm.errors import DataError, UsageError
 from bigsvm.events import Emit, Warned, silent
 from bigsvm.model.linear_model import Model
+from bigsvm.run.apply.label_tally import LabelTally
 from bigsvm.run.apply.metrics import Confusion, Errors, average_precision, make_rankings, roc_auc
-from bigsvm.run.apply.predict import memory_document, scored_rows
+from bigsvm.run.apply.predict import chosen_of, memory_document, scored_rows
 from bigsvm.run.apply.scoring import (
     Scored,
     TextLabels,
@@ -25,6 +26,7 @@ from bigsvm.run.apply.scoring import (
 from bigsvm.run.execute.memory import PeakMemory
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.labels import as_targets, label_codes
+from bigsvm.store.transforms.label_sets import LABEL_SETS
 
 Measured = RowBlocks | TextLabels
 
@@ -58,7 +60,7 @@ def evaluate(
 
 def counted(
     model: Model, source: RowBlocks | str, config: FitConfig, emit: Emit = silent, zero_based: bool = False
-) -> tuple[dict[str, Any], Tally | Residuals]:
+) -> tuple[dict[str, Any], Tally | Residuals | LabelTally]:
     """`evaluate`, and beside its result what was counted for it, of which curves can be drawn."""
     began = time.monotonic()
     budget = budget_of(config)
@@ -78,7 +80,7 @@ def counted(
         precompile_scoring(source.layout, source.dtype, source.index_dtype, model, emit, most_entries(source))
     compiled = time.monotonic()
     with PeakMemory() as memory:
-        tally = Residuals(store) if model.regression else Tally(model, store, budget.limit // 4)
+        tally = tally_of(model, store, budget.limit // 4)
         with budget.reserve("scores", tally.nbytes):
             with scored_rows(model, source, config, budget, zero_based, emit, "evaluating", True) as rows:
                 for scored in rows:
@@ -88,11 +90,28 @@ def counted(
         emit(Warned(message))
     document = {
         "n_samples": store.n_samples,
+        **chosen_of(source),
         **result,
         "seconds": {"total": time.monotonic() - began, "compile": compiled - began},
         "memory": memory_document(memory, budget),
     }
     return document, tally
+
+
+def tally_of(model: Model, store: Measured, nbytes: int) -> Tally | Residuals | LabelTally:
+    """What counts scored rows of a model; holds at most about `nbytes`.
+
+    Raises UsageError, DataError where the rows have one label and the model several, or other ones.
+    """
+    if model.regression:
+        return Residuals(store)
+    if not model.multi_label:
+        if LABEL_SETS in getattr(store, "recipe", {}):
+            raise DataError("the rows have several labels and the model one a row", store.uri, "name it with --label")
+        return Tally(model, store, nbytes)
+    if isinstance(store, TextLabels):
+        raise UsageError("the model is of rows with several labels, which are not read of text", store.uri)
+    return LabelTally(model, store, nbytes)
 
 
 def _coded(scored: Scored, text: TextLabels) -> Scored:

@@ -14,6 +14,7 @@ from bigsvm.run.fit.plan import make_plan
 from bigsvm.store.blocks import RowBlocks, row_bytes
 from bigsvm.store.content import scale_warning
 from bigsvm.store.copy.copy_folder import tree_bytes
+from bigsvm.store.withheld import HashedShare
 
 
 def inspect_store(store: RowBlocks) -> dict[str, Any]:
@@ -113,6 +114,16 @@ def strongest(model: Model, n: int) -> list[dict[str, Any]]:
     return found
 
 
+def _trained(about: dict[str, Any]) -> dict[str, int]:
+    """How many rows the objective is of, where some were held out for a calibration; else nothing."""
+    held, n_samples = about.get("calibration", {}).get("held_out"), about.get("n_samples")
+    if not held or not isinstance(n_samples, int):
+        return {}
+    # Not `n_rows`, of which the curves were made: a small budget leaves some of the held-out rows out of these, too.
+    n_held = HashedShare(float(held["share"]), int(held["seed"])).count(n_samples)
+    return {"n_trained": n_samples - n_held, "n_held_out": n_held}
+
+
 def inspect_model(path: Path, top: int | None = None, loaded: Model | None = None) -> dict[str, Any]:
     """Problem, proof and size of a saved model.  Raises DataError where it is damaged.
 
@@ -138,6 +149,8 @@ def inspect_model(path: Path, top: int | None = None, loaded: Model | None = Non
         "seed": about.get("seed"),
         "plan": about.get("plan", {}),
         "n_samples": about.get("n_samples"),
+        **_trained(about),
+        **({"chosen": about["rows"]["chosen"]} if "chosen" in about.get("rows", {}) else {}),
         "content_fingerprint": about.get("content_fingerprint"),
         "has_alpha": "alpha.npy" in about.get("digests", {}),
         "bytes": tree_bytes(path),

@@ -81,14 +81,27 @@ def predict(
         PeakMemory() as memory,
         budget.reserve("model weights", model.scorer_bytes),
         scored_rows(model, source, config, budget, zero_based, emit) as rows,
-        open_writer(out, form, model.classes, width, with_scores or with_proba, overwrite, identity, name) as writer,
+        open_writer(
+            out,
+            form,
+            model.classes,
+            width,
+            with_scores or with_proba,
+            overwrite,
+            identity,
+            name,
+            getattr(source, "store_rows", None),
+            model.multi_label,
+        ) as writer,  # fmt: skip
     ):
         for scored in rows:
-            codes = model.codes(scored.scores)
+            codes = model.labels_of(scored.scores) if model.multi_label else model.codes(scored.scores)
             shown = model.probabilities_of(scored.scores) if with_proba else scored.scores
             writer.append(scored.start, codes, shown)
             if model.regression:
                 span.add(scored.scores[:, 0])
+            elif model.multi_label:
+                counts += codes.sum(axis=0)
             else:
                 counts += np.bincount(codes, minlength=len(counts))
             n_samples += len(codes)
@@ -99,10 +112,17 @@ def predict(
         "n_samples": n_samples,
         "n_features": model.n_features,
         "format": form,
+        **chosen_of(source),
         **seen,
         "seconds": {"total": time.monotonic() - began, "compile": compiled - began},
         "memory": memory_document(memory, budget),
     }
+
+
+def chosen_of(source: RowBlocks | str) -> dict[str, Any]:
+    """What a result says of rows that a condition chose; empty where all were taken."""
+    found = {} if isinstance(source, str) else source.recipe.get("chosen")
+    return {"chosen": dict(found)} if found else {}
 
 
 class Span:

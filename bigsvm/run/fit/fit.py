@@ -57,6 +57,7 @@ from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.copy.scratch import is_tmpfs, make_scratch
 from bigsvm.store.identity import Identity
 from bigsvm.store.survey import Survey
+from bigsvm.store.transforms.label_sets import LABEL_SETS
 
 
 def fit_store(
@@ -83,6 +84,8 @@ def fit_store(
         return _trained(store, store.identity, config, emit, checkpoints, resume, folded)
     if store.classes is None:
         raise UsageError("probabilities are of classes, and the store holds targets", store.uri)
+    if LABEL_SETS in store.recipe:
+        make_problem(config, store)  # which says that there are none
     curves.load(config.calibrate)  # before memory is counted
     rows: Any = held_out_for(store, config)
     # What is asked for is of the store: which of its rows are held out follows from the options.
@@ -259,6 +262,13 @@ def _check_classes(problem: Problem, counts: np.ndarray, store: RowBlocks) -> No
     """Refuse what has nothing to separate: fewer than two classes with rows that weigh something."""
     if problem.regression or problem.one_class:
         return
+    if problem.member is not None:
+        has, total = problem.member.astype(np.int64) @ counts, int(counts.sum())
+        for name, n in zip(problem.classes.tolist(), has.tolist(), strict=True):
+            if n in (0, total):
+                which = "every row" if n else "no row"
+                raise DataError(f"{which} that takes part has label {name!r}", store.uri, "leave it out of --labels")
+        return
     taking_part = problem.classes[(counts > 0) & (problem.class_weight > 0)]
     if len(taking_part) < 2:
         which = f"only class {taking_part[0]} takes" if len(taking_part) else "no class takes"
@@ -306,6 +316,8 @@ def _figures(
         "kernel_rows": {"computed": 0, "ram_hits": 0, "disk_hits": 0},
         "models": models_document(problem, certificate),
     }
+    if "chosen" in store.recipe:
+        figures["chosen"] = dict(store.recipe["chosen"])
     if ctx.mapper.traffic is not None:
         figures["cluster"] = ctx.mapper.traffic.document()
     if config.C_path is not None:

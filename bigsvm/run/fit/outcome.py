@@ -125,7 +125,7 @@ def about_model(
         "C": problem.C.tolist(),
         "bias": problem.bias,
         "bias_scale": problem.bias_scale,
-        "class_weight": problem.class_weight.tolist(),
+        "class_weight": problem.class_weight.tolist() if problem.member is None else [1.0] * problem.n_models,
         "multi_class": problem.multi_class,
     }
     if problem.regression:

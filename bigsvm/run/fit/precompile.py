@@ -83,7 +83,7 @@ def _kind_of_plan(plan: Plan, config: FitConfig) -> tuple[Any, ...]:
         repr(plan.solver), *asked, config.stop, plan.mode, plan.shards, plan.spilled, plan.decides_kernel,
         problem.loss.name, problem.bias, problem.kernel.name, problem.kernel.definite.how, problem.pairs,
         len(problem.classes), min(problem.n_models, _MODELS), config.class_weight is None, config.warm_start is None,
-        problem.axis is not None,
+        problem.axis is not None, problem.member is not None,
         plan.row_buffer_bytes > 0, plan.row_buffer_packed, plan.cache.memory_bytes > 0, plan.cache.disk_bytes > 0,
     )  # fmt: skip
 
@@ -148,6 +148,9 @@ def _small_problem(problem: Problem, config: FitConfig, fit: SmallFit) -> Proble
         kernel=Kernel(problem.kernel.name, 1.0 / _WIDTH, 2, 1.0, definite),
         centre=problem.centre and problem.centre._replace(mu=np.full(_WIDTH, 0.5)),
         axis=axis,
+        member=None
+        if problem.member is None
+        else np.tile(np.arange(len(classes), dtype=np.uint8) % 2, (len(classes), 1)),
     )
 
 

@@ -126,6 +126,8 @@ def _precompile(terms: SavedTerms, emit: Emit) -> None:
 
     def prove_two() -> None:
         n_classes = 0 if problem.one_class else len(problem.classes)
+        if problem.member is not None:
+            n_classes = problem.member.shape[1]
         two = rows_like(store, np.zeros((2, 1)), np.zeros(2, np.int64 if n_classes else np.float64), n_classes)
         alpha = np.zeros((problem.n_models, 2)) if with_alpha else None
         tiny = type(terms)(model.tiny(), problem, two, alpha)

@@ -14,6 +14,7 @@ from bigsvm.problem.kernel import Definite, How, Kernel
 from bigsvm.problem.loss import loss_named
 from bigsvm.problem.problem import Problem, centre_of
 from bigsvm.store.blocks import RowBlocks
+from bigsvm.store.transforms.label_sets import LabelSets
 
 
 def problem_of(model: Model, store: RowBlocks) -> Problem:
@@ -26,6 +27,8 @@ def problem_of(model: Model, store: RowBlocks) -> Problem:
             raise DataError("the store holds classes and the model is one of regression", store.uri)
     elif model.one_class:
         pass  # whatever the rows are labelled
+    elif model.multi_label:
+        pass  # looked at below, label by label
     elif store.classes is None or store.classes.tolist() != model.classes.tolist():
         raise DataError(f"classes {store.classes} are not the model's {model.classes}", store.uri)
     n_models = model.n_models
@@ -58,10 +61,11 @@ def problem_of(model: Model, store: RowBlocks) -> Problem:
         raise DataError(
             f"{loss.name}, C = {C.tolist()}, class weights {class_weight.tolist()}, bias {bias!r}", "model.json"
         )
+    member = _member_of(model, store)
     return Problem(
         loss=loss,
         C=C,
-        class_weight=class_weight,
+        class_weight=class_weight if member is None else np.ones(member.shape[1]),
         bias=bias,
         bias_scale=bias_scale,
         classes=model.classes,
@@ -69,7 +73,21 @@ def problem_of(model: Model, store: RowBlocks) -> Problem:
         negative=model.negative,
         kernel=kernel,
         centre=centre_of(store, bias, bias_scale, kernel),
+        member=member,
     )
+
+
+def _member_of(model: Model, store: RowBlocks) -> np.ndarray | None:
+    """Which labels the sets of the rows have; None where rows have one.  Raises DataError for other labels."""
+    if not model.multi_label:
+        return None
+    sets = LabelSets.of(store.recipe, store.classes)
+    found = [] if sets is None else sets.names.tolist()
+    if sets is None or found != model.classes.tolist():
+        what = f"the labels {', '.join(map(str, found)) or 'are one a row'}"
+        hint = "--labels names them"
+        raise DataError(f"{what}, and the model's are {', '.join(map(str, model.classes.tolist()))}", store.uri, hint)
+    return sets.member
 
 
 def _check_imported(model: Model) -> None:

@@ -36,7 +36,7 @@ _OF_THE_MODEL = ("C", "class_weight", "C_path", "calibrate", "calibrate_share")
 _OF_COLLECTIONS = ("label", "weight", "columns", "hash_bits", "missing", "matrix")
 """What a dask collection is ingested with."""
 _OPENED = (
-    "label", "weight", "empty_chunks", "matrix", "missing", "columns", "hash_bits", "scale", "normalize",
+    "label", "weight", "empty_chunks", "matrix", "missing", "rows", "columns", "hash_bits", "scale", "normalize",
     "positive", "label_map",
 )  # fmt: skip
 

@@ -172,7 +172,7 @@ class ColumnSweeps(PrimalSolver):
         constant = constant_column(problem, len(rows.s.values))
         for m in range(problem.n_models):
             linear, quadratic = (0.0, 0.0) if free else (w[-1, m], 1.0)
-            columns(state.V)[-1, m] = column_total(constant, 0, m, rows.p.values, rows.y.values[:, 0], problem.positive)
+            columns(state.V)[-1, m] = column_total(constant, 0, m, rows.p.values, rows.y.values[:, 0], problem.sides)
             t = search(
                 constant, 0, m, rows.searched(problem), linear, quadratic, EXACT if free else rule, eps2
             )  # fmt: skip

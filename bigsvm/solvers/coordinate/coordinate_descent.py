@@ -33,6 +33,7 @@ class CoordinateDescent(ColumnSweeps):
     losses: ClassVar[tuple[str, ...]] = ("squared_hinge",)
     biases: ClassVar[tuple[str, ...]] = ("augmented", "none", "free")
     starts_from: ClassVar[StartsFrom] = "weights"
+    label_sets: ClassVar[bool] = True
 
     start: str = "zeros"
     line_search: str = "exact"

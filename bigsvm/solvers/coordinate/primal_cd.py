@@ -30,6 +30,7 @@ class PrimalCD(ColumnSweeps):
     losses: ClassVar[tuple[str, ...]] = ("squared_hinge", "squared_epsilon_insensitive")
     biases: ClassVar[tuple[str, ...]] = ("augmented", "none", "free")
     starts_from: ClassVar[StartsFrom] = "weights"
+    label_sets: ClassVar[bool] = True
 
     eps1: float = 1e-3
 

@@ -100,6 +100,7 @@ class DualCD(SolverBase):
     in_rounds: ClassVar[bool] = True
     starts_from: ClassVar[StartsFrom] = "duals"
     paper_rule: ClassVar[bool] = True
+    label_sets: ClassVar[bool] = True
 
     max_sweeps_per_step: int = 64
     row_buffer: str = "auto"

@@ -319,7 +319,7 @@ class ShardState:
                 total[3] += change.sum(axis=0)
             else:
                 total[0] += change.sum(axis=0)
-                total[3] += (np.where(part.y[:, None] == problem.positive, change, -change)).sum(axis=0)
+                total[3] += (problem.signs(part.y) * change).sum(axis=0)
             total[1] += (diagonal * part.old * change).sum(axis=0)
             total[2] += (diagonal * change * change).sum(axis=0)
         return total

@@ -32,6 +32,7 @@ class Newton(FullGradient):
     paper_rule: ClassVar[bool] = True
     curvature: ClassVar[Curvature] = "matrix"
     centres: ClassVar[bool] = True
+    label_sets: ClassVar[bool] = True
     in_shards: ClassVar[bool] = True
 
     max_features: int = 5000

@@ -38,6 +38,7 @@ class NewtonCG(FullGradient):
     curvature: ClassVar[Curvature] = "diagonal"
     move_reads: ClassVar[int] = 0
     centres: ClassVar[bool] = True
+    label_sets: ClassVar[bool] = True
     in_shards: ClassVar[bool] = True
     sums_products: ClassVar[bool] = True
 

@@ -141,22 +141,22 @@ def pass_task(share: PassShare) -> PassSums:
         cost[rows, 0], y[rows, 0] = block_cost, block_y
         if share.w is not None:
             assert s is not None
-            signed_margins(X, block_y, problem.positive, share.w, bias, 1.0, -1.0, s[rows])
+            signed_margins(X, block_y, problem.sides, share.w, bias, 1.0, -1.0, s[rows])
         if share.d is not None:
             assert p is not None
-            signed_margins(X, block_y, problem.positive, share.d, bias, 0.0, 1.0, p[rows])
+            signed_margins(X, block_y, problem.sides, share.d, bias, 0.0, 1.0, p[rows])
         if share.bins is not None and S is not None:
             assert s is not None
             assert p is not None
             edges, reach = share.bins
             add_binned(
-                X, block_y, problem.positive, block_cost, problem.C, s[rows], p[rows], bias, edges, reach, S
+                X, block_y, problem.sides, block_cost, problem.C, s[rows], p[rows], bias, edges, reach, S
             )  # fmt: skip
         if share.weights is not None:
             assert s is not None
             C = block_cost[:, None] * problem.C
             if not product:
-                add_rows(X, block_y, problem.positive, share.weights.alpha(s[rows], C), bias, V)
+                add_rows(X, block_y, problem.sides, share.weights.alpha(s[rows], C), bias, V)
             if share.curvature != "none":
                 h = share.weights.curvature(s[rows], C)
                 _add_curvature(share.curvature, X, block_y, problem, h, p, rows, V, H)
@@ -190,7 +190,7 @@ def _add_curvature(
     bias = problem.constant_feature
     if H is None:
         assert p is not None
-        add_rows(X, y, problem.positive, h * p[rows], bias, V)
+        add_rows(X, y, problem.sides, h * p[rows], bias, V)
     elif curvature == "matrix":
         for k in range(problem.n_models):
             add_hessian(X, np.ascontiguousarray(h[:, k]), bias, H[k])
@@ -198,8 +198,7 @@ def _add_curvature(
         add_hessian_diagonal(X, h, bias, H)
     else:
         add_hessian_diagonal(X, h, bias, H[0])
-        signs = 1.0 if problem.regression else np.where(y[:, None] == problem.positive, 1.0, -1.0)
-        add_rows(X, y, problem.positive, h * signs, bias, H[1])  # which has signs of its own
+        add_rows(X, y, problem.sides, h * problem.signs(y), bias, H[1])  # which has signs of its own
 
 
 class Reads(Account, Protocol):

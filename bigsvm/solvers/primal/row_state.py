@@ -50,8 +50,7 @@ class RowState:
 
     def signs(self, problem: Problem, rows: slice) -> np.ndarray:
         """y_i of some rows, (n_rows, n_models); 1 of targets."""
-        y = self.y.values[rows]
-        return np.ones((len(y), problem.n_models)) if problem.regression else np.where(y == problem.positive, 1.0, -1.0)
+        return problem.signs(self.y.values[rows, 0])
 
     def losses(self, problem: Problem) -> np.ndarray:
         """sum_i C_i loss(s_i) of each model."""
@@ -102,7 +101,7 @@ class RowState:
     def searched(self, problem: Problem) -> SearchRows:
         """As searches along columns take the rows: s follows their steps."""
         return SearchRows(
-            self.s.values, self.y.values[:, 0], problem.positive, self.cost.values[:, 0], problem.C,
+            self.s.values, self.y.values[:, 0], problem.sides, self.cost.values[:, 0], problem.C,
             problem.loss.epsilon,
         )  # fmt: skip
 

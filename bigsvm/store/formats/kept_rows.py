@@ -14,6 +14,7 @@ from bigsvm.store.addresses import make_refs
 from bigsvm.store.blocks import Block, BlockRef, Matrix, RowBlocks, StoreBase, tile
 from bigsvm.store.formats.array_rows import gather_rows
 from bigsvm.store.identity import Identity
+from bigsvm.store.transforms.expression import Column
 
 _STEP = 1 << 16  # rows that are counted together
 _SPAN = 4096  # rows read at a time at least, where few of them are kept
@@ -85,6 +86,20 @@ class KeptRows(StoreBase):
                     count += cast(Marked, self._store).entries_of(a, b)
             self._nnz = count
         return self._nnz
+
+    def store_rows(self, start: int, stop: int) -> np.ndarray:
+        """Rows of the store that rows [start, stop) are, int64."""
+        return self._places(start, stop)
+
+    def columns_between(self, names: Sequence[str], start: int, stop: int) -> dict[str, Column]:
+        """Columns beside the rows [start, stop), by name, where the store has any."""
+        read = getattr(self._store, "columns_between", None)
+        if read is None:
+            raise DataError("has no columns beside its rows", self.uri)
+        places = self._places(start, stop)
+        first = int(places[0])
+        found = read(names, first, int(places[-1]) + 1)
+        return {name: Column(*(part[places - first] for part in column)) for name, column in found.items()}
 
     def refs(self, block_rows: int) -> Sequence[BlockRef]:
         return make_refs(cast(RowBlocks, self), block_rows)

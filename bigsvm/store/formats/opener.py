@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, cast
 
+import numpy as np
+
 from bigsvm.errors import BigSVMError, DataError, MissingInput, ReadFailed, UsageError
 from bigsvm.files.paths import SCHEMES, STORE_MARKS
 from bigsvm.store.blocks import RowBlocks, StoreBase
@@ -21,6 +23,7 @@ from bigsvm.store.remote.names import is_remote, rename, without_secrets
 from bigsvm.store.remote.settings import storing
 from bigsvm.store.scaling import SCALES, Scale
 from bigsvm.store.sealing.seal import EmptyChunks
+from bigsvm.store.transforms.label_sets import LABEL_SETS
 
 ENTRY_POINTS = "bigsvm.stores"
 """Entry point group of further formats: name = file suffix without dot, or URI scheme; object = a callable
@@ -35,6 +38,7 @@ def open_store(
     source: Any,
     *,
     label: str | None = None,
+    labels: Sequence[str] | None = None,
     weight: str | None = None,
     task: Task = "auto",
     empty_chunks: EmptyChunks = "refuse",
@@ -45,6 +49,7 @@ def open_store(
     missing: Missing = "refuse",
     scale: Scale | None = None,
     normalize: str | None = None,
+    rows: str | None = None,
     split: float | None = None,
     part: Literal["train", "test"] | None = None,
     positive: str | None = None,
@@ -61,6 +66,8 @@ def open_store(
         that are open already, which pass through
     label, weight : names of the columns, of a table also their numbers from 0; by default `label`, and `weight` where
         there is one
+    labels : rows have several labels, or none: names of columns of true and false, or of 0 and 1, a label each; or of
+        one column of text, such as `1,5`, that names the labels of a row.  y of arrays may be a matrix of 0 and 1
     task : `regression` keeps numeric labels as targets; `auto` takes whole numbers for classes
     empty_chunks : chunks that an unsealed Zarr store lacks are refused; or, as you vouch with `zeros`, they hold the
         fill value, which is what zarr leaves out unless it is told to write it.  Remembered until the store changes
@@ -73,6 +80,9 @@ def open_store(
         standard brings columns to mean 0 and standard deviation 1, those of sparse rows without filling them up
     normalize : total=1e4 makes the values of each row sum up to that, log1p takes log(1 + x) of them; both before they
         are scaled: total=1e4,log1p
+    rows : a condition on columns, such as "cell_type in (T, B) and n_genes > 500": the rows for which it holds, and the
+        classes that occur in them; where a value that decides is not there, a row is left out.  Columns of obs, or of
+        the table; text in quotes, a column's name with blanks in back-ticks
     split : the share of rows to train on, chosen by a hash of their numbers; the others are kept back
     part : train or test, of a split; with `like` of the one that the model was trained with.  Without it all rows
     positive : the label of one class: all others are one, and labels are True and False
@@ -88,12 +98,33 @@ def open_store(
     """
     if scale not in (None, *SCALES):
         raise UsageError(f"unknown scale {scale!r}", hint=f"one of {', '.join(SCALES)}")
+    kept = (like or {}).get(LABEL_SETS) if not isinstance(source, tuple) else None
+    if labels and label is not None:
+        raise UsageError("--label and --labels exclude each other", hint="--labels A,B for rows with several labels")
+    if labels and (positive is not None or label_map):
+        raise UsageError("--positive and --label-map are for rows with one label", hint="leave --labels out")
+    if not labels and kept is not None and (label is None or not labelled):
+        labels = kept["columns"]  # None of one column of text, which goes by its name
+    if labels and labelled:
+        label = labels[0]
     options: dict[str, Any] = {"label": label, "weight": weight, "task": task}
     chosen = {"matrix": matrix, "columns": tuple(columns), "hash_bits": hash_bits, "missing": missing, "like": like}
+    chosen["filtered"] = rows is not None
+    chosen["apart"] = tuple(labels or ())
     with storing(storage_options):
         store = _open(source, options, empty_chunks, labelled, chosen)
+    if rows is not None:
+        from bigsvm.store.formats.chosen.filtered_rows import filtered  # here and below: what few ask for
+
+        store = filtered(store, rows, missing if labelled else None)
+    if labelled and (labels or kept is not None) and LABEL_SETS not in store.recipe:
+        from bigsvm.store.transforms.set_rows import ColumnSetRows, SetRows
+
+        several = labels is not None and len(labels) > 1
+        names = None if kept is None else kept["names"]
+        store = cast(RowBlocks, ColumnSetRows(store, labels) if several and labels else SetRows(store, names))
     if positive is not None or label_map or (labelled and like and "labels" in like):
-        from bigsvm.store.transforms.relabelled import relabelled  # here and below: what few ask for
+        from bigsvm.store.transforms.relabelled import relabelled
 
         store = relabelled(store, positive, label_map, like)
     if split is not None or part is not None:
@@ -119,6 +150,14 @@ def _open(
             raise UsageError(f"a tuple of {len(source)} arrays", hint="(X, y) or (X, y, sample_weight)")
         from bigsvm.store.formats.array_rows import ArrayRows  # here and below: one format's library, not all
 
+        if len(getattr(source[1], "shape", ())) == 2 and source[1].shape[1] > 1:
+            from bigsvm.store.transforms.set_rows import of_indicator
+
+            Y = source[1].toarray() if hasattr(source[1], "toarray") else np.asarray(source[1])
+            weight = source[2] if len(source) == 3 else None
+            return of_indicator(
+                source[0], Y, weight, lambda *parts: cast(RowBlocks, ArrayRows(*parts, task="classification"))
+            )
         return cast(RowBlocks, ArrayRows(*source, task=options["task"]))
     if isinstance(source, str | os.PathLike):
         return _open_path(os.fspath(source), options, empty_chunks, labelled, chosen)
@@ -155,7 +194,8 @@ def _open_path(
     if _is_store(path) or is_h5:
         _refuse_chosen(chosen, ("columns", "hash_bits"), "is for tables: .csv, .tsv, .arrow and .feather files", name)
         matrix = chosen["matrix"] or (chosen["like"] or {}).get("matrix")
-        options = {**options, "matrix": matrix, "missing": missing}
+        # Of rows that are filtered the labels of those count that are chosen: nobody looks at the others'.
+        options = {**options, "matrix": matrix, "missing": "drop" if chosen["filtered"] and labelled else missing}
         if is_h5:
             from bigsvm.store.formats.h5ad_rows import H5adRows
 
@@ -165,7 +205,7 @@ def _open_path(
 
             with _named(name):
                 store = ZarrRows(path, **options, empty_chunks=empty_chunks)
-        if missing == "refuse":
+        if missing == "refuse" or chosen["filtered"]:
             return store
         from bigsvm.store.formats.kept_rows import labelled_only
 
@@ -175,9 +215,10 @@ def _open_path(
         from bigsvm.store.formats.tables.table_rows import TableRows
 
         _refuse_chosen(chosen, ("matrix",), "is for AnnData", name)
-        table = {name: chosen[name] for name in ("columns", "hash_bits", "like")}
-        store = TableRows(name, **options, **table, missing=missing)
-        if missing == "refuse":
+        table = {name: chosen[name] for name in ("columns", "hash_bits", "like", "apart")}
+        absent: Missing = "drop" if chosen["filtered"] and labelled else missing
+        store = TableRows(name, **options, **table, missing=absent)
+        if missing == "refuse" or chosen["filtered"]:
             return store
         from bigsvm.store.formats.kept_rows import labelled_only
 
@@ -190,7 +231,7 @@ def _open_path(
     if _is_parquet(path):
         from bigsvm.store.formats.parquet_rows import ParquetRows
 
-        return cast(RowBlocks, ParquetRows(name, **options))
+        return cast(RowBlocks, ParquetRows(name, **options, apart=chosen["apart"]))
     if not path.exists():
         raise MissingInput("no such store", name)
     if path.is_file():

@@ -46,10 +46,14 @@ class Layout:
         return [*self.features, *(name for name in (self.label, self.weight) if name is not None)]
 
 
-def find_layout(schema: pa.Schema, label: str | None, weight: str | None, where: str, labelled: bool = True) -> Layout:
+def find_layout(
+    schema: pa.Schema, label: str | None, weight: str | None, where: str, labelled: bool = True,
+    apart: tuple[str, ...] = (),
+) -> Layout:  # fmt: skip
     """The first that fits: lists `indices` and `values`; one vector column; numeric columns.
 
     labelled : False leaves the columns of labels and of weights out, where they are there
+    apart : further columns that are no features
 
     Raises
     ------
@@ -57,7 +61,7 @@ def find_layout(schema: pa.Schema, label: str | None, weight: str | None, where:
     """
     names = schema.names
     if not labelled:
-        others = {label or "label", weight or "weight"}
+        others = {label or "label", weight or "weight", *apart}
         kinds = {name: schema.field(i).type for i, name in enumerate(names) if name not in others}
         return _of_features(kinds, names, where)
     label = label or "label"
@@ -66,7 +70,7 @@ def find_layout(schema: pa.Schema, label: str | None, weight: str | None, where:
             raise DataError(f"no column {name!r}", where, f"columns there: {', '.join(names[:20])}")
     if weight is None and names.count("weight") == 1:
         weight = "weight"
-    kinds = {name: schema.field(i).type for i, name in enumerate(names) if name not in (label, weight)}
+    kinds = {name: schema.field(i).type for i, name in enumerate(names) if name not in (label, weight, *apart)}
     layout = _of_features(kinds, names, where)
     return dataclasses.replace(layout, label=label, weight=weight)
 

@@ -18,10 +18,19 @@ from bigsvm.files.sealed_json import read_sealed, write_sealed
 from bigsvm.store.addresses import make_refs
 from bigsvm.store.blocks import Block, BlockRef, RowBlocks, StoreBase
 from bigsvm.store.checks import check_csr, check_finite, index_dtype
-from bigsvm.store.formats.parquet_columns import Layout, check_size, find_layout, matrix_of, measure, plain_of
+from bigsvm.store.formats.parquet_columns import (
+    Layout,
+    check_size,
+    find_layout,
+    matrix_of,
+    measure,
+    numbers_of,
+    plain_of,
+)
 from bigsvm.store.formats.parquet_files import ParquetFiles, find_files
 from bigsvm.store.identity import Identity, digest_of
 from bigsvm.store.labels import Task, as_labels, as_targets, check_weights, label_codes, scan_classes
+from bigsvm.store.transforms.expression import Column
 
 
 class ParquetRows(StoreBase):
@@ -29,7 +38,7 @@ class ParquetRows(StoreBase):
 
     Layouts: `label`, `indices: list<int>`, `values: list<float>` (CSR); Spark ML vectors (CSR); one numeric
     column per feature beside the label (dense, in the schema's order); one fixed-size list (dense).
-    A column `weight` is taken for weights.
+    A column `weight` is taken for weights; columns of `apart` are no features.
     Opened with labelled=False, for prediction, columns of labels and weights are left out, and every y is 0.
     All bytes are read once at the first opening, for the fingerprint; it is kept in the cache folder as long
     as names, sizes and times stay.
@@ -55,13 +64,14 @@ class ParquetRows(StoreBase):
         weight: str | None = None,
         task: Task = "auto",
         labelled: bool = True,
+        apart: tuple[str, ...] = (),
     ) -> None:
         self.uri = os.path.realpath(name)
         self.warnings: list[str] = []
-        self._options, self._task = (label, weight, task, labelled), task
+        self._options, self._task = (label, weight, task, labelled, apart), task
         self._files = ParquetFiles(find_files(name))
         assert self._files.schema is not None
-        self._select(find_layout(self._files.schema, label, weight, self.uri, labelled))
+        self._select(find_layout(self._files.schema, label, weight, self.uri, labelled, apart))
 
     def _select(self, layout: Layout) -> None:
         """Take the columns of a layout for rows."""
@@ -152,6 +162,25 @@ class ParquetRows(StoreBase):
         weight = check_weights(np.concatenate(weights), self.uri, start) if weights else None
         return Block(start, stop, X, y, weight)
 
+    def labels_between(self, start: int, stop: int) -> np.ndarray:
+        """The y of rows [start, stop), as blocks have it, without reading X."""
+        name, classes = self._label_name(), self.classes
+        pieces = [self._labels(batch.column(name), at) for at, batch in self._files.batches(start, stop, [name])]
+        y = np.concatenate(pieces)
+        return as_targets(y, self.uri, start) if classes is None else label_codes(y, classes)
+
+    def columns_between(self, names: Sequence[str], start: int, stop: int) -> dict[str, Column]:
+        """Columns by name, of rows [start, stop).  Raises DataError where there is none, naming those there."""
+        there = list(self._files.schema.names)
+        for name in names:
+            if there.count(name) != 1:
+                raise DataError(f"no column {name!r}", self.uri, f"columns there: {', '.join(there[:20])}")
+        parts: dict[str, list[Column]] = {name: [] for name in names}
+        for first, batch in self._files.batches(start, stop, list(names)):
+            for name in names:
+                parts[name].append(_column_of(batch.column(name), self.uri, first))
+        return {name: Column(*map(np.concatenate, zip(*found, strict=True))) for name, found in parts.items()}
+
     def _labels(self, column: pa.Array, first: int) -> np.ndarray:
         """Labels of a batch whose first row is row `first`."""
         return as_labels(plain_of(column, self.uri, first), self.uri, first)
@@ -225,6 +254,15 @@ class ParquetRows(StoreBase):
         return self._known
 
 
+def _column_of(column: pa.Array, where: str, first: int) -> Column:
+    """Values as NumPy has them, and which are there."""
+    there = numbers_of(column.is_valid())
+    known = plain_of(column.drop_null(), where, first)
+    values = np.zeros(len(column), known.dtype)
+    values[there] = known
+    return Column(values, there)
+
+
 def _joined(parts: list[np.ndarray]) -> np.ndarray:
     """Arrays one after another; `parts` gives them up one by one, since with the whole they would be twice the rows."""
     out = np.empty((sum(map(len, parts)), *parts[0].shape[1:]), np.result_type(*parts))
@@ -239,10 +277,16 @@ def _joined(parts: list[np.ndarray]) -> np.ndarray:
 
 @functools.lru_cache(maxsize=8)
 def reopen(
-    uri: str, label: str | None, weight: str | None, task: Task, labelled: bool, fingerprint: str
+    uri: str,
+    label: str | None,
+    weight: str | None,
+    task: Task,
+    labelled: bool,
+    apart: tuple[str, ...],
+    fingerprint: str,
 ) -> ParquetRows:
     """The store of a pickled ParquetRows, opened once per process.  Raises DataError if it changed."""
-    store = ParquetRows(uri, label=label, weight=weight, task=task, labelled=labelled)
+    store = ParquetRows(uri, label=label, weight=weight, task=task, labelled=labelled, apart=apart)
     if store.fingerprint != fingerprint:
         raise DataError("the store changed since the run began", uri)
     return store

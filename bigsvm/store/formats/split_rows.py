@@ -25,7 +25,42 @@ Part = Literal["train", "test"]
 _STEP = 1 << 16  # rows hashed together, a multiple of 8
 
 
-class SplitRows(KeptRows):
+class CountedRows(KeptRows):
+    """Some rows of a store, whose entries are counted once."""
+
+    @property
+    def nnz(self) -> int | None:
+        """Stored entries of the rows; the first call counts them, and they are known while the rows stay the same."""
+        if self.layout == "dense":
+            return self.n_samples * self.n_features
+        if self._nnz is None:
+            path = cache_folder() / "manifests" / f"entries-of-{self.identity.digest}.json"
+            try:
+                self._nnz = int(read_sealed(path)["entries"])
+            except (OSError, ValueError, KeyError, TypeError):  # the cache is ours to renew
+                self._nnz = self._count()
+                if self.uri != "memory":
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    write_sealed(path, {"entries": self._nnz})
+        return self._nnz
+
+    def _count(self) -> int:
+        store, count = self._store, 0
+        lengths = getattr(store, "row_lengths", None)  # of what keeps pointers to its rows
+        if lengths is not None:
+            for start, stop in tile(store.n_samples, _STEP):
+                count += int(lengths(start, stop)[self._bits(start).astype(bool)].sum())
+            return count
+        together = max(1, min(_STEP, int(2 * MIB / max(row_bytes(store), 1))))
+        for start, stop in tile(self.n_samples, together):
+            X = self.read(BlockRef(start, stop, 0)).X
+            assert isinstance(X, CSR)
+            count += len(X.data)
+        store.forget()
+        return count
+
+
+class SplitRows(CountedRows):
     """RowBlocks over the rows of a store that are for training, or over the others.
 
     fraction : of the rows, that are for training, between 0 and 1
@@ -59,37 +94,6 @@ class SplitRows(KeptRows):
 
     def __repr__(self) -> str:
         return f"SplitRows({self._store!r}, {self.fraction:g}, {self.part})"
-
-    @property
-    def nnz(self) -> int | None:
-        """Stored entries of the rows; the first call counts them, and they are known while the rows stay the same."""
-        if self.layout == "dense":
-            return self.n_samples * self.n_features
-        if self._nnz is None:
-            path = cache_folder() / "manifests" / f"entries-of-{self.identity.digest}.json"
-            try:
-                self._nnz = int(read_sealed(path)["entries"])
-            except (OSError, ValueError, KeyError, TypeError):  # the cache is ours to renew
-                self._nnz = self._count()
-                if self.uri != "memory":
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                    write_sealed(path, {"entries": self._nnz})
-        return self._nnz
-
-    def _count(self) -> int:
-        store, count = self._store, 0
-        lengths = getattr(store, "row_lengths", None)  # of what keeps pointers to its rows
-        if lengths is not None:
-            for start, stop in tile(store.n_samples, _STEP):
-                count += int(lengths(start, stop)[self._bits(start).astype(bool)].sum())
-            return count
-        together = max(1, min(_STEP, int(2 * MIB / max(row_bytes(store), 1))))
-        for start, stop in tile(self.n_samples, together):
-            X = self.read(BlockRef(start, stop, 0)).X
-            assert isinstance(X, CSR)
-            count += len(X.data)
-        store.forget()
-        return count
 
     def others(self) -> SplitRows:
         """The rows of the other side."""

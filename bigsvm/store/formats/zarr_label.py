@@ -9,6 +9,7 @@ import numpy as np
 
 from bigsvm.errors import DataError
 from bigsvm.store.labels import Missing, Task, as_labels, as_targets, label_codes, normal_classes, scan_classes
+from bigsvm.store.transforms.expression import Column
 
 _PIECE = 1 << 18
 
@@ -77,6 +78,20 @@ class LabelColumn:
         """The values that are there."""
         values, there = self._plain(start, stop)
         return values[there]
+
+    def column(self, start: int, stop: int) -> Column:
+        """The values of rows [start, stop) as they are meant: of categories, not of their codes."""
+        values, there = self._plain(start, stop)
+        if self._categories is not None:
+            if len(self._categories) == 0:
+                return Column(np.zeros(len(values), "U1"), np.zeros(len(values), bool))
+            return Column(self._categories[np.where(there, values, 0)], there)
+        if values.dtype.kind in "biuf":
+            return Column(values, there)
+        known = as_labels(values[there], self._where, start)
+        texts = np.zeros(len(values), known.dtype if there.any() else "U1")
+        texts[there] = known
+        return Column(texts, there)
 
     def labelled_rows(self) -> np.ndarray:
         """Whether each row has a label, packed.  Reads the column."""

@@ -21,6 +21,7 @@ from bigsvm.store.blocks import Block, BlockRef, RowBlocks, StoreBase
 from bigsvm.store.checks import as_values, check_csr, check_finite, index_dtype, value_dtype
 from bigsvm.store.formats.chunked import ChunkedArray
 from bigsvm.store.formats.csc_rows import rows_of_columns
+from bigsvm.store.formats.layouts.binsparse import RowMajor, described
 from bigsvm.store.formats.zarr_label import LabelColumn, Open, Readable, WeightColumn, open_label, open_weights
 from bigsvm.store.formats.zarr_names import feature_names, recipe_of
 from bigsvm.store.identity import Identity
@@ -28,6 +29,7 @@ from bigsvm.store.labels import Missing, Task, check_weights
 from bigsvm.store.sealing.former import snapshot
 from bigsvm.store.sealing.seal import EmptyChunks, absent_chunks, load_or_make_manifest, verify_documents
 from bigsvm.store.sealing.verified import VerifyingStore
+from bigsvm.store.transforms.expression import Column
 
 
 class ZarrRows(StoreBase):
@@ -112,6 +114,7 @@ class ZarrRows(StoreBase):
             self.recipe = {"matrix": self._matrix}
         frame = {"raw": "raw/var", "obsm": ""}.get(self._matrix.partition("/")[0], "var")
         self.feature_names = feature_names(group, frame, self.n_features, open_array) if frame else None
+        self._column = functools.cache(lambda path: open_label(group, path, open_array, "auto", "drop"))
         self._label: LabelColumn | None = None
         self._weight: WeightColumn | None = None
         self._label_name = self._weight_name = ""
@@ -130,6 +133,15 @@ class ZarrRows(StoreBase):
         """The y of rows [start, stop), as blocks have it, without reading X."""
         assert self._label is not None
         return self._label.y(start, stop)
+
+    def columns_between(self, names: Sequence[str], start: int, stop: int) -> dict[str, Column]:
+        """Columns of obs, by name, of rows [start, stop).  Raises DataError where there is none, naming those there."""
+        with _zarr_errors(self.uri):
+            found = {name: self._column(_column(name)) for name in names}
+        for name, column in found.items():
+            if column.n_samples != self.n_samples:
+                raise DataError(f"{column.n_samples} values for {self.n_samples} rows", _column(name))
+        return {name: column.column(start, stop) for name, column in found.items()}
 
     def labelled_rows(self) -> np.ndarray:
         """Whether each row has a label, packed (`LabelColumn`)."""
@@ -237,14 +249,17 @@ class ZarrRows(StoreBase):
             self.n_samples, self.n_features = self._data.shape
             self.nnz = self.n_samples * self.n_features
             self.index_dtype = np.dtype(np.int32)
+        elif (told := described(node, path)) is not None and told.kind == "dense":
+            self._data, self.layout = RowMajor(open_array(f"{path}/values"), told.shape), "dense"
+            self.n_samples, self.n_features = told.shape
+            self.nnz, self.index_dtype = self.n_samples * self.n_features, np.dtype(np.int32)
         else:
             self.layout = "csr"
-            kind, self.n_samples, self.n_features = sparse_shape(node, path)
-            parts: tuple[Readable, Readable, Readable] = (
-                open_array(f"{path}/data"),
-                open_array(f"{path}/indices"),
-                open_array(f"{path}/indptr"),
+            kind, self.n_samples, self.n_features = (
+                sparse_shape(node, path) if told is None else (told.kind, *told.shape)
             )
+            names = ("data", "indices", "indptr") if told is None else told.parts
+            parts = cast(tuple[Readable, Readable, Readable], tuple(open_array(f"{path}/{name}") for name in names))
             _check_sparse_arrays(*parts, self.n_features if kind == "csc" else self.n_samples, path)
             value_dtype(parts[0].dtype, path)
             if kind == "csc":
@@ -311,6 +326,10 @@ def _find_matrix(group: Any, path: str) -> Any:
     """The array or group of a matrix.  Raises DataError naming those that are there."""
     if path in group:
         return group[path]
+    if str(group.attrs.get("encoding-type", "")).startswith("annbatch"):
+        parts = sorted((name for name in group if name.startswith("dataset_")), key=lambda name: (len(name), name))
+        what = f"an annbatch collection of {len(parts)} stores, each of which is read by itself"
+        raise DataError(what, "", "bigsvm ingest COLLECTION/dataset_0 rows.zarr, then the others with --append")
     there = ["X"] if "X" in group else []
     there += [f"{head}/{name}" for head in ("layers", "obsm") if head in group for name in sorted(group[head])]
     there += ["raw/X"] if "raw/X" in group else []
@@ -325,7 +344,7 @@ def sparse_shape(node: Any, path: str) -> tuple[str, int, int]:
     shape = attributes.get("shape", attributes.get("h5sparse_shape"))
     kinds = {"csr_matrix": "csr", "csr": "csr", "csc_matrix": "csc", "csc": "csc"}
     if kind not in kinds:
-        hint = "rows are needed: a dense array, csr_matrix or csc_matrix"
+        hint = "rows are needed: a dense array, csr_matrix, csc_matrix, or a binsparse descriptor"
         raise DataError(f"{path} is stored as {kind!r}", path, hint)
     shape = shape.tolist() if isinstance(shape, np.ndarray) else shape
     if not isinstance(shape, list) or len(shape) != 2 or not all(isinstance(n, int) and n >= 0 for n in shape):

@@ -59,6 +59,7 @@ def ingest(
     hash_bits: int | None = None,
     scale: Scale | None = None,
     normalize: str | None = None,
+    rows: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
     client: Any = None,
     emit: Emit = silent,
@@ -85,7 +86,7 @@ def ingest(
     threads : with 1, reading, parsing and writing take turns
     append : the rows join the store that is there, behind its own, in one step: whoever opened it before goes on with
         the rows that it saw.  Width, dtype, codec, task and the way in which rows are made are the store's
-    empty_chunks, matrix, missing, columns, hash_bits, scale, normalize, storage_options : of what is read, see
+    empty_chunks, matrix, missing, columns, hash_bits, scale, normalize, rows, storage_options : of what is read, see
         `open_store`
     client : a `distributed.Client` that computes dask collections; without it the one that is current in dask, else
         threads of this process
@@ -134,7 +135,7 @@ def ingest(
             task, n_features, dtype = wanted["task"], wanted["n_features"], wanted["dtype"]
             like = {"like": former.recipe} if former.recipe else {}
         compiling = stack.enter_context(compile_time())
-        rows = open_source(
+        sourced = open_source(
             source,
             y=y,
             sample_weight=sample_weight,
@@ -155,6 +156,7 @@ def ingest(
                 "scale": None if scale == "none" else scale,
                 "normalize": normalize,
                 **({} if missing == "refuse" else {"missing": missing}),
+                **({} if rows is None else {"rows": rows}),
                 **like,
             },
             client=client,
@@ -162,27 +164,27 @@ def ingest(
             stack=stack,
         )
         if memory is not None:
-            _check_memory(parse_bytes(memory), rows, chunk_bytes or DEFAULT_CHUNK_BYTES)
+            _check_memory(parse_bytes(memory), sourced, chunk_bytes or DEFAULT_CHUNK_BYTES)
         if former is not None:
-            check_fits(former, rows)
+            check_fits(former, sourced)
             writer: ZarrWriter = GrownStore(former, chunk_bytes)
         else:
             writer = ZarrWriter(
                 path,
-                layout=rows.layout,
-                dtype=rows.dtype,
-                n_features=_width(rows, n_features),
+                layout=sourced.layout,
+                dtype=sourced.dtype,
+                n_features=_width(sourced, n_features),
                 codec=codec,
                 chunk_bytes=chunk_bytes,
-                has_weights=rows.has_weights,
+                has_weights=sourced.has_weights,
                 task=task,
                 overwrite=overwrite,
-                recipe=rows.recipe,
-                feature_names=rows.feature_names,
+                recipe=sourced.recipe,
+                feature_names=sourced.feature_names,
             )
         stack.enter_context(writer)
-        emit(WorkStarted("ingest", rows.total_bytes, "bytes"))
-        _copy(rows, writer, task, threads, emit)
+        emit(WorkStarted("ingest", sourced.total_bytes, "bytes"))
+        _copy(sourced, writer, task, threads, emit)
         result = writer.finish()
         if isinstance(writer, GrownStore):
             commit(path, writer.root, writer.former.manifest)

@@ -14,6 +14,7 @@ from bigsvm.errors import DataError
 from bigsvm.store.blocks import Matrix, RowBlocks, row_bytes
 from bigsvm.store.checks import as_values, check_csr, check_finite, first_fall, unmasked, value_dtype
 from bigsvm.store.ingest.sequential import Sequential, take_exactly
+from bigsvm.store.transforms.label_sets import LABEL_SETS
 from bigsvm.units import MIB
 
 _PART_BYTES = 4 * MIB  # of decoded rows; what a part of a source comes to
@@ -187,8 +188,16 @@ def store_source(store: RowBlocks, dtype: str | None) -> RowSource:
     held = 2 * _PART_BYTES + 3 * store.chunk_nbytes
     return RowSource(
         store.uri, store.layout, out, store.n_features, store.has_weights, total, rows, held,
-        {name: value for name, value in store.recipe.items() if name != "matrix"}, store.feature_names,
+        _recipe_of(store), store.feature_names,
     )  # fmt: skip
+
+
+def _recipe_of(store: RowBlocks) -> dict[str, Any]:
+    """What a store that is made of another says of its rows; sets of labels are its own labels then, as text."""
+    found = {name: value for name, value in store.recipe.items() if name not in ("matrix", "chosen")}
+    if LABEL_SETS in found:
+        found[LABEL_SETS] = {**found[LABEL_SETS], "columns": None}
+    return found
 
 
 def ascending_csr(

@@ -40,6 +40,8 @@ def command(
     from bigsvm.store.formats.opener import open_store
 
     like = rows_of_model(model)
+    if "chosen" in like:
+        chosen.setdefault("rows", like["chosen"]["rows"])
     if "split" in like:
         chosen["part"] = "train"
     data = open_store(store, label=label, weight=weight, empty_chunks=empty_chunks, like=like, **chosen)

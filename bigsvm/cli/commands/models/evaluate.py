@@ -48,9 +48,11 @@ def command(
     from bigsvm.store.formats.opener import check_text, is_text, open_store
     from bigsvm.store.remote.names import here
 
+    loaded = load_model(model)
     if split:
         chosen["part"] = "test"
-    loaded = load_model(model)
+        if "chosen" in loaded.about.get("rows", {}):  # of these rows some were kept back
+            chosen.setdefault("rows", loaded.about["rows"]["chosen"]["rows"])
     rows: Any = store
     if is_text(store):
         check_text(label, weight, {"split": True} if split else chosen)
@@ -72,14 +74,18 @@ def describe(result: dict[str, Any]) -> str:
     if "mse" in result:
         lines = [
             ("rows", rows),
+            ("chosen", text.chosen(result)),
             ("mean squared error", text.number(result["mse"])),
             ("mean absolute error", text.number(result["mae"])),
             ("R2", text.number(result["r2"])),
         ]
         return text.rows([*lines, *cost])
+    if "subset_accuracy" in result:
+        return text.rows([("rows", rows), *_of_labels(result), *cost]) + "\n" + _label_table(result)
     rough = " (from binned scores)" if result["binned"] else ""
     lines = [
         ("rows", rows),
+        ("chosen", text.chosen(result)),
         ("accuracy", text.number(result["accuracy"], 5)),
         ("balanced accuracy", text.number(result["balanced_accuracy"], 5)),
         (f"F1 ({result['average']})", text.number(result["f1"], 5)),
@@ -87,6 +93,35 @@ def describe(result: dict[str, Any]) -> str:
         ("average precision", text.number(result["average_precision"], 5) + rough),
     ]
     return text.rows([*lines, *cost]) + "\n" + _table(result)
+
+
+def _of_labels(result: dict[str, Any]) -> list[tuple[str, object]]:
+    """Metrics of rows with several labels."""
+    micro, macro = result["micro"], result["macro"]
+    rough = " (from binned scores)" if result["binned"] else ""
+    return [
+        ("chosen", text.chosen(result)),
+        ("all labels right", text.number(result["subset_accuracy"], 5)),
+        ("Hamming loss", text.number(result["hamming_loss"], 5)),
+        ("F1 (micro)", text.number(micro["f1"], 5)),
+        ("F1 (macro)", text.number(macro["f1"], 5)),
+        ("ROC AUC (macro)", text.number(macro["roc_auc"], 5) + rough),
+        ("average precision", text.number(macro["average_precision"], 5) + rough),
+    ]
+
+
+def _label_table(result: dict[str, Any]) -> str:
+    """A line for each label, of the first ones."""
+    shown = result["labels"][:_LARGEST_TABLE]
+    width = max(len(one["label"]) for one in shown)
+    lines = [f"  {'label':<{max(width, 5)}}  {'rows':>10}  precision     recall         F1        AUC"]
+    for one in shown:
+        figures = (one["precision"], one["recall"], one["f1"], one["roc_auc"])
+        cells = "  ".join(f"{text.number(value, 5):>9}" for value in figures)
+        lines.append(f"  {one['label']:<{max(width, 5)}}  {one['n_true']:>10,.6g}  {cells}")
+    if len(shown) < len(result["labels"]):
+        lines.append(f"  {len(result['labels']) - len(shown)} more: see --json")
+    return "\n".join(lines)
 
 
 def _table(result: dict[str, Any]) -> str:

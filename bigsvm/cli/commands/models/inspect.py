@@ -132,7 +132,13 @@ def _trained_on(result: dict[str, Any]) -> str:
         return (
             f"rows unknown, by {imported.get('program')}: imported from {imported.get('file')}, without a certificate"
         )
-    return f"{text.count(result['n_samples'])} rows, content {result['content_fingerprint']}"
+    rows = f"{text.count(result['n_samples'])} rows"
+    if "n_trained" in result:
+        held = f"{text.count(result['n_held_out'])} others held out for the probabilities"
+        rows = f"{text.count(result['n_trained'])} of {rows}, the {held}"
+    if result.get("chosen"):
+        rows += f" ({text.chosen(result)})"
+    return f"{rows}, content {result['content_fingerprint']}"
 
 
 def _top_text(entry: dict[str, Any]) -> str:

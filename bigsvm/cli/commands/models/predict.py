@@ -112,6 +112,7 @@ def command(
         seen = ", ".join(f"{label}: {text.count(n)}" for label, n in list(result["label_counts"].items())[:8])
     lines = [
         ("rows", text.count(result["n_samples"])),
+        ("chosen", text.chosen(result)),
         ("values" if "values" in result else "labels", seen),
         ("time", text.seconds(result["seconds"])),
         ("memory", text.memory(result["memory"])),

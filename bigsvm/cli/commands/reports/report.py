@@ -89,8 +89,13 @@ def _tried(
     """Sections about a model on rows with labels."""
     from bigsvm.report.about.data import data_sections
     from bigsvm.run.apply.evaluate import counted
+    from bigsvm.run.apply.label_tally import LabelTally
     from bigsvm.store.formats.opener import check_text, is_text, open_store
 
+    if model.multi_label:
+        raise UsageError(
+            "the page draws rows with one label each, and the model finds several", data, "bigsvm evaluate"
+        )
     rows: Any = data
     if is_text(data):
         check_text(opening["label"], opening["weight"], chosen)
@@ -99,4 +104,5 @@ def _tried(
         session.warn_of(rows)
     with session.watching() as emit:
         result, tally = counted(model, rows, config, emit, zero_based)
+    assert not isinstance(tally, LabelTally)
     return data_sections(data, result, tally)

@@ -222,6 +222,7 @@ def summary(status: str, result: dict[str, Any], tol: float) -> str:
     entries = f"{text.count(result['nnz'])} entries, {show_bytes(result['data_bytes'])}"
     lines = [
         ("data", f"{shape}, {entries}"),
+        ("chosen", text.chosen(result)),
         ("problem", f"{result['loss']}, C = {result['C']:g}, bias {result['bias']}"),
         ("kernel", None if result["kernel"] == "linear" else text.kernel(result["kernel"])),
         ("solver", result["solver"]),

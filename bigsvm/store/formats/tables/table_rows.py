@@ -63,6 +63,7 @@ class TableRows(ParquetRows):
         hash_bits: int | None = None,
         like: dict[str, Any] | None = None,
         missing: Missing = "refuse",
+        apart: tuple[str, ...] = (),
     ) -> None:
         self.uri = os.path.realpath(name)
         self.warnings: list[str] = []
@@ -77,7 +78,9 @@ class TableRows(ParquetRows):
             hash_bits,
             None if like is None else json.dumps(like),
             missing,
+            apart,
         )
+        self._apart = apart
         self._missing = missing
         kind = kind_of_table(name)
         assert kind is not None
@@ -98,7 +101,7 @@ class TableRows(ParquetRows):
         if kind == "arrow" and encoding is None and not columns and _is_nested(schema):
             if hash_bits is not None:
                 raise UsageError("hash bits are for columns of text", self.uri)
-            self._select(find_layout(schema, label, weight, self.uri, labelled))
+            self._select(find_layout(schema, label, weight, self.uri, labelled, apart))
             return
         layout = self._table_layout(schema, label, weight, columns)
         if encoding is None:
@@ -184,7 +187,7 @@ class TableRows(ParquetRows):
 
     def _foreign(self) -> bool:
         """Whether the columns are read as those of another table."""
-        return self._options[-2] is not None
+        return self._options[6] is not None
 
     def _matrix(self, batch: pa.RecordBatch, first: int) -> CSR | np.ndarray:
         if self.encoding is None:
@@ -210,6 +213,7 @@ class TableRows(ParquetRows):
             if weight is None and "weight" in names and "weight" not in columns:
                 weight = "weight"
         others = {label, weight} if self._labelled else {label or "label", weight or "weight"} - set(columns)
+        others |= set(self._apart)
         missing = [name for name in columns if name not in names]
         if missing:
             raise UsageError(f"no column {missing[0]!r}", self.uri, hint)
@@ -259,13 +263,14 @@ def reopen(
     hash_bits: int | None,
     like: str | None,
     missing: Missing,
+    apart: tuple[str, ...],
     fingerprint: str,
 ) -> TableRows:
     """The store of a pickled TableRows, opened once per process.  Raises DataError if it changed."""
     recipe = None if like is None else json.loads(like)
     store = TableRows(
         uri, label=label, weight=weight, task=task, labelled=labelled, columns=columns, hash_bits=hash_bits,
-        like=recipe, missing=missing,
+        like=recipe, missing=missing, apart=apart,
     )  # fmt: skip
     if store.fingerprint != fingerprint:
         raise DataError("the store changed since the run began", uri)

@@ -1,0 +1,111 @@
+"""How well a model does on rows with several labels: each label by itself, and all together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from bigsvm.errors import DataError
+from bigsvm.model.linear_model import Model
+from bigsvm.run.apply.metrics import average_precision, make_rankings, roc_auc
+from bigsvm.run.apply.scoring import Scored
+from bigsvm.store.blocks import RowBlocks
+from bigsvm.store.transforms.label_sets import LabelSets
+
+
+class LabelTally:
+    """Takes scored blocks in, gives metrics of labels out; holds at most about `nbytes`.
+
+    The rows may have labels that the model does not know, which count as false negatives of the rows' sets alone
+    (`subset_accuracy`), and lack some, which are then in no row.
+
+    Raises DataError where the rows have one label each.
+    """
+
+    def __init__(self, model: Model, store: RowBlocks, nbytes: int) -> None:
+        sets = LabelSets.of(store.recipe, store.classes)
+        if sets is None:
+            hint = "--labels names the columns of labels"
+            raise DataError("the model is of rows with several labels, and these have one", store.uri, hint)
+        self._names = [str(name) for name in model.classes.tolist()]
+        theirs = {str(name): k for k, name in enumerate(sets.names.tolist())}
+        self._unknown = [name for name in theirs if name not in self._names]
+        self._absent = [name for name in self._names if name not in theirs]
+        nothing = np.zeros(sets.member.shape[1], np.uint8)
+        self._member = np.stack([sets.member[theirs[n]] if n in theirs else nothing for n in self._names])
+        others = [k for name, k in theirs.items() if name not in self._names]
+        self._other: np.ndarray = np.asarray(sets.member[others].any(axis=0))
+        self._weighted = store.has_weights
+        self.rankings, self.nbytes = make_rankings(store.n_samples, model.n_models, nbytes)
+        self._counts = np.zeros((3, model.n_models))  # true positives, false positives, false negatives
+        self._n_rows, self._weight, self._exact = 0, 0.0, 0.0
+
+    def add(self, scored: Scored) -> None:
+        """Count a block."""
+        scores, y = scored.scores, scored.y.astype(np.int64)
+        weights = np.ones(len(y)) if scored.sample_weight is None else scored.sample_weight
+        kept = weights > 0
+        scores, y, weights = scores[kept], y[kept], weights[kept]
+        true, said = self._member.T[y] != 0, scores > 0
+        for k, which in enumerate((true & said, ~true & said, true & ~said)):
+            self._counts[k] += weights @ which
+        right = (true == said).all(axis=1) & ~self._other[y]
+        self._n_rows += len(y)
+        self._weight += float(weights.sum())
+        self._exact += float(weights[right].sum())
+        for m, ranking in enumerate(self.rankings):
+            ranking.add(scores[:, m], true[:, m], weights if self._weighted else None)
+
+    def result(self) -> dict[str, Any]:
+        """All metrics; None where the rows cannot give one.  Sums over labels are `micro`, means over them `macro`."""
+        labels: list[dict[str, Any]] = []
+        for name, ranking, found in zip(self._names, self.rankings, self._counts.T, strict=True):
+            ranked = ranking.counts()
+            auc, precision = roc_auc(*ranked), average_precision(*ranked)
+            n_true = float(found[0] + found[2])
+            labels.append(
+                {"label": name, "n_true": n_true, **_rates(*found), "roc_auc": auc, "average_precision": precision}
+            )
+        wrong = float(self._counts[1:].sum())
+        macro = {name: _mean([one[name] for one in labels]) for name in ("precision", "recall", "f1", "roc_auc")}
+        return {
+            "n_rows": self._n_rows,
+            "weighted": self._weighted,
+            "classes": self._names,
+            "subset_accuracy": self._exact / self._weight if self._weight else None,
+            "hamming_loss": wrong / (self._weight * len(labels)) if self._weight else None,
+            "micro": _rates(*self._counts.sum(axis=1)),
+            "macro": {**macro, "average_precision": _mean([one["average_precision"] for one in labels])},
+            "binned": self.rankings[0].binned,
+            "labels": labels,
+        }
+
+    @property
+    def ranked(self) -> list[tuple[str, int]]:
+        """Of each ranking the label that it ranks, and its number among `classes` of the result."""
+        return [(name, k) for k, name in enumerate(self._names)]
+
+    def warnings(self) -> list[str]:
+        """What the rows could not give."""
+        found = []
+        if self._unknown:
+            found.append(f"labels that the model does not know count as wrong: {', '.join(self._unknown[:5])}")
+        if self._absent:
+            found.append(f"labels of the model that no row has: {', '.join(self._absent[:5])}")
+        return found
+
+
+def _rates(true: float, false: float, missed: float) -> dict[str, float]:
+    """Precision, recall and F1 of counts, 0 where there is nothing to divide by."""
+    return {
+        "precision": float(true / (true + false)) if true + false else 0.0,
+        "recall": float(true / (true + missed)) if true + missed else 0.0,
+        "f1": float(2 * true / (2 * true + false + missed)) if true + false + missed else 0.0,
+    }
+
+
+def _mean(values: list[float | None]) -> float | None:
+    """Mean of those that exist."""
+    there = [value for value in values if value is not None]
+    return float(np.mean(there)) if there else None

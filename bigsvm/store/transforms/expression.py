@@ -1,0 +1,268 @@
+"""Conditions on columns, as a user types them: read into a tree, evaluated on pieces of columns; nothing is executed.
+
+    condition := and {"or" and};  and := not {"and" not};  not := "not" not | "(" condition ")" | test
+    test      := column ("==" | "!=" | "<" | "<=" | ">" | ">=") value
+               | column ["not"] "in" "(" value {"," value} ")"
+               | column "is" ["not"] "null"
+    column    := a word, or anything in back-ticks;  value := number | true | false | 'text' | "text" | a word
+
+As in SQL, a test of a value that is not there is neither true nor false, nor is `not` of it: such a row is not chosen,
+and counted (`Chosen.unknown`).  A value that a file holds as NaN is not there.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bigsvm.errors import UsageError
+
+_TOKEN = re.compile(
+    r"\s*(?:(?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?![\w.]))|(?P<text>'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\")"
+    r"|(?P<tick>`[^`]+`)|(?P<word>[^\W\d][\w./\-]*)|(?P<sign>==|!=|<=|>=|=|<|>|\(|\)|,))"
+)
+_COMPARED: dict[str, Callable[[Any, Any], Any]] = {
+    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
+_HINT = "such as: cell_type in (T, B) and n_genes > 500 and not batch == 'b 7'"
+_DEEPEST = 50
+
+Value = str | float | int | bool
+
+
+class Column(NamedTuple):
+    """Some rows of a column.
+
+    values : (n,) numbers, truth values or strings, any where there is none;  there : bool, (n,)
+    """
+
+    values: np.ndarray
+    there: np.ndarray
+
+
+class Chosen(NamedTuple):
+    """What a condition says of rows: bool, (n,) each.
+
+    true : it holds;  unknown : a value that decides is not there
+    """
+
+    true: np.ndarray
+    unknown: np.ndarray
+
+
+Columns = Mapping[str, Column]
+
+
+@dataclass(frozen=True)
+class Test:
+    """One column against values, by `sign`: a comparison, `in`, or `null`."""
+
+    column: str
+    sign: str
+    values: tuple[Value, ...]
+
+    def __str__(self) -> str:
+        name = self.column if re.fullmatch(r"[^\W\d][\w./\-]*", self.column) and not _is_keyword(self.column) else None
+        left = name or f"`{self.column}`"
+        if self.sign == "null":
+            return f"{left} is null"
+        if self.sign == "in":
+            return f"{left} in ({', '.join(map(_written, self.values))})"
+        return f"{left} {self.sign} {_written(self.values[0])}"
+
+    def names(self) -> Iterator[str]:
+        """The columns that are looked at."""
+        yield self.column
+
+    def of(self, columns: Columns) -> Chosen:
+        """Of some rows.  Raises UsageError for values of another kind than the column's."""
+        column = columns[self.column]
+        there = column.there & ~np.isnan(column.values) if column.values.dtype.kind == "f" else column.there
+        if self.sign == "null":
+            return Chosen(~there, np.zeros(len(there), bool))
+        values = [self._as_of(column.values, value) for value in self.values]
+        if self.sign == "in":
+            found = np.zeros(len(there), bool)
+            for value in values:
+                found |= np.asarray(column.values == value, bool)
+        else:
+            found = np.asarray(_COMPARED[self.sign](column.values, values[0]), bool)
+        return Chosen(found & there, ~there)
+
+    def _as_of(self, found: np.ndarray, value: Value) -> Value:
+        """A value as the column has its own."""
+        kind = {"b": "true or false", "U": "text"}.get(found.dtype.kind, "a number")
+        given = "true or false" if isinstance(value, bool) else "text" if isinstance(value, str) else "a number"
+        if kind != given:
+            hint = "text stands in quotes" if kind == "text" else _HINT
+            raise UsageError(f"column {self.column!r} holds {kind}, and {_written(value)} is {given}", hint=hint)
+        if kind == "true or false" and self.sign not in ("==", "!=", "in"):
+            raise UsageError(f"column {self.column!r} holds true or false, which have no order", hint="== true")
+        return value
+
+
+@dataclass(frozen=True)
+class Not:
+    """The opposite."""
+
+    part: Condition
+
+    def __str__(self) -> str:
+        return f"not ({self.part})"
+
+    def names(self) -> Iterator[str]:
+        """The columns that are looked at."""
+        return self.part.names()
+
+    def of(self, columns: Columns) -> Chosen:
+        """Of some rows."""
+        found = self.part.of(columns)
+        return Chosen(~found.true & ~found.unknown, found.unknown)
+
+
+@dataclass(frozen=True)
+class Both:
+    """Two conditions, `and` or `or`."""
+
+    word: str
+    left: Condition
+    right: Condition
+
+    def __str__(self) -> str:
+        return f"({self.left} {self.word} {self.right})"
+
+    def names(self) -> Iterator[str]:
+        """The columns that are looked at."""
+        yield from self.left.names()
+        yield from self.right.names()
+
+    def of(self, columns: Columns) -> Chosen:
+        """Of some rows."""
+        a, b = self.left.of(columns), self.right.of(columns)
+        if self.word == "or":
+            true = a.true | b.true
+            return Chosen(true, (a.unknown | b.unknown) & ~true)
+        false = (~a.true & ~a.unknown) | (~b.true & ~b.unknown)
+        return Chosen(a.true & b.true, (a.unknown | b.unknown) & ~false)
+
+
+Condition = Test | Not | Both
+
+
+def parse(text: str) -> Condition:
+    """The condition that a user typed.  Raises UsageError naming where it cannot be read."""
+    return _Reader(text).read()
+
+
+class _Reader:
+    def __init__(self, text: str) -> None:
+        self._text, self._tokens, self._at = text, list(_tokens(text)), 0
+
+    def read(self) -> Condition:
+        found = self._joined("or", 0)
+        if self._at < len(self._tokens):
+            raise self._wrong("and, or, or the end")
+        return found
+
+    def _wrong(self, wanted: str) -> UsageError:
+        seen = f"{self._tokens[self._at][1]!r}" if self._at < len(self._tokens) else "the end"
+        return UsageError(f"cannot read the condition {self._text!r}: {wanted} was expected, not {seen}", hint=_HINT)
+
+    def _take(self, *wanted: str) -> bool:
+        """Step over a keyword or sign, if it is the next."""
+        if self._at < len(self._tokens):
+            kind, text = self._tokens[self._at]
+            if kind in ("word", "sign") and text.lower() in wanted:
+                self._at += 1
+                return True
+        return False
+
+    def _joined(self, word: str, depth: int) -> Condition:
+        if depth > _DEEPEST:
+            raise UsageError(f"the condition has more than {_DEEPEST} brackets in one another", hint=_HINT)
+        below = (lambda: self._joined("and", depth)) if word == "or" else (lambda: self._negated(depth))
+        found = below()
+        while self._take(word):
+            found = Both(word, found, below())
+        return found
+
+    def _negated(self, depth: int) -> Condition:
+        turns = 0
+        while self._take("not"):
+            turns += 1
+        if self._take("("):
+            found = self._joined("or", depth + 1)
+            self._close()
+        else:
+            found = self._test()
+        return Not(found) if turns % 2 else found
+
+    def _close(self) -> None:
+        if not self._take(")"):
+            raise self._wrong("a closing bracket")
+
+    def _test(self) -> Condition:
+        kind, text = self._tokens[self._at] if self._at < len(self._tokens) else ("", "")
+        if kind not in ("word", "tick") or (kind == "word" and _is_keyword(text)):
+            raise self._wrong("a column")
+        self._at += 1
+        column = text[1:-1] if kind == "tick" else text
+        if self._take("is"):
+            opposite = self._take("not")
+            if not self._take("null"):
+                raise self._wrong("null")
+            found: Condition = Test(column, "null", ())
+            return Not(found) if opposite else found
+        opposite = self._take("not")
+        if self._take("in"):
+            if not self._take("("):
+                raise self._wrong("an opening bracket")
+            values = [self._value()]
+            while self._take(","):
+                values.append(self._value())
+            self._close()
+            found = Test(column, "in", tuple(values))
+            return Not(found) if opposite else found
+        if opposite:
+            raise self._wrong("in")
+        for sign in (*_COMPARED, "="):
+            if self._take(sign):
+                return Test(column, "==" if sign == "=" else sign, (self._value(),))
+        raise self._wrong("a comparison such as ==")
+
+    def _value(self) -> Value:
+        kind, text = self._tokens[self._at] if self._at < len(self._tokens) else ("", "")
+        if kind not in ("number", "text", "word") or (kind == "word" and _is_keyword(text)):
+            raise self._wrong("a value")
+        self._at += 1
+        if kind == "text":
+            return text[1:-1].replace(text[0] * 2, text[0])
+        if kind == "word":
+            return {"true": True, "false": False}.get(text.lower(), text)
+        return float(text) if re.search(r"[.eE]", text) else int(text)
+
+
+def _tokens(text: str) -> Iterator[tuple[str, str]]:
+    at, end = 0, len(text.rstrip())
+    while at < end:
+        found = _TOKEN.match(text, at)
+        if found is None:
+            raise UsageError(f"cannot read the condition {text!r} from {text[at:].strip()[:20]!r} on", hint=_HINT)
+        at = found.end()
+        assert found.lastgroup is not None
+        yield found.lastgroup, found.group(found.lastgroup)
+
+
+def _is_keyword(word: str) -> bool:
+    return word.lower() in ("and", "or", "not", "in", "is", "null")
+
+
+def _written(value: Value) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "'" + value.replace("'", "''") + "'" if isinstance(value, str) else repr(value)

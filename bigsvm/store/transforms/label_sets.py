@@ -1,0 +1,71 @@
+"""Rows that may have several labels, or none: a set of labels is one class, and what is in it says a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bigsvm.errors import DataError
+
+LABEL_SETS = "label_sets"
+"""Name in the recipe of rows (`RowBlocks.recipe`): their classes are sets of labels, as text."""
+SEPARATOR = ","
+MOST_SETS = 1 << 16
+_MOST_ENTRIES = 1 << 22  # of the table, a byte each: every task takes it along
+
+
+class LabelSets(NamedTuple):
+    """Which labels there are, and which of them are in each class of some rows.
+
+    names : labels in ascending order, numbers or strings, (n_labels,)
+    member : uint8, (n_labels, n_sets)   1 where a label is in a set
+    """
+
+    names: np.ndarray
+    member: np.ndarray
+
+    @classmethod
+    def of(cls, recipe: Mapping[str, Any], classes: np.ndarray | None) -> LabelSets | None:
+        """From the recipe and the classes of rows; None where a row has one label.
+
+        Raises DataError for a set that names an unknown label, and for more sets than a table is made of.
+        """
+        if LABEL_SETS not in recipe or classes is None:
+            return None
+        names = sorted_names([str(name) for name in recipe[LABEL_SETS]["names"]])
+        if len(classes) > MOST_SETS or len(classes) * len(names) > _MOST_ENTRIES:
+            what = f"{len(classes)} different sets of {len(names)} labels are more than one fit takes"
+            raise DataError(what, hint="fewer labels at a time have fewer sets: --labels A,B,...")
+        place = {str(name): k for k, name in enumerate(names.tolist())}
+        member = np.zeros((len(names), len(classes)), np.uint8)
+        for code, text in enumerate(classes.tolist()):
+            for name in split_set(text):
+                if name not in place:
+                    raise DataError(f"label {name!r} is none of the {len(names)} labels {', '.join(place)[:200]}")
+                member[place[name], code] = 1
+        return cls(names, member)
+
+
+def split_set(text: str) -> list[str]:
+    """The labels of a set as text, each once."""
+    return [name for name in dict.fromkeys(part.strip() for part in text.split(SEPARATOR)) if name]
+
+
+def set_text(names: Sequence[str]) -> str:
+    """A set as text, the same in every layout: its labels in the order of their text."""
+    return SEPARATOR.join(sorted(names))
+
+
+def sorted_names(names: Sequence[str]) -> np.ndarray:
+    """Labels in ascending order: numbers where all are whole, else text.  Raises DataError for what is no name."""
+    for name in names:
+        if not name or SEPARATOR in name or name != name.strip():
+            raise DataError(f"{name!r} cannot be the name of a label", hint="no commas, and no blanks around it")
+    if len(set(names)) != len(names):
+        twice = next(name for name in names if list(names).count(name) > 1)
+        raise DataError(f"label {twice!r} is named twice")
+    if names and all(name.isdecimal() and str(int(name)) == name and len(name) < 18 for name in names):
+        return np.array(sorted(map(int, names)), np.int64)
+    return np.array(sorted(names))
