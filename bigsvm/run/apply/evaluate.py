@@ -22,7 +22,7 @@ from bigsvm.run.apply.scoring import (
     read_labels,
     text_dtype,
 )
-from bigsvm.run.execute.memory import PeakMemory
+from bigsvm.peak_memory import PeakMemory
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.labels import as_targets, label_codes
 

@@ -27,7 +27,7 @@ from bigsvm.run.apply.scoring import (
     text_dtype,
 )
 from bigsvm.run.execute.mapper import open_mapper
-from bigsvm.run.execute.memory import PeakMemory
+from bigsvm.peak_memory import PeakMemory
 from bigsvm.store.blocks import RowBlocks
 
 

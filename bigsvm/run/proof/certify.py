@@ -22,7 +22,7 @@ from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import Problem
 from bigsvm.run.execute.compile_in_child import compiled_in_child
 from bigsvm.run.execute.mapper import open_mapper
-from bigsvm.run.execute.memory import PeakMemory
+from bigsvm.peak_memory import PeakMemory
 from bigsvm.run.execute.small_rows import kind_of, rows_like
 from bigsvm.run.fit.sizes import BLOCK_BYTES, FIXED
 from bigsvm.run.proof.alpha_terms import AlphaTerms

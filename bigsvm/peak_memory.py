@@ -44,8 +44,8 @@ class PeakMemory:
             self._thread.start()
         return self
 
-    def document(self, budget_bytes: int) -> dict[str, int]:
-        """The `memory` object of a result."""
+    def document(self, budget_bytes: int | None) -> dict[str, int | None]:
+        """The `memory` object of a result; `budget_bytes` is None where none was given."""
         return {
             "budget_bytes": budget_bytes,
             "base_bytes": self.base_bytes,
