@@ -15,8 +15,8 @@ from bigsvm.problem.certificate import Certificate
 from bigsvm.run.fit.checkpoint import Checkpoints
 from bigsvm.run.fit.fit import fit_store
 from bigsvm.run.fit.outcome import FitResult
-from bigsvm.store.blocks import RowBlocks
 from bigsvm.run.start.lazy_rows import apart, rows_on_disk
+from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.formats.opener import open_store
 from bigsvm.store.ingest.collections.lazy import is_lazy
 

@@ -271,7 +271,10 @@ def measure(one: Format, path: Path, repeats: int) -> dict[str, Any]:
     one.alone(path)
     seconds: dict[str, list[float]] = {"ours": [], "alone": []}
     for number in range(repeats):
-        pair: list[tuple[str, Callable[[], Any]]] = [("ours", partial(ours, store)), ("alone", partial(one.alone, path))]
+        pair: list[tuple[str, Callable[[], Any]]] = [
+            ("ours", partial(ours, store)),
+            ("alone", partial(one.alone, path)),
+        ]
         for who, read in pair if number % 2 == 0 else pair[::-1]:
             began = time.process_time()
             read()

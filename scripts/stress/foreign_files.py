@@ -43,7 +43,9 @@ WRITERS = {
 """Writer -> what its environment holds."""
 X, y = rows()
 LABELS = {"numbers": y.tolist(), "text": np.array(["no", "yes"])[y].tolist(), "bool": y.astype(bool).tolist()}
-_STRANGERS = Path(os.environ.get("BIGSVM_TEST_DATA", Path(__file__).resolve().parents[3] / "shared" / "data")) / "foreign"
+_STRANGERS = (
+    Path(os.environ.get("BIGSVM_TEST_DATA", Path(__file__).resolve().parents[3] / "shared" / "data")) / "foreign"
+)
 
 
 def interpreter(name: str, environments: Path | None) -> str:
@@ -63,7 +65,9 @@ def written(name: str, python: str, folder: Path) -> list[dict[str, Any]]:
     """What a writer has written into the folder.  Raises SystemExit where it fails."""
     script = Path(__file__).parent / "foreign" / f"by_{name}.py"
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    done = subprocess.run([python, str(script), str(folder)], capture_output=True, text=True, check=False, env=environment)
+    done = subprocess.run(
+        [python, str(script), str(folder)], capture_output=True, text=True, check=False, env=environment
+    )
     if done.returncode:
         raise SystemExit(f"{name} could not write: {done.stderr.strip().splitlines()[-1:]}")
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]

@@ -132,7 +132,7 @@ def above_base(document: dict[str, Any]) -> int:
 
 
 def one_form(source: Path, budget: int, work: Path) -> tuple[dict[str, bytes | str], int]:
-    """Ingest and fit a file in the cage; (what all forms must have alike, most bytes that either had above the base)."""
+    """Ingest and fit a file in the cage; (what all forms must have alike, bytes that the larger had above the base)."""
     model, caged = work / "m", budget + OVERHEAD
     seconds, document = run(["ingest", source, work / "rows.zarr", "--memory", budget], caged, work)
     content, ingesting = document["result"]["content_fingerprint"], above_base(document)

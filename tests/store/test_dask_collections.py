@@ -225,7 +225,10 @@ def test_rows_that_a_killed_run_left_go_with_the_next_one(tmp_path: Path) -> Non
         (tmp_path / f"{name}.lock").write_text("")
     with open(tmp_path / "collection-held.lock") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        with rows_on_disk(da.from_array(DENSE, chunks=(77, D)), {"scratch": str(tmp_path)}, {"y": y}, False) as (path, _):
+        with rows_on_disk(da.from_array(DENSE, chunks=(77, D)), {"scratch": str(tmp_path)}, {"y": y}, False) as (
+            path,
+            _,
+        ):
             there = {entry.name for entry in tmp_path.glob("collection-*")}
             ours = Path(path).parent.name
             assert there == {"collection-held", "collection-held.lock", ours, f"{ours}.lock"}

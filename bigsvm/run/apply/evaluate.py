@@ -11,6 +11,7 @@ from bigsvm.config import FitConfig
 from bigsvm.errors import DataError, UsageError
 from bigsvm.events import Emit, Warned, silent
 from bigsvm.model.linear_model import Model
+from bigsvm.peak_memory import PeakMemory
 from bigsvm.run.apply.metrics import Confusion, Errors, average_precision, make_rankings, roc_auc
 from bigsvm.run.apply.predict import memory_document, scored_rows
 from bigsvm.run.apply.scoring import (
@@ -22,7 +23,6 @@ from bigsvm.run.apply.scoring import (
     read_labels,
     text_dtype,
 )
-from bigsvm.peak_memory import PeakMemory
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.labels import as_targets, label_codes
 

@@ -27,7 +27,7 @@ COLLECTION = "collection-"
 
 
 def apart(source: Any, y: Any = None, sample_weight: Any = None) -> tuple[Any, Any, Any]:
-    """(X, y, sample_weight) of `(X, y)` or `(X, y, sample_weight)` where X is a collection; others as they are given."""
+    """X, y and sample_weight of a tuple of two or three whose X is a collection; others as they are given."""
     if isinstance(source, tuple) and len(source) in (2, 3) and is_lazy(source[0]) and y is None:
         return source[0], source[1], source[2] if len(source) == 3 else sample_weight
     return source, y, sample_weight

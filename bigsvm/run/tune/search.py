@@ -14,8 +14,8 @@ from bigsvm.events import Emit, Event, Warned, silent
 from bigsvm.files.atomic import cannot_write
 from bigsvm.files.sealed_json import read_sealed, write_sealed
 from bigsvm.machine import check_address_space
-from bigsvm.run.api import joined_source
 from bigsvm.peak_memory import PeakMemory
+from bigsvm.run.api import joined_source
 from bigsvm.run.fit.checkpoint import Checkpoints
 from bigsvm.run.fit.fit import fit_store
 from bigsvm.run.fit.outcome import FitResult

@@ -62,10 +62,13 @@ def write(folder: Path) -> None:
         tell("layers.h5ad", label="label", matrix=matrix)
     shards = {"chunks": (64,), "shards": (256,)}
     ad.settings.zarr_write_format = 3
+
     def sharded(write_func, store, key, elem, dataset_kwargs, iospec):
         one = isinstance(elem, (sp.csr_matrix, sp.csr_array))
         write_func(store, key, elem, dataset_kwargs={**dataset_kwargs, **(shards if one else {})})
+
     import zarr
+
     group = zarr.open_group(folder / "sharded.zarr", mode="w", zarr_format=3)
     ad.experimental.write_dispatched(group, "/", cells(sp.csr_matrix(X)), callback=sharded)
     tell("sharded.zarr", label="label", zeros=True)

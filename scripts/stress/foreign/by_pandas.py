@@ -24,7 +24,9 @@ def write(folder: Path) -> None:
     tell("nullable.parquet")
     frame.assign(label=y.astype(bool)).to_parquet(folder / "bool.parquet")
     tell("bool.parquet", labels="bool")
-    frame.assign(label=pd.array(np.where(np.arange(len(y)) == 7, None, y), dtype="Int64")).to_parquet(folder / "na.parquet")
+    frame.assign(label=pd.array(np.where(np.arange(len(y)) == 7, None, y), dtype="Int64")).to_parquet(
+        folder / "na.parquet"
+    )
     tell("na.parquet", read=False)
     numbers.to_parquet(folder / "brotli.parquet", compression="brotli", row_group_size=17)
     tell("brotli.parquet")

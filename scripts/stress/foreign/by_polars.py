@@ -20,15 +20,19 @@ def write(folder: Path) -> None:
     tell("text.parquet", labels="text")
     frame.with_columns(label=pl.Series(TEXT, dtype=pl.Categorical)).write_parquet(folder / "cat.parquet")
     tell("cat.parquet", labels="text")
-    frame.with_columns(label=pl.Series(TEXT, dtype=pl.Enum(["yes", "unused", "no"]))).write_parquet(folder / "enum.parquet")
+    frame.with_columns(label=pl.Series(TEXT, dtype=pl.Enum(["yes", "unused", "no"]))).write_parquet(
+        folder / "enum.parquet"
+    )
     tell("enum.parquet", labels="text")
     frame.with_columns(label=pl.Series(y.astype(bool))).write_parquet(folder / "bool.parquet")
     tell("bool.parquet", labels="bool")
-    lists = pl.DataFrame({
-        "label": y,
-        "indices": [np.flatnonzero(row).tolist() for row in X],
-        "values": [row[row != 0].tolist() for row in X],
-    })
+    lists = pl.DataFrame(
+        {
+            "label": y,
+            "indices": [np.flatnonzero(row).tolist() for row in X],
+            "values": [row[row != 0].tolist() for row in X],
+        }
+    )
     lists.write_parquet(folder / "lists.parquet")
     tell("lists.parquet")
     lists.write_ipc(folder / "lists.arrow")

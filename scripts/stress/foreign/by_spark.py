@@ -19,9 +19,12 @@ def write(folder: Path) -> None:
     )  # fmt: skip
     spark.sparkContext.setLogLevel("ERROR")
     schema = StructType([StructField("label", DoubleType()), StructField("features", VectorUDT())])
-    sparse = [(float(t), Vectors.sparse(D, [(int(j), float(row[j])) for j in row.nonzero()[0]])) for row, t in zip(X, y)]
-    dense = [(float(t), Vectors.dense(row.tolist())) for row, t in zip(X, y)]
-    mixed = [one if k % 2 else other for k, (one, other) in enumerate(zip(sparse, dense))]
+    sparse = [
+        (float(t), Vectors.sparse(D, [(int(j), float(row[j])) for j in row.nonzero()[0]]))
+        for row, t in zip(X, y, strict=True)
+    ]
+    dense = [(float(t), Vectors.dense(row.tolist())) for row, t in zip(X, y, strict=True)]
+    mixed = [one if k % 2 else other for k, (one, other) in enumerate(zip(sparse, dense, strict=True))]
     for name, vectors in (("sparse", sparse), ("dense", dense), ("mixed", mixed)):
         spark.createDataFrame(vectors, schema).repartition(1).write.parquet(str(folder / f"{name}.parquet"))
         tell(f"{name}.parquet")
@@ -30,7 +33,7 @@ def write(folder: Path) -> None:
     tell("zstd.parquet")
     frame.coalesce(1).write.format("libsvm").option("numFeatures", D).save(str(folder / "libsvm"))
     tell("libsvm/part-*", ingest=True)
-    columns = [(*map(float, row), int(t)) for row, t in zip(X, y)]
+    columns = [(*map(float, row), int(t)) for row, t in zip(X, y, strict=True)]
     table = spark.createDataFrame(columns, [*(f"x{j}" for j in range(D)), "label"])
     table.coalesce(1).write.parquet(str(folder / "columns"))
     tell("columns/*.parquet")

@@ -1,4 +1,4 @@
-"""What all writers share: the rows, and how a file that was written is told of.  NumPy and the standard library alone."""
+"""What writers share: the rows, and how a file is told of.  NumPy and the standard library alone."""
 
 from __future__ import annotations
 
