@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from types import TracebackType
+from typing import Any
 
 from bigsvm.machine import anonymous_bytes, resident_bytes, resident_peak_bytes
 
@@ -44,7 +45,7 @@ class PeakMemory:
             self._thread.start()
         return self
 
-    def document(self, budget_bytes: int | None) -> dict[str, int | None]:
+    def document(self, budget_bytes: int | None) -> dict[str, Any]:
         """The `memory` object of a result; `budget_bytes` is None where none was given."""
         return {
             "budget_bytes": budget_bytes,

@@ -103,9 +103,6 @@ DENSE: dict[str, Callable[[Path], Any]] = {
     "arrays": lambda folder: (NUMBERS, LABELS),
     "our Zarr": lambda folder: formats.written(folder / "s.zarr", NUMBERS, LABELS, layout="dense"),
     "Zarr 2": lambda folder: formats.foreign(folder / "s.zarr", NUMBERS, LABELS, version=2, layout="dense"),
-    "Zarr 3, shards": lambda folder: formats.foreign(
-        folder / "s.zarr", NUMBERS, LABELS, layout="dense", shards=(48, 2)
-    ),
     "AnnData": lambda folder: formats.anndata(folder / "s.zarr", cells(NUMBERS)),
     "dask": lambda folder: ingested((da.from_array(NUMBERS, chunks=(40, 2)), LABELS), folder),
     "h5ad": lambda folder: formats.anndata(folder / "s.h5ad", cells(NUMBERS)),
