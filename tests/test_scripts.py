@@ -215,7 +215,7 @@ def test_memory_cage_reports_and_passes_the_exit_code_on() -> None:
         ("stress/store_memory.py", "one content, one model"),
         ("stress/foreign_files.py", "0 wrong"),
         ("stress/every_layout.py", "12 of 12 layouts have one content and one model"),
-        ("benchmarks/bench_stores.py", "| Feather |"),
+        ("benchmarks/bench_stores.py", "| CSV |"),
         ("stress/every_solver.py", "hyperpass: 2 of them byte-identical"),
         ("cross_products.py", "12 passed"),
         ("benchmarks/bench_solvers.py", "| dense | hinge | hyperpass direction=lbfgs |"),
