@@ -62,10 +62,9 @@ def memory(document: dict[str, Any] | None) -> str | None:
     if not document:
         return None
     held = max(0, document["peak_anon_bytes"] - document["base_bytes"])
-    return (
-        f"peak {show_bytes(held)} of the budget of {show_bytes(document['budget_bytes'])}, "
-        f"on a base of {show_bytes(document['base_bytes'])}"
-    )
+    budget = document["budget_bytes"]
+    of = "" if budget is None else f" of the budget of {show_bytes(budget)}"
+    return f"peak {show_bytes(held)}{of}, on a base of {show_bytes(document['base_bytes'])}"
 
 
 def seconds(document: dict[str, float] | float | None) -> str | None:

@@ -16,7 +16,7 @@ from bigsvm.run.apply.held_out import add_held_out
 from bigsvm.run.fit.fit import fit_store
 from bigsvm.run.fit.outcome import FitResult
 from bigsvm.run.proof.certify import certify_model
-from bigsvm.run.start.lazy_rows import rows_on_disk
+from bigsvm.run.start.lazy_rows import apart, rows_on_disk
 from bigsvm.store.formats.opener import open_store
 from bigsvm.store.ingest.collections.lazy import is_lazy
 from bigsvm.store.labels import Missing, Task
@@ -84,6 +84,7 @@ def fit(
                 matrix=matrix, missing=missing, columns=columns, hash_bits=hash_bits, scale=scale, normalize=normalize,
                 rows=rows, split=split, positive=positive, label_map=label_map, emit=emit, **options,
             )  # fmt: skip
+    source, y, sample_weight = apart(source, y, sample_weight)
     if is_lazy(source):
         if rows is not None or labels is not None:
             what = "rows=... and labels=... are for files with columns beside their rows"
@@ -129,6 +130,7 @@ def certify(
 
     Returns the figures that `bigsvm certify --json` prints.  Raises DataError on other data.
     """
+    source, y, sample_weight = apart(source, y, sample_weight)
     if is_lazy(source):
         beside = {"y": y, "sample_weight": sample_weight, "label": label, "weight": weight}
         regression = load_model(model).regression  # of --task, which the collection does not say

@@ -15,8 +15,10 @@ from bigsvm.problem.certificate import Certificate
 from bigsvm.run.fit.checkpoint import Checkpoints
 from bigsvm.run.fit.fit import fit_store
 from bigsvm.run.fit.outcome import FitResult
+from bigsvm.run.start.lazy_rows import apart, rows_on_disk
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.formats.opener import open_store
+from bigsvm.store.ingest.collections.lazy import is_lazy
 
 _BY_MODEL = ("objective", "dual_objective", "duality_gap", "relative_gap", "n_support")
 """Lists of a model's `certificate` that have an entry for each of its models."""
@@ -71,6 +73,11 @@ def fit_path(
         if name in options:
             raise UsageError(f"{name} is no option of a path", hint="Cs has the costs")
     config = FitConfig.of(**options)
+    X, y, weights = apart(source)
+    if is_lazy(X):
+        beside = {"y": y, "sample_weight": weights, "label": label, "weight": weight}
+        with rows_on_disk(X, options, beside, config.regression, emit) as (path, options):
+            return fit_path(path, Cs, emit=emit, **options)
     return fit_path_store(open_store(source, label=label, weight=weight), costs_of(Cs), config, emit)
 
 

@@ -49,6 +49,8 @@ def as_values(
     Raises DataError naming the first row with a value that would come out as another: one that 8 bits cannot hold, or
     a whole number beyond 2^53 as float64.
     """
+    if values.dtype == dtype:  # what a table of many columns asks for most
+        return np.ascontiguousarray(values)
     if values.dtype.kind in "iu" and values.itemsize == 8 and dtype == np.float64:
         _check_whole(values, where, first_row, indptr)
     with np.errstate(over="ignore", invalid="ignore"):

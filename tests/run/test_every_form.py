@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import dask.array as da
 import numpy as np
 import pyarrow as pa
 import pyarrow.feather
@@ -83,11 +84,14 @@ SPARSE: dict[str, Callable[[Path], Any]] = {
     "our Zarr": lambda folder: formats.written(folder / "s.zarr", X, LABELS),
     "Zarr 2": lambda folder: formats.foreign(folder / "s.zarr", X, LABELS, version=2),
     "Zarr 3": lambda folder: formats.foreign(folder / "s.zarr", X, LABELS),
+    "Zarr 3, shards": lambda folder: formats.foreign(folder / "s.zarr", X, LABELS, shards=(48,)),
+    "AnnData": lambda folder: formats.anndata(folder / "s.zarr", cells(sp.csr_matrix(X))),
     "AnnData columns": lambda folder: formats.anndata(folder / "s.zarr", cells(sp.csc_matrix(X))),
     "h5ad": lambda folder: formats.anndata(folder / "gzip.h5ad", cells(sp.csr_matrix(X))),
     "h5ad columns": lambda folder: formats.anndata(folder / "s.h5ad", cells(sp.csc_matrix(X))),
     "Parquet lists": lambda f: formats.parquet(f / "s.parquet", X, LABELS, layout="csr", metadata=METADATA),
     "Arrow lists": lambda f: arrow_of(formats.parquet(f / "s.parquet", X, LABELS, layout="csr", metadata=METADATA)),
+    "dask": lambda folder: ingested((da.from_array(X, chunks=(40, 5)).map_blocks(sp.csr_matrix), LABELS), folder),
     "svmlight": lambda folder: ingested(text_of(folder), folder),
     "npz": npz_of,
     "csv": lambda folder: table(folder / "s.csv"),
@@ -99,6 +103,8 @@ DENSE: dict[str, Callable[[Path], Any]] = {
     "arrays": lambda folder: (NUMBERS, LABELS),
     "our Zarr": lambda folder: formats.written(folder / "s.zarr", NUMBERS, LABELS, layout="dense"),
     "Zarr 2": lambda folder: formats.foreign(folder / "s.zarr", NUMBERS, LABELS, version=2, layout="dense"),
+    "AnnData": lambda folder: formats.anndata(folder / "s.zarr", cells(NUMBERS)),
+    "dask": lambda folder: ingested((da.from_array(NUMBERS, chunks=(40, 2)), LABELS), folder),
     "h5ad": lambda folder: formats.anndata(folder / "s.h5ad", cells(NUMBERS)),
     "Parquet columns": lambda folder: formats.parquet(folder / "s.parquet", NUMBERS, LABELS, layout="dense"),
     "Parquet fixed lists": lambda folder: formats.parquet(folder / "s.parquet", NUMBERS, LABELS, layout="fixed"),

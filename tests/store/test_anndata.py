@@ -5,6 +5,7 @@ The files here are written by zarr and h5py alone, as anndata 0.12 writes them; 
 
 from __future__ import annotations
 
+import os
 import pickle
 from pathlib import Path
 
@@ -60,6 +61,25 @@ def rows(store) -> np.ndarray:
 
 def labels(store) -> list:
     return store.classes[np.concatenate([store.read(ref).y for ref in store.refs(7)])].tolist()
+
+
+def open_files(path: Path) -> int:
+    """How many descriptors of this process are of a file."""
+    return sum(os.path.realpath(f"/proc/self/fd/{name}") == str(path) for name in os.listdir("/proc/self/fd"))
+
+
+def test_an_h5ad_that_was_read_is_let_go_of_and_opened_again(cells: Path) -> None:
+    """HDF5 keeps chunks and its index while the file is open: memory that a plan has given to others."""
+    path = cells / "gzip.h5ad"
+    store = open_store(path)
+    np.testing.assert_array_equal(rows(store), X.toarray())
+    assert open_files(path) == 1
+    store.forget()
+    assert open_files(path) == 0
+    np.testing.assert_array_equal(rows(store), X.toarray())
+    store.forget()
+    store.forget()
+    assert open_files(path) == 0
 
 
 @pytest.mark.parametrize("name", STORES)

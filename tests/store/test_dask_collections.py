@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import threading
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from distributed import Client
 
 import bigsvm
 from bigsvm.errors import BigSVMError, DataError, MissingInput, PlanRefused, ReadFailed, UsageError
+from bigsvm.run.start.lazy_rows import rows_on_disk
 from bigsvm.store.ingest.collections import dask_source
 from bigsvm.store.ingest.ingest import ingest
 
@@ -213,6 +215,34 @@ def test_a_fit_reads_a_collection_from_the_scratch_folder(tmp_path: Path) -> Non
     assert not list(tmp_path.glob("collection-*"))
     with pytest.raises(PlanRefused, match="scratch-limit"):
         bigsvm.fit(X, labels, **options, scratch_limit=100)
+    assert not list(tmp_path.glob("collection-*"))
+
+
+def test_rows_that_a_killed_run_left_go_with_the_next_one(tmp_path: Path) -> None:
+    """As the kernel leaves them: folder and lock are there, and nobody holds the lock."""
+    for name in ("collection-left", "collection-held"):
+        (tmp_path / name / "rows.zarr").mkdir(parents=True)
+        (tmp_path / f"{name}.lock").write_text("")
+    with open(tmp_path / "collection-held.lock") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with rows_on_disk(da.from_array(DENSE, chunks=(77, D)), {"scratch": str(tmp_path)}, {"y": y}, False) as (
+            path,
+            _,
+        ):
+            there = {entry.name for entry in tmp_path.glob("collection-*")}
+            ours = Path(path).parent.name
+            assert there == {"collection-held", "collection-held.lock", ours, f"{ours}.lock"}
+    assert {entry.name for entry in tmp_path.glob("collection-*")} == {"collection-held", "collection-held.lock"}
+
+
+def test_searches_and_paths_of_a_collection(tmp_path: Path) -> None:
+    """As of the same rows in memory, and with nothing left of them."""
+    options: dict[str, Any] = {"loss": "hinge", "scratch": str(tmp_path), "memory": "64MiB"}
+    X, labels = da.from_array(DENSE, chunks=(77, 4)), da.from_array(y, chunks=77)
+    wanted, found = (bigsvm.fit_path(rows, [0.1, 1.0], **options) for rows in ((DENSE, y), (X, labels)))
+    assert [one.model.coef.tobytes() for one in found] == [one.model.coef.tobytes() for one in wanted]
+    searched = [bigsvm.tune(*rows, Cs=[0.1, 1.0], folds=2, **options) for rows in ((DENSE, y), (X, labels))]
+    assert searched[0].cv_results_["mean_test_score"].tolist() == searched[1].cv_results_["mean_test_score"].tolist()
     assert not list(tmp_path.glob("collection-*"))
 
 

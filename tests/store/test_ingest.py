@@ -497,3 +497,14 @@ def test_a_triple_of_arrays_has_weights_as_it_has_for_a_fit(tmp_path: Path) -> N
     assert one["content_fingerprint"] == two["content_fingerprint"]
     with pytest.raises(UsageError, match="beside"):
         ingest((X, y, weight), tmp_path / "three.zarr", sample_weight=weight)
+
+
+@pytest.mark.parametrize("memory", [None, "64MiB"])
+def test_ingest_tells_its_memory_as_a_fit_does(memory: str | None, tmp_path: Path) -> None:
+    """Rows of which more is held than a page; what the caller holds already is in the base."""
+    X = np.random.default_rng(0).standard_normal((30_000, 40)).astype(np.float32)
+    told = ingest((X, np.arange(30_000) % 2), tmp_path / "rows.zarr", memory=memory, chunk_bytes=4 << 20)["memory"]
+    assert told["budget_bytes"] == (None if memory is None else 64 << 20)
+    held = told["peak_anon_bytes"] - told["base_bytes"]
+    assert 1 << 20 <= held <= 64 << 20
+    assert told["base_bytes"] >= X.nbytes

@@ -229,3 +229,26 @@ def test_real_iris(real_data) -> None:
     assert store.n_samples == 150
     assert len(store.classes) == 3
     read_all(store)
+
+
+def test_the_first_labels_do_not_cost_a_second_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The place in the files that blocks go on from is kept, although the classes are found on the way."""
+    X = np.arange(400, dtype=np.float64).reshape(100, 4)
+    store = open_store(
+        formats.parquet(tmp_path / "t.parquet", X, np.arange(100) % 2, layout="dense", row_group_size=100)
+    )
+    opened = []
+    real = parquet_files._read
+    monkeypatch.setattr(parquet_files, "_read", lambda *given: opened.append(given[3]) or real(*given))
+    blocks = [store.read(ref) for ref in store.refs(10)]
+    assert [len(columns) for columns in opened] == [1, 5]  # the labels, and all columns once
+    np.testing.assert_array_equal(np.concatenate([block.X for block in blocks]), X)
+
+
+def test_columns_beside_one_another_in_tiles(tmp_path: Path) -> None:
+    """More columns than are brought together at a time, of several types, with one block short."""
+    X = np.random.default_rng(0).integers(0, 100, (23, 35))
+    columns = {f"f{j}": X[:, j].astype(np.float64 if j % 2 else np.int16) for j in range(35)}
+    pq.write_table(pa.table({"label": np.arange(23) % 2, **columns}), tmp_path / "wide.parquet", row_group_size=9)
+    store = open_store(tmp_path / "wide.parquet")
+    np.testing.assert_array_equal(np.concatenate([store.read(ref).X for ref in store.refs(10)]), X)

@@ -15,6 +15,7 @@ import zstandard
 from bigsvm.errors import DataError, UsageError
 from bigsvm.store.formats.opener import open_store
 from bigsvm.store.formats.tables import pieces
+from bigsvm.store.ingest.ingest import ingest
 from bigsvm.testing.contracts import dense
 
 CITIES = ["Rome", "New York", "Oslo"]
@@ -219,3 +220,26 @@ def test_a_file_that_changes_is_noticed(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="changed since it was opened"):
         whole(store)
     assert open_store(path).fingerprint != store.fingerprint
+
+
+def test_text_in_views_as_polars_writes_it(tmp_path: Path) -> None:
+    texts = pa.array(["no", "yes", "no"]).cast(pa.string_view())
+    table = pa.table({"label": texts, "city": texts, "x": [1.0, 2.0, 3.0]})
+    with pa.ipc.new_file(tmp_path / "views.arrow", table.schema) as file:
+        file.write_table(table)
+    store = open_store(tmp_path / "views.arrow")
+    assert store.feature_names == ["city=no", "city=yes", "x"]
+    assert store.classes is not None
+    assert store.classes.tolist() == ["no", "yes"]
+    X = store.read(store.refs(3)[0]).X
+    assert (X.indices.tolist(), X.data.tolist()) == ([0, 2, 1, 2, 0, 2], [1.0, 1.0, 1.0, 2.0, 1.0, 3.0])
+
+
+@pytest.mark.parametrize(
+    ("name", "word"), [("r.pkl", "never run"), ("r.orc", "Parquet"), ("r.jsonl", "Parquet"), ("r.loom", "h5ad")]
+)
+def test_files_of_others_are_refused_with_a_remedy(name: str, word: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(b"1 1:1")
+    for take in (open_store, lambda path: ingest(path, tmp_path / "rows.zarr")):
+        with pytest.raises(UsageError, match=word):
+            take(str(tmp_path / name))

@@ -13,6 +13,7 @@ import zarr
 
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError, ReadFailed
+from bigsvm.store.formats.opener import open_store
 from bigsvm.store.formats.zarr_rows import ZarrRows
 from bigsvm.testing.contracts import dense, example
 from tests.store import formats
@@ -237,3 +238,10 @@ def test_raw_blocks_are_maps_where_they_can(tmp_path: Path) -> None:
     assert np.shares_memory(first.data, again.data)
     assert not first.data.flags.writeable
     assert type(first.data) is np.ndarray
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_one_array_alone_is_no_store(version: int, tmp_path: Path) -> None:
+    zarr.create_array(tmp_path / "X.zarr", data=np.ones((3, 2)), zarr_format=version)
+    with pytest.raises(DataError, match="one Zarr array, not a group"):
+        open_store(tmp_path / "X.zarr")

@@ -11,6 +11,7 @@ from bigsvm.config import FitConfig
 from bigsvm.errors import DataError, UsageError
 from bigsvm.events import Emit, Warned, silent
 from bigsvm.model.linear_model import Model
+from bigsvm.peak_memory import PeakMemory
 from bigsvm.run.apply.label_tally import LabelTally
 from bigsvm.run.apply.metrics import Confusion, Errors, average_precision, make_rankings, roc_auc
 from bigsvm.run.apply.predict import chosen_of, memory_document, scored_rows
@@ -23,7 +24,6 @@ from bigsvm.run.apply.scoring import (
     read_labels,
     text_dtype,
 )
-from bigsvm.run.execute.memory import PeakMemory
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.labels import as_targets, label_codes
 from bigsvm.store.transforms.label_sets import LABEL_SETS

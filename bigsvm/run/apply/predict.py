@@ -15,6 +15,7 @@ from bigsvm.budget import MemoryBudget
 from bigsvm.config import FitConfig
 from bigsvm.events import Emit, silent
 from bigsvm.model.linear_model import Model
+from bigsvm.peak_memory import PeakMemory
 from bigsvm.run.apply.prediction_files import open_writer
 from bigsvm.run.apply.scoring import (
     Scored,
@@ -27,7 +28,6 @@ from bigsvm.run.apply.scoring import (
     text_dtype,
 )
 from bigsvm.run.execute.mapper import open_mapper
-from bigsvm.run.execute.memory import PeakMemory
 from bigsvm.store.blocks import RowBlocks
 
 

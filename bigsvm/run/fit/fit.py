@@ -29,12 +29,12 @@ from bigsvm.events import (
 )
 from bigsvm.machine import return_freed_memory
 from bigsvm.model.model_rows import rows_of
+from bigsvm.peak_memory import PeakMemory
 from bigsvm.problem.folded import FoldedModels
 from bigsvm.problem.problem import Problem, make_problem
 from bigsvm.run.apply import curves
 from bigsvm.run.apply.calibrate import calibrated, held_out_for, held_out_rows
 from bigsvm.run.execute.mapper import open_mapper
-from bigsvm.run.execute.memory import PeakMemory
 from bigsvm.run.execute.signals import Stop, stop_on_signals
 from bigsvm.run.fit.checkpoint import Checkpoints
 from bigsvm.run.fit.gamma import with_gamma

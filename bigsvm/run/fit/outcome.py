@@ -11,9 +11,9 @@ import numpy as np
 
 from bigsvm.config import FitConfig
 from bigsvm.model.linear_model import Model
+from bigsvm.peak_memory import PeakMemory
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import Problem
-from bigsvm.run.execute.memory import PeakMemory
 from bigsvm.run.fit.plan import Plan
 from bigsvm.run.fit.problem_identity import ProblemIdentity
 from bigsvm.store.blocks import RowBlocks

@@ -18,11 +18,11 @@ from bigsvm.events import Emit, WorkAdvanced, WorkEnded, WorkStarted, silent
 from bigsvm.machine import memory_limit, return_freed_memory
 from bigsvm.model.linear_model import Model, load_alpha, load_model
 from bigsvm.model.model_rows import check_alike
+from bigsvm.peak_memory import PeakMemory
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import Problem
 from bigsvm.run.execute.compile_in_child import compiled_in_child
 from bigsvm.run.execute.mapper import open_mapper
-from bigsvm.run.execute.memory import PeakMemory
 from bigsvm.run.execute.small_rows import kind_of, rows_like
 from bigsvm.run.fit.sizes import BLOCK_BYTES, FIXED
 from bigsvm.run.proof.alpha_terms import AlphaTerms

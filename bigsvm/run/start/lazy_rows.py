@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from bigsvm.config import FitConfig
 from bigsvm.errors import PlanRefused
 from bigsvm.events import Emit, silent
 from bigsvm.files.atomic import cannot_write
+from bigsvm.files.locks import take, wait_for
 from bigsvm.machine import core_count, memory_limit
 from bigsvm.store.copy.scratch import make_scratch
+from bigsvm.store.ingest.collections.lazy import is_lazy
 from bigsvm.store.ingest.ingest import ingest
 from bigsvm.units import show_bytes
+
+COLLECTION = "collection-"
+"""What folders of rows, and their locks, begin with in the scratch folder."""
+
+
+def apart(source: Any, y: Any = None, sample_weight: Any = None) -> tuple[Any, Any, Any]:
+    """X, y and sample_weight of a tuple of two or three whose X is a collection; others as they are given."""
+    if isinstance(source, tuple) and len(source) in (2, 3) and is_lazy(source[0]) and y is None:
+        return source[0], source[1], source[2] if len(source) == 3 else sample_weight
+    return source, y, sample_weight
 
 
 @contextmanager
@@ -35,12 +49,7 @@ def rows_on_disk(
     """
     config = FitConfig.of(**options)
     scratch, limit = make_scratch(config), config.scratch_limit_bytes()
-    try:
-        scratch.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix="collection-", dir=scratch))
-    except OSError as error:
-        raise cannot_write(scratch, error) from error
-    try:
+    with _own_folder(scratch) as folder:
         told = ingest(
             source,
             folder / "rows.zarr",
@@ -56,5 +65,47 @@ def rows_on_disk(
                 raise PlanRefused(what, str(scratch), "raise --scratch-limit: a working copy comes beside them")
             options = {**options, "scratch_limit": limit - told["bytes"]}
         yield told["store"], options
+
+
+@contextmanager
+def _own_folder(scratch: Path) -> Iterator[Path]:
+    """A folder for the block; those of runs that were killed go first.
+
+    What a collection gives cannot be told from what it gave before without computing it, so that the rows of a killed
+    run are of no use to the next one.  The kernel lets go of the lock of a dead process, which is how one is known.
+    """
+    try:
+        scratch.mkdir(parents=True, exist_ok=True)
+        for path in scratch.glob(f"{COLLECTION}*.lock"):
+            _remove_where_free(path)
+        lock = _new_lock(scratch)
+        folder = Path(lock.name).with_suffix("")
+        folder.mkdir()
+    except OSError as error:
+        raise cannot_write(scratch, error) from error
+    try:
+        yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        Path(lock.name).unlink(missing_ok=True)
+        lock.close()
+
+
+def _new_lock(scratch: Path) -> IO[str]:
+    """A lock that we hold, before there is a folder of its name: one that is seen has an owner, or none any more."""
+    while True:
+        number, name = tempfile.mkstemp(prefix=COLLECTION, suffix=".lock", dir=scratch)
+        os.close(number)
+        lock = open(name, "r+")  # noqa: SIM115  closed with the folder; its name is that of the file
+        wait_for(lock)
+        if os.path.exists(name):
+            return lock
+        lock.close()  # another run took it for one that was left behind, in the instant before we held it
+
+
+def _remove_where_free(path: Path) -> None:
+    """Delete the rows that a lock is of, unless somebody holds it."""
+    with suppress(FileNotFoundError), open(path, "r+") as lock:
+        if take(lock, fcntl.LOCK_EX):
+            shutil.rmtree(path.with_suffix(""), ignore_errors=True)
+            path.unlink(missing_ok=True)

@@ -14,12 +14,12 @@ from bigsvm.events import Emit, Event, Warned, silent
 from bigsvm.files.atomic import cannot_write
 from bigsvm.files.sealed_json import read_sealed, write_sealed
 from bigsvm.machine import check_address_space
+from bigsvm.peak_memory import PeakMemory
 from bigsvm.run.api import joined_source
-from bigsvm.run.execute.memory import PeakMemory
 from bigsvm.run.fit.checkpoint import Checkpoints
 from bigsvm.run.fit.fit import fit_store
 from bigsvm.run.fit.outcome import FitResult
-from bigsvm.run.start.lazy_rows import rows_on_disk
+from bigsvm.run.start.lazy_rows import apart, rows_on_disk
 from bigsvm.run.tune.folds import Folds, make_folds
 from bigsvm.run.tune.grid import Candidate, grid_of
 from bigsvm.run.tune.held_out import METRICS, METRICS_OF_TARGETS, calibrated_by_folds, held_out_metrics
@@ -33,12 +33,12 @@ from bigsvm.store.ingest.collections.lazy import is_lazy
 SEARCH = "search.json"
 _OF_THE_MODEL = ("C", "class_weight", "C_path", "calibrate", "calibrate_share")
 """Options that change no number of a search, or that its grid has."""
-_OF_COLLECTIONS = ("label", "weight", "columns", "hash_bits", "missing", "matrix")
-"""What a dask collection is ingested with."""
 _OPENED = (
     "label", "weight", "empty_chunks", "matrix", "missing", "rows", "columns", "hash_bits", "scale", "normalize",
     "positive", "label_map",
 )  # fmt: skip
+_OF_COLLECTIONS = ("label", "weight", "matrix", "missing", "columns", "hash_bits")
+"""Of these what `ingest` takes of a collection; the others hold for the store that it becomes."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,15 +111,14 @@ def tune(
             raise UsageError(f"{name} is what is searched", hint="Cs and class_weights have the values")
     opened = {name: options.pop(name) for name in _OPENED if name in options}
     config = FitConfig.of(**options)
-    if isinstance(source, tuple) and is_lazy(source[0]):
-        source, y, sample_weight = (*source, sample_weight)[:3]
+    source, y, sample_weight = apart(source, y, sample_weight)
     if is_lazy(source):
-        beside = {"y": y, "sample_weight": sample_weight}
-        beside |= {name: opened.pop(name) for name in _OF_COLLECTIONS if name in opened}
-        with rows_on_disk(source, options, beside, config.regression, emit) as (path, left):
+        beside = {name: opened.pop(name) for name in _OF_COLLECTIONS if name in opened}
+        beside |= {"y": y, "sample_weight": sample_weight}
+        with rows_on_disk(source, options, beside, config.regression, emit) as (path, options):
             return tune(
                 path, Cs=Cs, folds=folds, group=group, fold=fold, class_weights=class_weights, gammas=gammas,
-                metric=metric, run=run, emit=emit, one_se=one_se, refit=refit, **opened, **left,
+                metric=metric, run=run, emit=emit, one_se=one_se, refit=refit, **opened, **options,
             )  # fmt: skip
     store = open_store(joined_source(source, y, sample_weight), **opened)
     asked = Asked(

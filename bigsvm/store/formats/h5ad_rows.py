@@ -62,14 +62,10 @@ class H5adRows(ZarrRows):
         self._h5 = File(self.uri, status.st_size, status.st_mtime_ns, ())
         self.fingerprint = _fingerprint(self._h5)
         self._options = (label, weight, task, None, labelled, matrix, missing)
+        self._file = H5File(self.uri, h5py.File)
         with _LOCK, _h5_errors(self.uri):
-            # Without HDF5's own locks, which network folders lack, and a file that nobody writes does not need.
-            self._file = h5py.File(self.uri, "r", locking=False, rdcc_nbytes=_CHUNK_CACHE)
-            bounded = self._file.id.get_mdc_config()
-            bounded.max_size = _INDEX_CACHE
-            self._file.id.set_mdc_config(bounded)
             opened = functools.cache(lambda name: H5Array(self._file, name, self._h5))
-            self._select(_Plain(self._file), opened, *self._options)
+            self._select(_Plain(self._file.root()), opened, *self._options)
         self.content_fingerprint = None
 
     def __reduce__(self) -> tuple[Callable[..., H5adRows], tuple[Any, ...]]:
@@ -84,6 +80,11 @@ class H5adRows(ZarrRows):
         """Bytes of the chunks that are decoded at one time, and of the file's index."""
         return super().chunk_nbytes + _INDEX_CACHE
 
+    def forget(self) -> None:
+        """Let go of all that HDF5 keeps: a plan counts on it once the rows are read.  The next read opens the file."""
+        with _LOCK:
+            self._file.close()
+
     @property
     def content(self) -> dict[str, Any]:
         return {}
@@ -92,16 +93,40 @@ class H5adRows(ZarrRows):
         return None
 
 
+class H5File:
+    """An HDF5 file that is open while it is read; under `_LOCK`."""
+
+    def __init__(self, path: str, opening: Any) -> None:
+        self._path, self._opening = path, opening
+        self._root: Any = None
+
+    def root(self) -> Any:
+        """The file, opened now unless it is."""
+        if not self._root:
+            # Without HDF5's own locks, which network folders lack, and a file that nobody writes does not need.
+            self._root = self._opening(self._path, "r", locking=False, rdcc_nbytes=_CHUNK_CACHE)
+            bounded = self._root.id.get_mdc_config()
+            bounded.max_size = _INDEX_CACHE
+            self._root.id.set_mdc_config(bounded)
+        return self._root
+
+    def close(self) -> None:
+        """Let go of the chunks and of the index: HDF5 does so when a file is closed, and not before."""
+        if self._root:
+            self._root.close()
+        self._root = None
+
+
 class H5Array:
     """An HDF5 dataset by the calls of `ChunkedArray`."""
 
     raw = False
 
-    def __init__(self, file: Any, path: str, told: File) -> None:
-        node = file[path]
+    def __init__(self, file: H5File, path: str, told: File) -> None:
+        node = file.root()[path]
         if not hasattr(node, "shape"):
             raise DataError("is a group where an array was expected", path)
-        self.path, self._told, self._node = path, told, node
+        self.path, self._told, self._file, self._node = path, told, file, node
         self._text = node.dtype.kind in "OS"
         self.dtype = np.dtype(object) if self._text else node.dtype.newbyteorder("=")
         self.shape = tuple(node.shape)
@@ -121,6 +146,8 @@ class H5Array:
         """Rows [start, stop), read-only.  Raises DataError where they cannot be decoded."""
         check_unchanged(self._told)
         with _LOCK, _h5_errors(f"{self._told.path}, {self.path}"):
+            if not self._node:  # the file was closed meanwhile
+                self._node = self._file.root()[self.path]
             values = self._node.asstr()[start:stop] if self._text else self._node[start:stop]
         values = np.asarray(values).astype(self.dtype, copy=False)
         values.flags.writeable = False

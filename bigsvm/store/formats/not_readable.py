@@ -8,10 +8,20 @@ from pathlib import Path
 from bigsvm.errors import UsageError
 
 _OTHER = "make it Parquet, .npz or svmlight text first"
+_PICKLE = "a pickle is a program, which is never run here: save numbers as Parquet or .npz"
 REMEDIES = {
     ".h5": _OTHER,
     ".mat": _OTHER,
     ".arff": _OTHER,
+    ".json": _OTHER,
+    ".jsonl": _OTHER,
+    ".ndjson": _OTHER,
+    ".orc": _OTHER,
+    ".xlsx": _OTHER,
+    ".loom": "anndata reads it: write it as .h5ad",
+    ".pkl": _PICKLE,
+    ".pickle": _PICKLE,
+    ".joblib": _PICKLE,
 }
 """By suffix: what a user can do today."""
 

@@ -199,7 +199,8 @@ def _open_path(
         if is_h5:
             from bigsvm.store.formats.h5ad_rows import H5adRows
 
-            store: Any = H5adRows(path, **options)
+            with _named(name):
+                store: Any = H5adRows(path, **options)
         else:
             from bigsvm.store.formats.zarr_rows import ZarrRows
 

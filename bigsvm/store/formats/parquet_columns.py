@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError
 from bigsvm.store.checks import as_values, value_dtype
+from bigsvm.store.join import rows_of_columns
 
 _SPARK = ("type", "size", "indices", "values")
 
@@ -134,12 +135,14 @@ def matrix_of(batch: pa.RecordBatch, layout: Layout, where: str, first_row: int,
         refuse_nulls(flat, where, first_row, layout.width)
         rows = numbers_of(flat).reshape(len(column), -1)
         return as_values(rows, layout.dtype, where, first_row)
-    out = np.empty((batch.num_rows, len(layout.features)), layout.dtype)
-    for j, name in enumerate(layout.features):
-        here = f"{where}, column {name!r}"
-        refuse_nulls(batch.column(name), here, first_row)
-        out[:, j] = as_values(numbers_of(batch.column(name)), layout.dtype, here, first_row)
-    return out
+    columns = (_feature(batch.column(name), layout.dtype, name, where, first_row) for name in layout.features)
+    return rows_of_columns(columns, (batch.num_rows, len(layout.features)), layout.dtype)
+
+
+def _feature(column: pa.Array, dtype: np.dtype, name: str, where: str, first_row: int) -> np.ndarray:
+    here = f"{where}, column {name!r}"
+    refuse_nulls(column, here, first_row)
+    return as_values(numbers_of(column), dtype, here, first_row)
 
 
 def measure(batch: pa.RecordBatch, layout: Layout, where: str, first_row: int) -> tuple[int, int]:
@@ -183,6 +186,8 @@ def _csr_of_vectors(column: pa.StructArray, dtype: np.dtype, where: str, first_r
     there = sparse & numbers_of(told.is_valid())
     sizes[there] = numbers_of(told.filter(pc.and_(of_kind_0, told.is_valid())))
     _check_sizes(sizes, where, first_row)
+    if sparse.all() and len(sizes) and (len(stored) == 0 or stored.max() < sizes[0]):  # as nearly all are
+        return CSR(as_values(data, dtype, where, first_row, indptr), stored, indptr), int(sizes[0])
     places = np.arange(len(data)) - np.repeat(indptr[:-1], lengths)
     entries = np.repeat(sparse, lengths)
     places[entries] = stored
@@ -237,11 +242,16 @@ def plain_of(column: pa.Array, where: str, first_row: int) -> np.ndarray:
     refuse_nulls(column, where, first_row)
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+    if is_plain_text(column.type):
         return np.array(column.to_pylist(), dtype=str)
     if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_boolean(column.type)):
         raise DataError(f"a column of type {column.type} can be neither label nor weight", where)
     return numbers_of(column)
+
+
+def is_plain_text(kind: pa.DataType) -> bool:
+    """Whether a column is of strings; those that polars writes to Arrow files are views."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
 def numbers_of(column: pa.Array) -> np.ndarray:

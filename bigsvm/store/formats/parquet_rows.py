@@ -145,7 +145,8 @@ class ParquetRows(StoreBase):
         start, stop = ref.start, ref.stop
         if not 0 <= start < stop <= self.n_samples:
             raise DataError(f"no rows {start} to {stop} of {self.n_samples}", self.uri)
-        layout = self._layout
+        # Before the batches: a first reading of the labels moves this thread's place in the files.
+        layout, classes = self._layout, self.classes
         matrices: list[Any] = []
         labels, weights = [], []
         for first, batch in self._files.batches(start, stop, layout.columns):
@@ -157,7 +158,7 @@ class ParquetRows(StoreBase):
             if layout.weight is not None:
                 weights.append(plain_of(batch.column(layout.weight), self.uri, first))
         X = self._sparse(matrices, start) if layout.sparse else self._dense(matrices, start)
-        y, classes = np.concatenate(labels), self.classes
+        y = np.concatenate(labels)
         y = as_targets(y, self.uri, start) if classes is None else label_codes(y, classes)
         weight = check_weights(np.concatenate(weights), self.uri, start) if weights else None
         return Block(start, stop, X, y, weight)

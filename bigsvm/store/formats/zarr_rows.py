@@ -378,4 +378,7 @@ def _zarr_errors(uri: str) -> Iterator[None]:
     except BigSVMError:
         raise
     except (ValueError, TypeError, KeyError, AttributeError, IndexError, OSError, RecursionError) as error:
+        if isinstance(error, zarr.errors.ContainsArrayError) or (Path(uri) / ".zarray").exists():
+            hint = "with labels it is rows: bigsvm.ingest((dask.array.from_zarr(path), y), 'rows.zarr')"
+            raise DataError("one Zarr array, not a group with labels beside it", uri, hint) from error
         raise DataError(f"not a store that can be read: {error}", uri) from error

@@ -14,6 +14,7 @@ from bigsvm.errors import DataError, OutputError, PlanRefused, UsageError
 from bigsvm.events import Emit, Warned, WorkAdvanced, WorkEnded, WorkStarted, silent
 from bigsvm.files.atomic import check_replaceable
 from bigsvm.machine import return_freed_memory
+from bigsvm.peak_memory import PeakMemory
 from bigsvm.store.ingest.appending.commit import commit, growing
 from bigsvm.store.ingest.appending.fits import check_fits, options_of
 from bigsvm.store.ingest.appending.grown_store import GrownStore, SealedStore
@@ -21,6 +22,7 @@ from bigsvm.store.ingest.chunk_files import DEFAULT_CHUNK_BYTES
 from bigsvm.store.ingest.compile_time import compile_time
 from bigsvm.store.ingest.on_thread import on_thread
 from bigsvm.store.ingest.row_source import RowSource
+from bigsvm.store.ingest.small_ingest import load_code
 from bigsvm.store.ingest.sources import open_source
 from bigsvm.store.ingest.zarr_writer import MARKS, ZarrWriter
 from bigsvm.store.labels import Missing
@@ -93,8 +95,9 @@ def ingest(
 
     Returns
     -------
-    dict : n_samples, n_features, nnz, labels, bytes, seconds, compile_seconds (of them), store, store_fingerprint,
-        content_fingerprint, warnings; where rows were added n_appended (of n_samples)
+    dict : n_samples, n_features, nnz, labels, bytes, seconds, compile_seconds (of them), memory (as a fit has it, in
+        bytes; from when the source is open), store, store_fingerprint, content_fingerprint, warnings; where rows were
+        added n_appended (of n_samples)
 
     Raises
     ------
@@ -146,7 +149,7 @@ def ingest(
             zero_based=zero_based,
             task=task,
             dtype=dtype,
-            memory=None if memory is None else parse_bytes(memory),
+            memory=given,
             threads=threads,
             empty_chunks=empty_chunks,
             chosen={
@@ -163,8 +166,8 @@ def ingest(
             warn=warn,
             stack=stack,
         )
-        if memory is not None:
-            _check_memory(parse_bytes(memory), sourced, chunk_bytes or DEFAULT_CHUNK_BYTES)
+        if given is not None:
+            _check_memory(given, sourced, chunk_bytes or DEFAULT_CHUNK_BYTES)
         if former is not None:
             check_fits(former, sourced)
             writer: ZarrWriter = GrownStore(former, chunk_bytes)
@@ -182,10 +185,13 @@ def ingest(
                 recipe=sourced.recipe,
                 feature_names=sourced.feature_names,
             )
+        load_code(sourced, codec, task)
+        held = stack.enter_context(PeakMemory())
         stack.enter_context(writer)
         emit(WorkStarted("ingest", sourced.total_bytes, "bytes"))
         _copy(sourced, writer, task, threads, emit)
         result = writer.finish()
+        held.sample()
         if isinstance(writer, GrownStore):
             commit(path, writer.root, writer.former.manifest)
             result["n_appended"] = result["n_samples"] - writer.former.n_samples
@@ -197,6 +203,7 @@ def ingest(
         **result,
         "seconds": seconds,
         "compile_seconds": compiling.seconds,
+        "memory": held.document(given),
         "store": str(path),
         "warnings": warnings,
     }

@@ -53,6 +53,8 @@ class RowSource:
     feature_names: Sequence[str] | None = None
     remedy: str = "a smaller --chunk-bytes"
     """What to try where memory does not suffice."""
+    prepare: Callable[[], None] | None = None
+    """Loads the code that reads such rows, so that it is no part of the memory that reading takes."""
 
 
 def stored_dtype(given: np.dtype, wanted: str | None, where: str) -> np.dtype:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import tempfile
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -93,7 +95,18 @@ def text_source(
                     warn(_QID_WARNING)
                 yield Rows(chunk.X, chunk.labels, None, chunk.consumed)
 
-    return RowSource(", ".join(paths), "csr", out, n_features, False, size, rows, 16 * 64 * KIB)
+    return RowSource(
+        ", ".join(paths), "csr", out, n_features, False, size, rows, 16 * 64 * KIB, prepare=lambda: _parse_a_line(out)
+    )
+
+
+@functools.lru_cache(maxsize=8)
+def _parse_a_line(dtype: np.dtype) -> None:
+    with tempfile.NamedTemporaryFile(prefix="bigsvm-", suffix=".svm") as file:
+        file.write(b"1 1:0.5 2:1\n")
+        file.flush()
+        for _ in read_chunks(read_pieces([file.name], piece_bytes=64 * KIB), dtype=dtype):
+            pass
 
 
 def folder_source(path: Path, label: str | None, weights: Sequential | None, dtype: str | None) -> RowSource:

@@ -106,7 +106,9 @@ class Client:
             http = self._obstore.store.HTTPStore
             self._patient = http.from_url(bare, client_options={**client, "timeout": _STREAM}, retry_config=retry)
             return http.from_url(bare, client_options=client, retry_config=retry)
-        endpoints = [value for name, value in options.items() if name.endswith(("endpoint", "endpoint_url"))]
+        endpoints = [
+            value for name, value in options.items() if name.endswith(("endpoint", "endpoint_url", "base_url"))
+        ]
         endpoints += [os.environ.get(name, "") for name in _ENDPOINTS]
         self.place = " ".join(endpoints)
         if any(value.lower().startswith("http://") for value in endpoints):

@@ -270,6 +270,16 @@ def ingest(document: Document) -> list[str]:
     return [*table(["svmlight text", "read at", "anonymous memory in all"], lines), *measured(document)]
 
 
+def store_rates(document: Document) -> list[str]:
+    """What each format is decoded at, beside the library that decodes it, alone."""
+    lines = []
+    for row in document["rows"]:
+        rates = [f"{row[f'{who}_{what}']:.0f} MB/s" for who in ("ours", "alone") for what in ("best", "median")]
+        lines.append([row["format"], *rates, row["library"], f"{row['ours_best'] / row['alone_best']:.2f}"])
+    head = ["format", "bigsvm, best", "median", "the library, best", "median", "which is", "best over best"]
+    return [*table(head, lines), *measured(document)]
+
+
 def promises(document: Document) -> list[str]:
     """What is promised, what was measured, when and how."""
     lines = [
@@ -312,6 +322,7 @@ PASSAGES = {
     "kernels-streamed": Passage("kernels-streamed", kernels_streamed),
     "kernel-cache": Passage("kernel-cache", kernel_cache),
     "ingest": Passage("ingest", ingest),
+    "stores": Passage("stores", store_rates),
     "promises": Passage("promises", promises),
     "engine-passes": Passage("engine-passes", as_taken),
     "engine-kernel": Passage("engine-kernel", as_taken),

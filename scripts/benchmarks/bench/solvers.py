@@ -206,7 +206,7 @@ def _load_libraries(solver: str) -> None:
 
 def run(job: Job) -> tuple[dict[str, Any], list[Point]]:
     """Do a job in this process.  Memory is anonymous memory above what was held before the data came."""
-    from bigsvm.run.execute.memory import PeakMemory
+    from bigsvm.peak_memory import PeakMemory
 
     _load_libraries(job.solver)
     points: list[Point] = []

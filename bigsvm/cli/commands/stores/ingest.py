@@ -93,6 +93,7 @@ def command(
         ("entries", text.count(result["nnz"])),
         ("labels", text.listed(result["labels"]) if result.get("labels") else None),
         ("size", show_bytes(result["bytes"])),
+        ("memory", text.memory(result["memory"])),
         ("time", text.seconds({"total": result["seconds"], "compile": result["compile_seconds"]})),
     ]
     return session.finish(result, f"{store}\n" + text.rows(lines), made=True)

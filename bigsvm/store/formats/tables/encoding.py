@@ -15,7 +15,8 @@ import xxhash
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError, UsageError
 from bigsvm.store.checks import as_values
-from bigsvm.store.formats.parquet_columns import as_number_type, numbers_of, refuse_nulls
+from bigsvm.store.formats.parquet_columns import as_number_type, is_plain_text, numbers_of, refuse_nulls
+from bigsvm.store.join import rows_of_columns
 
 MAX_CATEGORIES = 1 << 16
 """Values of one column beyond which it is taken for no category."""
@@ -108,10 +109,8 @@ class Encoding:
         Raises DataError naming the row of a null, and of a number that cannot be kept.
         """
         if not self.sparse:
-            out = np.empty((batch.num_rows, len(self.columns)), self.dtype)
-            for j, column in enumerate(self.columns):
-                out[:, j] = self._numbers(batch.column(column.name), column.name, where, first_row)
-            return out
+            columns = (self._numbers(batch.column(c.name), c.name, where, first_row) for c in self.columns)
+            return rows_of_columns(columns, (batch.num_rows, len(self.columns)), self.dtype)
         shape = (batch.num_rows, len(self.columns))
         places, values = np.zeros(shape, np.int64), np.ones(shape, self.dtype)
         for j, column in enumerate(self.columns):
@@ -203,7 +202,7 @@ def is_text(kind: pa.DataType) -> bool:
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
         return is_text(kind) or pa.types.is_integer(kind)
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    return is_plain_text(kind)
 
 
 def as_texts(array: pa.Array, where: str, first_row: int) -> pa.Array:

@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 
-from bigsvm.run.execute.memory import PeakMemory
+from bigsvm.peak_memory import PeakMemory
 from bigsvm.units import MIB
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from types import TracebackType
+from typing import Any
 
 from bigsvm.machine import anonymous_bytes, resident_bytes, resident_peak_bytes
 
@@ -44,8 +45,8 @@ class PeakMemory:
             self._thread.start()
         return self
 
-    def document(self, budget_bytes: int) -> dict[str, int]:
-        """The `memory` object of a result."""
+    def document(self, budget_bytes: int | None) -> dict[str, Any]:
+        """The `memory` object of a result; `budget_bytes` is None where none was given."""
         return {
             "budget_bytes": budget_bytes,
             "base_bytes": self.base_bytes,

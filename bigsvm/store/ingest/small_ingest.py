@@ -1,0 +1,43 @@
+"""A few rows ingested before the user's: libraries and compiled code are loaded before memory is counted."""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from bigsvm.compiled.shared.rows import CSR
+from bigsvm.store.ingest.row_source import RowSource
+from bigsvm.store.ingest.zarr_writer import ZarrWriter
+
+_ROWS, _WIDTH = 4, 3
+
+
+def load_code(source: RowSource, codec: str, task: str) -> None:
+    """Call what an ingest of `source` will call; in one process once for each kind of rows."""
+    if source.prepare is not None:
+        source.prepare()
+    _write_few_rows(source.layout, source.dtype, source.has_weights, codec, task)
+
+
+@functools.lru_cache(maxsize=64)
+def _write_few_rows(layout: str, dtype: np.dtype, has_weights: bool, codec: str, task: str) -> None:
+    X = np.arange(_ROWS * _WIDTH).reshape(_ROWS, _WIDTH).astype(dtype)
+    columns = np.tile(np.arange(_WIDTH, dtype=np.int32), _ROWS)
+    rows = CSR(X.ravel(), columns, np.arange(_ROWS + 1, dtype=np.int64) * _WIDTH) if layout == "csr" else X
+    with (
+        tempfile.TemporaryDirectory(prefix="bigsvm-") as folder,
+        ZarrWriter(
+            Path(folder) / "rows.zarr",
+            layout="csr" if layout == "csr" else "dense",
+            dtype=dtype,
+            n_features=_WIDTH,
+            codec=codec,
+            has_weights=has_weights,
+            task=task,
+        ) as writer,
+    ):
+        writer.append(rows, np.arange(_ROWS, dtype=np.float64), np.ones(_ROWS) if has_weights else None)
+        writer.finish()

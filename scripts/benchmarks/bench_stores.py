@@ -1,0 +1,319 @@
+#!/usr/bin/env python3
+"""MB/s decoded of every format, beside the library that it is read by, alone.
+
+The same rows, sparse and dense, lie in each format.  Ours reads all blocks of the open rows, as staging does: labels
+too, digests, order of columns and finite values checked.  The library alone decodes the same columns or arrays, in the
+way that is fastest for it in bounded memory, and does nothing with them.  Both run on one core, in turns, in one
+process, files in the page cache; MB/s counts the bytes that the rows take decoded, and seconds in which the core
+worked for this process, so that a busy machine counts for nothing.
+
+    scripts/benchmarks/bench_stores.py --figures docs/figures/stores.json      # or --smoke
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import h5py
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.feather
+import pyarrow.parquet as pq
+import zarr
+from bench.passages import store_rates
+from bench.record import commit, meter, write_figures
+
+import bigsvm
+from bigsvm.store.blocks import RowBlocks, row_bytes
+from bigsvm.store.formats.opener import open_store
+
+MB = 1e6
+PIECE = 4 << 20  # decoded bytes that are read at a time, by both
+WIDTH = 30_000
+
+
+class Rows(NamedTuple):
+    """Sparse rows, dense ones, and the labels of both."""
+
+    data: np.ndarray
+    indices: np.ndarray
+    indptr: np.ndarray
+    dense: np.ndarray
+    labels: np.ndarray
+
+
+class Format(NamedTuple):
+    """title : as the table has it;  library : what reads it alone;  name : of the file;  write, alone : do so"""
+
+    title: str
+    library: str
+    name: str
+    write: Callable[[Path, Rows], None]
+    alone: Callable[[Path], None]
+
+
+def make_rows(n_bytes: int) -> Rows:
+    """About `n_bytes` of sparse rows of 300 entries, and as many of dense rows of 128 columns."""
+    rng = np.random.default_rng(0)
+    n, each = max(n_bytes // 2400, 50), 300
+    indices = np.cumsum(rng.integers(1, WIDTH // each, (n, each), np.int32), axis=1, dtype=np.int32)
+    data = np.round(rng.random((n, each), np.float32) + 0.1, 3)
+    labels = rng.integers(0, 2, n)
+    dense = rng.standard_normal((max(n * each // 64, 50), 128), np.float32)
+    return Rows(data.ravel(), indices.ravel(), np.arange(n + 1, dtype=np.int64) * each, dense, labels)
+
+
+# -- Zarr and HDF5
+
+
+def anndata(root: Any, create: Callable[[Any, str, np.ndarray], None], rows: Rows) -> None:
+    """AnnData's tree of sparse rows."""
+    root.attrs.update({"encoding-type": "anndata", "encoding-version": "0.1.0"})
+    matrix = root.create_group("X")
+    matrix.attrs.update({"encoding-type": "csr_matrix", "shape": [len(rows.labels), WIDTH]})
+    for name in ("data", "indices", "indptr"):
+        create(matrix, name, getattr(rows, name))
+    frame = root.create_group("obs")
+    frame.attrs.update({"encoding-type": "dataframe", "column-order": ["label"]})
+    create(frame, "label", rows.labels)
+
+
+def zarr_anndata(**options: Any) -> Callable[[Path, Rows], None]:
+    """Writes AnnData by zarr, with options of `create_array`; `version` of the format."""
+    version = options.pop("version", 3)
+
+    def write(path: Path, rows: Rows) -> None:
+        def create(group: Any, name: str, values: np.ndarray) -> None:
+            whole = {"write_empty_chunks": True}
+            group.create_array(name, data=values, config=whole, **{"chunks": (min(125_000, len(values)),), **options})
+
+        anndata(zarr.create_group(path, zarr_format=version), create, rows)
+
+    return write
+
+
+def h5ad(**options: Any) -> Callable[[Path, Rows], None]:
+    """Writes AnnData by h5py, with options of `create_dataset`."""
+
+    def write(path: Path, rows: Rows) -> None:
+        with h5py.File(path, "w") as root:
+            anndata(root, lambda group, name, values: group.create_dataset(name, data=values, **options), rows)
+
+    return write
+
+
+def our_zarr(path: Path, rows: Rows) -> None:
+    """What `bigsvm ingest` writes."""
+    import scipy.sparse as sp
+
+    X = sp.csr_array((rows.data, rows.indices, rows.indptr), shape=(len(rows.labels), WIDTH))
+    bigsvm.ingest((X, rows.labels), path)
+
+
+def our_dense(path: Path, rows: Rows) -> None:
+    """What `bigsvm ingest` writes of dense rows."""
+    bigsvm.ingest((rows.dense, np.resize(rows.labels, len(rows.dense))), path)
+
+
+def by_zarr(path: Path) -> None:
+    """All arrays of X, some chunks at a time."""
+    X = zarr.open_group(path, mode="r", use_consolidated=False)["X"]
+    for array in (X,) if hasattr(X, "shape") else (X["data"], X["indices"], X["indptr"]):
+        pieces(array, (array.shards or array.chunks)[0])
+
+
+def by_h5py(path: Path) -> None:
+    """As `by_zarr`."""
+    with h5py.File(path, "r") as root:
+        for name in ("data", "indices", "indptr"):
+            array = root["X"][name]
+            pieces(array, array.chunks[0] if array.chunks else 1)
+
+
+def pieces(array: Any, chunk: int) -> None:
+    """Read an array in whole chunks, of some 4 MiB together."""
+    row = array.dtype.itemsize * int(np.prod(array.shape[1:], dtype=np.int64))
+    step = max(PIECE // (row * chunk), 1) * chunk
+    for start in range(0, array.shape[0], step):
+        array[start : start + step]
+
+
+# -- Parquet and tables
+
+
+def lists(rows: Rows) -> dict[str, Any]:
+    """Columns `indices` and `values`."""
+    offsets = pa.array(rows.indptr.astype(np.int32))
+    return {
+        "indices": pa.ListArray.from_arrays(offsets, pa.array(rows.indices)),
+        "values": pa.ListArray.from_arrays(offsets, pa.array(rows.data)),
+    }
+
+
+def parquet_lists(path: Path, rows: Rows) -> None:
+    """Two columns of lists."""
+    table = pa.table({"label": rows.labels, **lists(rows)})
+    pq.write_table(table.replace_schema_metadata({"n_features": str(WIDTH)}), path)
+
+
+def parquet_spark(path: Path, rows: Rows) -> None:
+    """Vectors as Spark ML writes them."""
+    n, found = len(rows.labels), lists(rows)
+    sizes, values = pa.array(np.full(n, WIDTH, np.int32)), found["values"].cast(pa.list_(pa.float64()))
+    parts = [pa.array(np.zeros(n, np.int8)), sizes, found["indices"], values]
+    vectors = pa.StructArray.from_arrays(parts, ["type", "size", "indices", "values"])
+    pq.write_table(pa.table({"label": rows.labels, "features": vectors}), path)
+
+
+def columns(rows: Rows, n: int | None = None) -> pa.Table:
+    """One column a feature, of dense rows."""
+    some = rows.dense[:n]
+    named = {f"f{j}": some[:, j] for j in range(some.shape[1])}
+    return pa.table({"label": np.resize(rows.labels, len(some)), **named})
+
+
+def parquet_columns(path: Path, rows: Rows) -> None:
+    """One column a feature."""
+    pq.write_table(columns(rows), path)
+
+
+def parquet_fixed(path: Path, rows: Rows) -> None:
+    """One column of lists of one length."""
+    n, width = rows.dense.shape
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(rows.dense.ravel()), width)
+    pq.write_table(pa.table({"label": np.resize(rows.labels, n), "embedding": vectors}), path)
+
+
+def by_parquet(path: Path) -> None:
+    """All columns, in batches."""
+    with pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20) as file:
+        for _ in file.iter_batches(8192, use_threads=False):
+            pass
+
+
+def csv(path: Path, rows: Rows) -> None:
+    """A header and numbers."""
+    pyarrow.csv.write_csv(columns(rows, max(len(rows.dense) // 8, 50)), path)
+
+
+def by_csv(path: Path) -> None:
+    """All columns as float64, in blocks."""
+    with pyarrow.csv.open_csv(
+        path,
+        read_options=pyarrow.csv.ReadOptions(use_threads=False, block_size=PIECE),
+        convert_options=pyarrow.csv.ConvertOptions(column_types={f"f{j}": pa.float64() for j in range(128)}),
+    ) as reader:
+        for _ in reader:
+            pass
+
+
+def feather(path: Path, rows: Rows) -> None:
+    """As pandas writes it: lz4."""
+    pyarrow.feather.write_feather(columns(rows), path)
+
+
+def by_feather(path: Path) -> None:
+    """All batches."""
+    with pa.OSFile(str(path)) as source:
+        file = pa.ipc.open_file(source, options=pa.ipc.IpcReadOptions(use_threads=False))
+        for number in range(file.num_record_batches):
+            file.get_batch(number)
+
+
+_BLOSC = {"compressors": zarr.codecs.BloscCodec(cname="zstd", clevel=3)}
+FORMATS = [
+    Format("Zarr of `ingest`, sparse", "zarr", "ours.zarr", our_zarr, by_zarr),
+    Format("Zarr of `ingest`, dense", "zarr", "dense.zarr", our_dense, by_zarr),
+    Format("AnnData, Zarr 3, zstd", "zarr", "zstd.zarr", zarr_anndata(), by_zarr),
+    Format("AnnData, Zarr 3, blosc", "zarr", "blosc.zarr", zarr_anndata(**_BLOSC), by_zarr),
+    Format("AnnData, Zarr 3, shards", "zarr", "sharded.zarr",
+           zarr_anndata(chunks=(65_536,), shards=(1 << 20,)), by_zarr),
+    Format("AnnData, Zarr 2, blosc", "zarr", "v2.zarr", zarr_anndata(version=2), by_zarr),
+    Format("`.h5ad`, not compressed", "h5py", "plain.h5ad", h5ad(), by_h5py),
+    Format("`.h5ad`, gzip", "h5py", "gzip.h5ad", h5ad(chunks=True, compression="gzip"), by_h5py),
+    Format("`.h5ad`, lzf", "h5py", "lzf.h5ad", h5ad(chunks=True, compression="lzf"), by_h5py),
+    Format("Parquet, lists", "pyarrow", "lists.parquet", parquet_lists, by_parquet),
+    Format("Parquet, Spark vectors", "pyarrow", "spark.parquet", parquet_spark, by_parquet),
+    Format("Parquet, one column a feature", "pyarrow", "columns.parquet", parquet_columns, by_parquet),
+    Format("Parquet, fixed lists", "pyarrow", "fixed.parquet", parquet_fixed, by_parquet),
+    Format("CSV", "pyarrow", "rows.csv", csv, by_csv),
+    Format("Feather", "pyarrow", "rows.feather", feather, by_feather),
+]  # fmt: skip
+
+
+def ours(rows: RowBlocks) -> int:
+    """Read all blocks; their bytes."""
+    step, total = max(int(PIECE / row_bytes(rows)), 1), 0
+    for ref in rows.refs(step):
+        total += rows.read(ref).nbytes
+        rows.release(ref)
+    rows.forget()
+    return total
+
+
+def measure(one: Format, path: Path, repeats: int) -> dict[str, Any]:
+    """Seconds of both, in turns, after one reading by each."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        store = open_store(path)
+    nbytes = ours(store)
+    one.alone(path)
+    seconds: dict[str, list[float]] = {"ours": [], "alone": []}
+    for number in range(repeats):
+        pair: list[tuple[str, Callable[[], Any]]] = [
+            ("ours", partial(ours, store)),
+            ("alone", partial(one.alone, path)),
+        ]
+        for who, read in pair if number % 2 == 0 else pair[::-1]:
+            began = time.process_time()
+            read()
+            seconds[who].append(time.process_time() - began)
+    rates = {who: sorted(nbytes / each / MB for each in times) for who, times in seconds.items()}
+    return {
+        "format": one.title, "library": one.library, "decoded_bytes": nbytes,
+        **{f"{who}_{what}": of(found) for who, found in rates.items()
+           for what, of in (("best", max), ("median", statistics.median))},
+    }  # fmt: skip
+
+
+def main() -> None:
+    """Write, measure, and show the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--mb", type=int, default=96, help="of the sparse rows, decoded")
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--only", default="", help="formats whose title has this in it")
+    parser.add_argument("--figures", type=Path, help="JSON file, as scripts/figures.py reads it")
+    parser.add_argument("--work", type=Path, help="folder for the files")
+    parser.add_argument("--smoke", action="store_true", help="a MB of some formats, once")
+    options = parser.parse_args()
+    if options.smoke:
+        options.mb, options.repeats = 1, 1
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    pa.set_cpu_count(1)
+    some = FORMATS[1::4] if options.smoke else FORMATS
+    rows, found = make_rows(int(options.mb * MB)), []
+    with tempfile.TemporaryDirectory(dir=options.work) as folder:
+        for one in (each for each in some if options.only in each.title):
+            path = Path(folder) / one.name
+            one.write(path, rows)
+            found.append(measure(one, path, options.repeats))
+            sys.stderr.write(f"{one.title}: {found[-1]['ours_best'] / found[-1]['alone_best']:.2f}\n")
+    document = {"rows": found, "commit": commit(), "command": "", "machine": meter()}
+    sys.stdout.write("\n".join(store_rates(document)) + "\n")
+    if options.figures:
+        write_figures(options.figures, found)
+
+
+if __name__ == "__main__":
+    main()
