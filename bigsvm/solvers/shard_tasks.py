@@ -186,7 +186,9 @@ def _made_anew(shard: Shard, rounds: int) -> ShardState:
         break
     while state.rounds < rounds:
         if not _logged(home, state.rounds).is_dir():
-            what = f"what shard {rows.number} knew after round {rounds} is lost, and cannot be worked out again{damaged}"
+            what = (
+                f"what shard {rows.number} knew after round {rounds} is lost, and cannot be worked out again{damaged}"
+            )
             raise ReadFailed(what, home, "`bigsvm resume RUN` goes on from the newest checkpoint; look at that disk")
         logged = read_tree(_logged(home, state.rounds))
         state.work(rows, rows.told(logged["round"]), np.array(logged["w"]))

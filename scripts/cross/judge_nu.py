@@ -98,7 +98,9 @@ def _point(asked: Asked, step: Step, m: int, wanted: Wanted, saved: Saved) -> tu
     error += wanted.space.error(beta)
     below = max(programme.below(beta, norm, f, b, width), Real(0))
     outside = programme.outside(beta)
-    noise = 4 * min(outside, _ROUNDED) * (programme.total * (abs(b) + abs(width)) + norm + np.abs(beta) @ np.abs(product))
+    noise = (
+        4 * min(outside, _ROUNDED) * (programme.total * (abs(b) + abs(width)) + norm + np.abs(beta) @ np.abs(product))
+    )
     return Point(primal, error, below, None, Real(0), outside), noise
 
 
@@ -110,7 +112,9 @@ def _judge_model(
     gap, proved = said.get("duality_gap"), outcome.document["certificate"] == "proved"
     claims = gap is not None and math.isfinite(gap) and gap < (1 - 1e-9) * said["objective"]
     if point.outside > max(BOX, _ROUNDED) and (claims or outcome.status != "stalled"):
-        found.append(Finding("dual", f"alpha misses its box or its sums by {float(point.outside):.2g} ({outcome.status})"))
+        found.append(
+            Finding("dual", f"alpha misses its box or its sums by {float(point.outside):.2g} ({outcome.status})")
+        )
     if not claims and outcome.status in ("stopped", "stalled"):
         return found
     if not abs(said["objective"] - P) <= slack:

@@ -49,7 +49,9 @@ class NuProgramme:
     def outside(self, beta: np.ndarray) -> np.longdouble:
         """How far beta lies outside its box, in units of c, or its sums from what they must be, of their total."""
         sizes = np.abs(beta) if self.of_targets else self.t * beta
-        worst = np.maximum(np.maximum(sizes - self.c, 0 if self.of_targets else -sizes) / self.c, 0).max(initial=Real(0))
+        worst = np.maximum(np.maximum(sizes - self.c, 0 if self.of_targets else -sizes) / self.c, 0).max(
+            initial=Real(0)
+        )
         if self.loss != "one_class":
             worst = max(worst, abs(beta.sum()) / max(self.total, np.abs(beta).sum()))
         off = np.abs(beta).sum() - self.total
@@ -102,14 +104,14 @@ class NuProgramme:
 def nu_bounds(programme: NuProgramme, space: Linear | Kernelled) -> Bounds:
     """Bounds of the optimal objective, of a positive semidefinite kernel and a feasible nu."""
     with np.errstate(all="ignore"):
-        beta = programme.in_place(_near_optimum(programme, space.gram()).astype(Real))
+        beta = programme.in_place(near_optimum(programme, space.gram()).astype(Real))
     f, w_sq = space.of_beta(beta)
     b, width = programme.best(f)
     lower, upper = programme.below(beta, w_sq, f, b, width), programme.objective(w_sq, f, b, width)
     return Bounds(lower, upper) if np.isfinite([lower, upper]).all() else Bounds(-Real(np.inf), Real(np.inf))
 
 
-def _near_optimum(programme: NuProgramme, K: np.ndarray) -> np.ndarray:
+def near_optimum(programme: NuProgramme, K: np.ndarray) -> np.ndarray:
     """float64 (n,), by the interior point on the dual, scaled so that the box of the largest c is 1."""
     n, t, total = len(programme.t), programme.t, programme.total
     scale = programme.c.max()

@@ -115,9 +115,7 @@ def interior_point(programme: Programme, K: np.ndarray) -> np.ndarray:
     return x[:n] - x[n:] if programme.of_targets else x * np.asarray(t, np.float64)
 
 
-def solve(
-    Q: np.ndarray, c: np.ndarray, u: np.ndarray, A: np.ndarray, wanted: np.ndarray | float = 0.0
-) -> np.ndarray:
+def solve(Q: np.ndarray, c: np.ndarray, u: np.ndarray, A: np.ndarray, wanted: np.ndarray | float = 0.0) -> np.ndarray:
     """min 1/2 x'Qx + c'x over 0 <= x <= u with A x = wanted, A of no, one or two rows."""
     n, bounded = len(c), np.isfinite(u)
     x = np.where(bounded, u / 2, 1.0)

@@ -186,7 +186,9 @@ class Bench:
         if self.case.form != "arrays":
             return _bigsvm("certify", str(model), str(self._store(step)), *self._columns(step))
         try:
-            return Outcome(0, "ok", json.loads(json.dumps(bigsvm.certify(model, self._rows(step, named=False)), default=_plain)))
+            return Outcome(
+                0, "ok", json.loads(json.dumps(bigsvm.certify(model, self._rows(step, named=False)), default=_plain))
+            )
         except BigSVMError as error:
             return Outcome(error.code, "error", {"message": str(error)})
 
