@@ -248,7 +248,7 @@ class FitConfig:
         return self.loss.endswith("epsilon_insensitive") or self.loss == "nu_svr"
 
     def ignored(self) -> list[str]:
-        """A sentence for each option that is asked for and that this loss has no use for, as LIBSVM passes them over."""
+        """A sentence for each option that is asked for and that this loss has no use for, which LIBSVM passes over."""
         found = []
         if self.nu != _DEFAULTS["nu"] and self.loss not in NU_LOSSES:
             found.append(f"--nu says nothing to the loss {self.loss}: it is of {', '.join(NU_LOSSES)}")

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from cross.options import Options, class_weight, make_options, warm
 from cross.labels import draw_names, renamed
+from cross.options import Options, class_weight, make_options, warm
 from cross.rows import make_columns, make_rows, make_weights
 
 MUST = "must be refused"

@@ -6,7 +6,8 @@
 
 The dual of the first two is to minimise 1/2 beta'K beta over boxes [0, c_i] of t_i beta_i, |beta| summing to
 nu sum c_i (and beta to 0, but of one_class): that is their objective, as LIBSVM prints it, and minus the value above
-bounds it from below.  nu_svr: t'beta - 1/2 beta'K beta over |beta_i| <= C c_i, sum beta = 0, sum |beta| <= nu C sum c_i.
+bounds it from below.  nu_svr: t'beta - 1/2 beta'K beta over |beta_i| <= C c_i, sum beta = 0 and
+sum |beta| <= nu C sum c_i.
 """
 
 from __future__ import annotations
