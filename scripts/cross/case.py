@@ -174,7 +174,7 @@ def _poly_overflows(case: Case, kernel: dict[str, Any]) -> bool:
 
 def _precomputed(X: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, str]:
     """A matrix in the place of rows: a kernel's, or none that any kernel has."""
-    X = X[:, np.abs(X).max(axis=0) < 1e6][:120] if np.abs(X).max() > 1e6 else X
+    X = X[:, np.abs(X).max(axis=0) < 1e6] if np.abs(X).max() > 1e6 else X
     X = X if X.size else np.ones((len(X), 1))
     squared = ((X[:, None, :] - X[None, :, :]) ** 2).sum(axis=2) if len(X) <= 300 else np.zeros((1, 1))
     K = np.exp(-squared / max(X.shape[1], 1))
