@@ -137,6 +137,15 @@ def test_a_dual_point_that_nu_does_not_allow_proves_nothing() -> None:
         assert totals.at_most or np.isinf(primal)
 
 
+def test_what_a_bound_leaves_is_in_the_gap() -> None:
+    """At b = 0: brackets are loss + epsilon |beta| + beta'K beta - t'beta."""
+    brackets, loss, quadratic, beta_t, size, epsilon, total = 1.7, 0.2, 1.0, 0.0, 1.0, 0.5, 3.0
+    at = [np.array([value]) for value in (brackets, loss, quadratic, beta_t, 0.0, size, 0.0, epsilon)]
+    gap, primal, dual = priced(NuTotals(total, True, False), *at)
+    assert primal == pytest.approx(0.5 * quadratic + loss + epsilon * total)
+    assert gap == pytest.approx(primal - dual)
+
+
 def test_where_the_sides_meet() -> None:
     assert NuSums(False, False).multiplier((-3.0, -1.0, 1.0, 5.0)) == pytest.approx(2.5)
     assert NuSums(False, True).multiplier((2.0, 4.0, np.inf, -np.inf)) == -3.0
