@@ -198,10 +198,15 @@ class Tree:
 def run(
     mutants: list[Mutant], chosen: list[Mutant], work: Path, cpu_s: int, record: Path | None
 ) -> list[dict[str, object]]:
-    """The outcomes of those chosen, in their order; what the record has is not found again, and stays in it."""
+    """The outcomes of those chosen, in their order; what the record has is not found again, and stays in it.
+
+    An outcome of older tests or another text stays beside its commit, too, until the mutant is run again.
+    """
     known: dict[str, dict[str, object]] = {}
+    former: dict[str, dict[str, object]] = {}
     if record is not None and record.exists():
-        known = {str(line["digest"]): line for line in json.loads(record.read_text())["rows"]}
+        lines = json.loads(record.read_text())["rows"]
+        known, former = {str(line["digest"]): line for line in lines}, {str(line["name"]): line for line in lines}
     digests = {mutant.name: mutant.digest(ROOT) for mutant in mutants}
     waiting = [mutant for mutant in chosen if digests[mutant.name] not in known]
     if waiting:
@@ -220,7 +225,8 @@ def run(
             digest = digests[mutant.name]
             known[digest] = {**line, "commit": commit.stdout.strip(), "digest": digest}
             if record is not None:
-                write(record, [known[digest] for digest in digests.values() if digest in known])
+                rows = [known.get(digest, former.get(name)) for name, digest in digests.items()]
+                write(record, [row for row in rows if row is not None])
     return [known[digests[mutant.name]] for mutant in chosen]
 
 

@@ -224,3 +224,10 @@ def test_a_seed_determines_a_case() -> None:
     assert one.title == other.title
     assert [step.options for step in one.steps] == [step.options for step in other.steps]
     np.testing.assert_array_equal(one.X, other.X)
+
+
+@pytest.mark.parametrize("seed", [52917, 53297])
+def test_a_matrix_of_all_rows_has_their_labels(seed: int) -> None:
+    case = make_case(seed)
+    assert case.X.shape == (len(case.X),) * 2
+    assert all(len(labels) == len(case.X) for labels in case.labels.values())

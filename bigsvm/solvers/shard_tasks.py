@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from bigsvm.errors import DataError
+from bigsvm.errors import DataError, ReadFailed
 from bigsvm.store.state.state_files import read_tree, write_tree
 from bigsvm.tasks import ShardSum, note
 
@@ -168,18 +168,28 @@ def _give_back(shard: Shard, state: ShardState) -> None:
 
 
 def _made_anew(shard: Shard, rounds: int) -> ShardState:
-    """From what was saved last, and the log of the rounds since."""
+    """From what was saved last, and the log of the rounds since.
+
+    Raises ReadFailed where that save is damaged: the rounds before it are not kept.
+    """
     rows, home = shard.rows, shard.home
     note("made_anew")
     state: ShardState = rows.new_state()
+    damaged = ""
     for saved in reversed([number for number in _numbers(home, rows.number) if number <= rounds]):
         try:
             tree = saved_tree(home, rows.number, saved)
-        except DataError:
-            continue  # its writer was lost; the one before will do
+        except DataError as error:  # its writer was lost; the one before will do, where the rounds since are kept
+            damaged = damaged or f": {error}"
+            continue
         state.restore(rows, tree)
         break
     while state.rounds < rounds:
+        if not _logged(home, state.rounds).is_dir():
+            what = (
+                f"what shard {rows.number} knew after round {rounds} is lost, and cannot be worked out again{damaged}"
+            )
+            raise ReadFailed(what, home, "`bigsvm resume RUN` goes on from the newest checkpoint; look at that disk")
         logged = read_tree(_logged(home, state.rounds))
         state.work(rows, rows.told(logged["round"]), np.array(logged["w"]))
         note("replayed")

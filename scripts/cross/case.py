@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from cross.options import Options, class_weight, make_options
+from cross.labels import draw_names, renamed
+from cross.options import Options, class_weight, make_options, warm
 from cross.rows import make_columns, make_rows, make_weights
 
 MUST = "must be refused"
@@ -21,6 +22,8 @@ class Step:
     """One fit: the columns that it is of, its options, and what is known of it before.
 
     refusal : '', MUST or MAY (exit 65);  why : in words
+    label_map, positive : other names of labels, and the one against all others (`cross.labels`)
+    warm : it starts from the model of the first step
     """
 
     label: str
@@ -29,6 +32,9 @@ class Step:
     class_weight: Any = None
     refusal: str = ""
     why: str = ""
+    label_map: dict[str, str] | None = None
+    positive: str | None = None
+    warm: bool = False
 
 
 @dataclass
@@ -92,7 +98,19 @@ def make_case(seed: int) -> Case:
     for _ in range(n_steps):
         case.steps.append(_step(case, rng, "precomputed" if precomputed else "", first))
         first = first or case.steps[0].options
+    _start_again(case, rng.spawn(1)[0])
     return case
+
+
+def _start_again(case: Case, rng: np.random.Generator) -> None:
+    """Sometimes one more fit, of the first one's columns and model."""
+    first = case.steps[0]
+    options = first.options
+    known = not (first.refusal or case.fault or options.no_dual or options.nu or options.shards > 1)
+    if rng.random() < 0.15 and known:
+        step = replace(first, options=warm(options, rng), warm=True)
+        _foresee(case, step)
+        case.steps.append(step)
 
 
 def _step(case: Case, rng: np.random.Generator, kernel: str, like: Options | None) -> Step:
@@ -104,8 +122,22 @@ def _step(case: Case, rng: np.random.Generator, kernel: str, like: Options | Non
     step = Step(("target_" if options.regression else "") + name, weight, options)
     if not options.regression:
         step.class_weight = class_weight(rng, np.unique(case.labels[name]))
+        if options.loss == "one_class":
+            step.class_weight = None
+        else:
+            _rename(case, step, rng.spawn(1)[0])
     _foresee(case, step)
     return step
+
+
+def _rename(case: Case, step: Step, rng: np.random.Generator) -> None:
+    """Sometimes other names of labels, or one of them against all others; weights of classes go by the new names."""
+    if rng.random() < 0.2:
+        step.label_map, step.positive = draw_names(case.labels[step.label], rng)
+    if isinstance(step.class_weight, dict) and (step.label_map or step.positive is not None):
+        names = np.unique(renamed(case.labels[step.label], step.label_map, step.positive)).tolist()
+        plain = step.positive is None and not any("," in str(name) for name in names)
+        step.class_weight = {names[0]: 3.0} if plain else None
 
 
 def _foresee(case: Case, step: Step) -> None:
@@ -115,10 +147,10 @@ def _foresee(case: Case, step: Step) -> None:
         return
     cost = np.ones(len(case.X)) if step.weight is None else case.weights[step.weight]
     if not step.options.regression:
-        names = case.labels[step.label]
+        names = renamed(case.labels[step.label], step.label_map, step.positive)
         if isinstance(step.class_weight, dict):
             cost = cost * np.array([step.class_weight.get(name, 1.0) for name in names.tolist()])
-        if len(np.unique(names[cost > 0])) < 2:
+        if len(np.unique(names[cost > 0])) < (1 if step.options.loss == "one_class" else 2):
             step.refusal, step.why = MUST, "one class takes part"
             return
         if names.dtype.kind in "iu" and np.abs(names.astype(object)).max() > 2**53:
@@ -142,7 +174,7 @@ def _poly_overflows(case: Case, kernel: dict[str, Any]) -> bool:
 
 def _precomputed(X: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, str]:
     """A matrix in the place of rows: a kernel's, or none that any kernel has."""
-    X = X[:, np.abs(X).max(axis=0) < 1e6][:120] if np.abs(X).max() > 1e6 else X
+    X = X[:, np.abs(X).max(axis=0) < 1e6] if np.abs(X).max() > 1e6 else X
     X = X if X.size else np.ones((len(X), 1))
     squared = ((X[:, None, :] - X[None, :, :]) ** 2).sum(axis=2) if len(X) <= 300 else np.zeros((1, 1))
     K = np.exp(-squared / max(X.shape[1], 1))

@@ -17,9 +17,9 @@ from cross.models import Asked, Wanted, lambda_of
 from cross.reference import ascended, bounds, indefinite
 from cross.saved import Saved
 
-_CLOSE = 1e-9  # relative: sums in another order
-_GAPS = 1e-6  # relative to a gap that is computed in another way
-_BOX = Real(2.0) ** -40  # relative: rounding of C_i and of balanced sums
+CLOSE = 1e-9  # relative: sums in another order
+GAPS = 1e-6  # relative to a gap that is computed in another way
+BOX = Real(2.0) ** -40  # relative: rounding of C_i and of balanced sums
 CODES = {"converged": 0, "paper_rule": 0, "kkt": 0, "stopped": 4, "stalled": 4}
 
 
@@ -69,7 +69,7 @@ def judge_outcome(case: Case, step: Step, outcome: Outcome) -> list[Finding]:
 
 def judge_fit(case: Case, step: Step, asked: Asked, outcome: Outcome, saved: Saved) -> tuple[list[Finding], float]:
     """The written model and what is said of it; and what float64 may be off in its objective."""
-    found = _shape(case, step, asked, outcome, saved)
+    found = shape(case, step, asked, outcome, saved)
     if found:
         return found, 0.0
     points = [_point(asked, step, m, wanted, saved) for m, wanted in enumerate(asked.models)]
@@ -77,10 +77,10 @@ def judge_fit(case: Case, step: Step, asked: Asked, outcome: Outcome, saved: Sav
     for m, (wanted, point, said) in enumerate(zip(asked.models, points, reported, strict=True)):
         of_model = _judge_model(step, wanted, point, said, outcome)
         found += [Finding(finding.kind, f"model {m}: {finding.words}") for finding in of_model]
-    return found + _judge_whole(step, outcome, points), 16 * float(sum(point.error for point in points))
+    return found + judge_whole(step, outcome, points), 16 * float(sum(point.error for point in points))
 
 
-def _shape(case: Case, step: Step, asked: Asked, outcome: Outcome, saved: Saved) -> list[Finding]:
+def shape(case: Case, step: Step, asked: Asked, outcome: Outcome, saved: Saved) -> list[Finding]:
     """Classes and sizes: without them nothing else can be compared."""
     document, classes = outcome.document, asked.classes.tolist()
     for where, given in (("result", document["classes"]), ("model.json", saved.document["classes"])):
@@ -130,7 +130,7 @@ def _point(asked: Asked, step: Step, m: int, wanted: Wanted, saved: Saved) -> Po
     size = np.abs(saved.dual_coef[m]) @ errors[saved.support_rows] if saved.dual_coef is not None else w_sq * UNIT * 100
     error = programme.loss_error(f + b, errors[rows]) + size + len(rows) * UNIT * abs(primal)
     known = saved.alpha is not None or saved.dual_coef is not None
-    beta = _beta(step, saved, m, wanted) if known else None
+    beta = beta_of(step, saved, m, wanted) if known else None
     if saved.coef is not None and step.options.of_kernel:  # what was proved are scores made of kernel values
         sizes = programme.C if beta is None else np.abs(beta)  # no beta is larger than its row's C
         gram = np.abs(asked.X[rows]) @ (np.abs(asked.X[rows]).T @ sizes)
@@ -145,7 +145,7 @@ def _point(asked: Asked, step: Step, m: int, wanted: Wanted, saved: Saved) -> Po
     return Point(primal, error, programme.dual(beta, norm), violation, strictly, programme.outside(beta))
 
 
-def _beta(step: Step, saved: Saved, m: int, wanted: Wanted) -> np.ndarray:
+def beta_of(step: Step, saved: Saved, m: int, wanted: Wanted) -> np.ndarray:
     if saved.alpha is not None:
         alpha = saved.alpha[m][wanted.rows]
         return alpha if step.options.regression else alpha * wanted.programme.t
@@ -157,13 +157,13 @@ def _beta(step: Step, saved: Saved, m: int, wanted: Wanted) -> np.ndarray:
 
 def _judge_model(step: Step, wanted: Wanted, point: Point, said: dict[str, Any], outcome: Outcome) -> list[Finding]:
     found, P, tol = [], point.primal, Real(step.options.tol)
-    slack = _CLOSE * abs(P) + 16 * point.error
+    slack = CLOSE * abs(P) + 16 * point.error
     if not abs(said["objective"] - P) <= slack:
         found.append(Finding("objective", f"P {said['objective']!r} is said, {float(P)!r} is"))
     # A hopeless fit may leave alpha out of balance by more than rounding: then nothing may be claimed from it.
     # (The objective that is said, not ours: far from the optimum float64 may know no digit of either.)
     claims = said.get("duality_gap") is not None and said["duality_gap"] < (1 - 1e-9) * said["objective"]
-    if point.outside > _BOX and (claims or outcome.status != "stalled"):
+    if point.outside > BOX and (claims or outcome.status != "stalled"):
         words = f"alpha is outside its box, or not balanced, by {float(point.outside):.2g} of C"
         said_of = f"({outcome.status}, a gap of {said['duality_gap']} of {said['objective']} is said)"
         found.append(Finding("dual", f"{words} {said_of}"))
@@ -172,13 +172,13 @@ def _judge_model(step: Step, wanted: Wanted, point: Point, said: dict[str, Any],
     gap, proved = said["duality_gap"], outcome.document["certificate"] == "proved"
     if point.dual is not None:
         own = P - max(point.dual, Real(0))
-        if point.outside <= _BOX and not abs(gap - own) <= slack + 1e-4 * abs(own):
+        if point.outside <= BOX and not abs(gap - own) <= slack + 1e-4 * abs(own):
             found.append(Finding("gap", f"a gap of {gap:.6g} is said, alpha's is {float(own):.6g}"))
         # Here rounding is no excuse: in exact arithmetic, too, the tolerance must hold.
         # But where all targets lie on the edge of the tube, P itself is an ulp of them, or 0.
         programme = wanted.programme
         noise = Real(2) ** -50 * (np.minimum(programme.C, 1e30) * np.abs(programme.t)).sum()
-        if outcome.status == "converged" and own > tol * P * (1 + Real(1e-6)) + _CLOSE * P + noise:
+        if outcome.status == "converged" and own > tol * P * (1 + Real(1e-6)) + CLOSE * P + noise:
             found.append(Finding("claim", f"converged at {float(tol):g}, exactly the gap is {float(own / P):.3g}"))
     if proved:
         found += _judge_claim(step, wanted, P, gap, slack)
@@ -201,16 +201,16 @@ def _judge_claim(step: Step, wanted: Wanted, P: np.longdouble, gap: float, slack
     lower, upper = bounds(programme, space)
     if lower > P + slack:
         return [Finding("claim", f"P = {float(P)!r} is below a dual value of {float(lower)!r}")]
-    if P - upper > gap * (1 + Real(_GAPS)) + slack:
+    if P - upper > gap * (1 + Real(GAPS)) + slack:
         return [Finding("claim", f"proved to {gap:.6g} of the optimum, at least {float(P - upper):.6g} away")]
     return []
 
 
-def _judge_whole(step: Step, outcome: Outcome, points: list[Point]) -> list[Finding]:
+def judge_whole(step: Step, outcome: Outcome, points: list[Point]) -> list[Finding]:
     document, status, options = outcome.document, outcome.status, step.options
     found, models = [], document["models"]
     total = math.fsum(model["objective"] for model in models)
-    if not abs(document["objective"] - total) <= _CLOSE * abs(total):
+    if not abs(document["objective"] - total) <= CLOSE * abs(total):
         found.append(Finding("objective", f"{document['objective']} is not the models' sum {total}"))
     gaps = [model["relative_gap"] for model in models]
     if None not in gaps and not math.isclose(document["relative_gap"], max(gaps), rel_tol=1e-9, abs_tol=1e-15):

@@ -10,6 +10,8 @@ import numpy as np
 
 from cross.case import Case, Step
 from cross.definition import Kernelled, Linear, Programme, Real, kernel_errors, kernel_matrix
+from cross.labels import renamed
+from cross.nu import NuProgramme
 
 
 @dataclass
@@ -20,7 +22,7 @@ class Wanted:
     """
 
     rows: np.ndarray
-    programme: Programme
+    programme: Programme | NuProgramme
     space: Linear | Kernelled
     positive: Any
     negative: Any
@@ -51,7 +53,11 @@ def asked(case: Case, step: Step) -> Asked:
     def model(t: np.ndarray, cost: np.ndarray, positive: Any, negative: Any) -> Wanted:
         rows = np.flatnonzero(cost > 0)
         epsilon = options.epsilon if options.regression else 0.0
-        programme = Programme(t[rows], cost[rows], options.loss, options.bias == "free", epsilon)
+        programme: Programme | NuProgramme
+        if options.nu is not None:
+            programme = NuProgramme(t[rows], cost[rows], options.loss, options.nu)
+        else:
+            programme = Programme(t[rows], cost[rows], options.loss, options.bias == "free", epsilon)
         if K is None:
             space: Linear | Kernelled = Linear(X[rows], B)
         else:
@@ -62,8 +68,10 @@ def asked(case: Case, step: Step) -> Asked:
     if options.regression:
         targets = case.targets[step.label.removeprefix("target_")].astype(Real)
         return Asked(X, np.zeros(0), [model(targets, C * weight, None, None)], K, errors)
-    names = case.labels[step.label]
-    classes, codes = np.unique(names, return_inverse=True)
+    if options.loss == "one_class":  # of rows by any labels
+        return Asked(X, np.array([-1, 1]), [model(np.ones(len(X), Real), weight, None, None)], K, errors)
+    C = Real(1) if options.nu is not None else C
+    classes, codes = np.unique(renamed(case.labels[step.label], step.label_map, step.positive), return_inverse=True)
     cost = C * weight * _class_weights(step, classes, codes, weight)[codes]
     return Asked(X, classes, [
         model(np.where(codes == p, Real(1), Real(-1)),

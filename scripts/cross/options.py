@@ -42,6 +42,10 @@ SLOW = ("pegasos", "rosenbrock", "cd", "pcd", "ssvm", "hyperpass", "hyperpass-sh
 PAPER = ("rosenbrock", "newton", "ssvm", "hyperpass", "hyperpass-shrink", "pegasos", *KERNELLED)
 KERNELS = ("linear", "rbf", "poly", "sigmoid")
 WSS = ("1", "2", "3", "keerthi2", "wr", "wr+3")
+NU = ("nu_svc", "one_class", "nu_svr")
+IN_SHARDS = ("dcd", "newton", "newton-cg")
+STARTS = ("auto", "dcd", "pcd", "cd", "newton", "newton-cg", "newton-ws", "ssvm", *KERNELLED)
+"""Solvers that start from an earlier model."""
 
 
 @dataclass
@@ -67,18 +71,24 @@ class Options:
     shrinking: bool = True
     no_dual: bool = False
     shards: int = 1
+    nu: float | None = None
     gamma_auto: bool = False
     assume_psd: bool = False
 
     @property
     def regression(self) -> bool:
-        return self.loss in ("epsilon_insensitive", "squared_epsilon_insensitive")
+        return self.loss in ("epsilon_insensitive", "squared_epsilon_insensitive", "nu_svr")
 
     @property
     def of_kernel(self) -> bool:
         """Whether its solver is one of kernels: so is `auto`'s for a free bias that bounded targets must balance."""
         balanced = self.solver == "auto" and self.bias == "free" and self.loss == "epsilon_insensitive"
         return self.kernel["name"] != "linear" or (self.solver in KERNELLED and self.solver != "auto") or balanced
+
+    @property
+    def has_cost(self) -> bool:
+        """Whether there is a C: nu is in its place with classes."""
+        return self.loss not in ("nu_svc", "one_class")
 
     @property
     def pairs(self) -> bool:
@@ -93,7 +103,7 @@ def make_options(
     if like is not None and like.regression == regression:
         changed = rng.choice(["", "C", "seed", "tol"], p=[0.7, 0.1, 0.1, 0.1])
         if changed == "C":
-            return replace(like, C=like.C * 3)
+            return replace(like, C=like.C * 3, nu=like.nu and like.nu / 2)
         return replace(like, seed=like.seed + 1) if changed == "seed" else replace(like, tol=like.tol * 2)
     found = _with_kernel(rng, regression, kernel, X) if kernel or regression or rng.random() < 0.45 else _linear(rng)
     own = rng.spawn(1)[0]  # an option that is added leaves the cases of all seeds without it as they were
@@ -112,7 +122,40 @@ def make_options(
     if found.solver == "dcd" and found.shards == 1 and own.random() < 0.1:
         found.stop = "paper"
     found.no_dual = bool(rng.random() < 0.04)
+    return _with_more(found, own.spawn(1)[0])
+
+
+def _with_more(found: Options, rng: np.random.Generator) -> Options:
+    """Some in the place of what was drawn: what nu shapes, shards of Newton's methods, what makes `auto` hand over."""
+    kernel = found.kernel["name"]
+    definite = kernel in ("linear", "rbf") or (kernel == "poly" and found.kernel["coef0"] >= 0)
+    if found.of_kernel and definite and rng.random() < 0.3:
+        losses = ("nu_svr",) if found.regression else ("nu_svc", "nu_svc", "one_class")
+        found.loss, found.nu = str(rng.choice(losses)), float(rng.choice([0.02, 0.1, 0.3, 0.5, 0.8, 1.0]))
+        found.solver = "auto" if found.solver == "auto" and kernel != "linear" else "smo"
+        found.bias, found.assume_psd = "free", False
+        found.wss, found.working_set = str(rng.choice(["", "1", "2"])), [None, None, 10][int(rng.integers(3))]
+        if found.loss != "nu_svr":
+            found.lam = False
+        if found.loss == "one_class":
+            found.multi_class = ""
+    elif found.solver in IN_SHARDS and found.shards == 1 and found.stop == "gap" and rng.random() < 0.2:
+        found.shards = int(rng.integers(2, 6))
+    elif found.solver == "auto" and not found.of_kernel and rng.random() < 0.15:
+        loss, C = "epsilon_insensitive" if found.regression else "hinge", float(10.0 ** rng.uniform(1, 4))
+        found = replace(found, loss=loss, bias=str(rng.choice(["augmented", "none"])), C=C, stop="gap")
     return found
+
+
+def warm(like: Options, rng: np.random.Generator) -> Options:
+    """Of a fit that starts from the model of an earlier one: C, tolerance and solver may differ."""
+    solver = like.solver if like.solver in STARTS else "auto"
+    if rng.random() < 0.3 and (like.kernel["name"] != "linear" or not like.of_kernel):
+        solver = "auto"
+    more = {"wss": "", "working_set": None} if solver != like.solver else {}
+    stop = "gap" if solver != like.solver else like.stop
+    C = like.C * float(rng.choice([1.0, 3.0, 0.3]))
+    return replace(like, solver=solver, C=C, tol=like.tol / float(rng.choice([1.0, 2.0])), stop=stop, **more)
 
 
 def _linear(rng: np.random.Generator) -> Options:
@@ -200,4 +243,7 @@ def arguments(options: Options) -> dict[str, Any]:
         found["assume_psd"] = True
     if options.shards > 1:
         found["shards"] = options.shards
+    if options.nu is not None:
+        found["nu"] = options.nu
+        del found["epsilon"]
     return {name: value for name, value in found.items() if value is not None}

@@ -108,25 +108,24 @@ def interior_point(programme: Programme, K: np.ndarray) -> np.ndarray:
         u = np.full(n, np.inf) if programme.squared else programme.C
     scale = float(np.max(u)) if np.isfinite(u).all() else 1.0 / max(float(np.mean(np.diag(Q))), 1e-300)
     size = scale * max(float(np.abs(c).max(initial=0)), 1e-300)
-    x = _solve(
+    x = solve(
         np.asarray(Q * scale * scale / size, np.float64), np.asarray(c * scale / size, np.float64),
-        np.asarray(u / scale, np.float64), np.asarray(a, np.float64) if programme.free else None,
+        np.asarray(u / scale, np.float64), np.asarray(a, np.float64)[None, :][: int(programme.free)],
     ) * scale  # fmt: skip
     return x[:n] - x[n:] if programme.of_targets else x * np.asarray(t, np.float64)
 
 
-def _solve(Q: np.ndarray, c: np.ndarray, u: np.ndarray, a: np.ndarray | None) -> np.ndarray:
-    """min 1/2 x'Qx + c'x over 0 <= x <= u, and a'x = 0 where a is given."""
+def solve(Q: np.ndarray, c: np.ndarray, u: np.ndarray, A: np.ndarray, wanted: np.ndarray | float = 0.0) -> np.ndarray:
+    """min 1/2 x'Qx + c'x over 0 <= x <= u with A x = wanted, A of no, one or two rows."""
     n, bounded = len(c), np.isfinite(u)
     x = np.where(bounded, u / 2, 1.0)
-    z, v, y = np.ones(n), np.where(bounded, 1.0, 0.0), 0.0
+    z, v, y = np.ones(n), np.where(bounded, 1.0, 0.0), np.zeros(len(A))
     best, least = x, np.inf
     for _ in range(_STEPS):
         s = np.where(bounded, u - x, 1.0)
-        dual = Q @ x + c - z + v + (0 if a is None else y * a)
-        balance = 0.0 if a is None else float(a @ x)
+        dual, balance = Q @ x + c - z + v + y @ A, A @ x - wanted
         mu = float(x @ z + (s * v)[bounded].sum()) / (n + bounded.sum())
-        worst = max(mu, float(np.abs(dual).max()), abs(balance))
+        worst = max(mu, float(np.abs(dual).max()), float(np.abs(balance).max(initial=0)))
         if not np.isfinite(worst):
             break
         if worst < least:
@@ -139,11 +138,13 @@ def _solve(Q: np.ndarray, c: np.ndarray, u: np.ndarray, a: np.ndarray | None) ->
 
         def direction(rz, rv, factor=factor, dual=dual, balance=balance, x=x, z=z, s=s, v=v):
             right = -dual + rz / x - rv / s
-            dx, dy = factor(right), 0.0
-            if a is not None:
-                ua = factor(a)
-                dy = (float(a @ dx) + balance) / max(float(a @ ua), 1e-300)
-                dx = dx - dy * ua
+            dx, dy = factor(right), np.zeros(len(A))
+            if len(A):
+                inner = factor(A.T)
+                if not (np.isfinite(inner).all() and np.isfinite(dx).all()):
+                    return dx * np.nan, dy, rz, rv
+                dy = np.linalg.lstsq(A @ inner, A @ dx + balance, rcond=None)[0]
+                dx = dx - inner @ dy
             return dx, dy, (rz - z * dx) / x, (rv + v * dx) / s
 
         dx, dy, dz, dv = direction(-x * z, np.where(bounded, -s * v, 0.0))

@@ -35,6 +35,7 @@ from bigsvm.run.fit import sizes
 from bigsvm.store.formats.opener import open_store
 from cross.case import Case, Step, make_case
 from cross.judge import Finding, Outcome, judge_fit, judge_outcome
+from cross.judge_nu import foresee_nu, judge_nu, refused_rightly
 from cross.judge_use import judge_certify, judge_scores
 from cross.models import asked, lambda_of
 from cross.options import arguments
@@ -57,12 +58,19 @@ class Bench:
         model = self.folder / f"m{number}.model"
         with _limited(self.cpu_s):
             outcome = self._fit_arrays(step, model) if self.case.form == "arrays" else self._fit_store(step, model)
+        shaped = step.options.nu is not None and not self.case.fault
+        problem = asked(self.case, step) if shaped or outcome.code in (0, 4) else None
+        if shaped and problem is not None:
+            foresee_nu(step, problem)
+            if refused_rightly(step, problem, outcome):
+                return outcome, []
         found = judge_outcome(self.case, step, outcome)
         if found or outcome.code not in (0, 4):
             return outcome, found
-        problem, saved = asked(self.case, step), read_saved(model)
+        saved = read_saved(model)
+        assert problem is not None
         with np.errstate(all="ignore"):
-            found, error = judge_fit(self.case, step, problem, outcome, saved)
+            found, error = (judge_nu if shaped else judge_fit)(self.case, step, problem, outcome, saved)
             if any(finding.kind == "model" for finding in found):
                 return outcome, found
             found += judge_certify(step, outcome, self._certify(step, model), error)
@@ -114,24 +122,37 @@ class Bench:
             else:
                 flags += ["--" + name.replace("_", "-"), str(value)]
         cost = step.options.C
-        flags += ["--lambda", repr(lambda_of(cost, len(self.case.X)))] if step.options.lam else ["--c", repr(cost)]
+        if step.options.has_cost:
+            flags += ["--lambda", repr(lambda_of(cost, len(self.case.X)))] if step.options.lam else ["--c", repr(cost)]
         if step.class_weight is not None:
             given = step.class_weight
             pairs = [] if isinstance(given, str) else [f"{name}={weight}" for name, weight in _by_name(given).items()]
             flags += ["--class-weight", given if isinstance(given, str) else ",".join(pairs)]
+        if step.label_map:
+            flags += ["--label-map", ",".join(f"{name}={other}" for name, other in step.label_map.items())]
+        if step.positive is not None:
+            flags += [f"--positive={step.positive}"]
+        flags += ["--warm-start", str(self._earlier())] if step.warm and self._earlier().exists() else []
         return [*flags, *(["--stage", "none"] if self.case.stream == "unstaged" else [])]
+
+    def _earlier(self) -> Path:
+        """The model of the first step, where it gave one."""
+        return self.folder / "m0.model"
 
     # ---- by arrays
 
     def _fit_arrays(self, step: Step, model: Path) -> Outcome:
         options = {**arguments(step.options), "scratch": str(self.folder / "scratch")}
         cost = step.options.C
-        options |= {"lam": lambda_of(cost, len(self.case.X))} if step.options.lam else {"C": cost}
+        if step.options.has_cost:
+            options |= {"lam": lambda_of(cost, len(self.case.X))} if step.options.lam else {"C": cost}
         if step.class_weight is not None:
             given = step.class_weight
             options["class_weight"] = given if isinstance(given, str) else _by_name(given)
         if self.case.stream == "unstaged":
             options["stage"] = "none"
+        if step.warm and self._earlier().exists():
+            options["warm_start"] = str(self._earlier())
         try:
             with warnings.catch_warnings(), self._blocks():
                 warnings.simplefilter("ignore")
@@ -148,12 +169,15 @@ class Bench:
         result.close()
         return Outcome(result.exit_code(), result.status, document)
 
-    def _rows(self, step: Step) -> Any:
+    def _rows(self, step: Step, named: bool = True) -> Any:
+        """named : by the names that the step gives labels; a model knows them itself"""
         if self.arrays is None:
             self.arrays = as_arrays(self.case)
         name = step.label
         y = self.case.targets[name.removeprefix("target_")] if step.options.regression else self.case.labels[name]
         given = (self.arrays, y) if step.weight is None else (self.arrays, y, weights(self.case, step.weight))
+        if named and (step.label_map or step.positive is not None):
+            return open_store(given, label_map=step.label_map, positive=step.positive)
         return open_store(given, task="regression") if step.options.regression else given
 
     # ---- afterwards
@@ -162,7 +186,9 @@ class Bench:
         if self.case.form != "arrays":
             return _bigsvm("certify", str(model), str(self._store(step)), *self._columns(step))
         try:
-            return Outcome(0, "ok", json.loads(json.dumps(bigsvm.certify(model, self._rows(step)), default=_plain)))
+            return Outcome(
+                0, "ok", json.loads(json.dumps(bigsvm.certify(model, self._rows(step, named=False)), default=_plain))
+            )
         except BigSVMError as error:
             return Outcome(error.code, "error", {"message": str(error)})
 
@@ -261,6 +287,9 @@ def run_case(seed: int, cpu_s: float, work: Path, say: Any) -> dict[str, Any]:
             named = {
                 "solver": step.options.solver, "kernel": step.options.kernel["name"], "loss": step.options.loss,
                 "bias": step.options.bias, "form": case.form, "stream": case.stream,
+                "labels": "renamed" if step.label_map or step.positive is not None else "as they are",
+                "start": "of a model" if step.warm else "fresh", "shards": step.options.shards,
+                "stop": step.options.stop, "by": outcome.document.get("solver"),
                 "status": outcome.code if outcome.status == "error" else outcome.status,
             }  # fmt: skip
             seen.update(f"{name} {value}" for name, value in named.items())
@@ -277,6 +306,9 @@ def describe(case: Case, step: Step) -> str:
     extra = f" class_weight={step.class_weight}" if step.class_weight else ""
     weight = f" weight={step.weight}" if step.weight else ""
     cost = f" {'lambda~' if step.options.lam else 'C='}{step.options.C:.4g}"
+    extra += f" label_map={step.label_map}" if step.label_map else ""
+    extra += f" positive={step.positive}" if step.positive is not None else ""
+    extra += " warm" if step.warm else ""
     return f"[{case.title}] label={step.label}{weight}{cost}{extra} {options}"
 
 

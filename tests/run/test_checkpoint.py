@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +180,42 @@ def test_a_torn_newest_checkpoint_falls_back_to_the_one_before(tmp_path: Path) -
         kept.rename(older)
     fit_store(store, config, checkpoints=Checkpoints(folder, {}, 1e9), resume=True).save_model(tmp_path / "b")
     assert same_folder(tmp_path / "a", tmp_path / "b")
+
+
+@pytest.mark.usefixtures("streaming")
+def test_a_checkpoint_from_before_dcd_had_a_rule_goes_on(tmp_path: Path) -> None:
+    """The spread of projected gradients is for --stop paper alone, which runs of that time did not have."""
+    store, config = bigsvm.open_store(classes(2)), FitConfig.of(loss="hinge", memory="64MiB")
+    fit_store(store, config).save_model(tmp_path / "a")
+    folder = tmp_path / "checkpoint"
+    stopped(store, config, Checkpoints(folder, {}, 1e9), 12)
+    newest = sorted(folder.iterdir())[-1]
+    tree = {key: _in_memory(part) for key, part in read_tree(newest).items()}
+    groups = _lists_with(tree, "spread")
+    assert groups
+    for group in groups:
+        del group["spread"]
+    shutil.rmtree(newest)
+    newest.mkdir()
+    write_tree(newest, tree)
+    fit_store(store, config, checkpoints=Checkpoints(folder, {}, 1e9), resume=True).save_model(tmp_path / "b")
+    assert same_folder(tmp_path / "a", tmp_path / "b")
+
+
+def _in_memory(tree: Any) -> Any:
+    """The same tree without maps of files."""
+    if isinstance(tree, dict):
+        return {key: _in_memory(part) for key, part in tree.items()}
+    if isinstance(tree, list):
+        return [_in_memory(part) for part in tree]
+    return np.array(tree) if isinstance(tree, np.ndarray) else tree
+
+
+def _lists_with(tree: Any, name: str) -> list[dict[str, Any]]:
+    """The dictionaries within a tree that have such a key."""
+    if isinstance(tree, dict):
+        return [tree] if name in tree else [found for part in tree.values() for found in _lists_with(part, name)]
+    return [found for part in tree for found in _lists_with(part, name)] if isinstance(tree, list) else []
 
 
 @pytest.mark.usefixtures("streaming")

@@ -11,6 +11,7 @@ import pytest
 
 from bigsvm.compiled.linear.dual_cd import Stiffness
 from bigsvm.config import FitConfig
+from bigsvm.errors import ReadFailed
 from bigsvm.problem.problem import make_problem
 from bigsvm.run.execute.dask_shards import Placement
 from bigsvm.solvers import shard_tasks
@@ -109,6 +110,25 @@ def test_a_damaged_save_is_passed_over(tmp_path: Path) -> None:
     assert np.array_equal(tree["alpha"], whole[-1][0])
     forget()
     shutil.rmtree(home)
+
+
+def test_a_damaged_save_whose_rounds_are_no_longer_kept_is_said_to_be(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    shard = shard_at(home)
+    for this, w in rounds(5):
+        log_round(shard.home, this, w)
+        round_task(shard, (this, w))
+        if this.number in (2, 4):
+            save_task(shard, (this.number + 1, this.theta))
+            shard_tasks.drop_log(shard.home, this.number + 1)
+    victim = max((home / "00001-00000005").glob("*.npy"), key=lambda path: path.stat().st_size)
+    victim.write_bytes(victim.read_bytes()[:-1] + b"\x7f")
+    forget()
+    with pytest.raises(ReadFailed, match=r"shard 1 knew after round 5 is lost.*digest") as caught:
+        save_task(shard, (5, np.ones(1)))
+    assert caught.value.code == 74
+    assert "bigsvm resume RUN" in caught.value.hint
+    forget()
 
 
 def test_rounds_that_went_half_way_are_settled(tmp_path: Path) -> None:

@@ -377,7 +377,17 @@ def test_the_papers_rule_stops_at_a_short_step(solver: str) -> None:
     assert ends[0].figures["epochs"] < ends[1].figures["epochs"]
 
 
-@pytest.mark.parametrize("bad", [{"start": "twos"}, {"line_search": "golden"}, {"eps1": -1.0}, {"eps2": 0.0}])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"start": "twos"},
+        {"line_search": "golden"},
+        {"eps1": -1.0},
+        {"eps1": float("nan")},
+        {"eps1": float("inf")},
+        {"eps2": 0.0},
+    ],
+)
 def test_options_that_make_no_sense_are_refused(bad: dict[str, Any]) -> None:
     X, y = random_problem(20, 3, seed=12)
     with pytest.raises(UsageError):

@@ -17,7 +17,7 @@ from bigsvm.events import Warned
 from bigsvm.run.fit.fit import fit_store
 from bigsvm.solvers.auto import preferences
 from bigsvm.solvers.base import DataShape
-from bigsvm.solvers.newton_ws import working_pass
+from bigsvm.solvers.newton_ws import hand_over, working_pass
 from bigsvm.solvers.newton_ws.capacity import Room
 from bigsvm.solvers.newton_ws.hand_over import dcd_is_nearer, shape_of
 from bigsvm.solvers.newton_ws.interior import solve_hinge
@@ -434,12 +434,42 @@ def test_what_dcd_hands_over_is_a_dual_point(tmp_path: Path) -> None:
     np.testing.assert_array_equal(state.direction, state.dual.v)
 
 
+def test_every_group_of_models_is_handed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    groups = [
+        SimpleNamespace(
+            problem=SimpleNamespace(n_models=m), w=rng.normal(size=(4, m)),
+            alpha=SimpleNamespace(values=rng.normal(size=(5, m))),
+        )
+        for m in (2, 3)
+    ]  # fmt: skip
+    rows = SimpleNamespace(alpha=SimpleNamespace(values=np.zeros((5, 5))), pieces=lambda: [slice(0, 2), slice(2, 5)])
+    state: Any = SimpleNamespace(
+        opening=SimpleNamespace(groups=groups), rows=rows, direction=np.zeros((4, 5)), started=False,
+        dual=SimpleNamespace(v=np.zeros((4, 5)), linear=np.zeros(5)),
+        problem=SimpleNamespace(loss=SimpleNamespace(smooth=False)),
+    )  # fmt: skip
+    monkeypatch.setattr(hand_over, "give_up", lambda state: None)
+    hand_over.hand_over(state)
+    alpha = np.hstack([group.alpha.values for group in groups])
+    np.testing.assert_array_equal(state.direction, np.hstack([group.w for group in groups]))
+    np.testing.assert_array_equal(state.dual.v, state.direction)
+    np.testing.assert_array_equal(rows.alpha.values, alpha)
+    np.testing.assert_allclose(state.dual.linear, alpha.sum(axis=0))
+    assert state.started
+
+
 def test_dcd_goes_on_after_so_many_passes_as_asked(tmp_path: Path) -> None:
     run = bench(tmp_path, "hinge", own={"fallback_after": 2})
     run.step()
     assert run.state.fallback is None
     assert "after 2 passes dcd goes on, as asked" in run.step().message
     assert run.state.fallback is not None
+    (group,) = run.state.fallback.groups
+    (X, y), alpha = cloud(), group.alpha.values[:, 0]
+    assert alpha.max() > 0.0
+    v = np.append((alpha * y) @ X, alpha @ y)
+    np.testing.assert_allclose(columns(group.w)[:, 0], v, rtol=1e-4, atol=1e-4 * np.abs(v).max())
     with pytest.raises(ValueError, match="fallback_after must be a number of passes"):
         NewtonWS(fallback_after=-1)
 

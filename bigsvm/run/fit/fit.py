@@ -218,7 +218,7 @@ class _Ready(NamedTuple):
 
 def _make_ready(store: RowBlocks, config: FitConfig, folded: FoldedModels | None, note: Emit) -> _Ready:
     """Plan the fit and compile what it will call; whatever can be refused without reading rows is refused here."""
-    for message in store.warnings:
+    for message in (*store.warnings, *config.ignored()):
         note(Warned(message))
     plan, path = make_plan(store, config, folded=folded is not None), config.warm_start
     if folded is not None:

@@ -130,7 +130,8 @@ class KernelProver(Prover):
             return dataclasses.replace(problem, loss=dataclasses.replace(problem.loss, epsilon=float(self.epsilon[0])))
         if np.any(self._state.no_margin):
             overlap = "the rows lie around the origin" if problem.one_class else "the classes overlap"
-            hint = "choose a smaller --nu, or the rbf kernel" if problem.one_class else "choose a larger --nu, or rbf"
+            other = "a larger --gamma" if self.kernel.name == "rbf" else "the rbf kernel"
+            hint = f"choose a {'smaller' if problem.one_class else 'larger'} --nu, or {other}"
             what = f"nu = {problem.loss.nu:g} leaves no margin: {overlap} so far that w = 0 is best"
             raise DataError(what, self._ctx.data.uri, hint)
         if np.any(self.epsilon >= 0.0):

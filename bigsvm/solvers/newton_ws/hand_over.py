@@ -114,6 +114,7 @@ def fall_back(state: WorkingState, ctx: Context) -> DualCDState:
     """What dcd goes on from: the best dual point and its w."""
     problem = state.problem
     alpha, V = state.rows.alpha, columns(state.dual.v)
+    pieces = list(state.rows.pieces())  # which the rows are counted by that go now, all but alpha
     close(state)
     fallback = DCD.init(problem, ctx)
     first = 0
@@ -121,7 +122,7 @@ def fall_back(state: WorkingState, ctx: Context) -> DualCDState:
         models = slice(first, first + group.problem.n_models)
         first = models.stop
         columns(group.w)[...] = V[:, models]
-        for piece in state.rows.pieces():
+        for piece in pieces:
             group.alpha.values[piece] = alpha.values[piece, models]
     alpha.close()
     trim_heap()

@@ -97,8 +97,25 @@ def test_what_nu_cannot_be_is_one_line() -> None:
         bigsvm.fit((X, TWO), loss="nu_svc", kernel="sigmoid")
     with pytest.raises(UsageError, match="no steps of that rule"):
         bigsvm.fit((X, TWO), wss="wr", **fit)
-    with pytest.raises(DataError, match="leaves no margin"):
+    with pytest.raises(DataError, match=r"leaves no margin.*choose a larger --nu, or a larger --gamma"):
         bigsvm.fit((np.repeat(X[:20], 2, axis=0), np.tile([0, 1], 20)), nu=0.5, **fit)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"loss": "nu_svr", "kernel": "rbf", "epsilon": 0.3}, ["--epsilon says nothing to the loss nu_svr: nu sets"]),
+        ({"loss": "hinge", "nu": 0.2}, ["--nu says nothing to the loss hinge: it is of nu_svc"]),
+        ({"loss": "squared_hinge", "epsilon": 0.0}, ["--epsilon says nothing to the loss squared_hinge: it has no"]),
+        ({"loss": "epsilon_insensitive", "epsilon": 0.3}, []),
+        ({"loss": "nu_svr", "kernel": "rbf", "nu": 0.3}, []),
+    ],
+)
+def test_what_a_loss_has_no_use_for_is_said(asked: dict[str, Any], said: list[str]) -> None:
+    config = FitConfig.of(**asked)
+    result = bigsvm.fit(open_store((X, TARGETS), task="regression") if config.regression else (X, TWO), **asked)
+    assert [message for message in result.warnings if "says nothing" in message] == config.ignored()
+    assert [message[: len(start)] for message, start in zip(config.ignored(), said, strict=True)] == said
 
 
 def test_one_class_of_targets_is_judged_by_no_labels() -> None:
@@ -118,6 +135,15 @@ def test_a_dual_point_that_nu_does_not_allow_proves_nothing() -> None:
         gap, primal, _ = priced(totals, *one, *at)
         assert np.isinf(gap)
         assert totals.at_most or np.isinf(primal)
+
+
+def test_what_a_bound_leaves_is_in_the_gap() -> None:
+    """At b = 0: brackets are loss + epsilon |beta| + beta'K beta - t'beta."""
+    brackets, loss, quadratic, beta_t, size, epsilon, total = 1.7, 0.2, 1.0, 0.0, 1.0, 0.5, 3.0
+    at = [np.array([value]) for value in (brackets, loss, quadratic, beta_t, 0.0, size, 0.0, epsilon)]
+    gap, primal, dual = priced(NuTotals(total, True, False), *at)
+    assert primal == pytest.approx(0.5 * quadratic + loss + epsilon * total)
+    assert gap == pytest.approx(primal - dual)
 
 
 def test_where_the_sides_meet() -> None:
