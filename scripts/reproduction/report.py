@@ -13,7 +13,11 @@ from bench.small_svg import plotting
 from bench.small_svg import save as save_plot
 
 import bigsvm
+from reproduction.journal import total
 
+_BOUND = 4 * 60.0
+_RUNS = {"wss": "the thinned grid, large sets", "wss-ways": "selections and ways", "wss-full": "the whole grid",
+         "wss-kept": "final trainings anew"}  # fmt: skip
 INTRO = """# Published numbers beside ours
 
 Each section is written by one command, from figures that it leaves as JSON beside the plots (`docs/reproduction/`).
@@ -46,7 +50,8 @@ def save(folder: Path, name: str, document: dict[str, Any]) -> None:
 
     versions = {"bigsvm": bigsvm.__version__, "numpy": numpy.__version__, "python": platform.python_version()}
     folder.mkdir(parents=True, exist_ok=True)
-    whole = {key: {"versions": versions, **document}[key] for key in ("command", "versions", "printed", "found")}
+    keys = ("command", "versions", "cost", "printed", "found")
+    whole = {key: {"versions": versions, "cost": {}, **document}[key] for key in keys}
     (folder / f"{name}.json").write_text(json.dumps(whole, indent=1) + "\n")
 
 
@@ -59,6 +64,7 @@ def write_page(page: Path, folder: Path, sections: dict[str, Callable[[dict[str,
             document = kept[name]
             lines += section(document["found"], f"{folder.name}/{name}.svg")
             lines += [f"Made by `{document['command']}`; figures in `{folder.name}/{name}.json`.", ""]
+    lines += _costs(kept)
     page.write_text("\n".join(lines))
 
 
@@ -71,6 +77,30 @@ def _states(kept: dict[str, dict[str, Any]]) -> list[list[object]]:
             counts = [len(verdicts), len(compared), sum(compared)] if verdicts else ["", "", ""]
             rows.append([name, item, one["state"], *counts])
     return rows
+
+
+def _costs(kept: dict[str, dict[str, Any]]) -> list[str]:
+    """What a run of each paper takes, and all of them together."""
+    rows: list[list[object]] = []
+    sums = {"parts": 0.0, "seconds": 0.0, "cpu_seconds": 0.0}
+    for name, document in kept.items():
+        for journal, kinds in document.get("cost", {}).items():
+            one = total({journal: kinds})
+            sums = {key: sums[key] + one[key] for key in sums}
+            rows.append([name, _RUNS.get(journal, "the run"), f"{one['parts']:.0f}",
+                         f"{one['cpu_seconds']:.0f}", f"{one['seconds']:.0f}"])  # fmt: skip
+    if not rows:
+        return []
+    minutes = sums["cpu_seconds"] / 60.0
+    unknown = [name for name, document in kept.items() if not document.get("cost")]
+    without = f" Not counted, because not run since costs are written down: {', '.join(unknown)}." if unknown else ""
+    text = paragraph(f"""
+        All of it is run by `scripts/reproduction/reproduce.py all`, which goes on where it was stopped. Each of the
+        {sums["parts"]:.0f} parts was measured when it ran, on a machine that others used, too, so that seconds are
+        more than CPU seconds. Together they are {minutes:.0f} minutes of one core ({sums["seconds"] / 60.0:.0f} by the
+        clock): {"less" if minutes < _BOUND else "more"} than the {_BOUND / 60:.0f} hours that were set for it on two
+        cores.{without}""")
+    return ["## What a run takes", "", text, "", *table(["paper", "run", "parts", "CPU s", "s"], rows)]
 
 
 def figure(path: Path, panels: int, draw: Callable[[Any], None], width: float = 3.7) -> None:

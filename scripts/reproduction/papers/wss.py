@@ -20,8 +20,9 @@ def options(group: argparse._ArgumentGroup) -> None:
     add("--folds", type=int, default=5, help="of cross-validation")
     add("--every", type=int, default=2, help="so many-th point of the grid in each direction")
     add("--large-rows", type=int, default=10_000, help="of each large set")
-    add("--grid", choices=("thin", "full"), default="thin", help="full: the whole grid of --sets, beside what is there")
-    add("--sets", help="of --grid full, with commas [heart,breast-cancer]")
+    whole = "full: the whole grid of --sets, beside what is there; both: thin, then full [thin; of `all` both]"
+    add("--grid", choices=("thin", "full", "both"), help=whole)
+    add("--sets", help="of the whole grid, with commas [heart,breast-cancer]")
     add("--keep", action="store_true", help="keep selections and large sets as they are; the rest anew, and new sets")
 
 
