@@ -26,8 +26,9 @@ what is printed; where ours differs by more than rounding, the reason is said, o
 
 ## Every table and figure, and what has become of it
 
-Numbers that agree do so to the digits printed, or to the error of what was drawn at random; those of seconds are not
-compared. `scripts/reproduction/reproduce.py --list` says by which rule, and why what differs does.
+A number agrees by the rule of its table, which the list below the table says: the digits printed, the sampling error of
+what was drawn at random, or a margin, which says less. Seconds are not compared. `scripts/reproduction/reproduce.py
+--list` prints the same.
 """
 
 
@@ -58,7 +59,7 @@ def save(folder: Path, name: str, document: dict[str, Any]) -> None:
 def write_page(page: Path, folder: Path, sections: dict[str, Callable[[dict[str, Any], str], list[str]]]) -> None:
     """The page of all papers whose figures are in `folder`; `sections` turns those of each into Markdown."""
     kept = {name: json.loads(p.read_text()) for name in sections if (p := folder / f"{name}.json").exists()}
-    lines = [INTRO, *table(["paper", "what", "state", "numbers", "compared", "agree"], _states(kept))]
+    lines = [INTRO, *table(["paper", "what", "state", "numbers", "compared", "agree"], _states(kept)), *_why(kept)]
     for name, section in sections.items():
         if name in kept:
             document = kept[name]
@@ -77,6 +78,12 @@ def _states(kept: dict[str, dict[str, Any]]) -> list[list[object]]:
             counts = [len(verdicts), len(compared), sum(compared)] if verdicts else ["", "", ""]
             rows.append([name, item, one["state"], *counts])
     return rows
+
+
+def _why(kept: dict[str, dict[str, Any]]) -> list[str]:
+    """By which rule, and why what differs does."""
+    items = [(name, item, one["why"]) for name, document in kept.items() for item, one in document["printed"].items()]
+    return [*(paragraph(f"* **{name}, {item}.** {why}.") for name, item, why in items if why), ""]
 
 
 def _costs(kept: dict[str, dict[str, Any]]) -> list[str]:
