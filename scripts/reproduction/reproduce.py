@@ -169,8 +169,16 @@ def check(names: list[str], options: argparse.Namespace, folder: Path) -> int:
         if options.costs and not differ:
             save(folder, done.name, {**document, "cost": {**document.get("cost", {}), **done.cost}})
     sys.stdout.write(f"all in {time.perf_counter() - began:.0f} s\n")
-    shutil.rmtree(options.parts)
+    _forget(names, options.parts)
     return count
+
+
+def _forget(names: list[str], parts: Path) -> None:
+    """Of a command that is through nothing is left to go on with."""
+    for path in (path for name in names for path in journals_of(name, parts)):
+        path.unlink()
+    if not any(parts.iterdir()):
+        parts.rmdir()
 
 
 def _program() -> str:
@@ -207,8 +215,7 @@ def main() -> int:
             draw(paper, folder)
         write_page(out / "reproduction.md", folder, sections)
         if not options.redraw:
-            for path in (path for name in names for path in journals_of(name, options.parts)):
-                path.unlink()
+            _forget(names, options.parts)
         sys.stdout.write((out / "reproduction.md").read_text() if options.smoke else f"{out / 'reproduction.md'}\n")
         return 0
 
