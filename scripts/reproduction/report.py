@@ -100,13 +100,16 @@ def _costs(kept: dict[str, dict[str, Any]]) -> list[str]:
         return []
     minutes = sums["cpu_seconds"] / 60.0
     unknown = [name for name, document in kept.items() if not document.get("cost")]
-    without = f" Not counted, because not run since costs are written down: {', '.join(unknown)}." if unknown else ""
+    bound = f"the {_BOUND / 60:.0f} hours that were set for it on two cores"
+    verdict = f"{'less' if minutes < _BOUND else 'more'} than {bound}"
+    if unknown:
+        verdict = f"""what {", ".join(unknown)} takes is not among them, not having run since it is written down, so
+            that {bound} are not shown to be kept"""
     text = paragraph(f"""
         All of it is run by `scripts/reproduction/reproduce.py all`, which goes on where it was stopped. Each of the
         {sums["parts"]:.0f} parts was measured when it ran, on a machine that others used, too, so that seconds are
         more than CPU seconds. Together they are {minutes:.0f} minutes of one core ({sums["seconds"] / 60.0:.0f} by the
-        clock): {"less" if minutes < _BOUND else "more"} than the {_BOUND / 60:.0f} hours that were set for it on two
-        cores.{without}""")
+        clock); {verdict}.""")
     return ["## What a run takes", "", text, "", *table(["paper", "run", "parts", "CPU s", "s"], rows)]
 
 
