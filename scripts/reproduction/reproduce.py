@@ -42,6 +42,7 @@ from reproduction.journal import costs, journals_of, total
 from reproduction.listing import differences, listing
 from reproduction.papers import PAPERS
 from reproduction.report import save, write_page
+from reproduction.sets import open_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 _BESIDE = ROOT.parent / "shared" / "data"
@@ -114,6 +115,8 @@ def run_all(names: list[str], options: argparse.Namespace) -> Iterator[Done]:
     if options.jobs == 1 or len(names) == 1:
         yield from (run(name, options) for name in names)
         return
+    if not options.smoke:
+        open_folder(options.data)  # what is missing is said once
     known = {name: document_of(PAPERS[name], (options.out or ROOT / "docs") / "reproduction") or {} for name in names}
     order = sorted(names, key=lambda name: -total(known[name].get("cost", {}))["cpu_seconds"])
     with ProcessPoolExecutor(options.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
@@ -169,7 +172,7 @@ def check(names: list[str], options: argparse.Namespace, folder: Path) -> int:
         count += len(differ)
         if options.costs and not differ:
             save(folder, done.name, {**document, "cost": {**document.get("cost", {}), **done.cost}})
-    sys.stdout.write(f"all in {time.perf_counter() - began:.0f} s\n")
+    sys.stdout.write(f"{count} figures differ in all; this start took {time.perf_counter() - began:.0f} s\n")
     _forget(names, options.parts)
     return count
 
