@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from reproduction.catalogue import (  # noqa: E402
     half_a_digit,
     printed,
 )
+from reproduction.journal import costs, journal_of, journals_of, total  # noqa: E402
 from reproduction.listing import differences, listing  # noqa: E402
 from reproduction.papers import PAPERS  # noqa: E402
 from reproduction.report import write_page  # noqa: E402
@@ -85,6 +87,45 @@ def test_two_runs_are_compared_without_their_times() -> None:
     assert differences({"P": 2.0}, {"P": 2.0 + 1e-15}) == []
     assert differences({"P": 2.0}, {"P": 2.000001}) == ["P is 2.000001, not 2.0"]
     assert differences(kept, {"seconds": 2.0, "a": [1, {"b": 4}, 7]}) == ["a/1/b is 4, not 3", "a/2 is 7, not None"]
+
+
+def test_an_excess_is_compared_as_well_as_the_optimum_is_known() -> None:
+    kept, found = ({"curves": {"a": [[1.0, 8.2057e-07]]}, "P": 8.2057e-07}, {"curves": {"a": [[1.0, 8.2050e-07]]}})
+    within = PAPERS["hyperpass"].within({"gap": 9.1e-10, "optimum": 0.5446})
+    assert within == {"curves": pytest.approx(4.96e-10, rel=1e-2)}
+    assert differences(kept, {**found, "P": 8.2057e-07}, within=within) == []
+    assert len(differences(kept, {**found, "P": 8.2050e-07}, within=within)) == 1, "of curves alone"
+    assert len(differences(kept, {"curves": {"a": [[1.0, 8.3e-07]]}, "P": 8.2057e-07}, within=within)) == 1
+
+
+def test_a_run_goes_on_where_it_was_stopped_and_says_what_it_took(tmp_path: Path) -> None:
+    asked = Namespace(smoke=True, parts=tmp_path)
+    done: list[int] = []
+
+    def work(k: int) -> list[float]:
+        done.append(k)
+        return [k, 0.1]
+
+    for stop in (2, 4):
+        journal = journal_of(asked, "rosen", {"seeds": 1})
+        assert [journal(f"a/{k}", lambda k=k: work(k)) for k in range(stop)] == [[k, 0.1] for k in range(stop)]
+        with (tmp_path / "rosen.jsonl").open("a") as file:
+            file.write('["a/9", [9')  # cut off in the middle of a line
+    assert done == [0, 1, 2, 3]
+    journal_of(asked, "rosenbrock", {})
+    journal_of(asked, "rosen-more", {})
+    assert [path.stem for path in journals_of("rosen", tmp_path)] == ["rosen-more", "rosen"]
+    (tmp_path / "rosen.jsonl").write_text('{}\n["a/0", 1, [2.0, 1.5]]\n["a/1", 1, [1.0, 0.5]]\n["b", 1, [1.0, 1.0]]\n')
+    found = costs([tmp_path / "rosen.jsonl"])
+    assert found == {
+        "rosen": {
+            "a": {"parts": 2, "seconds": 3.0, "cpu_seconds": 2.0},
+            "b": {"parts": 1, "seconds": 1.0, "cpu_seconds": 1.0},
+        }
+    }
+    assert total(found) == {"parts": 3, "seconds": 4.0, "cpu_seconds": 3.0}
+    with pytest.raises(SystemExit, match="65"):
+        journal_of(asked, "rosen", {"seeds": 2})
 
 
 def test_the_table_of_tuned_constants_has_the_values_of_the_code() -> None:

@@ -14,7 +14,8 @@ from bigsvm.testing.reference import dual_optimum
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 sys.path[:0] = [str(SCRIPTS), str(SCRIPTS / "benchmarks")]
 
-from reproduction import hyperpass_readings, mackey_glass  # noqa: E402
+from reproduction import hyperpass_readings, mackey_glass, notes  # noqa: E402
+from reproduction.pegasos_pass import pegasos_pass  # noqa: E402
 from reproduction.sets import made_up  # noqa: E402
 from reproduction.wss_paper import LARGE, LARGE_COLUMNS, LARGE_READ, MSE  # noqa: E402
 
@@ -57,6 +58,32 @@ def test_a_reading_of_hyperpass_comes_to_the_optimum() -> None:
         assert nearer is not None
         assert 1 <= near <= nearer
         assert hyperpass_readings.iterations(Z, 0.1, reading, [best * 0.999], 50) == [None]
+
+
+def test_a_pass_of_pegasos_takes_the_steps_of_its_definition() -> None:
+    data, lam, t = made_up(40, 3, 2), 0.5, 1
+    Z = data.X * data.y[:, None]
+    batches = np.random.default_rng(0).integers(0, 40, (12, 5))
+    w, own = np.zeros(3), np.zeros(3)
+    pegasos_pass.py_func(Z, batches, own, 1, lam)
+    for A in batches:
+        t += 1
+        step = 1.0 / (lam * t)
+        w = w - step * (lam * w - sum(z for z in Z[A] if z @ w < 1.0) / 5)
+        w *= min(1.0, 1.0 / (np.sqrt(lam) * np.linalg.norm(w)))
+    assert own == pytest.approx(w, rel=1e-12)
+
+
+def test_the_same_kernel_is_made_in_each_way() -> None:
+    data = made_up(20, 3, 1)
+    data.X[:, 0] *= 0.05  # distances of the order of sigma
+    for name, make in notes.GAUSS_AS.items():
+        own = make(data.X[:, :1])
+        if name == "the identity":
+            assert np.array_equal(own, np.eye(20))
+        else:
+            assert own == pytest.approx(notes.KERNELS["Gauss"].matrix(data.X[:, :1], data.X[:, :1]), abs=1e-9)
+            assert own[~np.eye(20, dtype=bool)].max() > 1e-3
 
 
 def test_table_ix_has_its_36_numbers_under_either_heading() -> None:

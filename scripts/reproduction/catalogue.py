@@ -105,6 +105,7 @@ class Paper:
 
     options : adds its options to the command line;  run : the figures, as JSON
     section, draw : Markdown and plot of them;  cheap : a run takes some minutes
+    within : of figures, by the name that leads to them, how far two runs may be apart where it is not by rounding alone
     """
 
     name: str
@@ -115,6 +116,7 @@ class Paper:
     draw: Callable[[dict[str, Any], Path], None]
     options: Callable[[argparse._ArgumentGroup], None] = lambda group: None
     cheap: bool = True
+    within: Callable[[dict[str, Any]], dict[str, float]] = lambda found: {}
 
 
 def printed(paper: Paper, found: dict[str, Any]) -> dict[str, Any]:

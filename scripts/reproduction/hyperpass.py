@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bigsvm.solvers.registry import SOLVERS
 from reproduction import hyperpass_readings
+from reproduction.journal import Journal
+from reproduction.pegasos_pass import pegasos_pass
 from reproduction.sets import DataSet
 from reproduction.stepper import Stepper
 
@@ -91,17 +92,33 @@ class Trace(NamedTuple):
     error: list[float]
 
 
-def run(train: DataSet, test: DataSet, protocol: Protocol, say: Callable[[str], None]) -> dict[str, Any]:
+class Study:
+    """One run: every trace and every count goes through the journal."""
+
+    def __init__(self, train: DataSet, test: DataSet, protocol: Protocol, journal: Journal) -> None:
+        self.train, self.test, self.protocol, self.journal = train, test, protocol, journal
+        self.optimum, self.gap = journal("optimum", lambda: best_primal(train))
+
+    def trace(self, name: str, method: Method, seed: int) -> Trace:
+        """What `follow` finds."""
+        made = self.journal(
+            f"trace/{name}/{seed}",
+            lambda: follow(self.train, self.test, method, seed, self.optimum, self.protocol)._asdict(),
+        )
+        return Trace(**made)
+
+
+def run(
+    train: DataSet, test: DataSet, protocol: Protocol, journal: Journal, say: Callable[[str], None]
+) -> dict[str, Any]:  # fmt: skip
     """All that the report says, as JSON."""
-    optimum, gap = best_primal(train)
+    study = Study(train, test, protocol, journal)
+    optimum, gap = study.optimum, study.gap
     say(f"optimum {optimum:.9f}, relative gap {gap:.1e}")
     traces: dict[str, list[Trace]] = {}
     for name, method in METHODS.items():
-        if method.solver not in SOLVERS:
-            say(f"{method.label}: there is no solver {method.solver}")
-            continue
         seeds = range(protocol.seeds if method.random else 1)
-        traces[name] = [follow(train, test, method, seed, optimum, protocol) for seed in seeds]
+        traces[name] = [study.trace(name, method, seed) for seed in seeds]
         last = traces[name][0]
         say(f"{method.label}: {last.primal[-1]:.7f} after {last.work[-1]:.0f} passes")
     return {
@@ -109,29 +126,36 @@ def run(train: DataSet, test: DataSet, protocol: Protocol, say: Callable[[str], 
         "gap": gap,
         "equal_work": {
             name: [at_work(trace, 28.0 + FIRST_LOOK.get(name, 0.0)) for trace in traces[name]]
-            for name in EQUAL_WORK if name in traces
+            for name in EQUAL_WORK
         },
         "neighbours": [neighbours(traces["pegasos-all"][0], step) for step in STEPS],
         "work_to": {name: [[reached(t, BASE, p) for p in PRECISIONS] for t in some] for name, some in traces.items()},
         "work_to_optimum": {
             name: [[reached(t, optimum, p) for p in PRECISIONS] for t in some] for name, some in traces.items()
         },
-        "with_replacement": [replaced(train, seed, protocol) for seed in range(protocol.seeds)],
+        "with_replacement": [
+            journal(f"replaced/{seed}", lambda seed=seed: replaced(train, seed, protocol))
+            for seed in range(protocol.seeds)
+        ],
         "curves": {name: curve(some[0], optimum) for name, some in traces.items()},
-        **more(train, test, optimum, protocol, say),
+        **more(study, say),
     }  # fmt: skip
 
 
-def more(
-    train: DataSet, test: DataSet, optimum: float, protocol: Protocol, say: Callable[[str], None]
-) -> dict[str, Any]:
+def excess_within(found: dict[str, Any]) -> float:
+    """How well an excess P - P* is known: the optimum is known to its proved gap, whatever the excess."""
+    return float(found["gap"] * found["optimum"])
+
+
+def more(study: Study, say: Callable[[str], None]) -> dict[str, Any]:
     """The other settings of eps_act, and other readings of the paper's text."""
     settings = {}
     for name, method in SETTINGS.items():
-        trace = follow(train, test, method, 0, optimum, protocol)
-        settings[name] = [reached(trace, optimum, p) for p in PRECISIONS]
+        trace = study.trace(name, method, 0)
+        settings[name] = [reached(trace, study.optimum, p) for p in PRECISIONS]
         say(f"{method.label}, {name}: {trace.work[-1]:.0f} passes")
-    readings = hyperpass_readings.run(train, LAM, optimum, PRECISIONS, _MOST // protocol.shorter, say)
+    most = _MOST // study.protocol.shorter
+    readings = hyperpass_readings.run(study.train, LAM, study.optimum, PRECISIONS, most, study.journal, say)
     return {"settings": settings, "readings": readings}
 
 
@@ -152,7 +176,10 @@ def best_primal(train: DataSet) -> tuple[float, float]:
 
 
 def follow(train: DataSet, test: DataSet, method: Method, seed: int, optimum: float, protocol: Protocol) -> Trace:
-    """Every step until the passes are used up, or the optimum is met to 1e-6."""
+    """Every step until the passes are used up, or the optimum is met to 1e-6; of further seeds, which are not drawn,
+    until the smallest precision is met.
+    """
+    nearest = min(optimum, BASE) + (PRECISIONS[-1] if seed else 1e-6)
     trace = Trace([], [], [], [])
     with Stepper(
         train.X, train.y, method.solver, loss="hinge", bias="none", lam=LAM, seed=seed, tol=1e-9, set=method.options
@@ -164,7 +191,7 @@ def follow(train: DataSet, test: DataSet, method: Method, seed: int, optimum: fl
             trace.work.append(run.work)
             trace.primal.append(primal(train, w))
             trace.error.append(100.0 * float(np.mean(np.where(test.X @ w >= 0.0, 1.0, -1.0) != test.y)))
-            if info.exhausted or trace.primal[-1] < min(optimum, BASE) + 1e-6:
+            if info.exhausted or trace.primal[-1] < nearest:
                 break
     return trace
 
@@ -174,14 +201,9 @@ def replaced(data: DataSet, seed: int, protocol: Protocol, batch: int = 100) -> 
     rng, n = np.random.default_rng(seed), len(data.y)
     Z, w = data.X * data.y[:, None], np.zeros(data.X.shape[1])
     found: list[int | None] = [None] * len(PRECISIONS)
-    t = 1.0
     for number in range(1, 1000 // protocol.shorter + 1):
-        for A in rng.integers(0, n, (n // batch, batch)):
-            t += 1.0  # the step is 1 / (lambda (t + 1))
-            rows = Z[A]
-            violating = rows[rows @ w < 1.0]
-            w = (1.0 - 1.0 / t) * w + violating.sum(axis=0) / (LAM * t * batch)
-            w *= min(1.0, 1.0 / max(np.sqrt(LAM * (w @ w)), 1e-300))
+        batches = rng.integers(0, n, (n // batch, batch))
+        pegasos_pass(Z, batches, w, 1 + (number - 1) * len(batches), LAM)
         value = primal(data, w)
         found = [number if k is None and value <= BASE + p else k for k, p in zip(found, PRECISIONS, strict=True)]
         if found[-1] is not None:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from reproduction.journal import Journal
 from reproduction.sets import DataSet
 
 _LEAST = 1e-300  # of a product: smaller ones have no breakpoint
@@ -52,13 +53,23 @@ READINGS = (
 
 
 def run(
-    train: DataSet, lam: float, optimum: float, precisions: tuple[float, ...], most: int, say: Callable[[str], None]
+    train: DataSet,
+    lam: float,
+    optimum: float,
+    precisions: tuple[float, ...],
+    most: int,
+    journal: Journal,
+    say: Callable[[str], None],
 ) -> list[dict[str, Any]]:
     """Of each reading the iterations to each precision above the optimum; None where `most` did not do."""
+
+    def taken_by(reading: Reading) -> list[int | None]:
+        X = train.X.astype(reading.dtype).astype(np.float64)
+        return iterations(X * train.y[:, None], lam, reading, [optimum + p for p in precisions], most)
+
     found = []
     for reading in READINGS:
-        X = train.X.astype(reading.dtype).astype(np.float64)
-        taken = iterations(X * train.y[:, None], lam, reading, [optimum + p for p in precisions], most)
+        taken = journal(f"reading/{reading.label}", lambda reading=reading: taken_by(reading))
         found.append({**reading._asdict(), "iterations": taken})
         say(f"steepest, {reading.label}: {taken}")
     return found

@@ -29,24 +29,25 @@ def listing(papers: Sequence[Paper], documents: dict[str, dict[str, Any] | None]
     return lines, absent
 
 
-def differences(kept: Any, found: Any, at: str = "") -> list[str]:
-    """Where two JSON values differ, times left out; numbers may differ in what libraries of sums round."""
-    return list(_differences(kept, found, at))
+def differences(kept: Any, found: Any, at: str = "", within: dict[str, float] | None = None) -> list[str]:
+    """Where two JSON values differ, times left out; numbers may differ in what libraries of sums round.
+
+    within : of what stands below a key, how far two numbers may be apart
+    """
+    return list(_differences(kept, found, at, within or {}, 1e-12))
 
 
-def _same(kept: Any, found: Any) -> bool:
-    if isinstance(kept, float) and isinstance(found, float):
-        return math.isclose(kept, found, rel_tol=1e-9, abs_tol=1e-12)
-    return bool(kept == found)
-
-
-def _differences(kept: Any, found: Any, at: str) -> Iterator[str]:
+def _differences(kept: Any, found: Any, at: str, within: dict[str, float], apart: float) -> Iterator[str]:
     if isinstance(kept, dict) and isinstance(found, dict):
         for key in {**kept, **found}:
             if not key.endswith(_OF_THE_CLOCK):
-                yield from _differences(kept.get(key), found.get(key), f"{at}/{key}")
+                near = within.get(key, apart)
+                yield from _differences(kept.get(key), found.get(key), f"{at}/{key}", within, near)
     elif isinstance(kept, list) and isinstance(found, list):
         for k, (one, other) in enumerate(zip_longest(kept, found)):
-            yield from _differences(one, other, f"{at}/{k}")
-    elif not _same(kept, found):
+            yield from _differences(one, other, f"{at}/{k}", within, apart)
+    elif isinstance(kept, float) and isinstance(found, float):
+        if not math.isclose(kept, found, rel_tol=1e-9, abs_tol=apart):
+            yield f"{at.lstrip('/')} is {found!r}, not {kept!r}"
+    elif kept != found:
         yield f"{at.lstrip('/')} is {found!r}, not {kept!r}"

@@ -6,7 +6,8 @@ Wang Jialin, SVM: learning and implementing SMO & DCD, 2016: C = 1, gaussSigma =
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from bigsvm.solvers.kernel.literature.platt import PlattSMO
 from bigsvm.solvers.kernel.literature.simplified import SimplifiedSMO, SimplifiedSMOWithKM
 from bigsvm.solvers.kernel.values.kernel_rows import KernelCounts
 from bigsvm.testing.matrix_rows import MatrixRows
+from reproduction.journal import Journal
 from reproduction.sets import DataSet
 from reproduction.stepper import Stepper
 
@@ -58,6 +60,14 @@ OURS: dict[str, tuple[tuple[str, KernelSolver], ...]] = {
     "StandardSMO": (("Platt", PlattSMO(eps=EPS, maxepoch=MAXEPOCH)),),
 }
 """(which rule, solver) of each kernel code of the paper."""
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """How much of it to do: timed runs of a line, and random orders."""
+
+    repeats: int = 5
+    seeds: int = 20
 
 
 class ComputedRows:
@@ -104,40 +114,82 @@ class Trained(NamedTuple):
     seconds: float
 
 
-def run(data: DataSet, repeats: int, seeds: int, say: Callable[[str], None]) -> dict[str, Any]:
-    """All that the report says, as JSON."""
+def run(data: DataSet, protocol: Protocol, journal: Journal, say: Callable[[str], None]) -> dict[str, Any]:
+    """All that the report says, as JSON; each part goes through the journal."""
+    repeats, seeds = protocol.repeats, range(protocol.seeds)
     lines, iterates = [], {}
     for line in PAPER[:-1]:
         for rule, solver in OURS[line.code]:
-            lines.append(line_of(data, line.kernel, rule, solver, repeats))
-            iterates[line.code, line.kernel, rule] = train(data, line.kernel, solver).qp.beta
-            say(f"{line.code}, {line.kernel}, {rule}: accuracy {lines[-1]['accuracy']:.4f}, {lines[-1]['ms']:.1f} ms")
+            one = journal(
+                f"line/{line.code}/{line.kernel}/{rule}",
+                lambda line=line, rule=rule, solver=solver: line_of(data, line.kernel, rule, solver, repeats),
+            )
+            iterates[line.code, line.kernel, rule] = one["beta"]
+            lines.append({key: value for key, value in one.items() if key != "beta"})
+            say(f"{line.code}, {line.kernel}, {rule}: accuracy {one['accuracy']:.4f}, {one['ms']:.1f} ms")
     return {
         "set": data.name, "rows": len(data.y), "features": data.X.shape[1], "repeats": repeats,
         "largest_class": float(max(np.mean(data.y > 0), np.mean(data.y < 0))),
         "lines": lines,
         "same_iterates": all(
-            bool(np.array_equal(beta, iterates["SimplifiedSMO", kernel, rule]))
+            beta == iterates["SimplifiedSMO", kernel, rule]
             for (code, kernel, rule), beta in iterates.items()
             if code == "SimplifiedSMOWithKM"
         ),
-        "optimum": {name: optimum_of(data, name) for name in KERNELS},
-        "gauss_stored": judged(data, train(data, "Gauss", SimplifiedSMO(second="max"), stored=True)),
-        "largest_off_diagonal": float(np.max(_off_diagonal(data))),
-        "random": [judged(data, train(data, "linear", SimplifiedSMO(second="random"), seed)) for seed in range(seeds)],
-        "dcd": dcd_of(data, repeats),
-        "dcd_rule": dcd_by_rule(data),
-        "dcd_epochs": [dcd_accuracies(data, seed) for seed in range(seeds)],
+        "optimum": {
+            name: journal(f"optimum/{name}", lambda name=name: optimum_of(data, name)) for name in KERNELS
+        },
+        "gauss_as": {
+            name: journal(f"gauss/{name}", lambda K=K: gauss_of(data, K(data.X))) for name, K in GAUSS_AS.items()
+        },
+        "largest_off_diagonal": float(np.max(_squared_differences(data.X) - np.eye(len(data.y)))),
+        "random": [
+            journal(
+                f"random/{seed}",
+                lambda seed=seed: judged(data, train(data, "linear", SimplifiedSMO(second="random"), seed)),
+            )
+            for seed in seeds
+        ],
+        "dcd": journal("dcd", lambda: dcd_of(data, repeats)),
+        "dcd_rule": journal("dcd by rule", lambda: dcd_by_rule(data)),
+        "dcd_epochs": [journal(f"dcd epochs/{seed}", lambda seed=seed: dcd_accuracies(data, seed)) for seed in seeds],
     }  # fmt: skip
 
 
-def train(
-    data: DataSet, kernel: str, solver: KernelSolver, seed: int = 0, eps: float = EPS, stored: bool = False
-) -> Trained:
-    """Until the solver's own rule ends it.
+def _products(X: np.ndarray, columns: Iterable[int]) -> np.ndarray:
+    """Gauss of the norms and the products, which are summed in this order of the columns."""
+    found = np.zeros((len(X), len(X)))
+    for k in columns:
+        found += np.multiply.outer(X[:, k], X[:, k])
+    norms = np.diag(found).copy()
+    return KERNELS["Gauss"].of_products(found, norms, norms)
 
-    stored : K is one product of matrices, made before; its last bits are others
-    """
+
+def _squared_differences(X: np.ndarray) -> np.ndarray:
+    found = np.zeros((len(X), len(X)))
+    for column in X.T:
+        found += np.subtract.outer(column, column) ** 2
+    return np.asarray(np.exp(-KERNELS["Gauss"].gamma * found))
+
+
+GAUSS_AS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "the products summed from the last feature to the first": lambda X: _products(X, reversed(range(X.shape[1]))),
+    "squared differences": _squared_differences,
+    "the identity": lambda X: np.eye(len(X)),
+}
+"""Ways to say the same K, but for its last bits.  Each is a sum in a fixed order, with no product of matrices, whose
+order of sums is the library's."""
+
+
+def gauss_of(data: DataSet, K: np.ndarray) -> dict[str, Any]:
+    """Where the literal rule ends with this K."""
+    return judged(data, train(data, "Gauss", SimplifiedSMO(second="max"), given=K))
+
+
+def train(
+    data: DataSet, kernel: str, solver: KernelSolver, seed: int = 0, eps: float = EPS, given: np.ndarray | None = None
+) -> Trained:
+    """Until the solver's own rule ends it; with K as given, if it is."""
     n, positive = len(data.y), data.y > 0
     lower, upper = np.where(positive, 0.0, -COST), np.where(positive, COST, 0.0)
     # Rows may violate by eps either side of b: b_low - b_up by twice that.
@@ -145,7 +197,7 @@ def train(
     qp.start()
     began = time.process_time()
     own = KERNELS[kernel]
-    rows: Any = MatrixRows(own.matrix(data.X, data.X)) if stored else ComputedRows(data.X, own)
+    rows: Any = ComputedRows(data.X, own) if given is None else MatrixRows(given)
     lent: Any = SimpleNamespace(
         seed=seed, budget=MemoryBudget(1 << 30), cache_bytes=0, sweeps_left=None, expired=lambda: False
     )
@@ -177,12 +229,12 @@ def judged(data: DataSet, model: Trained) -> dict[str, Any]:
 
 
 def line_of(data: DataSet, kernel: str, rule: str, solver: KernelSolver, repeats: int) -> dict[str, Any]:
-    """A line of our table; the time is the median after a first run, which compiles."""
+    """A line of our table, and beta; the time is the median after a first run, which compiles."""
     model = train(data, kernel, solver)
     times = [train(data, kernel, solver).seconds for _ in range(repeats)]
     return {
         "solver": solver.name, "kernel": kernel, "rule": rule, **judged(data, model),
-        "kernel_rows": model.counts.computed, "ms": 1000.0 * float(np.median(times)),
+        "kernel_rows": model.counts.computed, "ms": 1000.0 * float(np.median(times)), "beta": model.qp.beta.tolist(),
     }  # fmt: skip
 
 
@@ -238,9 +290,3 @@ def _dcd(data: DataSet, seed: int, sweeps: int, tol: float, steps: int = 10_000)
             if primal - dual <= tol * primal:
                 break
     return found
-
-
-def _off_diagonal(data: DataSet) -> np.ndarray:
-    K = KERNELS["Gauss"].matrix(data.X, data.X)
-    np.fill_diagonal(K, 0.0)
-    return K

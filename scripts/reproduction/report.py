@@ -13,7 +13,11 @@ from bench.small_svg import plotting
 from bench.small_svg import save as save_plot
 
 import bigsvm
+from reproduction.journal import total
 
+_BOUND = 4 * 60.0
+_RUNS = {"wss": "the thinned grid, large sets", "wss-ways": "selections and ways", "wss-full": "the whole grid",
+         "wss-kept": "final trainings anew"}  # fmt: skip
 INTRO = """# Published numbers beside ours
 
 Each section is written by one command, from figures that it leaves as JSON beside the plots (`docs/reproduction/`).
@@ -22,8 +26,9 @@ what is printed; where ours differs by more than rounding, the reason is said, o
 
 ## Every table and figure, and what has become of it
 
-Numbers that agree do so to the digits printed, or to the error of what was drawn at random; those of seconds are not
-compared. `scripts/reproduction/reproduce.py --list` says by which rule, and why what differs does.
+A number agrees by the rule of its table, which the list below the table says: the digits printed, the sampling error of
+what was drawn at random, or a margin, which says less. Seconds are not compared. `scripts/reproduction/reproduce.py
+--list` prints the same.
 """
 
 
@@ -46,19 +51,21 @@ def save(folder: Path, name: str, document: dict[str, Any]) -> None:
 
     versions = {"bigsvm": bigsvm.__version__, "numpy": numpy.__version__, "python": platform.python_version()}
     folder.mkdir(parents=True, exist_ok=True)
-    whole = {key: {"versions": versions, **document}[key] for key in ("command", "versions", "printed", "found")}
+    keys = ("command", "versions", "cost", "printed", "found")
+    whole = {key: {"versions": versions, "cost": {}, **document}[key] for key in keys}
     (folder / f"{name}.json").write_text(json.dumps(whole, indent=1) + "\n")
 
 
 def write_page(page: Path, folder: Path, sections: dict[str, Callable[[dict[str, Any], str], list[str]]]) -> None:
     """The page of all papers whose figures are in `folder`; `sections` turns those of each into Markdown."""
     kept = {name: json.loads(p.read_text()) for name in sections if (p := folder / f"{name}.json").exists()}
-    lines = [INTRO, *table(["paper", "what", "state", "numbers", "compared", "agree"], _states(kept))]
+    lines = [INTRO, *table(["paper", "what", "state", "numbers", "compared", "agree"], _states(kept)), *_why(kept)]
     for name, section in sections.items():
         if name in kept:
             document = kept[name]
             lines += section(document["found"], f"{folder.name}/{name}.svg")
             lines += [f"Made by `{document['command']}`; figures in `{folder.name}/{name}.json`.", ""]
+    lines += _costs(kept)
     page.write_text("\n".join(lines))
 
 
@@ -71,6 +78,39 @@ def _states(kept: dict[str, dict[str, Any]]) -> list[list[object]]:
             counts = [len(verdicts), len(compared), sum(compared)] if verdicts else ["", "", ""]
             rows.append([name, item, one["state"], *counts])
     return rows
+
+
+def _why(kept: dict[str, dict[str, Any]]) -> list[str]:
+    """By which rule, and why what differs does."""
+    items = [(name, item, one["why"]) for name, document in kept.items() for item, one in document["printed"].items()]
+    return [*(paragraph(f"* **{name}, {item}.** {why}.") for name, item, why in items if why), ""]
+
+
+def _costs(kept: dict[str, dict[str, Any]]) -> list[str]:
+    """What a run of each paper takes, and all of them together."""
+    rows: list[list[object]] = []
+    sums = {"parts": 0.0, "seconds": 0.0, "cpu_seconds": 0.0}
+    for name, document in kept.items():
+        for journal, kinds in document.get("cost", {}).items():
+            one = total({journal: kinds})
+            sums = {key: sums[key] + one[key] for key in sums}
+            rows.append([name, _RUNS.get(journal, "the run"), f"{one['parts']:.0f}",
+                         f"{one['cpu_seconds']:.0f}", f"{one['seconds']:.0f}"])  # fmt: skip
+    if not rows:
+        return []
+    minutes = sums["cpu_seconds"] / 60.0
+    unknown = [name for name, document in kept.items() if not document.get("cost")]
+    bound = f"the {_BOUND / 60:.0f} hours that were set for it on two cores"
+    verdict = f"{'less' if minutes < _BOUND else 'more'} than {bound}"
+    if unknown:
+        verdict = f"""what {", ".join(unknown)} takes is not among them, not having run since it is written down, so
+            that {bound} are not shown to be kept"""
+    text = paragraph(f"""
+        All of it is run by `scripts/reproduction/reproduce.py all`, which goes on where it was stopped. Each of the
+        {sums["parts"]:.0f} parts was measured when it ran, on a machine that others used, too, so that seconds are
+        more than CPU seconds. Together they are {minutes:.0f} minutes of one core ({sums["seconds"] / 60.0:.0f} by the
+        clock); {verdict}.""")
+    return ["## What a run takes", "", text, "", *table(["paper", "run", "parts", "CPU s", "s"], rows)]
 
 
 def figure(path: Path, panels: int, draw: Callable[[Any], None], width: float = 3.7) -> None:

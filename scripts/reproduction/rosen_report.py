@@ -105,7 +105,7 @@ def _work(found: dict[str, Any]) -> list[str]:
         kernel operations that the paper leaves open. Counted that way it needs {min(naive):.1f} to {max(naive):.1f}
         times the kernel values of rule 2; with K_JJ at hand inside a face {min(looks):.1f} to {max(looks):.1f} times;
         rounds that release up to q rows at once {min(shares):.1f} to {max(shares):.1f} times, in {min(passes):.0f} to
-        {max(passes):.0f} passes over the data. SMO makes one a step."""
+        {max(passes):.0f} passes over the data, where SMO, with no rows kept, makes one a step."""
     return ["### Kernel operations, in rows of N values, nothing kept", "", *table(head, rows), paragraph(about), ""]
 
 

@@ -102,7 +102,10 @@ def run(sets: list[DataSet], protocol: Protocol, journal: Journal, say: Callable
             for data in sets for C in (0.1, 10.0)
         ],
         "steps": [journal(f"steps/{data.name}", lambda data=data: steps_of(data)) for data in shown],
-        "monks": [monks_of(data) for data in sets if data.name.startswith("monks")],
+        "monks": [
+            journal(f"monks/{data.name}", lambda data=data: monks_of(data))
+            for data in sets if data.name.startswith("monks")
+        ],
     }  # fmt: skip
 
 

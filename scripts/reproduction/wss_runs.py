@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import asdict
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from reproduction import wss, wss_ways
-from reproduction.journal import Journal
+from reproduction.journal import journal_of
 from reproduction.mackey_glass import mackey_glass
 from reproduction.sets import DataSet, made_up, open_folder, wss_large_sets, wss_sets
 
@@ -21,10 +20,9 @@ _FEW = wss.Protocol(folds=2, every=4, limit=300, large_rows=100)
 
 
 def run(asked: Namespace, say: Say) -> dict[str, Any]:
-    """The thinned grid and the ways; or, beside what is there, the full grid of some sets, or final trainings alone."""
+    """The thinned grid, the ways, and the full grid of some sets; or, beside what is there, parts of that."""
     if asked.smoke:
-        with tempfile.TemporaryDirectory(prefix="reproduce-") as folder:
-            return _smoke(Path(folder), say)
+        return _smoke(asked, say)
     before = _before(asked)
     data = open_folder(asked.data)
     small, targets = wss_sets(data)
@@ -36,14 +34,16 @@ def run(asked: Namespace, say: Say) -> dict[str, Any]:
     if asked.keep:
         if not before:
             raise SystemExit("reproduce: --keep has nothing to keep\n  leave it out")
-        journal = Journal(asked.parts / "wss-kept.jsonl", before["protocol"])
+        journal = journal_of(asked, "wss-kept", before["protocol"])
         found = wss.run_kept(before, small, targets, journal, say)
     else:
         protocol = wss.Protocol(asked.folds, every=asked.every, large_rows=asked.large_rows)
-        journal = Journal(asked.parts / "wss.jsonl", asdict(protocol))
+        journal = journal_of(asked, "wss", asdict(protocol))
         found = wss.run(small, targets, wss_large_sets(data), protocol, journal, say)
-    ways = wss_ways.run(small, Journal(asked.parts / "wss-ways.jsonl", {"limit": wss_ways.LIMIT}), say)
+    ways = wss_ways.run(small, journal_of(asked, "wss-ways", {"limit": wss_ways.LIMIT}), say)
     full = {"full": before["full"]} if "full" in before else {}
+    if asked.grid == "both":
+        full = {"full": _full(asked, small, say)}
     return {**found, **ways, **full}
 
 
@@ -55,19 +55,19 @@ def _full(asked: Namespace, small: list[DataSet], say: Say) -> dict[str, Any]:
         known = ", ".join(data.name for data in small)
         raise SystemExit(f"reproduce: --sets has no {', '.join(sorted(unknown))}\n  there are: {known}")
     protocol = wss.Protocol(asked.folds, timed=asked.folds, every=1)
-    journal = Journal(asked.parts / "wss-full.jsonl", asdict(protocol))
+    journal = journal_of(asked, "wss-full", asdict(protocol))
     return wss.run([data for data in small if data.name in names], [], [], protocol, journal, say)
 
 
-def _smoke(folder: Path, say: Say) -> dict[str, Any]:
+def _smoke(asked: Namespace, say: Say) -> dict[str, Any]:
     """All of it on made-up data, and final trainings and a set that were not there a second time."""
     sets, targets = [made_up(60, 3, 1, "heart")], [made_up(50, 3, 3, "mpg")]
-    journal = Journal(folder / "wss.jsonl", asdict(_FEW))
+    journal = journal_of(asked, "wss", asdict(_FEW))
     found = wss.run(sets, targets, [made_up(120, 4, 2, "large")], _FEW, journal, say)
     found = wss.run_kept(found, sets, [*targets, mackey_glass(40)], journal, say)
     few = wss.Protocol(folds=2, timed=2, every=3, limit=200)
-    full = wss.run([made_up(40, 3, 1, "heart")], [], [], few, Journal(folder / "full.jsonl", asdict(few)), say)
-    ways = wss_ways.run(sets, Journal(folder / "ways.jsonl", {"limit": wss_ways.LIMIT}), say)
+    full = wss.run([made_up(40, 3, 1, "heart")], [], [], few, journal_of(asked, "wss-full", asdict(few)), say)
+    ways = wss_ways.run(sets, journal_of(asked, "wss-ways", {"limit": wss_ways.LIMIT}), say)
     return {**found, **ways, "full": full}
 
 

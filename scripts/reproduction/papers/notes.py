@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 from reproduction import notes, notes_report
 from reproduction.catalogue import Item, Number, Paper
+from reproduction.journal import journal_of
 from reproduction.notes import OURS
 from reproduction.sets import made_up, notes_set, open_folder
 
@@ -15,8 +17,10 @@ from reproduction.sets import made_up, notes_set, open_folder
 def run(asked: argparse.Namespace, say: Callable[[str], None]) -> dict[str, Any]:
     """heart_scale."""
     if asked.smoke:
-        return notes.run(made_up(40, 3, 1), repeats=1, seeds=2, say=say)
-    return notes.run(notes_set(open_folder(asked.data)), repeats=5, seeds=20, say=say)
+        data, protocol = made_up(40, 3, 1), notes.Protocol(repeats=1, seeds=2)
+    else:
+        data, protocol = notes_set(open_folder(asked.data)), notes.Protocol()
+    return notes.run(data, protocol, journal_of(asked, "notes", asdict(protocol)), say)
 
 
 def table(found: dict[str, Any]) -> list[Number]:

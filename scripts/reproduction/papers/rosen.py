@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import tempfile
 from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from reproduction import rosen, rosen_report
 from reproduction.catalogue import Item, Paper
-from reproduction.journal import Journal
+from reproduction.journal import journal_of
 from reproduction.rosen_tables import EPS, claims, numbers
 from reproduction.sets import Partitioned, made_up, open_folder, rosen_sets
 
@@ -25,12 +23,10 @@ def run(asked: argparse.Namespace, say: Callable[[str], None]) -> dict[str, Any]
     """Six sets, as many random partitions as --partitions says of those that have no published ones."""
     if asked.smoke:
         sets = [Partitioned(made_up(90, 3, k, name), 60) for k, name in enumerate(("heart", "thyroid"))]
-        few = rosen.Protocol(partitions=3, fewer=2, most=5000, slow=2000)
-        with tempfile.TemporaryDirectory(prefix="reproduce-") as folder:
-            return rosen.run(sets, few, Journal(Path(folder) / "rosen.jsonl", asdict(few)), say)
-    protocol = rosen.Protocol(asked.partitions)
-    journal = Journal(asked.parts / "rosen.jsonl", asdict(protocol))
-    return rosen.run(rosen_sets(open_folder(asked.data)), protocol, journal, say)
+        protocol = rosen.Protocol(partitions=3, fewer=2, most=5000, slow=2000)
+    else:
+        sets, protocol = rosen_sets(open_folder(asked.data)), rosen.Protocol(asked.partitions)
+    return rosen.run(sets, protocol, journal_of(asked, "rosen", asdict(protocol)), say)
 
 
 _WHY = """how the paper counts Rosen's iterations is not known, and the SMO that it names is not the one whose steps it

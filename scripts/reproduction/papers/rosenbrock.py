@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import tempfile
 from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from reproduction import rosenbrock, rosenbrock_report
 from reproduction.catalogue import ERRORS, Claim, Item, Number, Paper
-from reproduction.journal import Journal
+from reproduction.journal import Journal, journal_of
 from reproduction.rosenbrock import METHODS
 from reproduction.rosenbrock_theorem import theorem_of
 from reproduction.sets import DataSet, made_up, open_folder, rosenbrock_sets
@@ -26,19 +24,18 @@ def run(asked: argparse.Namespace, say: Callable[[str], None]) -> dict[str, Any]
     """20 splits of each set, unless --splits says otherwise."""
     if asked.smoke:
         sets = [made_up(80, 3, 1, "balance, L and R"), made_up(80, 4, 2, "heart")]
-        few = rosenbrock.Protocol(splits=2, folds=2, costs=(0.01, 1.0), searches=(0.1,))
-        with tempfile.TemporaryDirectory(prefix="reproduce-") as folder:
-            return _run(sets, few, Journal(Path(folder) / "rosenbrock.jsonl", asdict(few)), say)
-    protocol = rosenbrock.Protocol(asked.splits)
-    journal = Journal(asked.parts / "rosenbrock.jsonl", asdict(protocol))
-    return _run(rosenbrock_sets(open_folder(asked.data)), protocol, journal, say)
+        protocol = rosenbrock.Protocol(splits=2, folds=2, costs=(0.01, 1.0), searches=(0.1,))
+    else:
+        sets, protocol = rosenbrock_sets(open_folder(asked.data)), rosenbrock.Protocol(asked.splits)
+    return _run(sets, protocol, journal_of(asked, "rosenbrock", asdict(protocol)), say)
 
 
 def _run(
     sets: list[DataSet], protocol: rosenbrock.Protocol, journal: Journal, say: Callable[[str], None]
 ) -> dict[str, Any]:  # fmt: skip
     found = rosenbrock.run(sets, protocol, journal, say)
-    return {**found, "theorem": [one for data in sets for one in theorem_of(data)]}
+    theorem = [journal(f"theorem/{data.name}", lambda data=data: theorem_of(data)) for data in sets]
+    return {**found, "theorem": [one for of in theorem for one in of]}
 
 
 def table(found: dict[str, Any]) -> list[Number]:
