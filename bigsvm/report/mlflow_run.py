@@ -104,6 +104,8 @@ def _fill(client: Any, run_id: str, run: Run) -> None:
     tags = [RunTag(f"bigsvm.{name}", str(result[name])) for name in _SAID if result.get(name) is not None]
     tags.append(RunTag("bigsvm.store", _without_secrets(str(run.record.get("store", "")))))
     tags += [RunTag(f"bigsvm.version.{name}", str(v)) for name, v in run.started.get("versions", {}).items()]
+    read = (run.record.get("job") or {}).get("rows") or {}  # scale, matrix and their like are no options of the fit
+    tags += [RunTag(f"bigsvm.rows.{name}", _text(value)) for name, value in read.items()]
     ended = _milliseconds(run.record.get("ended"))
     metrics = [Metric(name, value, ended, 0) for name, value in figures_of(result).items() if name not in OPTIONS]
     for step, at_ms, shown in curve_of(run):
