@@ -16,7 +16,7 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from bigsvm.config import OPTIONS, TYPED, FitConfig
 from bigsvm.errors import BigSVMError, MissingInput, UsageError
-from pipelines.tables import ERRORS, METRICS, Arrivals, Drift, Gates, Notify, Seconds, Strict
+from pipelines.tables import ERRORS, METRICS, Arrivals, Drift, Gates, Notify, Seconds, Strict, Tracking
 
 
 def _fit_options(values: Any) -> Any:
@@ -66,6 +66,7 @@ class Job(Strict):
     gates: Gates = Gates()
     drift: Drift = Drift()
     notify: Notify = Notify()
+    mlflow: Tracking | None = None
 
     @model_validator(mode="after")
     def _gates_can_be_met(self) -> Job:

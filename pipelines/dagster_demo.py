@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import click
@@ -58,7 +59,7 @@ def three_nights(folder: Path) -> list[bool]:
     config = folder / "job.toml"
     config.write_text(_JOB)
     os.environ["DAGSTER_DISABLE_TELEMETRY"] = "1"
-    from pipelines.definitions import definitions
+    from pipelines.definitions import definitions, night_of
 
     make_rows(folder / "holdout.zarr", 0)
     promoted = []
@@ -66,7 +67,10 @@ def three_nights(folder: Path) -> list[bool]:
         nightly = definitions(config).resolve_job_def("nightly")
         for night, moved in enumerate((0.0, 0.0, 1.0), 1):
             make_rows(folder / "train.zarr", night, moved)
-            done = nightly.execute_in_process(instance=instance, raise_on_error=False, tags={"night": str(night)})
+            day = night_of(datetime.now(UTC) - timedelta(days=3 - night))
+            done = nightly.execute_in_process(
+                instance=instance, raise_on_error=False, tags={"night": str(night)}, partition_key=day
+            )
             promoted.append(done.success)
     return promoted
 

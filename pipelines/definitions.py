@@ -5,6 +5,9 @@ candidate  the fit; tried again it goes on from its checkpoint
 verdict    all gates, as one check that nothing passes by
 current    the promotion
 
+A run is of one night, a partition named by its day in UTC: the history by day, each with its certificate and gates.
+Rows are those that are there when it runs, whatever night it is called.
+
 The job's folder is what the steps share: between assets goes nothing but small JSON, and a run of
 `python -m pipelines.retrain` may do any of them as well.
 """
@@ -12,6 +15,7 @@ The job's folder is what the steps share: between assets goes nothing but small 
 import dataclasses
 import os
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +35,8 @@ JOB_FILE = "BIGSVM_JOB"
 _HOPELESS = (2, 65, 66, 78)
 """Exit codes of failures that another attempt does not cure."""
 _RETRY = dg.RetryPolicy(max_retries=3, delay=30, backoff=dg.Backoff.EXPONENTIAL)
+NIGHTS = dg.DailyPartitionsDefinition(start_date="2020-01-01", end_offset=1)
+"""By day, today included."""
 _CERTIFICATE = ("relative_gap", "certificate", "objective", "dual_objective", "passes", "n_support", "solver", "C")
 
 
@@ -43,7 +49,11 @@ def definitions(
     """
     assets = _assets(Path(config), retry)
     nightly = dg.define_asset_job("nightly", selection=dg.AssetSelection.assets(*assets))
-    schedule = dg.ScheduleDefinition(name="every_night", job=nightly, cron_schedule=cron)
+
+    @dg.schedule(job=nightly, cron_schedule=cron)
+    def every_night(context: dg.ScheduleEvaluationContext) -> dg.RunRequest:
+        """One run for each day."""
+        return dg.RunRequest(partition_key=night_of(context.scheduled_execution_time))
 
     @dg.sensor(job=nightly, minimum_interval_seconds=look_every_s)
     def new_rows(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
@@ -56,17 +66,27 @@ def definitions(
         if waiting:  # their rows are not in the store yet, whose digest is still the old one
             key = f"{found.problem}+{digest_of({str(path): file_digest(path) for path in waiting})}"
             tags = {"bigsvm/reason": f"files wait to be added: {len(waiting)}"}
-            return dg.SensorResult(run_requests=[dg.RunRequest(run_key=key, tags=tags)], cursor=key)
+            return dg.SensorResult(
+                run_requests=[dg.RunRequest(run_key=key, tags=tags, partition_key=night_of(datetime.now(UTC)))],
+                cursor=key,
+            )
         if not found.changed:
             return dg.SkipReason(found.reason)
-        request = dg.RunRequest(run_key=found.problem, tags={"bigsvm/reason": found.reason})
+        request = dg.RunRequest(
+            run_key=found.problem, tags={"bigsvm/reason": found.reason}, partition_key=night_of(datetime.now(UTC))
+        )
         return dg.SensorResult(run_requests=[request], cursor=found.problem)
 
-    return dg.Definitions(assets=assets, jobs=[nightly], schedules=[schedule], sensors=[new_rows])
+    return dg.Definitions(assets=assets, jobs=[nightly], schedules=[every_night], sensors=[new_rows])
+
+
+def night_of(at: datetime) -> str:
+    """The name of the night that a time belongs to: its day in UTC."""
+    return at.astimezone(UTC).strftime("%Y-%m-%d")
 
 
 def _assets(config: Path, retry: dg.RetryPolicy) -> list[dg.AssetsDefinition]:
-    @dg.asset(output_required=False, retry_policy=retry, group_name="nights")
+    @dg.asset(output_required=False, retry_policy=retry, group_name="nights", partitions_def=NIGHTS)
     def rows(context: dg.AssetExecutionContext) -> Iterator[Any]:
         """Rows and options that are not those of the last promotion."""
         job = _job(config)
@@ -86,7 +106,7 @@ def _assets(config: Path, retry: dg.RetryPolicy) -> list[dg.AssetsDefinition]:
         _refuse(job, looked, found.problem)
         yield dg.Output(found.problem, metadata=_shown({**about, **_gates(looked)}))
 
-    @dg.asset(retry_policy=retry, group_name="nights")
+    @dg.asset(retry_policy=retry, group_name="nights", partitions_def=NIGHTS)
     def candidate(context: dg.AssetExecutionContext, rows: str) -> dg.Output[str]:
         """A model and its proof."""
         job = _job(config)
@@ -104,6 +124,7 @@ def _assets(config: Path, retry: dg.RetryPolicy) -> list[dg.AssetsDefinition]:
     @dg.asset(
         retry_policy=retry,
         group_name="nights",
+        partitions_def=NIGHTS,
         check_specs=[dg.AssetCheckSpec("gates", asset="verdict", blocking=True, description="All gates of the job.")],
     )
     def verdict(candidate: str) -> Iterator[Any]:
@@ -120,7 +141,7 @@ def _assets(config: Path, retry: dg.RetryPolicy) -> list[dg.AssetsDefinition]:
         about = _shown({**_gates(judged), "said": said})
         yield dg.AssetCheckResult(check_name="gates", passed=judged.passed, metadata=about)
 
-    @dg.asset(retry_policy=retry, group_name="nights")
+    @dg.asset(retry_policy=retry, group_name="nights", partitions_def=NIGHTS)
     def current(candidate: str, verdict: dict[str, Any]) -> dg.Output[int]:
         """The model that readers load."""
         job = _job(config)

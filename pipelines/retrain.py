@@ -128,6 +128,7 @@ def would(job: Job, session: Session, force: bool) -> dict[str, Any]:
     plan = make_plan(found.store, start.applied(job.fit)).document()
     told = [name for name in ("command", "url", "url_env") if getattr(job.notify, name)]
     about.update(plan=plan, checks=_asked(job), tells=told, on=list(job.notify.on) if told else [])
+    about["logs_to"] = None if job.mlflow is None else job.mlflow.experiment
     return {**about, "would": _WOULD[doing], "keep_versions": job.keep_versions}
 
 
@@ -187,6 +188,8 @@ def _foreseen(document: dict[str, Any]) -> str:
         lines.append(f"gates: {', '.join(document['checks'])}")
     if document.get("tells"):
         lines.append(f"told by {', '.join(document['tells'])}: {', '.join(document['on'])}")
+    if document.get("logs_to"):
+        lines.append(f"logged to MLflow: {document['logs_to']}")
     return "\n".join(lines)
 
 

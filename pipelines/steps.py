@@ -24,7 +24,7 @@ from bigsvm.files import locks
 from bigsvm.model import versions as registry
 from bigsvm.observe.jsonl import plain
 from bigsvm.run.fit.problem_identity import asked_digest
-from pipelines import journal, notify
+from pipelines import journal, notify, tracking
 from pipelines.arrivals import append as arrive
 from pipelines.arrivals import waiting
 from pipelines.config import Job
@@ -109,7 +109,7 @@ def record(job: Job, document: dict[str, Any]) -> None:
 
 
 def tell(job: Job, document: dict[str, Any]) -> list[str]:
-    """Write an outcome down, and tell whom the job names; what failed of that, in sentences.
+    """Write an outcome down, tell whom the job names, then MLflow; what failed of that, in sentences.
 
     What happened has happened: nothing is raised.
     """
@@ -118,4 +118,4 @@ def tell(job: Job, document: dict[str, Any]) -> list[str]:
         record(job, document)
     except OutputError as error:
         failed.append(str(error))
-    return failed + notify.tell(job.notify, document)
+    return failed + notify.tell(job.notify, document) + tracking.tell(job, document)

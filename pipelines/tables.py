@@ -143,6 +143,23 @@ class Arrivals(Strict):
     """Of text: features are counted from 0."""
 
 
+class Tracking(Strict):
+    """Where MLflow keeps the fits of the nights."""
+
+    experiment: str = Field(min_length=1)
+    """Made where there is none."""
+    uri: str | None = None
+    """Of the tracking server; None: MLFLOW_TRACKING_URI of the environment, where one with a password belongs."""
+    timeout: Seconds = 600.0
+    """Seconds that MLflow may take in a night, the copying of the model included."""
+
+    @model_validator(mode="after")
+    def _no_secret(self) -> Tracking:
+        if self.uri is not None and "@" in urlsplit(self.uri).netloc:
+            raise ValueError("uri holds a user or password: leave it out, and set MLFLOW_TRACKING_URI")
+        return self
+
+
 class Notify(Strict):
     """Who is told of each outcome; a secret is named here and lies in the environment."""
 

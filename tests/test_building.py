@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import re
 import subprocess
 import sys
 import tomllib
+from itertools import takewhile
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -132,3 +134,29 @@ def test_an_old_processor_builds_a_wheel_without(
 
 def test_what_is_compiled_for_a_wheel_is_this_tree(building: Any) -> None:
     assert building("compiled_cache").ROOT == ROOT
+
+
+def test_the_recipe_for_conda_is_that_of_pip() -> None:
+    """Name, version, Python, requirements, what builds it, command, licence: each as in pyproject.toml."""
+    pip = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    project, recipe = pip["project"], (ROOT / "scripts" / "building" / "conda" / "meta.yaml").read_text()
+    lines = [line.strip() for line in recipe.splitlines()]
+
+    def listed(key: str) -> list[str]:
+        after = lines[lines.index(f"{key}:") + 1 :]
+        return [line.removeprefix("- ") for line in takewhile(lambda line: line.startswith("- "), after)]
+
+    on_conda = {"xxhash": "python-xxhash"}
+    wanted = [f"python {project['requires-python']}"]
+    for requirement in project["dependencies"]:
+        name, extra, version = re.match(r"([\w-]+)(\[\w+\])?(.*)", requirement).groups()  # type: ignore[union-attr]
+        wanted.append(f"{on_conda.get(name, name)} {version}")
+        wanted += [f"{extra.strip('[]')} {version}"] if extra else []  # of dask: a package of its own
+    assert listed("run") == wanted
+    (builds,) = pip["build-system"]["requires"]
+    assert listed("host") == [wanted[0], "pip", builds.replace(">=", " >=")]
+    (command,) = project["scripts"].items()
+    assert listed("entry_points") == [" = ".join(command)]
+    for line in (f'version: "{project["version"]}"', f"name: {project['name']}", f"summary: {project['description']}",
+                 f"license: {project['license']}", "path: ../../.."):  # fmt: skip
+        assert line in lines

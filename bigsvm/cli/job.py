@@ -36,6 +36,8 @@ class Job:
     """What is read as rows, beside label and weight: further keywords of `open_store`, as JSON has them."""
     report: Path | None = None
     """A page about the run, made at its end."""
+    mlflow: str | None = None
+    """The experiment of MLflow that the run goes to at its end."""
 
     def open(self) -> RowBlocks:
         """The rows."""
@@ -85,7 +87,8 @@ def finished_job(job: Job) -> tuple[str, dict[str, Any]] | None:
     """
     record, was = _recorded(job.run)
     status, result = record.get("status"), record.get("result")
-    same = {**was, "report": None} == {**job.document(), "report": None}  # a page may still be asked for
+    later = {"report": None, "mlflow": None}  # a page may still be asked for
+    same = {**was, **later} == {**job.document(), **later}
     if job.overwrite or status not in _OVER or not isinstance(result, dict) or not same:
         return None
     if not record.get("model_digest") or record["model_digest"] != digest_of(job.model):

@@ -15,6 +15,7 @@ EXTRAS = {
     "matplotlib": ("report", "pages of bigsvm report and plots as PNG or SVG"),
     "h5py": ("anndata", "rows in .h5ad and .h5 files"),
     "obstore": ("remote", "rows on object storage"),
+    "mlflow": ("mlflow", "runs in MLflow: bigsvm fit --mlflow"),
     "onnx": ("onnx", "bigsvm export MODEL OUT.onnx"),
 }
 """Library -> (extra, what it is for)."""

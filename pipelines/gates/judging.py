@@ -171,7 +171,7 @@ def _gap(job: Job, found: Found, candidate: Path, about: dict[str, Any], emit: E
         try:
             proof = certify_model(candidate, found.store, job.fit, emit)
         except DataError as error:
-            return None, f"no proof: {error}"
+            return None, f"no proof on {job.store}: {error}"
         return proof["relative_gap"], proof["certificate"]
     claim = about.get("certificate") or {}
     gaps = claim.get("relative_gap") or [None]

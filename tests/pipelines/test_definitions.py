@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from bigsvm.run.fit.checkpoint import Checkpoints  # noqa: E402
 from bigsvm.store.ingest.ingest import ingest  # noqa: E402
 from pipelines import journal  # noqa: E402
 from pipelines.dagster_demo import three_nights  # noqa: E402
-from pipelines.definitions import definitions  # noqa: E402
+from pipelines.definitions import NIGHTS, definitions  # noqa: E402
 from tests.pipelines.test_retrain import Place, job, write_store  # noqa: E402
 
 __all__ = ["job"]
@@ -28,7 +29,13 @@ MANY_EPOCHS = 'solver = "dcd"\nloss = "hinge"\ntol = 1e-4'
 
 def run(config: Path, instance: Any) -> Any:
     defs = definitions(config, retry=dg.RetryPolicy(max_retries=2))
-    return defs.resolve_job_def("nightly").execute_in_process(instance=instance, raise_on_error=False)
+    return defs.resolve_job_def("nightly").execute_in_process(
+        instance=instance, raise_on_error=False, partition_key="2026-11-20"
+    )
+
+
+def looking(defs: Any, instance: Any) -> Any:
+    return dg.build_sensor_context(instance, repository_def=defs.get_repository_def())
 
 
 def metadata(done: Any, asset: str) -> dict[str, Any]:
@@ -103,20 +110,24 @@ def test_the_schedule_and_the_sensor_fire(job: Place, tmp_path: Path) -> None:
     defs = definitions(config)
     schedule, sensor = defs.resolve_schedule_def("every_night"), defs.resolve_sensor_def("new_rows")
     with dg.DagsterInstance.ephemeral() as instance:
-        ticked = schedule.evaluate_tick(dg.build_schedule_context(instance))
-        assert len(ticked.run_requests) == 1
+        at = datetime(2026, 11, 21, 2, 15, tzinfo=UTC)
+        (ticked,) = schedule.evaluate_tick(
+            dg.build_schedule_context(instance, scheduled_execution_time=at, repository_def=defs.get_repository_def())
+        ).run_requests
+        assert ticked.partition_key == "2026-11-21"
         assert (schedule.cron_schedule, schedule.job_name) == ("15 2 * * *", "nightly")
-        (request,) = sensor.evaluate_tick(dg.build_sensor_context(instance)).run_requests
+        (request,) = sensor.evaluate_tick(looking(defs, instance)).run_requests
+        assert request.partition_key in NIGHTS.get_partition_keys()[-2:]  # today, also where midnight passes meanwhile
         assert run(config, instance).success
-        after = sensor.evaluate_tick(dg.build_sensor_context(instance))
+        after = sensor.evaluate_tick(looking(defs, instance))
         assert (list(after.run_requests), after.skip_message) == (
             [], "store and options are those of the last promotion",
         )  # fmt: skip
         write_store(tmp_path / "train.zarr", 3)
-        (other,) = sensor.evaluate_tick(dg.build_sensor_context(instance)).run_requests
+        (other,) = sensor.evaluate_tick(looking(defs, instance)).run_requests
         assert other.run_key != request.run_key
         (tmp_path / "train.zarr" / "zarr.json").unlink()
-        assert "zarr.json" in (sensor.evaluate_tick(dg.build_sensor_context(instance)).skip_message or "")
+        assert "zarr.json" in (sensor.evaluate_tick(looking(defs, instance)).skip_message or "")
 
 
 def test_the_sensor_sees_files_that_wait(job: Place, tmp_path: Path) -> None:
@@ -125,17 +136,18 @@ def test_the_sensor_sees_files_that_wait(job: Place, tmp_path: Path) -> None:
     ingest(tmp_path / "rows.svm", tmp_path / "train.zarr", overwrite=True)
     config = job('warm_start = true\n[arrivals]\nfiles = "in/*.svm"\n')
     config.write_text(config.read_text().replace('holdout = "holdout.zarr"\n', ""))
-    sensor = definitions(config).resolve_sensor_def("new_rows")
+    defs = definitions(config)
+    sensor = defs.resolve_sensor_def("new_rows")
     with dg.DagsterInstance.ephemeral() as instance:
         assert run(config, instance).success
-        assert sensor.evaluate_tick(dg.build_sensor_context(instance)).skip_message is not None
+        assert sensor.evaluate_tick(looking(defs, instance)).skip_message is not None
         (tmp_path / "in").mkdir()
         (tmp_path / "in/a.svm").write_text(text)
-        (request,) = sensor.evaluate_tick(dg.build_sensor_context(instance)).run_requests
+        (request,) = sensor.evaluate_tick(looking(defs, instance)).run_requests
         assert request.tags["bigsvm/reason"] == "files wait to be added: 1"
         done = run(config, instance)
         assert metadata(done, "rows")["rows_added"] == 40
-        assert sensor.evaluate_tick(dg.build_sensor_context(instance)).skip_message is not None
+        assert sensor.evaluate_tick(looking(defs, instance)).skip_message is not None
 
 
 def test_three_nights_of_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,5 +158,8 @@ def test_three_nights_of_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with dg.DagsterInstance.from_config(str(tmp_path / "dagster_home")) as instance:
         assert not instance.telemetry_enabled
         found = [(run.tags["night"], run.status.value) for run in instance.get_runs()]
+        days = [run.tags["dagster/partition"] for run in instance.get_runs()]
+        assert len(set(days)) == 3
+        assert set(days) <= set(NIGHTS.get_partition_keys())
     assert sorted(found) == [("1", "SUCCESS"), ("2", "SUCCESS"), ("3", "FAILURE")]
     assert "pipelines.definitions" in sys.modules

@@ -190,3 +190,19 @@ def test_without_matplotlib_one_line_names_the_extra(fits: Path, tmp_path: Path)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert "install bigsvm[report]" in done.stderr
+
+
+@pytest.mark.parametrize(("gaps", "labels"), [([9e-4, 4.2e-4], {"1e-4", "1e-3"}), ([5e-2, 2e-4], {"1e-3", "1e-2"})])
+def test_a_gap_can_be_read_off(gaps: list[float], labels: set[str]) -> None:
+    """Powers of ten alone have labels: where there would be fewer than two, the axis is longer."""
+    chart = Chart("gap", "passes", "gap", [Curve("proved", list(range(1, len(gaps) + 1)), gaps)], log_y=True)
+    assert labels <= set(re.findall(r">(1e-\d)<", inline_svg(chart, 1)))
+
+
+def test_how_rows_were_read_is_told(fits: Path, tmp_path: Path) -> None:
+    shutil.copytree(fits / "two.run", tmp_path / "a.run")
+    record = json.loads((tmp_path / "a.run" / "run.json").read_text())
+    record["job"]["rows"] = {"scale": "maxabs", "matrix": "layers/raw"}
+    (tmp_path / "a.run" / "run.json").write_text(json.dumps(record))
+    assert "read as scale maxabs, matrix layers/raw" in Page(made(tmp_path / "a.run", tmp_path / "p.html")).text
+    assert "read as" not in Page(made(fits / "two.run", tmp_path / "q.html")).text

@@ -100,6 +100,8 @@ def _problem(source: Source, run: Run, status: str) -> Section:
         if shape.get(f"{at}.nnz") is not None:
             values += [Told("features,"), shape.told(f"{at}.nnz", count), Told("entries")]
         facts.append(Fact("data", (*values,)))
+    read = (source.get("job") or {}).get("rows") or {}
+    facts += words("read as", ", ".join(f"{name} {value}" for name, value in read.items() if isinstance(value, str)))
     facts += _classes(source)
     facts += words("loss", result.get("loss") or run.config.get("loss"))
     facts += source.fact("C", "result.C") or source.fact("C", "job.config.C")

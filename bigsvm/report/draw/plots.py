@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 import warnings
 from collections.abc import Sequence
@@ -133,6 +134,8 @@ def _draw(axes: Any, chart: Chart, colours: dict[str, str]) -> None:
             )
         else:
             axes.plot([x], [y], "o", color=of(_COLOURS[k % SERIES]), markeredgecolor=of(_INK), markersize=6)
+    if chart.log_y:
+        _show_decades(axes)
     if chart.unit_square:
         axes.set_xlim(-0.02, 1.02)
         axes.set_ylim(-0.02, 1.02)
@@ -143,6 +146,13 @@ def _draw(axes: Any, chart: Chart, colours: dict[str, str]) -> None:
     named = [name for name in axes.get_legend_handles_labels()[1] if name]
     if len(named) > 1 or chart.level is not None:
         axes.legend(frameon=False, fontsize=8.5, ncols=2 if len(named) > 5 else 1)
+
+
+def _show_decades(axes: Any) -> None:
+    """Widen an axis on which fewer than two powers of ten lie: only they have labels."""
+    low, high = (math.log10(limit) for limit in axes.get_ylim())
+    if math.floor(high) - math.ceil(low) < 1:
+        axes.set_ylim(10.0 ** math.floor(low), 10.0 ** math.ceil(high))
 
 
 def _line(axes: Any, curve: Curve, colour: str, k: int) -> None:

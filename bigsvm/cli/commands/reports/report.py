@@ -11,7 +11,7 @@ from bigsvm.cli.command import bigsvm_command
 from bigsvm.cli.options import add, config_of, run_options, store_options, take_rows
 from bigsvm.cli.page import check_page, write_page
 from bigsvm.cli.session import Session
-from bigsvm.errors import UsageError
+from bigsvm.errors import MissingInput, OutputError, UsageError
 from bigsvm.units import show_bytes
 
 
@@ -27,6 +27,7 @@ from bigsvm.units import show_bytes
 )
 @click.option("--text", "as_text", is_flag=True, help="For the terminal: facts, bars and sparklines.")
 @click.option("--data", metavar="STORE", help="Rows with labels to try the model on: a store or svmlight text.")
+@click.option("--mlflow", metavar="EXPERIMENT", help="Log a run that is over to MLflow instead of making a page.")
 @click.option("--zero-based", is_flag=True, help="Indices of text count from 0.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing page.")
 @add(store_options + run_options)
@@ -44,6 +45,8 @@ def command(
 ) -> int:
     from bigsvm.report.make import figures, make_report, place_of
 
+    if (experiment := options.pop("mlflow")) is not None:
+        return _logged(session, path, experiment, output is not None or as_text or data is not None)
     if as_text and output not in (None, "-"):
         raise UsageError("--text goes to standard output", str(output), "leave -o out, or --text")
     if output == "-" and session.as_json:
@@ -75,6 +78,22 @@ def command(
     nbytes = len(content)
     result = {**result, "report": str(out), "bytes": nbytes}
     return session.finish(result, f"{out}: {show_bytes(nbytes)}", made=True)
+
+
+def _logged(session: Session, run: Path, experiment: str, otherwise: bool) -> int:
+    """Log a run to MLflow; here a failure is one."""
+    from bigsvm.observe.run_files import is_run
+    from bigsvm.report.track import check_mlflow, track
+
+    if otherwise:
+        raise UsageError("--mlflow logs the page by itself", hint="leave -o, --text and --data out")
+    check_mlflow()
+    if not is_run(run):
+        raise MissingInput("no record of a run here", str(run), "a run is a folder with run.json, such as MODEL.run")
+    failed = track(run, experiment)
+    if failed:
+        raise OutputError(f"MLflow did not get the run: {failed}", str(run))
+    return session.finish({"path": str(run), "experiment": experiment}, f"logged to {experiment}", made=True)
 
 
 def _tried(

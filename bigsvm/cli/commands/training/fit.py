@@ -19,6 +19,7 @@ from bigsvm.cli.session import Session
 from bigsvm.cli.types import Source
 from bigsvm.errors import OutputError, UsageError
 from bigsvm.events import Event, FitStarted
+from bigsvm.report.track import check_mlflow, not_tracked, track
 from bigsvm.units import parse_seconds, show_bytes
 
 if TYPE_CHECKING:
@@ -50,6 +51,9 @@ SENTENCES = {
 @click.option(
     "--report", type=click.Path(path_type=Path), metavar="FILE", help="An HTML page about the run (bigsvm report)."
 )
+@click.option(
+    "--mlflow", metavar="EXPERIMENT", help="Log the run to MLflow (MLFLOW_TRACKING_URI): options, figures, model, page."
+)
 @click.option("--allow-unconverged", is_flag=True, help="Exit 0 where it would be 4.")
 @click.pass_context
 def command(
@@ -67,13 +71,13 @@ def command(
     allow_unconverged: bool,
     **options: Any,
 ) -> int:
-    report = options.pop("report")
+    report, mlflow = options.pop("report"), options.pop("mlflow")
     chosen: dict[str, Any] = {name: list(v) if isinstance(v, tuple) else v for name, v in take_rows(options).items()}
     config = config_of(ctx, options)
     model = model or Path(stem_of(store) + ".model")
     run = run or model.parent / f"{model.name}.run"
     every = parse_seconds(checkpoint_every)
-    job = Job(store, label, weight, model, run, config, every, overwrite, allow_unconverged, chosen, report)
+    job = Job(store, label, weight, model, run, config, every, overwrite, allow_unconverged, chosen, report, mlflow)
     if empty_chunks != "refuse":  # remembered beside the store's digests, for this run and for its resumption
         from bigsvm.store.formats.opener import open_store
 
@@ -87,13 +91,14 @@ def train(session: Session, job: Job, resume: bool) -> int:
     check_places(job)
     if job.report is not None:
         check_page(job.report, job.overwrite or resume)
+    if job.mlflow is not None:
+        check_mlflow()
     finished = finished_job(job) if resume else None
     if finished is not None:
         from bigsvm.run.fit.outcome import exit_code
 
         status, document = finished
-        if job.report is not None:
-            report_run(run, job.report)
+        after_run(session, job)
         said = f"{summary(status, document, job.config.tol)}\n\nThe run was over: nothing was done again."
         return session.finish(document, said, status, exit_code(status, job.allow_unconverged), made=True)
     if resume:
@@ -139,10 +144,19 @@ def train(session: Session, job: Job, resume: bool) -> int:
             session.warn_of(result)
             document = result.document(str(model), str(run))
             record.update(status=result.status, result=document, identity=plain(result.identity.document()))
-        if job.report is not None:
-            report_run(run, job.report)
+        after_run(session, job)
     said = summary(result.status, document, job.config.tol)
     return session.finish(document, said, result.status, session.exit_code, made=True)
+
+
+def after_run(session: Session, job: Job) -> None:
+    """What else was asked for of a run that is over.  What MLflow does not get is a warning, and costs nothing."""
+    if job.report is not None:
+        report_run(job.run, job.report)
+    if job.mlflow is not None:
+        failed = track(job.run, job.mlflow)
+        if failed:
+            session.warn(not_tracked(job.run, job.mlflow, failed))
 
 
 def check_places(job: Job) -> None:
