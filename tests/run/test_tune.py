@@ -14,6 +14,7 @@ import pytest
 from scipy import sparse
 
 import bigsvm
+from bigsvm.cli.commands.training.tune import describe
 from bigsvm.config import FitConfig
 from bigsvm.errors import BigSVMError, DataError, Interrupted, PlanRefused, UsageError
 from bigsvm.events import EpochEnd, Event
@@ -310,6 +311,7 @@ def test_hard_candidates_of_few_features_in_memory_are_left_to_newton(tmp_path: 
     assert (found.figures["form"], found.figures["solver"]) == ("shared, the hard ones by fold", "dcd, newton")
     assert [row.candidate.C for row in found.rows] == [0.1, 100.0]
     assert read_found(tmp_path / "search") == json.loads(json.dumps(found.document()))
+    assert "but those of large C a fold after the other" in describe(found, {"run": None, "model": None})
     by_dcd = bigsvm.tune((X, y), Cs=[100.0, 0.1], folds=2, threads=1, solver="dcd")
     assert (by_dcd.figures["form"], by_dcd.figures["solver"]) == ("shared", "dcd")
     for row, other in zip(found.rows, by_dcd.rows, strict=True):

@@ -228,6 +228,7 @@ def describe(result: TuneResult, document: dict[str, Any]) -> str:
 _FORMS = {
     "shared": "all on the same passes",
     "by fold": "a fold after the other, all C on the same passes",
+    "shared, the hard ones by fold": "all on the same passes, but those of large C a fold after the other",
     "one by one": "one after another",
 }
 
