@@ -26,7 +26,6 @@ FILES = ("sklearn.svm.tests.test_svm", "sklearn.svm.tests.test_sparse")
 SMOKE = "parameters or test_linearsvc or fit_sampleweight or gamma_scale or n_support or break_ties or test_weight"
 
 _L1 = "the penalty l1 is out of scope, and is refused"
-_CRAMMER_SINGER = "multi_class='crammer_singer' is refused: not available yet"
 _PROBABILITY = "probabilities are not offered: CalibratedClassifierCV gives them, as scikit-learn 1.9 asks for"
 _DIGITS = "compares two fits to more digits than tol=1e-3 promises: both gaps are proved to be below 1e-5"
 _DONE = "a fit of six rows reaches its tolerance within the first share of work, so that there is nothing to warn of"
@@ -53,8 +52,6 @@ REASONS = {
     "test_dense_liblinear_intercept_handling": _L1,
     "test_sparse_liblinear_intercept_handling": _L1,
     "test_linearsvm_liblinear_sample_weight": _L1,
-    "test_linearsvc_crammer_singer": _CRAMMER_SINGER,
-    "test_crammer_singer_binary": _CRAMMER_SINGER,
     "test_libsvm_convergence_warnings": _DONE,
     "test_timeout": _DONE,
     "test_linear_svm_convergence_warnings": "the warning is there, in other words: it tells the gap",
