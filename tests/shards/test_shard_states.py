@@ -174,3 +174,10 @@ def test_a_shard_stays_where_it_is_while_its_worker_does() -> None:
     three = placement.of(8, ["b", "c", "d"])
     assert max(three.count(name) for name in "bcd") == 3
     assert sum(before == after for before, after in zip(joined, three, strict=True)) == 6
+
+
+def test_the_log_keeps_the_rounds_since_the_save(tmp_path: Path) -> None:
+    for this, w in rounds(4):
+        log_round(str(tmp_path), this, w)
+    shard_tasks.drop_log(str(tmp_path), 2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["round-00000002", "round-00000003"]
