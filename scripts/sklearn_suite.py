@@ -30,9 +30,7 @@ _PROBABILITY = "probabilities are not offered: CalibratedClassifierCV gives them
 _DIGITS = "compares two fits to more digits than tol=1e-3 promises: both gaps are proved to be below 1e-5"
 _DONE = "a fit of six rows reaches its tolerance within the first share of work, so that there is nothing to warn of"
 _INFINITE = "C=inf is refused: a relative gap needs a finite cost"
-_NO_MARGIN = (
-    "a nu at which w = 0 is best, and the sigmoid kernel with nu, are refused, where LIBSVM gives a model of no use"
-)
+_NO_MARGIN = "refused: a nu at which w = 0 is best; and with nu the sigmoid kernel, of which nothing can be proved"
 REASONS = {
     "test_sparse_oneclasssvm": _NO_MARGIN,
     "test_n_iter_libsvm": _NO_MARGIN,
