@@ -171,7 +171,9 @@ def test_nothing_is_compiled_inside_a_linear_fit(
     run: Run, solver: str, loss: str, where: str, layout: str, task: str, dtype: str, tol: float, weighted: bool
 ) -> None:
     options = {"solver": solver, "loss": loss, "tol": tol, "max_passes": 40}
-    task = "regression" if loss_named(loss).regression else "three" if loss == "crammer_singer" and task == "two" else task
+    task = (
+        "regression" if loss_named(loss).regression else "three" if loss == "crammer_singer" and task == "two" else task
+    )
     fits(run, options, where=where, layout=layout, task=task, dtype=dtype, weighted=weighted)
 
 

@@ -47,7 +47,7 @@ CASES = [
     for name, solver in SOLVERS.items()
     for loss in solver.losses
     for bias in solver.biases
-    if name not in (*KERNEL_SOLVERS, *APPROXIMATE) and not LOSSES[loss].regression
+    if name not in (*KERNEL_SOLVERS, *APPROXIMATE) and loss in LOSSES and not LOSSES[loss].regression
 ]
 VIRTUAL = [(name, loss, bias) for name, loss, bias in CASES if bias == "free" or SOLVERS[name].centres]
 
