@@ -14,8 +14,8 @@ import numpy as np
 
 from bigsvm.compiled.kernel.support import Support
 from bigsvm.solvers.base import Context
-from bigsvm.solvers.kernel.base import most_values
 from bigsvm.solvers.kernel.dual_qp import DualQP, Progress
+from bigsvm.solvers.kernel.ends import most_values
 from bigsvm.solvers.kernel.nu_qp import NuQP
 from bigsvm.solvers.kernel.smo.block_smo import ActiveRows, BlockSMO
 from bigsvm.solvers.kernel.values.data import Rows
