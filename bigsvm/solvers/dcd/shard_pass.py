@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bigsvm.compiled.linear.dual_cd import Stiffness
-from bigsvm.errors import BigSVMError
+from bigsvm.errors import BigSVMError, DataError
 from bigsvm.problem.certificate import RowsTerms
 from bigsvm.problem.deferred import DeferredCertificate
 from bigsvm.solvers import shard_tasks
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 _ARRAYS = ("theta", "seen", "balance", "held")
 _REMEMBERED = 10  # rounds whose interaction tells the stiffness of the next
+_BEYOND = 1e150  # whose square is no number any more
 _ROOM = 1.2  # stiffness over what was measured
 _AT_ONCE = 0.4  # of what the rows of a round would follow at once, that the bias goes in answer to what is off
 _SUMMED = 0.04  # of the same, that it keeps: a quarter of the square of the former, where swings just die down
@@ -141,6 +142,7 @@ class ShardedGroup:
         if self.models.problem.constant_feature:
             swept = min(ctx.row_buffer_sweeps / parts, 1.0)
             self._move_bias(_sum(each, "response") + swept * _sum(each, "kept_response"), parts)
+        self._refuse_divergence(ctx.data.uri, square, rise, curvature, w[-1])
         self._measure(square, _sum(each, "norm"))
         seen = np.stack([_sum(each, name) for name in ("gap", "loss", "kept_gap", "kept_loss")], axis=1)
         self.seen = np.concatenate([self.seen, seen[None]])
@@ -173,6 +175,19 @@ class ShardedGroup:
         self.held = self.held - _SUMMED * off / follow
         bias = (self.held - _AT_ONCE * off / follow) / scale
         self.models.w[-1] = bias if self.models.w.ndim == 2 else bias[0]
+
+    def _refuse_divergence(self, where: str, *found: np.ndarray) -> None:
+        """Say so where the bias swings ever wider: it is moved between rounds, which rows may answer by too much.
+
+        Raises DataError
+        """
+        if all(np.all(np.abs(values) < _BEYOND) for values in found):
+            return
+        raise DataError(
+            "the bias does not settle between the rounds of the shards: costs of rows differ by too much for it",
+            where,
+            "say --shards 1, or --bias none",
+        )
 
     def _measure(self, square: np.ndarray, apart: np.ndarray) -> None:
         """How much the changes of the shards had in common: the square of their sum over the sum of their squares."""
