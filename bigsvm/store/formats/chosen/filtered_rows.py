@@ -49,7 +49,9 @@ class FilteredRows(CountedRows):
             n_unknown += int(found.unknown.sum())
         n_chosen = int(np.bitwise_count(kept).sum())
         if n_chosen == 0:
-            raise DataError(f"no row is chosen by {shortened(condition)}", store.uri, "look at the values of its columns")
+            raise DataError(
+                f"no row is chosen by {shortened(condition)}", store.uri, "look at the values of its columns"
+            )
         kept = _labelled(store, kept, missing)
         super().__init__(store, kept)
         self._condition, self._missing = condition, missing
