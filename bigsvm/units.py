@@ -71,3 +71,8 @@ def show_seconds(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def shortened(text: str, most: int = 200) -> str:
+    """What a user typed, in a line that people read: of a long text the beginning."""
+    return text if len(text) <= most else f"{text[:most]} ..."

@@ -103,7 +103,8 @@ def test_the_cases_are_of_every_solver_loss_and_kernel() -> None:
     assert set(SOLVERS) <= together
     assert set(KERNELS) <= together
     assert {loss for solver in SOLVERS.values() for loss in solver.losses} <= together
-    assert {"1", "3", "keerthi2", "wr", "wr+3", "--stage", "--weight", "--class-weight", "--stop"} <= together
+    assert {"1", "3", "keerthi2", "wr", "wr+3", "--stage", "--weight", "--class-weight", "--stop", "--rows"} <= together
+    assert any("--labels" in DATA[case.data].columns for case in CASES)
     names = [case.name for case in CASES]
     assert len(names) == len(set(names))
     assert set(SMOKE) <= set(names)

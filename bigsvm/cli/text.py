@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from bigsvm.units import show_bytes, show_seconds
+from bigsvm.units import shortened, show_bytes, show_seconds
 
 _WORTH_A_WORD_S = 0.01
 
@@ -28,7 +28,7 @@ def chosen(result: dict[str, Any]) -> str | None:
     if not found:
         return None
     unknown = f"; of {count(found['unknown'])} it is not known" if found["unknown"] else ""
-    return f"{count(found['chosen'])} of {count(found['of'])} rows, where {found['rows']}{unknown}"
+    return f"{count(found['chosen'])} of {count(found['of'])} rows, where {shortened(found['rows'])}{unknown}"
 
 
 def count(value: float | None) -> str:

@@ -47,7 +47,7 @@ class Names(click.ParamType):
         if isinstance(value, tuple | list):
             return tuple(map(str, value))
         names = tuple(next(csv.reader([str(value)], skipinitialspace=True), ()))
-        if not all(names) or len(set(names)) != len(names):
+        if not names or not all(names) or len(set(names)) != len(names):
             self.fail(f"{value!r} is no list of different names", param, ctx)
         return names
 

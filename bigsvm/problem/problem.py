@@ -218,7 +218,7 @@ def make_problem(config: FitConfig, store: RowBlocks, class_counts: np.ndarray |
     if kernel.name == "precomputed" and store.n_features != store.n_samples:
         shape = f"{store.n_samples:,} x {store.n_features:,}"
         raise DataError(f"a precomputed kernel has a column for each row, and the store is {shape}", store.uri)
-    if loss.name == "one_class":
+    if loss.name == "one_class" and LABEL_SETS not in store.recipe:
         return _one_class(config, store, loss, kernel, centre)
     if loss.regression:
         return _regression(config, store, loss, kernel, centre)

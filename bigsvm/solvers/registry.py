@@ -82,12 +82,17 @@ def choose_solvers(config: FitConfig, shape: DataShape, in_memory: bool = False)
             if shape.centred and able_solvers(config, dataclasses.replace(shape, centred=False)):
                 what = f"no solver for {what} takes the means of sparse rows off without filling them up"
                 squared = "squared_epsilon_insensitive" if shape.regression else "squared_hinge"
-                raise Unsupported(what, hint=f"say --bias free, --loss {squared}, or --scale maxabs")
+                free = "--multi-class ovr" if shape.joint else f"--bias free, --loss {squared}"
+                raise Unsupported(what, hint=f"say {free}, or --scale maxabs")
             raise Unsupported(f"no solver for {what}{with_kernel}{of_paper}", hint=_all(config))
         if not found:
             options = ", ".join(config.solver_options)
             raise UsageError(f"no solver of {', '.join(able)} has options {options}", hint="name the solver with -s")
-        return [Choice(_made(SOLVERS[p.name], config, p.options), p.why, p.kept_bytes) for p in found]
+        choices = [Choice(_made(SOLVERS[p.name], config, p.options), p.why, p.kept_bytes) for p in found]
+        refusals = [choice.solver.refusal(shape) for choice in choices]  # of the options, too, that the user set
+        if None not in refusals:
+            raise Unsupported(str(refusals[0]), hint=others)
+        return [choice for choice, refusal in zip(choices, refusals, strict=True) if refusal is None]
     name = config.solver
     if name not in SOLVERS:
         raise UsageError(f"unknown solver {name!r}", hint=f"one of auto, {', '.join(SOLVERS)}")
@@ -105,7 +110,8 @@ def choose_solvers(config: FitConfig, shape: DataShape, in_memory: bool = False)
         raise Unsupported(f"solver {name!r} has no stop rule of a paper's", hint=f"{others}; or use --stop gap")
     if shape.centred and not solver.centres:
         what = f"solver {name!r} cannot take the means of sparse rows off (--scale standard) with bias {config.bias!r}"
-        raise Unsupported(what, hint=f"{others}; or say --bias free" if able else "say --bias free")
+        free = "say --multi-class ovr, or --scale maxabs" if shape.joint else "say --bias free"
+        raise Unsupported(what, hint=f"{others}; or {free}" if able else free)
     if shape.label_sets and not solver.label_sets:
         what = f"solver {name!r} is for rows with one label, and these have several (--labels)"
         raise Unsupported(what, hint=others)

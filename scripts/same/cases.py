@@ -50,7 +50,7 @@ def _linear() -> list[Case]:
         Case("dcd-squared", "dense32", "-s dcd --loss squared_hinge --bias none"),
         Case("dcd-random", "dense32", "-s dcd --loss hinge --set order=random"),
         Case("dcd-paper", "dense32", "-s dcd --loss hinge --stop paper --set eps=1e-2 --c 0.01"),
-        Case("dcd-crammer-singer", "classes", "--multi-class crammer-singer"),
+        Case("dcd-crammer-singer", "classes", "--loss crammer_singer"),
         Case("newton-augmented", "dense32", "-s newton"),
         Case("newton-none", "csr", "-s newton --bias none --c 0.1"),
         Case("newton-free", "dense64", "-s newton --bias free"),
@@ -135,6 +135,9 @@ def _problems() -> list[Case]:
         Case("unsealed", "unsealed", "-s dcd --loss hinge"),
         Case("no-dual", "dense32", "-s dcd --no-dual"),
         Case("parquet", "parquet", "-s dcd"),
+        Case("parquet-rows", "parquet", "-s dcd --rows f0>0"),
+        Case("labels-dcd", "labels", "-s dcd --loss hinge --rows f3>0"),
+        Case("labels-newton", "labels", "-s newton --bias free"),
         Case("text", "text", "-s dcd --loss hinge"),
         Case("arrays", "dense32", options={"solver": "dcd", "loss": "hinge"}, door="fit"),
         Case("arrays-csr", "csr", options={"solver": "newton", "C": 0.1}, door="fit"),
@@ -276,6 +279,13 @@ def _parquet(path: Path) -> None:
     pq.write_table(table, path, row_group_size=400, write_page_checksum=True)
 
 
+def _several(path: Path) -> None:
+    X, values = _rows(700, N_FEATURES, 700)
+    columns = {f"f{j}": pa.array(np.ascontiguousarray(X[:, j])) for j in range(N_FEATURES)}
+    labels = {"low": values < 0.5, "high": values > 0, "first": X[:, 0] > 0.2}
+    pq.write_table(pa.table({**columns, **labels}), path, row_group_size=300, write_page_checksum=True)
+
+
 def _text(path: Path) -> None:
     X, values = _rows(500, N_FEATURES, 500)
     with open(path, "w") as file:
@@ -314,6 +324,7 @@ DATA: dict[str, Data] = {
     "target": Data("target.zarr", _dense(250, classes=0)),
     "gram": Data("gram.zarr", _gram),
     "parquet": Data("rows.parquet", _parquet, ("--label", "label"), sealed=False),
+    "labels": Data("labels.parquet", _several, ("--labels", "low,high,first"), sealed=False),
     "text": Data("rows.svm", _text, (), sealed=False),
     "stream": Data("stream.zarr", _dense(60_000, 40)),
     "stream-classes": Data("stream-classes.zarr", _dense(50_000, 40, classes=3)),

@@ -14,6 +14,7 @@ import pytest
 import zarr
 
 import bigsvm
+from bigsvm.cli.main import run
 from bigsvm.config import FitConfig
 from bigsvm.errors import BigSVMError, DataError, Unsupported, UsageError
 from bigsvm.model.linear_model import load_model
@@ -146,6 +147,16 @@ def test_rows_and_labels_may_both_be_chosen(folder: Path) -> None:
     np.testing.assert_array_equal(fitted.model.coef, again.model.coef)
 
 
+def test_a_split_says_how_well_the_labels_of_other_rows_are_found(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fit = ["fit", str(folder / "rows.zarr"), "--memory", "64MiB"]
+    assert run([*fit, "-o", str(tmp_path / "m"), "--labels", "A,B", "--split", "0.7"]) == 0
+    assert "all labels right 0." in capsys.readouterr().out
+    assert run([*fit, "-o", str(tmp_path / "n"), "--labels", ""]) == 2
+    assert "is no list of different names" in capsys.readouterr().err
+
+
 def test_two_labels_are_two_models() -> None:
     fitted = bigsvm.fit(X, Y[:, :2], **OPTIONS)
     assert fitted.model.coef.shape == (2, D)
@@ -161,6 +172,7 @@ def test_two_labels_are_two_models() -> None:
         ({"class_weight": "balanced"}, Unsupported, "without class weights"),
         ({"multi_class": "ovo"}, Unsupported, "without pairs"),
         ({"calibrate": "sigmoid"}, Unsupported, "without probabilities"),
+        ({"loss": "one_class", "kernel": "rbf"}, Unsupported, "without a kernel"),
     ],
 )
 def test_what_goes_with_one_label_alone_is_refused_by_name(options: dict, error: type, what: str) -> None:

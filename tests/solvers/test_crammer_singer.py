@@ -174,6 +174,7 @@ def test_without_alpha_a_weaker_bound_is_proved_and_damage_is_seen(tmp_path: Pat
         ({"shards": 2}, "no shards"),
         ({"solver": "newton"}, "solvers that do: dcd"),
         ({"solver": "dcd", "solver_options": {"momentum": "on"}}, "momentum=on does not train"),
+        ({"solver_options": {"momentum": "on"}}, "momentum=on does not train"),
     ],
 )
 def test_what_does_not_go_with_it_is_refused_by_name(options: dict[str, Any], said: str) -> None:

@@ -184,3 +184,23 @@ def test_what_is_no_condition_is_refused(condition: str) -> None:
         parse(condition)
     assert isinstance(error.value, BigSVMError)
     assert error.value.hint
+
+
+def test_ten_thousand_terms_are_one_condition_and_a_refusal_is_one_short_line(folder: Path) -> None:
+    many = " or ".join(f"n_genes == {k}" for k in range(10, 100_000, 10))
+    store = opened(folder, "rows.zarr", f"({many}) and not kind == N")
+    wanted = (np.nan_to_num(GENES) >= 10) & (KIND != "N")
+    assert store.store_rows(0, store.n_samples).tolist() == np.flatnonzero(wanted).tolist()
+    assert pickle.loads(pickle.dumps(store)).n_samples == store.n_samples
+    assert str(parse(str(parse(many)))) == str(parse(many))
+    for wrong in (many.replace(" == ", " == 5"), f"{many} or", f"{many} ;"):
+        with pytest.raises(BigSVMError) as refused:
+            opened(folder, "rows.zarr", wrong)
+        assert len(str(refused.value)) < 500
+
+
+def test_a_column_that_nothing_compares_is_named(tmp_path: Path) -> None:
+    lists = {"indices": [[0, 1, 2]] * N, "values": X.tolist(), "label": KIND.tolist()}
+    pyarrow.parquet.write_table(pa.table({**lists, "day": pa.array(range(N), pa.date32())}), tmp_path / "days.parquet")
+    with pytest.raises(DataError, match=r"column .day. is of type date32.*conditions and labels are of numbers"):
+        open_store(tmp_path / "days.parquet", rows="day > 3")

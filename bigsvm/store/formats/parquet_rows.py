@@ -179,7 +179,7 @@ class ParquetRows(StoreBase):
         parts: dict[str, list[Column]] = {name: [] for name in names}
         for first, batch in self._files.batches(start, stop, list(names)):
             for name in names:
-                parts[name].append(_column_of(batch.column(name), self.uri, first))
+                parts[name].append(_column_of(batch.column(name), name, self.uri, first))
         return {name: Column(*map(np.concatenate, zip(*found, strict=True))) for name, found in parts.items()}
 
     def _labels(self, column: pa.Array, first: int) -> np.ndarray:
@@ -255,10 +255,14 @@ class ParquetRows(StoreBase):
         return self._known
 
 
-def _column_of(column: pa.Array, where: str, first: int) -> Column:
-    """Values as NumPy has them, and which are there."""
+def _column_of(column: pa.Array, name: str, where: str, first: int) -> Column:
+    """Values as NumPy has them, and which are there.  Raises DataError for a type that nothing compares."""
     there = numbers_of(column.is_valid())
-    known = plain_of(column.drop_null(), where, first)
+    try:
+        known = plain_of(column.drop_null(), where, first)
+    except DataError:
+        what = f"column {name!r} is of type {column.type}: conditions and labels are of numbers, truth values and text"
+        raise DataError(what, where, "write it as a number or as text") from None
     values = np.zeros(len(column), known.dtype)
     values[there] = known
     return Column(values, there)

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigsvm.errors import UsageError
+from bigsvm.units import shortened
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?![\w.]))|(?P<text>'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\")"
@@ -31,6 +32,7 @@ _COMPARED: dict[str, Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 _HINT = "such as: cell_type in (T, B) and n_genes > 500 and not batch == 'b 7'"
 _DEEPEST = 50
+
 
 Value = str | float | int | bool
 
@@ -126,24 +128,28 @@ class Not:
 
 
 @dataclass(frozen=True)
-class Both:
-    """Two conditions, `and` or `or`."""
+class Joined:
+    """Two conditions or more, `and` or `or`: side by side, so that ten thousand lie no deeper than two."""
 
     word: str
-    left: Condition
-    right: Condition
+    parts: tuple[Condition, ...]
 
     def __str__(self) -> str:
-        return f"({self.left} {self.word} {self.right})"
+        return f"({f' {self.word} '.join(map(str, self.parts))})"
 
     def names(self) -> Iterator[str]:
         """The columns that are looked at."""
-        yield from self.left.names()
-        yield from self.right.names()
+        for part in self.parts:
+            yield from part.names()
 
     def of(self, columns: Columns) -> Chosen:
         """Of some rows."""
-        a, b = self.left.of(columns), self.right.of(columns)
+        found = self.parts[0].of(columns)
+        for part in self.parts[1:]:
+            found = self._with(found, part.of(columns))
+        return found
+
+    def _with(self, a: Chosen, b: Chosen) -> Chosen:
         if self.word == "or":
             true = a.true | b.true
             return Chosen(true, (a.unknown | b.unknown) & ~true)
@@ -151,7 +157,7 @@ class Both:
         return Chosen(a.true & b.true, (a.unknown | b.unknown) & ~false)
 
 
-Condition = Test | Not | Both
+Condition = Test | Not | Joined
 
 
 def parse(text: str) -> Condition:
@@ -171,7 +177,8 @@ class _Reader:
 
     def _wrong(self, wanted: str) -> UsageError:
         seen = f"{self._tokens[self._at][1]!r}" if self._at < len(self._tokens) else "the end"
-        return UsageError(f"cannot read the condition {self._text!r}: {wanted} was expected, not {seen}", hint=_HINT)
+        what = f"cannot read the condition {shortened(self._text)!r}: {wanted} was expected, not {seen}"
+        return UsageError(what, hint=_HINT)
 
     def _take(self, *wanted: str) -> bool:
         """Step over a keyword or sign, if it is the next."""
@@ -186,10 +193,10 @@ class _Reader:
         if depth > _DEEPEST:
             raise UsageError(f"the condition has more than {_DEEPEST} brackets in one another", hint=_HINT)
         below = (lambda: self._joined("and", depth)) if word == "or" else (lambda: self._negated(depth))
-        found = below()
+        parts = [below()]
         while self._take(word):
-            found = Both(word, found, below())
-        return found
+            parts.append(below())
+        return parts[0] if len(parts) == 1 else Joined(word, tuple(parts))
 
     def _negated(self, depth: int) -> Condition:
         turns = 0
@@ -252,7 +259,8 @@ def _tokens(text: str) -> Iterator[tuple[str, str]]:
     while at < end:
         found = _TOKEN.match(text, at)
         if found is None:
-            raise UsageError(f"cannot read the condition {text!r} from {text[at:].strip()[:20]!r} on", hint=_HINT)
+            what = f"cannot read the condition {shortened(text)!r} from {text[at:].strip()[:20]!r} on"
+            raise UsageError(what, hint=_HINT)
         at = found.end()
         assert found.lastgroup is not None
         yield found.lastgroup, found.group(found.lastgroup)

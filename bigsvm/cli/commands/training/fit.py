@@ -267,7 +267,10 @@ def _held_out(found: dict[str, Any] | None) -> str | None:
     """How well the model does on rows that were kept back; None where none were."""
     if found is None:
         return None
-    good = f"R2 {text.number(found['r2'])}" if "r2" in found else f"accuracy {text.number(found['accuracy'], 5)}"
+    if "subset_accuracy" in found:
+        good = f"all labels right {text.number(found['subset_accuracy'], 5)}"
+    else:
+        good = f"R2 {text.number(found['r2'])}" if "r2" in found else f"accuracy {text.number(found['accuracy'], 5)}"
     return f"{good} on {text.count(found['n_rows'])} other rows"
 
 

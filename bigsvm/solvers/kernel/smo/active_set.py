@@ -167,7 +167,7 @@ class Round:
         work.stage, work.threshold = "solve", -np.inf
 
     def _band(self) -> float:
-        """How far from violating a row may be and still belong to the active set; of a model that nu shapes it moves."""
+        """How far from violating a row of the active set may be; of a model that nu shapes it moves."""
         return (_BAND_MEMORY if self.ctx.resident else _BAND_DISK) * self.qp.scale()
 
     def _sampled(self, wanted: int) -> np.ndarray:

@@ -15,6 +15,7 @@ from bigsvm.store.formats.split_rows import CountedRows
 from bigsvm.store.identity import Identity
 from bigsvm.store.labels import Missing, label_codes
 from bigsvm.store.transforms.expression import parse
+from bigsvm.units import shortened
 
 _STEP = 1 << 16  # rows whose columns are looked at together, a multiple of 8
 
@@ -48,7 +49,9 @@ class FilteredRows(CountedRows):
             n_unknown += int(found.unknown.sum())
         n_chosen = int(np.bitwise_count(kept).sum())
         if n_chosen == 0:
-            raise DataError(f"no row is chosen by {condition}", store.uri, "look at the values of its columns")
+            raise DataError(
+                f"no row is chosen by {shortened(condition)}", store.uri, "look at the values of its columns"
+            )
         kept = _labelled(store, kept, missing)
         super().__init__(store, kept)
         self._condition, self._missing = condition, missing
