@@ -15,7 +15,7 @@ from bigsvm.budget import MemoryBudget
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.config import FitConfig
 from bigsvm.errors import DataError
-from bigsvm.events import Emit, WorkAdvanced, WorkEnded, WorkStarted, silent
+from bigsvm.events import Emit, Warned, WorkAdvanced, WorkEnded, WorkStarted, silent
 from bigsvm.machine import core_count, memory_limit, return_freed_memory
 from bigsvm.model.linear_model import Model
 from bigsvm.model.model_rows import check_alike
@@ -186,7 +186,10 @@ def score_store(
     ------
     DataError : a row has more features than the model, dense rows have fewer, or the store is damaged.
     """
-    check_alike(model.about.get("rows", {}), store)
+    known = model.about.get("rows", {})
+    check_alike(known, store)
+    if known.get("features") and store.feature_names is None:
+        emit(Warned("the rows have no names of features, and the model does: features are taken in the model's order"))
     model.check_centred(store.layout, store.uri)
     if store.layout == "dense" and store.n_features != model.n_features:
         raise DataError(
