@@ -113,7 +113,8 @@ class LinearSVC(_Linear, LinearClassifierMixin, SparseCoefMixin, BaseEstimator):
     dual : bool or 'auto', default='auto'
         both problems have one optimum, so it chooses nothing; False with 'hinge' is refused, as in scikit-learn
     tol : float, default=1e-4
-        stands for a relative duality gap, which is proved: tol / 100 with 'hinge', else the smaller of that and tol ** 2
+        stands for a relative duality gap, which is proved: tol / 100 with 'hinge', else the smaller of that and
+        tol ** 2
     C : float, default=1.0
         above 0; the sum of losses is multiplied by it
     multi_class : 'ovr' or 'crammer_singer', default='ovr'
