@@ -32,6 +32,7 @@ from bigsvm.units import KIB, MIB
 _LARGEST_BLOCK = 8 * MIB
 _FIXED = 4 * MIB
 """Buffers of files and codecs, and what else a run holds whatever the data."""
+_NAMELESS = "the rows have no names of features, and the model does: features are taken in the model's order"
 _PYTHON_ROW = 256
 """Bytes that a row costs while it is written as text: a few short-lived objects."""
 
@@ -189,7 +190,7 @@ def score_store(
     known = model.about.get("rows", {})
     check_alike(known, store)
     if known.get("features") and store.feature_names is None:
-        emit(Warned("the rows have no names of features, and the model does: features are taken in the model's order"))
+        emit(Warned(_NAMELESS))
     model.check_centred(store.layout, store.uri)
     if store.layout == "dense" and store.n_features != model.n_features:
         raise DataError(
@@ -224,6 +225,8 @@ def score_text(
     ------
     DataError : the text is bad, or a row has more features than the model; names file and line.
     """
+    if model.about.get("rows", {}).get("features"):
+        emit(Warned(_NAMELESS))
     model.check_centred("csr", source)
     scorer, recipe = model.scorer(), Recipe.of(model.about.get("rows", {}))
 
