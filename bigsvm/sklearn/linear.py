@@ -423,7 +423,7 @@ class LinearSVR(_Linear, RegressorMixin, BaseEstimator):
 
     def _searched(self) -> dict[str, Any]:
         """The problem, as options of `bigsvm.tune`, but for C and the bias."""
-        return {"loss": self.loss, "epsilon": float(self.epsilon), "multi_class": "ovr"}
+        return {"loss": self.loss, "epsilon": float(self.epsilon)}
 
     def predict(self, X: Any) -> np.ndarray:
         """Values, float64, (n_samples,), of an array or of the rows of a store."""

@@ -94,7 +94,7 @@ def search(
     own = ["class_weight"] if class_weights is None else []
     if own and classifies:
         class_weights = by_label(estimator.class_weight)
-    joint = problem["multi_class"] == JOINT_RULE
+    joint = problem.get("multi_class") == JOINT_RULE
     with errors_of_scikit_learn():
         rows = _rows(estimator, X, y, sample_weight, classifies)
         if class_weights is not None and rows.classes is not None and len(rows.classes) > 2 and not joint:
