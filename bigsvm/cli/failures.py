@@ -54,6 +54,8 @@ def failure_of(error: BaseException, debug: bool = False) -> Failure:
     if isinstance(error, OSError) and error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
         # Outputs are looked at first: it is an input that cannot have such a name.
         return Failure(EXIT_NO_INPUT, f"{error.filename}: {error.strerror}", "")
+    if isinstance(error, PermissionError) and error.filename is not None:
+        return Failure(EXIT_NO_INPUT, f"{error.filename}: cannot be read: {error.strerror}", "may this user read it?")
     if isinstance(error, OSError):
         # Nobody made a better error of it: a full disk is an output's, all else is the device's.
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

@@ -6,7 +6,7 @@ from bigsvm.config import CALLED_ELSEWHERE, OPTIONS
 
 _COMMANDS = ("fit", "plan")
 _FLAGS = {
-    "-C": "the cost is -c; a search over costs, as LIBLINEAR's -C, is `bigsvm.fit_path` in Python",
+    "-C": "the cost is -c; a search over costs, as LIBLINEAR's -C, is bigsvm tune STORE",
     "-t": "--kernel linear|poly|rbf|sigmoid|precomputed, LIBSVM's -t 0|1|2|3|4",
     "-g": "--gamma",
     "-d": "--degree",
@@ -16,7 +16,7 @@ _FLAGS = {
     "-w": "--class-weight LABEL=WEIGHT,...: -w1 5 is --class-weight 1=5",
     "-q": "--quiet",
     "-n": "--nu, with --loss nu_svc, nu_svr or one_class",
-    "-b": "scores are not made probabilities while training",
+    "-b": "--calibrate sigmoid, which holds rows out for it",
     "-R": "--bias free",
 }
 """Of `train` and `svm-train`."""

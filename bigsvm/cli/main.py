@@ -67,6 +67,18 @@ class LazyGroup(click.Group):
             return None
         return import_module(f"bigsvm.cli.commands.{COMMANDS[cmd_name][0]}").command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click has it, but for a name that is no command: the one that comes closest is said."""
+        named = args[0]
+        if named not in COMMANDS and not named.startswith("-"):
+            import difflib  # of use here alone: `bigsvm --help` goes without
+
+            close = difflib.get_close_matches(named, COMMANDS, 1)
+            ctx.fail(f"No such command {named!r}" + (f", did you mean {close[0]!r}?" if close else ""))
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, said) for name, (_, said) in COMMANDS.items()])

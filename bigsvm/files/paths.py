@@ -8,7 +8,7 @@ import re
 import stat
 from pathlib import Path
 
-from bigsvm.errors import DataError, OutputError
+from bigsvm.errors import DataError, MissingInput, OutputError
 
 STORE_MARKS = ("zarr.json", ".zgroup", ".zarray", ".zmetadata", "bigsvm-manifest.json")
 """Files by which a folder is known as a Zarr store, or as a part of one."""
@@ -23,6 +23,20 @@ def cache_folder() -> Path:
     """$BIGSVM_CACHE, else $XDG_CACHE_HOME, else ~/.cache, and `bigsvm` below it; not created here."""
     base = os.environ.get("BIGSVM_CACHE") or os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return Path(base) / "bigsvm"
+
+
+def no_such_store(named: str) -> MissingInput:
+    """The error of a store that is not where a user named it, with a name there that comes close, if one does."""
+    import difflib  # of use here alone: `bigsvm --help` goes without
+
+    path = Path(named)
+    folder = path.absolute().parent
+    try:
+        close = difflib.get_close_matches(path.name, os.listdir(folder), 1)
+    except OSError:
+        return MissingInput("no such store", named, f"there is no folder {folder} that can be listed")
+    hint = f"did you mean {path.with_name(close[0])}?" if close else f"the folder looked in is {folder}"
+    return MissingInput("no such store", named, hint)
 
 
 def local_path(root: Path, key: str) -> Path:

@@ -233,10 +233,13 @@ def make_problem(config: FitConfig, store: RowBlocks, class_counts: np.ndarray |
         raise DataError("the rows have no features", store.uri)
     if LABEL_SETS in store.recipe:
         return _of_sets(config, store, loss, centre)
+    if not len(classes):
+        raise DataError("there are no rows", store.uri, "is the file empty, but for its header?")
     if len(classes) < 2:
         raise DataError(
             f"the store has one class only ({', '.join(map(str, classes))}); there is nothing to separate",
             store.uri,
+            "--label names the column of labels",
         )
     positive = np.array([1] if len(classes) == 2 else range(len(classes)), dtype=np.int32)
     negative = np.full(len(positive), -1, np.int32)

@@ -1,4 +1,4 @@
-"""What the four estimators share: from their parameters to a fit, and from a fit to what is known of it."""
+"""What all estimators share: from their parameters to a fit, and from a fit to what is known of it."""
 
 from __future__ import annotations
 

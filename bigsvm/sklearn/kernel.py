@@ -1,4 +1,4 @@
-"""What SVC and SVR share: fits with a kernel, support vectors, and scores by them."""
+"""What all kernel estimators share: fits with a kernel, support vectors, and scores by them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _POSITIVE = Interval(Real, 0.0, None, closed="neither")
 
 
 class Kernelised(Certified):
-    """What both kernel estimators share."""
+    """What all kernel estimators share."""
 
     kernel: str | Callable[..., Any]
     degree: int

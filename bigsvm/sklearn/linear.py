@@ -107,25 +107,60 @@ class LinearSVC(_Linear, LinearClassifierMixin, SparseCoefMixin, BaseEstimator):
 
     Parameters
     ----------
-    penalty : 'l2'; 'l1' is refused
-    loss : 'squared_hinge' or 'hinge'
-    dual : both problems have one optimum, so it chooses nothing; False with 'hinge' is refused, as in scikit-learn
-    tol, max_iter, random_state, verbose, memory, threads : see `Certified`; max_iter counts passes over the rows
-    C, fit_intercept, intercept_scaling, class_weight : as scikit-learn's; of several classes each
-        weighs, as in LIBLINEAR, in its own model alone
-    multi_class : 'ovr', or 'crammer_singer': one hinge loss of all classes together, as LIBLINEAR's -s 4; loss, penalty
-        and dual then count for nothing, as in scikit-learn, class weights weigh the rows of their class, and of two
-        classes the certificate is of the same problem as that of hinge with twice the C
-    solver : one of bigsvm's by name; 'auto' chooses by loss, shape and memory
-    warm_start : `fit` starts where the last one ended, if the rows then are the first rows now (found out by content);
-        else from 0.  The optimum is the same.  8 bytes for each row and model are kept, and pickled
+    penalty : 'l2', default='l2'
+        'l1' is refused
+    loss : 'squared_hinge' or 'hinge', default='squared_hinge'
+    dual : bool or 'auto', default='auto'
+        both problems have one optimum, so it chooses nothing; False with 'hinge' is refused, as in scikit-learn
+    tol : float, default=1e-4
+        stands for a relative duality gap, which is proved: tol / 100 with 'hinge', else the smaller of that and
+        tol ** 2
+    C : float, default=1.0
+        above 0; the sum of losses is multiplied by it
+    multi_class : 'ovr' or 'crammer_singer', default='ovr'
+        each class against the rest, or one hinge loss of all classes together, as LIBLINEAR's -s 4; loss, penalty and
+        dual then count for nothing, as in scikit-learn, class weights weigh the rows of their class, and of two classes
+        the certificate is of the same problem as that of hinge with twice the C
+    fit_intercept : bool, default=True
+    intercept_scaling : float, default=1
+        value of the constant feature whose weight gives the intercept; that weight is regularised as all others
+    class_weight : dict, 'balanced' or None, default=None
+        {label: what C is multiplied by}; of several classes each weighs, as in LIBLINEAR, in its own model alone
+    verbose : int, default=0
+        lines on stderr
+    random_state : int, RandomState or None, default=None
+        None is seed 0: a fit is the same each time
+    max_iter : int, default=1000
+        passes over the rows, at most; a fit that ends by it warns with the gap it has
+    solver : str, default='auto'
+        one of bigsvm's by name; 'auto' chooses by loss, shape and memory
+    memory : int, str or None, default=None
+        what the fit may hold on top of the process as it is: bytes, '2GiB', or '25%' of the memory limit in force;
+        None: half of what that limit leaves
+    threads : int or None, default=None
+        for reading, and for work whose result does not depend on them; None: the cores this process may use
+    warm_start : bool, default=False
+        `fit` starts where the last one ended, if the rows it knew are the first rows now (found out by content); else
+        from 0.  The optimum is the same.  8 bytes for each row and model are kept, and pickled
 
     Attributes
     ----------
     coef_ : float64, (1, n_features), or (n_classes, n_features)
-    intercept_ : float64, (1,) or (n_classes,); 0.0 without an intercept
-    classes_ : (n_classes,);  n_iter_ : int, epochs;  n_features_in_, feature_names_in_ : as scikit-learn's
-    certificate_, relative_gap_, passes_ : see `Certified`
+    intercept_ : float64, (1,) or (n_classes,)
+        0.0 without an intercept
+    classes_ : (n_classes,)
+        ascending
+    n_iter_ : int
+        visits of rows in units of n_samples, rounded up; of several fits the most
+    certificate_ : Certificate
+        primal and dual objective, gap and `kind` ('proved') of what was fitted
+    relative_gap_ : float
+        (P - D) / P, the largest of all models
+    passes_ : float
+        bytes read for training and proofs, in units of the data
+    n_features_in_ : int
+    feature_names_in_ : (n_features_in_,), object
+        where X had names of columns that are text
     """
 
     penalty: str
@@ -239,6 +274,11 @@ class LinearSVC(_Linear, LinearClassifierMixin, SparseCoefMixin, BaseEstimator):
     def _loss(self) -> str:
         return JOINT_LOSS if self._joint else self.loss
 
+    def _searched(self) -> dict[str, Any]:
+        """As that of LinearSVR.  Raises ValueError for what is not to be had."""
+        self._refuse()
+        return {"loss": self._loss(), **self._rule}
+
     def _refuse(self) -> None:
         why = ""
         if self._joint:
@@ -273,20 +313,52 @@ class LinearSVR(_Linear, RegressorMixin, BaseEstimator):
 
     Parameters
     ----------
-    epsilon : in units of y
-    loss : 'epsilon_insensitive' or 'squared_epsilon_insensitive'
-    dual : both problems have one optimum, so it chooses nothing
-    tol, max_iter, random_state, verbose, memory, threads : see `Certified`; max_iter counts passes over the rows
-    C, fit_intercept, intercept_scaling : as scikit-learn's
-    solver : one of bigsvm's by name; 'auto' chooses by loss, shape and memory
-    warm_start : `fit` starts where the last one ended, if the rows then are the first rows now (found out by content);
-        else from 0.  The optimum is the same.  8 bytes for each row and model are kept, and pickled
+    epsilon : float, default=0.0
+        errors up to it cost nothing; in units of y
+    tol : float, default=1e-4
+        stands for a relative duality gap, which is proved: tol / 100, or the smaller of that and tol ** 2 with the
+        squared loss
+    C : float, default=1.0
+        above 0; the sum of losses is multiplied by it
+    loss : 'epsilon_insensitive' or 'squared_epsilon_insensitive', default='epsilon_insensitive'
+    fit_intercept : bool, default=True
+    intercept_scaling : float, default=1.0
+        value of the constant feature whose weight gives the intercept; that weight is regularised as all others
+    dual : bool or 'auto', default='auto'
+        both problems have one optimum, so it chooses nothing
+    verbose : int, default=0
+        lines on stderr
+    random_state : int, RandomState or None, default=None
+        None is seed 0: a fit is the same each time
+    max_iter : int, default=1000
+        passes over the rows, at most; a fit that ends by it warns with the gap it has
+    solver : str, default='auto'
+        one of bigsvm's by name; 'auto' chooses by loss, shape and memory
+    memory : int, str or None, default=None
+        what the fit may hold on top of the process as it is: bytes, '2GiB', or '25%' of the memory limit in force;
+        None: half of what that limit leaves
+    threads : int or None, default=None
+        for reading, and for work whose result does not depend on them; None: the cores this process may use
+    warm_start : bool, default=False
+        `fit` starts where the last one ended, if the rows it knew are the first rows now (found out by content); else
+        from 0.  The optimum is the same.  8 bytes for each row and model are kept, and pickled
 
     Attributes
     ----------
-    coef_ : float64, (n_features,);  intercept_ : float64, (1,); 0.0 without an intercept
-    n_iter_ : int, epochs;  n_features_in_, feature_names_in_ : as scikit-learn's
-    certificate_, relative_gap_, passes_ : see `Certified`
+    coef_ : float64, (n_features,)
+    intercept_ : float64, (1,)
+        0.0 without an intercept
+    n_iter_ : int
+        visits of rows in units of n_samples, rounded up
+    certificate_ : Certificate
+        primal and dual objective, gap and `kind` ('proved') of what was fitted
+    relative_gap_ : float
+        (P - D) / P, the largest of all models
+    passes_ : float
+        bytes read for training and proofs, in units of the data
+    n_features_in_ : int
+    feature_names_in_ : (n_features_in_,), object
+        where X had names of columns that are text
     """
 
     epsilon: float
@@ -348,6 +420,10 @@ class LinearSVR(_Linear, RegressorMixin, BaseEstimator):
         self._trained([(rows, {"epsilon": float(self.epsilon)})], seen)
         self.coef_ = self.coef_.ravel()
         return self
+
+    def _searched(self) -> dict[str, Any]:
+        """The problem, as options of `bigsvm.tune`, but for C and the bias."""
+        return {"loss": self.loss, "epsilon": float(self.epsilon)}
 
     def predict(self, X: Any) -> np.ndarray:
         """Values, float64, (n_samples,), of an array or of the rows of a store."""

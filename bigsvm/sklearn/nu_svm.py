@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator, OutlierMixin, _fit_context
 from sklearn.utils._param_validation import Interval
+from sklearn.utils.validation import _num_samples
 
 from bigsvm.sklearn.estimator import epochs_of, errors_of_scikit_learn, take_width
 from bigsvm.sklearn.kernel import Kernelised
@@ -28,10 +29,48 @@ class NuSVC(SVC):
 
     Parameters
     ----------
-    nu : above 0, at most 1: at most this share of the rows lies within the margin, at least this share are support
-        vectors; ValueError where it is infeasible, or leaves no margin.  kernel : positive semidefinite ones
-    class_weight : weights of the rows of a class; scikit-learn's ignores it
-    all others, and all attributes : as `SVC` has them; the certificate is of 1/2 alpha'Q alpha, as LIBSVM prints it
+    nu : float, default=0.5
+        above 0, at most 1: at most this share of the rows lies within the margin, at least this share are support
+        vectors; ValueError where it is infeasible, or leaves no margin
+    kernel : 'linear', 'poly', 'rbf', 'sigmoid', 'precomputed' or callable, default='rbf'
+        positive semidefinite ones; a function of two sets of rows gives the matrix of their kernel values
+    degree : int, default=3
+        of 'poly'
+    gamma : 'scale', 'auto' or float, default='scale'
+        of 'rbf', 'poly' and 'sigmoid': 1 / (n_features * X.var()), 1 / n_features, or a number above 0; 'scale' of a
+        store reads it once more
+    coef0 : float, default=0.0
+        of 'poly' and 'sigmoid'
+    shrinking : bool, default=True
+        leave rows out of the search while they are far from moving; changes no result
+    probability : bool, default=False
+        True is refused: sklearn.calibration.CalibratedClassifierCV gives probabilities
+    tol : float, default=1e-3
+        stands for a relative duality gap of tol / 100, which is proved where the kernel is positive semidefinite
+    cache_size : float, default=200
+        MiB of kernel rows kept in memory; where `memory` is given that decides instead
+    class_weight : dict, 'balanced' or None, default=None
+        {label: weight of the rows of that class}; scikit-learn's ignores it
+    verbose : bool, default=False
+        lines on stderr
+    max_iter : int, default=-1
+        -1: as long as it takes; else as much work as so many steps of LIBSVM on each pair
+    decision_function_shape : 'ovr' or 'ovo', default='ovr'
+        scores for each class, or for each pair, where there are more than two classes
+    break_ties : bool, default=False
+        of classes with as many votes the one with the largest score, not the first; with 'ovr' alone
+    random_state : int, RandomState or None, default=None
+        None is seed 0: a fit is the same each time
+    memory : int, str or None, default=None
+        what the fit may hold on top of the process as it is: bytes, '2GiB', or '25%' of the memory limit in force;
+        None: half of what that limit leaves
+    threads : int or None, default=None
+        for reading, and for work whose result does not depend on them; None: the cores this process may use
+
+    Attributes
+    ----------
+    all of them : as `SVC` has them
+        the certificate is of 1/2 alpha'Q alpha, as LIBSVM prints it
     """
 
     nu: float
@@ -62,9 +101,39 @@ class NuSVR(SVR):
 
     Parameters
     ----------
-    nu : above 0, at most 1: at most this share of the rows lies outside the tube, at least this share are support
+    nu : float, default=0.5
+        above 0, at most 1: at most this share of the rows lies outside the tube, at least this share are support
         vectors
-    all others, and all attributes : as `SVR` has them
+    C : float, default=1.0
+        above 0; the sum of losses is multiplied by it
+    kernel : 'linear', 'poly', 'rbf', 'sigmoid', 'precomputed' or callable, default='rbf'
+        a function of two sets of rows gives the matrix of their kernel values
+    degree : int, default=3
+        of 'poly'
+    gamma : 'scale', 'auto' or float, default='scale'
+        of 'rbf', 'poly' and 'sigmoid': 1 / (n_features * X.var()), 1 / n_features, or a number above 0; 'scale' of a
+        store reads it once more
+    coef0 : float, default=0.0
+        of 'poly' and 'sigmoid'
+    shrinking : bool, default=True
+        leave rows out of the search while they are far from moving; changes no result
+    tol : float, default=1e-3
+        stands for a relative duality gap of tol / 100, which is proved where the kernel is positive semidefinite
+    cache_size : float, default=200
+        MiB of kernel rows kept in memory; where `memory` is given that decides instead
+    verbose : bool, default=False
+        lines on stderr
+    max_iter : int, default=-1
+        -1: as long as it takes; else as much work as so many steps of LIBSVM
+    memory : int, str or None, default=None
+        what the fit may hold on top of the process as it is: bytes, '2GiB', or '25%' of the memory limit in force;
+        None: half of what that limit leaves
+    threads : int or None, default=None
+        for reading, and for work whose result does not depend on them; None: the cores this process may use
+
+    Attributes
+    ----------
+    all of them : as `SVR` has them
     """
 
     nu: float
@@ -88,12 +157,38 @@ class OneClassSVM(Kernelised, OutlierMixin, BaseEstimator):
 
     Parameters
     ----------
-    nu : above 0, at most 1: at most this share of the rows is called unlike, at least this share are support vectors
-    kernel, degree, gamma, coef0, shrinking, cache_size, tol, verbose, max_iter, memory, threads : as `SVR` has them
+    kernel : 'linear', 'poly', 'rbf', 'sigmoid', 'precomputed' or callable, default='rbf'
+        positive semidefinite ones; a function of two sets of rows gives the matrix of their kernel values
+    degree : int, default=3
+        of 'poly'
+    gamma : 'scale', 'auto' or float, default='scale'
+        of 'rbf', 'poly' and 'sigmoid': 1 / (n_features * X.var()), 1 / n_features, or a number above 0; 'scale' of a
+        store reads it once more
+    coef0 : float, default=0.0
+        of 'poly' and 'sigmoid'
+    tol : float, default=1e-3
+        stands for a relative duality gap of tol / 100, which is proved where the kernel is positive semidefinite
+    nu : float, default=0.5
+        above 0, at most 1: at most this share of the rows is called unlike, at least this share are support vectors
+    shrinking : bool, default=True
+        leave rows out of the search while they are far from moving; changes no result
+    cache_size : float, default=200
+        MiB of kernel rows kept in memory; where `memory` is given that decides instead
+    verbose : bool, default=False
+        lines on stderr
+    max_iter : int, default=-1
+        -1: as long as it takes; else as much work as so many steps of LIBSVM
+    memory : int, str or None, default=None
+        what the fit may hold on top of the process as it is: bytes, '2GiB', or '25%' of the memory limit in force;
+        None: half of what that limit leaves
+    threads : int or None, default=None
+        for reading, and for work whose result does not depend on them; None: the cores this process may use
 
     Attributes
     ----------
-    offset_ : float, the score below which a row is unlike;  all others as `SVR` has them
+    offset_ : float64, (1,)
+        the score below which a row is unlike
+    all others : as `SVR` has them
     """
 
     nu: float
@@ -156,7 +251,7 @@ class OneClassSVM(Kernelised, OutlierMixin, BaseEstimator):
     def _own_rows(self, X: Any) -> tuple[Any, Any]:
         """(X as it is scored later, what rows are made of)."""
         if callable(self.kernel) or self.kernel == "precomputed":
-            X, values, _ = self._array_rows(X, np.zeros(len(X)))
+            X, values, _ = self._array_rows(X, np.zeros(_num_samples(X)))
             return X, values
         X = checked_X(self, X, dtype=(np.float64, np.float32))
         return X, X

@@ -68,6 +68,6 @@ def row_weights(sample_weight: Any, X: Any) -> np.ndarray | None:
     if sample_weight is None:
         return None
     given = np.asarray(sample_weight)
-    if given.size and given.dtype.kind in "biuf" and not np.any(given > 0):
+    if given.size and given.dtype.kind in "biuf" and not np.any((given > 0) | np.isnan(given)):
         raise ValueError("Invalid input - all samples have zero or negative weights.")
     return np.maximum(_check_sample_weight(given, X, dtype=np.float64), 0.0)

@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
+from bigsvm.config import JOINT_RULE
 from bigsvm.run.tune.search import tune
+from bigsvm.sklearn.classes import by_label
 from bigsvm.sklearn.estimator import errors_of_scikit_learn, relative_gap_for, seed_of
 from bigsvm.sklearn.linear import LinearSVC, LinearSVR
 from bigsvm.sklearn.rows import SMALL, alone, checked_X, is_source, open_source, row_weights
@@ -22,8 +24,10 @@ class Search:
     result_ : the TuneResult
     """
 
-    def __init__(self, result: Any) -> None:
-        self.result_, self.cv_results_ = result, result.cv_results_
+    def __init__(self, result: Any, fixed: Any = ()) -> None:
+        self.result_ = result
+        apart = {f"param_{name}" for name in fixed}
+        self.cv_results_ = {name: found for name, found in result.cv_results_.items() if name not in apart}
         self.n_splits_ = result.folds.n_folds
         self.best_index_ = result.chosen
         self.best_score_ = float(self.cv_results_["mean_test_score"][result.chosen])
@@ -59,9 +63,11 @@ def search(
     ----------
     estimator : with the other parameters; it is not changed
     X, y, sample_weight : as for its `fit`; a path or store too
-    Cs, class_weights : as for `bigsvm.tune`; class weights of two classes
-    cv : number of folds, by a hash of the row number; an array (n_samples,) with the fold of each row; or splits
-        (train, test), or a splitter, whose test sets are disjoint and together hold all rows
+    Cs : as for `bigsvm.tune`
+    class_weights : as for `bigsvm.tune`; None: the estimator's own.  Of two classes, or of several with
+        multi_class='crammer_singer'
+    cv : number of folds (None: 5), by a hash of the row number; an array (n_samples,) with the fold of each row; or
+        splits (train, test), or a splitter, whose test sets are disjoint and together hold all rows
     groups : array (n_samples,), or column of a store: rows of one group are in one fold
     scoring : accuracy (default), balanced_accuracy, f1, roc_auc, average_precision; r2 of a LinearSVR
 
@@ -81,25 +87,30 @@ def search(
         raise ValueError(f"search is for LinearSVC and LinearSVR, not {what}: bigsvm.tune searches kernels, too")
     classifies = isinstance(estimator, LinearSVC)
     if class_weights is not None and not classifies:
-        raise ValueError("class_weights of a regression")
+        raise ValueError("class_weights are for classes, and LinearSVR has none: leave them out")
+    estimator._validate_params()
+    problem = estimator._searched()
+    # The estimator's own weights are no parameter that was searched.
+    own = ["class_weight"] if class_weights is None else []
+    if own and classifies:
+        class_weights = by_label(estimator.class_weight)
+    joint = problem.get("multi_class") == JOINT_RULE
     with errors_of_scikit_learn():
         rows = _rows(estimator, X, y, sample_weight, classifies)
-        if class_weights is not None and rows.classes is not None and len(rows.classes) > 2:
+        if class_weights is not None and rows.classes is not None and len(rows.classes) > 2 and not joint:
             raise ValueError(
-                "class_weights of more than two classes: bigsvm.tune has them, weighing rows in every model"
+                "class weights of more than two classes: bigsvm.tune has them, weighing rows in every model"
             )
         fold = _folds(cv, X, y, groups, rows.n_samples)
-        smooth = estimator.loss.startswith("squared")
+        smooth = problem["loss"].startswith("squared")
         bias: dict[str, Any] = {"bias": "augmented", "bias_scale": float(estimator.intercept_scaling)}
-        epsilon: dict[str, Any] = {} if classifies else {"epsilon": float(estimator.epsilon)}
         found = tune(
             rows, Cs=Cs, class_weights=class_weights, metric=scoring, group=groups, **fold,
-            loss=estimator.loss, solver=estimator.solver, tol=relative_gap_for(estimator.tol, smooth),
+            **problem, solver=estimator.solver, tol=relative_gap_for(estimator.tol, smooth),
             memory=estimator.memory, threads=estimator.threads, seed=seed_of(estimator.random_state),
             max_passes=float(max(estimator.max_iter, 1)), **(bias if estimator.fit_intercept else {"bias": "none"}),
-            **epsilon,
         )  # fmt: skip
-    result = Search(found)
+    result = Search(found, own)
     if refit:
         best = clone(estimator).set_params(**result.best_params_)
         result.best_estimator_ = best.fit(X) if is_source(X) else best.fit(X, y, sample_weight)
@@ -118,7 +129,8 @@ def _rows(estimator: Any, X: Any, y: Any, sample_weight: Any, classifies: bool) 
 
 
 def _folds(cv: Any, X: Any, y: Any, groups: Any, n_samples: int) -> dict[str, Any]:
-    """`folds` or `fold` of `tune`.  Raises ValueError where the splits are no partition of the rows."""
+    """`folds` or `fold` of `tune`; of None 5 folds.  Raises ValueError where splits are no partition of the rows."""
+    cv = 5 if cv is None else cv
     if isinstance(cv, int | np.integer) and not isinstance(cv, bool):
         return {"folds": int(cv)}
     if groups is not None:

@@ -26,26 +26,80 @@ class SVC(Kernelised, ClassifierMixin, BaseEstimator):
 
     Parameters
     ----------
-    C, kernel, degree, gamma, coef0, class_weight, decision_function_shape, break_ties : as scikit-learn's;
-        gamma='scale' of a store reads it once more
-    shrinking : leave rows out of the search while they are far from moving; changes no result
-    probability : refused where True: sklearn.calibration.CalibratedClassifierCV gives probabilities
-    cache_size : MiB of kernel rows kept in memory; where `memory` is given that decides instead
-    tol, random_state, verbose, memory, threads : see `Certified`
-    max_iter : -1: as long as it takes; else as much work as so many steps of LIBSVM on each pair
-    warm_start : `fit` starts where the last one ended, if the rows then are the first rows now (found out by content);
-        else from 0.  The optimum is the same.  The model, and 8 bytes for each row and pair, are kept, and pickled
+    C : float, default=1.0
+        above 0; the sum of losses is multiplied by it
+    kernel : 'linear', 'poly', 'rbf', 'sigmoid', 'precomputed' or callable, default='rbf'
+        a function of two sets of rows gives the matrix of their kernel values
+    degree : int, default=3
+        of 'poly'
+    gamma : 'scale', 'auto' or float, default='scale'
+        of 'rbf', 'poly' and 'sigmoid': 1 / (n_features * X.var()), 1 / n_features, or a number above 0; 'scale' of a
+        store reads it once more
+    coef0 : float, default=0.0
+        of 'poly' and 'sigmoid'
+    shrinking : bool, default=True
+        leave rows out of the search while they are far from moving; changes no result
+    probability : bool, default=False
+        True is refused: sklearn.calibration.CalibratedClassifierCV gives probabilities
+    tol : float, default=1e-3
+        stands for a relative duality gap of tol / 100, which is proved where the kernel is positive semidefinite
+    cache_size : float, default=200
+        MiB of kernel rows kept in memory; where `memory` is given that decides instead
+    class_weight : dict, 'balanced' or None, default=None
+        {label: what C is multiplied by for the rows of that class}
+    verbose : bool, default=False
+        lines on stderr
+    max_iter : int, default=-1
+        -1: as long as it takes; else as much work as so many steps of LIBSVM on each pair
+    decision_function_shape : 'ovr' or 'ovo', default='ovr'
+        scores for each class, or for each pair, where there are more than two classes
+    break_ties : bool, default=False
+        of classes with as many votes the one with the largest score, not the first; with 'ovr' alone
+    random_state : int, RandomState or None, default=None
+        None is seed 0: a fit is the same each time
+    memory : int, str or None, default=None
+        what the fit may hold on top of the process as it is: bytes, '2GiB', or '25%' of the memory limit in force;
+        None: half of what that limit leaves
+    threads : int or None, default=None
+        for reading, and for work whose result does not depend on them; None: the cores this process may use
+    warm_start : bool, default=False
+        `fit` starts where the last one ended, if the rows it knew are the first rows now (found out by content); else
+        from 0.  The optimum is the same.  The model, and 8 bytes for each row and pair, are kept, and pickled
 
     Attributes
     ----------
-    support_ : int, (n_support,), by class;  support_vectors_ : rows (n_support, n_features), dense or CSR; empty for a
-        precomputed kernel, and not there where a store was fitted with the linear kernel
-    n_support_ : int32, (n_classes,);  dual_coef_ : (n_classes - 1, n_support), LIBSVM's layout
-    intercept_ : (n_pairs,);  coef_ : (n_pairs, n_features), linear kernel only
-    classes_, class_weight_, fit_status_, shape_fit_, n_features_in_, feature_names_in_ : as scikit-learn's
-    n_iter_ : int32, (n_pairs,), epochs of the whole fit for each: pairs share it
-    certificate_, relative_gap_, passes_ : see `Certified`; `certificate_.kind` is 'none' where the kernel is not
+    support_ : int, (n_support,)
+        rows that are support vectors, by class and then ascending
+    support_vectors_ : (n_support, n_features), dense or CSR
+        empty for kernel values; not there where a store was fitted with the linear kernel
+    n_support_ : int32, (n_classes,)
+        how many support vectors each class has
+    dual_coef_ : float64, (n_classes - 1, n_support)
+        LIBSVM's layout; CSR for sparse rows
+    intercept_ : float64, (n_pairs,)
+        n_pairs = n_classes (n_classes - 1) / 2
+    coef_ : float64, (n_pairs, n_features)
+        linear kernel only
+    classes_ : (n_classes,)
+        ascending
+    class_weight_ : float64, (n_classes,)
+        what C was multiplied by
+    fit_status_ : int
+        0, or 1 where the fit ended before its tolerance
+    shape_fit_ : (int, int)
+        shape of the rows fitted
+    n_iter_ : int32, (n_pairs,)
+        visits of rows in units of n_samples, rounded up, of the whole fit: pairs share it
+    certificate_ : Certificate
+        primal and dual objective, gap and `kind` ('proved') of what was fitted; 'none' where the kernel is not
         positive semidefinite: then there is no proof
+    relative_gap_ : float
+        (P - D) / P, the largest of all models
+    passes_ : float
+        bytes read for training and proofs, in units of the data
+    n_features_in_ : int
+    feature_names_in_ : (n_features_in_,), object
+        where X had names of columns that are text
     """
 
     class_weight: Any
@@ -184,23 +238,66 @@ class SVR(Kernelised, RegressorMixin, BaseEstimator):
 
     Parameters
     ----------
-    kernel, degree, gamma, coef0, C, epsilon : as scikit-learn's; gamma='scale' of a store reads it once more
-    shrinking : leave rows out of the search while they are far from moving; changes no result
-    cache_size : MiB of kernel rows kept in memory; where `memory` is given that decides instead
-    tol, random_state, verbose, memory, threads : see `Certified`
-    max_iter : -1: as long as it takes; else as much work as so many steps of LIBSVM
-    warm_start : `fit` starts where the last one ended, if the rows then are the first rows now (found out by content);
-        else from 0.  The optimum is the same.  The model, and 8 bytes for each row and model, are kept, and pickled
+    kernel : 'linear', 'poly', 'rbf', 'sigmoid', 'precomputed' or callable, default='rbf'
+        a function of two sets of rows gives the matrix of their kernel values
+    degree : int, default=3
+        of 'poly'
+    gamma : 'scale', 'auto' or float, default='scale'
+        of 'rbf', 'poly' and 'sigmoid': 1 / (n_features * X.var()), 1 / n_features, or a number above 0; 'scale' of a
+        store reads it once more
+    coef0 : float, default=0.0
+        of 'poly' and 'sigmoid'
+    tol : float, default=1e-3
+        stands for a relative duality gap of tol / 100, which is proved where the kernel is positive semidefinite
+    C : float, default=1.0
+        above 0; the sum of losses is multiplied by it
+    epsilon : float, default=0.1
+        errors up to it cost nothing; in units of y
+    shrinking : bool, default=True
+        leave rows out of the search while they are far from moving; changes no result
+    cache_size : float, default=200
+        MiB of kernel rows kept in memory; where `memory` is given that decides instead
+    verbose : bool, default=False
+        lines on stderr
+    max_iter : int, default=-1
+        -1: as long as it takes; else as much work as so many steps of LIBSVM
+    memory : int, str or None, default=None
+        what the fit may hold on top of the process as it is: bytes, '2GiB', or '25%' of the memory limit in force;
+        None: half of what that limit leaves
+    threads : int or None, default=None
+        for reading, and for work whose result does not depend on them; None: the cores this process may use
+    warm_start : bool, default=False
+        `fit` starts where the last one ended, if the rows it knew are the first rows now (found out by content); else
+        from 0.  The optimum is the same.  The model, and 8 bytes for each row, are kept, and pickled
 
     Attributes
     ----------
-    support_ : int, (n_support,);  support_vectors_ : rows (n_support, n_features), dense or CSR; empty for a
-        precomputed kernel, and not there where a store was fitted with the linear kernel
-    n_support_ : int32, (1,);  dual_coef_ : (1, n_support);  intercept_ : (1,)
-    coef_ : (1, n_features), linear kernel only
-    fit_status_, shape_fit_, n_features_in_, feature_names_in_ : as scikit-learn's;  n_iter_ : int, epochs
-    certificate_, relative_gap_, passes_ : see `Certified`; `certificate_.kind` is 'none' where the kernel is not
+    support_ : int, (n_support,)
+        rows that are support vectors, ascending
+    support_vectors_ : (n_support, n_features), dense or CSR
+        empty for kernel values; not there where a store was fitted with the linear kernel
+    n_support_ : int32, (1,)
+    dual_coef_ : float64, (1, n_support)
+        CSR for sparse rows
+    intercept_ : float64, (1,)
+    coef_ : float64, (1, n_features)
+        linear kernel only
+    fit_status_ : int
+        0, or 1 where the fit ended before its tolerance
+    shape_fit_ : (int, int)
+        shape of the rows fitted
+    n_iter_ : int
+        visits of rows in units of n_samples, rounded up
+    certificate_ : Certificate
+        primal and dual objective, gap and `kind` ('proved') of what was fitted; 'none' where the kernel is not
         positive semidefinite: then there is no proof
+    relative_gap_ : float
+        (P - D) / P, the largest of all models
+    passes_ : float
+        bytes read for training and proofs, in units of the data
+    n_features_in_ : int
+    feature_names_in_ : (n_features_in_,), object
+        where X had names of columns that are text
     """
 
     epsilon: float

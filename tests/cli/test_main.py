@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from bigsvm.cli.failures import failure_of
 from bigsvm.cli.main import COMMANDS
 from bigsvm.errors import DataError, Interrupted, PlanRefused
 from tests.cli.conftest import Bigsvm
@@ -33,6 +34,29 @@ def test_every_command_has_help_and_the_common_options(bigsvm: Bigsvm, name: str
     assert said.code == 0
     for option in ("--json", "--quiet", "--verbose", "--log-format", "--no-progress", "--debug", "--config"):
         assert option in said.out
+
+
+def test_a_mistyped_command_and_a_mistyped_store_are_answered_with_what_is_there(
+    bigsvm: Bigsvm, tmp_path: Path
+) -> None:
+    said = bigsvm("fitt", "rows.zarr")
+    assert (said.code, said.err.count("\n")) == (2, 1)
+    assert "No such command 'fitt', did you mean 'fit'?" in said.err
+    (tmp_path / "rows.zarr").mkdir()
+    for command in ("fit", "seal", "verify"):
+        said = bigsvm(command, str(tmp_path / "row.zarr"))
+        assert said.code == 66
+        assert f"did you mean {tmp_path}/rows.zarr?" in said.err
+    said = bigsvm("fit", str(tmp_path / "folder" / "row.zarr"))
+    assert f"there is no folder {tmp_path}/folder that can be listed" in said.err
+    (tmp_path / "people.csv").write_text("age,label\n")
+    said = bigsvm("fit", str(tmp_path / "people.csv"))
+    assert (said.code, "there are no rows" in said.err) == (65, True)
+
+
+def test_what_may_not_be_read_is_a_missing_input() -> None:
+    refused = failure_of(PermissionError(errno.EACCES, "Permission denied", "rows.zarr"))
+    assert (refused.code, refused.said) == (66, "rows.zarr: cannot be read: Permission denied")
 
 
 def test_version(bigsvm: Bigsvm) -> None:

@@ -16,6 +16,7 @@ import zarr
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.config import FitConfig
 from bigsvm.errors import BudgetExceeded, DataError, OutputError, UsageError
+from bigsvm.events import Warned
 from bigsvm.model.linear_model import LinearModel
 from bigsvm.run.apply.predict import predict
 from bigsvm.run.apply.prediction_files import format_of, open_writer
@@ -120,6 +121,20 @@ def test_text_gives_what_its_store_gives(tmp_path: Path) -> None:
     dump(store, tmp_path / "s.svm")
     model = make_model()
     assert lines_of(model, str(tmp_path / "s.svm"), "jsonl") == lines_of(model, store, "jsonl")
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_features_without_names_are_taken_in_order_and_that_is_said(tmp_path: Path, named: bool) -> None:
+    X, y = make_rows()
+    model = make_model()
+    model.about["rows"] = {"features": [f"gene{k}" for k in range(D)]} if named else {}
+    (tmp_path / "t.svm").write_text("1 1:1\n")
+    for source in (write_store(tmp_path / "s.zarr", X, y), str(tmp_path / "t.svm")):
+        events: list[Any] = []
+        lines_of(model, source, "jsonl", emit=events.append)
+        said = [event.message for event in events if isinstance(event, Warned)]
+        assert len(said) == named
+        assert all("features are taken in the model's order" in text for text in said)
 
 
 def test_dense_rows_and_narrow_rows(tmp_path: Path) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import pickle
+import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -18,7 +21,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from bigsvm.errors import PlanRefused
-from bigsvm.sklearn import SVC, SVR, LinearSVC, LinearSVR
+from bigsvm.sklearn import SVC, SVR, LinearSVC, LinearSVR, NuSVC, NuSVR, OneClassSVM
 
 ALL = [LinearSVC(), LinearSVR(), SVC(), SVR(), SVC(kernel="linear"), SVR(kernel="linear")]
 CLASSIFIERS = [LinearSVC(), SVC(), SVC(kernel="linear")]
@@ -47,6 +50,16 @@ def test_parameters_and_defaults_are_scikit_learns(estimator: Any) -> None:
     different = {name for name in theirs if theirs[name] != ours[name]}
     assert different <= {"probability"}  # 'deprecated' there
     assert set(ours) - set(theirs) <= {"memory", "threads", "solver", "warm_start"}
+
+
+@pytest.mark.parametrize(
+    "estimator", [LinearSVC(), LinearSVR(), SVC(), SVR(), NuSVC(), NuSVR(), OneClassSVM()], ids=str
+)
+def test_docstrings_tell_of_each_parameter_and_its_default(estimator: Any) -> None:
+    text = inspect.getdoc(type(estimator)) or ""
+    section = text[text.index("Parameters\n") : text.index("Attributes\n")]
+    told = dict(re.findall(r"^(\w+) : .*, default=(.*)$", section, re.MULTILINE))
+    assert {name: ast.literal_eval(value) for name, value in told.items()} == type(estimator)().get_params()
 
 
 @pytest.mark.parametrize("estimator", ALL, ids=str)

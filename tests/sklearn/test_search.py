@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("sklearn")
 
 import sklearn.svm
+from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, KFold, ShuffleSplit, StratifiedKFold
 
 import bigsvm
@@ -54,6 +55,23 @@ def test_a_regression_a_store_and_class_weights(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("estimator", "n_classes"),
+    [(LinearSVC(class_weight={0: 1, 1: 8}), 2), (LinearSVC(multi_class="crammer_singer"), 3)],
+    ids=["class weights", "Crammer and Singer"],
+)
+def test_what_is_searched_is_the_problem_of_the_estimator(estimator: LinearSVC, n_classes: int) -> None:
+    rng = np.random.default_rng(44)
+    X, y, fold = rng.standard_normal((90, 3)), np.arange(90) % n_classes, np.arange(90) // 45
+    X[np.arange(90), y] += 1.0
+    found = search(estimator, X, y, Cs=[0.1], cv=fold)
+    assert found.best_params_ == {"C": 0.1}
+    assert found.best_estimator_.class_weight == estimator.class_weight
+    for k in (0, 1):
+        alone = clone(estimator).set_params(C=0.1).fit(X[fold != k], y[fold != k])
+        assert found.cv_results_[f"split{k}_test_score"][0] == alone.score(X[fold == k], y[fold == k])
+
+
+@pytest.mark.parametrize(
     ("changed", "said"),
     [
         ({"estimator": SVC()}, "not SVC"),
@@ -62,7 +80,8 @@ def test_a_regression_a_store_and_class_weights(tmp_path: Path) -> None:
         ({"cv": KFold(3), "groups": np.arange(60)}, "beside folds"),
         ({"Cs": [-1.0]}, "positive"),
         ({"scoring": "r2"}, "no metric"),
-        ({"estimator": LinearSVR(), "class_weights": ["balanced"]}, "of a regression"),
+        ({"estimator": LinearSVR(), "class_weights": ["balanced"]}, "LinearSVR has none"),
+        ({"estimator": LinearSVC(tol=-1.0)}, "tol"),
     ],
 )
 def test_what_cannot_be_searched_is_a_value_error(changed: dict[str, Any], said: str) -> None:

@@ -15,7 +15,7 @@ from bigsvm.budget import MemoryBudget
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.config import FitConfig
 from bigsvm.errors import DataError
-from bigsvm.events import Emit, WorkAdvanced, WorkEnded, WorkStarted, silent
+from bigsvm.events import Emit, Warned, WorkAdvanced, WorkEnded, WorkStarted, silent
 from bigsvm.machine import core_count, memory_limit, return_freed_memory
 from bigsvm.model.linear_model import Model
 from bigsvm.model.model_rows import check_alike
@@ -32,6 +32,7 @@ from bigsvm.units import KIB, MIB
 _LARGEST_BLOCK = 8 * MIB
 _FIXED = 4 * MIB
 """Buffers of files and codecs, and what else a run holds whatever the data."""
+_NAMELESS = "the rows have no names of features, and the model does: features are taken in the model's order"
 _PYTHON_ROW = 256
 """Bytes that a row costs while it is written as text: a few short-lived objects."""
 
@@ -186,7 +187,10 @@ def score_store(
     ------
     DataError : a row has more features than the model, dense rows have fewer, or the store is damaged.
     """
-    check_alike(model.about.get("rows", {}), store)
+    known = model.about.get("rows", {})
+    check_alike(known, store)
+    if known.get("features") and store.feature_names is None:
+        emit(Warned(_NAMELESS))
     model.check_centred(store.layout, store.uri)
     if store.layout == "dense" and store.n_features != model.n_features:
         raise DataError(
@@ -221,6 +225,8 @@ def score_text(
     ------
     DataError : the text is bad, or a row has more features than the model; names file and line.
     """
+    if model.about.get("rows", {}).get("features"):
+        emit(Warned(_NAMELESS))
     model.check_centred("csr", source)
     scorer, recipe = model.scorer(), Recipe.of(model.about.get("rows", {}))
 

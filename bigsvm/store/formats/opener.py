@@ -13,7 +13,7 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from bigsvm.errors import BigSVMError, DataError, MissingInput, ReadFailed, UsageError
-from bigsvm.files.paths import SCHEMES, STORE_MARKS
+from bigsvm.files.paths import SCHEMES, STORE_MARKS, no_such_store
 from bigsvm.store.blocks import RowBlocks, StoreBase
 from bigsvm.store.formats.not_readable import REMEDIES, not_readable, refuse_partitions
 from bigsvm.store.formats.tables.table_names import kind_of_table
@@ -234,7 +234,7 @@ def _open_path(
 
         return cast(RowBlocks, ParquetRows(name, **options, apart=chosen["apart"]))
     if not path.exists():
-        raise MissingInput("no such store", name)
+        raise no_such_store(name)
     if path.is_file():
         suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() not in _COMPRESSED]
         if suffixes and suffixes[-1] in REMEDIES:

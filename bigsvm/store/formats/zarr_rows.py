@@ -15,7 +15,8 @@ import zarr.errors
 from zarr.storage import LocalStore
 
 from bigsvm.compiled.shared.rows import CSR
-from bigsvm.errors import BigSVMError, DataError, MissingInput, UsageError
+from bigsvm.errors import BigSVMError, DataError, UsageError
+from bigsvm.files.paths import no_such_store
 from bigsvm.store.addresses import make_refs
 from bigsvm.store.blocks import Block, BlockRef, RowBlocks, StoreBase
 from bigsvm.store.checks import as_values, check_csr, check_finite, index_dtype, value_dtype
@@ -70,7 +71,7 @@ class ZarrRows(StoreBase):
     ) -> None:
         root = Path(path)
         if not root.is_dir():
-            raise MissingInput("no such store", str(path))
+            raise no_such_store(str(path))
         self.uri = str(root.resolve())
         self.warnings: list[str] = []
         manifest, made = load_or_make_manifest(root, empty_chunks)

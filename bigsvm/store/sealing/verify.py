@@ -12,7 +12,7 @@ import xxhash
 from bigsvm.errors import DataError, MissingInput
 from bigsvm.events import Emit, WorkAdvanced, WorkEnded, WorkStarted, silent
 from bigsvm.files.atomic import read_bytes
-from bigsvm.files.paths import local_path
+from bigsvm.files.paths import local_path, no_such_store
 from bigsvm.store.sealing.manifest import (
     EMPTY,
     FORMER,
@@ -40,7 +40,7 @@ def verify_store(path: Path, emit: Emit = silent) -> dict[str, Any]:
     DataError : the manifest itself is damaged.
     """
     if not path.is_dir():
-        raise MissingInput("no such store", str(path))
+        raise no_such_store(str(path))
     try:
         manifest = load_manifest(path)
     except FileNotFoundError as error:

@@ -138,7 +138,9 @@ def parse_line_strict(
         if index > 2**63 - 1 or feature >= UNLIMITED:
             raise refuse(f"feature number {_show(index_text)} is beyond int64")
         if feature >= n_features:
-            raise refuse(f"feature number {index} is beyond the {n_features} features asked for")
+            raise refuse(
+                f"feature number {index} is beyond the {n_features} features of the model, the store or --n-features"
+            )
         if indices and feature == indices[-1]:
             raise refuse(f"feature number {index} twice")
         if indices and feature < indices[-1]:

@@ -11,7 +11,6 @@ from bigsvm.cli import text
 from bigsvm.cli.command import bigsvm_command
 from bigsvm.cli.options import add, empty_option
 from bigsvm.cli.session import Session
-from bigsvm.errors import MissingInput
 
 
 @bigsvm_command(
@@ -20,12 +19,12 @@ from bigsvm.errors import MissingInput
 @click.argument("store", type=click.Path(path_type=Path))
 @add([empty_option])
 def command(session: Session, store: Path, empty_chunks: Any) -> int:
-    from bigsvm.files.paths import check_here
+    from bigsvm.files.paths import check_here, no_such_store
     from bigsvm.store.sealing.seal import seal
 
     check_here(store)
     if not store.is_dir():
-        raise MissingInput("no such store", str(store))
+        raise no_such_store(str(store))
     manifest = seal(store, empty_chunks)
     if manifest.n_missing:
         session.warn(
