@@ -87,7 +87,11 @@ def choose_solvers(config: FitConfig, shape: DataShape, in_memory: bool = False)
         if not found:
             options = ", ".join(config.solver_options)
             raise UsageError(f"no solver of {', '.join(able)} has options {options}", hint="name the solver with -s")
-        return [Choice(_made(SOLVERS[p.name], config, p.options), p.why, p.kept_bytes) for p in found]
+        made_all = [(_made(SOLVERS[p.name], config, p.options), p) for p in found]
+        choices = [Choice(made, p.why, p.kept_bytes) for made, p in made_all if made.refusal(shape) is None]
+        if not choices:  # with the options that were set, which no other solver has
+            raise Unsupported(str(made_all[0][0].refusal(shape)), hint=f"leave --set out, or: {others}")
+        return choices
     name = config.solver
     if name not in SOLVERS:
         raise UsageError(f"unknown solver {name!r}", hint=f"one of auto, {', '.join(SOLVERS)}")

@@ -35,6 +35,22 @@ def iris() -> tuple[np.ndarray, np.ndarray]:
     return load_iris(return_X_y=True)
 
 
+@pytest.mark.parametrize("estimator", [LinearSVC(), SVC()], ids=str)
+def test_an_indicator_matrix_is_refused_as_by_scikit_learn_and_the_remedy_is_named(estimator: Any) -> None:
+    X, y = iris()
+    with pytest.raises(ValueError, match=r"y should be a 1d array.*bigsvm.fit\(X, Y\)"):
+        estimator.fit(X, np.eye(3, dtype=int)[y])
+
+
+def test_one_model_for_each_label_by_scikit_learn() -> None:
+    X, y = iris()
+    Y = np.column_stack([y == 0, y != 2]).astype(int)
+    found = OneVsRestClassifier(LinearSVC()).fit(X, Y)
+    assert found.multilabel_
+    alone = LinearSVC().fit(X, Y[:, 1])
+    np.testing.assert_array_equal(found.predict(X)[:, 1], alone.predict(X))
+
+
 @pytest.mark.parametrize(("estimator", "values"), [(LinearSVC(), [0.1, 1.0]), (SVC(), [0.5, 2.0])], ids=str)
 def test_grids_over_pipelines_and_folds(estimator: Any, values: list[float]) -> None:
     X, y = iris()

@@ -4,7 +4,7 @@
     obs/prediction_score      where scores are asked for and a row has one
     obsm/prediction_score     where it has several, a column for each of the classes, or pairs of classes
 
-Probabilities are called prediction_proba.  The store that was read is left as it is; the copy appears when all is in it.
+Probabilities are called prediction_proba.  The store that was read is left as it is; the copy appears when it is whole.
 """
 
 from __future__ import annotations
