@@ -20,8 +20,10 @@ from bigsvm.model.linear_model import load_model
 from bigsvm.predictor import load
 from bigsvm.run.apply.evaluate import evaluate
 from bigsvm.run.apply.predict import predict
+from bigsvm.run.fit.plan import make_plan
 from bigsvm.store.formats.opener import open_store
 from bigsvm.store.transforms.label_sets import sorted_names
+from bigsvm.store.transforms.set_rows import SetRows
 from tests.store import formats
 
 pytest.importorskip("h5py")
@@ -144,6 +146,13 @@ def test_rows_and_labels_may_both_be_chosen(folder: Path) -> None:
     fitted = bigsvm.fit(rows_of(folder, "rows.zarr", rows="number >= 40"), **OPTIONS)
     again = bigsvm.fit(X[40:], Y[40:], **OPTIONS)
     np.testing.assert_array_equal(fitted.model.coef, again.model.coef)
+
+
+def test_the_plan_counts_the_table_of_sets() -> None:
+    sets = [[str(k) for k in np.flatnonzero(row)] for row in RNG.random((300, 2000)) < 0.01]
+    rows = SetRows(open_store((np.ones((300, 1)), np.arange(300))), [str(k) for k in range(2000)], sets)
+    plan = make_plan(rows, FitConfig(memory="256MiB", threads=1))
+    assert {need.what: need.nbytes for need in plan.needs}["sets of labels"] == 300 * 2000
 
 
 def test_two_labels_are_two_models() -> None:
