@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import bigsvm
-from bigsvm.sklearn import SVC, SVR, LinearSVC, LinearSVR
+from bigsvm.sklearn import SVC, SVR, LinearSVC, LinearSVR, search
 from tests.sklearn.test_estimators import ALL, rows, scores
 
 Stores = Callable[[Any], tuple[str, Any, np.ndarray]]
@@ -122,7 +123,28 @@ def test_polars_frames() -> None:
     assert found.score(frame, polars.Series(y)) > 0.9
 
 
-def test_dask_arrays_are_taken_into_memory() -> None:
+def test_linear_fits_and_searches_leave_dask_arrays_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    array = pytest.importorskip("dask.array")
+    X, y = iris()
+    weights, C = np.where(np.arange(len(y)) % 5, 1.0, -1.0), [0.1, 1.0]
+    lazy, labels = array.from_array(X, chunks=(40, 4)), array.from_array(y.astype(float), chunks=40)
+    plain = LinearSVC(threads=1).fit(X, y, weights)
+    direct = search(LinearSVC(threads=1), X, y, Cs=C, cv=FOLDS)
+    monkeypatch.setenv("BIGSVM_SCRATCH", str(tmp_path))
+    for module in ("linear", "search"):
+        monkeypatch.setattr(sys.modules[f"bigsvm.sklearn.{module}"], "checked_X", None)
+    found = LinearSVC(threads=1).fit(lazy, labels, weights)
+    np.testing.assert_array_equal(found.coef_, plain.coef_)
+    assert found.classes_.dtype == labels.dtype
+    searched = search(LinearSVC(threads=1), lazy, y, Cs=C, cv=FOLDS)
+    np.testing.assert_array_equal(searched.cv_results_["mean_test_score"], direct.cv_results_["mean_test_score"])
+    np.testing.assert_array_equal(searched.best_estimator_.coef_, direct.best_estimator_.coef_)
+    with pytest.raises(ValueError, match="one class"):
+        LinearSVC(threads=1).fit(lazy, np.zeros(len(y)))
+    assert not [path for path in tmp_path.rglob("*") if "collection" in path.name]
+
+
+def test_dask_arrays_are_taken_as_arrays_are() -> None:
     array = pytest.importorskip("dask.array")
     X, y = iris()
     lazy, labels = array.from_array(X, chunks=(40, 4)), array.from_array(y, chunks=40)
