@@ -8,12 +8,11 @@ what violation its solver may stop, when values must be float64, what the proof 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from bigsvm.config import FitConfig
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.kernel import KERNELS
 from bigsvm.problem.problem import Problem
@@ -23,13 +22,12 @@ from bigsvm.solvers.base import (
     Keeps,
     Need,
     Point,
-    Rule,
     SmallFit,
-    SolverBase,
     StartsFrom,
     StepInfo,
 )
 from bigsvm.solvers.kernel.dual_qp import DualQP, Progress
+from bigsvm.solvers.kernel.ends import SMALLEST_EPS, EndsOfModels
 from bigsvm.solvers.kernel.signed import sign_and_clip
 from bigsvm.solvers.kernel.state import (
     KernelState,
@@ -44,15 +42,12 @@ from bigsvm.solvers.kernel.values.data_rows import DataRows
 from bigsvm.solvers.kernel.values.gram import Gram
 from bigsvm.solvers.kernel.values.kernel_rows import KernelRows
 from bigsvm.solvers.kernel.values.row_keeping import keep_rows, row_needs
-from bigsvm.solvers.pace import Pace, kernel_limits
+from bigsvm.solvers.pace import Pace
 from bigsvm.store.state.vectors import RowVector
 
-_SURE = 0.8  # of the tolerance: gaps below are asked to be proved
-_HALF = 0.5  # a violation v proves a gap of N C v / 2 at most: half of the tolerance is aimed at
 _FLOAT64_BELOW = 1e-5  # tolerances from which kernel values are float64
 _COARSE, _FINE = 1e-3, 1e-9  # tolerances of small fits: kernel values in float32, and in float64
 _TIGHTER = 0.3  # times the violation aimed at, each time a proof failed or it was not enough
-_SMALLEST_EPS = 1e-13
 
 
 def float64_values(tol: float) -> bool:
@@ -60,28 +55,9 @@ def float64_values(tol: float) -> bool:
     return tol < _FLOAT64_BELOW
 
 
-def most_values(ctx: Context | None, n: int, usual: int) -> int:
-    """Kernel values that one call of `step_model` may ask for.
-
-    The usual number, at most what a model is granted in all, or what the user's limit leaves of it.
-    """
-    usual = min(usual, max(int(kernel_limits(n).most) * n * n, 1))
-    if ctx is None or ctx.sweeps_left is None:
-        return usual
-    return min(usual, ctx.sweeps_left * n * n)
-
-
-def expired(ctx: Context | None) -> bool:
-    """Whether the user's time is up, or rows were read more often than any fit may."""
-    return ctx is not None and ctx.expired()
-
-
 @dataclass(frozen=True)
-class KernelSolver(SolverBase):
-    """Template.  Hyperparameters are fields of the dataclass that a solver is; `--set` sets those of the solver.
-
-    asked : all options of the fit; a flag needs no other way to reach a solver
-    """
+class KernelSolver(EndsOfModels):
+    """Template.  Hyperparameters are fields of the dataclass that a solver is; `--set` sets those of the solver."""
 
     name: ClassVar[str] = ""
     losses: ClassVar[tuple[str, ...]] = ("hinge", "epsilon_insensitive")
@@ -91,14 +67,10 @@ class KernelSolver(SolverBase):
     self_paced: ClassVar[bool] = True
     starts_from: ClassVar[StartsFrom] = "duals"
     paper_rule: ClassVar[bool] = True
-    rule_factor: ClassVar[float] = 1.0
-    """Times the tolerance: the violation at which the paper's own rule stops."""
     most_failures: ClassVar[int] = 4
     """Proofs of a model that may send its solver back."""
     keep_sums: ClassVar[bool] = False
     """It asks for rows in sums, step after step over much the same ones."""
-
-    asked: FitConfig = field(default=FitConfig(), repr=False, metadata={"asked": True})
 
     @property
     def keeps_rows(self) -> Keeps:
@@ -202,10 +174,10 @@ class KernelSolver(SolverBase):
             self._score(state)
         qp, m = state.qp, state.model
         assert qp is not None
-        self._aim(state, qp, m)
+        self.aim(state, qp, m)
         if qp.n:
             progress = self.step_model(qp, state.work, state.rows, ctx)
-        else:  # a pair of classes whose rows all gap_and_bias nothing
+        else:  # a pair of classes whose rows all weigh nothing
             progress = Progress(True, False, 0, 0, -np.inf)
         keep_beta(state)
         state.iterations += progress.iterations
@@ -214,7 +186,7 @@ class KernelSolver(SolverBase):
             return StepInfo(self._estimate(state, ctx), n, 0, ask_certificate=False, paused=True)
         message, work = self._message(state), float(state.asked.sum()) / n**2
         stale = progress.stale
-        if stale and self._look_is_due(state, qp, m):
+        if stale and self.look_is_due(state, qp, m):
             stale = not self.whole(qp, state.work, state.rows)
         if stale:
             active = int(np.count_nonzero(qp.beta))
@@ -225,19 +197,19 @@ class KernelSolver(SolverBase):
         state.violation[m] = qp.violation()
         state.no_margin[m] = qp.no_margin()
         exhausted = (
-            progress.exhausted or state.no_margin[m] or (progress.done and min(qp.eps, state.eps[m]) <= _SMALLEST_EPS)
+            progress.exhausted or state.no_margin[m] or (progress.done and min(qp.eps, state.eps[m]) <= SMALLEST_EPS)
         )
-        over = progress.final or exhausted or self._reached(state, qp, m, ctx.tol)
-        if not over and self._is_hopeless(state, qp, m, ctx):
+        over = progress.final or exhausted or self.reached(state, qp, m, ctx.tol)
+        if not over and self.is_hopeless(state, qp, m, ctx):
             over = exhausted = True
         if progress.done and not over:
-            # Never wider: where P is many times the costs, `_aim` makes a large violation of a small share.
-            state.eps[m] = max(_TIGHTER * min(qp.eps, float(state.eps[m])), _SMALLEST_EPS)
+            # Never wider: where P is many times the costs, `aim` makes a large violation of a small share.
+            state.eps[m] = max(_TIGHTER * min(qp.eps, float(state.eps[m])), SMALLEST_EPS)
         if over:
             state.done[m], state.final[m], state.own_end[m] = True, progress.final or exhausted, progress.final
             self._close(state)
         all_done = bool(state.done.all())
-        ended = self.within(state, state.violation, ctx.tol) | self._ends_of_its_own(state)
+        ended = self.within(state, state.violation, ctx.tol) | self.ends_of_its_own(state)
         return StepInfo(
             gap_estimate=self._estimate(state, ctx),
             n_active=int(np.count_nonzero(qp.beta)),
@@ -248,63 +220,6 @@ class KernelSolver(SolverBase):
             message=message,
             work=work,
         )
-
-    def _reached(self, state: KernelState, qp: DualQP, m: int, tol: float) -> bool:
-        """Whether a model is good enough: by its violation where a rule is asked for, else by its gap."""
-        if self.goes_by_violation(state):
-            return bool(state.violation[m] <= self.rule_factor * tol)
-        return bool(state.gap[m] <= _SURE * tol * state.primal[m])
-
-    def goes_by_violation(self, state: KernelState) -> bool:
-        """Whether a small violation ends the fit, and not a small gap."""
-        return self.asked.stop == "paper" or not state.problem.kernel.positive_semidefinite
-
-    def within(self, state: KernelState, violation: np.ndarray, tol: float) -> np.ndarray:
-        """Models that are as near to their optimum as asked, bool (n_models,), at violations of (n_models,)."""
-        if self.goes_by_violation(state):
-            return violation <= self.rule_factor * tol
-        return self._relative(state) <= tol
-
-    def _ends_of_its_own(self, state: KernelState) -> np.ndarray:
-        return state.own_end & (self.asked.stop == "paper")
-
-    def rule(self, state: KernelState, violation: np.ndarray, tol: float) -> Rule | None:
-        """The rule that holds of all models at violations of (n_models,): theirs are small, or, where the paper's own
-        algorithm is asked for, it ends there.  None where neither does, or a gap is wanted.
-        """
-        if not self.goes_by_violation(state):
-            return None
-        within, worst = self.within(state, violation, tol), max(float(violation.max()), 0.0)
-        if within.all():
-            return Rule("violation of the optimality conditions", worst, self.rule_factor * tol)
-        own = bool(np.all(within | self._ends_of_its_own(state)))
-        return Rule.where(own, "the algorithm's own end", worst, self.rule_factor * tol)
-
-    def _look_is_due(self, state: KernelState, qp: DualQP, m: int) -> bool:
-        """Whether enough was done since the last look to make f of all rows valid for another."""
-        count, limits = state.asked[m] / qp.n**2, kernel_limits(qp.n)
-        return bool(count >= max(2.0 * state.pace.counts[2], limits.patience) or count > limits.most)
-
-    def _is_hopeless(self, state: KernelState, qp: DualQP, m: int, ctx: Context) -> bool:
-        """Whether a model takes more than any should, or would at the rate at which violation and gap fall."""
-        count, limits = state.asked[m] / qp.n**2, kernel_limits(qp.n)
-        state.pace.see(count, np.array([state.violation[m], state.gap[m]]))
-        if ctx.sweeps_left is not None:
-            return False
-        if self.goes_by_violation(state):
-            targets = np.array([self.rule_factor * ctx.tol, 0.0])
-        else:
-            targets = np.array([0.0, _SURE * ctx.tol * state.primal[m]])
-        return bool(count > limits.most or state.pace.hopeless(targets, limits).all())
-
-    def _aim(self, state: KernelState, qp: DualQP, m: int) -> None:
-        """The violation at which the solver may stop: one that proves the gap, where a gap is wanted."""
-        if self.goes_by_violation(state):
-            qp.eps = float(state.eps[m])
-            return
-        cost = float(np.maximum(qp.upper, -qp.lower).sum())
-        primal = cost if np.isinf(state.primal[m]) else max(float(state.primal[m]), np.finfo(float).tiny)
-        qp.eps = max(float(state.eps[m]) * _HALF * state.data.ctx.tol * primal / max(cost, 1e-300), _SMALLEST_EPS)
 
     def _read_labels(self, state: KernelState, ctx: Context) -> bool:
         """Labels and costs of all rows; False where the run is to stop, and it begins again there."""
@@ -361,15 +276,8 @@ class KernelSolver(SolverBase):
             state.rows.close()
         state.qp, state.work, state.rows, state.model = None, None, None, -1
 
-    @staticmethod
-    def _relative(state: KernelState) -> np.ndarray:
-        relative = np.full(state.n_models, np.inf)
-        known = np.isfinite(state.primal)
-        relative[known] = state.gap[known] / np.maximum(state.primal[known], np.finfo(float).tiny)
-        return relative
-
     def _estimate(self, state: KernelState, ctx: Context) -> float:
-        return float(np.max(self._relative(state)))
+        return float(np.max(self.relative(state)))
 
     def forecast(self, state: KernelState) -> float:
         """A proof is asked for when all models are done, and not before."""

@@ -23,8 +23,9 @@ import numpy as np
 
 from bigsvm.compiled.kernel.platt import add_row, next_violator, platt_examine
 from bigsvm.solvers.base import Context, DataShape, Keeps, Need
-from bigsvm.solvers.kernel.base import KernelSolver, expired, most_values
+from bigsvm.solvers.kernel.base import KernelSolver
 from bigsvm.solvers.kernel.dual_qp import DualQP, Progress, middle
+from bigsvm.solvers.kernel.ends import expired, most_values
 from bigsvm.solvers.kernel.values.kernel_rows import KernelRows
 
 _VALUES = 1 << 25  # rows looked at, times what is done with each

@@ -44,8 +44,9 @@ from bigsvm.compiled.kernel.platt import (
     simplified_scan,
 )
 from bigsvm.solvers.base import Context, DataShape, Keeps, Need
-from bigsvm.solvers.kernel.base import KernelSolver, expired, most_values
+from bigsvm.solvers.kernel.base import KernelSolver
 from bigsvm.solvers.kernel.dual_qp import DualQP, Progress, middle
+from bigsvm.solvers.kernel.ends import expired, most_values
 from bigsvm.solvers.kernel.values.kept_rows import KeptRows, keep_rows, rows_of
 from bigsvm.solvers.kernel.values.kernel_rows import KernelRows
 from bigsvm.solvers.kernel.values.row_keeping import CACHE

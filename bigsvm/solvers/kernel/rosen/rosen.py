@@ -14,8 +14,9 @@ import numpy as np
 from bigsvm.compiled.kernel.dual_qp import DualPoint
 from bigsvm.compiled.kernel.rosen import DUE, STILL, WORK, Descent, keep_members
 from bigsvm.solvers.base import Context, DataShape, Need
-from bigsvm.solvers.kernel.base import KernelSolver, expired, most_values
+from bigsvm.solvers.kernel.base import KernelSolver
 from bigsvm.solvers.kernel.dual_qp import DualQP, Progress
+from bigsvm.solvers.kernel.ends import expired, most_values
 from bigsvm.solvers.kernel.rosen.capacity import face_needs, rows_that_fit
 from bigsvm.solvers.kernel.rosen.rosen_face import (
     INNER,

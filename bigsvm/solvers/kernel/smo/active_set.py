@@ -14,8 +14,8 @@ import numpy as np
 
 from bigsvm.compiled.kernel.support import Support
 from bigsvm.solvers.base import Context
-from bigsvm.solvers.kernel.base import most_values
 from bigsvm.solvers.kernel.dual_qp import DualQP, Progress
+from bigsvm.solvers.kernel.ends import most_values
 from bigsvm.solvers.kernel.nu_qp import NuQP
 from bigsvm.solvers.kernel.smo.block_smo import ActiveRows, BlockSMO
 from bigsvm.solvers.kernel.values.data import Rows
@@ -139,7 +139,6 @@ class Round:
         """The next active set, of rows that are in the row buffer."""
         work, qp, n = self.work, self.qp, self.qp.n
         share = _SHARE_MEMORY if self.ctx.resident else _SHARE_DISK
-        work.band = (_BAND_MEMORY if self.ctx.resident else _BAND_DISK) * qp.scale()
         held = np.flatnonzero(self.flags & (ACTIVE | NEXT))
         first, empty = len(held) == 0, work.row_buffer is None
         if empty:
@@ -147,6 +146,7 @@ class Round:
         if first:  # later it is that of the active set, by which the candidates were judged, as `middle` is
             qp.settle()
             work.epsilon = qp.epsilon
+            work.band = self._band()
         room = work.row_buffer.capacity
         if n <= min(_SMALL, room):
             chosen = np.arange(n)
@@ -156,6 +156,7 @@ class Round:
             chosen = self._worst(np.arange(n), 0.5 * sum(qp.bounds()), room)
         else:
             chosen = self._worst(held, work.middle, room)
+        work.band = self._band()  # not before: rows outside of the band of the pass are no longer in the row buffer
         if empty:  # at the begin, or taken up again
             chosen = chosen[: work.row_buffer.load(self._numbers(chosen), charge=first)]
         else:
@@ -164,6 +165,10 @@ class Round:
         self.flags[chosen] |= ACTIVE
         work.target = max(share * qp.violation(), _SURE * qp.eps)
         work.stage, work.threshold = "solve", -np.inf
+
+    def _band(self) -> float:
+        """How far from violating a row may be and still belong to the active set; of a model that nu shapes it moves."""
+        return (_BAND_MEMORY if self.ctx.resident else _BAND_DISK) * self.qp.scale()
 
     def _sampled(self, wanted: int) -> np.ndarray:
         """Some rows at random: of streamed rows whole blocks, so that little is read."""

@@ -32,8 +32,8 @@ from bigsvm.compiled.kernel.smo import (
     take_step,
 )
 from bigsvm.solvers.base import Context
-from bigsvm.solvers.kernel.base import expired, most_values
 from bigsvm.solvers.kernel.dual_qp import DualQP, Progress
+from bigsvm.solvers.kernel.ends import expired, most_values
 from bigsvm.solvers.kernel.smo.keerthi import KeerthiWork, keerthi_advance, keerthi_begin
 from bigsvm.solvers.kernel.smo.rounding import resolution
 from bigsvm.solvers.kernel.values.kernel_rows import KernelRows

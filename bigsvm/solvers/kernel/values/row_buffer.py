@@ -83,8 +83,12 @@ class RowBuffer:
         """Where rows that are held lie in X."""
         if self._whole is not None:
             return numbers
-        order = np.argsort(self._held[: self.n], kind="stable")
-        return order[np.searchsorted(self._held[: self.n], numbers, sorter=order)]
+        held = self._held[: self.n]
+        order = np.argsort(held, kind="stable")
+        found = np.searchsorted(held, numbers, sorter=order)
+        # A row in the place of another would go unseen.
+        assert not len(numbers) or (found.max() < self.n and np.array_equal(held[order[found]], numbers))
+        return order[found]
 
     def load(self, numbers: np.ndarray, charge: bool) -> int:
         """Hold these rows (ascending) and no others; how many there was room for, the first ones.
