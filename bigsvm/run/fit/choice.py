@@ -89,7 +89,7 @@ def least_memory(store: RowBlocks, config: FitConfig, problem: Problem, shape: D
 
 
 def _table(problem: Problem) -> list[Need]:
-    """Which labels are in which set, where rows have several: every task takes it along, in this process one for all."""
+    """Which labels are in which set, where rows have several: every task takes it along."""
     return [] if problem.member is None else [Need("sets of labels", problem.member.nbytes)]
 
 
