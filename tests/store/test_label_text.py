@@ -52,7 +52,7 @@ def test_text_is_ingested_as_an_indicator_matrix_is(folder: Path, tmp_path: Path
     assert back["content_fingerprint"] == from_arrays["content_fingerprint"]
 
 
-def test_a_model_of_several_labels_reads_them_in_text(folder: Path) -> None:
+def test_a_model_of_several_labels_reads_them_in_text(folder: Path, tmp_path: Path) -> None:
     rows = open_store((X.astype(float), Y))
     model = bigsvm.fit(rows, tol=1e-2, memory="64MiB", threads=1).model
     lines, found = [], []
@@ -64,6 +64,17 @@ def test_a_model_of_several_labels_reads_them_in_text(folder: Path) -> None:
     assert [line["label"] for line in lines[0]] == [line["label"] for line in lines[1]]
     np.testing.assert_allclose(*([line["score"] for line in some] for some in lines), atol=1e-5)
     assert 0.5 < found[0]["subset_accuracy"] < 1
+    mixed = tmp_path / "mixed.svm"
+    mixed.write_text("? 1:1\n1,2 1:1\n1:1\n-1 1:1\n 1:1\n7.5 1:1\n")
+    out = io.BytesIO()
+    predict(model, str(mixed), out, "csv", CONFIG, with_scores=True)
+    said = out.getvalue().splitlines()
+    assert said == said[:1] * 6
+    mixed.write_text("1,2 1:1\nA,B 1:1\n")
+    with pytest.raises(DataError, match=r"mixed.svm:2: the label 'A,B' is not a number"):
+        predict(model, str(mixed), io.BytesIO(), "csv", CONFIG)
+    with pytest.raises(DataError, match=r"mixed.svm:2: the labels 'A,B' are no whole numbers"):
+        evaluate(model, str(mixed), CONFIG)
     for name in ("n_samples", "subset_accuracy", "hamming_loss", "micro", "macro", "labels"):
         assert found[0][name] == found[1][name], name
 

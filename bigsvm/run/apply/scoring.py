@@ -234,7 +234,7 @@ def score_text(
             zero_based=zero_based,
             n_features=model.n_features,
             unlabelled=not labelled,
-            fields=LabelFields() if model.multi_label else None,
+            fields=LabelFields(asked=labelled) if model.multi_label else None,
         ):
             changed = recipe.apply(chunk.X, chunk.where, start)
             assert isinstance(changed, CSR)

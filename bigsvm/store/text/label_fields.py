@@ -29,11 +29,13 @@ class LabelFields:
     """Takes the lists of labels out of pieces of text, and a 0 in, for the parser of rows with one label.
 
     known : labels that there may be; None for any
+    asked : False where nobody asks for the labels: what is no list of them stays for the parser to judge
 
     Holds the different sets, which are bounded as classes are.
     """
 
-    def __init__(self, known: Sequence[str] | None = None) -> None:
+    def __init__(self, known: Sequence[str] | None = None, asked: bool = True) -> None:
+        self._asked = asked
         self._known = None if known is None else set(known)
         self._texts: dict[bytes, str] = {}
         self._sets: dict[str, str] = {"": ""}
@@ -49,6 +51,9 @@ class LabelFields:
 
         def without(match: re.Match[bytes]) -> bytes:
             field = match[1]
+            if not self._asked:
+                found.append("")
+                return b"0" if _LIST.fullmatch(field) else match[0]
             if _ENTRY.match(field):  # a row without labels
                 found.append("")
                 return b"0 " + field

@@ -206,7 +206,7 @@ class _Parser:
         self, dtype: np.dtype, zero_based: bool, n_features: int, unlabelled: bool, fields: LabelFields | None
     ) -> None:
         self.dtype, self.zero_based, self.n_features = np.dtype(dtype), zero_based, n_features
-        self.unlabelled, self.fields = unlabelled and fields is None, fields
+        self.unlabelled, self.fields = unlabelled, fields
         self.slow = np.empty((256, 3), np.int64)
 
     def parse(self, piece: Piece) -> Chunk | None:
