@@ -50,7 +50,8 @@ _TOGETHER = 2  # blocks that are read and worked on as one
 _PASSES = 24.0  # over rows, or of kernel values: enough for every proof that a fit makes, and to give up a solver
 _STEPS = 60
 _EPSILON = 0.25  # of targets that spread by about 1: some rows cost nothing
-_NU = 0.3  # feasible of any few rows
+# Feasible of classes of one size, and with a margin although they overlap: without one a fit is long.
+_NU = 0.8
 _BUDGET = 64 * MIB
 _CLASSES = 3  # of models that are trained one after another: pairs of them are several models
 _MODELS = 32  # that are trained together: with more, no type is another
