@@ -16,6 +16,7 @@ from bigsvm.model.linear_model import LinearModel
 from bigsvm.run.fit.outcome import FitResult
 from bigsvm.sklearn.appended import Seen, appended, declared_classes, declared_codes, seen_by, several_classes
 from bigsvm.sklearn.classes import by_code, by_label, check_weighted_classes, coded, weights_of_classes
+from bigsvm.sklearn.collections import is_large, on_disk
 from bigsvm.sklearn.estimator import (
     Certified,
     Problem,
@@ -191,10 +192,19 @@ class LinearSVC(_Linear, LinearClassifierMixin, SparseCoefMixin, BaseEstimator):
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> LinearSVC:
         """Fit rows and labels, or a store with labels of its own.
 
-        X : array, sparse matrix or frame, (n_samples, n_features); or path, URI or open store, without y and weights
+        X : array, sparse matrix or frame, (n_samples, n_features); or path, URI or open store, without y and weights.
+            Rows of a dask array are written to the scratch folder for as long as they are read (with class_weight: read
+            into memory)
         y : labels, (n_samples,);  sample_weight : (n_samples,); rows whose weight is not positive take no part
         """
         self._refuse()
+        if is_large(X, y) and self.class_weight is None:
+            y = np.asarray(y)
+            with on_disk(self, X, y, sample_weight, regression=False) as rows:
+                self.fit(rows)
+            if y.dtype.kind in "biuf":  # whole numbers are int64 in a store
+                self.classes_ = self.classes_.astype(y.dtype)
+            return self
         if is_source(X):
             with errors_of_scikit_learn():
                 rows = open_source(alone(X, y, sample_weight), "classification")
@@ -386,6 +396,9 @@ class LinearSVR(_Linear, RegressorMixin, BaseEstimator):
         X : array, sparse matrix or frame, (n_samples, n_features); or path, URI or open store, without y and weights
         y : targets, (n_samples,);  sample_weight : (n_samples,); rows whose weight is not positive take no part
         """
+        if is_large(X, y):
+            with on_disk(self, X, y, sample_weight, regression=True) as rows:
+                return self.fit(rows)
         if is_source(X):
             with errors_of_scikit_learn():
                 rows = open_source(alone(X, y, sample_weight), "regression")

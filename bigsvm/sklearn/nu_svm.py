@@ -24,7 +24,27 @@ def _constraints(of: type[Kernelised], *without: str) -> dict[str, list[Any]]:
     return {**known, "nu": _NU}
 
 
-class NuSVC(SVC):
+class _FromZero:
+    """What says why there is no `warm_start`, where scikit-learn would only say that the name is unknown."""
+
+    def __new__(cls, *args: Any, **options: Any) -> Any:
+        cls._check(options)
+        return super().__new__(cls)
+
+    def set_params(self, **options: Any) -> Any:
+        """Of scikit-learn's estimators."""
+        self._check(options)
+        return super().set_params(**options)  # type: ignore[misc]  # of scikit-learn's classes
+
+    @classmethod
+    def _check(cls, options: dict[str, Any]) -> None:
+        """Raise TypeError where `warm_start` is among the options."""
+        if "warm_start" in options:
+            why = "the duals of other rows, or of another nu, do not add up to what this nu asks of these"
+            raise TypeError(f"{cls.__name__} has no warm_start: {why}; every fit starts anew, so leave it out")
+
+
+class NuSVC(_FromZero, SVC):
     """Support vector classification where nu takes the place of C: `sklearn.svm.NuSVC` with a proof.
 
     Parameters
@@ -96,7 +116,7 @@ class NuSVC(SVC):
         return {"loss": "nu_svc", "nu": float(self.nu)}
 
 
-class NuSVR(SVR):
+class NuSVR(_FromZero, SVR):
     """Support vector regression where nu sets the width of the tube: `sklearn.svm.NuSVR` with a proof.
 
     Parameters
@@ -152,7 +172,7 @@ class NuSVR(SVR):
         return {"loss": "nu_svr", "nu": float(self.nu)}
 
 
-class OneClassSVM(Kernelised, OutlierMixin, BaseEstimator):
+class OneClassSVM(_FromZero, Kernelised, OutlierMixin, BaseEstimator):
     """Rows that are unlike those fitted: `sklearn.svm.OneClassSVM` with a proof.
 
     Parameters

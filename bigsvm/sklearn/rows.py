@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
+from sklearn.base import is_classifier
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from bigsvm.store.blocks import RowBlocks
@@ -47,7 +48,15 @@ def checked_X(estimator: Any, X: Any, y: Any = "no_validation", reset: bool = Tr
     if is_lazy(X) and hasattr(X, "compute"):  # NumPy makes nothing of sparse blocks
         X = X.compute()
     options = {"accept_sparse": "csr", "accept_large_sparse": True, "order": "C", **options}
-    checked = validate_data(estimator, X, y, reset=reset, **options)
+    try:
+        checked = validate_data(estimator, X, y, reset=reset, **options)
+    except ValueError as error:
+        if is_classifier(estimator) and str(error).startswith("y should be a 1d array"):
+            what = "bigsvm.fit(X, Y) trains a linear model of each label, all on one reading of the rows"
+            raise ValueError(
+                f"{error} Of rows with several labels {what}; OneVsRestClassifier takes them, too"
+            ) from None
+        raise
     if isinstance(y, str) and y == "no_validation":
         return _canonical(checked)
     return _canonical(checked[0]), checked[1]

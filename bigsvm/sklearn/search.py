@@ -10,6 +10,7 @@ from sklearn.base import clone
 from bigsvm.config import JOINT_RULE
 from bigsvm.run.tune.search import tune
 from bigsvm.sklearn.classes import by_label
+from bigsvm.sklearn.collections import is_large, on_disk
 from bigsvm.sklearn.estimator import errors_of_scikit_learn, relative_gap_for, seed_of
 from bigsvm.sklearn.linear import LinearSVC, LinearSVR
 from bigsvm.sklearn.rows import SMALL, alone, checked_X, is_source, open_source, row_weights
@@ -62,7 +63,8 @@ def search(
     Parameters
     ----------
     estimator : with the other parameters; it is not changed
-    X, y, sample_weight : as for its `fit`; a path or store too
+    X, y, sample_weight : as for its `fit`; a path or store too; a dask array's rows are on the scratch disk
+        for as long as the search lasts
     Cs : as for `bigsvm.tune`
     class_weights : as for `bigsvm.tune`; None: the estimator's own.  Of two classes, or of several with
         multi_class='crammer_singer'
@@ -86,6 +88,14 @@ def search(
         what = type(estimator).__name__
         raise ValueError(f"search is for LinearSVC and LinearSVR, not {what}: bigsvm.tune searches kernels, too")
     classifies = isinstance(estimator, LinearSVC)
+    if is_large(X, y) and getattr(estimator, "class_weight", None) is None:
+        labels = np.asarray(y)
+        if not isinstance(cv, int | np.integer) and hasattr(cv, "split"):
+            cv = list(cv.split(np.zeros((len(labels), 1)), labels))
+        with on_disk(estimator, X, y, sample_weight, not classifies) as lying:
+            return search(
+                estimator, lying, Cs=Cs, class_weights=class_weights, cv=cv, groups=groups, scoring=scoring, refit=refit
+            )
     if class_weights is not None and not classifies:
         raise ValueError("class_weights are for classes, and LinearSVR has none: leave them out")
     estimator._validate_params()

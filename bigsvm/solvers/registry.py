@@ -91,7 +91,7 @@ def choose_solvers(config: FitConfig, shape: DataShape, in_memory: bool = False)
         choices = [Choice(_made(SOLVERS[p.name], config, p.options), p.why, p.kept_bytes) for p in found]
         refusals = [choice.solver.refusal(shape) for choice in choices]  # of the options, too, that the user set
         if None not in refusals:
-            raise Unsupported(str(refusals[0]), hint=others)
+            raise Unsupported(str(refusals[0]), hint=f"leave --set out, or: {others}")
         return [choice for choice, refusal in zip(choices, refusals, strict=True) if refusal is None]
     name = config.solver
     if name not in SOLVERS:

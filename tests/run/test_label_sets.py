@@ -21,8 +21,10 @@ from bigsvm.model.linear_model import load_model
 from bigsvm.predictor import load
 from bigsvm.run.apply.evaluate import evaluate
 from bigsvm.run.apply.predict import predict
+from bigsvm.run.fit.plan import make_plan
 from bigsvm.store.formats.opener import open_store
 from bigsvm.store.transforms.label_sets import sorted_names
+from bigsvm.store.transforms.set_rows import SetRows
 from tests.store import formats
 
 pytest.importorskip("h5py")
@@ -155,6 +157,13 @@ def test_a_split_says_how_well_the_labels_of_other_rows_are_found(
     assert "all labels right 0." in capsys.readouterr().out
     assert run([*fit, "-o", str(tmp_path / "n"), "--labels", ""]) == 2
     assert "is no list of different names" in capsys.readouterr().err
+
+
+def test_the_plan_counts_the_table_of_sets() -> None:
+    sets = [[str(k) for k in np.flatnonzero(row)] for row in RNG.random((300, 2000)) < 0.01]
+    rows = SetRows(open_store((np.ones((300, 1)), np.arange(300))), [str(k) for k in range(2000)], sets)
+    plan = make_plan(rows, FitConfig(memory="256MiB", threads=1))
+    assert {need.what: need.nbytes for need in plan.needs}["sets of labels"] == 300 * 2000
 
 
 def test_two_labels_are_two_models() -> None:

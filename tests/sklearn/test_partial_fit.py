@@ -163,6 +163,11 @@ def test_kernels_that_cannot_go_on_say_so_or_have_no_such_method() -> None:
     for estimator in (NuSVC(), NuSVR(), OneClassSVM()):
         assert not hasattr(estimator, "partial_fit")
         assert "warm_start" not in estimator.get_params()
+        with pytest.raises(TypeError, match=f"{type(estimator).__name__} has no warm_start: the duals"):
+            type(estimator)(warm_start=True)
+        with pytest.raises(TypeError, match="has no warm_start"):
+            estimator.set_params(warm_start=True)
+        assert estimator.set_params(nu=0.25).nu == 0.25
     fitted = SVC(gamma=0.1, tol=1e-3).fit(X.astype(np.float64), y)
     with pytest.warns(UserWarning, match="partial_fit after fit begins anew"):
         fitted.partial_fit(X.astype(np.float64), y)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import bigsvm
-from bigsvm.sklearn import SVC, SVR, LinearSVC, LinearSVR
+from bigsvm.sklearn import SVC, SVR, LinearSVC, LinearSVR, search
 from tests.sklearn.test_estimators import ALL, rows, scores
 
 Stores = Callable[[Any], tuple[str, Any, np.ndarray]]
@@ -33,6 +34,22 @@ FOLDS = StratifiedKFold(3, shuffle=True, random_state=0)
 
 def iris() -> tuple[np.ndarray, np.ndarray]:
     return load_iris(return_X_y=True)
+
+
+@pytest.mark.parametrize("estimator", [LinearSVC(), SVC()], ids=str)
+def test_an_indicator_matrix_is_refused_as_by_scikit_learn_and_the_remedy_is_named(estimator: Any) -> None:
+    X, y = iris()
+    with pytest.raises(ValueError, match=r"y should be a 1d array.*bigsvm.fit\(X, Y\)"):
+        estimator.fit(X, np.eye(3, dtype=int)[y])
+
+
+def test_one_model_for_each_label_by_scikit_learn() -> None:
+    X, y = iris()
+    Y = np.column_stack([y == 0, y != 2]).astype(int)
+    found = OneVsRestClassifier(LinearSVC()).fit(X, Y)
+    assert found.multilabel_
+    alone = LinearSVC().fit(X, Y[:, 1])
+    np.testing.assert_array_equal(found.predict(X)[:, 1], alone.predict(X))
 
 
 @pytest.mark.parametrize(("estimator", "values"), [(LinearSVC(), [0.1, 1.0]), (SVC(), [0.5, 2.0])], ids=str)
@@ -106,7 +123,28 @@ def test_polars_frames() -> None:
     assert found.score(frame, polars.Series(y)) > 0.9
 
 
-def test_dask_arrays_are_taken_into_memory() -> None:
+def test_linear_fits_and_searches_leave_dask_arrays_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    array = pytest.importorskip("dask.array")
+    X, y = iris()
+    weights, C = np.where(np.arange(len(y)) % 5, 1.0, -1.0), [0.1, 1.0]
+    lazy, labels = array.from_array(X, chunks=(40, 4)), array.from_array(y.astype(float), chunks=40)
+    plain = LinearSVC(threads=1).fit(X, y, weights)
+    direct = search(LinearSVC(threads=1), X, y, Cs=C, cv=FOLDS)
+    monkeypatch.setenv("BIGSVM_SCRATCH", str(tmp_path))
+    for module in ("linear", "search"):
+        monkeypatch.setattr(sys.modules[f"bigsvm.sklearn.{module}"], "checked_X", None)
+    found = LinearSVC(threads=1).fit(lazy, labels, weights)
+    np.testing.assert_array_equal(found.coef_, plain.coef_)
+    assert found.classes_.dtype == labels.dtype
+    searched = search(LinearSVC(threads=1), lazy, y, Cs=C, cv=FOLDS)
+    np.testing.assert_array_equal(searched.cv_results_["mean_test_score"], direct.cv_results_["mean_test_score"])
+    np.testing.assert_array_equal(searched.best_estimator_.coef_, direct.best_estimator_.coef_)
+    with pytest.raises(ValueError, match="one class"):
+        LinearSVC(threads=1).fit(lazy, np.zeros(len(y)))
+    assert not [path for path in tmp_path.rglob("*") if "collection" in path.name]
+
+
+def test_dask_arrays_are_taken_as_arrays_are() -> None:
     array = pytest.importorskip("dask.array")
     X, y = iris()
     lazy, labels = array.from_array(X, chunks=(40, 4)), array.from_array(y, chunks=40)

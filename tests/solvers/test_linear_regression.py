@@ -215,11 +215,12 @@ def test_auto_has_a_solver_for_every_loss_and_bias(loss: str, bias: str, expecte
     assert result.status == "converged"
 
 
-def test_momentum_is_refused_for_targets() -> None:
+@pytest.mark.parametrize("solver", ["dcd", "auto"])
+def test_momentum_is_refused_for_targets(solver: str) -> None:
     X, y, _ = rows()
     with pytest.raises(Unsupported, match="no momentum for a regression"):
         bigsvm.fit(
-            ArrayRows(X, y, task="regression"), solver="dcd", loss="epsilon_insensitive",
+            ArrayRows(X, y, task="regression"), solver=solver, loss="epsilon_insensitive",
             solver_options={"momentum": "on"},
         )  # fmt: skip
 

@@ -101,7 +101,7 @@ def counted(
 def tally_of(model: Model, store: Measured, nbytes: int) -> Tally | Residuals | LabelTally:
     """What counts scored rows of a model; holds at most about `nbytes`.
 
-    Raises UsageError, DataError where the rows have one label and the model several, or other ones.
+    Raises DataError where the rows have one label and the model several, or other ones.
     """
     if model.regression:
         return Residuals(store)
@@ -109,13 +109,14 @@ def tally_of(model: Model, store: Measured, nbytes: int) -> Tally | Residuals | 
         if LABEL_SETS in getattr(store, "recipe", {}):
             raise DataError("the rows have several labels and the model one a row", store.uri, "name it with --label")
         return Tally(model, store, nbytes)
-    if isinstance(store, TextLabels):
-        raise UsageError("the model is of rows with several labels, which are not read of text", store.uri)
     return LabelTally(model, store, nbytes)
 
 
 def _coded(scored: Scored, text: TextLabels) -> Scored:
     """Rows of text with class codes, or targets, in the place of labels."""
+    if LABEL_SETS in text.recipe and text.classes is not None:
+        number = {name: code for code, name in enumerate(text.classes.tolist())}
+        return scored._replace(y=np.array([number[name] for name in scored.y.tolist()]))
     if text.written is None or text.codes is None:
         return scored._replace(y=as_targets(scored.y, text.uri, scored.start))
     return scored._replace(y=text.codes[label_codes(scored.y, text.written)])

@@ -9,7 +9,7 @@ import numpy as np
 from bigsvm.errors import DataError
 from bigsvm.model.linear_model import Model
 from bigsvm.run.apply.metrics import average_precision, make_rankings, roc_auc
-from bigsvm.run.apply.scoring import Scored
+from bigsvm.run.apply.scoring import Scored, TextLabels
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.transforms.label_sets import LabelSets
 
@@ -23,7 +23,7 @@ class LabelTally:
     Raises DataError where the rows have one label each.
     """
 
-    def __init__(self, model: Model, store: RowBlocks, nbytes: int) -> None:
+    def __init__(self, model: Model, store: RowBlocks | TextLabels, nbytes: int) -> None:
         sets = LabelSets.of(store.recipe, store.classes)
         if sets is None:
             hint = "--labels names the columns of labels"

@@ -92,6 +92,7 @@ def predict(
             name,
             getattr(source, "store_rows", None),
             model.multi_label,
+            source,
         ) as writer,  # fmt: skip
     ):
         for scored in rows:

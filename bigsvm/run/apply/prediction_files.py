@@ -5,6 +5,7 @@
     csv      label[,score...]                         no header: line i is row i
     parquet  label[, score]                           score is a fixed-size list where there are several
     zarr     arrays label[, score]                    string labels as codes into the attribute `classes`
+    anndata  a copy of the store with obs/prediction  what `prediction_anndata.py` says
 
 Of rows with several labels `label` is a list of them: in csv one field "A,C", in parquet a list, in zarr the indicator
 matrix, a column for each of `classes`.  Where probabilities are asked for, they stand in the place of scores, under the
@@ -29,7 +30,7 @@ from bigsvm.files.atomic import cannot_write, new_directory
 from bigsvm.files.outputs import new_output
 from bigsvm.run.apply.prediction_tables import ENCODING, ParquetWriter, ZarrWriter
 
-FORMATS = ("jsonl", "csv", "parquet", "zarr")
+FORMATS = ("jsonl", "csv", "parquet", "zarr", "anndata")
 _SUFFIXES = {
     ".jsonl": "jsonl",
     ".json": "jsonl",
@@ -37,6 +38,7 @@ _SUFFIXES = {
     ".parquet": "parquet",
     ".pq": "parquet",
     ".zarr": "zarr",
+    ".h5ad": "anndata",
 }
 Numbers = Callable[[int, int], np.ndarray]
 
@@ -61,7 +63,7 @@ def format_of(out: str, asked: str | None) -> str:
     Raises UsageError for a format that cannot go to standard output.
     """
     chosen = asked or _SUFFIXES.get(Path(out).suffix.lower(), "jsonl")
-    if out == "-" and chosen in ("parquet", "zarr"):
+    if out == "-" and chosen in ("parquet", "zarr", "anndata"):
         raise UsageError(f"{chosen} cannot be written to standard output", hint="name a file with -o")
     return chosen
 
@@ -78,6 +80,7 @@ def open_writer(
     name: str = "score",
     numbers: Numbers | None = None,
     several: bool = False,
+    source: Any = None,
 ) -> Iterator[Writer]:
     """A writer of predictions; the output appears when the block ends well, and not at all otherwise.
 
@@ -86,11 +89,18 @@ def open_writer(
     numbers : of rows that were chosen, (start, stop) -> their numbers among all rows, for `row` of JSON lines
     several : a row may have several labels
     identity : whose predictions of which rows, as JSON; lines of text have no place for it
+    source : the rows that are predicted, of which `anndata` makes a copy
 
     Raises
     ------
     OutputError : the output exists (unless overwrite) or cannot be written.
     """
+    if form == "anndata":
+        from bigsvm.run.apply.prediction_anndata import anndata_writer  # what few ask for
+
+        with anndata_writer(out, source, classes, n_models, with_scores, overwrite, identity, name) as copied:
+            yield copied
+        return
     if not isinstance(out, Path):
         writer = _text_writer(out, form, classes, with_scores, name, numbers)
         yield writer

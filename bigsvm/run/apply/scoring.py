@@ -6,8 +6,8 @@ Blocks go through the mapper, results come back in row order, and only what is i
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple, Protocol
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -22,8 +22,10 @@ from bigsvm.model.model_rows import check_alike
 from bigsvm.run.execute.compile_in_child import compiled_in_child
 from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks, row_bytes
 from bigsvm.store.labels import as_labels, scan_classes
+from bigsvm.store.text.label_fields import LabelFields
 from bigsvm.store.text.svmlight import Chunk, read_chunks
 from bigsvm.store.text.text_files import Piece, line_limit, read_pieces
+from bigsvm.store.transforms.label_sets import LABEL_SETS, split_set
 from bigsvm.store.transforms.recipe import Recipe
 from bigsvm.store.transforms.relabelled import Relabel
 from bigsvm.tasks import Mapper, over_shares
@@ -238,6 +240,7 @@ def score_text(
             zero_based=zero_based,
             n_features=model.n_features,
             unlabelled=not labelled,
+            fields=LabelFields(asked=labelled) if model.multi_label else None,
         ):
             changed = recipe.apply(chunk.X, chunk.where, start)
             assert isinstance(changed, CSR)
@@ -253,6 +256,7 @@ class TextLabels(NamedTuple):
 
     classes : labels in ascending order, as the model has them; None for regression
     written, codes : labels of the text, ascending, and the number of each one's class
+    recipe : says that the classes are sets of labels, where they are
     """
 
     uri: str
@@ -261,6 +265,7 @@ class TextLabels(NamedTuple):
     has_weights: bool = False
     written: np.ndarray | None = None
     codes: np.ndarray | None = None
+    recipe: Mapping[str, Any] = {}
 
 
 def read_labels(source: str, model: Model, budget: MemoryBudget, zero_based: bool = False) -> TextLabels:
@@ -269,14 +274,22 @@ def read_labels(source: str, model: Model, budget: MemoryBudget, zero_based: boo
 
     def labels() -> Iterator[np.ndarray]:
         nonlocal n_samples
-        for chunk in read_chunks(_pieces(source, budget), dtype=text_dtype(model), zero_based=zero_based):
+        fields = LabelFields() if model.multi_label else None
+        for chunk in read_chunks(
+            _pieces(source, budget), dtype=text_dtype(model), zero_based=zero_based, fields=fields
+        ):
             n_samples += len(chunk.labels)
-            if not model.regression:
+            if fields is not None:
+                yield np.array(sorted(set(chunk.labels.tolist())))
+            elif not model.regression:
                 yield as_labels(chunk.labels, source)
 
     written = scan_classes(labels(), "classification")
     if model.regression or written is None:
         return TextLabels(source, None, n_samples)
+    if model.multi_label:
+        sets = {"names": sorted({name for text in written.tolist() for name in split_set(str(text))})}
+        return TextLabels(source, written, n_samples, recipe={LABEL_SETS: sets})
     kept = model.about.get("rows", {}).get("labels")
     classes, codes = (Relabel() if kept is None else Relabel.of(kept)).classes(written)
     return TextLabels(source, classes, n_samples, False, written, codes)

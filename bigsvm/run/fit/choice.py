@@ -10,7 +10,7 @@ from bigsvm.errors import UsageError
 from bigsvm.problem.problem import Problem
 from bigsvm.run.fit.sizes import Sizes
 from bigsvm.run.proof.kernel_check import check_needs
-from bigsvm.solvers.base import DataShape, Solver
+from bigsvm.solvers.base import DataShape, Need, Solver
 from bigsvm.solvers.dcd.active_row_buffer import packs
 from bigsvm.solvers.registry import choose_solvers
 from bigsvm.store.blocks import RowBlocks
@@ -61,7 +61,7 @@ def choose(store: RowBlocks, config: FitConfig, problem: Problem, shape: DataSha
     if in_memory and config.shards is None:
         shape = dataclasses.replace(shape, shards=1)  # rows in memory are fast enough
     packed = packs(problem, config.tol) and store.dtype.itemsize > 1
-    checks = check_needs(problem.kernel, store.n_samples)
+    checks = [*check_needs(problem.kernel, store.n_samples), *_table(problem)]
     choices = choose_solvers(config, shape, in_memory)
     if config.shards is not None and shape.shards > 1:
         named = choices[0][0].name
@@ -86,6 +86,11 @@ def least_memory(store: RowBlocks, config: FitConfig, problem: Problem, shape: D
     while more := choose(store, config, problem, shape, least).wanted(least):
         least = more
     return least
+
+
+def _table(problem: Problem) -> list[Need]:
+    """Which labels are in which set, where rows have several: every task takes it along."""
+    return [] if problem.member is None else [Need("sets of labels", problem.member.nbytes)]
 
 
 def _whole_mib(nbytes: int) -> int:

@@ -42,6 +42,7 @@ def ingest(
     y: Any = None,
     sample_weight: Any = None,
     label: str | None = None,
+    labels: Sequence[str] | None = None,
     weight: str | None = None,
     from_format: str | None = None,
     n_features: int | None = None,
@@ -77,6 +78,8 @@ def ingest(
     path : the store to write
     y, sample_weight : arrays, shape (n_samples,), where they are not part of the source
     label, weight : the array in an .npz, the .npy file, or the column that holds them
+    labels : rows have several labels, or none, as in `open_store`; of svmlight text, whose lines have them in one
+        field (`1,5 3:0.2`), ["label"].  The store keeps their sets
     from_format : svmlight, npz, npy, folder or store, where the name does not tell
     n_features : width of the store; text features from there on are refused
     zero_based : the text counts features from 0
@@ -160,6 +163,7 @@ def ingest(
                 "normalize": normalize,
                 **({} if missing == "refuse" else {"missing": missing}),
                 **({} if rows is None else {"rows": rows}),
+                **({} if not labels else {"labels": list(labels)}),
                 **like,
             },
             client=client,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import tempfile
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from bigsvm.compiled.shared.rows import CSR
+from bigsvm.compiled.shared.rows import CSR, take_rows
 from bigsvm.errors import DataError, MissingInput, UsageError
 from bigsvm.store.checks import unmasked
 from bigsvm.store.formats.not_readable import REMEDIES, not_readable
@@ -27,8 +27,10 @@ from bigsvm.store.labels import Task
 from bigsvm.store.remote.names import here, is_remote, without_secrets
 from bigsvm.store.sealing.seal import EmptyChunks
 from bigsvm.store.text.compressed import COMPRESSED, total_bytes
+from bigsvm.store.text.label_fields import LABELS_FIELD, LabelFields, in_parts
 from bigsvm.store.text.svmlight import UNLIMITED, read_chunks
 from bigsvm.store.text.text_files import PIECE_BYTES, line_limit, read_pieces
+from bigsvm.store.transforms.label_sets import LABEL_SETS
 from bigsvm.units import KIB
 
 FORMATS = ("svmlight", "npz", "npy", "folder", "store")
@@ -68,8 +70,11 @@ def text_source(
     memory: int | None,
     threads: int,
     warn: Callable[[str], None],
+    sets: Mapping[str, Any] | None = None,
 ) -> RowSource:
     """Rows of svmlight text, read and decompressed on one thread while another parses.
+
+    sets : rows have several labels: what the store will say of them (`LABEL_SETS` in a recipe); None: one label
 
     Raises
     ------
@@ -89,15 +94,21 @@ def text_source(
                 dtype=out,
                 zero_based=zero_based,
                 n_features=UNLIMITED if n_features is None else n_features,
+                fields=None if sets is None else LabelFields(sets["names"]),
             ):
                 if chunk.qid and not warned:
                     warned = True
                     warn(_QID_WARNING)
-                yield Rows(chunk.X, chunk.labels, None, chunk.consumed)
+                if sets is None:
+                    yield Rows(chunk.X, chunk.labels, None, chunk.consumed)
+                    continue
+                for part, labels in in_parts(chunk.labels):
+                    yield Rows(take_rows(chunk.X, part.start, part.stop), labels, None, chunk.consumed)
 
     return RowSource(
-        ", ".join(paths), "csr", out, n_features, False, size, rows, 16 * 64 * KIB, prepare=lambda: _parse_a_line(out)
-    )
+        ", ".join(paths), "csr", out, n_features, False, size, rows, 16 * 64 * KIB,
+        {} if sets is None else {LABEL_SETS: sets}, prepare=lambda: _parse_a_line(out),
+    )  # fmt: skip
 
 
 @functools.lru_cache(maxsize=8)
@@ -256,6 +267,8 @@ def open_source(
         return store_source(store, dtype)
     change = recipe_asked(chosen["scale"], chosen["normalize"], chosen.get("like"))
     for option in (name for name, value in chosen.items() if value and name not in _BY_ROW):
+        if kind == "svmlight" and option == "labels":
+            continue
         raise UsageError(f"--{option.replace('_', '-')} is not for this kind of source", str(path), "leave it out")
     weights: Sequential | None = None
     if weight is not None:
@@ -269,7 +282,7 @@ def open_source(
             raise UsageError("weights cannot be given beside svmlight text", hint="use .npz or Parquet")
         text = text_source(
             paths, dtype=dtype, zero_based=zero_based, n_features=n_features, memory=memory,
-            threads=threads, warn=warn,
+            threads=threads, warn=warn, sets=_sets_asked(chosen, task),
         )  # fmt: skip
         return changed_rows(text, change)
     if not path.exists():
@@ -281,12 +294,29 @@ def open_source(
     return changed_rows(npz_source(path, label, weights, dtype, stack), change)
 
 
+def _sets_asked(chosen: Mapping[str, Any], task: Task) -> dict[str, Any] | None:
+    """What a store of text says of its sets of labels, as asked or as the store that the rows join says; or None.
+
+    Raises UsageError where the field of labels is called by another name, or there are targets.
+    """
+    asked, kept = chosen.get("labels"), (chosen.get("like") or {}).get(LABEL_SETS)
+    if asked and list(asked) != [LABELS_FIELD]:
+        what = "a line of svmlight text has all its labels in one field, which goes by the name of label"
+        raise UsageError(what, hint=f"--labels {LABELS_FIELD}")
+    if asked and task == "regression":
+        raise UsageError("--labels and --task regression exclude each other", hint="leave one of them out")
+    if not asked and kept is None:
+        return None
+    return {"names": None, "columns": None} if kept is None else dict(kept)
+
+
 def _lazy_source(
     source: Any, y: Any, sample_weight: Any, label: str | None, weight: str | None, dtype: str | None,
     memory: int | None, threads: int, chosen: dict[str, Any], client: Any,
 ) -> RowSource:  # fmt: skip
-    if chosen.get("matrix"):
-        raise UsageError("--matrix is not for dask collections", hint="leave it out")
+    for option in ("matrix", "labels"):
+        if chosen.get(option):
+            raise UsageError(f"--{option} is not for dask collections", hint="leave it out")
     from bigsvm.store.ingest.collections.dask_frames import (
         FrameOptions,  # dask is not loaded for those who do not use it
     )

@@ -24,6 +24,7 @@ from bigsvm.store.ingest.label_spool import LabelSpool
 from bigsvm.store.labels import as_labels, as_targets, check_weights, label_bits
 from bigsvm.store.sealing.manifest import EMPTY, is_document, write_manifest
 from bigsvm.store.sealing.verified import DigestingStore
+from bigsvm.store.transforms.label_sets import named_sets
 
 _INT32_MAX = 2**31 - 1
 
@@ -148,6 +149,7 @@ class ZarrWriter:
         classes, counts = None, None
         if self._labels is not None:
             classes, counts = self._finish_labels(self._labels)
+            self._recipe = named_sets(self._recipe, classes, str(self.path))
         if self.layout == "dense" and "X" not in self._arrays:
             self._open("X", self.dtype, width=width)
         for part in self._arrays.values():

@@ -18,6 +18,7 @@ from bigsvm.events import Emit, Warned, WorkAdvanced, WorkEnded, WorkStarted, si
 from bigsvm.files.atomic import cannot_write
 from bigsvm.files.outputs import new_output
 from bigsvm.store.blocks import Block, Matrix, RowBlocks, row_bytes
+from bigsvm.store.transforms.label_sets import LabelSets
 from bigsvm.units import MIB
 
 _BLOCK_BYTES = MIB  # decoded; the room for the text is some ten times more
@@ -91,8 +92,13 @@ class _Labels:
     """The texts of labels, one after the other, and which of them each row of a block has."""
 
     def __init__(self, store: RowBlocks) -> None:
-        self._classes = store.classes
-        if store.classes is not None:
+        self._classes, self._empty, self._where = store.classes, -1, store.uri
+        sets = LabelSets.of(store.recipe, store.classes)
+        if sets is not None and store.classes is not None and sets.names.dtype.kind in "iu":
+            texts = [name.encode() for name in store.classes.tolist()]
+            self._empty = texts.index(b"") if b"" in texts else -1
+            self._lay(texts)
+        elif store.classes is not None:
             if store.classes.dtype.kind not in "biuf":
                 raise DataError(
                     f"labels such as {str(store.classes[0])!r} are not numbers",
@@ -102,13 +108,22 @@ class _Labels:
             self._set(store.classes + 0 if store.classes.dtype == bool else store.classes)
 
     def _set(self, numbers: np.ndarray) -> None:
-        texts = [repr(value).removesuffix(".0").encode() for value in numbers.tolist()]
+        self._lay([repr(value).removesuffix(".0").encode() for value in numbers.tolist()])
+
+    def _lay(self, texts: list[bytes]) -> None:
         self.text = np.frombuffer(b"".join(texts), np.uint8)
         self.starts = np.concatenate([[0], np.cumsum([len(text) for text in texts])])
         self.longest = max(map(len, texts), default=0)
 
-    def of(self, block: Block) -> np.ndarray:
-        """For each row, the number of its label in `starts`."""
+    def of(self, block: Block, indptr: np.ndarray) -> np.ndarray:
+        """For each row, the number of its label in `starts`.
+
+        Raises DataError naming the row for which text has no line: one with neither labels nor entries.
+        """
+        bare = (block.y == self._empty) & (np.diff(indptr) == 0) if self._empty >= 0 else np.zeros(0, bool)
+        if bare.any():
+            what = f"row {block.start + int(np.argmax(bare))} has neither labels nor entries"
+            raise DataError(what, self._where, "svmlight text has no line for it: write .jsonl, .parquet or .zarr")
         if self._classes is not None:
             return block.y
         self._set(block.y)
@@ -126,7 +141,7 @@ def _as_csr(X: Matrix) -> CSR:
 
 
 def _lines(block: Block, X: CSR, labels: _Labels) -> memoryview:
-    which = labels.of(block)
+    which = labels.of(block, X.indptr)
     mantissas, exponents = exact_decimals(X.data)
     out = np.empty(kernel.ENTRY_BYTES * len(X.data) + (labels.longest + 1) * block.n_rows, np.uint8)
     size = kernel.write_lines(labels.text, labels.starts, which, X.indptr, X.indices, X.data, mantissas, exponents, out)

@@ -15,6 +15,7 @@ import numpy as np
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.compiled.text import svmlight as kernel
 from bigsvm.errors import DataError
+from bigsvm.store.text.label_fields import REFUSED_FIELD, LabelFields
 from bigsvm.store.text.text_files import Piece
 from bigsvm.units import KIB
 
@@ -32,6 +33,7 @@ _WHOLE = re.compile(rb"[+-]?[0-9]+")
 _NO_LABEL = re.compile(
     rb"^[ \t]*(?:(?:[+-]?(?:nan|inf|infinity)|na|\?)(?=[ \t\r\n#])|(?=(?:[0-9]+|qid):))", re.IGNORECASE | re.MULTILINE
 )
+_SEVERAL = re.compile(rb"[0-9]+(?:,[0-9]+)+")
 _LARGEST_WHOLE = 2.0**53
 
 
@@ -53,7 +55,8 @@ class Row(NamedTuple):
 class Chunk(NamedTuple):
     """Rows that were parsed together.
 
-    labels : float64, shape (n_rows,); int64 or uint64 where float64 would round one; zeros where a line has none
+    labels : float64, shape (n_rows,); int64 or uint64 where float64 would round one; zeros where a line has none;
+        strings as objects where rows have several labels
     X : CSR; float32 or float64 data, int32 indices (int64 where the largest needs it), int64 indptr
     qid : bool       a query id was seen
     consumed : int   bytes of the sources read so far, compressed where they are
@@ -162,6 +165,11 @@ def _not_a_number(field: bytes, what: str) -> tuple[str, str]:
         return f"{what} is missing", "no space may stand beside the colon"
     if _NOT_FINITE.fullmatch(field):
         return f"{what} is {_show(field)}, which is not finite", "leave the entry out, or fill it in"
+    if _SEVERAL.fullmatch(field):
+        return (
+            f"{what} {_show(field)} is not a number",
+            "several labels a row are read by: bigsvm ingest --labels label",
+        )
     if _HEX.fullmatch(field):
         return f"{what} {_show(field)} is hexadecimal", "write it in decimal"
     return f"{what} {_show(field)} is not a number", ""
@@ -174,16 +182,18 @@ def read_chunks(
     zero_based: bool = False,
     n_features: int = UNLIMITED,
     unlabelled: bool = False,
+    fields: LabelFields | None = None,
 ) -> Generator[Chunk, None, None]:
     """Parse pieces of text, each into one chunk; pieces without rows give none.
 
     unlabelled : nobody asks for the labels: a line may begin with its first entry, or with nan, na, inf or ?
+    fields : what reads several labels a row; None: a row has one label
 
     Raises
     ------
     DataError : names the file and the line; what `parse_line_strict` says of it.
     """
-    parser = _Parser(dtype, zero_based, n_features, unlabelled)
+    parser = _Parser(dtype, zero_based, n_features, unlabelled, fields)
     for piece in pieces:
         chunk = parser.parse(piece)
         piece.release()
@@ -194,12 +204,15 @@ def read_chunks(
 class _Parser:
     """Sizes the arrays of the kernel and turns its refusals into messages."""
 
-    def __init__(self, dtype: np.dtype, zero_based: bool, n_features: int, unlabelled: bool) -> None:
+    def __init__(
+        self, dtype: np.dtype, zero_based: bool, n_features: int, unlabelled: bool, fields: LabelFields | None
+    ) -> None:
         self.dtype, self.zero_based, self.n_features = np.dtype(dtype), zero_based, n_features
-        self.unlabelled = unlabelled
+        self.unlabelled, self.fields = unlabelled, fields
         self.slow = np.empty((256, 3), np.int64)
 
     def parse(self, piece: Piece) -> Chunk | None:
+        sets = None if self.fields is None else self.fields.take(piece)
         labels: np.ndarray = np.empty(piece.n_lines, np.float64)
         relabelled = not self.unlabelled
         indptr = np.empty(piece.n_lines + 1, np.int64)
@@ -226,8 +239,8 @@ class _Parser:
         if n_rows == 0:
             return None
         X = CSR(values[:n_entries], indices[:n_entries], indptr[: n_rows + 1])
-        labels = labels[:n_rows]
-        if not self.unlabelled and np.abs(labels).max() >= _LARGEST_WHOLE:
+        labels = labels[:n_rows] if sets is None else sets
+        if sets is None and not self.unlabelled and np.abs(labels).max() >= _LARGEST_WHOLE:
             labels = _unrounded(labels, piece)
         return Chunk(labels, X, bool(qid), piece.consumed, piece.where(piece.first_line))
 
@@ -244,6 +257,9 @@ class _Parser:
         """Raise what the specification says of the line around `offset`."""
         number, line, place = piece.line_at(offset)
         where = piece.where(number)
+        if self.fields is not None and line.lstrip(b" \t").startswith(REFUSED_FIELD):
+            what, hint = self.fields.refusal(line)
+            raise DataError(what, where, hint)
         row = parse_line_strict(
             line if len(line) <= _LONG else _around(line, place),
             where,

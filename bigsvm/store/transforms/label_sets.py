@@ -58,6 +58,21 @@ def set_text(names: Sequence[str]) -> str:
     return SEPARATOR.join(sorted(names))
 
 
+def named_sets(recipe: Mapping[str, Any], classes: np.ndarray, where: str) -> dict[str, Any]:
+    """The recipe of rows whose sets are known by now: its labels are those that occur, where it names none.
+
+    Raises DataError where there are fewer than two.
+    """
+    found = dict(recipe)
+    if LABEL_SETS in found and found[LABEL_SETS]["names"] is None:
+        names = sorted_names(sorted({name for text in classes.tolist() for name in split_set(str(text))}))
+        if len(names) < 2:
+            what = f"{len(names)} label{'s' if len(names) != 1 else ''} in all: rows with several need two or more"
+            raise DataError(what, where, "leave --labels out where a row has one label")
+        found[LABEL_SETS] = {**found[LABEL_SETS], "names": list(map(str, names.tolist()))}
+    return found
+
+
 def sorted_names(names: Sequence[str]) -> np.ndarray:
     """Labels in ascending order: numbers where all are whole, else text.  Raises DataError for what is no name."""
     for name in names:

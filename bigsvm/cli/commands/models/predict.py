@@ -31,8 +31,9 @@ _STANDARD_OUTPUT = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["jsonl", "csv", "parquet", "zarr"]),
-    help="[default: by the suffix of OUT; jsonl where that is no format, as in out.txt]",
+    type=click.Choice(["jsonl", "csv", "parquet", "zarr", "anndata"]),
+    help="anndata: a copy of an AnnData SOURCE with obs/prediction.  "
+    "[default: by the suffix of OUT; jsonl where that is no format, as in out.txt]",
 )
 @click.option("--zero-based", is_flag=True, help="Indices of text count from 0.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing OUT.")
@@ -68,12 +69,15 @@ def command(
     from bigsvm.run.apply.predict import predict
     from bigsvm.run.apply.prediction_files import format_of
     from bigsvm.store.formats.opener import check_text, is_text, open_store
-    from bigsvm.store.remote.names import here
+    from bigsvm.store.remote.names import here, is_remote
 
     if out != "-":
         check_apart({"the output": Path(out)}, {"the model": model, "the rows to predict": source})
     form = format_of(out, form)
-    if out != "-" and form != "zarr":
+    if form == "anndata" and is_remote(source):
+        raise UsageError("a copy with predictions is made of a store of this machine", source, "--format parquet")
+    is_file = form not in ("zarr", "anndata") or Path(out).suffix.lower() == ".h5ad"
+    if out != "-" and is_file:
         check_plain_output(Path(out), overwrite)
     loaded = load_model(model)
     rows: Any = source

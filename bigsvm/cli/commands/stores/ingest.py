@@ -19,7 +19,7 @@ from bigsvm.cli.options import (
     take_rows,
 )
 from bigsvm.cli.session import Session
-from bigsvm.cli.types import Size, Source
+from bigsvm.cli.types import Names, Size, Source
 from bigsvm.errors import UsageError
 from bigsvm.units import parse_bytes, show_bytes
 
@@ -33,6 +33,12 @@ from bigsvm.units import parse_bytes, show_bytes
 @click.argument("store", type=click.Path(path_type=Path))
 @click.option("--from", "from_format", metavar="FORMAT", help="Format of SRC.  [default: by its name]")
 @click.option("--label", metavar="NAME", help="Column of labels, where SRC has columns.")
+@click.option(
+    "--labels",
+    type=Names(),
+    metavar="A,B,...",
+    help="Rows with several labels: columns of true and false, or one of text such as 1,5; of svmlight text: label.",
+)
 @click.option("--weight", metavar="NAME", help="Column of sample weights, where SRC has columns.")
 @click.option("--n-features", type=int, metavar="D", help="Number of features.  [default: the largest index]")
 @click.option("--zero-based", is_flag=True, help="Indices count from 0.")
