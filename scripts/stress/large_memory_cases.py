@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bigsvm.run.execute.memory import PeakMemory
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
+from bigsvm.peak_memory import PeakMemory
 from bigsvm.sklearn import LinearSVC
 from bigsvm.units import parse_bytes, show_bytes
 

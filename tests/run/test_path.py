@@ -12,6 +12,7 @@ import pytest
 from scipy import sparse
 
 import bigsvm
+from bigsvm.compiled.linear.hessian import triangle_size
 from bigsvm.config import FitConfig
 from bigsvm.errors import BigSVMError, Interrupted, UsageError
 from bigsvm.events import EpochEnd, Event
@@ -20,7 +21,7 @@ from bigsvm.run.fit.checkpoint import Checkpoints
 from bigsvm.run.fit.plan import make_plan
 from bigsvm.run.path import fit_path_store
 from bigsvm.solvers.base import DataShape
-from bigsvm.solvers.newton_ws.capacity import working_bytes
+from bigsvm.solvers.newton_ws.capacity import rows_in
 from bigsvm.solvers.newton_ws.newton_ws import NewtonWS
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.testing.problems import random_problem
@@ -106,7 +107,7 @@ def test_a_streamed_path_keeps_its_budget(loss: str, tmp_path: Path, monkeypatch
 
 def test_only_the_squared_hinge_pays_for_matrices_of_folded_rows() -> None:
     shape = DataShape(n_samples=10**6, n_features=700, nnz=10**8, n_models=8)
-    one = 8 * 701**2
+    one = 8 * triangle_size(701)
     hessian = {
         linear: next(
             need.nbytes
@@ -178,7 +179,7 @@ def test_models_that_differ_in_C_alone_share_the_room_of_the_working_set() -> No
 
     def rows_held(shape: DataShape) -> float:
         held = next(need.nbytes for need in NewtonWS().needs(shape, False) if need.what == "working set")
-        return held / working_bytes(shape, 1)
+        return rows_in(held, shape)
 
     assert rows_held(path) < 3 * rows_held(one)
     assert rows_held(classes) == pytest.approx(8 * rows_held(one), rel=1e-3)
