@@ -181,7 +181,7 @@ class ShardedGroup:
 
         Raises DataError
         """
-        if all(np.all(np.abs(values) < _BEYOND) for values in found):
+        if all(np.all(np.abs(np.asarray(values, np.float64)) < _BEYOND) for values in found):
             return
         raise DataError(
             "the bias does not settle between the rounds of the shards: costs of rows differ by too much for it",
