@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,11 @@ import pytest
 
 from bigsvm.compiled.linear.dual_cd import Stiffness
 from bigsvm.config import FitConfig
-from bigsvm.errors import ReadFailed
+from bigsvm.errors import DataError, ReadFailed
 from bigsvm.problem.problem import make_problem
 from bigsvm.run.execute.dask_shards import Placement
 from bigsvm.solvers import shard_tasks
+from bigsvm.solvers.dcd.shard_pass import ShardedGroup
 from bigsvm.solvers.dcd.shard_state import Round, ShardRows
 from bigsvm.solvers.shard_tasks import Shard, log_round, round_task, save_task
 from bigsvm.store.formats.array_rows import ArrayRows
@@ -181,3 +183,12 @@ def test_the_log_keeps_the_rounds_since_the_save(tmp_path: Path) -> None:
         log_round(str(tmp_path), this, w)
     shard_tasks.drop_log(str(tmp_path), 2)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["round-00000002", "round-00000003"]
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 1e200])
+def test_a_bias_that_swings_ever_wider_is_refused_by_name(value: float) -> None:
+    refuse: Any = partial(ShardedGroup._refuse_divergence, None)
+    refuse("rows.zarr", np.array([1e30, 0.0]), np.array([1e30], np.float32))
+    with pytest.raises(DataError, match="the bias does not settle") as caught:
+        refuse("rows.zarr", np.array([1.0]), np.array([0.0, value]))
+    assert "--shards 1" in str(caught.value.hint)
