@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numba import jit
+from numba.core.registry import cpu_target
 
 from bigsvm.compiled.linear.dual_cd import (
     EXACT,
@@ -246,7 +248,9 @@ def test_a_visit_meets_exactly_the_rows_that_stream(n: int, seed: int, share: fl
 def test_the_inner_loop_counts_no_references(models: int) -> None:
     # Taking the arrays out of X for every row would cost more than the row (`compiled/shared/compile.py`).
     X, y = random_problem(10, 3, seed=22, n_classes=3)
-    plain = type(_sweep)(_sweep.py_func, {}, _sweep.targetoptions)  # not from the cache, which cannot be inspected
+    cpu_target.typing_context.refresh()
+    (how,) = cpu_target.typing_context.resolve_value_type(_sweep).templates
+    plain: Any = jit(**how._jit_options | {"no_cpython_wrapper": False})(_sweep)  # what is cached cannot be inspected
     stats, m = np.zeros((models, 4)), models
     rows = BlockRows(readonly_view(as_csr(X)), y.astype(np.int32), np.empty(0), np.ones(10), np.arange(10))
     plain(

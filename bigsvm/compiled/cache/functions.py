@@ -14,19 +14,23 @@ import os
 import pickle  # noqa: TID251  (numba's form of compiled code; from files that `trust.py` believes, and no others)
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 from numba.core.caching import _Cache
 from numba.core.compiler import CompileResult
 from numba.core.serialize import dumps
+from numba.core.targetconfig import ConfigStack
 
 from bigsvm.compiled.cache import places
 from bigsvm.compiled.cache.stamp import stamp_digest
 from bigsvm.compiled.cache.trust import read_believed
 
 SUFFIX = ".compiled"
+PART = ".part"
+"""What compiled functions take in of others: of use to who compiles, so that it is no part of what is shipped."""
 _FORM = b"bigsvm compiled function 1\n"
 _DIGEST = 32  # bytes
 _WIDE = "bigsvm.compiled.kernel."
@@ -67,15 +71,21 @@ def told_of_compiling(tell: Callable[[], object]) -> Iterator[None]:
 
 
 class FunctionCache(_Cache):
-    """What numba's dispatcher asks for compiled code of `function` before it compiles, and gives it to afterwards."""
+    """What numba's dispatcher asks for compiled code of `function` before it compiles, and gives it to afterwards.
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    options : the names of those that the function was decorated with
+    """
+
+    suffix = SUFFIX
+
+    def __init__(self, function: Callable[..., Any], options: Collection[str] = ()) -> None:
         self._name = f"{function.__module__}.{function.__qualname__}"
+        self._open = [(name, plain) for name, plain in _TAKEN_OVER.items() if name not in options]
         code, cells = function.__code__, function.__closure__ or ()
         self._function = {
             "function": self._name,
             "line": code.co_firstlineno,
-            "code": hashlib.sha256(code.co_code).hexdigest(),
+            "code": hashlib.sha256(repr(_content(code)).encode()).hexdigest(),
             "closure": hashlib.sha256(dumps(tuple(cell.cell_contents for cell in cells)) if cells else b"").hexdigest(),
         }
         self._enabled = True
@@ -108,8 +118,7 @@ class FunctionCache(_Cache):
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Keep it in the user's cache, where there is room; what cannot be kept is compiled again."""
-        for tell in _on_compile:
-            tell()
+        self._tell()
         if not (self._enabled and stamp_digest()) or data.library.has_dynamic_globals:
             return
         if any(not lifted.can_cache for lifted in data.lifted):
@@ -118,6 +127,10 @@ class FunctionCache(_Cache):
         content = dumps((sig, data._reduce()))
         with contextlib.suppress(OSError):
             _write(self._path(places.cache_folder(), head), head + hashlib.sha256(content).digest() + content)
+
+    def _tell(self) -> None:
+        for tell in _on_compile:
+            tell()
 
     def _found(self, sig: Any, target: tuple[Any, ...]) -> Any:
         """What the installation has, else what the user's cache has."""
@@ -134,12 +147,51 @@ class FunctionCache(_Cache):
 
     def _head(self, sig: Any, target: tuple[Any, ...]) -> bytes:
         """All that decides the compiled code, as the file begins."""
-        known = {**self._function, "signature": str(sig), "target": target, "stamp": stamp_digest()}
+        known = {
+            **self._function,
+            "flags": self._flags(),
+            "signature": str(sig),
+            "target": target,
+            "stamp": stamp_digest(),
+        }
         return _FORM + json.dumps(known, sort_keys=True).encode() + b"\n"
+
+    def _flags(self) -> dict[str, str]:
+        """What a function is compiled with that its decorator does not say: numba takes it over from the caller."""
+        caller = ConfigStack.top_or_none()
+        taken = {} if caller is None else {name: _said(getattr(caller, name)) for name, _ in self._open}
+        return {name: taken[name] for name, plain in self._open if taken.get(name, plain) != plain}
 
     def _path(self, folder: Path, head: bytes) -> Path:
         short = "".join(c for c in self._name.rpartition(".")[2] if c.isalnum() or c == "_")
-        return folder / f"{short}-{hashlib.sha256(head).hexdigest()[:32]}{SUFFIX}"
+        return folder / f"{short}-{hashlib.sha256(head).hexdigest()[:32]}{self.suffix}"
+
+
+class PartCache(FunctionCache):
+    """The same of a function that compiled functions alone call: kept by who compiles, and neither shipped nor told."""
+
+    suffix = PART
+
+    def _tell(self) -> None:
+        """Nobody counts parts."""
+
+    def _found(self, sig: Any, target: tuple[Any, ...]) -> Any:
+        head = self._head(sig, target)
+        return _read(self._path(places.cache_folder(), head), head, sig, (os.geteuid(),))
+
+
+_TAKEN_OVER = {"fastmath": "[]", "error_model": "python", "nrt": "True", "forceinline": "False"}
+"""The flags that a callee takes over from its first caller unless it is decorated with them, and what they are else."""
+
+
+def _said(flag: Any) -> str:
+    return str(sorted(flag.flags)) if hasattr(flag, "flags") else str(flag)
+
+
+def _content(code: CodeType) -> tuple[Any, ...]:
+    """What tells functions of one line apart: their instructions, names and constants."""
+    constants = [_content(found) if isinstance(found, CodeType) else repr(found) for found in code.co_consts]
+    return code.co_code, code.co_names, code.co_varnames, code.co_freevars, constants
 
 
 def best_level() -> str:

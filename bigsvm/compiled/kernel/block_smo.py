@@ -15,11 +15,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba.extending import register_jitable
 
-from bigsvm.compiled.shared.compile import njit
+from bigsvm.compiled.shared.compile import njit, register_jitable
 
 LANES = 64
+_LARGE = 2.0**60  # violations from which a gain, their square, may be beyond float32
 TAU = 1e-12  # curvature of a pair of equal rows, and of pairs that an indefinite kernel bends the wrong way
 _loop = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
 _vectors = njit(cache=True, nogil=True, error_model="numpy", _nrt=False, fastmath={"contract", "nnan", "nsz"})
@@ -95,6 +95,16 @@ def _gains(row, diag, curvature, b_up, down, gain):
 
 
 @register_jitable
+def _large_gains(row, diag, curvature, b_up, violation, down, gain):
+    """`_gains` where they are no float32: over the square of the violation, which no b exceeds, and the curvature."""
+    tau, size = np.float32(TAU), max(curvature, 1.0)
+    for t in range(len(down)):
+        b = np.float32((down[t] - b_up) / violation)
+        a = max(np.float32((curvature + diag[t] - 2.0 * np.float64(row[t])) / size), tau)
+        gain[t] = b * b / a if b > 0 else np.float32(-1)
+
+
+@register_jitable
 def _move(step, row_i, row_j, f, up, down):
     for t in range(len(f)):
         by = step * (np.float64(row_i[t]) - np.float64(row_j[t]))
@@ -129,12 +139,17 @@ def solve_working_set(K, diag, box, epsilon, point, target, most, second, worksp
         b_up, i = _smallest(up, wide)
         b_low, j = _largest(down, wide)
         violation = b_low - b_up
-        if not violation > target or steps == most:
+        if not (violation > target and violation < np.inf) or steps == most:
             break
         row_i = K[i]
         if second:
-            _gains(row_i, diag, diag[i], b_up, down, gain)
+            if violation < _LARGE:
+                _gains(row_i, diag, diag[i], b_up, down, gain)
+            else:
+                _large_gains(row_i, diag, diag[i], b_up, violation, down, gain)
             _, j = _largest(gain, narrow)
+            if j == len(f):  # no gain is a number
+                break
         row_j = K[j]
         a = diag[i] + diag[j] - 2.0 * np.float64(row_i[j])
         step = (down[j] - b_up) / max(a, TAU)
@@ -142,6 +157,8 @@ def solve_working_set(K, diag, box, epsilon, point, target, most, second, worksp
         room_i = -beta[i] if epsilon > 0 and beta[i] < 0 else upper[i] - beta[i]
         room_j = beta[j] if epsilon > 0 and beta[j] > 0 else beta[j] - lower[j]
         step = min(step, min(room_i, room_j))
+        if not step > 0.0:  # of values that are no numbers any more
+            break
         beta[i] = beta[i] + step if step < room_i else (0.0 if epsilon > 0 and beta[i] < 0 else upper[i])
         beta[j] = beta[j] - step if step < room_j else (0.0 if epsilon > 0 and beta[j] > 0 else lower[j])
         _move(step, row_i, row_j, f, up, down)

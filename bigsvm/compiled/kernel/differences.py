@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import numpy as np
 from numba import types
-from numba.extending import overload, register_jitable
 
 from bigsvm.compiled.kernel.expo import exp_of
 from bigsvm.compiled.kernel.lanes import fused
 from bigsvm.compiled.kernel.placed import is_placed, place
+from bigsvm.compiled.shared.compile import overload, register_jitable
 
 _CANCELS = 4096.0
 _VANISHES = 750.0  # exponents beyond which a value is 0 in float64

@@ -13,7 +13,9 @@ from typing import NamedTuple
 import numpy as np
 from llvmlite import ir
 from numba import literal_unroll, types
-from numba.extending import intrinsic, overload
+from numba.extending import intrinsic
+
+from bigsvm.compiled.shared.compile import overload
 
 
 class ExpForm(NamedTuple):

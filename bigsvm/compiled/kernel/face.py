@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba.extending import register_jitable
 
-from bigsvm.compiled.shared.compile import inner_loop
+from bigsvm.compiled.shared.compile import inner_loop, register_jitable
 
 _RIDGE = 1e-12
 

@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import types
-from numba.extending import overload, register_jitable
 
 from bigsvm.compiled.kernel.differences import cancelling, differ
 from bigsvm.compiled.kernel.expo import exp_of
@@ -22,7 +21,7 @@ from bigsvm.compiled.kernel.lanes import add_lanes, fused, rbf_lanes
 from bigsvm.compiled.kernel.placed import is_placed, place
 from bigsvm.compiled.kernel.support import GROUP
 from bigsvm.compiled.kernel.tile import LANES, dense_rows_times_tile, sparse_row_times_tile
-from bigsvm.compiled.shared.compile import njit
+from bigsvm.compiled.shared.compile import njit, overload, register_jitable
 
 LINEAR, RBF, POLY, SIGMOID, PRECOMPUTED = range(5)
 # A product may be fused with a sum, but no sum is taken in another order.

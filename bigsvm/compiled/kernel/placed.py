@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import types
-from numba.extending import register_jitable
 
+from bigsvm.compiled.shared.compile import register_jitable
 from bigsvm.compiled.shared.rows import CSR
 
 

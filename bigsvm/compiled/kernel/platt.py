@@ -14,9 +14,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba.extending import register_jitable
 
-from bigsvm.compiled.shared.compile import inner_loop
+from bigsvm.compiled.shared.compile import inner_loop, register_jitable
 from bigsvm.compiled.shared.visiting import pick, stream_of
 
 _SNAP = 1e-12  # times C: an alpha this near to a bound is at it

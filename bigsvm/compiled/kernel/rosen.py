@@ -15,10 +15,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba.extending import register_jitable
 
 from bigsvm.compiled.kernel.face import is_free, newton_direction
-from bigsvm.compiled.shared.compile import inner_loop, njit
+from bigsvm.compiled.shared.compile import inner_loop, njit, register_jitable
 
 CONJUGATE, STEEPEST, NEWTON = 0, 1, 2
 OPTIMAL, DUE, LIMIT, STILL = 0, 1, 2, 3

@@ -27,10 +27,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba.extending import overload
 
 from bigsvm.compiled.linear.joint import joint_sweep
-from bigsvm.compiled.shared.compile import inner_loop, njit
+from bigsvm.compiled.shared.compile import njit, overload, part_of_loop, register_jitable
 from bigsvm.compiled.shared.losses import JointModels
 from bigsvm.compiled.shared.models import add_weight, ask_weights, model_axpys, model_dots, n_models, weight
 from bigsvm.compiled.shared.prefetch import ask_row, prefetch
@@ -104,7 +103,7 @@ class Limits(NamedTuple):
     floor: np.ndarray
 
 
-@inner_loop
+@part_of_loop
 def _sweep(rows, models, alpha, W, active, sigma, thresholds, order, n, stats, score, work):
     """Visit local rows order[:n] once; adds to stats, fills score, may clear entries of active.
 
@@ -199,7 +198,7 @@ def _sweep_of(rows, models, alpha, W, active, sigma, thresholds, order, n, stats
     )
 
 
-@njit(cache=True, nogil=True)
+@register_jitable
 def _clear(stats, C, everybody):
     """Stats of nothing seen, for the models that move, or for all."""
     for m in range(stats.shape[0]):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bigsvm.compiled.shared.compile import inner_loop, njit
+from bigsvm.compiled.shared.compile import njit, part_of_loop
 from bigsvm.compiled.shared.models import add_weight, ask_weights, model_axpys, model_dots, n_models, weight
 from bigsvm.compiled.shared.targets import dual_gain, model_cost, row_gap, row_loss, sign_of, target_of
 
@@ -46,7 +46,7 @@ def certify_rows(X, y, cost, models, alpha, W, V, scales, sums):
     _certify(X, y, cost, models, alpha, W, V, scales, sums, np.empty((2, n)), run)
 
 
-@inner_loop
+@part_of_loop
 def _certify(X, y, cost, models, alpha, W, V, scales, sums, work, run):
     """`certify_rows` with its work space: work float64 (2, n_models), run of the shape of sums, zeros."""
     box, positive = models.box, models.positive

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import numpy as np
 from numba import types
-from numba.extending import overload, register_jitable
 
-from bigsvm.compiled.shared.compile import inner_loop, njit
+from bigsvm.compiled.shared.compile import inner_loop, njit, overload, part_of_loop, register_jitable
 from bigsvm.compiled.shared.rows import CSR
 
 PANEL = 32  # rows that are widened together
@@ -80,7 +79,7 @@ def _eight_times(h, A, r, j):
     )
 
 
-@inner_loop
+@part_of_loop
 def _add_panel(A, h, n, H, half):
     """H[j, k >= j] += sum over the first n rows of h[r] A[r, j] A[r, k]; n is a multiple of 8, rows padded by h = 0.
 
@@ -209,7 +208,7 @@ def _take_eight_of_one(U, f, i, n, half):
     U[_row(i, n, half) + _col(i)] -= total
 
 
-@inner_loop
+@part_of_loop
 def _factor(U, n, half, smallest):
     """U'U = U in place from the upper triangle; a pivot that rounding has eaten is made infinite, its entry 0."""
     for first in range(0, n, _WIDE):
@@ -239,7 +238,7 @@ def _factor(U, n, half, smallest):
                     _take_eight_of_one(U, first, last - 1, n, half)
 
 
-@inner_loop
+@part_of_loop
 def _solve(U, half, x):
     n = x.shape[0]
     for k in range(n):

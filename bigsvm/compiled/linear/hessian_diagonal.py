@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 from numba import types
-from numba.extending import overload, register_jitable
 
-from bigsvm.compiled.shared.compile import njit
+from bigsvm.compiled.shared.compile import njit, overload, register_jitable
 from bigsvm.compiled.shared.models import add_weight, n_models
 from bigsvm.compiled.shared.rows import CSR
 

@@ -12,10 +12,9 @@ direction and the best certificate.
 from __future__ import annotations
 
 import numpy as np
-from numba.extending import register_jitable
 
 from bigsvm.compiled.linear.hessian import solve_symmetric
-from bigsvm.compiled.shared.compile import njit
+from bigsvm.compiled.shared.compile import njit, register_jitable
 from bigsvm.compiled.shared.fingerprint import row_sums
 from bigsvm.compiled.shared.rows import row_axpy, row_dot
 
@@ -86,7 +85,7 @@ def gram(X, sign, bias, dense, Q):
         row_axpy(-1.0, X, i, dense)
 
 
-@njit(cache=True, nogil=True)
+@register_jitable
 def _shift(Q, g, a, i, change):
     """a_i += change, g with it."""
     a[i] += change
@@ -94,7 +93,7 @@ def _shift(Q, g, a, i, change):
         g[j] -= Q[i, j] * change
 
 
-@njit(cache=True, nogil=True)
+@register_jitable
 def _one_by_one(Q, g, a, C):
     """A cycle of coordinate descent."""
     for i in range(g.shape[0]):
@@ -107,7 +106,7 @@ def _one_by_one(Q, g, a, C):
             a[i] = to
 
 
-@njit(cache=True, nogil=True)
+@register_jitable
 def _level(g, a, C, sign):
     """(up, low, i, j): the most violating pair of a problem with sum y a = const; of pairs as good, the first.
 
@@ -131,7 +130,7 @@ def _level(g, a, C, sign):
     return up, low, i, j
 
 
-@njit(cache=True, nogil=True)
+@register_jitable
 def _pair_by_pair(Q, g, a, C, sign):
     """As many steps of two rows as there are rows (docs/mathematics.md 8.1)."""
     for _ in range(g.shape[0]):
@@ -153,7 +152,7 @@ def _pair_by_pair(Q, g, a, C, sign):
         a[i], a[j] = to_i, to_j
 
 
-@njit(cache=True, nogil=True)
+@register_jitable
 def _multiplier(g, a, C, sign, free):
     """Of sum y a = const: what a free bias adds to sign * g."""
     if not free:
@@ -164,7 +163,7 @@ def _multiplier(g, a, C, sign, free):
     return 0.5 * (up + low) if j >= 0 else up
 
 
-@njit(cache=True, nogil=True)
+@register_jitable
 def _gap(g, a, C, sign, mu):
     total = 0.0
     for i in range(g.shape[0]):
@@ -173,7 +172,7 @@ def _gap(g, a, C, sign, mu):
     return total
 
 
-@njit(cache=True, nogil=True)
+@register_jitable
 def _projected(Q, g, a, C, inside, step):
     """Take a step cut at the bounds row by row, if G gains at least half of what it would without bounds."""
     change, after = np.zeros(g.shape[0]), g.copy()
@@ -197,7 +196,7 @@ def _projected(Q, g, a, C, inside, step):
     return True
 
 
-@njit(cache=True, nogil=True)
+@register_jitable
 def _together(Q, g, a, C, sign, free):
     """Newton's step of the rows strictly inside their box, cut at the first bound; again without that row."""
     q = g.shape[0]

@@ -14,9 +14,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba.extending import register_jitable
 
-from bigsvm.compiled.shared.compile import inner_loop, njit
+from bigsvm.compiled.shared.compile import inner_loop, njit, register_jitable
 
 _FAR = 10.0  # products beyond so many times their target, or below its inverse, are brought back
 

@@ -22,9 +22,8 @@ projection is found as Michelot does (J. Optim. Theory Appl. 50, 1986), without 
 from __future__ import annotations
 
 import numpy as np
-from numba.extending import register_jitable
 
-from bigsvm.compiled.shared.compile import inner_loop, njit
+from bigsvm.compiled.shared.compile import inner_loop, njit, part_of_loop, register_jitable
 from bigsvm.compiled.shared.models import add_weight, ask_weights, model_axpys, model_dots, n_models, weight
 from bigsvm.compiled.shared.prefetch import ask_row, prefetch
 from bigsvm.compiled.shared.visiting import row_at
@@ -172,7 +171,7 @@ def certify_joint_rows(X, y, cost, models, alpha, W, V, sums):
     _certify(X, y, cost, models, alpha, W, V, sums, np.empty((2, n_models(W))), run)
 
 
-@inner_loop
+@part_of_loop
 def _certify(X, y, cost, models, alpha, W, V, sums, work, run):
     """`certify_joint_rows` with its work space: work float64 (2, n_models), run float64 (7,), zeros."""
     s, q = work[0], work[1]

@@ -11,9 +11,8 @@ changes its sign, twelve at a time, each in one reading of s and p; the few rows
 from __future__ import annotations
 
 import numpy as np
-from numba.extending import register_jitable
 
-from bigsvm.compiled.shared.compile import inner_loop, njit
+from bigsvm.compiled.shared.compile import inner_loop, njit, register_jitable
 from bigsvm.compiled.shared.losses import HINGE
 
 BINS = 4096  # by twelve bits

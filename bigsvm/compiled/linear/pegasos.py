@@ -21,9 +21,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba.extending import overload, register_jitable
 
-from bigsvm.compiled.shared.compile import inner_loop, njit
+from bigsvm.compiled.shared.compile import inner_loop, njit, overload, part_of_loop, register_jitable
 from bigsvm.compiled.shared.losses import HINGE, gap_term, loss_value
 from bigsvm.compiled.shared.many import row_entry, row_span
 from bigsvm.compiled.shared.models import add_weight, ask_weights, model_dots, n_models, weight
@@ -113,7 +112,7 @@ def pegasos_visit(rows, models, point, length, key, stats):
     return _visit(rows, models, point, length, order, stats, z, work)
 
 
-@inner_loop
+@part_of_loop
 def _visit(rows, models, point, length, order, stats, z, work):
     """`pegasos_visit` with its work space: z float64 (n_models,), work float64 (batch, n_models)."""
     X, codes, cost, at = rows

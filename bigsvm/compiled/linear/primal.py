@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bigsvm.compiled.shared.compile import inner_loop, njit
+from bigsvm.compiled.shared.compile import njit, part_of_loop
 from bigsvm.compiled.shared.models import add_weight, ask_weights, model_axpys, model_dots, n_models, weight
 from bigsvm.compiled.shared.targets import sign_of, target_of
 
@@ -20,7 +20,7 @@ def signed_margins(X, y, positive, W, bias, start, factor, out):
     _signed_margins(X, y, positive, W, bias, start, factor, out, np.empty(n_models(W)))
 
 
-@inner_loop
+@part_of_loop
 def _signed_margins(X, y, positive, W, bias, start, factor, out, z):
     last, n = W.shape[0] - 1, y.shape[0]
     for i in range(n):
@@ -41,7 +41,7 @@ def add_rows(X, y, positive, coefficients, bias, V):
     _add_rows(X, y, positive, coefficients, bias, V, np.empty(n_models(V)))
 
 
-@inner_loop
+@part_of_loop
 def _add_rows(X, y, positive, coefficients, bias, V, step):
     last = V.shape[0] - 1
     for i in range(y.shape[0]):

@@ -14,9 +14,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba.extending import register_jitable
 
-from bigsvm.compiled.shared.compile import inner_loop, njit
+from bigsvm.compiled.shared.compile import inner_loop, njit, register_jitable
 from bigsvm.compiled.shared.many import row_entry, row_span
 from bigsvm.compiled.shared.targets import beyond, sign_of
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import numpy as np
 from numba import types
-from numba.extending import intrinsic, overload, register_jitable
+from numba.extending import intrinsic
 
-from bigsvm.compiled.shared.compile import njit
+from bigsvm.compiled.shared.compile import njit, overload, register_jitable
 from bigsvm.compiled.shared.rows import CSR
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)

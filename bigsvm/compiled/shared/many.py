@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 from numba import types
-from numba.extending import overload, register_jitable
 
+from bigsvm.compiled.shared.compile import overload, register_jitable
 from bigsvm.compiled.shared.packed import PackedCSR, PackedDense, _is, _large
 from bigsvm.compiled.shared.prefetch import prefetch
 from bigsvm.compiled.shared.rows import _is_csr

@@ -7,8 +7,8 @@ length 1 and the compiler removes it.
 from __future__ import annotations
 
 from numba import types
-from numba.extending import overload
 
+from bigsvm.compiled.shared.compile import overload
 from bigsvm.compiled.shared.many import (
     few,
     many_axpys,

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import types
-from numba.extending import overload, register_jitable
 
+from bigsvm.compiled.shared.compile import overload, register_jitable
 from bigsvm.compiled.shared.rows import _is_csr, row_axpy, row_axpys, row_dot, row_dots
 
 _LARGEST = 32767.0

@@ -6,7 +6,9 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic, overload
+from numba.extending import intrinsic
+
+from bigsvm.compiled.shared.compile import overload
 
 _READ_OR_WRITE, _KEEP, _DATA = 1, 3, 1
 

@@ -14,9 +14,8 @@ bijection of 64 bits, so no two rows tie.
 from __future__ import annotations
 
 import numpy as np
-from numba.extending import register_jitable
 
-from bigsvm.compiled.shared.compile import njit
+from bigsvm.compiled.shared.compile import njit, register_jitable
 from bigsvm.compiled.shared.fingerprint import _mix
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 
 from numba import types
-from numba.extending import overload
 
+from bigsvm.compiled.shared.compile import overload
 from bigsvm.compiled.shared.losses import gap_term, loss_value, residual_gap_term, residual_loss
 
 

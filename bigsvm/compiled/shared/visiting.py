@@ -10,9 +10,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba.extending import register_jitable
 
-from bigsvm.compiled.shared.compile import njit
+from bigsvm.compiled.shared.compile import njit, register_jitable
 from bigsvm.compiled.shared.rows import CSR
 
 RUN_ROWS = 64

@@ -11,7 +11,9 @@ from __future__ import annotations
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic, register_jitable
+from numba.extending import intrinsic
+
+from bigsvm.compiled.shared.compile import register_jitable
 
 _LEAST, _GREATEST = -342, 308  # powers of ten outside give 0 or infinity with any 64-bit mantissa
 

@@ -8,9 +8,8 @@ its first nineteen digits is left to the caller: Python's `float` reads it.
 from __future__ import annotations
 
 import numpy as np
-from numba.extending import register_jitable
 
-from bigsvm.compiled.shared.compile import njit
+from bigsvm.compiled.shared.compile import njit, register_jitable
 from bigsvm.compiled.text.decimal import address_of, byte_at, eight_at, eight_digits, nearest_double
 from bigsvm.compiled.text.svmlight_lines import ENTRY_BYTES, shortest, write_lines
 

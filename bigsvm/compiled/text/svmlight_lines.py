@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic, register_jitable
+from numba.extending import intrinsic
 
-from bigsvm.compiled.shared.compile import njit
+from bigsvm.compiled.shared.compile import njit, register_jitable
 from bigsvm.compiled.text.decimal import EXACT_TENS, address_of, byte_at, nearest_double
 
 ENTRY_BYTES = 56  # of text of one entry at most: blank, 19 digits, colon, sign, 17 digits, dot, zeros, exponent
