@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import islice
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -41,16 +40,42 @@ def join_blocks(parts: Sequence[Block]) -> Block:
     )
 
 
-_COLUMNS_TOGETHER = 16  # a cache line of float32: filling each row's line at once is some five times as fast
+class GrowingRows:
+    """Sparse rows that come in parts, as one matrix: each part is copied to its place at once, and not kept.
 
+    n_rows : of all parts;  dtype, index_dtype : of the whole
+    """
 
-def rows_of_columns(columns: Iterable[np.ndarray], shape: tuple[int, int], dtype: np.dtype) -> np.ndarray:
-    """Dense rows, (n_rows, n_columns) in `dtype`, of columns that are asked for one after the other, each (n_rows,)."""
-    out, waiting = np.empty(shape, dtype), iter(columns)
-    for start in range(0, shape[1], _COLUMNS_TOGETHER):
-        some = list(islice(waiting, _COLUMNS_TOGETHER))
-        out[:, start : start + len(some)] = np.stack(some).T
-    return out
+    def __init__(self, n_rows: int, dtype: np.dtype, index_dtype: np.dtype) -> None:
+        self._data, self._indices = np.empty(0, dtype), np.empty(0, index_dtype)
+        self._indptr = np.zeros(n_rows + 1, np.int64)
+        self._rows = 0
+
+    def add(self, part: CSR) -> None:
+        """The next rows."""
+        n, began = len(part.indptr) - 1, int(self._indptr[self._rows])
+        ended = began + len(part.data)
+        if ended > len(self._data):
+            # Room for the rows to come, should they be as long; what nobody writes to takes no memory.
+            left = (len(self._indptr) - 1 - self._rows) / n
+            room = began + int(len(part.data) * (1.1 * left if left > 1.0 else 1.0))
+            if began:
+                self._resize(room)
+            else:
+                self._data, self._indices = np.empty(room, self._data.dtype), np.empty(room, self._indices.dtype)
+        self._data[began:ended], self._indices[began:ended] = part.data, part.indices
+        self._indptr[self._rows + 1 : self._rows + n + 1] = part.indptr[1:] + began
+        self._rows += n
+
+    def whole(self) -> CSR:
+        """All of them."""
+        self._resize(int(self._indptr[self._rows]))
+        return CSR(self._data, self._indices, self._indptr)
+
+    def _resize(self, n_entries: int) -> None:
+        # In place: the system moves large arrays by their pages, which copies nothing.  What is new is filled with 0.
+        self._data.resize(n_entries, refcheck=False)
+        self._indices.resize(n_entries, refcheck=False)
 
 
 def read_group(data: RowBlocks, group: BlockGroup) -> Block:

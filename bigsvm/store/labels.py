@@ -21,8 +21,15 @@ _LARGEST_WHOLE = 2**53
 """Up to here float64 holds every whole number."""
 
 
-def as_labels(values: np.ndarray, where: str, first_row: int = 0) -> np.ndarray:
+def bits_between(packed: np.ndarray, start: int, stop: int) -> np.ndarray:
+    """Bits [start, stop), bool, of bytes whose most significant bit comes first."""
+    return np.unpackbits(packed[start // 8 : -(-stop // 8)])[start % 8 :][: stop - start].astype(bool)
+
+
+def as_labels(values: np.ndarray, where: str, first_row: int = 0, rows: np.ndarray | None = None) -> np.ndarray:
     """Labels as bool, int64, uint64 (where it is stored so), float64 or fixed-width strings; no two become one.
+
+    They are of rows from `first_row` on, or of `rows`.
 
     Raises
     ------
@@ -37,7 +44,8 @@ def as_labels(values: np.ndarray, where: str, first_row: int = 0) -> np.ndarray:
         numbers = values.astype(np.float64) + 0.0  # makes one zero of both
         bad = np.flatnonzero(~np.isfinite(numbers))
         if len(bad):
-            raise DataError(f"label of row {first_row + int(bad[0])} is {numbers[bad[0]]}", where)
+            row = first_row + int(bad[0]) if rows is None else rows[bad[0]]
+            raise DataError(f"label of row {row} is {numbers[bad[0]]}", where)
         return numbers
     if kind in "UT" or (values.dtype == object and all(isinstance(v, str) for v in values)):
         return np.array(values.tolist(), dtype=str) if kind == "T" else values.astype(str)
@@ -161,12 +169,16 @@ def scan_classes(pieces: Iterable[np.ndarray], task: Task) -> np.ndarray | None:
     return normal_classes(np.zeros(0) if found is None else found)
 
 
-def check_weights(weights: np.ndarray, where: str, first_row: int = 0) -> np.ndarray:
-    """Weights as float64.  Raises DataError naming the row of a negative, NaN or infinite one."""
+def check_weights(weights: np.ndarray, where: str, first_row: int = 0, rows: np.ndarray | None = None) -> np.ndarray:
+    """Weights as float64, of rows from `first_row` on, or of `rows`.
+
+    Raises DataError naming the row of a negative, NaN or infinite one.
+    """
     if weights.dtype.kind not in "biuf":
         raise DataError(f"weights of type {weights.dtype} are not numbers", where)
     numbers = np.ascontiguousarray(weights, np.float64)
     if len(numbers) and not (numbers.min() >= 0.0 and numbers.max() < np.inf):
-        row = int(np.flatnonzero(~((numbers >= 0.0) & (numbers < np.inf)))[0])
-        raise DataError(f"weight of row {first_row + row} is {numbers[row]}", where, "weights are finite and >= 0")
+        place = int(np.flatnonzero(~((numbers >= 0.0) & (numbers < np.inf)))[0])
+        row = first_row + place if rows is None else rows[place]
+        raise DataError(f"weight of row {row} is {numbers[place]}", where, "weights are finite and >= 0")
     return numbers

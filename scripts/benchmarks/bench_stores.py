@@ -3,8 +3,10 @@
 
 The same rows, sparse and dense, lie in each format.  Ours reads all blocks of the open rows, as staging does: labels
 too, digests, order of columns and finite values checked.  The library alone decodes the same columns or arrays, in the
-way that is fastest for it in bounded memory, and does nothing with them.  Both run on one core, in turns, in one
-process, files in the page cache; MB/s counts the bytes that the rows take decoded, and seconds in which the core
+type that ours has (float32, of CSV float64), in the way that is fastest for it in bounded memory, and does nothing with
+them.  Where what it decodes is columns and not rows, it also makes rows of them by its own means, Arrow's `to_tensor`.
+All run on one core, in turns, in one process, files in the page cache, nothing kept from the reading before, and freed
+memory given back as in every job.  MB/s counts the bytes that the rows take decoded, and seconds in which the core
 worked for this process, so that a busy machine counts for nothing.
 
     scripts/benchmarks/bench_stores.py --figures docs/figures/stores.json      # or --smoke
@@ -35,6 +37,7 @@ from bench.passages import store_rates
 from bench.record import commit, meter, write_figures
 
 import bigsvm
+from bigsvm.machine import return_freed_memory
 from bigsvm.store.blocks import RowBlocks, row_bytes
 from bigsvm.store.formats.opener import open_store
 
@@ -54,13 +57,17 @@ class Rows(NamedTuple):
 
 
 class Format(NamedTuple):
-    """title : as the table has it;  library : what reads it alone;  name : of the file;  write, alone : do so"""
+    """title : as the table has it;  library : what reads it alone;  name : of the file;  write, alone : do so
+
+    by_rows : the library alone, whose columns it makes rows of
+    """
 
     title: str
     library: str
     name: str
     write: Callable[[Path, Rows], None]
     alone: Callable[[Path], None]
+    by_rows: Callable[[Path], None] | None = None
 
 
 def make_rows(n_bytes: int) -> Rows:
@@ -195,11 +202,19 @@ def parquet_fixed(path: Path, rows: Rows) -> None:
     pq.write_table(pa.table({"label": np.resize(rows.labels, n), "embedding": vectors}), path)
 
 
-def by_parquet(path: Path) -> None:
-    """All columns, in batches."""
-    with pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20) as file:
-        for _ in file.iter_batches(8192, use_threads=False):
-            pass
+def made_rows(batch: pa.RecordBatch) -> None:
+    """Arrow's own rows of a batch whose first column is the label, for NumPy; 1024 at a time are the fastest."""
+    features = batch.select(batch.schema.names[1:])
+    for start in range(0, batch.num_rows, 1024):
+        features.slice(start, 1024).to_tensor(row_major=True).to_numpy()
+
+
+def by_parquet(path: Path, then: Callable[[pa.RecordBatch], object] = bool) -> None:
+    """All columns, in batches; with many columns, small buffers are the fastest."""
+    narrow = len(pq.read_schema(path)) < 10
+    with pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20 if narrow else 1 << 16) as file:
+        for batch in file.iter_batches(8192, use_threads=False):
+            then(batch)
 
 
 def csv(path: Path, rows: Rows) -> None:
@@ -207,15 +222,15 @@ def csv(path: Path, rows: Rows) -> None:
     pyarrow.csv.write_csv(columns(rows, max(len(rows.dense) // 8, 50)), path)
 
 
-def by_csv(path: Path) -> None:
+def by_csv(path: Path, then: Callable[[pa.RecordBatch], object] = bool) -> None:
     """All columns as float64, in blocks."""
     with pyarrow.csv.open_csv(
         path,
         read_options=pyarrow.csv.ReadOptions(use_threads=False, block_size=PIECE),
         convert_options=pyarrow.csv.ConvertOptions(column_types={f"f{j}": pa.float64() for j in range(128)}),
     ) as reader:
-        for _ in reader:
-            pass
+        for batch in reader:
+            then(batch)
 
 
 def feather(path: Path, rows: Rows) -> None:
@@ -223,12 +238,14 @@ def feather(path: Path, rows: Rows) -> None:
     pyarrow.feather.write_feather(columns(rows), path)
 
 
-def by_feather(path: Path) -> None:
-    """All batches."""
-    with pa.OSFile(str(path)) as source:
+def by_feather(path: Path, then: Callable[[pa.RecordBatch], object] = bool) -> None:
+    """All batches; what is done with them is done piece by piece."""
+    with pa.memory_map(str(path)) as source:
         file = pa.ipc.open_file(source, options=pa.ipc.IpcReadOptions(use_threads=False))
         for number in range(file.num_record_batches):
-            file.get_batch(number)
+            batch = file.get_batch(number)
+            for start in range(0, batch.num_rows, 8192):
+                then(batch.slice(start, 8192))
 
 
 _BLOSC = {"compressors": zarr.codecs.BloscCodec(cname="zstd", clevel=3)}
@@ -245,10 +262,11 @@ FORMATS = [
     Format("`.h5ad`, lzf", "h5py", "lzf.h5ad", h5ad(chunks=True, compression="lzf"), by_h5py),
     Format("Parquet, lists", "pyarrow", "lists.parquet", parquet_lists, by_parquet),
     Format("Parquet, Spark vectors", "pyarrow", "spark.parquet", parquet_spark, by_parquet),
-    Format("Parquet, one column a feature", "pyarrow", "columns.parquet", parquet_columns, by_parquet),
+    Format("Parquet, one column a feature", "pyarrow", "columns.parquet", parquet_columns,
+           by_parquet, partial(by_parquet, then=made_rows)),
     Format("Parquet, fixed lists", "pyarrow", "fixed.parquet", parquet_fixed, by_parquet),
-    Format("CSV", "pyarrow", "rows.csv", csv, by_csv),
-    Format("Feather", "pyarrow", "rows.feather", feather, by_feather),
+    Format("CSV", "pyarrow", "rows.csv", csv, by_csv, partial(by_csv, then=made_rows)),
+    Format("Feather", "pyarrow", "rows.feather", feather, by_feather, partial(by_feather, then=made_rows)),
 ]  # fmt: skip
 
 
@@ -258,27 +276,28 @@ def ours(rows: RowBlocks) -> int:
     for ref in rows.refs(step):
         total += rows.read(ref).nbytes
         rows.release(ref)
-    rows.forget()
     return total
 
 
 def measure(one: Format, path: Path, repeats: int) -> dict[str, Any]:
-    """Seconds of both, in turns, after one reading by each."""
+    """Seconds of all, in turns, after one reading by each; each begins with nothing kept."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         store = open_store(path)
+    readers: dict[str, Callable[[], Any]] = {"ours": partial(ours, store), "alone": partial(one.alone, path)}
+    if one.by_rows is not None:
+        readers["rows"] = partial(one.by_rows, path)
     nbytes = ours(store)
-    one.alone(path)
-    seconds: dict[str, list[float]] = {"ours": [], "alone": []}
-    for number in range(repeats):
-        pair: list[tuple[str, Callable[[], Any]]] = [
-            ("ours", partial(ours, store)),
-            ("alone", partial(one.alone, path)),
-        ]
-        for who, read in pair if number % 2 == 0 else pair[::-1]:
+    seconds: dict[str, list[float]] = {who: [] for who in readers}
+    for number in range(-1, repeats):
+        turns = list(readers.items())
+        for who, read in turns if number % 2 == 0 else turns[::-1]:
+            store.forget()
+            pa.default_memory_pool().release_unused()
             began = time.process_time()
             read()
-            seconds[who].append(time.process_time() - began)
+            if number >= 0:
+                seconds[who].append(time.process_time() - began)
     rates = {who: sorted(nbytes / each / MB for each in times) for who, times in seconds.items()}
     return {
         "format": one.title, "library": one.library, "decoded_bytes": nbytes,
@@ -299,6 +318,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.smoke:
         options.mb, options.repeats = 1, 1
+    return_freed_memory()  # as every job does, of both
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     pa.set_cpu_count(1)
     some = FORMATS[1::4] if options.smoke else FORMATS

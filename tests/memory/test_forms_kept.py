@@ -25,10 +25,10 @@ def table(path: Path) -> Path:
 
 
 def cells(path: Path) -> Path:
-    """Some 150 MiB of rows, compressed."""
+    """Some 105 MiB of rows, compressed."""
     h5py = pytest.importorskip("h5py")
     X = sp.random(20_000, 5000, 0.02, random_state=0, format="csr", dtype=np.float32)
-    times = 10
+    times = 7
     with h5py.File(path, "w") as file:
         group = file.create_group("X")
         group.attrs.update({"encoding-type": "csr_matrix", "shape": [20_000 * times, 5000]})

@@ -21,6 +21,7 @@ from bigsvm.model.linear_model import load_model
 from bigsvm.predictor import load
 from bigsvm.run.apply.evaluate import evaluate
 from bigsvm.run.apply.predict import predict
+from bigsvm.run.apply.row_files import write_rows
 from bigsvm.run.fit.plan import make_plan
 from bigsvm.store.formats.opener import open_store
 from bigsvm.store.transforms.label_sets import sorted_names
@@ -230,3 +231,26 @@ def test_names_that_no_set_can_hold_are_refused(name: str) -> None:
 def test_names_of_whole_numbers_are_numbers() -> None:
     assert sorted_names(["10", "9", "1"]).tolist() == [1, 9, 10]
     assert sorted_names(["10", "09"]).tolist() == ["09", "10"]
+
+
+@pytest.mark.parametrize("sets", [[[0, 2], [], [1], [0, 1, 2], [], [2]], [[0], [], [1], [2], [], [2]]])
+@pytest.mark.parametrize("form", ["csv", "parquet", "zarr"])
+def test_rows_without_labels_come_back_from_every_dump(form: str, sets: list[list[int]], tmp_path: Path) -> None:
+    """Also where every set, but for the empty ones, looks like a number."""
+    indicator = np.array([[k in one for k in range(3)] for one in sets], int)
+    store = open_store((np.arange(12.0).reshape(6, 2), indicator))
+    write_rows(store, tmp_path / f"rows.{form}", form)
+    again = open_store(tmp_path / f"rows.{form}", labels=["label"])
+    for rows in (again, pickle.loads(pickle.dumps(again))):
+        assert rows.classes is not None
+        assert rows.classes[rows.read(rows.refs(6)[0]).y].tolist() == [",".join(map(str, one)) for one in sets]
+
+
+def test_a_field_of_labels_with_nothing_in_it_is_no_empty_set(tmp_path: Path) -> None:
+    """Nothing between quotes is one; where nothing is said at all, somebody may have forgotten it."""
+    (tmp_path / "rows.csv").write_text('label,f0\n"a,b",1\n"",2\na,3\n,4\n')
+    with pytest.raises(DataError, match="row 3 holds a null"):
+        _ = open_store(tmp_path / "rows.csv", labels=["label"]).classes
+    kept = open_store(tmp_path / "rows.csv", labels=["label"], missing="drop")
+    assert kept.classes is not None
+    assert kept.classes[kept.read(kept.refs(9)[0]).y].tolist() == ["a,b", "", "a"]

@@ -286,3 +286,33 @@ def test_codes_of_older_files_are_no_weights(name: str, tmp_path: Path) -> None:
     assert labels(open_store(path, label="kind")) == np.array(["a", "b", "c"])[codes].tolist()
     with pytest.raises(DataError, match="weights are a column of numbers"):
         open_store(path, weight="kind")
+
+
+KINDS = {
+    "as it is": ({}, "<f4", None),
+    "most significant byte first": ({}, ">f4", None),
+    "float16": ({}, "<f2", None),
+    "behind a user block": ({"userblock_size": 1024}, "<f8", None),
+    "never written": ({"userblock_size": 1024}, "<f8", 2.5),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_numbers_in_one_piece_are_mapped_as_h5py_reads_them(kind: str, tmp_path: Path) -> None:
+    import h5py
+
+    file, dtype, fill = KINDS[kind]
+    values = np.random.default_rng(0).normal(size=(37, 3)).astype(dtype)
+    with h5py.File(tmp_path / "t.h5ad", "w", **file) as root:
+        root.attrs.update({"encoding-type": "anndata", "encoding-version": "0.1.0"})
+        root.create_dataset("X", values.shape, dtype, data=None if fill else values, fillvalue=fill)
+        root["obs/label"] = np.arange(37) % 2
+        expected = root["X"][:]
+    store = open_store(tmp_path / "t.h5ad")
+    X = store.read(store.refs(37)[0]).X
+    np.testing.assert_array_equal(X, expected)
+    assert X.dtype.isnative
+    assert (store._data._place is None) == (kind == "never written")  # else it shows nothing
+    store.forget()
+    np.testing.assert_array_equal(store.read(store.refs(10)[3]).X, expected[30:])
+    assert expected[0, 0] == (fill or values[0, 0])

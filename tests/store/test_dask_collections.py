@@ -115,7 +115,7 @@ def test_a_bounded_number_of_partitions_is_in_flight(tmp_path: Path) -> None:
 
 
 def test_memory_bounds_what_is_in_flight_and_refuses_a_partition_that_does_not_fit(tmp_path: Path) -> None:
-    parts = dask_source._InFlight(8 << 20, 16)
+    parts = dask_source.InFlight(8 << 20, 16)
     few = type("Parts", (), {"workers": None, "n_parts": 100})()
     assert [parts.at_most(few, size << 10) for size in (1, 1 << 10, 64 << 10)] == [16, 4, 1]
     X = da.zeros((300_000, 20), chunks=(300_000, 20))

@@ -14,6 +14,7 @@ import pytest
 import zarr
 
 from bigsvm.errors import BigSVMError, DataError, UsageError
+from bigsvm.store.blocks import BlockRef
 from bigsvm.store.content import ContentHash
 from bigsvm.store.formats.opener import open_store
 from bigsvm.store.transforms.expression import Column, parse
@@ -55,7 +56,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     table = pa.table({**{f"f{j}": X[:, j] for j in range(3)}, "label": labels, **beside})
     pyarrow.feather.write_feather(table, place / "rows.feather")
     pyarrow.csv.write_csv(table, place / "rows.csv")
-    lists = {"indices": [[0, 1, 2]] * N, "values": X.tolist(), "label": KIND.tolist()}
+    lists = {"indices": [[0, 1, 2]] * N, "values": X.tolist(), "label": labels}
     pyarrow.parquet.write_table(pa.table({**lists, **beside}), place / "lists.parquet", row_group_size=7)
     return place
 
@@ -204,3 +205,97 @@ def test_a_column_that_nothing_compares_is_named(tmp_path: Path) -> None:
     pyarrow.parquet.write_table(pa.table({**lists, "day": pa.array(range(N), pa.date32())}), tmp_path / "days.parquet")
     with pytest.raises(DataError, match=r"column .day. is of type date32.*conditions and labels are of numbers"):
         open_store(tmp_path / "days.parquet", rows="day > 3")
+
+
+BAD_WEIGHTS = {"negative": -1.0, "not a number": np.nan, "none": None}
+
+
+@pytest.mark.parametrize("bad", BAD_WEIGHTS)
+@pytest.mark.parametrize("name", ["t.parquet", "t.feather", "t.csv", "t.zarr"])
+def test_labels_and_weights_of_rows_that_are_left_out_are_nobodys_matter(name: str, bad: str, tmp_path: Path) -> None:
+    """Row 1 has no label, row 4 no weight: each by itself is left out, or named."""
+    labels, weights = [1.0, None, 0.0, 1.0, 0.0, 1.0], [1.0, 2.0, 3.0, 4.0, BAD_WEIGHTS[bad], 6.0]
+    group = ["a", "x", "a", "b", "y", "b"]
+    path, values = tmp_path / name, np.arange(12.0).reshape(6, 2)
+    given = {"columns": ("f0", "f1")} if name in ("t.csv", "t.feather") else {}
+    if name == "t.zarr":
+        columns = {f"obs/{part}": np.array(found, float) for part, found in (("label", labels), ("weight", weights))}
+        formats.anndata(path, {"X": values, "obs/g": group, **columns})
+    else:
+        features = {"f0": values[:, 0], "f1": values[:, 1]}
+        if name == "t.parquet":  # where a column of text could be no feature; and a label that is NaN is none, too
+            features = {"indices": [[0, 1]] * 6, "values": values.tolist()}
+            labels = np.array(labels, float)
+        table = pa.table({**features, "weight": weights, "g": group, "label": labels})
+        write = {"t.parquet": pyarrow.parquet.write_table, "t.feather": pyarrow.feather.write_feather}
+        write.get(name, pyarrow.csv.write_csv)(table, path)
+
+    chosen = open_store(path, rows="g in (a, b)", **given)
+    block = chosen.read(chosen.refs(4)[0])
+    np.testing.assert_array_equal(dense(block.X, 2), values[[0, 2, 3, 5]])
+    assert chosen.classes is not None
+    assert chosen.classes[block.y].tolist() == [1, 0, 1, 1]
+    assert block.sample_weight is not None
+    assert block.sample_weight.tolist() == [1.0, 3.0, 4.0, 6.0]
+    with pytest.raises(DataError, match="1 of the chosen rows have no label, row 1 is the first"):
+        open_store(path, rows="g in (a, x)", **given)
+    found = open_store(path, rows="g in (a, x)", missing="drop", **given)
+    assert found.n_samples == 2
+    one_by_one = open_store(open_store(path, missing="drop", **given), rows="g in (a, x)")
+    assert one_by_one.classes is not None
+    assert found.classes is not None
+    both = [(made.classes[block.y], block.X) for made in (found, one_by_one) for block in [made.read(made.refs(9)[0])]]
+    np.testing.assert_array_equal(both[0][0], both[1][0])
+    np.testing.assert_array_equal(dense(both[0][1], 2), dense(both[1][1], 2))
+    named = open_store(path, rows="g in (a, y)", **given)
+    with pytest.raises(DataError, match=r"weight of row 4 is (-1\.0|nan)"):
+        named.read(named.refs(9)[0])
+
+    kept = open_store(path, missing="drop", **given)
+    assert kept.n_samples == 5
+    with pytest.raises(DataError, match=r"weight of row 4 is (-1\.0|nan)"):
+        kept.read(kept.refs(9)[0])
+    with pytest.raises(DataError, match=r"label|null"):
+        open_store(path, **given).read(BlockRef(0, 6, 0))
+
+
+def test_a_store_whose_rows_all_have_labels_is_itself_whatever_is_asked(tmp_path: Path) -> None:
+    """Else its weights would be nobody's matter."""
+    table = pa.table({"f0": [1.0, 2.0], "label": [0, 1], "weight": [1.0, -1.0]})
+    pyarrow.parquet.write_table(table, tmp_path / "t.parquet")
+    store = open_store(tmp_path / "t.parquet", missing="drop")
+    assert "missing" not in dict(store.identity.selection)
+    with pytest.raises(DataError, match=r"weight of row 1 is -1\.0"):
+        pickle.loads(pickle.dumps(store)).read(store.refs(2)[0])
+
+
+@pytest.mark.parametrize("odd", [[np.inf, -np.inf], [2.5, 0.1], ["none", "NO"], list(range(10_001))])
+@pytest.mark.parametrize("name", ["t.parquet", "t.feather", "t.csv", "t.zarr", "t.h5ad"])
+def test_what_classes_there_are_is_told_by_the_chosen_rows(name: str, odd: list, tmp_path: Path) -> None:
+    """Labels of the others are infinite, or targets, or no numbers, or too many to be classes."""
+    labels, keep = [1.0, *odd, 0.0, 1.0], [1, *[0] * len(odd), 1, 1]
+    path, n = tmp_path / name, len(keep)
+    if isinstance(odd[0], str) and name != "t.csv":  # where columns have types, labels of one are all of one
+        labels = [1.0, np.nan, np.nan, 0.0, 1.0]
+    given = {"columns": ("f0", "f1")} if name in ("t.csv", "t.feather") else {}
+    if name in ("t.zarr", "t.h5ad"):
+        formats.anndata(path, {"X": np.ones((n, 2)), "obs/keep": np.array(keep), "obs/label": np.array(labels)})
+    else:
+        table = pa.table({"f0": np.ones(n), "f1": np.ones(n), "keep": keep, "label": list(map(str, labels))})
+        if name != "t.csv":
+            table = table.set_column(3, "label", pa.array(labels))
+        write = {"t.parquet": pyarrow.parquet.write_table, "t.feather": pyarrow.feather.write_feather}
+        write.get(name, pyarrow.csv.write_csv)(table, path)
+
+    chosen = open_store(path, rows="keep == 1", **given)
+    for store in (chosen, pickle.loads(pickle.dumps(chosen))):
+        block = store.read(store.refs(4)[0])
+        assert store.classes is not None
+        assert (store.classes.tolist(), block.y.tolist()) == ([0, 1], [1, 0, 1])
+    targets = open_store(path, rows="keep == 1", task="regression", **given)
+    assert targets.classes is None
+    assert targets.read(targets.refs(4)[0]).y.tolist() == [1.0, 0.0, 1.0]
+    if odd[0] == np.inf:
+        infinite = open_store(path, rows="keep >= 0", **given)
+        with pytest.raises(DataError, match="label of row 1 is inf"):
+            assert infinite.classes

@@ -84,6 +84,7 @@ def test_long_rows_are_decoded_a_few_at_a_time(tmp_path: Path, monkeypatch: pyte
     row = 50 * (4 + 8) + 8
     for nbytes, most in ((1, 1), (5 * row, 5), (1 << 20, 60)):
         monkeypatch.setattr(parquet_files, "_BATCH_BYTES", nbytes)
+        monkeypatch.setattr(parquet_files, "_FLAT_BATCH_BYTES", nbytes)
         store = ParquetRows(str(path))
         batches = [batch.num_rows for _, batch in store._files.batches(0, 60, ["label", "indices", "values"])]
         assert (max(batches), sum(batches)) == (most, 60)

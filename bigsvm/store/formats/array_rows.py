@@ -14,7 +14,7 @@ import xxhash
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError, UsageError
 from bigsvm.store.addresses import make_refs
-from bigsvm.store.blocks import Block, BlockRef, RowBlocks, StoreBase
+from bigsvm.store.blocks import Block, BlockRef, RowBlocks, StoreBase, tile
 from bigsvm.store.checks import as_values, check_csr, check_finite, index_dtype, unmasked, value_dtype
 from bigsvm.store.content import ContentHash
 from bigsvm.store.identity import Identity
@@ -28,6 +28,8 @@ from bigsvm.store.labels import (
     normal_classes,
     scan_classes,
 )
+
+_PIECE = 1 << 18  # labels
 
 
 class ArrayRows(StoreBase):
@@ -67,7 +69,6 @@ class ArrayRows(StoreBase):
         labels = unmasked(y, "y")
         if labels.shape != (self.n_samples,):
             raise UsageError(f"labels of shape {labels.shape} for {self.n_samples} rows")
-        self._labels = as_labels(labels, "y")
         self._weight: np.ndarray | None = None
         if sample_weight is not None:
             self._weight = check_weights(unmasked(sample_weight, "sample_weight"), "sample_weight")
@@ -80,9 +81,11 @@ class ArrayRows(StoreBase):
         self._place: np.ndarray | None = None  # working position of each stored feature
         if self.feature_order is not None:
             self._place = np.argsort(self.feature_order).astype(self.index_dtype)
-        self.classes = self._find_classes(classes, task)
-        classes, labels = self.classes, self._labels
-        self._y = as_targets(labels, "y") if classes is None else label_codes(labels, classes)
+        if classes is not None or task == "regression" or not self._coded(labels, task):
+            self._kept: np.ndarray | None = as_labels(labels, "y")
+            found = self._find_classes(classes, self._kept, task)
+            self.classes = found
+            self._y = as_targets(self._kept, "y") if found is None else label_codes(self._kept, found)
 
     def __repr__(self) -> str:
         return f"ArrayRows({self.n_samples} x {self.n_features} {self.layout})"
@@ -121,27 +124,56 @@ class ArrayRows(StoreBase):
         self._X = CSR(data, indices, np.asarray(matrix.indptr, np.int64))
         self.nnz = len(matrix.data)
 
-    def _find_classes(self, classes: np.ndarray | None, task: Task) -> np.ndarray | None:
+    def _coded(self, labels: np.ndarray, task: Task) -> bool:
+        """Keep the codes of labels alone, which say all of them; False where they do not, or are targets.
+
+        Piece by piece: of whole numbers in one byte, copies of all in eight would be more than narrow rows are.
+        """
+        if labels.dtype.kind not in "biu":
+            return False
+        pieces = list(tile(self.n_samples, _PIECE))
+        classes = scan_classes((as_labels(labels[a:b], "y") for a, b in pieces), task)
+        if classes is None or classes.dtype != as_labels(labels[:0], "y").dtype:
+            return False
+        codes = [label_codes(as_labels(labels[a:b], "y"), classes) for a, b in pieces]
+        self.classes, self._kept = classes, None
+        self._y = np.concatenate(codes) if codes else label_codes(as_labels(labels, "y"), classes)
+        return True
+
+    def _find_classes(self, classes: np.ndarray | None, labels: np.ndarray, task: Task) -> np.ndarray | None:
         if classes is None:
-            return scan_classes([self._labels], task)
+            return scan_classes([labels], task)
         found = normal_classes(np.asarray(classes))
-        unknown = ~np.isin(*alike(self._labels, found))
+        unknown = ~np.isin(*alike(labels, found))
         if np.any(unknown):
             row = int(np.flatnonzero(unknown)[0])
-            raise DataError(f"label {self._labels[row]} of row {row} is not among the classes", self.uri)
+            raise DataError(f"label {labels[row]} of row {row} is not among the classes", self.uri)
         return found
+
+    @property
+    def _labels(self) -> np.ndarray:
+        """As `as_labels` has them, (n_samples,)."""
+        if self._kept is not None:
+            return self._kept
+        assert self.classes is not None
+        return self.classes[self._y]
 
     @functools.cached_property
     def fingerprint(self) -> str:
         """xxh3-128 of the arrays' types, shapes and bytes, and of the orders."""
         hasher = xxhash.xxh3_128(f"{self.layout} {self.n_samples} {self.n_features}".encode())
-        parts = [*(self._X if isinstance(self._X, CSR) else (self._X,)), self._labels]
-        for part in (*parts, self._weight, self.row_order, self.feature_order):
+        parts: list[tuple[np.ndarray | None, np.ndarray | None]] = [
+            (part, None) for part in (self._X if isinstance(self._X, CSR) else (self._X,))
+        ]
+        parts += [(self._kept, None)] if self._kept is not None else [(self.classes, self._y)]
+        parts += [(part, None) for part in (self._weight, self.row_order, self.feature_order)]
+        for part, codes in parts:
             if part is None:
                 hasher.update(b"none")
                 continue
-            hasher.update(f"{part.dtype.str} {part.shape}".encode())
-            hasher.update(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)
+            hasher.update(f"{part.dtype.str} {part.shape if codes is None else codes.shape}".encode())
+            for piece in [part] if codes is None else (part[codes[a:b]] for a, b in tile(len(codes), _PIECE)):
+                hasher.update(np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data)
         return hasher.hexdigest()
 
     @functools.cached_property

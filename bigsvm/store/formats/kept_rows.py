@@ -14,6 +14,7 @@ from bigsvm.store.addresses import make_refs
 from bigsvm.store.blocks import Block, BlockRef, Matrix, RowBlocks, StoreBase, tile
 from bigsvm.store.formats.array_rows import gather_rows
 from bigsvm.store.identity import Identity
+from bigsvm.store.labels import check_weights
 from bigsvm.store.transforms.expression import Column
 
 _STEP = 1 << 16  # rows that are counted together
@@ -91,6 +92,13 @@ class KeptRows(StoreBase):
         """Rows of the store that rows [start, stop) are, int64."""
         return self._places(start, stop)
 
+    def labels_between(self, start: int, stop: int) -> np.ndarray:
+        """Class codes, or targets, of rows [start, stop)."""
+        places = self._places(start, stop)
+        first = int(places[0])
+        found: np.ndarray = cast(Any, self._store).labels_between(first, int(places[-1]) + 1)
+        return found[places - first]
+
     def columns_between(self, names: Sequence[str], start: int, stop: int) -> dict[str, Column]:
         """Columns beside the rows [start, stop), by name, where the store has any."""
         read = getattr(self._store, "columns_between", None)
@@ -119,7 +127,9 @@ class KeptRows(StoreBase):
         weights = [part.sample_weight for part in parts if part.sample_weight is not None]
         y = np.concatenate([part.y for part in parts])
         X = joined_rows([part.X for part in parts])
-        return Block(start, stop, X, y, np.concatenate(weights) if weights else None)
+        # The store leaves it to us, who know which rows count.
+        weight = check_weights(np.concatenate(weights), self.uri, rows=places) if weights else None
+        return Block(start, stop, X, y, weight)
 
     def forget(self) -> None:
         self._store.forget()

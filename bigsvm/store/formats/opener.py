@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -111,6 +112,7 @@ def open_store(
     chosen = {"matrix": matrix, "columns": tuple(columns), "hash_bits": hash_bits, "missing": missing, "like": like}
     chosen["filtered"] = rows is not None
     chosen["apart"] = tuple(labels or ())
+    chosen["sets"] = labelled and (len(labels) == 1 if labels else kept is not None)
     with storing(storage_options):
         store = _open(source, options, empty_chunks, labelled, chosen)
     if rows is not None:
@@ -188,51 +190,35 @@ def _open_path(
             raise UsageError(f"{scheme}:// is not read", name, f"one of {known}, or a local path")
         name = rest
     path = Path(name)
-    missing: Missing = chosen["missing"] if labelled else "refuse"
     options = {**options, "labelled": labelled}
     is_h5 = path.suffix.lower() == ".h5ad"
     if _is_store(path) or is_h5:
         _refuse_chosen(chosen, ("columns", "hash_bits"), "is for tables: .csv, .tsv, .arrow and .feather files", name)
-        matrix = chosen["matrix"] or (chosen["like"] or {}).get("matrix")
-        # Of rows that are filtered the labels of those count that are chosen: nobody looks at the others'.
-        options = {**options, "matrix": matrix, "missing": "drop" if chosen["filtered"] and labelled else missing}
+        options["matrix"] = chosen["matrix"] or (chosen["like"] or {}).get("matrix")
         if is_h5:
             from bigsvm.store.formats.h5ad_rows import H5adRows
 
             with _named(name):
-                store: Any = H5adRows(path, **options)
-        else:
-            from bigsvm.store.formats.zarr_rows import ZarrRows
+                return _with_labels(partial(H5adRows, path, **options), labelled, chosen)
+        from bigsvm.store.formats.zarr_rows import ZarrRows
 
-            with _named(name):
-                store = ZarrRows(path, **options, empty_chunks=empty_chunks)
-        if missing == "refuse" or chosen["filtered"]:
-            return store
-        from bigsvm.store.formats.kept_rows import labelled_only
-
-        return labelled_only(store)
+        with _named(name):
+            return _with_labels(partial(ZarrRows, path, **options, empty_chunks=empty_chunks), labelled, chosen)
     is_table = kind_of_table(name) is not None and not _is_parquet(path)
     if is_table and (path.exists() or any(mark in path.name for mark in "*?[")):
         from bigsvm.store.formats.tables.table_rows import TableRows
 
         _refuse_chosen(chosen, ("matrix",), "is for AnnData", name)
-        table = {name: chosen[name] for name in ("columns", "hash_bits", "like", "apart")}
-        absent: Missing = "drop" if chosen["filtered"] and labelled else missing
-        store = TableRows(name, **options, **table, missing=absent)
-        if missing == "refuse" or chosen["filtered"]:
-            return store
-        from bigsvm.store.formats.kept_rows import labelled_only
-
-        return labelled_only(store)
+        table = {name: chosen[name] for name in ("columns", "hash_bits", "like", "apart", "sets")}
+        return _with_labels(partial(TableRows, name, **options, **table), labelled, chosen)
     if path.exists():
         _refuse_chosen(chosen, ("matrix", "columns", "hash_bits"), "is not for this kind of file", name)
-        _refuse_chosen(
-            {**chosen, "missing": missing if missing == "drop" else None}, ("missing",), "is not for it", name
-        )
     if _is_parquet(path):
         from bigsvm.store.formats.parquet_rows import ParquetRows
 
-        return cast(RowBlocks, ParquetRows(name, **options, apart=chosen["apart"]))
+        return _with_labels(partial(ParquetRows, name, **options, apart=chosen["apart"]), labelled, chosen)
+    if path.exists() and labelled and chosen["missing"] == "drop":
+        _refuse_chosen(chosen, ("missing",), "is not for it", name)
     if not path.exists():
         raise no_such_store(name)
     if path.is_file():
@@ -251,6 +237,23 @@ def _open_path(
         name,
         "a Zarr folder, Parquet, .csv, .tsv, .arrow or .feather; other files: bigsvm ingest",
     )
+
+
+def _with_labels(opened: Callable[..., Any], labelled: bool, chosen: dict[str, Any]) -> RowBlocks:
+    """A store, without its rows that have no label where these are to be left out.
+
+    opened : opens it, given `missing`
+    """
+    # Of rows that are filtered the labels and weights of those count that are chosen: nobody looks at the others'.
+    if labelled and chosen["filtered"]:
+        return opened(missing="drop")
+    if not labelled or chosen["missing"] == "refuse":
+        return opened(missing="refuse")
+    from bigsvm.store.formats.kept_rows import labelled_only
+
+    store = opened(missing="drop")
+    kept = labelled_only(store)
+    return opened(missing="refuse") if kept is store else kept
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError
 from bigsvm.store.checks import as_values, value_dtype
-from bigsvm.store.join import rows_of_columns
+from bigsvm.store.formats.tables.arrow_values import fill_rows, numbers_of, refuse_nulls
 
 _SPARK = ("type", "size", "indices", "values")
 
@@ -120,29 +120,25 @@ def as_number_type(kind: pa.DataType) -> np.dtype | None:
     return value_dtype(np.dtype(kind.to_pandas_dtype()), "")
 
 
-def matrix_of(batch: pa.RecordBatch, layout: Layout, where: str, first_row: int, width: int) -> CSR | np.ndarray:
-    """Rows of a batch, dense or CSR; CSR indices as they are stored, not yet checked against the data's `width`."""
+def csr_of(batch: pa.RecordBatch, layout: Layout, where: str, first_row: int, width: int) -> CSR:
+    """Rows of a batch of a sparse form; indices as they are stored, not yet checked against the data's `width`."""
     if layout.form == "lists":
         return _csr_of_lists(batch, layout.dtype, where, first_row)
+    X, size = _csr_of_vectors(batch.column(layout.features[0]), layout.dtype, where, first_row)
+    check_size(size, width, where, first_row)
+    return X
+
+
+def fill_dense(batch: pa.RecordBatch, layout: Layout, where: str, first_row: int, out: np.ndarray) -> None:
+    """Rows of a batch of a dense form, written to `out`, shape (n_rows, width); not yet checked to be finite."""
+    if layout.form == "columns":
+        fill_rows(batch, layout.features, out, where, first_row)
+        return
     column = batch.column(layout.features[0])
-    if layout.form == "spark":
-        X, size = _csr_of_vectors(column, layout.dtype, where, first_row)
-        check_size(size, width, where, first_row)
-        return X
-    if layout.form == "fixed":
-        refuse_nulls(column, where, first_row)
-        flat = column.flatten()
-        refuse_nulls(flat, where, first_row, layout.width)
-        rows = numbers_of(flat).reshape(len(column), -1)
-        return as_values(rows, layout.dtype, where, first_row)
-    columns = (_feature(batch.column(name), layout.dtype, name, where, first_row) for name in layout.features)
-    return rows_of_columns(columns, (batch.num_rows, len(layout.features)), layout.dtype)
-
-
-def _feature(column: pa.Array, dtype: np.dtype, name: str, where: str, first_row: int) -> np.ndarray:
-    here = f"{where}, column {name!r}"
-    refuse_nulls(column, here, first_row)
-    return as_values(numbers_of(column), dtype, here, first_row)
+    refuse_nulls(column, where, first_row)
+    flat = column.flatten()
+    refuse_nulls(flat, where, first_row, layout.width)
+    out[:] = as_values(numbers_of(flat).reshape(out.shape), layout.dtype, where, first_row)
 
 
 def measure(batch: pa.RecordBatch, layout: Layout, where: str, first_row: int) -> tuple[int, int]:
@@ -176,17 +172,21 @@ def _csr_of_vectors(column: pa.StructArray, dtype: np.dtype, where: str, first_r
     # `flatten`, not `field`: after a slice the fields alone would be those of the whole column.
     kinds, told, indices, values = column.flatten()
     refuse_nulls(kinds, where, first_row)
-    of_kind_0 = pc.invert(kinds.cast(pa.bool_()))
-    sparse = numbers_of(of_kind_0)
+    sparse = numbers_of(kinds) == 0
     data, indptr = _flat(values, where, first_row)
     lengths = np.diff(indptr)
-    stored, own = _flat(indices.filter(of_kind_0), where, first_row)
+    if sparse.all() and told.null_count == 0:  # as nearly all are
+        stored, own = _flat(indices, where, first_row)
+        sizes = numbers_of(told).astype(np.int64)
+    else:
+        of_kind_0 = pc.invert(kinds.cast(pa.bool_()))
+        stored, own = _flat(indices.filter(of_kind_0), where, first_row)
+        sizes = np.where(sparse, -1, lengths)
+        there = sparse & numbers_of(told.is_valid())
+        sizes[there] = numbers_of(told.filter(pc.and_(of_kind_0, told.is_valid())))
     _same_lengths(np.diff(own), lengths[sparse], where, first_row)
-    sizes = np.where(sparse, -1, lengths)
-    there = sparse & numbers_of(told.is_valid())
-    sizes[there] = numbers_of(told.filter(pc.and_(of_kind_0, told.is_valid())))
     _check_sizes(sizes, where, first_row)
-    if sparse.all() and len(sizes) and (len(stored) == 0 or stored.max() < sizes[0]):  # as nearly all are
+    if sparse.all() and len(sizes) and (len(stored) == 0 or stored.max() < sizes[0]):
         return CSR(as_values(data, dtype, where, first_row, indptr), stored, indptr), int(sizes[0])
     places = np.arange(len(data)) - np.repeat(indptr[:-1], lengths)
     entries = np.repeat(sparse, lengths)
@@ -220,9 +220,9 @@ def _check_sizes(sizes: np.ndarray, where: str, first_row: int) -> None:
 def _flat(column: pa.Array, where: str, first_row: int) -> tuple[np.ndarray, np.ndarray]:
     """(values, offsets from 0) of a list column without nulls."""
     refuse_nulls(column, where, first_row)
-    # After a slice `values` would give the whole child; `flatten` gives what belongs to the rows.
-    flat = column.flatten()
     offsets = numbers_of(column.offsets).astype(np.int64)
+    # `values` are those of the whole child, also after a slice; `flatten` would go by way of a compute function.
+    flat = column.values.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
     offsets -= offsets[0]
     if flat.null_count:
         place = int(np.flatnonzero(numbers_of(flat.is_null()))[0])
@@ -252,21 +252,3 @@ def plain_of(column: pa.Array, where: str, first_row: int) -> np.ndarray:
 def is_plain_text(kind: pa.DataType) -> bool:
     """Whether a column is of strings; those that polars writes to Arrow files are views."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
-
-
-def numbers_of(column: pa.Array) -> np.ndarray:
-    """A column of numbers or truth values without nulls as NumPy, read-only, a copy of truth values alone.
-
-    Not by pyarrow's `to_numpy`, which imports pandas where that is installed: a third of a second and some 40 MiB,
-    in the middle of a fit whose budget does not know of them.
-    """
-    if pa.types.is_boolean(column.type):
-        return np.from_dlpack(column.cast(pa.uint8())).view(bool)
-    return np.from_dlpack(column)
-
-
-def refuse_nulls(column: pa.Array, where: str, first_row: int, per_row: int | None = 1) -> None:
-    """Raise DataError naming the first row without a value; `per_row` values make a row."""
-    if column.null_count:
-        row = int(np.flatnonzero(numbers_of(column.is_null()))[0]) // (per_row or 1)
-        raise DataError(f"row {first_row + row} holds a null", where, "repair or drop the row")

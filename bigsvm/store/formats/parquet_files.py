@@ -21,9 +21,10 @@ from bigsvm.store.formats.not_readable import refuse_partitions
 from bigsvm.store.sealing.manifest import read_failed
 
 _BATCH_ROWS = 8192
-_BATCH_BYTES = 1 << 20  # decoded; pyarrow, and what is made of a batch, take some eight times as much
+_BATCH_BYTES = 1 << 20  # decoded, of lists; pyarrow, and what is made of a batch, take some eight times as much
+_FLAT_BATCH_BYTES = 2 << 20  # of plain columns, each of which costs something a batch; they take some twice as much
 _PIECE = 1 << 20
-_BUFFERS = 32 << 20
+_BUFFERS = 8 << 20  # of compressed bytes, of all columns together
 
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
 
@@ -56,7 +57,8 @@ class ParquetFiles:
     """Rows of several files in order; `batches` may be called from several threads.
 
     The footers are read once; of data, about a page and a dictionary per column and a batch are held for each thread:
-    `page_bytes`, by the first row group of each file, where writers keep to 1 MiB pages as most do.
+    `page_bytes`, by the first row group of each file, where writers keep to 1 MiB pages as most do.  Of many short
+    columns up to twice as much was measured, which plans leave room for: they count a reader two and a half times.
     """
 
     def __init__(self, paths: list[str]) -> None:
@@ -159,9 +161,8 @@ def _read(
             for number_here in range(group if file_number == number else 0, len(file.group_starts)):
                 told = source.metadata.row_group(number_here)
                 left = told.num_rows
-                for batch in source.iter_batches(
-                    _batch_rows(told), row_groups=[number_here], columns=columns, use_threads=False
-                ):
+                rows = _batch_rows(told, _batch_bytes(source.metadata.schema))
+                for batch in source.iter_batches(rows, row_groups=[number_here], columns=columns, use_threads=False):
                     left -= batch.num_rows
                     yield (file_number, number_here), batch
                 if left:
@@ -170,9 +171,12 @@ def _read(
 
 def open_parquet(path: str, n_columns: int = 1) -> Any:
     """pyarrow's reader, set to hold pages and not whole row groups (docs/measurements.md 10.2)."""
-    # One buffer a column: many columns share what few may have each.
-    buffer_size = max(min(_PIECE, _BUFFERS // max(n_columns, 1)), 1 << 14)
-    return pq.ParquetFile(path, pre_buffer=False, buffer_size=buffer_size, page_checksum_verification=True)
+    return pq.ParquetFile(path, pre_buffer=False, buffer_size=buffer_bytes(n_columns), page_checksum_verification=True)
+
+
+def buffer_bytes(n_columns: int) -> int:
+    """Of each column's reader: many columns share what few may have each."""
+    return max(min(_PIECE, _BUFFERS // max(n_columns, 1)), 1 << 14)
 
 
 def _decoded_bytes(group: Any) -> int:
@@ -185,9 +189,15 @@ def _decoded_bytes(group: Any) -> int:
     return nbytes
 
 
-def _batch_rows(group: Any) -> int:
+def _batch_bytes(schema: Any) -> int:
+    """Decoded bytes of a batch, by whether the columns of a file (its ParquetSchema) have lists among them."""
+    nested = any(schema.column(j).max_repetition_level for j in range(len(schema)))
+    return _BATCH_BYTES if nested else _FLAT_BATCH_BYTES
+
+
+def _batch_rows(group: Any, nbytes: int) -> int:
     """Rows that are decoded at a time: fewer where rows are long."""
-    return min(max(_BATCH_BYTES * group.num_rows // max(_decoded_bytes(group), 1), 1), _BATCH_ROWS)
+    return min(max(nbytes * group.num_rows // max(_decoded_bytes(group), 1), 1), _BATCH_ROWS)
 
 
 def _page_bytes(group: Any) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -16,24 +16,24 @@ from bigsvm.errors import DataError
 from bigsvm.files.paths import cache_folder
 from bigsvm.files.sealed_json import read_sealed, write_sealed
 from bigsvm.store.addresses import make_refs
-from bigsvm.store.blocks import Block, BlockRef, RowBlocks, StoreBase
+from bigsvm.store.blocks import Block, BlockRef, RowBlocks
 from bigsvm.store.checks import check_csr, check_finite, index_dtype
+from bigsvm.store.formats.chosen.column_labels import ColumnLabels
 from bigsvm.store.formats.parquet_columns import (
     Layout,
     check_size,
+    csr_of,
+    fill_dense,
     find_layout,
-    matrix_of,
     measure,
-    numbers_of,
-    plain_of,
 )
 from bigsvm.store.formats.parquet_files import ParquetFiles, find_files
 from bigsvm.store.identity import Identity, digest_of
-from bigsvm.store.labels import Task, as_labels, as_targets, check_weights, label_codes, scan_classes
-from bigsvm.store.transforms.expression import Column
+from bigsvm.store.join import GrowingRows
+from bigsvm.store.labels import Missing, Task, as_targets, label_codes
 
 
-class ParquetRows(StoreBase):
+class ParquetRows(ColumnLabels):
     """RowBlocks over one Parquet file, a folder of them or a glob; files in order of their names.
 
     Layouts: `label`, `indices: list<int>`, `values: list<float>` (CSR); Spark ML vectors (CSR); one numeric
@@ -52,8 +52,6 @@ class ParquetRows(StoreBase):
     working_row: np.ndarray | None = None
     feature_order: np.ndarray | None = None
     content_fingerprint: str | None = None
-    _files: Any
-    """ParquetFiles, or what reads files of another kind as they are read."""
     _options: tuple[Any, ...]
 
     def __init__(
@@ -64,11 +62,12 @@ class ParquetRows(StoreBase):
         weight: str | None = None,
         task: Task = "auto",
         labelled: bool = True,
+        missing: Missing = "refuse",
         apart: tuple[str, ...] = (),
     ) -> None:
         self.uri = os.path.realpath(name)
         self.warnings: list[str] = []
-        self._options, self._task = (label, weight, task, labelled, apart), task
+        self._options, self._task, self._missing = (label, weight, task, labelled, missing, apart), task, missing
         self._files = ParquetFiles(find_files(name))
         assert self._files.schema is not None
         self._select(find_layout(self._files.schema, label, weight, self.uri, labelled, apart))
@@ -94,9 +93,13 @@ class ParquetRows(StoreBase):
         """What is read as X, for the identity."""
         return json.dumps(self._layout.features)
 
-    def _matrix(self, batch: pa.RecordBatch, first: int) -> CSR | np.ndarray:
-        """Rows of a batch whose first is row `first`."""
-        return matrix_of(batch, self._layout, self.uri, first, self.n_features)
+    def _csr(self, batch: pa.RecordBatch, first: int) -> CSR:
+        """Rows of a batch of a sparse layout, whose first is row `first`."""
+        return csr_of(batch, self._layout, self.uri, first, self.n_features)
+
+    def _fill(self, batch: pa.RecordBatch, first: int, out: np.ndarray) -> None:
+        """The same of a dense one, written to `out`."""
+        fill_dense(batch, self._layout, self.uri, first, out)
 
     def __reduce__(self) -> tuple[Callable[..., ParquetRows], tuple[Any, ...]]:
         return reopen, (self.uri, *self._options, self.fingerprint)
@@ -128,13 +131,6 @@ class ParquetRows(StoreBase):
     def index_dtype(self) -> np.dtype:
         return np.dtype(np.int32) if self.layout == "dense" else index_dtype(self.n_features)
 
-    @functools.cached_property
-    def classes(self) -> np.ndarray | None:
-        """Labels in ascending order; None for a regression target.  Reads the label column once."""
-        if self._layout.label is None:
-            return None
-        return scan_classes(self._label_pieces(), self._task)
-
     def forget(self) -> None:
         self._files.forget()
 
@@ -147,71 +143,37 @@ class ParquetRows(StoreBase):
             raise DataError(f"no rows {start} to {stop} of {self.n_samples}", self.uri)
         # Before the batches: a first reading of the labels moves this thread's place in the files.
         layout, classes = self._layout, self.classes
-        matrices: list[Any] = []
+        n_features = self.n_features
+        sparse = GrowingRows(stop - start, self.dtype, index_dtype(n_features))
+        dense = np.empty((0 if layout.sparse else stop - start, n_features), self.dtype)
         labels, weights = [], []
         for first, batch in self._files.batches(start, stop, layout.columns):
-            matrices.append(self._matrix(batch, first))
+            if layout.sparse:
+                part = self._csr(batch, first)
+                # Before its indices are narrowed: one beyond int32 must not wrap into range.
+                check_csr(part, n_features, self.uri, first)
+                sparse.add(part)
+            else:
+                rows = dense[first - start : first - start + batch.num_rows]
+                self._fill(batch, first, rows)
+                check_finite(rows, self.uri, first)
             if layout.label is None:
                 labels.append(np.zeros(batch.num_rows))
             else:
-                labels.append(self._labels(batch.column(layout.label), first))
+                labels.append(self._labels(batch, first))
             if layout.weight is not None:
-                weights.append(plain_of(batch.column(layout.weight), self.uri, first))
-        X = self._sparse(matrices, start) if layout.sparse else self._dense(matrices, start)
+                weights.append(self._weights(batch, layout.weight, first))
+        X = sparse.whole() if layout.sparse else dense
         y = np.concatenate(labels)
         y = as_targets(y, self.uri, start) if classes is None else label_codes(y, classes)
-        weight = check_weights(np.concatenate(weights), self.uri, start) if weights else None
-        return Block(start, stop, X, y, weight)
+        return Block(start, stop, X, y, np.concatenate(weights) if weights else None)
 
-    def labels_between(self, start: int, stop: int) -> np.ndarray:
-        """The y of rows [start, stop), as blocks have it, without reading X."""
-        name, classes = self._label_name(), self.classes
-        pieces = [self._labels(batch.column(name), at) for at, batch in self._files.batches(start, stop, [name])]
-        y = np.concatenate(pieces)
-        return as_targets(y, self.uri, start) if classes is None else label_codes(y, classes)
-
-    def columns_between(self, names: Sequence[str], start: int, stop: int) -> dict[str, Column]:
-        """Columns by name, of rows [start, stop).  Raises DataError where there is none, naming those there."""
-        there = list(self._files.schema.names)
-        for name in names:
-            if there.count(name) != 1:
-                raise DataError(f"no column {name!r}", self.uri, f"columns there: {', '.join(there[:20])}")
-        parts: dict[str, list[Column]] = {name: [] for name in names}
-        for first, batch in self._files.batches(start, stop, list(names)):
-            for name in names:
-                parts[name].append(_column_of(batch.column(name), name, self.uri, first))
-        return {name: Column(*map(np.concatenate, zip(*found, strict=True))) for name, found in parts.items()}
-
-    def _labels(self, column: pa.Array, first: int) -> np.ndarray:
-        """Labels of a batch whose first row is row `first`."""
-        return as_labels(plain_of(column, self.uri, first), self.uri, first)
-
-    def _sparse(self, parts: list[Any], start: int) -> CSR:
-        n_features = self.n_features
-        indptr = [np.zeros(1, np.int64)]
-        for part in parts:
-            indptr.append(part.indptr[1:] + indptr[-1][-1])
-        pieces, values = [part.indices for part in parts], [part.data for part in parts]
-        parts.clear()
-        # Checked before they are narrowed: an index beyond int32 must not wrap into range.
-        indices, data = _joined(pieces), _joined(values)
-        check_csr(CSR(data, indices, np.concatenate(indptr)), n_features, self.uri, start)
-        return CSR(data, indices.astype(index_dtype(n_features), copy=False), np.concatenate(indptr))
-
-    def _dense(self, parts: list[np.ndarray], start: int) -> np.ndarray:
-        X = parts[0] if len(parts) == 1 else _joined(parts)
-        check_finite(X, self.uri, start)
-        return X
-
-    def _label_name(self) -> str:
-        if self._layout.label is None:
-            raise DataError("opened without its labels", self.uri)
-        return self._layout.label
-
-    def _label_pieces(self) -> Iterator[np.ndarray]:
-        name = self._label_name()
-        for first, batch in self._files.batches(0, self.n_samples, [name]):
-            yield as_labels(plain_of(batch.column(name), self.uri, first), self.uri, first)
+    def entries_of(self, start: int, stop: int) -> int:
+        """Stored entries of rows [start, stop)."""
+        if not self._layout.sparse:
+            return (stop - start) * self.n_features
+        columns = list(self._layout.features)
+        return sum(len(self._csr(batch, first).data) for first, batch in self._files.batches(start, stop, columns))
 
     def _load_known(self) -> dict[str, Any]:
         """What earlier openings learnt of exactly these files and columns, else the fingerprint alone."""
@@ -255,31 +217,6 @@ class ParquetRows(StoreBase):
         return self._known
 
 
-def _column_of(column: pa.Array, name: str, where: str, first: int) -> Column:
-    """Values as NumPy has them, and which are there.  Raises DataError for a type that nothing compares."""
-    there = numbers_of(column.is_valid())
-    try:
-        known = plain_of(column.drop_null(), where, first)
-    except DataError:
-        what = f"column {name!r} is of type {column.type}: conditions and labels are of numbers, truth values and text"
-        raise DataError(what, where, "write it as a number or as text") from None
-    values = np.zeros(len(column), known.dtype)
-    values[there] = known
-    return Column(values, there)
-
-
-def _joined(parts: list[np.ndarray]) -> np.ndarray:
-    """Arrays one after another; `parts` gives them up one by one, since with the whole they would be twice the rows."""
-    out = np.empty((sum(map(len, parts)), *parts[0].shape[1:]), np.result_type(*parts))
-    parts.reverse()
-    place = 0
-    while parts:
-        part = parts.pop()
-        out[place : place + len(part)] = part
-        place += len(part)
-    return out
-
-
 @functools.lru_cache(maxsize=8)
 def reopen(
     uri: str,
@@ -287,11 +224,12 @@ def reopen(
     weight: str | None,
     task: Task,
     labelled: bool,
+    missing: Missing,
     apart: tuple[str, ...],
     fingerprint: str,
 ) -> ParquetRows:
     """The store of a pickled ParquetRows, opened once per process.  Raises DataError if it changed."""
-    store = ParquetRows(uri, label=label, weight=weight, task=task, labelled=labelled, apart=apart)
+    store = ParquetRows(uri, label=label, weight=weight, task=task, labelled=labelled, missing=missing, apart=apart)
     if store.fingerprint != fingerprint:
         raise DataError("the store changed since the run began", uri)
     return store

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import numpy as np
 
 from bigsvm.errors import DataError
-from bigsvm.store.labels import Missing, Task, as_labels, as_targets, label_codes, normal_classes, scan_classes
+from bigsvm.store.labels import (
+    Missing,
+    Task,
+    as_labels,
+    as_targets,
+    bits_between,
+    label_codes,
+    normal_classes,
+    scan_classes,
+)
 from bigsvm.store.transforms.expression import Column
 
 _PIECE = 1 << 18
@@ -58,11 +68,23 @@ class LabelColumn:
         self.n_samples = len(values)
         self._positions: np.ndarray | None = None
         self._bits: np.ndarray | None = None
+        self._counting: np.ndarray | None = None
         self._classes: np.ndarray | None = None
         self._scanned = False
 
+    def of_only(self, rows: np.ndarray) -> LabelColumn:
+        """The column with the labels of some rows (`rows`, packed); all others have none."""
+        found = copy.copy(self)
+        found._bits = found._classes = found._positions = None
+        found._scanned, found._missing, found._counting = False, "drop", rows
+        return found
+
     def _plain(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        """(values as they are stored, whether each is there) of rows [start, stop).  Raises DataError."""
+        """(values as they are stored, whether each is there and counts) of rows [start, stop).  Raises DataError."""
+        values, there = self._stored(start, stop)
+        return values, there if self._counting is None else there & bits_between(self._counting, start, stop)
+
+    def _stored(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         values = self._values.read(start, stop)
         if self._mask is not None:
             return values, ~self._mask.read(start, stop).astype(bool)
@@ -137,7 +159,9 @@ class LabelColumn:
 
     def _pieces(self) -> Iterator[np.ndarray]:
         for start, stop in self._ranges():
-            yield as_labels(self._known(start, stop), self._where, start)
+            values, there = self._plain(start, stop)
+            if there.any():
+                yield as_labels(values[there], self._where, rows=start + np.flatnonzero(there))
 
     def y(self, start: int, stop: int) -> np.ndarray:
         """What a Block carries: class codes in the smallest signed integers, or float64 targets."""
@@ -176,16 +200,23 @@ class WeightColumn:
         self.shape = values.shape
         self.chunk_nbytes = values.chunk_nbytes + (mask.chunk_nbytes if mask is not None else 0)
 
-    def read(self, start: int, stop: int) -> np.ndarray:
-        """Weights of rows [start, stop).  Raises DataError naming the first row without one."""
+    def read(self, start: int, stop: int, absent: float | None = None) -> np.ndarray:
+        """Weights of rows [start, stop); float64 with `absent` for what is not there, where that is given.
+
+        Raises DataError naming the first row without one, where it is not.
+        """
         values = self._values.read(start, stop)
-        absent = np.zeros(len(values), bool)
+        none = np.zeros(len(values), bool)
         if self._mask is not None:
-            absent = self._mask.read(start, stop).astype(bool)
+            none = self._mask.read(start, stop).astype(bool)
         elif self._categories is not None:
-            absent = (values < 0) | (values >= len(self._categories))
-        if absent.any():
-            row = start + int(np.argmax(absent))
+            none = (values < 0) | (values >= len(self._categories))
+        if absent is not None:
+            weights = np.full(len(values), absent)
+            weights[~none] = values[~none] if self._categories is None else self._categories[values[~none]]
+            return weights
+        if none.any():
+            row = start + int(np.argmax(none))
             raise DataError(f"row {row} has no weight", self._where, "0 leaves a row out")
         return values if self._categories is None else self._categories[values]
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, Self, cast
 
 import numpy as np
 import zarr
@@ -43,7 +44,8 @@ class ZarrRows(StoreBase):
     empty_chunks : zeros vouches that chunks which an unsealed store lacks hold the fill value
     labelled : False opens X alone, for prediction: no label or weight is looked for, and every y is 0
     matrix : X, layers/NAME, obsm/NAME or raw/X: dense, CSR, or CSC, which is turned into rows once
-    missing : drop gives rows without a label any label; `labelled_rows` tells which these are (`KeptRows`)
+    missing : drop gives rows without a label any label, and weights as they lie; `labelled_rows` tells which these are
+        (`KeptRows`)
     fingerprint : the store as it was when that was its fingerprint, where rows were added since and this is still kept
 
     Raises
@@ -108,7 +110,7 @@ class ZarrRows(StoreBase):
         missing: Missing,
     ) -> None:
         """Open what was chosen of a group of zarr, or of h5py."""
-        self._matrix = matrix_path(matrix)
+        self._matrix, self._missing = matrix_path(matrix), missing
         self._open_matrix(group, open_array)
         self.recipe = recipe_of(group)
         if self._matrix != "X":
@@ -148,6 +150,16 @@ class ZarrRows(StoreBase):
         """Whether each row has a label, packed (`LabelColumn`)."""
         assert self._label is not None
         return self._label.labelled_rows()
+
+    def labels_of_only(self, rows: np.ndarray) -> Self:
+        """These rows, of which some have labels and weights that count (`rows`, packed); all others have none.
+
+        So it is they who say what the classes are, and whether there are any.
+        """
+        assert self._label is not None
+        found = copy.copy(self)
+        found._label, found._missing = self._label.of_only(rows), "drop"
+        return found
 
     def entries_of(self, start: int, stop: int) -> int:
         """Stored entries of rows [start, stop)."""
@@ -196,7 +208,11 @@ class ZarrRows(StoreBase):
         if not 0 <= start < stop <= self.n_samples:
             raise DataError(f"no rows {start} to {stop} of {self.n_samples}", self.uri)
         X = self._read_dense(start, stop) if self._indptr is None else self._read_csr(start, stop)
-        weight = None if self._weight is None else check_weights(self._weight.read(start, stop), self.uri, start)
+        weight = None
+        if self._weight is not None and self._missing == "drop":  # `KeptRows` looks at those that count
+            weight = self._weight.read(start, stop, absent=np.nan)
+        elif self._weight is not None:
+            weight = check_weights(self._weight.read(start, stop), self.uri, start)
         y = np.zeros(stop - start) if self._label is None else self._label.y(start, stop)
         return Block(start, stop, X, y, weight)
 

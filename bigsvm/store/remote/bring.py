@@ -63,7 +63,8 @@ def bring(name: str, matrix: str = "X") -> Brought:
     ReadFailed : a key is dead. DataError : wrong or changed objects. PlanRefused : no room.
     """
     storage = current()
-    client, patience = Client(name, storage), Patience(storage.last_request_s)
+    client = Client(name, storage)
+    patience = Patience(storage.last_request_s, client.stopping)
     with storage.watch() as emit:
         found = find_objects(client, patience, matrix)
         made_of = {

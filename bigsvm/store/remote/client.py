@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import base64
 import os
-import queue
-import threading
-from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from bigsvm.errors import UsageError
 from bigsvm.files.paths import BUCKETS
-from bigsvm.store.remote.faults import Changed, Fault, Passing, Silence, fault_of
+from bigsvm.store.remote.faults import Changed, Passing
 from bigsvm.store.remote.names import with_secrets, without_secrets
+from bigsvm.store.remote.race import Pace, racing
 from bigsvm.store.remote.settings import Storage
 
 _CONNECT_S = 5
 _PAGE = 1000
 _STREAMED, _STREAM = 256 << 10, "1d"
-_LOOK_S, _HURRY = 0.2, 8
 _ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT", "AZURE_ENDPOINT", "AZURE_STORAGE_ENDPOINT")
 _SETTINGS = {
     "s3": "look at AWS_REGION, AWS_ENDPOINT_URL and AWS_PROFILE",
@@ -75,8 +71,8 @@ class Client:
                 f"{scheme}:// needs obstore, which is not installed", self.name, "pip install 'bigsvm[remote]'"
             ) from None
         self._obstore: Any = obstore
-        self._timeout_s = storage.timeout_s
-        self._silences: Counter[str] = Counter()
+        self._pace = Pace(storage.timeout_s)
+        self.stopping = self._pace.stopping
         try:
             self._store = self._open(scheme, host, storage)
         except UsageError:
@@ -139,38 +135,28 @@ class Client:
 
     def pages(self, prefix: str, after: str) -> Iterator[list[Listed]]:
         """Objects below a prefix whose keys come after `after`, a page at a time.  Raises Fault."""
-        try:
-            stream = self._obstore.list(self._store, prefix or None, offset=after or None, chunk_size=_PAGE)
-            for page in stream:
-                yield [_listed(meta) for meta in page]
-        except Exception as error:
-            raise fault_of(error) from None
+        last = [after]
+        for page in racing(lambda: self._listing(prefix, last[0]), self._pace):
+            yield page
+            last[:] = [page[-1].key] if page else last
 
     def head(self, key: str) -> Listed:
         """Size and tag of an object.  Raises Fault."""
-        try:
-            return _listed(self._obstore.head(self._store, key))
-        except Exception as error:
-            raise fault_of(error) from None
+        return next(racing(lambda: self._heads(key), self._pace))
 
     def get(self, listed: Listed, start: int, stop: int) -> memoryview:
         """Bytes [start, stop) of an object, which is still the one that was listed.
 
         Raises Fault; NoRanges where the server gives whole objects only.
         """
-        options: dict[str, Any] = {}
-        if self.lists and listed.tag:
-            options["if_match"] = f'"{listed.tag}"'
-        if (start, stop) != (0, listed.size):
-            options["range"] = (start, stop)
-        # A store is silent for longer now and then: each time that it was, an object gets twice as long.
-        silences = self._silences[listed.key]
-        pause = min(self._timeout_s * 2**silences / _HURRY, self._timeout_s)
-        try:
-            content = b"".join(self._stream(self._store, listed, options, pause))
-        except Silence:
-            self._silences[listed.key] += 1
-            raise
+        pieces: list[bytes] = []
+
+        def rest() -> Iterator[bytes]:
+            return self._answer(self._store, listed, start + sum(map(len, pieces)), stop)
+
+        for piece in racing(rest, self._pace):
+            pieces.append(piece)
+        content = b"".join(pieces)
         if len(content) != stop - start:
             raise Passing(f"{len(content)} bytes came, not {stop - start}")
         return memoryview(content)
@@ -180,42 +166,29 @@ class Client:
 
         The whole may take as long as it likes, each piece of it no longer than an answer may.
         """
-        yield from self._stream(self._patient, listed, {}, self._timeout_s)
+        yield from racing(lambda: self._answer(self._patient, listed, 0, listed.size), self._pace, alone=True)
 
-    def _stream(self, store: Any, listed: Listed, options: dict[str, Any], pause: float) -> Iterator[bytes]:
-        """The bytes of one answer, as they come.  Raises Fault; Silence where nothing comes for `pause` seconds."""
-        pieces: queue.Queue[bytes | Fault | None] = queue.Queue(2)
-        left = threading.Event()
+    # One request each, begun when its first item is asked for; obstore's errors are told apart by `racing`.
 
-        def put(item: bytes | Fault | None) -> None:
-            while not left.is_set():
-                with suppress(queue.Full):
-                    return pieces.put(item, timeout=_LOOK_S)
+    def _listing(self, prefix: str, after: str) -> Iterator[list[Listed]]:
+        for page in self._obstore.list(self._store, prefix or None, offset=after or None, chunk_size=_PAGE):
+            yield [_listed(meta) for meta in page]
 
-        def read() -> None:
-            try:
-                result = self._obstore.get(store, listed.key, options=options)
-                self._check(listed, _listed(result.meta))
-                for piece in result.stream(min_chunk_size=_STREAMED):
-                    put(bytes(piece))
-                    if left.is_set():
-                        return
-                put(None)
-            except Fault as fault:
-                put(fault)
-            except Exception as error:
-                put(fault_of(error))
+    def _heads(self, key: str) -> Iterator[Listed]:
+        yield _listed(self._obstore.head(self._store, key))
 
-        threading.Thread(target=read, daemon=True).start()  # one that waits for a dead server is left to itself
-        try:
-            while (item := pieces.get(timeout=pause)) is not None:
-                if isinstance(item, Fault):
-                    raise item
-                yield item
-        except queue.Empty:
-            raise Silence from None
-        finally:
-            left.set()
+    def _answer(self, store: Any, listed: Listed, start: int, stop: int) -> Iterator[bytes]:
+        options: dict[str, Any] = {}
+        if self.lists and listed.tag:
+            options["if_match"] = f'"{listed.tag}"'
+        if (start, stop) != (0, listed.size):
+            options["range"] = (start, stop)
+        if start >= stop:  # all came, and only that it ended has not been said
+            return
+        result = self._obstore.get(store, listed.key, options=options)
+        self._check(listed, _listed(result.meta))
+        for piece in result.stream(min_chunk_size=_STREAMED):
+            yield bytes(piece)
 
     def _check(self, listed: Listed, found: Listed) -> None:
         if found.size != listed.size or (listed.tag and found.tag and found.tag != listed.tag):

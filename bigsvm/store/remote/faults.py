@@ -16,6 +16,7 @@ from bigsvm.errors import DataError, Interrupted, MissingInput, ReadFailed
 
 T = TypeVar("T")
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.05, 8.0
+_SLOWER = 4
 _FIRST_DEADLINE_S = 30.0
 OTHER_BYTES = "its bytes are not those of its ETag"
 REMEDY = (
@@ -115,6 +116,22 @@ class Patience:
     def __init__(self, deadline_s: float, stopping: threading.Event | None = None) -> None:
         self.deadline_s, self.stopping = deadline_s, stopping or threading.Event()
         self._answered = False
+        self._last_answer = 0.0
+
+    def _pause_s(self, number: int) -> float:
+        """How long to wait after `number` + 1 faults of one thing.
+
+        It grows fast where the whole store is silent or busy: it needs the rest.  A store that answered others a moment
+        ago has none to need, and one thing that had bad luck several times in a row must not wait for seconds.
+        """
+        grown = _FIRST_WAIT_S * 2.0**number
+        if self._answered:
+            ago = time.monotonic() - self._last_answer
+            grown = min(grown, max(_FIRST_WAIT_S * 2.0 ** (number / _SLOWER), ago / 2))
+        return min(grown, _LONGEST_WAIT_S)
+
+    def _has_answered(self) -> None:
+        self._answered, self._last_answer = True, time.monotonic()
 
     def ask(self, where: str, attempt: Callable[[], T]) -> T:
         """What `attempt` returns at last.
@@ -133,17 +150,17 @@ class Patience:
                 raise Interrupted("stopped", where)
             try:
                 answer = attempt()
-                self._answered = True
+                self._has_answered()
                 return answer
             except Believed as fault:
-                self._answered = True
+                self._has_answered()
                 agreeing = agreeing + 1 if fault.kind == last else 1
                 last, what = fault.kind, fault.what
                 if agreeing >= _AGREEING:
                     raise _believed(fault, where) from None
             except Passing as fault:
                 last, what = "", fault.what
-            pause = min(_FIRST_WAIT_S * 2**number, _LONGEST_WAIT_S) * (0.5 + 0.5 * pauses.random())
+            pause = self._pause_s(number) * (0.5 + 0.5 * pauses.random())
             number += 1
             # A store that never answered is more likely a wrong name than one that is down.
             deadline = self.deadline_s if self._answered else min(self.deadline_s, _FIRST_DEADLINE_S)

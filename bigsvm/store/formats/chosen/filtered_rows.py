@@ -23,8 +23,8 @@ _STEP = 1 << 16  # rows whose columns are looked at together, a multiple of 8
 class FilteredRows(CountedRows):
     """RowBlocks over the rows of a store for which a condition holds, in its order; its classes are those that occur.
 
-    store : with `columns_between`; opened with missing="drop" where it has labels, so that only the labels of chosen
-        rows count
+    store : with `columns_between`; where it has `labels_of_only`, what is not chosen has no say in what classes there
+        are, and no label of it is looked at
     condition : as `expression.parse` takes it;  missing : of labels, among the rows that are chosen; None where
         the store was opened without them
 
@@ -52,6 +52,10 @@ class FilteredRows(CountedRows):
             raise DataError(
                 f"no row is chosen by {shortened(condition)}", store.uri, "look at the values of its columns"
             )
+        labels_of_only = getattr(store, "labels_of_only", None)
+        self._told = missing is not None and labels_of_only is not None
+        if missing is not None and labels_of_only is not None:
+            store = labels_of_only(kept)
         kept = _labelled(store, kept, missing)
         super().__init__(store, kept)
         self._condition, self._missing = condition, missing
@@ -72,8 +76,8 @@ class FilteredRows(CountedRows):
 
     @functools.cached_property
     def _codes(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """(classes of the chosen rows, the code of each class of the store); None for targets."""
-        theirs = self._store.classes
+        """(classes of the chosen rows, the code of each class of the store); None for targets, and where they agree."""
+        theirs = None if self._told else self._store.classes
         if theirs is None:
             return None
         used = np.zeros(len(theirs), bool)
@@ -89,7 +93,7 @@ class FilteredRows(CountedRows):
     @property
     def classes(self) -> np.ndarray | None:
         """Labels of the rows, in ascending order; None for a regression target.  The first call reads them."""
-        return None if self._codes is None else self._codes[0]
+        return self._store.classes if self._codes is None else self._codes[0]
 
     def read(self, ref: BlockRef) -> Block:
         block = super().read(ref)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from bigsvm.errors import DataError, UsageError
-from bigsvm.store.formats.parquet_columns import numbers_of
+from bigsvm.store.formats.tables.arrow_values import numbers_of
 from bigsvm.store.formats.tables.pieces import cut_pieces
 
 DELIMITERS = ",;\t|"
@@ -97,17 +98,24 @@ def _is_number(field: str) -> bool:
 
 
 def parse(
-    text: bytes, header: Header, path: str, first_row: int, kinds: dict[str, str] | None = None
+    text: bytes,
+    header: Header,
+    path: str,
+    first_row: int,
+    kinds: dict[str, str] | None = None,
+    quoted_null: bool = True,
 ) -> pa.RecordBatch:
     """Columns of a piece of text, which holds whole records.
 
     kinds : the columns wanted, and how each is read; None for all, as this piece alone suggests
+    quoted_null : what says that there is no value says so between quotes, too
 
     Raises DataError naming the row that has another number of fields, or a field that is not of its kind.
     """
-    if not text.strip():
+    if not text or text.isspace():
         return pa.record_batch([pa.nulls(0, TYPES[k]) for k in (kinds or {}).values()], list(kinds or {}))
     odd: list[Any] = []
+    quoted = b'"' in text  # else a newline ends a record wherever it stands, and nobody needs to look twice
 
     def refuse(row: Any) -> str:
         odd.append(row)
@@ -117,11 +125,17 @@ def parse(
         table = pacsv.read_csv(
             pa.BufferReader(text),
             pacsv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=list(header.names)),
-            pacsv.ParseOptions(delimiter=header.delimiter, newlines_in_values=True, invalid_row_handler=refuse),
+            pacsv.ParseOptions(
+                delimiter=header.delimiter,
+                quote_char='"' if quoted else False,
+                newlines_in_values=quoted,
+                invalid_row_handler=refuse,
+            ),
             pacsv.ConvertOptions(
                 column_types=None if kinds is None else {name: TYPES[kind] for name, kind in kinds.items()},
                 include_columns=None if kinds is None else list(kinds),
                 strings_can_be_null=True,
+                quoted_strings_can_be_null=quoted_null,
             ),
         )
     except pa.ArrowInvalid as error:
@@ -133,7 +147,7 @@ def parse(
             _name_bad_field(text, header, path, first_row, kinds)
         raise DataError(f"rows from {first_row} on cannot be read: {error}", path) from None
     batch = table.combine_chunks().to_batches()[0]
-    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+    for name, column in zip(batch.schema.names, batch.columns, strict=True) if kinds is None else ():
         if pa.types.is_binary(column.type):  # so pyarrow takes what is no text
             row = next(k for k, value in enumerate(column.to_pylist()) if not _is_utf8(value))
             raise DataError(f"row {first_row + row} is not UTF-8", f"{path}, column {name!r}", "save it as UTF-8")
@@ -175,6 +189,17 @@ def kind_of(column: pa.Array) -> str:
     if pa.types.is_integer(column.type):
         return "int"
     return "float" if pa.types.is_floating(column.type) else "text"
+
+
+def kind_of_texts(values: pa.Array) -> str:
+    """The kind that a column of these texts without nulls would have by itself."""
+    if not len(values):
+        return "null"
+    for kind in ("int", "bool", "float"):
+        with suppress(pa.ArrowInvalid):
+            values.cast(TYPES[kind])
+            return kind
+    return "text"
 
 
 def joined(kind: str, other: str) -> str:

@@ -18,7 +18,7 @@ from bigsvm.store.formats.tables.encoding import MAX_CATEGORIES
 from bigsvm.store.formats.tables.pieces import PIECE_BYTES, PieceReader, cut_pieces
 from bigsvm.store.identity import digest_of
 
-_LAYOUT = 1  # of what is remembered
+_LAYOUT = 2  # of what is remembered
 
 
 class DelimitedFiles:
@@ -28,8 +28,9 @@ class DelimitedFiles:
     columns, where pieces of the text begin.  It is remembered in the cache folder while sizes and times stay.
     """
 
-    page_bytes = 24 * PIECE_BYTES
-    """What a reader holds besides its rows: a piece of text, and it as columns (an estimate)."""
+    page_bytes = 8 * PIECE_BYTES
+    """What a reader holds besides its rows: a piece of text, and it as columns (an estimate; of columns of text up to
+    one and a half times as much, which plans leave room for)."""
 
     def __init__(self, paths: list[str], columns: tuple[str, ...]) -> None:
         self.header = read_header(paths[0], columns)
@@ -55,6 +56,7 @@ class DelimitedFiles:
         self._pieces: list[tuple[int, int, int]] = [tuple(piece) for piece in known["pieces"]]
         self._starts: list[int] = known["starts"]
         self.n_samples: int = known["n_samples"]
+        self._sets = ""
         self._threads = threading.local()
 
     @property
@@ -81,6 +83,12 @@ class DelimitedFiles:
                 raise DataError(f"no column {name!r}, which the model was trained on", self.files[0].path, hint)
             if kind == "text" or self.kinds[name] == "text":
                 self.kinds = {**self.kinds, name: kind}
+
+    def read_sets(self, name: str) -> None:
+        """Read a column, where there is one of this name, as text in which nothing between quotes is an empty set."""
+        if name in self.kinds:
+            self.read_as({name: "text"})
+            self._sets = name
 
     def forget(self) -> None:
         """Let go of what each thread keeps for its next read, and of pyarrow's free memory."""
@@ -116,6 +124,10 @@ class DelimitedFiles:
         text = reader[1].read(offset, nbytes)
         kinds = {name: self.kinds[name] for name in columns}
         batch = parse(text, self.header, file.path, self._starts[number], kinds)
+        if self._sets in columns:  # a column's text alone is read so, and no reader does both
+            sets = parse(text, self.header, file.path, self._starts[number], {self._sets: "text"}, quoted_null=False)
+            place = batch.schema.get_field_index(self._sets)
+            batch = batch.set_column(place, batch.schema.field(place), sets.column(0))
         self._threads.last = (key, batch)
         return batch
 

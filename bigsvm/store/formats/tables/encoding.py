@@ -15,8 +15,8 @@ import xxhash
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError, UsageError
 from bigsvm.store.checks import as_values
-from bigsvm.store.formats.parquet_columns import as_number_type, is_plain_text, numbers_of, refuse_nulls
-from bigsvm.store.join import rows_of_columns
+from bigsvm.store.formats.parquet_columns import as_number_type, is_plain_text
+from bigsvm.store.formats.tables.arrow_values import fill_rows, numbers_of, refuse_nulls
 
 MAX_CATEGORIES = 1 << 16
 """Values of one column beyond which it is taken for no category."""
@@ -104,13 +104,22 @@ class Encoding:
             raise DataError(f"no encoding of a table's columns: {error!r}", "rows.json") from error
 
     def matrix(self, batch: pa.RecordBatch, where: str, first_row: int) -> CSR | np.ndarray:
-        """Rows of a batch that has the columns by their names; a value that is no category gives no entry.
+        """Rows of a batch that has the columns by their names.
 
         Raises DataError naming the row of a null, and of a number that cannot be kept.
         """
-        if not self.sparse:
-            columns = (self._numbers(batch.column(c.name), c.name, where, first_row) for c in self.columns)
-            return rows_of_columns(columns, (batch.num_rows, len(self.columns)), self.dtype)
+        if self.sparse:
+            return self.csr(batch, where, first_row)
+        out = np.empty((batch.num_rows, len(self.columns)), self.dtype)
+        self.fill(batch, where, first_row, out)
+        return out
+
+    def fill(self, batch: pa.RecordBatch, where: str, first_row: int, out: np.ndarray) -> None:
+        """`matrix` where all columns are of numbers, written to `out`."""
+        fill_rows(batch, [column.name for column in self.columns], out, where, first_row)
+
+    def csr(self, batch: pa.RecordBatch, where: str, first_row: int) -> CSR:
+        """`matrix` where some are not; a value that is no category gives no entry."""
         shape = (batch.num_rows, len(self.columns))
         places, values = np.zeros(shape, np.int64), np.ones(shape, self.dtype)
         for j, column in enumerate(self.columns):

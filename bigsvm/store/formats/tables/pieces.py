@@ -10,7 +10,7 @@ from bigsvm.errors import DataError
 from bigsvm.store.text.compressed import COMPRESSED, ByteSource
 from bigsvm.units import KIB, MIB
 
-PIECE_BYTES = 256 * KIB
+PIECE_BYTES = 768 * KIB
 """Text that is parsed at a time: what a reader holds is some multiple of it."""
 _LONGEST = 64 * MIB
 _NEWLINE, _QUOTE = 10, 34

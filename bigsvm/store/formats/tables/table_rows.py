@@ -5,25 +5,25 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError, UsageError
-from bigsvm.store.formats.parquet_columns import Layout, as_number_type, find_layout, numbers_of, plain_of
+from bigsvm.store.formats.parquet_columns import Layout, as_number_type, find_layout
 from bigsvm.store.formats.parquet_files import find_files
 from bigsvm.store.formats.parquet_rows import ParquetRows
 from bigsvm.store.formats.tables.arrow_files import ArrowFiles
-from bigsvm.store.formats.tables.delimited import read_header
+from bigsvm.store.formats.tables.delimited import TYPES, joined, kind_of_texts, read_header
 from bigsvm.store.formats.tables.delimited_files import DelimitedFiles
 from bigsvm.store.formats.tables.encoding import Encoding, encoding_of, too_many_categories
 from bigsvm.store.formats.tables.table_names import SUFFIXES, kind_of_table
 from bigsvm.store.identity import digest_of
-from bigsvm.store.labels import Missing, Task, as_labels
+from bigsvm.store.labels import Missing, Task
 
 _FEW_ROWS = 20  # in which a name for each row is no surprise
 
@@ -45,7 +45,7 @@ class TableRows(ParquetRows):
     columns : of files with a header, those that are features; of files without, the names of all columns, or `numbers`
     hash_bits : text columns share 2^hash_bits features by their hash; None gives one to each value that occurs
     like : how a model's rows were made (`recipe`): these are made alike
-    missing : drop gives rows without a label any label; `labelled_rows` tells which these are (`KeptRows`)
+    sets : labels are sets of labels as text, also where a set looks like a number, or is empty and between quotes
 
     All numbers are dense rows of the schema's order; with a text column rows are CSR.  Arrow files may also have the
     layouts of Parquet (`ParquetRows`).  The rest is as for ParquetRows.
@@ -64,11 +64,11 @@ class TableRows(ParquetRows):
         like: dict[str, Any] | None = None,
         missing: Missing = "refuse",
         apart: tuple[str, ...] = (),
+        sets: bool = False,
     ) -> None:
         self.uri = os.path.realpath(name)
         self.warnings: list[str] = []
         self._task, self._labelled = task, labelled
-        self._bits: np.ndarray | None = None
         self._options = (
             label,
             weight,
@@ -79,6 +79,7 @@ class TableRows(ParquetRows):
             None if like is None else json.dumps(like),
             missing,
             apart,
+            sets,
         )
         self._apart = apart
         self._missing = missing
@@ -96,8 +97,10 @@ class TableRows(ParquetRows):
                 written, columns = columns, ()
         else:
             self._files = ArrowFiles(paths)
+        label, weight = (_by_number(self._files.schema.names, name) for name in (label, weight))
+        if sets and kind == "text":
+            self._files.read_sets(label or "label")
         schema = self._files.schema
-        label, weight = (_by_number(schema.names, name) for name in (label, weight))
         if kind == "arrow" and encoding is None and not columns and _is_nested(schema):
             if hash_bits is not None:
                 raise UsageError("hash bits are for columns of text", self.uri)
@@ -122,6 +125,24 @@ class TableRows(ParquetRows):
     def __repr__(self) -> str:
         return f"TableRows({self.uri!r}, {self.n_samples} rows, {self.layout})"
 
+    def labels_of_only(self, rows: np.ndarray) -> Self:
+        """As of all columns; of text files a field that is no number in another row makes text of none of these."""
+        found = super().labels_of_only(rows)
+        if not isinstance(self._files, DelimitedFiles) or self._options[9]:
+            return found
+        types = {}
+        for name in (self._layout.label, self._layout.weight):
+            if name is not None and self._files.kinds[name] == "text":
+                kind = "null"
+                for first, batch in self._files.batches(0, self.n_samples, [name]):
+                    kind = joined(kind, kind_of_texts(found._counted(batch.column(name), first)[1]))
+                    if kind == "text":
+                        break
+                if kind not in ("text", "null"):
+                    types[name] = TYPES[kind]
+        found._types = types
+        return found
+
     @property
     def encoding(self) -> Encoding | None:
         """What makes features of the columns; None where they are features already."""
@@ -140,59 +161,25 @@ class TableRows(ParquetRows):
         if not isinstance(self._known.get(key), int):
             counts = 0
             for first, batch in self._files.batches(0, self.n_samples, list(self._layout.features)):
-                X = self._matrix(batch, first)
-                counts += len(X.data)
+                counts += len(self._csr(batch, first).data)
             self._known = {**self._known, key: counts}
             self._remember(self._known)
         return int(self._known[key])
-
-    def labelled_rows(self) -> np.ndarray:
-        """Whether each row has a label, packed.  Reads the column once."""
-        if self._bits is None:
-            there = [numbers_of(column.is_valid()) for column in self._label_columns()]
-            self._bits = np.packbits(np.concatenate([np.zeros(0, bool), *there]))
-        return self._bits
-
-    def entries_of(self, start: int, stop: int) -> int:
-        """Stored entries of rows [start, stop)."""
-        if not self._layout.sparse:
-            return (stop - start) * self.n_features
-        columns = list(self._layout.features)
-        found = (self._matrix(batch, first) for first, batch in self._files.batches(start, stop, columns))
-        return sum(len(X.data) for X in found if isinstance(X, CSR))
-
-    def _label_columns(self) -> Iterator[pa.Array]:
-        name = self._label_name()
-        for _, batch in self._files.batches(0, self.n_samples, [name]):
-            yield batch.column(name)
-
-    def _label_pieces(self) -> Iterator[np.ndarray]:
-        if self._missing == "refuse":
-            yield from super()._label_pieces()
-            return
-        for column in self._label_columns():
-            yield as_labels(plain_of(column.drop_null(), self.uri, 0), self.uri)
-
-    def _labels(self, column: pa.Array, first: int) -> np.ndarray:
-        if self._missing == "refuse" or column.null_count == 0:
-            return super()._labels(column, first)
-        # Some label that occurs: who leaves these rows out does not look.
-        known = plain_of(column.drop_null(), self.uri, first)
-        classes = self.classes
-        labels = np.zeros(len(column), known.dtype if classes is None else classes.dtype)
-        if classes is not None:
-            labels[:] = classes[0]
-        labels[numbers_of(column.is_valid())] = known
-        return as_labels(labels, self.uri, first)
 
     def _foreign(self) -> bool:
         """Whether the columns are read as those of another table."""
         return self._options[6] is not None
 
-    def _matrix(self, batch: pa.RecordBatch, first: int) -> CSR | np.ndarray:
+    def _csr(self, batch: pa.RecordBatch, first: int) -> CSR:
         if self.encoding is None:
-            return super()._matrix(batch, first)
-        return self.encoding.matrix(batch, self.uri, first)
+            return super()._csr(batch, first)
+        return self.encoding.csr(batch, self.uri, first)
+
+    def _fill(self, batch: pa.RecordBatch, first: int, out: np.ndarray) -> None:
+        if self.encoding is None:
+            super()._fill(batch, first, out)
+        else:
+            self.encoding.fill(batch, self.uri, first, out)
 
     def _matrix_name(self) -> str:
         if self.encoding is None:
@@ -264,13 +251,14 @@ def reopen(
     like: str | None,
     missing: Missing,
     apart: tuple[str, ...],
+    sets: bool,
     fingerprint: str,
 ) -> TableRows:
     """The store of a pickled TableRows, opened once per process.  Raises DataError if it changed."""
     recipe = None if like is None else json.loads(like)
     store = TableRows(
         uri, label=label, weight=weight, task=task, labelled=labelled, columns=columns, hash_bits=hash_bits,
-        like=recipe, missing=missing, apart=apart,
+        like=recipe, missing=missing, apart=apart, sets=sets,
     )  # fmt: skip
     if store.fingerprint != fingerprint:
         raise DataError("the store changed since the run began", uri)

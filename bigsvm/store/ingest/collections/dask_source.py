@@ -49,7 +49,7 @@ def dask_source(
     ------
     UsageError : what does not go together. DataError : bad shapes; while reading, names the row or the partition.
     """
-    in_flight = _InFlight(memory, threads)
+    in_flight = InFlight(memory, threads)
     frame: Frame | None = None
     if hasattr(X, "columns") and hasattr(X, "_meta"):
 
@@ -81,7 +81,7 @@ def dask_source(
         beside.append(len(columns) - 1)
     parts = DaskParts(columns, _WHERE, client)
     first = parts.first()
-    block_bytes = max(_nbytes(first), 1)
+    block_bytes = max(nbytes_of(first), 1)
     if lengths is not None:  # the first may be a short one
         block_bytes = block_bytes * max(lengths) // max(lengths[0], 1)
     at_most = in_flight.at_most(parts, block_bytes)
@@ -97,7 +97,7 @@ def dask_source(
 
 
 @dataclass(frozen=True)
-class _InFlight:
+class InFlight:
     """How many partitions are computed, or wait, at a time: half of the memory holds them."""
 
     memory: int | None
@@ -145,7 +145,7 @@ class _Reader:
         try:
             for number in range(self._parts.n_parts):
                 values = self._first.pop() if number == 0 else next(computed)
-                size, done = _nbytes(values), 0
+                size, done = nbytes_of(values), 0
                 for X, labels, weights in self._pieces(values, number, row):
                     n = len(labels)
                     done += n
@@ -171,7 +171,7 @@ class _Reader:
         for what, given in (("labels", labels), ("weights", weights)):
             if given is not None and np.shape(given) != (n,):
                 raise DataError(f"partition {number} has {n} rows and {what} of shape {np.shape(given)}", _WHERE)
-        step = max(1, min(row_source._PART_ROWS, row_source._PART_BYTES * n // max(_nbytes((X,)), 1)))
+        step = max(1, min(row_source._PART_ROWS, row_source._PART_BYTES * n // max(nbytes_of((X,)), 1)))
         for start in range(0, n, step):
             stop = min(start + step, n)
             if self._frame is not None:
@@ -268,12 +268,12 @@ def _plain(values: Any) -> np.ndarray | None:
     return unmasked(values, _WHERE)
 
 
-def _nbytes(values: tuple[Any, ...]) -> int:
+def nbytes_of(values: tuple[Any, ...]) -> int:
     """Bytes that the parts of a partition take in memory."""
     total = 0
     for part in values:
         if isinstance(part, tuple):
-            total += _nbytes(part)
+            total += nbytes_of(part)
         elif hasattr(part, "memory_usage"):
             usage = part.memory_usage(deep=True)
             total += int(usage.sum()) if hasattr(usage, "sum") else int(usage)

@@ -1,0 +1,185 @@
+"""Labels and weights that are columns of files, and which rows have any."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+
+from bigsvm.errors import DataError
+from bigsvm.store.blocks import StoreBase
+from bigsvm.store.formats.parquet_columns import Layout, plain_of
+from bigsvm.store.formats.tables.arrow_values import numbers_of
+from bigsvm.store.labels import (
+    Missing,
+    Task,
+    as_labels,
+    as_targets,
+    bits_between,
+    check_weights,
+    label_codes,
+    scan_classes,
+)
+from bigsvm.store.transforms.expression import Column
+
+
+class ColumnLabels(StoreBase):
+    """What rows share whose labels and weights are columns of the files that they are read from (`ParquetRows`).
+
+    With missing="drop" rows without a label have any label, `labelled_rows` tells which these are, and weights are
+    given as they lie: `KeptRows` looks at those that count.
+    """
+
+    uri: str
+    n_samples: int
+    _files: Any
+    """ParquetFiles, or what reads files of another kind as they are read."""
+    _layout: Layout
+    _task: Task
+    _missing: Missing
+    _bits: np.ndarray | None = None
+    _counting: np.ndarray | None = None
+    _types: Mapping[str, pa.DataType] = MappingProxyType({})
+    """What labels and weights are read as that files have as text."""
+
+    def labels_of_only(self, rows: np.ndarray) -> Self:
+        """These rows, of which some have labels and weights that count (`rows`, packed); all others have none.
+
+        So it is they who say what the classes are, and whether there are any.
+        """
+        found = copy.copy(self)
+        vars(found).pop("classes", None)
+        found._missing, found._bits, found._counting = "drop", None, rows
+        return found
+
+    @functools.cached_property
+    def classes(self) -> np.ndarray | None:
+        """Labels in ascending order; None for a regression target.  Reads the label column once."""
+        if self._layout.label is None:
+            return None
+        return scan_classes(self._label_pieces(), self._task)
+
+    def labels_between(self, start: int, stop: int) -> np.ndarray:
+        """The y of rows [start, stop), as blocks have it, without reading X."""
+        name, classes = self._label_name(), self.classes
+        pieces = [self._labels(batch, at) for at, batch in self._files.batches(start, stop, [name])]
+        y = np.concatenate(pieces)
+        return as_targets(y, self.uri, start) if classes is None else label_codes(y, classes)
+
+    def columns_between(self, names: Sequence[str], start: int, stop: int) -> dict[str, Column]:
+        """Columns by name, of rows [start, stop).  Raises DataError where there is none, naming those there."""
+        there = list(self._files.schema.names)
+        for name in names:
+            if there.count(name) != 1:
+                raise DataError(f"no column {name!r}", self.uri, f"columns there: {', '.join(there[:20])}")
+        parts: dict[str, list[Column]] = {name: [] for name in names}
+        for first, batch in self._files.batches(start, stop, list(names)):
+            for name in names:
+                parts[name].append(_column_of(batch.column(name), name, self.uri, first))
+        return {name: Column(*map(np.concatenate, zip(*found, strict=True))) for name, found in parts.items()}
+
+    def labelled_rows(self) -> np.ndarray:
+        """Whether each row has a label, packed.  Reads the column once."""
+        if self._bits is None:
+            name = self._label_name()
+            found = [self._there(batch, name, first)[0] for first, batch in self._label_batches()]
+            there = np.concatenate([np.zeros(0, bool), *found])
+            if self._missing == "refuse" and not there.all():
+                what = (
+                    f"{int((~there).sum())} of the {len(there)} rows have no label, row {there.argmin()} is the first"
+                )
+                raise DataError(what, self.uri, "--missing drop leaves them out")
+            self._bits = np.packbits(there)
+        return self._bits
+
+    def _there(self, batch: pa.RecordBatch, name: str, first: int) -> tuple[np.ndarray, np.ndarray]:
+        """(which rows of a batch have a value that counts, these values); a number that is NaN is none.
+
+        first : row of the store that the first of the batch is
+        """
+        there, values = self._counted(batch.column(name), first)
+        if name in self._types:
+            values = values.cast(self._types[name])
+        known = plain_of(values, self.uri, 0)
+        if known.dtype.kind != "f" or not np.isnan(known).any():
+            return there, known
+        there = there.copy()
+        there[there] = ~np.isnan(known)
+        return there, known[~np.isnan(known)]
+
+    def _counted(self, column: pa.Array, first: int) -> tuple[np.ndarray, pa.Array]:
+        """(which rows of a column have a value that counts, these values)."""
+        there = numbers_of(column.is_valid())
+        if self._counting is None:
+            return there, column.drop_null()
+        there = there & bits_between(self._counting, first, first + len(column))
+        return there, column.filter(_truths(there))
+
+    def _labels(self, batch: pa.RecordBatch, first: int) -> np.ndarray:
+        """Labels of a batch whose first row is row `first`."""
+        name = self._label_name()
+        if self._missing == "refuse":
+            return as_labels(plain_of(batch.column(name), self.uri, first), self.uri, first)
+        there, known = self._there(batch, name, first)
+        if there.all():
+            return as_labels(known, self.uri, first)
+        # Some label that occurs: who leaves these rows out does not look.
+        classes = self.classes
+        labels = np.zeros(len(there), known.dtype if classes is None else classes.dtype)
+        if classes is not None:
+            labels[:] = classes[:1]
+        labels[there] = known
+        return as_labels(labels, self.uri, first)
+
+    def _weights(self, batch: pa.RecordBatch, name: str, first: int) -> np.ndarray:
+        """Weights of a batch whose first row is row `first`."""
+        if self._missing == "refuse":
+            return check_weights(plain_of(batch.column(name), self.uri, first), self.uri, first)
+        there, known = self._there(batch, name, first)
+        if there.any():
+            check_weights(known[:0], self.uri)  # their type, which is that of all
+        weights = np.full(len(there), np.nan)
+        weights[there] = known
+        return weights
+
+    def _label_name(self) -> str:
+        if self._layout.label is None:
+            raise DataError("opened without its labels", self.uri)
+        return self._layout.label
+
+    def _label_batches(self) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """(first row, a batch that has the labels of some rows)."""
+        yield from self._files.batches(0, self.n_samples, [self._label_name()])
+
+    def _label_pieces(self) -> Iterator[np.ndarray]:
+        name = self._label_name()
+        for first, batch in self._label_batches():
+            if self._missing == "refuse":
+                yield as_labels(plain_of(batch.column(name), self.uri, first), self.uri, first)
+                continue
+            there, known = self._there(batch, name, first)
+            if len(known):
+                yield as_labels(known, self.uri, rows=first + np.flatnonzero(there))
+
+
+def _truths(values: np.ndarray) -> pa.Array:
+    """Truth values as Arrow has them; `pa.array` would import pandas."""
+    return pa.Array.from_buffers(pa.bool_(), len(values), [None, pa.py_buffer(np.packbits(values, bitorder="little"))])
+
+
+def _column_of(column: pa.Array, name: str, where: str, first: int) -> Column:
+    """Values as NumPy has them, and which are there.  Raises DataError for a type that nothing compares."""
+    there = numbers_of(column.is_valid())
+    try:
+        known = plain_of(column.drop_null(), where, first)
+    except DataError:
+        what = f"column {name!r} is of type {column.type}: conditions and labels are of numbers, truth values and text"
+        raise DataError(what, where, "write it as a number or as text") from None
+    values = np.zeros(len(column), known.dtype)
+    values[there] = known
+    return Column(values, there)
