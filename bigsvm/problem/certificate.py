@@ -29,7 +29,10 @@ _ROUNDED = 2.0**-40  # of sum beta against sum |beta|, of a dual point that step
 # Multiples of w that are tried beside w itself.  Coordinate descent of the dual nears the optimum in direction sooner
 # than in length; the best multiple of w then has half the gap (docs/measurements.md 4.1).
 _SCALES = np.array([0.7, 0.9, 0.97, 0.99, *(1.0 + 2.0 ** np.arange(-13, 1))])
-_AT_MOST_SUMS = 4096  # blocks whose sums are kept apart; more are added up, so that lists do not grow with the data
+_AT_MOST_SUMS = (
+    4096  # of one model, kept apart block by block; more are added up: lists grow with neither data nor models
+)
+_LEAST_SUMS = 16  # blocks, however many models there are
 
 
 @dataclass(frozen=True)
@@ -193,7 +196,7 @@ class Accumulator:
     def count(self, sums: np.ndarray, n_rows: int) -> None:
         """Add the sums of rows whose part of v is in `v` already."""
         self._sums.append(sums)
-        if len(self._sums) > _AT_MOST_SUMS:
+        if len(self._sums) > max(_AT_MOST_SUMS // len(sums), _LEAST_SUMS):
             self._sums = [self.sums()]
         self.n_rows += n_rows
 
@@ -212,9 +215,11 @@ class Accumulator:
         """The blocks' sums together, float64, shape (n_proofs, 7) and more where multiples of w are looked at."""
         if not self._sums:
             return self.no_sums()
-        stacked = np.array(self._sums)
-        models, columns = range(stacked.shape[1]), range(stacked.shape[2])
-        return np.array([[math.fsum(stacked[:, m, k]) for k in columns] for m in models])
+        # A model after the other: all of them stacked would be a copy of everything.
+        models = range(len(self._sums[0]))
+        return np.array(
+            [[math.fsum(column) for column in np.array([part[m] for part in self._sums]).T] for m in models]
+        )
 
     def finish(self) -> Certificate:
         """The certificate of everything added."""
@@ -317,6 +322,12 @@ def joined(certificates: Sequence[Certificate]) -> Certificate:
         drift=max(c.drift for c in certificates),
         n_support=np.concatenate([c.n_support for c in certificates]),
     )
+
+
+def part_of(whole: Certificate, models: slice) -> Certificate:
+    """The certificate of some of the models."""
+    names = ("primal", "dual", "gap", "n_support")
+    return replace(whole, **{name: getattr(whole, name)[models] for name in names})
 
 
 def keep_best(new: Certificate, best: Certificate | None) -> tuple[Certificate, np.ndarray]:

@@ -242,6 +242,7 @@ class Point(NamedTuple):
     kept : what holds w and alpha of this point from the begin of the solver's next step until the step after it
     rescaled : a proof may speak of a multiple of w
     on_shards : gives the terms of all rows from where they are, as an `Accumulator` takes them, of (w, rescaled)
+    still : alpha has not changed since the last proof, which w is of
     """
 
     problem: Problem
@@ -250,6 +251,7 @@ class Point(NamedTuple):
     kept: tuple[np.ndarray, RowVector] | None = None
     rescaled: bool = False
     on_shards: Callable[[np.ndarray, bool], list[RowsTerms]] | None = None
+    still: bool = False
 
 
 Keeps = Literal["off", "auto", "always"]

@@ -27,7 +27,7 @@ STREAMED = Limits(most=2000, patience=200)
 """Passes over rows that stream."""
 
 
-SCANNED = 100_000
+SCANNED = 20_000
 """Passes over rows that stream, of solvers with a kernel: the rules of two variables read all rows at each step."""
 
 

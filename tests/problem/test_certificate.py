@@ -109,6 +109,7 @@ def test_more_blocks_than_sums_are_kept_apart(monkeypatch: pytest.MonkeyPatch) -
     problem = make_problem(FitConfig(loss="hinge"), store)
     w, alpha = np.random.default_rng(3).standard_normal(6), np.random.default_rng(5).uniform(0, 1, (60, 1))
     found = []
+    monkeypatch.setattr(certificate, "_LEAST_SUMS", 1)
     for most in (4096, 3):
         monkeypatch.setattr(certificate, "_AT_MOST_SUMS", most)
         total = Accumulator(problem, w)
@@ -120,6 +121,17 @@ def test_more_blocks_than_sums_are_kept_apart(monkeypatch: pytest.MonkeyPatch) -
     assert together.n_support.tolist() == apart.n_support.tolist()
     for name in ("primal", "dual", "gap"):
         assert getattr(together, name) == pytest.approx(getattr(apart, name), rel=1e-14)
+
+
+def test_sums_take_no_more_memory_where_models_are_many() -> None:
+    """64 models, whose sums a store of many blocks would fill the budget with."""
+    X, y = random_problem(4, 3, 0.6, seed=1)
+    problem = make_problem(FitConfig(loss="hinge", C_path=[1.0] * 64), open_store((X, y)))
+    total = Accumulator(problem, np.zeros((4, 64)), rescaled=True)
+    for number in range(200):
+        total.count(np.full_like(total.no_sums(), number), 1)
+    assert total.dump()["sums"].nbytes < 2 * 4096 * 8 * total.no_sums().shape[1]
+    assert np.all(total.sums() == 200 * 199 / 2)
 
 
 def test_what_is_no_number_proves_nothing() -> None:

@@ -15,7 +15,7 @@ from bigsvm.config import FitConfig
 from bigsvm.problem.kernel import Kernel
 from bigsvm.problem.problem import make_problem
 from bigsvm.run.execute.local import SerialMapper
-from bigsvm.run.proof import fresh_scores
+from bigsvm.run.proof import fresh_scores, kernel_prover
 from bigsvm.run.proof.kernel_prover import KernelProver
 from bigsvm.solvers.base import Context
 from bigsvm.solvers.kernel.dual_qp import DualQP, Terms
@@ -103,7 +103,8 @@ def test_an_imbalance_costs_its_price_or_all_of_the_proof() -> None:
     assert qp.imbalance(3.0, terms._replace(quadratic=0.0, size=0.0)) == 0.0
 
 
-def test_a_dual_point_that_is_not_balanced_proves_nothing(tmp_path: Path) -> None:
+def test_a_dual_point_that_is_not_balanced_proves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nobody makes it so."""
     ctx, solver = context(_X, tmp_path), Smo()
     problem = make_problem(FitConfig.of(kernel="rbf", gamma=0.3, solver="smo"), ctx.data)
     state = solver.init(problem, ctx)
@@ -112,6 +113,7 @@ def test_a_dual_point_that_is_not_balanced_proves_nothing(tmp_path: Path) -> Non
     prover = KernelProver(solver, state, ctx)
     assert prover.prove().relative_gap <= 1e-3
     inside = np.flatnonzero(np.abs(state.alpha.values[:, 0]) > 1e-3)[0]
+    monkeypatch.setattr(kernel_prover, "make_feasible", lambda *_: False)
     state.alpha.values[inside, 0] *= 1.0 - 1e-6
     assert prover.prove().relative_gap == 1.0
     assert prover.prove().dual[0] == 0.0

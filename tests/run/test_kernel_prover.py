@@ -13,6 +13,7 @@ from bigsvm.budget import MemoryBudget
 from bigsvm.compiled.kernel.dual_qp import qp_sums
 from bigsvm.problem.kernel import Kernel
 from bigsvm.run.execute.local import SerialMapper
+from bigsvm.run.proof import kernel_prover
 from bigsvm.run.proof.fresh_scores import _nearly, _OtherSide, scores_of
 from bigsvm.run.proof.kernel_prover import KernelProver
 from bigsvm.solvers.base import Context
@@ -28,16 +29,19 @@ class Proved(Exception):
     """The first proof of a fit was made."""
 
 
-def test_a_beta_that_is_not_balanced_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The solver's beta is tilted when its proof begins: by rounding, or by more."""
+def tilted_gaps(monkeypatch: pytest.MonkeyPatch, tilts: list[float]) -> list[float]:
+    """Relative gaps of the first proof, the solver's largest beta being so much smaller when it begins."""
     plain, found = KernelProver.prove, []
 
     def prove(self: KernelProver) -> Any:
-        found.append(plain(self).relative_gap)
+        gap, beta = plain(self).relative_gap, self._state.alpha.values[:, 0]
+        assert gap >= 1.0 or abs(beta.sum()) <= 2.0**-44 * np.abs(beta).sum()
+        assert gap >= 1.0 or np.abs(beta).max() <= self._state.problem.C[0]
+        found.append(gap)
         raise Proved
 
     monkeypatch.setattr(KernelProver, "prove", prove)
-    for tilt in (0.0, 2.0**-50, 1e-9):
+    for tilt in tilts:
 
         def make_room(self: Smo, state: Any, tilt: float = tilt) -> None:
             state.alpha.values[np.argmax(state.alpha.values), 0] *= 1.0 - tilt
@@ -45,7 +49,22 @@ def test_a_beta_that_is_not_balanced_proves_nothing(monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(Smo, "make_room", make_room)
         with pytest.raises(Proved):
             bigsvm.fit(random_problem(150, 4, seed=91), kernel="rbf", gamma=0.3, tol=1e-3)
-    straight, rounded, tilted = found
+    return found
+
+
+def test_a_beta_that_is_not_feasible_is_made_so_before_it_is_proved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Out of balance by rounding, by more, or out of its box."""
+    straight, rounded, tilted, outside = tilted_gaps(monkeypatch, [0.0, 2.0**-50, 1e-9, -0.5])
+    assert straight <= 1e-3
+    assert rounded == pytest.approx(straight, rel=1e-9)
+    assert tilted == pytest.approx(straight, rel=1e-2)
+    assert 0.0 < outside < 1.0
+
+
+def test_a_beta_that_is_not_balanced_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nobody makes it so: the proof itself sees it."""
+    monkeypatch.setattr(kernel_prover, "make_feasible", lambda *_: False)
+    straight, rounded, tilted = tilted_gaps(monkeypatch, [0.0, 2.0**-50, 1e-9])
     assert straight <= 1e-3
     assert rounded == pytest.approx(straight, rel=1e-9)
     assert tilted >= 1.0

@@ -251,6 +251,7 @@ FEW_STREAMED = {"where": "staged", "n": 200, "block_bytes": 2000}
         ("dense", "two", {"solver": "smo", "kernel": "rbf", "wss": "keerthi2", "max_passes": 50}, FEW_STREAMED),
         # Their few rows need a margin: without one they took minutes.
         ("dense", "two", {"loss": "nu_svc", "nu": 0.5, "kernel": "rbf", "tol": 1e-7}, FEW_STREAMED),
+        ("dense", "three", {"loss": "nu_svc", "nu": 0.3, "kernel": "rbf", "multi_class": "ovr"}, {}),
         ("dense", "regression", {"loss": "nu_svr", "nu": 0.5, "kernel": "rbf"}, {}),
     ],
 )

@@ -157,7 +157,7 @@ def found(primal: list[float], dual: list[float], scale: float = 1.0, n_rows: in
 def a_prover() -> LinearProver:
     """Of ten rows, with a solver that learns nothing."""
     solver: Any = SimpleNamespace(learn=lambda *arguments: None)
-    ctx: Any = SimpleNamespace(data=SimpleNamespace(n_samples=10, uri="store"), deferred=[])
+    ctx: Any = SimpleNamespace(resident=True, data=SimpleNamespace(n_samples=10, uri="store"), deferred=[])
     return LinearProver(solver, None, ctx)
 
 

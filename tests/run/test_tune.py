@@ -17,14 +17,16 @@ import bigsvm
 from bigsvm.cli.commands.training.tune import describe
 from bigsvm.config import FitConfig
 from bigsvm.errors import BigSVMError, DataError, Interrupted, PlanRefused, UsageError
-from bigsvm.events import EpochEnd, Event
+from bigsvm.events import CertificateMade, EpochEnd, Event
 from bigsvm.problem.loss import loss_named
+from bigsvm.run.proof.linear_prover import LinearProver
 from bigsvm.run.tune.folds import Folds, make_folds
 from bigsvm.run.tune.grid import parse_costs
 from bigsvm.run.tune.result import read_found
 from bigsvm.run.tune.search import Asked, tune_store
 from bigsvm.run.tune.train import form_of, train
 from bigsvm.solvers.dcd.dual_cd_state import groups_of_models
+from bigsvm.solvers.dcd.momentum import Momentum
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.testing.problems import random_problem
 
@@ -208,6 +210,53 @@ def test_a_search_that_was_stopped_goes_on_to_the_same_numbers(streaming: None, 
     assert not any(isinstance(event, EpochEnd) for event in epochs)
     with pytest.raises(DataError, match="of another search"):
         tune_store(store, dataclasses.replace(config, tol=1e-2), asked, run=tmp_path / "run")
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_search_in_memory_leaps_and_proves_again_only_what_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, weighted: bool
+) -> None:
+    X, y = random_problem(400, 30, seed=13, noise=0.2)
+    weights = np.random.default_rng(0).integers(0, 3, len(y)) / 2.0 if weighted else None
+    store = ArrayRows(X, y, weights)
+    config = FitConfig.of(
+        solver="dcd", loss="hinge", tol=1e-6, memory="64MiB", solver_options={"max_sweeps_per_step": 16}
+    )
+    asked = Asked([bigsvm_candidate(C) for C in np.logspace(-3, -0.5, 8)], Folds(K, "rows"), "accuracy")
+    far: list[bool] = []
+    proved: list[int] = []
+    leap, tasks = Momentum.leap, LinearProver._tasks
+
+    def leaping(self: Momentum, *arrays: Any) -> None:
+        leap(self, *arrays)
+        far.append(bool(self.theta.any()))
+
+    def proving(self: LinearProver, point: Any) -> Any:
+        proved.append(point.problem.n_models)
+        return tasks(self, point)
+
+    monkeypatch.setattr(Momentum, "leap", leaping)
+    monkeypatch.setattr(LinearProver, "_tasks", proving)
+    events: list[Event] = []
+    straight = tune_store(store, config, asked, events.append, tmp_path / "straight")
+    steps = sum(isinstance(event, EpochEnd) for event in events)
+    proofs = sum(isinstance(event, CertificateMade) for event in events)
+    assert straight.status == "converged"
+    assert any(far)
+    assert proofs > 2
+    assert len(proved) < 3 * proofs  # there are three groups
+
+    def kill(event: Event) -> None:
+        events.append(event)
+        if isinstance(event, EpochEnd) and sum(isinstance(one, EpochEnd) for one in events) == steps - 1:
+            signal.raise_signal(signal.SIGTERM)
+
+    events.clear()
+    with pytest.raises(Interrupted):
+        tune_store(store, config, asked, kill, tmp_path / "run")
+    again = tune_store(store, config, asked, run=tmp_path / "run")
+    for one, other in zip(again.rows, straight.rows, strict=True):
+        assert (one.gaps, one.objectives, one.scores) == (other.gaps, other.objectives, other.scores)
 
 
 def test_what_one_budget_cannot_hold_is_trained_in_parts() -> None:

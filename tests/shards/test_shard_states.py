@@ -38,7 +38,10 @@ def rounds(n: int) -> list[tuple[Round, np.ndarray]]:
     rng = np.random.default_rng(0)
     theta = [np.ones(1), HALF]
     return [
-        (Round(r, r // 4, r % 4, 4, Stiffness(1.5, 0.0), theta[r % 2]), rng.normal(size=6).astype(np.float32))
+        (
+            Round(r, r // 4, r % 4, 4, Stiffness(1.5, 0.0), theta[r % 2], np.array([r == 6])),
+            rng.normal(size=6).astype(np.float32),
+        )
         for r in range(n)
     ]
 

@@ -245,3 +245,12 @@ def test_auto_takes_a_solver_that_knows_shards(loss: str) -> None:
     plan = make_plan(rows_of(loss), FitConfig.of(loss=loss, shards=2))
     assert SOLVERS[plan.solver.name].in_shards
     assert plan.shards == 2
+
+
+@pytest.mark.usefixtures("streaming")
+@pytest.mark.parametrize("loss", CLASSES + TARGETS)
+def test_a_plan_of_shards_says_what_would_be_chosen_without_them(loss: str) -> None:
+    asked, whole = (make_plan(rows_of(loss), FitConfig.of(loss=loss, C=100.0, shards=L)) for L in (2, 1))
+    instead = whole.solver.name != asked.solver.name
+    assert (f"without --shards it would be {whole.solver.name}" in asked.why) == instead
+    assert "without --shards" not in whole.why

@@ -386,6 +386,22 @@ def test_dcd_goes_first_and_is_given_up_where_it_is_slow(bias: str, n_classes: i
     np.testing.assert_array_equal(easy.model.coef, only.model.coef)
 
 
+@pytest.mark.parametrize(("options", "n_classes"), [({"opening": "dcd"}, 3), ({"fallback_after": 2}, 2)])
+def test_the_weights_of_either_solver_are_written_as_they_were_proved(options: dict[str, Any], n_classes: int) -> None:
+    """Of rows in float32 one has its weights in float32 and the other in float64: what is written is not rounded."""
+    X, y = unscaled()
+    y = y if n_classes == 2 else y + (X[:, 2] > 50.0)
+    X = X.astype(np.float32)
+    fit: dict[str, Any] = {"loss": "hinge", "C": 10.0, "tol": 1e-4, "solver": "newton-ws", "solver_options": options}
+    result = bigsvm.fit((X, y), **fit)
+    scores = X.astype(np.float64) @ result.model.coef.T + result.model.intercept
+    for m, model in enumerate(result.figures["models"]):
+        signs = np.where(y == result.model.classes[result.model.positive[m]], 1.0, -1.0)
+        square = float((result.model.coef[m] ** 2).sum() + result.model.intercept[m] ** 2)
+        primal = 0.5 * square + 10.0 * float(np.maximum(1.0 - signs * scores[:, m], 0.0).sum())
+        assert model["objective"] == pytest.approx(primal, rel=1e-12)
+
+
 @pytest.mark.usefixtures("streaming")
 def test_dcd_hands_over_on_rows_that_stream(tmp_path: Path) -> None:
     """From its best dual point, after a few passes, and to the same bytes where the run is interrupted anywhere."""

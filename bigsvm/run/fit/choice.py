@@ -12,7 +12,7 @@ from bigsvm.run.fit.sizes import Sizes
 from bigsvm.run.proof.kernel_check import check_needs
 from bigsvm.solvers.base import DataShape, Need, Solver
 from bigsvm.solvers.dcd.active_row_buffer import packs
-from bigsvm.solvers.registry import choose_solvers
+from bigsvm.solvers.registry import Choice, choose_solvers
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.units import MIB
 
@@ -69,6 +69,7 @@ def choose(store: RowBlocks, config: FitConfig, problem: Problem, shape: DataSha
         if not choices:
             hint = "leave out --shards, or say --solver dcd, newton or newton-cg"
             raise UsageError(f"solver {named!r} does not train shards of the rows apart", hint=hint)
+        choices = _said_of_whole(choices, choose_solvers(config, dataclasses.replace(shape, shards=1), in_memory)[0])
     for choice in choices:
         solver, why, kept_bytes = choice
         weight_bytes = solver.weight_bytes(config.tol, shape.regression)
@@ -86,6 +87,14 @@ def least_memory(store: RowBlocks, config: FitConfig, problem: Problem, shape: D
     while more := choose(store, config, problem, shape, least).wanted(least):
         least = more
     return least
+
+
+def _said_of_whole(choices: list[Choice], whole: Choice) -> list[Choice]:
+    """The choices for shards, whose reason names what would be chosen for rows that nobody cuts into shards."""
+    if whole.solver.name == choices[0].solver.name:
+        return choices
+    said = f"without --shards it would be {whole.solver.name}"
+    return [choice._replace(why=f"{choice.why}; {said}") for choice in choices]
 
 
 def _table(problem: Problem) -> list[Need]:

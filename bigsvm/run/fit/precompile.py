@@ -50,8 +50,7 @@ _TOGETHER = 2  # blocks that are read and worked on as one
 _PASSES = 24.0  # over rows, or of kernel values: enough for every proof that a fit makes, and to give up a solver
 _STEPS = 60
 _EPSILON = 0.25  # of targets that spread by about 1: some rows cost nothing
-# Feasible of classes of one size, and with a margin although they overlap: without one a fit is long.
-_NU = 0.8
+_NU = 0.8  # of the largest that is feasible: there is a margin although classes overlap, and without one a fit is long
 _BUDGET = 64 * MIB
 _CLASSES = 3  # of models that are trained one after another: pairs of them are several models
 _MODELS = 32  # that are trained together: with more, no type is another
@@ -130,6 +129,8 @@ def _small_problem(problem: Problem, config: FitConfig, fit: SmallFit) -> Proble
         positive, negative = models_of(len(classes), problem.pairs)
     if problem.joint:  # whose loops have a model for each class
         classes = classes[:_MODELS]
+    # Of classes of one size, one against the others has fewer rows than half of them.
+    feasible = 1.0 if problem.pairs or len(classes) < 3 else 2.0 / len(classes)
     weight = 1.0 if config.class_weight is None else 2.0
     axis = problem.axis
     if axis is not None:
@@ -140,7 +141,7 @@ def _small_problem(problem: Problem, config: FitConfig, fit: SmallFit) -> Proble
     definite = Definite("checked") if vouched else problem.kernel.definite
     return dataclasses.replace(
         problem,
-        loss=loss_named(problem.loss.name, _EPSILON, _NU),
+        loss=loss_named(problem.loss.name, _EPSILON, _NU * feasible),
         C=np.full(len(positive), fit.C),
         class_weight=np.full(max(len(classes), 1), weight),
         classes=classes,

@@ -19,6 +19,7 @@ from bigsvm.run.proof.support_model import kernel_model
 from bigsvm.solvers.base import Context, Rule
 from bigsvm.solvers.kernel.base import KernelSolver
 from bigsvm.solvers.kernel.dual_qp import DualQP
+from bigsvm.solvers.kernel.signed import make_feasible
 from bigsvm.solvers.kernel.state import KernelState, make_qp
 from bigsvm.store.blocks import RowBlocks
 
@@ -53,7 +54,8 @@ class KernelProver(Prover):
         for model in range(m):
             qp = make_qp(state, model)
             nu = state.problem.loss.nu is not None
-            known = bool(np.isfinite(state.primal[model])) and self.w is None and not nu
+            moved = not nu and not state.unsigned and make_feasible(state, qp, model)
+            known = bool(np.isfinite(state.primal[model])) and self.w is None and not nu and not moved
             if self.w is None:
                 scores_of(qp, state.data, float(state.bias[model]) if known else None, state.precise)
             else:

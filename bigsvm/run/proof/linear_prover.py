@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from bigsvm.errors import DataError
+from bigsvm.machine import trim_heap
 from bigsvm.model.linear_model import LinearModel
 from bigsvm.problem.certificate import (
     Accumulator,
@@ -19,6 +20,7 @@ from bigsvm.problem.certificate import (
     joined,
     keep_best,
     of_written,
+    part_of,
 )
 from bigsvm.problem.deferred import DEFERRED_ALPHA, DeferredCertificate
 from bigsvm.problem.problem import Problem
@@ -27,6 +29,7 @@ from bigsvm.solvers.base import Context, Point, Solver
 from bigsvm.solvers.block_order import groups_in_order
 from bigsvm.store.blocks import Block, BlockGroup, BlockRef, RowBlocks, blocks_of
 from bigsvm.store.read_ahead import ReadAhead
+from bigsvm.store.state.state_files import dump
 from bigsvm.store.state.vectors import RowVector
 from bigsvm.tasks import BLOCKS_PER_TASK, over_shares, runs_of
 
@@ -105,10 +108,12 @@ class LinearProver(Prover):
     def _dump(self) -> dict[str, Any]:
         deferred = [proof.dump() for proof in self._ctx.deferred]
         former = [vector.values for vector in self._former] if deferred else []
-        return {"w": self.w, "scale": self.scale, "deferred": deferred, "former": former}
+        written = None if self._written is None else dump(self._written)
+        return {"w": self.w, "scale": self.scale, "written": written, "deferred": deferred, "former": former}
 
     def _load(self, tree: dict[str, Any]) -> None:
         self.w, self.scale = [np.array(w) for w in tree["w"]], np.array(tree["scale"])
+        self._written = Certificate.of(tree["written"]) if tree.get("written") else None
         if tree["deferred"]:
             self.schedule()
             for vector, values in zip(self._former, tree["former"], strict=True):
@@ -129,6 +134,9 @@ class LinearProver(Prover):
         else:
             first = 0
             self.w = _grouped_as(points, self.w)
+            # Another solver may keep its w in float64: rounded to what the one before had, it would be another point.
+            pairs = zip(self.w, points, strict=True)
+            self.w = [kept.astype(np.result_type(kept, w), copy=False) for kept, w in pairs]
             for kept, w in zip(self.w, points, strict=True):
                 n_models = _width(w)
                 np.copyto(kept, w, where=better[first : first + n_models])
@@ -136,6 +144,8 @@ class LinearProver(Prover):
             self.scale = np.where(better, scale, self.scale)
         self.certificate = best
         self._solver.learn(self._state, best, [proof.v for proof in proofs], points)
+        if not self._ctx.resident:
+            trim_heap()  # holes that the sums of many models left, which grew from proof to proof
         return best
 
     def _stream(self, points: Sequence[Point]) -> list[Proof]:
@@ -164,8 +174,23 @@ class LinearProver(Prover):
                 self._prepare(block, ref)
         if all(point.on_shards is not None for point in points):
             return [self._from_shards(point) for point in points]
+        known = self._known(points)
         with ThreadPoolExecutor(min(len(points), self._ctx.threads), "bigsvm-proof") as pool:
-            return list(pool.map(self._tasks, points))
+            return list(pool.map(lambda point, proof: proof or self._tasks(point), points, known))
+
+    def _known(self, points: Sequence[Point]) -> list[Proof | None]:
+        """What the last proof said of each point whose alpha has stood still since; None of the others."""
+        found: list[Proof | None] = []
+        first = 0
+        for point in points:
+            models = slice(first, first + _width(point.w))
+            first = models.stop
+            if not point.still or self._written is None:
+                found.append(None)
+            else:
+                v = point.w.astype(np.float64)
+                found.append(Proof(part_of(self._written, models), v, self.scale[models]))
+        return found
 
     def _from_shards(self, point: Point) -> Proof:
         assert point.on_shards is not None

@@ -8,6 +8,9 @@ where they are, and summed up many times a pass (`shard_pass.py`).
 Under --stop paper it ends as Hsieh et al. do: where the projected gradients of a sweep over all rows lie within `eps`
 of one another.  Rows that stream then have neither row buffer nor momentum, which the method of that rule lacks.
 
+The models of a search start every few sweeps over rows in memory ahead, too (`momentum.py`): hinge, 80 models to 1e-6,
+7.5 s in place of 19.
+
 Models are trained in groups that share nothing but the reading; see `groups_of_models`.  Crammer and Singer's loss is
 of all models together (`compiled/linear/joint.py`): they are one group, and a row is shrunk away whole.
 """
@@ -68,6 +71,7 @@ _MANY_SWEEPS = 16  # of a step, beside which a proof costs little: as much as tw
 _FLOAT32_FROM = 1e-4  # tolerances from which w is kept in float32
 _ROOM = 1.2  # a forecast over what the last proof would make it
 _PIECE = 1 << 16  # features
+_SWEEPS_A_LEAP = 8  # over rows in memory, of models of a search
 _NO_TARGET = -1.0  # no gap falls to it: --stop paper
 _RULE = "largest less smallest projected gradient of a sweep"
 
@@ -78,7 +82,8 @@ class DualCD(SolverBase):
 
     max_sweeps_per_step : int   sweeps over data in memory before the loop looks up; no effect on streamed data
     row_buffer : str     'auto': rows that stream leave the violating ones in memory; 'off': never
-    momentum : str  'auto', 'on' or 'off': passes over rows that stream start ahead (`momentum.py`); of classes
+    momentum : str  'auto', 'on' or 'off': passes over rows that stream start ahead (`momentum.py`), and sweeps of a
+                    search; of classes
     order : str     'permutation': every row once a sweep;  'random': as many rows, each drawn anew, with replacement
                     (Hsieh et al., Algorithm 2; of rows that stream, within each group of blocks).  Then nothing is
                     shrunk, and there is no row buffer and no momentum: both rely on every row being visited
@@ -168,8 +173,13 @@ class DualCD(SolverBase):
             *([Need("folds of the rows", 2 * n)] if shape.folded else []),  # by store row, and by working row
             Need("active rows", n * sum(bytes_active(g, resident, shape.joint) for g in groups), True),
         ]
+        costs = self._leaps and shape.weighted and not (shape.regression or shape.joint)
         if resident:
             needs.append(Need("row norms", 8 * n, may_spill=True))
+            if shape.folded and self._leaps and not (shape.regression or shape.joint):
+                needs.append(Need("w of the last leap", shape.weight_bytes * (shape.n_features + 1) * m))
+                needs.append(Need(DEFERRED_ALPHA, 8 * n * m, may_spill=True))
+                needs += [Need("row costs", 8 * n, may_spill=True)] if costs else []
         elif shape.shards > 1:
             held = FAN_IN * (math.ceil(math.log(shape.shards, FAN_IN)) + 1) + 2
             needs.append(Need("sums of shards", held * shape.weight_bytes * (shape.n_features + 1) * m))
@@ -177,7 +187,7 @@ class DualCD(SolverBase):
             needs.append(Need(DEFERRED_ALPHA, 8 * n * m, may_spill=True))
         else:
             needs.append(Need(DEFERRED_ALPHA, 8 * n * m, may_spill=True))  # where the pass began, if it leaps
-            if self._leaps and shape.weighted and not (shape.regression or shape.joint):
+            if costs:
                 needs.append(Need("row costs", 8 * n, may_spill=True))
         return needs
 
@@ -200,7 +210,12 @@ class DualCD(SolverBase):
     def init(self, problem: Problem, ctx: Context) -> DualCDState:
         """alpha = 0, w = 0, every row active."""
         dtype = np.float32 if self.weight_bytes(ctx.tol, problem.regression) == 4 else np.float64
-        leaps = self._leaps and not ctx.resident and ctx.shards == 1 and not (problem.regression or problem.joint)
+        leaps = (
+            self._leaps
+            and (not ctx.resident or problem.axis is not None)
+            and ctx.shards == 1
+            and not (problem.regression or problem.joint)
+        )
         leaps = leaps and (problem.axis is None or problem.axis.same_weights)  # it knows one cost of each row
         groups = []
         searched = ctx.resident and problem.axis is not None
@@ -304,18 +319,26 @@ class DualCD(SolverBase):
             n_sweeps = max(min(n_sweeps, ctx.sweeps_left), 1)
         y, weight = state.groups[0].problem.y_of(block), writable(block.sample_weight)
         rows = BlockRows(X, y, weight, sqnorm, np.empty(0, np.int64))
+        cost = np.empty(0) if state.cost is None else state.cost.values[:, 0]
+        if len(cost) and state.sweep == 0:
+            cost[:] = state.groups[0].problem.y_and_cost(block)[1]
 
         def run(group: ModelGroup) -> tuple[int, int, bool, float]:
             part = group.problem
             if not group.moves.any():  # all of them are proved
                 group.estimate = 0.0
                 return 0, 0, True, math.inf
+            group.still = False
             stats = np.empty((part.n_proofs, 4))
             mixed, visits, sweeps = self._mixed_runs(X, part), 0, 0
             exhausted, widest, going_on = False, math.inf, True
             while going_on:
                 key = VisitingOrder(mixed, ctx.seed, state.sweep + sweeps, 0)
-                limits = Limits(n_sweeps - sweeps, True, group.eps, group.target, group.floor)
+                most = n_sweeps - sweeps
+                if group.momentum is not None:
+                    _leap_in_memory(group, cost, key.epoch == 0)
+                    most = min(most, _SWEEPS_A_LEAP)
+                limits = Limits(most, True, group.eps, group.target, group.floor)
                 swept, visited, last_visits, settled = dual_cd_sweeps(
                     rows, part.dual_models, group.alpha.values, group.w, group.active.values[:, 0], EXACT,
                     group.thresholds, key, limits, stats,
@@ -331,7 +354,8 @@ class DualCD(SolverBase):
                             group.eps = max(group.eps * 0.1, _SMALLEST_EPS)
                     _reactivate(group)
                 # A proof costs as much as a few sweeps: those of a search wait until the gap asks for one.
-                going_on = settled == 1 and not exhausted and sweeps < n_sweeps and part.axis is not None
+                more = settled == 1 or (settled == 0 and group.momentum is not None)
+                going_on = more and not exhausted and sweeps < n_sweeps and part.axis is not None
             return visits, last_visits, exhausted, widest
 
         with ThreadPoolExecutor(min(ctx.threads, len(state.groups)), "bigsvm-models") as pool:
@@ -361,8 +385,8 @@ class DualCD(SolverBase):
                 for group, shards in groups
             ]
         return [
-            Point(group.problem, group.w, group.alpha)
-            if (ahead := group.momentum) is None
+            Point(group.problem, group.w, group.alpha, still=group.still)
+            if (ahead := group.momentum) is None or state.shrinks
             else Point(group.problem, group.w, group.alpha, (ahead.w, ahead.alpha), rescaled=True)
             for group in state.groups
         ]
@@ -383,7 +407,7 @@ class DualCD(SolverBase):
         first = 0
         for group, v, w in zip(state.groups, rebuilt, of, strict=True):
             if state.shards is not None:
-                state.shards[0 if len(state.groups) == 1 else state.groups.index(group)].learn(v)
+                state.shards[0 if len(state.groups) == 1 else state.groups.index(group)].learn(v, w)
             elif w is group.w:
                 group.w[...] = v
             else:
@@ -395,6 +419,7 @@ class DualCD(SolverBase):
             models = slice(first, first + len(group.floor))
             first = models.stop
             group.floor = np.maximum(group.floor, certificate.dual[models])
+            group.still = state.shrinks and group.problem.axis is not None
             if not state.shrinks or not group.estimate > 0.0:
                 continue
             if group.estimate <= group.target:
@@ -434,6 +459,17 @@ def _leap(state: DualCDState) -> None:
             group.momentum.remember(group.w, group.alpha)
         elif group.momentum is not None:
             group.momentum.leap(group.problem, group.w, group.alpha, cost)
+
+
+def _leap_in_memory(group: ModelGroup, cost: np.ndarray, first: bool) -> None:
+    """Start the next sweeps ahead, and visit every row: one that was shrunk away may stand outside of its box."""
+    assert group.momentum is not None
+    if first:
+        group.momentum.remember(group.w, group.alpha)
+        return
+    group.momentum.leap(group.problem, group.w, group.alpha, cost)
+    if group.momentum.theta.any():
+        _reactivate(group)
 
 
 def _reactivate(group: ModelGroup) -> None:

@@ -29,6 +29,7 @@ class ModelGroup:
     active : RowVector of bits, one a model: not shrunk away; of streamed data: 1 for rows not in the row buffer
     seen, row_buffer_stats, visits : of the pass that is going on (`dual_cd_stream.py`)
     moves : uint8, (n_models,), of the problem's axis: which models are not done
+    still : nothing has moved since the last proof; told where rows are in memory, of models of a search
     spread : float64, (n_proofs, 2), largest and smallest projected gradient that the pass has seen
     thresholds : float64, (2, n_proofs);  floor : float64, (n_proofs,), proved lower bounds of the primal
     """
@@ -48,6 +49,7 @@ class ModelGroup:
     visits: int = 0
     momentum: Momentum | None = None
     moves: np.ndarray = field(default_factory=lambda: np.ones(1, np.uint8))
+    still: bool = False
     spread: np.ndarray = field(default_factory=lambda: np.array([[-math.inf, math.inf]]))
 
 

@@ -36,6 +36,7 @@ from bigsvm.problem.deferred import DeferredCertificate
 from bigsvm.solvers import shard_tasks
 from bigsvm.solvers.base import Context
 from bigsvm.solvers.dcd.dual_cd_stream import PassSums
+from bigsvm.solvers.dcd.shard_bias import SharedBias
 from bigsvm.solvers.dcd.shard_state import Found, Round, ShardRows, ShardState
 from bigsvm.solvers.shard_reading import terms_of
 from bigsvm.solvers.shard_tasks import Shard
@@ -44,12 +45,10 @@ from bigsvm.tasks import ShardSum
 if TYPE_CHECKING:
     from bigsvm.solvers.dcd.dual_cd_state import DualCDState, ModelGroup
 
-_ARRAYS = ("theta", "seen", "balance", "held")
+_ARRAYS = ("theta", "seen")
 _REMEMBERED = 10  # rounds whose interaction tells the stiffness of the next
 _BEYOND = 1e150  # whose square is no number any more
 _ROOM = 1.2  # stiffness over what was measured
-_AT_ONCE = 0.4  # of what the rows of a round would follow at once, that the bias goes in answer to what is off
-_SUMMED = 0.04  # of the same, that it keeps: a quarter of the square of the former, where swings just die down
 
 
 def sharded_pass(state: DualCDState, ctx: Context) -> PassSums | None:
@@ -81,9 +80,7 @@ class ShardedGroup:
 
     rounds : taken since the fit began;  theta : how far the last one went, (n_models,)
     interactions : of the last rounds
-    balance : float64, (n_models,)   sum of alpha_i y_i
-    held : float64, (n_models,)   the bias without its answer to the last round
-    responses : how much `balance` answers to the bias in a round, as of the last rounds; each (n_models,)
+    bias : what moves it between rounds
     seen : float64, (rounds of this pass, n_models, 4)   gap and loss of the rows that were visited, and of those kept
     """
 
@@ -92,8 +89,7 @@ class ShardedGroup:
         m = models.problem.n_models
         self.theta = np.ones(m)
         self.interactions = [float(ctx.shards)]
-        self.balance, self.held = np.zeros(m), np.zeros(m)
-        self.responses: list[np.ndarray] = []
+        self.bias = SharedBias(m, models.problem.constant_feature)
         self.seen = np.empty((0, m, 4))
         self._rows = [_rows_of(number, models, ctx) for number in range(ctx.shards)]
         self._states: list[ShardState] | None = None
@@ -119,8 +115,13 @@ class ShardedGroup:
             self.seen, self.visits = np.empty((0, *self.seen.shape[1:])), 0
         w = self.models.w
         proves = 0 if riding is None else 2 if part else 1
-        told = Round(self.rounds, sweep, part, parts, self._stiffness(ctx.shards), self.theta, proves)
+        bias = self.bias
+        afresh = np.zeros(len(self.theta), bool) if part else bias.begin_pass()
+        told = Round(self.rounds, sweep, part, parts, self._stiffness(ctx.shards), self.theta, afresh, proves)
         W = w if riding is None or part else riding.w  # the same values, in an array that nobody changes
+        if afresh.any():
+            W = W.copy()
+            (w if w.ndim == 2 else w[:, None])[:, afresh] = 0.0
         if self._home:
             shard_tasks.log_round(self._home, told, W)
         elif riding is not None:
@@ -130,20 +131,26 @@ class ShardedGroup:
         ctx.charge(sum(found.bytes_read for found in each))
         square = np.atleast_1d(np.einsum("j...,j...->...", change[:-1], change[:-1], dtype=np.float64))
         along = np.atleast_1d(np.einsum("j...,j...->...", w[:-1], change[:-1], dtype=np.float64))
-        balance = _sum(each, "balance")
-        rise = _sum(each, "linear") - along - self._bias() * balance - _sum(each, "cross")
-        curvature = square + _sum(each, "square")
+        balance, apart = _sum(each, "balance"), _sum(each, "norm") + sum(bias.square(found.balance) for found in each)
+        square = square + bias.square(balance)
+        linear, curvature = _sum(each, "linear"), square + _sum(each, "square")
+        gain = linear - along - _sum(each, "cross")
+        rise = gain - self._bias() * balance
         self.theta = np.ones(len(curvature))
         np.divide(rise, curvature, out=self.theta, where=curvature > 0.0)
         self.theta = np.clip(self.theta, 0.0, 1.0)
         step = self.theta.astype(w.dtype) if w.ndim == 2 else w.dtype.type(self.theta[0])
         w[:-1] += step * change[:-1]
-        self.balance = self.balance + self.theta * balance
-        if self.models.problem.constant_feature:
+        bias.follow(self.theta, linear, gain, curvature, balance)
+        if bias.scale:
             swept = min(ctx.row_buffer_sweeps / parts, 1.0)
-            self._move_bias(_sum(each, "response") + swept * _sum(each, "kept_response"), parts)
+            moved = bias.moved(self._bias(), _sum(each, "response") + swept * _sum(each, "kept_response")) / bias.scale
+            w[-1] = moved if w.ndim == 2 else moved[0]
         self._refuse_divergence(ctx.data.uri, square, rise, curvature, w[-1])
-        self._measure(square, _sum(each, "norm"))
+        self._measure(square, apart)
+        if part == parts - 1 and bias.judge():
+            self.interactions = [float(ctx.shards)]
+            w[-1] = bias.scale * (bias.balance if w.ndim == 2 else bias.balance[0])
         seen = np.stack([_sum(each, name) for name in ("gap", "loss", "kept_gap", "kept_loss")], axis=1)
         self.seen = np.concatenate([self.seen, seen[None]])
         self.visits += sum(found.visits for found in each)
@@ -161,20 +168,6 @@ class ShardedGroup:
     def _bias(self) -> np.ndarray:
         """Of each model, float64."""
         return np.atleast_1d(self.models.w[-1]).astype(np.float64) * self.models.problem.constant_feature
-
-    def _move_bias(self, response: np.ndarray, parts: int) -> None:
-        """Bring the bias to where B^2 sum_i alpha_i y_i is its value, as fast as the rows of a round follow.
-
-        A controller with two terms: in proportion to what is off, which damps, and in proportion to its sum over the
-        rounds, which is the bias in the end.  (With the second alone rows that answer in every pass swing for ever.)
-        """
-        scale = self.models.problem.constant_feature
-        self.responses = [*self.responses[1 - _REMEMBERED :], response]
-        follow = 1.0 / scale**2 + sum(self.responses) / len(self.responses)
-        off = self._bias() / scale**2 - self.balance
-        self.held = self.held - _SUMMED * off / follow
-        bias = (self.held - _AT_ONCE * off / follow) / scale
-        self.models.w[-1] = bias if self.models.w.ndim == 2 else bias[0]
 
     def _refuse_divergence(self, where: str, *found: np.ndarray) -> None:
         """Say so where the bias swings ever wider: it is moved between rounds, which rows may answer by too much.
@@ -198,7 +191,8 @@ class ShardedGroup:
 
     def _stiffness(self, shards: int) -> Stiffness:
         mean = math.fsum(self.interactions) / len(self.interactions)
-        return Stiffness(min(max(_ROOM * mean, 1.0), float(shards)), 0.0)
+        stiff = min(max(_ROOM * mean, 1.0), float(shards))
+        return Stiffness(stiff, stiff if self.bias.joined else 0.0)
 
     def pass_sums(self, ctx: Context) -> tuple[np.ndarray, int]:
         """(gap, loss) of each model as the pass saw them, (n_models, 2), and row visits."""
@@ -228,11 +222,19 @@ class ShardedGroup:
         total = self._on_shards(shard_tasks.ask_task, (self.rounds, rescaled, w))
         return terms_of(total.each, total.vectors[0])
 
-    def learn(self, rebuilt: np.ndarray) -> None:
-        """Take the rounding out of w and of the sum of alpha_i y_i; the bias goes its own way."""
-        self.models.w[:-1] = rebuilt[:-1]
-        if scale := self.models.problem.constant_feature:
-            self.balance = np.atleast_1d(rebuilt[-1]).astype(np.float64) / scale
+    def learn(self, rebuilt: np.ndarray, of: np.ndarray) -> None:
+        """Take the rounding out of w and of the sum of alpha_i y_i; the bias goes its own way.
+
+        rebuilt : w of the alpha that was proved;  of : the w that it was proved with, of this point or an earlier one
+        """
+        w = self.models.w
+        if of is not w:  # a proof that rode on a pass, which has moved both since
+            drift = rebuilt[:-1] - of[:-1]
+            w[:-1] += np.where(self.bias.began if w.ndim == 2 else self.bias.began[0], 0.0, drift).astype(w.dtype)
+            return
+        w[:-1] = rebuilt[:-1]
+        if self.bias.scale:
+            self.bias.balance = np.atleast_1d(rebuilt[-1]).astype(np.float64) / self.bias.scale
 
     def dump(self) -> dict[str, Any]:
         """What a checkpoint keeps beside alpha and the flags of the rows: called when all is collected."""
@@ -247,7 +249,7 @@ class ShardedGroup:
             "visits": self.visits,
             **{name: getattr(self, name) for name in _ARRAYS},
             "interactions": list(self.interactions),
-            "responses": list(self.responses),
+            "bias": self.bias.dump(),
             "states": states,
         }
 
@@ -257,7 +259,7 @@ class ShardedGroup:
         for name in _ARRAYS:
             setattr(self, name, np.array(tree[name]))
         self.interactions = [float(value) for value in tree["interactions"]]
-        self.responses = [np.array(response) for response in tree["responses"]]
+        self.bias.load(tree["bias"])
         if self._states is None:
             self._unsaved = list(tree["states"])
             return

@@ -74,6 +74,7 @@ class Round(NamedTuple):
     number : of the round since the fit began;  sweep : the pass;  part : of `parts`, the round within the pass
     stiffness : of the local problems
     theta : float64, (n_models,)   how far the steps of the round before go, as its line search found
+    afresh : bool, (n_models,)   models that begin anew with this round, at alpha = 0
     proves : 0, or a proof of the point that the pass begins at rides on the pass: 1 in its first round, 2 in others
     """
 
@@ -83,6 +84,7 @@ class Round(NamedTuple):
     parts: int
     stiffness: Stiffness
     theta: np.ndarray
+    afresh: np.ndarray
     proves: int = 0
 
     def tree(self) -> dict[str, Any]:
@@ -206,16 +208,19 @@ class ShardState:
         """One round against the weights W: what was found, and the change of w that the change of alpha makes."""
         self.settle(told.theta)
         problem, m = rows.problem, rows.problem.n_models
-        w = W.copy()
         seen, kept = np.zeros((m, 4)), np.zeros((m, 4))
         visits = nbytes = 0
         buffer = self.row_buffer
+        if told.proves == 1 and self.proof is None:
+            self.lend(problem, W, self.alpha.copy())
+        if told.afresh.any():
+            self.alpha[:, told.afresh] = 0.0
+            W = np.where(told.afresh if W.ndim == 2 else told.afresh[0], W.dtype.type(0), W)
+        w = W.copy()
         if buffer is not None:
             if told.part == 0:
                 buffer.begin_pass()
             self._remember_kept(buffer, problem)
-        if told.proves == 1 and self.proof is None:
-            self.lend(problem, W, self.alpha.copy())
         key = (rows.seed, told.sweep)
         for block, at in self._part(rows, told):
             if self.proof is not None:

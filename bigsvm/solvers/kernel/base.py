@@ -170,7 +170,7 @@ class KernelSolver(EndsOfModels):
         if state.unsigned:
             sign_and_clip(state, ctx.data.uri)
         if state.model < 0:
-            self._open(state, int(np.argmin(state.done)), ctx)
+            self._open(state, self._next(state), ctx)
             self._score(state)
         qp, m = state.qp, state.model
         assert qp is not None
@@ -232,6 +232,16 @@ class KernelSolver(EndsOfModels):
             if ctx.pause() and state.labelled < len(labels):
                 return False
         return True
+
+    def _next(self, state: KernelState) -> int:
+        """The model to take up: the first that is not done; where all are, and no proof believes it, the worst.
+
+        It is not done from here: a proof fills in the programmes of all models, and none may be in work then.
+        """
+        worst = state.violation if self.goes_by_violation(state) else self.relative(state)
+        found = int(np.argmax(worst) if state.done.all() else np.argmin(state.done))
+        state.done[found] = False
+        return found
 
     def _open(self, state: KernelState, model: int, ctx: Context) -> None:
         """Take up a model: its QP, its rows of kernel values, and what the solver keeps."""

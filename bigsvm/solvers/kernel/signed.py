@@ -1,4 +1,7 @@
-"""The dual point of an earlier model made one of ours: its signs, its box, and the sum that a free bias wants."""
+"""Points made feasible: the dual point of an earlier model, and what rounding has left of a solver's own.
+
+A feasible beta has its signs, lies in its box, and has the sum 0 that a free bias wants.
+"""
 
 from __future__ import annotations
 
@@ -35,12 +38,34 @@ def sign_and_clip(state: KernelState, where: str) -> None:
             np.clip(beta, qp.lower[piece], qp.upper[piece], out=beta)
         if not isinstance(qp, NuQP):
             _balance(qp)
-        if qp.rows is not None:
-            column[:] = 0.0
-            column[qp.rows] = qp.beta
-        elif state.beta is not None:
-            column[:] = qp.beta
+        _keep(state, qp, column)
     state.unsigned = False
+
+
+def make_feasible(state: KernelState, qp: DualQP, m: int) -> bool:
+    """Bring the beta of model m into its box and to the sum 0, in place and in `state.alpha`; whether it moved.
+
+    Steps of two variables keep the sum to the rounding of the largest beta that they ever met.  Where beta has become
+    much smaller since (kernel values of 1e20 and more), that is more than what beta is now.
+    """
+    outside = False
+    for start, stop in tile(qp.n, _PIECE):
+        beta, piece = qp.beta[start:stop], slice(start, stop)
+        outside |= bool(np.any((beta < qp.lower[piece]) | (beta > qp.upper[piece])))
+        np.clip(beta, qp.lower[piece], qp.upper[piece], out=beta)
+    moved = _balance(qp) or outside
+    if moved:
+        _keep(state, qp, state.alpha.values[:, m])
+    return moved
+
+
+def _keep(state: KernelState, qp: DualQP, column: np.ndarray) -> None:
+    """The beta of a programme into its column of `state.alpha`."""
+    if qp.rows is not None:
+        column[:] = 0.0
+        column[qp.rows] = qp.beta
+    elif state.beta is not None:
+        column[:] = qp.beta
 
 
 def _sides(state: KernelState, m: int) -> tuple[str, str]:
@@ -55,14 +80,18 @@ def _sides(state: KernelState, m: int) -> tuple[str, str]:
     return str(problem.classes[problem.positive[m]]), other
 
 
-def _balance(qp: DualQP) -> None:
-    """Scale the positive or the negative beta, whichever are heavier, in place."""
+def _balance(qp: DualQP) -> bool:
+    """Scale the positive or the negative beta, whichever are heavier, in place, until they sum up to 0.
+
+    False where they do already, to rounding.
+    """
     pieces = [slice(start, stop) for start, stop in tile(qp.n, _PIECE)]
     plus = math.fsum(float(np.maximum(qp.beta[piece], 0.0).sum()) for piece in pieces)
     minus = math.fsum(float(np.maximum(-qp.beta[piece], 0.0).sum()) for piece in pieces)
     if abs(plus - minus) <= _BALANCED * (plus + minus):
-        return
+        return False
     heavier, factor = (1.0, minus / plus) if plus > minus else (-1.0, plus / minus)
     for piece in pieces:
         beta = qp.beta[piece]
         beta[beta * heavier > 0.0] *= factor
+    return True

@@ -182,6 +182,24 @@ def test_a_step_stops_where_the_size_of_beta_bends(start: tuple[float, float]) -
     assert 0.0 in beta[:2].tolist()
 
 
+@pytest.mark.parametrize("scale", [1.0, 1e20, 1e44, 1e300])
+def test_gains_beyond_float32_choose_rows_that_may_move(scale: float) -> None:
+    """Violations whose square is no float32, and no float64: beta stays in its box, balanced, and comes to its end."""
+    qp, K = a_part(130, 0.0, 4)
+    q = 3 * LANES
+    box, beta = Box(padded(qp.lower, q), padded(qp.upper, q)), padded(qp.beta, q)
+    f = padded(scale * (K @ qp.beta) - qp.target, q)
+    f[:4] += scale * np.array([3.0, -2.0, 5.0, -7.0])
+    steps, left = solve_working_set(
+        padded(scale * K, q), padded(np.full(130, scale), q), box, 0.0, DualPoint(beta, f), 1e-6 * scale, 5000, True,
+        room_of(q),
+    )  # fmt: skip
+    assert steps < 1000
+    assert left <= 1e-6 * scale
+    assert np.all((beta >= box.lower) & (beta <= box.upper))
+    assert abs(beta.sum()) <= 1e-12 * np.abs(beta).sum()
+
+
 def test_rows_at_their_bounds_are_there_exactly() -> None:
     qp, K = a_part(128, 0.0, 9)
     solve_working_set(K, np.ones(128), qp.box, 0.0, qp.point, 1e-9, 100_000, True, room_of(128))
