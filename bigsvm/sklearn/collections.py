@@ -1,4 +1,4 @@
-"""Dask arrays given to the linear estimators: their rows lie in the scratch folder for as long as a fit reads them."""
+"""Dask arrays and frames that are fitted: their rows lie in the scratch folder for as long as a fit reads them."""
 
 from __future__ import annotations
 
@@ -7,19 +7,22 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 
+from bigsvm.compiled.shared.rows import CSR
 from bigsvm.run.start.lazy_rows import rows_on_disk
-from bigsvm.sklearn.estimator import errors_of_scikit_learn
+from bigsvm.sklearn.estimator import errors_of_scikit_learn, take_width
 from bigsvm.sklearn.rows import open_source
-from bigsvm.store.blocks import RowBlocks
+from bigsvm.store.blocks import RowBlocks, row_bytes
 from bigsvm.store.ingest.collections.lazy import is_lazy
+from bigsvm.units import MIB
 
 
 def is_large(X: Any, y: Any) -> bool:
-    """Whether X is a dask array with labels beside it; frames, which bring names of columns, are read into memory."""
+    """Whether X is a dask array or dataframe with labels beside it."""
     if y is None or len(getattr(y, "shape", (1,))) != 1 or not is_lazy(X):
         return False
-    return hasattr(X, "compute") and len(getattr(X, "shape", ())) == 2 and not hasattr(X, "columns")
+    return hasattr(X, "compute") and len(getattr(X, "shape", ())) == 2
 
 
 @contextmanager
@@ -30,9 +33,50 @@ def on_disk(estimator: Any, X: Any, y: Any, sample_weight: Any, regression: bool
 
     Raises ValueError for what cannot be fitted, as the estimators do.
     """
-    given = {"memory": estimator.memory, "threads": estimator.threads}
     weights = None if sample_weight is None else np.maximum(np.asarray(sample_weight, np.float64), 0.0)
-    opened = {"y": y, "sample_weight": weights}
+    opened: dict[str, Any] = {"y": y, "sample_weight": weights}
+    names = _columns_of(X)
+    if names:
+        opened["columns"] = tuple(map(str, names))  # all of them, also one that is called weight
+    given = {"memory": estimator.memory, "threads": estimator.threads}
     options = {name: value for name, value in given.items() if value is not None}
     with errors_of_scikit_learn(), rows_on_disk(X, options, opened, regression) as (path, _):
         yield open_source(path, "regression" if regression else "classification")
+
+
+def take_names(estimator: Any, rows: RowBlocks, X: Any) -> None:
+    """What `validate_data` sets from an array, or from a frame of these rows."""
+    take_width(estimator, rows)
+    names = _columns_of(X)
+    if names and all(isinstance(name, str) for name in names):
+        estimator.feature_names_in_ = np.asarray(names, dtype=object)
+
+
+def _columns_of(X: Any) -> list[Any]:
+    """Names of the columns of a frame; empty of an array.
+
+    Raises ValueError naming a column that is not of numbers: an array could not have it, either.
+    """
+    if not hasattr(X, "columns"):
+        return []
+    for name, kind in X.dtypes.items():
+        if getattr(kind, "kind", "O") not in "biuf":
+            what = f"column {name!r} of type {kind} is not numeric"
+            raise ValueError(f"{what}: drop it, or ingest the frame, which makes features of text: bigsvm.ingest")
+    return list(X.columns)
+
+
+def rows_at(rows: RowBlocks, numbers: np.ndarray) -> Any:
+    """Rows of a store by their numbers, in that order: dense, or SciPy CSR."""
+    order = np.argsort(numbers)
+    wanted, parts = numbers[order], []
+    for ref in rows.refs(max(int(MIB / row_bytes(rows)), 1)):
+        a, b = np.searchsorted(wanted, [ref.start, ref.stop])
+        if a < b:
+            X = rows.read(ref).X
+            whole = scipy.sparse.csr_matrix(tuple(X), (ref.n_rows, rows.n_features)) if isinstance(X, CSR) else X
+            parts.append(whole[wanted[a:b] - ref.start])
+    back = np.argsort(order)
+    if rows.layout == "csr":
+        return scipy.sparse.vstack(parts, format="csr")[back]
+    return np.concatenate([np.asarray(part) for part in parts])[back]

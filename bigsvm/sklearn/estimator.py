@@ -28,8 +28,10 @@ from bigsvm.run.apply.predict import scored_rows
 from bigsvm.run.apply.scoring import budget_of, most_entries, precompile_scoring
 from bigsvm.run.fit.outcome import FitResult
 from bigsvm.sklearn.kept import Kept, fit_from, folders, kept_of
+from bigsvm.sklearn.parts import computed_parts
 from bigsvm.sklearn.rows import is_source, open_source
 from bigsvm.store.blocks import RowBlocks
+from bigsvm.store.ingest.collections.lazy import is_lazy
 
 _FINEST = {True: 1e-15, False: 1e-11}
 """The smallest relative gap that is asked for, by whether the loss is smooth: below, rounding in float64 decides."""
@@ -81,6 +83,7 @@ class Certified:
     n_features_in_: int
     classes_: np.ndarray
     _start: list[Kept]
+    _made_as: dict[str, Any]
     _shared_constraints: dict[str, list[Any]] = {
         "memory": [Interval(Integral, 1, None, closed="left"), str, None],
         "threads": [Interval(Integral, 1, None, closed="left"), None],
@@ -89,6 +92,16 @@ class Certified:
     def _model(self) -> Model:
         """The fitted model, made of the attributes."""
         raise NotImplementedError
+
+    def _scorer(self) -> Model:
+        """The fitted model, which knows how its rows were made: others are normalized, scaled and encoded alike."""
+        model = self._model()
+        model.about.update(rows=self._made())
+        return model
+
+    def _made(self) -> dict[str, Any]:
+        """How the rows of the store were made that this was fitted to; empty where they are as they were."""
+        return getattr(self, "_made_as", {})
 
     def _checked(self, X: Any) -> Any:
         """Rows to be scored, as the model takes them.  Raises ValueError."""
@@ -109,7 +122,10 @@ class Certified:
                 fit_from(start, rows, emit=emit, **common, **options)
                 for start, (rows, options) in zip(starts, problems, strict=True)
             ]
-        self.__dict__.pop("_start", None)
+        for name in ("_start", "_made_as"):
+            self.__dict__.pop(name, None)
+        if made := results[0].model.about.get("rows"):
+            self._made_as = made
         if keep:
             self._start = kept_of(results)
         self.certificate_ = joined([result.certificate for result in results])
@@ -129,13 +145,16 @@ class Certified:
     def _scores(self, X: Any) -> np.ndarray:
         """Scores of an array, or of the rows of a store, streamed; float64, shape (n_rows, n_models)."""
         check_is_fitted(self)
+        if is_lazy(X) and hasattr(X, "compute"):
+            with errors_of_scikit_learn():
+                return np.concatenate([self._scores(part) for part in computed_parts(self, X)])
         if not is_source(X):
             X = self._checked(X)
             with errors_of_scikit_learn():
-                scores = self._model().decision_function(X)
+                scores = self._scorer().decision_function(X)
             return scores.reshape(len(scores), -1)
         with errors_of_scikit_learn():
-            rows, model, config = open_source(X, labelled=False), self._model(), self._reading()
+            rows, model, config = open_source(X, labelled=False, like=self._made()), self._scorer(), self._reading()
             precompile_scoring(rows.layout, rows.dtype, rows.index_dtype, model, silent, most_entries(rows))
             out, budget = np.empty((rows.n_samples, model.n_models)), budget_of(config)
             with scored_rows(model, rows, config, budget, False, silent) as blocks:
@@ -158,8 +177,8 @@ class Certified:
             raise ValueError("sample_weight beside a store: its own weights count, name them with open_store(weight=)")
         check_is_fitted(self)
         with errors_of_scikit_learn():
-            model = self._model()
-            rows = open_source(X, "regression" if model.regression else "classification")
+            model = self._scorer()
+            rows = open_source(X, "regression" if model.regression else "classification", like=self._made())
             found = evaluate(model, rows, self._reading())
         return float(found["r2" if model.regression else "accuracy"])
 

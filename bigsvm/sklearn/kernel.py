@@ -20,6 +20,7 @@ from bigsvm.problem.kernel import Kernel
 from bigsvm.run.fit.gamma import scale_gamma
 from bigsvm.run.fit.outcome import FitResult
 from bigsvm.sklearn.appended import Seen, seen_by
+from bigsvm.sklearn.collections import is_large, on_disk, rows_at, take_names
 from bigsvm.sklearn.dual_coef import as_libsvm, as_pairs, classes_of_support, support_of
 from bigsvm.sklearn.estimator import UNCONVERGED, Certified, relative_gap_for
 from bigsvm.sklearn.rows import FLOATS, checked_X
@@ -108,6 +109,21 @@ class Kernelised(Certified):
         self.shape_fit_ = (rows.n_samples, rows.n_features)
         self._take(result, rows, X)
         result.close()
+        return result
+
+    def _is_large(self, X: Any, y: Any) -> bool:
+        """Whether X is a dask array or frame of features, with labels beside it."""
+        return is_large(X, y) and not callable(self.kernel) and self.kernel != "precomputed"
+
+    def _trained_on_disk(
+        self, X: Any, y: np.ndarray, weights: np.ndarray | None, regression: bool, options: dict[str, Any]
+    ) -> FitResult:
+        """`_trained` of a dask array or frame, whose rows are on disk as long as it lasts."""
+        with on_disk(self, X, y, weights, regression) as rows:
+            take_names(self, rows, X)
+            result = self._trained(rows, None, options)
+            if not hasattr(self, "support_vectors_"):  # of the linear kernel, whose model has none
+                self.support_vectors_ = rows_at(rows, self.support_)
         return result
 
     def _take(self, result: FitResult, fitted: RowBlocks, X: Any) -> None:

@@ -10,13 +10,21 @@ import scipy.sparse
 from sklearn.base import BaseEstimator, RegressorMixin, _fit_context
 from sklearn.linear_model._base import LinearClassifierMixin, SparseCoefMixin
 from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import _check_y
 
 from bigsvm.config import JOINT_LOSS, JOINT_RULE
 from bigsvm.model.linear_model import LinearModel
 from bigsvm.run.fit.outcome import FitResult
 from bigsvm.sklearn.appended import Seen, appended, declared_classes, declared_codes, seen_by, several_classes
-from bigsvm.sklearn.classes import by_code, by_label, check_weighted_classes, coded, weights_of_classes
-from bigsvm.sklearn.collections import is_large, on_disk
+from bigsvm.sklearn.classes import (
+    by_code,
+    by_label,
+    check_weighted_classes,
+    coded,
+    present_codes,
+    weights_of_classes,
+)
+from bigsvm.sklearn.collections import is_large, on_disk, take_names
 from bigsvm.sklearn.estimator import (
     Certified,
     Problem,
@@ -193,18 +201,17 @@ class LinearSVC(_Linear, LinearClassifierMixin, SparseCoefMixin, BaseEstimator):
         """Fit rows and labels, or a store with labels of its own.
 
         X : array, sparse matrix or frame, (n_samples, n_features); or path, URI or open store, without y and weights.
-            Rows of a dask array are written to the scratch folder for as long as they are read (with class_weight: read
-            into memory)
+            Rows of a dask array or frame are on the scratch disk meanwhile; with class_weight of more than two
+            classes they are in memory, and refused where they exceed `memory`
         y : labels, (n_samples,);  sample_weight : (n_samples,); rows whose weight is not positive take no part
         """
         self._refuse()
-        if is_large(X, y) and self.class_weight is None:
-            y = np.asarray(y)
-            with on_disk(self, X, y, sample_weight, regression=False) as rows:
-                self.fit(rows)
-            if y.dtype.kind in "biuf":  # whole numbers are int64 in a store
-                self.classes_ = self.classes_.astype(y.dtype)
-            return self
+        if is_large(X, y):
+            y = _check_y(np.asarray(y), estimator=self)
+            classes, codes = coded(y)
+            # Of more classes the weight of each counts in its own model alone, each of which is fitted by itself.
+            if self.class_weight is None or len(classes) == 2 or self._joint:
+                return self._fit_large(X, classes, codes, row_weights(sample_weight, codes))
         if is_source(X):
             with errors_of_scikit_learn():
                 rows = open_source(alone(X, y, sample_weight), "classification")
@@ -255,13 +262,24 @@ class LinearSVC(_Linear, LinearClassifierMixin, SparseCoefMixin, BaseEstimator):
         self._declared, self.classes_ = declared, declared[present]
         return self
 
+    def _fit_large(self, X: Any, classes: np.ndarray, codes: np.ndarray, weights: np.ndarray | None) -> LinearSVC:
+        """Fit rows of a dask array or frame, whose labels are classes[codes]."""
+        check_weighted_classes(codes, weights)
+        class_weight = by_code(weights_of_classes(self.class_weight, classes, codes, weights))
+        with on_disk(self, X, codes, weights, regression=False) as rows:
+            take_names(self, rows, X)
+            self._trained([(rows, {"class_weight": class_weight, **self._rule})])
+        self.__dict__.pop("_declared", None)
+        self.classes_ = classes
+        return self
+
     def _of_arrays(self, X: Any, codes: np.ndarray, weights: np.ndarray | None, classes: np.ndarray) -> list[Problem]:
         """What is to be fitted of rows: one problem, or one for each class where it weighs in its own model alone.
 
         codes : places in `classes`, of which some may not be there
         """
         check_weighted_classes(codes, weights)
-        present, dense = np.unique(codes, return_inverse=True)
+        present, dense = present_codes(codes)
         of_classes = weights_of_classes(self.class_weight, classes[present], dense, weights)
         parts = [(codes, by_code(of_classes, present))]
         if len(of_classes) > 2 and parts[0][1] is not None and not self._joint:
@@ -393,12 +411,17 @@ class LinearSVR(_Linear, RegressorMixin, BaseEstimator):
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> LinearSVR:
         """Fit rows and targets, or a store with targets of its own.
 
-        X : array, sparse matrix or frame, (n_samples, n_features); or path, URI or open store, without y and weights
+        X : array, sparse matrix or frame, (n_samples, n_features); or path, URI or open store, without y and weights.
+            Rows of a dask array or frame are on the scratch disk meanwhile
         y : targets, (n_samples,);  sample_weight : (n_samples,); rows whose weight is not positive take no part
         """
         if is_large(X, y):
-            with on_disk(self, X, y, sample_weight, regression=True) as rows:
-                return self.fit(rows)
+            y = _check_y(np.asarray(y), y_numeric=True, estimator=self)
+            with on_disk(self, X, y.astype(np.float64), row_weights(sample_weight, y), regression=True) as rows:
+                take_names(self, rows, X)
+                self._trained([(rows, {"epsilon": float(self.epsilon)})])
+            self.coef_ = self.coef_.ravel()
+            return self
         if is_source(X):
             with errors_of_scikit_learn():
                 rows = open_source(alone(X, y, sample_weight), "regression")

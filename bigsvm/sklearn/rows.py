@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import scipy.sparse
 from sklearn.base import is_classifier
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
+from bigsvm.sklearn.parts import check_room
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.formats.opener import open_store
 from bigsvm.store.ingest.collections.lazy import is_lazy
@@ -35,9 +37,13 @@ def alone(X: Any, y: Any, sample_weight: Any) -> Any:
     return X
 
 
-def open_source(X: Any, task: Task = "auto", labelled: bool = True) -> RowBlocks:
-    """The rows that X names; an open store as it is."""
-    return open_store(X, task=task, labelled=labelled)
+def open_source(
+    X: Any, task: Task = "auto", labelled: bool = True, like: Mapping[str, Any] | None = None
+) -> RowBlocks:  # fmt: skip
+    """The rows that X names, made `like` those of a model; an open store as it is."""
+    if not isinstance(X, str | os.PathLike):
+        like = None  # it was said how when it was opened; where that is not the model's way, the model refuses it
+    return open_store(X, task=task, labelled=labelled, like=like)
 
 
 def checked_X(estimator: Any, X: Any, y: Any = "no_validation", reset: bool = True, **options: Any) -> Any:
@@ -46,6 +52,7 @@ def checked_X(estimator: Any, X: Any, y: Any = "no_validation", reset: bool = Tr
     options : of `sklearn.utils.validation.validate_data`
     """
     if is_lazy(X) and hasattr(X, "compute"):  # NumPy makes nothing of sparse blocks
+        check_room(estimator, X)
         X = X.compute()
     options = {"accept_sparse": "csr", "accept_large_sparse": True, "order": "C", **options}
     try:

@@ -10,7 +10,7 @@ from sklearn.base import clone
 from bigsvm.config import JOINT_RULE
 from bigsvm.run.tune.search import tune
 from bigsvm.sklearn.classes import by_label
-from bigsvm.sklearn.collections import is_large, on_disk
+from bigsvm.sklearn.collections import is_large, on_disk, take_names
 from bigsvm.sklearn.estimator import errors_of_scikit_learn, relative_gap_for, seed_of
 from bigsvm.sklearn.linear import LinearSVC, LinearSVR
 from bigsvm.sklearn.rows import SMALL, alone, checked_X, is_source, open_source, row_weights
@@ -93,9 +93,12 @@ def search(
         if not isinstance(cv, int | np.integer) and hasattr(cv, "split"):
             cv = list(cv.split(np.zeros((len(labels), 1)), labels))
         with on_disk(estimator, X, y, sample_weight, not classifies) as lying:
-            return search(
+            searched = search(
                 estimator, lying, Cs=Cs, class_weights=class_weights, cv=cv, groups=groups, scoring=scoring, refit=refit
             )
+            if refit:
+                take_names(searched.best_estimator_, lying, X)
+            return searched
     if class_weights is not None and not classifies:
         raise ValueError("class_weights are for classes, and LinearSVR has none: leave them out")
     estimator._validate_params()

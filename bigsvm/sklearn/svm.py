@@ -9,11 +9,18 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, _fit_context
 from sklearn.utils._param_validation import Hidden, Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import _check_y, check_is_fitted
 
 from bigsvm.run.fit.outcome import FitResult
 from bigsvm.sklearn.appended import appended, declared_classes, declared_codes, several_classes
-from bigsvm.sklearn.classes import by_code, by_label, check_weighted_classes, coded, weights_of_classes
+from bigsvm.sklearn.classes import (
+    by_code,
+    by_label,
+    check_weighted_classes,
+    coded,
+    present_codes,
+    weights_of_classes,
+)
 from bigsvm.sklearn.estimator import epochs_of, errors_of_scikit_learn, take_width
 from bigsvm.sklearn.kernel import Kernelised
 from bigsvm.sklearn.rows import alone, is_source, open_source, row_weights
@@ -137,7 +144,7 @@ class SVC(Kernelised, ClassifierMixin, BaseEstimator):
         """Fit rows and labels, or a store with labels of its own.
 
         X : array, sparse matrix or frame, (n_samples, n_features), or (n_samples, n_samples) kernel values; or path,
-            URI or open store, without y and weights
+            URI or open store, without y and weights.  Rows of a dask array or frame are on the scratch disk meanwhile
         y : labels, (n_samples,);  sample_weight : (n_samples,); rows whose weight is not positive take no part
         """
         self._refuse()
@@ -147,6 +154,12 @@ class SVC(Kernelised, ClassifierMixin, BaseEstimator):
             take_width(self, rows)
             result = self._trained(rows, None, {"class_weight": by_label(self.class_weight), **self._loss()})
             classes = result.model.classes
+        elif self._is_large(X, y):
+            classes, codes = coded(_check_y(np.asarray(y), estimator=self))
+            weights = row_weights(sample_weight, codes)
+            check_weighted_classes(codes, weights)
+            of_classes = by_code(weights_of_classes(self.class_weight, classes, codes, None))
+            result = self._trained_on_disk(X, codes, weights, False, {"class_weight": of_classes, **self._loss()})
         else:
             X, values, y = self._array_rows(X, y)
             classes, codes = coded(y)
@@ -188,7 +201,7 @@ class SVC(Kernelised, ClassifierMixin, BaseEstimator):
     ) -> tuple[RowBlocks, dict[str, Any]]:
         """What is to be fitted of rows, whose codes are places in `classes`, of which some may not be there."""
         check_weighted_classes(codes, weights)
-        present, dense = np.unique(codes, return_inverse=True)
+        present, dense = present_codes(codes)
         of_classes = by_code(weights_of_classes(self.class_weight, classes[present], dense, None), present)
         with errors_of_scikit_learn():
             rows = open_store((values, codes, weights), task="classification")
@@ -324,19 +337,23 @@ class SVR(Kernelised, RegressorMixin, BaseEstimator):
         """Fit rows and targets, or a store with targets of its own.
 
         X : array, sparse matrix or frame, (n_samples, n_features), or (n_samples, n_samples) kernel values; or path,
-            URI or open store, without y and weights
+            URI or open store, without y and weights.  Rows of a dask array or frame are on the scratch disk meanwhile
         y : targets, (n_samples,);  sample_weight : (n_samples,); rows whose weight is not positive take no part
         """
         if is_source(X):
             with errors_of_scikit_learn():
                 rows, X = open_source(alone(X, y, sample_weight), "regression"), None
             take_width(self, rows)
+            result = self._trained(rows, X, self._loss())
+        elif self._is_large(X, y):
+            y = _check_y(np.asarray(y), y_numeric=True, estimator=self).astype(np.float64)
+            result = self._trained_on_disk(X, y, row_weights(sample_weight, y), True, self._loss())
         else:
             X, values, y = self._array_rows(X, y, y_numeric=True)
             weights = row_weights(sample_weight, values)
             with errors_of_scikit_learn():
                 rows = open_store((values, np.asarray(y, np.float64), weights), task="regression")
-        result = self._trained(rows, X, self._loss())
+            result = self._trained(rows, X, self._loss())
         self.n_iter_ = epochs_of([result])
         return self
 

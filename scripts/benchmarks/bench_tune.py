@@ -6,7 +6,9 @@ changes from round to round.  Neither fits the chosen C on all rows.  Seconds ar
 clock.  `worse` is by how much the objective of the worst of our models is above that of scikit-learn's, relative;
 `better` by how much the worst of theirs is above ours.  (Below 0: not one is above.)
 
-Streamed, a store of ten times the budget: bytes that the search reads, beside a fit at C = 1 and one at its largest C.
+Streamed, a store of ten times the budget: bytes of rows that the search reads, the reading that scores held-out rows
+included, in readings of the whole store; beside a fit on all rows at C = 1 and one at its largest C.  The proved gap of
+each model is printed, a line for each C.
 
     python scripts/benchmarks/bench_tune.py --json tune.json    # or --smoke
 """
@@ -139,13 +141,18 @@ def streamed(X: Any, y: np.ndarray, Cs: list[float], loss: str, times: float, wo
         "scratch": str(work),
     }
     found, cpu, wall = timed(lambda: bigsvm.tune(store, Cs=Cs, folds=FOLDS, **options))
+    memory = found.figures["memory"]
     told: dict[str, Any] = {
-        "bytes of X": data, "memory": options["memory"], "tune": found.figures["passes"], "cpu": cpu, "wall": wall,
+        "bytes of X": data, "memory": options["memory"], "cpu": cpu, "wall": wall,
+        "tune": found.figures["passes"] + 1.0,
+        "held": memory["peak_anon_bytes"] - memory["base_bytes"],
         "said": f"{found.status}, {found.figures['n_models']} models by {found.figures['solver']}",
+        "gaps": {f"{row.candidate.C:.4g}": row.gaps for row in found.rows},
     }  # fmt: skip
     for C in sorted({min(Cs, key=lambda C: abs(np.log(C))), max(Cs)}):
         one = bigsvm.fit(str(store), C=C, solver=found.figures["solver"], **options)
-        told[f"one fit at C = {C:g}"] = one.figures["passes"]
+        told[f"one fit at C = {C:.4g}"] = one.figures["passes"]
+        told[f"bytes of the search over those of one fit at C = {C:.4g}"] = told["tune"] / one.figures["passes"]
         one.close()
     return told
 
@@ -192,9 +199,11 @@ def main() -> None:
                 found = streamed(X, y, Cs, loss, asked.times, Path(folder))
             told["streamed"][loss] = found
             print(f"{loss}, {X.shape[0]:,} x {X.shape[1]:,}, {show_bytes(found['bytes of X'])} on disk")
-            for key in (key for key in found if key != "bytes of X"):
+            for key in (key for key in found if key not in ("bytes of X", "gaps")):
                 shown = found[key] if isinstance(found[key], str) else f"{found[key]:.4g}"
                 print(f"  {key}: {shown}")
+            for C, gaps in found["gaps"].items():
+                print(f"  gaps at C = {C}: {' '.join(f'{gap:.1e}' for gap in gaps)}")
     if asked.json is not None:
         asked.json.write_text(json.dumps(told, indent=1) + "\n")
 

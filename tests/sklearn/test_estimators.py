@@ -6,6 +6,7 @@ import ast
 import inspect
 import pickle
 import re
+import tracemalloc
 import warnings
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from bigsvm.errors import PlanRefused
 from bigsvm.sklearn import SVC, SVR, LinearSVC, LinearSVR, NuSVC, NuSVR, OneClassSVM
+from bigsvm.sklearn.classes import coded
 
 ALL = [LinearSVC(), LinearSVR(), SVC(), SVR(), SVC(kernel="linear"), SVR(kernel="linear")]
 CLASSIFIERS = [LinearSVC(), SVC(), SVC(kernel="linear")]
@@ -399,3 +401,20 @@ def test_random_states() -> None:
     np.testing.assert_array_equal(first.coef_, again.coef_)
     for state in (7, np.random.RandomState(7)):
         np.testing.assert_allclose(LinearSVC(random_state=state).fit(X, y).coef_, first.coef_, atol=1e-3)
+
+
+def test_labels_of_many_narrow_rows_take_few_bytes() -> None:
+    """9.0 M x 5 of float32 has 20 bytes a row; inverses of np.unique and copies in int64 took 50 more."""
+    n = 1_000_000
+    y = np.random.default_rng(0).integers(3, 6, n).astype(np.int8)
+    tracemalloc.start()
+    try:
+        classes, codes = coded(y)
+        ((rows, _),) = LinearSVC()._of_arrays(np.zeros((n, 1), np.float32), codes, None, classes)
+        assert rows.fingerprint
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert classes.tolist() == [3, 4, 5]
+    np.testing.assert_array_equal(classes[codes], y)
+    assert peak < 20 * n

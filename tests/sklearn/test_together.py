@@ -155,6 +155,57 @@ def test_dask_arrays_are_taken_as_arrays_are() -> None:
         assert found.score(lazy, labels) == plain.score(X, y)
 
 
+def test_dask_frames_and_kernel_fits_leave_their_rows_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    frames = pytest.importorskip("dask.dataframe")
+    pandas = pytest.importorskip("pandas")
+    X, y = iris()
+    some = np.arange(len(y)) % 5 != 0
+    plain_frame = pandas.DataFrame(X, columns=["a", "weight", "label", "d"])  # names that a table gives a meaning
+    frame, labels = frames.from_pandas(plain_frame, npartitions=4), frames.from_pandas(pandas.Series(y), npartitions=4)
+    weights = np.where(some, 1.0, -1.0)
+    cases: list[tuple[Any, Any]] = [
+        (LinearSVC(threads=1), weights), (LinearSVR(loss="squared_epsilon_insensitive", threads=1), None),
+        (SVC(threads=1, class_weight="balanced"), weights), (SVC(kernel="linear", threads=1), None),
+        (SVR(threads=1), weights),
+    ]  # fmt: skip
+    wanted = [clone(estimator).fit(plain_frame, y, given) for estimator, given in cases]
+    monkeypatch.setenv("BIGSVM_SCRATCH", str(tmp_path))
+    asked = sys.modules["bigsvm.sklearn.rows"].checked_X
+    for module in ("linear", "kernel"):
+        monkeypatch.setattr(sys.modules[f"bigsvm.sklearn.{module}"], "checked_X", None)
+    found = [clone(estimator).fit(frame, labels, given) for estimator, given in cases]
+    for module in ("linear", "kernel"):
+        monkeypatch.setattr(sys.modules[f"bigsvm.sklearn.{module}"], "checked_X", asked)
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(scores(one, frame), scores(other, plain_frame), rtol=1e-9, atol=1e-9)
+        assert one.feature_names_in_.tolist() == plain_frame.columns.tolist()
+        assert one.score(frame, labels) == other.score(plain_frame, y)
+        if hasattr(other, "support_"):
+            np.testing.assert_array_equal(one.support_, other.support_)
+            np.testing.assert_array_equal(one.support_vectors_, other.support_vectors_)
+        if hasattr(other, "classes_"):
+            np.testing.assert_array_equal(one.classes_, other.classes_)
+    assert not [path for path in tmp_path.rglob("*") if "collection" in path.name]
+
+
+def test_what_has_to_be_in_memory_is_refused_where_it_has_no_room() -> None:
+    array, frames = pytest.importorskip("dask.array"), pytest.importorskip("dask.dataframe")
+    pandas = pytest.importorskip("pandas")
+    wide = array.zeros((40_000, 500), chunks=(1000, 500))  # 160 MB, of which nothing is computed
+    y = np.arange(40_000) % 3
+    for call in (
+        lambda: LinearSVC(memory="64MiB", class_weight={0: 2.0}).fit(wide, y),
+        lambda: LinearSVC(memory="64MiB").partial_fit(wide, y, classes=[0, 1, 2]),
+        lambda: SVC(memory="64MiB", kernel="precomputed").fit(wide, y),
+    ):
+        with pytest.raises(ValueError, match=r"153 MiB of rows.*exceed memory='64MiB'.*bigsvm\.ingest"):
+            call()
+    texts = frames.from_pandas(pandas.DataFrame({"a": [1.0, 2.0], "b": ["x", "y"]}), npartitions=1)
+    for estimator in (LinearSVC(), SVC()):
+        with pytest.raises(ValueError, match=r"column 'b' of type .* is not numeric"):
+            estimator.fit(texts, [0, 1])
+
+
 def test_dask_arrays_of_sparse_blocks() -> None:
     array = pytest.importorskip("dask.array")
     X, y = iris()
