@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from cross.labels import draw_names, renamed
-from cross.options import Options, class_weight, make_options, warm
+from cross.options import Options, class_weight, make_options, together, warm
 from cross.rows import make_columns, make_rows, make_weights
 
 MUST = "must be refused"
 MAY = "may be refused"
 FORMS = ("arrays", "zarr3", "zarr2", "lists", "spark", "columns", "fixed", "text")
+_TOGETHER = 16  # the key of draws of one loss of all classes
 SPARSE_FORMS, DENSE_FORMS = ("lists", "spark", "text"), ("columns", "fixed")
 
 
@@ -99,7 +100,22 @@ def make_case(seed: int) -> Case:
         case.steps.append(_step(case, rng, "precomputed" if precomputed else "", first))
         first = first or case.steps[0].options
     _start_again(case, rng.spawn(1)[0])
+    if not precomputed:
+        _together(case, np.random.default_rng([seed, _TOGETHER]))
     return case
+
+
+def _together(case: Case, rng: np.random.Generator) -> None:
+    """Sometimes one more fit, of one loss of all classes: from a key of its own, which changes nothing before it."""
+    if rng.random() >= 0.15:
+        return
+    names = ["label"] if case.form == "text" else ["label", "other"]
+    name = max(names, key=lambda name: len(np.unique(case.labels[name])))
+    weight = "w" if case.weights and case.form != "text" and rng.random() < 0.4 else None
+    step = Step(name, weight, together(rng))
+    step.class_weight = class_weight(rng, np.unique(case.labels[name]))
+    _foresee(case, step)
+    case.steps.append(step)
 
 
 def _start_again(case: Case, rng: np.random.Generator) -> None:

@@ -88,7 +88,7 @@ def shape(case: Case, step: Step, asked: Asked, outcome: Outcome, saved: Saved) 
             return [Finding("model", f"{where} has classes {given}, the data {classes}")]
     if (document["n_samples"], document["n_features"]) != case.X.shape:
         return [Finding("model", f"{document['n_samples']} x {document['n_features']} of {case.X.shape}")]
-    if len(document["models"]) != len(asked.models) or len(saved.intercept) != len(asked.models):
+    if len(document["models"]) != asked.n_proofs or len(saved.intercept) != len(asked.models):
         return [Finding("model", f"{len(document['models'])} models, {len(asked.models)} are asked for")]
     if saved.support is not None and not np.array_equal(saved.support, asked.X[saved.support_rows]):
         return [Finding("model", "support vectors are not the rows of their numbers")]

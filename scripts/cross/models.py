@@ -10,6 +10,7 @@ import numpy as np
 
 from cross.case import Case, Step
 from cross.definition import Kernelled, Linear, Programme, Real, kernel_errors, kernel_matrix
+from cross.joint import JointProgramme
 from cross.labels import renamed
 from cross.nu import NuProgramme
 
@@ -33,6 +34,7 @@ class Asked:
     """All that a step asks for.
 
     X : longdouble rows;  classes : ascending, none for regression;  K, K_errors : of all rows, where there is a kernel
+    joint : the programme of one loss of all classes, of three and more
     """
 
     X: np.ndarray
@@ -40,6 +42,12 @@ class Asked:
     models: list[Wanted]
     K: np.ndarray | None
     K_errors: np.ndarray | None
+    joint: JointProgramme | None = None
+
+    @property
+    def n_proofs(self) -> int:
+        """Objectives that are told."""
+        return len(self.models) if self.joint is None else 1
 
 
 def asked(case: Case, step: Step) -> Asked:
@@ -73,12 +81,18 @@ def asked(case: Case, step: Step) -> Asked:
     C = Real(1) if options.nu is not None else C
     classes, codes = np.unique(renamed(case.labels[step.label], step.label_map, step.positive), return_inverse=True)
     cost = C * weight * _class_weights(step, classes, codes, weight)[codes]
+    joint = None
+    if options.together and len(classes) == 2:  # of two the hinge loss with twice the cost
+        cost = 2 * cost
+    elif options.together:
+        rows = np.flatnonzero(cost > 0)
+        joint = JointProgramme(rows, codes[rows], cost[rows], len(classes), Linear(X[rows], B))
     return Asked(X, classes, [
         model(np.where(codes == p, Real(1), Real(-1)),
               cost if q is None else np.where((codes == p) | (codes == q), cost, 0),
               classes[p], None if q is None else classes[q])
         for p, q in _told_apart(len(classes), options.pairs)
-    ], K, errors)  # fmt: skip
+    ], K, errors, joint)  # fmt: skip
 
 
 def lambda_of(C: float, n: int) -> float:

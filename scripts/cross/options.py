@@ -44,6 +44,7 @@ KERNELS = ("linear", "rbf", "poly", "sigmoid")
 WSS = ("1", "2", "3", "keerthi2", "wr", "wr+3")
 NU = ("nu_svc", "one_class", "nu_svr")
 IN_SHARDS = ("dcd", "newton", "newton-cg")
+TOGETHER = "crammer-singer"
 STARTS = ("auto", "dcd", "pcd", "cd", "newton", "newton-cg", "newton-ws", "ssvm", *KERNELLED)
 """Solvers that start from an earlier model."""
 
@@ -89,6 +90,11 @@ class Options:
     def has_cost(self) -> bool:
         """Whether there is a C: nu is in its place with classes."""
         return self.loss not in ("nu_svc", "one_class")
+
+    @property
+    def together(self) -> bool:
+        """Whether one loss is of all classes: Crammer and Singer's."""
+        return self.multi_class == TOGETHER
 
     @property
     def pairs(self) -> bool:
@@ -144,6 +150,19 @@ def _with_more(found: Options, rng: np.random.Generator) -> Options:
     elif found.solver == "auto" and not found.of_kernel and rng.random() < 0.15:
         loss, C = "epsilon_insensitive" if found.regression else "hinge", float(10.0 ** rng.uniform(1, 4))
         found = replace(found, loss=loss, bias=str(rng.choice(["augmented", "none"])), C=C, stop="gap")
+    return found
+
+
+def together(rng: np.random.Generator) -> Options:
+    """Of one loss of all classes."""
+    tol = float(rng.choice([1e-1, 1e-2, 1e-3, 1e-3, 1e-5]))
+    found = Options("", "hinge", str(rng.choice(["augmented", "none"])), float(10.0 ** rng.uniform(-3, 2)), tol)
+    found.solver, found.multi_class = str(rng.choice(["auto", "dcd"])), TOGETHER
+    found.lam, found.no_dual = bool(rng.random() < 0.1), bool(rng.random() < 0.1)
+    found.seed, found.threads = int(rng.integers(0, 5)), int(rng.choice([1, 2], p=[0.85, 0.15]))
+    found.B = float(rng.choice([1.0, 10.0, 0.1], p=[0.8, 0.1, 0.1]))
+    if rng.random() < 0.2:
+        found.max_passes = float(rng.choice([1, 5, 50, 300]))
     return found
 
 

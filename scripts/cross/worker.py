@@ -35,6 +35,7 @@ from bigsvm.run.fit import sizes
 from bigsvm.store.formats.opener import open_store
 from cross.case import Case, Step, make_case
 from cross.judge import Finding, Outcome, judge_fit, judge_outcome
+from cross.judge_joint import judge_joint
 from cross.judge_nu import foresee_nu, judge_nu, refused_rightly
 from cross.judge_use import judge_certify, judge_scores
 from cross.models import asked, lambda_of
@@ -70,7 +71,8 @@ class Bench:
         saved = read_saved(model)
         assert problem is not None
         with np.errstate(all="ignore"):
-            found, error = (judge_nu if shaped else judge_fit)(self.case, step, problem, outcome, saved)
+            judge = judge_nu if shaped else judge_fit if problem.joint is None else judge_joint
+            found, error = judge(self.case, step, problem, outcome, saved)
             if any(finding.kind == "model" for finding in found):
                 return outcome, found
             found += judge_certify(step, outcome, self._certify(step, model), error)
@@ -288,7 +290,9 @@ def run_case(seed: int, cpu_s: float, work: Path, say: Any) -> dict[str, Any]:
                 "solver": step.options.solver, "kernel": step.options.kernel["name"], "loss": step.options.loss,
                 "bias": step.options.bias, "form": case.form, "stream": case.stream,
                 "labels": "renamed" if step.label_map or step.positive is not None else "as they are",
-                "start": "of a model" if step.warm else "fresh", "shards": step.options.shards,
+                "start": "of a model" if step.warm else "fresh",
+                "rule": step.options.multi_class or "none",
+                "shards": step.options.shards,
                 "stop": step.options.stop, "by": outcome.document.get("solver"),
                 "status": outcome.code if outcome.status == "error" else outcome.status,
             }  # fmt: skip
