@@ -89,6 +89,16 @@ def test_two_runs_are_compared_without_their_times() -> None:
     assert differences(kept, {"seconds": 2.0, "a": [1, {"b": 4}, 7]}) == ["a/1/b is 4, not 3", "a/2 is 7, not None"]
 
 
+def test_of_wss_its_steps_are_compared_and_no_seconds() -> None:
+    small = {"final": {"100 MB": {"wr": [1.0, 292, 584]}}, "ratios": {"final": [0.6, 0.6, 0.5, 0.5, 0.4]}}
+    later = {"final": {"100 MB": {"wr": [2.0, 292, 584]}}, "ratios": {"final": [0.7, 0.7, 0.7, 0.7, 0.4]}}
+    other = {"final": {"100 MB": {"wr": [1.0, 293, 584]}}, "ratios": {"final": [0.6, 0.6, 0.5, 0.5, 0.3]}}
+    clock = PAPERS["wss"].clock
+    assert differences({"small": [small]}, {"small": [later]}, clock=clock) == []
+    assert len(differences({"small": [small]}, {"small": [later]})) == 5
+    assert len(differences({"small": [small]}, {"small": [other]}, clock=clock)) == 2
+
+
 def test_an_excess_is_compared_as_well_as_the_optimum_is_known() -> None:
     kept, found = ({"curves": {"a": [[1.0, 8.2057e-07]]}, "P": 8.2057e-07}, {"curves": {"a": [[1.0, 8.2050e-07]]}})
     within = PAPERS["hyperpass"].within({"gap": 9.1e-10, "optimum": 0.5446})

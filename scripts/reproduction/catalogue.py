@@ -106,6 +106,7 @@ class Paper:
     options : adds its options to the command line;  run : the figures, as JSON
     section, draw : Markdown and plot of them;  cheap : a run takes some minutes
     within : of figures, by the name that leads to them, how far two runs may be apart where it is not by rounding alone
+    clock : where figures of time are that no name tells of, as a regular expression
     """
 
     name: str
@@ -117,6 +118,7 @@ class Paper:
     options: Callable[[argparse._ArgumentGroup], None] = lambda group: None
     cheap: bool = True
     within: Callable[[dict[str, Any]], dict[str, float]] = lambda found: {}
+    clock: str = ""
 
 
 def printed(paper: Paper, found: dict[str, Any]) -> dict[str, Any]:

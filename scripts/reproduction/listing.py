@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
-from typing import Any
+from typing import Any, NamedTuple
 
 from reproduction.catalogue import ABSENT, Paper
 from reproduction.report import paragraph
@@ -29,25 +30,34 @@ def listing(papers: Sequence[Paper], documents: dict[str, dict[str, Any] | None]
     return lines, absent
 
 
-def differences(kept: Any, found: Any, at: str = "", within: dict[str, float] | None = None) -> list[str]:
+def differences(
+    kept: Any, found: Any, at: str = "", within: dict[str, float] | None = None, clock: str = ""
+) -> list[str]:  # fmt: skip
     """Where two JSON values differ, times left out; numbers may differ in what libraries of sums round.
 
     within : of what stands below a key, how far two numbers may be apart
+    clock : the places of further times, as a regular expression of all of a path such as 'small/0/final/wr/0'
     """
-    return list(_differences(kept, found, at, within or {}, 1e-12))
+    return list(_Comparison(within or {}, re.compile(clock or r"(?!)")).of(kept, found, at, 1e-12))
 
 
-def _differences(kept: Any, found: Any, at: str, within: dict[str, float], apart: float) -> Iterator[str]:
-    if isinstance(kept, dict) and isinstance(found, dict):
-        for key in {**kept, **found}:
-            if not key.endswith(_OF_THE_CLOCK):
-                near = within.get(key, apart)
-                yield from _differences(kept.get(key), found.get(key), f"{at}/{key}", within, near)
-    elif isinstance(kept, list) and isinstance(found, list):
-        for k, (one, other) in enumerate(zip_longest(kept, found)):
-            yield from _differences(one, other, f"{at}/{k}", within, apart)
-    elif isinstance(kept, float) and isinstance(found, float):
-        if not math.isclose(kept, found, rel_tol=1e-9, abs_tol=apart):
+class _Comparison(NamedTuple):
+    within: dict[str, float]
+    clock: re.Pattern[str]
+
+    def of(self, kept: Any, found: Any, at: str, apart: float) -> Iterator[str]:
+        if self.clock.fullmatch(at.lstrip("/")):
+            return
+        if isinstance(kept, dict) and isinstance(found, dict):
+            for key in {**kept, **found}:
+                if not key.endswith(_OF_THE_CLOCK):
+                    near = self.within.get(key, apart)
+                    yield from self.of(kept.get(key), found.get(key), f"{at}/{key}", near)
+        elif isinstance(kept, list) and isinstance(found, list):
+            for k, (one, other) in enumerate(zip_longest(kept, found)):
+                yield from self.of(one, other, f"{at}/{k}", apart)
+        elif isinstance(kept, float) and isinstance(found, float):
+            if not math.isclose(kept, found, rel_tol=1e-9, abs_tol=apart):
+                yield f"{at.lstrip('/')} is {found!r}, not {kept!r}"
+        elif kept != found:
             yield f"{at.lstrip('/')} is {found!r}, not {kept!r}"
-    elif kept != found:
-        yield f"{at.lstrip('/')} is {found!r}, not {kept!r}"

@@ -123,4 +123,5 @@ PAPER = Paper(
     draw=wss_report.draw,
     options=options,
     cheap=False,
+    clock=r".*/(selection|final|settings)/[^/]*/(wr|3)/0|.*/ratios/(selection|final)/[0-3]",
 )  # fmt: skip
