@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ from bigsvm.store.formats.opener import open_store
 from bigsvm.store.ingest.ingest import ingest
 from pipelines import arrivals, journal, steps
 from pipelines.config import Job, read_job
-from tests.pipelines.test_killed import MANY_EPOCHS, Killed, checkpointed, night, watched
+from pipelines.start import Start
+from tests.pipelines.test_killed import MANY_EPOCHS, Killed, killed_in_the_fit, night
 from tests.pipelines.test_retrain import Place, Retrain, job, retrain
 
 __all__ = ["job", "retrain"]
@@ -147,15 +149,30 @@ def test_a_fit_that_was_stopped_keeps_what_it_began_with(growing: Job, tmp_path:
     night(growing)
     second = registry.current(tmp_path / "reg")
     deliver(tmp_path, "b.svm", 6, 60)
-    for kill_at in range(30, 200, 10):
-        with watched(kill_at), pytest.raises(Killed):
-            night(growing)
-        if checkpointed(growing.folder):
-            break
+    killed_in_the_fit(growing)
     registry.rollback(tmp_path / "reg")
     document = night(growing)
     assert (document["status"], document["fitted"]) == ("promoted", "resumed")
     assert document["fit"]["warm_start"]["model"] == model_digest(str(second))
+
+
+def test_a_fit_whose_beginning_is_another_model_by_now_begins_again(growing: Job, tmp_path: Path) -> None:
+    first = registry.current(tmp_path / "reg")
+    deliver(tmp_path, "a.svm")
+    night(growing)
+    second = registry.current(tmp_path / "reg")
+    assert first is not None
+    assert second is not None
+    deliver(tmp_path, "b.svm", 6, 60)
+    killed_in_the_fit(growing)
+    began, other = model_digest(str(second)), model_digest(str(first))
+    shutil.rmtree(second)
+    shutil.copytree(first, second)
+    assert began != other
+    assert Start.of({"model": str(second), "digest": began}) is None
+    document = night(growing)
+    assert document["fitted"] != "resumed"
+    assert document["fit"]["warm_start"]["model"] == other
 
 
 def test_where_a_fit_cannot_go_on_it_begins_at_zero_and_says_why(growing: Job, tmp_path: Path) -> None:

@@ -160,9 +160,17 @@ def test_killed_by_the_system(two_nights: Job, tmp_path: Path, place: str) -> No
     assert night(two_nights)["status"] == "unchanged"
 
 
+def killed_in_the_fit(job: Job) -> None:
+    """A night that ends where the fit has left a checkpoint."""
+    for kill_at in range(30, 200, 10):
+        with watched(kill_at), pytest.raises(Killed):
+            night(job)
+        if checkpointed(job.folder):
+            break
+
+
 def test_rows_that_changed_after_the_kill_begin_a_fit_of_their_own(two_nights: Job, tmp_path: Path) -> None:
-    with watched(kill_at=40), pytest.raises(Killed):
-        night(two_nights)
+    killed_in_the_fit(two_nights)
     assert checkpointed(two_nights.folder)
     write_store(tmp_path / "train.zarr", 4)
     assert steps.stands_at(two_nights, steps.detect(two_nights)) == "trained"
