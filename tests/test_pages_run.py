@@ -22,6 +22,7 @@ RUN_ELSEWHERE = {
     "data": "tests/test_data_page.py", "events": "tests/observe/test_schema.py", "index": "tests/test_site.py",
     "recipes": "tests/test_site.py", "scikit-learn": "tests/sklearn/test_page.py",
     "transforms": "tests/test_transforms_page.py", "tuning": "tests/run/test_tune.py",
+    "tutorial": "tests/sklearn/test_tutorial.py",
 }  # fmt: skip
 INSTALLS = {"install"}
 """Their commands install, build or start containers: scripts/container.py and scripts/benchmarks/cold_start.py do."""
