@@ -75,7 +75,9 @@ class RunControl:
     pause: Callable[[], bool] = lambda: False
     """Whether to leave the step, whose state is then whole: to stop, or to save a checkpoint."""
     expired: Callable[[], bool] = lambda: False
-    """Whether the user's time is up, or rows were read more often than any fit may."""
+    """Whether the user's time is up."""
+    read_enough: Callable[[], bool] = lambda: False
+    """Whether rows that stream were read as often as the user, or any fit, allows: steps that read end there."""
     sweeps_left: int | None = None
     """Sweeps that the user's limit still allows; None without a limit, where those of `pace.py` hold."""
 
@@ -146,8 +148,12 @@ class Context:
         return self.control.pause()
 
     def expired(self) -> bool:
-        """Asked between inner steps, by solvers of whose state a proof can be made anywhere: whether limits are up."""
+        """Asked between inner steps, by solvers of whose state a proof can be made anywhere: whether time is up."""
         return self.control.expired()
+
+    def read_enough(self) -> bool:
+        """Asked between inner steps that read rows, by such solvers: whether no limit allows another reading."""
+        return self.control.read_enough()
 
     @property
     def sweeps_left(self) -> int | None:

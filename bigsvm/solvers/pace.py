@@ -20,6 +20,10 @@ class Limits(NamedTuple):
     most: float
     patience: float
 
+    def at_least(self, most: float) -> Limits:
+        """These, or so much work where they grant less."""
+        return Limits(max(self.most, most), max(self.patience, most))
+
 
 IN_MEMORY = Limits(most=100_000, patience=1000)
 """Epochs over rows in memory."""
@@ -27,7 +31,7 @@ STREAMED = Limits(most=2000, patience=200)
 """Passes over rows that stream."""
 
 
-SCANNED = 20_000
+SCANNED = 5_000
 """Passes over rows that stream, of solvers with a kernel: the rules of two variables read all rows at each step."""
 
 

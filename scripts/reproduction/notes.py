@@ -199,7 +199,12 @@ def train(
     own = KERNELS[kernel]
     rows: Any = ComputedRows(data.X, own) if given is None else MatrixRows(given)
     lent: Any = SimpleNamespace(
-        seed=seed, budget=MemoryBudget(1 << 30), cache_bytes=0, sweeps_left=None, expired=lambda: False
+        seed=seed,
+        budget=MemoryBudget(1 << 30),
+        cache_bytes=0,
+        sweeps_left=None,
+        expired=lambda: False,
+        read_enough=lambda: False,
     )
     work, steps = solver.start_model(qp, rows, lent), 0
     while True:

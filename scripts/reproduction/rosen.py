@@ -191,7 +191,12 @@ def follow(
         qp.f += K @ beta
     rows = MatrixRows(K)
     lent: Any = SimpleNamespace(
-        data=ArrayRows(K, y), budget=MemoryBudget(1 << 40), row_buffer_bytes=0, sweeps_left=None, expired=lambda: False
+        data=ArrayRows(K, y),
+        budget=MemoryBudget(1 << 40),
+        row_buffer_bytes=0,
+        sweeps_left=None,
+        expired=lambda: False,
+        read_enough=lambda: False,
     )
     work = solver.start_model(qp, rows, lent)
     while True:

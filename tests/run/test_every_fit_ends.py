@@ -16,6 +16,7 @@ from bigsvm.events import EpochEnd, Event
 from bigsvm.model.kernel_model import KernelModel
 from bigsvm.problem.kernel import Kernel
 from bigsvm.run.fit import loop as looping
+from bigsvm.run.fit import sizes
 from bigsvm.run.fit.outcome import FitResult
 from bigsvm.solvers.pace import IN_MEMORY, Limits, Pace, kernel_limits
 from bigsvm.solvers.registry import SOLVERS
@@ -119,6 +120,19 @@ def test_max_passes_stops_kernel_solvers_in_memory(name: str, options: dict[str,
     result = fit((X, y), solver=name, kernel="linear", max_passes=3, **options)
     assert result.status == ("stalled" if name.startswith("simplified") else "stopped")  # which ends of its own
     assert result.figures["kernel_values"] <= 8 * len(X) ** 2  # those of the proof are not among them
+
+
+@pytest.mark.parametrize("max_passes", [5, 50])
+@pytest.mark.parametrize("name", [name for name in SOLVERS if SOLVERS[name].biases[0] == "free"])
+def test_rows_that_are_held_end_a_fit_that_streams(name: str, max_passes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work on rows that were read once takes no pass of the disk, so --max-passes alone would not end it."""
+    monkeypatch.setattr(sizes.Sizes, "resident_from", lambda *_: 1 << 50)
+    rows, options = unscaled(60), {"working_set": 10} if name == "smo" else {}
+    result = fit(rows, solver=name, kernel="linear", max_passes=max_passes, memory="16MiB", **options)
+    assert result.status in ("stalled", "stopped")
+    assert result.figures["passes"] <= max_passes + 5  # the inner step in work, and the proof
+    n = len(rows[0])
+    assert result.figures["kernel_values"] <= 1.5 * kernel_limits(n).most * n**2
 
 
 def test_a_fit_that_falls_is_left_alone_and_one_that_does_not_is_hopeless() -> None:

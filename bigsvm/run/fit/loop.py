@@ -92,7 +92,8 @@ class Loop:
         control = ctx.control
         control.stopping = lambda: bool(stop)
         control.pause = lambda: bool(stop) or (checkpoints is not None and checkpoints.due())
-        control.expired = lambda: self._expired() or self._scanned_out()
+        control.expired = self._expired
+        control.read_enough = self._read_enough
 
     def resume(self, tree: dict[str, Any]) -> None:
         """Go on where a checkpoint was taken."""
@@ -216,7 +217,7 @@ class Loop:
         """Whether no fit with sense takes as long, or this one would not come to its end within that."""
         at, spent = self.at, self._spent()
         if self.solver.self_paced:
-            return self._scanned_out()
+            return self._read_enough()
         targets = self.config.tol * at.primals
         hopeless = at.pace.hopeless(targets, self.limits)
         if self.problem.axis is not None:  # of a search: one model that gets nowhere does not end the others
@@ -224,10 +225,10 @@ class Loop:
             return spent > self.limits.most or (len(hopeless) > 0 and bool(hopeless.all()))
         return spent > self.limits.most or bool(hopeless.any())
 
-    def _scanned_out(self) -> bool:
-        """Whether a solver that paces itself has read rows that stream more often than any may."""
-        paces = self.solver.self_paced and self.config.max_passes is None
-        return paces and not self.ctx.resident and self._spent() > SCANNED
+    def _read_enough(self) -> bool:
+        """Whether a solver that paces itself has read rows that stream as often as it may."""
+        most = SCANNED if self.config.max_passes is None else self.config.max_passes
+        return self.solver.self_paced and not self.ctx.resident and self._spent() >= most
 
     def _spent(self) -> float:
         # Rows in memory are not read again: there the limit counts visits, as it would have counted passes, or the work

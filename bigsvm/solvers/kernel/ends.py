@@ -34,8 +34,8 @@ def most_values(ctx: Context | None, n: int, usual: int) -> int:
 
 
 def expired(ctx: Context | None) -> bool:
-    """Whether the user's time is up, or rows were read more often than any fit may."""
-    return ctx is not None and ctx.expired()
+    """Whether the user's time is up, or rows were read as often as the user, or any fit, allows."""
+    return ctx is not None and (ctx.expired() or ctx.read_enough())
 
 
 @dataclass(frozen=True)
@@ -99,8 +99,10 @@ class EndsOfModels(SolverBase):
         """Whether a model takes more than any should, or would at the rate at which violation and gap fall."""
         count, limits = state.asked[m] / qp.n**2, kernel_limits(qp.n)
         state.pace.see(count, np.array([state.violation[m], state.gap[m]]))
-        if ctx.sweeps_left is not None:
-            return False
+        if ctx.sweeps_left is not None and ctx.resident:
+            return False  # the loop counts the same work, against the user's limit
+        if self.asked.max_passes is not None:  # of the disk: work on rows that are held takes none
+            limits = limits.at_least(self.asked.max_passes)
         if self.goes_by_violation(state):
             targets = np.array([self.rule_factor * ctx.tol, 0.0])
         else:

@@ -44,7 +44,12 @@ class Run:
         self.qp.start()
         self.K, self.solver, self.rows = K.astype(np.float64), solver, MatrixRows(K)
         self.ctx: Any = SimpleNamespace(
-            seed=seed, budget=MemoryBudget(1 << 28), cache_bytes=0, sweeps_left=None, expired=lambda: False
+            seed=seed,
+            budget=MemoryBudget(1 << 28),
+            cache_bytes=0,
+            sweeps_left=None,
+            expired=lambda: False,
+            read_enough=lambda: False,
         )
         self.work = solver.start_model(self.qp, self.rows, self.ctx)
         self.steps = self.calls = 0
