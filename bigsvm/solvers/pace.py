@@ -31,10 +31,6 @@ STREAMED = Limits(most=2000, patience=200)
 """Passes over rows that stream."""
 
 
-SCANNED = 5_000
-"""Passes over rows that stream, of solvers with a kernel: the rules of two variables read all rows at each step."""
-
-
 def kernel_limits(n: int) -> Limits:
     """For a model of n rows with a kernel, in passes: n^2 kernel values that its solver asked for are one.
 
