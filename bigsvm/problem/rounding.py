@@ -5,7 +5,8 @@ is at most eps sqrt(K_ii) sum_s |beta_s| sqrt(K_ss).  Of a row whose beta lies a
 asks for, the term of the gap is 0 wherever the score lies within that.  Of a row inside its box it is not: to first
 order it changes by the distance of beta to the farther end, times what its score changes by.  Where P is so small that
 these changes together are larger (rows far from the origin, kernel values of 1e20 and more), no relative gap is proved
-however small the terms came out (docs/mathematics.md 2.2).
+however small the terms came out; nor where rounding of all scores, each at its cost, is worth more than P: then it is
+not known which end a row belongs at (docs/mathematics.md 2.8).
 """
 
 from __future__ import annotations
@@ -52,15 +53,17 @@ def unsure_of(
 
 
 def rounding_cost(
-    unsure: Unsure, ends: np.ndarray, size: np.ndarray, b: np.ndarray, primal: np.ndarray, gap: np.ndarray
-) -> np.ndarray:
+    unsure: Unsure, ends: np.ndarray, costs: np.ndarray, size: np.ndarray, b: np.ndarray, primal: np.ndarray,
+    gap: np.ndarray,
+) -> np.ndarray:  # fmt: skip
     """What is added to the gap of each model, float64, (n_models,): 0 where it is lost in the gap or in P.
 
-    ends : as `unsure_costs` has them, whose rows are taken for ones of the usual size;  size : sum |beta|
+    ends, costs : as `unsure_costs` has them, whose rows are taken for ones of the usual size;  size : sum |beta|
     """
     usual = np.divide(unsure.reach, size, out=np.zeros_like(size), where=size > 0.0)
-    scores = unsure.reach * (unsure.spread + usual * ends)
     with np.errstate(over="ignore", invalid="ignore"):  # an infinite gap stays what it is
+        scores = unsure.reach * (unsure.spread + usual * ends)
+        lost = _EPS * unsure.reach * usual * costs > np.abs(primal)
         cost = _EPS * (scores + unsure.fixed + np.abs(b) * (unsure.room + ends))
         counts = cost > _SHARE * np.maximum(gap, _SHARE * np.abs(primal))
-    return np.where(counts, cost, 0.0)
+    return np.where(lost, np.abs(primal), np.where(counts, cost, 0.0))

@@ -100,19 +100,21 @@ def qp_sums(f, beta, lower, upper, target, epsilon, b):
 
 @_loop
 def unsure_costs(f, beta, lower, upper, target, epsilon, b, near):
-    """Costs of rows at an end of their box, or at 0, whose residual lies on the kink that would let them leave it.
+    """(costs of rows at an end of their box, or at 0, whose residual lies on the kink that would let them leave it,
+    costs of all rows).
 
     near : how near, relative to the numbers that the residual is made of
     """
-    total = 0.0
+    unsure, total = 0.0, 0.0
     for i in range(len(f)):
         r = -(f[i] + b)
+        total += max(upper[i], -lower[i])
         within = near * (abs(f[i]) + abs(b) + abs(target[i]))
         if abs(r - epsilon) <= within and (beta[i] == 0.0 or beta[i] == upper[i]):
-            total += upper[i]
+            unsure += upper[i]
         if abs(r + epsilon) <= within and (beta[i] == 0.0 or beta[i] == lower[i]):
-            total -= lower[i]
-    return total
+            unsure -= lower[i]
+    return unsure, total
 
 
 @_loop

@@ -126,8 +126,8 @@ def _add_block(
         squares = float(qp.beta @ qp.beta)
         costs = float(np.maximum(qp.upper, -qp.lower).sum())
         found.sums[m, :REACH] += (brackets, loss, quadratic, beta_t - qp.epsilon * size, balance, size, squares, costs)
-        if isinstance(model, KernelModel):
-            found.sums[m, REACH:] += _unsure(qp, float(model.intercept[m]), model.kernel, data, block, rows)
+        if model.kind == "kernel":
+            found.sums[m, REACH:] += _unsure(qp, float(model.intercept[m]), problem.kernel, data, block, rows)
         found.n_support[m] += np.count_nonzero(qp.beta)
         b_up, b_low = qp.bounds()
         found.b_up[m], found.b_low[m] = min(found.b_up[m], b_up), max(found.b_low[m], b_low)
@@ -142,7 +142,7 @@ def _unsure(
 
     rows : of the block
     """
-    ends = unsure_costs(qp.f, qp.beta, qp.lower, qp.upper, qp.target, qp.epsilon, b, NEAR)
+    ends, _ = unsure_costs(qp.f, qp.beta, qp.lower, qp.upper, qp.target, qp.epsilon, b, NEAR)
     found = Unsure()
     X, support = readonly_view(block.X), np.flatnonzero(qp.beta)
     for start, stop in tile(len(support), _AT_ONCE):

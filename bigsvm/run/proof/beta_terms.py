@@ -141,7 +141,7 @@ class BetaTerms(SavedTerms):
         sums = self.total.sums
         unsure = Unsure(*sums[:, REACH:ENDS].T)
         level = np.abs(self.model.intercept) + abs(self.problem.loss.epsilon)
-        return rounding_cost(unsure, sums[:, ENDS], sums[:, SIZE], level, primal, gap)
+        return rounding_cost(unsure, sums[:, ENDS], sums[:, COSTS], sums[:, SIZE], level, primal, gap)
 
     @property
     def with_alpha_missing(self) -> bool:

@@ -152,9 +152,9 @@ class DualQP:
 
     def rounding(self, b: float, terms: Terms, unsure: Unsure) -> float:
         """What rounding of f adds to the gap of `terms`."""
-        ends = unsure_costs(self.f, self.beta, self.lower, self.upper, self.target, self.epsilon, b, NEAR)
-        one = [np.array([value]) for value in (ends, terms.size, abs(b) + abs(self.epsilon), terms.primal, terms.gap)]
-        return float(rounding_cost(unsure, *one)[0])
+        costs = unsure_costs(self.f, self.beta, self.lower, self.upper, self.target, self.epsilon, b, NEAR)
+        sums = (*costs, terms.size, abs(b) + abs(self.epsilon), terms.primal, terms.gap)
+        return float(rounding_cost(unsure, *(np.array([value]) for value in sums))[0])
 
 
 class Progress(NamedTuple):
