@@ -47,9 +47,7 @@ def unsure_of(
     end = np.where(beta > 0.0, upper, lower)
     room = np.where((beta != 0.0) & (beta != end), np.maximum(np.abs(end - beta), np.abs(beta)), 0.0)
     root = np.sqrt(np.abs(diagonal))
-    return Unsure(
-        float(np.abs(beta) @ root), float(room @ root), float(room @ np.abs(target)), float(room.sum())
-    )
+    return Unsure(float(np.abs(beta) @ root), float(room @ root), float(room @ np.abs(target)), float(room.sum()))
 
 
 def rounding_cost(

@@ -135,9 +135,7 @@ def _add_block(
         _add_rows(found.v, block.X, beta)
 
 
-def _unsure(
-    qp: DualQP, b: float, kernel: Kernel, data: RowBlocks, block: Block, rows: np.ndarray
-) -> tuple[float, ...]:
+def _unsure(qp: DualQP, b: float, kernel: Kernel, data: RowBlocks, block: Block, rows: np.ndarray) -> tuple[float, ...]:
     """What decides how much rounding of the scores of some rows is worth, as the last columns of `sums` have it.
 
     rows : of the block
