@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
 
 from cross.case import MUST, Case, Step, make_case
 from cross.definition import Kernelled, Linear, Programme, Real, kernel_errors, kernel_matrix
-from cross.judge import Outcome, judge_fit, judge_outcome
+from cross.judge import Outcome, Point, _judge_model, judge_fit, judge_outcome
 from cross.judge_use import judge_certify, judge_scores
 from cross.models import Asked, asked
 from cross.options import Options
@@ -51,6 +51,42 @@ def test_the_reference_is_the_optimum_and_no_point_is_beyond_it(loss: str, free:
         b = asked_for.best_bias(f) if free else Real(0)
         assert asked_for.dual(beta, w_sq) <= upper * (1 + 1e-12)
         assert w_sq / 2 + asked_for.losses(f + b).sum() >= lower * (1 - 1e-12)
+
+
+@pytest.mark.parametrize("free", [False, True])
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge", "epsilon_insensitive"])
+@pytest.mark.parametrize("scale", [1e3, 1e5, 1e8])
+def test_bounds_hold_where_longdouble_too_knows_no_digit(scale: float, loss: str, free: bool) -> None:
+    """Kernel values of 1e50: what a dual point is worth is then rounding, and w = 0 is no worse than it was."""
+    rng = np.random.default_rng(7)
+    asked_for, X = programme(loss, free, rng)
+    kernel = {"name": "poly", "gamma": 1.0, "coef0": 0.0, "degree": 3}
+    X = X * Real(scale) + Real(scale)
+    K = kernel_matrix(X, X, kernel)
+    lower, upper = bounds(asked_for, Kernelled(K, kernel_errors(X, X, K, kernel)))
+    nothing = np.zeros(30, Real)
+    b = asked_for.best_bias(nothing) if free else Real(0)
+    assert 0 <= lower <= asked_for.losses(nothing + b).sum()
+    assert lower <= upper * (1 + 1e-9)
+
+
+def test_a_gap_may_count_what_a_sum_of_0_is_worth_but_no_less_than_it_is() -> None:
+    """Targets far from 0: 2^-44 of their sum is 1e-8 of a small P, and an honest gap has it."""
+    right = Right({"name": "linear"})
+    (wanted,) = right.asked.models
+    step = dataclasses.replace(right.step, options=dataclasses.replace(right.step.options, tol=1e-1))
+
+    def kinds(gap: float, price: float) -> set[str]:
+        P, nothing = Real(8e-4), Real(0)
+        point = Point(P, nothing, P, None, nothing, nothing, Real(price))
+        outcome = Outcome(0, "converged", {"certificate": "estimate"})
+        said = {"objective": float(P), "duality_gap": gap, "relative_gap": gap / float(P)}
+        return {finding.kind for finding in _judge_model(step, wanted, point, said, outcome)}
+
+    assert kinds(1.9e-11, 2e-11) == set()
+    assert kinds(1.9e-11, 0.0) == {"gap"}
+    assert kinds(-1.9e-11, 2e-11) == {"gap"}
+    assert kinds(3e-11, 2e-11) == {"gap"}
 
 
 def test_an_indefinite_kernel_is_known_by_a_dual_point_above_its_saddle() -> None:

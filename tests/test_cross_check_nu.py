@@ -117,6 +117,14 @@ def test_an_infeasible_nu_must_be_refused_and_no_margin_may_be() -> None:
     assert refused_rightly(right.step, asked(twins, right.step), refused)
 
 
+def test_labels_that_all_become_one_leave_no_model_to_foresee() -> None:
+    right = Right("nu_svc")
+    step = dataclasses.replace(right.step, label_map={"-1": "fir", "1": "fir"})
+    problem = asked(right.case, step)
+    assert len(problem.classes) == 1
+    foresee_nu(step, problem)
+
+
 @pytest.mark.parametrize(
     ("labels", "names", "positive", "wanted"),
     [

@@ -299,13 +299,18 @@ def cost_of_imbalance(b: np.ndarray, total: np.ndarray, size: np.ndarray, quadra
 
 
 def above_zero(found: Certificate) -> Certificate:
-    """What is proved of a dual point with kernel values: beta = 0 has the dual value 0, whatever this one is worth.
+    """What is proved of a dual point with kernel values: the dual value is never below 0, whatever this one is worth.
+
+    beta = 0 has that value, whatever the kernel is, where a bias is free or not, and where nu bounds the sum of |beta|
+    (nu-SVR).  Where nu wants a sum (nu-SVC, one-class) beta = 0 is not feasible; but what is bounded from below is
+    1/2 ||w||^2 there, and that is not below 0 either.
 
     found : primal and dual value, and as `gap` the sum of non-negative terms, which counts where the kernel's kind is
         'proved'; of other kinds the gap is the difference alone
     """
     if found.kind != "proved":
-        return replace(found, gap=found.primal - found.dual)
+        dual = np.maximum(found.dual, 0.0)
+        return replace(found, dual=dual, gap=found.primal - dual)
     gap = np.minimum(found.gap, found.primal)
     return replace(found, dual=np.where(gap < found.primal, found.dual, 0.0), gap=gap)
 

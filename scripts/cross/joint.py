@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cross.definition import Linear, Real
-from cross.reference import Bounds, solve
+from cross.reference import Bounds, own_rounding, solve
 
 _MOST = 400  # variables of an optimum of one's own: with more there is none, and a check is weaker
 
@@ -56,7 +56,8 @@ class JointProgramme:
             return nothing
         v = self.space.X.T @ alpha
         upper = (v * v).sum() / 2 + self.losses(self.space.X @ v).sum()
-        return Bounds(max(nothing.lower, self.dual(alpha)), min(nothing.upper, upper))
+        rounding = sum((own_rounding(self.space, column) for column in alpha.T), Real(0))
+        return Bounds(max(nothing.lower, self.dual(alpha) - rounding), min(nothing.upper, upper + rounding))
 
     def near_optimum(self) -> np.ndarray | None:
         """alpha by an interior point on the masses q_ik = C_i [k = y_i] - alpha_ik, where there are few of them."""

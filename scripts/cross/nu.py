@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cross.definition import Kernelled, Linear, Real
-from cross.reference import Bounds, solve
+from cross.reference import Bounds, own_rounding, solve
 
 NU_LOSSES = ("nu_svc", "one_class", "nu_svr")
 
@@ -109,7 +109,9 @@ def nu_bounds(programme: NuProgramme, space: Linear | Kernelled) -> Bounds:
     f, w_sq = space.of_beta(beta)
     b, width = programme.best(f)
     lower, upper = programme.below(beta, w_sq, f, b, width), programme.objective(w_sq, f, b, width)
-    return Bounds(lower, upper) if np.isfinite([lower, upper]).all() else Bounds(-Real(np.inf), Real(np.inf))
+    rounding = own_rounding(space, programme.c)  # no beta is larger, and scores count with the costs
+    found = lower - rounding, upper + rounding
+    return Bounds(*found) if np.isfinite(found).all() else Bounds(-Real(np.inf), Real(np.inf))
 
 
 def near_optimum(programme: NuProgramme, K: np.ndarray) -> np.ndarray:

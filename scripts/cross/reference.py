@@ -16,6 +16,7 @@ _STEPS = 80
 _SHORT = 0.995  # of the way to the wall
 _SMALL = 1e-14  # of what is left of the optimality conditions, the programme being scaled
 _INDEFINITE = 1e-9  # times the largest eigenvalue
+_LONGER = Real(2.0) ** -11  # rounding of longdouble in that of float64
 
 
 class Bounds(NamedTuple):
@@ -40,7 +41,15 @@ def bounds(programme: Programme, space: Linear | Kernelled) -> Bounds:
     f, w_sq = space.of_beta(feasible)
     b = programme.best_bias(f) if programme.free else Real(0)
     lower, upper = programme.dual(feasible, w_sq), w_sq / 2 + programme.losses(f + b).sum()
-    return Bounds(max(nothing.lower, lower), min(nothing.upper, upper))
+    if not np.isfinite([lower, upper]).all():
+        return nothing
+    rounding = own_rounding(space, feasible)
+    return Bounds(max(nothing.lower, lower - rounding), min(nothing.upper, upper + rounding))
+
+
+def own_rounding(space: Linear | Kernelled, beta: np.ndarray) -> np.longdouble:
+    """What longdouble may be off in D(beta): of kernel values of 1e30 it, too, may know no digit of it."""
+    return _LONGER * space.error(beta)
 
 
 def indefinite(K: np.ndarray) -> bool:

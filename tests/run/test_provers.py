@@ -142,7 +142,7 @@ def test_a_dual_point_is_worth_no_less_than_none() -> None:
     found = above_zero(Certificate(P, D, gap, 10, 0.0, np.zeros(2, np.int64)))
     assert (found.dual.tolist(), found.gap.tolist()) == ([1.5, 0.0], [0.4, 2.0])
     unsure = above_zero(Certificate(P, D, gap, 10, 0.0, np.zeros(2, np.int64), "estimate"))
-    assert (unsure.dual.tolist(), unsure.gap.tolist()) == ([1.5, -3.0], [0.5, 5.0])
+    assert (unsure.dual.tolist(), unsure.gap.tolist()) == ([1.5, 0.0], [0.5, 2.0])
 
 
 def test_nothing_in_run_asks_for_the_class_of_a_solver_a_prover_or_a_model() -> None:

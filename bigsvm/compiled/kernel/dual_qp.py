@@ -99,6 +99,25 @@ def qp_sums(f, beta, lower, upper, target, epsilon, b):
 
 
 @_loop
+def unsure_costs(f, beta, lower, upper, target, epsilon, b, near):
+    """(costs of rows at an end of their box, or at 0, whose residual lies on the kink that would let them leave it,
+    costs of all rows).
+
+    near : how near, relative to the numbers that the residual is made of
+    """
+    unsure, total = 0.0, 0.0
+    for i in range(len(f)):
+        r = -(f[i] + b)
+        total += max(upper[i], -lower[i])
+        within = near * (abs(f[i]) + abs(b) + abs(target[i]))
+        if abs(r - epsilon) <= within and (beta[i] == 0.0 or beta[i] == upper[i]):
+            unsure += upper[i]
+        if abs(r + epsilon) <= within and (beta[i] == 0.0 or beta[i] == lower[i]):
+            unsure -= lower[i]
+    return unsure, total
+
+
+@_loop
 def _slope(f, lower, upper, epsilon, b):
     """Derivative of the sum of losses by the bias just above b.
 

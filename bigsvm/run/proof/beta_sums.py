@@ -14,24 +14,28 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bigsvm.compiled.kernel.dual_qp import qp_sums
+from bigsvm.compiled.kernel.dual_qp import qp_sums, unsure_costs
 from bigsvm.compiled.shared.rows import CSR, take_rows
 from bigsvm.errors import DataError
 from bigsvm.model.kernel_model import KernelModel
 from bigsvm.model.linear_model import Model
+from bigsvm.problem.kernel import Kernel
 from bigsvm.problem.problem import Problem
+from bigsvm.problem.rounding import NEAR, Unsure, unsure_of
 from bigsvm.solvers.gathered import picked_rows
 from bigsvm.solvers.kernel.dual_qp import DualQP
-from bigsvm.store.blocks import Block, BlockRef, Matrix, RowBlocks, blocks_of
+from bigsvm.solvers.kernel.values.data import diagonal_of
+from bigsvm.store.blocks import Block, BlockRef, Matrix, RowBlocks, blocks_of, readonly_view, tile
 from bigsvm.store.content import ContentHash
 from bigsvm.store.survey import Survey
 
 _IN_BOX = 1.0 + 2.0**-44  # times an upper bound: rounding of C_i
+_AT_ONCE = 1 << 10  # support vectors whose K_ii is looked up together
 _PIECE = 1 << 17  # values of dense rows in float64 at one time
-SUMS = 8
-BRACKETS, LOSS, QUADRATIC, LINEAR, BALANCE, SIZE, SQUARES, COSTS = range(SUMS)
+SUMS = 13
+BRACKETS, LOSS, QUADRATIC, LINEAR, BALANCE, SIZE, SQUARES, COSTS, REACH, SPREAD, FIXED, ROOM, ENDS = range(SUMS)
 """Columns of `BetaSums.sums`: brackets, C_i loss_i, beta_i (f_i - b), t_i beta_i - epsilon |beta_i|, beta_i, |beta_i|,
-beta_i^2, C_i."""
+beta_i^2, C_i; of models with kernel values, what decides how much rounding of f is worth (`problem/rounding.py`)."""
 
 
 class BetaShare(NamedTuple):
@@ -95,12 +99,14 @@ def sums_of_blocks(share: BetaShare) -> BetaSums:
         found.survey.add(block, share.data.classes)
         alpha = None if share.alpha is None else share.alpha[found.n_rows : found.n_rows + block.n_rows]
         beta = share.beta_of(model, problem, block, alpha, share.data.uri)
-        _add_block(found, problem, model, block, beta, share.data.uri)
+        _add_block(found, problem, model, block, beta, share.data)
         found.n_rows += block.n_rows
     return found
 
 
-def _add_block(found: BetaSums, problem: Problem, model: Model, block: Block, beta: np.ndarray, where: str) -> None:
+def _add_block(
+    found: BetaSums, problem: Problem, model: Model, block: Block, beta: np.ndarray, data: RowBlocks
+) -> None:
     """Add the terms of a block's rows, whose beta is (n_rows, n_models)."""
     scores = model.scores(block.X)
     scores -= model.intercept
@@ -110,7 +116,7 @@ def _add_block(found: BetaSums, problem: Problem, model: Model, block: Block, be
         apart = np.count_nonzero(beta[:, m]) - np.count_nonzero(qp.beta)
         if outside.any() or apart:
             row = block.start + int(rows[np.argmax(outside)]) if outside.any() else block.start
-            raise DataError(f"the dual point is not feasible: model {m}, row {row}, lies outside its box", where)
+            raise DataError(f"the dual point is not feasible: model {m}, row {row}, lies outside its box", data.uri)
         product = scores[rows, m]
         np.subtract(product, qp.target, out=qp.f)
         brackets, loss, _, beta_t, size = qp_sums(
@@ -119,12 +125,29 @@ def _add_block(found: BetaSums, problem: Problem, model: Model, block: Block, be
         quadratic, balance = float(qp.beta @ product), float(qp.beta.sum())
         squares = float(qp.beta @ qp.beta)
         costs = float(np.maximum(qp.upper, -qp.lower).sum())
-        found.sums[m] += (brackets, loss, quadratic, beta_t - qp.epsilon * size, balance, size, squares, costs)
+        found.sums[m, :REACH] += (brackets, loss, quadratic, beta_t - qp.epsilon * size, balance, size, squares, costs)
+        if model.kind == "kernel":
+            found.sums[m, REACH:] += _unsure(qp, float(model.intercept[m]), problem.kernel, data, block, rows)
         found.n_support[m] += np.count_nonzero(qp.beta)
         b_up, b_low = qp.bounds()
         found.b_up[m], found.b_low[m] = min(found.b_up[m], b_up), max(found.b_low[m], b_low)
     if len(found.v):
         _add_rows(found.v, block.X, beta)
+
+
+def _unsure(qp: DualQP, b: float, kernel: Kernel, data: RowBlocks, block: Block, rows: np.ndarray) -> tuple[float, ...]:
+    """What decides how much rounding of the scores of some rows is worth, as the last columns of `sums` have it.
+
+    rows : of the block
+    """
+    ends, _ = unsure_costs(qp.f, qp.beta, qp.lower, qp.upper, qp.target, qp.epsilon, b, NEAR)
+    found = Unsure()
+    X, support = readonly_view(block.X), np.flatnonzero(qp.beta)
+    for start, stop in tile(len(support), _AT_ONCE):
+        these = support[start:stop]
+        diagonal = diagonal_of(kernel, data, X, rows[these], block.start + rows[these])
+        found.add(unsure_of(qp.beta[these], qp.lower[these], qp.upper[these], qp.target[these], diagonal))
+    return float(found.reach), float(found.spread), float(found.fixed), float(found.room), ends
 
 
 def _qp_of(problem: Problem, m: int, block: Block, beta: np.ndarray) -> tuple[DualQP, np.ndarray]:

@@ -20,14 +20,17 @@ from bigsvm.problem.certificate import Certificate, above_zero, cost_of_imbalanc
 from bigsvm.problem.definite import whole_bytes
 from bigsvm.problem.nu import NuTotals, priced
 from bigsvm.problem.problem import Problem
+from bigsvm.problem.rounding import Unsure, rounding_cost
 from bigsvm.run.fit.sizes import FIXED
 from bigsvm.run.proof.beta_sums import (
     BALANCE,
     BRACKETS,
     COSTS,
+    ENDS,
     LINEAR,
     LOSS,
     QUADRATIC,
+    REACH,
     SIZE,
     SQUARES,
     BetaOf,
@@ -102,6 +105,7 @@ class BetaTerms(SavedTerms):
         primal, dual = 0.5 * w_sq + sums[:, LOSS], sums[:, LINEAR] - 0.5 * v_sq
         cost = cost_of_imbalance(self.model.intercept, sums[:, BALANCE], sums[:, SIZE], v_sq)
         gap = sums[:, BRACKETS] + 0.5 * apart + cost
+        gap = gap + self._rounding(primal, gap)
         drift, kind = float(np.sqrt(apart.max())), problem.kernel.certificate
         return above_zero(Certificate(primal, dual, gap, total.n_rows, drift, total.n_support, kind))
 
@@ -121,7 +125,8 @@ class BetaTerms(SavedTerms):
             totals, sums[:, BRACKETS], sums[:, LOSS], v_sq, beta_t, sums[:, BALANCE], sums[:, SIZE], b, level
         )
         unit = np.ones(m) if problem.regression or problem.one_class else 1.0 / problem.C**2
-        gap, primal, dual = (unit * part for part in found)
+        gap, primal, dual = found
+        gap, primal, dual = (unit * part for part in (gap + self._rounding(primal, gap), primal, dual))
         # The rows' own w counts: what the written one differs by is part of the gap, and of the bound that it gives.
         gap = gap + 0.5 * unit * apart
         if problem.regression:
@@ -130,6 +135,13 @@ class BetaTerms(SavedTerms):
             dual = np.subtract(primal, gap, out=np.zeros(m), where=np.isfinite(gap))
         drift, kind = float(np.sqrt(apart.max())), problem.kernel.certificate
         return above_zero(Certificate(primal, dual, gap, total.n_rows, drift, total.n_support, kind))
+
+    def _rounding(self, primal: np.ndarray, gap: np.ndarray) -> np.ndarray:
+        """What rounding of scores adds to the gap of each model; 0 of models without kernel values."""
+        sums = self.total.sums
+        unsure = Unsure(*sums[:, REACH:ENDS].T)
+        level = np.abs(self.model.intercept) + abs(self.problem.loss.epsilon)
+        return rounding_cost(unsure, sums[:, ENDS], sums[:, COSTS], sums[:, SIZE], level, primal, gap)
 
     @property
     def with_alpha_missing(self) -> bool:

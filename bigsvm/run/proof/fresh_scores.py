@@ -17,15 +17,17 @@ import numpy as np
 from bigsvm.compiled.kernel.dual_qp import next_nonzero
 from bigsvm.compiled.kernel.support import Support
 from bigsvm.compiled.shared.rows import CSR, sqnorms
+from bigsvm.problem.rounding import Unsure, unsure_of
 from bigsvm.run.proof.prover import ProofLeft
 from bigsvm.solvers.kernel.dual_qp import DualQP
 from bigsvm.solvers.kernel.values.data import KernelData, Rows, of_qp
 from bigsvm.solvers.kernel.values.gram import Gram
 from bigsvm.solvers.kernel.values.row_buffer import RowBuffer, support_rows
-from bigsvm.store.blocks import Matrix
+from bigsvm.store.blocks import Matrix, tile
 
 _UNIT = 2.0**-24  # of float32
 _EXP = 3e-7  # relative error of exp in float32, and of one value's last rounding
+_AT_ONCE = 1 << 12  # support vectors whose K_ii is looked up together
 _MOST_UNDECIDED = 0.6  # of a block's rows, with which float32 values go on
 _MORE = 7  # roundings of a product's terms, of norms and of what is made of them
 _LARGEST_ERROR = 2.0**-7  # relative, of float32 values that decide anything: e^x - 1 is x to within 1 %
@@ -43,11 +45,14 @@ class _Bound:
     constant: float = _EXP
 
 
-def scores_of(qp: DualQP, data: KernelData, b: float | None, exact: bool) -> None:
+def scores_of(qp: DualQP, data: KernelData, b: float | None, exact: bool) -> Unsure:
     """qp.f = K beta - t anew: to float64 wherever the brackets of the gap at bias b are not surely 0.
+
+    Gives back what decides how much rounding of f is worth.
 
     exact : all in float64.  Raises ProofLeft where the run is to stop.
     """
+    unsure = Unsure()
     np.negative(qp.target, out=qp.f)
     row_buffer = RowBuffer(data)
     support = np.empty(min(row_buffer.capacity, qp.n), np.int64)
@@ -61,8 +66,13 @@ def scores_of(qp: DualQP, data: KernelData, b: float | None, exact: bool) -> Non
         if taken < found:  # longer rows than planned: the others come with the next
             start, approximate = int(which[taken]), False
             which, numbers = which[:taken], numbers[:taken]
+        for first, last in tile(taken, _AT_ONCE):
+            these, some = which[first:last], numbers[first:last]
+            diagonal = data.diagonal(row_buffer.X, row_buffer.at(some), some)
+            unsure.add(unsure_of(qp.beta[these], qp.lower[these], qp.upper[these], qp.target[these], diagonal))
         _add_scores(qp, data, _OtherSide(data, row_buffer, numbers, qp.beta[which]), b if approximate else None)
         found, start = next_nonzero(qp.beta, start, support)
+    return unsure
 
 
 class _OtherSide:

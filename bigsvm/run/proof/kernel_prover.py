@@ -11,6 +11,7 @@ from bigsvm.errors import DataError
 from bigsvm.model.linear_model import Model
 from bigsvm.problem.certificate import Certificate, above_zero
 from bigsvm.problem.problem import Problem
+from bigsvm.problem.rounding import Unsure
 from bigsvm.run.proof.fresh_scores import scores_of
 from bigsvm.run.proof.kernel_check import quadratic_refutes, refuted
 from bigsvm.run.proof.linear_scores import linear_scores_of
@@ -56,15 +57,17 @@ class KernelProver(Prover):
             nu = state.problem.loss.nu is not None
             moved = not nu and not state.unsigned and make_feasible(state, qp, model)
             known = bool(np.isfinite(state.primal[model])) and self.w is None and not nu and not moved
+            unsure = Unsure()
             if self.w is None:
-                scores_of(qp, state.data, float(state.bias[model]) if known else None, state.precise)
+                unsure = scores_of(qp, state.data, float(state.bias[model]) if known else None, state.precise)
             else:
                 self.w[model] = linear_scores_of(qp, state.data)
             if not known:
                 state.bias[model], state.epsilon[model] = qp.best_bias(), qp.epsilon
             b = float(state.bias[model])
             terms = qp.terms(b)
-            found[model] = terms.gap + qp.imbalance(b, terms), terms.primal, terms.dual
+            gap = terms.gap + qp.imbalance(b, terms)
+            found[model] = gap + qp.rounding(b, terms, unsure), terms.primal, terms.dual
             self._look_at(qp, terms.quadratic, terms.made_of)
             support[model] = np.count_nonzero(qp.beta)
             self.violation[model] = qp.violation()

@@ -196,6 +196,14 @@ class KernelSolver(EndsOfModels):
         state.gap[m], state.primal[m], _, state.bias[m], state.epsilon[m] = qp.gap_at_best_bias()
         state.violation[m] = qp.violation()
         state.no_margin[m] = qp.no_margin()
+        if state.no_margin[m] and not state.precise:
+            # Far from the origin float32 values do not know ||w|| to the digits that this takes: float64 ones decide.
+            state.precise, state.no_margin[m], state.scored = True, False, -1
+            self._close(state)
+            return StepInfo(
+                self._estimate(state, ctx), int(np.count_nonzero(state.alpha.values[:, m])), progress.visits,
+                ask_certificate=False, message=message, work=work,
+            )  # fmt: skip
         exhausted = (
             progress.exhausted or state.no_margin[m] or (progress.done and min(qp.eps, state.eps[m]) <= SMALLEST_EPS)
         )

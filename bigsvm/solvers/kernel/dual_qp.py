@@ -21,9 +21,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bigsvm.compiled.kernel.dual_qp import Box, DualPoint, best_bias, bounds_of, qp_sums
+from bigsvm.compiled.kernel.dual_qp import Box, DualPoint, best_bias, bounds_of, qp_sums, unsure_costs
 from bigsvm.problem.certificate import cost_of_imbalance
 from bigsvm.problem.nu import NuSums
+from bigsvm.problem.rounding import NEAR, Unsure, rounding_cost
 
 
 class Terms(NamedTuple):
@@ -148,6 +149,12 @@ class DualQP:
         """What sum beta != 0 adds to the gap: rounding is forgiven at its price, anything else proves nothing."""
         one = [np.array([value]) for value in (b, float(self.beta.sum()), terms.size, terms.quadratic)]
         return float(cost_of_imbalance(*one)[0])
+
+    def rounding(self, b: float, terms: Terms, unsure: Unsure) -> float:
+        """What rounding of f adds to the gap of `terms`."""
+        costs = unsure_costs(self.f, self.beta, self.lower, self.upper, self.target, self.epsilon, b, NEAR)
+        sums = (*costs, terms.size, abs(b) + abs(self.epsilon), terms.primal, terms.gap)
+        return float(rounding_cost(unsure, *(np.array([value]) for value in sums))[0])
 
 
 class Progress(NamedTuple):

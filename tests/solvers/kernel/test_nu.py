@@ -164,3 +164,18 @@ def test_as_libsvm_text_and_back(case: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(back.decision_function(X), found.model.decision_function(X), rtol=1e-9, atol=1e-9)
     if loss != "nu_svr":
         np.testing.assert_array_equal(back.predict(X), found.model.predict(X))
+
+
+@pytest.mark.parametrize("kernel", ["linear", "poly"])
+@pytest.mark.parametrize("loss", ["nu_svc", "one_class"])
+def test_rows_far_from_the_origin_have_a_margin(loss: str, kernel: str) -> None:
+    """Of kernel values of 1e8 float32 knows ||w||^2 no better than to 10, and it is 0.1: float64 values decide."""
+    rng = np.random.default_rng(5)
+    near = rng.normal(size=(40, 6))
+    far = np.hstack([near, np.full((40, 2), 1e4)])
+    options: dict[str, Any] = {"loss": loss, "kernel": kernel, "degree": 1, "gamma": 1.0, "nu": 0.1, "tol": 1e-5}
+    found = bigsvm.fit((far, np.where(near[:, 0] > 0, 1, -1)), **options)
+    assert (found.status, found.certificate.kind) == ("converged", "proved")
+    if loss == "nu_svc":  # where a bias takes up what all rows share
+        there = bigsvm.fit((near, np.where(near[:, 0] > 0, 1, -1)), **options)
+        assert found.figures["objective"] == pytest.approx(there.figures["objective"], rel=1e-4)

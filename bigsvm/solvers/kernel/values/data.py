@@ -53,6 +53,26 @@ def own_columns(data: RowBlocks, rows: np.ndarray) -> np.ndarray:
     return column
 
 
+def diagonal_of(kernel: Kernel, data: RowBlocks, X: Matrix, at: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """K_ii exactly, float64, of rows `at` of X which are `rows` of the data."""
+    if kernel.name == "rbf":
+        return np.ones(len(at))
+    if kernel.name == "precomputed":
+        column, found = own_columns(data, rows), np.empty(len(at))
+        for k, (row, j) in enumerate(zip(at.tolist(), column.tolist(), strict=True)):
+            one = picked_rows(X, np.array([row]))
+            if isinstance(one, np.ndarray):
+                found[k] = one[0, j]
+            else:
+                here = np.flatnonzero(one.indices == j)
+                found[k] = one.data[here[0]] if len(here) else 0.0
+        return found
+    out = np.empty(len(at))
+    for start in range(0, len(at), _CHUNK):
+        out[start : start + _CHUNK] = support_of(X, at[start : start + _CHUNK], np.dtype(np.float64)).sq
+    return kernel.diagonal(out)
+
+
 class KernelData:
     """Rows of `ctx.data` and the kernel's values of them, in float32 (`gram`) and float64 (`exact`)."""
 
@@ -123,22 +143,7 @@ class KernelData:
 
     def diagonal(self, X: Matrix, at: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """K_ii exactly, float64, of rows `at` of X which are `rows` of the data."""
-        if self.kernel.name == "rbf":
-            return np.ones(len(at))
-        if self.kernel.name == "precomputed":
-            column, found = self.column(rows), np.empty(len(at))
-            for k, (row, j) in enumerate(zip(at.tolist(), column.tolist(), strict=True)):
-                one = picked_rows(X, np.array([row]))
-                if isinstance(one, np.ndarray):
-                    found[k] = one[0, j]
-                else:
-                    here = np.flatnonzero(one.indices == j)
-                    found[k] = one.data[here[0]] if len(here) else 0.0
-            return found
-        out = np.empty(len(at))
-        for start in range(0, len(at), _CHUNK):
-            out[start : start + _CHUNK] = support_of(X, at[start : start + _CHUNK], np.dtype(np.float64)).sq
-        return self.kernel.diagonal(out)
+        return diagonal_of(self.kernel, self.ctx.data, X, at, rows)
 
     def close(self) -> None:
         """Let the threads go."""
