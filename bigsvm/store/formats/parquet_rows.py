@@ -28,8 +28,8 @@ from bigsvm.store.formats.parquet_columns import (
     measure,
 )
 from bigsvm.store.formats.parquet_files import ParquetFiles, find_files
+from bigsvm.store.formats.tables.arrow_room import GrowingRows, room_for
 from bigsvm.store.identity import Identity, digest_of
-from bigsvm.store.join import GrowingRows
 from bigsvm.store.labels import Missing, Task, as_targets, label_codes
 
 
@@ -145,7 +145,7 @@ class ParquetRows(ColumnLabels):
         layout, classes = self._layout, self.classes
         n_features = self.n_features
         sparse = GrowingRows(stop - start, self.dtype, index_dtype(n_features))
-        dense = np.empty((0 if layout.sparse else stop - start, n_features), self.dtype)
+        dense = room_for((0 if layout.sparse else stop - start, n_features), self.dtype)
         labels, weights = [], []
         for first, batch in self._files.batches(start, stop, layout.columns):
             if layout.sparse:
