@@ -8,9 +8,9 @@ import pytest
 
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError
-from bigsvm.store.formats.block_memory import BlockMemory, GrowingRows
 from bigsvm.store.formats.tables import arrow_values
 from bigsvm.store.formats.tables.arrow_values import fill_rows
+from bigsvm.store.formats.tables.block_memory import BlockMemory, GrowingRows
 
 KINDS = {
     "one type": (["float32"] * 37, np.float32),

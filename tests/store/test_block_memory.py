@@ -17,8 +17,8 @@ import pytest
 
 from bigsvm.csr import CSR
 from bigsvm.store.blocks import RowBlocks
-from bigsvm.store.formats.block_memory import BlockMemory, GrowingRows
 from bigsvm.store.formats.opener import open_store
+from bigsvm.store.formats.tables.block_memory import BlockMemory, GrowingRows
 
 N, WIDTH = 60, 6
 F32, F64, I32 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int32)

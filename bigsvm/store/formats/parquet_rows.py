@@ -18,7 +18,6 @@ from bigsvm.files.sealed_json import read_sealed, write_sealed
 from bigsvm.store.addresses import make_refs
 from bigsvm.store.blocks import Block, BlockRef, RowBlocks
 from bigsvm.store.checks import check_csr, check_finite, index_dtype
-from bigsvm.store.formats.block_memory import BlockMemory, GrowingRows
 from bigsvm.store.formats.chosen.column_labels import ColumnLabels
 from bigsvm.store.formats.parquet_columns import (
     Layout,
@@ -29,6 +28,7 @@ from bigsvm.store.formats.parquet_columns import (
     measure,
 )
 from bigsvm.store.formats.parquet_files import ParquetFiles, find_files
+from bigsvm.store.formats.tables.block_memory import BlockMemory, GrowingRows
 from bigsvm.store.identity import Identity, digest_of
 from bigsvm.store.labels import Missing, Task, as_targets, label_codes
 
