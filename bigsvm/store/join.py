@@ -40,44 +40,6 @@ def join_blocks(parts: Sequence[Block]) -> Block:
     )
 
 
-class GrowingRows:
-    """Sparse rows that come in parts, as one matrix: each part is copied to its place at once, and not kept.
-
-    n_rows : of all parts;  dtype, index_dtype : of the whole
-    """
-
-    def __init__(self, n_rows: int, dtype: np.dtype, index_dtype: np.dtype) -> None:
-        self._data, self._indices = np.empty(0, dtype), np.empty(0, index_dtype)
-        self._indptr = np.zeros(n_rows + 1, np.int64)
-        self._rows = 0
-
-    def add(self, part: CSR) -> None:
-        """The next rows."""
-        n, began = len(part.indptr) - 1, int(self._indptr[self._rows])
-        ended = began + len(part.data)
-        if ended > len(self._data):
-            # Room for the rows to come, should they be as long; what nobody writes to takes no memory.
-            left = (len(self._indptr) - 1 - self._rows) / n
-            room = began + int(len(part.data) * (1.1 * left if left > 1.0 else 1.0))
-            if began:
-                self._resize(room)
-            else:
-                self._data, self._indices = np.empty(room, self._data.dtype), np.empty(room, self._indices.dtype)
-        self._data[began:ended], self._indices[began:ended] = part.data, part.indices
-        self._indptr[self._rows + 1 : self._rows + n + 1] = part.indptr[1:] + began
-        self._rows += n
-
-    def whole(self) -> CSR:
-        """All of them."""
-        self._resize(int(self._indptr[self._rows]))
-        return CSR(self._data, self._indices, self._indptr)
-
-    def _resize(self, n_entries: int) -> None:
-        # In place: the system moves large arrays by their pages, which copies nothing.  What is new is filled with 0.
-        self._data.resize(n_entries, refcheck=False)
-        self._indices.resize(n_entries, refcheck=False)
-
-
 def read_group(data: RowBlocks, group: BlockGroup) -> Block:
     """The rows of a group: the block itself where there is one, else a copy of all of them."""
     parts = [data.read(ref) for ref in group.refs]

@@ -10,7 +10,7 @@ from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError
 from bigsvm.store.formats.tables import arrow_values
 from bigsvm.store.formats.tables.arrow_values import fill_rows
-from bigsvm.store.join import GrowingRows
+from bigsvm.store.formats.tables.block_memory import BlockMemory, GrowingRows
 
 KINDS = {
     "one type": (["float32"] * 37, np.float32),
@@ -55,7 +55,7 @@ def test_parts_of_sparse_rows_are_joined_as_they_come(lengths: list[int], togeth
     rng = np.random.default_rng(0)
     indptr = np.concatenate([[0], np.cumsum(lengths)])
     data, indices = rng.random(indptr[-1]), rng.integers(0, 9, indptr[-1])
-    growing = GrowingRows(len(lengths), np.dtype(np.float32), np.dtype(np.int32))
+    growing = GrowingRows(len(lengths), np.dtype(np.float32), np.dtype(np.int32), BlockMemory())
     for first in range(0, len(lengths), together):
         some = indptr[first : first + together + 1]
         a, b = some[0], some[-1]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import csv
+import gzip
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import bigsvm
+from bigsvm.errors import DataError
 from bigsvm.store.formats.tables import pieces
 from bigsvm.store.formats.tables.table_rows import TableRows
 
@@ -28,3 +31,23 @@ def test_a_model_is_the_same_to_the_byte_however_text_is_cut(tmp_path: Path, mon
         bigsvm.fit(store, loss="hinge", memory="64MiB").model.save(folder / "model")
         found.append({file.name: file.read_bytes() for file in (folder / "model").iterdir()})
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("held", [False, True])
+def test_a_piece_is_what_stands_there_whatever_was_read_before(suffix: str, held: bool, tmp_path: Path) -> None:
+    """Pieces share their memory; a view of the one before keeps what it shows."""
+    content = bytes(np.random.default_rng(0).integers(32, 127, 5000, np.uint8))
+    path = tmp_path / f"a.csv{suffix}"
+    path.write_bytes(gzip.compress(content) if suffix else content)
+    reader = pieces.PieceReader(str(path))
+    for offset, nbytes in [(0, 100), (100, 1000), (1100, 3), (4000, 1000), (50, 2000), (60, 2000), (0, 5000)]:
+        text = reader.read(offset, nbytes)
+        assert bytes(text) == content[offset : offset + nbytes]
+        if held:
+            view = memoryview(text)
+            reader.read(7, nbytes if nbytes < 5000 else 8)
+            assert bytes(view) == content[offset : offset + nbytes]
+            view.release()
+    with pytest.raises(DataError, match="changed"):
+        reader.read(4990, 11)

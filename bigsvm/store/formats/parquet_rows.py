@@ -28,8 +28,8 @@ from bigsvm.store.formats.parquet_columns import (
     measure,
 )
 from bigsvm.store.formats.parquet_files import ParquetFiles, find_files
+from bigsvm.store.formats.tables.block_memory import BlockMemory, GrowingRows
 from bigsvm.store.identity import Identity, digest_of
-from bigsvm.store.join import GrowingRows
 from bigsvm.store.labels import Missing, Task, as_targets, label_codes
 
 
@@ -74,6 +74,7 @@ class ParquetRows(ColumnLabels):
 
     def _select(self, layout: Layout) -> None:
         """Take the columns of a layout for rows."""
+        self._memory = BlockMemory()
         self._layout, task = layout, self._task
         self.n_samples = self._files.n_samples
         self.layout: Literal["csr", "dense"] = "csr" if self._layout.sparse else "dense"
@@ -133,6 +134,7 @@ class ParquetRows(ColumnLabels):
 
     def forget(self) -> None:
         self._files.forget()
+        self._memory.forget()
 
     def refs(self, block_rows: int) -> Sequence[BlockRef]:
         return make_refs(cast(RowBlocks, self), block_rows)
@@ -144,8 +146,9 @@ class ParquetRows(ColumnLabels):
         # Before the batches: a first reading of the labels moves this thread's place in the files.
         layout, classes = self._layout, self.classes
         n_features = self.n_features
-        sparse = GrowingRows(stop - start, self.dtype, index_dtype(n_features))
-        dense = np.empty((0 if layout.sparse else stop - start, n_features), self.dtype)
+        sparse = GrowingRows(stop - start, self.dtype, index_dtype(n_features), self._memory)
+        dense_rows = 0 if layout.sparse else stop - start
+        dense = self._memory.array("dense", (dense_rows, n_features), self.dtype)
         labels, weights = [], []
         for first, batch in self._files.batches(start, stop, layout.columns):
             if layout.sparse:

@@ -98,7 +98,7 @@ def _is_number(field: str) -> bool:
 
 
 def parse(
-    text: bytes,
+    text: bytes | bytearray,
     header: Header,
     path: str,
     first_row: int,
@@ -161,7 +161,7 @@ def _is_utf8(value: bytes | None) -> bool:
         return False
 
 
-def _records_before(text: bytes, odd: Any) -> int:
+def _records_before(text: bytes | bytearray, odd: Any) -> int:
     """Rows of a piece before the one that pyarrow's handler was given: it counts from 1, where it counts at all."""
     if odd.number is not None:
         return max(int(odd.number) - 1, 0)
@@ -169,7 +169,7 @@ def _records_before(text: bytes, odd: Any) -> int:
     return len([line for line in text[: max(place, 0)].splitlines() if line.strip()])
 
 
-def _name_bad_field(text: bytes, header: Header, path: str, first_row: int, kinds: dict[str, str]) -> None:
+def _name_bad_field(text: bytes | bytearray, header: Header, path: str, first_row: int, kinds: dict[str, str]) -> None:
     """Raise DataError naming the first field of a column of numbers that is none."""
     plain = parse(text, header, path, first_row, dict.fromkeys(kinds, "text"))
     for name, kind in kinds.items():

@@ -153,8 +153,8 @@ class DelimitedFiles:
                     n_samples += batch.num_rows
         late = learnt.late()
         for (number, offset, nbytes), first in zip(pieces if late else (), starts, strict=False):
-            text = PieceReader(self.files[number].path).read(offset, nbytes)
-            batch = parse(text, self.header, self.files[number].path, first, dict.fromkeys(late, "text"))
+            again = PieceReader(self.files[number].path).read(offset, nbytes)
+            batch = parse(again, self.header, self.files[number].path, first, dict.fromkeys(late, "text"))
             learnt.add_texts(batch)
         return {**learnt.document(), "pieces": pieces, "starts": starts, "n_samples": n_samples}
 

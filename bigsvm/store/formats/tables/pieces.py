@@ -77,29 +77,42 @@ class PieceReader:
         self._path = path
         self._source: ByteSource | None = None
         self._at = 0
+        self._text = bytearray()
 
-    def read(self, offset: int, nbytes: int) -> bytes:
-        """Bytes [offset, offset + nbytes) of the decompressed text.  Raises DataError where the file is shorter."""
+    def read(self, offset: int, nbytes: int) -> bytearray:
+        """Bytes [offset, offset + nbytes) of the decompressed text; the next read puts others in their place.
+
+        Raises DataError where the file is shorter.
+        """
+        self._make_room(nbytes)
         if not is_compressed(self._path):
             with open(self._path, "rb", buffering=0) as file:
                 file.seek(offset)
-                text = file.read(nbytes)
+                got = file.readinto(self._text)
         else:
-            text = self._unpack(offset, nbytes)
-        if len(text) != nbytes:
+            got = self._unpack(offset)
+        if got != nbytes:
             raise DataError("the file changed since it was opened", self._path)
-        return text
+        return self._text
 
-    def _unpack(self, offset: int, nbytes: int) -> bytes:
+    def _make_room(self, nbytes: int) -> None:
+        """Text of `nbytes`, in the memory of the piece before: the system would map and clear other pages each time."""
+        try:
+            self._text.append(0)  # refused where somebody looks at it, also where the length stays
+            del self._text[nbytes:]
+            self._text.extend(bytes(nbytes - len(self._text)))
+        except BufferError:  # somebody still looks at it, such as an error that is told
+            self._text = bytearray(nbytes)
+
+    def _unpack(self, offset: int) -> int:
         if self._source is None or offset < self._at:
             self.close()
             self._source, self._at = ByteSource(self._path), 0
         while self._at < offset:
             self._at += self._fill(np.empty(min(offset - self._at, PIECE_BYTES), np.uint8))
-        buffer = np.empty(nbytes, np.uint8)
-        got = self._fill(buffer)
+        got = self._fill(np.frombuffer(self._text, np.uint8))
         self._at += got
-        return buffer[:got].tobytes()
+        return got
 
     def _fill(self, buffer: np.ndarray) -> int:
         assert self._source is not None
