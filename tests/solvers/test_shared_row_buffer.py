@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
 import bigsvm
 from bigsvm.compiled.linear.dual_cd import BlockRows
 from bigsvm.compiled.shared.rows import sqnorms
+from bigsvm.errors import DataError
 from bigsvm.solvers.dcd.active_row_buffer import ActiveRowBuffer, make_row_buffer
+from bigsvm.solvers.dcd.dual_cd import DualCD
 from bigsvm.store.blocks import readonly_view
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.testing.problems import random_problem
@@ -70,3 +75,10 @@ def test_any_number_of_threads_trains_the_same_models(
             found.close()
     assert told[1] == told[0]
     assert told[2] == told[0]
+
+
+def test_a_checkpoint_that_knows_no_shared_rows_is_refused() -> None:
+    ctx: Any = SimpleNamespace(data=SimpleNamespace(uri="rows.zarr"))
+    state: Any = None
+    with pytest.raises(DataError, match="of an earlier version"):
+        DualCD().before_load(state, {"groups": [{"row_buffer": None}]}, ctx)

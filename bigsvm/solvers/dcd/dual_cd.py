@@ -29,6 +29,7 @@ from bigsvm.compiled.linear.dual_cd import EXACT, GAP, LOSS, BlockRows, Limits, 
 from bigsvm.compiled.shared.rows import sqnorms
 from bigsvm.compiled.shared.visiting import WITH_REPLACEMENT, VisitingOrder, mixed_runs_of
 from bigsvm.config import JOINT_LOSS, FitConfig
+from bigsvm.errors import DataError
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.deferred import DEFERRED_ALPHA
 from bigsvm.problem.problem import Problem, zero_weights
@@ -299,6 +300,9 @@ class DualCD(SolverBase):
 
     def before_load(self, state: DualCDState, tree: Any, ctx: Context) -> None:
         """Make room for what a saved state has beyond a new one: its row buffer."""
+        if "row_buffer" not in tree:
+            hint = "start again without --resume"
+            raise DataError("the checkpoint is of an earlier version, which kept rows otherwise", ctx.data.uri, hint)
         if tree["row_buffer"] is not None:
             state.row_buffer = shared_row_buffer(len(state.groups), ctx)
         for group, saved in zip(state.groups, tree["groups"], strict=True):
