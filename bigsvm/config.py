@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import os
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -385,6 +384,8 @@ def _nearest(name: str, known: set[str]) -> str:
     low = name.lower().strip("_").replace("-", "_")
     meant = CALLED_ELSEWHERE.get(low) or by_lower.get(low)
     if meant is None:
+        import difflib  # of use here alone: what only predicts goes without
+
         near = difflib.get_close_matches(low, by_lower, n=1, cutoff=0.6)
         meant = by_lower[near[0]] if near else None
     return f"did you mean {meant}?" if meant else f"known: {', '.join(sorted(known))}"

@@ -221,10 +221,12 @@ def test_numpy_is_all_that_a_prediction_loads(tmp_path: Path) -> None:
         f"for kind in ('linear', 'kernel'): bigsvm.predictor.load('{tmp_path}/' + kind).predict([[0.0] * {D}])\n"
         "roots = {name.partition('.')[0] for name, m in sys.modules.items() if getattr(m, '__file__', None)}\n"
         "print(*sorted(r for r in roots if r[0] != '_' and r not in sys.stdlib_module_names))\n"
-        "print(len([name for name in sys.modules if name.startswith('bigsvm')]), 'bigsvm.compiled' in sys.modules)"
+        "print(len([name for name in sys.modules if name.startswith('bigsvm')]), 'bigsvm.compiled' in sys.modules)\n"
+        "print(*sorted({'difflib', 'hmac', 'secrets'} & sys.modules.keys()))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.splitlines()
     assert {"bigsvm", "numpy", "xxhash"} >= set(done[0].split()) - {"sitecustomize", "usercustomize"}
     n, compiled = done[1].split()
     assert int(n) < 40
     assert compiled == "False"
+    assert done[2] == "", "what only mends a typing error or makes a name costs every start"

@@ -10,7 +10,6 @@ import ctypes
 import errno
 import os
 import re
-import secrets
 import shutil
 import stat
 from collections.abc import Iterator, Sequence
@@ -35,7 +34,7 @@ _TEMPORARY = re.compile(r"\.(?P<name>.+)\.tmp-(?P<machine>[0-9a-f]{8})-(?P<pid>[
 def temporary_name(final: Path) -> Path:
     """A name beside `final` that no other process chooses, and that says who chose it."""
     machine, pid, started = this_process()
-    return final.with_name(f".{final.name}.tmp-{machine}-{pid}-{started}-{secrets.token_hex(4)}")
+    return final.with_name(f".{final.name}.tmp-{machine}-{pid}-{started}-{os.urandom(4).hex()}")
 
 
 def remove_dead(folder: Path, name: str | None = None) -> None:

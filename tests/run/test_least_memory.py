@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from bigsvm.config import FitConfig
 from bigsvm.errors import PlanRefused
 from bigsvm.run.fit.plan import make_plan
+from bigsvm.run.fit.sizes import FIXED
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.units import MIB
@@ -57,3 +59,20 @@ def test_the_least_memory_is_enough(
         least = make_plan(store, FitConfig.of(memory=given, **options)).min_memory_bytes
     plan = make_plan(store, FitConfig.of(memory=least, **options))
     assert plan.min_memory_bytes <= least
+
+
+@pytest.mark.parametrize("n_models", [1, 500, 3000])
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+@pytest.mark.parametrize("folded", [False, True])
+def test_chunks_that_the_copy_was_made_of_are_not_counted_beside_training(
+    n_models: int, loss: str, folded: bool
+) -> None:
+    """The store lets go of them before training begins: where that holds more, their size asks for nothing."""
+    rows: Any = ArrayRows(np.zeros((50_000, 3000), np.float32), np.arange(50_000) % 2)
+    config = FitConfig.of(memory="4GiB", loss=loss, solver="dcd")
+    config = dataclasses.replace(config, C_path=[1.0] * n_models, no_dual=True)
+    chunks: Any = _LargeChunks(rows)
+    small, large = (make_plan(store, config, folded=folded).min_memory_bytes for store in (rows, chunks))
+    copying = FIXED + int(2.5 * chunks.chunk_nbytes)
+    assert large <= max(small, copying) + 8 * MIB
+    assert (large == small) == (n_models == 3000), "only where training holds most"

@@ -21,6 +21,7 @@ _SMALLEST_ROW_BUFFER = MIB // 4
 _ROW_BUFFER_SWEEPS = 20  # a pass; more gain little where features are many
 _ROW_BUFFER_SWEEPS_NARROW = 60  # where the row buffer holds many more rows than there are features, they pay
 _NARROW = 16  # rows a feature, from which that is so
+_NARROW_SEARCH = 8  # likewise of a search, where a reading that is spared is one of all its models
 _LOADING = 24 * MIB  # what reading a store into memory takes: chunks of the default size, decoded
 _PIECE = MIB  # bytes read from a store at a time where memory is scarce
 _PIECE_COPIES = 1.25  # a piece, and its labels, weights and hashes
@@ -73,7 +74,8 @@ class Sizes:
     def row_buffer_sweeps(self, store: RowBlocks, row_buffer: int) -> int:
         if row_buffer == 0:
             return 0
-        narrow = slots_in(row_buffer, store, self.packed) >= _NARROW * self.shape.n_features
+        rows_a_feature = _NARROW_SEARCH if self.shape.folded else _NARROW
+        narrow = slots_in(row_buffer, store, self.packed) >= rows_a_feature * self.shape.n_features
         return _ROW_BUFFER_SWEEPS_NARROW if narrow else _ROW_BUFFER_SWEEPS
 
     def piece_rows(self, budget: int, resident: bool) -> int:
@@ -109,10 +111,12 @@ class Sizes:
         """What must be in memory whatever else spills, without a row buffer."""
         loading = int(_PIECE_COPIES * _PIECE) + self.decode if resident else 0
         saving = self.wide_bytes()
-        copying = self.staging_bytes(self.block_rows(budget)) if self.staged and not resident else 0
         streams = not resident and self.shape.shards == 1
         training = self.streaming(budget) if streams else self.window(budget, resident) + loading + saving + self.beside
-        return FIXED + self.open_chunks + max(training, copying, saving)
+        if self.staged and not resident:  # the copy is made before training begins, and the store lets go of its chunks
+            copying = self.open_chunks + self.staging_bytes(self.block_rows(budget))
+            return FIXED + max(copying, training, saving)
+        return FIXED + self.open_chunks + max(training, saving)
 
     def streaming(self, budget: int) -> int:
         """What a pass over streamed rows holds: the rows, w and two copies of it, and a float64 one of a proof."""

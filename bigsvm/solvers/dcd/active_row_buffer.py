@@ -9,6 +9,7 @@ as they are.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,11 +22,13 @@ from bigsvm.compiled.shared.packed import PackedCSR, PackedDense
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.compiled.shared.visiting import MIXED_BYTES, RUN_ROWS, VisitingOrder
 from bigsvm.problem.problem import Problem
+from bigsvm.solvers.base import Context
 from bigsvm.store.blocks import RowBlocks, bytes_per_row
 
 _KEEP = 0.9  # of a full row buffer; the rows that violate least leave
 _KEEP_FIRST = 0.75  # in the first pass, where nearly every row violates and letting go is the cost
 _SLOT_BYTES = 40  # what a slot holds beside the packed entries (`Slots`, ptr, hot, scale)
+_SCORE_BYTES = 4
 _ENTRY_BYTES = 4.5  # packed: two of value, two or four of feature number
 _PLACE = 1 << 61  # in place of a first row, in the key of a row buffer sweep's order
 
@@ -104,12 +107,14 @@ class ActiveRowBuffer:
         number: int,
         stiffness: Stiffness = EXACT,
         part: slice | None = None,
+        score: np.ndarray | None = None,
     ) -> np.ndarray:
         """Visit every row once, in a random order; the sweep's statistics, float64, shape (n_proofs, 4).
 
         key : (seed, pass);  number : of the sweep within the pass
         stiffness : of the local problem
         part : the slots that are visited, all by default
+        score : float32, one a slot visited: filled in place of the slots' own; nothing of the row buffer changes then
         """
         slots, first, stop = self.slots, 0, self.n
         if part is not None:
@@ -126,11 +131,20 @@ class ActiveRowBuffer:
         rows = BlockRows(X, slots.y[first:stop], weight, slots.sqnorm[first:stop], slots.row[first:stop])
         dual_cd_visit(
             rows, problem.dual_models, alpha, W, _ALL, stiffness, VisitingOrder(mixed, *key, _PLACE + number),
-            np.empty(n, np.int64), stats, slots.score[first:stop],
+            np.empty(n, np.int64), stats, slots.score[first:stop] if score is None else score,
         )  # fmt: skip
-        if self.full:
+        if self.full and score is None:
             self.threshold = self._least()
         return stats
+
+    def take_scores(self, scores: Iterable[np.ndarray]) -> None:
+        """Each slot's score is the largest that groups of models, which swept all slots beside one another, gave it."""
+        kept = self.slots.score[: self.n]
+        kept[...] = 0.0
+        for score in scores:
+            np.maximum(kept, score, out=kept)
+        if self.full and self.n:
+            self.threshold = self._least()
 
     def _least(self) -> float:
         """The score up to which rows do not stay."""
@@ -194,6 +208,15 @@ def _slot_bytes(data: RowBlocks) -> int:
 def _y_type(data: RowBlocks) -> np.dtype:
     """Of what a slot keeps as y: class codes, or targets."""
     return np.dtype(np.float64 if data.classes is None else np.int32)
+
+
+def shared_row_buffer(n_groups: int, ctx: Context) -> ActiveRowBuffer:
+    """An empty row buffer for groups of models, with room beside it for the scores that each group gives its rows."""
+    nbytes = float(ctx.row_buffer_bytes)
+    if n_groups > 1:
+        each = _row_bytes(ctx.data, ctx.row_buffer_packed)
+        nbytes *= each / (each + _SCORE_BYTES * n_groups)
+    return make_row_buffer(int(nbytes), ctx.data, ctx.row_buffer_packed)
 
 
 def make_row_buffer(nbytes: int, data: RowBlocks, packed: bool, at_least: int = 1) -> ActiveRowBuffer:

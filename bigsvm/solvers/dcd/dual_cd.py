@@ -29,6 +29,7 @@ from bigsvm.compiled.linear.dual_cd import EXACT, GAP, LOSS, BlockRows, Limits, 
 from bigsvm.compiled.shared.rows import sqnorms
 from bigsvm.compiled.shared.visiting import WITH_REPLACEMENT, VisitingOrder, mixed_runs_of
 from bigsvm.config import JOINT_LOSS, FitConfig
+from bigsvm.errors import DataError
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.deferred import DEFERRED_ALPHA
 from bigsvm.problem.problem import Problem, zero_weights
@@ -44,7 +45,7 @@ from bigsvm.solvers.base import (
     StartsFrom,
     StepInfo,
 )
-from bigsvm.solvers.dcd.active_row_buffer import make_row_buffer
+from bigsvm.solvers.dcd.active_row_buffer import shared_row_buffer
 from bigsvm.solvers.dcd.dual_cd_start import DualStart
 from bigsvm.solvers.dcd.dual_cd_state import (
     FIRST_EPS,
@@ -167,11 +168,12 @@ class DualCD(SolverBase):
         """Bytes by name; per-row needs may go to disk."""
         n, m = shape.n_samples, shape.n_models
         groups = groups_of_models(m, shape.shards, resident and shape.folded, shape.joint)
+        each, streams = [bytes_active(g, resident, shape.joint) for g in groups], not resident and shape.shards == 1
         needs = [
             Need("w", shape.weight_bytes * (shape.n_features + 1) * m),
             Need("alpha", 8 * n * m, may_spill=True),
             *([Need("folds of the rows", 2 * n)] if shape.folded else []),  # by store row, and by working row
-            Need("active rows", n * sum(bytes_active(g, resident, shape.joint) for g in groups), True),
+            Need("active rows", n * (each[0] if streams else sum(each)), True),
         ]
         costs = self._leaps and shape.weighted and not (shape.regression or shape.joint)
         if resident:
@@ -217,8 +219,9 @@ class DualCD(SolverBase):
             and not (problem.regression or problem.joint)
         )
         leaps = leaps and (problem.axis is None or problem.axis.same_weights)  # it knows one cost of each row
-        groups = []
+        groups: list[ModelGroup] = []
         searched = ctx.resident and problem.axis is not None
+        streams = not ctx.resident and ctx.shards == 1
         for models in groups_of_models(problem.n_models, ctx.shards, searched, problem.joint):
             m = models.stop - models.start
             part = problem.of_models(models)
@@ -229,7 +232,9 @@ class DualCD(SolverBase):
                     problem=part,
                     w=w,
                     alpha=ctx.vector("alpha", m),
-                    active=ctx.vector(
+                    active=groups[0].active
+                    if streams and groups
+                    else ctx.vector(
                         "active rows",
                         1,
                         np.dtype(f"u{bytes_active(models, ctx.resident, problem.joint)}"),
@@ -262,7 +267,7 @@ class DualCD(SolverBase):
 
     def linear_start(self, state: DualCDState, known: int, by_weights: bool, ctx: Context) -> DualStart:
         """As `dual_cd_start` has it."""
-        return DualStart(state.groups, known, by_weights, ctx)
+        return DualStart(state, known, by_weights, ctx)
 
     def step(self, problem: Problem, state: DualCDState, ctx: Context) -> StepInfo:
         """One pass over rows that stream; on data in memory, up to `max_sweeps_per_step` sweeps."""
@@ -276,7 +281,7 @@ class DualCD(SolverBase):
         else:
             if state.done == 0:
                 _leap(state)
-            state.done = streamed_pass(state.groups, state.cost, state.sweep, state.done, self._mixed_runs, ctx)
+            state.done = streamed_pass(state, self._mixed_runs, ctx)
             if state.done:
                 return StepInfo(state.estimates[0], ctx.data.n_samples, 0, ask_certificate=False, paused=True)
             sums, visits = pass_sums(state.groups)
@@ -294,11 +299,13 @@ class DualCD(SolverBase):
         return StepInfo(newest, ctx.data.n_samples, visits, ask_certificate=False, collectable=collectable, rule=rule)
 
     def before_load(self, state: DualCDState, tree: Any, ctx: Context) -> None:
-        """Make room for what a saved state has beyond a new one: its row buffers."""
+        """Make room for what a saved state has beyond a new one: its row buffer."""
+        if "row_buffer" not in tree:
+            hint = "start again without --resume"
+            raise DataError("the checkpoint is of an earlier version, which kept rows otherwise", ctx.data.uri, hint)
+        if tree["row_buffer"] is not None:
+            state.row_buffer = shared_row_buffer(len(state.groups), ctx)
         for group, saved in zip(state.groups, tree["groups"], strict=True):
-            if saved["row_buffer"] is not None:
-                nbytes = ctx.row_buffer_bytes // len(state.groups)
-                group.row_buffer = make_row_buffer(nbytes, ctx.data, ctx.row_buffer_packed)
             for name in ("seen", "row_buffer_stats"):
                 setattr(group, name, np.empty(saved[name].shape))
 
@@ -444,8 +451,9 @@ class DualCD(SolverBase):
         for sharded in state.shards or ():
             sharded.finish()
         for group in state.groups:
-            group.row_buffer = group.momentum = None
+            group.momentum = None
             group.active.close()
+        state.row_buffer = None
         if state.sqnorm is not None:
             state.sqnorm.close()
         if state.cost is not None:

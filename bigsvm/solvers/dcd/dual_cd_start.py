@@ -16,8 +16,8 @@ from bigsvm.problem.certificate import Certificate, slacks_of
 from bigsvm.problem.joint import alpha_of_slacks, clip_joint, joint_distance
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import Context
-from bigsvm.solvers.dcd.active_row_buffer import make_row_buffer
-from bigsvm.solvers.dcd.dual_cd_state import ModelGroup
+from bigsvm.solvers.dcd.active_row_buffer import shared_row_buffer
+from bigsvm.solvers.dcd.dual_cd_state import DualCDState
 from bigsvm.solvers.dcd.dual_cd_stream import writable
 from bigsvm.store.blocks import Block, BlockGroup, BlockRef, readonly_view
 
@@ -33,16 +33,17 @@ class DualStart:
     known : rows of the store that it knew, the first ones;  by_weights : it had weights
     """
 
-    def __init__(self, groups: list[ModelGroup], known: int, by_weights: bool, ctx: Context) -> None:
-        self._groups, self._known, self._by_weights, self._ctx = groups, known, by_weights, ctx
+    def __init__(self, state: DualCDState, known: int, by_weights: bool, ctx: Context) -> None:
+        self._state, self._known, self._by_weights, self._ctx = state, known, by_weights, ctx
 
     def take(self, block: Block, where: BlockRef | BlockGroup) -> None:
         """Bring alpha of a block's rows into the box, say what it is of new rows, keep the rows that may move."""
         ctx, refs = self._ctx, where.refs if isinstance(where, BlockGroup) else (where,)
         at = np.concatenate([np.arange(ref.start, ref.stop) for ref in refs])
         new = (at if ctx.data.row_order is None else ctx.data.row_order[at]) >= self._known
-        X = readonly_view(block.X)
-        for group in self._groups:
+        X, keeps = readonly_view(block.X), ctx.row_buffer_bytes > 0 and not ctx.resident
+        wanted = np.zeros(block.n_rows, np.float32)
+        for group in self._state.groups:
             problem, alpha = group.problem, group.alpha.get(where)
             y, cost = problem.y_and_cost(block)
             C, slacks = cost[:, None] * problem.C[None, :], slacks_of(problem, X, y, group.w)
@@ -53,9 +54,11 @@ class DualStart:
             else:
                 clip(problem, C, alpha)
             group.alpha.put(where, alpha)
-            if ctx.row_buffer_bytes and not ctx.resident:
-                scores = _scores(problem, slacks, alpha, C, self._by_weights)
-                self._keep(group, BlockRows(X, y, writable(block.sample_weight), _sqnorm(block), at), scores)
+            if keeps:
+                np.maximum(wanted, _scores(problem, slacks, alpha, C, self._by_weights), out=wanted)
+        if keeps:
+            y = self._state.groups[0].problem.y_of(block)
+            self._keep(BlockRows(X, y, writable(block.sample_weight), _sqnorm(block), at), wanted)
 
     def settle(self, certificate: Certificate) -> int | None:
         """Sweep the rows that were kept, until their gap is small, or often enough; row visits of a group of models.
@@ -63,27 +66,34 @@ class DualStart:
         None where the run is to stop.
         """
         ctx, visits, first = self._ctx, 0, 0
-        for group in self._groups:
+        row_buffer, groups = self._state.row_buffer, self._state.groups
+        if row_buffer is None:
+            return 0
+        scores = np.zeros((len(groups), row_buffer.n), np.float32)
+        for group, score in zip(groups, scores, strict=True):
             models = slice(first, first + group.problem.n_models)
             first = models.stop
-            if group.row_buffer is None:
-                continue
             enough = _SETTLED * ctx.tol * certificate.primal[models]
             for number in range(_MOST_SWEEPS):
-                stats = group.row_buffer.sweep(group.problem, group.alpha.values, group.w, (ctx.seed, _PASS), number)
-                visits += group.row_buffer.n
+                stats = row_buffer.sweep(
+                    group.problem, group.alpha.values, group.w, (ctx.seed, _PASS), number,
+                    score=score if len(groups) > 1 else None,
+                )  # fmt: skip
+                visits += row_buffer.n
                 if ctx.stopping():
                     return None
                 if np.all(stats[:, GAP] <= enough):
                     break
-        return visits // len(self._groups)
+        if len(groups) > 1:
+            row_buffer.take_scores(scores)
+        return visits // len(groups)
 
-    def _keep(self, group: ModelGroup, rows: BlockRows, scores: np.ndarray) -> None:
+    def _keep(self, rows: BlockRows, scores: np.ndarray) -> None:
         """Into the row buffer, where those with the smallest scores leave when it is full."""
-        if group.row_buffer is None:
-            nbytes = self._ctx.row_buffer_bytes // len(self._groups)
-            group.row_buffer = make_row_buffer(nbytes, self._ctx.data, self._ctx.row_buffer_packed)
-        group.row_buffer.admit(rows, np.arange(len(scores)), scores, group.active.values[:, 0])
+        state, ctx = self._state, self._ctx
+        if state.row_buffer is None:
+            state.row_buffer = shared_row_buffer(len(state.groups), ctx)
+        state.row_buffer.admit(rows, np.arange(len(scores)), scores, state.groups[0].active.values[:, 0])
 
 
 def clip(problem: Problem, C: np.ndarray, alpha: np.ndarray) -> None:

@@ -26,7 +26,8 @@ class ModelGroup:
     problem : of these models
     w : (n_features + 1,) or (n_features + 1, n_models)
     alpha : RowVector float64, (n_samples, n_models)
-    active : RowVector of bits, one a model: not shrunk away; of streamed data: 1 for rows not in the row buffer
+    active : RowVector of bits, one a model: not shrunk away; of streamed data: 1 for rows not in the row buffer, one
+        vector for all groups of models
     seen, row_buffer_stats, visits : of the pass that is going on (`dual_cd_stream.py`)
     moves : uint8, (n_models,), of the problem's axis: which models are not done
     still : nothing has moved since the last proof; told where rows are in memory, of models of a search
@@ -43,7 +44,6 @@ class ModelGroup:
     eps: float = FIRST_EPS
     target: float = 0.0
     estimate: float = math.inf
-    row_buffer: ActiveRowBuffer | None = None
     seen: np.ndarray = field(default_factory=lambda: np.empty((0, 1, 2)))
     row_buffer_stats: np.ndarray = field(default_factory=lambda: np.empty((1, 4)))
     visits: int = 0
@@ -64,6 +64,7 @@ class DualCDState:
     share : proved gap over estimate, as of the last proof
     done : groups of rows of the present pass that have been visited, or rounds of it where rows lie on shards
     shards : of each group of models, where there are several
+    row_buffer : of rows that stream; one for all groups of models, since mostly the same rows violate
     """
 
     sweep: int
@@ -75,6 +76,7 @@ class DualCDState:
     share: float = 0.0
     done: int = 0
     shards: list[ShardedGroup] | None = None
+    row_buffer: ActiveRowBuffer | None = None
 
 
 def groups_of_models(n_models: int, shards: int, searched: bool = False, joint: bool = False) -> list[slice]:

@@ -1,17 +1,17 @@
 """One pass of dual coordinate descent over rows that stream from disk, one group of blocks after another.
 
 Each group is visited once, in a random order; the row buffer takes the rows that still violate, and is swept between
-arrivals.  Groups of models share the reading and nothing else: each has its weights, its alpha and its row buffer,
-and may run on a thread of its own.  The first pass takes the blocks in their order, every later one in a random
+arrivals.  Groups of models share the reading and the row buffer: each has its weights and its alpha, and may run on a
+thread of its own.  The first pass takes the blocks in their order, every later one in a random
 order of (seed, pass).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -21,13 +21,12 @@ from bigsvm.compiled.shared.visiting import VisitingOrder
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import Context
 from bigsvm.solvers.block_order import groups_at_random, groups_in_order
-from bigsvm.solvers.dcd.active_row_buffer import ActiveRowBuffer, make_row_buffer
+from bigsvm.solvers.dcd.active_row_buffer import ActiveRowBuffer, shared_row_buffer
 from bigsvm.store.blocks import Block, BlockGroup, Matrix, readonly_view
 from bigsvm.store.read_ahead import ReadAhead
-from bigsvm.store.state.vectors import RowVector
 
 if TYPE_CHECKING:
-    from bigsvm.solvers.dcd.dual_cd_state import ModelGroup
+    from bigsvm.solvers.dcd.dual_cd_state import DualCDState, ModelGroup
 
 MixedRuns = Callable[[Matrix, Problem], int]
 """How a group of rows is visited: see `visiting.fill_order`."""
@@ -46,21 +45,19 @@ class _Work(NamedTuple):
     start: int
     rows: BlockRows
     key: tuple[int, int]
-    sweeps: range  # numbers of the row buffer sweeps that follow
-    first: bool  # of the pass
 
 
-def streamed_pass(
-    models: list[ModelGroup], cost: RowVector | None, number: int, done: int, mixed_runs: MixedRuns, ctx: Context
-) -> int:
-    """Visit every row once, or the groups of rows after the first `done`; `number` is the pass.
+def streamed_pass(state: DualCDState, mixed_runs: MixedRuns, ctx: Context) -> int:
+    """Visit every row once, or the groups of rows after the first `state.done`; `state.sweep` is the pass.
 
     Returns how many groups of rows of the pass are done: fewer than all where `ctx.pause` said so.  What was seen
-    is in the groups of models, `pass_sums` adds it up.  `cost` is filled where there is one.
+    is in the groups of models, `pass_sums` adds it up.  `state.cost` is filled where there is one.
     """
+    models, cost, number, done = state.groups, state.cost, state.sweep, state.done
     groups = groups_in_order(ctx) if number == 0 else groups_at_random(ctx, number)
-    row_buffer_bytes = ctx.row_buffer_bytes // len(models)
-    runs = [_Run(group_of_models, ctx, row_buffer_bytes, mixed_runs, done == 0) for group_of_models in models]
+    if done == 0 and state.row_buffer is not None:
+        state.row_buffer.begin_pass()
+    runs = [_Run(group_of_models, mixed_runs, done == 0) for group_of_models in models]
     seen = done
 
     def prove_deferred(block: Block, group: BlockGroup) -> None:
@@ -75,19 +72,19 @@ def streamed_pass(
         ReadAhead(ctx.data, groups[done:], ctx.read_depth, ctx.buffers, also) as source,
         ThreadPoolExecutor(min(ctx.threads, len(models)), "bigsvm-models") as pool,
     ):
+        kept = _KeptRows(state, runs, ctx, map if len(runs) == 1 else pool.map)
         paused = False
         for group, block in source:
             if paused:  # only now have the proofs, too, seen the rows of the group before
                 break
             ctx.charge(block.nbytes)
             due = range(done * ctx.row_buffer_sweeps // len(groups), (done + 1) * ctx.row_buffer_sweeps // len(groups))
-            work = _work(models[0].problem, group, block, (ctx.seed, number), due, done == 0)
+            work = _work(models[0].problem, group, block, (ctx.seed, number))
             if cost is not None and number == 0:
                 cost.values[work.rows.at, 0] = models[0].problem.y_and_cost(block)[1]
-            if len(runs) == 1:
-                runs[0].take(work)
-            else:
-                list(pool.map(lambda run, work=work: run.take(work), runs))
+            if done == 0:
+                kept.settle(work.key)
+            kept.take(work, due)
             done += 1
             paused = done < len(groups) and ctx.pause()
     ctx.reads.waited_s += source.waited_s
@@ -106,9 +103,7 @@ def pass_sums(models: list[ModelGroup]) -> PassSums:
     return PassSums(sums, sum(group.visits for group in models) // len(models))
 
 
-def _work(
-    problem: Problem, group: BlockGroup, block: Block, key: tuple[int, int], due: range, first: bool
-) -> _Work:  # fmt: skip
+def _work(problem: Problem, group: BlockGroup, block: Block, key: tuple[int, int]) -> _Work:
     X = readonly_view(block.X)
     sqnorm = block.sqnorm
     if sqnorm is None:
@@ -116,7 +111,7 @@ def _work(
         sqnorms(X, sqnorm)
     at = np.concatenate([np.arange(ref.start, ref.stop) for ref in group.refs])
     rows = BlockRows(X, problem.y_of(block), writable(block.sample_weight), sqnorm, at)
-    return _Work(group.start, rows, key, due, first)
+    return _Work(group.start, rows, key)
 
 
 def writable(sample_weight: np.ndarray | None) -> np.ndarray:
@@ -129,56 +124,46 @@ def writable(sample_weight: np.ndarray | None) -> np.ndarray:
 class _Run:
     """One group of models in one pass."""
 
-    def __init__(
-        self, models: ModelGroup, ctx: Context, row_buffer_bytes: int, mixed_runs: MixedRuns, begins: bool
-    ) -> None:
+    def __init__(self, models: ModelGroup, mixed_runs: MixedRuns, begins: bool) -> None:
         self._mixed_runs = mixed_runs
-        self.models, self.problem, self.data = models, models.problem, ctx.data
-        self._row_buffer_bytes, self._packed, self._sweeps = (
-            row_buffer_bytes,
-            ctx.row_buffer_packed,
-            ctx.row_buffer_sweeps,
-        )
+        self.models, self.problem = models, models.problem
         if begins:
             m = self.problem.n_proofs
             models.seen, models.row_buffer_stats, models.visits = np.empty((0, m, 2)), np.zeros((m, 4)), 0
             models.spread[...] = -math.inf, math.inf
-            if models.row_buffer is not None:
-                models.row_buffer.begin_pass()
         self._seen: list[np.ndarray] = list(models.seen)
+
+    @property
+    def ahead(self) -> bool:
+        """The pass starts beyond where the last one ended, where alpha may be infeasible."""
+        return self.models.momentum is not None and bool(self.models.momentum.theta.any())
 
     def close(self) -> None:
         """What was seen goes to the state, which may be saved now."""
         self.models.seen = np.array(self._seen).reshape(-1, self.problem.n_proofs, 2)
 
-    def take(self, work: _Work) -> None:
-        """Visit the rows, keep those that violate, sweep the row buffer as often as is due."""
+    def visit(self, work: _Work) -> tuple[np.ndarray, np.ndarray]:
+        """Visit rows as they arrive: (the local rows in the order of visits, how much each violates)."""
         models, problem = self.models, self.problem
-        if work.first:
-            self._settle(work.key)
         rows, n = work.rows, len(work.rows.at)
         order, score, stats = np.empty(n, np.int64), np.empty(n, np.float32), np.empty((problem.n_proofs, 4))
-        alpha, streams = models.alpha.values, models.active.values[:, 0]
         key = VisitingOrder(self._mixed_runs(rows.X, problem), *work.key, work.start)
         visited = dual_cd_visit(
-            rows, problem.dual_models, alpha, models.w, streams, EXACT, key, order, stats, score
+            rows, problem.dual_models, models.alpha.values, models.w, models.active.values[:, 0], EXACT, key, order,
+            stats, score,
         )  # fmt: skip
         models.visits += visited
         self._note(stats)
-        row_buffer = self._row_buffer()
-        if row_buffer is None:
-            return
-        row_buffer.admit(rows, order[:visited], score, streams)
-        for number in work.sweeps:
-            models.row_buffer_stats = row_buffer.sweep(problem, alpha, models.w, work.key, number)
-            models.visits += row_buffer.n
+        return order[:visited], score
 
-    def _settle(self, key: tuple[int, int]) -> None:
-        """Visit the buffered rows before any may leave: where the pass starts ahead, alpha is infeasible."""
+    def sweep(self, row_buffer: ActiveRowBuffer, key: tuple[int, int], sweeps: range, score: np.ndarray | None) -> None:
+        """Sweep the rows that were kept, as often as is due; `score` as of `ActiveRowBuffer.sweep`."""
         models = self.models
-        if models.row_buffer is not None and models.momentum is not None and models.momentum.theta.any():
-            models.row_buffer.sweep(self.problem, models.alpha.values, models.w, key, self._sweeps)
-            models.visits += models.row_buffer.n
+        for number in sweeps:
+            models.row_buffer_stats = row_buffer.sweep(
+                self.problem, models.alpha.values, models.w, key, number, score=score
+            )
+            models.visits += row_buffer.n
 
     def _note(self, stats: np.ndarray) -> None:
         spread = self.models.spread
@@ -188,9 +173,53 @@ class _Run:
         if len(self._seen) > 512:
             self._seen = [np.sum(self._seen, axis=0)]
 
+
+class _KeptRows:
+    """Rows in the order of their arrival, and those among them that stay: the same for all groups of models.
+
+    A row stays for the group that it violates most.  The groups wait for one another before rows come in or go, so
+    that the number of threads has no say in which do.
+    """
+
+    def __init__(self, state: DualCDState, runs: list[_Run], ctx: Context, each: Callable[..., Iterator[Any]]) -> None:
+        self._state, self._runs, self._ctx, self._each = state, runs, ctx, each
+
+    def settle(self, key: tuple[int, int]) -> None:
+        """Visit the buffered rows before any may leave: where the pass starts ahead, alpha is infeasible."""
+        row_buffer, number = self._state.row_buffer, self._ctx.row_buffer_sweeps
+        ahead = [run for run in self._runs if run.ahead]
+        if row_buffer is None or not ahead:
+            return
+        stats = [run.models.row_buffer_stats for run in ahead]
+        self._sweep(row_buffer, ahead, key, range(number, number + 1))
+        for run, before in zip(ahead, stats, strict=True):  # what is told of a pass is of its own sweeps
+            run.models.row_buffer_stats = before
+
+    def take(self, work: _Work, due: range) -> None:
+        """Visit the rows, keep those that violate, sweep the row buffer as often as is due."""
+        found = list(self._each(lambda run: run.visit(work), self._runs))
+        row_buffer = self._row_buffer()
+        if row_buffer is None:
+            return
+        # All groups have the same order: it follows from the key, and from which rows are in the row buffer.
+        order, score = found[0]
+        for _, other in found[1:]:
+            score = np.maximum(score, other)
+        row_buffer.admit(work.rows, order, score, self._runs[0].models.active.values[:, 0])
+        self._sweep(row_buffer, self._runs, work.key, due)
+
+    def _sweep(self, row_buffer: ActiveRowBuffer, runs: list[_Run], key: tuple[int, int], due: range) -> None:
+        if len(due) == 0:
+            return
+        if len(self._runs) == 1:
+            runs[0].sweep(row_buffer, key, due, None)
+            return
+        scores = np.zeros((len(runs), row_buffer.n), np.float32)
+        list(self._each(lambda run, score: run.sweep(row_buffer, key, due, score), runs, scores))
+        row_buffer.take_scores(scores)
+
     def _row_buffer(self) -> ActiveRowBuffer | None:
-        if self._row_buffer_bytes == 0:
-            return None
-        if self.models.row_buffer is None:
-            self.models.row_buffer = make_row_buffer(self._row_buffer_bytes, self.data, self._packed)
-        return self.models.row_buffer
+        state, ctx = self._state, self._ctx
+        if state.row_buffer is None and ctx.row_buffer_bytes > 0:
+            state.row_buffer = shared_row_buffer(len(state.groups), ctx)
+        return state.row_buffer
