@@ -29,6 +29,8 @@ IN_MEMORY = Limits(most=100_000, patience=1000)
 """Epochs over rows in memory."""
 STREAMED = Limits(most=2000, patience=200)
 """Passes over rows that stream."""
+SCANNED = 3_000
+"""Likewise, of solvers with a kernel, whose rules of two variables read all rows at each step."""
 
 
 def kernel_limits(n: int) -> Limits:

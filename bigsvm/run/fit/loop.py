@@ -27,7 +27,7 @@ from bigsvm.run.execute.signals import Stop
 from bigsvm.run.fit.checkpoint import Checkpoints
 from bigsvm.run.proof.prover import ProofLeft, Prover
 from bigsvm.solvers.base import Context, Rule, Solver
-from bigsvm.solvers.pace import IN_MEMORY, STREAMED, Pace
+from bigsvm.solvers.pace import IN_MEMORY, SCANNED, STREAMED, Pace
 from bigsvm.store.state.state_files import dump, load
 
 _FIRST_CHECK = 4.0  # passes before the first certificate is deferred; then each time they have doubled
@@ -227,7 +227,7 @@ class Loop:
 
     def _read_enough(self) -> bool:
         """Whether a solver that paces itself has read rows that stream as often as it may."""
-        most = STREAMED.most if self.config.max_passes is None else self.config.max_passes
+        most = SCANNED if self.config.max_passes is None else self.config.max_passes
         return self.solver.self_paced and not self.ctx.resident and self._spent() >= most
 
     def _spent(self) -> float:
