@@ -60,12 +60,12 @@ def test_a_row_stays_for_the_group_that_it_violates_most(full: bool) -> None:
 def test_any_number_of_threads_trains_the_same_models(
     streaming: None, loss: str, momentum: str, n_models: int, weighted: bool, row_buffer: str
 ) -> None:
-    X, y = random_problem(1500, 25, 0.5, seed=6, noise=0.3)
+    X, y = random_problem(400, 25, 0.5, seed=6, noise=0.3)
     weight = np.random.default_rng(2).uniform(0.5, 2.0, len(y)) if weighted else None
     told = []
-    for threads in (1, 2, 3):
+    for threads in (1, 3):
         path = bigsvm.fit_path(
-            (X, y, weight), np.logspace(-3, 0, n_models).tolist(), loss=loss, solver="dcd", threads=threads, tol=1e-2,
+            (X, y, weight), np.logspace(-3, -1, n_models).tolist(), loss=loss, solver="dcd", threads=threads, tol=1e-2,
             solver_options={"momentum": momentum, "row_buffer": row_buffer},
         )  # fmt: skip
         assert path[0].status == "converged"
@@ -74,7 +74,6 @@ def test_any_number_of_threads_trains_the_same_models(
         for found in path:
             found.close()
     assert told[1] == told[0]
-    assert told[2] == told[0]
 
 
 def test_a_checkpoint_that_knows_no_shared_rows_is_refused() -> None:
