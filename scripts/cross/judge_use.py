@@ -20,6 +20,8 @@ def judge_certify(step: Step, outcome: Outcome, certified: Outcome, error: float
     """`certify` of the model just written agrees with the fit."""
     if certified.code == 65 and step.options.assume_psd and "vouches for it" in str(certified.document):
         return []  # more memory than the fit had may refute what was vouched for
+    if certified.code == 65 and step.options.no_dual and step.options.nu is not None:
+        return []  # without alpha nothing that nu shapes can be proved, and it says so
     if certified.code != 0:
         return [Finding("certify", f"exit {certified.code}: {certified.document.get('message')}")]
     fit, again = outcome.document, certified.document

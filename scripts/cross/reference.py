@@ -54,7 +54,11 @@ def own_rounding(space: Linear | Kernelled, beta: np.ndarray) -> np.longdouble:
 
 def indefinite(K: np.ndarray) -> bool:
     """Whether a symmetric matrix has an eigenvalue that is clearly below 0."""
-    values = np.linalg.eigvalsh(np.asarray((K + K.T) / 2, np.float64))
+    largest = np.abs(K).max(initial=Real(0))
+    if not 0 < largest < np.inf:
+        return False
+    # Scaled: kernel values may be beyond float64.
+    values = np.linalg.eigvalsh(np.asarray((K + K.T) / (2 * largest), np.float64))
     return bool(values[0] < -_INDEFINITE * len(K) * max(abs(values[-1]), abs(values[0]), 1e-300))
 
 

@@ -18,6 +18,7 @@ from bigsvm.problem.kernel import Kernel
 from bigsvm.run.fit import loop as looping
 from bigsvm.run.fit import sizes
 from bigsvm.run.fit.outcome import FitResult
+from bigsvm.run.proof import kernel_prover
 from bigsvm.solvers.pace import IN_MEMORY, Limits, Pace, kernel_limits
 from bigsvm.solvers.registry import SOLVERS
 from tests.run.test_checkpoint import comes_to_the_same
@@ -318,3 +319,21 @@ def test_auto_converges_with_several_classes_the_hinge_loss_and_a_free_bias(what
         X, y = unscaled(300, 3)
     result = fit((X, y), loss="hinge", bias="free", C=C)
     assert result.status == "converged"
+
+
+@pytest.mark.parametrize("name", [name for name in SOLVERS if SOLVERS[name].biases[0] == "free"])
+def test_a_fit_whose_proofs_say_other_than_its_solver_ends(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the paper's own algorithm left the model, near enough as its scores said."""
+    computed, proofs = kernel_prover.scores_of, 0
+
+    def other_scores(qp: Any, *rest: Any) -> Any:
+        nonlocal proofs
+        proofs += 1
+        assert proofs < 100, "this fit does not end"
+        found = computed(qp, *rest)
+        qp.f += np.where(np.arange(qp.n) % 2 == proofs % 2, 30.0, -30.0) * (1.0 + 1e-6 * proofs)
+        return found
+
+    monkeypatch.setattr(kernel_prover, "scores_of", other_scores)
+    result = fit(noisy(60), solver=name, kernel="rbf", C=1.0, tol=1e-2)
+    assert result.status == "stalled"

@@ -97,15 +97,15 @@ class KernelProver(Prover):
 
     def _judge(self, certificate: Certificate) -> None:
         """Send models back whose proof shows less than their solver believed."""
-        state, solver = self._state, self._solver
+        state, solver, tol = self._state, self._solver, self._ctx.tol
         self.rejected = False
-        if not bool(state.done.all()) or state.final.any():
+        if not bool(state.done.all()) or solver.given_up(state, tol).any():
             return
-        tol = self._ctx.tol
         if solver.asked.stop == "paper" or not state.problem.kernel.positive_semidefinite:
             failed = self.violation > solver.rule_factor * tol
         else:
             failed = certificate.relative_gaps > tol
+        state.failures[failed & (state.failures == solver.most_failures)] += 1  # given up
         failed &= state.failures < solver.most_failures
         if failed.any():
             self.rejected = True

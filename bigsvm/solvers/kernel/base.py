@@ -67,8 +67,6 @@ class KernelSolver(EndsOfModels):
     self_paced: ClassVar[bool] = True
     starts_from: ClassVar[StartsFrom] = "duals"
     paper_rule: ClassVar[bool] = True
-    most_failures: ClassVar[int] = 4
-    """Proofs of a model that may send its solver back."""
     keep_sums: ClassVar[bool] = False
     """It asks for rows in sums, step after step over much the same ones."""
 
@@ -217,13 +215,12 @@ class KernelSolver(EndsOfModels):
             state.done[m], state.final[m], state.own_end[m] = True, progress.final or exhausted, progress.final
             self._close(state)
         all_done = bool(state.done.all())
-        ended = self.within(state, state.violation, ctx.tol) | self.ends_of_its_own(state)
         return StepInfo(
             gap_estimate=self._estimate(state, ctx),
             n_active=int(np.count_nonzero(qp.beta)),
             visits=progress.visits,
             ask_certificate=all_done,
-            exhausted=all_done and bool(np.any(state.final & ~ended)),
+            exhausted=all_done and bool(self.given_up(state, ctx.tol).any()),
             rule=self.rule(state, state.violation, ctx.tol) if all_done else None,
             message=message,
             work=work,

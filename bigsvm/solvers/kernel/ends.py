@@ -45,6 +45,8 @@ class EndsOfModels(SolverBase):
     asked : all options of the fit; a flag needs no other way to reach a solver
     """
 
+    most_failures: ClassVar[int] = 4
+    """Proofs of a model that may send its solver back."""
     rule_factor: ClassVar[float] = 1.0
     """Times the tolerance: the violation at which the paper's own rule stops."""
 
@@ -73,6 +75,14 @@ class EndsOfModels(SolverBase):
         if self.goes_by_violation(state):
             return violation <= self.rule_factor * tol
         return self.relative(state) <= tol
+
+    def given_up(self, state: KernelState, tol: float) -> np.ndarray:
+        """Models that their solver can bring no nearer and that are not near enough, as it knows or as proofs say.
+
+        bool, (n_models,)
+        """
+        ended = self.within(state, state.violation, tol) | self.ends_of_its_own(state)
+        return (state.final & ~ended) | (state.failures > self.most_failures)
 
     def ends_of_its_own(self, state: KernelState) -> np.ndarray:
         """Models that the paper's own algorithm left, where it is asked for, bool (n_models,)."""
