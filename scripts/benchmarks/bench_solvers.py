@@ -169,7 +169,7 @@ def main() -> None:
     asked = parser.parse_args()
     asked.tols = TOLERANCES
     if asked.smoke:
-        asked.scale, asked.limit, asked.tols = 0.003, 600.0, (1e-1, 1e-2)
+        asked.scale, asked.limit, asked.tols = 0.003, 3600.0, (1e-1, 1e-2)
         asked.problems, asked.solvers, asked.losses = "dense", "dcd,hyperpass", "hinge"
     sizes = {"sparse": (400_000, 0), "dense": (1_000_000, 100), "wide": (40_000, 2000)}
     lines: list[Line] = []

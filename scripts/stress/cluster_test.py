@@ -2,7 +2,7 @@
 """Take parts of a cluster away while a sharded fit runs on it, and compare the model with that of no cluster.
 
     workers    a worker is killed every two seconds on average, and another started in its place
-    frozen     a worker is stopped (SIGSTOP) for 30 seconds: after 5 it counts as dead; a late result is dropped
+    frozen     a worker is stopped (SIGSTOP) for 30 seconds: after 5 (--ttl) it counts as dead; a late result is dropped
     scheduler  the scheduler is killed: exit 75, and `bigsvm resume` on another cluster
     client     the fit itself is killed (SIGKILL): `bigsvm resume` on the same cluster
 
@@ -33,20 +33,37 @@ from bigsvm.store.ingest.demo_rows import write_problem
 TTL_S = 5
 FROZEN_S = 30.0
 KILLED_EVERY_S = 2.0
+_HELD = """
+import sys
+from bigsvm.cli.main import main
+from bigsvm.observe.jsonl import JsonlFile
+
+record, held = JsonlFile.__call__, []
+
+def hold(self, event):
+    record(self, event)
+    if type(event).__name__ == "TrafficCounted" and not held:
+        held.append(sys.stdin.readline())
+
+JsonlFile.__call__ = hold
+main()
+"""
+"""A fit that stands still after its first pass until a line comes: it has not ended when something happens to it."""
 
 
 class Cluster:
     """`dask scheduler` and `dask worker` processes that find one another by a file."""
 
-    def __init__(self, folder: Path, workers: int) -> None:
+    def __init__(self, folder: Path, workers: int, ttl_s: float) -> None:
         folder.mkdir()
+        self._ttl_s = ttl_s
         self.file, self._log = folder / "dask.json", open(folder / "log.txt", "ab")  # noqa: SIM115
         self.scheduler = self._start("scheduler", "--port", "0", "--no-dashboard")
         self.workers = [self._worker() for _ in range(workers)]
 
     def _start(self, what: str, *options: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "dask", what, "--scheduler-file", str(self.file), *options]
-        environment = {**os.environ, "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": f"{TTL_S}s"}
+        environment = {**os.environ, "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": f"{self._ttl_s}s"}
         return subprocess.Popen(command, stdout=self._log, stderr=self._log, env=environment)
 
     def _worker(self) -> subprocess.Popen[bytes]:
@@ -87,9 +104,22 @@ class Trial:
             *("-o", str(self.work / f"{name}.model")),
         ]
 
-    def start(self, arguments: list[str]) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "bigsvm", *arguments, "--json", "--no-progress"]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    def start(self, arguments: list[str], held: bool = False) -> subprocess.Popen[str]:
+        program, pipe = ("-c", _HELD) if held else ("-m", "bigsvm"), subprocess.PIPE
+        command = [sys.executable, *program, *arguments, "--json", "--no-progress"]
+        return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+
+    def started_on(self, cluster: Cluster, name: str) -> subprocess.Popen[str]:
+        """A fit on a cluster that has done a pass and stands still."""
+        fit = self.start(self.fit(name, "--scheduler-file", str(self.wait_for(cluster))), held=True)
+        if not self.training(fit, name):
+            raise SystemExit("the fit was over before anything could happen to it")
+        return fit
+
+    def go_on(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
 
     def ended(self, process: subprocess.Popen[str], code: int) -> dict[str, Any]:
         """The document of a fit that ends with `code`, in time."""
@@ -104,7 +134,7 @@ class Trial:
         return found
 
     def training(self, process: subprocess.Popen[str], name: str) -> bool:
-        """Wait until the fit has done some passes; whether it is still running."""
+        """Wait until the fit has done a pass; whether it is still running."""
         events = self.work / f"{name}.model.run" / "events.jsonl"
         while process.poll() is None:
             with contextlib.suppress(OSError):
@@ -114,13 +144,14 @@ class Trial:
         return False
 
     def cluster(self, name: str) -> Cluster:
-        return Cluster(self.work / name, self.options.workers)
+        return Cluster(self.work / name, self.options.workers, self.options.ttl)
 
     def kill_workers(self, name: str) -> str:
         cluster, kills = self.cluster(f"{name}-cluster"), 0
         try:
-            fit = self.start(self.fit(name, "--scheduler-file", str(self.wait_for(cluster))))
-            while self.training(fit, name) and kills < self.options.kills:
+            fit = self.started_on(cluster, name)
+            self.go_on(fit)
+            while fit.poll() is None and kills < self.options.kills:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     fit.wait(self.random.expovariate(1.0 / KILLED_EVERY_S))
                     break
@@ -137,10 +168,9 @@ class Trial:
         cluster = self.cluster(f"{name}-cluster")
         frozen = cluster.workers[0]
         try:
-            fit = self.start(self.fit(name, "--scheduler-file", str(self.wait_for(cluster))))
-            if not self.training(fit, name):
-                raise SystemExit("the fit was over before anything could be frozen: say more --rows")
+            fit = self.started_on(cluster, name)
             frozen.send_signal(signal.SIGSTOP)
+            self.go_on(fit)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 fit.wait(FROZEN_S)
             early = fit.poll() is not None
@@ -155,11 +185,10 @@ class Trial:
     def kill_scheduler(self, name: str) -> str:
         first = self.cluster(f"{name}-cluster")
         try:
-            fit = self.start(self.fit(name, "--scheduler-file", str(self.wait_for(first))))
-            if not self.training(fit, name):
-                raise SystemExit("the fit was over before the scheduler could be killed: say more --rows")
+            fit = self.started_on(first, name)
             first.scheduler.kill()
             began = time.monotonic()
+            self.go_on(fit)
             self.ended(fit, 75)
             took = time.monotonic() - began
         finally:
@@ -170,9 +199,7 @@ class Trial:
     def kill_client(self, name: str) -> str:
         cluster = self.cluster(f"{name}-cluster")
         try:
-            fit = self.start(self.fit(name, "--scheduler-file", str(self.wait_for(cluster))))
-            if not self.training(fit, name):
-                raise SystemExit("the fit was over before it could be killed: say more --rows")
+            fit = self.started_on(cluster, name)
             fit.kill()
             fit.communicate()
             self.resume(name, cluster)
@@ -224,6 +251,7 @@ def main() -> None:
     parser.add_argument("--shards", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=16)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--ttl", type=float, default=TTL_S, help="seconds after which a silent worker counts as dead")
     parser.add_argument("--patience", type=float, default=900.0, help="seconds that a fit may take")
     parser.add_argument("--work", help="folder on a disk; a temporary one by default")
     parser.add_argument("--smoke", action="store_true", help="one scheduler is killed, small")
@@ -232,6 +260,7 @@ def main() -> None:
         options.fits, options.workers, options.only = 1, 1, "scheduler"
         options.rows, options.tol, options.memory = 20_000, 2e-2, "29MiB"
         options.shards, options.rounds = 2, 8
+        options.ttl = options.patience  # the test suite runs on machines that do much else
     with tempfile.TemporaryDirectory(dir=options.work) as folder:
         trial = Trial(Path(folder), options)
         sys.stdout.write(f"without a cluster: {trial.seconds:.1f} s\n")

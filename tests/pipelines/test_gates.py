@@ -234,7 +234,7 @@ def test_a_webhook_is_tried_again_where_that_may_help(
     server.answers = answers
     monkeypatch.setenv("HOOK", f"http://127.0.0.1:{server.server_port}/s3cret")
     monkeypatch.setenv("TOKEN", "t0ken")
-    failed = notify.tell(Notify(url_env="HOOK", token_env="TOKEN"), {"status": "promoted", "version": 3})
+    failed = notify.tell(Notify(url_env="HOOK", token_env="TOKEN", timeout=600), {"status": "promoted", "version": 3})
     assert len(server.heard) == attempts
     assert server.heard[0] == ("Bearer t0ken", {"status": "promoted", "version": 3})
     assert bool(failed) == bool(said)
@@ -259,7 +259,7 @@ def test_a_command_hears_each_outcome(job: Place, retrain: Retrain, tmp_path: Pa
     heard = tmp_path / "heard"
     command = json.dumps([sys.executable, "-c", program.format(heard)])
     config = job()
-    config.write_text(config.read_text() + f"\n[notify]\ncommand = {command}\n")
+    config.write_text(config.read_text() + f"\n[notify]\ncommand = {command}\ntimeout = 600\n")
     assert retrain(config, "--quiet").code == 0
     assert retrain(config, "--quiet").code == 0
     write_store(tmp_path / "train.zarr", 3, one_class=True)
@@ -278,7 +278,7 @@ def test_a_command_that_fails_or_hangs_changes_nothing(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(subprocess, "Popen", noted)
     document = {"status": "promoted"}
-    (failed,) = notify.tell(Notify(command=("false",), attempts=2), document)
+    (failed,) = notify.tell(Notify(command=("false",), attempts=2, timeout=600), document)
     assert failed == "notify.command did not hear of it: it ended with 1 (attempt 2 of 2)"
     (failed,) = notify.tell(Notify(command=("no-such-program",)), document)
     assert "it cannot be started: No such file" in failed

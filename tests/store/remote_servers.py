@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ _STRESS = str(Path(__file__).parents[2] / "scripts" / "stress")
 sys.path.insert(0, _STRESS)
 try:
     proxy: Any = importlib.import_module("objects.proxy")
+    standing_clock: Any = importlib.import_module("objects.standing_clock")
 finally:
     sys.path.remove(_STRESS)
 
@@ -63,6 +65,21 @@ def write_forms(folder: Path) -> None:
     )
     (folder / "rows.svm").write_text(text)
     (folder / "rows.svm.gz").write_bytes(gzip.compress(text.encode()))
+
+
+def deadlines_over_without(key: str, served: Path, scratch: Path) -> AbstractContextManager[None]:
+    """Deadlines are over once all chunks of the sealed store but one are here, and no earlier."""
+    others = chunks_in(served / "sealed.zarr") - {key}
+
+    def is_time() -> bool:
+        return any(others <= chunks_in(folder) for folder in scratch.rglob("sealed.zarr"))
+
+    return standing_clock.deadlines_over_when(is_time)  # type: ignore[no-any-return]
+
+
+def chunks_in(store: Path) -> set[str]:
+    """Keys of whole chunks in a store's folder."""
+    return {str(path.relative_to(store)) for path in store.rglob("c/*") if not path.name.startswith(".")}
 
 
 def rows_of(store: RowBlocks) -> tuple[np.ndarray, np.ndarray]:

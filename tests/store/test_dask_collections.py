@@ -100,12 +100,16 @@ def test_a_bounded_number_of_partitions_is_in_flight(tmp_path: Path) -> None:
             running[0] += 1
             most[0] = max(most[0], running[0])
             order.append(number)
-        ended.wait(0.002)
+            if running[0] == 2:
+                two.set()
+        if number:  # the first is asked for its kind, alone
+            assert two.wait(600), "one after the other"
+        never.wait(0.002)  # others than the few that are to run would have the time to begin
         with lock:
             running[0] -= 1
         return np.full((10, 2), float(number)), np.full(10, number % 2)
 
-    ended = threading.Event()
+    two, never = threading.Event(), threading.Event()
     told = ingest([dask.delayed(make)(k) for k in range(20)], tmp_path / "rows", threads=3)
     assert (told["n_samples"], sorted(order)) == (200, list(range(20)))  # each is computed once
     assert 1 < most[0] <= 3

@@ -24,6 +24,7 @@ from bigsvm.store.ingest import row_source
 from bigsvm.store.ingest.ingest import ingest
 from bigsvm.store.ingest.on_thread import on_thread
 from bigsvm.store.text.dump import dump, exact_decimals
+from tests.test_peak_memory import Watched
 
 N, D = 700, 40
 RNG = np.random.default_rng(5)
@@ -500,11 +501,27 @@ def test_a_triple_of_arrays_has_weights_as_it_has_for_a_fit(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("memory", [None, "64MiB"])
-def test_ingest_tells_its_memory_as_a_fit_does(memory: str | None, tmp_path: Path) -> None:
+def test_ingest_tells_its_memory_as_a_fit_does(
+    memory: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Rows of which more is held than a page; what the caller holds already is in the base."""
-    X = np.random.default_rng(0).standard_normal((30_000, 40)).astype(np.float32)
-    told = ingest((X, np.arange(30_000) % 2), tmp_path / "rows.zarr", memory=memory, chunk_bytes=4 << 20)["memory"]
+    watched: list[Watched] = []
+
+    def watching() -> Watched:
+        watched.append(Watched())
+        return watched[-1]
+
+    def goes_on_when_seen(event: Event) -> None:
+        if isinstance(event, WorkAdvanced) and event.done > X.nbytes // 2 and not seen:
+            watched[-1].wait_for_a_look()
+            seen.append(event)
+
+    monkeypatch.setattr("bigsvm.store.ingest.ingest.PeakMemory", watching)
+    X, seen = np.random.default_rng(0).standard_normal((30_000, 40)).astype(np.float32), list[Event]()
+    options: dict[str, Any] = {"memory": memory, "chunk_bytes": 4 << 20, "emit": goes_on_when_seen}
+    told = ingest((X, np.arange(30_000) % 2), tmp_path / "rows.zarr", **options)["memory"]
     assert told["budget_bytes"] == (None if memory is None else 64 << 20)
     held = told["peak_anon_bytes"] - told["base_bytes"]
     assert 1 << 20 <= held <= 64 << 20
     assert told["base_bytes"] >= X.nbytes
+    assert seen

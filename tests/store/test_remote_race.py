@@ -99,7 +99,7 @@ def test_requests_beside_others_are_bounded_and_end(monkeypatch: pytest.MonkeyPa
         list(racing(server.begin, pace, alone=True))
     assert server.n == 4
     with pytest.raises(Fault, match="HTTP 500"):
-        list(racing(Server([Passing("HTTP 500")]).begin, pace))
+        list(racing(Server([Passing("HTTP 500")]).begin, Pace(1e6)))
     pace.stopping.set()
     with pytest.raises(Passing, match="stopped"):
         list(racing(server.begin, pace))

@@ -15,7 +15,7 @@ from bigsvm.cli.main import run
 from bigsvm.errors import DataError, MissingInput, UsageError
 from bigsvm.store.remote.names import here
 from bigsvm.store.remote.settings import storing
-from tests.store.remote_servers import FORMS, SECRET, has_rows, matrix, proxy, write_forms
+from tests.store.remote_servers import FORMS, SECRET, deadlines_over_without, has_rows, matrix, proxy, write_forms
 
 obstore = pytest.importorskip("obstore")
 pytest.importorskip("moto.server", reason="moto is not installed")
@@ -24,19 +24,25 @@ Bucket = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Any]]:
-    """The URL of an S3 server that has the forms in the bucket `rows`, and the bucket as obstore opens it."""
+def forms(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The rows in every form; not to be changed."""
     folder = tmp_path_factory.mktemp("forms")
     write_forms(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def s3(forms: Path) -> Iterator[tuple[str, Any]]:
+    """The URL of an S3 server that has the forms in the bucket `rows`, and the bucket as obstore opens it."""
     with proxy.s3_server() as url:
         urllib.request.urlopen(urllib.request.Request(f"{url}/rows", method="PUT")).close()
         store = obstore.store.S3Store(
             "rows", endpoint=url, access_key_id="key", secret_access_key=SECRET, region="us-east-1",
             client_options={"allow_http": True},
         )  # fmt: skip
-        for path in folder.rglob("*"):
+        for path in forms.rglob("*"):
             if path.is_file():
-                obstore.put(store, f"sets/{path.relative_to(folder)}", path.read_bytes())
+                obstore.put(store, f"sets/{path.relative_to(forms)}", path.read_bytes())
         yield url, store
 
 
@@ -68,17 +74,17 @@ def test_passing_faults_pass(bucket: Bucket) -> None:
     # Held against the manifest, and against ETags.
     for form, faults in (("sealed.zarr", proxy.PASSING), ("v3.zarr", ("flip", "reset"))):
         server = bucket(faults=faults, rate=0.3)
-        with storing({"timeout": 0.3}):
-            assert has_rows(bigsvm.open_store(f"s3://rows/sets/{form}"))
+        assert has_rows(bigsvm.open_store(f"s3://rows/sets/{form}"))
         assert sum(server.spoiled.values()) > 3
     assert "flip" in server.spoiled
 
 
-def test_a_dead_key_is_refused_by_name(bucket: Bucket, capsys: Any) -> None:
-    server = bucket()
-    server.dead.add("X/data/c/1")
-    assert run(["inspect", "s3://rows/sets/sealed.zarr", "--storage-option", "deadline=0.4"]) == 74
-    assert "s3://rows/sets/sealed.zarr/X/data/c/1: given up after" in capsys.readouterr().err
+def test_a_dead_key_is_refused_by_name(bucket: Bucket, capsys: Any, forms: Path, tmp_path: Path) -> None:
+    server, dead = bucket(), "X/data/c/1"
+    server.dead.add(dead)
+    with deadlines_over_without(dead, forms, tmp_path / "scratch"):
+        assert run(["inspect", "s3://rows/sets/sealed.zarr", "--storage-option", "deadline=0.4"]) == 74
+    assert f"s3://rows/sets/sealed.zarr/{dead}: given up after" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("form", "key"), [("sealed.zarr", "X/indices/c/0"), ("v3.zarr", "X/c/1/0")])

@@ -16,6 +16,8 @@ from urllib.parse import unquote, urlsplit
 
 PASSING = ("500", "503", "429", "reset", "short", "stall", "403", "404", "flip")
 """Faults that come and go; flip changes a byte of a right answer."""
+_STRAYS = 3
+"""So often in a row one path gets the same fault at most: what comes a fourth time is believed."""
 _ERROR = b"<?xml version='1.0'?><Error><Code>SlowDown</Code><Message>of the proxy</Message></Error>"
 
 
@@ -44,6 +46,7 @@ class Proxy:
         self.url = ""
         self._lock, self._rng, self._left = threading.Lock(), random.Random(seed), [0, ""]
         self._drawn = 0
+        self._in_a_row: dict[str, tuple[str, int]] = {}
 
     @contextmanager
     def running(self) -> Iterator[Proxy]:
@@ -67,11 +70,15 @@ class Proxy:
             ):
                 self._drawn += 1
                 self._left = [self.burst, self.faults[self._drawn % len(self.faults)]]
-            if self._left[0] == 0:
-                return ""
-            self._left[0] -= 1
-            self.spoiled[self._left[1]] += 1
-            return str(self._left[1])
+            name = str(self._left[1]) if self._left[0] else ""
+            before, times = self._in_a_row.get(path, ("", 0))
+            if name and before == name and times == _STRAYS:
+                name = ""
+            self._in_a_row[path] = (name, times + 1 if name == before else 1)
+            if name:
+                self._left[0] -= 1
+                self.spoiled[name] += 1
+            return name
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
