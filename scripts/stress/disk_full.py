@@ -27,6 +27,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from forked import Forked
+
 from bigsvm.store.ingest.demo_rows import write_problem
 
 DISK = 96 << 20
@@ -51,10 +53,13 @@ def small_disk(work: Path) -> Iterator[Path]:
 
 
 class Trials:
-    """One problem, its right answers, and what comes of too little room."""
+    """One problem, its right answers, and what comes of too little room.
 
-    def __init__(self, work: Path, disk: Path, rows: int, seed: int) -> None:
-        self.work, self.disk, self.random = work, disk, random.Random(seed)
+    forks : runs are forked from this process, which has imported what they need; else they are programs of their own
+    """
+
+    def __init__(self, work: Path, disk: Path, rows: int, seed: int, forks: bool) -> None:
+        self.work, self.disk, self.random, self.forks = work, disk, random.Random(seed), forks
         self.seen = Counter[str]()
         self.store, self.text = work / "rows.zarr", work / "rows.svm"
         write_problem(self.store, rows)
@@ -91,10 +96,18 @@ class Trials:
     def ingest(self, store: Path) -> list[str]:
         return self.bigsvm("ingest", self.text, store, "--quiet")
 
+    def run(self, command: list[str]) -> tuple[int, str]:
+        """Exit code and standard error."""
+        if not self.forks:
+            done = subprocess.run(command, check=False, capture_output=True, text=True)
+            return done.returncode, done.stderr
+        errors = self.work / "said.txt"
+        return Forked(command, errors).wait(), errors.read_text()
+
     def must(self, command: list[str]) -> None:
-        done = subprocess.run(command, check=False, capture_output=True, text=True)
-        if done.returncode:
-            raise SystemExit(f"exit {done.returncode}: {' '.join(command)}\n{done.stderr}")
+        code, said = self.run(command)
+        if code:
+            raise SystemExit(f"exit {code}: {' '.join(command)}\n{said}")
 
     def one(self, place: str) -> None:
         """One run with too little room in one place."""
@@ -112,13 +125,13 @@ class Trials:
             places = (where["scratch"], where["checkpoint"], where["model"])
             command, again = self.fit(*places), self.fit(*places, resume=True)
             final, right = where["model"] / "m", self.work / "m"
-        done = subprocess.run(command, check=False, capture_output=True, text=True)
-        if done.returncode == 0:
+        code, said = self.run(command)
+        if code == 0:
             self.seen[f"{place}: enough"] += 1
         else:
-            self.judge(place, done.returncode, done.stderr, final)
+            self.judge(place, code, said, final)
         filler.unlink()
-        if done.returncode:
+        if code:
             self.must(again)
         if contents(final) != contents(right):
             raise SystemExit(f"{place}: another result after the disk was full")
@@ -172,7 +185,7 @@ def main() -> None:
     if options.smoke:
         options.trials, options.rows = len(PLACES), 4_000
     with tempfile.TemporaryDirectory(dir=options.work) as folder, small_disk(Path(folder)) as disk:
-        trials = Trials(Path(folder), disk, options.rows, options.seed)
+        trials = Trials(Path(folder), disk, options.rows, options.seed, options.smoke)
         for number in range(options.trials):
             trials.one(PLACES[number % len(PLACES)])
         for what, count in sorted(trials.seen.items()):

@@ -109,7 +109,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.smoke:
         options.times, options.kills, options.solvers = 0.2, 1, "hyperpass"
-        SolverTrial.patience = math.inf
+        SolverTrial.patience, SolverTrial.forks = math.inf, True
     with tempfile.TemporaryDirectory(dir=options.work) as folder:
         store = Path(folder) / "rows.zarr"
         write_dense(store, int(options.times * options.memory) // (4 * N_FEATURES + 16))

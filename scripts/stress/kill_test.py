@@ -28,6 +28,9 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
+
+from forked import Forked
 
 import bigsvm
 from bigsvm.store.ingest.demo_rows import write_problem
@@ -40,9 +43,11 @@ class Trial:
     """One problem, its undisturbed model, and ways to disturb the making of it.
 
     patience : seconds that a run may take to end after SIGTERM
+    forks : runs are forked from this process, which has imported what they need; else they are programs of their own
     """
 
     patience = MOST_SECONDS
+    forks = False
 
     def __init__(self, work: Path, rows: int, memory: str, tol: float, seed: int) -> None:
         self.work, self.tol = work, tol
@@ -74,14 +79,22 @@ class Trial:
             return self.fit(name)
         return [sys.executable, "-m", "bigsvm", "resume", str(run), "--quiet"]
 
+    def start(self, command: Command, errors: Path | None = None) -> Any:
+        """A process that runs a command and says nothing; errors : file for what it says after all."""
+        if self.forks:
+            return Forked(command, errors)
+        with open(errors or os.devnull, "wb") as said:
+            return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said)
+
     def run_to_end(self, command: Command) -> None:
-        done = subprocess.run(command, check=False, capture_output=True, text=True)
-        if done.returncode != 0:
-            raise SystemExit(f"exit {done.returncode}: {' '.join(command)}\n{done.stderr}")
+        errors = self.work / "said.txt"
+        code = self.start(command, errors).wait()
+        if code != 0:
+            raise SystemExit(f"exit {code}: {' '.join(command)}\n{errors.read_text()}")
 
     def disturb(self, command: Command, name: str, how: signal.Signals) -> bool:
         """Start, wait, send; whether the run was still going on when the signal came."""
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = self.start(command)
         wait = self.random.uniform(0.0, 1.1) * self.seconds
         if self.random.random() < 1 / 3:
             self._wait_for_writing(process, name, wait)
@@ -100,7 +113,7 @@ class Trial:
             raise SystemExit(f"SIGTERM: exit {code} after {took:.1f} s")
         return code != 0
 
-    def _wait_for_writing(self, process: subprocess.Popen[bytes], name: str, wait: float) -> None:
+    def _wait_for_writing(self, process: Any, name: str, wait: float) -> None:
         """Until a temporary stands in the checkpoint folder, after `wait` seconds."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(wait * 0.7)
@@ -148,7 +161,7 @@ class Trial:
         scratch, killed = self.work / f"{name}.scratch", 0
         names = [f"{name}-{letter}" for letter in "abc"]
         commands = [[*self.fit(one)[:-4], "--scratch", str(scratch), *self.fit(one)[-2:]] for one in names]
-        running = [subprocess.Popen(c, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for c in commands]
+        running = [self.start(command) for command in commands]
         for process in running:
             if self.random.random() < 1 / 3:
                 with contextlib.suppress(subprocess.TimeoutExpired):
@@ -197,7 +210,7 @@ def main() -> None:
     if options.smoke:
         options.kills = options.torn = options.terms = options.shared = 1
         options.rows, options.memory, options.tol = 15_000, "29MiB", 1e-3
-        Trial.patience = math.inf  # the test suite runs on machines that do much else
+        Trial.patience, Trial.forks = math.inf, True  # the test suite runs on machines that do much else
     with tempfile.TemporaryDirectory(dir=options.work) as folder:
         trial = Trial(Path(folder), options.rows, options.memory, options.tol, options.seed)
         sys.stdout.write(f"undisturbed: {trial.seconds:.1f} s\n")

@@ -135,15 +135,17 @@ class Workspace:
     e: np.ndarray = field(default_factory=lambda: np.zeros(0))
     r: np.ndarray = field(default_factory=lambda: np.zeros(0))
     z: np.ndarray = field(default_factory=lambda: np.zeros(0))
-    square: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
+    square: np.ndarray = field(default_factory=lambda: np.zeros(0))
 
     def of(self, m: int, inner: int) -> tuple[np.ndarray, DescentWorkspace]:
         """e, and the rest, for m rows."""
         if len(self.e) < m:
             self.e, self.r, self.z = (np.zeros(grown(m)) for _ in range(3))
-        if inner == NEWTON and self.square.shape[1] < m:
-            self.square = np.zeros((grown(m) + 2, grown(m)))
-        square = self.square[: m + 2, :m] if inner == NEWTON else self.square
+        shape = (m + 2, m) if inner == NEWTON else (0, 0)
+        if len(self.square) < shape[0] * shape[1]:
+            self.square = np.zeros((grown(m) + 2) * grown(m))
+        # Without gaps between its rows, whatever m is: another type of array would be compiled for anew.
+        square = self.square[: shape[0] * shape[1]].reshape(shape)
         return self.e[:m], DescentWorkspace(self.r[:m], self.z[:m], square)
 
 
