@@ -13,6 +13,8 @@ are proved gaps, the curves the solvers' own after each of their steps.  Beside 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import json
 import subprocess
 import sys
@@ -27,6 +29,7 @@ from bench.passages import solvers
 from bench.plot import Curve, Panel, Points, draw_panels
 from bench.record import command, commit, meter, write_figures
 
+from bigsvm.cli.main import run
 from bigsvm.solvers.registry import SOLVERS
 from bigsvm.store.ingest.demo_rows import write_problem
 from bigsvm.store.ingest.zarr_writer import ZarrWriter
@@ -74,15 +77,22 @@ def write_dense(path: Path, n_samples: int, n_features: int) -> None:
         writer.finish()
 
 
-def fit(store: Path, work: Path, arguments: list[str]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Document and events of a fit."""
+def fit(
+    store: Path, work: Path, arguments: list[str], here: bool = False
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Document and events of a fit; here : in this process, as a smoke does: starting one takes longer than its fit."""
     model = work / "model"
     command = [
-        *(sys.executable, "-m", "bigsvm", "fit", str(store), *arguments, "--scratch", str(work / "scratch")),
+        *("fit", str(store), *arguments, "--scratch", str(work / "scratch")),
         *("-o", str(model), "--overwrite", "--json", "--quiet", "--allow-unconverged"),
     ]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
-    document = json.loads(done.stdout)
+    if here:
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            run(command)
+        document = json.loads(out.getvalue())
+    else:
+        program = [sys.executable, "-m", "bigsvm", *command]
+        document = json.loads(subprocess.run(program, check=False, capture_output=True, text=True).stdout)
     record = Path(f"{model}.run") / "events.jsonl"
     events = [json.loads(line) for line in record.read_text().splitlines()] if record.exists() else []
     return document, events
@@ -98,10 +108,10 @@ def run_line(line: Line, store: Path, work: Path, data_bytes: int, options: dict
             *("--solver", name, "--loss", line.loss, "--c", str(asked.C), "--tol", str(tolerance), *settings),
             *("--bias", "none", "--max-time", f"{asked.limit}s"),
         ]
-        document, events = fit(store, work, [*arguments, "--memory", str(memory)])
+        document, events = fit(store, work, [*arguments, "--memory", str(memory)], asked.smoke)
         if document["status"] == "error" and document["error"].get("min_memory_bytes", 0) > memory:
             memory = document["error"]["min_memory_bytes"]
-            document, events = fit(store, work, [*arguments, "--memory", str(memory)])
+            document, events = fit(store, work, [*arguments, "--memory", str(memory)], asked.smoke)
         if document["status"] == "error":
             line.why_not = document["error"]["message"]
             return
