@@ -94,13 +94,13 @@ def test_the_published_primal_values_of_mini_batches_are_of_our_distribution(
 ) -> None:
     X, y = mnist_zero
     found = []
-    for seed in range(12):  # one run's last iterate varies by 1e-3
+    for seed in range(6):  # one run's last iterate varies by 1e-3
         with bench(Pegasos(batch=size), ArrayRows(X, y), tmp_path, seed=seed, lam=100.0, bias="none") as some:
             state = some.run(28)
         assert state.iteration == 28 * 60_000 // size
         found.append(mean_primal(X, y, state.w[:-1], 100.0))
-    # How far one more value may be from the mean of n of the same distribution, at 1 in 100 (Student, 11 degrees).
-    assert abs(published - np.mean(found)) <= 3.11 * np.std(found, ddof=1) * (1.0 + 1.0 / len(found)) ** 0.5
+    # How far one more value may be from the mean of n of the same distribution, at 1 in 100 (Student, 5 degrees).
+    assert abs(published - np.mean(found)) <= 4.03 * np.std(found, ddof=1) * (1.0 + 1.0 / len(found)) ** 0.5
 
 
 @pytest.mark.parametrize("options", [{"batch": 1}, {"batch": 16}, {"batch": 16, "offset": 0}, {"batch": 1000}])
