@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from forked import Forked
+from children.forked import Forked
 
 from bigsvm.store.ingest.demo_rows import write_problem
 

@@ -30,7 +30,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from forked import Forked
+from children.forked import Forked
 
 import bigsvm
 from bigsvm.store.ingest.demo_rows import write_problem

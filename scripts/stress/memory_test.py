@@ -120,9 +120,7 @@ def main() -> None:
     parser.add_argument("--memory", type=parse_bytes, default=40 * MIB)
     parser.add_argument("--times", default="10,50", help="sizes of the data over the budget")
     parser.add_argument("--work", help="folder on a disk; a temporary one by default")
-    parser.add_argument(
-        "--smoke", action="store_true", help="1.2 times the budget; without the cage predict alone"
-    )
+    parser.add_argument("--smoke", action="store_true", help="1.2 times the budget; without the cage predict alone")
     options = parser.parse_args()
     if options.smoke:
         options.times, options.memory = "1.2", 32 * MIB

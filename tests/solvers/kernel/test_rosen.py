@@ -12,11 +12,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigsvm.compiled.kernel.dual_qp import Box, DualPoint
-from bigsvm.compiled.kernel.rosen import DUE, FACE, RELEASE, Descent, DescentWorkspace, LastDirection, _end, descend
+from bigsvm.compiled.kernel.rosen import (
+    DUE,
+    FACE,
+    NEWTON,
+    RELEASE,
+    Descent,
+    DescentWorkspace,
+    LastDirection,
+    _end,
+    descend,
+)
 from bigsvm.solvers.kernel.dual_qp import DualQP, Progress
 from bigsvm.solvers.kernel.rosen.rosen import Block, Rosen
 from bigsvm.solvers.kernel.rosen.rosen_block import RosenBlock, working_set
-from bigsvm.solvers.kernel.rosen.rosen_face import look
+from bigsvm.solvers.kernel.rosen.rosen_face import Workspace, look
 from bigsvm.store.state.state_files import dump, load
 from bigsvm.testing.matrix_rows import MatrixRows
 
@@ -411,3 +421,14 @@ def test_options_that_are_none() -> None:
             RosenBlock(**bad)
     with pytest.raises(ValueError, match="at least 2"):
         RosenBlock(q=1)
+
+
+def test_work_space_is_of_one_type_whatever_was_worked_on_before() -> None:
+    """An array with gaps between its rows would have the loop compiled for it anew."""
+    workspace = Workspace()
+    for m in (40, 40 + 40 // 4 + 32, 7, 300):
+        for inner in (NEWTON, NEWTON + 1):
+            e, rest = workspace.of(m, inner)
+            assert len(e) == len(rest.r) == len(rest.z) == m
+            assert rest.square.shape == ((m + 2, m) if inner == NEWTON else (0, 0))
+            assert rest.square.flags.c_contiguous
