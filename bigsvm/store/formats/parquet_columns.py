@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,9 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bigsvm.compiled.shared.rows import CSR
+from bigsvm.compiled.tables.taken_rows import take_values
 from bigsvm.errors import DataError
-from bigsvm.store.checks import as_values, value_dtype
-from bigsvm.store.formats.tables.arrow_values import fill_rows, numbers_of, refuse_nulls
+from bigsvm.store.blocks import CompiledCall, frozen
+from bigsvm.store.checks import as_values, check_finite, value_dtype
+from bigsvm.store.formats.tables.arrow_values import ColumnsAsRows, numbers_of, refuse_nulls
 
 _SPARK = ("type", "size", "indices", "values")
 
@@ -41,6 +44,11 @@ class Layout:
     @property
     def sparse(self) -> bool:
         return self.form in ("lists", "spark")
+
+    @functools.cached_property
+    def as_rows(self) -> ColumnsAsRows:
+        """Of one column a feature."""
+        return ColumnsAsRows(self.features, self.dtype)
 
     @property
     def columns(self) -> list[str]:
@@ -130,15 +138,37 @@ def csr_of(batch: pa.RecordBatch, layout: Layout, where: str, first_row: int, wi
 
 
 def fill_dense(batch: pa.RecordBatch, layout: Layout, where: str, first_row: int, out: np.ndarray) -> None:
-    """Rows of a batch of a dense form, written to `out`, shape (n_rows, width); not yet checked to be finite."""
+    """Rows of a batch of a dense form, which are finite, written to `out`, shape (n_rows, width)."""
     if layout.form == "columns":
-        fill_rows(batch, layout.features, out, where, first_row)
+        layout.as_rows.fill(batch, out, where, first_row)
         return
     column = batch.column(layout.features[0])
     refuse_nulls(column, where, first_row)
-    flat = column.flatten()
-    refuse_nulls(flat, where, first_row, layout.width)
-    out[:] = as_values(numbers_of(flat).reshape(out.shape), layout.dtype, where, first_row)
+    # Not `flatten`, a compute function.  Of a slice `values` are those of the whole column.
+    width = column.type.list_size
+    flat = column.values.slice(column.offset * width, len(column) * width)
+    refuse_nulls(flat, where, first_row, width)
+    values = numbers_of(flat)
+    if values.dtype != layout.dtype:
+        values = as_values(values.reshape(out.shape), layout.dtype, where, first_row).reshape(-1)
+    if not take_values(frozen(values), out.reshape(-1)):
+        check_finite(out, where, first_row)
+
+
+def dense_calls(layout: Layout) -> tuple[CompiledCall, ...]:
+    """What `fill_dense` calls."""
+    if layout.form == "columns":
+        return layout.as_rows.compiled_calls
+    one = np.zeros(1, layout.dtype)
+    return (CompiledCall(("lists as rows", layout.dtype.name), lambda: take_values(frozen(one), np.empty_like(one))),)
+
+
+def stored_indices(schema: pa.Schema, layout: Layout) -> np.dtype:
+    """The type of the indices that `csr_of` gives where it is int32; all others count as int64."""
+    kind = schema.field(layout.features[0]).type
+    if layout.form == "spark":
+        kind = kind.field("indices").type
+    return np.dtype(np.int32 if kind.value_type == pa.int32() else np.int64)
 
 
 def measure(batch: pa.RecordBatch, layout: Layout, where: str, first_row: int) -> tuple[int, int]:
@@ -198,6 +228,8 @@ def _csr_of_vectors(column: pa.StructArray, dtype: np.dtype, where: str, first_r
             f"row {first_row + row} has index {places[beyond[0]]} in a vector of size {sizes[row]}", where,
             "write the vectors again with their full size",
         )  # fmt: skip
+    if len(sizes) and sizes[0] <= np.iinfo(np.int32).max and stored.dtype == np.int32:
+        places = places.astype(np.int32)  # as those of sparse vectors are
     return CSR(as_values(data, dtype, where, first_row, indptr), places, indptr), int(sizes[0]) if len(sizes) else 0
 
 
