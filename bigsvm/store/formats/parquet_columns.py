@@ -192,7 +192,8 @@ def measure(batch: pa.RecordBatch, layout: Layout, where: str, first_row: int) -
 def _csr_of_lists(batch: pa.RecordBatch, dtype: np.dtype, where: str, first_row: int) -> CSR:
     indices, indptr = _flat(batch.column("indices"), where, first_row)
     data, other = _flat(batch.column("values"), where, first_row)
-    _same_lengths(np.diff(indptr), np.diff(other), where, first_row)
+    if not np.array_equal(indptr, other):
+        _refuse_lengths(np.diff(indptr), np.diff(other), where, first_row)
     return CSR(as_values(data, dtype, where, first_row, indptr), indices, indptr)
 
 
@@ -204,19 +205,20 @@ def _csr_of_vectors(column: pa.StructArray, dtype: np.dtype, where: str, first_r
     refuse_nulls(kinds, where, first_row)
     sparse = numbers_of(kinds) == 0
     data, indptr = _flat(values, where, first_row)
-    lengths = np.diff(indptr)
-    if sparse.all() and told.null_count == 0:  # as nearly all are
+    lengths, all_sparse = np.diff(indptr), bool(sparse.all())
+    if all_sparse and told.null_count == 0:  # as nearly all are
         stored, own = _flat(indices, where, first_row)
-        sizes = numbers_of(told).astype(np.int64)
+        sizes = numbers_of(told)
     else:
         of_kind_0 = pc.invert(kinds.cast(pa.bool_()))
         stored, own = _flat(indices.filter(of_kind_0), where, first_row)
         sizes = np.where(sparse, -1, lengths)
         there = sparse & numbers_of(told.is_valid())
         sizes[there] = numbers_of(told.filter(pc.and_(of_kind_0, told.is_valid())))
-    _same_lengths(np.diff(own), lengths[sparse], where, first_row)
+    if not (all_sparse and np.array_equal(own, indptr)):
+        _refuse_lengths(np.diff(own), lengths[sparse], where, first_row)
     _check_sizes(sizes, where, first_row)
-    if sparse.all() and len(sizes) and (len(stored) == 0 or stored.max() < sizes[0]):
+    if all_sparse and len(sizes) and (len(stored) == 0 or stored.max() < sizes[0]):
         return CSR(as_values(data, dtype, where, first_row, indptr), stored, indptr), int(sizes[0])
     places = np.arange(len(data)) - np.repeat(indptr[:-1], lengths)
     entries = np.repeat(sparse, lengths)
@@ -242,7 +244,7 @@ def check_size(size: int, width: int, where: str, first_row: int) -> None:
 
 def _check_sizes(sizes: np.ndarray, where: str, first_row: int) -> None:
     """Raise DataError naming the first vector without a size, or of another size than the first."""
-    odd = np.flatnonzero((sizes < 0) | (sizes != sizes[:1]))
+    odd = np.flatnonzero(sizes != sizes[:1]) if len(sizes) and sizes[0] >= 0 else np.flatnonzero(sizes < 0)
     if len(odd):
         row = int(odd[0])
         what = f"has size {sizes[row]} and row {first_row} has size {sizes[0]}" if sizes[row] >= 0 else "has no size"
@@ -263,9 +265,11 @@ def _flat(column: pa.Array, where: str, first_row: int) -> tuple[np.ndarray, np.
     return numbers_of(flat), offsets
 
 
-def _same_lengths(indices: np.ndarray, values: np.ndarray, where: str, first_row: int) -> None:
-    if not np.array_equal(indices, values):
-        row = int(np.flatnonzero(indices != values)[0])
+def _refuse_lengths(indices: np.ndarray, values: np.ndarray, where: str, first_row: int) -> None:
+    """Raise DataError naming the first row whose lists are not of one length, where there is one."""
+    odd = np.flatnonzero(indices != values)
+    if len(odd):
+        row = int(odd[0])
         raise DataError(f"row {first_row + row} has {indices[row]} indices and {values[row]} values", where)
 
 
