@@ -25,7 +25,7 @@ from bigsvm.observe.lines import PlainLines
 from bigsvm.problem.certificate import Certificate
 from bigsvm.run.apply.evaluate import evaluate
 from bigsvm.run.apply.predict import scored_rows
-from bigsvm.run.apply.scoring import budget_of, most_entries, precompile_scoring
+from bigsvm.run.apply.scoring import budget_of, precompile_scoring_of
 from bigsvm.run.fit.outcome import FitResult
 from bigsvm.sklearn.kept import Kept, fit_from, folders, kept_of
 from bigsvm.sklearn.parts import computed_parts
@@ -155,7 +155,7 @@ class Certified:
             return scores.reshape(len(scores), -1)
         with errors_of_scikit_learn():
             rows, model, config = open_source(X, labelled=False, like=self._made()), self._scorer(), self._reading()
-            precompile_scoring(rows.layout, rows.dtype, rows.index_dtype, model, silent, most_entries(rows))
+            precompile_scoring_of(rows, model, silent)
             out, budget = np.empty((rows.n_samples, model.n_models)), budget_of(config)
             with scored_rows(model, rows, config, budget, False, silent) as blocks:
                 for block in blocks:

@@ -6,10 +6,10 @@ cursor and no `next`: the order of reading belongs to whoever reads.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -84,6 +84,17 @@ class Block:
             arrays.append(self.sample_weight)
         first = self.X.indptr.itemsize if isinstance(self.X, CSR) else 0
         return sum(array.nbytes for array in arrays) - first
+
+
+class CompiledCall(NamedTuple):
+    """A compiled loop that `read` of a store calls.
+
+    kind : the loop and its types, by which a process knows that it has called it
+    call : calls it with a few made-up values of these types
+    """
+
+    kind: tuple[str, ...]
+    call: Callable[[], object]
 
 
 @runtime_checkable
@@ -190,6 +201,10 @@ class RowBlocks(Protocol):
         """Bytes on disk; None where nobody has counted."""
 
     @property
+    def compiled_calls(self) -> Sequence[CompiledCall]:
+        """The compiled loops that `read` calls: whoever reads has them compiled before memory is counted."""
+
+    @property
     def raw(self) -> bool:
         """Blocks lie on disk as `read` gives them, so that many small ones cost no more than a large one."""
 
@@ -213,6 +228,10 @@ class StoreBase:
     empty_chunks: Mapping[str, str] = MappingProxyType({})
     recipe: Mapping[str, Any] = MappingProxyType({})
     feature_names: Sequence[str] | None = None
+
+    @property
+    def compiled_calls(self) -> Sequence[CompiledCall]:
+        return ()
 
     @property
     def content(self) -> Mapping[str, Any]:

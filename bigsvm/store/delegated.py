@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 
 from bigsvm.store.addresses import make_refs
-from bigsvm.store.blocks import Block, BlockRef, RowBlocks, StoreBase
+from bigsvm.store.blocks import Block, BlockRef, CompiledCall, RowBlocks, StoreBase
 from bigsvm.store.identity import Identity
 
 
@@ -69,6 +69,11 @@ class DelegatedRows(StoreBase):
     def chunk_nbytes(self) -> int:
         """As of the store."""
         return self._store.chunk_nbytes
+
+    @property
+    def compiled_calls(self) -> Sequence[CompiledCall]:
+        """As of the store."""
+        return self._store.compiled_calls
 
     def refs(self, block_rows: int) -> Sequence[BlockRef]:
         return make_refs(cast(RowBlocks, self), block_rows)

@@ -5,9 +5,11 @@ The same rows, sparse and dense, lie in each format.  Ours reads all blocks of t
 too, digests, order of columns and finite values checked.  The library alone decodes the same columns or arrays, in the
 type that ours has (float32, of CSV float64), in the way that is fastest for it in bounded memory, and does nothing with
 them.  Where what it decodes is columns and not rows, it also makes rows of them by its own means, Arrow's `to_tensor`.
-All run on one core, in turns, in one process, files in the page cache, nothing kept from the reading before, and freed
-memory given back as in every job.  MB/s counts the bytes that the rows take decoded, and seconds in which the core
-worked for this process, so that a busy machine counts for nothing.
+All run on one core and in one thread, in turns, in one process, files in the page cache, nothing kept from the reading
+before, and freed memory given back as in every job.  MB/s counts the bytes that the rows take decoded, and seconds in
+which the core worked for this process.  Others on the machine still slow it down, by its caches: so a ratio is of two
+readings that followed each other, and of all such pairs the median is told, with the least and the largest.  The speed
+of the machine is told as it was before each format.
 
     scripts/benchmarks/bench_stores.py --figures docs/figures/stores.json      # or --smoke
 """
@@ -33,6 +35,7 @@ import pyarrow.csv
 import pyarrow.feather
 import pyarrow.parquet as pq
 import zarr
+from bench.machine_speed import machine_speed
 from bench.passages import store_rates
 from bench.record import commit, meter, write_figures
 
@@ -209,11 +212,11 @@ def made_rows(batch: pa.RecordBatch) -> None:
         features.slice(start, 1024).to_tensor(row_major=True).to_numpy()
 
 
-def by_parquet(path: Path, then: Callable[[pa.RecordBatch], object] = bool) -> None:
-    """All columns, in batches; with many columns, small buffers are the fastest."""
+def by_parquet(path: Path, rows: int, then: Callable[[pa.RecordBatch], object] = bool) -> None:
+    """All columns, in batches of `rows`; with many columns, small buffers are the fastest."""
     narrow = len(pq.read_schema(path)) < 10
     with pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20 if narrow else 1 << 16) as file:
-        for batch in file.iter_batches(8192, use_threads=False):
+        for batch in file.iter_batches(rows, use_threads=False):
             then(batch)
 
 
@@ -260,11 +263,12 @@ FORMATS = [
     Format("`.h5ad`, not compressed", "h5py", "plain.h5ad", h5ad(), by_h5py),
     Format("`.h5ad`, gzip", "h5py", "gzip.h5ad", h5ad(chunks=True, compression="gzip"), by_h5py),
     Format("`.h5ad`, lzf", "h5py", "lzf.h5ad", h5ad(chunks=True, compression="lzf"), by_h5py),
-    Format("Parquet, lists", "pyarrow", "lists.parquet", parquet_lists, by_parquet),
-    Format("Parquet, Spark vectors", "pyarrow", "spark.parquet", parquet_spark, by_parquet),
+    # Batches of lists of a MiB are the fastest, as they stay in the core's cache, and of columns those of 8192 rows.
+    Format("Parquet, lists", "pyarrow", "lists.parquet", parquet_lists, partial(by_parquet, rows=436)),
+    Format("Parquet, Spark vectors", "pyarrow", "spark.parquet", parquet_spark, partial(by_parquet, rows=290)),
     Format("Parquet, one column a feature", "pyarrow", "columns.parquet", parquet_columns,
-           by_parquet, partial(by_parquet, then=made_rows)),
-    Format("Parquet, fixed lists", "pyarrow", "fixed.parquet", parquet_fixed, by_parquet),
+           partial(by_parquet, rows=8192), partial(by_parquet, rows=8192, then=made_rows)),
+    Format("Parquet, fixed lists", "pyarrow", "fixed.parquet", parquet_fixed, partial(by_parquet, rows=2048)),
     Format("CSV", "pyarrow", "rows.csv", csv, by_csv, partial(by_csv, then=made_rows)),
     Format("Feather", "pyarrow", "rows.feather", feather, by_feather, partial(by_feather, then=made_rows)),
 ]  # fmt: skip
@@ -280,14 +284,14 @@ def ours(rows: RowBlocks) -> int:
 
 
 def measure(one: Format, path: Path, repeats: int) -> dict[str, Any]:
-    """Seconds of all, in turns, after one reading by each; each begins with nothing kept."""
+    """Rates of all, and ratios of the readings of one turn, after one turn that does not count."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         store = open_store(path)
     readers: dict[str, Callable[[], Any]] = {"ours": partial(ours, store), "alone": partial(one.alone, path)}
     if one.by_rows is not None:
         readers["rows"] = partial(one.by_rows, path)
-    nbytes = ours(store)
+    nbytes, speed = ours(store), machine_speed(path)
     seconds: dict[str, list[float]] = {who: [] for who in readers}
     for number in range(-1, repeats):
         turns = list(readers.items())
@@ -298,12 +302,14 @@ def measure(one: Format, path: Path, repeats: int) -> dict[str, Any]:
             read()
             if number >= 0:
                 seconds[who].append(time.process_time() - began)
-    rates = {who: sorted(nbytes / each / MB for each in times) for who, times in seconds.items()}
-    return {
-        "format": one.title, "library": one.library, "decoded_bytes": nbytes,
-        **{f"{who}_{what}": of(found) for who, found in rates.items()
-           for what, of in (("best", max), ("median", statistics.median))},
+    row: dict[str, Any] = {
+        "format": one.title, "library": one.library, "decoded_bytes": nbytes, "gather_ns": round(speed.gather_ns, 2),
+        **{f"{who}_mb_per_s": round(nbytes / statistics.median(times) / MB, 1) for who, times in seconds.items()},
     }  # fmt: skip
+    for who in list(readers)[1:]:
+        found = sorted(theirs / mine for mine, theirs in zip(seconds["ours"], seconds[who], strict=True))
+        row[f"over_{who}"] = [round(ratio, 3) for ratio in (statistics.median(found), found[0], found[-1])]
+    return row
 
 
 def main() -> None:
@@ -328,11 +334,13 @@ def main() -> None:
             path = Path(folder) / one.name
             one.write(path, rows)
             found.append(measure(one, path, options.repeats))
-            sys.stderr.write(f"{one.title}: {found[-1]['ours_best'] / found[-1]['alone_best']:.2f}\n")
-    document = {"rows": found, "commit": commit(), "command": "", "machine": meter()}
+            sys.stderr.write(f"{one.title}: {found[-1]['over_alone'][0]:.2f}\n")
+    speeds = [row["gather_ns"] for row in found]
+    machine = f"{meter()}; a number at a random place of 64 MiB took {min(speeds):.1f} to {max(speeds):.1f} ns"
+    document = {"rows": found, "commit": commit(), "command": "", "machine": machine}
     sys.stdout.write("\n".join(store_rates(document)) + "\n")
     if options.figures:
-        write_figures(options.figures, found)
+        write_figures(options.figures, found, machine=machine)
 
 
 if __name__ == "__main__":

@@ -117,11 +117,11 @@ from pathlib import Path
 from bigsvm.model.linear_model import load_model
 from bigsvm.run.apply import predict
 
-former = predict.precompile_scoring
+former = predict.precompile_scoring_of
 def counting(*arguments):
     former(*arguments)
     known.append(signatures())
-predict.precompile_scoring = counting
+predict.precompile_scoring_of = counting
 if options.get("kernel", "linear") == "linear":  # such a model scores few rows without compiled code
     X = np.tile(X, (60, 1))
     store = ArrayRows(sparse.csr_array(X) if case["layout"] == "csr" else X, np.tile(y, 60), task=kind)

@@ -148,11 +148,13 @@ def test_sparse_rows_grow_beside_those_that_somebody_has(lengths: list[int], tog
     memory, made = BlockMemory(), []
     indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     for number in range(4):
-        growing = GrowingRows(len(lengths), F32, I32, memory)
+        growing = GrowingRows(len(lengths), 200, F32, I32, memory)
         for first in range(0, len(lengths), together):
             some = indptr[first : first + together + 1]
             entries = np.arange(some[0], some[-1])
-            growing.add(CSR((entries + number).astype(np.float32), entries.astype(np.int32), some - some[0]))
+            growing.add(
+                CSR((entries + number).astype(np.float32), entries.astype(np.int32), some - some[0]), "t", first
+            )
         made.append(growing.whole())
         if number == 2:
             del made[1]  # whose memory the next one has

@@ -13,7 +13,7 @@ from bigsvm.errors import DataError, Interrupted
 from bigsvm.events import Emit, Warned, WorkAdvanced, WorkEnded, WorkStarted
 from bigsvm.model.linear_model import Model
 from bigsvm.run.apply.curves import Points, curve, points_of
-from bigsvm.run.apply.scoring import Scorer, budget_of, most_entries, plan_reading, precompile_scoring, score_rows
+from bigsvm.run.apply.scoring import Scorer, budget_of, plan_reading, precompile_scoring_of, score_rows
 from bigsvm.run.execute.mapper import open_mapper
 from bigsvm.run.execute.signals import Stop
 from bigsvm.solvers.gathered import picked_rows
@@ -77,7 +77,7 @@ def calibrated(model: Model, store: RowBlocks, config: FitConfig, emit: Emit, st
     budget = budget_of(config)
     share = held_share(config.calibrate_share, store.n_samples, model, budget, emit)
     which = HashedShare(share, config.seed)
-    precompile_scoring(store.layout, store.dtype, store.index_dtype, model, emit, most_entries(store))
+    precompile_scoring_of(store, model, emit)
     scorer, parts, began = model.scorer(), [], time.monotonic()
     with budget.reserve("held-out scores", held_bytes(share, store.n_samples, model)):
         reading = plan_reading(store, model, budget, config)

@@ -19,8 +19,8 @@ from bigsvm.run.apply.scoring import (
     Scored,
     TextLabels,
     budget_of,
-    most_entries,
     precompile_scoring,
+    precompile_scoring_of,
     read_labels,
     text_dtype,
 )
@@ -77,7 +77,7 @@ def counted(
     if isinstance(source, str):
         precompile_scoring("csr", text_dtype(model), np.dtype(np.int32), model, emit)
     else:
-        precompile_scoring(source.layout, source.dtype, source.index_dtype, model, emit, most_entries(source))
+        precompile_scoring_of(source, model, emit)
     compiled = time.monotonic()
     with PeakMemory() as memory:
         tally = tally_of(model, store, budget.limit // 4)

@@ -20,9 +20,9 @@ from bigsvm.run.apply.prediction_files import open_writer
 from bigsvm.run.apply.scoring import (
     Scored,
     budget_of,
-    most_entries,
     plan_reading,
     precompile_scoring,
+    precompile_scoring_of,
     score_store,
     score_text,
     text_dtype,
@@ -73,7 +73,7 @@ def predict(
     if isinstance(source, str):
         precompile_scoring("csr", text_dtype(model), np.dtype(np.int32), model, emit)
     else:
-        precompile_scoring(source.layout, source.dtype, source.index_dtype, model, emit, most_entries(source))
+        precompile_scoring_of(source, model, emit)
     compiled = time.monotonic()
     counts = np.zeros(len(model.classes), np.int64)
     n_samples, span = 0, Span()

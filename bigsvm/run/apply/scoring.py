@@ -20,6 +20,7 @@ from bigsvm.machine import core_count, memory_limit, return_freed_memory
 from bigsvm.model.linear_model import Model
 from bigsvm.model.model_rows import check_alike
 from bigsvm.run.execute.compile_in_child import compiled_in_child
+from bigsvm.run.execute.precompile_reading import precompile_reading
 from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks, row_bytes
 from bigsvm.store.labels import as_labels, scan_classes
 from bigsvm.store.text.label_fields import LabelFields
@@ -125,6 +126,12 @@ def precompile_scoring(
         X = CSR(np.zeros(n, dtype), np.zeros(n, index_dtype), np.arange(n + 1, dtype=np.int64))
     kind = ("scores", layout, dtype.name, index_dtype.name, model.n_models, *model.kinds)
     compiled_in_child(kind, lambda: score_rows(X, scorer, "", 0), emit=emit)
+
+
+def precompile_scoring_of(store: RowBlocks, model: Model, emit: Emit = silent) -> None:
+    """The same of the rows of a store, and what reads them."""
+    precompile_reading(store, emit)
+    precompile_scoring(store.layout, store.dtype, store.index_dtype, model, emit, most_entries(store))
 
 
 def most_entries(store: RowBlocks) -> int:

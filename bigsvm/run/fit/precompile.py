@@ -29,6 +29,7 @@ from bigsvm.problem.kernel import Definite, Kernel
 from bigsvm.problem.loss import loss_named
 from bigsvm.problem.problem import Problem
 from bigsvm.run.execute.compile_in_child import compiled_in_child
+from bigsvm.run.execute.precompile_reading import precompile_reading
 from bigsvm.run.execute.signals import Stop
 from bigsvm.run.execute.small_rows import kind_of, rows_like, small_rows
 from bigsvm.run.fit.loop import Loop
@@ -63,6 +64,7 @@ def precompile(store: RowBlocks, plan: Plan, config: FitConfig, emit: Emit = sil
 
     A child process compiles (`compile_in_child.py`), so that the memory of the compiler is gone when the fit begins.
     """
+    precompile_reading(store, emit)
     fits = plan.solver.small_fits(config.tol, plan.resident)
     kind = kind_of(store)
     for load in (True, False):

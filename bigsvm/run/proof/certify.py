@@ -23,6 +23,7 @@ from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import Problem
 from bigsvm.run.execute.compile_in_child import compiled_in_child
 from bigsvm.run.execute.mapper import open_mapper
+from bigsvm.run.execute.precompile_reading import precompile_reading
 from bigsvm.run.execute.small_rows import kind_of, rows_like
 from bigsvm.run.fit.sizes import BLOCK_BYTES, FIXED
 from bigsvm.run.proof.alpha_terms import AlphaTerms
@@ -136,6 +137,7 @@ def _precompile(terms: SavedTerms, emit: Emit) -> None:
         tiny.certificate(problem)
 
     kind = (type(terms).__name__, *kind_of(store), *model.kinds, problem.n_models, problem.bias, with_alpha)
+    precompile_reading(store, emit)
     compiled_in_child(kind, prove_two, emit=emit)
 
 

@@ -20,9 +20,8 @@ from bigsvm.run.apply.scoring import (
     Scorer,
     TextLabels,
     budget_of,
-    most_entries,
     plan_reading,
-    precompile_scoring,
+    precompile_scoring_of,
     score_rows,
 )
 from bigsvm.run.execute.mapper import open_mapper
@@ -138,7 +137,7 @@ def _scored(
     """
     by_fold = [[number for number, cell in enumerate(cells) if cell.fold == fold] for fold in range(folds.n_folds)]
     stand_in = _stand_in([cells[number].model for number in max(by_fold, key=len)])
-    precompile_scoring(store.layout, store.dtype, store.index_dtype, stand_in, emit, most_entries(store))
+    precompile_scoring_of(store, stand_in, emit)
     scorers = tuple(_scorer([cells[number].model for number in numbers]) for numbers in by_fold)
     reading = plan_reading(store, stand_in, budget, config)
     began = time.monotonic()

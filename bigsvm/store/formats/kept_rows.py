@@ -11,7 +11,7 @@ import numpy as np
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError
 from bigsvm.store.addresses import make_refs
-from bigsvm.store.blocks import Block, BlockRef, Matrix, RowBlocks, StoreBase, tile
+from bigsvm.store.blocks import Block, BlockRef, CompiledCall, Matrix, RowBlocks, StoreBase, tile
 from bigsvm.store.formats.array_rows import gather_rows
 from bigsvm.store.identity import Identity
 from bigsvm.store.labels import check_weights
@@ -74,6 +74,11 @@ class KeptRows(StoreBase):
     def chunk_nbytes(self) -> int:
         """As of the store, and the rows between those that are kept."""
         return self._store.chunk_nbytes + len(self._kept)
+
+    @property
+    def compiled_calls(self) -> Sequence[CompiledCall]:
+        """As of the store."""
+        return self._store.compiled_calls
 
     @property
     def nnz(self) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,9 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bigsvm.compiled.shared.rows import CSR
+from bigsvm.compiled.tables.taken_rows import take_values
 from bigsvm.errors import DataError
-from bigsvm.store.checks import as_values, value_dtype
-from bigsvm.store.formats.tables.arrow_values import fill_rows, numbers_of, refuse_nulls
+from bigsvm.store.blocks import CompiledCall, frozen
+from bigsvm.store.checks import as_values, check_finite, value_dtype
+from bigsvm.store.formats.tables.arrow_values import ColumnsAsRows, numbers_of, refuse_nulls
 
 _SPARK = ("type", "size", "indices", "values")
 
@@ -41,6 +44,11 @@ class Layout:
     @property
     def sparse(self) -> bool:
         return self.form in ("lists", "spark")
+
+    @functools.cached_property
+    def as_rows(self) -> ColumnsAsRows:
+        """Of one column a feature."""
+        return ColumnsAsRows(self.features, self.dtype)
 
     @property
     def columns(self) -> list[str]:
@@ -130,15 +138,37 @@ def csr_of(batch: pa.RecordBatch, layout: Layout, where: str, first_row: int, wi
 
 
 def fill_dense(batch: pa.RecordBatch, layout: Layout, where: str, first_row: int, out: np.ndarray) -> None:
-    """Rows of a batch of a dense form, written to `out`, shape (n_rows, width); not yet checked to be finite."""
+    """Rows of a batch of a dense form, which are finite, written to `out`, shape (n_rows, width)."""
     if layout.form == "columns":
-        fill_rows(batch, layout.features, out, where, first_row)
+        layout.as_rows.fill(batch, out, where, first_row)
         return
     column = batch.column(layout.features[0])
     refuse_nulls(column, where, first_row)
-    flat = column.flatten()
-    refuse_nulls(flat, where, first_row, layout.width)
-    out[:] = as_values(numbers_of(flat).reshape(out.shape), layout.dtype, where, first_row)
+    # Not `flatten`, a compute function.  Of a slice `values` are those of the whole column.
+    width = column.type.list_size
+    flat = column.values.slice(column.offset * width, len(column) * width)
+    refuse_nulls(flat, where, first_row, width)
+    values = numbers_of(flat)
+    if values.dtype != layout.dtype:
+        values = as_values(values.reshape(out.shape), layout.dtype, where, first_row).reshape(-1)
+    if not take_values(frozen(values), out.reshape(-1)):
+        check_finite(out, where, first_row)
+
+
+def dense_calls(layout: Layout) -> tuple[CompiledCall, ...]:
+    """What `fill_dense` calls."""
+    if layout.form == "columns":
+        return layout.as_rows.compiled_calls
+    one = np.zeros(1, layout.dtype)
+    return (CompiledCall(("lists as rows", layout.dtype.name), lambda: take_values(frozen(one), np.empty_like(one))),)
+
+
+def stored_indices(schema: pa.Schema, layout: Layout) -> np.dtype:
+    """The type of the indices that `csr_of` gives where it is int32; all others count as int64."""
+    kind = schema.field(layout.features[0]).type
+    if layout.form == "spark":
+        kind = kind.field("indices").type
+    return np.dtype(np.int32 if kind.value_type == pa.int32() else np.int64)
 
 
 def measure(batch: pa.RecordBatch, layout: Layout, where: str, first_row: int) -> tuple[int, int]:
@@ -162,7 +192,8 @@ def measure(batch: pa.RecordBatch, layout: Layout, where: str, first_row: int) -
 def _csr_of_lists(batch: pa.RecordBatch, dtype: np.dtype, where: str, first_row: int) -> CSR:
     indices, indptr = _flat(batch.column("indices"), where, first_row)
     data, other = _flat(batch.column("values"), where, first_row)
-    _same_lengths(np.diff(indptr), np.diff(other), where, first_row)
+    if not np.array_equal(indptr, other):
+        _refuse_lengths(np.diff(indptr), np.diff(other), where, first_row)
     return CSR(as_values(data, dtype, where, first_row, indptr), indices, indptr)
 
 
@@ -174,19 +205,20 @@ def _csr_of_vectors(column: pa.StructArray, dtype: np.dtype, where: str, first_r
     refuse_nulls(kinds, where, first_row)
     sparse = numbers_of(kinds) == 0
     data, indptr = _flat(values, where, first_row)
-    lengths = np.diff(indptr)
-    if sparse.all() and told.null_count == 0:  # as nearly all are
+    lengths, all_sparse = np.diff(indptr), bool(sparse.all())
+    if all_sparse and told.null_count == 0:  # as nearly all are
         stored, own = _flat(indices, where, first_row)
-        sizes = numbers_of(told).astype(np.int64)
+        sizes = numbers_of(told)
     else:
         of_kind_0 = pc.invert(kinds.cast(pa.bool_()))
         stored, own = _flat(indices.filter(of_kind_0), where, first_row)
         sizes = np.where(sparse, -1, lengths)
         there = sparse & numbers_of(told.is_valid())
         sizes[there] = numbers_of(told.filter(pc.and_(of_kind_0, told.is_valid())))
-    _same_lengths(np.diff(own), lengths[sparse], where, first_row)
+    if not (all_sparse and np.array_equal(own, indptr)):
+        _refuse_lengths(np.diff(own), lengths[sparse], where, first_row)
     _check_sizes(sizes, where, first_row)
-    if sparse.all() and len(sizes) and (len(stored) == 0 or stored.max() < sizes[0]):
+    if all_sparse and len(sizes) and (len(stored) == 0 or stored.max() < sizes[0]):
         return CSR(as_values(data, dtype, where, first_row, indptr), stored, indptr), int(sizes[0])
     places = np.arange(len(data)) - np.repeat(indptr[:-1], lengths)
     entries = np.repeat(sparse, lengths)
@@ -198,6 +230,8 @@ def _csr_of_vectors(column: pa.StructArray, dtype: np.dtype, where: str, first_r
             f"row {first_row + row} has index {places[beyond[0]]} in a vector of size {sizes[row]}", where,
             "write the vectors again with their full size",
         )  # fmt: skip
+    if len(sizes) and sizes[0] <= np.iinfo(np.int32).max and stored.dtype == np.int32:
+        places = places.astype(np.int32)  # as those of sparse vectors are
     return CSR(as_values(data, dtype, where, first_row, indptr), places, indptr), int(sizes[0]) if len(sizes) else 0
 
 
@@ -210,7 +244,7 @@ def check_size(size: int, width: int, where: str, first_row: int) -> None:
 
 def _check_sizes(sizes: np.ndarray, where: str, first_row: int) -> None:
     """Raise DataError naming the first vector without a size, or of another size than the first."""
-    odd = np.flatnonzero((sizes < 0) | (sizes != sizes[:1]))
+    odd = np.flatnonzero(sizes != sizes[:1]) if len(sizes) and sizes[0] >= 0 else np.flatnonzero(sizes < 0)
     if len(odd):
         row = int(odd[0])
         what = f"has size {sizes[row]} and row {first_row} has size {sizes[0]}" if sizes[row] >= 0 else "has no size"
@@ -231,9 +265,11 @@ def _flat(column: pa.Array, where: str, first_row: int) -> tuple[np.ndarray, np.
     return numbers_of(flat), offsets
 
 
-def _same_lengths(indices: np.ndarray, values: np.ndarray, where: str, first_row: int) -> None:
-    if not np.array_equal(indices, values):
-        row = int(np.flatnonzero(indices != values)[0])
+def _refuse_lengths(indices: np.ndarray, values: np.ndarray, where: str, first_row: int) -> None:
+    """Raise DataError naming the first row whose lists are not of one length, where there is one."""
+    odd = np.flatnonzero(indices != values)
+    if len(odd):
+        row = int(odd[0])
         raise DataError(f"row {first_row + row} has {indices[row]} indices and {values[row]} values", where)
 
 

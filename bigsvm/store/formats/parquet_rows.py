@@ -16,19 +16,21 @@ from bigsvm.errors import DataError
 from bigsvm.files.paths import cache_folder
 from bigsvm.files.sealed_json import read_sealed, write_sealed
 from bigsvm.store.addresses import make_refs
-from bigsvm.store.blocks import Block, BlockRef, RowBlocks
-from bigsvm.store.checks import check_csr, check_finite, index_dtype
+from bigsvm.store.blocks import Block, BlockRef, CompiledCall, RowBlocks
+from bigsvm.store.checks import index_dtype
 from bigsvm.store.formats.chosen.column_labels import ColumnLabels
 from bigsvm.store.formats.parquet_columns import (
     Layout,
     check_size,
     csr_of,
+    dense_calls,
     fill_dense,
     find_layout,
     measure,
+    stored_indices,
 )
 from bigsvm.store.formats.parquet_files import ParquetFiles, find_files
-from bigsvm.store.formats.tables.block_memory import BlockMemory, GrowingRows
+from bigsvm.store.formats.tables.block_memory import BlockMemory, GrowingRows, growing_calls
 from bigsvm.store.identity import Identity, digest_of
 from bigsvm.store.labels import Missing, Task, as_targets, label_codes
 
@@ -99,8 +101,19 @@ class ParquetRows(ColumnLabels):
         return csr_of(batch, self._layout, self.uri, first, self.n_features)
 
     def _fill(self, batch: pa.RecordBatch, first: int, out: np.ndarray) -> None:
-        """The same of a dense one, written to `out`."""
+        """The same of a dense one, finite, written to `out`."""
         fill_dense(batch, self._layout, self.uri, first, out)
+
+    @property
+    def compiled_calls(self) -> Sequence[CompiledCall]:
+        """Of `read`."""
+        if not self._layout.sparse:
+            return dense_calls(self._layout)
+        return growing_calls(self.dtype, self._stored_indices(), self.index_dtype)
+
+    def _stored_indices(self) -> np.dtype:
+        """The type of indices that `_csr` gives."""
+        return stored_indices(self._files.schema, self._layout)
 
     def __reduce__(self) -> tuple[Callable[..., ParquetRows], tuple[Any, ...]]:
         return reopen, (self.uri, *self._options, self.fingerprint)
@@ -146,20 +159,15 @@ class ParquetRows(ColumnLabels):
         # Before the batches: a first reading of the labels moves this thread's place in the files.
         layout, classes = self._layout, self.classes
         n_features = self.n_features
-        sparse = GrowingRows(stop - start, self.dtype, index_dtype(n_features), self._memory)
+        sparse = GrowingRows(stop - start, n_features, self.dtype, index_dtype(n_features), self._memory)
         dense_rows = 0 if layout.sparse else stop - start
         dense = self._memory.array("dense", (dense_rows, n_features), self.dtype)
         labels, weights = [], []
         for first, batch in self._files.batches(start, stop, layout.columns):
             if layout.sparse:
-                part = self._csr(batch, first)
-                # Before its indices are narrowed: one beyond int32 must not wrap into range.
-                check_csr(part, n_features, self.uri, first)
-                sparse.add(part)
+                sparse.add(self._csr(batch, first), self.uri, first)
             else:
-                rows = dense[first - start : first - start + batch.num_rows]
-                self._fill(batch, first, rows)
-                check_finite(rows, self.uri, first)
+                self._fill(batch, first, dense[first - start : first - start + batch.num_rows])
             if layout.label is None:
                 labels.append(np.zeros(batch.num_rows))
             else:

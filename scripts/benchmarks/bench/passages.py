@@ -274,9 +274,10 @@ def store_rates(document: Document) -> list[str]:
     """What each format is decoded at, beside the library that decodes it, alone; and that makes rows of columns."""
 
     def beside(row: Row, who: str) -> list[str]:
-        if f"{who}_best" not in row:
+        if f"over_{who}" not in row:
             return ["", ""]
-        return [_rate(row, who), f"{row['ours_best'] / row[f'{who}_best']:.2f}"]
+        median, least, largest = row[f"over_{who}"]
+        return [_rate(row, who), f"{median:.2f} ({least:.2f} to {largest:.2f})"]
 
     lines = [
         [row["format"], _rate(row, "ours"), row["library"], *beside(row, "alone"), *beside(row, "rows")]
@@ -287,7 +288,7 @@ def store_rates(document: Document) -> list[str]:
 
 
 def _rate(row: Row, who: str) -> str:
-    return f"{row[f'{who}_best']:.0f} ({row[f'{who}_median']:.0f}) MB/s"
+    return f"{row[f'{who}_mb_per_s']:.0f} MB/s"
 
 
 def promises(document: Document) -> list[str]:

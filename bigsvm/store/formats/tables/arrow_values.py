@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 
+from bigsvm.compiled.tables.arrow_columns import find_columns, turn_columns
 from bigsvm.errors import DataError
-from bigsvm.store.checks import as_values
+from bigsvm.store.blocks import CompiledCall
+from bigsvm.store.checks import as_values, check_finite
 
 _TOGETHER_BYTES = 1 << 18  # of columns that are put side by side before they are turned: they stay in a core's cache
-_SQUARE = (1024, 32)  # rows and columns turned at a time: half a line of the cache of float32, some four times as fast
+
+_pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer_of.restype, _pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
 
 
 def numbers_of(column: pa.Array) -> np.ndarray:
@@ -32,37 +37,71 @@ def refuse_nulls(column: pa.Array, where: str, first_row: int, per_row: int | No
         raise DataError(f"row {first_row + row} holds a null", where, "repair or drop the row")
 
 
-def fill_rows(batch: pa.RecordBatch, names: Sequence[str], out: np.ndarray, where: str, first_row: int) -> None:
-    """Write columns of numbers of a batch, by their names, into dense rows.
+class ColumnsAsRows:
+    """Columns of numbers, by their names, as dense rows of one dtype; of the batches of a table, one after another."""
 
-    out : shape (batch.num_rows, len(names)), C order, in the dtype wanted
+    def __init__(self, names: Sequence[str], dtype: np.dtype) -> None:
+        self._names, self._dtype = names, dtype
+        self._known: tuple[pa.Schema, np.ndarray, bool] | None = None
 
-    Raises DataError naming column and row of a null, and of a number that would come out as another.
-    """
-    places = [batch.schema.get_field_index(name) for name in names]
-    together = max(_TOGETHER_BYTES // max(out.shape[0] * out.itemsize, 1), _SQUARE[1])
-    for first in range(0, len(names), together):
-        some = [batch.column(place) for place in places[first : first + together]]
-        values = _side_by_side(some, names[first : first + together], out.dtype, where, first_row)
-        for row in range(0, out.shape[0], _SQUARE[0]):
-            rows = slice(row, row + _SQUARE[0])
-            for j in range(0, len(some), _SQUARE[1]):
-                turned = values[j : j + _SQUARE[1], rows]
-                out[rows, first + j : first + j + len(turned)] = turned.T
+    @property
+    def compiled_calls(self) -> tuple[CompiledCall, ...]:
+        """What `fill` calls."""
+        return (CompiledCall(("columns as rows", self._dtype.name), self._fill_one),)
+
+    def fill(self, batch: pa.RecordBatch, out: np.ndarray, where: str, first_row: int) -> None:
+        """Write the columns of a batch into rows.
+
+        out : shape (batch.num_rows, number of columns), C order, of the dtype
+
+        Raises DataError naming column and row of a null, and of a number that would come out as another; and the row
+        of a number that is not finite.
+        """
+        places, as_they_lie = self._places(batch.schema)
+        finite = _turned(batch, places, out) if as_they_lie and batch.num_rows else None
+        if finite is None:
+            self._fill_in_parts(batch, places, out, where, first_row)
+        if not finite:
+            check_finite(out, where, first_row)
+
+    def _places(self, schema: pa.Schema) -> tuple[np.ndarray, bool]:
+        """(places of the columns, whether all are of the dtype): found once, as all batches of a table are alike."""
+        known = self._known
+        if known is None or not schema.equals(known[0]):
+            places = [schema.get_field_index(name) for name in self._names]
+            if min(places) < 0:
+                name = self._names[places.index(-1)]
+                raise DataError(f"not one column {name!r}", hint="columns that are read have a name each")
+            kinds = (schema.field(place).type.to_pandas_dtype() for place in places)
+            known = schema, np.array(places, np.int64), all(np.dtype(kind) == self._dtype for kind in kinds)
+            self._known = known
+        return known[1:]
+
+    def _fill_in_parts(
+        self, batch: pa.RecordBatch, places: np.ndarray, out: np.ndarray, where: str, first_row: int
+    ) -> None:
+        """`fill` of columns that are of other types, or have nulls; values may not be finite."""
+        together = max(_TOGETHER_BYTES // max(out.shape[0] * out.itemsize, 1), 1)
+        for first in range(0, len(places), together):
+            some = places[first : first + together]
+            values = np.empty((len(some), out.shape[0]), self._dtype)
+            for to, place in zip(values, some.tolist(), strict=True):
+                column, here = batch.column(place), f"{where}, column {batch.schema.names[place]!r}"
+                refuse_nulls(column, here, first_row)
+                to[:] = as_values(numbers_of(column), self._dtype, here, first_row)
+            at = values.ctypes.data + np.arange(len(some), dtype=np.uint64) * np.uint64(values.strides[0])
+            turn_columns(at, first, out)
+
+    def _fill_one(self) -> None:
+        """`fill` of one value, by the way that columns of the dtype go."""
+        column = pa.Array.from_buffers(pa.from_numpy_dtype(self._dtype), 1, [None, pa.py_buffer(bytes(8))])
+        _turned(pa.record_batch([column], ["x"]), np.zeros(1, np.int64), np.empty((1, 1), self._dtype))
 
 
-def _side_by_side(
-    columns: list[pa.Array], names: Sequence[str], dtype: np.dtype, where: str, first_row: int
-) -> np.ndarray:
-    """Columns as one array, shape (n_columns, n_rows)."""
-    kind, alike = columns[0].type, all(column.type.equals(columns[0].type) for column in columns)
-    if alike and not pa.types.is_boolean(kind) and np.dtype(kind.to_pandas_dtype()) == dtype:
-        joined = pa.concat_arrays(columns)  # as most tables are: one call, where each column would take three
-        if not joined.null_count:
-            return numbers_of(joined).reshape(len(columns), -1)
-    values = np.empty((len(columns), len(columns[0])), dtype)
-    for to, column, name in zip(values, columns, names, strict=True):
-        here = f"{where}, column {name!r}"
-        refuse_nulls(column, here, first_row)
-        to[:] = as_values(numbers_of(column), dtype, here, first_row)
-    return values
+def _turned(batch: pa.RecordBatch, places: np.ndarray, out: np.ndarray) -> bool | None:
+    """Write columns of the dtype of `out` to it; whether all values are finite, and None where some may be null."""
+    _, capsule = batch.__arrow_c_array__()  # it lets go of the columns when it goes
+    addresses = np.empty(len(places), np.uint64)
+    if not find_columns(_pointer_of(capsule, b"arrow_array"), places, out.itemsize, addresses):
+        return None
+    return bool(turn_columns(addresses, 0, out))

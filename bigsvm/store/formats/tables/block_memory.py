@@ -9,6 +9,9 @@ import threading
 import numpy as np
 
 from bigsvm.compiled.shared.rows import CSR
+from bigsvm.compiled.tables.taken_rows import take_rows
+from bigsvm.store.blocks import CompiledCall, frozen
+from bigsvm.store.checks import check_csr
 
 
 class BlockMemory:
@@ -49,16 +52,18 @@ class BlockMemory:
 class GrowingRows:
     """Sparse rows that come in parts, as one matrix: each part is copied to its place at once, and not kept.
 
-    n_rows : of all parts;  dtype, index_dtype : of the whole;  memory : that it is put to
+    n_rows : of all parts;  n_features, dtype, index_dtype : of the whole;  memory : that it is put to
     """
 
-    def __init__(self, n_rows: int, dtype: np.dtype, index_dtype: np.dtype, memory: BlockMemory) -> None:
+    def __init__(
+        self, n_rows: int, n_features: int, dtype: np.dtype, index_dtype: np.dtype, memory: BlockMemory
+    ) -> None:
         self._data, self._indices = np.empty(0, dtype), np.empty(0, index_dtype)
         self._indptr = np.zeros(n_rows + 1, np.int64)
-        self._memory, self._rows = memory, 0
+        self._n_features, self._memory, self._rows = n_features, memory, 0
 
-    def add(self, part: CSR) -> None:
-        """The next rows."""
+    def add(self, part: CSR, where: str, first_row: int) -> None:
+        """The next rows, as they were stored.  Raises DataError naming one that is not sound (`check_csr`)."""
         n, began = len(part.indptr) - 1, int(self._indptr[self._rows])
         ended = began + len(part.data)
         if ended > len(self._data):
@@ -66,7 +71,11 @@ class GrowingRows:
             left = (len(self._indptr) - 1 - self._rows) / n
             room = began + int(len(part.data) * (1.1 * left if left > 1.0 else 1.0))
             self._data, self._indices = self._room("data", room), self._room("indices", room)
-        self._data[began:ended], self._indices[began:ended] = part.data, part.indices
+        to = self._data[began:ended], self._indices[began:ended]
+        if not _taken(part, self._n_features, *to):
+            # Before its indices are narrowed: one beyond int32 must not wrap into range.
+            check_csr(part, self._n_features, where, first_row)
+            to[0][:], to[1][:] = part.data, part.indices
         self._indptr[self._rows + 1 : self._rows + n + 1] = part.indptr[1:] + began
         self._rows += n
 
@@ -80,3 +89,21 @@ class GrowingRows:
         if self._rows and self._indptr[self._rows]:
             return self._memory.longer(name, size, dtype)
         return self._memory.array(name, (size,), dtype)
+
+
+def growing_calls(dtype: np.dtype, stored: np.dtype, index_dtype: np.dtype) -> tuple[CompiledCall, ...]:
+    """What GrowingRows call, of parts with indices of type `stored`."""
+    part = CSR(np.zeros(1, dtype), np.zeros(1, stored), np.array([0, 1]))
+
+    def take_one() -> None:
+        _taken(part, 1, np.empty(1, dtype), np.empty(1, index_dtype))
+
+    return (CompiledCall(("sparse rows", dtype.name, stored.name, index_dtype.name), take_one),)
+
+
+def _taken(part: CSR, n_features: int, to_data: np.ndarray, to_indices: np.ndarray) -> bool:
+    """Copy entries; False where rows are to be looked at: they are not sound, or their indices do not ascend."""
+    indices = part.indices
+    if indices.dtype not in (np.int32, np.int64):  # two are compiled
+        indices = indices.astype(np.int64)
+    return bool(take_rows(frozen(part.data), frozen(indices), frozen(part.indptr), n_features, to_data, to_indices))

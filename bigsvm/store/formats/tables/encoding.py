@@ -16,7 +16,7 @@ from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError, UsageError
 from bigsvm.store.checks import as_values
 from bigsvm.store.formats.parquet_columns import as_number_type, is_plain_text
-from bigsvm.store.formats.tables.arrow_values import fill_rows, numbers_of, refuse_nulls
+from bigsvm.store.formats.tables.arrow_values import ColumnsAsRows, numbers_of, refuse_nulls
 
 MAX_CATEGORIES = 1 << 16
 """Values of one column beyond which it is taken for no category."""
@@ -59,7 +59,7 @@ class Encoding:
         ordered = [c for c in columns if c.kind != "hashed"] + [c for c in columns if c.kind == "hashed"]
         return cls(tuple(ordered), hash_bits if any(c.kind == "hashed" for c in columns) else None, dtype)
 
-    @property
+    @functools.cached_property
     def sparse(self) -> bool:
         """Whether rows are CSR: where a column is not of numbers."""
         return any(column.kind != "number" for column in self.columns)
@@ -106,17 +106,18 @@ class Encoding:
     def matrix(self, batch: pa.RecordBatch, where: str, first_row: int) -> CSR | np.ndarray:
         """Rows of a batch that has the columns by their names.
 
-        Raises DataError naming the row of a null, and of a number that cannot be kept.
+        Raises DataError naming the row of a null, and of a number that cannot be kept; dense rows are finite, too.
         """
         if self.sparse:
             return self.csr(batch, where, first_row)
         out = np.empty((batch.num_rows, len(self.columns)), self.dtype)
-        self.fill(batch, where, first_row, out)
+        self.as_rows.fill(batch, out, where, first_row)
         return out
 
-    def fill(self, batch: pa.RecordBatch, where: str, first_row: int, out: np.ndarray) -> None:
-        """`matrix` where all columns are of numbers, written to `out`."""
-        fill_rows(batch, [column.name for column in self.columns], out, where, first_row)
+    @functools.cached_property
+    def as_rows(self) -> ColumnsAsRows:
+        """`matrix` where all columns are of numbers."""
+        return ColumnsAsRows([column.name for column in self.columns], self.dtype)
 
     def csr(self, batch: pa.RecordBatch, where: str, first_row: int) -> CSR:
         """`matrix` where some are not; a value that is no category gives no entry."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError, UsageError
+from bigsvm.store.blocks import CompiledCall
 from bigsvm.store.formats.parquet_columns import Layout, as_number_type, find_layout
 from bigsvm.store.formats.parquet_files import find_files
 from bigsvm.store.formats.parquet_rows import ParquetRows
@@ -179,7 +180,18 @@ class TableRows(ParquetRows):
         if self.encoding is None:
             super()._fill(batch, first, out)
         else:
-            self.encoding.fill(batch, self.uri, first, out)
+            self.encoding.as_rows.fill(batch, out, self.uri, first)
+
+    @property
+    def compiled_calls(self) -> Sequence[CompiledCall]:
+        """Of `read`."""
+        if self.encoding is None or self.encoding.sparse:
+            return super().compiled_calls
+        return self.encoding.as_rows.compiled_calls
+
+    def _stored_indices(self) -> np.dtype:
+        """The type of indices that `_csr` gives."""
+        return super()._stored_indices() if self.encoding is None else np.dtype(np.int64)
 
     def _matrix_name(self) -> str:
         if self.encoding is None:

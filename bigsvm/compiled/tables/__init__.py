@@ -1,0 +1,1 @@
+"""Loops that take in rows as readers of tables give them."""

@@ -1,0 +1,161 @@
+"""What reading a store calls of compiled code is named by the store, and compiled before memory is counted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.feather
+import pyarrow.parquet as pq
+import pytest
+
+from bigsvm.config import FitConfig
+from bigsvm.model.linear_model import load_model
+from bigsvm.run.apply.evaluate import evaluate
+from bigsvm.run.apply.predict import predict
+from bigsvm.run.execute import precompile_reading
+from bigsvm.run.fit.fit import fit_store
+from bigsvm.run.proof.certify import certify_model
+from bigsvm.store.formats.opener import open_store
+from tests.forked import Run, programs
+from tests.products import each_of
+
+N, WIDTH = 40, 5
+_PROGRAM = """
+import importlib, json, pkgutil, sys, warnings
+from numba.core.dispatcher import Dispatcher
+import bigsvm.compiled
+from bigsvm.store.formats.opener import open_store
+import bigsvm.store.formats.parquet_rows, bigsvm.store.formats.tables.table_rows
+
+folder = pkgutil.walk_packages(bigsvm.compiled.__path__, "bigsvm.compiled.")
+modules = [importlib.import_module(found.name) for found in folder]
+
+def signatures():
+    return {
+        (name, str(signature)) for module in modules for name, found in vars(module).items()
+        if isinstance(found, Dispatcher) for signature in found.overloads
+    }
+"""
+_READ = """
+warnings.simplefilter("ignore")
+before = signatures()
+store = open_store(sys.argv[1], **json.loads(sys.argv[2]))
+store.classes, store.n_features
+for one in store.compiled_calls:
+    one.call()
+named = signatures() - before
+for rows in (3, 11, 40):
+    for ref in store.refs(min(rows, store.n_samples)):
+        store.read(ref)
+    store.forget()
+new = signatures() - before - named
+assert not new, new
+called = {name for name, _ in named}
+assert called == set(sys.argv[3].split()), called
+"""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """Runs a program in a process that has called nothing before."""
+    with programs(_PROGRAM, tmp_path_factory.mktemp("programs")) as run:
+        yield run
+
+
+def lists(kind: str, stored: str) -> dict[str, pa.Array]:
+    offsets = pa.array(np.arange(N + 1, dtype=np.int32) * 3)
+    indices = np.tile(np.array([0, 2, 4], stored), N)
+    values = np.random.default_rng(0).integers(1, 9, 3 * N).astype(kind)
+    parts = {"indices": pa.array(indices), "values": pa.array(values)}
+    return {name: pa.ListArray.from_arrays(offsets, of) for name, of in parts.items()}
+
+
+def table(form: str, kind: str, stored: str) -> pa.Table:
+    """Rows in a form; of numbers of a type, with indices of another one."""
+    dense = np.random.default_rng(0).integers(0, 9, (N, WIDTH)).astype(kind)
+    labels = {"label": np.arange(N) % 2}
+    if form == "lists":
+        return pa.table({**labels, **lists(kind, stored)})
+    if form in ("vectors", "mixed vectors"):
+        found, dense_ones = lists(kind, stored), np.arange(N) % 5 == (0 if form == "mixed vectors" else 9)
+        rows = [
+            {"type": 1, "size": None, "indices": None, "values": [1.0, 2.0, 0.0, 4.0, 5.0]}
+            if is_dense
+            else {"type": 0, "size": WIDTH, "indices": indices.as_py(), "values": values.as_py()}
+            for is_dense, indices, values in zip(dense_ones, found["indices"], found["values"], strict=True)
+        ]
+        of = pa.struct([
+            ("type", pa.int8()), ("size", pa.int32()), ("indices", pa.list_(pa.from_numpy_dtype(np.dtype(stored)))),
+            ("values", pa.list_(pa.from_numpy_dtype(np.dtype(kind)))),
+        ])  # fmt: skip
+        return pa.table({**labels, "features": pa.array(rows, of)})
+    if form == "fixed":
+        return pa.table({**labels, "x": pa.FixedSizeListArray.from_arrays(pa.array(dense.ravel()), WIDTH)})
+    columns: dict[str, Any] = {f"f{j}": dense[:, j] for j in range(WIDTH)}
+    if form == "texts":
+        columns["city"] = np.array(["Rome", "Oslo"])[np.arange(N) % 2]
+    if form == "several types":
+        columns["f1"] = columns["f1"].astype("int16")
+    return pa.table({**labels, **columns})
+
+
+COLUMNS, SPARSE = "find_columns turn_columns", "take_rows"
+FORMS = [
+    ("parquet", "lists", SPARSE), ("parquet", "vectors", SPARSE), ("parquet", "mixed vectors", SPARSE),
+    ("parquet", "fixed", "take_values"), ("parquet", "columns", COLUMNS), ("parquet", "several types", COLUMNS),
+    ("feather", "columns", COLUMNS), ("feather", "texts", SPARSE), ("feather", "lists", SPARSE),
+    ("csv", "columns", COLUMNS), ("csv", "texts", SPARSE),
+]  # fmt: skip
+WRITERS: dict[str, Any] = {
+    "parquet": lambda table, path: pq.write_table(table, path, row_group_size=7),
+    "feather": lambda table, path: pyarrow.feather.write_feather(table, path, chunksize=7),
+    "csv": pyarrow.csv.write_csv,
+}
+OPTIONS: list[dict[str, Any]] = [
+    {}, {"missing": "drop"}, {"rows": "label >= 0"}, {"split": 0.5}, {"scale": "maxabs"}, {"positive": "1"},
+    {"normalize": "log1p"}, {"labelled": False},
+]  # fmt: skip
+
+
+@each_of(
+    suffix__form__called=FORMS,
+    kind=["float32", "float64", "int8", "int64"],
+    stored=["int32", "int64", "int16"],
+    options=OPTIONS,
+)
+def test_a_store_names_all_that_its_blocks_are_read_by(
+    run: Run, suffix: str, form: str, called: str, kind: str, stored: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    path = tmp_path / f"rows.{suffix}"
+    WRITERS[suffix](table(form, kind, stored), str(path))
+    run(_READ, str(path), json.dumps(options), called)
+
+
+def test_whoever_reads_a_store_compiles_it_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds: list[tuple[str, ...]] = []
+    monkeypatch.setattr(precompile_reading, "compiled_in_child", lambda kind, call, emit: kinds.append(kind))
+    path, model = tmp_path / "rows.parquet", tmp_path / "m"
+    pq.write_table(table("columns", "float64", "int32"), path)
+    config, store = FitConfig.of(max_passes=20), open_store(path)
+    expected = ("reading", "columns as rows", "float64")
+
+    def asked() -> bool:
+        found = expected in kinds
+        kinds.clear()
+        return found
+
+    fit_store(store, config).save_model(model)
+    assert asked()
+    certify_model(model, store, config)
+    assert asked()
+    loaded = load_model(model)
+    evaluate(loaded, store, config)
+    assert asked()
+    predict(loaded, store, tmp_path / "p.csv", "csv", config)
+    assert asked()
