@@ -90,7 +90,8 @@ def test_sums_of_kept_values_are_float64() -> None:
 
 
 @pytest.mark.parametrize("layout", ["dense", "csr"])
-def test_bits_depend_on_the_two_rows_alone(layout: str) -> None:
+def test_bits_depend_on_the_two_rows_alone(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bigsvm.solvers.kernel.values.gram._WORTH_A_THREAD", 1)
     X, _ = rows_of(layout, np.float32)
     kernel = Kernel("rbf", 0.3)
     many, one = Gram(kernel, D, np.float32, 4), Gram(kernel, D, np.float32, 1)

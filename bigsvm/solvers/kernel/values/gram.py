@@ -3,32 +3,45 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import numpy as np
 
 from bigsvm.compiled.kernel.gram import KernelFunction, TileWorkspace, add_kernel_rows, write_kernel_rows
 from bigsvm.compiled.kernel.support import GROUP, Support
 from bigsvm.compiled.kernel.tile import LANES
+from bigsvm.compiled.shared.rows import CSR
 from bigsvm.problem.kernel import Kernel
 from bigsvm.store.blocks import Matrix
 
-_SMALLEST_PART = 8 * LANES
-"""Rows for which it pays to wake a thread."""
+_WORTH_A_THREAD = 1 << 22
+"""Products of two numbers, below which waking a thread takes longer than what it would do."""
+_BESIDE = 16  # products that what makes a kernel value of a row's products is worth
+_LAID_OUT = 32  # products that it is worth to lay out a number of a row in a tile
+_PARTS = 4  # for each thread: a thread that the system stops for a while leaves the others what it has not begun
+
+
+def _mean_entries(X: Matrix) -> float:
+    """Numbers of a row that are there."""
+    if isinstance(X, CSR):
+        return float(X.indptr[-1] - X.indptr[0]) / max(len(X.indptr) - 1, 1)
+    return float(X.shape[1])
 
 
 class Gram:
     """Computes kernel values in one float type; keeps a tile for each thread.
 
-    n_features : columns of the matrices;  threads : at most so many; the bits do not depend on them
+    n_features : columns of the matrices
+    threads : at most so many, the caller's among them; the bits do not depend on them
     """
 
     def __init__(self, kernel: Kernel, n_features: int, dtype: np.dtype | type, threads: int) -> None:
         self.kernel, self.dtype, self.threads = kernel, np.dtype(dtype), threads
         self._function, self._shape = KernelFunction(*kernel.parameters), (n_features, LANES)
         self._workspaces = threading.local()
-        self._pool = ThreadPoolExecutor(threads, "bigsvm-kernel") if threads > 1 else None
+        self._pool = ThreadPoolExecutor(threads - 1, "bigsvm-kernel") if threads > 1 else None
 
     @staticmethod
     def workspace_bytes(n_features: int, itemsize: int, threads: int) -> int:
@@ -48,7 +61,7 @@ class Gram:
             workspace = self._workspace(support.S, len(out))
             add_kernel_rows(X, rows[start:stop], support, coef, self._function, workspace, out, start)
 
-        self._run(work, len(rows))
+        self._run(work, len(rows), X, support)
 
     def values(self, X: Matrix, rows: np.ndarray, support: Support, out: np.ndarray | None = None) -> np.ndarray:
         """K(S_s, X[rows[i]]), (n_support, n), in this object's float type; into `out` where that is given."""
@@ -59,7 +72,7 @@ class Gram:
             write_kernel_rows(X, rows[start:stop], support, self._function, workspace, out, start)
 
         if support.n and len(rows):
-            self._run(work, len(rows))
+            self._run(work, len(rows), X, support)
         return out
 
     def close(self) -> None:
@@ -67,15 +80,33 @@ class Gram:
         if self._pool is not None:
             self._pool.shutdown()
 
-    def _run(self, work: Callable[[int, int], None], n: int) -> None:
-        parts = min(self.threads, max(n // _SMALLEST_PART, 1))
-        if parts == 1 or self._pool is None:
+    def _run(self, work: Callable[[int, int], None], n: int, X: Matrix, support: Support) -> None:
+        """`work` on parts of n rows, which begin at a tile's first row, by as many threads as pay."""
+        tiles = -(-n // LANES)
+        products = support.n * (_mean_entries(support.S) + _BESIDE) + _LAID_OUT * _mean_entries(X)
+        threads = min(self.threads, tiles, int(n * products / _WORTH_A_THREAD))
+        if threads <= 1 or self._pool is None:
             work(0, n)
             return
-        # Parts begin at a tile's first row.
-        step = -(-n // parts // LANES) * LANES
-        for done in [self._pool.submit(work, start, min(start + step, n)) for start in range(0, n, step)]:
-            done.result()
+        step = -(-tiles // (threads * _PARTS)) * LANES
+        parts = deque(range(0, n, step))
+
+        def take() -> None:
+            while parts:
+                try:
+                    start = parts.popleft()
+                except IndexError:  # another thread was first
+                    return
+                work(start, min(start + step, n))
+
+        helpers = [self._pool.submit(take) for _ in range(threads - 1)]
+        try:
+            take()
+        finally:
+            parts.clear()
+            wait(helpers)  # they write into the caller's arrays
+        for helper in helpers:
+            helper.result()
 
     def _workspace(self, S: Matrix, n_models: int) -> TileWorkspace:
         workspace: TileWorkspace | None = getattr(self._workspaces, "workspace", None)
