@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 
 import numpy as np
 
-from bigsvm.compiled.kernel.gram import KernelFunction, TileWorkspace, add_kernel_rows, write_kernel_rows
+from bigsvm.compiled.kernel.gram import (
+    KernelFunction,
+    TileWorkspace,
+    add_kernel_pairs,
+    add_kernel_rows,
+    write_kernel_rows,
+)
 from bigsvm.compiled.kernel.support import GROUP, Support
 from bigsvm.compiled.kernel.tile import LANES
 from bigsvm.compiled.shared.rows import CSR
@@ -20,6 +26,9 @@ _WORTH_A_THREAD = 1 << 22
 """Products of two numbers, below which waking a thread takes longer than what it would do."""
 _BESIDE = 16  # products that what makes a kernel value of a row's products is worth
 _LAID_OUT = 32  # products that it is worth to lay out a number of a row in a tile
+PAIRED = 1024
+"""Rows that sums over pairs go through at one time."""
+_PAIRED_PARTS = 32  # of the rows behind them, each with sums of its own, which are added in order
 _PARTS = 4  # for each thread: a thread that the system stops for a while leaves the others what it has not begun
 
 
@@ -75,6 +84,29 @@ class Gram:
             self._run(work, len(rows), X, support)
         return out
 
+    def add_pairs(
+        self, X: Matrix, rows: np.ndarray, support: Support, coef: np.ndarray, out: np.ndarray, into: np.ndarray
+    ) -> None:
+        """Sums over pairs of rows, the value of each pair computed once and used both ways.
+
+        Called for one part of a list of rows after another it makes out[into[i]] += sum_j coef_j K_ij over the list.
+
+        support : the next rows of the list, at most PAIRED, and a multiple of LANES where others follow
+        rows, coef, into : of these and all behind them, (n,): int64, rows of X; float64; int64, places in `out`
+        """
+        n, k = len(rows), support.n
+        step = max(-(-n // (_PAIRED_PARTS * LANES)), 1) * LANES
+        starts = range(0, n, step)  # by shape, not by threads: so are the sums
+        sums, coef = np.zeros((len(starts), k)), np.ascontiguousarray(coef)
+
+        def work(start: int, stop: int) -> None:
+            args = self._function, self._workspace(support.S, 2), out, into[start:stop], sums[start // step]
+            add_kernel_pairs(X, rows[start:stop], start, support, coef[:k], coef[start:stop], *args)
+
+        self._share(work, [(start, min(start + step, n)) for start in starts], self._threads(n, X, support))
+        for part in sums:
+            out[into[:k]] += part
+
     def close(self) -> None:
         """Let the threads go."""
         if self._pool is not None:
@@ -82,28 +114,32 @@ class Gram:
 
     def _run(self, work: Callable[[int, int], None], n: int, X: Matrix, support: Support) -> None:
         """`work` on parts of n rows, which begin at a tile's first row, by as many threads as pay."""
-        tiles = -(-n // LANES)
+        threads = self._threads(n, X, support)
+        step = n if threads == 1 else -(-n // (threads * _PARTS * LANES)) * LANES
+        self._share(work, [(start, min(start + step, n)) for start in range(0, n, step)], threads)
+
+    def _threads(self, n: int, X: Matrix, support: Support) -> int:
+        """Threads that pay for the kernel values of n rows of X with some others."""
         products = support.n * (_mean_entries(support.S) + _BESIDE) + _LAID_OUT * _mean_entries(X)
-        threads = min(self.threads, tiles, int(n * products / _WORTH_A_THREAD))
-        if threads <= 1 or self._pool is None:
-            work(0, n)
-            return
-        step = -(-tiles // (threads * _PARTS)) * LANES
-        parts = deque(range(0, n, step))
+        return max(min(self.threads, -(-n // LANES), int(n * products / _WORTH_A_THREAD)), 1)
+
+    def _share(self, work: Callable[[int, int], None], parts: Sequence[tuple[int, int]], threads: int) -> None:
+        """`work` on each part, begun in their order by whichever of some threads is free; over where this returns."""
+        left = deque(parts)
 
         def take() -> None:
-            while parts:
+            while True:
                 try:
-                    start = parts.popleft()
-                except IndexError:  # another thread was first
+                    part = left.popleft()
+                except IndexError:  # nothing is left
                     return
-                work(start, min(start + step, n))
+                work(*part)
 
-        helpers = [self._pool.submit(take) for _ in range(threads - 1)]
+        helpers = [] if self._pool is None else [self._pool.submit(take) for _ in range(threads - 1)]
         try:
             take()
         finally:
-            parts.clear()
+            left.clear()
             wait(helpers)  # they write into the caller's arrays
         for helper in helpers:
             helper.result()
