@@ -19,7 +19,7 @@ from bigsvm.compiled.kernel.support import GROUP, move_rows_down, support_of, un
 from bigsvm.compiled.kernel.tile import LANES
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.problem.kernel import Kernel, poly_of_bracket, rbf_of_sigma, rbf_of_width
-from bigsvm.solvers.kernel.values.gram import Gram
+from bigsvm.solvers.kernel.values.gram import PAIRED, Gram
 from bigsvm.store.blocks import readonly_view  # as fits have rows: other kinds of arrays are compiled for anew
 from bigsvm.testing.problems import as_csr, random_problem
 
@@ -76,6 +76,35 @@ def test_values_and_sums_are_those_of_the_definition(kernel: Kernel, layout: str
     assert out == pytest.approx(expected, abs=40 * error * max(1.0, np.abs(K).max()))
 
 
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: f"{kernel.name}{kernel.degree}")
+@pytest.mark.parametrize("layout", ["dense", "csr"])
+@pytest.mark.parametrize("n", [1, 65, 333])
+@pytest.mark.parametrize("at_once", [2 * LANES, PAIRED])
+def test_sums_over_pairs_are_those_of_the_matrix(
+    kernel: Kernel, layout: str, n: int, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With any number of rows in hand, on one thread and on three to the bit."""
+    monkeypatch.setattr("bigsvm.solvers.kernel.values.gram._WORTH_A_THREAD", 1)
+    X, dense = rows_of(layout)
+    rng = np.random.default_rng(8)
+    rows, into, coef = rng.integers(0, N, n), rng.permutation(400)[:n], rng.standard_normal(n)
+    began = rng.standard_normal(400)
+    found = []
+    for threads in (1, 3):
+        gram, out = Gram(kernel, D, np.float64, threads), began.copy()
+        # What an earlier call has left in a tile is not to count: it may be infinite.
+        gram._workspace(X, 2).tile[:] = 0.0 if layout == "csr" else 1e300
+        for first in range(0, n, at_once):
+            support = support_of(X, rows[first : first + at_once], np.float64)
+            gram.add_pairs(X, rows[first:], support, coef[first:], out, into[first:])
+        gram.close()
+        found.append(out)
+    assert np.array_equal(*found)
+    K = kernel.matrix(dense[rows], dense[rows])
+    began[into] += K @ coef
+    assert found[0] == pytest.approx(began, abs=1e-12 * n * max(1.0, np.abs(K).max()))
+
+
 def test_sums_of_kept_values_are_float64() -> None:
     rng = np.random.default_rng(4)
     stored, where, coef = (
@@ -90,7 +119,8 @@ def test_sums_of_kept_values_are_float64() -> None:
 
 
 @pytest.mark.parametrize("layout", ["dense", "csr"])
-def test_bits_depend_on_the_two_rows_alone(layout: str) -> None:
+def test_bits_depend_on_the_two_rows_alone(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bigsvm.solvers.kernel.values.gram._WORTH_A_THREAD", 1)
     X, _ = rows_of(layout, np.float32)
     kernel = Kernel("rbf", 0.3)
     many, one = Gram(kernel, D, np.float32, 4), Gram(kernel, D, np.float32, 1)

@@ -63,6 +63,38 @@ def test_float32_values_lie_within_the_bound(tmp_path: Path, far: float, layout:
     data.close()
 
 
+@pytest.mark.parametrize("kernel", [Kernel("rbf", 0.3), Kernel("poly", 0.2, 3, 1.0), Kernel("precomputed")])
+@pytest.mark.parametrize("layout", ["dense", "csr"])
+@pytest.mark.parametrize("at_once", [N, 70])
+@pytest.mark.parametrize("some", [False, True], ids=["all rows", "two classes of three"])
+def test_scores_are_those_of_the_matrix(
+    kernel: Kernel, layout: str, at_once: int, some: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of all rows and of some, however many support vectors are in memory; float32 values of rows that they decide."""
+    monkeypatch.setattr(RowBuffer, "capacity_for", staticmethod(lambda ctx: at_once))
+    monkeypatch.setattr("bigsvm.solvers.kernel.values.data._CHUNK", 90)  # blocks begin and end among support vectors
+    X = _X @ _X.T if kernel.name == "precomputed" else _X
+    ctx = context(sparse.csr_array(X) if layout == "csr" else X, tmp_path)
+    data, rng = KernelData(kernel, ctx), np.random.default_rng(12)
+    taken = np.flatnonzero(rng.random(N) < 0.7) if some else np.arange(N)
+    y = _Y[taken].astype(np.float64)
+    beta = np.where(rng.random(len(taken)) < 0.8, rng.uniform(0.0, 1.0, len(taken)) * y, 0.0)
+    lower, upper = np.minimum(y, 0.0), np.maximum(y, 0.0)
+    qp = DualQP(y, lower, upper, 0.0, beta, np.full(len(taken), np.nan), taken if some else None)
+    K = X if kernel.name == "precomputed" else kernel.matrix(X, X)
+    truth = K[np.ix_(taken, taken)] @ beta - y
+    decided = 0
+    for b, exact in ((None, True), (0.3, False), (0.3, True)):
+        fresh_scores.scores_of(qp, data, b, exact)
+        off = np.abs(qp.f - truth) > 1e-12 * np.abs(K).max() * np.abs(beta).sum()
+        decided += int(np.count_nonzero(off))
+        sure = (beta == 0.0) & (-y * (truth + b) < 0.0) if b is not None else np.zeros(len(y), bool)
+        assert not np.any(off & ~sure)
+        assert qp.f == pytest.approx(truth, abs=1e-4)
+    assert (decided > 0) == (kernel.name == "rbf" and at_once == N)
+    data.close()
+
+
 def undecided(r: float, per_norm: float, target: float = 1.0, epsilon: float = 0.0) -> bool:
     """Whether a row whose residual is r in float32 values, of size 2 and squared norm 3, is computed again."""
     upper, lower = (5.0, 0.0) if target > 0 else (0.0, -5.0)

@@ -17,7 +17,7 @@ from numba import types
 
 from bigsvm.compiled.kernel.differences import cancelling, differ
 from bigsvm.compiled.kernel.expo import exp_of
-from bigsvm.compiled.kernel.lanes import add_lanes, fused, rbf_lanes
+from bigsvm.compiled.kernel.lanes import add_lanes, dot_lanes, fused, rbf_lanes
 from bigsvm.compiled.kernel.placed import is_placed, place
 from bigsvm.compiled.kernel.support import GROUP
 from bigsvm.compiled.kernel.tile import LANES, dense_rows_times_tile, sparse_row_times_tile
@@ -269,6 +269,52 @@ def add_kernel_rows(X, rows, support, coef, kernel, workspace, out, at):
         for m in range(n_models):
             for t in range(here):
                 out[m, at + first + t] = sums[m, t]
+        for t in range(here):
+            _clear(X, rows[first + t], t, tile)
+
+
+@_vectors
+def add_kernel_pairs(X, rows, after, support, coef, coef_of_rows, kernel, workspace, out, into, sums_of_support):
+    """Sums over pairs of rows of one list, the value of each pair computed once and used both ways.
+
+    S is a part of the list, and the rows of X are rows of the list from `after` places behind S's first on.
+
+    out[into[i]] += sum_s coef[s] K(S_s, X[rows[i]])          over S up to row i's own tile, in the order of s
+    sums_of_support[s] += sum_i coef_of_rows[i] K(S_s, X[rows[i]])    over tiles behind row s's own
+
+    X : dense or CSR of any dtype;  rows, into : int64, (n,);  after : a multiple of LANES
+    support : `Support` of k rows, a multiple of LANES where other rows follow
+    coef : float64, (k,);  coef_of_rows : float64, (n,)
+    kernel : `KernelFunction`;  workspace : `TileWorkspace` of two models;  out : float64
+    sums_of_support : float64, (k,)
+    """
+    S, s_sq = support
+    code, gamma, degree, coef0 = kernel
+    tile, x_sq, a, sums = workspace
+    n = len(rows)
+    for first in range(0, n, LANES):
+        here = min(LANES, n - first)
+        behind = min(len(s_sq), after + first)
+        k_end = min(len(s_sq), after + first + here)
+        _lay_out(X, rows, first, here, tile, x_sq)
+        largest = _largest(x_sq, here)
+        for t in range(LANES):
+            sums[0, t] = out[into[first + t]] if t < here else 0.0
+            sums[1, t] = coef_of_rows[first + t] if t < here else 0.0
+        for k in range(0, k_end, GROUP):
+            _products(S, k, k_end, tile, a)
+            for r in range(min(GROUP, k_end - k)):
+                if code == RBF:
+                    _rbf(X, rows, first, here, support, k + r, gamma, workspace, r, largest)
+                else:
+                    _values(code, gamma, degree, coef0, a, r, x_sq, s_sq[k + r])
+                add_lanes(coef[k + r], a, r, sums, 0)
+                if k + r < behind:
+                    for t in range(here, LANES):  # what lies there need not be a number
+                        a[r, t] = 0
+                    sums_of_support[k + r] += dot_lanes(a, r, sums, 1)
+        for t in range(here):
+            out[into[first + t]] = sums[0, t]
         for t in range(here):
             _clear(X, rows[first + t], t, tile)
 

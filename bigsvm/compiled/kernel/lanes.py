@@ -101,6 +101,43 @@ def add_lanes(typingctx, coef, a, row, sums, model):
 
 
 @intrinsic
+def dot_lanes(typingctx, a, row, weights, model):
+    """sum over t < LANES of a[row, t] weights[model, t], in float64, in one order of the lanes on every processor."""
+    signature = types.float64(a, types.int64, weights, types.int64)
+    wide, lanes, n_vectors, nbytes = vectors_of(types.float64)
+    kind = a.dtype
+
+    def codegen(context, builder, sig, args):
+        values = _at(context, builder, sig.args[0], args[0], args[1])
+        factors = _at(context, builder, sig.args[2], args[2], args[3])
+        given = ir.VectorType(ir.FloatType(), lanes) if kind == types.float32 else wide
+        size = 4 if kind == types.float32 else 8
+        totals = [_constant(wide, 0.0)] * 2  # two: each addition waits for the last one of its own
+        for v in range(n_vectors):
+            place = [ir.Constant(args[1].type, v * lanes)]
+            value = load(builder, builder.gep(values, place), given, size)
+            if kind == types.float32:
+                value = builder.fpext(value, wide)
+            factor = load(builder, builder.gep(factors, place), wide, nbytes)
+            totals[v % 2] = multiply_add(builder, value, factor, totals[v % 2])
+        total = builder.fadd(*totals)
+        width = lanes
+        while width > 1:
+            width //= 2
+            halves = [
+                builder.shuffle_vector(
+                    total, ir.Constant(total.type, ir.Undefined),
+                    ir.Constant(ir.VectorType(ir.IntType(32), width), list(range(first, first + width))),
+                )
+                for first in (0, width)
+            ]  # fmt: skip
+            total = builder.fadd(*halves)
+        return builder.extract_element(total, ir.Constant(ir.IntType(32), 0))
+
+    return signature, codegen
+
+
+@intrinsic
 def fused(typingctx, a, b, c):
     """a b + c of float64 numbers, rounded once: what `add_lanes` does in each lane."""
 

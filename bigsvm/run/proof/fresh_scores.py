@@ -3,7 +3,8 @@
 f(x_i) = sum_s beta_s K(x_s, x_i) of every row is computed from its support vectors: in float64, or, of rows that are
 none, first in float32 with a bound on its error (rbf).  A row whose bracket is 0 wherever f lies within the bound needs
 no more: it adds nothing to P, D and gap.  Those that the bound leaves undecided, near their margin, are computed again
-in float64.  So P, D and gap are those of float64.
+in float64.  So P, D and gap are those of float64.  Of two support vectors that are in memory together K is computed
+once, for the scores of both.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from bigsvm.problem.rounding import Unsure, unsure_of
 from bigsvm.run.proof.prover import ProofLeft
 from bigsvm.solvers.kernel.dual_qp import DualQP
 from bigsvm.solvers.kernel.values.data import KernelData, Rows, of_qp
-from bigsvm.solvers.kernel.values.gram import Gram
+from bigsvm.solvers.kernel.values.gram import PAIRED, Gram
 from bigsvm.solvers.kernel.values.row_buffer import RowBuffer, support_rows
 from bigsvm.store.blocks import Matrix, tile
 
 _UNIT = 2.0**-24  # of float32
 _EXP = 3e-7  # relative error of exp in float32, and of one value's last rounding
 _AT_ONCE = 1 << 12  # support vectors whose K_ii is looked up together
-_MOST_UNDECIDED = 0.6  # of a block's rows, with which float32 values go on
+_MOST_UNDECIDED = 0.5  # of a block's rows that are no support vectors, with which float32 values go on
 _MORE = 7  # roundings of a product's terms, of norms and of what is made of them
 _LARGEST_ERROR = 2.0**-7  # relative, of float32 values that decide anything: e^x - 1 is x to within 1 %
 
@@ -70,7 +71,12 @@ def scores_of(qp: DualQP, data: KernelData, b: float | None, exact: bool) -> Uns
             these, some = which[first:last], numbers[first:last]
             diagonal = data.diagonal(row_buffer.X, row_buffer.at(some), some)
             unsure.add(unsure_of(qp.beta[these], qp.lower[these], qp.upper[these], qp.target[these], diagonal))
-        _add_scores(qp, data, _OtherSide(data, row_buffer, numbers, qp.beta[which]), b if approximate else None)
+        side = _OtherSide(data, row_buffer, numbers, qp.beta[which])
+        # Values of a precomputed kernel are read, not computed: nothing is saved.
+        paired = which if data.kernel.name != "precomputed" else which[:0]
+        if len(paired):
+            side.add_pairs(qp.f, paired)
+        _add_scores(qp, data, side, paired, b if approximate else None)
         found, start = next_nonzero(qp.beta, start, support)
     return unsure
 
@@ -99,6 +105,18 @@ class _OtherSide:
             support = self._data.support(self._row_buffer.X, self._at[these], self._numbers[these], gram)
             yield support, self._beta[these]
 
+    def add_pairs(self, f: np.ndarray, which: np.ndarray) -> None:
+        """Add to f of the support vectors, in places `which`, what they make of one another."""
+        first, gram = 0, self._data.exact
+        for gathered, _ in self.parts(gram):
+            for start, stop in tile(gathered.n, PAIRED):
+                rest = slice(first + start, None)
+                support = gathered.part(start, stop)
+                gram.add_pairs(self._row_buffer.X, self._at[rest], support, self._beta[rest], f, which[rest])
+                if self._data.ctx.stopping():
+                    raise ProofLeft
+            first += gathered.n
+
     def bound(self) -> _Bound:
         """Of float32 values: an exponent is off by at most gamma c u (||x||^2 + ||s||^2), c counting the roundings."""
         entries, largest = 0, 0.0
@@ -109,19 +127,24 @@ class _OtherSide:
         return _Bound(1.2 * self._data.kernel.gamma * (entries + _MORE) * _UNIT, largest)
 
 
-def _add_scores(qp: DualQP, data: KernelData, side: _OtherSide, b: float | None) -> None:
-    """Add to f what some support vectors make; with a bias b all of it, in float32 where the bound decides."""
+def _add_scores(qp: DualQP, data: KernelData, side: _OtherSide, paired: np.ndarray, b: float | None) -> None:
+    """Add to f what some support vectors make; with a bias b all of it, in float32 where the bound decides.
+
+    paired : rows that have it already, ascending; with a bias all support vectors
+    """
     bound = None if b is None else side.bound()
     for rows in data.blocks():
         mine, own = of_qp(qp, rows)
         if len(own):
             f = np.ascontiguousarray(qp.f[mine])[None, :]
-            where = np.arange(len(own))
-            if bound is not None and b is not None:
-                zero = np.flatnonzero(qp.beta[mine] == 0.0)
-                where = _undecided(qp, mine, _nearly(data, rows, own[zero], side), zero, b, bound, f[0])
-                if len(where) > _MOST_UNDECIDED * len(own):
+            first, last = np.searchsorted(paired, [mine.start, mine.stop])
+            where = _without(len(own), paired[first:last] - mine.start)
+            if bound is not None and b is not None and len(where):
+                found = _nearly(data, rows, own[where], side)
+                undecided = _undecided(qp, mine, found, where, b, bound, f[0])
+                if len(undecided) > _MOST_UNDECIDED * len(where):
                     bound = None  # it decides too little to be worth its values
+                where = undecided
             if len(where):
                 again = f[:, where]
                 for support, beta in side.parts(data.exact):
@@ -130,6 +153,13 @@ def _add_scores(qp: DualQP, data: KernelData, side: _OtherSide, b: float | None)
             qp.f[mine] = f[0]
         if data.ctx.stopping():
             raise ProofLeft
+
+
+def _without(n: int, places: np.ndarray) -> np.ndarray:
+    """0, ..., n - 1 without some of them."""
+    left = np.ones(n, bool)
+    left[places] = False
+    return np.flatnonzero(left)
 
 
 def _norms(rows: Rows, own: np.ndarray) -> np.ndarray:
@@ -161,20 +191,18 @@ def _nearly(data: KernelData, rows: Rows, own: np.ndarray, side: _OtherSide) -> 
 
 
 def _undecided(
-    qp: DualQP, mine: slice, found: _Nearly, zero: np.ndarray, b: float, bound: _Bound, f: np.ndarray
+    qp: DualQP, mine: slice, found: _Nearly, where: np.ndarray, b: float, bound: _Bound, f: np.ndarray
 ) -> np.ndarray:
-    """Support vectors, and rows whose bracket might not be 0 for some f within the bound; adds to f of the others.
+    """Rows whose bracket might not be 0 for some f within the bound; adds to f of the others.
 
-    zero : rows of beta = 0, those that `found` is of
+    where : rows of the block that `found` is of, whose beta is 0
     """
     # Of the true K; the factor makes it one of the values that were computed.
     error = bound.per_norm * (found.sq + bound.largest) + bound.constant
     slack = np.where(error <= _LARGEST_ERROR, 1.01 * error * found.size, np.inf)
-    scores = f[zero] + found.scores
+    scores = f[where] + found.scores
     r = -(scores + b)
-    upper, lower, epsilon = qp.upper[mine][zero], qp.lower[mine][zero], qp.epsilon
+    upper, lower, epsilon = qp.upper[mine][where], qp.lower[mine][where], qp.epsilon
     decided = ((upper <= 0.0) | (r <= epsilon - slack)) & ((lower >= 0.0) | (r >= slack - epsilon))
-    undecided = np.ones(len(f), bool)
-    undecided[zero[decided]] = False
-    f[zero[decided]] = scores[decided]
-    return np.flatnonzero(undecided)
+    f[where[decided]] = scores[decided]
+    return where[~decided]

@@ -34,6 +34,11 @@ CASES = (
 TINY = Case("tiny", "tiny", 1.0)
 
 
+def threads_of(solver: str) -> int:
+    """Threads, and cores, of a solver by its name."""
+    return 2 if solver == "bigsvm-2" else 1
+
+
 def make_case(case: Case, data_dir: Path, work: Path) -> dict[str, Any]:
     """Write <work>/<name>.npz, and say where it is and what it holds."""
     X, y = _tiny() if case.data == "tiny" else _load(case.data, data_dir)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from bigsvm.compiled.kernel.support import GROUP, move_rows_down
+from bigsvm.compiled.kernel.support import move_rows_down
+from bigsvm.compiled.kernel.tile import LANES
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.solvers.base import Context, DataShape
 from bigsvm.solvers.gathered import picked_rows
@@ -19,12 +20,15 @@ LEAST_ROWS = 2048
 """Rows that every plan has room for, where there are as many."""
 _LONGER = 1.1  # times the mean entries of a row: rows that matter may be longer
 GATHERED = 2 << 20
-"""Bytes of rows on the other side of kernel values at one time."""
+"""Bytes of rows on the other side of kernel values at one time.
+
+Plans count them twice: a proof has few of them in both float types, and sums over their pairs (`gram.py`).
+"""
 
 
 def support_rows(ctx: Context) -> int:
-    """Rows that are on the other side of kernel values at one time."""
-    return max(int(GATHERED // (2 * row_bytes(ctx.data))) // GROUP, 16) * GROUP
+    """Rows that are on the other side of kernel values at one time: whole tiles, as sums over pairs want them."""
+    return max(int(GATHERED // (2 * row_bytes(ctx.data))) // LANES, 1) * LANES
 
 
 def least_rows(n: int) -> int:
