@@ -258,9 +258,10 @@ class Accumulator:
         squares = scale**2 * np.atleast_1d(np.einsum("j...,j...->...", self.met, self.met, dtype=np.float64))
         if self._problem.joint:
             squares = squares.sum(keepdims=True)
-        columns = (total[:, k] for k in (kernel.GAP, kernel.LOSS, kernel.SPREAD, kernel.SLOPES, kernel.COSTS))
-        squared = self._problem.loss.diag_factor > 0.0
-        return linear_rounding(np.sqrt(squares), np.sqrt(apart), *columns, squared=squared)
+        return linear_rounding(
+            np.sqrt(squares), np.sqrt(apart), total[:, kernel.GAP], total[:, kernel.LOSS], total[:, kernel.SPREAD],
+            total[:, kernel.SLOPES], total[:, kernel.COSTS], squared=self._problem.loss.diag_factor > 0.0,
+        )  # fmt: skip
 
     def _norms(self, scale: np.ndarray, v: np.ndarray) -> np.ndarray:
         norms = np.zeros((self._problem.n_models, 3))

@@ -205,7 +205,7 @@ def row_sqnorm(X, i):
 
 
 def row_norm(X, i):
-    """Norm of row i.  Not the root of `row_sqnorm` to the bit: proofs ask for it of every row, in a quarter of its time."""
+    """Norm of row i, in a quarter of the time of `row_sqnorm` and not its root to the bit.  Compiled code only."""
     raise NotImplementedError
 
 
