@@ -20,6 +20,7 @@ from bigsvm.compiled.shared.losses import DualModels, JointModels
 from bigsvm.compiled.shared.rows import decision
 from bigsvm.problem.joint import alpha_of_slacks, joint_slacks
 from bigsvm.problem.problem import Problem
+from bigsvm.problem.rounding import LinearRounding, linear_rounding
 from bigsvm.store.blocks import Block, BlockRef, Matrix, RowBlocks, blocks_of, readonly_view
 from bigsvm.store.survey import Survey
 
@@ -99,7 +100,7 @@ class RowsShare(NamedTuple):
 
 
 class RowsTerms(NamedTuple):
-    """The terms of some rows: sums (n_models, 7), v shaped like w, bytes read, survey if asked for."""
+    """The terms of some rows: sums (n_models, 10), v shaped like w, bytes read, survey if asked for."""
 
     sums: np.ndarray
     v: np.ndarray
@@ -212,7 +213,7 @@ class Accumulator:
         self.n_rows = tree["n_rows"]
 
     def sums(self) -> np.ndarray:
-        """The blocks' sums together, float64, shape (n_proofs, 7) and more where multiples of w are looked at."""
+        """The blocks' sums together, float64, shape (n_proofs, 10) and more where multiples of w are looked at."""
         if not self._sums:
             return self.no_sums()
         # A model after the other: all of them stacked would be a copy of everything.
@@ -236,17 +237,31 @@ class Accumulator:
             norms = self._norms(scale, v)
         primal = 0.5 * norms[:, 0] + total[:, kernel.LOSS]
         gap = total[:, kernel.GAP] + 0.5 * norms[:, 1]
+        rounding = self._rounding(scale, total, norms[:, 1])
+        off = rounding.taken(gap, primal)
+        added = rounding.added(gap, primal)
+        gap = gap + added
         if free:
             gap += self._infeasible(total[:, kernel.SIZE], total[:, kernel.REACH])
         certificate = Certificate(
             primal=primal,
-            dual=primal - gap,
+            dual=primal - gap - np.maximum(off - added, 0.0),
             gap=gap,
             n_rows=self.n_rows,
             drift=float(norms[:, 2].max()),
             n_support=total[:, kernel.SUPPORT].astype(np.int64),
         )
         return Proof(certificate, v, scale)
+
+    def _rounding(self, scale: np.ndarray, total: np.ndarray, apart: np.ndarray) -> LinearRounding:
+        """What rounding may be worth.  apart : float64, (n_proofs,)   ||scale w - v||^2"""
+        squares = scale**2 * np.atleast_1d(np.einsum("j...,j...->...", self.met, self.met, dtype=np.float64))
+        if self._problem.joint:
+            squares = squares.sum(keepdims=True)
+        return linear_rounding(
+            np.sqrt(squares), np.sqrt(apart), total[:, kernel.GAP], total[:, kernel.LOSS], total[:, kernel.SPREAD],
+            total[:, kernel.SLOPES], total[:, kernel.COSTS], squared=self._problem.loss.diag_factor > 0.0,
+        )  # fmt: skip
 
     def _norms(self, scale: np.ndarray, v: np.ndarray) -> np.ndarray:
         norms = np.zeros((self._problem.n_models, 3))

@@ -1,4 +1,4 @@
-"""What rounding of a kernel model's scores is worth in its gap.
+"""What rounding of scores is worth in a gap; first of models with kernel values, then of linear ones.
 
 A score is a sum of beta_s K(x_s, x_i), and float64 knows it to no better than eps sum_s |beta_s| |K(x_s, x_i)|, which
 is at most eps sqrt(K_ii) sum_s |beta_s| sqrt(K_ss).  Of a row whose beta lies at the end of its box that its score
@@ -7,16 +7,22 @@ order it changes by the distance of beta to the farther end, times what its scor
 these changes together are larger (rows far from the origin, kernel values of 1e20 and more), no relative gap is proved
 however small the terms came out; nor where rounding of all scores, each at its cost, is worth more than P: then it is
 not known which end a row belongs at (docs/mathematics.md 2.8).
+
+Of a linear model a score w.x_i is known to eps ||w|| ||x_i||, and v = sum_i alpha_i y_i x_i to eps sum_i |alpha_i|
+||x_i||.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 _EPS = float(np.finfo(np.float64).eps)
 _SHARE = 2.0**-20
+_LOST = _SHARE * _SHARE
+_SUMS = 2.0**-50  # of sums in float64, relative
 NEAR = 2.0**-40
 """Of a residual on a kink: relative to the numbers that it is made of."""
 
@@ -65,3 +71,63 @@ def rounding_cost(
         cost = _EPS * (scores + unsure.fixed + np.abs(b) * (unsure.room + ends))
         counts = cost > _SHARE * np.maximum(gap, _SHARE * np.abs(primal))
     return np.where(lost, np.abs(primal), np.where(counts, cost, 0.0))
+
+
+class LinearRounding(NamedTuple):
+    """What rounding may be worth in proofs of w and alpha, float64, (n_models,) each.
+
+    gap : in sum of brackets and 1/2 ||w - v||^2;  primal : in P
+    """
+
+    gap: np.ndarray
+    primal: np.ndarray
+
+    def added(self, gap: np.ndarray, primal: np.ndarray) -> np.ndarray:
+        """What is added to a gap; 0 where it is lost in the gap or in P.
+
+        That of P counts twice: a primal value of one proof may meet the dual value of another, which is that proof's P
+        less its gap.
+        """
+        size = np.abs(primal)
+        own = np.where(self.gap > _SHARE * np.maximum(gap, _SHARE * size), self.gap, 0.0)
+        return own + np.where(self.primal > _LOST * size, 2.0 * self.primal, 0.0)
+
+    def taken(self, gap: np.ndarray, primal: np.ndarray) -> np.ndarray:
+        """What is taken off P - gap, that it be a dual value; 0 where it is lost in it.
+
+        It may meet a P that is far smaller than its own: there the rounding of this P counts, however small it is
+        beside this gap.
+        """
+        off = self.gap + 2.0 * self.primal + _SUMS * np.abs(primal)
+        return np.where(off > _LOST * np.abs(primal - gap), off, 0.0)
+
+
+def linear_rounding(
+    w: np.ndarray, apart: np.ndarray, brackets: np.ndarray, losses: np.ndarray, spread: np.ndarray, slopes: np.ndarray,
+    costs: np.ndarray, squared: bool,
+) -> LinearRounding:  # fmt: skip
+    """Each row's score is off by e ||x_i||, e = eps ||w||, and v by d = eps sum_i |alpha_i| ||x_i||.
+
+    Parameters
+    ----------
+    w, apart : float64, (n_models,)   ||w||, the bias included, and ||w - v||
+    brackets, losses : likewise       sums of the gap's brackets and of C_i loss_i
+    spread, slopes, costs : likewise  sums of |alpha_i|, of the brackets' slopes and of C_i, each times ||x_i||; of
+        squared losses, whose brackets are squares C_i (s_i - t_i)^2, C_i times ||x_i||^2 and no slopes
+    """
+    e = _EPS * w
+    with np.errstate(over="ignore", invalid="ignore"):  # infinite norms: nothing is known
+        if squared:
+            most = e * e * costs
+            scores = 2.0 * np.sqrt(most * brackets) + most
+            value = 2.0 * np.sqrt(most * losses) + most
+        else:
+            scores, value = e * slopes, e * costs
+        found = scores + rounding_of_norm(apart, spread), value
+    return LinearRounding(*(np.where(np.isnan(part), np.inf, part) for part in found))
+
+
+def rounding_of_norm(norm: np.ndarray, spread: np.ndarray) -> np.ndarray:
+    """What rounding of v is worth in 1/2 ||v||^2, or in 1/2 ||w - v||^2.  spread : as `linear_rounding` has it"""
+    d = _EPS * spread
+    return np.asarray(d * (norm + 0.5 * d))

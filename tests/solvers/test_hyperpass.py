@@ -15,6 +15,7 @@ from scipy import sparse
 
 import bigsvm
 from bigsvm.budget import MemoryBudget
+from bigsvm.compiled.linear import hyperpass as shares
 from bigsvm.compiled.linear.hyperpass import add_binned, best_shares
 from bigsvm.config import FitConfig
 from bigsvm.errors import UsageError
@@ -237,6 +238,36 @@ def test_shares_are_optimal(free: bool) -> None:
         assert level == 0.0 or free
         if free:
             assert float((sign * a).sum()) == pytest.approx(total, abs=1e-12)
+
+
+@pytest.mark.parametrize("free", [False, True])
+def test_rounding_is_not_followed_for_ever(free: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows far from the origin: what a Newton step seems to gain is rounding, a million times over."""
+    most, solved = [0], [0]
+    solve = shares.solve_symmetric
+
+    def counted(*arrays: np.ndarray) -> None:
+        solved[0] += 1
+        assert solved[0] <= most[0]
+        solve(*arrays)
+
+    def together(Q: np.ndarray, *rest: Any) -> None:
+        most[0], solved[0] = 64 * (len(Q) + 1), 0
+        move_together(Q, *rest)
+
+    move_together = shares._together
+    monkeypatch.setattr(shares, "solve_symmetric", counted)
+    monkeypatch.setattr(shares, "_together", together)
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        q, d = int(rng.integers(5, 9)), 3
+        Z = 1e9 + 1e3 * rng.standard_normal((q, d))
+        sign = np.where(Z[:, 0] + 500.0 * rng.standard_normal(q) > 1e9, 1.0, -1.0)
+        Z *= sign[:, None]
+        a, C = np.zeros(q), np.full(q, 1e-3)
+        with np.errstate(all="ignore"):  # compiled, none of this is told
+            best_shares.py_func(Z @ Z.T, np.ones(q), a, C, sign, free, np.inf, 0.0, 1e-18, 2)
+        assert np.all((a >= 0.0) & (a <= C))
 
 
 def test_halving_keeps_the_nearest(tmp_path: Path) -> None:

@@ -14,12 +14,14 @@ from __future__ import annotations
 import numpy as np
 
 from bigsvm.compiled.shared.compile import njit, part_of_loop
+from bigsvm.compiled.shared.losses import SQUARED_EPSILON_INSENSITIVE, SQUARED_HINGE, bracket_slope
 from bigsvm.compiled.shared.models import add_weight, ask_weights, model_axpys, model_dots, n_models, weight
+from bigsvm.compiled.shared.rows import row_norm
 from bigsvm.compiled.shared.targets import dual_gain, model_cost, row_gap, row_loss, sign_of, target_of
 
 # columns of `sums`
-GAP, LOSS, LINEAR, ALPHA_DIAG, SUPPORT, SIZE, REACH = 0, 1, 2, 3, 4, 5, 6
-N_SUMS = 7
+GAP, LOSS, LINEAR, ALPHA_DIAG, SUPPORT, SIZE, REACH, SPREAD, SLOPES, COSTS = range(10)
+N_SUMS = 10
 _RUN = 128  # rows whose terms are added before they join the total: keeps the rounding error of long sums small
 
 
@@ -38,8 +40,9 @@ def certify_rows(X, y, cost, models, alpha, W, V, scales, sums):
     V : float64, shape of W                     grows by sum_i alpha_i y_i x_i of this block
     scales : float64, shape (n_scales,)         multiples t of W whose gap brackets and losses are wanted, too
     sums : float64, shape (n_models, 7 + 2 n_scales)   grows by: gap brackets, losses, the linear part of the dual,
-        D alpha^2 / 2, the number of rows with alpha != 0, |alpha|, (|target| + epsilon) |alpha|; then brackets and
-        losses of t W
+        D alpha^2 / 2, the number of rows with alpha != 0, |alpha|, (|target| + epsilon) |alpha|; what decides how much
+        rounding is worth (`problem/rounding.py`), with r = ||x_i|| + bias: |alpha| r, slopes of brackets times r,
+        C_i r (of squared losses C_i r^2); then brackets and losses of t W
     """
     n = n_models(W)
     run = np.zeros((n, sums.shape[1]))
@@ -55,12 +58,14 @@ def _certify(X, y, cost, models, alpha, W, V, scales, sums, work, run):
     bias = box.bias
     n = cost.shape[0]
     everybody = ~np.uint64(0)
+    squared = box.loss_code == SQUARED_HINGE or box.loss_code == SQUARED_EPSILON_INSENSITIVE
     for i in range(n):
         if i + 1 < n:
             ask_weights(X, i + 1, W)
             ask_weights(X, i + 1, V)
         if cost[i] > 0.0:
             model_dots(X, i, W, z, everybody)
+            norm = row_norm(X, i) + bias
             any_alpha = False
             for m in range(n_models(W)):
                 sign = sign_of(y, i, positive[m])
@@ -73,6 +78,10 @@ def _certify(X, y, cost, models, alpha, W, V, scales, sums, work, run):
                 s = target_of(y, i) - margin
                 run[m, 0] += row_gap(y, box, s, a, c)
                 run[m, 1] += row_loss(y, box, s, c)
+                slope = bracket_slope(box.loss_code, box.epsilon, s, a, c)
+                if slope != 0.0:
+                    run[m, 8] += slope * norm
+                run[m, 9] += c * (norm * norm if squared else norm)
                 for k in range(scales.shape[0]):
                     s = target_of(y, i) - scales[k] * margin
                     run[m, N_SUMS + 2 * k] += row_gap(y, box, s, a, c)
@@ -84,6 +93,7 @@ def _certify(X, y, cost, models, alpha, W, V, scales, sums, work, run):
                     run[m, 4] += 1.0
                     run[m, 5] += abs(a)
                     run[m, 6] += (abs(target_of(y, i)) + box.epsilon) * abs(a)
+                    run[m, 7] += abs(a) * norm
                     any_alpha = True
             if any_alpha:
                 model_axpys(step, X, i, V)

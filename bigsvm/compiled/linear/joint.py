@@ -26,6 +26,7 @@ import numpy as np
 from bigsvm.compiled.shared.compile import inner_loop, njit, part_of_loop, register_jitable
 from bigsvm.compiled.shared.models import add_weight, ask_weights, model_axpys, model_dots, n_models, weight
 from bigsvm.compiled.shared.prefetch import ask_row, prefetch
+from bigsvm.compiled.shared.rows import row_norm
 from bigsvm.compiled.shared.visiting import row_at
 
 _ROUNDING = 1e-12  # of a violation, in units of the margin: smaller ones move nothing
@@ -166,14 +167,14 @@ def joint_sweep(rows, models, alpha, W, active, thresholds, order, n, stats, sco
 
 @njit(cache=True, nogil=True)
 def certify_joint_rows(X, y, cost, models, alpha, W, V, sums):
-    """Add a block's terms of the gap, as `gap_terms.certify_rows`; one row of `sums`, (1, 7), for all models."""
+    """Add a block's terms of the gap, as `gap_terms.certify_rows`; one row of `sums`, (1, 10), for all models."""
     run = np.zeros(sums.shape[1])
     _certify(X, y, cost, models, alpha, W, V, sums, np.empty((2, n_models(W))), run)
 
 
 @part_of_loop
 def _certify(X, y, cost, models, alpha, W, V, sums, work, run):
-    """`certify_joint_rows` with its work space: work float64 (2, n_models), run float64 (7,), zeros."""
+    """`certify_joint_rows` with its work space: work float64 (2, n_models), run float64 (10,), zeros."""
     s, q = work[0], work[1]
     last, n = W.shape[0] - 1, cost.shape[0]
     for i in range(n):
@@ -186,12 +187,20 @@ def _certify(X, y, cost, models, alpha, W, V, sums, work, run):
             model_dots(X, i, W, s, _EVERYBODY)
             best = _slacks(W, models.bias, own, s)
             spent = _masses(alpha, i, own, c, q)
+            norm, held, settled = row_norm(X, i) + models.bias, 0, True
             for k in range(n_models(W)):
                 run[0] += q[k] * (best - s[k])
+                if q[k] > 0.0:
+                    held += 1
+                    settled = settled and s[k] == best
             run[1] += c * best
+            if held > 1 or not settled:  # each slack is made of two scores
+                run[8] += 2.0 * c * norm
+            run[9] += 2.0 * c * norm
             if spent > 0.0:
                 run[2] += spent
                 run[4] += 1.0
+                run[7] += 2.0 * spent * norm
                 for k in range(n_models(W)):
                     q[k] = spent if k == own else -q[k]
                 model_axpys(q, X, i, V)

@@ -72,6 +72,25 @@ class JointModels(NamedTuple):
 
 
 @register_jitable
+def bracket_slope(code, epsilon, s, alpha, C):
+    """What rounding of s is worth in C loss(s) + conjugate(alpha) - alpha s; of squared losses 0, see their brackets.
+
+    Strictly inside its box a row is at its kink, whichever side of it s has come to lie.
+    """
+    if code == SQUARED_HINGE or code == SQUARED_EPSILON_INSENSITIVE:
+        return 0.0
+    size = abs(alpha)
+    if 0.0 < size < C:
+        return max(size, C - size)
+    slope = 0.0
+    if s > epsilon:
+        slope = C
+    elif s < -epsilon and code == EPSILON_INSENSITIVE:
+        slope = -C
+    return abs(slope - alpha)
+
+
+@register_jitable
 def loss_value(code, s, C):
     """C loss(s) of a class."""
     if s <= 0.0:

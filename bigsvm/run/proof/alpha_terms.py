@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from bigsvm.compiled.linear.gap_terms import ALPHA_DIAG, LINEAR
+from bigsvm.compiled.linear.gap_terms import ALPHA_DIAG, LINEAR, SPREAD
 from bigsvm.model.linear_model import LinearModel
 from bigsvm.problem.certificate import Accumulator, Certificate, RowsShare, RowsTerms, certify_blocks, keep_best
 from bigsvm.problem.problem import Problem, zero_weights
+from bigsvm.problem.rounding import rounding_of_norm
 from bigsvm.run.proof.terms import SavedTerms
 from bigsvm.store.blocks import BlockRef, RowBlocks, row_bytes
 from bigsvm.tasks import Mapper, over_shares
@@ -85,7 +86,9 @@ def _best_scaled(total: Accumulator, problem: Problem) -> Certificate:
     t = np.divide(linear, 2.0 * quadratic, out=np.zeros_like(linear), where=(quadratic > 0) & (linear > 0))
     if np.isfinite(problem.loss.upper_factor):
         t = np.minimum(t, 1.0)
-    dual = np.maximum(t * linear - t * t * quadratic, certificate.dual)
+    value = t * linear - t * t * quadratic
+    unsure = t * t * rounding_of_norm(np.sqrt(norms), sums[:, SPREAD])
+    dual = np.maximum(value - np.where(unsure > 2.0**-40 * value, unsure, 0.0), certificate.dual)
     return Certificate(
         certificate.primal, dual, certificate.primal - dual, certificate.n_rows, 0.0, certificate.n_support
     )

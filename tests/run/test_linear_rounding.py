@@ -1,0 +1,105 @@
+"""What rounding is worth in the proofs of linear models: claims hold of the saved model in exact arithmetic."""
+
+from __future__ import annotations
+
+import warnings
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bigsvm
+from bigsvm.problem.rounding import LinearRounding, linear_rounding
+from bigsvm.solvers.registry import SOLVERS
+
+C = Fraction(1, 2)
+EPSILON = Fraction(1, 10)
+OFFSETS = (0.0, 1e4, 1e8, 1e12, 1e15)
+EPS = float(np.finfo(float).eps)
+
+
+def combinations() -> list[tuple[str, str, str]]:
+    """Every linear solver with each loss and bias that it has."""
+    linear = [solver for solver in SOLVERS.values() if solver.proof == "linear"]
+    return [(s.name, loss, bias) for s in linear for loss in s.losses for bias in s.biases if loss != "crammer_singer"]
+
+
+def exact(rows: list[list[float]]) -> list[list[Fraction]]:
+    """The numbers themselves."""
+    return [[Fraction(float(value)) for value in row] for row in rows]
+
+
+def exact_gap(
+    X: np.ndarray, y: np.ndarray, w: np.ndarray, b: float, alpha: np.ndarray, loss: str, bias: str
+) -> float:  # fmt: skip
+    """(P - D) / P without rounding, of D what sum y alpha = 0 costs taken off where the bias is free; alpha clipped."""
+    regression = "insensitive" in loss
+    epsilon = EPSILON if regression else Fraction(0)
+    rows, target = exact(X.tolist()), [Fraction(float(t)) for t in y]
+    if bias == "augmented":
+        rows, w = [[*row, Fraction(1)] for row in rows], np.append(w, b)
+    weights = [Fraction(float(value)) for value in w]
+    level = Fraction(float(b)) if bias == "free" else Fraction(0)
+    P = sum(value * value for value in weights) / 2
+    D, v, total = Fraction(0), [Fraction(0)] * len(weights), Fraction(0)
+    for row, t, a in zip(rows, target, (Fraction(float(value)) for value in alpha), strict=True):
+        score = sum(x * value for x, value in zip(row, weights, strict=True)) + level
+        beyond = max(abs(t - score) - epsilon, 0) if regression else max(1 - t * score, 0)
+        beta = a if regression else t * max(a, 0)
+        if not loss.startswith("squared"):
+            beta = max(min(beta, C), -C)
+        P += C * beyond * (beyond if loss.startswith("squared") else 1)
+        D += t * beta - epsilon * abs(beta) - (beta * beta / (4 * C) if loss.startswith("squared") else 0)
+        v = [old + beta * x for old, x in zip(v, row, strict=True)]
+        total += beta
+    D -= sum(value * value for value in v) / 2 + abs(level * total)
+    return float((P - max(D, Fraction(0))) / P)
+
+
+@pytest.mark.parametrize(("solver", "loss", "bias"), combinations())
+def test_no_claim_is_better_than_the_truth(solver: str, loss: str, bias: str) -> None:
+    for offset in OFFSETS:
+        for kind in ("shifted", "two clouds", "large"):
+            rng = np.random.default_rng([int(np.log10(offset + 1.0)), len(kind)])
+            Z = rng.normal(size=(14, 2))
+            X = {"shifted": offset + Z, "two clouds": offset * np.sign(Z) + Z, "large": max(offset, 1.0) * Z}[kind]
+            y = np.where(Z[:, 0] + 0.5 * rng.normal(size=14) > 0, 1, -1)
+            t: np.ndarray = y if "hinge" in loss else Z[:, 0] + 0.3 * rng.normal(size=14)
+            options: dict[str, Any] = {"loss": loss, "bias": bias, "C": float(C), "tol": 1e-4}
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                try:
+                    result = bigsvm.fit(X, t, solver=solver, max_passes=200, **options)
+                except bigsvm.errors.BigsvmError:
+                    continue  # refused by name
+            model, (alpha,) = result.model, result.alpha
+            found = exact_gap(X, t, model.coef[0], float(model.intercept[0]), alpha.values[:, 0], loss, bias)
+            claimed = float(result.certificate.relative_gap)
+            assert found <= claimed * (1.0 + 1e-6) + 1e-9, (offset, kind, result.status)
+
+
+def test_rounding_that_is_lost_counts_for_nothing() -> None:
+    one = np.ones(1)
+
+    def found(size: float, squared: bool = False, brackets: float = 1e-6, apart: float = 0.0) -> LinearRounding:
+        sums = (size * one for _ in range(3))
+        return linear_rounding(one, apart * one, brackets * one, one, *sums, squared=squared)
+
+    gap = 1e-6 * one
+    assert found(1e2).added(gap, one) == found(1e2).taken(gap, one) == 0.0
+    # e times the slopes, d^2 / 2, and twice what P may be off by.
+    full = 3e6 * EPS + 0.5 * (1e6 * EPS) ** 2
+    assert found(1e6).added(gap, one) == pytest.approx(full, rel=1e-12)
+    assert found(1e6).taken(gap, one) == pytest.approx(full + 2.0**-50, rel=1e-12)
+    hidden = found(1e6, apart=2.0)
+    assert hidden.gap == pytest.approx(3e6 * EPS + 0.5 * (1e6 * EPS) ** 2, rel=1e-12)
+    assert hidden.added(2.0 * one, 3.0 * one) == pytest.approx(2e6 * EPS, rel=1e-12)  # the gap hides the rest
+    assert hidden.taken(2.0 * one, 3.0 * one) == pytest.approx(5e6 * EPS, rel=1e-6)  # and D does not
+    much = found(1e30, squared=True)
+    assert much.primal == pytest.approx(2.0 * np.sqrt(1e30 * EPS**2) + 1e30 * EPS**2)
+    assert much.gap == pytest.approx(2.0 * np.sqrt(1e24 * EPS**2) + 1e30 * EPS**2 + 0.5 * (1e30 * EPS) ** 2)
+    # A P of 1e12 and a gap as large: their difference is known to 2^-50 of either, and may meet a P of 2.
+    assert found(0.0).taken(1e12 * one, 1e12 * one + 2.0) == pytest.approx(1e12 * 2.0**-50)
+    for size in (np.inf, np.nan):
+        assert found(size).added(gap, one) == found(size).taken(gap, one) == np.inf
