@@ -77,7 +77,7 @@ def bracket_slope(code, epsilon, s, alpha, C):
 
     Strictly inside its box a row is at its kink, whichever side of it s has come to lie.
     """
-    if code == SQUARED_HINGE or code == SQUARED_EPSILON_INSENSITIVE:
+    if code in (SQUARED_HINGE, SQUARED_EPSILON_INSENSITIVE):
         return 0.0
     size = abs(alpha)
     if 0.0 < size < C:
