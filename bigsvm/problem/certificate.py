@@ -18,6 +18,7 @@ from bigsvm.compiled.linear import gap_terms as kernel
 from bigsvm.compiled.linear.joint import certify_joint_rows
 from bigsvm.compiled.shared.losses import DualModels, JointModels
 from bigsvm.compiled.shared.rows import decision
+from bigsvm.errors import DataError
 from bigsvm.problem.joint import alpha_of_slacks, joint_slacks
 from bigsvm.problem.problem import Problem
 from bigsvm.problem.rounding import LinearRounding, linear_rounding
@@ -207,7 +208,10 @@ class Accumulator:
         return {"v": self.v, "sums": sums, "n_rows": self.n_rows}
 
     def load(self, tree: dict[str, Any]) -> None:
-        """Take over what `dump` gave."""
+        """Take over what `dump` gave.  Raises DataError where an earlier version gave it, with fewer sums."""
+        if tree["sums"].shape[1:] != self.no_sums().shape:
+            hint = "the version that began the fit ends it; or begin it again, in another --run"
+            raise DataError("the checkpoint is of an earlier version, whose proofs kept fewer sums", hint=hint)
         self.v[...] = tree["v"]
         self._sums = [np.array(part) for part in tree["sums"]]
         self.n_rows = tree["n_rows"]
