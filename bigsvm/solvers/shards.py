@@ -43,7 +43,8 @@ def extent_rows_of(extent_rows: int, shape: DataShape) -> int:
 def rounds_of(config: FitConfig, shape: DataShape, data_bytes: int, solver: Solver) -> int:
     """As asked; else 4 a shard, from 64 to 256, halved while the sums would take twice as long as the reading.
 
-    Not below one a shard, nor below 16: coordinate descent then needs several times the passes.  Solvers that add up
+    Not below one a shard, nor below 16: coordinate descent then needs several times the passes.  No more than a shard has
+    rows: others would have nothing to do.  Solvers that add up
     what a whole pass has found have one; UsageError where more are asked of them.
     """
     shards = shape.shards
@@ -54,13 +55,14 @@ def rounds_of(config: FitConfig, shape: DataShape, data_bytes: int, solver: Solv
             hint = "leave out --rounds-per-pass, or say --solver dcd"
             raise UsageError(f"solver {solver.name!r} adds shards up once a pass", hint=hint)
         return 1
+    rows = max(-(-shape.n_samples // shards), 1)
     if config.rounds_per_pass is not None:
-        return config.rounds_per_pass
+        return min(config.rounds_per_pass, rows)
     rounds = min(max(_A_SHARD * shards, _ROUNDS[0]), _ROUNDS[1])
     sum_s = sum_seconds(shape)
     while rounds // 2 >= max(shards, _LEAST_ROUNDS) and rounds * sum_s > _SUMS_SHARE * data_bytes / shards / READ:
         rounds //= 2
-    return rounds
+    return min(rounds, rows)
 
 
 def sum_seconds(shape: DataShape) -> float:
