@@ -31,7 +31,7 @@ def shard_at(home: Path, row_buffer_bytes: int = 4000) -> Shard:
     data = ArrayRows(X, y)
     problem = make_problem(FitConfig.of(solver="dcd", loss="hinge", C=0.3), data)
     home.mkdir(exist_ok=True)
-    return Shard(ShardRows(data, problem, 1, 16, range(4, 15), 2, 3, row_buffer_bytes, True, 4), None, str(home))
+    return Shard(ShardRows(data, problem, 1, 3, 16, range(4, 15), 2, 3, row_buffer_bytes, True, 4), None, str(home))
 
 
 def rounds(n: int) -> list[tuple[Round, np.ndarray]]:
@@ -39,7 +39,7 @@ def rounds(n: int) -> list[tuple[Round, np.ndarray]]:
     theta = [np.ones(1), HALF]
     return [
         (
-            Round(r, r // 4, r % 4, 4, Stiffness(1.5, 0.0), theta[r % 2], np.array([r == 6])),
+            Round(r, r // 4, r % 4, 4, Stiffness(1.5, 0.0), theta[r % 2], np.array([r == 6]), np.full(1, (r % 3) / 3)),
             rng.normal(size=6).astype(np.float32),
         )
         for r in range(n)
@@ -93,6 +93,18 @@ def test_a_round_that_ran_already_runs_again_to_the_same_result(tmp_path: Path) 
         first = round_task(shard, (this, w))
         assert same(round_task(shard, (this, w)), first)
     forget()
+
+
+@pytest.mark.parametrize("row_buffer_bytes", [700, 1500, 4000])
+def test_a_row_that_leaves_the_row_buffer_and_is_met_again_moves_once(row_buffer_bytes: int, tmp_path: Path) -> None:
+    """The line search knows exactly how far alpha moved, also in a round in which rows change their place."""
+    shard = shard_at(tmp_path, row_buffer_bytes)
+    state = shard.rows.new_state()
+    told = [this._replace(theta=np.ones(1), afresh=np.zeros(1, bool)) for this, _ in rounds(40)]
+    for this, (_, w) in zip(told, rounds(40), strict=True):
+        before = float(state.alpha.sum())
+        found = state.work(shard.rows, this, w).each[0]
+        assert found.linear[0] == pytest.approx(float(state.alpha.sum()) - before, abs=1e-12)
 
 
 def test_a_damaged_save_is_passed_over(tmp_path: Path) -> None:

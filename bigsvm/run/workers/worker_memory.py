@@ -6,7 +6,7 @@ from bigsvm.run.fit.plan import Plan
 from bigsvm.run.fit.sizes import FIXED, READ_DEPTH
 from bigsvm.units import MIB
 
-_WEIGHTS = 5  # vectors of the size of w: the published one, the local one, its change, and two of a sum on its way
+_WEIGHTS = 8  # vectors of the size of w: published ones of two rounds, local ones, its change, and two of a sum
 WORKER_BASE = 256 * MIB  # interpreter, libraries and compiled code of a worker
 _ROW = 9  # bytes a row and model: alpha, and whether the row streams
 
@@ -26,4 +26,5 @@ def worker_bytes(plan: Plan, workers: int) -> int:
     here = -(-plan.shards // max(workers, 1))
     rows = -(-shape.n_samples // plan.shards)
     kept = plan.row_buffer_bytes // plan.shards
-    return FIXED + weights + here * (rows * shape.n_models * _ROW + kept) + window
+    share = shape.weight_bytes * (shape.n_features + 1) * shape.n_models  # of w, as the shard changed it last
+    return FIXED + weights + here * (rows * shape.n_models * _ROW + kept + share) + window

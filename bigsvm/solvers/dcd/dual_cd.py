@@ -184,7 +184,8 @@ class DualCD(SolverBase):
                 needs += [Need("row costs", 8 * n, may_spill=True)] if costs else []
         elif shape.shards > 1:
             held = FAN_IN * (math.ceil(math.log(shape.shards, FAN_IN)) + 1) + 2
-            needs.append(Need("sums of shards", held * shape.weight_bytes * (shape.n_features + 1) * m))
+            share = shape.shards + 4  # what each remembers of its last round, and what it works with
+            needs.append(Need("sums of shards", (held + share) * shape.weight_bytes * (shape.n_features + 1) * m))
             needs.append(Need("sums of a riding proof", (shape.shards + held) * 8 * (shape.n_features + 1) * m))
             needs.append(Need(DEFERRED_ALPHA, 8 * n * m, may_spill=True))
         else:
@@ -303,6 +304,9 @@ class DualCD(SolverBase):
         if "row_buffer" not in tree:
             hint = "start again without --resume"
             raise DataError("the checkpoint is of an earlier version, which kept rows otherwise", ctx.data.uri, hint)
+        if any("momentum" not in saved for saved in tree["shards"] or ()):
+            hint = "start again without --resume"
+            raise DataError("the checkpoint is of an earlier version, whose shards had no momentum", ctx.data.uri, hint)
         if tree["row_buffer"] is not None:
             state.row_buffer = shared_row_buffer(len(state.groups), ctx)
         for group, saved in zip(state.groups, tree["groups"], strict=True):

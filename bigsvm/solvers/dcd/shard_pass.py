@@ -37,6 +37,7 @@ from bigsvm.solvers import shard_tasks
 from bigsvm.solvers.base import Context
 from bigsvm.solvers.dcd.dual_cd_stream import PassSums
 from bigsvm.solvers.dcd.shard_bias import SharedBias
+from bigsvm.solvers.dcd.shard_momentum import MomentumSchedule, by_model, products
 from bigsvm.solvers.dcd.shard_state import Found, Round, ShardRows, ShardState
 from bigsvm.solvers.shard_reading import terms_of
 from bigsvm.solvers.shard_tasks import Shard
@@ -80,7 +81,7 @@ class ShardedGroup:
 
     rounds : taken since the fit began;  theta : how far the last one went, (n_models,)
     interactions : of the last rounds
-    bias : what moves it between rounds
+    bias : what moves it between rounds;  momentum : of the shards' shares of w;  given : w at the last round
     seen : float64, (rounds of this pass, n_models, 4)   gap and loss of the rows that were visited, and of those kept
     """
 
@@ -90,6 +91,7 @@ class ShardedGroup:
         self.theta = np.ones(m)
         self.interactions = [float(ctx.shards)]
         self.bias = SharedBias(m, models.problem.constant_feature)
+        self.momentum, self.given = MomentumSchedule(m), np.zeros_like(models.w)
         self.seen = np.empty((0, m, 4))
         self._rows = [_rows_of(number, models, ctx) for number in range(ctx.shards)]
         self._states: list[ShardState] | None = None
@@ -117,10 +119,12 @@ class ShardedGroup:
         proves = 0 if riding is None else 2 if part else 1
         bias = self.bias
         afresh = np.zeros(len(self.theta), bool) if part else bias.begin_pass()
-        told = Round(self.rounds, sweep, part, parts, self._stiffness(ctx.shards), self.theta, afresh, proves)
-        W = w if riding is None or part else riding.w  # the same values, in an array that nobody changes
+        self.momentum.forget(afresh)
+        stiffness, beta = self._stiffness(ctx.shards), self.momentum.beta
+        told = Round(self.rounds, sweep, part, parts, stiffness, self.theta, afresh, beta, proves)
+        W = w.copy() if riding is None or part else riding.w  # in an array that nobody changes: shards remember it
+        self.given = W
         if afresh.any():
-            W = W.copy()
             (w if w.ndim == 2 else w[:, None])[:, afresh] = 0.0
         if self._home:
             shard_tasks.log_round(self._home, told, W)
@@ -129,8 +133,7 @@ class ShardedGroup:
         total = self._on_shards(shard_tasks.round_task, (told, W))
         each, change = [Found(*found) for found in total.each], total.vectors[0]
         ctx.charge(sum(found.bytes_read for found in each))
-        square = np.atleast_1d(np.einsum("j...,j...->...", change[:-1], change[:-1], dtype=np.float64))
-        along = np.atleast_1d(np.einsum("j...,j...->...", w[:-1], change[:-1], dtype=np.float64))
+        square, along = products(change, change), products(w, change)
         balance, apart = _sum(each, "balance"), _sum(each, "norm") + sum(bias.square(found.balance) for found in each)
         square = square + bias.square(balance)
         linear, curvature = _sum(each, "linear"), square + _sum(each, "square")
@@ -139,8 +142,8 @@ class ShardedGroup:
         self.theta = np.ones(len(curvature))
         np.divide(rise, curvature, out=self.theta, where=curvature > 0.0)
         self.theta = np.clip(self.theta, 0.0, 1.0)
-        step = self.theta.astype(w.dtype) if w.ndim == 2 else w.dtype.type(self.theta[0])
-        w[:-1] += step * change[:-1]
+        w[:-1] += by_model(self.theta, w) * change[:-1]
+        self.momentum.see(_sum(each, "agreed"), self.theta)
         bias.follow(self.theta, linear, gain, curvature, balance)
         if bias.scale:
             swept = min(ctx.row_buffer_sweeps / parts, 1.0)
@@ -150,6 +153,7 @@ class ShardedGroup:
         self._measure(square, apart)
         if part == parts - 1 and bias.judge():
             self.interactions = [float(ctx.shards)]
+            self.momentum.forget(np.ones(len(self.theta), bool))
             w[-1] = bias.scale * (bias.balance if w.ndim == 2 else bias.balance[0])
         seen = np.stack([_sum(each, name) for name in ("gap", "loss", "kept_gap", "kept_loss")], axis=1)
         self.seen = np.concatenate([self.seen, seen[None]])
@@ -250,6 +254,8 @@ class ShardedGroup:
             **{name: getattr(self, name) for name in _ARRAYS},
             "interactions": list(self.interactions),
             "bias": self.bias.dump(),
+            "momentum": self.momentum.rounds,
+            "given": self.given,
             "states": states,
         }
 
@@ -260,11 +266,12 @@ class ShardedGroup:
             setattr(self, name, np.array(tree[name]))
         self.interactions = [float(value) for value in tree["interactions"]]
         self.bias.load(tree["bias"])
+        self.momentum.rounds, self.given = np.array(tree["momentum"]), np.array(tree["given"])
         if self._states is None:
             self._unsaved = list(tree["states"])
             return
         for state, saved in zip(self._states, tree["states"], strict=True):
-            state.load(saved)
+            state.load({**saved, "given": self.given})
 
     def finish(self) -> None:
         """Give back what only training needs, here and where the shards are."""
@@ -276,7 +283,7 @@ class ShardedGroup:
 
     def _kept(self, rows: ShardRows) -> dict[str, Any]:
         tree = shard_tasks.saved_tree(self._home, rows.number, self.rounds)
-        return {name: tree[name] for name in ("rounds", "row_buffer", "proof")}
+        return {name: tree[name] for name in ("rounds", "row_buffer", "change", "proof")}
 
     def _restore(self, riding: DeferredCertificate | None) -> None:
         """Write what was loaded where the shards look for it, with the point of a proof that rides already."""
@@ -286,7 +293,7 @@ class ShardedGroup:
             alpha, streams = self._of(rows)
             at = slice(rows.first, rows.first + rows.n_rows)
             point = None if riding is None else [riding.w, riding.alpha.values[at]]
-            tree = {"alpha": alpha, "streams": streams, "point": point, **saved}
+            tree = {"alpha": alpha, "streams": streams, "point": point, "given": self.given, **saved}
             shard_tasks.write_home(self._home, rows.number, tree)
         self._unsaved = None
 
@@ -306,7 +313,7 @@ def _rows_of(number: int, models: ModelGroup, ctx: Context) -> ShardRows:
     n = len(ctx.refs)
     blocks = range(number * n // ctx.shards, (number + 1) * n // ctx.shards)
     return ShardRows(
-        ctx.data, models.problem, number, ctx.refs[0].n_rows, blocks, ctx.group_blocks, ctx.seed,
+        ctx.data, models.problem, number, ctx.shards, ctx.refs[0].n_rows, blocks, ctx.group_blocks, ctx.seed,
         ctx.row_buffer_bytes // ctx.shards, ctx.row_buffer_packed, ctx.row_buffer_sweeps,
     )  # fmt: skip
 

@@ -18,6 +18,7 @@ from bigsvm.compiled.shared.visiting import VisitingOrder, mixed_runs_of, shuffl
 from bigsvm.problem.deferred import DeferredCertificate
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.dcd.active_row_buffer import ActiveRowBuffer, make_row_buffer
+from bigsvm.solvers.dcd.shard_momentum import ShareMomentum, by_model, products
 from bigsvm.solvers.shard_reading import ShardReading, ShardVector, proof_of, proved, rows_within
 from bigsvm.store.addresses import in_groups
 from bigsvm.store.blocks import Block, BlockGroup, RowBlocks, readonly_view
@@ -33,7 +34,7 @@ RESCALED = True
 class ShardRows(NamedTuple):
     """Which rows, and how they are worked on: the same in every round.
 
-    number : of the shard
+    number : of the shard, of n_shards
     block_rows, blocks : its blocks, which follow one another, are `data.refs(block_rows)[blocks]`
     group_blocks : blocks that are read and worked on together
     row_buffer_bytes, row_buffer_packed, row_buffer_sweeps : of the rows that stay in memory; sweeps a pass
@@ -42,6 +43,7 @@ class ShardRows(NamedTuple):
     data: RowBlocks
     problem: Problem
     number: int
+    n_shards: int
     block_rows: int
     blocks: range
     group_blocks: int
@@ -75,6 +77,7 @@ class Round(NamedTuple):
     stiffness : of the local problems
     theta : float64, (n_models,)   how far the steps of the round before go, as its line search found
     afresh : bool, (n_models,)   models that begin anew with this round, at alpha = 0
+    beta : float64, (n_models,)   momentum of the shards' shares (`shard_momentum.py`)
     proves : 0, or a proof of the point that the pass begins at rides on the pass: 1 in its first round, 2 in others
     """
 
@@ -85,6 +88,7 @@ class Round(NamedTuple):
     stiffness: Stiffness
     theta: np.ndarray
     afresh: np.ndarray
+    beta: np.ndarray
     proves: int = 0
 
     def tree(self) -> dict[str, Any]:
@@ -102,7 +106,8 @@ class Found(NamedTuple):
     balance : sum of y_i d_i, by which the change of alpha pushes the bias (y is 1 for targets)
     response, kept_response : how much that would change if the bias went down by 1, at once: sum of 1 / (|x_i|^2 + D_i)
         of the rows that moved or are inside their box, of those that were visited and of those kept
-    norm : squared norm of the shard's change of w, without its bias
+    norm : squared norm of what the round added to the shard's momentum, in w without its bias
+    agreed : the product of that with the direction of the momentum
     visits, bytes_read : int
     proof : at the end of a pass that a proof rides on: what was proved, as `terms_of` takes it
     """
@@ -118,6 +123,7 @@ class Found(NamedTuple):
     response: np.ndarray
     kept_response: np.ndarray
     norm: np.ndarray
+    agreed: np.ndarray
     visits: int
     bytes_read: int
     proof: tuple[np.ndarray, int, int] | None = None
@@ -147,6 +153,7 @@ class ShardState:
         if rows.row_buffer_bytes and rows.n_rows:
             self.row_buffer = make_row_buffer(rows.row_buffer_bytes, rows.data, rows.row_buffer_packed)
         self._moved: list[_Moved] = []
+        self.momentum = ShareMomentum()
         self.proof: DeferredCertificate | None = None
         self.proved: np.ndarray | None = None
         self._partial: dict[str, Any] | None = None
@@ -166,12 +173,14 @@ class ShardState:
         return {
             "rounds": self.rounds,
             "row_buffer": kept,
+            "change": self.momentum.change,
             "proof": seen and {name: value for name, value in seen.items() if name != "w"},
         }
 
     def load(self, tree: dict[str, Any]) -> None:
         """Take over what `dump` gave."""
         self.rounds, self._moved = int(tree["rounds"]), []
+        self.momentum.load(tree["change"], tree.get("given"))
         self.proof, self._partial = None, tree.get("proof")
         if self.row_buffer is not None:
             self.row_buffer.load(tree["row_buffer"])
@@ -179,7 +188,8 @@ class ShardState:
     def whole(self) -> dict[str, Any]:
         """All that a shard that is made anew needs."""
         point = None if self.proof is None else [self.proof.w, self.proved]
-        return {"alpha": self.alpha, "streams": self.streams, "point": point, **self.dump()}
+        given = self.momentum.given
+        return {"alpha": self.alpha, "streams": self.streams, "point": point, "given": given, **self.dump()}
 
     def restore(self, rows: ShardRows, tree: dict[str, Any]) -> None:
         """Take over what `whole` gave."""
@@ -202,6 +212,8 @@ class ShardState:
             moved = [(part, part.old + theta * (self.alpha[part.at] - part.old)) for part in self._moved]
             for part, alpha in moved:
                 self.alpha[part.at] = alpha
+            if self._moved:
+                self.momentum.settle(theta)
         self._moved = []
 
     def work(self, rows: ShardRows, told: Round, W: np.ndarray) -> ShardSum:
@@ -216,11 +228,13 @@ class ShardState:
         if told.afresh.any():
             self.alpha[:, told.afresh] = 0.0
             W = np.where(told.afresh if W.ndim == 2 else told.afresh[0], W.dtype.type(0), W)
-        w = W.copy()
+        apart = self.momentum.apart(W, rows.n_shards, told.afresh)
+        start = W - by_model(told.stiffness.features * told.beta, W) * apart
+        w = start.copy()
         if buffer is not None:
             if told.part == 0:
                 buffer.begin_pass()
-            self._remember_kept(buffer, problem)
+            self._remember_kept(buffer, problem)  # before all others
         key = (rows.seed, told.sweep)
         for block, at in self._part(rows, told):
             if self.proof is not None:
@@ -235,14 +249,15 @@ class ShardState:
                 swept += part.stop - part.start
             kept *= buffer.n / max(swept, 1)
             visits += swept
-        change = w - W
+        change = w - start
         change /= w.dtype.type(told.stiffness.features)
         self.rounds = told.number + 1
         linear, cross, square, balance, response, kept_response = self._terms(problem)
-        norm = np.atleast_1d(np.einsum("j...,j...->...", change[:-1], change[:-1], dtype=np.float64))
+        added = change - by_model(told.beta, W) * apart
+        self.momentum.remember(change, W)
         found = Found(
             seen[:, GAP], seen[:, LOSS], kept[:, GAP], kept[:, LOSS], linear, cross, square, balance, response,
-            kept_response, norm, visits, nbytes,
+            kept_response, products(added, added), products(added, apart), visits, nbytes,
         )  # fmt: skip
         if self.proof is None or told.part < told.parts - 1:
             return ShardSum((found,), (change,))
@@ -257,6 +272,8 @@ class ShardState:
         """
         order = shuffled(len(rows.blocks), rows.seed, told.sweep, _ORDER + rows.number) + rows.blocks.start
         begin, end = (rows.n_rows * t // told.parts for t in (told.part, told.part + 1))
+        if begin == end:
+            return
         together = max(min(rows.group_blocks, (end - begin) // rows.block_rows), 1)
         start = 0
         for group in in_groups(rows.data.refs(rows.block_rows), order, together):
@@ -283,6 +300,8 @@ class ShardState:
         y, cost = problem.y_and_cost(block)
         weight = np.empty(0) if block.sample_weight is None else np.array(block.sample_weight)
         streaming = self.streams[at] == 1
+        if self.row_buffer is not None and self.row_buffer.full:  # rows that left it in this round are remembered
+            streaming &= ~np.isin(at, self._moved[0].at)
         self._moved.append(
             _Moved(at[streaming], y[streaming], cost[streaming], sqnorm[streaming], self.alpha[at[streaming]], False)
         )
