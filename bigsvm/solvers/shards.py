@@ -12,6 +12,7 @@ _ROUNDS = (64, 256)  # of a pass, at least and at most, for 4 a shard
 _A_SHARD = 4
 _PIECES = 8  # of a shard, at least
 _LEAST_ROUNDS = 16
+_LEAST_ROWS = 4  # of a shard in a round
 READ = 1e9  # bytes a second of a shard, nominal
 _WIRE = 1.25e9  # bytes a second between machines, nominal
 _SUM_S = 0.02  # of a sum of nothing, nominal
@@ -43,8 +44,8 @@ def extent_rows_of(extent_rows: int, shape: DataShape) -> int:
 def rounds_of(config: FitConfig, shape: DataShape, data_bytes: int, solver: Solver) -> int:
     """As asked; else 4 a shard, from 64 to 256, halved while the sums would take twice as long as the reading.
 
-    Not below one a shard, nor below 16: coordinate descent then needs several times the passes.  No more than a shard has
-    rows: others would have nothing to do.  Solvers that add up
+    Not below one a shard, nor below 16: coordinate descent then needs several times the passes.  No more than
+    one for every four rows of a shard: beyond, rounds have next to nothing to do.  Solvers that add up
     what a whole pass has found have one; UsageError where more are asked of them.
     """
     shards = shape.shards
@@ -55,14 +56,14 @@ def rounds_of(config: FitConfig, shape: DataShape, data_bytes: int, solver: Solv
             hint = "leave out --rounds-per-pass, or say --solver dcd"
             raise UsageError(f"solver {solver.name!r} adds shards up once a pass", hint=hint)
         return 1
-    rows = max(-(-shape.n_samples // shards), 1)
+    most = max(-(-shape.n_samples // (shards * _LEAST_ROWS)), 1)
     if config.rounds_per_pass is not None:
-        return min(config.rounds_per_pass, rows)
+        return min(config.rounds_per_pass, most)
     rounds = min(max(_A_SHARD * shards, _ROUNDS[0]), _ROUNDS[1])
     sum_s = sum_seconds(shape)
     while rounds // 2 >= max(shards, _LEAST_ROUNDS) and rounds * sum_s > _SUMS_SHARE * data_bytes / shards / READ:
         rounds //= 2
-    return min(rounds, rows)
+    return min(rounds, most)
 
 
 def sum_seconds(shape: DataShape) -> float:

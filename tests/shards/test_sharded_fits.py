@@ -161,8 +161,8 @@ def test_shards_and_rounds_follow_from_the_shape() -> None:
         rounds = rounds_of(auto, shape, int(size), DualCD())
         assert max(shards, 16) <= rounds <= 256
         assert math.log2(rounds).is_integer()
-    assert rounds_of(FitConfig.of(rounds_per_pass=7), DataShape(14, 10, 10, 1, 2), 10, DualCD()) == 7
-    assert rounds_of(FitConfig.of(rounds_per_pass=4135), DataShape(94, 2, 188, 1, 2), 10, DualCD()) == 47
+    assert rounds_of(FitConfig.of(rounds_per_pass=7), DataShape(56, 10, 10, 1, 2), 10, DualCD()) == 7
+    assert rounds_of(FitConfig.of(rounds_per_pass=4135), DataShape(94, 2, 188, 1, 2), 10, DualCD()) == 12
     assert rounds_of(auto, DataShape(10, 10, 10, 1), 10, DualCD()) == 1
     assert rounds_of(auto, DataShape(10, 10, 10, 1, 2), 10, Newton()) == 1
     with pytest.raises(bigsvm.errors.UsageError, match="'newton' adds shards up once a pass"):
