@@ -76,7 +76,7 @@ def test_momentum_grows_while_rounds_agree_with_it() -> None:
     assert not schedule.beta.any()
     for _ in range(6):
         schedule.see(np.array([1.0, 1.0, 0.0]), np.array([1.0, 0.2, 1.0]))
-    assert schedule.beta.tolist() == [6 / 9, 0.0, 0.0]
+    assert schedule.beta.tolist() == [6 / 16, 0.0, 0.0]
     schedule.see(np.array([-1.0, 1.0, 1.0]), np.ones(3))
     assert schedule.rounds.tolist() == [3.0, 1.0, 1.0]
     schedule.forget(np.array([True, False, False]))

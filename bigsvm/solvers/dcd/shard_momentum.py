@@ -7,14 +7,14 @@ term holds it back all the same: of a difference e a round makes good e / (1 + s
 shard's loss, grows with its rows.  So the centre v_k is put ahead, as in the accelerated proximal method, in the
 direction in which the shard left the others in the last round,
 
-    w + sigma (v - v_k - beta e_k),    e_k = theta delta_k - (1/L) sum_j theta delta_j,    beta = r / (r + 3)
+    w + sigma (v - v_k - beta e_k),    e_k = theta delta_k - (1/L) sum_j theta delta_j,    beta = r / (r + 10)
 
 with r the rounds since what the shards add to e_k stopped agreeing with it; then r is halved.  Alpha never leaves its
 box, the line search goes along all that moved, and sum_k e_k = 0: the momentum itself moves no w.  The sum of all
 changes is the change of w, which each shard sees, so that nothing more travels than two numbers a model.
 
-Sources: Beck and Teboulle, SIAM J. Imaging Sciences 2009 (the method); O'Donoghue and Candes, Found. Comput. Math. 2015
-(when it starts anew).
+Sources: Beck and Teboulle, SIAM J. Imaging Sciences 2009 (the method); Chambolle and Dossal, J. Optim. Theory Appl. 2015
+(its slower start); O'Donoghue and Candes, Found. Comput. Math. 2015 (when it is put back).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-_SLOW_START = 3.0
+_SLOW_START = 10.0
 _TOO_FAR = 0.3  # of a step, from which on the line search takes most of it back
 
 
