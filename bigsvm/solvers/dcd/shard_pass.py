@@ -8,7 +8,8 @@ is a parabola, and the step goes to its top, or to d itself where that is nearer
 
 so that the dual never falls, and alpha stays in its box.  Shards that all push the same features go too far together;
 each local problem is therefore made stiffer by what was measured: |d|^2 / sum_k |d_k|^2, which is 1 for changes
-that have nothing in common and L for equal ones.  With many rounds a pass it is near 1, and a pass is worth nearly what
+that have nothing in common and L for equal ones.  What shards do against each other needs no such stiffness, and has
+momentum (`shard_momentum.py`).  With many rounds a pass it is near 1, and a pass is worth nearly what
 it is worth on one machine; with one round a pass it is near L.
 
 L and P are functions of the data's shape: nothing depends on who computes.
