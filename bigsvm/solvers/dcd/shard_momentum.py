@@ -9,9 +9,9 @@ direction in which the shard left the others in the last round,
 
     w + sigma (v - v_k - beta e_k),    e_k = theta delta_k - (1/L) sum_j theta delta_j,    beta = r / (r + 10)
 
-where r counts the rounds in which what shards added to beta e_k agreed with it; any other round halves r.  Alpha never leaves its
-box, the line search goes along all that moved, and sum_k e_k = 0: the momentum itself moves no w.  The sum of all
-changes is the change of w, which each shard sees, so that one number a shard and model is all that travels more.
+where r counts the rounds in which what shards added to beta e_k agreed with it; any other round halves r.  Alpha never
+leaves its box, the line search goes along all that moved, and sum_k e_k = 0: the momentum itself moves no w.  The sum
+of all changes is the change of w, which each shard sees: one number a shard and model is all that travels more.
 
 Sources: Beck and Teboulle, SIAM J. Imaging Sciences 2009 (the method); Chambolle and Dossal, J. Optim. Theory Appl.
 2015 (its slower start); O'Donoghue and Candes, Found. Comput. Math. 2015 (when it is put back).
