@@ -12,7 +12,7 @@ _ROUNDS = (64, 256)  # of a pass, at least and at most, for 4 a shard
 _A_SHARD = 4
 _PIECES = 8  # of a shard, at least
 _LEAST_ROUNDS = 16
-_LEAST_ROWS = 4  # of a shard in a round
+_LEAST_ROWS = 4, 8  # of a shard in a round: where rounds are asked for, and where not
 READ = 1e9  # bytes a second of a shard, nominal
 _WIRE = 1.25e9  # bytes a second between machines, nominal
 _SUM_S = 0.02  # of a sum of nothing, nominal
@@ -45,7 +45,8 @@ def rounds_of(config: FitConfig, shape: DataShape, data_bytes: int, solver: Solv
     """As asked; else 4 a shard, from 64 to 256, halved while the sums would take twice as long as the reading.
 
     Not below one a shard, nor below 16: coordinate descent then needs several times the passes.  No more than
-    one for every four rows of a shard: beyond, rounds have next to nothing to do.  Solvers that add up
+    one for every eight rows of a shard (for every four, where they are asked for): beyond, a round costs more to begin
+    than its rows do.  Solvers that add up
     what a whole pass has found have one; UsageError where more are asked of them.
     """
     shards = shape.shards
@@ -56,14 +57,14 @@ def rounds_of(config: FitConfig, shape: DataShape, data_bytes: int, solver: Solv
             hint = "leave out --rounds-per-pass, or say --solver dcd"
             raise UsageError(f"solver {solver.name!r} adds shards up once a pass", hint=hint)
         return 1
-    most = max(-(-shape.n_samples // (shards * _LEAST_ROWS)), 1)
+    asked, chosen = (max(-(-shape.n_samples // (shards * least)), 1) for least in _LEAST_ROWS)
     if config.rounds_per_pass is not None:
-        return min(config.rounds_per_pass, most)
+        return min(config.rounds_per_pass, asked)
     rounds = min(max(_A_SHARD * shards, _ROUNDS[0]), _ROUNDS[1])
     sum_s = sum_seconds(shape)
     while rounds // 2 >= max(shards, _LEAST_ROUNDS) and rounds * sum_s > _SUMS_SHARE * data_bytes / shards / READ:
         rounds //= 2
-    return min(rounds, most)
+    return min(rounds, chosen)
 
 
 def sum_seconds(shape: DataShape) -> float:
