@@ -10,8 +10,13 @@ import numpy as np
 import pytest
 
 import bigsvm
+from bigsvm.compiled.linear.gap_terms import COSTS, SLOPES, SPREAD
+from bigsvm.config import FitConfig
+from bigsvm.problem.certificate import RowsShare, certify_blocks
+from bigsvm.problem.problem import make_problem
 from bigsvm.problem.rounding import LinearRounding, linear_rounding
 from bigsvm.solvers.registry import SOLVERS
+from bigsvm.store.formats.array_rows import ArrayRows
 
 C = Fraction(1, 2)
 EPSILON = Fraction(1, 10)
@@ -103,3 +108,26 @@ def test_rounding_that_is_lost_counts_for_nothing() -> None:
     assert found(0.0).taken(1e12 * one, 1e12 * one + 2.0) == pytest.approx(1e12 * 2.0**-50)
     for size in (np.inf, np.nan):
         assert found(size).added(gap, one) == found(size).taken(gap, one) == np.inf
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge", "epsilon_insensitive", "squared_epsilon_insensitive"])
+def test_sums_over_rows_are_those_of_the_definition(loss: str) -> None:
+    rng = np.random.default_rng(7)
+    X, w = rng.normal(size=(300, 4)), rng.normal(size=5)
+    squared, regression = loss.startswith("squared"), "insensitive" in loss
+    y = rng.normal(size=300) if regression else np.where(rng.random(300) < 0.5, -1, 1)
+    rows = ArrayRows(X, y if regression else y.astype(np.int64), task="regression" if regression else "auto")
+    problem = make_problem(FitConfig(solver="dcd", loss=loss, C=0.5, bias="augmented"), rows)
+    upper = 4.0 if squared else 0.5
+    alpha = np.clip(rng.normal(size=300), -upper if regression else 0.0, upper)
+    alpha[:40] = 0.0
+    refs = tuple(rows.refs(64))
+    sums = certify_blocks(RowsShare(rows, refs, problem, w, alpha[:, None])).sums[0]
+    sign = np.ones(300) if regression else y * (1.0 if problem.classes[problem.positive[0]] == 1 else -1.0)
+    s = (y if regression else 1.0) - sign * (X @ w[:-1] + w[-1])
+    slope = 0.5 * ((s > problem.loss.epsilon) * 1.0 - (regression & (s < -problem.loss.epsilon)) * 1.0)
+    inside = (alpha != 0.0) & (np.abs(alpha) < 0.5)
+    slope = np.where(inside, np.maximum(np.abs(alpha), 0.5 - np.abs(alpha)), np.abs(slope - alpha))
+    norm = np.linalg.norm(X, axis=1) + 1.0
+    expected = np.abs(alpha) @ norm, 0.0 if squared else slope @ norm, 0.5 * (norm @ norm if squared else norm.sum())
+    assert sums[[SPREAD, SLOPES, COSTS]] == pytest.approx(expected, rel=1e-12)
