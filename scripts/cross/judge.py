@@ -42,7 +42,8 @@ class Finding(NamedTuple):
 class Point(NamedTuple):
     """A model's own figures: P, what float64 may be off in it, D of its alpha (None without one), and its violation.
 
-    price : what may be added to the gap for a sum of beta that is 0 to rounding alone
+    price : what may be added to the gap for a sum of beta that is 0 to rounding alone, and for rounding of scores and
+        of v, which is told by norms
     strictly : the violation where every row that is not at its bound to the last bit may move
     """
 
@@ -53,6 +54,19 @@ class Point(NamedTuple):
     strictly: np.longdouble
     outside: np.longdouble
     price: np.longdouble = Real(0)
+
+
+def _rounding(
+    step: Step, X: np.ndarray, w: np.longdouble, C: np.ndarray, beta: np.ndarray, P: np.longdouble, gap: np.longdouble
+) -> np.longdouble:  # fmt: skip
+    """The most that a linear proof may add for rounding: scores to UNIT |w| |x|, v to UNIT sum |beta| |x|."""
+    norms = np.sqrt((X * X).sum(axis=1)) + Real(step.options.B)
+    e, d = 2 * UNIT * w, 2 * UNIT * (np.abs(beta) @ norms)
+    of_v = d * np.sqrt(2 * abs(gap)) + d * d
+    if step.options.loss.startswith("squared"):
+        most = e * e * (C @ (norms * norms))
+        return of_v + 6 * np.sqrt(most * abs(P)) + 4 * most
+    return of_v + 5 * e * (C @ norms)
 
 
 def judge_outcome(case: Case, step: Step, outcome: Outcome) -> list[Finding]:
@@ -147,6 +161,9 @@ def _point(asked: Asked, step: Step, m: int, wanted: Wanted, saved: Saved) -> Po
     error += wanted.space.error(beta)
     price = _BALANCED * ((np.abs(programme.t) + programme.epsilon) @ np.abs(beta) + abs(norm))
     price = price if programme.free else Real(0)
+    if saved.coef is not None and not step.options.of_kernel:
+        dual = programme.dual(beta, norm)
+        price += _rounding(step, asked.X[rows], np.sqrt(w_sq + b * b), programme.C, beta, primal, primal - dual)
     return Point(primal, error, programme.dual(beta, norm), violation, strictly, programme.outside(beta), price)
 
 
