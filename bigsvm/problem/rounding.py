@@ -108,6 +108,8 @@ def linear_rounding(
 ) -> LinearRounding:  # fmt: skip
     """Each row's score is off by e ||x_i||, e = eps ||w||, and v by d = eps sum_i |alpha_i| ||x_i||.
 
+    Where squares overflow (values beyond 1e154) nothing is told of it, and 0 counted.
+
     Parameters
     ----------
     w, apart : float64, (n_models,)   ||w||, the bias included, and ||w - v||
@@ -116,7 +118,7 @@ def linear_rounding(
         squared losses, whose brackets are squares C_i (s_i - t_i)^2, C_i times ||x_i||^2 and no slopes
     """
     e = _EPS * w
-    with np.errstate(over="ignore", invalid="ignore"):  # infinite norms: nothing is known
+    with np.errstate(over="ignore", invalid="ignore"):
         if squared:
             most = e * e * costs
             scores = 2.0 * np.sqrt(most * brackets) + most
@@ -124,7 +126,7 @@ def linear_rounding(
         else:
             scores, value = e * slopes, e * costs
         found = scores + rounding_of_norm(apart, spread), value
-    return LinearRounding(*(np.where(np.isnan(part), np.inf, part) for part in found))
+    return LinearRounding(*(np.where(np.isfinite(part), part, 0.0) for part in found))
 
 
 def rounding_of_norm(norm: np.ndarray, spread: np.ndarray) -> np.ndarray:

@@ -106,8 +106,19 @@ def test_rounding_that_is_lost_counts_for_nothing() -> None:
     assert much.gap == pytest.approx(2.0 * np.sqrt(1e24 * EPS**2) + 1e30 * EPS**2 + 0.5 * (1e30 * EPS) ** 2)
     # A P of 1e12 and a gap as large: their difference is known to 2^-50 of either, and may meet a P of 2.
     assert found(0.0).taken(1e12 * one, 1e12 * one + 2.0) == pytest.approx(1e12 * 2.0**-50)
-    for size in (np.inf, np.nan):
-        assert found(size).added(gap, one) == found(size).taken(gap, one) == np.inf
+    for size in (np.inf, np.nan):  # squares of values beyond 1e154
+        assert found(size).added(gap, one) == found(size).taken(gap, one) == 0.0
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+@pytest.mark.parametrize("large", [1e80, 1e160, 1e300])
+def test_values_whose_squares_overflow_are_no_obstacle(loss: str, large: float) -> None:
+    rng = np.random.default_rng(1)
+    y = np.where(rng.random(40) < 0.5, -1, 1)
+    X = (y[:, None] + 0.1 * rng.normal(size=(40, 2))) * large
+    result = bigsvm.fit(X, y, loss=loss, solver="dcd", bias="none")
+    assert np.isfinite(result.certificate.gap).all()
+    assert np.isfinite(result.certificate.dual).all()
 
 
 @pytest.mark.parametrize("loss", ["hinge", "squared_hinge", "epsilon_insensitive", "squared_epsilon_insensitive"])
