@@ -59,7 +59,8 @@ class Bench:
         model = self.folder / f"m{number}.model"
         with _limited(self.cpu_s):
             outcome = self._fit_arrays(step, model) if self.case.form == "arrays" else self._fit_store(step, model)
-        shaped = step.options.nu is not None and not self.case.fault
+        faulty = self.case.fault and (self.case.fault != "negative weight" or step.weight)  # weights may not be used
+        shaped = step.options.nu is not None and not faulty
         problem = asked(self.case, step) if shaped or outcome.code in (0, 4) else None
         if shaped and problem is not None:
             foresee_nu(step, problem)
