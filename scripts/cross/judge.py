@@ -163,7 +163,8 @@ def _point(asked: Asked, step: Step, m: int, wanted: Wanted, saved: Saved) -> Po
     price = price if programme.free else Real(0)
     if saved.coef is not None and not step.options.of_kernel:
         dual = programme.dual(beta, norm)
-        price += _rounding(step, asked.X[rows], np.sqrt(w_sq + b * b), programme.C, beta, primal, primal - dual)
+        w = np.sqrt(w_sq + (b / Real(step.options.B)) ** 2)  # with the bias as it is kept
+        price += _rounding(step, asked.X[rows], w, programme.C, beta, primal, primal - dual)
     return Point(primal, error, programme.dual(beta, norm), violation, strictly, programme.outside(beta), price)
 
 
