@@ -12,6 +12,7 @@ import pytest
 import zarr
 
 from bigsvm.errors import DataError, MissingInput
+from bigsvm.store.formats import chunked
 from bigsvm.store.formats.zarr_rows import ZarrRows
 from bigsvm.store.sealing import manifest as manifests
 from bigsvm.store.sealing.chunk_keys import chunk_keys
@@ -37,7 +38,7 @@ def _cache(tmp_path, monkeypatch):
 def make(folder: Path, kind: str) -> Path:
     path = folder / "s.zarr"
     if kind.startswith("ours"):
-        _, layout, codec = kind.split("-")
+        _, layout, codec = kind.split("-")[:3]
         return formats.written(path, X, LABELS, WEIGHTS, layout=layout, codec=codec, chunk_bytes=400)
     _, layout, version = kind.split("-")
     options: dict = {
@@ -73,6 +74,8 @@ KINDS = [
     "ours-dense-zstd",
     "ours-csr-none",
     "ours-dense-none",
+    "ours-csr-none-mapped",  # chunks so small are read otherwise
+    "ours-dense-none-mapped",
     "foreign-csr-2",
     "foreign-dense-3",
     "shards-csr-3",  # this and the next go through zarr
@@ -85,7 +88,9 @@ HARMS = ["flip", "truncate", "empty", "lengthen", "delete", "swap", "copy"]
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("harm", HARMS)
-def test_any_harm_to_any_object_is_named(kind: str, harm: str, tmp_path: Path) -> None:
+def test_any_harm_to_any_object_is_named(kind: str, harm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if kind.endswith("mapped"):
+        monkeypatch.setattr(chunked, "_SMALL_BYTES", 0)
     path = make(tmp_path, kind)
     read_all(path)
     keys = used_keys(path)
@@ -159,11 +164,27 @@ def test_a_chunk_the_manifest_does_not_know_is_refused(tmp_path: Path) -> None:
         read_all(path)
 
 
-def test_links_out_of_the_store_are_not_followed(tmp_path: Path) -> None:
-    path = make(tmp_path, "ours-csr-lz4")
+@pytest.mark.parametrize("kind", ["ours-csr-lz4", "ours-csr-none", "ours-csr-none-mapped"])
+def test_a_link_within_the_store_is_a_chunk(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if kind.endswith("mapped"):
+        monkeypatch.setattr(chunked, "_SMALL_BYTES", 0)
+    path = make(tmp_path, kind)
+    (path / "X/data/c/0").rename(path / "X/elsewhere")
+    (path / "X/data/c/0").symlink_to(path / "X/elsewhere")
+    read_all(path)
+
+
+@pytest.mark.parametrize("kind", ["ours-csr-lz4", "ours-csr-none", "ours-csr-none-mapped"])
+@pytest.mark.parametrize("of", ["X/data/c/0", "X/data/c"])
+def test_links_out_of_the_store_are_not_followed(
+    of: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if kind.endswith("mapped"):
+        monkeypatch.setattr(chunked, "_SMALL_BYTES", 0)
+    path = make(tmp_path, kind)
     outside = tmp_path / "outside"
-    (path / "X/data/c/0").rename(outside)
-    (path / "X/data/c/0").symlink_to(outside)
+    (path / of).rename(outside)
+    (path / of).symlink_to(outside)
     with pytest.raises(DataError, match="X/data/c/0"):
         read_all(path)
     (path / "bigsvm-manifest.json").unlink()

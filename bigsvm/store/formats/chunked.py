@@ -1,7 +1,7 @@
 """Reading one Zarr array by rows, chunk by chunk, every chunk held against the manifest.
 
-Three ways, all the same to the caller: raw chunks are mapped; common compressors are decoded here,
-straight into the answer; everything else (shards, filters, several chunks across) goes through zarr.
+Three ways, all the same to the caller: raw chunks are mapped, or read where they are small; common compressors are
+decoded here, straight into the answer; everything else (shards, filters, several chunks across) goes through zarr.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ import zstandard
 from numcodecs.blosc import Blosc
 
 from bigsvm.errors import BigSVMError, DataError
-from bigsvm.files.atomic import open_regular, read_bytes
-from bigsvm.files.paths import local_path
+from bigsvm.files.atomic import open_regular, read_bytes, read_unlinked
+from bigsvm.files.paths import local_path, unlinked_path
 from bigsvm.store.sealing.former import kept_file, verified
 from bigsvm.store.sealing.manifest import Manifest, read_failed
 
 _MAX_UNIT_BYTES = 1 << 36
+_SMALL_BYTES = 1 << 14  # of a raw chunk that is read: a map of it costs several times as much as its bytes
 _MAX_MAPS = 256  # of 65,530 that Linux allows a process
 ALLOWED_CODECS = frozenset({
     "bytes", "blosc", "zstd", "gzip", "zlib", "lz4", "bz2", "lzma",
@@ -36,7 +37,7 @@ ALLOWED_CODECS = frozenset({
 class ChunkedArray:
     """Rows [a, b) of a zarr array as read-only NumPy arrays; safe from several threads.
 
-    raw : the chunks are mapped (no copy where a range lies within one)
+    raw : the chunks are mapped (no copy where a range lies within one), small ones read
     chunk_nbytes : decoded bytes of the unit that is decoded at once; 0 where maps need no memory
     Holds one decoded unit: the one that the last read ended in, where the next read begins.
     """
@@ -45,6 +46,7 @@ class ChunkedArray:
         self.path, self.shape = path, tuple(array.shape)
         self.dtype = array.dtype.newbyteorder("=") if array.dtype.kind in "iuf" else array.dtype
         self._array, self._root, self._manifest = array, root, manifest
+        self._root_name = os.fspath(root)
         metadata = array.metadata.to_dict()
         codecs = _codec_names(metadata)
         for name in codecs:
@@ -104,11 +106,15 @@ class ChunkedArray:
 
     def _unit(self, number: int) -> np.ndarray:
         """All rows of one chunk (of a shard where there are shards)."""
-        if self.raw:
-            return self._map(number)
         last = self._last
         if last is not None and last[0] == number:
             return last[1]
+        if self.raw:
+            small = self._read_small(number)
+            if small is None:
+                return self._map(number)
+            self._last = (number, small)
+            return small
         last = self._last = None  # two chunks at a time would be one too many
         if self._decoder is not None:
             values = np.empty((self.unit_rows, *self.shape[1:]), self.dtype)
@@ -117,6 +123,24 @@ class ChunkedArray:
             values = self._through_zarr(number)
         self._last = (number, _frozen(values))  # one assignment: other threads see the old pair or the new
         return values
+
+    def _read_small(self, number: int) -> np.ndarray | None:
+        """All rows of a raw chunk that is small; None where there is more to it, for `_map` to see to and to tell."""
+        if self._unit_bytes > _SMALL_BYTES:
+            return None
+        key = self._key(number)
+        path = unlinked_path(self._root_name, key)
+        found = None if path is None else read_unlinked(path, self._unit_bytes)
+        if found is None:
+            return None
+        content, is_now = found[0], _file_of(found[1])
+        if self._verified.get(number) != is_now:
+            try:
+                self._manifest.verify(key, content)
+            except DataError:
+                return None
+            self._verified[number] = is_now
+        return np.frombuffer(content, self.dtype).reshape(self.unit_rows, *self.shape[1:])
 
     def _map(self, number: int) -> np.ndarray:
         with self._lock:
@@ -141,7 +165,7 @@ class ChunkedArray:
         try:
             with open(open_regular(path), "rb") as file:
                 status = os.fstat(file.fileno())
-                is_now = (status.st_ino, status.st_size, status.st_mtime_ns)
+                is_now = _file_of(status)
                 # A file of no bytes cannot be mapped.
                 mapped = np.memmap(file, np.uint8, mode="r").view(np.ndarray) if status.st_size else _NO_BYTES
         except FileNotFoundError:
@@ -276,6 +300,11 @@ def _codec_names(metadata: dict[str, Any]) -> list[str]:
         if codec["name"] == "sharding_indexed":
             pending += [*codec["configuration"]["codecs"], *codec["configuration"]["index_codecs"]]
     return names
+
+
+def _file_of(status: os.stat_result) -> tuple[int, int, int]:
+    """By which a file is known again."""
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _frozen(values: np.ndarray) -> np.ndarray:
