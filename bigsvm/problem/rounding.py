@@ -50,10 +50,15 @@ def unsure_of(
     beta: np.ndarray, lower: np.ndarray, upper: np.ndarray, target: np.ndarray, diagonal: np.ndarray
 ) -> Unsure:
     """Of some rows, float64, (n_rows,) each; those whose beta is 0 add nothing.  diagonal : their K_ii"""
-    end = np.where(beta > 0.0, upper, lower)
-    room = np.where((beta != 0.0) & (beta != end), np.maximum(np.abs(end - beta), np.abs(beta)), 0.0)
+    room = _room(beta, lower, upper)
     root = np.sqrt(np.abs(diagonal))
     return Unsure(float(np.abs(beta) @ root), float(room @ root), float(room @ np.abs(target)), float(room.sum()))
+
+
+def _room(beta: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
+    """The distance of beta to the farther end of its side of the box; 0 at an end."""
+    end = np.where(beta > 0.0, upper, lower)
+    return np.where((beta != 0.0) & (beta != end), np.maximum(np.abs(end - beta), np.abs(beta)), 0.0)
 
 
 def rounding_cost(
@@ -127,6 +132,35 @@ def linear_rounding(
             scores, value = e * slopes, e * costs
         found = scores + rounding_of_norm(apart, spread), value
     return LinearRounding(*(np.where(np.isfinite(part), part, 0.0) for part in found))
+
+
+@dataclass
+class UnsureWeights:
+    """Sums over the rows of one dual point beta, whose w = sum_i beta_i x_i is the model; ||x_i|| with a bias's 1.
+
+    spread : |beta_i| ||x_i||;  inside : room ||x_i||, of rows inside their box, as `Unsure` has it
+    costs : C_i ||x_i||;  largest : the largest ||x_i||
+    """
+
+    spread: float = 0.0
+    inside: float = 0.0
+    costs: float = 0.0
+    largest: float = 0.0
+
+    def add(self, beta: np.ndarray, lower: np.ndarray, upper: np.ndarray, diagonal: np.ndarray) -> None:
+        """Some rows more, float64, (n_rows,) each.  diagonal : their x_i.x_i"""
+        norm = np.sqrt(np.abs(diagonal) + 1.0)
+        self.spread += float(np.abs(beta) @ norm)
+        self.inside += float(_room(beta, lower, upper) @ norm)
+        self.costs += float(np.maximum(upper, -lower) @ norm)
+        self.largest = max(self.largest, float(norm.max(initial=0.0)))
+
+    def rounding(self, w: float, ends: float) -> LinearRounding:
+        """Of a gap that was proved of w itself.  w : ||w||, the bias included;  ends : as `unsure_costs` has them"""
+        slopes = self.inside + self.largest * ends
+        nothing, one = np.zeros(1), np.ones(1)
+        sums = (self.spread * one, slopes * one, self.costs * one)
+        return linear_rounding(w * one, nothing, nothing, nothing, *sums, squared=False)
 
 
 def rounding_of_norm(norm: np.ndarray, spread: np.ndarray) -> np.ndarray:

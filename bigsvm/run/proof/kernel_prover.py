@@ -11,7 +11,7 @@ from bigsvm.errors import DataError
 from bigsvm.model.linear_model import Model
 from bigsvm.problem.certificate import Certificate, above_zero
 from bigsvm.problem.problem import Problem
-from bigsvm.problem.rounding import Unsure
+from bigsvm.problem.rounding import Unsure, UnsureWeights
 from bigsvm.run.proof.fresh_scores import scores_of
 from bigsvm.run.proof.kernel_check import quadratic_refutes, refuted
 from bigsvm.run.proof.linear_scores import linear_scores_of
@@ -57,11 +57,11 @@ class KernelProver(Prover):
             nu = state.problem.loss.nu is not None
             moved = not nu and not state.unsigned and make_feasible(state, qp, model)
             known = bool(np.isfinite(state.primal[model])) and self.w is None and not nu and not moved
-            unsure = Unsure()
+            unsure: Unsure | UnsureWeights
             if self.w is None:
                 unsure = scores_of(qp, state.data, float(state.bias[model]) if known else None, state.precise)
             else:
-                self.w[model] = linear_scores_of(qp, state.data)
+                self.w[model], unsure = linear_scores_of(qp, state.data)
             if not known:
                 state.bias[model], state.epsilon[model] = qp.best_bias(), qp.epsilon
             b = float(state.bias[model])

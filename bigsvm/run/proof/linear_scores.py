@@ -11,6 +11,7 @@ import numpy as np
 
 from bigsvm.compiled.linear.primal import add_rows, signed_margins
 from bigsvm.compiled.shared.rows import CSR
+from bigsvm.problem.rounding import UnsureWeights
 from bigsvm.run.proof.prover import ProofLeft
 from bigsvm.solvers.kernel.dual_qp import DualQP
 from bigsvm.solvers.kernel.values.data import KernelData, Rows, of_qp
@@ -19,11 +20,13 @@ from bigsvm.store.blocks import Matrix
 _ONE_MODEL = np.zeros(1, np.int32)
 
 
-def linear_scores_of(qp: DualQP, data: KernelData) -> np.ndarray:
+def linear_scores_of(qp: DualQP, data: KernelData) -> tuple[np.ndarray, UnsureWeights]:
     """qp.f = X w - t anew, and w, float64, (n_features,), in the order of the data's features.
 
+    Gives back, too, what decides how much rounding of w and of its scores is worth.
     Two readings of the rows.  Raises ProofLeft where the run is to stop.
     """
+    unsure = UnsureWeights()
     w = np.zeros(data.ctx.data.n_features + 1)  # the last entry is a bias, of which there is none here
     for rows in data.blocks():
         mine, own = of_qp(qp, rows)
@@ -37,9 +40,11 @@ def linear_scores_of(qp: DualQP, data: KernelData) -> np.ndarray:
         if len(own):
             scores = np.empty((rows.stop - rows.start, 1))
             signed_margins(_matrix(rows), np.zeros(len(scores)), _ONE_MODEL, w, 0.0, 0.0, 1.0, scores)
+            beta, diagonal = qp.beta[mine], data.diagonal(rows.X, own - rows.offset, own)
+            unsure.add(beta, qp.lower[mine], qp.upper[mine], diagonal)
             np.subtract(scores[own - rows.start, 0], qp.target[mine], out=qp.f[mine])
         _go_on(data)
-    return w[:-1]
+    return w[:-1], unsure
 
 
 def _matrix(rows: Rows) -> Matrix:

@@ -24,7 +24,7 @@ import numpy as np
 from bigsvm.compiled.kernel.dual_qp import Box, DualPoint, best_bias, bounds_of, qp_sums, unsure_costs
 from bigsvm.problem.certificate import cost_of_imbalance
 from bigsvm.problem.nu import NuSums
-from bigsvm.problem.rounding import NEAR, Unsure, rounding_cost
+from bigsvm.problem.rounding import NEAR, Unsure, UnsureWeights, rounding_cost
 
 
 class Terms(NamedTuple):
@@ -150,9 +150,13 @@ class DualQP:
         one = [np.array([value]) for value in (b, float(self.beta.sum()), terms.size, terms.quadratic)]
         return float(cost_of_imbalance(*one)[0])
 
-    def rounding(self, b: float, terms: Terms, unsure: Unsure) -> float:
-        """What rounding of f adds to the gap of `terms`."""
+    def rounding(self, b: float, terms: Terms, unsure: Unsure | UnsureWeights) -> float:
+        """What rounding of f, or of w and its scores, adds to the gap of `terms`."""
         costs = unsure_costs(self.f, self.beta, self.lower, self.upper, self.target, self.epsilon, b, NEAR)
+        if isinstance(unsure, UnsureWeights):
+            norm = float(np.sqrt(max(terms.quadratic, 0.0) + b * b))
+            gap, primal = np.array([terms.gap]), np.array([terms.primal])
+            return float(unsure.rounding(norm, costs[0]).added(gap, primal)[0])
         sums = (*costs, terms.size, abs(b) + abs(self.epsilon), terms.primal, terms.gap)
         return float(rounding_cost(unsure, *(np.array([value]) for value in sums))[0])
 
