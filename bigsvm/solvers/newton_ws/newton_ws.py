@@ -229,8 +229,9 @@ class NewtonWS(PrimalSolver):
             return info
         state.given_up, state.left = True, left
         unit = "epochs" if ctx.resident else "passes"
-        come = f"{left:,.0f} more" if left < _ENDLESS else "no end"
-        message = f"newton-ws: dcd took {done:,.0f} {unit} and at its rate needs {come}: working sets take over"
+        needs = f"dcd would need {left:,.0f} more at its present rate"
+        needs = needs if left < _ENDLESS else "the gap of dcd hardly falls"
+        message = f"newton-ws: after {done:,.0f} {unit} {needs}: working sets take over"
         return replace(info, exhausted=False, ask_certificate=False, message=message)
 
     def _hands_back(self, state: WorkingState, given: bool, ctx: Context) -> bool:
