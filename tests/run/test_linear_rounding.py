@@ -14,7 +14,7 @@ from bigsvm.compiled.linear.gap_terms import COSTS, SLOPES, SPREAD
 from bigsvm.config import FitConfig
 from bigsvm.problem.certificate import RowsShare, certify_blocks
 from bigsvm.problem.problem import make_problem
-from bigsvm.problem.rounding import LinearRounding, linear_rounding
+from bigsvm.problem.rounding import LinearRounding, UnsureWeights, linear_rounding
 from bigsvm.solvers.registry import SOLVERS
 from bigsvm.store.formats.array_rows import ArrayRows
 
@@ -144,3 +144,21 @@ def test_sums_over_rows_are_those_of_the_definition(loss: str) -> None:
     norm = np.linalg.norm(X, axis=1) + 1.0
     expected = np.abs(alpha) @ norm, 0.0 if squared else slope @ norm, 0.5 * (norm @ norm if squared else norm.sum())
     assert sums[[SPREAD, SLOPES, COSTS]] == pytest.approx(expected, rel=1e-12)
+
+
+def test_sums_of_a_dual_point_are_those_of_the_definition() -> None:
+    beta = np.array([0.0, 0.5, 0.2, -0.5, -0.1])
+    lower, upper = np.full(5, -0.5), np.array([0.5, 0.5, 0.5, 0.5, 0.25])
+    norm = np.array([3.0, 4.0, 5.0, 6.0, 7.0])
+    unsure = UnsureWeights()
+    for some in (slice(0, 2), slice(2, 5), slice(5, 5)):
+        unsure.add(beta[some], lower[some], upper[some], norm[some] ** 2 - 1.0)
+    assert unsure.spread == pytest.approx(np.abs(beta) @ norm)
+    # Inside their box are the third row, 0.3 from the farther end, and the last, 0.4.
+    assert unsure.inside == pytest.approx(0.3 * 5.0 + 0.4 * 7.0)
+    assert unsure.costs == pytest.approx(0.5 * norm.sum())
+    assert unsure.largest == pytest.approx(7.0)
+    found = unsure.rounding(10.0, ends=2.0)
+    d = EPS * unsure.spread
+    assert found.gap == pytest.approx(EPS * 10.0 * (unsure.inside + 2.0 * 7.0) + 0.5 * d * d)
+    assert found.primal == pytest.approx(EPS * 10.0 * unsure.costs)
