@@ -16,7 +16,7 @@ import pytest
 from bigsvm.run.execute import local
 from bigsvm.run.execute.local import SerialMapper, ThreadMapper
 from bigsvm.solvers import shard_tasks
-from bigsvm.tasks import PassLeft, over_shares, runs_of
+from bigsvm.tasks import PassLeft, over_shares, runs_of, side_by_side
 
 PACKAGE = Path(__file__).parents[1] / "bigsvm"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
@@ -226,3 +226,16 @@ def test_what_a_task_raises_comes_at_its_place() -> None:
 def test_runs_cover_all_addresses_in_order() -> None:
     assert list(runs_of(range(7), 3)) == [(0, 1, 2), (3, 4, 5), (6,)]
     assert list(runs_of([], 3)) == []
+
+
+@pytest.mark.parametrize(("items", "at_most", "threads"), [([], 4, 0), ([7], 4, 0), ([7, 8, 9], 1, 0), ([7, 8], 4, 2)])
+def test_no_thread_is_started_where_one_would_do(items: list[int], at_most: int, threads: int) -> None:
+    together = threading.Barrier(max(threads, 1))
+
+    def work(item: int) -> tuple[int, str]:
+        together.wait(60)
+        return item * item, threading.current_thread().name
+
+    found = side_by_side(work, items, at_most, "beside")
+    assert [square for square, _ in found] == [item * item for item in items]
+    assert len({name for _, name in found if name.startswith("beside")}) == threads

@@ -11,8 +11,8 @@ import pytest
 from bigsvm.config import FitConfig
 from bigsvm.errors import PlanRefused
 from bigsvm.run.fit.plan import make_plan
-from bigsvm.run.fit.sizes import FIXED
-from bigsvm.store.blocks import RowBlocks
+from bigsvm.run.fit.sizes import FIXED, Sizes
+from bigsvm.store.blocks import RowBlocks, StoreBase
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.units import MIB
 from tests.products import pairs_of
@@ -26,6 +26,13 @@ class _LargeChunks:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
+
+
+class _Metadata(StoreBase):
+    """What a plan asks a store for."""
+
+    uri, layout, has_weights, classes = "metadata", "csr", False, np.array([-1, 1])
+    dtype, index_dtype = np.dtype(np.float32), np.dtype(np.int32)
 
 
 @pytest.mark.parametrize("given", ["1MiB", "1GiB"])
@@ -76,3 +83,29 @@ def test_chunks_that_the_copy_was_made_of_are_not_counted_beside_training(
     copying = FIXED + int(2.5 * chunks.chunk_nbytes)
     assert large <= max(small, copying) + 8 * MIB
     assert (large == small) == (n_models == 3000), "only where training holds most"
+
+
+@pytest.mark.parametrize("stage", ["auto", "none"])
+@pytest.mark.parametrize("n_rows", [12, 20_000, 400_000_000])
+@pytest.mark.parametrize("n_features", [3, 134, 3_000_000])
+def test_the_least_memory_is_that_of_a_search_through_all_budgets(
+    n_rows: int, n_features: int, stage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The search looks at one of the budgets whose groups are the largest; all others would say the same."""
+    plain, met = Sizes.least_memory, []
+
+    def looked(sizes: Sizes) -> int:
+        low, high = 0, 1 << 50
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if sizes.fixed_bytes(middle, False) <= middle else (middle + 1, high)
+        met.append(low)
+        assert plain(sizes) == -(-min(low, sizes.resident_bytes()) // MIB) * MIB
+        return plain(sizes)
+
+    monkeypatch.setattr(Sizes, "least_memory", looked)
+    rows: Any = _Metadata()
+    rows.n_samples, rows.n_features, rows.nnz = n_rows, n_features, n_rows * min(n_features, 50)
+    for loss in ("hinge", "squared_hinge"):
+        make_plan(rows, FitConfig.of(memory="900TiB", loss=loss, stage=stage, solver="dcd"))
+    assert met

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+
 from bigsvm.solvers.base import DataShape, Need
 from bigsvm.solvers.dcd.active_row_buffer import slots_in, whole_row_buffer
 from bigsvm.store.blocks import RowBlocks, row_bytes
 from bigsvm.units import MIB
 
 BLOCK_BYTES = 4 * MIB  # rows worked on together: extents from all over the data, as many as this holds
+_GROUPS_A_BUDGET = 32  # of groups that are smaller than that, since the budget is small
 _SMALLEST_GROUP = MIB // 4
 _COPY_BLOCK = MIB // 4  # a block of a working copy; the same for every budget, so that fits share copies
 _EXTENTS = 4  # places that a group's rows come from, each read in one piece
@@ -45,7 +48,7 @@ class Sizes:
         self.decode = self.open_chunks * 3 // 2
 
     def group_bytes(self, budget: int) -> int:
-        return int(min(BLOCK_BYTES, max(budget // 32, _SMALLEST_GROUP)))
+        return int(min(BLOCK_BYTES, max(budget // _GROUPS_A_BUDGET, _SMALLEST_GROUP)))
 
     def block_rows(self, budget: int) -> int:
         """Rows of a block: of a working copy the same for every budget; else what is read in one piece."""
@@ -142,10 +145,17 @@ class Sizes:
 
     def least_memory(self) -> int:
         """The smallest budget that works, in whole MiB: blocks stream, per-row state is on disk."""
+        return self._least_memory
+
+    @functools.cached_property
+    def _least_memory(self) -> int:
         low, high = 0, 1 << 50
+        largest = self.fixed_bytes(high, False)
         while low < high:
             middle = (low + high) // 2
-            if self.fixed_bytes(middle, False) <= middle:
+            # Larger budgets have no larger groups: half of a small fit's planning would be to find that again.
+            needed = largest if middle >= _GROUPS_A_BUDGET * BLOCK_BYTES else self.fixed_bytes(middle, False)
+            if needed <= middle:
                 high = middle
             else:
                 low = middle + 1

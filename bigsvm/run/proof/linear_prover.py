@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,7 @@ from bigsvm.store.blocks import Block, BlockGroup, BlockRef, RowBlocks, blocks_o
 from bigsvm.store.read_ahead import ReadAhead
 from bigsvm.store.state.state_files import dump
 from bigsvm.store.state.vectors import RowVector
-from bigsvm.tasks import BLOCKS_PER_TASK, over_shares, runs_of
+from bigsvm.tasks import BLOCKS_PER_TASK, over_shares, runs_of, side_by_side
 
 Prepare = Callable[[Block, BlockRef | BlockGroup], None]
 """What is done to the alpha of a block's rows before they are looked at."""
@@ -174,9 +173,12 @@ class LinearProver(Prover):
                 self._prepare(block, ref)
         if all(point.on_shards is not None for point in points):
             return [self._from_shards(point) for point in points]
-        known = self._known(points)
-        with ThreadPoolExecutor(min(len(points), self._ctx.threads), "bigsvm-proof") as pool:
-            return list(pool.map(lambda point, proof: proof or self._tasks(point), points, known))
+
+        def proof(point: Point, known: Proof | None) -> Proof:
+            return known or self._tasks(point)
+
+        both = list(zip(points, self._known(points), strict=True))
+        return side_by_side(lambda one: proof(*one), both, self._ctx.threads, "bigsvm-proof")
 
     def _known(self, points: Sequence[Point]) -> list[Proof | None]:
         """What the last proof said of each point whose alpha has stood still since; None of the others."""

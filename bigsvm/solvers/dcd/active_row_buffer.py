@@ -23,7 +23,7 @@ from bigsvm.compiled.shared.rows import CSR
 from bigsvm.compiled.shared.visiting import MIXED_BYTES, RUN_ROWS, VisitingOrder
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import Context
-from bigsvm.store.blocks import RowBlocks, bytes_per_row
+from bigsvm.store.blocks import RowBlocks, bytes_per_row, readonly_view
 
 _KEEP = 0.9  # of a full row buffer; the rows that violate least leave
 _KEEP_FIRST = 0.75  # in the first pass, where nearly every row violates and letting go is the cost
@@ -128,6 +128,8 @@ class ActiveRowBuffer:
         # tie them together as a bias does.  In runs that stay in order 20news, C = 100, takes four times the passes.
         mixed = max(int(MIXED_BYTES * self.n // max(_bytes_used(self.rows, self.n) * RUN_ROWS, 1)), 1)
         X = self.rows if part is None else _slots_between(self.rows, first, stop)
+        if not isinstance(X, PackedCSR | PackedDense):
+            X = readonly_view(X)  # as rows that arrive are: one compiled loop visits both
         rows = BlockRows(X, slots.y[first:stop], weight, slots.sqnorm[first:stop], slots.row[first:stop])
         dual_cd_visit(
             rows, problem.dual_models, alpha, W, _ALL, stiffness, VisitingOrder(mixed, *key, _PLACE + number),

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -63,7 +62,7 @@ from bigsvm.solvers.dcd.shard_state import RESCALED
 from bigsvm.solvers.weights import columns
 from bigsvm.store.blocks import Matrix, readonly_view
 from bigsvm.store.state.vectors import RowVector
-from bigsvm.tasks import FAN_IN
+from bigsvm.tasks import FAN_IN, side_by_side
 
 _SMALLEST_EPS = 1e-13  # projected gradients below this are rounding
 _SHORTFALL = 2.0  # proved gap over estimate beyond which shrunk rows are to blame
@@ -369,8 +368,8 @@ class DualCD(SolverBase):
                 going_on = more and not exhausted and sweeps < n_sweeps and part.axis is not None
             return visits, last_visits, exhausted, widest
 
-        with ThreadPoolExecutor(min(ctx.threads, len(state.groups)), "bigsvm-models") as pool:
-            done = list(pool.map(run, reversed(state.groups)))  # of a search the hardest come last
+        hardest_first = state.groups[::-1]  # of a search the hardest come last
+        done = side_by_side(run, hardest_first, ctx.threads, "bigsvm-models")
         state.sweep += n_sweeps
         estimate = max(group.estimate for group in state.groups)
         state.estimates = (estimate, state.estimates[0])
