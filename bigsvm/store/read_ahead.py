@@ -65,8 +65,7 @@ class ReadAhead:
                 also.result()
             if buffers is not None:
                 self._free.append(buffers)
-            for ref in group.refs:  # beside the work on the next group: to let pages go takes its time
-                self._releasing.submit(self._data.release, ref)
+            self._releasing.submit(self._release, group)  # beside the work on the next group: it takes its time
 
     def _read(self, group: BlockGroup, buffers: Any) -> Block:
         if buffers is not None:
@@ -74,6 +73,10 @@ class ReadAhead:
         for ref in group.refs:
             self._data.will_need(ref)
         return read_group(self._data, group)
+
+    def _release(self, group: BlockGroup) -> None:
+        for ref in group.refs:
+            self._data.release(ref)
 
     def _also_with(self, read: Future[Block], group: BlockGroup) -> None:
         assert self._also is not None

@@ -26,8 +26,9 @@ N, WIDTH, ROWS = 1000, 9, 7
 
 
 @pytest.fixture(autouse=True)
-def _small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+def _small_segments_and_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage_index, "BLOCKS_PER_SEGMENT", 20)
+    monkeypatch.setattr(stage_scatter, "_WORTH_A_THREAD", 0)
 
 
 @pytest.fixture(params=["csr", "csr weights", "dense", "dense weights", "empty rows"])

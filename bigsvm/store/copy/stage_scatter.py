@@ -13,6 +13,7 @@ import xxhash
 from bigsvm.store.copy.stage_index import ALIGN, damaged_block
 
 _MOST_PIECES = 1024  # IOV_MAX of Linux
+_WORTH_A_THREAD = 64 << 10  # bytes: below, to hand an extent to a thread takes longer than to read it
 
 
 @dataclass
@@ -49,8 +50,8 @@ class _Target:
 
 
 def read_extents(extents: Sequence[Extent], pool: ThreadPoolExecutor | None) -> None:
-    """Read and verify all extents, several at one time where there is a pool.  Raises DataError."""
-    if pool is None or len(extents) < 2:
+    """Read and verify all extents, several at one time where there is a pool and they are large.  Raises DataError."""
+    if pool is None or len(extents) < 2 or sum(extent.nbytes for extent in extents) < _WORTH_A_THREAD:
         for extent in extents:
             _read_extent(extent)
         return
