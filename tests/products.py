@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -27,6 +27,29 @@ def pairs_of(**factors: Iterable[Any]) -> pytest.MarkDecorator:
 def each_of(**factors: Iterable[Any]) -> pytest.MarkDecorator:
     """Parametrize by combinations in which every value of every factor occurs; as `pairs_of` else."""
     return _parametrize(factors, every_value)
+
+
+def pairs_of_kinds(kind: Callable[[Any], Any], **factors: Iterable[Any]) -> pytest.MarkDecorator:
+    """As `pairs_of`, where what the first factor's values are of pairs with the others' values, not each of them.
+
+    kind : of a value of the first factor.  Those of one kind take turns, so that every value occurs where a kind has
+        no more of them than combinations
+    """
+    name, given = next(iter(factors.items()))
+    values = list(given)
+
+    def select(sizes: Sequence[int]) -> list[tuple[int, ...]]:
+        kinds: dict[Any, list[int]] = {}
+        for at, value in enumerate(values):
+            kinds.setdefault(kind(value), []).append(at)
+        members, met = list(kinds.values()), [0] * len(kinds)
+        rows = []
+        for which, *others in every_pair([len(members), *sizes[1:]]):
+            rows.append((members[which][met[which] % len(members[which])], *others))
+            met[which] += 1
+        return rows
+
+    return _parametrize({**factors, name: values}, select)
 
 
 def _parametrize(factors: dict[str, Iterable[Any]], select: Any) -> pytest.MarkDecorator:

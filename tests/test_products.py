@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.products import WHOLE, each_of, every_pair, every_value, pairs_of
+from tests.products import WHOLE, each_of, every_pair, every_value, pairs_of, pairs_of_kinds
 
 SIZES = [[1], [5], [2, 2], [2, 2, 2], [3, 2, 5, 2, 2], [33, 12, 2, 3], [3, 3, 12, 2, 3], [7, 1, 2], [4, 4, 4]]
 LETTERS, DIGITS, SIGNS = "abc", (1, 2), [("+", 1), ("-", -1)]
@@ -42,3 +42,13 @@ def test_what_a_test_is_parametrized_by() -> None:
     assert len(rows) == (12 if WHOLE else 6)
     names, rows = each_of(letter=LETTERS).args
     assert (names, rows) == (["letter"], list(LETTERS))
+
+
+def test_values_of_one_kind_take_turns() -> None:
+    names, rows = pairs_of_kinds(str.lower, letter="aAbBBc", digit=range(5), sign__factor=SIGNS).args
+    assert names == ["letter", "digit", "sign", "factor"]
+    assert {row[0] for row in rows} == set("aAbBc")
+    assert {(row[0].lower(), row[1]) for row in rows} == set(itertools.product(LETTERS, range(5)))
+    assert {(row[0].lower(), row[2:]) for row in rows} == set(itertools.product(LETTERS, SIGNS))
+    assert {row[1:] for row in rows} == {(digit, *sign) for digit in range(5) for sign in SIGNS}
+    assert len(rows) == (60 if WHOLE else 15)

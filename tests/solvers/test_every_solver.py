@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from bigsvm.solvers.registry import SOLVERS
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.testing.problems import corner_problems, random_problem
 from bigsvm.testing.reference import optimum
-from tests.products import each_of, pairs_of
+from tests.products import each_of, pairs_of_kinds
 
 CORNERS = corner_problems()
 TOL = 1e-6
@@ -41,7 +42,7 @@ def expected(corner: str, loss: str, bias: str, C: float) -> float:
     return optimum(X, y, np.full(len(y), C), loss, bias)
 
 
-@pairs_of(name__loss__bias=CASES, corner=CORNERS, layout=["dense", "csr"], C=[1e-4, 1.0, 1e3])
+@pairs_of_kinds(itemgetter(0), name__loss__bias=CASES, corner=CORNERS, layout=["dense", "csr"], C=[1e-4, 1.0, 1e3])
 def test_every_corner_is_proved_and_optimal(
     name: str, loss: str, bias: str, corner: str, layout: str, C: float
 ) -> None:
@@ -110,8 +111,7 @@ def test_classes_trained_together_are_each_class_alone(
         assert result.figures["models"][m]["objective"] == pytest.approx(best, rel=1.1 * tol)
 
 
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("name", [name for name in SOLVERS if name != "dcd"])
+@each_of(name=[name for name in SOLVERS if name != "dcd"], stream=[False, True])
 def test_same_bytes_with_any_number_of_threads(
     tmp_path: Path, name: str, stream: bool, request: pytest.FixtureRequest
 ) -> None:
