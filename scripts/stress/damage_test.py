@@ -91,7 +91,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", choices=KINDS, help="this part alone")
     parser.add_argument(
-        "--smoke", action="store_true", help="one of each kind; of copies in the place of four others, one"
+        "--smoke", action="store_true", help="every way of damage once, of one kind of file after the other; few of the rest"
     )
     options = parser.parse_args()
     trials = 1 if options.smoke else options.trials
@@ -108,15 +108,16 @@ def main() -> None:
         wanted = [options.only] if options.only else KINDS
         if set(wanted) & {"store", "copy", "columns", "model"}:
             files.prepare()
-        for name in wanted:
+        for turn, name in enumerate(wanted):
             if hasattr(files, name):
-                for damage in DAMAGES:
+                for damage in DAMAGES[turn::4] if options.smoke else DAMAGES:
                     for _ in range(trials):
                         getattr(files, name)(damage)
                 files.told(name)
                 continue
-            times = {"documents": 10 * trials, "manifests": trials, "copies": 1 if options.smoke else 4}.get(name)
-            getattr(belonging, name)(*([] if times is None else [times]))
+            few: dict[str, tuple[int, ...]] = {"documents": (2,), "manifests": (1, 4), "copies": (1,), "holes": (2, 2)}
+            many = {"documents": (10 * trials,), "manifests": (trials,)}
+            getattr(belonging, name)(*(few if options.smoke else many).get(name, ()))
             belonging.told(name)
     if files.wrong + belonging.wrong:
         raise SystemExit(1)

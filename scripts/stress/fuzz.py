@@ -402,9 +402,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--grow", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--turns", type=int, default=0, help="so many each, however long they take")
-    parser.add_argument("--smoke", action="store_true", help="fifty turns each")
+    parser.add_argument("--smoke", action="store_true", help="twenty turns each")
     options = parser.parse_args()
-    limit = Limit(options.seconds, 50 if options.smoke else options.turns)
+    limit = Limit(options.seconds, 20 if options.smoke else options.turns)
     if options.grow:
         options.grow.write_text(json.dumps([line.hex() for line in grow(limit, options.seed)]))
         return

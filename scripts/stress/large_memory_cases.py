@@ -148,7 +148,7 @@ def main() -> int:
         )
         return 0
     if asked.smoke:
-        asked.share, asked.memory = 2e-4, "16MiB"
+        asked.share, asked.memory = 1e-4, "16MiB"
     failed, summary = 0, []
     with tempfile.TemporaryDirectory(dir=asked.work) as folder:
         for name, make, n_samples in (("float32", long_rows, 9_000_000), ("int8", one_hot, 10_000_000)):

@@ -38,7 +38,7 @@ def main() -> None:
     parser.add_argument("--smoke", action="store_true", help="few of each")
     options = parser.parse_args()
     if options.smoke:
-        options.bad, options.reads, options.kills = 4, 50, 1
+        options.bad, options.reads, options.kills = 4, 20, 1
     for what, trial, count in (
         ("bad", bad_candidates, options.bad),
         ("reads", reads_of_current, options.reads),

@@ -40,9 +40,9 @@ def main() -> None:
     """Fit again and again, streamed and in memory, and watch."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--fits", type=int, default=1000)
-    parser.add_argument("--smoke", action="store_true", help="40 fits of fewer rows")
+    parser.add_argument("--smoke", action="store_true", help="16 fits of fewer rows")
     options = parser.parse_args()
-    fits, rows = (40, 800) if options.smoke else (options.fits, 2000)
+    fits, rows = (16, 800) if options.smoke else (options.fits, 2000)
     rng = np.random.default_rng(0)
     X = rng.normal(size=(rows, 20)).astype(np.float32)
     y = np.where(X @ rng.normal(size=20) + rng.normal(size=rows) > 0, 1, -1)

@@ -13,12 +13,12 @@ from bigsvm.store.ingest.demo_rows import write_problem
 from bigsvm.units import MIB
 
 CAGE = Path(__file__).parents[2] / "scripts" / "stress" / "memory_cage.py"
-BUDGET, ROWS = 32, 410_000
+BUDGET, ROWS = 32, 250_000
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """About 170 MiB of rows: more than five times the budget."""
+    """About 104 MiB of rows: more than three times the budget."""
     path = tmp_path_factory.mktemp("memory") / "rows.zarr"
     write_problem(path, ROWS)
     return path
@@ -40,14 +40,14 @@ def caged(*command: str) -> tuple[dict, dict]:
 
 
 @pytest.mark.slow
-def test_fit_keeps_its_budget_on_data_five_times_larger(store: Path, tmp_path: Path) -> None:
+def test_fit_keeps_its_budget_on_data_three_times_larger(store: Path, tmp_path: Path) -> None:
     model = str(tmp_path / "m")
     memory = f"{BUDGET}MiB"
     document, _ = caged(
         "fit", str(store), "--memory", memory, "--scratch", str(tmp_path / "scratch"), "-o", model, "--tol", "1e-2"
     )
     result = document["result"]
-    assert result["data_bytes"] > 5 * BUDGET * MIB
+    assert result["data_bytes"] > 3 * BUDGET * MIB
     assert result["passes"] > 2
     used = result["memory"]
     assert used["budget_bytes"] == BUDGET * MIB
@@ -66,8 +66,8 @@ def test_ingest_keeps_memory_small(tmp_path: Path) -> None:
     line = b"1 " + b" ".join(b"%d:0.%d" % (j, j) for j in range(1, 400)) + b"\n"
     text = tmp_path / "rows.svm"
     with open(text, "wb") as file:
-        for _ in range(100):
+        for _ in range(60):
             file.write((line + line.replace(b"1 ", b"-1 ", 1)) * 150)
-    assert text.stat().st_size > 80e6
+    assert text.stat().st_size > 48e6
     document, _ = caged("ingest", str(text), str(tmp_path / "rows.zarr"), "--memory", f"{BUDGET}MiB")
-    assert document["result"]["n_samples"] == 30_000
+    assert document["result"]["n_samples"] == 18_000

@@ -13,22 +13,22 @@ from tests.memory.test_budget_kept import BUDGET, caged
 
 
 def table(path: Path) -> Path:
-    """Some 110 MiB of rows: numbers and a text column."""
+    """Some 75 MiB of rows: numbers and a text column."""
     rng = np.random.default_rng(0)
     values, cities = rng.normal(size=(20_000, 12)).round(4), rng.integers(0, 300, 20_000)
     rows = [f"{','.join(map(repr, x))},c{c},{int(x[0] > x[1])}" for x, c in zip(values.tolist(), cities, strict=True)]
     with open(path, "w") as file:
         file.write(",".join(f"x{j}" for j in range(12)) + ",city,label\n")
-        for _ in range(40):
+        for _ in range(27):
             file.write("\n".join(rows) + "\n")
     return path
 
 
 def cells(path: Path) -> Path:
-    """Some 105 MiB of rows, compressed."""
+    """Some 75 MiB of rows, compressed."""
     h5py = pytest.importorskip("h5py")
     X = sp.random(20_000, 5000, 0.02, random_state=0, format="csr", dtype=np.float32)
-    times = 7
+    times = 5
     with h5py.File(path, "w") as file:
         group = file.create_group("X")
         group.attrs.update({"encoding-type": "csr_matrix", "shape": [20_000 * times, 5000]})
@@ -51,7 +51,7 @@ def test_a_fit_of_a_file_as_it_lies_keeps_its_budget(name: str, make, tmp_path: 
     stop = ("--max-passes", "3", "--allow-unconverged")
     document, _ = caged("fit", str(path), "--memory", memory, "-o", str(tmp_path / "m"), *stop)
     result = document["result"]
-    assert result["data_bytes"] > 3 * BUDGET * MIB
+    assert result["data_bytes"] > 2 * BUDGET * MIB
     used = result["memory"]
     assert used["peak_anon_bytes"] - used["base_bytes"] <= BUDGET * MIB
     quality, _ = caged("evaluate", str(tmp_path / "m"), str(path), "--memory", memory)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import fcntl
+import gc
 import hashlib
 import os
 import signal
@@ -25,6 +26,7 @@ from bigsvm.events import COMPILING, CompileStarted, Emit, WorkAdvanced, silent
 
 _PATIENCE_S = 300.0  # a child that takes longer is stuck: it was forked from many threads
 _LOOK_S = 0.01
+_OBJECTS = 20_000  # new ones between two looks for garbage: some megabytes
 _PR_SET_PDEATHSIG = 1
 _REMEMBERED = 4096  # kinds
 _DONE, _FAILED, _NOT_COMPILED = 0, 1, 3
@@ -132,6 +134,7 @@ def _in_child(call: Callable[[], object], emit: Emit, load: bool) -> int:
                 if load:
                     status = _DONE if _loaded(call) else _NOT_COMPILED
                 else:
+                    _collect_rarely()
                     with told_of_compiling(lambda: os.write(tell, b".")):
                         call()
                     status = _DONE
@@ -164,6 +167,12 @@ def _bytes_in(pipe: int) -> int:
         return len(os.read(pipe, 4096))
     except BlockingIOError:
         return 0
+
+
+def _collect_rarely() -> None:
+    """Looking for garbage is a tenth of compiling: what the parent made stays, and little of the rest goes."""
+    gc.freeze()
+    gc.set_threshold(_OBJECTS)
 
 
 def _say_nothing() -> None:

@@ -104,8 +104,11 @@ class Belonging(Trials):
             command = ["predict", str(model), str(store), "-o", str(self.folder / "out.csv"), "--quiet"]
             self.judge("a bit of model.json", command, self.folder / "out.csv", right, "model.json", changed)
 
-    def manifests(self, times: int) -> None:
-        """Side manifests, kept in the cache folder of stores that were never sealed: damaged, or another store's."""
+    def manifests(self, times: int, every: int = 1) -> None:
+        """Side manifests, kept in the cache folder of stores that were never sealed: damaged, or another store's.
+
+        every : way of damage that is so many after the one before in their list
+        """
         cache = Path(os.environ["BIGSVM_CACHE"]) / "bigsvm" / "manifests"
         stores = [unsealed_store(self.work / name, seed) for name, seed in (("three", 4), ("four", 5))]
         sides, rights = [], []
@@ -115,7 +118,7 @@ class Belonging(Trials):
             sides.append(sorted(set(cache.glob("*")) - before))
             rights.append(contents(self.work / f"{store.name} fit" / "m"))
         kept = {path: path.read_bytes() for path in [*sides[0], *sides[1]]}
-        for damage in DAMAGES:
+        for damage in DAMAGES[::every]:
             for _ in range(times):
                 what = self.damage(damage, cache, sides[0])
                 command = fit(stores[0], self.folder)
@@ -127,9 +130,12 @@ class Belonging(Trials):
         self.judge("side manifest of another store", fit(stores[0], self.folder), self.folder / "m", rights[0])
         _restore(cache, kept)
 
-    def holes(self) -> None:
-        """Chunks that are gone before the first use: refused, whatever a fill value would make of them."""
-        for layout, codes in (("csr", True), ("dense", False), ("csr", False), ("dense", True)):
+    def holes(self, kinds: int = 4, places: int = 4) -> None:
+        """Chunks that are gone before the first use: refused, whatever a fill value would make of them.
+
+        kinds : of stores;  places : of an array, of which chunks are gone
+        """
+        for layout, codes in (("csr", True), ("dense", False), ("csr", False), ("dense", True))[:kinds]:
             name = f"{layout}{', codes' if codes else ''}"
             whole = unsealed_store(self.work / f"whole {name}", 6, layout, codes)
             must(fit(whole, self.work / f"{name} fit", "--weight", "obs/weight"))
@@ -138,8 +144,8 @@ class Belonging(Trials):
                 if array.startswith(("obs/other", "obs/third")):
                     continue
                 chunks = sorted(path for path in (whole / array / "c").rglob("*") if path.is_file())
-                gone = {"first": chunks[:1], "last": chunks[-1:], "middle": chunks[1:-1], "all": chunks}
-                for which, lost in gone.items():
+                gone = {"first": chunks[:1], "middle": chunks[1:-1], "last": chunks[-1:], "all": chunks}
+                for which, lost in list(gone.items())[:places]:
                     if not lost:
                         continue
                     # A name of its own for each: no manifest of another trial knows of its chunks.
