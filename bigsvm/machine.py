@@ -106,7 +106,7 @@ def _cgroup_paths(root: Path, controller: str) -> list[tuple[Path, int]]:
     """
     try:
         groups = (root / "proc/self/cgroup").read_text().splitlines()
-        mounts = (root / "proc/self/mountinfo").read_text().splitlines()
+        mounts = [line for line in (root / "proc/self/mountinfo").read_text().splitlines() if " - cgroup" in line]
     except OSError:
         return []
     found = []
@@ -160,7 +160,7 @@ def trim_heap() -> None:
 
 def anonymous_bytes() -> int:
     """Anonymous and shared resident memory of this process, now (RssAnon + RssShmem)."""
-    return _status("RssAnon:") + _status("RssShmem:")
+    return _status("RssAnon:", "RssShmem:")
 
 
 def resident_bytes() -> int:
@@ -173,14 +173,11 @@ def resident_peak_bytes() -> int:
     return _status("VmHWM:") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
 
 
-def _status(field: str) -> int:
-    """Bytes of a field of this process's status; 0 where there is none.
+def _status(*fields: str) -> int:
+    """Bytes of fields of this process's status, added up; 0 where there is none.
 
     Called many times a second, so without pathlib: that interns every part of every path, which fills the
     interpreter's table of strings until it is doubled.
     """
     with open("/proc/self/status", encoding="latin-1") as file:
-        for line in file:
-            if line.startswith(field):
-                return int(line.split()[1]) << 10
-    return 0
+        return sum(int(line.split()[1]) << 10 for line in file if line.startswith(fields))

@@ -70,6 +70,12 @@ def real_data() -> ModuleType:
 
 
 @pytest.fixture(autouse=True)
+def _no_power_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody pulls the plug here: nothing waits until the disk has it."""
+    monkeypatch.setattr(os, "fsync", lambda handle: None)
+
+
+@pytest.fixture(autouse=True)
 def _private_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Scratch of each test in its own folder; the kernel cache stays shared, for speed."""
     monkeypatch.setenv("BIGSVM_SCRATCH", str(tmp_path / "scratch"))

@@ -91,7 +91,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", choices=KINDS, help="this part alone")
     parser.add_argument(
-        "--smoke", action="store_true", help="every way of damage once, of one kind of file after the other; few of the rest"
+        "--smoke",
+        action="store_true",
+        help="every way of damage once, of one kind of file after the other; few of the rest",
     )
     options = parser.parse_args()
     trials = 1 if options.smoke else options.trials

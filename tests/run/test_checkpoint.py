@@ -21,7 +21,7 @@ from bigsvm.store.state.state_files import dump, load, read_tree, write_tree
 from tests.products import each_of
 
 
-def classes(n_classes: int, n: int = 700) -> tuple[np.ndarray, np.ndarray]:
+def classes(n_classes: int, n: int = 400) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(n_classes)
     X = rng.normal(size=(n, 12))  # float64: kernels that other tests compile too
     return X, np.argmax(X @ rng.normal(size=(12, n_classes)) + 0.5 * rng.normal(size=(n, n_classes)), axis=1)
@@ -108,7 +108,7 @@ def test_interrupted_anywhere_it_comes_to_the_same_bytes(
 @pytest.mark.usefixtures("streaming")
 def test_every_solver_comes_to_the_same_bytes(name: str, n_classes: int, tmp_path: Path) -> None:
     # Those that fetch row after row of K read all rows for each.
-    n = 120 if name in KERNEL_SOLVERS and name != "smo" else 700
+    n = 120 if name in KERNEL_SOLVERS and name != "smo" else 400
     store = bigsvm.open_store(classes(n_classes, n))
     loss = SOLVERS[name].losses[0]
     config = FitConfig.of(solver=name, loss=loss, C=0.01, tol=1e-3, memory="64MiB", max_passes=40)

@@ -72,7 +72,7 @@ def test_every_corner_is_proved_and_optimal(
 def test_streamed_rows_have_the_same_optimum(
     tmp_path: Path, name: str, loss: str, bias: str, layout: str, streaming: None
 ) -> None:
-    X, y = random_problem(300, 6, 0.7, seed=41, noise=0.2)
+    X, y = random_problem(200, 6, 0.7, seed=41, noise=0.2)
     rows: Any = sparse.csr_array(X) if layout == "csr" else X
     tol = 1e-2 if name in APPROXIMATE else 1e-4
     options: dict[str, Any] = {"solver": name, "loss": loss, "bias": bias, "C": 0.1, "tol": tol, "max_passes": 3000}
@@ -80,7 +80,7 @@ def test_streamed_rows_have_the_same_optimum(
     assert not result.model.about["plan"]["resident"]
     assert result.status == "converged"
     assert result.figures["passes"] > 1
-    assert result.figures["objective"] == pytest.approx(optimum(X, y, np.full(300, 0.1), loss, bias), rel=1.1 * tol)
+    assert result.figures["objective"] == pytest.approx(optimum(X, y, np.full(200, 0.1), loss, bias), rel=1.1 * tol)
 
 
 @pytest.mark.parametrize(("name", "loss", "bias"), CASES)
@@ -118,7 +118,7 @@ def test_same_bytes_with_any_number_of_threads(
     if stream:
         request.getfixturevalue("streaming")
     # Those that fetch row after row of K read all rows for each.
-    n = 120 if name in KERNEL_SOLVERS and name != "smo" else 250
+    n = 120 if name in KERNEL_SOLVERS and name != "smo" else 200
     X, y = random_problem(n, 6, 0.6, seed=45)
     rows = (sparse.csr_array(X.astype(np.float32)), y)
     options: dict[str, Any] = {"solver": name, "loss": SOLVERS[name].losses[0], "tol": 1e-3, "max_passes": 200}

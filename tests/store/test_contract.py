@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,7 +19,6 @@ INTEGERS = ("float32", "float64", "float16", "int64", "uint8", "int8", "int16", 
 @pytest.fixture(autouse=True)
 def _cache(tmp_path_factory, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-    monkeypatch.setattr(os, "fsync", lambda handle: None)  # for speed: nobody pulls the plug here
 
 
 class _Written(RowBlocksContract):

@@ -32,7 +32,6 @@ WEIGHTS = np.ones(len(X))
 @pytest.fixture(autouse=True)
 def _cache(tmp_path, monkeypatch):
     monkeypatch.setenv("BIGSVM_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(os, "fsync", lambda handle: None)  # for speed: nobody pulls the plug here
 
 
 def make(folder: Path, kind: str) -> Path:
