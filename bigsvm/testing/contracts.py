@@ -135,7 +135,7 @@ class RowBlocksContract:
         _holds(again.read(again.refs(7)[2]), X)
 
     def test_number_types(self, tmp_path: Path) -> None:
-        """X as it was, in a type that holds it; the content's fingerprint is that of the numbers, whatever their type."""
+        """X as it was, in a type that holds it; the content's fingerprint is of the numbers, whatever their type."""
         for dtype in self.dtypes:
             X, labels = example(dtype)
             folder = tmp_path / dtype
