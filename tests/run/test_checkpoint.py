@@ -130,7 +130,7 @@ def test_rows_in_memory_go_on_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize("n_classes", [2, 4])
 def test_a_run_that_was_handed_over_to_another_solver_goes_on(n_classes: int, tmp_path: Path) -> None:
     rng = np.random.default_rng(n_classes)
-    X = rng.standard_normal((1500, 20))
+    X = rng.standard_normal((900, 20))
     y = rng.integers(0, n_classes, len(X))
     options = {"working_rows": "12"}
     config = FitConfig.of(
