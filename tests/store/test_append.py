@@ -127,9 +127,7 @@ def killed_at(number: int) -> Iterator[list[str]]:
         yield calls
 
 
-def test_killed_at_any_write_it_is_the_old_store_or_the_new_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_at_any_write_it_is_the_old_store_or_the_new_one(tmp_path: Path) -> None:
     parts = [rows(90, dense=True), rows(25, (-1, 0, 1), True, 1), rows(9, (-1, 1), True, 2)]
     template, path = tmp_path / "template.zarr", tmp_path / "s.zarr"
     ingest(parts[0], template, chunk_bytes=400, codec="none")
