@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numba import typeof
 from scipy import sparse
 
 from bigsvm.compiled.linear.dual_cd import BlockRows
 from bigsvm.compiled.shared.rows import sqnorms
 from bigsvm.config import FitConfig
 from bigsvm.problem.problem import Problem, make_problem, zero_weights
+from bigsvm.solvers.dcd import active_row_buffer
 from bigsvm.solvers.dcd.active_row_buffer import ActiveRowBuffer, make_row_buffer, whole_row_buffer
 from bigsvm.store.blocks import readonly_view
 from bigsvm.store.formats.array_rows import ArrayRows
@@ -113,3 +115,22 @@ def test_a_row_larger_than_the_row_buffer_streams_on(packed: bool) -> None:
     offer(row_buffer, store, np.ones(N, np.float32), streams)
     assert row_buffer.n == 0
     assert streams.all()
+
+
+@pytest.mark.parametrize("part", [None, slice(5, 20)])
+@pytest.mark.parametrize("layout", ["csr", "dense"])
+def test_rows_that_stay_are_visited_by_the_loop_that_visits_those_that_arrive(
+    layout: str, part: slice | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arrays that may be written would be other types, and the largest loop of all would be compiled twice."""
+    visited: list[Any] = []
+    monkeypatch.setattr(active_row_buffer, "dual_cd_visit", lambda rows, *_: visited.append(rows))
+    store = store_of(layout, weights=True)
+    row_buffer = make_row_buffer(1_000_000, store, packed=False)
+    offer(row_buffer, store, np.ones(N, np.float32), np.ones(N, np.uint8))
+    assert row_buffer.n == N
+    problem = make_problem(FitConfig.of(loss="hinge"), store)
+    row_buffer.sweep(problem, np.zeros((N, 1)), zero_weights(FEATURES, 1), (0, 0), 0, part=part)
+    block = store.read(store.refs(N)[0])
+    arriving = (readonly_view(block.X), block.y.astype(np.int32), block.sample_weight.copy(), np.empty(N), np.arange(N))
+    assert [typeof(array) for array in visited[0]] == [typeof(array) for array in arriving]
