@@ -27,7 +27,11 @@ def table(path: Path) -> Path:
 def cells(path: Path) -> Path:
     """Some 75 MiB of rows, compressed."""
     h5py = pytest.importorskip("h5py")
-    X = sp.random(20_000, 5000, 0.02, random_state=0, format="csr", dtype=np.float32)
+    # One of every 50 columns: SciPy's `random` would draw from a permutation of all 100,000,000 places.
+    rng = np.random.default_rng(0)
+    columns = rng.integers(0, 50, (20_000, 100), np.int32) + 50 * np.arange(100, dtype=np.int32)
+    pointers = np.arange(0, 2_000_001, 100, dtype=np.int32)
+    X = sp.csr_array((rng.random(2_000_000, np.float32), columns.reshape(-1), pointers), shape=(20_000, 5000))
     times = 5
     with h5py.File(path, "w") as file:
         group = file.create_group("X")
@@ -37,8 +41,8 @@ def cells(path: Path) -> Path:
             array = group.create_dataset(name, (X.nnz * times,), part.dtype, chunks=(100_000,), compression="lzf")
             for k in range(times):
                 array[k * X.nnz : (k + 1) * X.nnz] = part
-        pointers = [X.indptr[1:].astype(np.int64) + k * X.nnz for k in range(times)]
-        group["indptr"] = np.concatenate([[0], *pointers])
+        ends = [X.indptr[1:].astype(np.int64) + k * X.nnz for k in range(times)]
+        group["indptr"] = np.concatenate([[0], *ends])
         file["obs/label"] = np.tile(np.where(X[:, :2500].sum(axis=1) > X[:, 2500:].sum(axis=1), 1, 0).ravel(), times)
     return path
 
