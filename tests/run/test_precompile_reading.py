@@ -105,11 +105,11 @@ def table(form: str, kind: str, stored: str) -> pa.Table:
     return pa.table({**labels, **columns})
 
 
-COLUMNS, SPARSE = "find_columns turn_columns", "take_rows"
+COLUMNS, SPARSE, LISTS = "find_columns turn_columns", "take_rows", "take_rows add_lists"
 FORMS = [
-    ("parquet", "lists", SPARSE), ("parquet", "vectors", SPARSE), ("parquet", "mixed vectors", SPARSE),
+    ("parquet", "lists", LISTS), ("parquet", "vectors", LISTS), ("parquet", "mixed vectors", LISTS),
     ("parquet", "fixed", "take_values"), ("parquet", "columns", COLUMNS), ("parquet", "several types", COLUMNS),
-    ("feather", "columns", COLUMNS), ("feather", "texts", SPARSE), ("feather", "lists", SPARSE),
+    ("feather", "columns", COLUMNS), ("feather", "texts", SPARSE), ("feather", "lists", LISTS),
     ("csv", "columns", COLUMNS), ("csv", "texts", SPARSE),
 ]  # fmt: skip
 WRITERS: dict[str, Any] = {

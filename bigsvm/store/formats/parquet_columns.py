@@ -17,6 +17,7 @@ from bigsvm.errors import DataError
 from bigsvm.store.blocks import CompiledCall, frozen
 from bigsvm.store.checks import as_values, check_finite, value_dtype
 from bigsvm.store.formats.tables.arrow_values import ColumnsAsRows, numbers_of, refuse_nulls
+from bigsvm.store.formats.tables.lists_as_rows import ListsAsRows
 
 _SPARK = ("type", "size", "indices", "values")
 
@@ -49,6 +50,11 @@ class Layout:
     def as_rows(self) -> ColumnsAsRows:
         """Of one column a feature."""
         return ColumnsAsRows(self.features, self.dtype)
+
+    @functools.cached_property
+    def as_lists(self) -> ListsAsRows | None:
+        """Of lists, and of vectors that are made of these."""
+        return ListsAsRows(self.features, self.dtype) if self.form in ("lists", "spark") else None
 
     @property
     def columns(self) -> list[str]:

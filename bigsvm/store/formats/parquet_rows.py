@@ -18,7 +18,7 @@ from bigsvm.files.sealed_json import read_sealed, write_sealed
 from bigsvm.store.addresses import make_refs
 from bigsvm.store.blocks import Block, BlockRef, CompiledCall, RowBlocks
 from bigsvm.store.checks import index_dtype
-from bigsvm.store.formats.chosen.column_labels import ColumnLabels
+from bigsvm.store.formats.chosen.column_labels import ColumnLabels, joined
 from bigsvm.store.formats.parquet_columns import (
     Layout,
     check_size,
@@ -109,7 +109,11 @@ class ParquetRows(ColumnLabels):
         """Of `read`."""
         if not self._layout.sparse:
             return dense_calls(self._layout)
-        return growing_calls(self.dtype, self._stored_indices(), self.index_dtype)
+        stored = self._stored_indices()
+        calls = growing_calls(self.dtype, stored, self.index_dtype)
+        if self._layout.as_lists is not None:
+            calls += self._layout.as_lists.compiled_calls(stored, self.index_dtype)
+        return calls
 
     def _stored_indices(self) -> np.dtype:
         """The type of indices that `_csr` gives."""
@@ -158,26 +162,26 @@ class ParquetRows(ColumnLabels):
             raise DataError(f"no rows {start} to {stop} of {self.n_samples}", self.uri)
         # Before the batches: a first reading of the labels moves this thread's place in the files.
         layout, classes = self._layout, self.classes
-        n_features = self.n_features
+        n_features, as_lists = self.n_features, layout.as_lists
         sparse = GrowingRows(stop - start, n_features, self.dtype, index_dtype(n_features), self._memory)
         dense_rows = 0 if layout.sparse else stop - start
         dense = self._memory.array("dense", (dense_rows, n_features), self.dtype)
         labels, weights = [], []
         for first, batch in self._files.batches(start, stop, layout.columns):
             if layout.sparse:
-                sparse.add(self._csr(batch, first), self.uri, first)
+                if as_lists is None or not as_lists.add(batch, sparse, n_features):
+                    sparse.add(self._csr(batch, first), self.uri, first)
             else:
                 self._fill(batch, first, dense[first - start : first - start + batch.num_rows])
-            if layout.label is None:
-                labels.append(np.zeros(batch.num_rows))
-            else:
-                labels.append(self._labels(batch, first))
+            if layout.label is not None:
+                labels.append(batch.column(layout.label))
             if layout.weight is not None:
-                weights.append(self._weights(batch, layout.weight, first))
+                weights.append(batch.column(layout.weight))
         X = sparse.whole() if layout.sparse else dense
-        y = np.concatenate(labels)
+        y = self._labels(joined(labels), start) if labels else np.zeros(stop - start)
         y = as_targets(y, self.uri, start) if classes is None else label_codes(y, classes)
-        return Block(start, stop, X, y, np.concatenate(weights) if weights else None)
+        weight = self._weights(joined(weights), str(layout.weight), start) if weights else None
+        return Block(start, stop, X, y, weight)
 
     def entries_of(self, start: int, stop: int) -> int:
         """Stored entries of rows [start, stop)."""
