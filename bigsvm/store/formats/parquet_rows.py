@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -40,7 +40,8 @@ class ParquetRows(ColumnLabels):
 
     Layouts: `label`, `indices: list<int>`, `values: list<float>` (CSR); Spark ML vectors (CSR); one numeric
     column per feature beside the label (dense, in the schema's order); one fixed-size list (dense).
-    A column `weight` is taken for weights; columns of `apart` are no features.
+    A column `weight` is taken for weights; columns of `apart` are no features.  `columns` are those that are, by name
+    or pattern: a model keeps which these were, and `like` it they are taken by their names.
     Opened with labelled=False, for prediction, columns of labels and weights are left out, and every y is 0.
     All bytes are read once at the first opening, for the fingerprint; it is kept in the cache folder as long
     as names, sizes and times stay.
@@ -66,13 +67,33 @@ class ParquetRows(ColumnLabels):
         labelled: bool = True,
         missing: Missing = "refuse",
         apart: tuple[str, ...] = (),
+        columns: tuple[str, ...] = (),
+        like: Mapping[str, Any] | None = None,
     ) -> None:
         self.uri = os.path.realpath(name)
         self.warnings: list[str] = []
-        self._options, self._task, self._missing = (label, weight, task, labelled, missing, apart), task, missing
         self._files = ParquetFiles(find_files(name))
         assert self._files.schema is not None
-        self._select(find_layout(self._files.schema, label, weight, self.uri, labelled, apart))
+        kept = columns_of(like, self._files.schema.names, self.uri)
+        self._options = (label, weight, task, labelled, missing, apart, columns, kept)
+        self._task, self._missing = task, missing
+        self._select_columns(self._files.schema, label, weight, labelled, apart, columns, kept)
+
+    def _select_columns(
+        self,
+        schema: pa.Schema,
+        label: str | None,
+        weight: str | None,
+        labelled: bool,
+        apart: tuple[str, ...],
+        columns: tuple[str, ...],
+        kept: tuple[str, ...],
+    ) -> None:
+        """Take some columns for rows: those that a model keeps, in its order, else those that were asked for."""
+        asked = kept or columns
+        self._select(find_layout(schema, label, weight, self.uri, labelled, apart, asked, in_order=bool(kept)))
+        if asked:
+            self.recipe = {"columns": list(self._layout.features)}
 
     def _select(self, layout: Layout) -> None:
         """Take the columns of a layout for rows."""
@@ -232,6 +253,20 @@ class ParquetRows(ColumnLabels):
         return self._known
 
 
+def columns_of(like: Mapping[str, Any] | None, names: Sequence[str], where: str) -> tuple[str, ...]:
+    """The columns that a model's rows were chosen from another file by, which this one has to have; () where none were.
+
+    Raises DataError where one is not there: no other one stands for it.
+    """
+    found = () if not like or "encoding" in like else tuple(map(str, like.get("columns", ())))
+    for name in found:
+        if name not in names:
+            raise DataError(
+                f"no column {name!r}, which the model was trained on", where, f"columns there: {', '.join(names[:20])}"
+            )
+    return found
+
+
 @functools.lru_cache(maxsize=8)
 def reopen(
     uri: str,
@@ -241,10 +276,15 @@ def reopen(
     labelled: bool,
     missing: Missing,
     apart: tuple[str, ...],
+    columns: tuple[str, ...],
+    kept: tuple[str, ...],
     fingerprint: str,
 ) -> ParquetRows:
     """The store of a pickled ParquetRows, opened once per process.  Raises DataError if it changed."""
-    store = ParquetRows(uri, label=label, weight=weight, task=task, labelled=labelled, missing=missing, apart=apart)
+    store = ParquetRows(
+        uri, label=label, weight=weight, task=task, labelled=labelled, missing=missing, apart=apart, columns=columns,
+        like={"columns": kept},
+    )  # fmt: skip
     if store.fingerprint != fingerprint:
         raise DataError("the store changed since the run began", uri)
     return store
