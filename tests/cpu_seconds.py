@@ -2,7 +2,7 @@
 
 The suite has a budget of CPU seconds, not of wall seconds, which depend on what else the machine does.  User and system
 time count, of pytest's processes and of every child that somebody waited for.  What compiling took of it is told apart:
-in the test's own process as numba's events say, and in the forked child of `run.execute.compile_in_child`.  Programs
+in the test's own process as numba's events say, and in the forked child of `bigsvm.compile_in_child`.  Programs
 that a test starts compile unseen, and count as children.
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from numba.core import event
 
-from bigsvm.run.execute import compile_in_child
+from bigsvm import compile_in_child
 
 COLUMNS = ("all", "children", "compiling", "tests")
 _SLOWEST, _WORTH_TELLING = 40, 0.5

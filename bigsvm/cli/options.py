@@ -63,7 +63,8 @@ row_options = [
         "--columns",
         type=Names(),
         metavar="A,B,...",
-        help="Of a table: the columns that are features; without a header the names of all of them, or `numbers`.",
+        help="Of a table or Parquet: the columns that are features, or patterns: 'x*'; without a header the names of "
+        "all, or `numbers`.",
     ),
     click.option(
         "--hash-bits",

@@ -30,6 +30,8 @@ from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.store.formats.opener import open_store
 from bigsvm.store.ingest.demo_rows import N_FEATURES, write_problem
 from bigsvm.store.ingest.ingest import ingest
+from bigsvm.store.ingest.usual_tables import write_table
+from bigsvm.store.precompile_reading import precompile_reading
 
 USES = ("demo", "fit", "predict", "certify")
 _FEW, _MANY = 12, N_FEATURES  # features, on either side of what `--solver auto` goes by
@@ -43,6 +45,8 @@ class Case:
     """A fit of the usual kind, and what is done with its model.
 
     streamed : of more rows than memory holds; these are declared, and the fit is only prepared
+    table : the form of the rows in a file of columns (`usual_tables.py`), which only reading is prepared for: rows of
+        the layout and type are another case's
     """
 
     uses: tuple[str, ...]
@@ -51,6 +55,7 @@ class Case:
     features: int = _FEW
     classes: int = 2
     streamed: bool = False
+    table: str = ""
     options: tuple[tuple[str, Any], ...] = ()
 
     @property
@@ -59,7 +64,7 @@ class Case:
         rows = f"{'sparse' if self.layout == 'csr' else 'dense'} {self.dtype} rows"
         many = ", many features" if self.features == _MANY else ""
         classes = f", {self.classes} classes" if self.classes > 2 else ""
-        where = ", streamed" if self.streamed else ""
+        where = ", streamed" if self.streamed else f", {self.table}" if self.table else ""
         return f"{rows}{many}{classes}{where}" + "".join(f", {value}" for _, value in self.options)
 
 
@@ -82,8 +87,14 @@ CASES = (
     Case(_USED, "csr", "float32", options=_RBF),
     Case(_USED, "dense", "float32", options=_RBF),
     Case(_USED, "dense", "float64", options=_RBF),
+    Case(_USED, "dense", "float64", table="numbers in CSV"),
+    Case(_USED, "csr", "float64", table="text in CSV"),
+    Case(_USED, "dense", "float32", table="columns in Parquet"),
+    Case(_USED, "dense", "float32", table="lists of one length in Parquet"),
+    Case(_USED, "csr", "float32", table="lists in Parquet"),
+    Case(_USED, "csr", "float64", table="vectors in Parquet"),
 )
-"""What is usual: text as `ingest` reads it, arrays as they come from NumPy and SciPy, and the demonstration."""
+"""What is usual: text as `ingest` reads it, arrays as they come from NumPy and SciPy, tables, and the demonstration."""
 
 
 def warm(uses: Collection[str], emit: Emit = silent, cases: Collection[Case] | None = None) -> dict[str, Any]:
@@ -131,6 +142,9 @@ def _warm_one(case: Case, uses: set[str], folder: Path, emit: Emit) -> None:
     if case.streamed:
         declared = _Declared(case)
         precompile(declared, make_plan(declared, config), config, emit)
+        return
+    if case.table:
+        precompile_reading(open_store(write_table(case.table, *_arrays(case), folder)), emit)
         return
     store = _store(case, folder)
     model = folder / "model"

@@ -34,7 +34,7 @@ from bigsvm.store.ingest.ingest import ingest
 
 WRITERS = {
     "pandas": ["pandas", "pyarrow"],
-    "polars": ["polars"],
+    "polars": ["polars", "numpy"],
     "dask": ["dask[dataframe]", "zarr"],
     "h5py": ["h5py"],
     "anndata": ["anndata"],

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from bigsvm import compile_in_child
 from bigsvm.cli.failures import failure_of
 from bigsvm.compiled.cache.functions import NotCompiled, only_loading
 from bigsvm.errors import PlanRefused
 from bigsvm.machine import check_address_space, memory_limit
-from bigsvm.run.execute import compile_in_child
 from bigsvm.units import show_bytes
 from tests.cli.conftest import Bigsvm
 from tests.cli.test_main import PROGRAM

@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bigsvm import events
+from bigsvm import compile_in_child, events
 from bigsvm.cli.main import run
 from bigsvm.observe.jsonl import event_line, read_events
 from bigsvm.observe.schema import event_schema
-from bigsvm.run.execute import compile_in_child
 from bigsvm.run.execute.signals import Stop
 from bigsvm.run.execute.traffic import Traffic
 from bigsvm.store.ingest.ingest import ingest

@@ -26,7 +26,7 @@ from numba.core.dispatcher import Dispatcher
 from scipy import sparse
 import bigsvm
 import bigsvm.compiled
-from bigsvm.run.execute import compile_in_child
+from bigsvm import compile_in_child
 from bigsvm.run.fit import fit, precompile as precompiling, sizes
 from bigsvm.store.formats.array_rows import ArrayRows
 

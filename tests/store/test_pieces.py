@@ -7,11 +7,12 @@ import gzip
 from pathlib import Path
 
 import numpy as np
+import pyarrow.csv
 import pytest
 
 import bigsvm
 from bigsvm.errors import DataError
-from bigsvm.store.formats.tables import pieces
+from bigsvm.store.formats.tables import delimited, pieces
 from bigsvm.store.formats.tables.table_rows import TableRows
 
 
@@ -51,3 +52,30 @@ def test_a_piece_is_what_stands_there_whatever_was_read_before(suffix: str, held
             view.release()
     with pytest.raises(DataError, match="changed"):
         reader.read(4990, 11)
+
+
+KINDS = [None, "float", "int", "bool", "text"]
+FIELDS = ["", '""', "0", "1", "1.5", "1e3", "inf", "-Inf", "x", "north", "t", *pyarrow.csv.ConvertOptions().null_values,
+          *pyarrow.csv.ConvertOptions().true_values, *pyarrow.csv.ConvertOptions().false_values]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("other", KINDS[1:])
+@pytest.mark.parametrize("quoted_null", [True, False])
+def test_fields_mean_what_they_mean_to_pyarrow(
+    kind: str | None, other: str, quoted_null: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever it is not told to look for, because a piece cannot have it."""
+    kinds = None if kind is None else {"a": kind, "b": other}
+
+    def read(field: str) -> object:
+        text = f"{field},1\n0,{field}\n".encode()
+        try:
+            return delimited.parse(text, delimited.Header(("a", "b"), ",", True, 0), "t", 0, kinds, quoted_null)
+        except DataError as error:
+            return str(error)
+
+    found = [read(field) for field in FIELDS]
+    monkeypatch.setattr(delimited, "_values_looked_for", lambda text, kinds: {})
+    for field, one in zip(FIELDS, found, strict=True):
+        assert str(one) == str(read(field)), field

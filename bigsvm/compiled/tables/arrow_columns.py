@@ -3,27 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import types
-from numba.extending import intrinsic
 
 from bigsvm.compiled.shared.compile import inner_loop
+from bigsvm.compiled.tables.arrow_memory import BUFFERS, CHILDREN, NULLS, OFFSET, read_at
 
-# Of `struct ArrowArray`, in words of 8 bytes: https://arrow.apache.org/docs/format/CDataInterface.html
-_NULLS, _OFFSET, _BUFFERS, _CHILDREN = 1, 2, 5, 6
 _ROWS, _COLUMNS = 256, 8
 """Of a part that is turned.  The nearest cache has eight places for what lies a power of two apart, as columns may."""
-
-
-@intrinsic
-def _read(typingctx, address, place, like):
-    """Number `place` of those that lie at an address; they are of the type of the array `like`."""
-    dtype = like.dtype
-
-    def generate(context, builder, signature, arguments):
-        pointer = builder.inttoptr(arguments[0], context.get_data_type(dtype).as_pointer())
-        return builder.load(builder.gep(pointer, [arguments[1]]))
-
-    return dtype(types.uint64, types.uint64, like), generate
 
 
 @inner_loop
@@ -34,16 +19,16 @@ def find_columns(batch, places, itemsize, addresses):
     places : int64, shape (n_columns,)      of the columns, all of numbers of `itemsize` bytes
     addresses : uint64, shape (n_columns,)  out
     """
-    children = _read(np.uint64(batch), np.uint64(_CHILDREN), addresses)
-    skipped = _read(np.uint64(batch), np.uint64(_OFFSET), addresses)
+    children = read_at(np.uint64(batch), np.uint64(CHILDREN), np.uint64)
+    skipped = read_at(np.uint64(batch), np.uint64(OFFSET), np.uint64)
     for j in range(places.shape[0]):
-        column = _read(children, np.uint64(places[j]), addresses)
-        buffers = _read(column, np.uint64(_BUFFERS), addresses)
-        known_without = _read(column, np.uint64(_NULLS), addresses) == 0
-        if not known_without and _read(buffers, np.uint64(0), addresses) != 0:
+        column = read_at(children, np.uint64(places[j]), np.uint64)
+        buffers = read_at(column, np.uint64(BUFFERS), np.uint64)
+        known_without = read_at(column, np.uint64(NULLS), np.uint64) == 0
+        if not known_without and read_at(buffers, np.uint64(0), np.uint64) != 0:
             return False
-        first = skipped + _read(column, np.uint64(_OFFSET), addresses)
-        addresses[j] = _read(buffers, np.uint64(1), addresses) + first * np.uint64(itemsize)
+        first = skipped + read_at(column, np.uint64(OFFSET), np.uint64)
+        addresses[j] = read_at(buffers, np.uint64(1), np.uint64) + first * np.uint64(itemsize)
     return True
 
 
@@ -63,10 +48,10 @@ def turn_columns(addresses, first, out):
             for j in range(p, q):
                 values = addresses[j]
                 for i in range(a, b):
-                    x = _read(values, i, out)
+                    x = read_at(values, i, out)
                     odd |= x - x != 0  # of NaN and infinities this is NaN
             to = np.uint64(first)
             for i in range(a, b):
                 for j in range(p, q):
-                    out[i, to + j] = _read(addresses[j], i, out)
+                    out[i, to + j] = read_at(addresses[j], i, out)
     return not odd

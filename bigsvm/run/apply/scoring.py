@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from bigsvm.budget import MemoryBudget
+from bigsvm.compile_in_child import compiled_in_child
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.config import FitConfig
 from bigsvm.errors import DataError
@@ -19,10 +20,9 @@ from bigsvm.events import Emit, Warned, WorkAdvanced, WorkEnded, WorkStarted, si
 from bigsvm.machine import core_count, memory_limit, return_freed_memory
 from bigsvm.model.linear_model import Model
 from bigsvm.model.model_rows import check_alike
-from bigsvm.run.execute.compile_in_child import compiled_in_child
-from bigsvm.run.execute.precompile_reading import precompile_reading
 from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks, row_bytes
 from bigsvm.store.labels import as_labels, scan_classes
+from bigsvm.store.precompile_reading import precompile_reading
 from bigsvm.store.text.label_fields import LabelFields
 from bigsvm.store.text.svmlight import Chunk, read_chunks
 from bigsvm.store.text.text_files import Piece, line_limit, read_pieces

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from bigsvm.budget import MemoryBudget
+from bigsvm.compile_in_child import compiled_in_child
 from bigsvm.config import OPTIONS, FitConfig
 from bigsvm.events import Emit, silent
 from bigsvm.model.decide import models_of
@@ -28,8 +29,6 @@ from bigsvm.problem.axis import ModelAxis
 from bigsvm.problem.kernel import Definite, Kernel
 from bigsvm.problem.loss import loss_named
 from bigsvm.problem.problem import Problem
-from bigsvm.run.execute.compile_in_child import compiled_in_child
-from bigsvm.run.execute.precompile_reading import precompile_reading
 from bigsvm.run.execute.signals import Stop
 from bigsvm.run.execute.small_rows import kind_of, rows_like, small_rows
 from bigsvm.run.fit.loop import Loop
@@ -41,6 +40,7 @@ from bigsvm.run.start.take_over import take_over
 from bigsvm.solvers.base import Need, SmallFit
 from bigsvm.solvers.dcd.active_row_buffer import whole_row_buffer
 from bigsvm.store.blocks import RowBlocks
+from bigsvm.store.precompile_reading import precompile_reading
 from bigsvm.store.working_order import MANY_FEATURES
 from bigsvm.tasks import SerialMapper
 from bigsvm.units import MIB

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from bigsvm.compile_in_child import compiled_in_child
 from bigsvm.config import FitConfig
 from bigsvm.errors import DataError, PlanRefused
 from bigsvm.events import Emit, WorkAdvanced, WorkEnded, WorkStarted, silent
@@ -21,9 +22,7 @@ from bigsvm.model.model_rows import check_alike
 from bigsvm.peak_memory import PeakMemory
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import Problem
-from bigsvm.run.execute.compile_in_child import compiled_in_child
 from bigsvm.run.execute.mapper import open_mapper
-from bigsvm.run.execute.precompile_reading import precompile_reading
 from bigsvm.run.execute.small_rows import kind_of, rows_like
 from bigsvm.run.fit.sizes import BLOCK_BYTES, FIXED
 from bigsvm.run.proof.alpha_terms import AlphaTerms
@@ -31,6 +30,7 @@ from bigsvm.run.proof.beta_terms import KernelTerms, SignedLinearTerms
 from bigsvm.run.proof.saved_problem import models_document, problem_of
 from bigsvm.run.proof.terms import SavedTerms, n_samples_of
 from bigsvm.store.blocks import RowBlocks
+from bigsvm.store.precompile_reading import precompile_reading
 from bigsvm.store.withheld import HashedShare, WithheldRows
 from bigsvm.tasks import SerialMapper, runs_of
 from bigsvm.units import MIB, show_bytes

@@ -74,7 +74,8 @@ def open_store(
         fill value, which is what zarr leaves out unless it is told to write it.  Remembered until the store changes
     labelled : False for prediction: labels and weights are not looked for, and columns of these names are no features
     matrix : of AnnData: X, layers/NAME, obsm/NAME or raw/X
-    columns : of a table those that are features; of text without a header the names of all, or `numbers`
+    columns : of a table, or of Parquet, those that are features, by their names or by patterns of a shell, such as
+        `x*`; of text without a header the names of all, or `numbers`
     hash_bits : text columns of a table share 2^hash_bits features; None gives one to each value that occurs
     missing : rows without a label are refused; drop leaves them out
     scale : maxabs divides each column by its largest |value| (one pass finds them), unit-norm each row by its norm;
@@ -193,7 +194,7 @@ def _open_path(
     options = {**options, "labelled": labelled}
     is_h5 = path.suffix.lower() == ".h5ad"
     if _is_store(path) or is_h5:
-        _refuse_chosen(chosen, ("columns", "hash_bits"), "is for tables: .csv, .tsv, .arrow and .feather files", name)
+        _refuse_chosen(chosen, ("columns", "hash_bits"), "is for tables: .csv, .tsv, .arrow, .feather, Parquet", name)
         options["matrix"] = chosen["matrix"] or (chosen["like"] or {}).get("matrix")
         if is_h5:
             from bigsvm.store.formats.h5ad_rows import H5adRows
@@ -212,11 +213,13 @@ def _open_path(
         table = {name: chosen[name] for name in ("columns", "hash_bits", "like", "apart", "sets")}
         return _with_labels(partial(TableRows, name, **options, **table), labelled, chosen)
     if path.exists():
-        _refuse_chosen(chosen, ("matrix", "columns", "hash_bits"), "is not for this kind of file", name)
+        options_of_tables = ("hash_bits",) if _is_parquet(path) else ("columns", "hash_bits")
+        _refuse_chosen(chosen, ("matrix", *options_of_tables), "is not for this kind of file", name)
     if _is_parquet(path):
         from bigsvm.store.formats.parquet_rows import ParquetRows
 
-        return _with_labels(partial(ParquetRows, name, **options, apart=chosen["apart"]), labelled, chosen)
+        table = {name: chosen[name] for name in ("apart", "columns", "like")}
+        return _with_labels(partial(ParquetRows, name, **options, **table), labelled, chosen)
     if path.exists() and labelled and chosen["missing"] == "drop":
         _refuse_chosen(chosen, ("missing",), "is not for it", name)
     if not path.exists():

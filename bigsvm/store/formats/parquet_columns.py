@@ -17,6 +17,8 @@ from bigsvm.errors import DataError
 from bigsvm.store.blocks import CompiledCall, frozen
 from bigsvm.store.checks import as_values, check_finite, value_dtype
 from bigsvm.store.formats.tables.arrow_values import ColumnsAsRows, numbers_of, refuse_nulls
+from bigsvm.store.formats.tables.column_choice import chosen_columns
+from bigsvm.store.formats.tables.lists_as_rows import ListsAsRows
 
 _SPARK = ("type", "size", "indices", "values")
 
@@ -50,6 +52,11 @@ class Layout:
         """Of one column a feature."""
         return ColumnsAsRows(self.features, self.dtype)
 
+    @functools.cached_property
+    def as_lists(self) -> ListsAsRows | None:
+        """Of lists, and of vectors that are made of these."""
+        return ListsAsRows(self.features, self.dtype) if self.form in ("lists", "spark") else None
+
     @property
     def columns(self) -> list[str]:
         return [*self.features, *(name for name in (self.label, self.weight) if name is not None)]
@@ -57,31 +64,43 @@ class Layout:
 
 def find_layout(
     schema: pa.Schema, label: str | None, weight: str | None, where: str, labelled: bool = True,
-    apart: tuple[str, ...] = (),
+    apart: tuple[str, ...] = (), columns: tuple[str, ...] = (), in_order: bool = False,
 ) -> Layout:  # fmt: skip
     """The first that fits: lists `indices` and `values`; one vector column; numeric columns.
 
     labelled : False leaves the columns of labels and of weights out, where they are there
     apart : further columns that are no features
+    columns : those that are, by name or pattern; all others where it is empty
+    in_order : features stand in the order of `columns`, which are names, else in that of the schema
 
     Raises
     ------
     DataError : a column named is not there, or a feature column is not of numbers.
+    UsageError : of `columns`, one that is not there.
     """
     names = schema.names
     if not labelled:
-        others = {label or "label", weight or "weight", *apart}
-        kinds = {name: schema.field(i).type for i, name in enumerate(names) if name not in others}
-        return _of_features(kinds, names, where)
+        others = ({label or "label", weight or "weight"} - set(columns)) | set(apart)
+        return _of_features(_kinds_of(schema, others, columns, in_order, where), names, where)
     label = label or "label"
     for name in (label, weight):
         if name is not None and names.count(name) != 1:
             raise DataError(f"no column {name!r}", where, f"columns there: {', '.join(names[:20])}")
-    if weight is None and names.count("weight") == 1:
+    if weight is None and names.count("weight") == 1 and "weight" not in columns:
         weight = "weight"
-    kinds = {name: schema.field(i).type for i, name in enumerate(names) if name not in (label, weight, *apart)}
+    kinds = _kinds_of(schema, {name for name in (label, weight, *apart) if name}, columns, in_order, where)
     layout = _of_features(kinds, names, where)
     return dataclasses.replace(layout, label=label, weight=weight)
+
+
+def _kinds_of(
+    schema: pa.Schema, others: set[str], columns: tuple[str, ...], in_order: bool, where: str
+) -> dict[str, pa.DataType]:
+    """Types of the columns that may be features, by their names."""
+    chosen = chosen_columns(columns, schema.names, others, where)
+    fields = enumerate(schema.names)
+    found = {name: schema.field(i).type for i, name in fields if name in chosen and name not in others}
+    return {name: found[name] for name in columns if name in found} if in_order else found
 
 
 def _of_features(kinds: dict[str, pa.DataType], names: list[str], where: str) -> Layout:
@@ -113,7 +132,7 @@ def _dtype(kinds: dict[str, pa.DataType], where: str) -> np.dtype:
     for name, kind in kinds.items():
         dtype = as_number_type(kind)
         if dtype is None:
-            hint = "drop it, or name it with --label"
+            hint = "choose others with --columns, or name it with --label"
             raise DataError(f"column {name!r} of type {kind} is not numeric", where, hint)
         dtypes.append(dtype)
     if len(set(dtypes)) == 1:

@@ -143,11 +143,15 @@ class _Cursor:
             if self._position + batch.num_rows <= start:
                 self._position, self._rest = self._position + batch.num_rows, None
                 continue
-            batch = batch.slice(start - self._position)
-            taken = batch.slice(0, stop - start)
-            self._position = start + taken.num_rows
-            self._rest = batch.slice(taken.num_rows) if taken.num_rows < batch.num_rows else None
-            return taken
+            if self._position < start:
+                batch = batch.slice(start - self._position)
+            wanted = stop - start
+            self._position = start + min(wanted, batch.num_rows)
+            if batch.num_rows <= wanted:  # a slice costs something for each column
+                self._rest = None
+                return batch
+            self._rest = batch.slice(wanted)
+            return batch.slice(0, wanted)
 
 
 def _read(

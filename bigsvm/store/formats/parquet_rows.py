@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -18,7 +18,7 @@ from bigsvm.files.sealed_json import read_sealed, write_sealed
 from bigsvm.store.addresses import make_refs
 from bigsvm.store.blocks import Block, BlockRef, CompiledCall, RowBlocks
 from bigsvm.store.checks import index_dtype
-from bigsvm.store.formats.chosen.column_labels import ColumnLabels
+from bigsvm.store.formats.chosen.column_labels import ColumnLabels, joined
 from bigsvm.store.formats.parquet_columns import (
     Layout,
     check_size,
@@ -40,7 +40,8 @@ class ParquetRows(ColumnLabels):
 
     Layouts: `label`, `indices: list<int>`, `values: list<float>` (CSR); Spark ML vectors (CSR); one numeric
     column per feature beside the label (dense, in the schema's order); one fixed-size list (dense).
-    A column `weight` is taken for weights; columns of `apart` are no features.
+    A column `weight` is taken for weights; columns of `apart` are no features.  `columns` are those that are, by name
+    or pattern: a model keeps which these were, and `like` it they are taken by their names.
     Opened with labelled=False, for prediction, columns of labels and weights are left out, and every y is 0.
     All bytes are read once at the first opening, for the fingerprint; it is kept in the cache folder as long
     as names, sizes and times stay.
@@ -66,13 +67,33 @@ class ParquetRows(ColumnLabels):
         labelled: bool = True,
         missing: Missing = "refuse",
         apart: tuple[str, ...] = (),
+        columns: tuple[str, ...] = (),
+        like: Mapping[str, Any] | None = None,
     ) -> None:
         self.uri = os.path.realpath(name)
         self.warnings: list[str] = []
-        self._options, self._task, self._missing = (label, weight, task, labelled, missing, apart), task, missing
         self._files = ParquetFiles(find_files(name))
         assert self._files.schema is not None
-        self._select(find_layout(self._files.schema, label, weight, self.uri, labelled, apart))
+        kept = columns_of(like, self._files.schema.names, self.uri)
+        self._options = (label, weight, task, labelled, missing, apart, columns, kept)
+        self._task, self._missing = task, missing
+        self._select_columns(self._files.schema, label, weight, labelled, apart, columns, kept)
+
+    def _select_columns(
+        self,
+        schema: pa.Schema,
+        label: str | None,
+        weight: str | None,
+        labelled: bool,
+        apart: tuple[str, ...],
+        columns: tuple[str, ...],
+        kept: tuple[str, ...],
+    ) -> None:
+        """Take some columns for rows: those that a model keeps, in its order, else those that were asked for."""
+        asked = kept or columns
+        self._select(find_layout(schema, label, weight, self.uri, labelled, apart, asked, in_order=bool(kept)))
+        if asked:
+            self.recipe = {"columns": list(self._layout.features)}
 
     def _select(self, layout: Layout) -> None:
         """Take the columns of a layout for rows."""
@@ -109,7 +130,11 @@ class ParquetRows(ColumnLabels):
         """Of `read`."""
         if not self._layout.sparse:
             return dense_calls(self._layout)
-        return growing_calls(self.dtype, self._stored_indices(), self.index_dtype)
+        stored = self._stored_indices()
+        calls = growing_calls(self.dtype, stored, self.index_dtype)
+        if self._layout.as_lists is not None:
+            calls += self._layout.as_lists.compiled_calls(stored, self.index_dtype)
+        return calls
 
     def _stored_indices(self) -> np.dtype:
         """The type of indices that `_csr` gives."""
@@ -158,26 +183,26 @@ class ParquetRows(ColumnLabels):
             raise DataError(f"no rows {start} to {stop} of {self.n_samples}", self.uri)
         # Before the batches: a first reading of the labels moves this thread's place in the files.
         layout, classes = self._layout, self.classes
-        n_features = self.n_features
+        n_features, as_lists = self.n_features, layout.as_lists
         sparse = GrowingRows(stop - start, n_features, self.dtype, index_dtype(n_features), self._memory)
         dense_rows = 0 if layout.sparse else stop - start
         dense = self._memory.array("dense", (dense_rows, n_features), self.dtype)
         labels, weights = [], []
         for first, batch in self._files.batches(start, stop, layout.columns):
             if layout.sparse:
-                sparse.add(self._csr(batch, first), self.uri, first)
+                if as_lists is None or not as_lists.add(batch, sparse, n_features):
+                    sparse.add(self._csr(batch, first), self.uri, first)
             else:
                 self._fill(batch, first, dense[first - start : first - start + batch.num_rows])
-            if layout.label is None:
-                labels.append(np.zeros(batch.num_rows))
-            else:
-                labels.append(self._labels(batch, first))
+            if layout.label is not None:
+                labels.append(batch.column(layout.label))
             if layout.weight is not None:
-                weights.append(self._weights(batch, layout.weight, first))
+                weights.append(batch.column(layout.weight))
         X = sparse.whole() if layout.sparse else dense
-        y = np.concatenate(labels)
+        y = self._labels(joined(labels), start) if labels else np.zeros(stop - start)
         y = as_targets(y, self.uri, start) if classes is None else label_codes(y, classes)
-        return Block(start, stop, X, y, np.concatenate(weights) if weights else None)
+        weight = self._weights(joined(weights), str(layout.weight), start) if weights else None
+        return Block(start, stop, X, y, weight)
 
     def entries_of(self, start: int, stop: int) -> int:
         """Stored entries of rows [start, stop)."""
@@ -228,6 +253,20 @@ class ParquetRows(ColumnLabels):
         return self._known
 
 
+def columns_of(like: Mapping[str, Any] | None, names: Sequence[str], where: str) -> tuple[str, ...]:
+    """The columns that a model's rows were chosen from another file by, which this one has to have; () where none were.
+
+    Raises DataError where one is not there: no other one stands for it.
+    """
+    found = () if not like or "encoding" in like else tuple(map(str, like.get("columns", ())))
+    for name in found:
+        if name not in names:
+            raise DataError(
+                f"no column {name!r}, which the model was trained on", where, f"columns there: {', '.join(names[:20])}"
+            )
+    return found
+
+
 @functools.lru_cache(maxsize=8)
 def reopen(
     uri: str,
@@ -237,10 +276,15 @@ def reopen(
     labelled: bool,
     missing: Missing,
     apart: tuple[str, ...],
+    columns: tuple[str, ...],
+    kept: tuple[str, ...],
     fingerprint: str,
 ) -> ParquetRows:
     """The store of a pickled ParquetRows, opened once per process.  Raises DataError if it changed."""
-    store = ParquetRows(uri, label=label, weight=weight, task=task, labelled=labelled, missing=missing, apart=apart)
+    store = ParquetRows(
+        uri, label=label, weight=weight, task=task, labelled=labelled, missing=missing, apart=apart, columns=columns,
+        like={"columns": kept},
+    )  # fmt: skip
     if store.fingerprint != fingerprint:
         raise DataError("the store changed since the run began", uri)
     return store

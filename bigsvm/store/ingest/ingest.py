@@ -189,7 +189,7 @@ def ingest(
                 recipe=sourced.recipe,
                 feature_names=sourced.feature_names,
             )
-        load_code(sourced, codec, task)
+        load_code(sourced, codec, task, emit)
         held = stack.enter_context(PeakMemory())
         stack.enter_context(writer)
         emit(WorkStarted("ingest", sourced.total_bytes, "bytes"))

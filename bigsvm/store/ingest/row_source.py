@@ -11,7 +11,7 @@ import scipy.sparse
 
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError
-from bigsvm.store.blocks import Matrix, RowBlocks, row_bytes
+from bigsvm.store.blocks import CompiledCall, Matrix, RowBlocks, row_bytes
 from bigsvm.store.checks import as_values, check_csr, check_finite, first_fall, unmasked, value_dtype
 from bigsvm.store.ingest.sequential import Sequential, take_exactly
 from bigsvm.store.transforms.label_sets import LABEL_SETS
@@ -53,8 +53,8 @@ class RowSource:
     feature_names: Sequence[str] | None = None
     remedy: str = "a smaller --chunk-bytes"
     """What to try where memory does not suffice."""
-    prepare: Callable[[], None] | None = None
-    """Loads the code that reads such rows, so that it is no part of the memory that reading takes."""
+    compiled_calls: Sequence[CompiledCall] = ()
+    """What reading such rows calls of compiled code."""
 
 
 def stored_dtype(given: np.dtype, wanted: str | None, where: str) -> np.dtype:
@@ -190,7 +190,7 @@ def store_source(store: RowBlocks, dtype: str | None) -> RowSource:
     held = 2 * _PART_BYTES + 3 * store.chunk_nbytes
     return RowSource(
         store.uri, store.layout, out, store.n_features, store.has_weights, total, rows, held,
-        _recipe_of(store), store.feature_names,
+        _recipe_of(store), store.feature_names, compiled_calls=store.compiled_calls,
     )  # fmt: skip
 
 

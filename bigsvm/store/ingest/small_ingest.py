@@ -9,20 +9,22 @@ from pathlib import Path
 import numpy as np
 
 from bigsvm.compiled.shared.rows import CSR
+from bigsvm.events import Emit, silent
+from bigsvm.store.blocks import CompiledCall
 from bigsvm.store.ingest.row_source import RowSource
 from bigsvm.store.ingest.zarr_writer import ZarrWriter
+from bigsvm.store.precompile_reading import precompile_calls
 
 _ROWS, _WIDTH = 4, 3
 
 
-def load_code(source: RowSource, codec: str, task: str) -> None:
+def load_code(source: RowSource, codec: str, task: str, emit: Emit = silent) -> None:
     """Call what an ingest of `source` will call; in one process once for each kind of rows."""
-    if source.prepare is not None:
-        source.prepare()
-    _write_few_rows(source.layout, source.dtype, source.has_weights, codec, task)
+    kind = source.layout, source.dtype, source.has_weights, codec, task
+    writing = CompiledCall(("ingest", *map(str, kind)), functools.partial(_write_few_rows, *kind))
+    precompile_calls([*source.compiled_calls, writing], emit)
 
 
-@functools.lru_cache(maxsize=64)
 def _write_few_rows(layout: str, dtype: np.dtype, has_weights: bool, codec: str, task: str) -> None:
     X = np.arange(_ROWS * _WIDTH).reshape(_ROWS, _WIDTH).astype(dtype)
     columns = np.tile(np.arange(_WIDTH, dtype=np.int32), _ROWS)

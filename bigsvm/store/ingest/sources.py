@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import tempfile
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -15,6 +14,7 @@ import scipy.sparse
 
 from bigsvm.compiled.shared.rows import CSR, take_rows
 from bigsvm.errors import DataError, MissingInput, UsageError
+from bigsvm.store.blocks import CompiledCall
 from bigsvm.store.checks import unmasked
 from bigsvm.store.formats.not_readable import REMEDIES, not_readable
 from bigsvm.store.formats.tables.table_names import kind_of_table
@@ -107,11 +107,11 @@ def text_source(
 
     return RowSource(
         ", ".join(paths), "csr", out, n_features, False, size, rows, 16 * 64 * KIB,
-        {} if sets is None else {LABEL_SETS: sets}, prepare=lambda: _parse_a_line(out),
+        {} if sets is None else {LABEL_SETS: sets},
+        compiled_calls=[CompiledCall(("text", out.name), lambda: _parse_a_line(out))],
     )  # fmt: skip
 
 
-@functools.lru_cache(maxsize=8)
 def _parse_a_line(dtype: np.dtype) -> None:
     with tempfile.NamedTemporaryFile(prefix="bigsvm-", suffix=".svm") as file:
         file.write(b"1 1:0.5 2:1\n")

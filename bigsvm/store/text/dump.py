@@ -18,6 +18,7 @@ from bigsvm.events import Emit, Warned, WorkAdvanced, WorkEnded, WorkStarted, si
 from bigsvm.files.atomic import cannot_write
 from bigsvm.files.outputs import new_output
 from bigsvm.store.blocks import Block, Matrix, RowBlocks, row_bytes
+from bigsvm.store.precompile_reading import precompile_reading
 from bigsvm.store.transforms.label_sets import LabelSets
 from bigsvm.units import MIB
 
@@ -57,6 +58,7 @@ def dump(
     if store.has_weights:
         warn("svmlight text cannot hold the weights: they are left out")
     emit(WorkStarted("dump", store.n_samples, "rows"))
+    precompile_reading(store, emit)
     written = nnz = width = 0
     with _text_file(out, overwrite) as file:
         for ref in store.refs(rows):

@@ -13,6 +13,7 @@ from bigsvm.files.paths import cache_folder
 from bigsvm.files.sealed_json import read_sealed, write_sealed
 from bigsvm.store.blocks import Matrix, RowBlocks, row_bytes
 from bigsvm.store.identity import digest_of
+from bigsvm.store.precompile_reading import precompile_reading
 from bigsvm.store.scaling import MOST_COLUMNS, Scale, Scaling, add_largest
 from bigsvm.store.transforms.moments import Moments, column_moments, dense_rows
 from bigsvm.store.transforms.transformed_rows import TransformedRows
@@ -97,6 +98,7 @@ def _known(
             return kept
     except (OSError, ValueError, KeyError, TypeError):
         pass  # the cache is ours to renew
+    precompile_reading(store)
     found = find(store)
     store.forget()
     if store.uri != "memory":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import http.server
+import logging
 import random
 import socket
 import struct
@@ -194,6 +195,7 @@ def s3_server() -> Iterator[str]:
     """The URL of moto's S3 on a free port.  Raises ImportError where moto is not installed."""
     from moto.server import ThreadedMotoServer
 
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # else it tells of every request
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     try:

@@ -67,8 +67,7 @@ class ColumnLabels(StoreBase):
     def labels_between(self, start: int, stop: int) -> np.ndarray:
         """The y of rows [start, stop), as blocks have it, without reading X."""
         name, classes = self._label_name(), self.classes
-        pieces = [self._labels(batch, at) for at, batch in self._files.batches(start, stop, [name])]
-        y = np.concatenate(pieces)
+        y = self._labels(joined([batch.column(0) for _, batch in self._files.batches(start, stop, [name])]), start)
         return as_targets(y, self.uri, start) if classes is None else label_codes(y, classes)
 
     def columns_between(self, names: Sequence[str], start: int, stop: int) -> dict[str, Column]:
@@ -87,7 +86,7 @@ class ColumnLabels(StoreBase):
         """Whether each row has a label, packed.  Reads the column once."""
         if self._bits is None:
             name = self._label_name()
-            found = [self._there(batch, name, first)[0] for first, batch in self._label_batches()]
+            found = [self._there(batch.column(name), name, first)[0] for first, batch in self._label_batches()]
             there = np.concatenate([np.zeros(0, bool), *found])
             if self._missing == "refuse" and not there.all():
                 what = (
@@ -97,12 +96,12 @@ class ColumnLabels(StoreBase):
             self._bits = np.packbits(there)
         return self._bits
 
-    def _there(self, batch: pa.RecordBatch, name: str, first: int) -> tuple[np.ndarray, np.ndarray]:
-        """(which rows of a batch have a value that counts, these values); a number that is NaN is none.
+    def _there(self, column: pa.Array, name: str, first: int) -> tuple[np.ndarray, np.ndarray]:
+        """(which rows of a column of a name have a value that counts, these values); a number that is NaN is none.
 
-        first : row of the store that the first of the batch is
+        first : row of the store that the first of the column is
         """
-        there, values = self._counted(batch.column(name), first)
+        there, values = self._counted(column, first)
         if name in self._types:
             values = values.cast(self._types[name])
         known = plain_of(values, self.uri, 0)
@@ -120,12 +119,12 @@ class ColumnLabels(StoreBase):
         there = there & bits_between(self._counting, first, first + len(column))
         return there, column.filter(_truths(there))
 
-    def _labels(self, batch: pa.RecordBatch, first: int) -> np.ndarray:
-        """Labels of a batch whose first row is row `first`."""
+    def _labels(self, column: pa.Array, first: int) -> np.ndarray:
+        """Labels, of which the first is that of row `first`."""
         name = self._label_name()
         if self._missing == "refuse":
-            return as_labels(plain_of(batch.column(name), self.uri, first), self.uri, first)
-        there, known = self._there(batch, name, first)
+            return as_labels(plain_of(column, self.uri, first), self.uri, first)
+        there, known = self._there(column, name, first)
         if there.all():
             return as_labels(known, self.uri, first)
         # Some label that occurs: who leaves these rows out does not look.
@@ -136,11 +135,11 @@ class ColumnLabels(StoreBase):
         labels[there] = known
         return as_labels(labels, self.uri, first)
 
-    def _weights(self, batch: pa.RecordBatch, name: str, first: int) -> np.ndarray:
-        """Weights of a batch whose first row is row `first`."""
+    def _weights(self, column: pa.Array, name: str, first: int) -> np.ndarray:
+        """Weights of a column of a name, of which the first is that of row `first`."""
         if self._missing == "refuse":
-            return check_weights(plain_of(batch.column(name), self.uri, first), self.uri, first)
-        there, known = self._there(batch, name, first)
+            return check_weights(plain_of(column, self.uri, first), self.uri, first)
+        there, known = self._there(column, name, first)
         if there.any():
             check_weights(known[:0], self.uri)  # their type, which is that of all
         weights = np.full(len(there), np.nan)
@@ -162,9 +161,18 @@ class ColumnLabels(StoreBase):
             if self._missing == "refuse":
                 yield as_labels(plain_of(batch.column(name), self.uri, first), self.uri, first)
                 continue
-            there, known = self._there(batch, name, first)
+            there, known = self._there(batch.column(name), name, first)
             if len(known):
                 yield as_labels(known, self.uri, rows=first + np.flatnonzero(there))
+
+
+def joined(columns: list[pa.Array]) -> pa.Array:
+    """Parts of a column, one after another: what is asked of all at once costs as much as of one."""
+    if len(columns) == 1:
+        return columns[0]
+    if pa.types.is_dictionary(columns[0].type):  # each has one of its own
+        columns = [column.dictionary_decode() for column in columns]
+    return pa.concat_arrays(columns)
 
 
 def _truths(values: np.ndarray) -> pa.Array:

@@ -94,14 +94,27 @@ class ColumnsAsRows:
 
     def _fill_one(self) -> None:
         """`fill` of one value, by the way that columns of the dtype go."""
-        column = pa.Array.from_buffers(pa.from_numpy_dtype(self._dtype), 1, [None, pa.py_buffer(bytes(8))])
+        column = one_zero(self._dtype)
         _turned(pa.record_batch([column], ["x"]), np.zeros(1, np.int64), np.empty((1, 1), self._dtype))
 
 
 def _turned(batch: pa.RecordBatch, places: np.ndarray, out: np.ndarray) -> bool | None:
     """Write columns of the dtype of `out` to it; whether all values are finite, and None where some may be null."""
-    _, capsule = batch.__arrow_c_array__()  # it lets go of the columns when it goes
     addresses = np.empty(len(places), np.uint64)
-    if not find_columns(_pointer_of(capsule, b"arrow_array"), places, out.itemsize, addresses):
+    address, kept = address_of(batch)
+    if not find_columns(address, places, out.itemsize, addresses):
         return None
-    return bool(turn_columns(addresses, 0, out))
+    finite = bool(turn_columns(addresses, 0, out))
+    del kept
+    return finite
+
+
+def address_of(batch: pa.RecordBatch) -> tuple[int, object]:
+    """(address of an ArrowArray of structs, what lets go of it when it goes)."""
+    _, capsule = batch.__arrow_c_array__()
+    return _pointer_of(capsule, b"arrow_array"), capsule
+
+
+def one_zero(dtype: np.dtype) -> pa.Array:
+    """An array of a number, without `pa.array`, which imports pandas."""
+    return pa.Array.from_buffers(pa.from_numpy_dtype(dtype), 1, [None, pa.py_buffer(bytes(8))])

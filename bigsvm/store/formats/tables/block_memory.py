@@ -64,20 +64,38 @@ class GrowingRows:
 
     def add(self, part: CSR, where: str, first_row: int) -> None:
         """The next rows, as they were stored.  Raises DataError naming one that is not sound (`check_csr`)."""
-        n, began = len(part.indptr) - 1, int(self._indptr[self._rows])
-        ended = began + len(part.data)
-        if ended > len(self._data):
-            # Room for the rows to come, should they be as long; what nobody writes to takes no memory.
-            left = (len(self._indptr) - 1 - self._rows) / n
-            room = began + int(len(part.data) * (1.1 * left if left > 1.0 else 1.0))
-            self._data, self._indices = self._room("data", room), self._room("indices", room)
-        to = self._data[began:ended], self._indices[began:ended]
+        n, indptr = len(part.indptr) - 1, self.next_indptr(len(part.indptr) - 1)
+        to = self.room_for(n, len(part.data))
         if not _taken(part, self._n_features, *to):
             # Before its indices are narrowed: one beyond int32 must not wrap into range.
             check_csr(part, self._n_features, where, first_row)
             to[0][:], to[1][:] = part.data, part.indices
-        self._indptr[self._rows + 1 : self._rows + n + 1] = part.indptr[1:] + began
-        self._rows += n
+        indptr[1:] = part.indptr[1:] + indptr[0]
+        self.took(n)
+
+    def next_indptr(self, n_rows: int) -> np.ndarray:
+        """Where the next rows begin and the last of them ends: the first is known, the others are to be written."""
+        return self._indptr[self._rows : self._rows + n_rows + 1]
+
+    def room_for(self, n_rows: int, n_entries: int) -> tuple[np.ndarray, np.ndarray]:
+        """(data, indices) to which entries of the next rows are to be written."""
+        began = int(self._indptr[self._rows])
+        ended = began + n_entries
+        if ended > len(self._data):
+            # Room for the rows to come, should they be as long; what nobody writes to takes no memory.
+            left = (len(self._indptr) - 1 - self._rows) / n_rows
+            room = began + int(n_entries * (1.1 * left if left > 1.0 else 1.0))
+            self._data, self._indices = self._room("data", room), self._room("indices", room)
+        return self._data[began:ended], self._indices[began:ended]
+
+    def room_left(self) -> tuple[np.ndarray, np.ndarray]:
+        """(data, indices) to which entries of the next rows may be written without asking for more room."""
+        began = self._indptr[self._rows]
+        return self._data[began:], self._indices[began:]
+
+    def took(self, n_rows: int) -> None:
+        """These rows were written."""
+        self._rows += n_rows
 
     def whole(self) -> CSR:
         """All of them."""
@@ -103,7 +121,10 @@ def growing_calls(dtype: np.dtype, stored: np.dtype, index_dtype: np.dtype) -> t
 
 def _taken(part: CSR, n_features: int, to_data: np.ndarray, to_indices: np.ndarray) -> bool:
     """Copy entries; False where rows are to be looked at: they are not sound, or their indices do not ascend."""
-    indices = part.indices
-    if indices.dtype not in (np.int32, np.int64):  # two are compiled
-        indices = indices.astype(np.int64)
-    return bool(take_rows(frozen(part.data), frozen(indices), frozen(part.indptr), n_features, to_data, to_indices))
+    data, indices, indptr = np.ascontiguousarray(part.data), part.indices, part.indptr
+    if indptr[0] != 0 or not len(data) == len(indices) == indptr[-1]:
+        return False
+    # Two types of indices are compiled.
+    indices = np.ascontiguousarray(indices, indices.dtype if indices.dtype in (np.int32, np.int64) else np.int64)
+    found = np.array([data.ctypes.data, indices.ctypes.data], np.uint64)
+    return bool(take_rows(found, frozen(indices[:0]), frozen(indptr), n_features, to_data, to_indices))

@@ -13,6 +13,7 @@ import pyarrow.csv as pacsv
 
 from bigsvm.errors import DataError, UsageError
 from bigsvm.store.formats.tables.arrow_values import numbers_of
+from bigsvm.store.formats.tables.column_choice import chosen_columns, is_pattern, matched
 from bigsvm.store.formats.tables.pieces import cut_pieces
 
 DELIMITERS = ",;\t|"
@@ -37,12 +38,13 @@ class Header(NamedTuple):
 def read_header(path: str, columns: tuple[str, ...]) -> Header:
     """The columns of a file.
 
-    columns : of a file with a header, those of it that are features; of one without, the names of all; or NUMBERED
+    columns : of a file with a header, those of it that are features, or patterns that they match; of one without, the
+        names of all; or NUMBERED
 
     Raises
     ------
-    DataError : an empty file, a name twice, or one that is not in the header.
-    UsageError : a first line of numbers only, where nobody says what they are.
+    DataError : an empty file, or a name twice.
+    UsageError : a column that is not in the header; a first line of numbers only, where nobody says what they are.
     """
     text = next((piece for _, piece in cut_pieces(path)), b"")
     lines = list(io.StringIO(text.decode("utf-8", "surrogateescape"), newline=""))
@@ -61,16 +63,15 @@ def read_header(path: str, columns: tuple[str, ...]) -> Header:
     if not "".join(fields).isprintable() and any("\udc80" <= mark <= "\udcff" for mark in "".join(fields)):
         raise DataError("its first line is not UTF-8", path, "save it as UTF-8")
     numbered = columns == NUMBERED and "numbers" not in fields
-    if numbered or (columns and not set(columns) & set(fields)):
+    if numbered or (columns and not any(matched(one, fields) for one in columns)):
         names = tuple(map(str, range(len(fields)))) if numbered else columns
         if len(names) != len(fields):
+            chosen_columns([one for one in columns if is_pattern(one)], fields, (), path)  # says that none matches
             what = f"{len(names)} names for the {len(fields)} columns of its first line"
             raise UsageError(what, path, f"its first line: {', '.join(fields[:10])}")
         found = Header(names, delimiter, False, 0)
     else:
-        missing = [name for name in columns if name not in fields]
-        if missing:
-            raise UsageError(f"no column {missing[0]!r}", path, f"columns there: {', '.join(fields[:20])}")
+        chosen_columns(columns, fields, (), path)
         if not columns and all(map(_is_number, fields)):
             hint = "without a header: --columns A,B,... names its columns, --columns numbers counts them from 0"
             raise UsageError("its first line has numbers only: is that a header?", path, hint)
@@ -136,6 +137,7 @@ def parse(
                 include_columns=None if kinds is None else list(kinds),
                 strings_can_be_null=True,
                 quoted_strings_can_be_null=quoted_null,
+                **_values_looked_for(text, kinds),
             ),
         )
     except pa.ArrowInvalid as error:
@@ -152,6 +154,19 @@ def parse(
             row = next(k for k, value in enumerate(column.to_pylist()) if not _is_utf8(value))
             raise DataError(f"row {first_row + row} is not UTF-8", f"{path}, column {name!r}", "save it as UTF-8")
     return batch
+
+
+def _values_looked_for(text: bytes | bytearray, kinds: dict[str, str] | None) -> dict[str, list[str]]:
+    """Of the fields that say "no value", "true" and "false" to pyarrow, those that a piece of text may have.
+
+    It makes a table of them for each column of each piece: of wide tables that takes a quarter as long as the numbers.
+    """
+    found: dict[str, list[str]] = {}
+    if b"n" not in text and b"N" not in text:  # one of which all have but the empty field
+        found["null_values"] = [""]
+    if kinds is not None and "bool" not in kinds.values():
+        found["true_values"] = found["false_values"] = []
+    return found
 
 
 def _is_utf8(value: bytes | None) -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -15,10 +16,11 @@ import pyarrow as pa
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError, UsageError
 from bigsvm.store.blocks import CompiledCall
-from bigsvm.store.formats.parquet_columns import Layout, as_number_type, find_layout
+from bigsvm.store.formats.parquet_columns import Layout, as_number_type
 from bigsvm.store.formats.parquet_files import find_files
-from bigsvm.store.formats.parquet_rows import ParquetRows
+from bigsvm.store.formats.parquet_rows import ParquetRows, columns_of
 from bigsvm.store.formats.tables.arrow_files import ArrowFiles
+from bigsvm.store.formats.tables.column_choice import chosen_columns
 from bigsvm.store.formats.tables.delimited import TYPES, joined, kind_of_texts, read_header
 from bigsvm.store.formats.tables.delimited_files import DelimitedFiles
 from bigsvm.store.formats.tables.encoding import Encoding, encoding_of, too_many_categories
@@ -43,7 +45,8 @@ class EncodedLayout(Layout):
 class TableRows(ParquetRows):
     """RowBlocks over .csv, .tsv (and compressed), .arrow and .feather files: one, a folder of them, or a glob.
 
-    columns : of files with a header, those that are features; of files without, the names of all columns, or `numbers`
+    columns : of files with a header, those that are features, by name or pattern; of files without, the names of all
+        columns, or `numbers`
     hash_bits : text columns share 2^hash_bits features by their hash; None gives one to each value that occurs
     like : how a model's rows were made (`recipe`): these are made alike
     sets : labels are sets of labels as text, also where a set looks like a number, or is empty and between quotes
@@ -102,12 +105,18 @@ class TableRows(ParquetRows):
         if sets and kind == "text":
             self._files.read_sets(label or "label")
         schema = self._files.schema
-        if kind == "arrow" and encoding is None and not columns and _is_nested(schema):
-            if hash_bits is not None:
-                raise UsageError("hash bits are for columns of text", self.uri)
-            self._select(find_layout(schema, label, weight, self.uri, labelled, apart))
-            return
-        layout = self._table_layout(schema, label, weight, columns)
+        kept = columns_of(like, schema.names, self.uri)
+        if kind == "arrow" and encoding is None:
+            asked = kept or columns
+            others = {label or "label", weight or "weight", *apart} - set(asked)
+            if _is_nested(schema, chosen_columns(asked, schema.names, others, self.uri)):
+                if hash_bits is not None:
+                    raise UsageError("hash bits are for columns of text", self.uri)
+                self._select_columns(schema, label, weight, labelled, apart, columns, kept)
+                return
+        layout = self._table_layout(schema, label, weight, kept or columns)
+        if kept:
+            layout = dataclasses.replace(layout, features=kept)
         if encoding is None:
             encoding = encoding_of(schema, layout.features, hash_bits, self._categories, self.uri)
         else:
@@ -213,10 +222,8 @@ class TableRows(ParquetRows):
                 weight = "weight"
         others = {label, weight} if self._labelled else {label or "label", weight or "weight"} - set(columns)
         others |= set(self._apart)
-        missing = [name for name in columns if name not in names]
-        if missing:
-            raise UsageError(f"no column {missing[0]!r}", self.uri, hint)
-        features = tuple(name for name in names if name not in others and (not columns or name in columns))
+        chosen = chosen_columns(columns, names, others, self.uri)
+        features = tuple(name for name in names if name in chosen and name not in others)
         told = (label, weight) if self._labelled else (None, None)
         return Layout("columns", *told, features, np.dtype(np.float64))
 
@@ -297,5 +304,5 @@ def _by_number(names: list[str], name: str | None) -> str | None:
         return name
 
 
-def _is_nested(schema: pa.Schema) -> bool:
-    return any(pa.types.is_nested(kind) for kind in schema.types)
+def _is_nested(schema: pa.Schema, names: Collection[str]) -> bool:
+    return any(pa.types.is_nested(field.type) for field in schema if field.name in names)

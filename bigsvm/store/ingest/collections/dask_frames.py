@@ -15,6 +15,7 @@ from bigsvm.errors import DataError, UsageError
 from bigsvm.store.blocks import Matrix
 from bigsvm.store.checks import as_values, check_finite
 from bigsvm.store.formats.parquet_columns import as_number_type, plain_of
+from bigsvm.store.formats.tables.column_choice import chosen_columns
 from bigsvm.store.formats.tables.encoding import (
     MAX_CATEGORIES,
     Encoding,
@@ -108,12 +109,10 @@ def frame_of(collection: Any, options: FrameOptions, beside: tuple[bool, bool], 
             raise DataError(f"no column {name!r}", where, f"{hint}; --label names the labels")
     if weight is None and not beside[1] and "weight" in names and "weight" not in options.columns:
         weight = "weight"
-    for name in options.columns:
-        if name not in names:
-            raise UsageError(f"no column {name!r}", where, hint)
+    chosen = chosen_columns(options.columns, names, (label, weight), where)
     if options.missing == "drop" and (label is None or any(beside)):
         raise UsageError("missing='drop' is for labels that are a column", where, "drop the rows beforehand")
-    features = [n for n in names if n not in (label, weight) and (not options.columns or n in options.columns)]
+    features = [name for name in names if name in chosen and name not in (label, weight)]
     schema = pa.Schema.from_pandas(_named(collection._meta), preserve_index=False)
     # Of a column of objects without rows nothing is known: a text it must be.
     schema = pa.schema([f.with_type(pa.large_string()) if pa.types.is_null(f.type) else f for f in schema])

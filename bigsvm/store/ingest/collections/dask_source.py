@@ -93,6 +93,7 @@ def dask_source(
         {} if frame is None else {"encoding": frame.encoding.document()},
         None if frame is None else frame.encoding.feature_names(),
         f"{_REMEDY} (the largest takes {show_bytes(block_bytes)})",
+        [] if frame is None or frame.encoding.sparse else frame.encoding.as_rows.compiled_calls,
     )  # fmt: skip
 
 

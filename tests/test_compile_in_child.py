@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from bigsvm import compile_in_child
+from bigsvm.compile_in_child import compile_lock, compiled_in_child
 from bigsvm.compiled.cache.places import cache_folder
 from bigsvm.events import COMPILING, CompileStarted, WorkAdvanced
 from bigsvm.observe.lines import PlainLines
-from bigsvm.run.execute import compile_in_child
-from bigsvm.run.execute.compile_in_child import compile_lock, compiled_in_child
+from bigsvm.store.ingest.compile_time import compile_time
 from tests.guinea_pig import Pig, place
 
 __all__ = ["place"]
@@ -125,3 +126,17 @@ def test_a_line_says_at_once_that_something_is_compiled(why: str, said: str) -> 
     stream = io.StringIO()
     PlainLines(stream)(CompileStarted("FOLDER", why))
     assert stream.getvalue() == f"compiling: what such rows and options call, once; kept in FOLDER{said}\n"
+
+
+def test_what_a_child_compiles_counts_as_time_that_was_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Although numba compiles nothing in this process: `ingest` tells these seconds apart from its own."""
+    counting: list[int] = []
+
+    def child(*arguments: Any, **named: Any) -> int:
+        counting.append(clock._open)
+        return compile_in_child._DONE
+
+    monkeypatch.setattr(compile_in_child, "_in_child", child)
+    with compile_time() as clock:
+        compile_in_child._compile(lambda: None, lambda event: None)
+    assert (counting, clock._open) == ([1], 0)

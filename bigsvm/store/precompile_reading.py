@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from bigsvm.compile_in_child import compiled_in_child
 from bigsvm.events import Emit, silent
-from bigsvm.run.execute.compile_in_child import compiled_in_child
-from bigsvm.store.blocks import RowBlocks
+from bigsvm.store.blocks import CompiledCall, RowBlocks
 
 
 def precompile_reading(store: RowBlocks, emit: Emit = silent) -> None:
     """Compile, or load, what reading blocks of a store calls, whatever they are read for."""
-    for one in store.compiled_calls:
+    precompile_calls(store.compiled_calls, emit)
+
+
+def precompile_calls(calls: Iterable[CompiledCall], emit: Emit = silent) -> None:
+    """Compile, or load, what somebody will call."""
+    for one in calls:
         compiled_in_child(("reading", *one.kind), one.call, emit=emit)

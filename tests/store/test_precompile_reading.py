@@ -18,10 +18,14 @@ from bigsvm.config import FitConfig
 from bigsvm.model.linear_model import load_model
 from bigsvm.run.apply.evaluate import evaluate
 from bigsvm.run.apply.predict import predict
-from bigsvm.run.execute import precompile_reading
 from bigsvm.run.fit.fit import fit_store
 from bigsvm.run.proof.certify import certify_model
+from bigsvm.run.warm import CASES, warm
+from bigsvm.store import precompile_reading
 from bigsvm.store.formats.opener import open_store
+from bigsvm.store.ingest.ingest import ingest
+from bigsvm.store.text.dump import dump
+from bigsvm.store.transforms import scaled_rows
 from tests.forked import Run, programs
 from tests.products import each_of
 
@@ -105,11 +109,11 @@ def table(form: str, kind: str, stored: str) -> pa.Table:
     return pa.table({**labels, **columns})
 
 
-COLUMNS, SPARSE = "find_columns turn_columns", "take_rows"
+COLUMNS, SPARSE, LISTS = "find_columns turn_columns", "take_rows", "take_rows add_lists"
 FORMS = [
-    ("parquet", "lists", SPARSE), ("parquet", "vectors", SPARSE), ("parquet", "mixed vectors", SPARSE),
+    ("parquet", "lists", LISTS), ("parquet", "vectors", LISTS), ("parquet", "mixed vectors", LISTS),
     ("parquet", "fixed", "take_values"), ("parquet", "columns", COLUMNS), ("parquet", "several types", COLUMNS),
-    ("feather", "columns", COLUMNS), ("feather", "texts", SPARSE), ("feather", "lists", SPARSE),
+    ("feather", "columns", COLUMNS), ("feather", "texts", SPARSE), ("feather", "lists", LISTS),
     ("csv", "columns", COLUMNS), ("csv", "texts", SPARSE),
 ]  # fmt: skip
 WRITERS: dict[str, Any] = {
@@ -137,13 +141,21 @@ def test_a_store_names_all_that_its_blocks_are_read_by(
     run(_READ, str(path), json.dumps(options), called)
 
 
-def test_whoever_reads_a_store_compiles_it_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kinds: list[tuple[str, ...]] = []
-    monkeypatch.setattr(precompile_reading, "compiled_in_child", lambda kind, call, emit: kinds.append(kind))
+@pytest.fixture
+def kinds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, ...]]:
+    """What was asked to be compiled, or loaded, for reading rows; the cache knows nothing of them."""
+    found: list[tuple[str, ...]] = []
+    monkeypatch.setattr(precompile_reading, "compiled_in_child", lambda kind, call, emit: found.append(kind))
+    monkeypatch.setattr(scaled_rows, "cache_folder", lambda: tmp_path / "cache")
+    return found
+
+
+def test_whoever_reads_a_store_compiles_it_before(tmp_path: Path, kinds: list[tuple[str, ...]]) -> None:
     path, model = tmp_path / "rows.parquet", tmp_path / "m"
     pq.write_table(table("columns", "float64", "int32"), path)
     config, store = FitConfig.of(max_passes=20), open_store(path)
     expected = ("reading", "columns as rows", "float64")
+    assert not kinds, "opening reads no rows"
 
     def asked() -> bool:
         found = expected in kinds
@@ -159,3 +171,50 @@ def test_whoever_reads_a_store_compiles_it_before(tmp_path: Path, monkeypatch: p
     assert asked()
     predict(loaded, store, tmp_path / "p.csv", "csv", config)
     assert asked()
+    dump(store, str(tmp_path / "rows.svm"))
+    assert asked()
+    ingest(path, tmp_path / "rows.zarr")
+    assert asked()
+    ingest(path, tmp_path / "rows.zarr", append=True)
+    assert asked()
+    for scale in ("maxabs", "standard"):
+        open_store(path, scale=scale)
+        assert asked(), scale
+        open_store(path, scale=scale)
+        assert not asked(), "its scales are known"
+    open_store(path, scale="unit-norm")
+    assert not asked(), "which reads no rows"
+
+
+@pytest.mark.parametrize("texts", [False, True])
+def test_a_dask_dataframe_compiles_before_it_is_read(texts: bool, tmp_path: Path, kinds: list[tuple[str, ...]]) -> None:
+    frames, pandas = pytest.importorskip("dask.dataframe"), pytest.importorskip("pandas")
+    columns = {
+        "label": np.arange(N) % 2,
+        "x": np.arange(N) / 2.0,
+        **({"city": ["Rome", "Oslo"] * (N // 2)} if texts else {}),
+    }
+    ingest(frames.from_pandas(pandas.DataFrame(columns), npartitions=2), tmp_path / "rows.zarr")
+    assert (("reading", "columns as rows", "float64") in kinds) == (not texts)
+
+
+def test_warming_compiles_what_tables_of_the_usual_kinds_are_read_by(
+    tmp_path: Path, kinds: list[tuple[str, ...]]
+) -> None:
+    warm(["fit"], cases=[case for case in CASES if case.table])
+    warmed = set(kinds)
+    usual = [
+        ("csv", "columns", "float64", ""), ("csv", "columns", "int64", ""), ("csv", "texts", "float64", ""),
+        ("feather", "columns", "float64", ""), ("feather", "texts", "float64", ""),
+        ("parquet", "columns", "float64", ""), ("parquet", "columns", "float32", ""),
+        ("parquet", "several types", "float64", ""), ("parquet", "columns", "int64", ""),
+        ("parquet", "fixed", "float32", ""), ("parquet", "lists", "float32", "int32"),
+        ("parquet", "vectors", "float64", "int32"), ("parquet", "mixed vectors", "float64", "int32"),
+    ]  # fmt: skip
+    for number, (suffix, form, kind, stored) in enumerate(usual):
+        path = tmp_path / f"{number}.{suffix}"
+        WRITERS[suffix](table(form, kind, stored or "int32"), str(path))
+        kinds.clear()
+        precompile_reading.precompile_reading(open_store(path))
+        assert set(kinds) <= warmed, (suffix, form, kind)
+        assert kinds

@@ -1,0 +1,105 @@
+"""Sparse rows in lists of Arrow, found by its C data interface, and put to their place."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bigsvm.compiled.shared.compile import inner_loop, part_of_loop
+from bigsvm.compiled.tables.arrow_memory import BUFFERS, CHILDREN, LENGTH, NULLS, OFFSET, read_at
+from bigsvm.compiled.tables.taken_rows import take_entries
+
+TO_BE_LOOKED_AT = -1
+
+_KIND, _SIZE = 0, 1
+"""Places in a vector of Spark ML of what says whether it is dense, and of its size."""
+
+
+@inner_loop
+def add_lists(batch, vectors, indices, values, wide, stored, n_features, indptr, to_data, to_indices):
+    """Copy the sparse rows of a batch, in one call: what is done for each batch from outside takes as long as this.
+
+    batch : int        address of an ArrowArray of structs, each a row; it is neither changed nor released
+    vectors : int      place of the column of vectors, which are sparse where the first of their parts, an int8, is 0,
+                       and have a size of int32; -1 where there are none
+    indices, values : int   places of two columns of lists, in the batch or in the vectors
+    wide : int         1 where offsets of the lists have 64 bits, else 0
+    stored : shape (0,)     of the type of indices
+    indptr : int64, shape (n_rows + 1,)   out, but for the first, which is given: where each row begins
+    to_data, to_indices : shape (n,)      out; values are of the type of `to_data`
+
+    Returns the number of entries.  n entries without room for them give -1 - n, and nothing is copied; and -1 says that
+    somebody has to look at the rows.  These may have nulls, dense vectors among them or vectors of another size, lists
+    of different lengths, or entries that are not sound (`take_entries`).
+    """
+    n_rows = np.uint64(read_at(np.uint64(batch), np.uint64(LENGTH), np.uint64))
+    parent, skipped = np.uint64(batch), read_at(np.uint64(batch), np.uint64(OFFSET), np.uint64)
+    if vectors >= 0:
+        parent = _child(parent, vectors)
+        skipped += read_at(parent, np.uint64(OFFSET), np.uint64)
+        kinds, sizes = _child(parent, _KIND), _child(parent, _SIZE)
+        if _may_have_nulls(parent) or _may_have_nulls(kinds) or _may_have_nulls(sizes):
+            return TO_BE_LOOKED_AT
+        kind_from = skipped + read_at(kinds, np.uint64(OFFSET), np.uint64)
+        size_from = skipped + read_at(sizes, np.uint64(OFFSET), np.uint64)
+        kinds, sizes = _buffer(kinds, 1), _buffer(sizes, 1)
+        odd = False
+        for i in range(n_rows):
+            odd |= (read_at(kinds, kind_from + i, np.int8) != 0) | (
+                read_at(sizes, size_from + i, np.int32) != n_features
+            )
+        if odd:
+            return TO_BE_LOOKED_AT
+    lists, other = _child(parent, values), _child(parent, indices)
+    flat, flat_other = _child(lists, 0), _child(other, 0)
+    if _may_have_nulls(lists) or _may_have_nulls(other) or _may_have_nulls(flat) or _may_have_nulls(flat_other):
+        return TO_BE_LOOKED_AT
+    from_here = skipped + read_at(lists, np.uint64(OFFSET), np.uint64)
+    from_there = skipped + read_at(other, np.uint64(OFFSET), np.uint64)
+    here, there = _buffer(lists, 1), _buffer(other, 1)
+    first, first_other = _offset(here, from_here, wide), _offset(there, from_there, wide)
+    began, odd = indptr[0], False
+    for i in range(n_rows + np.uint64(1)):
+        length = _offset(here, from_here + i, wide) - first
+        odd |= length != _offset(there, from_there + i, wide) - first_other
+        indptr[i] = began + length
+    if odd:
+        return TO_BE_LOOKED_AT
+    n = indptr[n_rows] - began
+    if n > min(to_data.shape[0], to_indices.shape[0]):
+        return TO_BE_LOOKED_AT - n
+    at_values = _flat_from(flat, first, to_data.itemsize)
+    at_indices = _flat_from(flat_other, first_other, stored.itemsize)
+    if not take_entries(at_values, at_indices, stored, indptr, n_features, to_data, to_indices):
+        return TO_BE_LOOKED_AT
+    return n
+
+
+@part_of_loop
+def _child(array, place):
+    """A part of an ArrowArray."""
+    children = read_at(array, np.uint64(CHILDREN), np.uint64)
+    return read_at(children, np.uint64(place), np.uint64)
+
+
+@part_of_loop
+def _buffer(array, place):
+    return read_at(read_at(array, np.uint64(BUFFERS), np.uint64), np.uint64(place), np.uint64)
+
+
+@part_of_loop
+def _may_have_nulls(array):
+    return read_at(array, np.uint64(NULLS), np.uint64) != 0 and _buffer(array, 0) != 0
+
+
+@part_of_loop
+def _offset(offsets, place, wide):
+    if wide:
+        return read_at(offsets, place, np.int64)
+    return np.int64(read_at(offsets, place, np.int32))
+
+
+@part_of_loop
+def _flat_from(flat, first, itemsize):
+    """Where value `first` of an array of numbers lies."""
+    place = read_at(flat, np.uint64(OFFSET), np.uint64) + np.uint64(first)
+    return _buffer(flat, 1) + place * np.uint64(itemsize)

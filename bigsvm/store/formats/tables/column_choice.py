@@ -1,0 +1,40 @@
+"""Which columns of a table are features, as --columns names them: by their names, or by the patterns of a shell."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from fnmatch import fnmatchcase
+
+from bigsvm.errors import UsageError
+
+
+def is_pattern(name: str) -> bool:
+    """Whether a name stands for others, too: a column that is called so goes before."""
+    return any(mark in name for mark in "*?[")
+
+
+def matched(asked: str, names: Sequence[str]) -> list[str]:
+    """The columns that are meant: the one of this name where there is one, else those that match."""
+    if asked in names:
+        return [asked]
+    return [name for name in names if fnmatchcase(name, asked)] if is_pattern(asked) else []
+
+
+def chosen_columns(asked: Sequence[str], names: Sequence[str], others: Collection[str | None], where: str) -> set[str]:
+    """The columns that `asked` means; all where it is empty.
+
+    others : columns of labels and of weights, and whatever else is no feature: no pattern means these
+
+    Raises UsageError for a name that is not there, and for a pattern that no column matches.
+    """
+    found = set() if asked else set(names)
+    for one in asked:
+        here = matched(one, names)
+        if one not in names:
+            here = [name for name in here if name not in others]
+        if not here:
+            what = f"no column matches {one!r}" if is_pattern(one) else f"no column {one!r}"
+            beside = "" if not any(map(is_pattern, asked)) else "; a pattern means no labels and weights"
+            raise UsageError(what, where, f"columns there: {', '.join(names[:20])}{beside}")
+        found.update(here)
+    return found

@@ -1,0 +1,97 @@
+"""Lists of indices and of values, and vectors of Spark that are made of these, as sparse rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from bigsvm.compiled.tables.arrow_lists import TO_BE_LOOKED_AT, add_lists
+from bigsvm.store.blocks import CompiledCall, frozen
+from bigsvm.store.formats.tables.arrow_values import address_of, one_zero
+from bigsvm.store.formats.tables.block_memory import BlockMemory, GrowingRows
+
+_INDICES = {pa.int32(): np.int32, pa.int64(): np.int64}
+"""Types of indices that are read as they lie; others are rare."""
+
+
+class _Lists(NamedTuple):
+    """Where the lists of a batch are, as `add_lists` is told of them."""
+
+    vectors: int
+    indices: int
+    values: int
+    wide: int
+    stored: np.ndarray
+
+
+class ListsAsRows:
+    """Sparse rows of the batches of a file, one after another, where all is as it mostly is.
+
+    features : the columns of indices and of values, or one of vectors;  dtype : of the values
+    """
+
+    def __init__(self, features: Sequence[str], dtype: np.dtype) -> None:
+        self._features, self._dtype = tuple(features), dtype
+        self._known: tuple[pa.Schema, _Lists | None] | None = None
+
+    def compiled_calls(self, stored: np.dtype, index_dtype: np.dtype) -> tuple[CompiledCall, ...]:
+        """What `add` calls, of indices that are stored in a type and given in another."""
+        kind = ("lists as rows", self._dtype.name, stored.name, index_dtype.name)
+        return (CompiledCall(kind, lambda: self._add_one(stored, index_dtype)),)
+
+    def add(self, batch: pa.RecordBatch, rows: GrowingRows, n_features: int) -> bool:
+        """Add the rows of a batch to others; False, and nothing is added, where somebody has to look at them first.
+
+        They are of other types, have nulls or dense vectors among them, or are not sound.
+        """
+        lists, n_rows = self._lists(batch.schema), batch.num_rows
+        if lists is None or n_rows == 0:
+            return False
+        indptr = rows.next_indptr(n_rows)
+        address, kept = address_of(batch)
+        found = add_lists(address, *lists, n_features, indptr, *rows.room_left())
+        if found < TO_BE_LOOKED_AT:
+            room = rows.room_for(n_rows, TO_BE_LOOKED_AT - found)
+            found = add_lists(address, *lists, n_features, indptr, *room)
+        del kept
+        if found == TO_BE_LOOKED_AT:
+            return False
+        rows.took(n_rows)
+        return True
+
+    def _lists(self, schema: pa.Schema) -> _Lists | None:
+        """Found once, as all batches of a file are alike."""
+        if self._known is None or not schema.equals(self._known[0]):
+            self._known = schema, self._found(schema)
+        return self._known[1]
+
+    def _found(self, schema: pa.Schema) -> _Lists | None:
+        vectors, fields = -1, [schema.get_field_index(name) for name in self._features]
+        kinds = [schema.field(place).type for place in fields]
+        if len(fields) == 1:
+            (vectors,), (of,) = fields, kinds
+            if (of.field("type").type, of.field("size").type) != (pa.int8(), pa.int32()):
+                return None
+            fields = [of.get_field_index(name) for name in ("indices", "values")]
+            kinds = [of.field(place).type for place in fields]
+        plain = [pa.types.is_list(kind) for kind in kinds]
+        if plain[0] != plain[1] or kinds[0].value_type not in _INDICES:
+            return None
+        if kinds[1].value_type != pa.from_numpy_dtype(self._dtype):
+            return None
+        stored = frozen(np.empty(0, _INDICES[kinds[0].value_type]))
+        return _Lists(vectors, fields[0], fields[1], 0 if plain[0] else 1, stored)
+
+    def _add_one(self, stored: np.dtype, index_dtype: np.dtype) -> None:
+        """`add` of a row of one entry."""
+        offsets = pa.py_buffer(np.array([0, 1], np.int32))
+        flat = [one_zero(stored), one_zero(self._dtype)]
+        columns = [
+            pa.Array.from_buffers(pa.list_(of.type), 1, [None, offsets], children=[of]) for of in flat
+        ]  # fmt: skip
+        rows = GrowingRows(1, 1, self._dtype, index_dtype, BlockMemory())
+        names = ["indices", "values"]
+        ListsAsRows(names, self._dtype).add(pa.record_batch(columns, names), rows, 1)
