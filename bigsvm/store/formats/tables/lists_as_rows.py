@@ -78,7 +78,8 @@ class ListsAsRows:
             fields = [of.get_field_index(name) for name in ("indices", "values")]
             kinds = [of.field(place).type for place in fields]
         plain = [pa.types.is_list(kind) for kind in kinds]
-        if plain[0] != plain[1] or kinds[0].value_type not in _INDICES:
+        known = all(pa.types.is_list(kind) or pa.types.is_large_list(kind) for kind in kinds)
+        if not known or plain[0] != plain[1] or kinds[0].value_type not in _INDICES:
             return None
         if kinds[1].value_type != pa.from_numpy_dtype(self._dtype):
             return None
