@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numba import jit
+from numba import jit, njit
 from numba.core.registry import cpu_target
 
 from bigsvm.compiled.linear.dual_cd import (
@@ -23,6 +23,7 @@ from bigsvm.compiled.linear.dual_cd import (
     widest_spread,
 )
 from bigsvm.compiled.shared.losses import DualBox, DualModels
+from bigsvm.compiled.shared.packed import PackedCSR, PackedDense, pack_row
 from bigsvm.compiled.shared.rows import CSR, n_rows_of, sqnorms
 from bigsvm.compiled.shared.visiting import VisitingOrder, shuffled
 from bigsvm.problem.problem import zero_weights
@@ -148,19 +149,56 @@ def test_rows_of_cost_zero_and_zero_rows() -> None:
     assert w[-1] == 0.0
 
 
-def test_sigma_makes_the_local_problem_stiffer() -> None:
-    X, y = random_problem(40, 4, seed=17)
-    n = len(X)
-    norms, stats = np.empty(n), np.empty((1, 4))
-    sqnorms(readonly_view(X), norms)
-    alpha, w = np.zeros((n, 1)), np.zeros(5)
-    rows = BlockRows(readonly_view(X), (y > 0).astype(np.int32), np.empty(0), norms, ALL)
-    dual_cd_sweeps(
-        rows, DualModels(CLASSES, np.ones(1, np.int32), np.ones(1), HINGE), alpha, w, np.ones(n, np.uint8),
-        Stiffness(4.0, 4.0),
-        OPEN.copy(), VisitingOrder(28, 0, 0, 0), Limits(1, False, 0.0, 0.0, np.zeros(1)), stats,
-    )  # fmt: skip
-    np.testing.assert_allclose(w / 4.0, np.append(X.T @ (alpha[:, 0] * y), alpha[:, 0] @ y), atol=1e-12)
+def as_kind(X: np.ndarray, kind: str) -> Any:
+    """The same rows, as kernels meet them."""
+    n, d = X.shape
+    if kind == "csr":
+        return readonly_view(as_csr(X))
+    if kind == "dense":
+        return readonly_view(X)
+    packed: Any = PackedDense(np.empty((n, d), np.int16), np.empty(n, np.float32))
+    if kind == "packed csr":
+        pool = np.empty(16 * n * d, np.uint16)
+        ptr, hot, scale = np.zeros(n + 1, np.int64), np.empty(n, np.int32), np.empty(n, np.float32)
+        packed = PackedCSR(pool, pool.view(np.int16), ptr, hot, scale)
+    pack_all(packed, readonly_view(as_csr(X) if kind == "packed csr" else X))
+    return packed
+
+
+@njit
+def pack_all(A: Any, X: Any) -> None:
+    for i in range(n_rows_of(X)):
+        pack_row(A, i, X, i)
+
+
+@pytest.mark.parametrize("kind", ["dense", "csr", "packed csr", "packed dense"])
+@pytest.mark.parametrize("models", [1, 3])
+def test_each_feature_is_as_stiff_as_it_was_told(kind: str, models: int) -> None:
+    """A step is that of the row's problem with x_j^2 weighted, and w moves by the stiffness times the sum."""
+    rng = np.random.default_rng(17)
+    d = 70_000 if "csr" in kind else 6  # numbers of features beyond 16 bits
+    X = np.zeros((3, d))
+    columns = [0, 1, 2, 3, 4, d - 1]
+    X[:, columns] = rng.choice([-3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0], (3, 6))
+    X[:, 1] = 3.0
+    codes = np.array([0, 1, 2], np.int32)
+    positive = np.arange(3, dtype=np.int32) if models == 3 else np.ones(1, np.int32)
+    stiff = np.ones(d, np.float32)
+    stiff[columns] = [1.0, 16.0, 2.5, 7.0, 1.25, 4.0]
+    for i in range(3):
+        alpha, W, stats = np.zeros((3, models)), zero_weights(d, models), np.empty((models, 4))
+        norms = np.square(X[[i]]).sum(axis=1)
+        rows = BlockRows(as_kind(X[[i]], kind), codes[[i]], np.empty(0), norms, np.array([i]))
+        for _ in range(2):  # the second finds the optimum of the local problem
+            dual_cd_visit(
+                rows, DualModels(np.ones(5), positive, np.full(models, 1e9), HINGE), alpha, W, np.empty(0, np.uint8),
+                Stiffness(stiff, 2.0), VisitingOrder(28, 0, 0, 0), np.empty(1, np.int64), stats,
+                np.empty(0, np.float32),
+            )  # fmt: skip
+        np.testing.assert_allclose(alpha[i], 1.0 / (stiff @ X[i] ** 2 + 2.0), rtol=1e-4)
+        sign = np.where(positive == codes[i], 1.0, -1.0)
+        change = np.append(stiff * X[i], 2.0)[:, None] * sign * alpha[i]
+        np.testing.assert_allclose(W.reshape(d + 1, models), change, rtol=1e-4, atol=1e-6)
 
 
 def test_empty_block() -> None:
@@ -273,7 +311,7 @@ def swept(
     models = DualModels(np.ones(2), np.ones(1, np.int32), np.ones(1), HINGE._replace(bias=0.0))
     limits = Limits(1, True, -1.0, given["target"], np.array([given["floor"]]))
     *_, settled = dual_cd_sweeps(
-        rows, models, a, W, active, Stiffness(given["sigma"], given["sigma"]), thresholds,
+        rows, models, a, W, active, Stiffness(np.full(1, given["sigma"], np.float32), 1.0), thresholds,
         VisitingOrder(28, 0, 0, 0), limits, np.empty((1, 4)),
     )  # fmt: skip
     return a[:, 0], W, settled

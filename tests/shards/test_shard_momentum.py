@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,15 +9,9 @@ import pytest
 from scipy import sparse
 
 import bigsvm
-from bigsvm.config import FitConfig
-from bigsvm.errors import DataError
-from bigsvm.run.fit.checkpoint import Checkpoints
-from bigsvm.run.fit.fit import fit_store
 from bigsvm.solvers.dcd.shard_momentum import MomentumSchedule, ShareMomentum
-from bigsvm.solvers.dcd.shard_pass import ShardedGroup
 from bigsvm.store.formats.array_rows import ArrayRows
 from tests.products import pairs_of
-from tests.run.test_checkpoint import stopped
 from tests.shards.test_sharded_fits import CLASSES, TARGETS
 
 MOST = (3.0, 3.0)  # times the passes of one shard, and beside them
@@ -81,16 +74,3 @@ def test_momentum_grows_while_rounds_agree_with_it() -> None:
     assert schedule.rounds.tolist() == [3.0, 1.0, 1.0]
     schedule.forget(np.array([True, False, False]))
     assert schedule.rounds.tolist() == [0.0, 1.0, 1.0]
-
-
-@pytest.mark.usefixtures("streaming")
-def test_a_checkpoint_without_momentum_is_refused_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = rows_of("hinge", 10, weights=False, n=300)
-    config = FitConfig.of(solver="dcd", loss="hinge", tol=1e-3, shards=2, scheduler="serial")
-    saves, dumped = Checkpoints(tmp_path / "c", {}, 1e9), ShardedGroup.dump
-    with monkeypatch.context() as patch:
-        earlier = ("momentum", "given")
-        patch.setattr(ShardedGroup, "dump", lambda group: {k: v for k, v in dumped(group).items() if k not in earlier})
-        assert "SIGTERM" in stopped(rows, config, saves, 20)
-    with pytest.raises(DataError, match="of an earlier version, whose shards had no momentum"):
-        fit_store(rows, config, checkpoints=saves, resume=True)

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bigsvm.compiled.linear.dual_cd import Stiffness
 from bigsvm.config import FitConfig
 from bigsvm.errors import DataError, ReadFailed
 from bigsvm.problem.problem import make_problem
@@ -18,6 +17,7 @@ from bigsvm.run.execute.dask_shards import Placement
 from bigsvm.solvers import shard_tasks
 from bigsvm.solvers.dcd.shard_pass import ShardedGroup
 from bigsvm.solvers.dcd.shard_state import Round, ShardRows
+from bigsvm.solvers.dcd.shard_stiffness import N_BUCKETS
 from bigsvm.solvers.shard_tasks import Shard, log_round, round_task, save_task
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.tasks import ShardSum, TreeSum, added
@@ -37,13 +37,14 @@ def shard_at(home: Path, row_buffer_bytes: int = 4000) -> Shard:
 def rounds(n: int) -> list[tuple[Round, np.ndarray]]:
     rng = np.random.default_rng(0)
     theta = [np.ones(1), HALF]
-    return [
-        (
-            Round(r, r // 4, r % 4, 4, Stiffness(1.5, 0.0), theta[r % 2], np.array([r == 6]), np.full(1, (r % 3) / 3)),
-            rng.normal(size=6).astype(np.float32),
-        )
-        for r in range(n)
-    ]
+    stiffness = np.append(np.linspace(3.0, 1.0, N_BUCKETS), 0.0)
+    buckets = [np.empty(0, np.uint8), np.arange(5, dtype=np.uint8)]
+    told = []
+    for r in range(n):
+        afresh, beta = np.array([r == 6]), np.full(1, (r % 3) / 3)
+        this = Round(r, r // 4, r % 4, 4, stiffness, theta[r % 2], afresh, beta, 0, buckets[r == 1])
+        told.append((this, rng.normal(size=6).astype(np.float32)))
+    return told
 
 
 def forget() -> None:

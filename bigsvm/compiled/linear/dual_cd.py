@@ -33,6 +33,7 @@ from bigsvm.compiled.shared.compile import njit, overload, part_of_loop, registe
 from bigsvm.compiled.shared.losses import JointModels
 from bigsvm.compiled.shared.models import add_weight, ask_weights, model_axpys, model_dots, n_models, weight
 from bigsvm.compiled.shared.prefetch import ask_row, prefetch
+from bigsvm.compiled.shared.stiff import stiff_axpys, stiff_sqnorm
 from bigsvm.compiled.shared.targets import (
     best_alpha,
     class_cost,
@@ -74,14 +75,15 @@ class BlockRows(NamedTuple):
 class Stiffness(NamedTuple):
     """How much stiffer than it is a local problem is made, whose change is added to those of others.
 
-    features : of the weights of features;  bias : of the bias weight, which every row of everybody pushes
+    features : float32, (n_features,), of the weight of each, or (0,) for ones
+    bias : of the bias weight, which every row of everybody pushes
     """
 
-    features: float
+    features: np.ndarray
     bias: float
 
 
-EXACT = Stiffness(1.0, 1.0)
+EXACT = Stiffness(np.empty(0, np.float32), 1.0)
 """Of a problem that nobody else works on."""
 
 
@@ -113,7 +115,7 @@ def _sweep(rows, models, alpha, W, active, sigma, thresholds, order, n, stats, s
     class_weight, positive, C, box = models
     last = W.shape[0] - 1
     bias = box.bias
-    bias_step = bias * (sigma.bias / sigma.features)
+    bias_step, stiff = bias * sigma.bias, sigma.features.shape[0] > 0
     z, step = work[0], work[1]
     everybody = ~np.uint64(0)
     for t in range(n):
@@ -136,7 +138,8 @@ def _sweep(rows, models, alpha, W, active, sigma, thresholds, order, n, stats, s
             continue
         live = np.uint64(active[row]) if active.shape[0] else everybody
         model_dots(X, i, W, z, live)
-        h = sigma.features * sqnorm[i] + sigma.bias * (bias * bias)
+        h = sqnorm[i] + sigma.bias * (bias * bias)
+        norm_due = stiff  # a row that does not move is not asked for it
         moved = False
         violation = 0.0
         for m in range(n_models(W)):
@@ -166,17 +169,22 @@ def _sweep(rows, models, alpha, W, active, sigma, thresholds, order, n, stats, s
             stats[m, 1] = min(stats[m, 1], PG)
             violation = max(violation, abs(PG))
             if abs(PG) > _ROUNDING * min(1.0, abs(target_of(y, i))) or a < lower or a > upper:
+                if norm_due:
+                    h, norm_due = stiff_sqnorm(X, i, sigma.features) + sigma.bias * (bias * bias), False
                 new = best_alpha(y, box, G, h + diag, a, lower, upper)
                 if new != a:
                     alpha[row, m] = new
-                    step[m] = sigma.features * (new - a) * sign
+                    step[m] = (new - a) * sign
                     moved = True
         if score.shape[0]:
             score[i] = violation
         if active.shape[0]:
             active[row] = live
         if moved:
-            model_axpys(step, X, i, W)
+            if stiff:
+                stiff_axpys(step, X, i, sigma.features, W)
+            else:
+                model_axpys(step, X, i, W)
             if bias != 0.0:
                 for m in range(n_models(W)):
                     add_weight(W, last, m, step[m] * bias_step)
@@ -218,7 +226,7 @@ def dual_cd_sweeps(rows, models, alpha, W, active, sigma, thresholds, key, limit
     alpha : float64, shape (n_rows, n_models)   may lie outside of its box; it does not once its row was visited
     W : float32 or float64, shape (n_features + 1,) for one model or (n_features + 1, n_models)
     active : uint8 or uint64, shape (n_rows,)   bit m: the row has not been shrunk away by model m
-    sigma : Stiffness   of the local problem; w changes by it times the sum
+    sigma : Stiffness   of the local problem; w changes by it times the sum, feature by feature
     thresholds : float64, shape (2, n_models)   shrinking: a bound row leaves above [0] or below [1]
     key : VisitingOrder;  limits : Limits
     stats : float64, shape (n_models, 4), filled: largest and smallest projected gradient, gap and loss as

@@ -303,9 +303,10 @@ class DualCD(SolverBase):
         if "row_buffer" not in tree:
             hint = "start again without --resume"
             raise DataError("the checkpoint is of an earlier version, which kept rows otherwise", ctx.data.uri, hint)
-        if any("momentum" not in saved for saved in tree["shards"] or ()):
+        if any("stiffness" not in saved for saved in tree["shards"] or ()):
             hint = "start again without --resume"
-            raise DataError("the checkpoint is of an earlier version, whose shards had no momentum", ctx.data.uri, hint)
+            what = "the checkpoint is of an earlier version, whose shards had one stiffness for all features"
+            raise DataError(what, ctx.data.uri, hint)
         if tree["row_buffer"] is not None:
             state.row_buffer = shared_row_buffer(len(state.groups), ctx)
         for group, saved in zip(state.groups, tree["groups"], strict=True):

@@ -9,8 +9,8 @@ is a parabola, and the step goes to its top, or to d itself where that is nearer
 so that the dual never falls, and alpha stays in its box.  Shards that all push the same features go too far together;
 each local problem is therefore made stiffer by what was measured: |d|^2 / sum_k |d_k|^2, which is 1 for changes
 that have nothing in common and L for equal ones.  What shards do against each other needs no such stiffness, and has
-momentum (`shard_momentum.py`).  With many rounds a pass it is near 1, and a pass is worth nearly what
-it is worth on one machine; with one round a pass it is near L.
+momentum (`shard_momentum.py`).  Features differ in it (`shard_stiffness.py`).  With many rounds a pass a pass is worth
+nearly what it is worth on one machine.
 
 L and P are functions of the data's shape: nothing depends on who computes.
 
@@ -30,7 +30,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bigsvm.compiled.linear.dual_cd import Stiffness
 from bigsvm.errors import BigSVMError, DataError
 from bigsvm.problem.certificate import RowsTerms
 from bigsvm.problem.deferred import DeferredCertificate
@@ -40,6 +39,7 @@ from bigsvm.solvers.dcd.dual_cd_stream import PassSums
 from bigsvm.solvers.dcd.shard_bias import SharedBias
 from bigsvm.solvers.dcd.shard_momentum import MomentumSchedule, by_model, products
 from bigsvm.solvers.dcd.shard_state import Found, Round, ShardRows, ShardState
+from bigsvm.solvers.dcd.shard_stiffness import StiffnessSchedule
 from bigsvm.solvers.shard_reading import terms_of
 from bigsvm.solvers.shard_tasks import Shard
 from bigsvm.tasks import ShardSum
@@ -48,9 +48,7 @@ if TYPE_CHECKING:
     from bigsvm.solvers.dcd.dual_cd_state import DualCDState, ModelGroup
 
 _ARRAYS = ("theta", "seen")
-_REMEMBERED = 10  # rounds whose interaction tells the stiffness of the next
 _BEYOND = 1e150  # whose square is no number any more
-_ROOM = 1.2  # stiffness over what was measured
 
 
 def sharded_pass(state: DualCDState, ctx: Context) -> PassSums | None:
@@ -81,7 +79,7 @@ class ShardedGroup:
     """A group of models whose rows lie on shards, as the caller sees it.
 
     rounds : taken since the fit began;  theta : how far the last one went, (n_models,)
-    interactions : of the last rounds
+    stiffness : of the local problems
     bias : what moves it between rounds;  momentum : of the shards' shares of w;  given : w at the last round
     seen : float64, (rounds of this pass, n_models, 4)   gap and loss of the rows that were visited, and of those kept
     """
@@ -90,7 +88,7 @@ class ShardedGroup:
         self.models, self.rounds, self.visits = models, 0, 0
         m = models.problem.n_models
         self.theta = np.ones(m)
-        self.interactions = [float(ctx.shards)]
+        self.stiffness = StiffnessSchedule(ctx.shards)
         self.bias = SharedBias(m, models.problem.constant_feature)
         self.momentum, self.given = MomentumSchedule(m), np.zeros_like(models.w)
         self.seen = np.empty((0, m, 4))
@@ -121,8 +119,9 @@ class ShardedGroup:
         bias = self.bias
         afresh = np.zeros(len(self.theta), bool) if part else bias.begin_pass()
         self.momentum.forget(afresh)
-        stiffness, beta = self._stiffness(ctx.shards), self.momentum.beta
-        told = Round(self.rounds, sweep, part, parts, stiffness, self.theta, afresh, beta, proves)
+        stiffness, beta = self.stiffness.by_bucket(bias.joined), self.momentum.beta
+        buckets = self.stiffness.buckets if self.rounds == 1 else np.empty(0, np.uint8)
+        told = Round(self.rounds, sweep, part, parts, stiffness, self.theta, afresh, beta, proves, buckets)
         W = w.copy() if riding is None or part else riding.w  # in an array that nobody changes: shards remember it
         self.given = W
         if afresh.any():
@@ -135,7 +134,7 @@ class ShardedGroup:
         each, change = [Found(*found) for found in total.each], total.vectors[0]
         ctx.charge(sum(found.bytes_read for found in each))
         square, along = products(change, change), products(w, change)
-        balance, apart = _sum(each, "balance"), _sum(each, "norm") + sum(bias.square(found.balance) for found in each)
+        balance = _sum(each, "balance")
         square = square + bias.square(balance)
         linear, curvature = _sum(each, "linear"), square + _sum(each, "square")
         gain = linear - along - _sum(each, "cross")
@@ -151,9 +150,13 @@ class ShardedGroup:
             moved = bias.moved(self._bias(), _sum(each, "response") + swept * _sum(each, "kept_response")) / bias.scale
             w[-1] = moved if w.ndim == 2 else moved[0]
         self._refuse_divergence(ctx.data.uri, square, rise, curvature, w[-1])
-        self._measure(square, apart)
+        if self.rounds == 0:
+            self.stiffness.sort(total.vectors[1])
+        else:
+            pushed = sum(bias.square(found.balance) for found in each)
+            self.stiffness.see(change, bias.square(balance), [found.norm for found in each], pushed)
         if part == parts - 1 and bias.judge():
-            self.interactions = [float(ctx.shards)]
+            self.stiffness.forget()
             self.momentum.forget(np.ones(len(self.theta), bool))
             w[-1] = bias.scale * (bias.balance if w.ndim == 2 else bias.balance[0])
         seen = np.stack([_sum(each, name) for name in ("gap", "loss", "kept_gap", "kept_loss")], axis=1)
@@ -161,7 +164,7 @@ class ShardedGroup:
         self.visits += sum(found.visits for found in each)
         self.rounds += 1
         if riding is not None and part == parts - 1:
-            for terms in terms_of([found.proof for found in each if found.proof is not None], total.vectors[1]):
+            for terms in terms_of([found.proof for found in each if found.proof is not None], total.vectors[-1]):
                 riding.take(terms)
 
     def _lend(self, riding: DeferredCertificate) -> None:
@@ -186,18 +189,6 @@ class ShardedGroup:
             where,
             "say --shards 1, or --bias none",
         )
-
-    def _measure(self, square: np.ndarray, apart: np.ndarray) -> None:
-        """How much the changes of the shards had in common: the square of their sum over the sum of their squares."""
-        moved = apart > 0.0
-        if np.any(moved):
-            found = float(np.max(square[moved] / apart[moved]))
-            self.interactions = [*self.interactions[1 - _REMEMBERED :], found]
-
-    def _stiffness(self, shards: int) -> Stiffness:
-        mean = math.fsum(self.interactions) / len(self.interactions)
-        stiff = min(max(_ROOM * mean, 1.0), float(shards))
-        return Stiffness(stiff, stiff if self.bias.joined else 0.0)
 
     def pass_sums(self, ctx: Context) -> tuple[np.ndarray, int]:
         """(gap, loss) of each model as the pass saw them, (n_models, 2), and row visits."""
@@ -253,7 +244,7 @@ class ShardedGroup:
             "rounds": self.rounds,
             "visits": self.visits,
             **{name: getattr(self, name) for name in _ARRAYS},
-            "interactions": list(self.interactions),
+            "stiffness": self.stiffness.dump(),
             "bias": self.bias.dump(),
             "momentum": self.momentum.rounds,
             "given": self.given,
@@ -265,14 +256,14 @@ class ShardedGroup:
         self.rounds, self.visits = int(tree["rounds"]), int(tree["visits"])
         for name in _ARRAYS:
             setattr(self, name, np.array(tree[name]))
-        self.interactions = [float(value) for value in tree["interactions"]]
+        self.stiffness.load(tree["stiffness"])
         self.bias.load(tree["bias"])
         self.momentum.rounds, self.given = np.array(tree["momentum"]), np.array(tree["given"])
         if self._states is None:
             self._unsaved = list(tree["states"])
             return
         for state, saved in zip(self._states, tree["states"], strict=True):
-            state.load({**saved, "given": self.given})
+            state.load({**saved, "given": self.given, "buckets": self.stiffness.buckets})
 
     def finish(self) -> None:
         """Give back what only training needs, here and where the shards are."""
@@ -294,7 +285,8 @@ class ShardedGroup:
             alpha, streams = self._of(rows)
             at = slice(rows.first, rows.first + rows.n_rows)
             point = None if riding is None else [riding.w, riding.alpha.values[at]]
-            tree = {"alpha": alpha, "streams": streams, "point": point, "given": self.given, **saved}
+            shared = {"given": self.given, "buckets": self.stiffness.buckets}
+            tree = {"alpha": alpha, "streams": streams, "point": point, **shared, **saved}
             shard_tasks.write_home(self._home, rows.number, tree)
         self._unsaved = None
 

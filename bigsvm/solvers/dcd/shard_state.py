@@ -19,6 +19,7 @@ from bigsvm.problem.deferred import DeferredCertificate
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.dcd.active_row_buffer import ActiveRowBuffer, make_row_buffer
 from bigsvm.solvers.dcd.shard_momentum import ShareMomentum, by_model, products
+from bigsvm.solvers.dcd.shard_stiffness import FeatureCounts, by_bucket, by_feature, of_features
 from bigsvm.solvers.shard_reading import ShardReading, ShardVector, proof_of, proved, rows_within
 from bigsvm.store.addresses import in_groups
 from bigsvm.store.blocks import Block, BlockGroup, RowBlocks, readonly_view
@@ -67,37 +68,39 @@ class ShardRows(NamedTuple):
 
     def told(self, tree: dict[str, Any]) -> Round:
         """As the log keeps a round."""
-        return Round(**{**tree, "stiffness": Stiffness(*tree["stiffness"])})
+        return Round(**tree)
 
 
 class Round(NamedTuple):
     """What all shards are told in a round.
 
     number : of the round since the fit began;  sweep : the pass;  part : of `parts`, the round within the pass
-    stiffness : of the local problems
+    stiffness : float64, (N_BUCKETS + 1,)   of the local problems, by bucket of features; the last is of the bias
     theta : float64, (n_models,)   how far the steps of the round before go, as its line search found
     afresh : bool, (n_models,)   models that begin anew with this round, at alpha = 0
     beta : float64, (n_models,)   momentum of the shards' shares (`shard_momentum.py`)
     proves : 0, or a proof of the point that the pass begins at rides on the pass: 1 in its first round, 2 in others
+    buckets : uint8, (n_features,)   of each feature, from here on; (0,) where they are as they were
     """
 
     number: int
     sweep: int
     part: int
     parts: int
-    stiffness: Stiffness
+    stiffness: np.ndarray
     theta: np.ndarray
     afresh: np.ndarray
     beta: np.ndarray
     proves: int = 0
+    buckets: np.ndarray = np.empty(0, np.uint8)
 
     def tree(self) -> dict[str, Any]:
         """As the log keeps it."""
-        return {**self._asdict(), "stiffness": list(self.stiffness)}
+        return self._asdict()
 
 
 class Found(NamedTuple):
-    """What a shard found in a round, for the line search and the estimate of the gap; all of shape (n_models,).
+    """What a shard found in a round, for the line search and the estimate of the gap; of shape (n_models,).
 
     gap, loss : as the rows of the part showed them when they were visited
     kept_gap, kept_loss : the same of the row buffer, told from the part of it that was swept
@@ -106,7 +109,8 @@ class Found(NamedTuple):
     balance : sum of y_i d_i, by which the change of alpha pushes the bias (y is 1 for targets)
     response, kept_response : how much that would change if the bias went down by 1, at once: sum of 1 / (|x_i|^2 + D_i)
         of the rows that moved or are inside their box, of those that were visited and of those kept
-    norm : squared norm of what the round added to the shard's momentum, in w without its bias
+    norm : (n_models, N_BUCKETS), squared norm of what the round added to the shard's momentum, in the features of
+        each bucket
     agreed : the product of that with the direction of the momentum
     visits, bytes_read : int
     proof : at the end of a pass that a proof rides on: what was proved, as `terms_of` takes it
@@ -154,6 +158,7 @@ class ShardState:
             self.row_buffer = make_row_buffer(rows.row_buffer_bytes, rows.data, rows.row_buffer_packed)
         self._moved: list[_Moved] = []
         self.momentum = ShareMomentum()
+        self.buckets = np.empty(0, np.uint8)
         self.proof: DeferredCertificate | None = None
         self.proved: np.ndarray | None = None
         self._partial: dict[str, Any] | None = None
@@ -181,6 +186,7 @@ class ShardState:
         """Take over what `dump` gave."""
         self.rounds, self._moved = int(tree["rounds"]), []
         self.momentum.load(tree["change"], tree.get("given"))
+        self.buckets = np.asarray(tree["buckets"])
         self.proof, self._partial = None, tree.get("proof")
         if self.row_buffer is not None:
             self.row_buffer.load(tree["row_buffer"])
@@ -188,8 +194,8 @@ class ShardState:
     def whole(self) -> dict[str, Any]:
         """All that a shard that is made anew needs."""
         point = None if self.proof is None else [self.proof.w, self.proved]
-        given = self.momentum.given
-        return {"alpha": self.alpha, "streams": self.streams, "point": point, "given": given, **self.dump()}
+        shared = {"given": self.momentum.given, "buckets": self.buckets}
+        return {"alpha": self.alpha, "streams": self.streams, "point": point, **shared, **self.dump()}
 
     def restore(self, rows: ShardRows, tree: dict[str, Any]) -> None:
         """Take over what `whole` gave."""
@@ -228,8 +234,13 @@ class ShardState:
         if told.afresh.any():
             self.alpha[:, told.afresh] = 0.0
             W = np.where(told.afresh if W.ndim == 2 else told.afresh[0], W.dtype.type(0), W)
+        if len(told.buckets):
+            self.buckets = told.buckets
+        stiffness = of_features(told.stiffness, self.buckets, rows.data.n_features)
+        counts = FeatureCounts(rows.data.n_features) if told.number == 0 else None
         apart = self.momentum.apart(W, rows.n_shards, told.afresh)
-        start = W - by_model(told.stiffness.features * told.beta, W) * apart
+        start = W.copy()
+        start[:-1] -= by_feature(stiffness, W) * (by_model(told.beta, W) * apart[:-1])
         w = start.copy()
         if buffer is not None:
             if told.part == 0:
@@ -239,31 +250,35 @@ class ShardState:
         for block, at in self._part(rows, told):
             if self.proof is not None:
                 self.proof.add(block, at)
-            visited, stats = self._visit(rows, block, at, told, w)
+            if counts is not None:
+                counts.add(block.X)
+            visited, stats = self._visit(rows, block, at, told, stiffness, w)
             visits, nbytes, seen = visits + visited, nbytes + block.nbytes, seen + stats
         if buffer is not None and rows.row_buffer_sweeps:
             place = told.part * (1 << 20) + rows.number * (1 << 10)
             swept = 0
             for turn, part in enumerate(_due(buffer.n, told, rows.row_buffer_sweeps)):
-                kept += buffer.sweep(problem, self.alpha, w, key, place + turn, told.stiffness, part)
+                kept += buffer.sweep(problem, self.alpha, w, key, place + turn, stiffness, part)
                 swept += part.stop - part.start
             kept *= buffer.n / max(swept, 1)
             visits += swept
         change = w - start
-        change /= w.dtype.type(told.stiffness.features)
+        change[:-1] /= by_feature(stiffness, W)
+        change[-1] /= w.dtype.type(stiffness.bias or 1.0)
         self.rounds = told.number + 1
         linear, cross, square, balance, response, kept_response = self._terms(problem)
         added = change - by_model(told.beta, W) * apart
         self.momentum.remember(change, W)
         found = Found(
             seen[:, GAP], seen[:, LOSS], kept[:, GAP], kept[:, LOSS], linear, cross, square, balance, response,
-            kept_response, products(added, added), products(added, apart), visits, nbytes,
+            kept_response, by_bucket(added, self.buckets), products(added, apart), visits, nbytes,
         )  # fmt: skip
+        vectors = (change,) if counts is None else (change, counts.values)
         if self.proof is None or told.part < told.parts - 1:
-            return ShardSum((found,), (change,))
+            return ShardSum((found,), vectors)
         sums, n_rows, v = self.proof.found()
         self.proof = self.proved = None
-        return ShardSum((found._replace(proof=(sums, n_rows, 0)),), (change, v))
+        return ShardSum((found._replace(proof=(sums, n_rows, 0)),), (*vectors, v))
 
     def _part(self, rows: ShardRows, told: Round) -> Iterator[tuple[Block, np.ndarray]]:
         """The rows of a part of the pass: blocks, with the number of each row within the shard.
@@ -287,7 +302,7 @@ class ShardState:
                 return
 
     def _visit(
-        self, rows: ShardRows, block: Block, at: np.ndarray, told: Round, w: np.ndarray
+        self, rows: ShardRows, block: Block, at: np.ndarray, told: Round, stiffness: Stiffness, w: np.ndarray
     ) -> tuple[int, np.ndarray]:
         """A step for each row that streams; those that violate stay in memory."""
         problem, n = rows.problem, len(at)
@@ -310,7 +325,7 @@ class ShardState:
         key = VisitingOrder(mixed, rows.seed, told.sweep, rows.first + int(at[0]))
         order, score, stats = np.empty(n, np.int64), np.empty(n, np.float32), np.empty((problem.n_models, 4))
         visited = dual_cd_visit(
-            given, problem.dual_models, self.alpha, w, self.streams, told.stiffness, key, order, stats, score
+            given, problem.dual_models, self.alpha, w, self.streams, stiffness, key, order, stats, score
         )  # fmt: skip
         if self.row_buffer is not None:
             self.row_buffer.admit(given, order[:visited], score, self.streams)
