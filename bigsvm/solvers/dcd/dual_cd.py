@@ -185,6 +185,7 @@ class DualCD(SolverBase):
             held = FAN_IN * (math.ceil(math.log(shape.shards, FAN_IN)) + 1) + 2
             share = shape.shards + 4  # what each remembers of its last round, and what it works with
             needs.append(Need("sums of shards", (held + share) * shape.weight_bytes * (shape.n_features + 1) * m))
+            needs.append(Need("stiffness of features", shape.shards * (4 + 1) * shape.n_features))  # and their buckets
             needs.append(Need("sums of a riding proof", (shape.shards + held) * 8 * (shape.n_features + 1) * m))
             needs.append(Need(DEFERRED_ALPHA, 8 * n * m, may_spill=True))
         else:
