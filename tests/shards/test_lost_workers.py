@@ -12,6 +12,7 @@ import pytest
 from bigsvm.config import FitConfig
 from bigsvm.run.fit.fit import fit_store
 from bigsvm.solvers.dcd.shard_pass import ShardedGroup
+from tests.shards.test_shard_stiffness import words
 from tests.shards.test_sharded_fits import folder_bytes, rows_of
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("streaming")]
@@ -43,3 +44,19 @@ def test_same_bytes_on_worker_processes_that_are_killed(tmp_path: Path, monkeypa
     assert folder_bytes(there, tmp_path / "m") == here
     assert list((tmp_path / "near").iterdir()) == []  # workers had files there, which have no names
     assert not list((tmp_path / "s").glob("**/shards-*"))
+
+
+@pytest.mark.parametrize("shards", [4, 16])
+def test_same_bytes_for_any_number_of_workers(shards: int, tmp_path: Path) -> None:
+    """Sparse rows, whose features are in several buckets."""
+    rows = words(2000, 300)
+    options: dict[str, Any] = {"solver": "dcd", "loss": "hinge", "tol": 1e-3, "memory": "64MiB", "max_passes": 3}
+    options |= {"shards": shards, "rounds_per_pass": 6}
+    found = []
+    for how in [
+        {"scheduler": "serial"},
+        {"threads": 3},
+        *({"scheduler": "processes", "workers": n} for n in (1, 2, 4)),
+    ]:
+        found.append(folder_bytes(fit_store(rows, FitConfig.of(**options, **how)), tmp_path / "m"))
+    assert all(other == found[0] for other in found)

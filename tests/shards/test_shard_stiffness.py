@@ -21,6 +21,7 @@ from bigsvm.testing.problems import as_csr
 from tests.run.test_checkpoint import stopped
 from tests.shards.test_shard_momentum import rows_of
 
+
 def words(n: int, n_features: int, seed: int = 0) -> ArrayRows:
     """Rows as texts are: few features in most of them, most features in few, one in twenty labels wrong."""
     rng = np.random.default_rng(seed)

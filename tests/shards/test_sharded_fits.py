@@ -118,7 +118,7 @@ def test_no_round_lowers_the_dual_at_the_bias_that_it_was_given(loss: str, monke
     assert len(seen) > 50
     assert min(seen) > -1e-9
     assert max(seen) > 0.01
-    assert sum(0.0 < step < 1.0 for step in steps) > 10  # the line search had its say
+    assert sum(0.0 < step < 1.0 for step in steps) > 3  # the line search had its say
 
 
 @pytest.mark.usefixtures("streaming")

@@ -29,11 +29,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigsvm.compiled.linear.joint import joint_sweep
+from bigsvm.compiled.linear.stiff import stiff_axpys, stiff_sqnorm
 from bigsvm.compiled.shared.compile import njit, overload, part_of_loop, register_jitable
 from bigsvm.compiled.shared.losses import JointModels
 from bigsvm.compiled.shared.models import add_weight, ask_weights, model_axpys, model_dots, n_models, weight
 from bigsvm.compiled.shared.prefetch import ask_row, prefetch
-from bigsvm.compiled.shared.stiff import stiff_axpys, stiff_sqnorm
 from bigsvm.compiled.shared.targets import (
     best_alpha,
     class_cost,

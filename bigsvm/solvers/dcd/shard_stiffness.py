@@ -1,9 +1,9 @@
 r"""How much stiffer a shard's problem is made, feature by feature: by what the shards were seen to have in common.
 
 All shards push the weights of frequent features at once, and each knows them well from its own rows: the sum of what
-they find goes too far by up to L.  The rows of different shards seldom share a rare feature.  One number for both must be
-that of the frequent ones, and holds back all others: 60,000 rows x 5,000 features on 16 shards, a tenth of the rows
-kept, hinge, then took 17 passes in place of 8.  So features are put in buckets by how many rows have them: those of
+they find goes too far by up to L.  The rows of different shards seldom share a rare feature.  One number for both must
+be that of the frequent ones, and holds back all others: 60,000 rows x 5,000 features on 16 shards, a tenth of the rows
+kept, hinge, then took 19 passes in place of 7.  So features are put in buckets by how many rows have them: those of
 bucket k are in more than one part in 2^(k+1) of the rows that the most frequent one is in.  In each
 
     sigma_k = 1 + 2 (r_k - 1),     r_k = sum |d|_k^2 / sum sum_j |d_j|_k^2      between 1 and L,
@@ -114,7 +114,7 @@ def by_feature(stiffness: Stiffness, w: np.ndarray) -> np.ndarray:
 
 
 def by_bucket(change: np.ndarray, buckets: np.ndarray) -> np.ndarray:
-    """Squared norms of a change of w in the features of each bucket, float64 (n_models, N_BUCKETS); 0 without buckets."""
+    """Squared norms of a change of w in the features of each bucket, (n_models, N_BUCKETS); 0 without buckets."""
     of_model = change[:, None] if change.ndim == 1 else change
     sums = np.zeros((of_model.shape[1], N_BUCKETS))
     if len(buckets) == 0:

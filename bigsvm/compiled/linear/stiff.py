@@ -1,6 +1,6 @@
 """A row in a local problem that is stiffer than the problem it is a part of, feature by feature.
 
-stiffness : float32, (n_features,), at least 1.  Written once for every kind of row, as in `many.py`.
+stiffness : float32, (n_features,), at least 1.  Written once for every kind of row, as in `shared/many.py`.
 """
 
 from __future__ import annotations
