@@ -71,7 +71,7 @@ class KernelProver(Prover):
             self._look_at(qp, terms.quadratic, terms.made_of)
             support[model] = np.count_nonzero(qp.beta)
             self.violation[model] = qp.violation()
-            state.scored = model
+            state.now_scored(model)
         self._refuse_overflow(found[:, 1:])
         self.bias, self.epsilon = state.bias.copy(), state.epsilon.copy()
         gap, primal, dual = found.T.copy()
