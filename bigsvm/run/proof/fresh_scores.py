@@ -60,8 +60,8 @@ class Programme(NamedTuple):
 def scores_of(programmes: Sequence[Programme], data: KernelData) -> list[Unsure]:
     """f = K beta - t of each programme anew: to float64 wherever the brackets of its gap at bias b are not surely 0.
 
-    Gives back what decides how much rounding of f is worth.  Those whose support vectors are in memory together are made
-    on one reading, one after another or together to the same bits.  Raises ProofLeft where the run is to stop.
+    Gives back what decides how much rounding of f is worth.  Programmes whose support vectors are in memory together
+    share a reading, to the bits of each alone.  Raises ProofLeft where the run is to stop.
     """
     row_buffer, found = RowBuffer(data), []
     for some in _together(programmes, row_buffer.capacity):

@@ -161,9 +161,7 @@ class KernelSolver(EndsOfModels):
 
     def init(self, problem: Problem, ctx: Context) -> KernelState:
         """beta = 0; no label is read yet."""
-        state = new_kernel_state(
-            problem, ctx, 1.0, self.places(problem.models_per_row, ctx.resident), self.own_vectors
-        )
+        state = new_kernel_state(problem, ctx, 1.0, self.places(problem.models_per_row, ctx.resident), self.own_vectors)
         state.shared = self.start_sharing()
         if self.goes_by_violation(state):
             state.eps[:] = self.rule_factor * ctx.tol

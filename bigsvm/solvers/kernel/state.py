@@ -188,14 +188,13 @@ def make_qp(state: KernelState, model: int) -> DualQP:
     place = slice(first, first + found)
     flat = {name: vector.values.reshape(-1) for name, vector in state.vectors.items() if name not in _OF_ROWS}
     if "row numbers" in flat:
-        rows = flat["row numbers"][place]
+        numbers = flat["row numbers"][place]
     else:
-        rows = None if found == n else np.empty(found, np.int64)
+        numbers = np.empty(0 if found == n else found, np.int64)
     target, f = flat["row targets"][place], flat["row scores"][place]
     boxes = flat["row boxes"][2 * first : 2 * (first + found)].reshape(2, found)
-    fill_qp(*given, nothing.rows if rows is None else rows, target, boxes[0], boxes[1])
-    if found == n:
-        rows = None
+    fill_qp(*given, numbers, target, boxes[0], boxes[1])
+    rows = None if found == n else numbers
     if state.beta is not None:
         beta = state.beta.values.reshape(-1)[place]
         beta[:] = state.alpha.values[slice(None) if rows is None else rows, model]

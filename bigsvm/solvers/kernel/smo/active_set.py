@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from bigsvm.solvers.base import Context
 from bigsvm.solvers.kernel.dual_qp import Progress
 from bigsvm.solvers.kernel.smo.member import ACTIVE, NEXT, Member
 from bigsvm.solvers.kernel.smo.moved_rows import MovedRows
@@ -177,15 +176,15 @@ class Round:
         """Some rows at random: of streamed rows whole blocks, so that little is read, the same ones for all models."""
         rng = np.random.default_rng([self.ctx.seed, _SAMPLING])
         if not self._streams:
-            return [np.sort(rng.choice(member.qp.n, n, replace=False)) for member, n in zip(members, wanted, strict=True)]
+            return [np.sort(rng.choice(one.qp.n, n, replace=False)) for one, n in zip(members, wanted, strict=True)]
         chosen: list[list[np.ndarray]] = [[np.empty(0, np.int64)] for _ in members]
         left, found = list(wanted), 0
         for number in rng.permutation(len(self.ctx.refs)).tolist():
             ref = self.ctx.refs[number]
             some = []
             for member, most in zip(members, left, strict=True):
-                ends = (ref.start, ref.stop) if member.qp.rows is None else np.searchsorted(member.qp.rows, [ref.start, ref.stop])
-                some.append(np.arange(ends[0], ends[1])[:most])
+                first, end = member.positions(np.array([ref.start, ref.stop]))
+                some.append(np.arange(first, end)[:most])
             numbers = _distinct([member.numbers(these) for member, these in zip(members, some, strict=True)])
             if len(numbers) > room - found:
                 numbers = numbers[: room - found]
