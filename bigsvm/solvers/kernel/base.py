@@ -31,6 +31,7 @@ from bigsvm.solvers.base import (
 from bigsvm.solvers.kernel.dual_qp import DualQP, Progress
 from bigsvm.solvers.kernel.ends import SMALLEST_EPS, EndsOfModels
 from bigsvm.solvers.kernel.signed import sign_and_clip
+from bigsvm.solvers.kernel.start_scores import score_all
 from bigsvm.solvers.kernel.state import (
     KernelState,
     OpenModel,
@@ -193,7 +194,8 @@ class KernelSolver(EndsOfModels):
             return StepInfo(np.inf, n, 0, ask_certificate=False, paused=True)
         if state.unsigned:
             sign_and_clip(state, ctx.data.uri)
-        self._take_up(state, ctx)
+        if not self._take_up(state, ctx):
+            return StepInfo(np.inf, n, 0, ask_certificate=False, paused=True)
         for one in state.open:
             self.aim(state, one.qp, one.model)
         told = self._work(state, ctx)
@@ -219,13 +221,16 @@ class KernelSolver(EndsOfModels):
             work=work,
         )
 
-    def _take_up(self, state: KernelState, ctx: Context) -> None:
-        """Open models until as many are in work as may be, or are left."""
+    def _take_up(self, state: KernelState, ctx: Context) -> bool:
+        """Open models until as many are in work as may be, or are left; False where the run is to stop before."""
+        if state.places > 1 and not (state.open or state.scored.all()) and not score_all(state, ctx):
+            return False
         while len(state.open) < self.most_open(state, ctx):
             model = self._next(state)
             if model is None:
-                return
+                break
             self._score(state, self._open(state, model, ctx))
+        return True
 
     def _work(self, state: KernelState, ctx: Context) -> list[tuple[OpenModel, Progress]]:
         """One share of work on each model that is open."""
