@@ -2,7 +2,7 @@
 
 Of several models each has an active set of its own, in one row buffer that holds a row once for all of them; the pass
 reads the rows once for all, and a kernel value that several models want is computed once (`moved_rows.py`).  Where more
-rows are wanted than there is room for, those stay that violate most in any model.
+rows are wanted than there is room for, each model has those that violate most in it: as many of one as of another.
 """
 
 from __future__ import annotations
@@ -25,15 +25,19 @@ _HELD = 3  # quarters of the capacity that active sets take where rows do not al
 _SAMPLING = 7  # a key of random numbers, beside the seed
 
 
+def active_rows(capacity: int) -> int:
+    """Rows that active sets take of a row buffer that does not hold all."""
+    return max(capacity * _HELD // 4, 2)
+
+
 @dataclass
 class RoundWork:
     """What all models in work share between two pauses.
 
-    row : of the data, where the pass goes on;  threshold : candidates violate more
+    row : of the data, where the pass goes on
     """
 
     row: int = 0
-    threshold: float = -np.inf
     row_buffer: Any = field(default=None, metadata={"derived": True})
 
 
@@ -55,16 +59,17 @@ class Round:
         for member in self.members:
             if member.work.stage == "solve" and not member.solve(work.row_buffer) and member.work.solved:
                 return self._paused()
+        moved = any(member.work.moved for member in self.members)
         if any(member.work.stage == "solve" for member in self.members):
             # Of a model that is alone f of all rows may be known; several are looked at together, after their pass.
             alone = len(self.members) == 1
-            return [member.told(stale=not (alone and member.all_active)) for member in self.members]
+            return [member.told(not (alone and member.all_active), moved) for member in self.members]
         if not self._pass():
             return self._paused()
         for member in self.members:
             member.work.rounds += 1
             member.work.stage, member.work.shares = "choose", 0
-        return [member.told() for member in self.members]
+        return [member.told(False, moved) for member in self.members]
 
     def _paused(self) -> list[Progress]:
         # What was done is told when the while is over: it counts once, wherever it was left.
@@ -80,8 +85,6 @@ class Round:
         """The next active sets, of rows that are in the row buffer; models that have none yet begin with a sample."""
         work = self.work
         choosing = [member for member in self.members if member.work.stage == "choose"]
-        if len(choosing) == len(self.members):
-            work.row, work.threshold = 0, -np.inf
         empty = work.row_buffer is None
         if empty:
             work.row_buffer = RowBuffer(self.data)
@@ -124,7 +127,7 @@ class Round:
         Where not all rows can be held a part of the capacity is left to those that the pass will find: sets that fill
         it with free rows would never hear of any other.
         """
-        return capacity if self._n_rows <= capacity else max(capacity * _HELD // 4, 2)
+        return capacity if self._n_rows <= capacity else active_rows(capacity)
 
     @property
     def _n_rows(self) -> int:
@@ -140,10 +143,9 @@ class Round:
     ) -> list[np.ndarray]:
         """Of rows that models want, by position and by how much they violate, as many as there is room for."""
         wanted = [member.numbers(some) for member, (some, _) in zip(members, wants, strict=True)]
-        numbers, worst = _worst_of(wanted, [violations for _, violations in wants])
-        if len(numbers) <= room:
+        if len(_distinct(wanted)) <= room:
             return [some for some, _ in wants]
-        stay = np.sort(numbers[largest(worst, room)])
+        stay = np.sort(_worst_first(wanted, [violations for _, violations in wants])[:room])
         return [some[np.isin(mine, stay)] for (some, _), mine in zip(wants, wanted, strict=True)]
 
     def _first(self, members: Sequence[Member], room: int) -> list[np.ndarray]:
@@ -215,7 +217,7 @@ class Round:
                     mine, _ = member.rows.of(block)
                     others = np.flatnonzero((member.flags[mine] & ACTIVE) == 0) + mine.start
                     violations = member.violations(others, member.work.middle)
-                    near.append(others[violations > max(-member.work.band, work.threshold)])
+                    near.append(others[violations > max(-member.work.band, member.work.threshold)])
                     member.rows.counts.asked += len(others) * moved.n_moved(member)
                 self._offer(block, waiting, near)
                 work.row = block.stop
@@ -251,26 +253,25 @@ class Round:
 
         The row buffer lets go of the others, and flags and the threshold say so; those of a new block it has not yet.
         """
-        work, row_buffer = self.work, self.work.row_buffer
+        row_buffer = self.work.row_buffer
         active = _distinct([member.numbers(member.flagged(ACTIVE)) for member in self.members])
         active = active[row_buffer.has(active)]
-        waiting = [member.flagged(NEXT) for member in members]
-        rows, violations = [], []
-        for member, old, new in zip(members, waiting, near, strict=True):
-            positions = np.concatenate([old, new])
-            rows.append(member.numbers(positions))
-            violations.append(member.violations(positions, member.work.middle))
-        numbers, worst = _worst_of(rows, violations)
-        candidates = ~np.isin(numbers, active)
-        numbers, worst = numbers[candidates], worst[candidates]
-        order = largest(worst, len(numbers))
-        n_waiting = row_buffer.n - len(active)
-        stays = max((row_buffer.capacity - (row_buffer.n - n_waiting)) // 2, 0)
-        if len(order):
-            work.threshold = max(work.threshold, float(worst[order[min(stays, len(order) - 1)]]))
-        stay = np.sort(np.concatenate([active, numbers[order[:stays]]]))
-        for member, old in zip(members, waiting, strict=True):
-            member.flags[old[~np.isin(member.numbers(old), stay)]] &= ~NEXT
+        candidates = []
+        for member, new in zip(members, near, strict=True):
+            positions = np.concatenate([member.flagged(NEXT), new])
+            candidates.append(positions[~np.isin(member.numbers(positions), active)])
+        rows = [member.numbers(positions) for member, positions in zip(members, candidates, strict=True)]
+        violations = [
+            member.violations(positions, member.work.middle)
+            for member, positions in zip(members, candidates, strict=True)
+        ]
+        stays = max((row_buffer.capacity - len(active)) // 2, 0)
+        stay = np.sort(_worst_first(rows, violations)[:stays])
+        for member, positions, numbers, by in zip(members, candidates, rows, violations, strict=True):
+            dropped = ~np.isin(numbers, stay)
+            member.flags[positions[dropped]] &= ~NEXT
+            member.work.threshold = max(member.work.threshold, float(by[dropped].max(initial=-np.inf)))
+        stay = np.sort(np.concatenate([active, stay]))
         row_buffer.keep(stay)
         return stay
 
@@ -287,13 +288,15 @@ def _among(member: Member, positions: np.ndarray, numbers: np.ndarray) -> np.nda
     return positions[np.isin(member.numbers(positions), numbers)]
 
 
-def _worst_of(
-    numbers: Sequence[np.ndarray], violations: Sequence[np.ndarray]
-) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-    """Distinct rows of several lists, ascending, and by how much each violates where it does most."""
-    if not numbers:
-        return np.empty(0, np.int64), np.empty(0)
+def _worst_first(numbers: Sequence[np.ndarray], violations: Sequence[np.ndarray]) -> np.ndarray:
+    """Distinct rows of several models: those that violate most in any of them, then the second of each, and so on."""
+    ranks = []
+    for by in violations:
+        rank = np.empty(len(by), np.int64)
+        rank[largest(by, len(by))] = np.arange(len(by))
+        ranks.append(rank)
     found, place = np.unique(np.concatenate(numbers), return_inverse=True)
-    worst = np.full(len(found), -np.inf)
+    first, worst = np.full(len(found), np.iinfo(np.int64).max), np.full(len(found), -np.inf)
+    np.minimum.at(first, place, np.concatenate(ranks))
     np.maximum.at(worst, place, np.concatenate(violations))
-    return found, worst
+    return found[np.lexsort((found, -worst, first))]

@@ -46,9 +46,9 @@ class SmoWork:
     """Where a model stands between two pauses.
 
     stage : 'choose' an active set, 'solve' it, or 'pass' over the others
-    steps, visits : of the round so far, what was told left out;  solved, values : working sets and kernel values of the
+    steps, visits : of the round so far, what was told left out;  moved : steps on this active set;  solved, values : working sets and kernel values of the
         share so far;  shares : on this active set;  idle : working sets in a row that nothing moved in
-    target : violation to which A is solved;  middle : (b_up + b_low) / 2 of A
+    target : violation to which A is solved;  middle : (b_up + b_low) / 2 of A;  threshold : candidates violate more
     band : how near to violating a row is active, for the whole round: where it is left must not change it
     epsilon : of the QP, where steps find it;  largest : K_ii of active rows so far
     """
@@ -56,10 +56,12 @@ class SmoWork:
     stage: str = "choose"
     target: float = 0.0
     middle: float = 0.0
+    threshold: float = -np.inf
     violation: float = np.inf
     rounds: int = 0
     stuck: int = 0
     steps: int = 0
+    moved: int = 0
     visits: int = 0
     solved: int = 0
     values: int = 0
@@ -80,14 +82,18 @@ class Member:
         self.flags, self.sent = one.qp.own[FLAGS], one.qp.own[SENT]
         self.qp.epsilon = self.work.epsilon
 
-    def told(self, stale: bool = False) -> Progress:
-        """What was done since it was told last: in one share on the active set, or to the end of the round."""
+    def told(self, stale: bool, moved: bool) -> Progress:
+        """What was done since it was told last: in one share on the active set, or to the end of the round.
+
+        moved : something has, in this model or in one that it shares room with
+        """
         work, qp = self.work, self.qp
         violation = work.violation if stale else qp.violation()
         if isinstance(qp, NuQP):
             qp.largest = work.largest
         # The same violation again and again, and nothing that moves: float arithmetic can do no more.
-        work.stuck = work.stuck + 1 if violation >= work.violation and work.steps == 0 else 0
+        if not stale:
+            work.stuck = work.stuck + 1 if violation >= work.violation and not moved else 0
         work.violation = violation
         done = violation <= qp.eps and not stale
         progress = Progress(done, work.stuck > 2, work.steps, work.visits, violation, stale=stale)
@@ -150,7 +156,7 @@ class Member:
         self.flags &= LAST
         self.flags[chosen] |= ACTIVE
         work.target = max(share * qp.violation(), _SURE * qp.eps)
-        work.stage = "solve"
+        work.stage, work.threshold, work.moved = "solve", -np.inf, 0
 
     def wanted(self) -> np.ndarray:
         """Rows whose X is wanted in the present stage, ascending positions.
@@ -192,7 +198,7 @@ class Member:
         self.flags &= ~LAST
         self.flags[where[last]] |= LAST
         work.visits += found.rounds * len(where)
-        work.steps += found.steps
+        work.steps, work.moved = work.steps + found.steps, work.moved + found.steps
         rows.counts.computed += found.kernel_rows
         rows.counts.values += found.values
         rows.counts.asked += found.work

@@ -24,7 +24,7 @@ from bigsvm.config import NU_LOSSES
 from bigsvm.solvers.base import Context, DataShape, Need, SmallFit
 from bigsvm.solvers.kernel.base import KernelSolver
 from bigsvm.solvers.kernel.dual_qp import DualQP, Progress
-from bigsvm.solvers.kernel.smo.active_set import Round, RoundWork
+from bigsvm.solvers.kernel.smo.active_set import Round, RoundWork, active_rows
 from bigsvm.solvers.kernel.smo.block_smo import BlockSMO
 from bigsvm.solvers.kernel.smo.member import FLAGS, SENT, Member, Rules, SmoWork
 from bigsvm.solvers.kernel.smo.textbook import Textbook, TextbookWork
@@ -105,7 +105,7 @@ class Smo(KernelSolver):
             return 1
         if capacity >= n or rows == n:
             return state.n_models
-        return max(int(math.log1p(-capacity / n) / math.log1p(-rows / n)), 1)
+        return max(int(math.log1p(-active_rows(capacity) / n) / math.log1p(-rows / n)), 1)
 
     def start_sharing(self) -> Any:
         """A row buffer, later."""
