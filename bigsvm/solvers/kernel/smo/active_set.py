@@ -2,7 +2,8 @@
 
 Of several models each has an active set of its own, in one row buffer that holds a row once for all of them; the pass
 reads the rows once for all, and a kernel value that several models want is computed once (`moved_rows.py`).  Where more
-rows are wanted than there is room for, each model has those that violate most in it: as many of one as of another.
+rows are wanted than there is room for, each model has those that violate most in it, on either side: as many of one as
+of another, and as many that may rise as may fall, because a step takes one of each.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from bigsvm.solvers.kernel.dual_qp import Progress
-from bigsvm.solvers.kernel.smo.member import ACTIVE, NEXT, Member
+from bigsvm.solvers.kernel.smo.member import ACTIVE, NEXT, Member, Violations
 from bigsvm.solvers.kernel.smo.moved_rows import MovedRows
 from bigsvm.solvers.kernel.values.data import Rows
 from bigsvm.solvers.kernel.values.row_buffer import RowBuffer
@@ -139,13 +140,13 @@ class Round:
         return member.qp.n <= _SMALL and self._n_rows <= self.work.row_buffer.capacity
 
     def _limited(
-        self, members: Sequence[Member], wants: Sequence[tuple[np.ndarray, np.ndarray]], room: int
+        self, members: Sequence[Member], wants: Sequence[tuple[np.ndarray, Violations]], room: int
     ) -> list[np.ndarray]:
         """Of rows that models want, by position and by how much they violate, as many as there is room for."""
         wanted = [member.numbers(some) for member, (some, _) in zip(members, wants, strict=True)]
         if len(_distinct(wanted)) <= room:
             return [some for some, _ in wants]
-        stay = np.sort(_worst_first(wanted, [violations for _, violations in wants])[:room])
+        stay = np.sort(_worst_first(wanted, [found for _, found in wants])[:room])
         return [some[np.isin(mine, stay)] for (some, _), mine in zip(wants, wanted, strict=True)]
 
     def _first(self, members: Sequence[Member], room: int) -> list[np.ndarray]:
@@ -216,8 +217,7 @@ class Round:
                 for member in waiting:
                     mine, _ = member.rows.of(block)
                     others = np.flatnonzero((member.flags[mine] & ACTIVE) == 0) + mine.start
-                    violations = member.violations(others, member.work.middle)
-                    near.append(others[violations > max(-member.work.band, member.work.threshold)])
+                    near.append(member.near(others))
                     member.rows.counts.asked += len(others) * moved.n_moved(member)
                 self._offer(block, waiting, near)
                 work.row = block.stop
@@ -262,15 +262,13 @@ class Round:
             candidates.append(positions[~np.isin(member.numbers(positions), active)])
         rows = [member.numbers(positions) for member, positions in zip(members, candidates, strict=True)]
         violations = [
-            member.violations(positions, member.work.middle)
-            for member, positions in zip(members, candidates, strict=True)
+            member.sides(positions, member.work.middle) for member, positions in zip(members, candidates, strict=True)
         ]
         stays = max((row_buffer.capacity - len(active)) // 2, 0)
         stay = np.sort(_worst_first(rows, violations)[:stays])
-        for member, positions, numbers, by in zip(members, candidates, rows, violations, strict=True):
+        for member, positions, numbers, found in zip(members, candidates, rows, violations, strict=True):
             dropped = ~np.isin(numbers, stay)
-            member.flags[positions[dropped]] &= ~NEXT
-            member.work.threshold = max(member.work.threshold, float(by[dropped].max(initial=-np.inf)))
+            member.let_go(positions[dropped], found.of(dropped))
         stay = np.sort(np.concatenate([active, stay]))
         row_buffer.keep(stay)
         return stay
@@ -288,15 +286,16 @@ def _among(member: Member, positions: np.ndarray, numbers: np.ndarray) -> np.nda
     return positions[np.isin(member.numbers(positions), numbers)]
 
 
-def _worst_first(numbers: Sequence[np.ndarray], violations: Sequence[np.ndarray]) -> np.ndarray:
-    """Distinct rows of several models: those that violate most in any of them, then the second of each, and so on."""
+def _worst_first(numbers: Sequence[np.ndarray], violations: Sequence[Violations]) -> np.ndarray:
+    """Distinct rows of several models: those that violate most on a side of any, then the second of each, and so on."""
     ranks = []
-    for by in violations:
+    for by, falls in violations:
         rank = np.empty(len(by), np.int64)
-        rank[largest(by, len(by))] = np.arange(len(by))
+        for side in (np.flatnonzero(falls), np.flatnonzero(~falls)):
+            rank[side[largest(by[side], len(side))]] = np.arange(len(side))
         ranks.append(rank)
     found, place = np.unique(np.concatenate(numbers), return_inverse=True)
     first, worst = np.full(len(found), np.iinfo(np.int64).max), np.full(len(found), -np.inf)
     np.minimum.at(first, place, np.concatenate(ranks))
-    np.maximum.at(worst, place, np.concatenate(violations))
+    np.maximum.at(worst, place, np.concatenate([by for by, _ in violations]))
     return found[np.lexsort((found, -worst, first))]

@@ -41,6 +41,18 @@ class Rules(NamedTuple):
     sample: float
 
 
+class Violations(NamedTuple):
+    """Of some rows: by, float64, how much they violate, below 0 where they do not;  falls, bool: by that they may fall,
+    else that they may rise."""
+
+    by: np.ndarray
+    falls: np.ndarray
+
+    def of(self, which: np.ndarray) -> Violations:
+        """Those of some of the rows."""
+        return Violations(self.by[which], self.falls[which])
+
+
 @dataclass
 class SmoWork:
     """Where a model stands between two pauses.
@@ -48,7 +60,8 @@ class SmoWork:
     stage : 'choose' an active set, 'solve' it, or 'pass' over the others
     steps, visits : of the round so far, what was told left out;  moved : steps on this active set;  solved, values : working sets and kernel values of the
         share so far;  shares : on this active set;  idle : working sets in a row that nothing moved in
-    target : violation to which A is solved;  middle : (b_up + b_low) / 2 of A;  threshold : candidates violate more
+    target : violation to which A is solved;  middle : (b_up + b_low) / 2 of A
+    rising, falling : candidates that may rise, or fall, violate more
     band : how near to violating a row is active, for the whole round: where it is left must not change it
     epsilon : of the QP, where steps find it;  largest : K_ii of active rows so far
     """
@@ -56,7 +69,8 @@ class SmoWork:
     stage: str = "choose"
     target: float = 0.0
     middle: float = 0.0
-    threshold: float = -np.inf
+    rising: float = -np.inf
+    falling: float = -np.inf
     violation: float = np.inf
     rounds: int = 0
     stuck: int = 0
@@ -112,6 +126,23 @@ class Member:
         """By how much rows violate against the bias -middle; below 0 where they do not."""
         return np.maximum(middle - self.qp.up(where), self.qp.down(where) - middle)
 
+    def sides(self, where: np.ndarray, middle: float) -> Violations:
+        """By how much rows violate, and on which side they do."""
+        rise, fall = middle - self.qp.up(where), self.qp.down(where) - middle
+        return Violations(np.maximum(rise, fall), fall > rise)
+
+    def near(self, where: np.ndarray) -> np.ndarray:
+        """Of rows outside of the active set those that are candidates for the next."""
+        found, work = self.sides(where, self.work.middle), self.work
+        return where[found.by > np.maximum(-work.band, np.where(found.falls, work.falling, work.rising))]
+
+    def let_go(self, positions: np.ndarray, found: Violations) -> None:
+        """Candidates that there is no room for: others must violate more than they."""
+        work = self.work
+        self.flags[positions] &= ~NEXT
+        work.rising = max(work.rising, float(found.by[~found.falls].max(initial=-np.inf)))
+        work.falling = max(work.falling, float(found.by[found.falls].max(initial=-np.inf)))
+
     def flagged(self, flag: np.uint8) -> np.ndarray:
         """Positions of rows that have one of some flags."""
         return np.flatnonzero(self.flags & flag)
@@ -137,17 +168,17 @@ class Member:
         """How far from violating a row of the active set may be; of a model that nu shapes it moves."""
         return (_BAND_MEMORY if self.ctx.resident else _BAND_DISK) * self.qp.scale()
 
-    def wants(self, candidates: np.ndarray, middle: float, everything: bool) -> tuple[np.ndarray, np.ndarray]:
+    def wants(self, candidates: np.ndarray, middle: float, everything: bool) -> tuple[np.ndarray, Violations]:
         """Of some rows those that are free, and those that violate or nearly do; and by how much, next to each.
 
         everything : all rows are wanted, whatever they do
         """
         qp = self.qp
-        violations = self.violations(candidates, middle)
+        found = self.sides(candidates, middle)
         beta = qp.beta[candidates]
         free = (beta > qp.lower[candidates]) & (beta < qp.upper[candidates]) & (beta != 0.0)
-        keep = free | (violations > -self.work.band) | everything
-        return candidates[keep], violations[keep]
+        keep = free | (found.by > -self.work.band) | everything
+        return candidates[keep], found.of(keep)
 
     def take(self, chosen: np.ndarray) -> None:
         """Make `chosen` the active set, which is to be solved now."""
@@ -156,7 +187,7 @@ class Member:
         self.flags &= LAST
         self.flags[chosen] |= ACTIVE
         work.target = max(share * qp.violation(), _SURE * qp.eps)
-        work.stage, work.threshold, work.moved = "solve", -np.inf, 0
+        work.stage, work.rising, work.falling, work.moved = "solve", -np.inf, -np.inf, 0
 
     def wanted(self) -> np.ndarray:
         """Rows whose X is wanted in the present stage, ascending positions.
