@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from bigsvm.errors import DataError
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.kernel import KERNELS
 from bigsvm.problem.problem import Problem
@@ -177,7 +178,13 @@ class KernelSolver(EndsOfModels):
         return [state.alpha]
 
     def before_load(self, state: KernelState, tree: Any, ctx: Context) -> None:
-        """Make the QP that a saved state was working on, so that its arrays can be filled."""
+        """Make the QPs that a saved state was working on, so that their arrays can be filled.
+
+        Raises DataError where an earlier version saved it.
+        """
+        if "open" not in tree:
+            hint = "start again without --resume"
+            raise DataError("the checkpoint is of an earlier version, with one model in work", ctx.data.uri, hint)
         state.vectors["row labels"].values[:] = tree["vectors"]["row labels"]
         if "row costs" in state.vectors:
             state.vectors["row costs"].values[:] = tree["vectors"]["row costs"]

@@ -1,7 +1,7 @@
 """Where models that are trained together begin: f = K beta - t of all of them, on shared readings of the rows.
 
-Of a cold start f is -t and nothing is read.  Of a warm start the support vectors of all models come into memory, as many
-at a time as there is room for, and each time one reading serves all models.
+Of a cold start f is -t and nothing is read.  Of a warm start the support vectors of all models come into memory, as
+many at a time as there is room for, and each time one reading serves all models.
 """
 
 from __future__ import annotations

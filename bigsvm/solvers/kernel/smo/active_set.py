@@ -94,7 +94,7 @@ class Round:
         others = [member.numbers(member.wanted()) for member in self.members if member not in choosing]
         room = work.row_buffer.capacity
         wants = [
-            member.wants(member.flagged(ACTIVE | NEXT), member.work.middle, self._is_whole(member))
+            member.wants(member.flagged(ACTIVE | NEXT), member.work.middle, self._stays_whole(member))
             for member in going_on
         ]
         chosen = self._limited(going_on, wants, self._share(room))
@@ -136,8 +136,11 @@ class Round:
         return min(sum(member.qp.n for member in self.members), self.data.n)
 
     def _is_whole(self, member: Member) -> bool:
-        """Whether all rows of a model are active from the first round to the last: they are few, and all have room."""
+        """Whether all rows of a model may be active, from its first round to its last: they are few, and have room."""
         return member.qp.n <= _SMALL and self._n_rows <= self.work.row_buffer.capacity
+
+    def _stays_whole(self, member: Member) -> bool:
+        return member.all_active and self._is_whole(member)
 
     def _limited(
         self, members: Sequence[Member], wants: Sequence[tuple[np.ndarray, Violations]], room: int

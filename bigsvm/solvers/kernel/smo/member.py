@@ -58,8 +58,9 @@ class SmoWork:
     """Where a model stands between two pauses.
 
     stage : 'choose' an active set, 'solve' it, or 'pass' over the others
-    steps, visits : of the round so far, what was told left out;  moved : steps on this active set;  solved, values : working sets and kernel values of the
-        share so far;  shares : on this active set;  idle : working sets in a row that nothing moved in
+    steps, visits : of the round so far, what was told left out;  moved : steps on this active set
+    solved, values : working sets and kernel values of the share so far;  shares : on this active set
+    idle : working sets in a row that nothing moved in
     target : violation to which A is solved;  middle : (b_up + b_low) / 2 of A
     rising, falling : candidates that may rise, or fall, violate more
     band : how near to violating a row is active, for the whole round: where it is left must not change it
@@ -192,11 +193,12 @@ class Member:
     def wanted(self) -> np.ndarray:
         """Rows whose X is wanted in the present stage, ascending positions.
 
-        In a pass active rows that have not moved and do not come near to violating are let go: f of these is done.
+        In a pass active rows that have not moved and do not come near to violating are let go: f of these is done.  A
+        programme that is active as a whole takes no part in the pass, and may stay so.
         """
         qp, work = self.qp, self.work
         active = self.flagged(ACTIVE)
-        if work.stage != "pass":
+        if work.stage != "pass" or len(active) == qp.n:
             return active
         near = self.violations(active, work.middle) > -work.band
         near |= (qp.beta[active] > qp.lower[active]) & (qp.beta[active] < qp.upper[active])
