@@ -140,6 +140,6 @@ class Smo(KernelSolver):
         """An active set of each model, and one pass over the other rows of all."""
         if self.by_pairs:
             return super().step_models(models, shared, ctx)
-        second = self.asked.wss != "1"
-        members = [Member(one, ctx, Rules(self._rows_of_set(one.qp.n), second, self.sample)) for one in models]
-        return Round(members, shared).run()
+        q = self._rows_of_set(ctx.data.n_samples)
+        rules = Rules(q, self.asked.wss != "1", self.sample)
+        return Round([Member(one, ctx, rules) for one in models], shared).run()
