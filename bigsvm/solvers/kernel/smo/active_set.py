@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from bigsvm.solvers.kernel.dual_qp import Progress
+from bigsvm.solvers.kernel.smo.candidates import among, distinct, worst_first
 from bigsvm.solvers.kernel.smo.member import ACTIVE, NEXT, Member, Violations
 from bigsvm.solvers.kernel.smo.moved_rows import MovedRows
 from bigsvm.solvers.kernel.values.data import Rows
 from bigsvm.solvers.kernel.values.row_buffer import RowBuffer
-from bigsvm.solvers.selection import largest
 
 _SMALL = 4096  # programmes of so few rows are active as a whole
 _HELD = 3  # quarters of the capacity that active sets take where rows do not all fit
@@ -78,7 +78,7 @@ class Round:
 
     def _wanted(self) -> np.ndarray:
         """Rows that models want in their present stage, ascending."""
-        return _distinct([member.numbers(member.wanted()) for member in self.members])
+        return distinct([member.numbers(member.wanted()) for member in self.members])
 
     # -- the active sets
 
@@ -98,23 +98,23 @@ class Round:
             for member in going_on
         ]
         chosen = self._limited(going_on, wants, self._share(room))
-        held = _distinct([*others, *(member.numbers(some) for member, some in zip(going_on, chosen, strict=True))])
+        held = distinct([*others, *(member.numbers(some) for member, some in zip(going_on, chosen, strict=True))])
         if not empty:
             work.row_buffer.keep(held)
         elif len(held):  # taken up again
             taken = held[: work.row_buffer.load(held, charge=False)]
-            chosen = [_among(member, some, taken) for member, some in zip(going_on, chosen, strict=True)]
+            chosen = [among(member, some, taken) for member, some in zip(going_on, chosen, strict=True)]
         for member in new:
             member.begin_first()
         first = self._first(new, max(room - len(held), 0))
         for member in choosing:  # not before: rows outside of the band of the pass are no longer in the row buffer
             member.work.band = member.band()
-        numbers = _distinct([member.numbers(some) for member, some in zip(new, first, strict=True)])
+        numbers = distinct([member.numbers(some) for member, some in zip(new, first, strict=True)])
         numbers = numbers[~work.row_buffer.has(numbers)] if self._streams and len(held) else numbers
         taken = numbers[: work.row_buffer.bring(numbers, charge=True)]
         if len(taken) < len(numbers):
-            taken = _distinct([taken, held])
-            first = [_among(member, some, taken) for member, some in zip(new, first, strict=True)]
+            taken = distinct([taken, held])
+            first = [among(member, some, taken) for member, some in zip(new, first, strict=True)]
         for member, some in zip([*going_on, *new], [*chosen, *first], strict=True):
             member.take(some)
 
@@ -147,9 +147,9 @@ class Round:
     ) -> list[np.ndarray]:
         """Of rows that models want, by position and by how much they violate, as many as there is room for."""
         wanted = [member.numbers(some) for member, (some, _) in zip(members, wants, strict=True)]
-        if len(_distinct(wanted)) <= room:
+        if len(distinct(wanted)) <= room:
             return [some for some, _ in wants]
-        stay = np.sort(_worst_first(wanted, [found for _, found in wants])[:room])
+        stay = np.sort(worst_first(wanted, [found for _, found in wants])[:room])
         return [some[np.isin(mine, stay)] for (some, _), mine in zip(wants, wanted, strict=True)]
 
     def _first(self, members: Sequence[Member], room: int) -> list[np.ndarray]:
@@ -173,7 +173,7 @@ class Round:
         warm = [k for k, begins in enumerate(cold) if not begins]
         if warm:
             some = [members[k] for k in warm]
-            taken = len(_distinct([members[k].numbers(chosen[k]) for k in sampled]))
+            taken = len(distinct([members[k].numbers(chosen[k]) for k in sampled]))
             wants = [member.wants(np.arange(member.qp.n), 0.5 * sum(member.qp.bounds()), False) for member in some]
             chosen.update(zip(warm, self._limited(some, wants, min(self._share(room), room - taken)), strict=True))
         return [chosen[k] for k in range(len(members))]
@@ -191,10 +191,10 @@ class Round:
             for member, most in zip(members, left, strict=True):
                 first, end = member.positions(np.array([ref.start, ref.stop]))
                 some.append(np.arange(first, end)[:most])
-            numbers = _distinct([member.numbers(these) for member, these in zip(members, some, strict=True)])
+            numbers = distinct([member.numbers(these) for member, these in zip(members, some, strict=True)])
             if len(numbers) > room - found:
                 numbers = numbers[: room - found]
-                some = [_among(member, these, numbers) for member, these in zip(members, some, strict=True)]
+                some = [among(member, these, numbers) for member, these in zip(members, some, strict=True)]
             found += len(numbers)
             for k, these in enumerate(some):
                 chosen[k].append(these)
@@ -241,11 +241,11 @@ class Round:
             for member, positions in zip(members, near, strict=True):
                 member.flags[positions] |= NEXT
             return
-        numbers = _distinct([member.numbers(positions) for member, positions in zip(members, near, strict=True)])
+        numbers = distinct([member.numbers(positions) for member, positions in zip(members, near, strict=True)])
         numbers = numbers[~row_buffer.has(numbers)]
         if row_buffer.n + len(numbers) > row_buffer.capacity:
             stay = self._thinned(members, near)
-            near = [_among(member, positions, stay) for member, positions in zip(members, near, strict=True)]
+            near = [among(member, positions, stay) for member, positions in zip(members, near, strict=True)]
             numbers = numbers[np.isin(numbers, stay)]
         row_buffer.offer(block, numbers)
         for member, positions in zip(members, near, strict=True):
@@ -257,7 +257,7 @@ class Round:
         The row buffer lets go of the others, and flags and the threshold say so; those of a new block it has not yet.
         """
         row_buffer = self.work.row_buffer
-        active = _distinct([member.numbers(member.flagged(ACTIVE)) for member in self.members])
+        active = distinct([member.numbers(member.flagged(ACTIVE)) for member in self.members])
         active = active[row_buffer.has(active)]
         candidates = []
         for member, new in zip(members, near, strict=True):
@@ -268,37 +268,10 @@ class Round:
             member.sides(positions, member.work.middle) for member, positions in zip(members, candidates, strict=True)
         ]
         stays = max((row_buffer.capacity - len(active)) // 2, 0)
-        stay = np.sort(_worst_first(rows, violations)[:stays])
+        stay = np.sort(worst_first(rows, violations)[:stays])
         for member, positions, numbers, found in zip(members, candidates, rows, violations, strict=True):
             dropped = ~np.isin(numbers, stay)
             member.let_go(positions[dropped], found.of(dropped))
         stay = np.sort(np.concatenate([active, stay]))
         row_buffer.keep(stay)
         return stay
-
-
-def _distinct(numbers: Sequence[np.ndarray]) -> np.ndarray:
-    """Row numbers of several lists, ascending, each once."""
-    if len(numbers) == 1:
-        return numbers[0]
-    return np.unique(np.concatenate(numbers)) if numbers else np.empty(0, np.int64)
-
-
-def _among(member: Member, positions: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """Those of a model's rows that are among rows of the data."""
-    return positions[np.isin(member.numbers(positions), numbers)]
-
-
-def _worst_first(numbers: Sequence[np.ndarray], violations: Sequence[Violations]) -> np.ndarray:
-    """Distinct rows of several models: those that violate most on a side of any, then the second of each, and so on."""
-    ranks = []
-    for by, falls in violations:
-        rank = np.empty(len(by), np.int64)
-        for side in (np.flatnonzero(falls), np.flatnonzero(~falls)):
-            rank[side[largest(by[side], len(side))]] = np.arange(len(side))
-        ranks.append(rank)
-    found, place = np.unique(np.concatenate(numbers), return_inverse=True)
-    first, worst = np.full(len(found), np.iinfo(np.int64).max), np.full(len(found), -np.inf)
-    np.minimum.at(first, place, np.concatenate(ranks))
-    np.maximum.at(worst, place, np.concatenate([by for by, _ in violations]))
-    return found[np.lexsort((found, -worst, first))]
