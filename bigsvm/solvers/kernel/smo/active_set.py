@@ -16,8 +16,9 @@ import numpy as np
 
 from bigsvm.solvers.kernel.dual_qp import Progress
 from bigsvm.solvers.kernel.smo.candidates import among, distinct, worst_first
-from bigsvm.solvers.kernel.smo.member import ACTIVE, NEXT, Member, Violations
+from bigsvm.solvers.kernel.smo.member import Member
 from bigsvm.solvers.kernel.smo.moved_rows import MovedRows
+from bigsvm.solvers.kernel.smo.round_work import ACTIVE, NEXT, Violations
 from bigsvm.solvers.kernel.values.data import Rows
 from bigsvm.solvers.kernel.values.row_buffer import RowBuffer
 

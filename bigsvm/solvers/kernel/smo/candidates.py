@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bigsvm.solvers.kernel.smo.member import Member, Violations
+from bigsvm.solvers.kernel.smo.member import Member
+from bigsvm.solvers.kernel.smo.round_work import Violations
 from bigsvm.solvers.selection import largest
 
 

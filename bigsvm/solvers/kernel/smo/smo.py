@@ -26,7 +26,8 @@ from bigsvm.solvers.kernel.base import KernelSolver
 from bigsvm.solvers.kernel.dual_qp import DualQP, Progress
 from bigsvm.solvers.kernel.smo.active_set import Round, RoundWork, active_rows
 from bigsvm.solvers.kernel.smo.block_smo import BlockSMO
-from bigsvm.solvers.kernel.smo.member import FLAGS, SENT, Member, Rules, SmoWork
+from bigsvm.solvers.kernel.smo.member import Member
+from bigsvm.solvers.kernel.smo.round_work import FLAGS, SENT, Rules, SmoWork
 from bigsvm.solvers.kernel.smo.textbook import Textbook, TextbookWork
 from bigsvm.solvers.kernel.state import KernelState, OpenModel
 from bigsvm.solvers.kernel.values.kernel_rows import KernelRows
