@@ -94,7 +94,7 @@ def kernel_values(where: str, attribute: str) -> Callable[[Rows, Any], float]:
 
 _SMALL = ("german", "australian", "splice")
 _KERNEL = ("pendigits, odd", "cpusmall, above the median")
-_SMO, _ACTIVE = "bigsvm.solvers.kernel.smo.smo", "bigsvm.solvers.kernel.smo.active_set"
+_SMO, _ACTIVE = "bigsvm.solvers.kernel.smo.smo", "bigsvm.solvers.kernel.smo.member"
 _MILLIONS = "million kernel values"
 CONSTANTS = (
     Tuned("theta", "bigsvm.solvers.kernel.rosen.rosen", "Rosen.theta", "the six sets of the paper's Table 1",

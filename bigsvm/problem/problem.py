@@ -103,6 +103,13 @@ class Problem:
         return len(self.positive)
 
     @property
+    def models_per_row(self) -> int:
+        """Models that a row takes part in, of the class that is in most."""
+        if not self.pairs:
+            return self.n_models
+        return int(np.bincount(np.concatenate([self.positive, self.negative])).max())
+
+    @property
     def n_proofs(self) -> int:
         """Objectives, each with a gap of its own: one a model, or one of all."""
         return 1 if self.joint else len(self.positive)

@@ -64,6 +64,8 @@ class DataShape:
     """One loss of all models together."""
     label_sets: bool = False
     """Rows have several labels, of which each has a model."""
+    models_per_row: int = 1
+    """That a row takes part in: of pairs of classes fewer than there are."""
 
 
 @dataclass

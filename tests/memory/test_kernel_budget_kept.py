@@ -23,13 +23,14 @@ TO_THE_END, SLOW, BY_BLOCKS = {"least": "2000", 96: "20"}, {"least": "150", 96: 
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Rows with two classes and noise, and with targets."""
+    """Rows with two classes and noise, with several, and with targets."""
     folder = tmp_path_factory.mktemp("memory")
     rng = np.random.default_rng(0)
     X = rng.standard_normal((N, D)).astype(np.float32)
     score = X[:, 0] + X[:, 1] ** 2 + 0.3 * rng.standard_normal(N)
     found = {}
-    for name, y in (("classes", (score > 1.0).astype(np.int64)), ("targets", score)):
+    several = np.digitize(score, [-0.5, 0.3, 1.0, 1.8, 3.0])
+    for name, y in (("classes", (score > 1.0).astype(np.int64)), ("several", several), ("targets", score)):
         np.savez(folder / f"{name}.npz", X=X, y=y)
         found[name] = folder / f"{name}.zarr"
         task = "regression" if name == "targets" else "classification"
@@ -66,6 +67,8 @@ def used(result: dict) -> float:
     name__options__passes=[
         ("classes", ["--solver", "smo", "--kernel", "rbf", "--tol", "1e-6"], TO_THE_END),
         ("classes", ["--solver", "smo", "--kernel", "linear"], TO_THE_END),
+        ("several", ["--solver", "smo", "--kernel", "rbf"], TO_THE_END),
+        ("several", ["--solver", "smo", "--kernel", "linear", "--multi-class", "ovr", "-c", "0.1"], TO_THE_END),
         ("targets", ["--solver", "smo", "--kernel", "rbf", "--loss", "epsilon_insensitive"], TO_THE_END),
         ("classes", ["--solver", "rosen", "--kernel", "rbf", "-c", "1000", "--gamma", "0.3"], SLOW),
         ("classes", ["--solver", "rosen-block", "--kernel", "rbf"], BY_BLOCKS),

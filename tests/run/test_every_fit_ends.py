@@ -326,11 +326,11 @@ def test_a_fit_whose_proofs_say_other_than_its_solver_ends(name: str, monkeypatc
     """Also where the paper's own algorithm left the model, near enough as its scores said."""
     computed, proofs = kernel_prover.scores_of, 0
 
-    def other_scores(qp: Any, *rest: Any) -> Any:
+    def other_scores(programmes: Any, *rest: Any) -> Any:
         nonlocal proofs
         proofs += 1
         assert proofs < 100, "this fit does not end"
-        found = computed(qp, *rest)
+        found, qp = computed(programmes, *rest), programmes[0].qp
         qp.f += np.where(np.arange(qp.n) % 2 == proofs % 2, 30.0, -30.0) * (1.0 + 1e-6 * proofs)
         return found
 

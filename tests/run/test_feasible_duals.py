@@ -77,7 +77,7 @@ def test_a_model_that_is_taken_up_again_is_not_done(stop: Any, done: list[bool],
     gap, violation = (np.array([0.1, 0.2, 0.4]), np.zeros(3)) if stop == "gap" else (np.zeros(3), np.array([1, 2, 4.0]))
     state: Any = SimpleNamespace(
         done=np.array(done), gap=gap, violation=violation, primal=np.ones(3), n_models=3,
-        problem=SimpleNamespace(kernel=Kernel("rbf", 1.0)),
+        problem=SimpleNamespace(kernel=Kernel("rbf", 1.0)), open=[],
     )  # fmt: skip
     assert Smo(asked=FitConfig(stop=stop))._next(state) == taken
     assert not state.done[taken]

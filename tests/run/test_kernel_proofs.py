@@ -71,7 +71,7 @@ def test_scores_are_those_of_the_matrix(
     kernel: Kernel, layout: str, at_once: int, some: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of all rows and of some, however many support vectors are in memory; float32 values of rows that they decide."""
-    monkeypatch.setattr(RowBuffer, "capacity_for", staticmethod(lambda ctx: at_once))
+    monkeypatch.setattr(RowBuffer, "capacity_for", staticmethod(lambda ctx, places: at_once))
     monkeypatch.setattr("bigsvm.solvers.kernel.values.data._CHUNK", 90)  # blocks begin and end among support vectors
     X = _X @ _X.T if kernel.name == "precomputed" else _X
     ctx = context(sparse.csr_array(X) if layout == "csr" else X, tmp_path)
@@ -85,7 +85,7 @@ def test_scores_are_those_of_the_matrix(
     truth = K[np.ix_(taken, taken)] @ beta - y
     decided = 0
     for b, exact in ((None, True), (0.3, False), (0.3, True)):
-        fresh_scores.scores_of(qp, data, b, exact)
+        fresh_scores.scores_of([fresh_scores.Programme(qp, b, exact)], data)
         off = np.abs(qp.f - truth) > 1e-12 * np.abs(K).max() * np.abs(beta).sum()
         decided += int(np.count_nonzero(off))
         sure = (beta == 0.0) & (-y * (truth + b) < 0.0) if b is not None else np.zeros(len(y), bool)

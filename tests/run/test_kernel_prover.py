@@ -14,7 +14,7 @@ from bigsvm.compiled.kernel.dual_qp import qp_sums
 from bigsvm.problem.kernel import Kernel
 from bigsvm.run.execute.local import SerialMapper
 from bigsvm.run.proof import kernel_prover
-from bigsvm.run.proof.fresh_scores import _nearly, _OtherSide, scores_of
+from bigsvm.run.proof.fresh_scores import Programme, _nearly, _OtherSide, scores_of
 from bigsvm.run.proof.kernel_prover import KernelProver
 from bigsvm.solvers.base import Context
 from bigsvm.solvers.kernel.dual_qp import DualQP, Terms
@@ -103,7 +103,7 @@ def test_float32_values_decide_only_what_their_error_cannot_change(epsilon: floa
     target = 0.3 * rng.standard_normal(n) if epsilon else y
     beta = np.where(rng.random(n) < 0.2, rng.uniform(lower, upper), 0.0)
     qp = DualQP(target, lower, upper, epsilon, beta, np.empty(n))
-    scores_of(qp, data, None, True)
+    scores_of([Programme(qp, None, True)], data)
     exact = qp.f.copy()
     decided = 0
     for row in np.flatnonzero(beta == 0.0)[:12]:
@@ -111,7 +111,7 @@ def test_float32_values_decide_only_what_their_error_cannot_change(epsilon: floa
             b = -exact[row] - (epsilon if target[row] > 0 else -epsilon) + side
             sides = (beta, lower, upper, target, epsilon, b)
             gap, loss, *_ = qp_sums(exact, *sides)
-            scores_of(qp, data, b, False)
+            scores_of([Programme(qp, b, False)], data)
             decided += int(np.count_nonzero(qp.f != exact))
             found = qp_sums(qp.f, *sides)
             assert found[0] == pytest.approx(gap, abs=1e-11)

@@ -199,7 +199,7 @@ def make_plan(
         store.n_samples, store.n_features, nnz, problem.n_models, shards, entry_bytes=entry_bytes, weighted=weighted,
         n_costs=problem.n_costs, smooth_loss=problem.loss.smooth, regression=problem.regression,
         centred=problem.centre is not None, folded=folded, joint=problem.joint,
-        label_sets=problem.member is not None,
+        label_sets=problem.member is not None, models_per_row=problem.models_per_row,
     )  # fmt: skip
     chosen = choose(store, config, problem, shape, budget)
     least = least_memory(store, config, problem, shape, chosen)

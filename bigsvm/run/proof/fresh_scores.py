@@ -9,7 +9,7 @@ once, for the scores of both.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -46,52 +46,159 @@ class _Bound:
     constant: float = _EXP
 
 
-def scores_of(qp: DualQP, data: KernelData, b: float | None, exact: bool) -> Unsure:
-    """qp.f = K beta - t anew: to float64 wherever the brackets of the gap at bias b are not surely 0.
+class Programme(NamedTuple):
+    """Whose scores are made anew.
 
-    Gives back what decides how much rounding of f is worth.
-
-    exact : all in float64.  Raises ProofLeft where the run is to stop.
+    b : the bias at which a gap is wanted, None where it is not known;  exact : all in float64
     """
-    unsure = Unsure()
+
+    qp: DualQP
+    b: float | None
+    exact: bool
+
+
+def scores_of(programmes: Sequence[Programme], data: KernelData) -> list[Unsure]:
+    """f = K beta - t of each programme anew: to float64 wherever the brackets of its gap at bias b are not surely 0.
+
+    Gives back what decides how much rounding of f is worth.  Programmes whose support vectors are in memory together
+    share a reading, to the bits of each alone.  Raises ProofLeft where the run is to stop.
+    """
+    row_buffer, found = RowBuffer(data), []
+    for some in _together(programmes, row_buffer.capacity):
+        if len(some) == 1:
+            found.append(_alone(some[0], data, row_buffer))
+            continue
+        support = [np.flatnonzero(one.qp.beta) for one in some]
+        numbers = np.unique(np.concatenate([_numbers(one.qp, which) for one, which in zip(some, support, strict=True)]))
+        if row_buffer.load(numbers, charge=True) == len(numbers):
+            found += _on_one_reading(some, support, data, row_buffer)
+        else:  # longer rows than planned
+            found += [_alone(one, data, row_buffer) for one in some]
+    return found
+
+
+def _together(programmes: Sequence[Programme], capacity: int) -> Iterator[Sequence[Programme]]:
+    """Programmes in order, as many at a time as have no more support vectors than there is room for."""
+    some: list[Programme] = []
+    numbers = np.empty(0, np.int64)
+    for one in programmes:
+        more = np.union1d(numbers, _numbers(one.qp, np.flatnonzero(one.qp.beta)))
+        if some and len(more) > capacity:
+            yield some
+            some, more = [], _numbers(one.qp, np.flatnonzero(one.qp.beta))
+        some.append(one)
+        numbers = more
+    if some:
+        yield some
+
+
+def _on_one_reading(
+    programmes: Sequence[Programme], support: Sequence[np.ndarray], data: KernelData, row_buffer: RowBuffer
+) -> list[Unsure]:
+    """Of programmes whose support vectors are in the row buffer, in places `support`."""
+    few = sum(map(len, support)) <= support_rows(data.ctx)
+    parts = []
+    for one, which in zip(programmes, support, strict=True):
+        np.negative(one.qp.target, out=one.qp.f)
+        b = one.b if not one.exact and data.kernel.name == "rbf" else None
+        parts.append(_Part(one.qp, which, data, row_buffer, b, few))
+    for rows in data.blocks():
+        for part in parts:
+            part.add(rows)
+        if data.ctx.stopping():
+            raise ProofLeft
+    return [part.unsure for part in parts]
+
+
+def _alone(one: Programme, data: KernelData, row_buffer: RowBuffer) -> Unsure:
+    """Of one programme, of as many support vectors at a time as there is room for."""
+    qp, unsure = one.qp, Unsure()
     np.negative(qp.target, out=qp.f)
-    row_buffer = RowBuffer(data)
     support = np.empty(min(row_buffer.capacity, qp.n), np.int64)
     found, start = next_nonzero(qp.beta, 0, support)
     whole = next_nonzero(qp.beta, start, np.empty(1, np.int64))[0] == 0
-    approximate = not exact and b is not None and data.kernel.name == "rbf" and whole
+    approximate = not one.exact and one.b is not None and data.kernel.name == "rbf" and whole
     while found:
         which = support[:found]
-        numbers = which if qp.rows is None else qp.rows[which]
-        taken = row_buffer.load(numbers, charge=True)
+        taken = row_buffer.load(_numbers(qp, which), charge=True)
         if taken < found:  # longer rows than planned: the others come with the next
             start, approximate = int(which[taken]), False
-            which, numbers = which[:taken], numbers[:taken]
-        for first, last in tile(taken, _AT_ONCE):
-            these, some = which[first:last], numbers[first:last]
-            diagonal = data.diagonal(row_buffer.X, row_buffer.at(some), some)
-            unsure.add(unsure_of(qp.beta[these], qp.lower[these], qp.upper[these], qp.target[these], diagonal))
-        side = _OtherSide(data, row_buffer, numbers, qp.beta[which])
-        # Values of a precomputed kernel are read, not computed: nothing is saved.
-        paired = which if data.kernel.name != "precomputed" else which[:0]
-        if len(paired):
-            side.add_pairs(qp.f, paired)
-        _add_scores(qp, data, side, paired, b if approximate else None)
+            which = which[:taken]
+        part = _Part(qp, which, data, row_buffer, one.b if approximate else None, True)
+        for rows in data.blocks():
+            part.add(rows)
+            if data.ctx.stopping():
+                raise ProofLeft
+        unsure.add(part.unsure)
         found, start = next_nonzero(qp.beta, start, support)
     return unsure
+
+
+def _numbers(qp: DualQP, which: np.ndarray) -> np.ndarray:
+    return which if qp.rows is None else qp.rows[which]
+
+
+class _Part:
+    """What some support vectors, which are in memory, make of the scores of a programme.
+
+    which : places of the support vectors, ascending
+    b : makes all of f, in float32 where the bound decides at this bias: `which` are all support vectors then
+    few : they may be kept gathered
+    """
+
+    def __init__(
+        self, qp: DualQP, which: np.ndarray, data: KernelData, row_buffer: RowBuffer, b: float | None, few: bool
+    ) -> None:
+        self._qp, self._data, self._b, self.unsure = qp, data, b, Unsure()
+        numbers = _numbers(qp, which)
+        for first, last in tile(len(which), _AT_ONCE):
+            these, some = which[first:last], numbers[first:last]
+            diagonal = data.diagonal(row_buffer.X, row_buffer.at(some), some)
+            self.unsure.add(unsure_of(qp.beta[these], qp.lower[these], qp.upper[these], qp.target[these], diagonal))
+        self._side = _OtherSide(data, row_buffer, numbers, qp.beta[which], few)
+        # Values of a precomputed kernel are read, not computed: nothing is saved.
+        self._paired = which if data.kernel.name != "precomputed" else which[:0]
+        if len(self._paired):
+            self._side.add_pairs(qp.f, self._paired)
+        self._bound = None if b is None else self._side.bound()
+
+    def add(self, rows: Rows) -> None:
+        """Add to f of a block's rows, but for those that have it already: the support vectors."""
+        qp, data, side = self._qp, self._data, self._side
+        mine, own = of_qp(qp, rows)
+        if not len(own):
+            return
+        f = np.ascontiguousarray(qp.f[mine])[None, :]
+        first, last = np.searchsorted(self._paired, [mine.start, mine.stop])
+        where = _without(len(own), self._paired[first:last] - mine.start)
+        if self._bound is not None and self._b is not None and len(where):
+            found = _nearly(data, rows, own[where], side)
+            undecided = _undecided(qp, mine, found, where, self._b, self._bound, f[0])
+            if len(undecided) > _MOST_UNDECIDED * len(where):
+                self._bound = None  # it decides too little to be worth its values
+            where = undecided
+        if len(where):
+            again = f[:, where]
+            for support, beta in side.parts(data.exact):
+                data.exact.add(rows.X, own[where] - rows.offset, support, beta[:, None], again)
+            f[0, where] = again[0]
+        qp.f[mine] = f[0]
 
 
 class _OtherSide:
     """Support vectors that are in memory, gathered some at a time in the float type that is wanted."""
 
-    def __init__(self, data: KernelData, row_buffer: RowBuffer, numbers: np.ndarray, beta: np.ndarray) -> None:
+    def __init__(
+        self, data: KernelData, row_buffer: RowBuffer, numbers: np.ndarray, beta: np.ndarray, few: bool = True
+    ) -> None:
         self._data, self._row_buffer, self._numbers, self._beta = data, row_buffer, numbers, beta
         self._at, self._at_once = row_buffer.at(numbers), support_rows(data.ctx)
+        self._keeps = few and len(beta) <= self._at_once
         self._kept: dict[str, list[tuple[Support, np.ndarray]]] = {}
 
     def parts(self, gram: Gram) -> Iterable[tuple[Support, np.ndarray]]:
         """(rows, their beta) in `gram`'s type; few rows are gathered once."""
-        if len(self._beta) > self._at_once:
+        if not self._keeps:
             return self._gathered(gram)
         return self._kept.setdefault(gram.dtype.name, []) or self._keep(gram)
 
@@ -125,34 +232,6 @@ class _OtherSide:
             entries = max(entries, int(np.diff(S.indptr).max(initial=0)) if isinstance(S, CSR) else S.shape[1])
             largest = max(largest, float(support.sq.max(initial=0.0)))
         return _Bound(1.2 * self._data.kernel.gamma * (entries + _MORE) * _UNIT, largest)
-
-
-def _add_scores(qp: DualQP, data: KernelData, side: _OtherSide, paired: np.ndarray, b: float | None) -> None:
-    """Add to f what some support vectors make; with a bias b all of it, in float32 where the bound decides.
-
-    paired : rows that have it already, ascending; with a bias all support vectors
-    """
-    bound = None if b is None else side.bound()
-    for rows in data.blocks():
-        mine, own = of_qp(qp, rows)
-        if len(own):
-            f = np.ascontiguousarray(qp.f[mine])[None, :]
-            first, last = np.searchsorted(paired, [mine.start, mine.stop])
-            where = _without(len(own), paired[first:last] - mine.start)
-            if bound is not None and b is not None and len(where):
-                found = _nearly(data, rows, own[where], side)
-                undecided = _undecided(qp, mine, found, where, b, bound, f[0])
-                if len(undecided) > _MOST_UNDECIDED * len(where):
-                    bound = None  # it decides too little to be worth its values
-                where = undecided
-            if len(where):
-                again = f[:, where]
-                for support, beta in side.parts(data.exact):
-                    data.exact.add(rows.X, own[where] - rows.offset, support, beta[:, None], again)
-                f[0, where] = again[0]
-            qp.f[mine] = f[0]
-        if data.ctx.stopping():
-            raise ProofLeft
 
 
 def _without(n: int, places: np.ndarray) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from bigsvm.model.linear_model import Model
 from bigsvm.problem.certificate import Certificate, above_zero
 from bigsvm.problem.problem import Problem
 from bigsvm.problem.rounding import Unsure, UnsureWeights
-from bigsvm.run.proof.fresh_scores import scores_of
+from bigsvm.run.proof.fresh_scores import Programme, scores_of
 from bigsvm.run.proof.kernel_check import quadratic_refutes, refuted
 from bigsvm.run.proof.linear_scores import linear_scores_of
 from bigsvm.run.proof.prover import Prover
@@ -26,7 +27,7 @@ from bigsvm.store.blocks import RowBlocks
 
 
 class KernelProver(Prover):
-    """Proves all models of a kernel solver, one after another.
+    """Proves all models of a kernel solver, together where they are trained together, else one after another.
 
     certificate : of the last proof;  bias : float64, (n_models,), that it speaks of;  epsilon : that nu found
     violation : float64, (n_models,), of the optimality conditions
@@ -41,7 +42,11 @@ class KernelProver(Prover):
         self.violation = np.full(state.n_models, np.inf)
         self.alpha = [state.alpha]
         linear = self.kernel.name == "linear"
-        self.w = np.zeros((state.n_models, ctx.data.n_features)) if linear else None
+        self._w = np.zeros((state.n_models if linear else 0, ctx.data.n_features + 1))
+
+    @property
+    def w(self) -> np.ndarray | None:
+        return self._w[:, :-1] if len(self._w) else None
 
     @property
     def written(self) -> Certificate | None:
@@ -52,26 +57,18 @@ class KernelProver(Prover):
         state, m = self._state, self._state.n_models
         found, support = np.empty((m, 3)), np.empty(m, np.int64)
         self._solver.make_room(state)
-        for model in range(m):
-            qp = make_qp(state, model)
-            nu = state.problem.loss.nu is not None
-            moved = not nu and not state.unsigned and make_feasible(state, qp, model)
-            known = bool(np.isfinite(state.primal[model])) and self.w is None and not nu and not moved
-            unsure: Unsure | UnsureWeights
-            if self.w is None:
-                unsure = scores_of(qp, state.data, float(state.bias[model]) if known else None, state.precise)
-            else:
-                self.w[model], unsure = linear_scores_of(qp, state.data)
-            if not known:
-                state.bias[model], state.epsilon[model] = qp.best_bias(), qp.epsilon
-            b = float(state.bias[model])
-            terms = qp.terms(b)
-            gap = terms.gap + qp.imbalance(b, terms)
-            found[model] = gap + qp.rounding(b, terms, unsure), terms.primal, terms.dual
-            self._look_at(qp, terms.quadratic, terms.made_of)
-            support[model] = np.count_nonzero(qp.beta)
-            self.violation[model] = qp.violation()
-            state.scored = model
+        # Of models whose vectors have places of their own all are read for at once.
+        for models in [range(m)] if state.places > 1 else [range(k, k + 1) for k in range(m)]:
+            qps = [make_qp(state, model) for model in models]
+            for model, qp, unsure in zip(models, qps, self._scored(models, qps), strict=True):
+                b = float(state.bias[model])
+                terms = qp.terms(b)
+                gap = terms.gap + qp.imbalance(b, terms)
+                found[model] = gap + qp.rounding(b, terms, unsure), terms.primal, terms.dual
+                self._look_at(qp, terms.quadratic, terms.made_of)
+                support[model] = np.count_nonzero(qp.beta)
+                self.violation[model] = qp.violation()
+                state.now_scored(model)
         self._refuse_overflow(found[:, 1:])
         self.bias, self.epsilon = state.bias.copy(), state.epsilon.copy()
         gap, primal, dual = found.T.copy()
@@ -79,6 +76,24 @@ class KernelProver(Prover):
         self.certificate = above_zero(Certificate(primal, dual, gap, n_rows, 0.0, support, self.kernel.certificate))
         self._judge(self.certificate)
         return self.certificate
+
+    def _scored(self, models: Sequence[int], qps: Sequence[DualQP]) -> Sequence[Unsure | UnsureWeights]:
+        """f of some models anew, and the bias of each at which its gap is told."""
+        state, nu = self._state, self._state.problem.loss.nu is not None
+        programmes, known = [], []
+        for model, qp in zip(models, qps, strict=True):
+            moved = not nu and not state.unsigned and make_feasible(state, qp, model)
+            known.append(bool(np.isfinite(state.primal[model])) and self.w is None and not nu and not moved)
+            programmes.append(Programme(qp, float(state.bias[model]) if known[-1] else None, state.precise))
+        found: Sequence[Unsure | UnsureWeights]
+        if self.w is None:
+            found = scores_of(programmes, state.data)
+        else:
+            found = linear_scores_of(qps, state.data, self._w[models[0] : models[-1] + 1])
+        for model, qp, is_known in zip(models, qps, known, strict=True):
+            if not is_known:
+                state.bias[model], state.epsilon[model] = qp.best_bias(), qp.epsilon
+        return found
 
     def _look_at(self, qp: DualQP, quadratic: float, size: float) -> None:
         """Take note of a beta that refutes the kernel.  Raises DataError where the user vouches for it.
@@ -185,4 +200,5 @@ class KernelProver(Prover):
         self.bias, self.violation = np.array(tree["bias"]), np.array(tree["violation"])
         self.epsilon = np.array(tree["epsilon"])
         self.rejected = tree["rejected"]
-        self.w = None if tree["w"] is None else np.array(tree["w"])
+        if tree["w"] is not None:
+            self._w[:, :-1] = tree["w"]

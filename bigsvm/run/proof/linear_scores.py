@@ -7,6 +7,8 @@ takes up.  So w and the bias are proved together, and the model must be this w t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from bigsvm.compiled.linear.primal import add_rows, signed_margins
@@ -20,31 +22,35 @@ from bigsvm.store.blocks import Matrix
 _ONE_MODEL = np.zeros(1, np.int32)
 
 
-def linear_scores_of(qp: DualQP, data: KernelData) -> tuple[np.ndarray, UnsureWeights]:
-    """qp.f = X w - t anew, and w, float64, (n_features,), in the order of the data's features.
+def linear_scores_of(qps: Sequence[DualQP], data: KernelData, w: np.ndarray) -> list[UnsureWeights]:
+    """f = X w - t of each programme anew, and its w, in the order of the data's features.
 
-    Gives back, too, what decides how much rounding of w and of its scores is worth.
-    Two readings of the rows.  Raises ProofLeft where the run is to stop.
+    w : float64, (n_programmes, n_features + 1), whose last entries are biases, of which there are none here
+
+    Gives back what decides how much rounding of each w and of its scores is worth.
+    Two readings of the rows for all of them.  Raises ProofLeft where the run is to stop.
     """
-    unsure = UnsureWeights()
-    w = np.zeros(data.ctx.data.n_features + 1)  # the last entry is a bias, of which there is none here
+    unsure = [UnsureWeights() for _ in qps]
+    w[:] = 0.0
     for rows in data.blocks():
-        mine, own = of_qp(qp, rows)
-        if np.any(qp.beta[mine]):
-            coefficients = np.zeros((rows.stop - rows.start, 1))
-            coefficients[own - rows.start, 0] = qp.beta[mine]
-            add_rows(_matrix(rows), np.zeros(len(coefficients)), _ONE_MODEL, coefficients, 0.0, w)
+        for k, qp in enumerate(qps):
+            mine, own = of_qp(qp, rows)
+            if np.any(qp.beta[mine]):
+                coefficients = np.zeros((rows.stop - rows.start, 1))
+                coefficients[own - rows.start, 0] = qp.beta[mine]
+                add_rows(_matrix(rows), np.zeros(len(coefficients)), _ONE_MODEL, coefficients, 0.0, w[k])
         _go_on(data)
     for rows in data.blocks():
-        mine, own = of_qp(qp, rows)
-        if len(own):
-            scores = np.empty((rows.stop - rows.start, 1))
-            signed_margins(_matrix(rows), np.zeros(len(scores)), _ONE_MODEL, w, 0.0, 0.0, 1.0, scores)
-            beta, diagonal = qp.beta[mine], data.diagonal(rows.X, own - rows.offset, own)
-            unsure.add(beta, qp.lower[mine], qp.upper[mine], diagonal)
-            np.subtract(scores[own - rows.start, 0], qp.target[mine], out=qp.f[mine])
+        for k, qp in enumerate(qps):
+            mine, own = of_qp(qp, rows)
+            if len(own):
+                scores = np.empty((rows.stop - rows.start, 1))
+                signed_margins(_matrix(rows), np.zeros(len(scores)), _ONE_MODEL, w[k], 0.0, 0.0, 1.0, scores)
+                beta, diagonal = qp.beta[mine], data.diagonal(rows.X, own - rows.offset, own)
+                unsure[k].add(beta, qp.lower[mine], qp.upper[mine], diagonal)
+                np.subtract(scores[own - rows.start, 0], qp.target[mine], out=qp.f[mine])
         _go_on(data)
-    return w[:-1], unsure
+    return unsure
 
 
 def _matrix(rows: Rows) -> Matrix:

@@ -60,7 +60,7 @@ def _in_store_order(w: np.ndarray, data: RowBlocks) -> np.ndarray:
 def _support(data: KernelData, support: np.ndarray, order: np.ndarray, store: RowBlocks) -> Matrix:
     """Rows `support` of the data in the order of the store's rows, with the store's feature numbers."""
     parts: list[Matrix] = []
-    at_once = RowBuffer.capacity_for(data.ctx)
+    at_once = RowBuffer.capacity_for(data.ctx, data.places)
     for start in range(0, max(len(support), 1), at_once):
         numbers = support[start : start + at_once]
         X, at = data.take(numbers) if len(numbers) else (_none(store), numbers)

@@ -16,7 +16,7 @@ A step of two variables raises beta_i and lowers beta_j by the same t; it may no
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -50,6 +50,7 @@ class DualQP:
     beta : the point;  f : K beta - t, kept by the solver
     rows : int64 (n,), ascending numbers of the data's rows; None where all take part
     eps : the violation at which a solver may say that it is done
+    own : what its solver keeps of each row besides, by name
     """
 
     target: np.ndarray
@@ -60,6 +61,7 @@ class DualQP:
     f: np.ndarray
     rows: np.ndarray | None = None
     eps: float = 1e-3
+    own: dict[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def n(self) -> int:

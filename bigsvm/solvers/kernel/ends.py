@@ -14,7 +14,7 @@ import numpy as np
 from bigsvm.config import FitConfig
 from bigsvm.solvers.base import Context, Rule, SolverBase
 from bigsvm.solvers.kernel.dual_qp import DualQP
-from bigsvm.solvers.kernel.state import KernelState
+from bigsvm.solvers.kernel.state import KernelState, OpenModel
 from bigsvm.solvers.pace import kernel_limits
 
 _SURE = 0.8  # of the tolerance: gaps below are asked to be proved
@@ -100,15 +100,17 @@ class EndsOfModels(SolverBase):
         own = bool(np.all(within | self.ends_of_its_own(state)))
         return Rule.where(own, "the algorithm's own end", worst, self.rule_factor * tol)
 
-    def look_is_due(self, state: KernelState, qp: DualQP, m: int) -> bool:
+    def look_is_due(self, state: KernelState, one: OpenModel) -> bool:
         """Whether enough was done since the last look to make f of all rows valid for another."""
-        count, limits = state.asked[m] / qp.n**2, kernel_limits(qp.n)
-        return bool(count >= max(2.0 * state.pace.counts[2], limits.patience) or count > limits.most)
+        n = one.qp.n
+        count, limits = state.asked[one.model] / n**2, kernel_limits(n)
+        return bool(count >= max(2.0 * one.pace.counts[2], limits.patience) or count > limits.most)
 
-    def is_hopeless(self, state: KernelState, qp: DualQP, m: int, ctx: Context) -> bool:
+    def is_hopeless(self, state: KernelState, one: OpenModel, ctx: Context) -> bool:
         """Whether a model takes more than any should, or would at the rate at which violation and gap fall."""
-        count, limits = state.asked[m] / qp.n**2, kernel_limits(qp.n)
-        state.pace.see(count, np.array([state.violation[m], state.gap[m]]))
+        n, m = one.qp.n, one.model
+        count, limits = state.asked[m] / n**2, kernel_limits(n)
+        one.pace.see(count, np.array([state.violation[m], state.gap[m]]))
         if ctx.sweeps_left is not None and ctx.resident:
             return False  # the loop counts the same work, against the user's limit
         if self.asked.max_passes is not None:  # of the disk: work on rows that are held takes none
@@ -117,7 +119,7 @@ class EndsOfModels(SolverBase):
             targets = np.array([self.rule_factor * ctx.tol, 0.0])
         else:
             targets = np.array([0.0, _SURE * ctx.tol * state.primal[m]])
-        return bool(count > limits.most or state.pace.hopeless(targets, limits).all())
+        return bool(count > limits.most or one.pace.hopeless(targets, limits).all())
 
     def aim(self, state: KernelState, qp: DualQP, m: int) -> None:
         """The violation at which the solver may stop: one that proves the gap, where a gap is wanted."""

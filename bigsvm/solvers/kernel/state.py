@@ -1,9 +1,15 @@
-"""Where a fit with a kernel stands: one model after another on the same per-row vectors."""
+"""Where a fit with a kernel stands: models in work, one after another or several at a time, and their per-row vectors.
+
+Vectors of models in work have a place for each row of each model that may be in work at one time.  One at a time they
+begin at the same place; several, one behind the other: a pair of classes has the rows of two, so that k classes take
+k - 1 places a row, however many pairs there are.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,28 +21,49 @@ from bigsvm.solvers.kernel.nu_qp import NuQP
 from bigsvm.solvers.pace import Pace
 from bigsvm.store.state.vectors import RowVector
 
-VECTORS = {"row labels": 1, "row scores": 1, "row targets": 1, "row boxes": 2, "row costs": 1}
-"""Per-row vectors beside alpha, float64, by name and width."""
+_OF_ROWS = ("row labels", "row costs")
+_OF_MODELS = {"row scores": 1, "row targets": 1, "row boxes": 2}
+"""Vectors of models in work, float64, by name and width."""
+
+
+@dataclass(eq=False)
+class OpenModel:
+    """A model in work.
+
+    model : its number;  precise : its kernel values are float64
+    classes : codes of the two that it tells apart, the positive one first; None where it has rows of all
+    work : what its solver keeps;  pace : of its violation and its gap;  rows : `KernelRows` of its programme
+    """
+
+    model: int
+    precise: bool
+    work: Any = None
+    pace: Pace = field(default_factory=lambda: Pace.of(2))
+    classes: tuple[int, int] | None = field(default=None, metadata={"derived": True})
+    qp: DualQP = field(default=None, metadata={"derived": True})  # type: ignore[assignment]
+    rows: Any = field(default=None, metadata={"derived": True})
 
 
 @dataclass
 class KernelState:
-    """Arrays of all models and of the one in work.
+    """Arrays of all models and of those in work.
 
     alpha : (n, n_models)   beta of each model while it is trained
-    labels, scores, targets, boxes, costs : of the model in work, its rows first;  beta : its beta where there are more
+    vectors : labels and costs of rows; scores, targets, boxes and what the solver keeps of each row of a model in work
+    beta : of models in work, where there are more models than one
+    places : of models in work, for each row: 1 where they are in work one after another
+    own : names of the vectors that are the solver's own;  shared : what it keeps of all models in work together
     labelled : rows whose labels were read
     unsigned : `alpha` is that of an earlier model, without signs and perhaps outside its box
-    model : the one in work, -1 for none;  done : models that are thought to be finished
+    open : models in work, ascending;  done : models that are thought to be finished
     failures : proofs of each model that did not show what its scores promised
     no_margin : models whose w is next to 0, where nu wants a margin
     own_end : models whose solver's paper ends there, optimal or not (`Progress.final`)
-    eps : violation to reach by each model;  scored : whose K beta - t is in `scores`, -1 for nobody's
+    eps : violation to reach by each model;  scored : models whose K beta - t is in the row scores
     bias, epsilon, violation, gap, primal, dual : of each model when it was last looked at; epsilon where nu finds it
     precise : float64 kernel values
     iterations : of all models together
     asked : kernel values that each model's solver has asked for, whether they were computed or kept
-    pace : of the violation and the gap of the model in work
     kernel_rows : int64, rows computed, found in memory, found on disk, and single values, of all models together
     """
 
@@ -45,9 +72,12 @@ class KernelState:
     vectors: dict[str, RowVector]
     beta: RowVector | None
     n_models: int = field(metadata={"derived": True})
+    places: int = field(default=1, metadata={"derived": True})
+    own: tuple[str, ...] = field(default=(), metadata={"derived": True})
+    shared: Any = None
     labelled: int = 0
-    model: int = -1
-    scored: int = -1
+    open: list[OpenModel] = field(default_factory=list)
+    scored: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))
     precise: bool = False
     iterations: int = 0
     done: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))
@@ -62,34 +92,62 @@ class KernelState:
     gap: np.ndarray = field(default_factory=lambda: np.zeros(0))
     primal: np.ndarray = field(default_factory=lambda: np.zeros(0))
     asked: np.ndarray = field(default_factory=lambda: np.zeros(0))
-    pace: Pace = field(default_factory=lambda: Pace.of(2))
     kernel_rows: np.ndarray = field(default_factory=lambda: np.zeros(4, np.int64))
-    work: Any = None
-    qp: DualQP | None = field(default=None, metadata={"derived": True})
     data: Any = field(default=None, metadata={"derived": True})
-    rows: Any = field(default=None, metadata={"derived": True})
     unsigned: bool = False
     warned: bool = field(default=False, metadata={"derived": True})
+    firsts: np.ndarray | None = field(default=None, metadata={"derived": True})
+
+    def first_of(self, model: int) -> int:
+        """Where the rows of a model begin in the vectors of models in work."""
+        if self.places == 1:
+            return 0
+        if self.firsts is None:
+            nothing = _NoRows()
+            counts = [fill_qp(*_given(self, m), *nothing) for m in range(self.n_models)]
+            self.firsts = np.cumsum([0, *counts])
+        return int(self.firsts[model])
+
+    def now_scored(self, model: int) -> None:
+        """K beta - t of a model is in the row scores, in whose place it may have come."""
+        if self.places == 1:
+            self.scored[:] = False
+        self.scored[model] = True
 
 
-def kernel_needs(n: int, n_models: int, weighted: bool) -> list[Need]:
-    """The per-row vectors of `new_kernel_state`."""
-    names = [name for name in VECTORS if weighted or name != "row costs"]
-    needs = [Need(name, 8 * VECTORS[name] * n, may_spill=True) for name in names]
+def kernel_needs(n: int, n_models: int, weighted: bool, places: int) -> list[Need]:
+    """The per-row vectors of `new_kernel_state`, but for the solver's own."""
+    needs = [Need(name, 8 * n, may_spill=True) for name in _OF_ROWS if weighted or name != "row costs"]
+    needs += [Need(name, 8 * width * places * n, may_spill=True) for name, width in _OF_MODELS.items()]
     if n_models > 1:
-        needs.append(Need("row coefficients", 8 * n, may_spill=True))
+        needs.append(Need("row coefficients", 8 * places * n, may_spill=True))
+    if places > 1:
+        needs.append(Need("row numbers", 8 * places * n, may_spill=True))
     return [Need("alpha", 8 * n * n_models, may_spill=True), *needs]
 
 
-def new_kernel_state(problem: Problem, ctx: Context, eps: float) -> KernelState:
-    """beta = 0 for all models, no label read yet."""
+def new_kernel_state(
+    problem: Problem, ctx: Context, eps: float, places: int, own: Mapping[str, type[np.generic]]
+) -> KernelState:
+    """beta = 0 for all models, no label read yet.
+
+    places : of models in work, for each row;  own : types of the solver's own vectors of these, by name
+    """
     m, weighted = problem.n_models, ctx.data.has_weights
+    vectors = {name: ctx.vector(name, 1) for name in _OF_ROWS if weighted or name != "row costs"}
+    vectors |= {name: ctx.vector(name, width * places) for name, width in _OF_MODELS.items()}
+    vectors |= {name: ctx.vector(name, places, dtype) for name, dtype in own.items()}
+    if places > 1:
+        vectors["row numbers"] = ctx.vector("row numbers", places, np.int64)
     return KernelState(
         problem=problem,
         alpha=ctx.vector("alpha", m),
-        vectors={name: ctx.vector(name, width) for name, width in VECTORS.items() if weighted or name != "row costs"},
-        beta=ctx.vector("row coefficients", 1) if m > 1 else None,
+        vectors=vectors,
+        beta=ctx.vector("row coefficients", places) if m > 1 else None,
         n_models=m,
+        places=places,
+        own=tuple(own),
+        scored=np.zeros(m, bool),
         done=np.zeros(m, bool),
         final=np.zeros(m, bool),
         own_end=np.zeros(m, bool),
@@ -105,48 +163,64 @@ def new_kernel_state(problem: Problem, ctx: Context, eps: float) -> KernelState:
     )
 
 
-def make_qp(state: KernelState, model: int) -> DualQP:
-    """The programme of a model, its vectors filled in from labels and costs; beta from alpha, f not."""
-    problem, n = state.problem, len(state.alpha.values)
+class _NoRows(NamedTuple):
+    """For `fill_qp`, to count rows and fill nothing."""
+
+    rows: np.ndarray = np.empty(0, np.int64)
+    target: np.ndarray = np.empty(0)
+    lower: np.ndarray = np.empty(0)
+    upper: np.ndarray = np.empty(0)
+
+
+def _given(state: KernelState, model: int) -> tuple[Any, ...]:
+    """What `fill_qp` makes a model's programme of."""
+    problem = state.problem
     labels = state.vectors["row labels"].values[:, 0]
     costs = state.vectors["row costs"].values[:, 0] if "row costs" in state.vectors else np.empty(0)
-    as_targets = problem.regression or problem.one_class
-    codes = int(problem.positive[model]), int(problem.negative[model]), as_targets
-    given = (labels, costs, float(problem.C[model]), problem.class_weight, *codes)
-    nothing, none = np.empty(0), np.empty(0, np.int64)
-    found = fill_qp(*given, none, nothing, nothing, nothing)
-    rows = None if found == n else np.empty(found, np.int64)
-    target, f = state.vectors["row targets"].values[:found, 0], state.vectors["row scores"].values[:found, 0]
-    boxes = state.vectors["row boxes"].values.reshape(-1)[: 2 * found].reshape(2, found)
-    fill_qp(*given, none if rows is None else rows, target, boxes[0], boxes[1])
+    codes = int(problem.positive[model]), int(problem.negative[model]), problem.regression or problem.one_class
+    return labels, costs, float(problem.C[model]), problem.class_weight, *codes
+
+
+def make_qp(state: KernelState, model: int) -> DualQP:
+    """The programme of a model, its vectors filled in from labels and costs; beta from alpha, f not."""
+    problem, n, given, nothing = state.problem, len(state.alpha.values), _given(state, model), _NoRows()
+    found, first = fill_qp(*given, *nothing), state.first_of(model)
+    place = slice(first, first + found)
+    flat = {name: vector.values.reshape(-1) for name, vector in state.vectors.items() if name not in _OF_ROWS}
+    if "row numbers" in flat:
+        numbers = flat["row numbers"][place]
+    else:
+        numbers = np.empty(0 if found == n else found, np.int64)
+    target, f = flat["row targets"][place], flat["row scores"][place]
+    boxes = flat["row boxes"][2 * first : 2 * (first + found)].reshape(2, found)
+    fill_qp(*given, numbers, target, boxes[0], boxes[1])
+    rows = None if found == n else numbers
     if state.beta is not None:
-        beta = state.beta.values[:found, 0]
+        beta = state.beta.values.reshape(-1)[place]
         beta[:] = state.alpha.values[slice(None) if rows is None else rows, model]
     else:
         beta = state.alpha.values[:, 0]
         if rows is not None:
             beta = beta[rows]
-    eps = float(state.eps[model])
+    eps, own = float(state.eps[model]), {name: flat[name][place] for name in state.own}
     if problem.loss.nu is None:
-        return DualQP(target, boxes[0], boxes[1], problem.loss.epsilon, beta, f, rows, eps)
+        return DualQP(target, boxes[0], boxes[1], problem.loss.epsilon, beta, f, rows, eps, own)
     if problem.one_class:
         boxes[0][:] = 0.0
     if not problem.regression:
         target[:] = 0.0
     total = problem.loss.nu * float(np.maximum(boxes[1], -boxes[0]).sum())
     at = float(state.epsilon[model])
-    return NuQP(target, boxes[0], boxes[1], at, beta, f, rows, eps, total, problem.regression, problem.one_class)
+    return NuQP(target, boxes[0], boxes[1], at, beta, f, rows, eps, own, total, problem.regression, problem.one_class)
 
 
-def keep_beta(state: KernelState) -> None:
-    """The QP's beta into alpha, which checkpoints and proofs see."""
-    qp = state.qp
-    assert qp is not None
-    column = state.alpha.values[:, max(state.model, 0)]
-    if qp.rows is not None:
-        column[qp.rows] = qp.beta
+def keep_beta(state: KernelState, one: OpenModel) -> None:
+    """The beta of a model in work into alpha, which checkpoints and proofs see."""
+    column = state.alpha.values[:, one.model]
+    if one.qp.rows is not None:
+        column[one.qp.rows] = one.qp.beta
     elif state.beta is not None:
-        column[:] = qp.beta
+        column[:] = one.qp.beta
 
 
 def gap_at_best_bias(qp: DualQP) -> tuple[float, float, float, float]:

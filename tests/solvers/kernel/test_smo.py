@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from bigsvm.problem.kernel import Kernel
 from bigsvm.solvers.kernel.dual_qp import DualQP
 from bigsvm.solvers.kernel.smo import active_set
 from bigsvm.solvers.kernel.smo.smo import Smo
-from bigsvm.solvers.kernel.state import terms
+from bigsvm.solvers.kernel.state import OpenModel, terms
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.testing.problems import random_problem
 
@@ -220,16 +221,16 @@ def test_more_rows_than_an_active_set_have_libsvms_optimum(
     monkeypatch.setattr(active_set, "_SMALL", 32)
     X, y = noisy()
     K, rounds = Kernel("rbf", 0.3).matrix(X, X), []
-    step_model = Smo.step_model
+    step_models = Smo.step_models
 
-    def watched(self: Smo, qp: DualQP, *others: Any) -> Any:
-        progress = step_model(self, qp, *others)
+    def watched(self: Smo, models: Sequence[OpenModel], *others: Any) -> Any:
+        (progress,), qp = step_models(self, models, *others), models[0].qp
         if qp.n == len(K) and not (progress.paused or progress.stale or streams):
             rounds.append(progress.iterations)
             assert qp.f == pytest.approx(K @ qp.beta - qp.target, abs=1e-4)
-        return progress
+        return [progress]
 
-    monkeypatch.setattr(Smo, "step_model", watched)
+    monkeypatch.setattr(Smo, "step_models", watched)
     ours = bigsvm.fit((X, y), kernel="rbf", gamma=0.3, C=1.0, stop="paper", tol=1e-4, working_set=64)
     theirs = SVC(C=1.0, gamma=0.3, tol=1e-6).fit(X, y)
     beta = np.zeros(len(y))

@@ -13,6 +13,8 @@ two rows at a time, are in `textbook.py`.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -22,17 +24,19 @@ from bigsvm.config import NU_LOSSES
 from bigsvm.solvers.base import Context, DataShape, Need, SmallFit
 from bigsvm.solvers.kernel.base import KernelSolver
 from bigsvm.solvers.kernel.dual_qp import DualQP, Progress
-from bigsvm.solvers.kernel.smo.active_set import Round, SmoWork
+from bigsvm.solvers.kernel.smo.active_set import Round, RoundWork, active_rows
 from bigsvm.solvers.kernel.smo.block_smo import BlockSMO
+from bigsvm.solvers.kernel.smo.member import Member
+from bigsvm.solvers.kernel.smo.round_work import FLAGS, SENT, Rules, SmoWork
 from bigsvm.solvers.kernel.smo.textbook import Textbook, TextbookWork
-from bigsvm.solvers.kernel.state import KernelState
-from bigsvm.solvers.kernel.values.data_rows import DataRows
+from bigsvm.solvers.kernel.state import KernelState, OpenModel
 from bigsvm.solvers.kernel.values.kernel_rows import KernelRows
 from bigsvm.solvers.kernel.values.row_buffer import GATHERED, LEAST_ROWS, RowBuffer
 
 _Q = 1024
 _SORTED = 48  # bytes a row, while scores are sorted for the quantiles that nu wants
 _SAMPLE = 0.1  # of the rows, for the first active set
+_ROWS_A_MODEL = 512  # that must find room in the row buffer, of each of several models in work
 
 
 @dataclass(frozen=True)
@@ -50,12 +54,13 @@ class Smo(KernelSolver):
         """The working set's matrix, in float64 if it must be, and per-row flags."""
         n, stored = shape.n_samples, shape.nnz * (shape.entry_bytes + 8) // max(shape.n_samples, 1)
         if self.by_pairs:
-            return [Need("row flags", 8 * n), Need("coefficients sent", 8 * n)]
+            return [Need(FLAGS, 8 * n), Need(SENT, 8 * n)]
+        places = self.places(shape.models_per_row, resident)
         return [
             Need("working set", BlockSMO.workspace_bytes(self._rows_of_set(n), 8) + self._rows_of_set(n) * 2 * stored),
-            Need("active rows", RowBuffer.least_bytes(shape) + 2 * GATHERED),
-            Need("row flags", n, may_spill=True),
-            Need("coefficients sent", 8 * n, may_spill=True),
+            Need("active rows", RowBuffer.least_bytes(shape, places) + 2 * GATHERED),
+            Need(FLAGS, places * n, may_spill=True),
+            Need(SENT, 8 * places * n, may_spill=True),
             *([Need("order of scores", _SORTED * n)] if self.asked.loss in NU_LOSSES else []),
         ]
 
@@ -84,26 +89,41 @@ class Smo(KernelSolver):
         """Of pairs; the rows of a working set are not kept."""
         return self.by_pairs
 
+    @property
+    def own_vectors(self) -> Mapping[str, type[np.generic]]:
+        return {} if self.by_pairs else {FLAGS: np.uint8, SENT: np.float64}
+
+    def places(self, per_row: int, resident: bool) -> int:
+        """All models at a time where rows stream, but not where nu shapes them: each of these begins by a reading."""
+        together = not (resident or self.by_pairs or self.asked.loss in NU_LOSSES)
+        return per_row if together else 1
+
+    def most_open(self, state: KernelState, ctx: Context) -> int:
+        """As many as would find room in the row buffer if each held `_ROWS_A_MODEL` rows at random."""
+        n = ctx.data.n_samples
+        capacity, rows = RowBuffer.capacity_for(ctx, state.places), min(_ROWS_A_MODEL, n)
+        if state.places == 1:
+            return 1
+        if capacity >= n or rows == n:
+            return state.n_models
+        return max(int(math.log1p(-active_rows(capacity) / n) / math.log1p(-rows / n)), 1)
+
+    def start_sharing(self) -> Any:
+        """A row buffer, later."""
+        return RoundWork()
+
     def start_model(self, qp: DualQP, rows: KernelRows, ctx: Context) -> Any:
         """Everything is sent: f is that of beta."""
         if self.by_pairs:
             return self._textbook.start_model(qp, rows, ctx)
-        work = SmoWork(ctx.vector("row flags", 1, np.uint8), ctx.vector("coefficients sent", 1))
-        work.sent.values[: qp.n, 0] = qp.beta
-        work.epsilon = qp.epsilon
-        return work
-
-    def finish_model(self, work: Any) -> None:
-        """Flags and coefficients."""
-        if not isinstance(work, SmoWork):
-            return
-        work.flags.close()
-        work.sent.close()
+        qp.own[FLAGS][:] = 0
+        qp.own[SENT][:] = qp.beta
+        return SmoWork(epsilon=qp.epsilon)
 
     def make_room(self, state: KernelState) -> None:
-        """Of the rows in memory, where a proof comes before the model is done."""
-        if isinstance(state.work, SmoWork):
-            state.work.row_buffer = None
+        """Of the rows in memory, which the next round reads again."""
+        if isinstance(state.shared, RoundWork):
+            state.shared.row_buffer = None
 
     def whole(self, qp: DualQP, work: Any, rows: KernelRows) -> bool:
         """Of pairs: f of the rows that have shrunk away."""
@@ -112,10 +132,15 @@ class Smo(KernelSolver):
         return self.by_pairs
 
     def step_model(self, qp: DualQP, work: Any, rows: KernelRows, ctx: Context) -> Progress:
-        """One active set, and one pass over the other rows; of the textbook's rules some steps."""
+        """Steps of the textbook's rules: those of working sets take all models in work (`step_models`)."""
+        progress = self._textbook.step_model(qp, work, rows, ctx)
+        stale = not progress.done and isinstance(work, TextbookWork) and work.n_active < qp.n
+        return progress._replace(stale=stale and not progress.final)
+
+    def step_models(self, models: Sequence[OpenModel], shared: Any, ctx: Context) -> list[Progress]:
+        """An active set of each model, and one pass over the other rows of all."""
         if self.by_pairs:
-            progress = self._textbook.step_model(qp, work, rows, ctx)
-            stale = not progress.done and isinstance(work, TextbookWork) and work.n_active < qp.n
-            return progress._replace(stale=stale and not progress.final)
-        assert isinstance(rows, DataRows)
-        return Round(qp, work, rows, ctx, self._rows_of_set(qp.n), self.asked.wss != "1", self.sample).run()
+            return super().step_models(models, shared, ctx)
+        q = self._rows_of_set(ctx.data.n_samples)
+        rules = Rules(q, self.asked.wss != "1", self.sample)
+        return Round([Member(one, ctx, rules) for one in models], shared).run()

@@ -74,10 +74,13 @@ def diagonal_of(kernel: Kernel, data: RowBlocks, X: Matrix, at: np.ndarray, rows
 
 
 class KernelData:
-    """Rows of `ctx.data` and the kernel's values of them, in float32 (`gram`) and float64 (`exact`)."""
+    """Rows of `ctx.data` and the kernel's values of them, in float32 (`gram`) and float64 (`exact`).
 
-    def __init__(self, kernel: Kernel, ctx: Context) -> None:
-        self.kernel, self.ctx = kernel, ctx
+    places : of models in work, for each row
+    """
+
+    def __init__(self, kernel: Kernel, ctx: Context, places: int = 1) -> None:
+        self.kernel, self.ctx, self.places = kernel, ctx, places
         threads = min(ctx.threads, MOST_THREADS)
         d = ctx.data.n_features
         self.gram = Gram(kernel, d, np.float32, threads)

@@ -16,6 +16,7 @@ from bigsvm.solvers.kernel.values.data import KernelData, Rows
 from bigsvm.store.blocks import Matrix, blocks_of, bytes_per_row, frozen, readonly_view, row_bytes
 
 _BESIDE = 160  # bytes of an active row's numbers, bounds and scores, and of what is sorted of them
+_BESIDE_MORE = 32  # and for each model but one that it may be active in, of its number in lists
 LEAST_ROWS = 2048
 """Rows that every plan has room for, where there are as many."""
 _LONGER = 1.1  # times the mean entries of a row: rows that matter may be longer
@@ -36,6 +37,11 @@ def least_rows(n: int) -> int:
     return min(n, LEAST_ROWS)
 
 
+def _beside(places: int) -> int:
+    """Bytes beside a row that is held."""
+    return _BESIDE + _BESIDE_MORE * (places - 1)
+
+
 class RowBuffer:
     """Rows by their number in the data.  Of rows that are all in memory anyway nothing is kept.
 
@@ -45,7 +51,7 @@ class RowBuffer:
     def __init__(self, data: KernelData) -> None:
         self._data = data
         self._whole = data.whole()
-        self.capacity = self.capacity_for(data.ctx)
+        self.capacity = self.capacity_for(data.ctx, data.places)
         self.n = 0
         if self._whole is None:
             store = data.ctx.data
@@ -60,18 +66,18 @@ class RowBuffer:
                 )  # fmt: skip
 
     @staticmethod
-    def least_bytes(shape: DataShape) -> int:
-        """Bytes of the rows that are in memory whatever the budget is, for the plan."""
+    def least_bytes(shape: DataShape, places: int) -> int:
+        """Bytes of the rows that are in memory whatever the budget is, for the plan; places : as `KernelData`."""
         stored = bytes_per_row(shape, shape.entry_bytes) * _LONGER + 16
-        return int(least_rows(shape.n_samples) * (stored + _BESIDE)) + 12 * shape.n_features
+        return int(least_rows(shape.n_samples) * (stored + _beside(places))) + 12 * shape.n_features
 
     @staticmethod
-    def capacity_for(ctx: Context) -> int:
+    def capacity_for(ctx: Context, places: int) -> int:
         """Rows that the plan has room for."""
         n = ctx.data.n_samples
         if ctx.resident:
             return n
-        return min(least_rows(n) + int(ctx.row_buffer_bytes // (_LONGER * row_bytes(ctx.data) + _BESIDE)), n)
+        return min(least_rows(n) + int(ctx.row_buffer_bytes // (_LONGER * row_bytes(ctx.data) + _beside(places))), n)
 
     @property
     def X(self) -> Matrix:
@@ -100,16 +106,26 @@ class RowBuffer:
         The blocks that hold some are read.  charge : count what is read; not of a run that was stopped.
         """
         self.n = 0
+        return self.bring(numbers, charge)
+
+    def bring(self, numbers: np.ndarray, charge: bool) -> int:
+        """Hold more rows (ascending, none of them held), as `load` does."""
         if self._whole is not None:
             return len(numbers)
-        data = self._data
+        data, before = self._data, self.n
         for block in blocks_of(data.ctx.data, data.refs_of(numbers)):
             if charge:
                 data.ctx.charge(block.nbytes)
             a, b = np.searchsorted(numbers, [block.start, block.stop])
             if self._append(numbers[a:b], picked_rows(block.X, numbers[a:b] - block.start)) < b - a:
                 break
-        return self.n
+        return self.n - before
+
+    def has(self, numbers: np.ndarray) -> np.ndarray:
+        """Which of some rows are held, bool."""
+        if self._whole is not None:
+            return np.ones(len(numbers), bool)
+        return np.isin(numbers, self._held[: self.n])
 
     def offer(self, rows: Rows, numbers: np.ndarray) -> np.ndarray:
         """Hold more rows, of a block; those for which there was room (long rows may fill it sooner than planned)."""

@@ -1,0 +1,191 @@
+"""One model of a round of block SMO: which of its rows are active, and solving these.
+
+What is in memory, and what the round has done, follows from flags of the rows and a few numbers: a run that is stopped
+anywhere, in a pass too, goes on to the same bits.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bigsvm.solvers.base import Context
+from bigsvm.solvers.kernel.dual_qp import Progress
+from bigsvm.solvers.kernel.ends import most_values
+from bigsvm.solvers.kernel.nu_qp import NuQP
+from bigsvm.solvers.kernel.smo.block_smo import ActiveRows, BlockSMO
+from bigsvm.solvers.kernel.smo.round_work import ACTIVE, FLAGS, LAST, NEXT, SENT, Rules, SmoWork, Violations
+from bigsvm.solvers.kernel.state import OpenModel
+from bigsvm.solvers.kernel.values.data_rows import DataRows
+from bigsvm.solvers.kernel.values.row_buffer import RowBuffer
+
+_SHARE_MEMORY, _SHARE_DISK = 0.1, 0.02  # of the violation, to which an active set is solved
+_BAND_MEMORY, _BAND_DISK = 0.05, 0.1  # of the scale of targets: how near to violating a row is active
+_ROUNDS = 64  # working sets in one share of work
+_SHARES = 16  # on one active set: the other rows are seen then, whatever its violation is
+_VALUES = 1 << 32  # kernel values in one share
+_SURE = 0.9  # of the violation that is asked for
+
+
+class Member:
+    """A model in a round, begun or taken up again."""
+
+    def __init__(self, one: OpenModel, ctx: Context, rules: Rules) -> None:
+        assert isinstance(one.rows, DataRows)
+        self.qp, self.rows, self.classes, self.ctx, self.rules = one.qp, one.rows, one.classes, ctx, rules
+        self.work: SmoWork = one.work
+        self.flags, self.sent = one.qp.own[FLAGS], one.qp.own[SENT]
+        self.qp.epsilon = self.work.epsilon
+
+    def told(self, stale: bool, moved: bool) -> Progress:
+        """What was done since it was told last: in one share on the active set, or to the end of the round.
+
+        moved : something has, in this model or in one that it shares room with
+        """
+        work, qp = self.work, self.qp
+        violation = work.violation if stale else qp.violation()
+        if isinstance(qp, NuQP):
+            qp.largest = work.largest
+        # The same violation again and again, and nothing that moves: float arithmetic can do no more.
+        if not stale:
+            work.stuck = work.stuck + 1 if violation >= work.violation and not moved else 0
+        work.violation = violation
+        done = violation <= qp.eps and not stale
+        progress = Progress(done, work.stuck > 2, work.steps, work.visits, violation, stale=stale)
+        work.steps = work.visits = work.values = 0
+        return progress
+
+    def numbers(self, positions: np.ndarray) -> np.ndarray:
+        """Rows of the data at positions of the QP."""
+        return positions if self.qp.rows is None else self.qp.rows[positions]
+
+    def positions(self, numbers: np.ndarray) -> np.ndarray:
+        """Where rows of the data, all of them its own, are in the QP."""
+        return numbers if self.qp.rows is None else np.searchsorted(self.qp.rows, numbers)
+
+    def violations(self, where: np.ndarray, middle: float) -> np.ndarray:
+        """By how much rows violate against the bias -middle; below 0 where they do not."""
+        return np.maximum(middle - self.qp.up(where), self.qp.down(where) - middle)
+
+    def sides(self, where: np.ndarray, middle: float) -> Violations:
+        """By how much rows violate, and on which side they do."""
+        rise, fall = middle - self.qp.up(where), self.qp.down(where) - middle
+        return Violations(np.maximum(rise, fall), fall > rise)
+
+    def near(self, where: np.ndarray) -> np.ndarray:
+        """Of rows outside of the active set those that are candidates for the next."""
+        found, work = self.sides(where, self.work.middle), self.work
+        return where[found.by > np.maximum(-work.band, np.where(found.falls, work.falling, work.rising))]
+
+    def let_go(self, positions: np.ndarray, found: Violations) -> None:
+        """Candidates that there is no room for: others must violate more than they."""
+        work = self.work
+        self.flags[positions] &= ~NEXT
+        work.rising = max(work.rising, float(found.by[~found.falls].max(initial=-np.inf)))
+        work.falling = max(work.falling, float(found.by[found.falls].max(initial=-np.inf)))
+
+    def flagged(self, flag: np.uint8) -> np.ndarray:
+        """Positions of rows that have one of some flags."""
+        return np.flatnonzero(self.flags & flag)
+
+    @property
+    def all_active(self) -> bool:
+        """Whether f of every row is kept by the steps."""
+        return bool(np.all(self.flags & ACTIVE))
+
+    def moved(self) -> np.ndarray:
+        """Active rows whose beta the others' f does not know yet."""
+        return np.flatnonzero((self.flags & ACTIVE) * (self.qp.beta != self.sent))
+
+    # -- the active set
+
+    def begin_first(self) -> None:
+        """Before its first active set; the band of later ones is that of the set by which candidates were judged."""
+        self.qp.settle()
+        self.work.epsilon = self.qp.epsilon
+        self.work.band = self.band()
+
+    def band(self) -> float:
+        """How far from violating a row of the active set may be; of a model that nu shapes it moves."""
+        return (_BAND_MEMORY if self.ctx.resident else _BAND_DISK) * self.qp.scale()
+
+    def wants(self, candidates: np.ndarray, middle: float, everything: bool) -> tuple[np.ndarray, Violations]:
+        """Of some rows those that are free, and those that violate or nearly do; and by how much, next to each.
+
+        everything : all rows are wanted, whatever they do
+        """
+        qp = self.qp
+        found = self.sides(candidates, middle)
+        beta = qp.beta[candidates]
+        free = (beta > qp.lower[candidates]) & (beta < qp.upper[candidates]) & (beta != 0.0)
+        keep = free | (found.by > -self.work.band) | everything
+        return candidates[keep], found.of(keep)
+
+    def take(self, chosen: np.ndarray) -> None:
+        """Make `chosen` the active set, which is to be solved now."""
+        work, qp = self.work, self.qp
+        share = _SHARE_MEMORY if self.ctx.resident else _SHARE_DISK
+        self.flags &= LAST
+        self.flags[chosen] |= ACTIVE
+        work.target = max(share * qp.violation(), _SURE * qp.eps)
+        work.stage, work.rising, work.falling, work.moved = "solve", -np.inf, -np.inf, 0
+
+    def wanted(self) -> np.ndarray:
+        """Rows whose X is wanted in the present stage, ascending positions.
+
+        In a pass active rows that have not moved and do not come near to violating are let go: f of these is done.  A
+        programme that is active as a whole takes no part in the pass, and may stay so.
+        """
+        qp, work = self.qp, self.work
+        active = self.flagged(ACTIVE)
+        if work.stage != "pass" or len(active) == qp.n:
+            return active
+        near = self.violations(active, work.middle) > -work.band
+        near |= (qp.beta[active] > qp.lower[active]) & (qp.beta[active] < qp.upper[active])
+        near |= qp.beta[active] != self.sent[active]
+        return np.sort(np.concatenate([active[near], self.flagged(NEXT)]))
+
+    # -- solving it
+
+    def solve(self, row_buffer: RowBuffer) -> bool:
+        """Solve the active set; False where its share is over, or the run is to stop, before."""
+        work, qp, rows = self.work, self.qp, self.rows
+        where = self.flagged(ACTIVE)
+        numbers = self.numbers(where)
+        at = row_buffer.at(numbers)
+        data = rows.data
+        active = ActiveRows(
+            X=row_buffer.X, at=at, column=data.column(numbers), diag=data.diagonal(row_buffer.X, at, numbers),
+            beta=qp.beta[where], f=qp.f[where], lower=qp.lower[where], upper=qp.upper[where],
+            epsilon=qp.epsilon, sums=qp.sums(),
+        )  # fmt: skip
+        work.largest = max(work.largest, float(active.diag.max(initial=0.0)))
+        smo = BlockSMO(rows.gram, min(self.rules.q, len(where)), self.rules.second)
+        last = np.flatnonzero((self.flags[where] & LAST) > 0)
+        most = most_values(self.ctx, qp.n, _VALUES)
+        found, last = smo.solve(
+            active, work.target, last, _ROUNDS - work.solved, self._leaves, max(most - work.values, 1), work.idle
+        )
+        qp.beta[where], qp.f[where] = active.beta, active.f
+        work.epsilon = qp.epsilon = active.epsilon
+        self.flags &= ~LAST
+        self.flags[where[last]] |= LAST
+        work.visits += found.rounds * len(where)
+        work.steps, work.moved = work.steps + found.steps, work.moved + found.steps
+        rows.counts.computed += found.kernel_rows
+        rows.counts.values += found.values
+        rows.counts.asked += found.work
+        work.solved, work.values = work.solved + found.rounds, work.values + found.work
+        over = work.solved >= _ROUNDS or work.values >= most  # counted: wherever it was left, a share ends at one place
+        work.idle = found.idle if found.left else 0
+        if found.left and over:
+            work.solved, work.shares = 0, work.shares + 1
+        if found.left and not (over and work.shares >= _SHARES):
+            return False
+        work.solved = 0
+        ends = found.b_up, found.b_low
+        work.middle = 0.5 * sum(ends) if np.all(np.isfinite(ends)) else 0.0
+        work.stage = "pass"
+        return True
+
+    def _leaves(self) -> bool:
+        return self.ctx.pause() or self.ctx.expired()
