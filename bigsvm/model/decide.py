@@ -19,8 +19,8 @@ from bigsvm.errors import DataError, UsageError
 from bigsvm.model.probability.calibration import probabilities
 from bigsvm.store.blocks import Matrix
 from bigsvm.store.checks import as_values, check_csr, check_finite, unmasked
-from bigsvm.store.scaling import Scaling
 from bigsvm.store.transforms.recipe import Recipe
+from bigsvm.store.transforms.scaling import Scaling
 
 
 class Decides:

@@ -34,8 +34,8 @@ from bigsvm.problem.centre import Centre
 from bigsvm.problem.kernel import Definite, Kernel
 from bigsvm.problem.loss import Loss, loss_named
 from bigsvm.store.blocks import Block, BlockGroup, RowBlocks
-from bigsvm.store.scaling import Scaling
 from bigsvm.store.transforms.label_sets import LABEL_SETS, LabelSets
+from bigsvm.store.transforms.scaling import Scaling
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ from bigsvm.store.formats.opener import open_store
 from bigsvm.store.ingest.collections.lazy import is_lazy
 from bigsvm.store.labels import Missing, Task
 from bigsvm.store.remote.place import storing_by
-from bigsvm.store.scaling import Scale
 from bigsvm.store.sealing.seal import EmptyChunks
+from bigsvm.store.transforms.scaling import Scale
 
 
 def fit(

@@ -15,8 +15,8 @@ from bigsvm.errors import DataError, UsageError
 from bigsvm.model.linear_model import load_model
 from bigsvm.run.proof.certify import certify_model
 from bigsvm.store.formats.opener import open_store
-from bigsvm.store.scaling import Scaling
 from bigsvm.store.transforms.scaled_rows import ScaledRows
+from bigsvm.store.transforms.scaling import Scaling
 from bigsvm.testing.contracts import RowBlocksContract, dense
 from tests.store import formats
 

@@ -24,8 +24,8 @@ from bigsvm.run.fit.gamma import scale_gamma
 from bigsvm.run.fit.plan import make_plan
 from bigsvm.solvers.registry import SOLVERS
 from bigsvm.store.formats.opener import open_store
-from bigsvm.store.scaling import Scaling
 from bigsvm.store.transforms import scaled_rows
+from bigsvm.store.transforms.scaling import Scaling
 from bigsvm.store.working_order import MANY_FEATURES
 from bigsvm.testing.contracts import RowBlocksContract, dense
 from bigsvm.testing.problems import random_problem

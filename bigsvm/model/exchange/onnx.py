@@ -24,7 +24,7 @@ from bigsvm.model.exchange.text_model import scale_of
 from bigsvm.model.kernel_model import KernelModel
 from bigsvm.model.linear_model import LinearModel
 from bigsvm.model.support import gathered
-from bigsvm.store.scaling import Scaling
+from bigsvm.store.transforms.scaling import Scaling
 
 OPSET, IR = 17, 8  # what runtimes of 2022 read
 _MOST_BYTES = 2**31 - (1 << 20)  # protobuf's limit

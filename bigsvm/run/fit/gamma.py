@@ -13,7 +13,7 @@ from bigsvm.errors import DataError
 from bigsvm.events import Emit, WorkAdvanced, WorkEnded, WorkStarted, silent
 from bigsvm.run.fit.plan import Plan
 from bigsvm.store.blocks import RowBlocks, blocks_of, row_bytes
-from bigsvm.store.scaling import Scaling
+from bigsvm.store.transforms.scaling import Scaling
 from bigsvm.units import MIB
 
 _WORK = "variance"

@@ -22,9 +22,9 @@ from bigsvm.store.identity import Identity
 from bigsvm.store.labels import Missing, Task
 from bigsvm.store.remote.names import is_remote, rename, without_secrets
 from bigsvm.store.remote.settings import storing
-from bigsvm.store.scaling import SCALES, Scale
 from bigsvm.store.sealing.seal import EmptyChunks
 from bigsvm.store.transforms.label_sets import LABEL_SETS
+from bigsvm.store.transforms.scaling import SCALES, Scale
 
 ENTRY_POINTS = "bigsvm.stores"
 """Entry point group of further formats: name = file suffix without dot, or URI scheme; object = a callable

@@ -10,9 +10,9 @@ from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import UsageError
 from bigsvm.store.checks import check_finite
 from bigsvm.store.ingest.row_source import Rows, RowSource
-from bigsvm.store.scaling import Scaling
 from bigsvm.store.transforms.normalize import Normalizing
 from bigsvm.store.transforms.recipe import Recipe
+from bigsvm.store.transforms.scaling import Scaling
 
 
 def recipe_asked(scale: str | None, normalize: str | None, like: Mapping[str, Any] | None) -> Recipe:

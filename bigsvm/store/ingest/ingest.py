@@ -27,8 +27,8 @@ from bigsvm.store.ingest.sources import open_source
 from bigsvm.store.ingest.zarr_writer import MARKS, ZarrWriter
 from bigsvm.store.labels import Missing
 from bigsvm.store.remote.settings import storing
-from bigsvm.store.scaling import Scale
 from bigsvm.store.sealing.seal import EmptyChunks
+from bigsvm.store.transforms.scaling import Scale
 from bigsvm.units import MIB, parse_bytes, show_bytes
 
 _MAX_FRACTIONAL_CLASSES = 1000

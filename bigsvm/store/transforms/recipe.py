@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from bigsvm.store.blocks import Matrix
-from bigsvm.store.scaling import Scaling
 from bigsvm.store.transforms.normalize import Normalizing
+from bigsvm.store.transforms.scaling import Scaling
 
 
 class Recipe(NamedTuple):

@@ -14,8 +14,8 @@ from bigsvm.files.sealed_json import read_sealed, write_sealed
 from bigsvm.store.blocks import Matrix, RowBlocks, row_bytes
 from bigsvm.store.identity import digest_of
 from bigsvm.store.precompile_reading import precompile_reading
-from bigsvm.store.scaling import MOST_COLUMNS, Scale, Scaling, add_largest
 from bigsvm.store.transforms.moments import Moments, column_moments, dense_rows
+from bigsvm.store.transforms.scaling import MOST_COLUMNS, Scale, Scaling, add_largest
 from bigsvm.store.transforms.transformed_rows import TransformedRows
 from bigsvm.units import MIB
 
