@@ -16,6 +16,7 @@ import dask
 import numpy as np
 import pytest
 import yaml
+from distributed import Client
 from distributed.cli.dask_scheduler import main as dask_scheduler
 from distributed.cli.dask_worker import main as dask_worker
 
@@ -108,6 +109,7 @@ def test_with_certificates_of_dasks_configuration_and_without(tmp_path: Path) ->
         assert address.startswith("tls://")
         with pytest.raises(UsageError, match=r"TLS expects .*distributed\.comm\.tls"):
             bigsvm.fit((X, y), scheduler=address, **options)
+        assert not [client for client in Client._instances if client.status != "closed"]  # nothing is left to hang on
         tls = {"ca-file": certificate, "client": {"cert": certificate, "key": key}}
         with dask.config.set({f"distributed.comm.tls.{name}": value for name, value in tls.items()}):
             there = bigsvm.fit((X, y), scheduler=address, **options)

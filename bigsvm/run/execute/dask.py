@@ -6,10 +6,12 @@ itself and reads its own block, so any worker may take any block and a lost one 
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -174,11 +176,45 @@ def open_dask_mapper(scheduler: str | None, scheduler_file: str | None, workers:
             try:
                 yield DaskMapper(client, check_versions(client))
             finally:
-                client.close()
+                with _without_garbage():
+                    client.close()
             return
         n_workers = workers or core_count()
-        with _local_cluster(n_workers) as cluster, _client_of(cluster) as client:
-            yield DaskMapper(client, n_workers)
+        cluster = _local_cluster(n_workers)
+        try:
+            client = _client_of(cluster)
+            try:
+                yield DaskMapper(client, n_workers)
+            finally:
+                with _without_garbage():
+                    client.close()
+        finally:
+            with _without_garbage():
+                cluster.close()
+
+
+@contextmanager
+def _without_garbage() -> Iterator[None]:
+    """Nothing is found to be garbage while a client or a cluster starts or closes.
+
+    A client that could not connect is garbage in a cycle.  Found, it closes, which takes a lock of all clients; found
+    while that very thread holds it, it waits for ever.  One that fails here is let go of at once.
+    """
+    gc.collect()
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    except Exception as error:
+        cause: BaseException | None = error
+        while cause is not None:  # their frames know it
+            traceback.clear_frames(cause.__traceback__)
+            cause = cause.__cause__ or cause.__context__
+        gc.collect()
+        raise
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _current_client() -> Any:
@@ -205,14 +241,15 @@ def _local_cluster(n_workers: int) -> LocalCluster:
     said = ""
     for _ in range(_STARTS):
         try:
-            return LocalCluster(
-                n_workers=n_workers,
-                threads_per_worker=1,
-                processes=True,
-                dashboard_address=":0",  # any free port: two fits on one machine must not meet
-                memory_limit=0,  # our own budget rules
-                silence_logs=logging.CRITICAL,  # of a start that failed we tell ourselves
-            )
+            with _without_garbage():
+                return LocalCluster(
+                    n_workers=n_workers,
+                    threads_per_worker=1,
+                    processes=True,
+                    dashboard_address=":0",  # any free port: two fits on one machine must not meet
+                    memory_limit=0,  # our own budget rules
+                    silence_logs=logging.CRITICAL,  # of a start that failed we tell ourselves
+                )
         except (RuntimeError, OSError, TimeoutError) as error:
             said = str(error) or type(error).__name__
     raise _no_workers(f"they failed {_STARTS} times: {said}")
@@ -220,7 +257,8 @@ def _local_cluster(n_workers: int) -> LocalCluster:
 
 def _client_of(cluster: LocalCluster) -> Any:
     try:
-        return Client(cluster)
+        with _without_garbage():
+            return Client(cluster)
     except (RuntimeError, OSError, TimeoutError) as error:
         raise _no_workers(str(error) or type(error).__name__) from error
 
@@ -246,9 +284,10 @@ def _connect(scheduler: str | None, scheduler_file: str | None) -> Any:
     if scheduler_file is not None and not _names_an_address(scheduler_file):
         raise DataError("not a scheduler file: it names no address", scheduler_file)
     try:
-        if scheduler_file is not None:
-            return Client(scheduler_file=scheduler_file, timeout=10, set_as_default=False)
-        return Client(scheduler, timeout=10, set_as_default=False)
+        with _without_garbage():
+            if scheduler_file is not None:
+                return Client(scheduler_file=scheduler_file, timeout=10, set_as_default=False)
+            return Client(scheduler, timeout=10, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:
         raise MissingInput(f"no dask scheduler answers: {error}", where) from error
     except TypeError as error:  # how dask says that tls:// has no certificate
