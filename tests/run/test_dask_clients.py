@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,9 +13,8 @@ from distributed import Client
 from scipy import sparse
 
 import bigsvm
-from bigsvm.errors import BigSVMError, DataError, UsageError
+from bigsvm.errors import DataError, UsageError
 from bigsvm.events import TrafficCounted
-from bigsvm.run.execute.dask import open_dask_mapper
 from bigsvm.run.execute.dask_checks import check_rows_and_room
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.store.formats.opener import open_store
@@ -105,57 +103,6 @@ def test_a_pass_moves_w_and_its_change_and_no_vector_of_rows(client: Client) -> 
 def moved_by(client: Client) -> int:
     """Bytes that workers have handed to others and to the scheduler, as dask counts them."""
     return sum(client.run(lambda dask_worker: dask_worker.transfer_outgoing_bytes_total).values())
-
-
-class _Left:
-    """What a client that could not connect leaves behind: a cycle that locks when it is found to be garbage."""
-
-    def __init__(self, found: list[bool]) -> None:
-        self.itself, self.found = self, found
-
-    def __del__(self) -> None:
-        self.found.append(True)
-
-
-@pytest.mark.parametrize("scheduler", ["tcp://127.0.0.1:1", "processes"])
-@pytest.mark.parametrize("answers", [True, False])
-def test_what_clients_leave_behind_is_not_found_while_another_starts_or_closes(
-    scheduler: str, answers: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    steps: list[str] = []
-
-    class Fake:
-        """A client or a cluster; in either collecting garbage must wait."""
-
-        def __init__(self, *_: Any, **__: Any) -> None:
-            self._note("starts")
-            if not answers:
-                raise OSError("nobody answers")
-
-        def close(self) -> None:
-            self._note("closes")
-
-        def _note(self, step: str) -> None:
-            assert found == [True] * left[0]  # of what was left before
-            assert not gc.isenabled()
-            steps.append(step)
-            _Left(found)
-            left[0] += 1
-
-    found, left = [], [1]
-    _Left(found)
-    for name in ("Client", "LocalCluster"):
-        monkeypatch.setattr(f"bigsvm.run.execute.dask.{name}", Fake)
-    monkeypatch.setattr("bigsvm.run.execute.dask.check_versions", lambda _: 1)
-    try:
-        with open_dask_mapper(scheduler, None, 1):
-            assert gc.isenabled()
-    except BigSVMError:
-        assert not answers
-    assert gc.isenabled()
-    pairs = 2 if scheduler == "processes" else 1
-    assert steps == (["starts"] * pairs + ["closes"] * pairs if answers else ["starts"] * len(steps))
-    assert steps
 
 
 def test_without_a_client_it_says_so() -> None:

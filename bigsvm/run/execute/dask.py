@@ -6,12 +6,10 @@ itself and reads its own block, so any worker may take any block and a lost one 
 
 from __future__ import annotations
 
-import gc
 import json
 import logging
 import os
 import time
-import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -176,45 +174,11 @@ def open_dask_mapper(scheduler: str | None, scheduler_file: str | None, workers:
             try:
                 yield DaskMapper(client, check_versions(client))
             finally:
-                with _without_garbage():
-                    client.close()
+                client.close()
             return
         n_workers = workers or core_count()
-        cluster = _local_cluster(n_workers)
-        try:
-            client = _client_of(cluster)
-            try:
-                yield DaskMapper(client, n_workers)
-            finally:
-                with _without_garbage():
-                    client.close()
-        finally:
-            with _without_garbage():
-                cluster.close()
-
-
-@contextmanager
-def _without_garbage() -> Iterator[None]:
-    """Nothing is found to be garbage while a client or a cluster starts or closes.
-
-    A client that could not connect is garbage in a cycle.  Found, it closes, which takes a lock of all clients; found
-    while that very thread holds it, it waits for ever.  One that fails here is let go of at once.
-    """
-    gc.collect()
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    except Exception as error:
-        cause: BaseException | None = error
-        while cause is not None:  # their frames know it
-            traceback.clear_frames(cause.__traceback__)
-            cause = cause.__cause__ or cause.__context__
-        gc.collect()
-        raise
-    finally:
-        if was_on:
-            gc.enable()
+        with _local_cluster(n_workers) as cluster, _client_of(cluster) as client:
+            yield DaskMapper(client, n_workers)
 
 
 def _current_client() -> Any:
@@ -233,6 +197,21 @@ def _has_client() -> bool:
     return True
 
 
+class _Client(Client):
+    """A client that closes at once where it cannot connect.
+
+    Dask's own closes when it is found to be garbage, and takes a lock of all clients then.  Found while another client
+    starts, by the very thread that holds that lock, it waits for ever: a second fit would hang after one that failed.
+    """
+
+    def __init__(self, *where: Any, **options: Any) -> None:
+        try:
+            super().__init__(*where, **options)
+        except BaseException:
+            self.close()
+            raise
+
+
 def _local_cluster(n_workers: int) -> LocalCluster:
     """Worker processes of this machine, started again where one was killed before it was ready.
 
@@ -241,15 +220,14 @@ def _local_cluster(n_workers: int) -> LocalCluster:
     said = ""
     for _ in range(_STARTS):
         try:
-            with _without_garbage():
-                return LocalCluster(
-                    n_workers=n_workers,
-                    threads_per_worker=1,
-                    processes=True,
-                    dashboard_address=":0",  # any free port: two fits on one machine must not meet
-                    memory_limit=0,  # our own budget rules
-                    silence_logs=logging.CRITICAL,  # of a start that failed we tell ourselves
-                )
+            return LocalCluster(
+                n_workers=n_workers,
+                threads_per_worker=1,
+                processes=True,
+                dashboard_address=":0",  # any free port: two fits on one machine must not meet
+                memory_limit=0,  # our own budget rules
+                silence_logs=logging.CRITICAL,  # of a start that failed we tell ourselves
+            )
         except (RuntimeError, OSError, TimeoutError) as error:
             said = str(error) or type(error).__name__
     raise _no_workers(f"they failed {_STARTS} times: {said}")
@@ -257,8 +235,7 @@ def _local_cluster(n_workers: int) -> LocalCluster:
 
 def _client_of(cluster: LocalCluster) -> Any:
     try:
-        with _without_garbage():
-            return Client(cluster)
+        return _Client(cluster)
     except (RuntimeError, OSError, TimeoutError) as error:
         raise _no_workers(str(error) or type(error).__name__) from error
 
@@ -284,10 +261,9 @@ def _connect(scheduler: str | None, scheduler_file: str | None) -> Any:
     if scheduler_file is not None and not _names_an_address(scheduler_file):
         raise DataError("not a scheduler file: it names no address", scheduler_file)
     try:
-        with _without_garbage():
-            if scheduler_file is not None:
-                return Client(scheduler_file=scheduler_file, timeout=10, set_as_default=False)
-            return Client(scheduler, timeout=10, set_as_default=False)
+        if scheduler_file is not None:
+            return _Client(scheduler_file=scheduler_file, timeout=10, set_as_default=False)
+        return _Client(scheduler, timeout=10, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:
         raise MissingInput(f"no dask scheduler answers: {error}", where) from error
     except TypeError as error:  # how dask says that tls:// has no certificate
