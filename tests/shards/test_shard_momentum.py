@@ -17,7 +17,7 @@ from tests.shards.test_sharded_fits import CLASSES, TARGETS
 MOST = (3.0, 3.0)  # times the passes of one shard, and beside them
 
 
-def rows_of(loss: str, n_features: int, weights: bool, n: int = 1000) -> ArrayRows:
+def rows_of(loss: str, n_features: int, weights: bool, n: int = 2000) -> ArrayRows:
     rng = np.random.default_rng(n_features)
     X = rng.normal(size=(n, n_features))
     if n_features > 50:
