@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bigsvm.compiled.tables.taken_rows import take_rows, take_values
+from bigsvm.compiled.tables.taken_rows import take_values
 from bigsvm.csr import CSR
 from bigsvm.errors import DataError
 from bigsvm.store.blocks import frozen
 from bigsvm.store.checks import check_csr
+from bigsvm.store.formats.tables.block_memory import _taken as taken_in
 from tests.products import pairs_of
 
 WIDTH = 12
@@ -25,7 +26,7 @@ def rows_of(lengths: list[int], data: str, stored: str) -> CSR:
 def taken(X: CSR, to: str) -> bool:
     """Whether they were; then they are what was copied."""
     data, indices = np.zeros_like(X.data), np.zeros(len(X.indices), to)
-    found = take_rows(*map(frozen, X), WIDTH, data, indices)
+    found = taken_in(X, WIDTH, data, indices)
     if found:
         np.testing.assert_array_equal(data, X.data)
         np.testing.assert_array_equal(indices, X.indices)
@@ -79,7 +80,8 @@ def test_pointers_that_are_none_are_seen_before_anything_is_read_by_them(indptr:
     assert taken(X, "int32")
     assert not taken(X._replace(indptr=np.array(indptr)), "int32")
     assert not taken(X._replace(indices=X.indices[:-1]), "int32")
-    assert not take_rows(*map(frozen, X), WIDTH, np.zeros(7, np.float32), np.zeros(8, np.int32))
+    assert not taken_in(X, WIDTH, np.zeros(7, np.float32), np.zeros(8, np.int32))
+    assert not taken_in(X, WIDTH, np.zeros(8, np.float64), np.zeros(8, np.int32))  # values of another size
 
 
 @pytest.mark.parametrize("kind", ["float32", "float64", "int8", "uint8"])

@@ -122,7 +122,7 @@ def growing_calls(dtype: np.dtype, stored: np.dtype, index_dtype: np.dtype) -> t
 def _taken(part: CSR, n_features: int, to_data: np.ndarray, to_indices: np.ndarray) -> bool:
     """Copy entries; False where rows are to be looked at: they are not sound, or their indices do not ascend."""
     data, indices, indptr = np.ascontiguousarray(part.data), part.indices, part.indptr
-    if indptr[0] != 0 or not len(data) == len(indices) == indptr[-1]:
+    if data.dtype != to_data.dtype or indptr[0] != 0 or not len(data) == len(indices) == indptr[-1]:
         return False
     # Two types of indices are compiled.
     indices = np.ascontiguousarray(indices, indices.dtype if indices.dtype in (np.int32, np.int64) else np.int64)
