@@ -89,6 +89,14 @@ with LocalCluster(n_workers=1, threads_per_worker=1, processes=False, protocol="
 """
 
 
+def clients() -> list[Client]:
+    """All clients that this process holds.
+
+    By type, not isinstance: that asks the object, and a weak proxy of one that is gone answers with an error.
+    """
+    return [one for one in gc.get_objects() if issubclass(type(one), Client)]
+
+
 @pytest.mark.cluster
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="certificates are made by openssl")
 def test_with_certificates_of_dasks_configuration_and_without(tmp_path: Path) -> None:
@@ -109,12 +117,12 @@ def test_with_certificates_of_dasks_configuration_and_without(tmp_path: Path) ->
         address = served.stdout.readline().strip()
         assert address.startswith("tls://")
         gc.collect()
-        earlier = [one for one in gc.get_objects() if isinstance(one, Client)]  # of other tests
+        earlier = clients()  # of other tests
         gc.disable()  # what is left now would be found as garbage in some later step of another client
         try:
             with pytest.raises(UsageError, match=r"TLS expects .*distributed\.comm\.tls"):
                 bigsvm.fit((X, y), scheduler=address, **options)
-            left = [one.status for one in gc.get_objects() if isinstance(one, Client) and one not in earlier]
+            left = [one.status for one in clients() if not any(one is other for other in earlier)]
         finally:
             gc.enable()
         assert set(left) <= {"closed"}
