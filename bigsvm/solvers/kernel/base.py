@@ -308,7 +308,7 @@ class KernelSolver(EndsOfModels):
         """Take up a model: its QP, its rows of kernel values, and what the solver keeps."""
         sides = int(state.problem.positive[model]), int(state.problem.negative[model])
         classes = sides if sides[1] >= 0 else None
-        one = OpenModel(model, state.precise, classes=classes, qp=make_qp(state, model))
+        one = OpenModel(model, state.precise, make_qp(state, model), classes)
         data: KernelData = state.data
         rows = DataRows(data, data.exact if one.precise else data.gram, one.qp.rows)
         one.rows = keep_rows(rows, ctx, self.keep_sums) if self.caches else rows

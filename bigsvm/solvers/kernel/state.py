@@ -37,10 +37,10 @@ class OpenModel:
 
     model: int
     precise: bool
+    qp: DualQP = field(metadata={"derived": True})
+    classes: tuple[int, int] | None = field(default=None, metadata={"derived": True})
     work: Any = None
     pace: Pace = field(default_factory=lambda: Pace.of(2))
-    classes: tuple[int, int] | None = field(default=None, metadata={"derived": True})
-    qp: DualQP = field(default=None, metadata={"derived": True})  # type: ignore[assignment]
     rows: Any = field(default=None, metadata={"derived": True})
 
 
