@@ -94,3 +94,12 @@ def streaming(monkeypatch: pytest.MonkeyPatch) -> None:
         return min(spare, whole_row_buffer(store, self.packed) // 3)
 
     monkeypatch.setattr(planning.Sizes, "row_buffer", small_row_buffer)
+
+
+@pytest.fixture
+def streaming_hundreds(streaming: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same where there are thousands of rows: some hundred a block, since a block of a dozen takes as long."""
+    from bigsvm.run.fit import sizes as planning
+
+    monkeypatch.setattr(planning, "_COPY_BLOCK", 6000)
+    monkeypatch.setattr(planning, "BLOCK_BYTES", 60_000)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import os
 import re
 import statistics
 import subprocess
@@ -42,6 +43,8 @@ TOLD_ALL = {
 def test_tools_are_content(command: list[str]) -> None:
     if importlib.util.find_spec(command[0]) is None:
         pytest.skip(f"{command[0]} is not installed")
+    if command == ["mypy"] and not (ROOT / ".mypy_cache").exists():
+        command = ["mypy", "--cache-dir", os.devnull]  # a cache that nobody keeps takes a fifth of the time
     done = subprocess.run([sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
 

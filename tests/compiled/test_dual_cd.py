@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numba import jit, njit
-from numba.core.registry import cpu_target
 
 from bigsvm.compiled.linear.dual_cd import (
     EXACT,
     BlockRows,
     Limits,
     Stiffness,
-    _sweep,
+    _sweeps,
+    _workspace,
     dual_cd_sweeps,
     dual_cd_visit,
     next_thresholds,
@@ -286,15 +286,14 @@ def test_a_visit_meets_exactly_the_rows_that_stream(n: int, seed: int, share: fl
 def test_the_inner_loop_counts_no_references(models: int) -> None:
     # Taking the arrays out of X for every row would cost more than the row (`compiled/shared/compile.py`).
     X, y = random_problem(10, 3, seed=22, n_classes=3)
-    cpu_target.typing_context.refresh()
-    (how,) = cpu_target.typing_context.resolve_value_type(_sweep).templates
-    plain: Any = jit(**how._jit_options | {"no_cpython_wrapper": False})(_sweep)  # what is cached cannot be inspected
+    nothing, w = np.empty(0, np.uint8), zero_weights(3, models)
+    plain: Any = jit(**_sweeps.targetoptions)(_sweeps.py_func)  # what is cached cannot be inspected
     stats, m = np.zeros((models, 4)), models
     rows = BlockRows(readonly_view(as_csr(X)), y.astype(np.int32), np.empty(0), np.ones(10), np.arange(10))
     plain(
         rows, DualModels(CLASSES, np.arange(m, dtype=np.int32), np.ones(m), HINGE), np.zeros((10, m)),
-        zero_weights(3, m), np.empty(0, np.uint8), EXACT, np.repeat(OPEN, m, axis=1), np.arange(10), 10, stats,
-        np.zeros(10, np.float32), np.zeros((2, m)),
+        w, nothing, nothing, EXACT, np.repeat(OPEN, m, axis=1), VisitingOrder(1, 0, 0, 0),
+        Limits(1, False, 0.0, 0.0, np.empty(0)), stats, _workspace(np.arange(10), np.zeros(10, np.float32), w),
     )  # fmt: skip
     (code,) = plain.inspect_llvm().values()
     assert "define" in code

@@ -246,7 +246,7 @@ def test_chunking_codec_and_order_of_entries_do_not_change_a_byte(
 ) -> None:
     n = 4000
     if memory == "streamed":
-        request.getfixturevalue("streaming")
+        request.getfixturevalue("streaming_hundreds")
         n, memory = 1200, "64MiB"
     X, y = random_problem(n, 60, 0.5, seed=45, noise=0.3)
     rows = (sparse.csr_array(X.astype(np.float32)), y)

@@ -17,10 +17,12 @@ from bigsvm.problem.problem import make_problem
 from bigsvm.problem.rounding import LinearRounding, UnsureWeights, linear_rounding
 from bigsvm.solvers.registry import SOLVERS
 from bigsvm.store.formats.array_rows import ArrayRows
+from tests.products import WHOLE
 
 C = Fraction(1, 2)
 EPSILON = Fraction(1, 10)
 OFFSETS = (0.0, 1e4, 1e6, 1e8, 1e12, 1e15)
+KINDS = ("shifted", "two clouds", "large")
 LOSSES = ("hinge", "squared_hinge", "epsilon_insensitive", "squared_epsilon_insensitive")
 EPS = float(np.finfo(float).eps)
 
@@ -64,8 +66,10 @@ def exact_gap(
 
 @pytest.mark.parametrize(("solver", "loss", "bias"), combinations())
 def test_no_claim_is_better_than_the_truth(solver: str, loss: str, bias: str) -> None:
-    for offset in OFFSETS:
-        for kind in ("shifted", "two clouds", "large"):
+    """Solvers, losses and biases take turns with what makes numbers large; all of it on request."""
+    turn = combinations().index((solver, loss, bias))
+    for number, offset in enumerate(OFFSETS):
+        for kind in KINDS if WHOLE else [KINDS[(turn + number) % len(KINDS)]]:
             rng = np.random.default_rng([int(np.log10(offset + 1.0)), len(kind)])
             Z = rng.normal(size=(14, 2))
             X = {"shifted": offset + Z, "two clouds": offset * np.sign(Z) + Z, "large": max(offset, 1.0) * Z}[kind]

@@ -12,13 +12,15 @@ import pytest
 from bigsvm.config import FitConfig
 from bigsvm.run.fit.fit import fit_store
 from bigsvm.solvers.dcd.shard_pass import ShardedGroup
+from tests.products import each_of
 from tests.shards.test_shard_stiffness import words
 from tests.shards.test_sharded_fits import folder_bytes, rows_of
 
-pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("streaming")]
+pytestmark = pytest.mark.cluster
 KILLED_BEFORE = (3, 20, 21)  # rounds
 
 
+@pytest.mark.usefixtures("streaming")
 def test_same_bytes_on_worker_processes_that_are_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = rows_of("squared_hinge", n_classes=3)
     options: dict[str, Any] = {"solver": "dcd", "loss": "squared_hinge", "C": 0.1, "tol": 1e-2, "memory": "64MiB"}
@@ -46,8 +48,9 @@ def test_same_bytes_on_worker_processes_that_are_killed(tmp_path: Path, monkeypa
     assert not list((tmp_path / "s").glob("**/shards-*"))
 
 
-@pytest.mark.parametrize("shards", [4, 16])
-def test_same_bytes_for_any_number_of_workers(shards: int, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("streaming_hundreds")
+@each_of(shards=[4, 16], workers=[(1, 4), (2,)])
+def test_same_bytes_for_any_number_of_workers(shards: int, workers: tuple[int, ...], tmp_path: Path) -> None:
     """Sparse rows, whose features are in several buckets."""
     rows = words(2000, 300)
     options: dict[str, Any] = {"solver": "dcd", "loss": "hinge", "tol": 1e-3, "memory": "64MiB", "max_passes": 3}
@@ -56,7 +59,7 @@ def test_same_bytes_for_any_number_of_workers(shards: int, tmp_path: Path) -> No
     for how in [
         {"scheduler": "serial"},
         {"threads": 3},
-        *({"scheduler": "processes", "workers": n} for n in (1, 2, 4)),
+        *({"scheduler": "processes", "workers": n} for n in workers),
     ]:
         found.append(folder_bytes(fit_store(rows, FitConfig.of(**options, **how)), tmp_path / "m"))
     assert all(other == found[0] for other in found)

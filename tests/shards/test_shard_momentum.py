@@ -29,7 +29,7 @@ def rows_of(loss: str, n_features: int, weights: bool, n: int = 2000) -> ArrayRo
     return ArrayRows(sparse.csr_array(X), np.where(score > 0.3, 1, -1), sample_weight=weight)
 
 
-@pytest.mark.usefixtures("streaming")
+@pytest.mark.usefixtures("streaming_hundreds")
 @pairs_of(
     loss=CLASSES + TARGETS, shards=[2, 4, 16], n_features=[10, 400], bias=["augmented", "none"], weights=[False, True]
 )

@@ -11,6 +11,7 @@ import pytest
 from scipy import sparse
 
 import bigsvm
+from bigsvm.compiled.linear.gap_terms import N_SUMS
 from bigsvm.compiled.linear.joint import certify_joint_rows
 from bigsvm.compiled.shared.losses import JointModels
 from bigsvm.config import FitConfig
@@ -92,7 +93,7 @@ def test_no_term_is_negative_and_any_alpha_is_made_feasible() -> None:
         Xb = np.hstack([X, np.full((50, 1), 0.5)])
         found = []
         for a in (alpha, feasible):
-            V, sums = np.zeros((5, 3)), np.zeros((1, 7))
+            V, sums = np.zeros((5, 3)), np.zeros((1, N_SUMS))
             certify_joint_rows(X, y, C, JointModels(np.ones(3), 1.0, 0.5), a, W, V, sums)
             found.append(sums[0, 0] + 0.5 * ((W - V) ** 2).sum())
             assert sums[0, 0] >= 0

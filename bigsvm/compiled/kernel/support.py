@@ -94,4 +94,6 @@ def support_of(X: np.ndarray | CSR, rows: np.ndarray, dtype: np.dtype | type) ->
 def unit_rows(columns: np.ndarray, dtype: np.dtype) -> Support:
     """Rows that pick one feature each: with them a linear kernel gives the values of a precomputed one."""
     n = len(columns)
-    return Support(CSR(np.ones(n, dtype), columns.astype(np.int64), np.arange(n + 1)), np.ones(n, dtype))
+    few = n == 0 or columns.max() <= np.iinfo(np.int32).max  # numbered as sparse rows are: loops for these do for both
+    indices = columns.astype(np.int32 if few else np.int64)
+    return Support(CSR(np.ones(n, dtype), indices, np.arange(n + 1)), np.ones(n, dtype))

@@ -30,7 +30,7 @@ import numpy as np
 
 from bigsvm.compiled.linear.joint import joint_sweep
 from bigsvm.compiled.linear.stiff import stiff_axpys, stiff_sqnorm
-from bigsvm.compiled.shared.compile import njit, overload, part_of_loop, register_jitable
+from bigsvm.compiled.shared.compile import inner_loop, njit, overload, register_jitable
 from bigsvm.compiled.shared.losses import JointModels
 from bigsvm.compiled.shared.models import add_weight, ask_weights, model_axpys, model_dots, n_models, weight
 from bigsvm.compiled.shared.prefetch import ask_row, prefetch
@@ -105,7 +105,6 @@ class Limits(NamedTuple):
     floor: np.ndarray
 
 
-@part_of_loop
 def _sweep(rows, models, alpha, W, active, sigma, thresholds, order, n, stats, score, work):
     """Visit local rows order[:n] once; adds to stats, fills score, may clear entries of active.
 
@@ -195,15 +194,9 @@ def sweep(rows, models, alpha, W, active, sigma, thresholds, order, n, stats, sc
     raise NotImplementedError
 
 
-@overload(sweep)
+@overload(sweep, error_model="numpy", _nrt=False)
 def _sweep_of(rows, models, alpha, W, active, sigma, thresholds, order, n, stats, score, work):
-    if models.instance_class is JointModels:
-        return lambda rows, models, alpha, W, active, sigma, thresholds, order, n, stats, score, work: joint_sweep(
-            rows, models, alpha, W, active, thresholds, order, n, stats, score, work
-        )
-    return lambda rows, models, alpha, W, active, sigma, thresholds, order, n, stats, score, work: _sweep(
-        rows, models, alpha, W, active, sigma, thresholds, order, n, stats, score, work
-    )
+    return joint_sweep if models.instance_class is JointModels else _sweep
 
 
 @register_jitable
@@ -214,7 +207,25 @@ def _clear(stats, C, everybody):
             stats[m, 0], stats[m, 1], stats[m, 2], stats[m, 3] = -np.inf, np.inf, 0.0, 0.0
 
 
-@njit(cache=True, nogil=True)
+class _Workspace(NamedTuple):
+    """Where visits of n rows are worked out; what it holds before means nothing.
+
+    order : int64, (n_rows,)                   filled with the rows visited
+    runs : int64, (ceil(n_rows / RUN_ROWS),)
+    score : float32, (n_rows,) or (0,)         filled where visited: the row's largest violation before its step
+    work : float64, (2, n_models)
+    """
+
+    order: np.ndarray
+    runs: np.ndarray
+    score: np.ndarray
+    work: np.ndarray
+
+
+def _workspace(order: np.ndarray, score: np.ndarray, W: np.ndarray) -> _Workspace:
+    return _Workspace(order, np.empty(-(-len(order) // RUN_ROWS), np.int64), score, np.empty((2, n_models(W))))
+
+
 def dual_cd_sweeps(rows, models, alpha, W, active, sigma, thresholds, key, limits, stats):
     """Sweeps over the active rows of a block, as many as `limits` allow; returns
     (sweeps done, row visits, rows visited by the last sweep, settled).
@@ -236,14 +247,19 @@ def dual_cd_sweeps(rows, models, alpha, W, active, sigma, thresholds, key, limit
 
     Where models are those of a search, one whose own gap falls to the target rests from then on, with its stats.
     """
-    n_rows = active.shape[0]
-    order, runs = np.empty(n_rows, np.int64), np.empty(-(-n_rows // RUN_ROWS), np.int64)
-    score, work = np.empty(0, np.float32), np.empty((2, n_models(W)))
+    workspace = _workspace(np.empty(len(active), np.int64), np.empty(0, np.float32), W)
+    return _sweeps(rows, models, alpha, W, active, active, sigma, thresholds, key, limits, stats, workspace)
+
+
+@inner_loop
+def _sweeps(rows, models, alpha, W, among, active, sigma, thresholds, key, limits, stats, workspace):
+    """Sweeps over those rows that are not 0 in `among`, which is `active` or stays as it is; see `dual_cd_sweeps`."""
+    order, runs, score, work = workspace
     visits = 0
     n = 0
     for number in range(limits.n_sweeps):
         n = fill_order(
-            n_rows, rows.at, active, order, runs, key.mixed_runs, key.seed, key.epoch + number, key.start
+            order.shape[0], rows.at, among, order, runs, key.mixed_runs, key.seed, key.epoch + number, key.start
         )  # fmt: skip
         _clear(stats, models.C, number == 0)
         sweep(rows, models, alpha, W, active, sigma, thresholds, order, n, stats, score, work)
@@ -269,7 +285,6 @@ def dual_cd_sweeps(rows, models, alpha, W, active, sigma, thresholds, key, limit
     return limits.n_sweeps, visits, n, 0
 
 
-@njit(cache=True, nogil=True)
 def dual_cd_visit(rows, models, alpha, W, streams, sigma, key, order, stats, score):
     """One step for each row of a block, in a random order; returns how many were visited.
 
@@ -279,16 +294,16 @@ def dual_cd_visit(rows, models, alpha, W, streams, sigma, key, order, stats, sco
     order : int64, shape (n_rows,)    filled with the rows visited
     score : float32, shape (n_rows,) or (0,)  filled where visited: the row's largest violation before its step
     """
-    n_rows = rows.at.shape[0]
-    runs = np.empty(-(-n_rows // RUN_ROWS), np.int64)
     thresholds = np.empty((2, n_models(W)))
-    thresholds[0, :], thresholds[1, :] = np.inf, -np.inf
-    n = fill_order(n_rows, rows.at, streams, order, runs, key.mixed_runs, key.seed, key.epoch, key.start)
-    _clear(stats, models.C, True)
-    sweep(
-        rows, models, alpha, W, streams[:0], sigma, thresholds, order, n, stats, score, np.empty((2, n_models(W)))
+    thresholds[0], thresholds[1] = np.inf, -np.inf
+    _, visited, *_ = _sweeps(
+        rows, models, alpha, W, streams, streams[:0], sigma, thresholds, key, _ONCE, stats, _workspace(order, score, W)
     )  # fmt: skip
-    return n
+    return visited
+
+
+_ONCE = Limits(1, False, 0.0, 0.0, np.empty(0))
+"""One sweep, whose end the caller knows."""
 
 
 @njit(cache=True, nogil=True)

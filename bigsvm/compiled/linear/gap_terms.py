@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bigsvm.compiled.shared.compile import njit, part_of_loop
+from bigsvm.compiled.shared.compile import inner_loop, njit
 from bigsvm.compiled.shared.losses import SQUARED_EPSILON_INSENSITIVE, SQUARED_HINGE, bracket_slope
 from bigsvm.compiled.shared.models import add_weight, ask_weights, model_axpys, model_dots, n_models, weight
 from bigsvm.compiled.shared.rows import row_norm
@@ -25,7 +25,6 @@ N_SUMS = 10
 _RUN = 128  # rows whose terms are added before they join the total: keeps the rounding error of long sums small
 
 
-@njit(cache=True, nogil=True)
 def certify_rows(X, y, cost, models, alpha, W, V, scales, sums):
     """Add this block's terms.
 
@@ -49,7 +48,7 @@ def certify_rows(X, y, cost, models, alpha, W, V, scales, sums):
     _certify(X, y, cost, models, alpha, W, V, scales, sums, np.empty((2, n)), run)
 
 
-@part_of_loop
+@inner_loop
 def _certify(X, y, cost, models, alpha, W, V, scales, sums, work, run):
     """`certify_rows` with its work space: work float64 (2, n_models), run of the shape of sums, zeros."""
     box, positive = models.box, models.positive

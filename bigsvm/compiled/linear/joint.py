@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bigsvm.compiled.shared.compile import inner_loop, njit, part_of_loop, register_jitable
+from bigsvm.compiled.shared.compile import inner_loop, register_jitable
 from bigsvm.compiled.shared.models import add_weight, ask_weights, model_axpys, model_dots, n_models, weight
 from bigsvm.compiled.shared.prefetch import ask_row, prefetch
 from bigsvm.compiled.shared.rows import row_norm
@@ -87,8 +87,7 @@ def _project(p, mass):
         p[k] = max(p[k] - level, 0.0)
 
 
-@inner_loop
-def joint_sweep(rows, models, alpha, W, active, thresholds, order, n, stats, score, work):
+def joint_sweep(rows, models, alpha, W, active, sigma, thresholds, order, n, stats, score, work):
     """Visit local rows order[:n] once; as `_sweep` of `dual_cd.py`, which says what the arguments are.
 
     stats : float64, (1, 4): largest violation, 0, gap and loss as seen at each visit
@@ -165,14 +164,13 @@ def joint_sweep(rows, models, alpha, W, active, thresholds, order, n, stats, sco
                 add_weight(W, last, k, q[k] * bias)
 
 
-@njit(cache=True, nogil=True)
 def certify_joint_rows(X, y, cost, models, alpha, W, V, sums):
     """Add a block's terms of the gap, as `gap_terms.certify_rows`; one row of `sums`, (1, 10), for all models."""
     run = np.zeros(sums.shape[1])
     _certify(X, y, cost, models, alpha, W, V, sums, np.empty((2, n_models(W))), run)
 
 
-@part_of_loop
+@inner_loop
 def _certify(X, y, cost, models, alpha, W, V, sums, work, run):
     """`certify_joint_rows` with its work space: work float64 (2, n_models), run float64 (10,), zeros."""
     s, q = work[0], work[1]

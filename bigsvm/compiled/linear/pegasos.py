@@ -22,13 +22,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bigsvm.compiled.shared.compile import inner_loop, njit, overload, part_of_loop, register_jitable
+from bigsvm.compiled.shared.compile import inner_loop, overload, register_jitable
 from bigsvm.compiled.shared.losses import HINGE, gap_term, loss_value
 from bigsvm.compiled.shared.many import row_entry, row_span
 from bigsvm.compiled.shared.models import add_weight, ask_weights, model_dots, n_models, weight
 from bigsvm.compiled.shared.prefetch import ask_row, prefetch
 from bigsvm.compiled.shared.rows import CSR
-from bigsvm.compiled.shared.visiting import RUN_ROWS, fill_order, row_at
+from bigsvm.compiled.shared.visiting import row_at, visiting_order
 
 _AHEAD = 8  # rows: their alpha lies anywhere in memory
 _SMALLEST_SCALE = 1e-120  # its square times that of 1 / scale is still a number
@@ -94,7 +94,6 @@ class StepLength(NamedTuple):
     seen: int
 
 
-@njit(cache=True, nogil=True)
 def pegasos_visit(rows, models, point, length, key, stats):
     """Visit every row once, in a random order, a batch after another; returns how many steps that took.
 
@@ -105,16 +104,14 @@ def pegasos_visit(rows, models, point, length, key, stats):
     stats : float64, (n_models, 2)   grows by each row's gap term and loss, at its visit
     """
     n = rows.codes.shape[0]
-    order, runs = np.empty(n, np.int64), np.empty(-(-n // RUN_ROWS), np.int64)
-    mixed_runs, seed, epoch, start = key
-    fill_order(n, rows.at[:0], np.empty(0, np.uint8), order, runs, mixed_runs, seed, epoch, start)
+    order = visiting_order(np.ones(n, np.uint8), *key)
     z, work = np.empty(n_models(point.W)), np.empty((min(length.batch, n), n_models(point.W)))
     return _visit(rows, models, point, length, order, stats, z, work)
 
 
-@part_of_loop
+@inner_loop
 def _visit(rows, models, point, length, order, stats, z, work):
-    """`pegasos_visit` with its work space: z float64 (n_models,), work float64 (batch, n_models)."""
+    """`pegasos_visit` in the order given; z : float64, (n_models,);  work : float64, (batch, n_models)."""
     X, codes, cost, at = rows
     positive, C, bias, radius = models
     W, alpha, scale, sqnorm = point

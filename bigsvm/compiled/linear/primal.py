@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from bigsvm.compiled.shared.compile import njit, part_of_loop
+from bigsvm.compiled.shared.compile import inner_loop
 from bigsvm.compiled.shared.models import add_weight, ask_weights, model_axpys, model_dots, n_models, weight
 from bigsvm.compiled.shared.targets import sign_of, target_of
 
 
-@njit(cache=True, nogil=True)
 def signed_margins(X, y, positive, W, bias, start, factor, out):
     """out[i, m] = start target_i + factor y_i (x_i.w + bias w_last): slacks with (1, -1), z_i.d with (0, 1).
 
@@ -20,7 +19,7 @@ def signed_margins(X, y, positive, W, bias, start, factor, out):
     _signed_margins(X, y, positive, W, bias, start, factor, out, np.empty(n_models(W)))
 
 
-@part_of_loop
+@inner_loop
 def _signed_margins(X, y, positive, W, bias, start, factor, out, z):
     last, n = W.shape[0] - 1, y.shape[0]
     for i in range(n):
@@ -32,7 +31,6 @@ def _signed_margins(X, y, positive, W, bias, start, factor, out, z):
             out[i, m] = start * target_of(y, i) + sign * (z[m] + bias * weight(W, last, m))
 
 
-@njit(cache=True, nogil=True)
 def add_rows(X, y, positive, coefficients, bias, V):
     """V[:, m] += sum_i coefficients[i, m] y_i [x_i, bias]; rows without a coefficient are not read.
 
@@ -41,7 +39,7 @@ def add_rows(X, y, positive, coefficients, bias, V):
     _add_rows(X, y, positive, coefficients, bias, V, np.empty(n_models(V)))
 
 
-@part_of_loop
+@inner_loop
 def _add_rows(X, y, positive, coefficients, bias, V, step):
     last = V.shape[0] - 1
     for i in range(y.shape[0]):
