@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Files as other libraries write them: each is read to the rows that were written, or refused in one line.
 
-pandas, polars, Spark (local mode), anndata, h5py and dask write in environments of their own, since anndata wants
-another pandas than we do; here the files are only read.  Files of strangers that lie in the data folder are read or
-refused as well.
+pandas, polars, Spark (local mode), anndata, annbatch, h5py and dask write in environments of their own, since anndata
+wants another pandas than we do, and annbatch another Python; here the files are only read.  Files of strangers that lie
+in the data folder are read or refused as well.
 
     scripts/stress/foreign_files.py --environments DIR      makes the environments there, where they are not there yet
     scripts/stress/foreign_files.py --smoke                 what can be written by libraries that are here
@@ -38,9 +38,12 @@ WRITERS = {
     "dask": ["dask[dataframe]", "zarr"],
     "h5py": ["h5py"],
     "anndata": ["anndata"],
+    "annbatch": ["annbatch"],
     "spark": ["pyspark", "numpy", "pandas", "pyarrow"],
 }
 """Writer -> what its environment holds."""
+PYTHONS = {"annbatch": ("python3.12", "python3.13")}
+"""Writer -> the Pythons that it runs in, where it does not run in any that we do."""
 X, y = rows()
 LABELS = {"numbers": y.tolist(), "text": np.array(["no", "yes"])[y].tolist(), "bool": y.astype(bool).tolist()}
 _STRANGERS = (
@@ -55,10 +58,23 @@ def interpreter(name: str, environments: Path | None) -> str:
     folder = environments / name
     python = folder / "bin" / "python"
     if not (folder / "whole").exists():
-        subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
+        subprocess.run([pythons(name)[0], "-m", "venv", "--clear", str(folder)], check=True)
         subprocess.run([str(python), "-m", "pip", "install", "--quiet", *WRITERS[name]], check=True)
         (folder / "whole").touch()
     return str(python)
+
+
+def pythons(name: str) -> list[str]:
+    """Those here that a writer's environment can be made of."""
+    asked = PYTHONS.get(name, (sys.executable,))
+    if Path(sys.executable).resolve().name in asked:
+        return [sys.executable]
+    return [path for one in asked if (path := shutil.which(one)) is not None and works(path)]
+
+
+def works(python: str) -> bool:
+    """Whether a Python starts: a name on the path may stand for one that was not installed."""
+    return subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode == 0
 
 
 def written(name: str, python: str, folder: Path) -> list[dict[str, Any]]:
@@ -79,6 +95,12 @@ def found(path: str, options: dict[str, Any], zeros: bool, work: Path) -> tuple[
         parts = sorted(map(str, Path(path).parent.glob(Path(path).name)))
         ingest(parts, work / "ingested.zarr", dtype="float64", n_features=X.shape[1], overwrite=True)
         path = str(work / "ingested.zarr")
+    if options.pop("append", False):
+        options |= {"empty_chunks": "zeros"}
+        for number, part in enumerate(sorted(map(str, Path(path).parent.glob(Path(path).name)))):
+            how = {"append": True} if number else {"overwrite": True}
+            ingest(part, work / "grown.zarr", **how, **options)
+        path, options = str(work / "grown.zarr"), {}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         store = open_store(path, **({"empty_chunks": "zeros"} if zeros and path.endswith(".zarr") else {}), **options)
@@ -161,6 +183,9 @@ def main() -> int:
             module = WRITERS[name][0].partition("[")[0]
             if options.environments is None and importlib.util.find_spec(module) is None:
                 sys.stdout.write(f"{name}: {module} is not here: left out\n")
+                continue
+            if options.environments is not None and not pythons(name):
+                sys.stdout.write(f"{name}: there is none of {', '.join(PYTHONS[name])}: left out\n")
                 continue
             if name == "spark" and shutil.which("java") is None:
                 sys.stdout.write("spark: there is no Java: left out\n")
