@@ -206,13 +206,13 @@ class Limit(NamedTuple):
 
 def grow(limit: Limit, seed: int) -> list[bytes]:
     """A corpus that reaches as many branches as it can; run where kernels are Python (NUMBA_DISABLE_JIT)."""
-    from bigsvm.compiled.text import decimal
+    from bigsvm.compiled.text import decimal, numbers
     from bigsvm.compiled.text import svmlight as kernel
     from bigsvm.store.text import svmlight
     from bigsvm.store.text import text_files as text
 
-    intrinsics_in_python(decimal, kernel)
-    files = {kernel.__file__, decimal.__file__, svmlight.__file__, text.__file__}
+    intrinsics_in_python(decimal, numbers, kernel)
+    files = {kernel.__file__, numbers.__file__, decimal.__file__, svmlight.__file__, text.__file__}
     rng, seen, corpus = random.Random(seed), set[tuple[str, int, int]](), list(SEEDS)
     reached: set[tuple[str, int, int]] = set()
     previous, steps = 0, [0]

@@ -60,7 +60,7 @@ for rows in (3, 11, 40):
     store.forget()
 new = signatures() - before - named
 assert not new, new
-called = {name for name, _ in named}
+called = {name for name, _ in named if not name.startswith("_")}  # what a loop calls may come with it
 assert called == set(sys.argv[3].split()), called
 """
 
@@ -110,11 +110,12 @@ def table(form: str, kind: str, stored: str) -> pa.Table:
 
 
 COLUMNS, SPARSE, LISTS = "find_columns turn_columns", "take_rows", "take_rows add_lists"
+TEXT = f"read_columns {COLUMNS}"
 FORMS = [
     ("parquet", "lists", LISTS), ("parquet", "vectors", LISTS), ("parquet", "mixed vectors", LISTS),
     ("parquet", "fixed", "take_values"), ("parquet", "columns", COLUMNS), ("parquet", "several types", COLUMNS),
     ("feather", "columns", COLUMNS), ("feather", "texts", SPARSE), ("feather", "lists", LISTS),
-    ("csv", "columns", COLUMNS), ("csv", "texts", SPARSE),
+    ("csv", "columns", TEXT), ("csv", "texts", SPARSE),
 ]  # fmt: skip
 WRITERS: dict[str, Any] = {
     "parquet": lambda table, path: pq.write_table(table, path, row_group_size=7),

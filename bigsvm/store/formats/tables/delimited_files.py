@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -12,10 +12,12 @@ import pyarrow as pa
 from bigsvm.errors import DataError
 from bigsvm.files.paths import cache_folder
 from bigsvm.files.sealed_json import read_sealed, write_sealed
+from bigsvm.store.blocks import CompiledCall
 from bigsvm.store.formats.parquet_files import File, check_unchanged, files_fingerprint, stat_file
 from bigsvm.store.formats.tables.delimited import TYPES, Header, joined, kind_of, nonzeros, parse, read_header
 from bigsvm.store.formats.tables.encoding import MAX_CATEGORIES
 from bigsvm.store.formats.tables.pieces import PIECE_BYTES, PieceReader, cut_pieces
+from bigsvm.store.formats.tables.plain_numbers import END, are_numbers, plain_calls, plain_numbers
 from bigsvm.store.identity import digest_of
 
 _LAYOUT = 2  # of what is remembered
@@ -57,6 +59,8 @@ class DelimitedFiles:
         self._starts: list[int] = known["starts"]
         self.n_samples: int = known["n_samples"]
         self._sets = ""
+        self._in_a_loop: list[str] = []
+        self._more_plain = 0
         self._threads = threading.local()
 
     @property
@@ -90,6 +94,21 @@ class DelimitedFiles:
             self.read_as({name: "text"})
             self._sets = name
 
+    def read_in_a_loop(self, columns: list[str]) -> None:
+        """Read these columns, wherever they are asked for together, by a compiled loop where they are plain numbers.
+
+        Others, such as the labels alone, are read before anything is compiled.
+        """
+        self._in_a_loop = list(columns)
+
+    @property
+    def compiled_calls(self) -> Sequence[CompiledCall]:
+        """Of `batches` of the columns of `read_in_a_loop`."""
+        return plain_calls() if self._loop_reads(self._in_a_loop) else ()
+
+    def _loop_reads(self, columns: list[str]) -> bool:
+        return columns == self._in_a_loop and are_numbers({name: self.kinds[name] for name in columns})
+
     def forget(self) -> None:
         """Let go of what each thread keeps for its next read, and of pyarrow's free memory."""
         self._threads = threading.local()
@@ -121,14 +140,25 @@ class DelimitedFiles:
             if reader is not None:
                 reader[1].close()
             reader = self._threads.reader = (file_number, PieceReader(file.path))
-        text = reader[1].read(offset, nbytes)
+        text = reader[1].read(offset, nbytes, END)
         kinds = {name: self.kinds[name] for name in columns}
-        batch = parse(text, self.header, file.path, self._starts[number], kinds)
+        batch = self._plain(number, text, columns, kinds)
+        if batch is None:
+            batch = parse(text, self.header, file.path, self._starts[number], kinds)
         if self._sets in columns:  # a column's text alone is read so, and no reader does both
             sets = parse(text, self.header, file.path, self._starts[number], {self._sets: "text"}, quoted_null=False)
             place = batch.schema.get_field_index(self._sets)
             batch = batch.set_column(place, batch.schema.field(place), sets.column(0))
         self._threads.last = (key, batch)
+        return batch
+
+    def _plain(self, number: int, text: bytearray, columns: list[str], kinds: dict[str, str]) -> pa.RecordBatch | None:
+        """A piece of plain numbers as columns; None where it is none, or few of those before were."""
+        if self._more_plain < 0 or not self._loop_reads(columns):
+            return None
+        stop = self._starts[number + 1] if number + 1 < len(self._starts) else self.n_samples
+        batch = plain_numbers(text, self.header, kinds, stop - self._starts[number])
+        self._more_plain = min(self._more_plain + (-1 if batch is None else 1), 8)
         return batch
 
     def _learn(self, columns: tuple[str, ...]) -> dict[str, Any]:

@@ -79,18 +79,20 @@ class PieceReader:
         self._at = 0
         self._text = bytearray()
 
-    def read(self, offset: int, nbytes: int) -> bytearray:
-        """Bytes [offset, offset + nbytes) of the decompressed text; the next read puts others in their place.
+    def read(self, offset: int, nbytes: int, end: bytes = b"") -> bytearray:
+        """Bytes [offset, offset + nbytes) of the decompressed text, then `end`; the next read puts others there.
 
         Raises DataError where the file is shorter.
         """
-        self._make_room(nbytes)
-        if not is_compressed(self._path):
-            with open(self._path, "rb", buffering=0) as file:
-                file.seek(offset)
-                got = file.readinto(self._text)
-        else:
-            got = self._unpack(offset)
+        self._make_room(nbytes + len(end))
+        with memoryview(self._text) as text, text[:nbytes] as asked:
+            text[nbytes:] = end
+            if not is_compressed(self._path):
+                with open(self._path, "rb", buffering=0) as file:
+                    file.seek(offset)
+                    got = file.readinto(asked)
+            else:
+                got = self._unpack(offset, asked)
         if got != nbytes:
             raise DataError("the file changed since it was opened", self._path)
         return self._text
@@ -104,13 +106,13 @@ class PieceReader:
         except BufferError:  # somebody still looks at it, such as an error that is told
             self._text = bytearray(nbytes)
 
-    def _unpack(self, offset: int) -> int:
+    def _unpack(self, offset: int, asked: memoryview) -> int:
         if self._source is None or offset < self._at:
             self.close()
             self._source, self._at = ByteSource(self._path), 0
         while self._at < offset:
             self._at += self._fill(np.empty(min(offset - self._at, PIECE_BYTES), np.uint8))
-        got = self._fill(np.frombuffer(self._text, np.uint8))
+        got = self._fill(np.frombuffer(asked, np.uint8))
         self._at += got
         return got
 

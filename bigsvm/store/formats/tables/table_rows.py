@@ -126,6 +126,8 @@ class TableRows(ParquetRows):
             "columns", layout.label, layout.weight, features, encoding.dtype, encoding.n_features, encoding
         ))  # fmt: skip
 
+        if isinstance(self._files, DelimitedFiles):
+            self._files.read_in_a_loop(self._layout.columns)
         self.recipe = {"encoding": encoding.document(), **({"columns": list(written)} if written else {})}
         self.feature_names = encoding.feature_names()
 
@@ -196,7 +198,8 @@ class TableRows(ParquetRows):
         """Of `read`."""
         if self.encoding is None or self.encoding.sparse:
             return super().compiled_calls
-        return self.encoding.as_rows.compiled_calls
+        of_text = self._files.compiled_calls if isinstance(self._files, DelimitedFiles) else ()
+        return (*of_text, *self.encoding.as_rows.compiled_calls)
 
     def _stored_indices(self) -> np.dtype:
         """The type of indices that `_csr` gives."""

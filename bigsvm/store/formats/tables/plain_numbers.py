@@ -1,0 +1,60 @@
+"""A piece of delimited text that has plain numbers alone, as the columns that `parse` would give."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from bigsvm.compiled.text.delimited import read_columns
+from bigsvm.compiled.text.numbers import PADDING
+from bigsvm.store.blocks import CompiledCall, frozen
+from bigsvm.store.formats.tables.delimited import TYPES, Header
+
+END = b"\n" * PADDING
+"""What text has to end with: lines without anything, which are none."""
+
+
+def are_numbers(kinds: Mapping[str, str]) -> bool:
+    """Whether columns of these kinds may be plain numbers."""
+    return all(kind in ("int", "float") for kind in kinds.values())
+
+
+def plain_numbers(
+    text: bytes | bytearray, header: Header, kinds: Mapping[str, str], n_rows: int
+) -> pa.RecordBatch | None:
+    """Columns of a piece of text, in the order of `kinds`; None where it is not plain, or has not so many rows.
+
+    Such text is read three times as fast as by pyarrow, whose columns these are, in its memory.
+    """
+    if not text.endswith(END) or b'"' in text:
+        return None
+    names = {name: place for place, name in enumerate(kinds)}
+    places = np.array([names.get(name, -1) for name in header.names], np.int64)
+    whole = np.array([kinds.get(name) == "int" for name in header.names])
+    # An odd number of cache lines: the nearest cache has few places for what lies a power of two apart.
+    apart = (-(-n_rows // 8) | 1) * 8
+    memory = pa.allocate_buffer(len(kinds) * apart * 8)
+    reals = np.frombuffer(memory, np.float64).reshape(len(kinds), apart)[:, :n_rows]
+    found = _read(np.frombuffer(text, np.uint8), header.delimiter, places, whole, reals)
+    if found != n_rows:
+        return None
+    columns = [
+        pa.Array.from_buffers(TYPES[kind], n_rows, [None, memory], 0, place * apart)
+        for place, kind in enumerate(kinds.values())
+    ]
+    return pa.record_batch(columns, list(kinds))
+
+
+def plain_calls() -> tuple[CompiledCall, ...]:
+    """What `plain_numbers` calls."""
+    return (CompiledCall(("plain numbers",), _read_one),)
+
+
+def _read(text: np.ndarray, delimiter: str, places: np.ndarray, whole: np.ndarray, reals: np.ndarray) -> int:
+    return int(read_columns(frozen(text), np.uint8(ord(delimiter)), places, whole, reals, reals.view(np.int64)))
+
+
+def _read_one() -> None:
+    _read(np.frombuffer(b"1" + END, np.uint8), ",", np.zeros(1, np.int64), np.zeros(1, bool), np.empty((1, 8))[:, :1])
