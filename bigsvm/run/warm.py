@@ -92,6 +92,7 @@ CASES = (
     Case(_USED, "dense", "float32", table="columns in Parquet"),
     Case(_USED, "dense", "float32", table="lists of one length in Parquet"),
     Case(_USED, "csr", "float32", table="lists in Parquet"),
+    Case(_USED, "csr", "float64", table="lists of 64 bits in Parquet"),
     Case(_USED, "csr", "float64", table="vectors in Parquet"),
 )
 """What is usual: text as `ingest` reads it, arrays as they come from NumPy and SciPy, tables, and the demonstration."""

@@ -39,14 +39,19 @@ def _of_one_length(X: np.ndarray) -> _Columns:
     return {"vector": pa.FixedSizeListArray.from_arrays(pa.array(X.ravel()), X.shape[1])}
 
 
-def _lists(X: np.ndarray) -> _Columns:
+def _lists(X: np.ndarray, stored: type[np.signedinteger] = np.int32) -> _Columns:
     import pyarrow as pa
 
     n, width = X.shape
-    indices = pa.array(np.tile(np.arange(width, dtype=np.int32), n))
+    indices = pa.array(np.tile(np.arange(width, dtype=stored), n))
     offsets = pa.array(np.arange(n + 1, dtype=np.int32) * width)
     parts = {"indices": indices, "values": pa.array(X.ravel())}
     return {name: pa.ListArray.from_arrays(offsets, flat) for name, flat in parts.items()}
+
+
+def _lists_of_python(X: np.ndarray) -> _Columns:
+    """As pandas and polars write lists of Python's numbers."""
+    return _lists(X, np.int64)
 
 
 def _vectors(X: np.ndarray) -> _Columns:
@@ -63,5 +68,6 @@ FORMS: dict[str, Callable[[np.ndarray], _Columns]] = {
     "columns in Parquet": _numbers,
     "lists of one length in Parquet": _of_one_length,
     "lists in Parquet": _lists,
+    "lists of 64 bits in Parquet": _lists_of_python,
     "vectors in Parquet": _vectors,
 }
