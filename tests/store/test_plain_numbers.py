@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bigsvm.compiled.text.delimited import read_columns
 from bigsvm.errors import DataError
 from bigsvm.store.formats.opener import open_store
 from bigsvm.store.formats.tables import delimited_files, pieces
 from bigsvm.store.formats.tables.delimited import Header, parse
-from bigsvm.store.formats.tables.plain_numbers import END, plain_numbers
+from bigsvm.store.formats.tables.plain_numbers import END, plain_calls, plain_numbers
 from bigsvm.testing.contracts import dense
 from tests.products import each_of, pairs_of
 
@@ -99,6 +100,19 @@ def test_lines_that_are_not_plain_are_left(text: str) -> None:
         for n_rows in (1, 2, 3):
             found = by_loop(text.encode(), kinds, n_rows)
             assert found is None or bits(found) == bits(by_arrow(text.encode(), kinds))
+
+
+def test_all_pieces_are_read_by_the_loop_that_is_named() -> None:
+    """However many rows and columns a piece has: arrays of another layout would be compiled for anew."""
+    for call in plain_calls():
+        call.call()
+    named = set(read_columns.signatures)
+    for n_rows in (1, 3, 8, 9, 40, 41):
+        for n_columns in (1, 2, 3):
+            names = tuple(NAMES[:n_columns])
+            text = b"\n".join([b",".join([b"1.5"] * n_columns)] * n_rows)
+            assert by_loop(text, dict.fromkeys(names, "float"), n_rows, names=names) is not None
+    assert set(read_columns.signatures) == named
 
 
 def test_other_rows_than_were_counted_are_left() -> None:

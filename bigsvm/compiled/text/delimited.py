@@ -27,21 +27,23 @@ def _is_zero(p, stop):
 
 
 @njit(cache=True, nogil=True)
-def read_columns(text, delimiter, places, whole, reals, wholes):
+def read_columns(text, delimiter, places, whole, n_rows, apart, reals, wholes):
     """Read numbers into columns; returns how many rows there are, or NOT_PLAIN.
 
     text : uint8, shape (n,)               lines without quotation marks; the last PADDING bytes are newlines
     delimiter : uint8
-    places : int64, shape (n_fields,)      row of `reals` that takes a field of a line; -1 for one that is passed over
+    places : int64, shape (n_fields,)      the column that takes a field of a line; -1 for one that is passed over
     whole : bool, shape (n_fields,)        whether that is a whole number
-    reals : float64, shape (n_columns, at least the rows in the text)
+    n_rows : int                           at most; more are not plain
+    apart : int                            numbers from where a column begins to where the next one does
+    reals : float64, shape (n_columns * apart,)
     wholes : int64, the same memory
 
     Plain are lines of n_fields, ended by a newline, with a carriage return before it perhaps; lines without anything do
     not count.  A number has digits at its front, behind a minus perhaps.  Whole ones fit int64; others are finite, not
     0 by rounding, and their nearest double is known from their first nineteen digits.
     """
-    n, n_fields, room = text.shape[0], places.shape[0], reals.shape[1]
+    n, n_fields = text.shape[0], places.shape[0]
     if n < PADDING:
         return NOT_PLAIN
     for k in range(n - PADDING, n):  # here every number ends, so that nothing is read beyond
@@ -60,7 +62,7 @@ def read_columns(text, delimiter, places, whole, reals, wholes):
         if c == _LF:
             p += _ONE
             continue
-        if row == room:
+        if row == n_rows:
             return NOT_PLAIN
         for field in range(n_fields):
             to = places[field]
@@ -80,13 +82,13 @@ def read_columns(text, delimiter, places, whole, reals, wholes):
                     fits, p, number = index_at(p)
                     if not fits:
                         return NOT_PLAIN
-                    wholes[to, row] = -number if negative else number
+                    wholes[to * apart + row] = -number if negative else number
                 else:
                     first = p
                     status, p, value = number_at(p)
                     if status != GOOD or np.isinf(value) or (value == 0.0 and not _is_zero(first, p)):
                         return NOT_PLAIN
-                    reals[to, row] = -value if negative else value
+                    reals[to * apart + row] = -value if negative else value
                 c = byte_at(p)
             if field + 1 < n_fields:
                 if c != delimiter:

@@ -36,8 +36,8 @@ def plain_numbers(
     # An odd number of cache lines: the nearest cache has few places for what lies a power of two apart.
     apart = (-(-n_rows // 8) | 1) * 8
     memory = pa.allocate_buffer(len(kinds) * apart * 8)
-    reals = np.frombuffer(memory, np.float64).reshape(len(kinds), apart)[:, :n_rows]
-    found = _read(np.frombuffer(text, np.uint8), header.delimiter, places, whole, reals)
+    reals = np.frombuffer(memory, np.float64)
+    found = _read(np.frombuffer(text, np.uint8), header.delimiter, places, whole, n_rows, apart, reals)
     if found != n_rows:
         return None
     columns = [
@@ -52,9 +52,12 @@ def plain_calls() -> tuple[CompiledCall, ...]:
     return (CompiledCall(("plain numbers",), _read_one),)
 
 
-def _read(text: np.ndarray, delimiter: str, places: np.ndarray, whole: np.ndarray, reals: np.ndarray) -> int:
-    return int(read_columns(frozen(text), np.uint8(ord(delimiter)), places, whole, reals, reals.view(np.int64)))
+def _read(
+    text: np.ndarray, delimiter: str, places: np.ndarray, whole: np.ndarray, n_rows: int, apart: int, reals: np.ndarray
+) -> int:
+    mark, wholes = np.uint8(ord(delimiter)), reals.view(np.int64)
+    return int(read_columns(frozen(text), mark, places, whole, n_rows, apart, reals, wholes))
 
 
 def _read_one() -> None:
-    _read(np.frombuffer(b"1" + END, np.uint8), ",", np.zeros(1, np.int64), np.zeros(1, bool), np.empty((1, 8))[:, :1])
+    _read(np.frombuffer(b"1" + END, np.uint8), ",", np.zeros(1, np.int64), np.zeros(1, bool), 1, 1, np.empty(1))
