@@ -93,6 +93,7 @@ CASES = (
     Case(_USED, "dense", "float32", table="lists of one length in Parquet"),
     Case(_USED, "dense", "float64", table="lists of one length in Parquet"),
     Case(_USED, "csr", "float32", table="lists in Parquet"),
+    Case(_USED, "csr", "float32", table="lists of 64 bits in Parquet"),
     Case(_USED, "csr", "float64", table="lists of 64 bits in Parquet"),
     Case(_USED, "csr", "float64", table="vectors in Parquet"),
 )

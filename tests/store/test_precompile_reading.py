@@ -211,7 +211,7 @@ def test_warming_compiles_what_tables_of_the_usual_kinds_are_read_by(
         ("parquet", "several types", "float64", ""), ("parquet", "columns", "int64", ""),
         ("parquet", "fixed", "float32", ""), ("parquet", "fixed", "float64", ""),
         ("parquet", "lists", "float32", "int32"), ("parquet", "lists", "float64", "int64"),
-        ("parquet", "lists", "float64", "int32"),
+        ("parquet", "lists", "float64", "int32"), ("parquet", "lists", "float32", "int64"),
         ("parquet", "vectors", "float64", "int32"), ("parquet", "mixed vectors", "float64", "int32"),
     ]  # fmt: skip
     for number, (suffix, form, kind, stored) in enumerate(usual):
