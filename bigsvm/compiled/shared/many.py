@@ -9,7 +9,10 @@ import numpy as np
 from numba import types
 
 from bigsvm.compiled.shared.compile import overload, register_jitable
-from bigsvm.compiled.shared.lanes import (
+from bigsvm.compiled.shared.packed import PackedCSR, PackedDense, _is, _large
+from bigsvm.compiled.shared.prefetch import prefetch
+from bigsvm.compiled.shared.rows import _is_csr
+from bigsvm.compiled.shared.vectors.lanes import (
     eight_zeros,
     four_zeros,
     lanes_of,
@@ -17,9 +20,6 @@ from bigsvm.compiled.shared.lanes import (
     plus_products,
     put_lanes,
 )
-from bigsvm.compiled.shared.packed import PackedCSR, PackedDense, _is, _large
-from bigsvm.compiled.shared.prefetch import prefetch
-from bigsvm.compiled.shared.rows import _is_csr
 
 _ONE = np.uint64(1)
 _WORTH_A_LINE = 3  # models that move, from which all are moved at once
