@@ -188,6 +188,51 @@ def test_one_against_rest_is_every_class_alone(loss: str) -> None:
     assert together.figures["relative_gap"] == max(e["relative_gap"] for e in together.figures["models"])
 
 
+@pytest.mark.parametrize("n_classes", [4, 12])
+def test_a_class_that_is_done_rests_until_a_proof_says_otherwise(
+    n_classes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    """The last two classes look alike and take longest: others must not be trained as long as they are."""
+    rng = np.random.default_rng(5)
+    y = rng.integers(0, n_classes, 600)
+    X = np.zeros((600, n_classes + 20))
+    X[np.arange(600), y] = 3.0
+    X[:, n_classes:] = rng.standard_normal((600, 20))
+    hard = y >= n_classes - 2
+    X[hard, n_classes - 2 : n_classes] = 0.0  # the last two look alike
+    resting: list[int] = []
+    rest = ModelGroup.rest
+
+    def counted(group: ModelGroup, trained: Any) -> None:
+        rest(group, trained)
+        resting.append(int((group.moves == 0).sum()) if group.moves.any() else 0)
+
+    monkeypatch.setattr(ModelGroup, "rest", counted)
+    told = []
+    for threads in (1, 2):
+        fit = bigsvm.fit((X, y), threads=threads, solver="dcd", loss="hinge", tol=1e-3, bias="none")
+        assert fit.status == "converged"
+        assert float(fit.certificate.relative_gaps.max()) <= 1e-3
+        told.append(fit.model.coef.tobytes())
+    assert told[0] == told[1]
+    assert max(resting) >= 1  # some rested while others went on
+
+
+def test_one_class_alone_never_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = random_problem(200, 8, seed=3, noise=0.2)
+    moves: list[bool] = []
+    take_proved = DualCD.take_proved
+
+    def seen(self: DualCD, state: Any, proved: np.ndarray) -> None:
+        take_proved(self, state, proved)
+        moves.extend(bool(group.moves.all()) for group in state.groups)
+
+    monkeypatch.setattr(DualCD, "take_proved", seen)
+    assert bigsvm.fit((X, y), solver="dcd", loss="hinge", tol=1e-6).status == "converged"
+    assert moves
+    assert all(moves)
+
+
 def test_permuted_working_rows_and_features_come_back_in_the_users_order() -> None:
     X, y = random_problem(90, 6, seed=26)
     rng = np.random.default_rng(1)

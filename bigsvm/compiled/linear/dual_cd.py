@@ -245,7 +245,8 @@ def dual_cd_sweeps(rows, models, alpha, W, active, sigma, thresholds, key, limit
 
     `settled` is 1 when eps was met on the active rows, 2 when target was met, else 0.
 
-    Where models are those of a search, one whose own gap falls to the target rests from then on, with its stats.
+    A model whose own gap falls to the target rests from then on, with the gap and the loss that it had: `models.C` says
+    so, an array that is changed.
     """
     workspace = _workspace(np.empty(len(active), np.int64), np.empty(0, np.float32), W)
     return _sweeps(rows, models, alpha, W, active, active, sigma, thresholds, key, limits, stats, workspace)
@@ -273,6 +274,8 @@ def _sweeps(rows, models, alpha, W, among, active, sigma, thresholds, key, limit
                 for j in range(W.shape[0]):
                     norm += np.float64(weight(W, j, k)) ** 2
             if stats[m, 2] <= limits.target * max(0.5 * norm + stats[m, 3], limits.floor[m]):
+                if model_moves(models.C, m) and stats.shape[0] > 1:
+                    stats[m, 0], stats[m, 1] = -np.inf, np.inf  # it has no say in when rows come back
                 rest_model(models.C, m)
             else:
                 reached = False

@@ -12,8 +12,17 @@ from bigsvm.compiled.shared.compile import overload, register_jitable
 from bigsvm.compiled.shared.packed import PackedCSR, PackedDense, _is, _large
 from bigsvm.compiled.shared.prefetch import prefetch
 from bigsvm.compiled.shared.rows import _is_csr
+from bigsvm.compiled.shared.vectors.lanes import (
+    eight_zeros,
+    four_zeros,
+    lanes_of,
+    moved_weights,
+    plus_products,
+    put_lanes,
+)
 
 _ONE = np.uint64(1)
+_WORTH_A_LINE = 3  # models that move, from which all are moved at once
 
 
 def row_span(X, i):
@@ -23,6 +32,24 @@ def row_span(X, i):
 
 def row_entry(X, i, k):
     """(feature, value as float64, not yet scaled) of entry k of row i.  Compiled only."""
+    raise NotImplementedError
+
+
+def row_parts(X, i):
+    """(first, small, n): where row i begins, and its n entries, of which the first `small` are numbered more simply.
+
+    uint64.  Compiled only.
+    """
+    raise NotImplementedError
+
+
+def small_entry(X, i, first, n, t):
+    """`row_entry` of the t-th entry, one of the first `small`.  Compiled only."""
+    raise NotImplementedError
+
+
+def large_entry(X, i, first, small, n, t):
+    """Of one of the others."""
     raise NotImplementedError
 
 
@@ -60,6 +87,42 @@ def _row_entry(X, i, k):
     return (lambda X, i, k: (np.uint64(X.indices[k]), np.float64(X.data[k]))) if _is_csr(X) else None
 
 
+@overload(row_parts)
+def _row_parts(X, i):
+    def packed(X, i):
+        first, small = np.uint64(X.ptr[i]), np.uint64(X.hot[i])
+        return first, small, (np.uint64(X.ptr[i + 1]) - first + small) // np.uint64(3)
+
+    def sparse(X, i):
+        first = np.uint64(X.indptr[i])
+        n = np.uint64(X.indptr[i + 1]) - first
+        return first, n, n
+
+    if _is(X, PackedCSR):
+        return packed
+    if _is_csr(X):
+        return sparse
+    if _is(X, PackedDense):
+        return lambda X, i: (np.uint64(0), np.uint64(X.values.shape[1]), np.uint64(X.values.shape[1]))
+    return lambda X, i: (np.uint64(0), np.uint64(X.shape[1]), np.uint64(X.shape[1]))
+
+
+@overload(small_entry)
+def _small_entry(X, i, first, n, t):
+    if _is(X, PackedCSR):
+        return lambda X, i, first, n, t: (np.uint64(X.pool[first + n + t]), np.float64(X.values[first + t]))
+    return lambda X, i, first, n, t: row_entry(X, i, first + t)
+
+
+@overload(large_entry)
+def _large_entry(X, i, first, small, n, t):
+    def packed(X, i, first, small, n, t):
+        number = first + n + small + np.uint64(2) * (t - small)
+        return np.uint64(_large(X.pool, number)), np.float64(X.values[first + t])
+
+    return packed if _is(X, PackedCSR) else (lambda X, i, first, small, n, t: row_entry(X, i, first + t))
+
+
 @overload(row_scale)
 def _row_scale(X, i):
     if _is(X, PackedDense) or _is(X, PackedCSR):
@@ -67,9 +130,26 @@ def _row_scale(X, i):
     return lambda X, i: 1.0
 
 
-@register_jitable
 def many_dots(X, i, W, out):
-    """out[m] = X[i] . W[:, m]."""
+    """out[m] = X[i] . W[:, m].  Compiled only."""
+    raise NotImplementedError
+
+
+@overload(many_dots)
+def _many_dots(X, i, W, out):
+    def by_lanes(X, i, W, out):
+        if W.shape[1] >= 8:
+            _dots_in_lanes(eight_zeros(), 8, X, i, W, out)
+        elif W.shape[1] >= 4:
+            _dots_in_lanes(four_zeros(), 4, X, i, W, out)
+        else:
+            _dots_in_turn(X, i, W, out)
+
+    return by_lanes if W.layout == "C" else (lambda X, i, W, out: _dots_in_turn(X, i, W, out))
+
+
+@register_jitable
+def _dots_in_turn(X, i, W, out):
     a, b = row_span(X, i)
     models = np.uint64(W.shape[1])
     for m in range(models):
@@ -85,6 +165,43 @@ def many_dots(X, i, W, out):
 
 
 @register_jitable
+def _dots_in_lanes(zeros, width, X, i, W, out):
+    """The same bits, two times `width` models at a time: the last lanes are those of the last models.
+
+    Where these are not all new, some are computed twice, which costs less than to treat them apart.
+    """
+    first, small, n = row_parts(X, i)
+    models = W.shape[1]
+    last = models - width
+    for strip in range(0, models, 2 * width):
+        p, q = min(strip, last), min(strip + width, last)
+        s, t = zeros, zeros
+        if p == q:
+            for k in range(small):
+                j, x = small_entry(X, i, first, n, k)
+                s = plus_products(s, x, W, j, p)
+            for k in range(small, n):
+                j, x = large_entry(X, i, first, small, n, k)
+                s = plus_products(s, x, W, j, p)
+            put_lanes(s, out, 0, p)
+        else:
+            for k in range(small):
+                j, x = small_entry(X, i, first, n, k)
+                s = plus_products(s, x, W, j, p)
+                t = plus_products(t, x, W, j, q)
+            for k in range(small, n):
+                j, x = large_entry(X, i, first, small, n, k)
+                s = plus_products(s, x, W, j, p)
+                t = plus_products(t, x, W, j, q)
+            put_lanes(s, out, 0, p)
+            put_lanes(t, out, 0, q)
+    scale = row_scale(X, i)
+    if scale != 1.0:
+        for m in range(np.uint64(models)):
+            out[m] *= scale
+
+
+@register_jitable
 def few(live):
     """Whether at most three bits are set: that many walks over a row cost less than one for everybody."""
     for _ in range(3):
@@ -95,13 +212,19 @@ def few(live):
 @register_jitable
 def some_dots(X, i, W, out, live):
     """`many_dots` for the models whose bit is set."""
-    a, b = row_span(X, i)
+    first, small, n = row_parts(X, i)
     scale = row_scale(X, i)
     for m in range(np.uint64(W.shape[1])):
         if live >> m & _ONE:
             s0 = s1 = 0.0
-            for k in range(a, b):
-                j, x = row_entry(X, i, k)
+            for k in range(small):
+                j, x = small_entry(X, i, first, n, k)
+                if k & _ONE:
+                    s1 += x * W[j, m]
+                else:
+                    s0 += x * W[j, m]
+            for k in range(small, n):
+                j, x = large_entry(X, i, first, small, n, k)
                 if k & _ONE:
                     s1 += x * W[j, m]
                 else:
@@ -109,37 +232,101 @@ def some_dots(X, i, W, out, live):
             out[m] = (s0 + s1) * scale
 
 
-@register_jitable
 def many_axpys(steps, X, i, W):
-    """W[:, m] += steps[m] X[i] for the models whose step is not 0: few of them move at a row."""
-    a, b = row_span(X, i)
-    scale = row_scale(X, i)
-    models = np.uint64(W.shape[1])
-    moving = 0
-    for m in range(models):
-        moving += steps[m] != 0.0
-    if 2 * moving > W.shape[1]:
-        for k in range(a, b):
-            j, x = row_entry(X, i, k)
-            x *= scale
-            for m in range(models):
-                W[j, m] += steps[m] * x
-        return
-    for m in range(models):
-        if steps[m] != 0.0:
-            step = steps[m] * scale
-            for k in range(a, b):
-                j, x = row_entry(X, i, k)
-                W[j, m] += step * x
+    """W[:, m] += steps[m] X[i] for the models whose step is not 0.  Compiled only."""
+    raise NotImplementedError
+
+
+@overload(many_axpys)
+def _many_axpys(steps, X, i, W):
+    def by_lanes(steps, X, i, W):
+        if W.shape[1] < 4 or _moving(steps, W) < _WORTH_A_LINE:
+            _axpys_in_turn(0, steps, X, i, W)
+        elif W.shape[1] >= 8:
+            _axpys_in_lanes(eight_zeros(), 8, steps, X, i, W)
+        else:
+            _axpys_in_lanes(four_zeros(), 4, steps, X, i, W)
+
+    return by_lanes if W.layout == "C" else (lambda steps, X, i, W: _axpys_in_turn(0, steps, X, i, W))
 
 
 @register_jitable
+def _moving(steps, W):
+    moving = 0
+    for m in range(np.uint64(W.shape[1])):
+        moving += steps[m] != 0.0
+    return moving
+
+
+@register_jitable
+def _axpys_in_turn(begin, steps, X, i, W):
+    """Of the models from `begin` on."""
+    first, small, n = row_parts(X, i)
+    scale = row_scale(X, i)
+    for m in range(np.uint64(begin), np.uint64(W.shape[1])):
+        if steps[m] != 0.0:
+            step = steps[m]
+            for k in range(small):
+                j, x = small_entry(X, i, first, n, k)
+                W[j, m] += step * (x * scale)
+            for k in range(small, n):
+                j, x = large_entry(X, i, first, small, n, k)
+                W[j, m] += step * (x * scale)
+
+
+@register_jitable
+def _axpys_in_lanes(zeros, width, steps, X, i, W):
+    """As `_dots_in_lanes`.  Lanes that overlap are read before either is written, and so are written alike.
+
+    Those of the models before are written already: what is left of less than `width` models goes one by one.
+    """
+    first, small, n = row_parts(X, i)
+    scale = row_scale(X, i)
+    models = W.shape[1]
+    for strip in range(0, models, 2 * width):
+        if models - strip < width:
+            _axpys_in_turn(strip, steps, X, i, W)
+            break
+        p, q = strip, min(strip + width, models - width)
+        moving = False
+        for m in range(np.uint64(p), np.uint64(q + width)):
+            moving |= steps[m] != 0.0
+        if not moving:
+            continue
+        s, t = lanes_of(zeros, steps, p), lanes_of(zeros, steps, q)
+        if p == q:
+            for k in range(small):
+                j, x = small_entry(X, i, first, n, k)
+                put_lanes(moved_weights(s, x * scale, W, j, p), W, j, p)
+            for k in range(small, n):
+                j, x = large_entry(X, i, first, small, n, k)
+                put_lanes(moved_weights(s, x * scale, W, j, p), W, j, p)
+        else:
+            for k in range(small):
+                j, x = small_entry(X, i, first, n, k)
+                u, v = moved_weights(s, x * scale, W, j, p), moved_weights(t, x * scale, W, j, q)
+                put_lanes(u, W, j, p)
+                put_lanes(v, W, j, q)
+            for k in range(small, n):
+                j, x = large_entry(X, i, first, small, n, k)
+                u, v = moved_weights(s, x * scale, W, j, p), moved_weights(t, x * scale, W, j, q)
+                put_lanes(u, W, j, p)
+                put_lanes(v, W, j, q)
+
+
 def prefetch_weights(X, i, W):
-    """Ask for the weights that row i will need: with many models they are too large for caches to hold."""
-    a, b = row_span(X, i)
-    for k in range(a, b):
-        j, _ = row_entry(X, i, k)
-        prefetch(W, j)
+    """Ask for the weights that row i will need: those of many models no cache holds.  Compiled only."""
+    raise NotImplementedError
+
+
+@overload(prefetch_weights)
+def _prefetch_weights(X, i, W):
+    def dense(X, i, W):
+        a, b = row_span(X, i)
+        for j in range(a, b):
+            prefetch(W, j)
+
+    return (lambda X, i, W: prefetch_features(X, i, W)) if sparse_rows(X) else dense
 
 
 def sparse_rows(X):

@@ -44,7 +44,7 @@ def model_moves(C, m):
 
 
 def rest_model(C, m):
-    """Let model m of a search stay as it is; other models go on."""
+    """Let model m stay as it is; other models go on.  Of classes C[m] becomes 0: no row costs it anything."""
     raise NotImplementedError
 
 
@@ -124,15 +124,22 @@ def _model_cost(C, m, y, i, row):
 
 @overload(model_moves)
 def _model_moves(C, m):
-    return (lambda C, m: True) if isinstance(C, types.Array | types.Float) else (lambda C, m: C.moves[m] != 0)
+    if isinstance(C, types.Float):  # of all models together
+        return lambda C, m: True
+    return (lambda C, m: C[m] != 0.0) if isinstance(C, types.Array) else (lambda C, m: C.moves[m] != 0)
 
 
 @overload(rest_model)
 def _rest_model(C, m):
     def rest(C, m):
+        C[m] = 0.0
+
+    def rest_of_search(C, m):
         C.moves[m] = 0
 
-    return (lambda C, m: None) if isinstance(C, types.Array | types.Float) else rest
+    if isinstance(C, types.Float):
+        return lambda C, m: None
+    return rest if isinstance(C, types.Array) else rest_of_search
 
 
 @overload(row_loss)

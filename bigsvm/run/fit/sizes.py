@@ -22,6 +22,8 @@ SPARE_SHARE = 16  # of streamed fits: per-row vectors of more than this part of 
 _UNPACKED = 4  # times the bytes of packed rows, that rows and what a solver of them needs take at most
 _SMALLEST_ROW_BUFFER = MIB // 4
 _ROW_BUFFER_SWEEPS = 20  # a pass; more gain little where features are many
+_ROW_BUFFER_SWEEPS_MANY = 10  # of many models, each of which a sweep costs, while they share the reading
+_MANY_MODELS = 8
 _ROW_BUFFER_SWEEPS_NARROW = 60  # where the row buffer holds many more rows than there are features, they pay
 _NARROW = 16  # rows a feature, from which that is so
 _NARROW_SEARCH = 8  # likewise of a search, where a reading that is spared is one of all its models
@@ -79,7 +81,10 @@ class Sizes:
             return 0
         rows_a_feature = _NARROW_SEARCH if self.shape.folded else _NARROW
         narrow = slots_in(row_buffer, store, self.packed) >= rows_a_feature * self.shape.n_features
-        return _ROW_BUFFER_SWEEPS_NARROW if narrow else _ROW_BUFFER_SWEEPS
+        if narrow:
+            return _ROW_BUFFER_SWEEPS_NARROW
+        many = self.shape.n_models >= _MANY_MODELS and not self.shape.folded and not self.shape.joint
+        return _ROW_BUFFER_SWEEPS_MANY if many else _ROW_BUFFER_SWEEPS
 
     def piece_rows(self, budget: int, resident: bool) -> int:
         """Rows read from the store at a time; a multiple of the block's, since staging cuts pieces into blocks."""

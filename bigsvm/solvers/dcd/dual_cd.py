@@ -337,10 +337,11 @@ class DualCD(SolverBase):
 
         def run(group: ModelGroup) -> tuple[int, int, bool, float]:
             part = group.problem
-            if not group.moves.any():  # all of them are proved
+            if not group.moves.any():  # all of them are proved, or near enough
                 group.estimate = 0.0
                 return 0, 0, True, math.inf
             group.still = False
+            models = group.training_models()
             stats = np.empty((part.n_proofs, 4))
             mixed, visits, sweeps = self._mixed_runs(X, part), 0, 0
             exhausted, widest, going_on = False, math.inf, True
@@ -352,9 +353,10 @@ class DualCD(SolverBase):
                     most = min(most, _SWEEPS_A_LEAP)
                 limits = Limits(most, True, group.eps, group.target, group.floor)
                 swept, visited, last_visits, settled = dual_cd_sweeps(
-                    rows, part.dual_models, group.alpha.values, group.w, group.active.values[:, 0], EXACT,
+                    rows, models, group.alpha.values, group.w, group.active.values[:, 0], EXACT,
                     group.thresholds, key, limits, stats,
                 )  # fmt: skip
+                group.rest(models)
                 sweeps, visits = sweeps + swept, visits + visited
                 group.estimate = _relative(stats[:, GAP], stats[:, LOSS], group)
                 if settled == 1:
@@ -431,7 +433,7 @@ class DualCD(SolverBase):
             models = slice(first, first + len(group.floor))
             first = models.stop
             group.floor = np.maximum(group.floor, certificate.dual[models])
-            group.still = state.shrinks and group.problem.axis is not None
+            group.still = state.shrinks and group.rests
             if not state.shrinks or not group.estimate > 0.0:
                 continue
             if group.estimate <= group.target:
@@ -440,16 +442,21 @@ class DualCD(SolverBase):
                 _reactivate(group)
 
     def take_proved(self, state: DualCDState, proved: np.ndarray) -> None:
-        """Where models differ in their rows, those that are proved stand still until a proof falls short."""
+        """Models that are proved stand still until a proof falls short."""
         first = 0
         for group in state.groups:
             models = slice(first, first + len(group.floor))
             first = models.stop
             moves = (~proved[models]).astype(np.uint8)
-            if group.problem.axis is not None and not np.array_equal(moves, group.moves):
-                group.moves[...] = moves
-                if state.shrinks:
-                    _reactivate(group)
+            searched = group.problem.axis is not None
+            if not (searched or (state.shrinks and group.rests)) or np.array_equal(moves, group.moves):
+                continue
+            back = moves > group.moves
+            group.moves[...] = moves
+            if state.shrinks and searched:
+                _reactivate(group)
+            elif state.shrinks:
+                _bring_back(group, back)
 
     def finish(self, state: DualCDState) -> None:
         """Give back what only training needs."""
@@ -489,6 +496,14 @@ def _reactivate(group: ModelGroup) -> None:
     """Every row is active again and no row shrinks in the next sweep."""
     group.active.values[:] = all_live(len(group.floor))
     group.thresholds[...] = open_thresholds(len(group.floor))
+
+
+def _bring_back(group: ModelGroup, models: np.ndarray) -> None:
+    """Every row is active again for these models, bool (n_models,); others go on as they were."""
+    if models.any():
+        bits = sum(1 << int(m) for m in np.flatnonzero(models))
+        group.active.values[:] |= group.active.values.dtype.type(bits)
+        group.thresholds[:, models] = open_thresholds(int(models.sum()))
 
 
 def _relative(gap: np.ndarray, loss: np.ndarray, group: ModelGroup) -> float:

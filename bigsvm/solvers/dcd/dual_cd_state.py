@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from bigsvm.compiled.shared.losses import DualModels, JointModels
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.dcd.active_row_buffer import ActiveRowBuffer
 from bigsvm.solvers.dcd.momentum import Momentum
@@ -29,8 +30,8 @@ class ModelGroup:
     active : RowVector of bits, one a model: not shrunk away; of streamed data: 1 for rows not in the row buffer, one
         vector for all groups of models
     seen, row_buffer_stats, visits : of the pass that is going on (`dual_cd_stream.py`)
-    moves : uint8, (n_models,), of the problem's axis: which models are not done
-    still : nothing has moved since the last proof; told where rows are in memory, of models of a search
+    moves : uint8, (n_models,), which models are not done; of a search the array of the problem's axis
+    still : nothing has moved since the last proof; told where rows are in memory and models may rest
     spread : float64, (n_proofs, 2), largest and smallest projected gradient that the pass has seen
     thresholds : float64, (2, n_proofs);  floor : float64, (n_proofs,), proved lower bounds of the primal
     """
@@ -51,6 +52,23 @@ class ModelGroup:
     moves: np.ndarray = field(default_factory=lambda: np.ones(1, np.uint8))
     still: bool = False
     spread: np.ndarray = field(default_factory=lambda: np.array([[-math.inf, math.inf]]))
+
+    @property
+    def rests(self) -> bool:
+        """Whether a model that is done may rest while others go on."""
+        return self.problem.axis is not None or (self.problem.n_models > 1 and not self.problem.joint)
+
+    def training_models(self) -> DualModels | JointModels:
+        """The models as loops train them: one that rests costs nothing, so that no row takes part in it."""
+        models = self.problem.dual_models
+        if self.problem.axis is not None or isinstance(models, JointModels):
+            return models
+        return models._replace(C=np.where(self.moves, models.C, 0.0))
+
+    def rest(self, trained: DualModels | JointModels) -> None:
+        """Models that came to rest in a loop that took them as `trained` go on resting."""
+        if self.rests and self.problem.axis is None:
+            self.moves[...] = trained.C != 0.0
 
 
 @dataclass

@@ -1,0 +1,120 @@
+"""A few float64 numbers side by side, as one value of compiled code that stays in vector registers.
+
+numba has no vector types, and makes none of sums that are carried around a loop: those of many models would go to
+memory and back at every entry of a row.  LLVM has, and splits them where a processor has none as wide.
+Each lane is computed as its number would be alone: bits depend neither on the width nor on the processor.
+"""
+
+from __future__ import annotations
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.core.datamodel import PrimitiveModel, register_default
+from numba.extending import intrinsic
+
+
+class Lanes(types.Type):
+    """The type of `count` numbers."""
+
+    def __init__(self, count):
+        self.count = count
+        super().__init__(name=f"Lanes({count})")
+
+
+@register_default(Lanes)
+class _LanesModel(PrimitiveModel):
+    def __init__(self, dmm, fe_type):
+        super().__init__(dmm, fe_type, _wide(fe_type))
+
+
+def _wide(kind):
+    return ir.VectorType(ir.DoubleType(), kind.count)
+
+
+def _splat(builder, value, vector):
+    one = builder.insert_element(ir.Constant(vector, ir.Undefined), value, ir.Constant(ir.IntType(32), 0))
+    zeros = ir.Constant(ir.VectorType(ir.IntType(32), vector.count), [0] * vector.count)
+    return builder.shuffle_vector(one, ir.Constant(vector, ir.Undefined), zeros)
+
+
+def _place(context, builder, signature, arguments, array, j, m):
+    """Pointer to array[j, m] in C order, or to array[m]; the last three are numbers of arguments."""
+    kind = signature.args[array]
+    values = context.make_array(kind)(context, builder, arguments[array])
+    row, column = (context.cast(builder, arguments[a], signature.args[a], types.intp) for a in (j, m))
+    if kind.ndim == 2:
+        width = cgutils.unpack_tuple(builder, values.shape, 2)[1]
+        column = builder.add(builder.mul(row, width), column)
+    return builder.gep(values.data, [column])
+
+
+def _loaded(builder, pointer, kind, lanes):
+    """`lanes` numbers from memory, float32 or float64, as float64."""
+    nbytes = kind.dtype.bitwidth // 8
+    element = ir.FloatType() if kind.dtype == types.float32 else ir.DoubleType()
+    vector = ir.VectorType(element, lanes.count)
+    found = builder.load(builder.bitcast(pointer, vector.as_pointer()), align=nbytes)
+    return builder.fpext(found, _wide(lanes)) if kind.dtype == types.float32 else found
+
+
+@intrinsic
+def four_zeros(typingctx):
+    """Four lanes."""
+    return Lanes(4)(), lambda context, builder, signature, arguments: ir.Constant(_wide(Lanes(4)), None)
+
+
+@intrinsic
+def eight_zeros(typingctx):
+    """Eight lanes."""
+    return Lanes(8)(), lambda context, builder, signature, arguments: ir.Constant(_wide(Lanes(8)), None)
+
+
+@intrinsic
+def lanes_of(typingctx, like, array, m):
+    """array[m], array[m + 1] ... as many as `like` has."""
+
+    def generate(context, builder, signature, arguments):
+        pointer = _place(context, builder, signature, arguments, 1, 2, 2)
+        return _loaded(builder, pointer, signature.args[1], signature.args[0])
+
+    return like(like, array, m), generate
+
+
+@intrinsic
+def plus_products(typingctx, lanes, x, W, j, m):
+    """lanes + x W[j, m], x W[j, m + 1] ..."""
+
+    def generate(context, builder, signature, arguments):
+        kind = signature.args[0]
+        weights = _loaded(builder, _place(context, builder, signature, arguments, 2, 3, 4), signature.args[2], kind)
+        return builder.fadd(arguments[0], builder.fmul(_splat(builder, arguments[1], _wide(kind)), weights))
+
+    return lanes(lanes, types.float64, W, j, m), generate
+
+
+@intrinsic
+def moved_weights(typingctx, steps, x, W, j, m):
+    """W[j, m], W[j, m + 1] ... + steps x."""
+
+    def generate(context, builder, signature, arguments):
+        kind = signature.args[0]
+        weights = _loaded(builder, _place(context, builder, signature, arguments, 2, 3, 4), signature.args[2], kind)
+        return builder.fadd(weights, builder.fmul(arguments[0], _splat(builder, arguments[1], _wide(kind))))
+
+    return steps(steps, types.float64, W, j, m), generate
+
+
+@intrinsic
+def put_lanes(typingctx, lanes, W, j, m):
+    """W[j, m], W[j, m + 1] ... = lanes; of an array of one dimension j says nothing."""
+
+    def generate(context, builder, signature, arguments):
+        kind = signature.args[1]
+        pointer, value = _place(context, builder, signature, arguments, 1, 2, 3), arguments[0]
+        if kind.dtype == types.float32:
+            value = builder.fptrunc(value, ir.VectorType(ir.FloatType(), signature.args[0].count))
+        builder.store(value, builder.bitcast(pointer, value.type.as_pointer()), align=kind.dtype.bitwidth // 8)
+        return context.get_dummy_value()
+
+    return types.void(lanes, W, j, m), generate
