@@ -218,6 +218,7 @@ def test_memory_cage_reports_and_passes_the_exit_code_on() -> None:
         ("benchmarks/bench_stores.py", "| CSV |"),
         ("stress/every_solver.py", "hyperpass: 2 of them byte-identical"),
         ("cross_products.py", "12 passed"),
+        ("standard_check.py", "bias none"),
         ("benchmarks/bench_solvers.py", "| dense | hinge | hyperpass direction=lbfgs |"),
         ("benchmarks/bench_tune.py", "tune --tol 0.001: "),
         ("stress/large_memory_cases.py", "int8: 1,000 x 500"),
