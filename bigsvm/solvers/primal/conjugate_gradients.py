@@ -1,7 +1,9 @@
 """Newton's equations (R + H) d = -gradient by conjugate gradients, for each model of a group at once.
 
 R is the regulariser's identity, 0 for a free bias, and H = sum_i h_i x_i x_i'.  An iteration needs one product of R + H
-with a vector, which is one reading of the rows; the preconditioner is the diagonal of R + H.
+with a vector, which is one reading of the rows.  The first direction of a system is a guess that was made before its
+Hessian was known, so that the reading that looks at the new point brings its product; the others are kept conjugate to
+it.  The preconditioner is made of the diagonal of R + H and of the directions of earlier systems.
 """
 
 from __future__ import annotations
@@ -12,12 +14,17 @@ import numpy as np
 
 from bigsvm.problem.problem import Problem, zero_weights
 from bigsvm.solvers.base import Context, DataShape, Need
+from bigsvm.solvers.primal.curvature_pairs import CurvaturePairs, dot
 from bigsvm.solvers.primal.row_state import RowState
-from bigsvm.solvers.primal.sharded_rows import ShardedRows
+from bigsvm.solvers.primal.sharded_rows import ShardedRows, sums_need
 from bigsvm.solvers.weights import columns, regularised
 from bigsvm.store.state.vectors import RowVector
 
-WIDE = 6  # arrays as large as w: the four here, a preconditioned residual, and the product
+_EARLIER = 6  # directions of earlier systems that precondition
+_FRESH = 6  # of one system, its last ones, that are kept for those to come
+# Arrays as large as w: the five here, a preconditioned residual, what is subtracted from it, a product, and that of a
+# look, with its task's.  A pair of directions in float32 is as large as one more.
+WIDE = 10 + _EARLIER + _FRESH
 
 
 @dataclass
@@ -27,7 +34,11 @@ class ConjugateGradients:
     residual, search, diagonal : float64, shape of w
     rho, target : float64, (n_models,)   the residual's square in the preconditioner's norm, and what it should become
     products : float64, (n_samples, n_models)   y (x.d + bias d_last) of the direction so far; None where shards have it
-    iteration : products taken so far;  open : the direction is still being improved
+    first, first_product, first_bend : the guess that the system began with, H times it, and their product, (n_models,);
+        0 where there was none
+    earlier, fresh : directions of earlier systems, and of this one
+    iteration : products taken so far, but that of a guess;  open : the direction is still being improved
+    guessed : no system is open, and `search` is the first direction of the next
     """
 
     residual: np.ndarray
@@ -36,23 +47,35 @@ class ConjugateGradients:
     rho: np.ndarray
     target: np.ndarray
     products: RowVector | None
+    first: np.ndarray
+    first_product: np.ndarray
+    first_bend: np.ndarray
+    earlier: CurvaturePairs
+    fresh: CurvaturePairs
     iteration: int = 0
     open: bool = False
+    guessed: bool = False
 
     @classmethod
     def new(cls, problem: Problem, ctx: Context) -> ConjugateGradients:
         """No system yet."""
         m = problem.n_models
-        residual, search, diagonal = (zero_weights(ctx.data.n_features, m) for _ in range(3))
+        residual, search, diagonal, first, first_product = (zero_weights(ctx.data.n_features, m) for _ in range(5))
         products = ctx.vector("products", m) if ctx.shards == 1 else None
-        return cls(residual, search, diagonal, np.zeros(m), np.zeros(m), products)
+        earlier, fresh = (CurvaturePairs.new(n, residual.shape) for n in (_EARLIER, _FRESH))
+        return cls(
+            residual, search, diagonal, np.zeros(m), np.zeros(m), products,
+            first, first_product, np.zeros(m), earlier, fresh,
+        )  # fmt: skip
 
     @staticmethod
     def needs(shape: DataShape) -> list[Need]:
         """Bytes by name."""
+        wide = 8 * (shape.n_features + 1) * shape.n_models
         return [
-            Need("conjugate gradients", WIDE * 8 * (shape.n_features + 1) * shape.n_models),
+            Need("conjugate gradients", WIDE * wide),
             Need("products", 8 * shape.n_samples * shape.n_models, may_spill=True),
+            *sums_need(shape, wide),  # a look's product
         ]
 
     def begin(
@@ -65,9 +88,12 @@ class ConjugateGradients:
         np.add(diagonal, regularised(problem, np.ones_like(diagonal)), out=self.diagonal)
         self.diagonal[self.diagonal <= 0.0] = 1.0  # of a free bias, where no row has curvature
         np.negative(gradient, out=self.residual)
-        np.divide(self.residual, self.diagonal, out=self.search)
-        self.rho = _dot(self.residual, self.search)
+        z = self._preconditioned()
+        self.rho = dot(self.residual, z)
         self.target = forcing * forcing * self.rho
+        self.first_bend[...] = 0.0
+        if not self.guessed:
+            self.search[...] = z
         if isinstance(rows, ShardedRows):
             rows.begin_products()
         else:
@@ -83,8 +109,11 @@ class ConjugateGradients:
             w + d is the residual, and the dual point that goes with it leaves a gap of |g|^2 / 2.
         """
         product += regularised(problem, self.search)
-        bend = _dot(self.search, product)
-        length = np.divide(self.rho, bend, out=np.zeros_like(bend), where=bend > 0.0)
+        bend = dot(self.search, product)
+        length = np.divide(dot(self.residual, self.search), bend, out=np.zeros_like(bend), where=bend > 0.0)
+        # A gradient that is small enough and proves too little says that this rule does not hold: then at least one
+        # product is taken, and the guess alone is not enough.
+        small = 0.5 * dot(self.residual, self.residual) <= gaps
         columns(direction)[...] += length * columns(self.search)
         columns(self.residual)[...] -= length * columns(product)
         if isinstance(rows, ShardedRows):
@@ -92,14 +121,39 @@ class ConjugateGradients:
         else:
             for piece in rows.pieces():
                 self._products[piece] += length * rows.p.values[piece]
-        z = self.residual / self.diagonal
-        rho = _dot(self.residual, z)
-        goes_on = (rho > self.target) & (0.5 * _dot(self.residual, self.residual) > gaps) & (length > 0.0)
-        turn = np.divide(rho, self.rho, out=np.zeros_like(rho), where=goes_on)
+        self.fresh.add(self.search, product, bend)
+        z = self._preconditioned()
+        rho = dot(self.residual, z)
+        goes_on = rho > self.target
+        large = 0.5 * dot(self.residual, self.residual) > gaps
+        if self.guessed:
+            self.first[...], self.first_product[...], self.first_bend[...] = self.search, product, bend
+            self.guessed = False
+            goes_on &= large | small
+            turn = np.zeros_like(rho)
+        else:
+            goes_on &= large & (length > 0.0)
+            turn = np.divide(rho, self.rho, out=np.zeros_like(rho), where=goes_on)
+            self.iteration += 1
+        bent = self.first_bend > 0.0
+        share = np.divide(dot(self.first_product, z), self.first_bend, out=np.zeros_like(rho), where=bent)
         # A model that has arrived searches no further: its step is 0 from now on.
-        columns(self.search)[...] = np.where(goes_on, columns(z) + turn * columns(self.search), 0.0)
+        z = columns(z)
+        z -= share * columns(self.first)
+        columns(self.search)[...] = np.where(goes_on, z + turn * columns(self.search), 0.0)
         self.rho = np.where(goes_on, rho, 0.0)
-        self.iteration, self.open = self.iteration + 1, bool(goes_on.any())
+        self.open = bool(goes_on.any())
+
+    def guess(self, gradient: np.ndarray, lengths: np.ndarray) -> None:
+        """Choose the first direction of the next system, where w has gone `lengths`, (n_models,), along the direction.
+
+        gradient : where w was.  It would be so much of the residual now, and so much of itself, if rows kept their
+            sides.
+        """
+        self.earlier.take_over(self.fresh)
+        columns(self.residual)[...] = lengths * columns(self.residual) - (1.0 - lengths) * columns(gradient)
+        self.search[...] = self._preconditioned()
+        self.guessed = True
 
     def follow(self, rows: RowState) -> None:
         """Let the p of the rows be their products with the direction."""
@@ -113,7 +167,6 @@ class ConjugateGradients:
         assert self.products is not None
         return self.products.values
 
-
-def _dot(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """a.b of each model, the bias included; in an order that no library chooses."""
-    return np.atleast_1d(np.einsum("j...,j...->...", a, b))
+    def _preconditioned(self) -> np.ndarray:
+        """The residual times the preconditioner; a new array."""
+        return self.earlier.applied(self.residual, self.diagonal)

@@ -15,7 +15,7 @@ from bigsvm.solvers.primal.row_pass import Curvature, row_pass
 from bigsvm.solvers.primal.sharded_rows import ShardedRows
 from bigsvm.tasks import PassLeft
 
-_AIM = 0.5  # of the tolerance: the gap that the solution of a system should leave, if no row changed its side
+_AIM = 0.9  # of the tolerance: the gap that the solution of a system should leave, if no row changed its side
 
 
 @dataclass(frozen=True)
@@ -24,11 +24,12 @@ class NewtonCG(FullGradient):
 
     Each iteration solves H d = -grad with the generalised Hessian H = I + 2 sum_{s > 0} C_i x_i x_i' by conjugate
     gradients, whose every product reads the rows once and needs no matrix, and goes to the least of P along d, found
-    exactly from the products that are there already.  The truncated Newton method of Keerthi and DeCoste (JMLR 6, 2005)
+    exactly from the products that are there already.  The reading that looks where this led takes the next system's
+    first product.  The truncated Newton method of Keerthi and DeCoste (JMLR 6, 2005)
     and of LIBLINEAR's -s 2, with an exact line search in place of a trust region.
 
     forcing : float        part of the gradient that the solution of a system may leave
-    most_products : int    of one system: d is a direction of descent after any number
+    most_products : int    of one system, but the look's: d is a direction of descent after any number
     """
 
     name: ClassVar[str] = "newton-cg"
@@ -42,7 +43,7 @@ class NewtonCG(FullGradient):
     in_shards: ClassVar[bool] = True
     sums_products: ClassVar[bool] = True
 
-    forcing: float = 0.1
+    forcing: float = 0.3
     most_products: int = 250
 
     def __post_init__(self) -> None:
@@ -71,7 +72,7 @@ class NewtonCG(FullGradient):
                 product = self._product(problem, state, ctx, system.search)
             except PassLeft:
                 return paused
-            system.take(problem, product, state.rows, state.direction, _AIM * ctx.tol * state.primal)
+            self._take(state, ctx, product)
             state.visits += n
             if system.open and ctx.pause():
                 return paused
@@ -85,6 +86,22 @@ class NewtonCG(FullGradient):
         weights = self.weights(problem)
         return row_pass(ctx, problem, state.rows, d.shape, d=d, weights=weights, curvature="product")[0]
 
+    def _take(self, state: PrimalState, ctx: Context, product: np.ndarray) -> None:
+        state.extra.take(state.problem, product, state.rows, state.direction, _AIM * ctx.tol * state.primal)
+
+    def read(self, state: PrimalState, ctx: Context) -> tuple[np.ndarray, np.ndarray | None]:
+        """The pass of a look, with the product of the Hessian that it finds and the guess that was made, if one was."""
+        system: ConjugateGradients = state.extra
+        if not system.guessed:
+            return super().read(state, ctx)
+        curvature: Curvature = "diagonal and product"
+        if isinstance(state.rows, ShardedRows):
+            return state.rows.look(state.w, curvature, system.search)
+        return row_pass(
+            ctx, state.problem, state.rows, state.w.shape, w=state.w, d=system.search,
+            weights=self.weights(state.problem), curvature=curvature,
+        )  # fmt: skip
+
     def _products_allowed(self, ctx: Context) -> int:
         """Products of this system: one reading more than these is the look that follows."""
         if ctx.sweeps_left is None:
@@ -94,8 +111,22 @@ class NewtonCG(FullGradient):
     def direction(self, state: PrimalState, H: np.ndarray | None) -> None:
         """Begin a new system."""
         assert H is not None
+        system: ConjugateGradients = state.extra
         state.direction[...] = 0.0
-        state.extra.begin(state.problem, state.rows, state.gradient, H, self.forcing)
+        if system.guessed:
+            H, system.first_product[...] = H
+        system.begin(state.problem, state.rows, state.gradient, H, self.forcing)
+
+    def look(self, state: PrimalState, ctx: Context) -> None:
+        """As all do; then take the step along the guess, whose product the look has brought."""
+        super().look(state, ctx)
+        if state.extra.guessed:
+            self._take(state, ctx, state.extra.first_product)
+
+    def moved(self, state: PrimalState, lengths: np.ndarray) -> None:
+        """Guess where the new point will want to go."""
+        super().moved(state, lengths)
+        state.extra.guess(state.gradient, lengths)
 
     def measure(self, state: PrimalState, ctx: Context) -> None:
         """No pass: the products are the sum of those that conjugate gradients took."""

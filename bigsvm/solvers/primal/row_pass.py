@@ -28,9 +28,9 @@ _RESIDENT_BLOCK = 1 << 20  # bytes of rows in memory that are worked on together
 _RESIDENT_TASKS = 16
 
 
-Curvature = Literal["none", "matrix", "diagonal", "product"]
+Curvature = Literal["none", "matrix", "diagonal", "product", "diagonal and product"]
 """What a pass sums up of the Hessian without its regulariser, sum_i h_i x_i x_i' with h_i the curvature of row i's
-loss: nothing, the matrix, its diagonal, or its product with the direction d."""
+loss: nothing, the matrix, its diagonal, its product with the direction d, or the last two, one after the other."""
 
 
 class Weights(Protocol):
@@ -95,7 +95,8 @@ class PassSums(NamedTuple):
     """What some rows sum up to.
 
     V : float64, shape of w   sum_i alpha_i y_i [x_i, bias], or the Hessian's product with d
-    H : float64, (n_models, n_features + 1, n_features + 1), upper triangles; its diagonals in the shape of w; or None
+    H : float64, (n_models, n_features + 1, n_features + 1), upper triangles; its diagonals in the shape of w, with its
+        product with d as a second such array where both are wanted; or None
     rows : (s, p, cost, y) of the rows, for a caller in another process
     gathered : the rows that were wanted, block by block
     keys, norms, S : where they were asked for
@@ -174,12 +175,14 @@ def pass_task(share: PassShare) -> PassSums:
 
 
 def _zero_hessian(curvature: Curvature, problem: Problem, shape: tuple[int, ...]) -> np.ndarray | None:
-    """Where the matrix or its diagonal is summed up; of rows that count as centred its last column beside it."""
+    """Where the matrix or its diagonal is summed up; of rows that count as centred its last column beside it.  A product
+    that goes with a diagonal comes last."""
     if curvature == "matrix":
         return np.zeros((problem.n_models, shape[0], shape[0]))
-    if curvature != "diagonal":
+    if curvature not in ("diagonal", "diagonal and product"):
         return None
-    return np.zeros(shape if problem.centre is None else (2, *shape))
+    parts = (1 if problem.centre is None else 2) + (curvature == "diagonal and product")
+    return np.zeros(shape if parts == 1 else (parts, *shape))
 
 
 def _add_curvature(
@@ -188,17 +191,27 @@ def _add_curvature(
 ) -> None:  # fmt: skip
     """Add what rows of curvature h, (n_rows, n_models), are in the Hessian: to H, or its product with d to V."""
     bias = problem.constant_feature
-    if H is None:
+    if curvature in ("product", "diagonal and product"):
         assert p is not None
-        add_rows(X, y, problem.sides, h * p[rows], bias, V)
-    elif curvature == "matrix":
+        add_rows(X, y, problem.sides, h * p[rows], bias, V if H is None else H[-1])
+    if H is None:
+        return
+    if curvature == "matrix":
         for k in range(problem.n_models):
             add_hessian(X, np.ascontiguousarray(h[:, k]), bias, H[k])
     elif problem.centre is None:
-        add_hessian_diagonal(X, h, bias, H)
+        add_hessian_diagonal(X, h, bias, H if curvature == "diagonal" else H[0])
     else:
         add_hessian_diagonal(X, h, bias, H[0])
         add_rows(X, y, problem.sides, h * problem.signs(y), bias, H[1])  # which has signs of its own
+
+
+def _of_centred(problem: Problem, curvature: Curvature, H: np.ndarray) -> np.ndarray:
+    """H of rows that count as centred, from that of rows as they are stored."""
+    if problem.centre is None:
+        return H
+    found = problem.centre.hessian(H, curvature == "matrix")
+    return found if curvature != "diagonal and product" else np.stack([found, problem.summed(H[-1])])
 
 
 class Reads(Account, Protocol):
@@ -252,7 +265,7 @@ def row_pass(
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Read all rows once: s of w, p of d, and V (with H) of `weights` at s.  `shape` is that of w.
 
-    curvature : what of the Hessian is summed up; its 'product' with d comes back as V
+    curvature : what of the Hessian is summed up; its 'product' with d alone comes back as V
     gather : takes the rows that it names;  keys : take hashes of the rows' contents;  norms : and their
     squared norms;  bins : empty, sums of rows by where they cross along d, added to `bins.sums`.
     Of rows that count as centred all sums are those of centred rows; rows that are gathered, keys and norms are as
@@ -294,8 +307,8 @@ def row_pass(
             bins.sums += sums.S
         if not in_process:
             put_back(run, of_rows, (*sums.rows, sums.keys, sums.norms))
-    if problem.centre is not None and H is not None:
-        H = problem.centre.hessian(H, curvature == "matrix")
+    if H is not None:
+        H = _of_centred(problem, curvature, H)
     if problem.centre is not None and bins is not None:
         problem.centre.sums(bins.sums)
     return problem.summed(V), H

@@ -125,11 +125,11 @@ class PrimalShard:
 
     # -- rounds --------------------------------------------------------------------------------------------------------
 
-    def _look(self, w: np.ndarray, curvature: Any) -> ShardSum:
-        """Slacks at w; losses and bytes, and V and H of the rows."""
+    def _look(self, w: np.ndarray, curvature: Any, d: np.ndarray | None = None) -> ShardSum:
+        """Slacks at w, and products with d; losses and bytes, and V and H of the rows."""
         before, problem = self.reading.bytes_read, self._problem
         V, H = row_pass(
-            self.reading, problem, self.rows, w.shape, w=w, weights=problem.loss, curvature=curvature
+            self.reading, problem, self.rows, w.shape, w=w, d=d, weights=problem.loss, curvature=curvature
         )  # fmt: skip
         each = (self.rows.losses(problem), self.reading.bytes_read - before)
         if H is None:

@@ -66,9 +66,11 @@ class ShardedRows(RowState):
 
     # -- readings of the rows ------------------------------------------------------------------------------------------
 
-    def look(self, w: np.ndarray, curvature: Curvature) -> tuple[np.ndarray, np.ndarray | None]:
-        """Slacks at w, and V and H as `row_pass` gives them."""
-        total = self._round("look", [curvature], w)
+    def look(
+        self, w: np.ndarray, curvature: Curvature, d: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """Slacks at w, and V and H as `row_pass` gives them; with a direction d the rows' products with it, too."""
+        total = self._round("look", [curvature, d], w)
         # A shard that has no rows, where shards are more than rows, has no losses.
         losses = [found for found, _ in total.each if len(found)]
         self._losses = np.array([math.fsum(column) for column in np.transpose(losses)])
