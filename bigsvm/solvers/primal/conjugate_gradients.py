@@ -21,7 +21,8 @@ from bigsvm.solvers.weights import columns, regularised
 from bigsvm.store.state.vectors import RowVector
 
 _EARLIER = 6  # directions of earlier systems that precondition
-_FRESH = 6  # of one system, its last ones, that are kept for those to come
+_FRESH = 6  # of one system, that are kept for those to come: its first and its last ones
+_HELD = 2  # the first of them: where eigenvalues are large, what rounding brings back of these grows
 # Arrays as large as w: the five here, a preconditioned residual, what is subtracted from it, a product, and that of a
 # look, with its task's.  A pair of directions in float32 is as large as one more.
 WIDE = 10 + _EARLIER + _FRESH
@@ -121,7 +122,7 @@ class ConjugateGradients:
         else:
             for piece in rows.pieces():
                 self._products[piece] += length * rows.p.values[piece]
-        self.fresh.add(self.search, product, bend)
+        self.fresh.add(self.search, product, bend, _HELD)
         z = self._preconditioned()
         rho = dot(self.residual, z)
         goes_on = rho > self.target
@@ -137,10 +138,11 @@ class ConjugateGradients:
             self.iteration += 1
         bent = self.first_bend > 0.0
         share = np.divide(dot(self.first_product, z), self.first_bend, out=np.zeros_like(rho), where=bent)
+        columns(self.search)[...] *= turn
+        columns(self.search)[...] += columns(z) - share * columns(self.first)
+        self.fresh.conjugate(self.search)
         # A model that has arrived searches no further: its step is 0 from now on.
-        z = columns(z)
-        z -= share * columns(self.first)
-        columns(self.search)[...] = np.where(goes_on, z + turn * columns(self.search), 0.0)
+        columns(self.search)[...] = np.where(goes_on, columns(self.search), 0.0)
         self.rho = np.where(goes_on, rho, 0.0)
         self.open = bool(goes_on.any())
 

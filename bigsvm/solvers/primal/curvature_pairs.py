@@ -32,14 +32,17 @@ class CurvaturePairs:
         directions, products = (np.zeros((n_pairs, *shape), np.float32) for _ in range(2))
         return cls(directions, products, np.zeros((n_pairs, n_models)))
 
-    def add(self, direction: np.ndarray, product: np.ndarray, bend: np.ndarray) -> None:
-        """Keep a pair of each model whose bend u.H u, (n_models,), is positive; its oldest one goes."""
+    def add(self, direction: np.ndarray, product: np.ndarray, bend: np.ndarray, held: int = 0) -> None:
+        """Keep a pair of each model whose bend u.H u, (n_models,), is positive; where there is no room its oldest goes.
+
+        held : of its oldest so many stay, and the next one goes
+        """
         scale = np.divide(1.0, np.sqrt(bend), out=np.zeros_like(bend), where=bend > 0.0)
         with np.errstate(over="ignore", invalid="ignore"):
             u, Hu = ((columns(a) * scale).astype(np.float32) for a in (direction, product))
             kept = dot(u, Hu)
         good = (kept > 0.5) & (kept < 2.0)  # where float32 has no room for a pair it is left out
-        self._push(u, Hu, np.divide(1.0, kept, out=np.zeros_like(kept), where=good), good)
+        self._push(u, Hu, np.divide(1.0, kept, out=np.zeros_like(kept), where=good), good, held)
 
     def take_over(self, newer: CurvaturePairs) -> None:
         """Add all pairs of `newer`, which has none afterwards."""
@@ -60,12 +63,20 @@ class CurvaturePairs:
             z += (taken[k] - self.inverse[k] * dot(columns(self.products[k]), z)) * columns(self.directions[k])
         return found
 
-    def _push(self, u: np.ndarray, Hu: np.ndarray, inverse: np.ndarray, where: np.ndarray) -> None:
+    def conjugate(self, direction: np.ndarray) -> None:
+        """Take out of a direction what is not conjugate to those kept: rounding, where it is by its making."""
+        u = columns(direction)
+        for kept, product, inverse in zip(self.directions, self.products, self.inverse, strict=True):
+            if inverse.any():
+                u -= inverse * dot(columns(product), u) * columns(kept)
+
+    def _push(self, u: np.ndarray, Hu: np.ndarray, inverse: np.ndarray, where: np.ndarray, held: int = 0) -> None:
         if not where.any():
             return
+        room = where & (self.inverse[0] == 0.0)
         for kept, new in ((self.directions, u), (self.products, Hu), (self.inverse, inverse)):
             for k in range(len(kept) - 1):
-                _copy(kept[k], kept[k + 1], where)
+                _copy(kept[k], kept[k + 1], room if k < held else where)
             _copy(kept[-1], new, where)
 
 

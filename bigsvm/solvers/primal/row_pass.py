@@ -175,8 +175,10 @@ def pass_task(share: PassShare) -> PassSums:
 
 
 def _zero_hessian(curvature: Curvature, problem: Problem, shape: tuple[int, ...]) -> np.ndarray | None:
-    """Where the matrix or its diagonal is summed up; of rows that count as centred its last column beside it.  A product
-    that goes with a diagonal comes last."""
+    """Where the matrix or its diagonal is summed up; of rows that count as centred its last column beside it.
+
+    A product that goes with a diagonal comes last.
+    """
     if curvature == "matrix":
         return np.zeros((problem.n_models, shape[0], shape[0]))
     if curvature not in ("diagonal", "diagonal and product"):

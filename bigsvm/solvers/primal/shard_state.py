@@ -111,15 +111,21 @@ class PrimalShard:
         """All is settled at any time."""
 
     def whole(self) -> dict[str, Any]:
-        """All that a shard that is made anew needs, between a look and a product: those set y and costs anew."""
-        products = self.products if self.added else None
-        values = {"s": self.rows.s.values, "alpha": self.rows.alpha.values, "products": products}
-        return {"rounds": self.rounds, "added": self.added, **values}
+        """All that a shard that is made anew needs.
+
+        Costs and y are set by every reading of the rows.  They are kept where a line search may come before the next.
+        """
+        rows, summed = self.rows, self.added > 0
+        values = {"s": rows.s.values, "alpha": rows.alpha.values, "products": self.products if summed else None}
+        read = {"cost": rows.cost.values, "y": rows.y.values} if summed else {}
+        return {"rounds": self.rounds, "added": self.added, **values, **read}
 
     def restore(self, rows: PrimalRows, tree: dict[str, Any]) -> None:
         """Take over what `whole` gave."""
         self.rounds, self.added = int(tree["rounds"]), int(tree["added"])
         self.rows.s.values[...], self.rows.alpha.values[...] = tree["s"], tree["alpha"]
+        if "cost" in tree:
+            self.rows.cost.values[...], self.rows.y.values[...] = tree["cost"], tree["y"]
         if self.products is not None:
             self.products[...] = 0.0 if tree["products"] is None else tree["products"]
 
