@@ -61,14 +61,12 @@ def test_what_earlier_systems_found_saves_readings(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(ConjugateGradients, "guess", lambda *_: None)
     plain = bigsvm.fit((X, y), **asked)
     assert found.figures["objective"] == pytest.approx(plain.figures["objective"], rel=2e-6)
-    assert found.figures["passes"] < 0.8 * plain.figures["passes"]
+    assert found.figures["epochs"] < 0.8 * plain.figures["epochs"]
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize("bias", ["augmented", "free"])
-def test_a_look_brings_the_product_that_a_reading_of_its_own_would(
-    n_classes: int, bias: str, tmp_path: Path
-) -> None:
+def test_a_look_brings_the_product_that_a_reading_of_its_own_would(n_classes: int, bias: str, tmp_path: Path) -> None:
     X, y = random_problem(60, 8, seed=6, n_classes=n_classes)
     bench = Bench(NewtonCG(), X, y, tmp_path, 10, {"C": 10.0, "bias": bias})
     bench.objectives(3)
