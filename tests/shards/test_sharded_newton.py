@@ -49,12 +49,15 @@ def test_triangles_travel_packed() -> None:
 
 
 @pytest.mark.usefixtures("streaming")
-@pytest.mark.parametrize(("solver", "loss", "bias"), CASES)
+@pytest.mark.parametrize(
+    ("solver", "loss", "bias", "n_classes"),
+    [*((*case, 2) for case in CASES), ("newton-cg", "squared_hinge", "augmented", 3)],
+)
 def test_same_bytes_where_half_of_all_is_lost_before_each_task(
-    solver: str, loss: str, bias: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    solver: str, loss: str, bias: str, n_classes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And a run that began in this process, and was stopped in the midst of a system, goes on there."""
-    rows = rows_of(loss)
+    rows = rows_of(loss, n_classes=n_classes)
     options: dict[str, Any] = {"solver": solver, "loss": loss, "bias": bias, "C": 0.1, "tol": 1e-2, "shards": 3}
     serial, saves = FitConfig.of(scheduler="serial", **options), Checkpoints(tmp_path / "c", {}, 1e9)
     here = folder_bytes(fit_store(rows, serial), tmp_path / "m")

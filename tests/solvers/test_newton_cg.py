@@ -87,6 +87,9 @@ def test_products_are_limited_and_any_number_goes_down(tmp_path: Path) -> None:
     few.ctx.control.sweeps_left = 3
     few.step()
     assert few.step().visits <= 3 * 60
+    few.ctx.control.sweeps_left = 1
+    assert few.state.extra.open
+    assert few.step().visits == 60  # along the guess alone
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])

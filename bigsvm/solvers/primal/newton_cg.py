@@ -65,9 +65,9 @@ class NewtonCG(FullGradient):
     def step(self, problem: Problem, state: PrimalState, ctx: Context) -> StepInfo:
         """Solve the system of the last look product by product; then move and look, as all do."""
         system: ConjugateGradients = state.extra
-        n, allowed = ctx.data.n_samples, self._products_allowed(ctx)
+        n, allowed = ctx.data.n_samples, self._products_allowed(state, ctx)
         paused = StepInfo(state.estimate, n, 0, ask_certificate=False, paused=True)
-        while system.open and system.iteration < allowed and not (system.iteration and ctx.expired()):
+        while system.open and system.iteration < allowed and not (state.direction.any() and ctx.expired()):
             try:
                 product = self._product(problem, state, ctx, system.search)
             except PassLeft:
@@ -102,11 +102,14 @@ class NewtonCG(FullGradient):
             weights=self.weights(state.problem), curvature=curvature,
         )  # fmt: skip
 
-    def _products_allowed(self, ctx: Context) -> int:
-        """Products of this system: one reading more than these is the look that follows."""
+    def _products_allowed(self, state: PrimalState, ctx: Context) -> int:
+        """Products of this system: one reading more than these is the look that follows.
+
+        Where no guess has led anywhere there is no direction without one.
+        """
         if ctx.sweeps_left is None:
             return self.most_products
-        return max(min(self.most_products, ctx.sweeps_left - 1), 1)
+        return max(min(self.most_products, ctx.sweeps_left - 1), 0 if state.direction.any() else 1)
 
     def direction(self, state: PrimalState, H: np.ndarray | None) -> None:
         """Begin a new system."""
