@@ -18,26 +18,17 @@ from bigsvm.problem.loss import loss_named
 from bigsvm.solvers.registry import SOLVERS
 from tests.forked import Run, programs
 from tests.products import each_of
+from tests.signatures import SIGNATURES
 
-_KNOWN = """
-import importlib, json, pkgutil, sys
+_KNOWN = (
+    SIGNATURES
+    + """
 import numpy as np
-from numba.core.dispatcher import Dispatcher
 from scipy import sparse
 import bigsvm
-import bigsvm.compiled
 from bigsvm import compile_in_child
 from bigsvm.run.fit import fit, precompile as precompiling, sizes
 from bigsvm.store.formats.array_rows import ArrayRows
-
-folder = pkgutil.walk_packages(bigsvm.compiled.__path__, "bigsvm.compiled.")
-modules = [importlib.import_module(found.name) for found in folder]
-
-def signatures():
-    return {
-        (name, str(signature)) for module in modules for name, found in vars(module).items()
-        if isinstance(found, Dispatcher) for signature in found.overloads
-    }
 
 def all_loaded(kind, call, load=True, emit=None):
     compile_in_child.compiled_in_child(kind, call, True)  # what a child alone has compiled is loaded by who calls it
@@ -56,6 +47,7 @@ def check(at_least=4):
     new = signatures() - known[0]
     sys.exit(f"compiled in the work: {sorted(new)}" if new else 0)
 """
+)
 
 _ROWS = """
 case = json.loads(sys.argv[1])

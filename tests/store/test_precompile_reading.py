@@ -28,24 +28,17 @@ from bigsvm.store.text.dump import dump
 from bigsvm.store.transforms import scaled_rows
 from tests.forked import Run, programs
 from tests.products import each_of
+from tests.signatures import SIGNATURES
 
 N, WIDTH = 40, 5
-_PROGRAM = """
-import importlib, json, pkgutil, sys, warnings
-from numba.core.dispatcher import Dispatcher
-import bigsvm.compiled
+_PROGRAM = (
+    SIGNATURES
+    + """
+import warnings
 from bigsvm.store.formats.opener import open_store
 import bigsvm.store.formats.parquet_rows, bigsvm.store.formats.tables.table_rows
-
-folder = pkgutil.walk_packages(bigsvm.compiled.__path__, "bigsvm.compiled.")
-modules = [importlib.import_module(found.name) for found in folder]
-
-def signatures():
-    return {
-        (name, str(signature)) for module in modules for name, found in vars(module).items()
-        if isinstance(found, Dispatcher) for signature in found.overloads
-    }
 """
+)
 _READ = """
 warnings.simplefilter("ignore")
 before = signatures()
