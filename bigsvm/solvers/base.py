@@ -300,6 +300,8 @@ class Solver(Protocol):
     """It has a stop rule of its paper's, for --stop paper."""
     in_shards: ClassVar[bool]
     """It works on shards of the rows where these are, and adds up what they find (`Context.shards`)."""
+    shards_if_asked: ClassVar[bool]
+    """It does so only where shards are asked for: of one it can do more."""
     in_rounds: ClassVar[bool]
     """It adds up many times in a pass (`Context.rounds_per_pass`)."""
     column_access: ClassVar[bool]
@@ -383,6 +385,7 @@ class SolverBase:
     self_paced: ClassVar[bool] = False
     paper_rule: ClassVar[bool] = False
     in_shards: ClassVar[bool] = False
+    shards_if_asked: ClassVar[bool] = False
     in_rounds: ClassVar[bool] = False
     column_access: ClassVar[bool] = False
     starts_from: ClassVar[StartsFrom] = ""

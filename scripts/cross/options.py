@@ -43,7 +43,7 @@ PAPER = ("rosenbrock", "newton", "ssvm", "hyperpass", "hyperpass-shrink", "pegas
 KERNELS = ("linear", "rbf", "poly", "sigmoid")
 WSS = ("1", "2", "3", "keerthi2", "wr", "wr+3")
 NU = ("nu_svc", "one_class", "nu_svr")
-IN_SHARDS = ("dcd", "newton", "newton-cg")
+IN_SHARDS = ("dcd", "newton", "newton-cg", "newton-ws")
 TOGETHER = "crammer-singer"
 STARTS = ("auto", "dcd", "pcd", "cd", "newton", "newton-cg", "newton-ws", "ssvm", *KERNELLED)
 """Solvers that start from an earlier model."""

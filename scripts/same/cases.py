@@ -132,6 +132,7 @@ def _problems() -> list[Case]:
             "-s dcd --loss hinge --c 0.01 --shards 2 --rounds-per-pass 4 --threads 2",
             streamed=True,
         ),
+        Case("two-shards-newton-ws", "stream", "-s newton-ws --loss hinge --shards 2 --tol 1e-2", streamed=True),
         Case("unsealed", "unsealed", "-s dcd --loss hinge"),
         Case("no-dual", "dense32", "-s dcd --no-dual"),
         Case("parquet", "parquet", "-s dcd"),

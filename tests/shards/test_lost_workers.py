@@ -12,7 +12,8 @@ import pytest
 from bigsvm.config import FitConfig
 from bigsvm.run.fit.fit import fit_store
 from bigsvm.solvers.dcd.shard_pass import ShardedGroup
-from tests.products import each_of
+from bigsvm.solvers.primal.sharded_rows import ShardedRows
+from tests.products import pairs_of
 from tests.shards.test_shard_stiffness import words
 from tests.shards.test_sharded_fits import folder_bytes, rows_of
 
@@ -21,26 +22,42 @@ KILLED_BEFORE = (3, 20, 21)  # rounds
 
 
 @pytest.mark.usefixtures("streaming")
-def test_same_bytes_on_worker_processes_that_are_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("own", "workers", "rounds_of", "name", "mapper_of"),
+    [
+        ({"solver": "dcd", "C": 0.1, "rounds_per_pass": 8}, 2, ShardedGroup, "round", lambda group: group._mapper),
+        ({"solver": "newton-ws", "C": 10.0}, 4, ShardedRows, "_round", lambda rows: rows._ctx.mapper),
+    ],
+)
+def test_same_bytes_on_worker_processes_that_are_killed(
+    own: dict[str, Any],
+    workers: int,
+    rounds_of: Any,
+    name: str,
+    mapper_of: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     rows = rows_of("squared_hinge", n_classes=3)
-    options: dict[str, Any] = {"solver": "dcd", "loss": "squared_hinge", "C": 0.1, "tol": 1e-2, "memory": "64MiB"}
-    options |= {"shards": 3, "rounds_per_pass": 8}
+    options: dict[str, Any] = {"loss": "squared_hinge", "tol": 1e-2, "memory": "64MiB", "shards": 3, **own}
     here = folder_bytes(fit_store(rows, FitConfig.of(scheduler="serial", **options)), tmp_path / "m")
-    whole, killed = ShardedGroup.round, []
+    whole, killed = getattr(rounds_of, name), []
 
-    def deadly(self: ShardedGroup, *told: Any) -> None:
+    def deadly(self: Any, *told: Any) -> Any:
         if self.rounds in KILLED_BEFORE and self.rounds not in killed:
             killed.append(self.rounds)
-            client = self._mapper._client
+            client = mapper_of(self)._client
             pids = client.run(os.getpid)
             os.kill(pids[sorted(pids)[0]], signal.SIGKILL)
-        whole(self, *told)
+        return whole(self, *told)
 
-    monkeypatch.setattr(ShardedGroup, "round", deadly)
+    monkeypatch.setattr(rounds_of, name, deadly)
     near = str(tmp_path / "near")
     there = fit_store(
         rows,
-        FitConfig.of(scheduler="processes", workers=2, scratch=str(tmp_path / "s"), worker_scratch=near, **options),
+        FitConfig.of(
+            scheduler="processes", workers=workers, scratch=str(tmp_path / "s"), worker_scratch=near, **options
+        ),
     )
     assert killed == list(KILLED_BEFORE)
     assert folder_bytes(there, tmp_path / "m") == here
@@ -49,12 +66,18 @@ def test_same_bytes_on_worker_processes_that_are_killed(tmp_path: Path, monkeypa
 
 
 @pytest.mark.usefixtures("streaming_hundreds")
-@each_of(shards=[4, 16], workers=[(1, 4), (2,)])
-def test_same_bytes_for_any_number_of_workers(shards: int, workers: tuple[int, ...], tmp_path: Path) -> None:
+@pairs_of(
+    shards=[4, 16],
+    workers=[(1, 4), (2,)],
+    n_features__own=[(300, {"solver": "dcd", "rounds_per_pass": 6}), (20, {"solver": "newton-ws"})],
+)
+def test_same_bytes_for_any_number_of_workers(
+    shards: int, workers: tuple[int, ...], n_features: int, own: dict[str, Any], tmp_path: Path
+) -> None:
     """Sparse rows, whose features are in several buckets."""
-    rows = words(2000, 300)
-    options: dict[str, Any] = {"solver": "dcd", "loss": "hinge", "tol": 1e-3, "memory": "64MiB", "max_passes": 3}
-    options |= {"shards": shards, "rounds_per_pass": 6}
+    rows = words(2000, n_features)
+    options: dict[str, Any] = {"loss": "hinge", "tol": 1e-3, "memory": "64MiB", "max_passes": 3}
+    options |= {"shards": shards, **own}
     found = []
     for how in [
         {"scheduler": "serial"},

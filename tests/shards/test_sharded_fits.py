@@ -249,6 +249,23 @@ def test_auto_takes_a_solver_that_knows_shards(loss: str) -> None:
 
 
 @pytest.mark.usefixtures("streaming")
+@pytest.mark.parametrize(("solver", "implied"), [("newton", True), ("newton-ws", False)])
+def test_much_data_make_shards_where_a_solver_wants_them(
+    solver: str, implied: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bigsvm.solvers.shards._SHARD_BYTES", 1000)
+    options = {"solver": solver, "loss": "squared_hinge"}
+    assert (make_plan(rows_of("hinge"), FitConfig.of(**options)).shards > 1) == implied
+    assert make_plan(rows_of("hinge"), FitConfig.of(shards=2, **options)).shards == 2
+
+
+@pytest.mark.usefixtures("streaming")
+def test_auto_takes_newton_ws_on_shards_where_it_does_on_one() -> None:
+    plan = make_plan(rows_of("hinge"), FitConfig.of(loss="hinge", C=100.0, shards=2))
+    assert (plan.solver.name, plan.shards, "without --shards" in plan.why) == ("newton-ws", 2, False)
+
+
+@pytest.mark.usefixtures("streaming")
 @pytest.mark.parametrize("loss", CLASSES + TARGETS)
 def test_a_plan_of_shards_says_what_would_be_chosen_without_them(loss: str) -> None:
     asked, whole = (make_plan(rows_of(loss), FitConfig.of(loss=loss, C=100.0, shards=L)) for L in (2, 1))

@@ -101,11 +101,15 @@ def test_a_cluster_without_workers_says_so() -> None:
         check_versions(HereClient(workers=0))
 
 
-def test_what_a_worker_holds_falls_with_the_workers() -> None:
+@pytest.mark.parametrize("solver", ["dcd", "newton-ws"])
+def test_what_a_worker_holds_falls_with_the_workers(solver: str) -> None:
     X = np.ones((4000, 30), np.float32)
     X[::2] = -1.0
     rows = ArrayRows(X, np.tile([0, 1], 2000))
-    config = FitConfig.of(solver="dcd", loss="hinge", shards=8, memory="64MiB")
+    config = FitConfig.of(solver=solver, loss="hinge", shards=8, memory="64MiB")
     one, two, eight, many = (worker_bytes(make_plan(rows, config), k) for k in (1, 2, 8, 100))
     assert one > two > eight == many
     assert (one - two) * 3 == (two - eight) * 4  # 8, 4 and 1 shards
+    plan = make_plan(rows, config)
+    held = {need.what: need.nbytes for need in plan.needs}
+    assert one >= plan.row_buffer_bytes + held.get("slacks", 0) + held.get("working set", 0) + held["alpha"] - 8

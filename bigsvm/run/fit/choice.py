@@ -67,13 +67,14 @@ def choose(store: RowBlocks, config: FitConfig, problem: Problem, shape: DataSha
         named = choices[0][0].name
         choices = [choice for choice in choices if choice[0].in_shards]
         if not choices:
-            hint = "leave out --shards, or say --solver dcd, newton or newton-cg"
+            hint = "leave out --shards, or say --solver dcd, newton, newton-cg or newton-ws"
             raise UsageError(f"solver {named!r} does not train shards of the rows apart", hint=hint)
         choices = _said_of_whole(choices, choose_solvers(config, dataclasses.replace(shape, shards=1), in_memory)[0])
     for choice in choices:
         solver, why, kept_bytes = choice
         weight_bytes = solver.weight_bytes(config.tol, shape.regression)
-        found = dataclasses.replace(shape, weight_bytes=weight_bytes, shards=shape.shards if solver.in_shards else 1)
+        apart = solver.in_shards and (config.shards is not None or not solver.shards_if_asked)
+        found = dataclasses.replace(shape, weight_bytes=weight_bytes, shards=shape.shards if apart else 1)
         streamed = Sizes(store, found, (*solver.needs(found, False), *checks), config.stage, packed)
         if streamed.least_memory() + kept_bytes <= budget:
             break

@@ -48,7 +48,8 @@ def cluster_plan(plan: Plan, workers: int, memory_per_worker: int | None) -> dic
     sums_s = plan.rounds_per_pass * sum_seconds(plan.shape)
     limit = SUMS if sums_s > read_s else SHARDS if workers > plan.shards else READING
     found.update(read_s=read_s, sums_s=sums_s, pass_s=read_s + sums_s, limit=limit)
-    found["passes_factor"] = 1.0 + plan.shards / plan.rounds_per_pass
+    if plan.solver.in_rounds:  # others add up what a whole pass has found, and need the passes of one shard
+        found["passes_factor"] = 1.0 + plan.shards / plan.rounds_per_pass
     return found
 
 

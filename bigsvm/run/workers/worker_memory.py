@@ -8,14 +8,15 @@ from bigsvm.units import MIB
 
 _WEIGHTS = 8  # vectors of the size of w: published ones of two rounds, local ones, its change, and two of a sum
 WORKER_BASE = 256 * MIB  # interpreter, libraries and compiled code of a worker
-_ROW = 9  # bytes a row and model: alpha, and whether the row streams
+_ROW = 9  # bytes a row and model of dcd: alpha, and whether the row streams
+_OF_SHARDS = ("Hessian", "working set")  # needs of primal solvers that the shards have, not the caller
 
 
 def worker_bytes(plan: Plan, workers: int) -> int:
     """Bytes that each of so many workers holds at most, beside its interpreter.
 
-    With shards: their alpha, rows kept in memory, the weights, and rows on their way (all rows, where the plan
-    keeps them in memory).  Without: tasks over blocks, of
+    With shards: their alpha (slacks and products of primal solvers, too), rows kept in memory, the weights, matrices,
+    and rows on their way (all rows, where the plan keeps them in memory).  Without: tasks over blocks, of
     which the largest holds all that the plan counts as a window, and what is as large as w.
     """
     shape = plan.shape
@@ -25,6 +26,10 @@ def worker_bytes(plan: Plan, workers: int) -> int:
         return FIXED + weights + (0 if plan.resident else READ_DEPTH * window)
     here = -(-plan.shards // max(workers, 1))
     rows = -(-shape.n_samples // plan.shards)
+    if not plan.solver.in_rounds:
+        of_rows = sum(need.nbytes for need in plan.needs if need.may_spill) + plan.row_buffer_bytes
+        matrix, held = (sum(need.nbytes for need in plan.needs if need.what == what) for what in _OF_SHARDS)
+        return FIXED + weights + here * ((of_rows + held) // plan.shards) + matrix + window
     kept = plan.row_buffer_bytes // plan.shards
     share = shape.weight_bytes * (shape.n_features + 1) * shape.n_models  # of w, as the shard changed it last
     return FIXED + weights + here * (rows * shape.n_models * _ROW + kept + share) + window

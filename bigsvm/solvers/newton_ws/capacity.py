@@ -80,6 +80,12 @@ class Room(NamedTuple):
         return min(1.0, _row_bytes(self.shape, entry_bytes) / _row_bytes(self.shape))
 
 
+def room_of_shard(whole: Room, shards: int) -> Room:
+    """What the working set of one of so many shards may take: together they take what the whole does."""
+    nbytes = (whole.nbytes - DECODED_BYTES) // shards + DECODED_BYTES
+    return Room(-(-whole.most // shards), nbytes, whole.shape)
+
+
 def _least_saved(shape: DataShape) -> int:
     """Bytes of an entry whose value no table holds: of sparse rows the feature number at least is coded."""
     sparse = shape.nnz < shape.n_samples * shape.n_features and shape.n_features <= SMALL

@@ -130,6 +130,6 @@ def fall_back(state: WorkingState, ctx: Context) -> DualCDState:
 
 
 def close(state: WorkingState) -> None:
-    assert state.place is not None
-    state.place.close()
+    if state.place is not None:
+        state.place.close()
     state.rows.close()

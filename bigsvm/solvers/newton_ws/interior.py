@@ -3,15 +3,19 @@
 Mehrotra's predictor and corrector with Gondzio's further correctors; each iteration factors one matrix of
 (n_features + 1)^2 and reads the rows a few times.  It does not care how many rows lie on their hyperplane, nor how
 large C is: some twenty iterations, where a smoothed Newton method took hundreds on w8a.
+
+What an iteration wants of the rows is sums and least values alone (`OnPath`), so that they need not be here.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from bigsvm.compiled.linear import interior as kernel
 from bigsvm.compiled.linear.hessian import solve_factored
-from bigsvm.solvers.newton_ws.subproblem import Solution, Subproblem
+from bigsvm.solvers.newton_ws.subproblem import Around, Solution, Subproblem
 
 ROW_ARRAYS = 18  # float64 a row, while a problem is solved
 
@@ -19,6 +23,48 @@ _BACK_OFF = 0.99  # of the step at which a variable would be 0
 _CORRECTORS = 3
 _WORTH = 1.01, 0.005  # a corrector whose steps are longer than that, times and plus
 _MOST = 100  # iterations
+
+
+class GapSums(NamedTuple):
+    """What the rows give to the gap: C times their losses, side times alpha, and sum alpha y [x, bias] by the side."""
+
+    losses: float
+    linear: float
+    pulled: np.ndarray
+
+
+class OnPath(Protocol):
+    """The rows of an iterate, wherever they are: alpha, C - alpha, xi and eta of each, all positive.
+
+    They follow one *direction* of w at a time, that of the targets which were set last.
+    """
+
+    def start(self, w: np.ndarray, mu: float) -> tuple[float, GapSums]:
+        """Put each row on the central path at its slack; the sum of C, 0 where there are no rows."""
+
+    def weigh(self, H: list[np.ndarray]) -> tuple[float, np.ndarray]:
+        """Put sum h [x, bias] [x, bias]' into H[0]; sum alpha eta + room xi, and the pull of targets 0."""
+
+    def towards(self, dw: np.ndarray) -> tuple[float, float]:
+        """Take products with the direction; the longest steps (dual, primal) until a variable is 0."""
+
+    def products_after(self, dual: float, primal: float) -> float:
+        """sum alpha eta + room xi after such steps along the direction."""
+
+    def correct(self, mu: float) -> np.ndarray:
+        """The pull of the targets of Mehrotra's corrector, whose predictor the direction was."""
+
+    def recentre(self, mu: float, dual: float, primal: float) -> np.ndarray:
+        """The direction is good; the pull of targets that bring back what such steps leave far from the path."""
+
+    def step(self, dual: float, primal: float, present: bool) -> GapSums:
+        """Go so far: along the present direction, or else along the one that was good."""
+
+    def to_bounds(self) -> GapSums:
+        """Put rows that are clearly at a bound there."""
+
+    def take_back(self) -> None:
+        """Undo that."""
 
 
 def solve_hinge(problem: Subproblem, w: np.ndarray, target: float, mu: float) -> Solution:
@@ -30,77 +76,161 @@ def solve_hinge(problem: Subproblem, w: np.ndarray, target: float, mu: float) ->
     Source: Mehrotra, SIAM J. Optimization 2 (1992); Gondzio, Computational Optimization and Applications 6 (1996);
     for linear SVM Ferris and Munson, SIAM J. Optimization 13 (2002).
     """
-    if not len(problem.C):  # the fold decides alone
-        return Solution(np.where(problem.regulariser > 0.0, problem.lean, w), np.zeros(0), 0)
-    path = _Path(problem, w, mu)
+    rows = PathRows(problem)
+    w, iterations = follow(problem, rows, w, target, mu)
+    return Solution(w, rows.alpha, iterations)
+
+
+def follow(problem: Around, rows: OnPath, w: np.ndarray, target: float, mu: float) -> tuple[np.ndarray, int]:
+    """The same of rows that may be elsewhere; w, and the number of iterations."""
+    path = _Path(problem, rows, w, mu)
+    if path.costs == 0.0:  # the fold decides alone
+        return np.where(problem.regulariser > 0.0, problem.lean, w), 0
     iterations = 0
-    while path.gap() > target and iterations < _MOST:
+    while path.gap > target and iterations < _MOST:
         path.advance()
         iterations += 1
-    return Solution(path.w, path.settled(target), iterations)
+    path.settle(target)
+    return path.w, iterations
 
 
 class _Path:
-    """An iterate: w, and alpha, C - alpha, xi, eta of each row, all positive."""
+    """An iterate: w, and what the rows at it sum up to.
 
-    def __init__(self, problem: Subproblem, w: np.ndarray, mu: float) -> None:
-        self.problem, self.w, self.R = problem, w.copy(), problem.regulariser
-        s, self.C = problem.slacks(w), problem.C
-        n = len(s)
-        self.rows, self.h = kernel.RowsOnPath(s, *(np.empty(n) for _ in range(4))), np.empty(n)
-        kernel.centre(self.rows, self.C, mu)
+    V : the sum of the dual point;  gap : primal less dual value of the subproblem
+    """
+
+    def __init__(self, problem: Around, rows: OnPath, w: np.ndarray, mu: float) -> None:
+        self.problem, self.rows, self.w, self.R = problem, rows, w.copy(), problem.regulariser
+        self.costs, sums = rows.start(w, mu)
         self.H = problem.triangles()
-        self.V = np.empty(len(w))
+        self._see(sums)
 
-    def gap(self) -> float:
-        """Primal less dual value of the subproblem; sets V, the sum of the dual point."""
-        problem, w, R, (s, alpha, *_) = self.problem, self.w, self.R, self.rows
-        self.V = problem.lean + problem.pull(alpha)
-        primal = 0.5 * float(w @ (R * w)) - float(problem.lean @ w) + float(self.C @ np.maximum(s, 0.0))
-        gap = primal - float(problem.side @ alpha) + 0.5 * float(self.V @ (R * self.V))
+    def _see(self, sums: GapSums) -> None:
+        problem, w, R = self.problem, self.w, self.R
+        self.V = problem.lean + sums.pulled
+        primal = 0.5 * float(w @ (R * w)) - float(problem.lean @ w) + sums.losses
+        gap = primal - sums.linear + 0.5 * float(self.V @ (R * self.V))
         # A free bias wants sum y alpha = 0, whatever its price.
-        return gap + (abs(w[-1] * self.V[-1]) if problem.free else 0.0)
+        self.gap = gap + (abs(float(w[-1] * self.V[-1])) if problem.free else 0.0)
 
     def advance(self) -> None:
         """One iteration."""
-        n, rows, h, C = len(self.h), self.rows, self.h, self.C
-        before = kernel.weigh(rows, h)
-        self.problem.factored(h, self.H)
-        nothing: np.ndarray = np.zeros(n)
-        zero = kernel.Targets(nothing, nothing)
-        _, p = self._towards(zero)
-        dual, primal = (min(1.0, length) for length in kernel.reach(rows, h, p, zero))
-        after = kernel.products_after(rows, h, p, zero, dual, primal)
-        mu = (after / before) ** 3 * before / (2.0 * C.sum())
-        targets = kernel.Targets(np.empty(n), np.empty(n))
-        kernel.second_order(rows, h, p, C, mu, targets)
-        dw, p = self._towards(targets)
-        dual, primal = self._lengths(p, targets)
+        rows = self.rows
+        before, pulled = rows.weigh(self.H)
+        self.problem.factor(self.H)
+        dual, primal = (min(1.0, length) for length in rows.towards(self._direction(pulled)))
+        after = rows.products_after(dual, primal)
+        mu = (after / before) ** 3 * before / (2.0 * self.costs)
+        dw = self._direction(rows.correct(mu))
+        dual, primal = _lengths(rows.towards(dw))
+        better = True
         for _ in range(_CORRECTORS):
-            others = kernel.Targets(np.empty(n), np.empty(n))
             farther = min(1.0, 1.3 * dual + 0.1), min(1.0, 1.3 * primal + 0.1)
-            kernel.recentre(rows, h, p, C, mu, targets, *farther, others)
-            other_dw, other_p = self._towards(others)
-            other = self._lengths(other_p, others)
-            if min(other) <= _WORTH[0] * min(dual, primal) + _WORTH[1]:
+            other_dw = self._direction(rows.recentre(mu, *farther))
+            other = _lengths(rows.towards(other_dw))
+            better = min(other) > _WORTH[0] * min(dual, primal) + _WORTH[1]
+            if not better:
                 break
-            (dual, primal), dw, p, targets = other, other_dw, other_p, others
-        kernel.step(rows, h, p, targets, dual, primal)
+            (dual, primal), dw = other, other_dw
+        sums = rows.step(dual, primal, better)
         self.w += primal * dw
+        self._see(sums)
 
-    def _towards(self, targets: kernel.Targets) -> tuple[np.ndarray, np.ndarray]:
-        """The Newton direction of w to such targets, and the rows' products with it."""
-        pulled, dw = np.empty(len(self.h)), np.empty(len(self.w))
-        kernel.pull(self.rows, self.h, targets, pulled)
-        solve_factored(*self.H, self.V - self.R * self.w - self.problem.pull(pulled), dw)
-        return dw, self.problem.products(dw)
+    def _direction(self, pulled: np.ndarray) -> np.ndarray:
+        """The Newton direction of w to targets of such a pull."""
+        dw = np.empty(len(self.w))
+        solve_factored(*self.H, self.V - self.R * self.w - pulled, dw)
+        return dw
 
-    def _lengths(self, p: np.ndarray, targets: kernel.Targets) -> tuple[float, float]:
-        dual, primal = kernel.reach(self.rows, self.h, p, targets)
-        return min(1.0, _BACK_OFF * dual), min(1.0, _BACK_OFF * primal)
+    def settle(self, target: float) -> None:
+        """Rows that are clearly at a bound go there, unless that costs more than `target`."""
+        gap = self.gap
+        self._see(self.rows.to_bounds())
+        if not self.gap <= max(2.0 * gap, target):
+            self.rows.take_back()
 
-    def settled(self, target: float) -> np.ndarray:
-        """alpha with rows that are clearly at a bound put there, unless that costs more than `target`."""
-        gap, rows, before = self.gap(), self.rows, self.rows.alpha.copy()
+
+def _lengths(reach: tuple[float, float]) -> tuple[float, float]:
+    dual, primal = reach
+    return min(1.0, _BACK_OFF * dual), min(1.0, _BACK_OFF * primal)
+
+
+class PathRows:
+    """`OnPath` of rows that are here."""
+
+    def __init__(self, problem: Subproblem) -> None:
+        self.problem, self.C = problem, problem.C
+
+    @property
+    def alpha(self) -> np.ndarray:
+        """float64, (n_rows,)."""
+        return self._rows.alpha
+
+    def start(self, w: np.ndarray, mu: float) -> tuple[float, GapSums]:
+        """As `OnPath` says."""
+        s = self.problem.slacks(w)
+        n = len(s)
+        self._rows, self._h = kernel.RowsOnPath(s, *(np.empty(n) for _ in range(4))), np.empty(n)
+        kernel.centre(self._rows, self.C, mu)
+        return float(self.C.sum()), self._gap()
+
+    def _gap(self) -> GapSums:
+        s, alpha, *_ = self._rows
+        pulled = self.problem.pull(alpha)
+        return GapSums(float(self.C @ np.maximum(s, 0.0)), float(self.problem.side @ alpha), pulled)
+
+    def weigh(self, H: list[np.ndarray]) -> tuple[float, np.ndarray]:
+        """As `OnPath` says."""
+        before = kernel.weigh(self._rows, self._h)
+        self.problem.add_hessian(self._h, H)
+        nothing: np.ndarray = np.zeros(len(self._h))
+        return before, self._aim(kernel.Targets(nothing, nothing))
+
+    def _aim(self, targets: kernel.Targets) -> np.ndarray:
+        pulled = np.empty(len(self._h))
+        self._targets = targets
+        kernel.pull(self._rows, self._h, targets, pulled)
+        return self.problem.pull(pulled)
+
+    def towards(self, dw: np.ndarray) -> tuple[float, float]:
+        """As `OnPath` says."""
+        self._p = self.problem.products(dw)
+        dual, primal = kernel.reach(self._rows, self._h, self._p, self._targets)
+        return float(dual), float(primal)
+
+    def products_after(self, dual: float, primal: float) -> float:
+        """As `OnPath` says."""
+        return float(kernel.products_after(self._rows, self._h, self._p, self._targets, dual, primal))
+
+    def correct(self, mu: float) -> np.ndarray:
+        """As `OnPath` says."""
+        targets = self._new_targets()
+        kernel.second_order(self._rows, self._h, self._p, self.C, mu, targets)
+        return self._aim(targets)
+
+    def recentre(self, mu: float, dual: float, primal: float) -> np.ndarray:
+        """As `OnPath` says."""
+        self._good = self._p, self._targets
+        targets = self._new_targets()
+        kernel.recentre(self._rows, self._h, self._p, self.C, mu, self._targets, dual, primal, targets)
+        return self._aim(targets)
+
+    def step(self, dual: float, primal: float, present: bool) -> GapSums:
+        """As `OnPath` says."""
+        p, targets = (self._p, self._targets) if present else self._good
+        kernel.step(self._rows, self._h, p, targets, dual, primal)
+        return self._gap()
+
+    def to_bounds(self) -> GapSums:
+        """As `OnPath` says."""
+        rows, self._before = self._rows, self._rows.alpha.copy()
         kernel.at_bounds(self.C, rows.xi, rows.eta, rows.alpha)
-        return rows.alpha if self.gap() <= max(2.0 * gap, target) else before
+        return self._gap()
+
+    def take_back(self) -> None:
+        """As `OnPath` says."""
+        self._rows.alpha[:] = self._before
+
+    def _new_targets(self) -> kernel.Targets:
+        return kernel.Targets(np.empty(len(self._h)), np.empty(len(self._h)))

@@ -34,7 +34,7 @@ from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.deferred import DEFERRED_ALPHA
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import Context, DataShape, Keeps, Need, Point, SmallFit, StartsFrom, StepInfo
-from bigsvm.solvers.newton_ws.capacity import Room, least_rows, matrix_bytes, rows_in, working_bytes
+from bigsvm.solvers.newton_ws.capacity import Room, least_rows, matrix_bytes, room_of_shard, rows_in, working_bytes
 from bigsvm.solvers.newton_ws.hand_over import (
     DCD,
     close,
@@ -46,14 +46,17 @@ from bigsvm.solvers.newton_ws.hand_over import (
     too_few,
     worth,
 )
+from bigsvm.solvers.newton_ws.sharded_working import MeasuredOnShards, ShardedWorkingRows
+from bigsvm.solvers.newton_ws.subproblem import SLICES
 from bigsvm.solvers.newton_ws.working_pass import WorkingPass
-from bigsvm.solvers.newton_ws.working_problem import Placed, balance, kept_rows, minimum, mixed, shares_gone
+from bigsvm.solvers.newton_ws.working_problem import Measured, WorkingHere, mixed, shares_gone
 from bigsvm.solvers.newton_ws.working_set import WorkingSet
 from bigsvm.solvers.newton_ws.working_state import WorkingState
 from bigsvm.solvers.primal.dual_point import mix_dual
 from bigsvm.solvers.primal.hessian import too_many_features
 from bigsvm.solvers.primal.primal_state import PrimalSolver, new_state
 from bigsvm.solvers.primal.row_state import row_needs
+from bigsvm.solvers.primal.sharded_rows import sums_need
 from bigsvm.solvers.weights import columns, inner, squared_norm
 from bigsvm.store.state.vectors import RowVector
 from bigsvm.tasks import PassLeft
@@ -66,7 +69,6 @@ _FAR, _NEAR = 1.0, 0.1  # mu of the first problem, and of those that start near 
 _CLOSE = 0.05  # relative gap from which on it pays to start a solution where the last one ended
 _SHORT, _BOLD = 0.1, 0.9  # steps below which far rows are minded, and from which no more
 _TINY = np.finfo(float).tiny
-_IDLE = 1e-6  # of C: alpha of a row that does not matter
 # Passes in which the gap halves, or the rows that matter do not fit; by whether the loss is smooth.  Rows of a smooth
 # loss keep their curvature where they are summed up: steps are as good as Newton's at least, and arrive.
 _HALVED_IN = {False: 3, True: 12}
@@ -95,6 +97,8 @@ class NewtonWS(PrimalSolver):
     biases: ClassVar[tuple[str, ...]] = ("augmented", "none", "free")
     can_defer: ClassVar[bool] = True
     starts_from: ClassVar[StartsFrom] = "weights"
+    in_shards: ClassVar[bool] = True
+    shards_if_asked: ClassVar[bool] = True  # several cannot hand over to dcd
 
     working_rows: int = 0
     max_features: int = 2000
@@ -113,7 +117,10 @@ class NewtonWS(PrimalSolver):
         return "always"
 
     def refusal(self, shape: DataShape) -> str | None:
-        """Too many features for a Hessian."""
+        """Too many features for a Hessian; dcd before or after it, of rows on shards."""
+        if shape.shards > 1 and (self.opening == "dcd" or self.fallback_after):
+            which = "opening=dcd" if self.opening == "dcd" else "fallback_after"
+            return f"solver {self.name!r} on shards hands nothing over to dcd: leave out {which}, or say --shards 1"
         return too_many_features(self.name, shape, self.max_features)
 
     def small_fits(self, tol: float, resident: bool) -> list[SmallFit]:
@@ -137,6 +144,7 @@ class NewtonWS(PrimalSolver):
             Need("gradients", 8 * wide),
             Need("Hessian", matrix_bytes(shape)),
             Need("working set", working_bytes(shape, least_rows(shape, resident))),
+            *sums_need(shape, matrix_bytes(shape) // SLICES + 2 * wide),
             *row_needs(shape),
             Need("row places", n * shape.n_models, may_spill=True),
             Need(DEFERRED_ALPHA, 8 * n * shape.n_models, may_spill=True),
@@ -148,9 +156,12 @@ class NewtonWS(PrimalSolver):
         if not ctx.resident:
             call_all(ctx.data.dtype, ctx.data.index_dtype, ctx.data.layout)
         m = problem.n_models
+        if ctx.shards > 1:
+            given = vars(new_state(problem, ctx, rows=ShardedWorkingRows(problem, ctx, self._room(ctx, problem, 0))))
+            return WorkingState(**given, careful=np.zeros(m, bool), tol=ctx.tol)
         place = ctx.vector("row places", m, np.uint8)
         state = WorkingState(**vars(new_state(problem, ctx)), place=place, careful=np.zeros(m, bool), tol=ctx.tol)
-        if self.opening == "dcd" and problem.bias != "free" and ctx.shards == 1:
+        if self.opening == "dcd" and problem.bias != "free":
             state.opening = DCD.init(problem, ctx)
             state.pace.see(0.0, np.ones(1))
         return state
@@ -204,11 +215,14 @@ class NewtonWS(PrimalSolver):
             capacity, grown = (self._room(ctx, problem, state.growth + more).most for more in (0, 1))
             if grown > capacity and not given:
                 state.growth, state.gaps, state.stuck = state.growth + 1, state.gaps[-1:], 0
-            elif self._hands_back(state, given, ctx):
+            elif isinstance(found, WorkingSet) and self._hands_back(state, given, ctx):
                 state.fallback = fall_back(state, ctx)
                 message = f"the gap has not halved in {patience} passes, dcd goes on{too_few(found, problem, ctx)}"
                 message = f"after {state.passes} passes dcd goes on, as asked" if given else message
                 message = f"newton-ws: {message}"
+        if isinstance(state.rows, ShardedWorkingRows):
+            state.rows.end()
+            state.rows.save()
         exhausted = state.stuck > 3 and state.fallback is None
         return StepInfo(
             state.estimate, n, n, ask_certificate=done, exhausted=exhausted, collectable=collectable, message=message
@@ -243,19 +257,25 @@ class NewtonWS(PrimalSolver):
         n, shape = ctx.data.n_samples, shape_of(problem, ctx)
         rows = least_rows(shape, ctx.resident)
         if not ctx.resident:
-            return Room(min(self.working_rows or n, n), working_bytes(shape, rows) + ctx.row_buffer_bytes, shape)
+            whole = Room(min(self.working_rows or n, n), working_bytes(shape, rows) + ctx.row_buffer_bytes, shape)
+            return whole if ctx.shards == 1 else room_of_shard(whole, ctx.shards)
         most = rows + rows_in(ctx.row_buffer_bytes, shape)
         return Room(min(self.working_rows or rows << _GROWTH * growth, most, n), 0, shape)
 
     def _solve_sample(self, state: WorkingState, ctx: Context) -> None:
         """The direction from 0 to the solution for a sample, whose rows cost more by as much as they are fewer."""
         problem, w = state.problem, columns(state.w)
-        found, share = self._new_pass(state, ctx).sample()
-        state.entry_bytes = found.entry_bytes
+        found: Measured
+        if isinstance(state.rows, ShardedWorkingRows):
+            found, share = state.rows.sample(state.passes, state.w.shape), 1.0
+        else:
+            sample, share = self._new_pass(state, ctx).sample()
+            state.entry_bytes = sample.entry_bytes
+            found = self._here(state, sample, None, ctx)
         for m in range(problem.n_models):
-            part = kept_rows(problem, found, m, np.zeros(len(w)), w[:, m], ctx.threads, 1.0 / share)
-            target = _SAMPLED * _NEAR * float(part.C.sum())
-            columns(state.direction)[:, m] = minimum(problem, part, w[:, m], target, _FAR).w
+            posed = found.posed(m, np.zeros(len(w)), w[:, m], scale=1.0 / share)
+            target = _SAMPLED * _NEAR * posed.costs
+            columns(state.direction)[:, m] = posed.minimum(w[:, m], target, _FAR)
 
     def _new_pass(self, state: WorkingState, ctx: Context) -> WorkingPass:
         assert state.place is not None
@@ -273,12 +293,18 @@ class NewtonWS(PrimalSolver):
         done = np.asarray(self.update_gaps(state) <= _DONE * ctx.tol * state.primal)
         return done & ~done.all()
 
-    def _pass(self, state: WorkingState, ctx: Context, done: np.ndarray) -> tuple[WorkingSet, np.ndarray]:
+    def _pass(
+        self, state: WorkingState, ctx: Context, done: np.ndarray
+    ) -> tuple[WorkingSet | MeasuredOnShards, np.ndarray]:
         """Measure the direction, choose the working set, and go to the least of P."""
         problem, rows, d = state.problem, state.rows, state.direction
         columns(d)[:, done] = 0.0
-        found = self._new_pass(state, ctx).read(state.w, d, done)
-        state.entry_bytes = found.entry_bytes
+        found: WorkingSet | MeasuredOnShards
+        if isinstance(rows, ShardedWorkingRows):
+            found = rows.read(state.w, d, done, state.passes)
+        else:
+            found = self._new_pass(state, ctx).read(state.w, d, done)
+            state.entry_bytes = found.entry_bytes
         steps = rows.search(problem, inner(problem, state.w, d), squared_norm(problem, d))
         rows.advance(steps)
         lengths = np.array([step.length for step in steps])
@@ -288,36 +314,44 @@ class NewtonWS(PrimalSolver):
         return found, lengths
 
     def _solve(
-        self, state: WorkingState, ctx: Context, found: WorkingSet, lengths: np.ndarray, done: np.ndarray
-    ) -> None:
+        self, state: WorkingState, ctx: Context, found: WorkingSet | MeasuredOnShards, lengths: np.ndarray,
+        done: np.ndarray,
+    ) -> None:  # fmt: skip
         """The next direction, and the best dual point with what the working set says."""
         problem, w, d = state.problem, columns(state.w), columns(state.direction)
         crowded = (state.passes == 0) & (found.sides[1] > found.capacity)  # more rows inside the margin than are kept
         state.careful = np.where(state.careful, lengths < _BOLD, (lengths < _SHORT) | crowded)
         gaps = self.update_gaps(state)
         targets = np.maximum(_FINAL * ctx.tol * state.primal, _INNER * np.minimum(gaps, 0.5 * state.primal))
-        assert state.place is not None
-        leans = [columns(lean) for lean in found.fold.leans]
+        measured: Measured
+        if isinstance(found, MeasuredOnShards):
+            measured, known = found, None
+        else:
+            measured = here = self._here(state, found, lengths, ctx)
+            known = here.known
+        leans = [columns(lean) for lean in measured.leans]
         reached, V = mixed(leans, shares_gone(lengths)), leans[-1].copy()
-        known, unbalanced = Placed(problem, state.rows, state.place, found, lengths), np.zeros(len(done), bool)
+        unbalanced = np.zeros(len(done), bool)
         for m in np.flatnonzero(~done).tolist():
             lean, at = V[:, m].copy(), w[:, m].copy()
-            part = kept_rows(problem, found, m, reached[:, m], at, ctx.threads, sampled=bool(state.careful[m]))
+            posed = measured.posed(m, reached[:, m], at, sampled=bool(state.careful[m]))
             start, mu = (at, _NEAR) if gaps[m] <= _CLOSE * state.primal[m] else (np.zeros_like(at), _FAR)
-            solution = minimum(problem, part, start, float(targets[m]), mu)
-            d[:, m] = solution.w - w[:, m]
-            alpha = solution.alpha
-            crossed = bool(np.any(alpha[part.far] > _IDLE * part.C[part.far]))
-            if part.F is not None or (crossed and state.passes > 0):
+            solution = posed.minimum(start, float(targets[m]), mu)
+            d[:, m] = solution - w[:, m]
+            if measured.F is not None or (state.passes > 0 and posed.crossed()):
                 # A dual point wants folded rows as they are, and none that pays for many.
-                part = replace(kept_rows(problem, found, m, lean, at, ctx.threads), F=None)
-                alpha = minimum(problem, part, solution.w, float(targets[m]), _NEAR).alpha
-            alpha = np.where(part.far, 0.0, alpha)
-            unbalanced[m] = problem.bias == "free" and not balance(part, alpha, V[-1, m])
-            V[:, m] += part.pull(alpha)
-            known.take(m, alpha[~part.far])
-        mix_dual(state, problem.loss, V.reshape(state.w.shape), known, ctx.tol, done | unbalanced)
+                posed = measured.posed(m, lean, at, bends=False)
+                posed.minimum(solution, float(targets[m]), _NEAR)
+            added, balanced = posed.dual(V[-1, m])
+            unbalanced[m] = not balanced
+            V[:, m] += added
+        mixing = state.rows if isinstance(state.rows, ShardedWorkingRows) else None
+        mix_dual(state, problem.loss, V.reshape(state.w.shape), known, ctx.tol, done | unbalanced, mixing)
         self.update_gaps(state)
+
+    def _here(self, state: WorkingState, found: WorkingSet, lengths: np.ndarray | None, ctx: Context) -> WorkingHere:
+        assert state.place is not None
+        return WorkingHere(state.problem, state.rows, state.place, found, lengths, ctx.threads)
 
     def forecast(self, state: WorkingState) -> float:
         """The relative gap that a proof of the present point is expected to show."""
@@ -332,7 +366,11 @@ class NewtonWS(PrimalSolver):
         if state.dual_cd is not None:
             return DCD.points(state.dual_cd)
         w = state.w if state.estimate <= state.tol else state.w + state.direction
-        return [Point(state.problem, w, state.rows.alpha)]
+        rows = state.rows
+        if isinstance(rows, ShardedWorkingRows):
+            rows.collect()
+            return [Point(state.problem, w, rows.alpha, on_shards=rows.prove)]
+        return [Point(state.problem, w, rows.alpha)]
 
     def learn(
         self, state: WorkingState, certificate: Certificate, rebuilt: Sequence[np.ndarray], of: Sequence[np.ndarray]

@@ -37,16 +37,47 @@ class Solution(NamedTuple):
     iterations: int
 
 
-@dataclass
-class Subproblem:
+@dataclass(kw_only=True)
+class Around:
+    """What of the problem is no sum over rows: it is where the problem is solved, wherever the rows are.
+
+    free : the weight of the bias costs nothing
+    lean, at : float64, (n_features + 1,);  F : float64, a triangle (`compiled/linear/hessian.py`), or None
+    """
+
+    free: bool
+    lean: np.ndarray
+    at: np.ndarray
+    F: np.ndarray | None = None
+
+    @property
+    def regulariser(self) -> np.ndarray:
+        """The diagonal that |w|^2 is taken with: ones, and 0 for a free bias."""
+        R = np.ones(len(self.lean))
+        R[-1] = 0.0 if self.free else 1.0
+        return R
+
+    def triangles(self) -> list[np.ndarray]:
+        """Room for the sums of SLICES."""
+        return [np.empty(triangle_size(len(self.lean))) for _ in range(SLICES)]
+
+    def factor(self, H: list[np.ndarray]) -> None:
+        """Add the regulariser and F to the rows' sum in H[0]; its factor goes to H[1]."""
+        H[0][triangle_diagonal(len(self.lean))] += self.regulariser
+        if self.F is not None:
+            H[0] += self.F
+        factor_symmetric(*H)
+
+
+@dataclass(kw_only=True)
+class Subproblem(Around):
     """Rows in a few matrices, one below the other.
 
     parts : rows as they are held;  codes : int32, (n_rows,), 1 for rows whose y is +1
     C : float64, (n_rows,), positive
     far : bool, (n_rows,)   of the sample, standing for many
     side : float64, (n_rows,), 1, or -1 for rows that pay for leaving the margin: loss(y f(x) - 1)
-    bias : constant feature, 0 for none;  free : its weight costs nothing
-    lean, at : float64, (n_features + 1,);  F : float64, a triangle (`compiled/linear/hessian.py`), or None
+    bias : constant feature, 0 for none
     """
 
     parts: list[Held]
@@ -55,10 +86,6 @@ class Subproblem:
     far: np.ndarray
     side: np.ndarray
     bias: float
-    free: bool
-    lean: np.ndarray
-    at: np.ndarray
-    F: np.ndarray | None = None
     threads: int = 1
 
     def __post_init__(self) -> None:
@@ -66,13 +93,6 @@ class Subproblem:
         self._rows = [slice(int(a), int(b)) for a, b in itertools.pairwise(ends)]
         half = int(np.searchsorted(ends, ends[-1] / SLICES))
         self._shares = [range(half), range(half, len(self.parts))]
-
-    @property
-    def regulariser(self) -> np.ndarray:
-        """The diagonal that |w|^2 is taken with: ones, and 0 for a free bias."""
-        R = np.ones(len(self.lean))
-        R[-1] = 0.0 if self.free else 1.0
-        return R
 
     def slacks(self, w: np.ndarray) -> np.ndarray:
         """1 - y f(x) of every row, by its side."""
@@ -95,19 +115,8 @@ class Subproblem:
         first, second = self._both(some)
         return first + second
 
-    def triangles(self) -> list[np.ndarray]:
-        """Room for the sums of SLICES."""
-        return [np.empty(triangle_size(len(self.lean))) for _ in range(SLICES)]
-
-    def factored(self, h: np.ndarray, H: list[np.ndarray]) -> None:
-        """Triangles of sum_i h_i [x_i, bias] [x_i, bias]' with the regulariser and F in H[0], its factor in H[1]."""
-        self._add_hessian(h, H)
-        H[0][triangle_diagonal(len(self.lean))] += self.regulariser
-        if self.F is not None:
-            H[0] += self.F
-        factor_symmetric(*H)
-
-    def _add_hessian(self, h: np.ndarray, H: list[np.ndarray]) -> None:
+    def add_hessian(self, h: np.ndarray, H: list[np.ndarray]) -> None:
+        """The triangle of sum_i h_i [x_i, bias] [x_i, bias]' in H[0]; H[1] is work space."""
 
         def some(share: range) -> None:
             mine = H[0] if share is self._shares[0] else H[1]

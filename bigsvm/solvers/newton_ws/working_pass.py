@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -17,8 +17,8 @@ from bigsvm.compiled.linear.primal import signed_margins
 from bigsvm.compiled.shared.coded import CodedRows
 from bigsvm.compiled.shared.visiting import shuffled
 from bigsvm.problem.certificate import RowsTerms, no_terms, with_block
+from bigsvm.problem.deferred import DeferredCertificate
 from bigsvm.problem.problem import Problem
-from bigsvm.solvers.base import Context
 from bigsvm.solvers.gathered import picked_rows, stacked
 from bigsvm.solvers.newton_ws.capacity import Room
 from bigsvm.solvers.newton_ws.held_rows import coded
@@ -33,8 +33,8 @@ from bigsvm.solvers.newton_ws.working_set import (
     frozen_alpha,
     shares_of_capacity,
 )
-from bigsvm.solvers.primal.line_search import exact_step
-from bigsvm.solvers.primal.row_pass import pass_refs, put_back
+from bigsvm.solvers.primal.line_search import Pieces, exact_step
+from bigsvm.solvers.primal.row_pass import Reads, pass_refs, put_back
 from bigsvm.solvers.primal.row_state import RowState
 from bigsvm.solvers.weights import inner, squared_norm
 from bigsvm.store.blocks import BlockRef, RowBlocks, blocks_of, readonly_view
@@ -44,13 +44,22 @@ from bigsvm.tasks import BLOCKS_PER_TASK, over_shares, runs_of
 _FIRST_ROUND = 0.05  # of the rows; at most half of the capacity
 _SAMPLE_FROM = 0.1  # of the rows are read for the sample
 _SAMPLE, _SAMPLE_PER_FEATURE = 0.04, 10  # of the rows, or rows for each feature, what is more: enough of a sample
-_LONGEST = 2.0  # step that is believed on the word of the first round
+LONGEST = 2.0  # step that is believed on the word of the first round
 _CLEAR = 2.0  # standard errors, for a step that is not believed to be whole
 _SPARE = 0.25  # of the capacity, beyond it, for rows of a round that then leave
 _TASK_CODED = 0.06  # of the capacity: rows of all tasks at one time, which are coded when a task is done
 _SURE = 1.5  # rows that a round may keep over those that it is expected to
 _REACH = 1.0  # of what a step moves a row in the mean, which counts for rows that it hardly moved
 _RUN_ORDER = 1 << 60  # in place of a first row, in the key of the order of runs
+
+
+class PassReads(Reads, Protocol):
+    """What a pass is lent: a `Context`, or a shard's part of one."""
+
+    @property
+    def seed(self) -> int: ...
+    @property
+    def deferred(self) -> list[DeferredCertificate]: ...
 
 
 class WorkingShare(NamedTuple):
@@ -61,6 +70,7 @@ class WorkingShare(NamedTuple):
     bands : which rows are kept;  anyway : the share of rows that is, whatever the bands; 0 for those in their bands
     points : (w, alpha of the rows) of the deferred certificates
     codes : rows that are kept are coded
+    origin : working row from which the rows that are kept are counted
     """
 
     data: RowBlocks
@@ -74,6 +84,7 @@ class WorkingShare(NamedTuple):
     points: tuple[tuple[np.ndarray, np.ndarray], ...]
     shape: tuple[int, ...]
     coded: bool
+    origin: int
 
 
 class WorkingRows(NamedTuple):
@@ -128,7 +139,7 @@ def working_task(share: WorkingShare) -> WorkingRows:
         kept = np.flatnonzero((place[rows] == KEPT).any(axis=1) | drawn)
         if len(kept):
             parts += KeptRows(
-                picked_rows(X, kept), block_codes[kept], block_cost[kept], block.start + kept,
+                picked_rows(X, kept), block_codes[kept], block_cost[kept], block.start - share.origin + kept,
                 ends_of(problem, s[rows][kept], p[rows][kept]), z[kept], distance[kept],
                 place[rows][kept], lot[kept], drawn[kept],
             ).split()  # fmt: skip
@@ -163,26 +174,29 @@ class WorkingPass:
     d : float64, shape of w, the direction;  w : from where
     room : for rows that are kept;  entry_bytes : that a row's entries are likely to take, 0 for nobody knows
     number : of the pass, for the order of its rows
+    part : working rows that are here;  None: all
 
     Raises PassLeft where the run is to stop: nothing of the pass counts, and it is begun again later.
     """
 
     def __init__(
-        self, ctx: Context, problem: Problem, rows: RowState, place: RowVector, shape: tuple[int, ...], room: Room,
-        entry_bytes: float, number: int,
+        self, ctx: PassReads, problem: Problem, rows: RowState, place: RowVector, shape: tuple[int, ...], room: Room,
+        entry_bytes: float, number: int, part: range | None = None,
     ) -> None:  # fmt: skip
         self.ctx, self.problem, self.rows, self.place, self.shape, self.room = ctx, problem, rows, place, shape, room
+        self.part = range(ctx.data.n_samples) if part is None else part
+        self._done, n = 0, len(self.part)
         capacity, self.certain = room.rows(entry_bytes), room.certain(entry_bytes)
         refs = pass_refs(ctx)
-        per_block = max(-(-ctx.data.n_samples // len(refs)), 1)
+        per_block = max(-(-n // max(len(refs), 1)), 1)
         task_rows = int(capacity * (_TASK_CODED if room.coded else _SPARE)) // ctx.pass_workers
         blocks = min(max(task_rows // per_block, 1), BLOCKS_PER_TASK)
         runs = list(runs_of(refs, blocks))
         self.runs = [runs[k] for k in shuffled(len(runs), ctx.seed, number, _RUN_ORDER)]
         m = problem.n_models
-        near, share = shares_of_capacity(capacity, ctx.data.n_samples)
+        near, share = shares_of_capacity(capacity, n)
         open_bands = Bands(np.full(m, np.inf), np.full(m, np.inf), np.ones(m), np.ones(m), share, (ctx.seed, number))
-        self.found = WorkingSet(problem, ctx.data.n_samples, near, open_bands, Fold.empty(problem, shape))
+        self.found = WorkingSet(problem, n, near, open_bands, Fold.empty(problem, shape))
         self.found.sides = np.zeros((2, m), np.int64)
         for proof in ctx.deferred:
             proof.restart()
@@ -192,8 +206,10 @@ class WorkingPass:
 
         It comes from several times as many rows, so that it is one of many places where rows are in some order.
         """
-        n, d = self.ctx.data.n_samples, self.shape[0]
-        enough = min(self.found.capacity, max(_SAMPLE_PER_FEATURE * d, int(_SAMPLE * n)))
+        n, all_rows = len(self.part), self.ctx.data.n_samples
+        # A shard's part of a sample is that of its rows.
+        per_feature = -(-_SAMPLE_PER_FEATURE * self.shape[0] * n // all_rows)
+        enough = min(self.found.capacity, max(per_feature, int(_SAMPLE * n)))
         some = self._next(0, max(int(_SAMPLE_FROM * n), enough))
         rows = sum(map(_rows_of, some))
         share = min(enough / rows, 1.0)
@@ -205,12 +221,21 @@ class WorkingPass:
 
         ready : bool, (n_models,)   models that want no rows
         """
-        n, capacity = self.ctx.data.n_samples, self.found.capacity
+        self.begin(d)
+        self._look_ahead(w, d)
+        return self.rest(d, ready)
+
+    def begin(self, d: np.ndarray) -> None:
+        """The first round, of which all rows are kept until it is known how long the step will be."""
+        n, capacity = len(self.part), self.found.capacity
         first = self._next(0, int(min(max(_FIRST_ROUND * n, 1), int(capacity * self.certain) // 2)))
         self._read(first, d, anyway=1.0)
-        self._look_ahead(w, d)
+        self._done = len(first)
+
+    def rest(self, d: np.ndarray, ready: np.ndarray) -> WorkingSet:
+        """All other rows, once `expect` was told how long."""
         self.found.bands.inside[ready] = self.found.bands.outside[ready] = -1.0
-        done = len(first)
+        done = self._done
         while done < len(self.runs):
             self._settle(last=False)
             found = self.found
@@ -241,6 +266,7 @@ class WorkingPass:
             return WorkingShare(
                 ctx.data, run, self.problem, d, None if d is None else rows.s.between(start, stop), own,
                 self.found.bands, anyway, points if d is not None else (), self.shape, self.room.coded,
+                self.part.start,
             )  # fmt: skip
 
         for run, found in over_shares(
@@ -256,26 +282,42 @@ class WorkingPass:
         """How long the step along d will be, by the rows of the first round; and what they are to it."""
         problem, found = self.problem, self.found
         linear, quadratic = inner(problem, w, d), squared_norm(problem, d)
-        scale = self.ctx.data.n_samples / max(found.seen, 1)
-        numbers = [part.number for part in found.parts]
+        scale = len(self.part) / max(found.seen, 1)
+        ahead = np.ones(problem.n_models)
         for m in range(problem.n_models):
+            pieces = self.first_pieces(m, scale)
+            slope, error = slope_at_one(problem, m, pieces())
+            if not is_whole(linear[m] + quadratic[m], slope, error):
+                step = exact_step(
+                    pieces, float(problem.C[m]), problem.loss.code, float(linear[m]), float(quadratic[m]), LONGEST
+                )
+                ahead[m] = step.length
+        moved, rows = self.moved()
+        self.expect(ahead, moved / max(rows, 1))
 
-            def pieces(m: int = m) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-                for part, rows in zip(found.parts, numbers, strict=True):
-                    yield self.rows.s.values[rows, m], self.rows.p.values[rows, m], part.cost * scale
+    def first_pieces(self, m: int, scale: float = 1.0) -> Pieces:
+        """Slacks, products and costs (times `scale`) of the rows that are kept, for searches of model m."""
 
-            step = exact_step(
-                pieces, float(problem.C[m]), problem.loss.code, float(linear[m]), float(quadratic[m]), _LONGEST
-            )
-            whole = linear[m] + quadratic[m], *_slope_at_one(problem, m, pieces())
-            found.bands.ahead[m] = 1.0 if abs(whole[0] + whole[1]) <= _CLEAR * whole[2] else step.length
-        moved = [np.abs(self.rows.p.values[rows]) for rows in numbers]
-        mean = sum(part.sum(axis=0) for part in moved) / max(sum(map(len, numbers)), 1)
+        def pieces() -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+            for part in self.found.parts:
+                yield self.rows.s.values[part.number, m], self.rows.p.values[part.number, m], part.cost * scale
+
+        return pieces
+
+    def moved(self) -> tuple[np.ndarray, int]:
+        """The sums of |p| of the rows that are kept, (n_models,), and how many they are."""
+        numbers = [part.number for part in self.found.parts]
+        moved = (np.abs(self.rows.p.values[rows]).sum(axis=0) for rows in numbers)
+        return sum(moved, np.zeros(self.problem.n_models)), sum(map(len, numbers))
+
+    def expect(self, ahead: np.ndarray, mean: np.ndarray) -> None:
+        """How long the step of each model will be, and how far it moves rows in the mean, both (n_models,)."""
+        found = self.found
+        found.bands.ahead[:] = ahead
         found.bands.reach[:] = np.where(mean > 0.0, _REACH * mean, 1.0)
-        for k, (part, rows) in enumerate(zip(found.parts, numbers, strict=True)):
-            z, distance, place = found.bands.place(
-                self.rows.s.values[rows], self.rows.p.values[rows], part.cost, part.lot
-            )
+        for k, part in enumerate(found.parts):
+            s, p = self.rows.s.values[part.number], self.rows.p.values[part.number]
+            z, distance, place = found.bands.place(s, p, part.cost, part.lot)
             found.parts[k] = part._replace(z=z, distance=distance, place=place)
             found.sides += np.array([(z <= 0.0).sum(axis=0), (z > 0.0).sum(axis=0)])
 
@@ -289,7 +331,15 @@ class WorkingPass:
             self.place.values[numbers] = place
 
 
-def _slope_at_one(
+def is_whole(regular: float, slope: float, error: float) -> bool:
+    """Whether one whole step is to be expected: the slope there may be 0, as far as some rows can tell.
+
+    regular : the regulariser's slope there;  slope, error : that of the losses, and its standard error
+    """
+    return bool(abs(regular + slope) <= _CLEAR * error)
+
+
+def slope_at_one(
     problem: Problem, m: int, pieces: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]]
 ) -> tuple[float, float]:
     """The slope of model m's losses after a whole step, as some rows show it, and its standard error."""

@@ -1,6 +1,12 @@
-"""Between a working set and its solution: the problem of each model, and the dual point that it gives of all rows."""
+"""Between a working set and its solution: the problem of each model, and the dual point that it gives of all rows.
+
+`WorkingHere` and `PosedHere` are of rows that are here; the same of shards are in `sharded_working`.
+"""
 
 from __future__ import annotations
+
+from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
 
@@ -12,6 +18,8 @@ from bigsvm.solvers.newton_ws.working_newton import solve_squared_hinge
 from bigsvm.solvers.newton_ws.working_set import FOLDED, KEPT, OUT, KeptRows, WorkingSet, frozen_alpha
 from bigsvm.solvers.primal.row_state import RowState
 from bigsvm.store.state.vectors import RowVector
+
+_IDLE = 1e-6  # of C: alpha of a row that does not matter
 
 
 def kept_rows(
@@ -66,6 +74,105 @@ def minimum(problem: Problem, part: Subproblem, w: np.ndarray, target: float, mu
     return solve_hinge(part, w, target, mu)
 
 
+class Posed(Protocol):
+    """The problem of one model on the rows that it keeps, wherever they are.
+
+    costs : sum of the rows' C
+    """
+
+    @property
+    def costs(self) -> float: ...
+
+    def minimum(self, w: np.ndarray, target: float, mu: float) -> np.ndarray:
+        """As `minimum`; alpha stays with the rows."""
+
+    def crossed(self) -> bool:
+        """Whether alpha of a far row is not 0, by more than a row may have that does not matter."""
+
+    def dual(self, folded: float) -> tuple[np.ndarray, bool]:
+        """What alpha of the kept rows sums up to, 0 of far ones; False where a free bias is not balanced.
+
+        folded : sum y alpha of the other rows, times the constant feature
+        """
+
+
+class Measured(Protocol):
+    """What a pass found: how many rows lie on either side, sums of those that are folded, and problems on the rest.
+
+    sides : int64, (2, n_models);  capacity : rows that are kept;  leans, F : as of a `Fold`
+    """
+
+    @property
+    def sides(self) -> np.ndarray: ...
+    @property
+    def capacity(self) -> int: ...
+    @property
+    def leans(self) -> list[np.ndarray]: ...
+    @property
+    def F(self) -> np.ndarray | None: ...
+
+    def posed(
+        self, m: int, lean: np.ndarray, at: np.ndarray, sampled: bool = False, bends: bool = True, scale: float = 1.0
+    ) -> Posed:
+        """The problem of model m, as `kept_rows` says; without F where it does not bend."""
+
+
+class PosedHere:
+    """`Posed` of rows that are here; `known` takes the dual point."""
+
+    def __init__(self, problem: Problem, m: int, part: Subproblem, known: Placed | None) -> None:
+        self._problem, self._m, self._part, self._known = problem, m, part, known
+        self.costs = float(part.C.sum())
+        self._alpha = np.zeros(0)
+
+    def minimum(self, w: np.ndarray, target: float, mu: float) -> np.ndarray:
+        """As `Posed` says."""
+        found = minimum(self._problem, self._part, w, target, mu)
+        self._alpha = found.alpha
+        return found.w
+
+    def crossed(self) -> bool:
+        """As `Posed` says."""
+        return far_matter(self._part, self._alpha)
+
+    def dual(self, folded: float) -> tuple[np.ndarray, bool]:
+        """As `Posed` says."""
+        part, known = self._part, self._known
+        assert known is not None
+        alpha = np.where(part.far, 0.0, self._alpha)
+        balanced = not part.free or balance(part, alpha, folded)
+        known.take(self._m, alpha[~part.far])
+        return part.pull(alpha), balanced
+
+
+class WorkingHere:
+    """`Measured` of rows that are here.
+
+    lengths : of the step, (n_models,);  None: no dual point is wanted
+    """
+
+    def __init__(
+        self, problem: Problem, rows: RowState, place: RowVector, found: WorkingSet, lengths: np.ndarray | None,
+        threads: int,
+    ) -> None:  # fmt: skip
+        self._problem, self._found, self._threads = problem, found, threads
+        self.sides, self.capacity = found.sides, found.capacity
+        self.leans, self.F = found.fold.leans, found.fold.F
+        self.known = None if lengths is None else Placed(problem, rows, place, found, lengths)
+
+    def posed(
+        self, m: int, lean: np.ndarray, at: np.ndarray, sampled: bool = False, bends: bool = True, scale: float = 1.0
+    ) -> Posed:
+        """As `Measured` says."""
+        part = kept_rows(self._problem, self._found, m, lean, at, self._threads, scale, sampled)
+        return PosedHere(self._problem, m, part if bends else replace(part, F=None), self.known)
+
+
+def far_matter(part: Subproblem, alpha: np.ndarray) -> bool:
+    """Whether a far row's alpha is not 0, by more than a row may have that does not matter."""
+    return bool(np.any(alpha[part.far] > _IDLE * part.C[part.far]))
+
+
 def balance(part: Subproblem, alpha: np.ndarray, folded: float) -> bool:
     """Make the kept alpha of the heavier class lighter until sum y alpha = 0, as the dual of a free bias wants it.
 
@@ -73,12 +180,17 @@ def balance(part: Subproblem, alpha: np.ndarray, folded: float) -> bool:
     """
     excess = (folded + float(part.pull(alpha)[-1])) / part.bias
     heavier = (part.codes == 1) == (excess > 0.0)
-    total = float(alpha[heavier].sum())
+    left = share_left(excess, float(alpha[heavier].sum()))
+    if left is not None:
+        alpha[heavier] *= left
+    return left is not None
+
+
+def share_left(excess: float, total: float) -> float | None:
+    """The part of kept alpha, `total` in a class, that is left when |excess| goes; None where it is not that much."""
     if abs(excess) > total:
-        return False
-    if total > 0.0:
-        alpha[heavier] *= 1.0 - abs(excess) / total
-    return True
+        return None
+    return 1.0 - abs(excess) / total if total > 0.0 else 1.0
 
 
 def in_problem(part: KeptRows, m: int, smooth: bool, sampled: bool) -> np.ndarray:

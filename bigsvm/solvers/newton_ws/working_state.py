@@ -16,7 +16,7 @@ from bigsvm.store.state.vectors import RowVector
 class WorkingState(PrimalState):
     """A primal solver's state between two passes; `direction` leads to the solution of the last working set.
 
-    place : uint8, (n_samples, n_models)   of each row in the pass (`working_set`)
+    place : uint8, (n_samples, n_models)   of each row in the pass (`working_set`); None where shards know it
     careful : bool, (n_models,)   far rows of the sample are in the problem: without them the last step was too short
     tol : the run's tolerance
     gaps : relative gaps of each model after the last passes, the newest last

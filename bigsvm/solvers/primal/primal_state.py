@@ -59,10 +59,12 @@ class PrimalState:
 
 
 def new_state(
-    problem: Problem, ctx: Context, with_slopes: bool = True, sums_products: bool = False
-) -> PrimalState:  # fmt: skip
-    """w = 0, alpha = 0.  On shards these sum the products of rows up where conjugate gradients want that."""
+    problem: Problem, ctx: Context, with_slopes: bool = True, sums_products: bool = False, rows: RowState | None = None
+) -> PrimalState:
+    """w = 0, alpha = 0, of such rows.  Where none are given shards sum products up as conjugate gradients want it."""
     m, d = problem.n_models, ctx.data.n_features
+    if rows is None:
+        rows = new_rows(problem, ctx, with_slopes) if ctx.shards == 1 else ShardedRows(problem, ctx, sums_products)
 
     def zeros() -> np.ndarray:
         return zero_weights(d, m)
@@ -70,7 +72,7 @@ def new_state(
     return PrimalState(
         problem=problem,
         w=zeros(),
-        rows=new_rows(problem, ctx, with_slopes) if ctx.shards == 1 else ShardedRows(problem, ctx, sums_products),
+        rows=rows,
         dual=DualPoint(np.zeros(m), np.zeros(m), zeros()),
         gradient=zeros(),
         direction=zeros(),

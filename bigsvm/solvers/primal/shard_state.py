@@ -50,16 +50,19 @@ class PrimalRows(NamedTuple):
     def n_rows(self) -> int:
         return len(rows_within(self.data, self.block_rows, self.blocks))
 
-    def new_state(self) -> PrimalShard:
-        """w = 0, alpha = 0, in arrays of its own."""
+    def new_vectors(self) -> list[np.ndarray]:
+        """Those of a `RowState` at w = 0, alpha = 0."""
         m, regression = self.problem.n_models, self.problem.regression
 
         def make(width: int, dtype: type = np.float64, fill: float = 0.0) -> np.ndarray:
             return np.full((self.n_rows, width), fill, dtype)
 
-        vectors = [make(m, fill=1.0), make(m), make(m), make(1), make(1, np.float64 if regression else np.int32)]
-        products = make(m) if self.products else None
-        return PrimalShard(self, vectors, products, ShardReading(self.data, self.refs))
+        return [make(m, fill=1.0), make(m), make(m), make(1), make(1, np.float64 if regression else np.int32)]
+
+    def new_state(self) -> PrimalShard:
+        """w = 0, alpha = 0, in arrays of its own."""
+        products = np.zeros((self.n_rows, self.problem.n_models)) if self.products else None
+        return PrimalShard(self, self.new_vectors(), products, ShardReading(self.data, self.refs))
 
     def told(self, tree: dict[str, Any]) -> Told:
         """As the log keeps it."""
@@ -174,7 +177,7 @@ class PrimalShard:
         self.rows.shift(self._problem, m, way, Step(length, on_kink))
 
     def _move(self, w: np.ndarray, shares: np.ndarray | None, theta: np.ndarray) -> None:
-        RowMixing(self._problem, self.rows, self._problem.loss).move(shares, theta)
+        self._mixing().move(shares, theta)
 
     # -- questions -----------------------------------------------------------------------------------------------------
 
@@ -194,10 +197,13 @@ class PrimalShard:
         return ShardSum((self.rows.span(),))
 
     def _of_sides(self) -> ShardSum:
-        return ShardSum((RowMixing(self._problem, self.rows, self._problem.loss).sides(),))
+        return ShardSum((self._mixing().sides(),))
 
     def _of_sums(self, shares: np.ndarray | None) -> ShardSum:
-        return ShardSum((RowMixing(self._problem, self.rows, self._problem.loss).sums(shares),))
+        return ShardSum((self._mixing().sums(shares),))
+
+    def _mixing(self) -> RowMixing:
+        return RowMixing(self._problem, self.rows, self._problem.loss)
 
     def _line(self, m: int, way: float) -> PieceSums:
         problem = self._problem

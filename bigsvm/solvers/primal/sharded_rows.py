@@ -10,6 +10,7 @@ import math
 import shutil
 import uuid
 import weakref
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -51,13 +52,14 @@ class ShardedRows(RowState):
         self._problem, self._ctx, self._losses = problem, ctx, np.zeros(m)
         parts = [range(k * n // ctx.shards, (k + 1) * n // ctx.shards) for k in range(ctx.shards)]
         self._rows = [
-            PrimalRows(ctx.data, problem, k, ctx.refs[0].n_rows, part, products) for k, part in enumerate(parts)
+            self._part(PrimalRows(ctx.data, problem, k, ctx.refs[0].n_rows, part, products))
+            for k, part in enumerate(parts)
         ]
         self._states: list[PrimalShard] = []
         self._home = ""
         if here:
             self._products = ctx.vector("products", m) if products else None
-            self._states = [self._here(rows) for rows in self._rows]
+            self._states = [self._here(rows, ctx) for rows in self._rows]
         else:
             self._products = None
             self._home = str(ctx.workdir / f"shards-{uuid.uuid4().hex[:12]}")
@@ -120,7 +122,7 @@ class ShardedRows(RowState):
     ) -> list[Step]:
         """The exact step along p of each model."""
         return [
-            off_kink(problem, exact_step_of(_LineOf(self, m, 0.0), float(linear[m]), float(quadratic[m]), longest))
+            off_kink(problem, exact_step_of(LineOf(self, m, 0.0), float(linear[m]), float(quadratic[m]), longest))
             for m in range(problem.n_models)
         ]
 
@@ -140,7 +142,7 @@ class ShardedRows(RowState):
         """As `RowState` says."""
 
         def step(m: int, way: float) -> Step:
-            return off_kink(problem, exact_step_of(_LineOf(self, m, way), 0.0, 0.0))
+            return off_kink(problem, exact_step_of(LineOf(self, m, way), 0.0, 0.0))
 
         def shift(m: int, way: float, step: Step) -> None:
             self._round("shift", [m, way, float(step.length), bool(step.on_kink)])
@@ -149,11 +151,11 @@ class ShardedRows(RowState):
 
     def sides(self) -> np.ndarray:
         """As `Mixing` says."""
-        return _summed(self._ask(("sides",)))
+        return summed(self._ask(("sides",)).each)
 
     def sums(self, shares: np.ndarray | None) -> np.ndarray:
         """As `Mixing` says."""
-        return _summed(self._ask(("sums", shares)))
+        return summed(self._ask(("sums", shares)).each)
 
     def move(self, shares: np.ndarray | None, theta: np.ndarray) -> None:
         """As `Mixing` says."""
@@ -210,12 +212,19 @@ class ShardedRows(RowState):
 
     # -- where the shards are ------------------------------------------------------------------------------------------
 
-    def _here(self, rows: PrimalRows) -> PrimalShard:
-        at, ctx = slice(rows.first, rows.first + rows.n_rows), self._ctx
-        vectors = [vector.values[at] for vector in (self.s, self.p, self.alpha, self.cost, self.y)]
-        products = None if self._products is None else self._products.values[at]
+    def _part(self, rows: PrimalRows) -> Any:
+        """The rows of a shard with what its state is made with (`shard_tasks.ShardRows`)."""
+        return rows
+
+    def _here(self, rows: Any, ctx: Context) -> PrimalShard:
+        products = None if self._products is None else self._products.values[rows.first : rows.first + rows.n_rows]
         reading = ShardReading(ctx.data, rows.refs, ctx.mapper, ctx.pass_workers, ctx.stopping)
-        return PrimalShard(rows, vectors, products, reading)
+        return PrimalShard(rows, self._vectors(rows), products, reading)
+
+    def _vectors(self, rows: Any) -> list[np.ndarray]:
+        """The rows of a shard in the vectors of all rows."""
+        at = slice(rows.first, rows.first + rows.n_rows)
+        return [vector.values[at] for vector in (self.s, self.p, self.alpha, self.cost, self.y)]
 
     def _round(self, what: str, args: list[Any], w: np.ndarray = _NOTHING) -> ShardSum:
         told = Told(self.rounds, what, args)
@@ -239,7 +248,7 @@ class ShardedRows(RowState):
         return total.total()
 
 
-class _LineOf:
+class LineOf:
     """`LineSums` of model m along p, or along the bias where `way` is its sign."""
 
     def __init__(self, rows: ShardedRows, m: int, way: float) -> None:
@@ -266,8 +275,8 @@ def sums_need(shape: DataShape, nbytes: int) -> list[Need]:
     return [Need("sums of shards", held * nbytes)]
 
 
-def _summed(total: ShardSum) -> np.ndarray:
+def summed(each: Iterable[Any]) -> np.ndarray:
     """Of a figure of every shard, in their order, rounded once; of any shape."""
-    stacked = np.array(total.each)
+    stacked = np.array(list(each), np.float64)
     flat = [math.fsum(column) for column in stacked.reshape(len(stacked), -1).T]
     return np.array(flat).reshape(stacked.shape[1:])
