@@ -301,7 +301,7 @@ class Solver(Protocol):
     in_shards: ClassVar[bool]
     """It works on shards of the rows where these are, and adds up what they find (`Context.shards`)."""
     shards_if_asked: ClassVar[bool]
-    """It does so only where shards are asked for: of one it can do more."""
+    """It does so only where it is named and shards are asked for: of one it can do more."""
     in_rounds: ClassVar[bool]
     """It adds up many times in a pass (`Context.rounds_per_pass`)."""
     column_access: ClassVar[bool]

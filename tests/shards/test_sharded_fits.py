@@ -260,9 +260,12 @@ def test_much_data_make_shards_where_a_solver_wants_them(
 
 
 @pytest.mark.usefixtures("streaming")
-def test_auto_takes_newton_ws_on_shards_where_it_does_on_one() -> None:
+def test_newton_ws_on_shards_is_for_who_names_it() -> None:
     plan = make_plan(rows_of("hinge"), FitConfig.of(loss="hinge", C=100.0, shards=2))
-    assert (plan.solver.name, plan.shards, "without --shards" in plan.why) == ("newton-ws", 2, False)
+    assert (plan.solver.name, plan.shards) == ("dcd", 2)
+    assert "without --shards it would be newton-ws" in plan.why
+    plan = make_plan(rows_of("hinge"), FitConfig.of(loss="hinge", C=100.0, shards=2, solver="newton-ws"))
+    assert (plan.solver.name, plan.shards) == ("newton-ws", 2)
 
 
 @pytest.mark.usefixtures("streaming")

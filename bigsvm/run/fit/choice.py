@@ -65,7 +65,11 @@ def choose(store: RowBlocks, config: FitConfig, problem: Problem, shape: DataSha
     choices = choose_solvers(config, shape, in_memory)
     if config.shards is not None and shape.shards > 1:
         named = choices[0][0].name
-        choices = [choice for choice in choices if choice[0].in_shards]
+        # Whether what cannot hand over to dcd is the faster one was not measured: it is for who names it.
+        named_alone = config.solver != "auto"
+        choices = [
+            choice for choice in choices if choice[0].in_shards and (named_alone or not choice[0].shards_if_asked)
+        ]
         if not choices:
             hint = "leave out --shards, or say --solver dcd, newton, newton-cg or newton-ws"
             raise UsageError(f"solver {named!r} does not train shards of the rows apart", hint=hint)
