@@ -91,6 +91,19 @@ def test_long_rows_are_decoded_a_few_at_a_time(tmp_path: Path, monkeypatch: pyte
         np.testing.assert_array_equal(dense(store.read(store.refs(60)[0]).X, 50), 1.0)
 
 
+def test_batches_are_parts_of_what_is_asked_for() -> None:
+    """So that none lies in two blocks; at most a quarter more than is best, and never none."""
+    for asked in range(1, 400):
+        for rows in range(1, 60):
+            found = parquet_files._parts_of(asked, rows)
+            assert 1 <= found <= max(1.25 * rows + 1, rows)
+            if asked < 1.5 * rows:
+                assert found == rows
+            else:
+                parts = -(-asked // found)
+                assert found * parts - asked < parts, "all of one length, but for a row"
+
+
 def test_width_is_found_or_told(tmp_path: Path) -> None:
     narrow = np.pad(X[:, :4], ((0, 0), (0, 3)))
     path = formats.parquet(tmp_path / "a.parquet", narrow, LABELS)
