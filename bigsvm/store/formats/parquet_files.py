@@ -77,8 +77,8 @@ class ParquetFiles:
                     self.page_bytes = max(self.page_bytes, _page_bytes(metadata.row_group(0)))
             if self.schema is None:
                 self.schema = schema
-            elif not schema.equals(self.schema):
-                raise DataError(f"columns differ from those of {paths[0]}", path)
+            else:
+                refuse_other_columns(schema, self.schema, path, paths[0])
             self.files.append(File(path, status.st_size, status.st_mtime_ns, tuple(starts)))
         self._file_starts = [file.group_starts[0] if file.group_starts else -1 for file in self.files]
         self._threads = threading.local()
@@ -181,6 +181,29 @@ def open_parquet(path: str, n_columns: int = 1) -> Any:
 def buffer_bytes(n_columns: int) -> int:
     """Of each column's reader: many columns share what few may have each."""
     return max(min(_PIECE, _BUFFERS // max(n_columns, 1)), 1 << 14)
+
+
+def refuse_other_columns(schema: pa.Schema, first: pa.Schema, path: str, first_path: str) -> None:
+    """Raise DataError naming a column by which a file differs from the first one.
+
+    Whether a column may have nulls is no difference: some writers say it of all columns, and others of those that do.
+    """
+    if schema.names == first.names and schema.types == first.types:
+        return
+    types = dict(zip(schema.names, schema.types, strict=True))
+    hint = ""
+    for name, kind in zip(first.names, first.types, strict=True):
+        if name not in types:
+            what = f"no column {name!r}"
+        elif types[name] != kind:
+            what, hint = f"column {name!r} is of type {types[name]}, not {kind}", "write all files with one schema"
+        else:
+            continue
+        break
+    else:
+        more = [name for name in schema.names if name not in first.names]
+        what = f"there is a column {more[0]!r}" if more else "they are in another order"
+    raise DataError(f"columns differ from those of {first_path}: {what}", path, hint)
 
 
 def _decoded_bytes(group: Any) -> int:
