@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from bigsvm.errors import DataError
+from bigsvm.store.formats.opener import open_store
 from bigsvm.store.formats.parquet_columns import Layout, csr_of, find_layout
 from bigsvm.store.formats.tables.block_memory import BlockMemory, GrowingRows
 from bigsvm.store.formats.tables.lists_as_rows import ListsAsRows
@@ -188,3 +191,52 @@ def test_all_pairs_of_forms_in_one_file_are_read_by_their_own() -> None:
                 assert stored == "int16"
                 rows.add(csr_of(batch, layout_of(batch), "t", 0, WIDTH), "t", 0)
         assert rows.whole().indices.tolist() == [*indices.tolist(), *indices.tolist()]
+
+
+@each_of(
+    form=["lists", "vectors"],
+    kind=["int8", "uint8", "int16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64", "bool"],
+    together=[1, 5, 12],
+    skipped=[0, 2],
+    large_read=[1, 4, 12],
+)
+def test_labels_come_with_the_rows(
+    form: str, kind: str, together: int, skipped: int, large_read: int, tmp_path: Path
+) -> None:
+    """Of every type, from batches and reads of any size, each row has its own."""
+    data, indices, indptr = entries("float32", "int32")
+    whole = batch_of(form, lists_of(indices, indptr, False, 0), lists_of(data, indptr, False, 0))
+    labels = np.resize([1, 0, 0, 1, 1], N).astype(kind)
+    whole = whole.set_column(whole.schema.get_field_index("label"), "label", pa.array(labels))
+    pq.write_table(pa.Table.from_batches([whole]).slice(skipped), tmp_path / "a.parquet", row_group_size=together)
+    store = open_store(str(tmp_path / "a.parquet"))
+    assert store.classes is not None
+    found = [store.classes[store.read(ref).y.astype(int)] for ref in store.refs(large_read)]
+    assert np.concatenate(found).tolist() == labels[skipped:].tolist()
+
+
+@pytest.mark.parametrize("form", ["lists", "vectors"])
+@pytest.mark.parametrize("odd", [None, "null", "nan", "inf"])
+@pytest.mark.parametrize("slow", [None, 8])
+def test_labels_beside_rows_that_are_looked_at(form: str, odd: str | None, slow: int | None, tmp_path: Path) -> None:
+    """A batch that is read the careful way gives its labels too, and one that is none is named by its row."""
+    data, indices, indptr = entries("float32", "int32")
+    left, right = lists_of(indices, indptr, False, 0), lists_of(data, indptr, False, 0)
+    if slow is not None:  # indices that fall
+        left = changed(left, slow, [6, 5, 4, 3, 2, 1, 0])
+    labels: list[float | None] = np.resize([1.5, 0.25, 3.0], N).tolist()
+    if odd is not None:
+        labels[9] = None if odd == "null" else float(odd)
+    whole = batch_of(form, left, right)
+    whole = whole.set_column(whole.schema.get_field_index("label"), "label", pa.array(labels, pa.float64()))
+    pq.write_table(pa.Table.from_batches([whole]), tmp_path / "a.parquet", row_group_size=5)
+
+    def read() -> list[float]:
+        store = open_store(str(tmp_path / "a.parquet"), task="regression")
+        return [y for ref in store.refs(7) for y in store.read(ref).y.tolist()]
+
+    if odd is None:
+        assert read() == labels
+    else:
+        with pytest.raises(DataError, match="row 9 "):
+            read()

@@ -8,10 +8,12 @@ import os
 import subprocess
 import sys
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 
@@ -89,6 +91,19 @@ def test_long_rows_are_decoded_a_few_at_a_time(tmp_path: Path, monkeypatch: pyte
         batches = [batch.num_rows for _, batch in store._files.batches(0, 60, ["label", "indices", "values"])]
         assert (max(batches), sum(batches)) == (most, 60)
         np.testing.assert_array_equal(dense(store.read(store.refs(60)[0]).X, 50), 1.0)
+
+
+def test_batches_are_parts_of_what_is_asked_for() -> None:
+    """So that none lies in two blocks; at most a quarter more than is best, and never none."""
+    for asked in range(1, 400):
+        for rows in range(1, 60):
+            found = parquet_files._parts_of(asked, rows)
+            assert 1 <= found <= max(1.25 * rows + 1, rows)
+            if asked < 1.5 * rows:
+                assert found == rows
+            else:
+                parts = -(-asked // found)
+                assert found * parts - asked < parts, "all of one length, but for a row"
 
 
 def test_width_is_found_or_told(tmp_path: Path) -> None:
@@ -170,6 +185,44 @@ def test_files_are_taken_by_name_and_must_agree(tmp_path: Path) -> None:
         open_store(tmp_path)
     with pytest.raises(MissingInput):
         open_store(str(tmp_path / "none*.parquet"))
+
+
+SCHEMAS: dict[str, tuple[Callable[[pa.Table], pa.Table], str | None]] = {
+    "nulls allowed": (
+        lambda t: t.cast(pa.schema([pa.field(one.name, one.type, nullable=False) for one in t.schema])), None
+    ),
+    "metadata": (lambda t: t.replace_schema_metadata({"by": "another"}), None),
+    "another type": (lambda t: t.cast(pa.schema([t.schema.field(0), t.schema.field(1), pa.field("c", pa.float32())])),
+                     "column 'c' is of type float, not double"),
+    "a column less": (lambda t: t.drop_columns(["b"]), "no column 'b'"),
+    "a column more": (lambda t: t.append_column("d", t["b"]), "there is a column 'd'"),
+    "another order": (lambda t: t.select(["c", "b", "label"]), "another order"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["parquet", "feather"])
+@pytest.mark.parametrize("change", SCHEMAS)
+@pytest.mark.parametrize("first", [True, False])
+def test_how_files_of_a_folder_differ_is_told(kind: str, change: str, first: bool, tmp_path: Path) -> None:
+    """By the name of a column; what makes no other rows is read: so rows go on from one file into the next."""
+    changed, said = SCHEMAS[change]
+    table = pa.table({"label": LABELS, "b": X[:, 0].astype(np.float64), "c": X[:, 1].astype(np.float64)})
+    tables = [table.slice(0, 20), changed(table.slice(20))] if first else [changed(table.slice(0, 20)), table.slice(20)]
+    for number, one in enumerate(tables):
+        path = str(tmp_path / f"{number}.{kind}")
+        _ = pq.write_table(one, path) if kind == "parquet" else pa.feather.write_feather(one, path)
+    if said is None:
+        store = open_store(tmp_path)
+        for rows in (7, 100):
+            blocks = [store.read(ref) for ref in store.refs(rows)]
+            np.testing.assert_array_equal(np.concatenate([block.X for block in blocks]), X[:, :2])
+            assert store.classes is not None
+            codes = np.concatenate([block.y for block in blocks]).astype(int)
+            np.testing.assert_array_equal(store.classes[codes], LABELS)
+        return
+    with pytest.raises(DataError, match=rf"1\.{kind}: columns differ from those of .*0\.{kind}: ") as refused:
+        open_store(tmp_path)
+    assert not first or said in str(refused.value)
 
 
 def test_damage_is_refused(tmp_path: Path) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import csv
 import gzip
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.feather
 import pytest
 import zstandard
@@ -198,6 +200,48 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
     (tmp_path / "v.feather").write_bytes(b"FEA1 of long ago")
     with pytest.raises(DataError, match="not an Arrow IPC file"):
         open_store(tmp_path / "v.feather")
+
+
+NOTATIONS: dict[str, Callable[[int], str]] = {
+    "decimal commas": lambda k: f"{k},5",
+    "separators": lambda k: f"1,{k:03d}",
+    "points that separate": lambda k: f"{k}.000.000,25",
+    "spaces that separate": lambda k: f"1\u202f{k:03d}",
+    "underscores": lambda k: f"1_{k}",
+    "hexadecimal digits": lambda k: float(k + 0.5).hex(),
+    "a hexadecimal whole number": hex,
+    "per cent": lambda k: f"{k}.5 %",
+    "a currency": lambda k: f"-${k}.50",
+    "one of them": lambda k: f"{k}" if k else "0,5",
+}
+NO_NUMBERS: dict[str, Callable[[int], str]] = {
+    "names": lambda k: f"id{k}",
+    "days": lambda k: f"2020-01-{k:02d}",
+    "days with points": lambda k: f"{k:02d}.01.2020",
+    "versions": lambda k: f"1.{k}.0",
+    "marks": lambda k: "-+"[k % 2],
+    "numbers and a name": lambda k: f"{k}" if k else "many",
+}
+
+
+@pytest.mark.parametrize("name", [*NOTATIONS, *NO_NUMBERS])
+@pytest.mark.parametrize("kind", ["csv", "tsv", "feather"])
+@pytest.mark.parametrize("n", [3, 30])
+def test_numbers_that_are_read_as_text_are_told(name: str, kind: str, n: int, tmp_path: Path) -> None:
+    """In whatever notation, and however few rows: else each number would quietly be a feature of its own."""
+    texts = [{**NOTATIONS, **NO_NUMBERS}[name](k) for k in range(n)]
+    table = pa.table({"a": texts, "label": np.arange(n) % 2})
+    path = tmp_path / f"t.{kind}"
+    if kind == "feather":
+        pa.feather.write_feather(table, str(path))
+    else:
+        pa.csv.write_csv(table, str(path), pa.csv.WriteOptions(delimiter=",\t"[kind == "tsv"]))
+    if name == "a hexadecimal whole number" and kind != "feather":
+        assert dense(open_store(path).read(open_store(path).refs(n)[0]).X, 1)[:, 0].tolist() == list(range(n))
+        return
+    said = [one for one in open_store(path).warnings if "'a'" in one]
+    told = [repr(min(texts)) in one and "decimal point" in one for one in said]
+    assert told == ([True] if name in NOTATIONS else [False] * (n > 20 and name != "marks"))
 
 
 def test_a_name_in_every_row_is_no_category(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

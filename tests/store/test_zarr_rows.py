@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import shutil
+import tracemalloc
 import zipfile
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from bigsvm.errors import DataError, ReadFailed
 from bigsvm.store.formats.opener import open_store
 from bigsvm.store.formats.zarr_rows import ZarrRows
 from bigsvm.testing.contracts import dense, example
+from tests.products import pairs_of
 from tests.store import formats
 
 X, LABELS = example()
@@ -169,18 +172,14 @@ def test_codecs_that_may_run_anything_are_refused_by_name(tmp_path: Path) -> Non
             ZarrRows(path)
 
 
-@pytest.mark.parametrize(
-    "codec",
-    [
-        {"id": "blosc", "cname": "lz4", "clevel": 5, "shuffle": 2},
-        {"id": "zstd", "level": 3},
-        {"id": "lz4", "acceleration": 1},
-        {"id": "gzip", "level": 1},
-        {"id": "zlib", "level": 1},
-        {"id": "bz2", "level": 1},
-        None,
-    ],
-)
+CODECS: list[dict | None] = [
+    {"id": "blosc", "cname": "lz4", "clevel": 5, "shuffle": 2}, {"id": "zstd", "level": 3},
+    {"id": "lz4", "acceleration": 1}, {"id": "gzip", "level": 1}, {"id": "zlib", "level": 1}, {"id": "bz2", "level": 1},
+    None,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("codec", CODECS)
 def test_chunks_that_were_bad_when_sealed_are_refused_by_their_decoder(codec: dict | None, tmp_path: Path) -> None:
     path = formats.foreign(tmp_path / "s.zarr", X, LABELS, version=2, compressors=codec)
     read_all(path, 9)
@@ -197,6 +196,30 @@ def test_chunks_that_were_bad_when_sealed_are_refused_by_their_decoder(codec: di
         chunk.write_bytes(harm)
         with pytest.raises(DataError, match=r"X/data|row "):
             read_all(path, 9)
+
+
+@pairs_of(
+    codec=CODECS,
+    name=["X/data", "X/indices", "X/indptr", "obs/label"],
+    rows=[1 << 12, 1 << 31, 1 << 32],
+    there=[True, False],
+)
+def test_metadata_that_tell_of_huge_chunks_ask_for_no_memory(
+    codec: dict | None, name: str, rows: int, there: bool, tmp_path: Path
+) -> None:
+    """A chunk that is there has another size, and says so before there is room for it; none is refused as missing."""
+    path = formats.foreign(tmp_path / "s.zarr", X, LABELS, version=2, compressors=codec)
+    told = json.loads((path / name / ".zarray").read_text())
+    (path / name / ".zarray").write_text(json.dumps({**told, "chunks": [rows]}))
+    if not there:
+        (path / name / "0").unlink()
+    tracemalloc.start()
+    try:
+        with pytest.raises(DataError):
+            read_all(path, 9)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 26
+    finally:
+        tracemalloc.stop()
 
 
 def test_csc_is_refused(tmp_path: Path) -> None:

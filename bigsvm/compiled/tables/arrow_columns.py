@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from bigsvm.compiled.shared.compile import inner_loop
-from bigsvm.compiled.tables.arrow_memory import BUFFERS, CHILDREN, NULLS, OFFSET, read_at
+from bigsvm.compiled.tables.arrow_memory import BUFFERS, CHILDREN, NULLS, OFFSET, read_at, release
 
 _ROWS, _COLUMNS = 256, 8
 """Of a part that is turned.  The nearest cache has eight places for what lies a power of two apart, as columns may."""
@@ -15,7 +15,7 @@ _ROWS, _COLUMNS = 256, 8
 def find_columns(batch, places, itemsize, addresses):
     """Where the values of some columns of a batch lie; False where one of them may have nulls.
 
-    batch : int            address of an ArrowArray of structs, each a row; it is neither changed nor released
+    batch : int            address of an ArrowArray of structs, each a row; released
     places : int64, shape (n_columns,)      of the columns, all of numbers of `itemsize` bytes
     addresses : uint64, shape (n_columns,)  out
     """
@@ -26,9 +26,11 @@ def find_columns(batch, places, itemsize, addresses):
         buffers = read_at(column, np.uint64(BUFFERS), np.uint64)
         known_without = read_at(column, np.uint64(NULLS), np.uint64) == 0
         if not known_without and read_at(buffers, np.uint64(0), np.uint64) != 0:
+            release(np.uint64(batch))
             return False
         first = skipped + read_at(column, np.uint64(OFFSET), np.uint64)
         addresses[j] = read_at(buffers, np.uint64(1), np.uint64) + first * np.uint64(itemsize)
+    release(np.uint64(batch))
     return True
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from bigsvm.compiled.shared.compile import inner_loop, part_of_loop
-from bigsvm.compiled.tables.arrow_memory import BUFFERS, CHILDREN, LENGTH, NULLS, OFFSET, read_at
+from bigsvm.compiled.tables.arrow_memory import BUFFERS, CHILDREN, LENGTH, NULLS, OFFSET, read_at, release
 from bigsvm.compiled.tables.taken_rows import take_entries
 
 TO_BE_LOOKED_AT = -1
@@ -15,24 +15,57 @@ _KIND, _SIZE = 0, 1
 
 
 @inner_loop
-def add_lists(batch, vectors, indices, values, wide, stored, n_features, indptr, to_data, to_indices):
+def add_lists(
+    batch, vectors, indices, values, wide, label, stored, n_features, row, indptr, to_data, to_indices, to_labels
+):  # fmt: skip
     """Copy the sparse rows of a batch, in one call: what is done for each batch from outside takes as long as this.
 
-    batch : int        address of an ArrowArray of structs, each a row; it is neither changed nor released
+    batch : int        address of an ArrowArray of structs, each a row; it is released
     vectors : int      place of the column of vectors, which are sparse where the first of their parts, an int8, is 0,
                        and have a size of int32; -1 where there are none
     indices, values : int   places of two columns of lists, in the batch or in the vectors
     wide : int         1 where offsets of the lists have 64 bits, else 0
+    label : int        place of the column of labels, in the batch
     stored : shape (0,)     of the type of indices
-    indptr : int64, shape (n_rows + 1,)   out, but for the first, which is given: where each row begins
-    to_data, to_indices : shape (n,)      out; values are of the type of `to_data`
+    row : int          the first of these rows among all
+    indptr : int64, shape (n + 1,)        out, n of all rows: where each row ends; where row `row` begins is given
+    to_data, to_indices : shape (any,)    out, from indptr[row] on; values are of the type of `to_data`
+    to_labels : uint8, shape (n times the bytes of a label,)   out: labels, of whatever numbers they are, if any
 
     Returns the number of entries.  n entries without room for them give -1 - n, and nothing is copied; and -1 says that
-    somebody has to look at the rows.  These may have nulls, dense vectors among them or vectors of another size, lists
-    of different lengths, or entries that are not sound (`take_entries`).
+    somebody has to look at the rows.  These or labels may have nulls, there may be dense vectors or vectors of another
+    size among them, lists of different lengths, or entries that are not sound (`take_entries`).
     """
-    n_rows = np.uint64(read_at(np.uint64(batch), np.uint64(LENGTH), np.uint64))
-    parent, skipped = np.uint64(batch), read_at(np.uint64(batch), np.uint64(OFFSET), np.uint64)
+    n_rows = read_at(np.uint64(batch), np.uint64(LENGTH), np.int64)
+    began, found = indptr[row], TO_BE_LOOKED_AT
+    width = to_labels.shape[0] // (indptr.shape[0] - 1)
+    if width == 0 or _take_labels(np.uint64(batch), label, row, to_labels, width):
+        found = _add(
+            np.uint64(batch), vectors, indices, values, wide, stored, n_features,
+            indptr[row : row + n_rows + 1], to_data[began:], to_indices[began:],
+        )  # fmt: skip
+    release(np.uint64(batch))
+    return found
+
+
+@part_of_loop
+def _take_labels(batch, label, row, to_labels, width):
+    """Copy the bytes of labels, `width` of each; False where some may be null."""
+    column = _child(batch, label)
+    if _may_have_nulls(column):
+        return False
+    skipped = read_at(batch, np.uint64(OFFSET), np.uint64) + read_at(column, np.uint64(OFFSET), np.uint64)
+    at, to = _buffer(column, 1) + skipped * np.uint64(width), np.uint64(row * width)
+    for k in range(read_at(batch, np.uint64(LENGTH), np.uint64) * np.uint64(width)):
+        to_labels[to + k] = read_at(at, k, np.uint8)
+    return True
+
+
+@part_of_loop
+def _add(batch, vectors, indices, values, wide, stored, n_features, indptr, to_data, to_indices):
+    """`add_lists` to rows that are the first."""
+    n_rows = np.uint64(indptr.shape[0] - 1)
+    parent, skipped = batch, read_at(batch, np.uint64(OFFSET), np.uint64)
     if vectors >= 0:
         parent = _child(parent, vectors)
         skipped += read_at(parent, np.uint64(OFFSET), np.uint64)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
 # Of `struct ArrowArray`, in words of 8 bytes: https://arrow.apache.org/docs/format/CDataInterface.html
-LENGTH, NULLS, OFFSET, BUFFERS, CHILDREN = 0, 1, 2, 5, 6
+LENGTH, NULLS, OFFSET, BUFFERS, CHILDREN, RELEASE = 0, 1, 2, 5, 6, 8
 
 
 @intrinsic
@@ -19,3 +20,17 @@ def read_at(typingctx, address, place, like):
         return builder.load(builder.gep(pointer, [arguments[1]]))
 
     return dtype(types.uint64, types.uint64, like), generate
+
+
+@intrinsic
+def release(typingctx, array):
+    """Let go of an ArrowArray at an address, as whoever exported it wants it done.  The columns may live on."""
+
+    def generate(context, builder, signature, arguments):
+        word = ir.IntType(64)
+        place = builder.gep(builder.inttoptr(arguments[0], word.as_pointer()), [ir.Constant(word, RELEASE)])
+        let_go = ir.FunctionType(ir.VoidType(), [word]).as_pointer()
+        builder.call(builder.inttoptr(builder.load(place), let_go), arguments)
+        return context.get_dummy_value()
+
+    return types.none(types.uint64), generate

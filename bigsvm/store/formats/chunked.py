@@ -11,6 +11,7 @@ import struct
 import threading
 import zlib
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -117,8 +118,7 @@ class ChunkedArray:
             return small
         last = self._last = None  # two chunks at a time would be one too many
         if self._decoder is not None:
-            values = np.empty((self.unit_rows, *self.shape[1:]), self.dtype)
-            self._decode(number, values)
+            values = self._decoded(number)
         else:
             values = self._through_zarr(number)
         self._last = (number, _frozen(values))  # one assignment: other threads see the old pair or the new
@@ -189,6 +189,25 @@ class ChunkedArray:
 
     def _decode(self, number: int, out: np.ndarray) -> None:
         """Decode one chunk into `out`, which is contiguous and as large as the chunk."""
+        content = self._content(number)
+        if content is None:
+            out[...] = self._filled()
+            return
+        self._decoder(content, out, self._key(number))
+
+    def _decoded(self, number: int) -> np.ndarray:
+        """One chunk.  No memory is asked for that it cannot fill, whatever its metadata say of its shape."""
+        content = self._content(number)
+        if content is None:
+            return self._filled()
+        if not _MAY_HOLD[self._decoder](content, self._unit_bytes):
+            raise _cannot_decode(self._key(number), f"does not hold {self._unit_bytes} bytes")
+        values = np.empty((self.unit_rows, *self.shape[1:]), self.dtype)
+        self._decoder(content, values, self._key(number))
+        return values
+
+    def _content(self, number: int) -> bytes | None:
+        """What is stored of one chunk, as the manifest has it; None where it is left out."""
         key = self._key(number)
         try:
             content: bytes | None = read_bytes(local_path(self._root, key))
@@ -196,11 +215,7 @@ class ChunkedArray:
             content = None
         except OSError as error:
             raise read_failed(key, error) from error
-        content = verified(self._root, self._manifest, key, content)
-        if content is None:
-            out[...] = self._filled()
-            return
-        self._decoder(content, out, key)
+        return verified(self._root, self._manifest, key, content)
 
     def _through_zarr(self, number: int) -> np.ndarray:
         start = number * self.unit_rows
@@ -244,6 +259,25 @@ class ChunkedArray:
         return _DECODERS.get(codecs[1]["name"]), False
 
 
+def _blosc_may_hold(content: bytes, nbytes: int) -> bool:
+    """Whether a chunk may hold so many bytes: not where it says another number."""
+    return len(content) >= 16 and struct.unpack_from("<I", content, 4)[0] == nbytes
+
+
+def _zstd_may_hold(content: bytes, nbytes: int) -> bool:
+    """The same; where a frame does not say how many, four bytes of it make at most 128 KiB."""
+    try:
+        told = zstandard.frame_content_size(content)
+    except zstandard.ZstdError:
+        return False
+    return told == nbytes if told >= 0 else nbytes <= len(content) << 15
+
+
+def _deflate_may_hold(content: bytes, nbytes: int) -> bool:
+    """The same; a byte of deflate makes at most 1032."""
+    return nbytes <= 1032 * len(content)
+
+
 def _decode_blosc(content: bytes, out: np.ndarray, key: str) -> None:
     # The header is believed only where it says what we know: the decoder itself accepts a shorter chunk and
     # would leave the rest of `out` as it was.
@@ -284,6 +318,9 @@ def _cannot_decode(key: str, why: str) -> DataError:
 _NO_BYTES = np.zeros(0, np.uint8)
 _BLOSC = Blosc()
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
+_MAY_HOLD: dict[Any, Callable[[bytes, int], bool]] = {
+    _decode_blosc: _blosc_may_hold, _decode_zstd: _zstd_may_hold, _decode_deflate: _deflate_may_hold,
+}  # fmt: skip
 _DECODERS = {"blosc": _decode_blosc, "zstd": _decode_zstd, "gzip": _decode_deflate, "zlib": _decode_deflate}
 
 

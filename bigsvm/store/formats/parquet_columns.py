@@ -55,7 +55,7 @@ class Layout:
     @functools.cached_property
     def as_lists(self) -> ListsAsRows | None:
         """Of lists, and of vectors that are made of these."""
-        return ListsAsRows(self.features, self.dtype) if self.form in ("lists", "spark") else None
+        return ListsAsRows(self.features, self.dtype, self.label) if self.form in ("lists", "spark") else None
 
     @property
     def columns(self) -> list[str]:

@@ -77,8 +77,8 @@ class ParquetFiles:
                     self.page_bytes = max(self.page_bytes, _page_bytes(metadata.row_group(0)))
             if self.schema is None:
                 self.schema = schema
-            elif not schema.equals(self.schema):
-                raise DataError(f"columns differ from those of {paths[0]}", path)
+            else:
+                refuse_other_columns(schema, self.schema, path, paths[0])
             self.files.append(File(path, status.st_size, status.st_mtime_ns, tuple(starts)))
         self._file_starts = [file.group_starts[0] if file.group_starts else -1 for file in self.files]
         self._threads = threading.local()
@@ -91,7 +91,7 @@ class ParquetFiles:
         """
         cursor: _Cursor | None = getattr(self._threads, "cursor", None)
         if cursor is None or cursor.columns != columns or not cursor.reaches(start):
-            cursor = _Cursor(self, start, columns)
+            cursor = _Cursor(self, start, columns, stop - start)
         self._threads.cursor = None  # an error in the middle leaves no cursor behind
         while start < stop:
             batch = cursor.next(start, stop)
@@ -117,14 +117,14 @@ class ParquetFiles:
 class _Cursor:
     """A place in the rows, with what was decoded beyond it."""
 
-    def __init__(self, files: ParquetFiles, start: int, columns: list[str]) -> None:
+    def __init__(self, files: ParquetFiles, start: int, columns: list[str], asked: int) -> None:
         self.columns = columns
         self._files = files
         number, group = files.group_of(start)
         self._position = files.files[number].group_starts[group]
         self._group = (number, group)
         # Not a method, which would hold the cursor that holds it: its pages would stay until Python looks for cycles.
-        self._stream = _read(files, number, group, columns)
+        self._stream = _read(files, number, group, columns, asked)
         self._rest: pa.RecordBatch | None = None
 
     def reaches(self, row: int) -> bool:
@@ -155,9 +155,9 @@ class _Cursor:
 
 
 def _read(
-    files: ParquetFiles, number: int, group: int, columns: list[str]
+    files: ParquetFiles, number: int, group: int, columns: list[str], asked: int
 ) -> Iterator[tuple[tuple[int, int], pa.RecordBatch]]:
-    """((file number, row group number), batch) from a row group to the end of all files."""
+    """((file number, row group number), batch) from a row group to the end of all files; of `asked` rows, or parts."""
     for file_number in range(number, len(files.files)):
         file = files.files[file_number]
         check_unchanged(file)
@@ -165,7 +165,7 @@ def _read(
             for number_here in range(group if file_number == number else 0, len(file.group_starts)):
                 told = source.metadata.row_group(number_here)
                 left = told.num_rows
-                rows = _batch_rows(told, _batch_bytes(source.metadata.schema))
+                rows = _parts_of(asked, _batch_rows(told, _batch_bytes(source.metadata.schema)))
                 for batch in source.iter_batches(rows, row_groups=[number_here], columns=columns, use_threads=False):
                     left -= batch.num_rows
                     yield (file_number, number_here), batch
@@ -181,6 +181,29 @@ def open_parquet(path: str, n_columns: int = 1) -> Any:
 def buffer_bytes(n_columns: int) -> int:
     """Of each column's reader: many columns share what few may have each."""
     return max(min(_PIECE, _BUFFERS // max(n_columns, 1)), 1 << 14)
+
+
+def refuse_other_columns(schema: pa.Schema, first: pa.Schema, path: str, first_path: str) -> None:
+    """Raise DataError naming a column by which a file differs from the first one.
+
+    Whether a column may have nulls is no difference: some writers say it of all columns, and others of those that do.
+    """
+    if schema.names == first.names and schema.types == first.types:
+        return
+    types = dict(zip(schema.names, schema.types, strict=True))
+    hint = ""
+    for name, kind in zip(first.names, first.types, strict=True):
+        if name not in types:
+            what = f"no column {name!r}"
+        elif types[name] != kind:
+            what, hint = f"column {name!r} is of type {types[name]}, not {kind}", "write all files with one schema"
+        else:
+            continue
+        break
+    else:
+        more = [name for name in schema.names if name not in first.names]
+        what = f"there is a column {more[0]!r}" if more else "they are in another order"
+    raise DataError(f"columns differ from those of {first_path}: {what}", path, hint)
 
 
 def _decoded_bytes(group: Any) -> int:
@@ -202,6 +225,15 @@ def _batch_bytes(schema: Any) -> int:
 def _batch_rows(group: Any, nbytes: int) -> int:
     """Rows that are decoded at a time: fewer where rows are long."""
     return min(max(nbytes * group.num_rows // max(_decoded_bytes(group), 1), 1), _BATCH_ROWS)
+
+
+def _parts_of(asked: int, rows: int) -> int:
+    """About as many rows, of which a whole number is what is asked for at a time: no batch lies in two blocks then.
+
+    At most a quarter more, and `rows` themselves where less than two of them are asked for.
+    """
+    parts = round(asked / rows)
+    return -(-asked // parts) if parts > 1 else rows
 
 
 def _page_bytes(group: Any) -> int:

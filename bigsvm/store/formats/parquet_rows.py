@@ -27,12 +27,14 @@ from bigsvm.store.formats.parquet_columns import (
     fill_dense,
     find_layout,
     measure,
+    plain_of,
     stored_indices,
 )
 from bigsvm.store.formats.parquet_files import ParquetFiles, find_files
 from bigsvm.store.formats.tables.block_memory import BlockMemory, GrowingRows, growing_calls
+from bigsvm.store.formats.tables.lists_as_rows import NO_LABELS
 from bigsvm.store.identity import Identity, digest_of
-from bigsvm.store.labels import Missing, Task, as_targets, label_codes
+from bigsvm.store.labels import Missing, Task, as_labels, as_targets, label_codes
 
 
 class ParquetRows(ColumnLabels):
@@ -184,24 +186,33 @@ class ParquetRows(ColumnLabels):
         # Before the batches: a first reading of the labels moves this thread's place in the files.
         layout, classes = self._layout, self.classes
         n_features, as_lists = self.n_features, layout.as_lists
-        sparse = GrowingRows(stop - start, n_features, self.dtype, index_dtype(n_features), self._memory)
-        dense_rows = 0 if layout.sparse else stop - start
+        # A tenth more than rows have on average: else each block would begin with a try that finds no room.
+        expected = int(1.1 * int(self._known.get("nnz", 0)) * (stop - start) / self.n_samples)
+        sparse = GrowingRows(stop - start, n_features, self.dtype, index_dtype(n_features), self._memory, expected)
+        is_sparse, label, weighted = layout.sparse, layout.label, layout.weight
+        dense_rows = 0 if is_sparse else stop - start
         dense = self._memory.array("dense", (dense_rows, n_features), self.dtype)
         labels, weights = [], []
+        numbers = np.empty(stop - start if as_lists is not None else 0, self._number_labels or np.uint8)
+        in_one_go = numbers.view(np.uint8) if self._number_labels is not None else NO_LABELS
         for first, batch in self._files.batches(start, stop, layout.columns):
-            if layout.sparse:
-                if as_lists is None or not as_lists.add(batch, sparse, n_features):
-                    sparse.add(self._csr(batch, first), self.uri, first)
-            else:
+            if not is_sparse:
                 self._fill(batch, first, dense[first - start : first - start + batch.num_rows])
-            if layout.label is not None:
-                labels.append(batch.column(layout.label))
-            if layout.weight is not None:
-                weights.append(batch.column(layout.weight))
-        X = sparse.whole() if layout.sparse else dense
+            elif as_lists is None or not as_lists.add(batch, sparse, n_features, in_one_go):
+                sparse.add(self._csr(batch, first), self.uri, first)
+                if len(in_one_go):
+                    known = plain_of(batch.column(label), self.uri, first)
+                    numbers[first - start : first - start + batch.num_rows] = known
+            if label is not None and not len(in_one_go):
+                labels.append(batch.column(label))
+            if weighted is not None:
+                weights.append(batch.column(weighted))
+        X = sparse.whole() if is_sparse else dense
         y = self._labels(joined(labels), start) if labels else np.zeros(stop - start)
+        if len(in_one_go):
+            y = as_labels(numbers, self.uri, start)
         y = as_targets(y, self.uri, start) if classes is None else label_codes(y, classes)
-        weight = self._weights(joined(weights), str(layout.weight), start) if weights else None
+        weight = self._weights(joined(weights), str(weighted), start) if weights else None
         return Block(start, stop, X, y, weight)
 
     def entries_of(self, start: int, stop: int) -> int:

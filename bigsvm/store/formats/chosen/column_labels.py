@@ -53,7 +53,8 @@ class ColumnLabels(StoreBase):
         So it is they who say what the classes are, and whether there are any.
         """
         found = copy.copy(self)
-        vars(found).pop("classes", None)
+        for name in ("classes", "_number_labels"):
+            vars(found).pop(name, None)
         found._missing, found._bits, found._counting = "drop", None, rows
         return found
 
@@ -145,6 +146,14 @@ class ColumnLabels(StoreBase):
         weights = np.full(len(there), np.nan)
         weights[there] = known
         return weights
+
+    @functools.cached_property
+    def _number_labels(self) -> np.dtype | None:
+        """The type of labels that are numbers as they are stored, each row having one; None of others."""
+        if self._layout.label is None or self._missing != "refuse":
+            return None
+        kind = self._files.schema.field(self._layout.label).type
+        return np.dtype(kind.to_pandas_dtype()) if pa.types.is_integer(kind) or pa.types.is_floating(kind) else None
 
     def _label_name(self) -> str:
         if self._layout.label is None:

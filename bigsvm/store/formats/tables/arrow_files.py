@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bigsvm.errors import DataError
-from bigsvm.store.formats.parquet_files import File, check_unchanged, files_fingerprint, stat_file
+from bigsvm.store.formats.parquet_files import File, check_unchanged, files_fingerprint, refuse_other_columns, stat_file
 from bigsvm.store.formats.tables.encoding import MAX_CATEGORIES
 from bigsvm.store.sealing.manifest import read_failed
 from bigsvm.units import MIB
@@ -44,8 +44,8 @@ class ArrowFiles:
         reader = _open(path)
         if self.schema is None:
             self.schema = reader.schema
-        elif not reader.schema.equals(self.schema):
-            raise DataError(f"columns differ from those of {self.files[0].path}", path)
+        else:
+            refuse_other_columns(reader.schema, self.schema, path, self.files[0].path)
         narrow = _open(path, [0]) if len(reader.schema) else reader
         most = 0
         for k in range(reader.num_record_batches):

@@ -15,8 +15,8 @@ from bigsvm.store.checks import as_values, check_finite
 
 _TOGETHER_BYTES = 1 << 18  # of columns that are put side by side before they are turned: they stay in a core's cache
 
-_pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
-_pointer_of.restype, _pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+_ArrowArray = ctypes.c_uint64 * 10
+"""Room for a `struct ArrowArray`: https://arrow.apache.org/docs/format/CDataInterface.html"""
 
 
 def numbers_of(column: pa.Array) -> np.ndarray:
@@ -101,18 +101,20 @@ class ColumnsAsRows:
 def _turned(batch: pa.RecordBatch, places: np.ndarray, out: np.ndarray) -> bool | None:
     """Write columns of the dtype of `out` to it; whether all values are finite, and None where some may be null."""
     addresses = np.empty(len(places), np.uint64)
-    address, kept = address_of(batch)
-    if not find_columns(address, places, out.itemsize, addresses):
+    exported = export(batch)
+    if not find_columns(ctypes.addressof(exported), places, out.itemsize, addresses):
         return None
-    finite = bool(turn_columns(addresses, 0, out))
-    del kept
-    return finite
+    return bool(turn_columns(addresses, 0, out))
 
 
-def address_of(batch: pa.RecordBatch) -> tuple[int, object]:
-    """(address of an ArrowArray of structs, what lets go of it when it goes)."""
-    _, capsule = batch.__arrow_c_array__()
-    return _pointer_of(capsule, b"arrow_array"), capsule
+def export(batch: pa.RecordBatch) -> ctypes.Array[ctypes.c_uint64]:
+    """An ArrowArray of structs, each a row, which whoever is given it releases.
+
+    Without the schema, which `__arrow_c_array__` exports too: for a batch that costs more than all the rest.
+    """
+    exported = _ArrowArray()
+    batch._export_to_c(ctypes.addressof(exported))
+    return exported
 
 
 def one_zero(dtype: np.dtype) -> pa.Array:

@@ -53,45 +53,53 @@ class GrowingRows:
     """Sparse rows that come in parts, as one matrix: each part is copied to its place at once, and not kept.
 
     n_rows : of all parts;  n_features, dtype, index_dtype : of the whole;  memory : that it is put to
+    expected : entries that there is room for at first
     """
 
     def __init__(
-        self, n_rows: int, n_features: int, dtype: np.dtype, index_dtype: np.dtype, memory: BlockMemory
+        self,
+        n_rows: int,
+        n_features: int,
+        dtype: np.dtype,
+        index_dtype: np.dtype,
+        memory: BlockMemory,
+        expected: int = 0,
     ) -> None:
-        self._data, self._indices = np.empty(0, dtype), np.empty(0, index_dtype)
+        self._data = memory.array("data", (expected,), dtype) if expected else np.empty(0, dtype)
+        self._indices = memory.array("indices", (expected,), index_dtype) if expected else np.empty(0, index_dtype)
         self._indptr = np.zeros(n_rows + 1, np.int64)
         self._n_features, self._memory, self._rows = n_features, memory, 0
 
     def add(self, part: CSR, where: str, first_row: int) -> None:
         """The next rows, as they were stored.  Raises DataError naming one that is not sound (`check_csr`)."""
-        n, indptr = len(part.indptr) - 1, self.next_indptr(len(part.indptr) - 1)
-        to = self.room_for(n, len(part.data))
+        n = len(part.indptr) - 1
+        self.make_room(n, len(part.data))
+        row, indptr, data, indices = self.next_rows
+        began = int(indptr[row])
+        to = data[began : began + len(part.data)], indices[began : began + len(part.data)]
         if not _taken(part, self._n_features, *to):
             # Before its indices are narrowed: one beyond int32 must not wrap into range.
             check_csr(part, self._n_features, where, first_row)
             to[0][:], to[1][:] = part.data, part.indices
-        indptr[1:] = part.indptr[1:] + indptr[0]
+        indptr[row + 1 : row + n + 1] = part.indptr[1:] + began
         self.took(n)
 
-    def next_indptr(self, n_rows: int) -> np.ndarray:
-        """Where the next rows begin and the last of them ends: the first is known, the others are to be written."""
-        return self._indptr[self._rows : self._rows + n_rows + 1]
+    @property
+    def next_rows(self) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
+        """(number n of the next row, indptr, data, indices), to which the next rows may be written.
 
-    def room_for(self, n_rows: int, n_entries: int) -> tuple[np.ndarray, np.ndarray]:
-        """(data, indices) to which entries of the next rows are to be written."""
-        began = int(self._indptr[self._rows])
-        ended = began + n_entries
+        Their entries go from indptr[n] on, and indptr[n + 1] on is to be written.
+        """
+        return self._rows, self._indptr, self._data, self._indices
+
+    def make_room(self, n_rows: int, n_entries: int) -> None:
+        """For so many entries of the next rows."""
+        ended = int(self._indptr[self._rows]) + n_entries
         if ended > len(self._data):
             # Room for the rows to come, should they be as long; what nobody writes to takes no memory.
             left = (len(self._indptr) - 1 - self._rows) / n_rows
-            room = began + int(n_entries * (1.1 * left if left > 1.0 else 1.0))
+            room = ended - n_entries + int(n_entries * (1.1 * left if left > 1.0 else 1.0))
             self._data, self._indices = self._room("data", room), self._room("indices", room)
-        return self._data[began:ended], self._indices[began:ended]
-
-    def room_left(self) -> tuple[np.ndarray, np.ndarray]:
-        """(data, indices) to which entries of the next rows may be written without asking for more room."""
-        began = self._indptr[self._rows]
-        return self._data[began:], self._indices[began:]
 
     def took(self, n_rows: int) -> None:
         """These rows were written."""

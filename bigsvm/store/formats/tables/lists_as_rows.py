@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -9,12 +10,13 @@ import numpy as np
 import pyarrow as pa
 
 from bigsvm.compiled.tables.arrow_lists import TO_BE_LOOKED_AT, add_lists
-from bigsvm.store.blocks import CompiledCall, frozen
-from bigsvm.store.formats.tables.arrow_values import address_of, one_zero
+from bigsvm.store.blocks import CompiledCall
+from bigsvm.store.formats.tables.arrow_values import export, one_zero
 from bigsvm.store.formats.tables.block_memory import BlockMemory, GrowingRows
 
 _INDICES = {pa.int32(): np.int32, pa.int64(): np.int64}
 """Types of indices that are read as they lie; others are rare."""
+NO_LABELS = np.empty(0, np.uint8)
 
 
 class _Lists(NamedTuple):
@@ -24,6 +26,7 @@ class _Lists(NamedTuple):
     indices: int
     values: int
     wide: int
+    label: int
     stored: np.ndarray
 
 
@@ -31,10 +34,11 @@ class ListsAsRows:
     """Sparse rows of the batches of a file, one after another, where all is as it mostly is.
 
     features : the columns of indices and of values, or one of vectors;  dtype : of the values
+    label : a column of numbers that is read with them
     """
 
-    def __init__(self, features: Sequence[str], dtype: np.dtype) -> None:
-        self._features, self._dtype = tuple(features), dtype
+    def __init__(self, features: Sequence[str], dtype: np.dtype, label: str | None = None) -> None:
+        self._features, self._dtype, self._label = tuple(features), dtype, label
         self._known: tuple[pa.Schema, _Lists | None] | None = None
 
     def compiled_calls(self, stored: np.dtype, index_dtype: np.dtype) -> tuple[CompiledCall, ...]:
@@ -42,21 +46,22 @@ class ListsAsRows:
         kind = ("lists as rows", self._dtype.name, stored.name, index_dtype.name)
         return (CompiledCall(kind, lambda: self._add_one(stored, index_dtype)),)
 
-    def add(self, batch: pa.RecordBatch, rows: GrowingRows, n_features: int) -> bool:
+    def add(self, batch: pa.RecordBatch, rows: GrowingRows, n_features: int, labels: np.ndarray = NO_LABELS) -> bool:
         """Add the rows of a batch to others; False, and nothing is added, where somebody has to look at them first.
 
         They are of other types, have nulls or dense vectors among them, or are not sound.
+
+        labels : bytes of the labels of all rows, to which those of the batch are written where there is a `label`
         """
         lists, n_rows = self._lists(batch.schema), batch.num_rows
         if lists is None or n_rows == 0:
             return False
-        indptr = rows.next_indptr(n_rows)
-        address, kept = address_of(batch)
-        found = add_lists(address, *lists, n_features, indptr, *rows.room_left())
+        exported = export(batch)
+        found = add_lists(ctypes.addressof(exported), *lists, n_features, *rows.next_rows, labels)
         if found < TO_BE_LOOKED_AT:
-            room = rows.room_for(n_rows, TO_BE_LOOKED_AT - found)
-            found = add_lists(address, *lists, n_features, indptr, *room)
-        del kept
+            rows.make_room(n_rows, TO_BE_LOOKED_AT - found)
+            exported = export(batch)
+            found = add_lists(ctypes.addressof(exported), *lists, n_features, *rows.next_rows, labels)
         if found == TO_BE_LOOKED_AT:
             return False
         rows.took(n_rows)
@@ -69,6 +74,7 @@ class ListsAsRows:
         return self._known[1]
 
     def _found(self, schema: pa.Schema) -> _Lists | None:
+        label = -1 if self._label is None else schema.get_field_index(self._label)
         vectors, fields = -1, [schema.get_field_index(name) for name in self._features]
         kinds = [schema.field(place).type for place in fields]
         if len(fields) == 1:
@@ -83,8 +89,8 @@ class ListsAsRows:
             return None
         if kinds[1].value_type != pa.from_numpy_dtype(self._dtype):
             return None
-        stored = frozen(np.empty(0, _INDICES[kinds[0].value_type]))
-        return _Lists(vectors, fields[0], fields[1], 0 if plain[0] else 1, stored)
+        stored = np.empty(0, _INDICES[kinds[0].value_type])
+        return _Lists(vectors, fields[0], fields[1], 0 if plain[0] else 1, label, stored)
 
     def _add_one(self, stored: np.dtype, index_dtype: np.dtype) -> None:
         """`add` of a row of one entry."""

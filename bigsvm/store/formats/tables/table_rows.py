@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import json
 import os
+import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -28,6 +29,15 @@ from bigsvm.store.formats.tables.table_names import SUFFIXES, kind_of_table
 from bigsvm.store.identity import digest_of
 from bigsvm.store.labels import Missing, Task
 
+_NUMBER_OTHERWISE = re.compile(
+    r"""\s*[-+\u2212]?[$\u20ac\u00a3\u00a5]?\s?           # a sign, a currency
+    (?:0[xX][0-9a-fA-F]*\.?[0-9a-fA-F]+(?:[pP][-+]?\d+)?   # hexadecimal digits, or
+    |(?=[.,]?\d)                                           # decimal ones, with or without separators
+    (?:\d{1,3}(?:[,.'\u2019\u00a0\u202f\ ]\d{3})+|\d+(?:_\d+)*|)(?:[.,]\d*)?(?:[eE][-+]?\d+)?)
+    \s?[%\u2030$\u20ac\u00a3\u00a5]?\s*\Z""",
+    re.VERBOSE,
+)
+"""A number as other programs write it: decimal commas, separators of thousands, hexadecimal digits, a unit."""
 _FEW_ROWS = 20  # in which a name for each row is no surprise
 
 
@@ -234,7 +244,12 @@ class TableRows(ParquetRows):
         values = self._files.categories(name)
         if values is None:
             raise too_many_categories(name, self.uri)
-        if self._files.n_samples > _FEW_ROWS and len(values) > self._files.n_samples // 2:
+        if values and all(map(_NUMBER_OTHERWISE.match, values)):
+            self.warnings.append(
+                f"column {name!r} is read as text, such as {values[0]!r}, and each of its {len(values)} values is a "
+                "feature: where these are numbers, write them with a decimal point, and without separators or units"
+            )
+        elif self._files.n_samples > _FEW_ROWS and len(values) > self._files.n_samples // 2:
             self.warnings.append(
                 f"column {name!r} has {len(values)} different values in {self._files.n_samples} rows, each a feature: "
                 "where it is a name or a date, leave it out with --columns"
