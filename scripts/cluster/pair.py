@@ -1,0 +1,76 @@
+"""One worker and two, each with a part of a core of its own: rows a second, with and without a slow disk."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from cluster.bars import Row, bar
+from cluster.cages import Cluster
+from cluster.passes import MODEL, Measured, fit, measured, memory_for
+from cluster.rows import write_rows
+
+_DISK = 100_000_000  # bytes a second
+_CORES = 0.45
+_SLOW, _FAST, _PASSES = 1.8, 1.6, 1.3
+
+
+class Case(NamedTuple):
+    """rows, features, shards, rounds, passes; --memory"""
+
+    rows: int
+    features: int
+    shards: int
+    rounds: int
+    passes: int
+    memory: str
+
+
+def measure(work: Path, smoke: bool) -> Iterator[Row]:
+    """Twice the workers: how many times the rows a second; and the passes of shards beside those of one machine."""
+    slow = Case(2_000, 500, 2, 4, 3, "64MiB") if smoke else Case(1_600_000, 20_000, 4, 8, 4, "96MiB")
+    fast = Case(2_000, 500, 2, 4, 3, "64MiB") if smoke else Case(400_000, 20_000, 4, 16, 4, "800MiB")
+    for name, case, disk, least in (("slow", slow, _DISK, _SLOW), ("fast", fast, None, _FAST)):
+        store = work / f"{name}.zarr"
+        write_rows(store, case.rows, case.features)
+        one, two = (_pass(work, store, name, case, workers, None if smoke else disk, smoke) for workers in (1, 2))
+        how = "a disk of 100 MB/s each" if disk else "rows in memory"
+        what = (
+            f"{how}, {case.shards} shards, {case.rounds} rounds, {_CORES:g} of a core each: "
+            f"a pass of {one.whole:.1f} and {two.whole:.1f} s, of which sums and caller "
+            f"{one.whole - one.work_s:.1f} and {two.whole - two.work_s:.1f} s"
+        )
+        yield bar("throughput", what, "times the rows a second", one.whole / two.whole, least, True)
+    store = work / "fast.zarr" if smoke else work / "counts.zarr"
+    if not smoke:
+        write_rows(store, 200_000, 20_000)
+    counts = [_count(work, store, shards) for shards in (1, 2)]
+    what = f"2 shards, 64 rounds: {counts[1]:.0f} passes, one machine {counts[0]:.0f}"
+    yield bar("throughput", what, "times the passes", counts[1] / counts[0], _PASSES)
+
+
+def _pass(
+    work: Path, store: Path, name: str, case: Case, workers: int, disk: int | None, smoke: bool
+) -> Measured:  # fmt: skip
+    shape = ["--shards", str(case.shards), "--rounds-per-pass", str(case.rounds), "--memory", case.memory]
+    memory = None
+    if disk is not None:  # without room for a copy in the page cache
+        planned = [sys.executable, "-m", "bigsvm", "plan", str(store), *MODEL, *shape, "--workers", "1", "--json"]
+        found = json.loads(subprocess.run(planned, capture_output=True, check=True).stdout)
+        memory = found["result"]["cluster"]["worker_bytes"]
+    with Cluster(work / f"{name}-{workers}", workers, None if smoke else _CORES, memory, disk) as cluster:
+        out = work / f"{name}-run-{workers}"
+        words = ["--tol", "1e-4", "--max-passes", str(case.passes), "--scratch", str(work / f"scratch-{name}")]
+        fit(cluster, store, out, [*MODEL, *shape, *words])
+        return measured(out)
+
+
+def _count(work: Path, store: Path, shards: int) -> float:
+    shape = ["--shards", str(shards)] + (["--rounds-per-pass", "64"] if shards > 1 else [])
+    memory = memory_for(store, shards, 64, 0.1)
+    words = ["--memory", f"{memory}b", "--scratch", str(work / "scratch-counts"), "--max-passes", "100"]
+    return float(fit(None, store, work / f"counts-{shards}", [*MODEL, *shape, *words])["passes"])
