@@ -93,7 +93,7 @@ def passes(work: Path, smoke: bool) -> Iterator[Row]:
 
 def traffic(work: Path, smoke: bool) -> Iterator[Row]:
     """Bytes of a pass against those of w and its change."""
-    size = Size(2_000, 1_000, 2, 4, 2) if smoke else Size(60_000, 100_000, 16, 64, 2)
+    size = Size(2_000, 1_000, 2, 4, 3) if smoke else Size(60_000, 100_000, 16, 64, 3)
     store = work / "traffic.zarr"
     write_rows(store, size.rows, size.features)
     for workers in (1,) if smoke else (4, 2):
@@ -118,7 +118,7 @@ def caller(work: Path, smoke: bool) -> Iterator[Row]:
     size = Size(2_000, 1_000, 2, 4, 3) if smoke else Size(64_000, 1_000_000, 64, 8, 4)
     store = work / "caller.zarr"
     write_rows(store, size.rows, size.features)
-    with Cluster(work / "caller", 1 if smoke else 4, None if smoke else 0.4) as cluster:
+    with Cluster(work / "caller", 1 if smoke else 4, None if smoke else 0.25) as cluster:
         out = work / "caller-run"
         fit(cluster, store, out, [*options(work, size), "--memory", "800MiB"], ("-c", _STAMPED, str(work / "stamps")))
     stamps = [json.loads(line) for line in (work / "stamps").read_text().splitlines()]
@@ -130,7 +130,7 @@ def caller(work: Path, smoke: bool) -> Iterator[Row]:
 
 def memory(work: Path, smoke: bool) -> Iterator[Row]:
     """Workers in cgroups of what the plan says, page cache included."""
-    size = Size(2_000, 1_000, 2, 4, 2) if smoke else Size(300_000, 20_000, 8, 16, 2)
+    size = Size(2_000, 1_000, 2, 4, 3) if smoke else Size(300_000, 20_000, 8, 16, 2)
     store = work / "memory.zarr"
     write_rows(store, size.rows, size.features)
     for budget in ("64MiB",) if smoke else ("64MiB", "128MiB"):
