@@ -137,7 +137,7 @@ def memory(work: Path, smoke: bool) -> Iterator[Row]:
         asked = [*options(work, size), "--memory", budget]
         planned = [sys.executable, "-m", "bigsvm", "plan", str(store), *asked, "--workers", "2", "--json"]
         each = json.loads(subprocess.run(planned, capture_output=True, check=True).stdout)["result"]["cluster"]
-        limit = each["worker_bytes"]
+        limit = -(-each["worker_bytes"] // MIB) * MIB  # a group counts whole pages
         with Cluster(work / f"memory-{budget}", 2, None, limit) as cluster:
             fit(cluster, store, work / f"memory-run-{budget}", asked)
             kills, peak = sum(cage.kills() for cage in cluster.cages), max(cage.peak() for cage in cluster.cages)
