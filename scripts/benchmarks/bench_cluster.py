@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -33,9 +32,11 @@ from bench.record import command, commit, meter, write_figures
 from cluster import delays, others, pair
 from cluster.bars import Row, bar
 from cluster.cages import Cluster
-from cluster.passes import MODEL, counted, fit, memory_for, plan_of
+from cluster.passes import MODEL, counted, fit, memory_for, plan_of, worker_limit
 from cluster.rows import write_rows
 
+from bigsvm.solvers.shard_seconds import ShardedPass, pass_seconds
+from bigsvm.solvers.shards import rounds_for
 from bigsvm.units import MIB
 
 TRAFFIC = 1.4  # of w and its change, to one worker, where workers are a power of two
@@ -102,30 +103,32 @@ def traffic(work: Path, smoke: bool) -> Iterator[Row]:
             fit(cluster, store, out, options(work, size))
         plan, events = plan_of(out), counted(out)
         row_bytes = max(event["row_bytes"] for event in events[1:])  # the first has the staging
-        worker = max(event["worker_bytes"] / event["rounds"] for event in events[1:])
-        caller = max((event["published_bytes"] + event["gathered_bytes"]) / event["rounds"] for event in events[1:])
-        weights = 4 * size.features
+        worker = max(event["worker_bytes"] for event in events[1:])
+        caller = max(event["published_bytes"] + event["gathered_bytes"] for event in events[1:])
+        both = 2 * 4 * size.features * plan["rounds_per_pass"]  # w and its change, float32
         what = f"{workers} workers, {size.shards} shards, {plan['rounds_per_pass']} rounds, d = {size.features:,}"
-        yield bar("traffic", what, "bytes to a worker in a round, of w and its change", worker / (2 * weights), TRAFFIC)
-        yield bar(
-            "traffic", what, "bytes through the caller in a round, of w and its change", caller / (2 * weights), 1.05
-        )
+        yield bar("traffic", what, "bytes to a worker in a round, of w and its change", worker / both, TRAFFIC)
+        yield bar("traffic", what, "bytes through the caller in a round, of w and its change", caller / both, 1.05)
         yield bar("traffic", what, "bytes of row vectors and blocks, of the data", row_bytes / plan["data_bytes"], 0.02)
 
 
 def caller(work: Path, smoke: bool) -> Iterator[Row]:
     """CPU of the caller alone: the scheduler is another process."""
-    size = Size(2_000, 1_000, 2, 4, 3) if smoke else Size(64_000, 1_000_000, 64, 8, 4)
+    size = Size(2_000, 1_000, 2, 4, 3) if smoke else Size(64_000, 1_000_000, 64, 8, 3)
     store = work / "caller.zarr"
     write_rows(store, size.rows, size.features)
     with Cluster(work / "caller", 1 if smoke else 4, None if smoke else 0.25) as cluster:
         out = work / "caller-run"
-        fit(cluster, store, out, [*options(work, size), "--memory", "800MiB"], ("-c", _STAMPED, str(work / "stamps")))
+        fit(cluster, store, out, [*options(work, size), "--memory", "2GiB"], ("-c", _STAMPED, str(work / "stamps")))
     stamps = [json.loads(line) for line in (work / "stamps").read_text().splitlines()]
     rounds = sum(stamp["rounds"] for stamp in stamps[1:])
     cpu, wall = (stamps[-1][name] - stamps[0][name] for name in ("cpu_s", "wall_s"))
     what = f"{size.shards} shards, d = {size.features:,}, {1000 * cpu / rounds:.0f} ms of CPU in a round"
-    yield bar("caller", what, f"part of a core, in rounds of {wall / rounds:.2f} s", cpu / wall, CALLER)
+    yield bar("caller", what, f"part of a core, in rounds of {wall / rounds:.2f} s of 4 workers", cpu / wall, CALLER)
+    terabyte = ShardedPass(1e12, 2e9, 4e6, 64, rounds_for(64, 4_000_000, 10**12))
+    nominal = pass_seconds(terabyte, 64).whole / terabyte.rounds
+    told = f"cores, in rounds of {nominal:.2f} s: nominal for 1 TB on 64 workers"
+    yield bar("caller", what, told, cpu / rounds / nominal, CALLER)
 
 
 def memory(work: Path, smoke: bool) -> Iterator[Row]:
@@ -135,9 +138,7 @@ def memory(work: Path, smoke: bool) -> Iterator[Row]:
     write_rows(store, size.rows, size.features)
     for budget in ("64MiB",) if smoke else ("64MiB", "128MiB"):
         asked = [*options(work, size), "--memory", budget]
-        planned = [sys.executable, "-m", "bigsvm", "plan", str(store), *asked, "--workers", "2", "--json"]
-        each = json.loads(subprocess.run(planned, capture_output=True, check=True).stdout)["result"]["cluster"]
-        limit = -(-each["worker_bytes"] // MIB) * MIB  # a group counts whole pages
+        limit = worker_limit(store, asked, 2)
         with Cluster(work / f"memory-{budget}", 2, None, limit) as cluster:
             fit(cluster, store, work / f"memory-run-{budget}", asked)
             kills, peak = sum(cage.kills() for cage in cluster.cages), max(cage.peak() for cage in cluster.cages)

@@ -14,7 +14,7 @@ from cluster.bars import Row, bar
 from cluster.cages import Cluster
 from cluster.passes import run
 
-_CORES = 0.45
+_CORES = 0.25
 _LEAST = 1.6
 
 
@@ -72,7 +72,7 @@ def _ingest(cluster: Cluster, folder: Path, out: Path) -> float:
 
 def _kernel_model(work: Path, smoke: bool) -> tuple[Path, Path]:
     rng = np.random.default_rng(1)
-    n, d, many = (200, 5, 500) if smoke else (3_000, 100, 200_000)
+    n, d, many = (200, 5, 500) if smoke else (3_000, 100, 40_000)
     X = rng.standard_normal((n, d)).astype(np.float32)
     y = np.where(X[:, 0] * X[:, 1] > 0, 1.0, -1.0)
     model = work / "kernel.model"

@@ -119,6 +119,12 @@ def run(
     return result
 
 
+def worker_limit(store: Path, words: Sequence[str], workers: int) -> int:
+    """Bytes that each of so many workers needs, as `bigsvm plan` says: whole MiB, as its hint has it."""
+    found = run(None, ["plan", str(store), *words, "--workers", str(workers)])
+    return int(-(-found["cluster"]["worker_bytes"] // MIB) * MIB)
+
+
 def memory_for(store: Path, shards: int, rounds: int, share: float) -> int:
     """Bytes of --memory with which such a share of the rows stays in memory, or as near above as there is."""
     data = open_store(str(store))
