@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -59,11 +60,12 @@ def read_part(path: str) -> Any:
 
 
 def _ingest(cluster: Cluster, folder: Path, out: Path) -> float:
+    import cloudpickle
     import dask
     from distributed import Client
 
     with Client(scheduler_file=str(cluster.file), set_as_default=False) as client:
-        client.upload_file(__file__)
+        cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers do not see the scripts
         parts = [dask.delayed(read_part)(str(path)) for path in sorted(folder.glob("*.parquet"))]
         began = time.monotonic()
         bigsvm.ingest(parts, out, client=client)
