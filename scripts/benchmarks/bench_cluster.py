@@ -6,7 +6,9 @@
     caller      seconds of CPU of the caller in a round, 64 shards, a million features
     memory      each worker in a cgroup of what `plan --workers` says that it needs
     delays      every sum takes 20, 100 and 500 ms longer: the law of passes and rounds, and the rounds of the plan
-    throughput  one worker and two, each with a part of a core, with and without a slow disk of its own
+    disks       one worker and two, each with a part of a core and a slow disk of its own
+    in-memory   one worker and two, each with a part of a core, rows in memory
+    counts      passes of two shards beside those of one machine
     others      an ingest and predictions with a kernel on one worker and on two
 
     scripts/benchmarks/bench_cluster.py --only traffic memory --figures docs/figures/cluster.json
@@ -155,22 +157,22 @@ def options(work: Path, size: Size) -> list[str]:
 
 
 BARS: dict[str, Callable[[Path, bool], Iterator[Row]]] = {
-    "traffic": traffic, "caller": caller, "memory": memory, "delays": delays.measure, "throughput": pair.measure,
-    "others": others.measure,
+    "traffic": traffic, "caller": caller, "memory": memory, "delays": delays.measure, "disks": pair.disks,
+    "in-memory": pair.in_memory, "counts": pair.counts, "others": others.measure,
 }  # fmt: skip
 
 
 def main() -> None:
     """Measure what was asked for; print a line each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=("passes", *BARS), default=list(BARS))
+    parser.add_argument("--only", nargs="+", choices=("passes", *BARS), help="all, or passes and traffic with --smoke")
     parser.add_argument("--figures", type=Path, help="JSON for docs/figures")
     parser.add_argument("--work", help="folder on a disk; a temporary one by default")
-    parser.add_argument("--smoke", action="store_true", help="each of them, small")
+    parser.add_argument("--smoke", action="store_true", help="small")
     given = parser.parse_args()
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(dir=given.work) as folder:
-        for name in ["passes", *BARS] if given.smoke else given.only:
+        for name in given.only or (["passes", "traffic"] if given.smoke else list(BARS)):
             for row in (passes if name == "passes" else BARS[name])(Path(folder), given.smoke):
                 print(json.dumps(row), flush=True)
                 rows.append({**row, "at": commit(), "by": command(), "machine": meter()})

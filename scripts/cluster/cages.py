@@ -136,7 +136,9 @@ class Cluster:
     def _start(self, cage: Cage, what: str, *options: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "dask", what, "--scheduler-file", str(self.file), *options]
         threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
-        environment = {**os.environ, **threads, "DASK_DISTRIBUTED__SCHEDULER__WORK_STEALING": "False"}
+        ours = os.pathsep.join([str(Path(__file__).resolve().parents[1]), os.environ.get("PYTHONPATH", "")])
+        told = {"PYTHONPATH": ours, "DASK_DISTRIBUTED__SCHEDULER__WORK_STEALING": "False"}
+        environment = {**os.environ, **threads, **told}
         return subprocess.Popen(command, stdout=self._log, stderr=self._log, env=environment, preexec_fn=cage.enter)
 
     def _wait(self, workers: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -60,12 +59,10 @@ def read_part(path: str) -> Any:
 
 
 def _ingest(cluster: Cluster, folder: Path, out: Path) -> float:
-    import cloudpickle
     import dask
     from distributed import Client
 
     with Client(scheduler_file=str(cluster.file), set_as_default=False) as client:
-        cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers do not see the scripts
         parts = [dask.delayed(read_part)(str(path)) for path in sorted(folder.glob("*.parquet"))]
         began = time.monotonic()
         bigsvm.ingest(parts, out, client=client)

@@ -27,34 +27,47 @@ class Case(NamedTuple):
     memory: str
 
 
-def measure(work: Path, smoke: bool) -> Iterator[Row]:
-    """Twice the workers: how many times the rows a second; and the passes of shards beside those of one machine."""
-    slow = Case(2_000, 500, 2, 4, 3, "64MiB") if smoke else Case(1_200_000, 20_000, 2, 8, 4, "96MiB")
-    fast = Case(2_000, 500, 2, 4, 3, "64MiB") if smoke else Case(300_000, 20_000, 2, 8, 4, "800MiB")
-    for name, case, disk, least in (("slow", slow, _DISK, _SLOW), ("fast", fast, None, _FAST)):
-        store = work / f"{name}.zarr"
-        write_rows(store, case.rows, case.features)
-        one, two = (_pass(work, store, name, case, workers, None if smoke else disk, smoke) for workers in (1, 2))
-        how = "a disk of 25 MB/s each, no row buffer" if disk else "rows in memory"
-        what = (
-            f"{how}, {case.shards} shards, {case.rounds} rounds, {_CORES:g} of a core each: "
-            f"a pass of {one.whole:.1f} and {two.whole:.1f} s, of which sums and caller "
-            f"{one.whole - one.work_s:.1f} and {two.whole - two.work_s:.1f} s"
-        )
-        yield bar("throughput", what, "times the rows a second", one.whole / two.whole, least, True)
-    store = work / "fast.zarr" if smoke else work / "counts.zarr"
-    if not smoke:
-        write_rows(store, 200_000, 20_000)
-    counts = [_count(work, store, shards) for shards in (1, 2)]
-    what = f"2 shards, 64 rounds: {counts[1]:.0f} passes, one machine {counts[0]:.0f}"
-    yield bar("throughput", what, "times the passes", counts[1] / counts[0], _PASSES)
+def disks(work: Path, smoke: bool) -> Iterator[Row]:
+    """Rows that stream from a slow disk of each worker: how many times the rows a second two of them are."""
+    case = Case(2_000, 500, 2, 4, 3, "64MiB") if smoke else Case(1_200_000, 20_000, 2, 8, 4, "96MiB")
+    how = "a disk of 25 MB/s each, no row buffer"
+    yield from _times(work, "disks", case, None if smoke else _DISK, how, _SLOW, smoke)
+
+
+def in_memory(work: Path, smoke: bool) -> Iterator[Row]:
+    """The same of rows in memory."""
+    case = Case(2_000, 500, 2, 4, 3, "64MiB") if smoke else Case(300_000, 20_000, 2, 8, 4, "800MiB")
+    yield from _times(work, "in-memory", case, None, "rows in memory", _FAST, smoke)
+
+
+def counts(work: Path, smoke: bool) -> Iterator[Row]:
+    """The passes of two shards beside those of one machine."""
+    store = work / "counts.zarr"
+    write_rows(store, *((2_000, 500) if smoke else (200_000, 20_000)))
+    one, two = (_count(work, store, shards) for shards in (1, 2))
+    what = f"2 shards, 64 rounds: {two:.0f} passes, one machine {one:.0f}"
+    yield bar("counts", what, "times the passes", two / one, _PASSES)
+
+
+def _times(
+    work: Path, name: str, case: Case, disk: int | None, how: str, least: float, smoke: bool
+) -> Iterator[Row]:  # fmt: skip
+    store = work / f"{name}.zarr"
+    write_rows(store, case.rows, case.features)
+    one, two = (_pass(work, store, name, case, workers, disk, smoke) for workers in (1, 2))
+    what = (
+        f"{how}, {case.shards} shards, {case.rounds} rounds, {_CORES:g} of a core each: "
+        f"a pass of {one.whole:.1f} and {two.whole:.1f} s, of which sums and caller "
+        f"{one.whole - one.work_s:.1f} and {two.whole - two.work_s:.1f} s"
+    )
+    yield bar(name, what, "times the rows a second", one.whole / two.whole, least, True)
 
 
 def _pass(
     work: Path, store: Path, name: str, case: Case, workers: int, disk: int | None, smoke: bool
 ) -> Measured:  # fmt: skip
     shape = ["--shards", str(case.shards), "--rounds-per-pass", str(case.rounds), "--memory", case.memory]
-    shape += ["--set", "row_buffer=off"] if name == "slow" else []
+    shape += ["--set", "row_buffer=off"] if name == "disks" else []
     memory = None
     if disk is not None:  # without room for a copy in the page cache
         memory = worker_limit(store, [*MODEL, *shape], 1)

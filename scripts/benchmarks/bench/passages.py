@@ -368,5 +368,6 @@ PASSAGES = {
     "ideas": Passage("ideas", ideas),
     "cluster-passes": Passage("cluster-passes", cluster_passes),
     "cluster-foretold": Passage("cluster-computed", cluster_foretold),
+    "cluster-bars": Passage("cluster", cluster_bars),
     "cluster-computed": Passage("cluster-computed", cluster_tables.cluster_computed),
 }
