@@ -13,6 +13,7 @@ def bar(name: str, what: str, figure: str, measured: float, limit: float, least:
     what : on what it was measured;  figure : of what
     limit : that it may have at most, or with `least` at least
     """
+    measured = float(measured)  # JSON knows no numbers of NumPy
     kept = measured >= limit if least else measured <= limit
     return {
         "bar": name, "what": what, "figure": figure, "measured": measured, "limit": limit, "least": least, "kept": kept,

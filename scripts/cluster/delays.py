@@ -29,6 +29,7 @@ _SHARDS = 8
 _SHARD_BYTES = 16e9  # what the plan makes shards of
 _OFF = 0.2
 _WORSE = 1.15
+_LONGEST_S = 60.0  # of a pass: more says nothing new
 _CORES = 0.3  # of each fit: they are measured side by side
 _DELAYED = """
 import sys, time
@@ -56,7 +57,7 @@ def measure(work: Path, smoke: bool) -> Iterator[Row]:
     one = _passes(store, work, 1, 1)
     x, y = np.array([shards / P for P in rounds]), np.array([passes[P] / one - 1.0 for P in rounds])
     a = float(np.sum(x * y) / np.sum(x * x))
-    wanted = [(delay, P) for P in reversed(rounds) for delay in reversed(delays)]
+    wanted = [(delay, P) for P in reversed(rounds) for delay in reversed(delays) if delay * P <= _LONGEST_S]
     with ThreadPoolExecutor(len(delays)) as pool:
         seconds = dict(
             zip(wanted, pool.map(lambda two: _pass_s(store, work, shards, *two, smoke), wanted), strict=True)
@@ -68,7 +69,7 @@ def measure(work: Path, smoke: bool) -> Iterator[Row]:
     (pass_s, sum_s), _ = nnls(A * weight[:, None], np.maximum(b, 0.0) * weight)
     how = f"L = {shards}, a = {a:.2f}, S = {one:.0f}, T_pass = {pass_s:.2f} s, T_sum = {1000 * sum_s:.1f} ms"
     for delay in delays:
-        for P in rounds:
+        for P in (P for P in rounds if (delay, P) in seconds):
             took = passes[P] * seconds[delay, P]
             law = one * passes_factor(shards, P, a) * (pass_s + P * (sum_s + delay))
             what = f"{1000 * delay:.0f} ms, P = {P}: {passes[P]:.0f} passes of {seconds[delay, P]:.2f} s; {how}"
