@@ -10,7 +10,7 @@ import ctypes
 import functools
 import os
 import resource
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from bigsvm.errors import PlanRefused
@@ -23,10 +23,14 @@ _ADDRESSES_LEFT = 128 * MIB  # at least, where they are there already
 
 @dataclass(frozen=True)
 class MemoryLimit:
-    """Bytes this process may use, and which limit says so."""
+    """Bytes this process may use, and which limit says so.
+
+    whose : the group of processes that share it, on this machine: '' for all of them
+    """
 
     nbytes: int
     source: str
+    whose: str = field(default="", compare=False)
 
 
 def memory_limit(root: Path = Path("/")) -> MemoryLimit:
@@ -41,7 +45,7 @@ def memory_limit(root: Path = Path("/")) -> MemoryLimit:
         for name, which in (("RLIMIT_AS", resource.RLIMIT_AS), ("RLIMIT_DATA", resource.RLIMIT_DATA)):
             soft, _ = resource.getrlimit(which)
             if soft != resource.RLIM_INFINITY:
-                limits.append(MemoryLimit(soft, name))
+                limits.append(MemoryLimit(soft, name, f"process {os.getpid()}"))
     return min(limits, key=lambda limit: limit.nbytes)
 
 
@@ -90,11 +94,11 @@ def _cgroup_limits(root: Path) -> list[MemoryLimit]:
     for path, version in _cgroup_paths(root, "memory"):
         for name in ("memory.max", "memory.high") if version == 2 else ("memory.limit_in_bytes",):
             try:
-                text = (path / name).read_text().strip()
+                text, group = (path / name).read_text().strip(), path.stat().st_ino
             except OSError:
                 continue
             if text != "max" and int(text) < _UNLIMITED:
-                limits.append(MemoryLimit(int(text), f"cgroup v{version} {name}"))
+                limits.append(MemoryLimit(int(text), f"cgroup v{version} {name}", f"group {group}"))
     return limits
 
 

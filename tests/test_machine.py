@@ -101,6 +101,7 @@ def test_v1(machine: Machine) -> None:
     machine.write(f"{base}/job_2/memory.limit_in_bytes", 512 * MIB)
     machine.write("sys/fs/cgroup/cpu/x/memory.limit_in_bytes", 1)  # of another controller: not ours
     assert machine.limit == MemoryLimit(512 * MIB, "cgroup v1 memory.limit_in_bytes")
+    assert machine.limit.whose.startswith("group ")
 
 
 def test_hybrid_v1_memory_beside_an_empty_v2(machine: Machine) -> None:

@@ -222,6 +222,8 @@ def test_memory_cage_reports_and_passes_the_exit_code_on() -> None:
         ("benchmarks/bench_solvers.py", "| dense | hinge | hyperpass direction=lbfgs |"),
         ("benchmarks/bench_tune.py", "tune --tol 0.001: "),
         ("stress/large_memory_cases.py", "int8: 1,000 x 500"),
+        ("benchmarks/bench_cluster.py", '"figure": "bytes to a worker in a round, of w and its change"'),
+        ("simulate_cluster.py", "| 10 TB | 100,000,000 | 1,000 | 256 |"),
         ("benchmarks/bench_cache.py", "| smoke | 1 kB | memory and disk |"),
         ("same_bytes.py", "6 cases: 6 the same, 0 different"),
         ("mutation.py", "2 of 2 decided mutants killed"),

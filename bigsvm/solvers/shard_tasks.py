@@ -14,6 +14,7 @@ import os
 import shutil
 import threading
 import uuid
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -125,9 +126,12 @@ def forget_task(shard: Shard, told: None) -> ShardSum:
     return ShardSum((0,))
 
 
-def saved_tree(home: str, number: int, rounds: int) -> Any:
-    """What `save_task` saved of shard `number`; arrays are maps.  DataError where it is not whole."""
-    return read_tree(_saved(home, number, rounds))
+def saved_tree(home: str, number: int, rounds: int, names: Collection[str] = ()) -> Any:
+    """What `save_task` saved of shard `number`, or what of it has these names; arrays are maps.
+
+    Raises DataError where it is not whole.
+    """
+    return read_tree(_saved(home, number, rounds), names)
 
 
 def write_home(home: str, number: int, tree: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bigsvm.config import FitConfig
 from bigsvm.errors import UsageError
 from bigsvm.solvers.base import DataShape, Solver
+from bigsvm.solvers.shard_seconds import NOMINAL, sum_seconds
 
 _SHARD_BYTES = 16 * 10**9
 _MOST_SHARDS = 256
@@ -13,9 +14,6 @@ _A_SHARD = 4
 _PIECES = 8  # of a shard, at least
 _LEAST_ROUNDS = 16
 _LEAST_ROWS = 4, 8  # of a shard in a round: where rounds are asked for, and where not
-READ = 1e9  # bytes a second of a shard, nominal
-_WIRE = 1.25e9  # bytes a second between machines, nominal
-_SUM_S = 0.02  # of a sum of nothing, nominal
 _SUMS_SHARE = 2.0  # of the reading of a pass, that its sums may take
 
 
@@ -60,13 +58,19 @@ def rounds_of(config: FitConfig, shape: DataShape, data_bytes: int, solver: Solv
     asked, chosen = (max(-(-shape.n_samples // (shards * least)), 1) for least in _LEAST_ROWS)
     if config.rounds_per_pass is not None:
         return min(config.rounds_per_pass, asked)
+    return min(rounds_for(shards, weights_of(shape), data_bytes), chosen)
+
+
+def rounds_for(shards: int, weight_bytes: int, data_bytes: int) -> int:
+    """What the plan chooses where every shard has rows enough: see `rounds_of`."""
     rounds = min(max(_A_SHARD * shards, _ROUNDS[0]), _ROUNDS[1])
-    sum_s = sum_seconds(shape)
-    while rounds // 2 >= max(shards, _LEAST_ROUNDS) and rounds * sum_s > _SUMS_SHARE * data_bytes / shards / READ:
+    sum_s = sum_seconds(weight_bytes)
+    most_s = _SUMS_SHARE * data_bytes / shards * NOMINAL.row_byte
+    while rounds // 2 >= max(shards, _LEAST_ROUNDS) and rounds * sum_s > most_s:
         rounds //= 2
-    return min(rounds, chosen)
+    return rounds
 
 
-def sum_seconds(shape: DataShape) -> float:
-    """Of one sum over all shards, nominal: w goes out, and its change comes back."""
-    return _SUM_S + 2.0 * shape.weight_bytes * shape.n_features * shape.n_models / _WIRE
+def weights_of(shape: DataShape) -> int:
+    """Bytes of w, of all models."""
+    return shape.weight_bytes * shape.n_features * shape.n_models

@@ -282,6 +282,13 @@ def test_trees_come_back_as_they_were(tmp_path: Path) -> None:
     assert back["b"][1] == tree["b"][1]
     assert back["e"] == 3.5
     np.testing.assert_array_equal(back["f"], [0, 2, 4, 6, 8])
+    for array in tmp_path.glob("t/*.npy"):
+        if np.load(array).shape == (2, 3):
+            array.unlink()
+    part = read_tree(tmp_path / "t", ("e", "f"))  # what is not asked for is not read
+    assert (list(part), part["e"]) == (["e", "f"], 3.5)
+    with pytest.raises(DataError):
+        read_tree(tmp_path / "t", ("a",))
 
 
 def test_load_fills_in_place() -> None:

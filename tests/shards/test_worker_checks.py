@@ -88,6 +88,14 @@ def test_workers_under_one_limit_share_it(store: Path, monkeypatch: pytest.Monke
     check_rows_and_room(HereClient(workers=1), rows, None, (1 << 30) - (256 << 20))
 
 
+def test_workers_under_equal_limits_of_their_own_share_nothing(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    groups = iter(("group 1", "group 2", "group 3", "group 3"))
+    monkeypatch.setattr(dask_checks, "memory_limit", lambda: MemoryLimit(1 << 30, "cgroup v1", next(groups)))
+    rows = open_store(str(store))
+    check_rows_and_room(HereClient(workers=2), rows, None, (1 << 30) - (256 << 20))
+    assert "for 2 workers" in str(refusal(HereClient(workers=2), rows, None, (1 << 30) - (256 << 20)))
+
+
 @pytest.mark.parametrize("lost", [OSError("Timed out"), TimeoutError(), RuntimeError("closed"), ValueError("?")])
 def test_a_cluster_that_is_lost_while_it_is_asked_is_an_interruption(lost: Exception, store: Path) -> None:
     with pytest.raises(Interrupted) as caught:

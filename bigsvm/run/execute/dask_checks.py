@@ -69,7 +69,8 @@ class _Seen(NamedTuple):
     """What a worker finds where it is.
 
     fault, code : why it cannot read the rows, and the exit code of that; '' and 0 where it can
-    scratch : whether it sees the caller's file there;  memory : bytes that it may use, and which limit says so
+    scratch : whether it sees the caller's file there
+    memory : bytes that it may use, which limit says so, and whose that is
     """
 
     host: str
@@ -78,6 +79,7 @@ class _Seen(NamedTuple):
     scratch: bool
     memory: int
     limit: str
+    whose: str = ""
 
 
 def _look(rows: bytes, mark: str) -> _Seen:
@@ -90,7 +92,8 @@ def _look(rows: bytes, mark: str) -> _Seen:
     except OSError as error:
         fault, code = str(error), MissingInput.code
     limit = memory_limit()
-    return _Seen(socket.gethostname(), fault, code, not mark or Path(mark).exists(), limit.nbytes, limit.source)
+    here = not mark or Path(mark).exists()
+    return _Seen(socket.gethostname(), fault, code, here, limit.nbytes, limit.source, limit.whose)
 
 
 def check_rows_and_room(client: Any, store: RowBlocks, scratch: Path | None, needed: int) -> None:
@@ -117,7 +120,7 @@ def check_rows_and_room(client: Any, store: RowBlocks, scratch: Path | None, nee
         if mark is not None:
             mark.unlink(missing_ok=True)
     seen = {worker: what for worker, what in found.items() if isinstance(what, _Seen)}  # the others are gone by now
-    sharing = Counter((what.host, what.limit) for what in seen.values())
+    sharing = Counter((what.host, what.whose) for what in seen.values())
     for worker, what in seen.items():
         if what.fault:
             error_of = MissingInput if what.code == MissingInput.code else DataError
@@ -125,7 +128,7 @@ def check_rows_and_room(client: Any, store: RowBlocks, scratch: Path | None, nee
         if not what.scratch:
             hint = "say --scratch DIR, a folder on a disk that all workers see"
             raise UsageError(f"worker {worker} does not see the scratch folder {scratch}", hint=hint)
-        beside = sharing[what.host, what.limit]
+        beside = sharing[what.host, what.whose]
         if what.memory // beside < needed + _BASE:
             whose = "" if beside == 1 else f" for {beside} workers"
             raise PlanRefused(

@@ -1,7 +1,8 @@
 """What a pass on a cluster would take, from the plan and nominal rates: an estimate for `bigsvm plan`, of nothing else.
 
-A pass on K workers reads the rows of the fullest worker, and makes P sums.  More workers make the first shorter and not
-the second; a pass on L shards with P sums is worth less than one on one machine, by about 1 + L / P (docs/cluster.md).
+A pass on K workers reads the rows of the fullest worker, makes P sums, and saves the shards.  More workers make the
+first shorter and not the others; a pass on L shards with P sums is worth less than one on one machine, by about
+1 + L / P (docs/cluster.md).  The formula is that of `solvers/shard_seconds.py`.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from typing import Any
 from bigsvm.errors import PlanRefused
 from bigsvm.run.fit.plan import Plan
 from bigsvm.run.workers.worker_memory import WORKER_BASE, worker_bytes
-from bigsvm.solvers.shards import READ, sum_seconds
+from bigsvm.solvers.shard_seconds import ShardedPass, pass_seconds, passes_factor
+from bigsvm.solvers.shards import weights_of
 from bigsvm.units import MIB, show_bytes
 
-HERE, READING, SUMS, SHARDS = "the calling process", "reading", "sums", "shards"
+HERE, READING, SUMS, SAVES, SHARDS = "the calling process", "reading", "sums", "saves", "shards"
 
 
 def cluster_plan(plan: Plan, workers: int, memory_per_worker: int | None) -> dict[str, Any]:
@@ -24,9 +26,9 @@ def cluster_plan(plan: Plan, workers: int, memory_per_worker: int | None) -> dic
 
     Returns
     -------
-    dict : workers; used (others have no shard); shards_per_worker (the fullest); worker_bytes; read_s, sums_s and
-        pass_s, seconds of a pass (None where training is not on the workers); passes_factor, to those of one
-        machine; limit, the part that more workers, or faster ones, would have to change
+    dict : workers; used (others have no shard); shards_per_worker (the fullest); worker_bytes; read_s, sums_s,
+        saves_s and pass_s, seconds of a pass (None where training is not on the workers); passes_factor, to those of
+        one machine; limit, the part that more workers, or faster ones, would have to change
 
     Raises PlanRefused where a worker has too little memory.
     """
@@ -40,16 +42,17 @@ def cluster_plan(plan: Plan, workers: int, memory_per_worker: int | None) -> dic
     per_worker = -(-plan.shards // used)
     found: dict[str, Any] = {
         "workers": workers, "used": used, "shards_per_worker": per_worker, "worker_bytes": needed,
-        "read_s": None, "sums_s": None, "pass_s": None, "passes_factor": 1.0, "limit": HERE,
+        "read_s": None, "sums_s": None, "saves_s": None, "pass_s": None, "passes_factor": 1.0, "limit": HERE,
     }  # fmt: skip
     if plan.shards == 1:
         return found
-    read_s = plan.data_bytes * per_worker / plan.shards / READ
-    sums_s = plan.rounds_per_pass * sum_seconds(plan.shape)
-    limit = SUMS if sums_s > read_s else SHARDS if workers > plan.shards else READING
-    found.update(read_s=read_s, sums_s=sums_s, pass_s=read_s + sums_s, limit=limit)
+    rows, weights = plan.shape.n_samples * plan.shape.n_models, weights_of(plan.shape)
+    seconds = pass_seconds(ShardedPass(plan.data_bytes, rows, weights, plan.shards, plan.rounds_per_pass), workers)
+    found.update(read_s=seconds.parts, sums_s=seconds.sums, saves_s=seconds.saves, pass_s=seconds.whole)
+    _, limit = max((seconds.sums, SUMS), (seconds.saves, SAVES), (seconds.parts, READING))
+    found["limit"] = SHARDS if limit == READING and workers > plan.shards else limit
     if plan.solver.in_rounds:  # others add up what a whole pass has found, and need the passes of one shard
-        found["passes_factor"] = 1.0 + plan.shards / plan.rounds_per_pass
+        found["passes_factor"] = passes_factor(plan.shards, plan.rounds_per_pass)
     return found
 
 
@@ -64,6 +67,6 @@ def described(found: dict[str, Any]) -> list[tuple[str, str]]:
     ]
     if found["pass_s"] is None:
         return [*rows, ("a pass", "trains in the calling process: one shard; --shards makes more")]
-    what = f"about {found['read_s']:.3g} s of reading and {found['sums_s']:.3g} s of sums, by nominal rates"
+    what = "about {read_s:.3g} s of reading, {sums_s:.3g} s of sums and {saves_s:.3g} s of saves".format(**found)
     more = f"{found['passes_factor']:.2g} times the passes of one machine"
-    return [*rows, ("a pass", f"{what}; {more}"), ("limit", found["limit"])]
+    return [*rows, ("a pass", f"{what}, by nominal rates; {more}"), ("limit", found["limit"])]

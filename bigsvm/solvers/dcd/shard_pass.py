@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from bigsvm.solvers.dcd.dual_cd_state import DualCDState, ModelGroup
 
 _ARRAYS = ("theta", "seen")
+_ROWS = ("alpha", "streams")  # of a shard's save, what the caller has of its own, and what it has not
+_BESIDE = ("rounds", "row_buffer", "change", "proof")
 _BEYOND = 1e150  # whose square is no number any more
 
 
@@ -207,7 +209,7 @@ class ShardedGroup:
             return
         self._on_shards(shard_tasks.save_task, (self.rounds, self.theta))
         for rows in self._rows:
-            tree = shard_tasks.saved_tree(self._home, rows.number, self.rounds)
+            tree = shard_tasks.saved_tree(self._home, rows.number, self.rounds, _ROWS)
             alpha, streams = self._of(rows)
             alpha[...], streams[...] = tree["alpha"], tree["streams"]
         shard_tasks.drop_log(self._home, self.rounds)
@@ -274,8 +276,8 @@ class ShardedGroup:
             self._remove_home()
 
     def _kept(self, rows: ShardRows) -> dict[str, Any]:
-        tree = shard_tasks.saved_tree(self._home, rows.number, self.rounds)
-        return {name: tree[name] for name in ("rounds", "row_buffer", "change", "proof")}
+        tree: dict[str, Any] = shard_tasks.saved_tree(self._home, rows.number, self.rounds, _BESIDE)
+        return tree
 
     def _restore(self, riding: DeferredCertificate | None) -> None:
         """Write what was loaded where the shards look for it, with the point of a proof that rides already."""

@@ -8,7 +8,7 @@ code: JSON beside plain .npy files, each with its digest.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -95,8 +95,11 @@ def tree_bytes(tree: Any) -> int:
     return sum(tree_bytes(item) for item in tree) if isinstance(tree, list) else 0
 
 
-def read_tree(folder: Path) -> Any:
-    """The tree in a folder; arrays are maps, every digest is checked.  DataError where anything is not whole."""
+def read_tree(folder: Path, names: Collection[str] = ()) -> Any:
+    """The tree in a folder; arrays are maps, every digest is checked.  DataError where anything is not whole.
+
+    names : of a tree that is a dictionary, what is wanted; the rest is neither read nor checked.  Empty: all
+    """
 
     def found(value: Any) -> Any:
         ((kind, content),) = value.items()
@@ -111,7 +114,8 @@ def read_tree(folder: Path) -> Any:
         return [found(item) for item in content] if kind == "list" else content
 
     try:
-        return found(read_sealed(folder / _TREE))
+        whole = read_sealed(folder / _TREE)
+        return {name: found(whole["dict"][name]) for name in names} if names else found(whole)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(f"a saved state cannot be read: {error}", str(folder)) from error
 

@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from bench import cluster_tables
 from bench.ideas import cells, digits
 
 MIB = 1 << 20
@@ -305,6 +306,32 @@ def as_taken(document: Document) -> list[str]:
     return [*table(document["head"], document["rows"]), *measured(document)]
 
 
+def cluster_foretold(document: Document) -> list[str]:
+    """Passes of few workers that were measured, and foretold."""
+    return [*cluster_tables.cluster_foretold(document), *measured(document)[1:]]
+
+
+def cluster_passes(document: Document) -> list[str]:
+    """Passes to 1e-3 by shards and rounds."""
+    rows = [
+        [row["problem"], row["shards"], row["rounds"], f"{100 * row['kept']:.0f} %", row["passes"]]
+        for row in document["rows"]
+    ]
+    return [*table(["rows", "shards", "rounds a pass", "kept", "passes"], rows), *measured(document)]
+
+
+def cluster_bars(document: Document) -> list[str]:
+    """What a cluster is to do, and what it was seen to do."""
+    rows = [
+        [
+            row["what"], row["figure"], f"{row['measured']:.3g}",
+            f"at {'least' if row['least'] else 'most'} {row['limit']:g}", "yes" if row["kept"] else "**no**",
+        ]
+        for row in document["rows"]
+    ]  # fmt: skip
+    return [*table(["on", "figure", "measured", "bar", "kept"], rows), *measured(document)]
+
+
 def ideas(document: Document) -> list[str]:
     """Each idea in its best setting beside dcd, newton-ws and smo."""
     tols = document["tolerances"]
@@ -339,4 +366,8 @@ PASSAGES = {
     "engine-kernel": Passage("engine-kernel", as_taken),
     "order-of-rows": Passage("order-of-rows", as_taken),
     "ideas": Passage("ideas", ideas),
+    "cluster-passes": Passage("cluster-passes", cluster_passes),
+    "cluster-foretold": Passage("cluster-computed", cluster_foretold),
+    "cluster-bars": Passage("cluster", cluster_bars),
+    "cluster-computed": Passage("cluster-computed", cluster_tables.cluster_computed),
 }
