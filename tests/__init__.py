@@ -2,6 +2,6 @@
 
 import os
 
-# A second thread of OpenBLAS waits for work by turning in a circle.  Matrices of tests are small, and pytest's processes
-# and their fits take all cores: an interior-point optimum of 120 rows took fifty times the CPU seconds with two threads.
+# A second thread of OpenBLAS turns in a circle while it waits, and pytest's processes and their fits take all cores:
+# the reference optimum of 120 rows took fifty times the CPU seconds with two threads.
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
