@@ -179,8 +179,8 @@ def _open(
 
 
 def _further_formats() -> importlib.metadata.EntryPoints:
-    """Entry points of formats.  What is installed is read again where a folder of `sys.path` has changed only: that
-    takes ten milliseconds, more than opening a small store.
+    """Entry points of formats.  What is installed is looked at again only where a folder of `sys.path` has changed: a
+    look takes ten milliseconds, more than opening a small store does.
     """
     return _formats_in(tuple((folder, _changed(folder)) for folder in sys.path))
 
