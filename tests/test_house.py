@@ -49,13 +49,6 @@ def test_tools_are_content(command: list[str]) -> None:
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
 
 
-def test_matrix_products_of_tests_take_one_thread() -> None:
-    """Or the suite takes a third more CPU seconds: see `tests/__init__.py`."""
-    threadpoolctl = pytest.importorskip("threadpoolctl")
-    found = [library for library in threadpoolctl.threadpool_info() if library["internal_api"] == "openblas"]
-    assert [library["num_threads"] for library in found] == [1] * len(found)
-
-
 def test_the_readme_has_its_two_commands() -> None:
     text = (ROOT / "README.md").read_text()
     for mark in ("<!-- demo -->", "<!-- tests -->"):
