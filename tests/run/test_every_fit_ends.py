@@ -85,7 +85,7 @@ def test_every_linear_solver_ends(name: str, tol: float, monkeypatch: pytest.Mon
     rows, options = unscaled() if tol == 1e-3 else noisy(), {}
     if name == "pegasos":  # its gap falls like 1 / t: the limit itself ends it
         options = {"solver_options": {"batch": "0"}}
-        monkeypatch.setattr(looping, "IN_MEMORY", IN_MEMORY._replace(most=5000))
+        monkeypatch.setattr(looping, "IN_MEMORY", IN_MEMORY._replace(most=2000))
     result = fit(rows, solver=name, loss=SOLVERS[name].losses[0], tol=tol, **options)
     assert result.status == ("converged" if result.figures["relative_gap"] <= tol else "stalled")
 
@@ -160,12 +160,13 @@ def test_a_stalled_run_that_was_interrupted_ends_at_the_same_bytes(tmp_path: Pat
     comes_to_the_same(store, FitConfig.of(memory="64MiB"), tmp_path, 25)
 
 
-@pytest.mark.parametrize("options", [{}, {"working_set": 2}])
+@pytest.mark.parametrize(("options", "every"), [({}, 401), ({"working_set": 2}, 131)])
 def test_a_stalled_kernel_run_that_was_interrupted_ends_at_the_same_bytes(
-    options: dict[str, Any], tmp_path: Path
+    options: dict[str, Any], every: int, tmp_path: Path
 ) -> None:
+    """A dozen interruptions."""
     store = bigsvm.open_store(unscaled(40))
-    comes_to_the_same(store, FitConfig.of(kernel="poly", memory="64MiB", **options), tmp_path, 12)
+    comes_to_the_same(store, FitConfig.of(kernel="poly", memory="64MiB", **options), tmp_path, every)
 
 
 # What a rule is worth.

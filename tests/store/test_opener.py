@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.metadata
+import os
 import pickle
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -58,21 +59,30 @@ def test_what_cannot_be_opened_is_said(tmp_path: Path) -> None:
             open_store(source)
 
 
-def test_other_formats_come_by_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = []
-
-    class Entry:
-        def load(self):
-            return lambda path, **options: seen.append((path, options)) or ArrayRows(X, LABELS)
-
-    def entry_points(*, group: str, name: str):
-        return [Entry()] if (group, name) == (ENTRY_POINTS, "mine") else []
-
-    monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
+def test_other_formats_come_by_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a package that is installed while the process runs, too."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    os.utime(tmp_path, (0, 0))  # long ago
+    with pytest.raises(MissingInput):
+        open_store("data.mine")
+    package = tmp_path / "mine-1.0.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
+    (package / "entry_points.txt").write_text(f"[{ENTRY_POINTS}]\nmine = {__name__}:opened\n")
+    monkeypatch.setattr(sys.modules[__name__], "SEEN", [])
     assert open_store("data.mine", label="l").n_samples == len(X)
     assert open_store("mine://data").n_samples == len(X)
-    assert [path for path, _ in seen] == ["data.mine", "mine://data"]
-    assert seen[0][1] == {"label": "l", "weight": None, "task": "auto"}
+    assert [path for path, _ in SEEN] == ["data.mine", "mine://data"]
+    assert SEEN[0][1] == {"label": "l", "weight": None, "task": "auto"}
+
+
+SEEN: list[tuple[str, dict[str, Any]]] = []
+
+
+def opened(path: str, **options: Any) -> ArrayRows:
+    """What the entry point of the test above names."""
+    SEEN.append((path, options))
+    return ArrayRows(X, LABELS)
 
 
 def test_columns_by_name(tmp_path: Path) -> None:
