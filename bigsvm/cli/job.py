@@ -112,11 +112,9 @@ def check_same_fit(job: Job) -> None:
     was, now = ({**document, **document["config"]} for document in (was, job.document()))
     for name in ("store", "label", "weight", "rows", *RESULT_OPTIONS):
         if was[name] != now[name]:
-            raise DataError(
-                f"the stopped run is of another fit: {name} was {was[name]!r} and is {now[name]!r}",
-                str(job.run),
-                f"bigsvm resume {job.run} goes on with it; without --resume another fit begins",
-            )
+            what = f"the stopped run is of another fit: {name} was {was[name]!r} and is {now[name]!r}"
+            hint = f"bigsvm resume {job.run} goes on with it; without --resume another fit begins"
+            raise DataError(what, str(job.run), hint)
 
 
 def _recorded(run: Path) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -563,3 +563,18 @@ def test_neither_hands_over_twice() -> None:
     assert sum("working sets take over" in message for message in messages) == 1
     assert sum("dcd goes on" in message for message in messages) <= 1
     assert result.figures["passes"] <= 61
+
+
+@pytest.mark.parametrize("solver", ["auto", "dcd", "newton-ws"])
+@pytest.mark.parametrize("bias", ["augmented", "none"])
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+def test_classes_that_rest_come_back_whoever_trains_them(loss: str, bias: str, solver: str) -> None:
+    """Those whose own gap is small rest in dcd, also where it goes first, until a proof says that they are not done."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(600) % 60
+    X = (rng.random((600, 80)) < 0.1) * rng.random((600, 80)) / 2
+    X[np.arange(600), labels] += 0.5
+    options: dict[str, Any] = {"solver_options": {"opening": "dcd"}} if solver == "newton-ws" else {}
+    result = bigsvm.fit((X, labels), solver=solver, loss=loss, bias=bias, **options)
+    assert result.status == "converged"
+    assert result.figures["relative_gap"] <= 1e-3

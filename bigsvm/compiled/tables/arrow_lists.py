@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from bigsvm.compiled.shared.compile import inner_loop, part_of_loop
@@ -14,19 +16,30 @@ _KIND, _SIZE = 0, 1
 """Places in a vector of Spark ML of what says whether it is dense, and of its size."""
 
 
-@inner_loop
-def add_lists(
-    batch, vectors, indices, values, wide, label, stored, n_features, row, indptr, to_data, to_indices, to_labels
-):  # fmt: skip
-    """Copy the sparse rows of a batch, in one call: what is done for each batch from outside takes as long as this.
+class Lists(NamedTuple):
+    """Where the lists of a batch are.
 
-    batch : int        address of an ArrowArray of structs, each a row; it is released
     vectors : int      place of the column of vectors, which are sparse where the first of their parts, an int8, is 0,
                        and have a size of int32; -1 where there are none
     indices, values : int   places of two columns of lists, in the batch or in the vectors
     wide : int         1 where offsets of the lists have 64 bits, else 0
     label : int        place of the column of labels, in the batch
     stored : shape (0,)     of the type of indices
+    """
+
+    vectors: int
+    indices: int
+    values: int
+    wide: int
+    label: int
+    stored: np.ndarray
+
+
+@inner_loop
+def add_lists(batch, lists, n_features, row, indptr, to_data, to_indices, to_labels):
+    """Copy the sparse rows of a batch, in one call: what is done for each batch from outside takes as long as this.
+
+    batch : int        address of an ArrowArray of structs, each a row; it is released
     row : int          the first of these rows among all
     indptr : int64, shape (n + 1,)        out, n of all rows: where each row ends; where row `row` begins is given
     to_data, to_indices : shape (any,)    out, from indptr[row] on; values are of the type of `to_data`
@@ -39,11 +52,10 @@ def add_lists(
     n_rows = read_at(np.uint64(batch), np.uint64(LENGTH), np.int64)
     began, found = indptr[row], TO_BE_LOOKED_AT
     width = to_labels.shape[0] // (indptr.shape[0] - 1)
-    if width == 0 or _take_labels(np.uint64(batch), label, row, to_labels, width):
+    if width == 0 or _take_labels(np.uint64(batch), lists.label, row, to_labels, width):
         found = _add(
-            np.uint64(batch), vectors, indices, values, wide, stored, n_features,
-            indptr[row : row + n_rows + 1], to_data[began:], to_indices[began:],
-        )  # fmt: skip
+            np.uint64(batch), lists, n_features, indptr[row : row + n_rows + 1], to_data[began:], to_indices[began:]
+        )
     release(np.uint64(batch))
     return found
 
@@ -62,8 +74,9 @@ def _take_labels(batch, label, row, to_labels, width):
 
 
 @part_of_loop
-def _add(batch, vectors, indices, values, wide, stored, n_features, indptr, to_data, to_indices):
+def _add(batch, where, n_features, indptr, to_data, to_indices):
     """`add_lists` to rows that are the first."""
+    vectors, indices, values, wide, _, stored = where
     n_rows = np.uint64(indptr.shape[0] - 1)
     parent, skipped = batch, read_at(batch, np.uint64(OFFSET), np.uint64)
     if vectors >= 0:

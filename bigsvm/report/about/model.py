@@ -9,19 +9,7 @@ from typing import Any
 from bigsvm.files.atomic import read_bytes
 from bigsvm.model.linear_model import Model
 from bigsvm.report.about.sentences import proof_sentence, tone
-from bigsvm.report.facts import (
-    Report,
-    Section,
-    Source,
-    Table,
-    Told,
-    count,
-    exact,
-    joined,
-    number,
-    small,
-    words,
-)
+from bigsvm.report.facts import Report, Section, Source, Table, Told, count, exact, joined, number, small, words
 from bigsvm.run.apply.inspection import inspect_model, strongest
 
 _TOP, _TOP_OF_MANY, _MANY = 12, 6, 3

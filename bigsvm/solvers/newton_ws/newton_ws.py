@@ -382,6 +382,11 @@ class NewtonWS(PrimalSolver):
         elif of[0] is state.w:
             state.dual.v[...] = rebuilt[0]
 
+    def take_proved(self, state: WorkingState, proved: np.ndarray) -> None:
+        """Of dcd, before or after: its models that rest come back where a proof falls short."""
+        if state.dual_cd is not None:
+            DCD.take_proved(state.dual_cd, proved)
+
     def finish(self, state: WorkingState) -> None:
         """Give back what only training needs."""
         if state.dual_cd is not None:

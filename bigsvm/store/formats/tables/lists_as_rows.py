@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from bigsvm.compiled.tables.arrow_lists import TO_BE_LOOKED_AT, add_lists
+from bigsvm.compiled.tables.arrow_lists import TO_BE_LOOKED_AT, Lists, add_lists
 from bigsvm.store.blocks import CompiledCall
 from bigsvm.store.formats.tables.arrow_values import export, one_zero
 from bigsvm.store.formats.tables.block_memory import BlockMemory, GrowingRows
@@ -17,17 +16,6 @@ from bigsvm.store.formats.tables.block_memory import BlockMemory, GrowingRows
 _INDICES = {pa.int32(): np.int32, pa.int64(): np.int64}
 """Types of indices that are read as they lie; others are rare."""
 NO_LABELS = np.empty(0, np.uint8)
-
-
-class _Lists(NamedTuple):
-    """Where the lists of a batch are, as `add_lists` is told of them."""
-
-    vectors: int
-    indices: int
-    values: int
-    wide: int
-    label: int
-    stored: np.ndarray
 
 
 class ListsAsRows:
@@ -39,7 +27,7 @@ class ListsAsRows:
 
     def __init__(self, features: Sequence[str], dtype: np.dtype, label: str | None = None) -> None:
         self._features, self._dtype, self._label = tuple(features), dtype, label
-        self._known: tuple[pa.Schema, _Lists | None] | None = None
+        self._known: tuple[pa.Schema, Lists | None] | None = None
 
     def compiled_calls(self, stored: np.dtype, index_dtype: np.dtype) -> tuple[CompiledCall, ...]:
         """What `add` calls, of indices that are stored in a type and given in another."""
@@ -57,23 +45,23 @@ class ListsAsRows:
         if lists is None or n_rows == 0:
             return False
         exported = export(batch)
-        found = add_lists(ctypes.addressof(exported), *lists, n_features, *rows.next_rows, labels)
+        found = add_lists(ctypes.addressof(exported), lists, n_features, *rows.next_rows, labels)
         if found < TO_BE_LOOKED_AT:
             rows.make_room(n_rows, TO_BE_LOOKED_AT - found)
             exported = export(batch)
-            found = add_lists(ctypes.addressof(exported), *lists, n_features, *rows.next_rows, labels)
+            found = add_lists(ctypes.addressof(exported), lists, n_features, *rows.next_rows, labels)
         if found == TO_BE_LOOKED_AT:
             return False
         rows.took(n_rows)
         return True
 
-    def _lists(self, schema: pa.Schema) -> _Lists | None:
+    def _lists(self, schema: pa.Schema) -> Lists | None:
         """Found once, as all batches of a file are alike."""
         if self._known is None or not schema.equals(self._known[0]):
             self._known = schema, self._found(schema)
         return self._known[1]
 
-    def _found(self, schema: pa.Schema) -> _Lists | None:
+    def _found(self, schema: pa.Schema) -> Lists | None:
         label = -1 if self._label is None else schema.get_field_index(self._label)
         vectors, fields = -1, [schema.get_field_index(name) for name in self._features]
         kinds = [schema.field(place).type for place in fields]
@@ -90,7 +78,7 @@ class ListsAsRows:
         if kinds[1].value_type != pa.from_numpy_dtype(self._dtype):
             return None
         stored = np.empty(0, _INDICES[kinds[0].value_type])
-        return _Lists(vectors, fields[0], fields[1], 0 if plain[0] else 1, label, stored)
+        return Lists(vectors, fields[0], fields[1], 0 if plain[0] else 1, label, stored)
 
     def _add_one(self, stored: np.dtype, index_dtype: np.dtype) -> None:
         """`add` of a row of one entry."""
