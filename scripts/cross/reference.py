@@ -181,8 +181,16 @@ def _factor(Q: np.ndarray, diagonal: np.ndarray):
             L = np.linalg.cholesky(H)
         except np.linalg.LinAlgError:
             continue
-        return lambda right, L=L: np.linalg.solve(L.T, np.linalg.solve(L, right))
+        return lambda right, L=L: _solved(L, right)
     return None
+
+
+def _solved(L: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """(L L')^-1 right; not a number where entries of L underflow or overflow, which ends the iteration."""
+    try:
+        return np.linalg.solve(L.T, np.linalg.solve(L, right))
+    except np.linalg.LinAlgError:
+        return np.full_like(right, np.nan)
 
 
 def _ratio(value: np.ndarray, change: np.ndarray) -> float:
