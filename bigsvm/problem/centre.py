@@ -79,13 +79,15 @@ class Centre(NamedTuple):
             found[-1] = 0.0
         return found
 
-    def hessian(self, H: np.ndarray, matrix: bool) -> np.ndarray:
-        """Matrices of all models, changed in place; or the diagonal from [it, last column over B]."""
-        if not matrix:
-            return self.diagonal(H[0], H[1])
+    def hessian(self, H: np.ndarray) -> np.ndarray:
+        """Matrices of all models, changed in place."""
         for part in H:
             self.matrix(part)
         return H
+
+    def arrowhead(self, diagonal: np.ndarray, last: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Diagonal and last column over B of T' H T, from those of H, all of the shape of w."""
+        return self.diagonal(diagonal, last), self.summed(last) if self.biased else np.zeros_like(last)
 
     def bias_of(self, coef: np.ndarray, intercept: np.ndarray) -> np.ndarray:
         """u of such an intercept, float64, (n_models,);  coef : float64, (n_models, n_features)."""

@@ -24,9 +24,9 @@ _LARGE = 2 << 30  # bytes of rows from which a pass costs more than the solution
 # passes whatever C is, but each has a solution, which costs the same however many rows there are.
 _HARD = {"hinge": {"memory": 20.0, "disk": 10.0, "large": 0.5}, "squared_hinge": {"disk": 0.1, "large": 0.1}}
 
-# C from which conjugate gradients beat coordinate descent for the squared losses: on disk by the seconds of computing,
-# which they halve where the readings double.
-_HARD_WIDE = {"memory": 3.0, "disk": 30.0}
+# C from which conjugate gradients beat coordinate descent for the squared losses: in memory by the CPU seconds, on disk
+# by these and, on average, by the readings.
+_HARD_WIDE = {"memory": 1.0, "disk": 10.0}
 _MANY_ROWS = 8  # a feature, from which conjugate gradients need a few dozen products whatever C is
 
 _FEW_ROWS = 8192  # that a working set holds as a whole, whatever lies on hyperplanes

@@ -1,10 +1,11 @@
-"""Pairs of directions and products: what they precondition, and what of them is kept."""
+"""What preconditions conjugate gradients: the arrowhead of a Hessian, and pairs of directions and products."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
+from bigsvm.solvers.primal.bias_eliminated import BiasEliminated
 from bigsvm.solvers.primal.curvature_pairs import CurvaturePairs, dot
 
 
@@ -24,12 +25,12 @@ def kept(pairs: CurvaturePairs, m: int) -> list[int]:
 
 def test_it_inverts_where_it_was_told_and_divides_by_the_diagonal_elsewhere() -> None:
     pairs, r = CurvaturePairs.new(3, (6, 2)), np.arange(1.0, 13.0).reshape(6, 2)
-    diagonal = np.full((6, 2), 2.0)
-    np.testing.assert_array_equal(pairs.applied(r, diagonal), r / 2.0)
+    core = BiasEliminated(np.full((6, 2), 2.0), np.zeros((6, 2)))
+    np.testing.assert_array_equal(pairs.applied(r, core), r / 2.0)
     pairs.add(*pair(1))
     wanted = r / 2.0
     wanted[1] = r[1] / [4.0, 9.0]
-    np.testing.assert_allclose(pairs.applied(r, diagonal), wanted, rtol=1e-6)
+    np.testing.assert_allclose(pairs.applied(r, core), wanted, rtol=1e-6)
 
 
 @pytest.mark.parametrize(("held", "left"), [(0, [2, 3, 4]), (1, [0, 3, 4]), (2, [0, 1, 4])])

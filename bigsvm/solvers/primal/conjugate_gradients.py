@@ -3,7 +3,7 @@
 R is the regulariser's identity, 0 for a free bias, and H = sum_i h_i x_i x_i'.  An iteration needs one product of R + H
 with a vector, which is one reading of the rows.  The first direction of a system is a guess that was made before its
 Hessian was known, so that the reading that looks at the new point brings its product; the others are kept conjugate to
-it.  The preconditioner is made of the diagonal of R + H and of the directions of earlier systems.
+it.  The preconditioner is made of the diagonal and the last column of R + H and of the directions of earlier systems.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 
 from bigsvm.problem.problem import Problem, zero_weights
 from bigsvm.solvers.base import Context, DataShape, Need
+from bigsvm.solvers.primal.bias_eliminated import BiasEliminated
 from bigsvm.solvers.primal.curvature_pairs import CurvaturePairs, dot
 from bigsvm.solvers.primal.row_state import RowState
 from bigsvm.solvers.primal.sharded_rows import ShardedRows, sums_need
@@ -23,16 +24,17 @@ from bigsvm.store.state.vectors import RowVector
 _EARLIER = 6  # directions of earlier systems that precondition
 _FRESH = 6  # of one system, that are kept for those to come: its first and its last ones
 _HELD = 2  # the first of them: where eigenvalues are large, what rounding brings back of these grows
-# Arrays as large as w: the five here, a preconditioned residual, what is subtracted from it, a product, and that of a
-# look, with its task's.  A pair of directions in float32 is as large as one more.
-WIDE = 10 + _EARLIER + _FRESH
+# Arrays as large as w: the six here, a preconditioned residual, what is subtracted from it, a product, and of a look
+# that and the last column, with its task's.  A pair of directions in float32 is as large as one more.
+WIDE = 13 + _EARLIER + _FRESH
 
 
 @dataclass
 class ConjugateGradients:
     """Where the solution of one system stands.
 
-    residual, search, diagonal : float64, shape of w
+    residual, search : float64, shape of w
+    core : what preconditions where there are no earlier directions
     rho, target : float64, (n_models,)   the residual's square in the preconditioner's norm, and what it should become
     products : float64, (n_samples, n_models)   y (x.d + bias d_last) of the direction so far; None where shards have it
     first, first_product, first_bend : the guess that the system began with, H times it, and their product, (n_models,);
@@ -44,7 +46,7 @@ class ConjugateGradients:
 
     residual: np.ndarray
     search: np.ndarray
-    diagonal: np.ndarray
+    core: BiasEliminated
     rho: np.ndarray
     target: np.ndarray
     products: RowVector | None
@@ -61,12 +63,12 @@ class ConjugateGradients:
     def new(cls, problem: Problem, ctx: Context) -> ConjugateGradients:
         """No system yet."""
         m = problem.n_models
-        residual, search, diagonal, first, first_product = (zero_weights(ctx.data.n_features, m) for _ in range(5))
+        residual, search, diagonal, slopes, first, product = (zero_weights(ctx.data.n_features, m) for _ in range(6))
         products = ctx.vector("products", m) if ctx.shards == 1 else None
         earlier, fresh = (CurvaturePairs.new(n, residual.shape) for n in (_EARLIER, _FRESH))
         return cls(
-            residual, search, diagonal, np.zeros(m), np.zeros(m), products,
-            first, first_product, np.zeros(m), earlier, fresh,
+            residual, search, BiasEliminated(diagonal, slopes), np.zeros(m), np.zeros(m), products,
+            first, product, np.zeros(m), earlier, fresh,
         )  # fmt: skip
 
     @staticmethod
@@ -76,18 +78,17 @@ class ConjugateGradients:
         return [
             Need("conjugate gradients", WIDE * wide),
             Need("products", 8 * shape.n_samples * shape.n_models, may_spill=True),
-            *sums_need(shape, wide),  # a look's product
+            *sums_need(shape, 2 * wide),  # a look's last column and product
         ]
 
     def begin(
-        self, problem: Problem, rows: RowState, gradient: np.ndarray, diagonal: np.ndarray, forcing: float
+        self, problem: Problem, rows: RowState, gradient: np.ndarray, arrowhead: np.ndarray, forcing: float
     ) -> None:
         """Take up the system of a new point: d = 0.
 
-        diagonal : of H, float64, shape of w;  forcing : part of the first residual that is small enough
+        arrowhead : of H, as `BiasEliminated` takes it;  forcing : part of the first residual that is small enough
         """
-        np.add(diagonal, regularised(problem, np.ones_like(diagonal)), out=self.diagonal)
-        self.diagonal[self.diagonal <= 0.0] = 1.0  # of a free bias, where no row has curvature
+        self.core.take(problem, arrowhead)
         np.negative(gradient, out=self.residual)
         z = self._preconditioned()
         self.rho = dot(self.residual, z)
@@ -171,4 +172,4 @@ class ConjugateGradients:
 
     def _preconditioned(self) -> np.ndarray:
         """The residual times the preconditioner; a new array."""
-        return self.earlier.applied(self.residual, self.diagonal)
+        return self.earlier.applied(self.residual, self.core)

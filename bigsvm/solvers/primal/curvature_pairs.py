@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bigsvm.solvers.primal.bias_eliminated import BiasEliminated
 from bigsvm.solvers.weights import columns
 
 
@@ -50,15 +51,15 @@ class CurvaturePairs:
             self._push(columns(u), columns(Hu), inverse, inverse > 0.0)
         newer.inverse[...] = 0.0
 
-    def applied(self, residual: np.ndarray, diagonal: np.ndarray) -> np.ndarray:
-        """The inverse times `residual`; without pairs that of the diagonal.  Both float64, of the shape of w."""
+    def applied(self, residual: np.ndarray, core: BiasEliminated) -> np.ndarray:
+        """The inverse times `residual`, float64 and of the shape of w; without pairs that of `core`."""
         found = residual.copy()
         z, taken = columns(found), np.zeros_like(self.inverse)
         present = np.flatnonzero(self.inverse.any(axis=1)).tolist()
         for k in reversed(present):
             taken[k] = self.inverse[k] * dot(columns(self.directions[k]), z)
             z -= taken[k] * columns(self.products[k])
-        z /= columns(diagonal)
+        core.solve(found)
         for k in present:
             z += (taken[k] - self.inverse[k] * dot(columns(self.products[k]), z)) * columns(self.directions[k])
         return found

@@ -36,7 +36,7 @@ class NewtonCG(FullGradient):
     losses: ClassVar[tuple[str, ...]] = ("squared_hinge", "squared_epsilon_insensitive")
     biases: ClassVar[tuple[str, ...]] = ("augmented", "none", "free")
     starts_from: ClassVar[StartsFrom] = "weights"
-    curvature: ClassVar[Curvature] = "diagonal"
+    curvature: ClassVar[Curvature] = "arrowhead"
     move_reads: ClassVar[int] = 0
     centres: ClassVar[bool] = True
     label_sets: ClassVar[bool] = True
@@ -94,7 +94,7 @@ class NewtonCG(FullGradient):
         system: ConjugateGradients = state.extra
         if not system.guessed:
             return super().read(state, ctx)
-        curvature: Curvature = "diagonal and product"
+        curvature: Curvature = "arrowhead and product"
         if isinstance(state.rows, ShardedRows):
             return state.rows.look(state.w, curvature, system.search)
         return row_pass(
@@ -117,7 +117,7 @@ class NewtonCG(FullGradient):
         system: ConjugateGradients = state.extra
         state.direction[...] = 0.0
         if system.guessed:
-            H, system.first_product[...] = H
+            system.first_product[...] = H[-1]
         system.begin(state.problem, state.rows, state.gradient, H, self.forcing)
 
     def look(self, state: PrimalState, ctx: Context) -> None:

@@ -28,9 +28,10 @@ _RESIDENT_BLOCK = 1 << 20  # bytes of rows in memory that are worked on together
 _RESIDENT_TASKS = 16
 
 
-Curvature = Literal["none", "matrix", "diagonal", "product", "diagonal and product"]
+Curvature = Literal["none", "matrix", "arrowhead", "product", "arrowhead and product"]
 """What a pass sums up of the Hessian without its regulariser, sum_i h_i x_i x_i' with h_i the curvature of row i's
-loss: nothing, the matrix, its diagonal, its product with the direction d, or the last two, one after the other."""
+loss: nothing, the matrix, its diagonal with its last column (that of the bias), its product with the direction d, or
+the last two, one after the other."""
 
 
 class Weights(Protocol):
@@ -95,8 +96,9 @@ class PassSums(NamedTuple):
     """What some rows sum up to.
 
     V : float64, shape of w   sum_i alpha_i y_i [x_i, bias], or the Hessian's product with d
-    H : float64, (n_models, n_features + 1, n_features + 1), upper triangles; its diagonals in the shape of w, with its
-        product with d as a second such array where both are wanted; or None
+    H : float64, (n_models, n_features + 1, n_features + 1), upper triangles; or (2, *shape of w): diagonals, and last
+        columns over the constant feature, which are 0 where that is 0; with its product with d as a third such array
+        where both are wanted; or None
     rows : (s, p, cost, y) of the rows, for a caller in another process
     gathered : the rows that were wanted, block by block
     keys, norms, S : where they were asked for
@@ -175,16 +177,12 @@ def pass_task(share: PassShare) -> PassSums:
 
 
 def _zero_hessian(curvature: Curvature, problem: Problem, shape: tuple[int, ...]) -> np.ndarray | None:
-    """Where the matrix or its diagonal is summed up; of rows that count as centred its last column beside it.
-
-    A product that goes with a diagonal comes last.
-    """
+    """Where the matrix or its arrowhead is summed up; a product that goes with an arrowhead comes last."""
     if curvature == "matrix":
         return np.zeros((problem.n_models, shape[0], shape[0]))
-    if curvature not in ("diagonal", "diagonal and product"):
-        return None
-    parts = (1 if problem.centre is None else 2) + (curvature == "diagonal and product")
-    return np.zeros(shape if parts == 1 else (parts, *shape))
+    if curvature in ("arrowhead", "arrowhead and product"):
+        return np.zeros((2 + (curvature == "arrowhead and product"), *shape))
+    return None
 
 
 def _add_curvature(
@@ -193,7 +191,7 @@ def _add_curvature(
 ) -> None:  # fmt: skip
     """Add what rows of curvature h, (n_rows, n_models), are in the Hessian: to H, or its product with d to V."""
     bias = problem.constant_feature
-    if curvature in ("product", "diagonal and product"):
+    if curvature in ("product", "arrowhead and product"):
         assert p is not None
         add_rows(X, y, problem.sides, h * p[rows], bias, V if H is None else H[-1])
     if H is None:
@@ -201,19 +199,20 @@ def _add_curvature(
     if curvature == "matrix":
         for k in range(problem.n_models):
             add_hessian(X, np.ascontiguousarray(h[:, k]), bias, H[k])
-    elif problem.centre is None:
-        add_hessian_diagonal(X, h, bias, H if curvature == "diagonal" else H[0])
-    else:
-        add_hessian_diagonal(X, h, bias, H[0])
+        return
+    add_hessian_diagonal(X, h, bias, H[0])
+    if bias != 0.0:
         add_rows(X, y, problem.sides, h * problem.signs(y), bias, H[1])  # which has signs of its own
 
 
 def _of_centred(problem: Problem, curvature: Curvature, H: np.ndarray) -> np.ndarray:
     """H of rows that count as centred, from that of rows as they are stored."""
-    if problem.centre is None:
+    centre = problem.centre
+    if centre is None:
         return H
-    found = problem.centre.hessian(H, curvature == "matrix")
-    return found if curvature != "diagonal and product" else np.stack([found, problem.summed(H[-1])])
+    if curvature == "matrix":
+        return centre.hessian(H)
+    return np.stack([*centre.arrowhead(H[0], H[1]), *(centre.summed(product) for product in H[2:])])
 
 
 class Reads(Account, Protocol):
