@@ -26,7 +26,7 @@ KILLED_BEFORE = (3, 20, 21)  # rounds
     ("n_classes", "own", "rounds_of", "name", "mapper_of"),
     [
         (3, {"solver": "dcd", "C": 0.1, "rounds_per_pass": 8}, ShardedGroup, "round", lambda group: group._mapper),
-        (2, {"solver": "newton-ws", "C": 10.0, "max_passes": 2}, ShardedRows, "_round", lambda rows: rows._ctx.mapper),
+        (2, {"solver": "newton-ws", "C": 10.0, "max_passes": 2}, ShardedRows, "tell", lambda rows: rows._ctx.mapper),
     ],
 )
 def test_same_bytes_on_worker_processes_that_are_killed(
