@@ -1,4 +1,4 @@
-"""Newton's methods on shards: the passes and the optimum of one shard, and bytes that do not know who computes."""
+"""Primal solvers on shards: the passes and the optimum of one shard, and bytes that do not know who computes."""
 
 from __future__ import annotations
 
@@ -31,12 +31,21 @@ CASES = [
     ("newton-ws", "hinge", "augmented"),
     ("newton-ws", "hinge", "free"),
     ("newton-ws", "squared_hinge", "none"),
+    ("hyperpass", "hinge", "augmented"),
+    ("hyperpass", "hinge", "free"),
+    ("ssvm", "squared_hinge", "none"),
 ]
+OPTIONS: dict[str, dict[str, Any]] = {
+    "hyperpass": {"near": 8},  # so few that it is worth while to read them alone
+    "ssvm": {"smoothing": 200.0},
+    "pegasos": {"batch": 0},
+}
 
 
 def options_of(solver: str, **others: Any) -> dict[str, Any]:
     """With the cost that a solver is for."""
-    return {"solver": solver, "C": 10.0 if solver == "newton-ws" else 0.1, **others}
+    own = OPTIONS.get(solver, {})
+    return {"solver": solver, "C": 10.0 if solver == "newton-ws" else 0.1, "solver_options": own, **others}
 
 
 @pytest.mark.usefixtures("streaming")
@@ -70,6 +79,8 @@ def test_triangles_travel_packed() -> None:
         *((*case, 2) for case in CASES),
         ("newton-cg", "squared_hinge", "augmented", 3),
         ("newton-ws", "squared_hinge", "free", 3),
+        ("hyperpass", "hinge", "none", 3),
+        ("pegasos", "hinge", "augmented", 3),
     ],
 )
 def test_same_bytes_where_half_of_all_is_lost_before_each_task(
@@ -78,6 +89,7 @@ def test_same_bytes_where_half_of_all_is_lost_before_each_task(
     """And a run that began in this process, and was stopped in the midst of a system, goes on there."""
     rows = rows_of(loss, n_classes=n_classes)
     options = options_of(solver, loss=loss, bias=bias, tol=1e-2, shards=3)
+    options["max_passes"] = 12 if solver == "pegasos" else None
     serial, saves = FitConfig.of(scheduler="serial", **options), Checkpoints(tmp_path / "c", {}, 1e9)
     here = folder_bytes(fit_store(rows, serial), tmp_path / "m")
     assert "SIGTERM" in stopped(rows, serial, saves, 12)
