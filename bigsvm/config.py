@@ -166,8 +166,8 @@ class FitConfig:
         metavar="P", least=1, solvers=("dcd",),
     )  # fmt: skip
     sum_seconds: float | None = result(
-        None, "--sum-seconds", "Seconds of a sum over all shards on your cluster: how many there are in a pass is chosen "
-        "by it.  [default: 0.02, and what w takes at 10 Gb/s]",
+        None, "--sum-seconds", "Seconds of a sum over all shards on your cluster, by which their number is chosen.  "
+        "[default: 0.02, and what w takes at 10 Gb/s]",
         kind="float", metavar="S", positive=True, solvers=("dcd",),
     )  # fmt: skip
     # probabilities

@@ -68,7 +68,8 @@ def measure(work: Path, smoke: bool) -> Iterator[Row]:
     b = np.array([seconds[shortest, P] - P * shortest for P in rounds])
     weight = 1.0 / np.array([seconds[shortest, P] for P in rounds])
     (pass_s, sum_s), _ = nnls(A * weight[:, None], np.maximum(b, 0.0) * weight)
-    how = f"L = {shards}, a = {a:.2f}, S = {S:.1f} (one shard: {one:.0f}), T_pass = {pass_s:.2f} s, T_sum = {1000 * sum_s:.1f} ms"
+    fitted = f"a = {a:.2f}, S = {S:.1f} (one shard: {one:.0f})"
+    how = f"L = {shards}, {fitted}, T_pass = {pass_s:.2f} s, T_sum = {1000 * sum_s:.1f} ms"
     for delay in delays:
         for P in (P for P in rounds if (delay, P) in seconds):
             took = passes[P] * seconds[delay, P]
